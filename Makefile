@@ -1,0 +1,40 @@
+# walproof: `make` lists the targets.
+.DEFAULT_GOAL := help
+PY := .venv/bin/python
+WORKERS ?= 3
+
+.PHONY: help install demo test check unit pictures clean
+
+help: ## list the targets
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+install: .venv/.done ## Debian packages and a .venv with the Python parts
+	@tools/install-programs
+
+.venv/.done: pyproject.toml tools/install-python
+	@tools/install-python
+	@touch $@
+
+demo: install ## a real cluster, its prices, two drills, a report
+	@.venv/bin/walproof demo
+
+test: .venv/.done ## every test, real cluster included
+	@tools/install-programs test
+	@$(PY) -m pytest -n $(WORKERS) --dist loadfile --durations 15 --durations-min 10
+
+unit: .venv/.done ## the tests that need no server
+	@$(PY) -m pytest -q tests/unit tests/replay tests/golden
+
+check: .venv/.done ## ruff, mypy, import-linter, file sizes
+	@.venv/bin/ruff check .
+	@.venv/bin/ruff format --check .
+	@.venv/bin/mypy
+	@.venv/bin/lint-imports --no-cache
+	@tools/sizes 400 src tests benchmarks tools
+
+pictures: install ## the README's pictures, from a real run
+	@tools/install-programs test
+	@$(PY) -m tools.pictures
+
+clean: ## remove what make made here
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache build src/*.egg-info

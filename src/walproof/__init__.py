@@ -1,0 +1,1 @@
+"""Prove what your PostgreSQL commits survive, and know what it costs."""

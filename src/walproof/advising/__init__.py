@@ -1,0 +1,1 @@
+"""Price against proof: recommendation, and the text to apply."""

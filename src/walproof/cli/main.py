@@ -1,0 +1,74 @@
+"""The command `walproof`: verbs are loaded when called; the outermost edge where troubles become exit codes."""
+
+import importlib
+import sys
+
+import click
+
+from walproof.errors import Trouble
+
+VERBS = {
+    "demo": "a real cluster, its prices, two drills, one conclusion",
+    "lab": "a real cluster on this machine: up, status, faults, down",
+    "price": "what each commit level costs",
+    "prove": "what each commit level survives",
+    "study": "published studies, reproduced side by side",
+    "report": "a record as tables, a page, Markdown, JSON or CSV",
+    "watch": "the cluster live: page, terminal or metrics",
+    "doctor": "what is wrong with a cluster's durability",
+    "advise": "which configuration to run",
+    "apply": "put advice into force, or take it back",
+    "restore": "put back what an interrupted run had changed",
+}
+
+
+class Verbs(click.Group):
+    """Loads walproof.cli.VERB and its click command of the same name only when it is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """In the order a newcomer meets them."""
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command object of a verb, None for an unknown one."""
+        if cmd_name not in VERBS:
+            return None
+        command = getattr(importlib.import_module(f"walproof.cli.{cmd_name}"), cmd_name)
+        return command if isinstance(command, click.Command) else None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """One line a verb, without loading any."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(VERBS.items()))
+
+
+@click.command(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="walproof")
+def walproof() -> None:
+    """Prove what your PostgreSQL commits survive, and know what it costs."""
+
+
+def say(trouble: Trouble) -> None:
+    """One sentence on standard error, and what to do next."""
+    click.echo(f"walproof: {trouble.message}", err=True)
+    if trouble.hint:
+        click.echo(f"  next: {trouble.hint}", err=True)
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Run a verb. Exit codes: 0 held, 1 broken or a gate exceeded, 2 usage, 3 environment, 4 undecided, 130 Ctrl-C."""
+    try:
+        code = walproof.main(args=argv, standalone_mode=False)
+    except Trouble as trouble:
+        say(trouble)
+        code = trouble.exit_code
+    except click.ClickException as wrong:
+        click.echo(f"walproof: {wrong.format_message()}", err=True)
+        click.echo("  next: walproof --help, or the same verb with --help", err=True)
+        code = 2
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("walproof: interrupted", err=True)
+        code = 130
+    except BrokenPipeError:
+        code = 0
+    sys.exit(code if isinstance(code, int) else 0)

@@ -1,0 +1,1 @@
+"""Statistics; knows numbers, not PostgreSQL."""

@@ -1,0 +1,1 @@
+"""A real cluster of local processes, one network namespace a member."""

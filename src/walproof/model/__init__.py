@@ -1,0 +1,1 @@
+"""The words of the field as frozen dataclasses; imports nothing but errors."""

@@ -1,0 +1,59 @@
+"""Commit attempts as the client saw them: four outcomes, kept as columns so that ten million fit in memory."""
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Outcome(IntEnum):
+    """What the client knows. DOWNGRADED is success with PostgreSQL's warning that the wait was cancelled."""
+
+    UNKNOWN = 0
+    ACKNOWLEDGED = 1
+    DOWNGRADED = 2
+    REFUSED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Attempts:
+    """The ledger as columns of one length. Times are seconds since the epoch on the client's clock.
+
+    writer, number: identify an attempt (int32, int64). started, ended: float64, ended NaN while unknown.
+    outcome: int8 of Outcome. level: int8, index into Level. server: int16, index into `servers`, -1 unknown.
+    timeline: int32, 0 unknown. lsn: uint64, 0 unknown. names: int16, index into `standby_names`, -1 unknown.
+    checksum: uint32, CRC-32 of the payload sent.
+    """
+
+    writer: NDArray[np.int32]
+    number: NDArray[np.int64]
+    started: NDArray[np.float64]
+    ended: NDArray[np.float64]
+    outcome: NDArray[np.int8]
+    level: NDArray[np.int8]
+    server: NDArray[np.int16]
+    timeline: NDArray[np.int32]
+    lsn: NDArray[np.uint64]
+    names: NDArray[np.int16]
+    checksum: NDArray[np.uint32]
+    servers: tuple[str, ...] = ()
+    standby_names: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.writer)
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The ledger table as one member holds it: columns of one length; checksum is of the payload read back."""
+
+    member: str
+    writer: NDArray[np.int32]
+    number: NDArray[np.int64]
+    checksum: NDArray[np.uint32]
+    stated: NDArray[np.uint32]
+    """The checksum stored beside the payload; differs from `checksum` when a row was torn or altered."""
+
+    def __len__(self) -> int:
+        return len(self.writer)

@@ -1,0 +1,39 @@
+"""A number with its interval, and the doubts that belong beside it."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A value with its 95 % interval; low and high equal the value when there is only one observation."""
+
+    value: float
+    low: float
+    high: float
+
+    @property
+    def half_width(self) -> float:
+        """Half of the interval's width, in the value's unit."""
+        return (self.high - self.low) / 2
+
+    def covers(self, number: float) -> bool:
+        """Whether the interval holds the number."""
+        return self.low <= number <= self.high
+
+
+class Doubt(StrEnum):
+    """Why a number should be read with care; shown next to it."""
+
+    DRIFT = "drift"
+    STOLEN = "stolen processor time"
+    CHECKPOINT = "checkpoint inside a slice"
+    CLIENT_BOUND = "client-bound"
+    FEW_BLOCKS = "too few blocks"
+    LOCK_BOUND = "lock-bound"
+    UNVERIFIED_LINK = "unverified link"
+    STANDBY_BEHIND = "standby fell behind"
+    NOT_IN_FORCE = "guarantee not in force"
+    FAILED_OVER = "failed over during the run"
+    FAILURES = "transactions failed"
+    MIXED_VERSIONS = "mixed versions"

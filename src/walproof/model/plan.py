@@ -1,0 +1,87 @@
+"""What a price run asks: settings (outer factors that need a reload), arms (inner factors), slices in blocks."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from walproof.model.guarantee import Level, QuorumKind
+from walproof.model.topology import Route
+
+
+class WorkloadKind(StrEnum):
+    """What one transaction does."""
+
+    TPCB_LIKE = "tpcb-like"
+    SIMPLE_UPDATE = "simple-update"
+    SELECT_ONLY = "select-only"
+    INSERT = "insert"
+    BATCH = "batch"
+    SCRIPT = "script"
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """A workload: `rows` per commit for batch, `script` a path of the user's for script, `scale` pgbench's."""
+
+    kind: WorkloadKind = WorkloadKind.TPCB_LIKE
+    scale: int = 20
+    rows: int = 1
+    script: str | None = None
+
+    @property
+    def text(self) -> str:
+        """The word shown in tables."""
+        return f"batch of {self.rows}" if self.kind is WorkloadKind.BATCH else str(self.kind)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """Outer factors; None leaves the target as it is. rtt_ms is between members; cores per member."""
+
+    quorum_kind: QuorumKind | None = None
+    quorum: int | None = None
+    rtt_ms: float | None = None
+    regions: str | None = None
+    cores: float | None = None
+    fsync: bool | None = None
+    wal_volume: bool | None = None
+    parameters: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def text(self) -> str:
+        """Short words for tables; 'as it is' when nothing is set."""
+        words = [
+            "" if self.quorum is None else f"{self.quorum_kind or QuorumKind.ANY} {self.quorum}",
+            "" if self.rtt_ms is None else f"rtt {self.rtt_ms:g} ms",
+            "" if self.regions is None else f"regions {self.regions}",
+            "" if self.cores is None else f"{self.cores:g} cpu",
+            "" if self.fsync is None else f"fsync {'on' if self.fsync else 'off'}",
+            "" if self.wal_volume is None else ("wal apart" if self.wal_volume else "wal with data"),
+            *(f"{name}={value}" for name, value in self.parameters),
+        ]
+        return ", ".join(w for w in words if w) or "as it is"
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """Inner factors: what one slice runs. `mix` is weights per level, in place of `level` alone."""
+
+    level: Level
+    clients: int
+    workload: Workload = Workload()
+    route: Route = Route.DIRECT
+    pool: int | None = None
+    rate: float | None = None
+    """Offered load in transactions per second (open loop); None is a closed loop."""
+    mix: tuple[tuple[Level, float], ...] = ()
+    label: str = ""
+    """Tells arms apart that are otherwise equal, as in an A/A run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """One planned measurement: which block, where in it, what, under which setting."""
+
+    block: int
+    position: int
+    arm: Arm
+    setting: Setting

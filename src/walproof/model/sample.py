@@ -1,0 +1,62 @@
+"""What one slice measured: throughput, a histogram of latencies, and what was seen meanwhile."""
+
+from dataclasses import dataclass, field
+
+from walproof.model.plan import Slice
+
+
+@dataclass(frozen=True, slots=True)
+class MemberWindow:
+    """What one member did during a slice. Rates are over the slice; latencies are means in ms; None is not known."""
+
+    cpu_cores: float | None = None
+    disk_reads: int | None = None
+    disk_writes: int | None = None
+    wal_flushes: int | None = None
+    wal_flush_ms: float | None = None
+    wal_bytes: int | None = None
+    write_lag_ms: float | None = None
+    flush_lag_ms: float | None = None
+    replay_lag_ms: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """What was seen beside a slice.
+
+    waits: share of looks at client backends per wait event ("IPC:SyncRep": 0.6; "cpu" when none); members by name;
+    stolen: share of processor time stolen or used by others; client_cores: what pgbench itself used;
+    checkpoints: finished during the slice; standby_names as in force at its end; streaming: standbys connected;
+    link_verified: None when no link is shaped.
+    """
+
+    waits: dict[str, float] = field(default_factory=dict)
+    members: dict[str, MemberWindow] = field(default_factory=dict)
+    stolen: float = 0.0
+    client_cores: float = 0.0
+    machine_busy: float = 0.0
+    checkpoints: int = 0
+    standby_names: str = ""
+    streaming: int = 0
+    link_verified: bool | None = None
+    rtt_ms: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SliceResult:
+    """One slice as measured.
+
+    histogram: latency bucket → count, buckets of `estimating.histogram` (log-spaced, 1 % wide), per level of a mix
+    under "per_level". Latencies in ms; tps in transactions per second.
+    """
+
+    slice: Slice
+    started_at: float
+    seconds: float
+    transactions: int
+    failed: int
+    tps: float
+    mean_ms: float
+    histogram: dict[int, int] = field(default_factory=dict)
+    per_level: dict[str, dict[int, int]] = field(default_factory=dict)
+    window: Window = Window()

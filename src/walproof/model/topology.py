@@ -1,0 +1,101 @@
+"""Who is in the cluster and where: members as seen in one look, and the ways clients reach them."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Role(StrEnum):
+    """What a member is just now, as it says itself."""
+
+    LEADER = "leader"
+    STANDBY = "standby"
+    UNKNOWN = "unknown"
+
+
+class Route(StrEnum):
+    """How clients reach the leader."""
+
+    DIRECT = "direct"
+    MULTI_HOST = "multi-host"
+    HAPROXY = "haproxy"
+    PGBOUNCER = "pgbouncer"
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A way in for libpq: hosts in order, a database, a user, a password file; never the password itself."""
+
+    hosts: tuple[tuple[str, int], ...]
+    database: str = "postgres"
+    user: str = "postgres"
+    passfile: str | None = None
+    options: tuple[tuple[str, str], ...] = ()
+
+    def conninfo(self, **more: str) -> str:
+        """A libpq connection string; `more` overrides (dbname, user, application_name, …)."""
+        words = {
+            "host": ",".join(h for h, _ in self.hosts),
+            "port": ",".join(str(p) for _, p in self.hosts),
+            "dbname": self.database,
+            "user": self.user,
+            **({"passfile": self.passfile} if self.passfile else {}),
+            **dict(self.options),
+            **more,
+        }
+        return " ".join(f"{name}='{_quoted(value)}'" for name, value in words.items() if value != "")
+
+
+def _quoted(value: str) -> str:
+    return value.replace("\\", "\\\\").replace("'", "\\'")
+
+
+@dataclass(frozen=True, slots=True)
+class MemberView:
+    """One member in one look. lsn is in bytes (WAL position); lag_bytes is against the leader's, None when unknown."""
+
+    name: str
+    role: Role
+    state: str
+    """running, streaming, starting, stopped, frozen, unreachable …"""
+    timeline: int | None = None
+    lsn: int | None = None
+    lag_bytes: int | None = None
+    address: str = ""
+    sync_state: str = ""
+    """pg_stat_replication.sync_state of this standby: sync, quorum, potential, async, or empty."""
+    standby_names: str | None = None
+    """synchronous_standby_names in force there, when it was asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterView:
+    """One look at everything. `at` is seconds since the epoch."""
+
+    at: float
+    members: tuple[MemberView, ...]
+    leader: str | None
+    standby_names: str = ""
+
+    def member(self, name: str) -> MemberView | None:
+        """The member of that name, or None."""
+        return next((m for m in self.members if m.name == name), None)
+
+    @property
+    def standbys(self) -> tuple[MemberView, ...]:
+        """Members that say they are standbys."""
+        return tuple(m for m in self.members if m.role is Role.STANDBY)
+
+    @property
+    def synchronous(self) -> tuple[str, ...]:
+        """Names of the standbys that count for the quorum now."""
+        return tuple(m.name for m in self.members if m.sync_state in ("sync", "quorum"))
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What a target is, for the record: versions and machine facts as text, the settings in force."""
+
+    target: str
+    members: tuple[str, ...]
+    facts: dict[str, str] = field(default_factory=dict)
+    settings: dict[str, str] = field(default_factory=dict)

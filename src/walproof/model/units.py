@@ -1,0 +1,49 @@
+"""Quantities as people write them, read into plain numbers of one unit."""
+
+import re
+
+from walproof.errors import UsageTrouble
+
+_DURATION = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
+_RATE = {"kbit/s": 1e3, "mbit/s": 1e6, "gbit/s": 1e9}
+_SIZE = {"kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+
+
+def _read(text: str, what: str, units: dict[str, float], example: str, bare: float | None) -> float:
+    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-zA-Z/]*)\s*", text)
+    factor = None if match is None else units.get(match[2].lower(), bare if match[2] == "" else None)
+    if match is None or factor is None:
+        raise UsageTrouble(f"{text!r} is not a {what}", f"write it like {example}")
+    return float(match[1]) * factor
+
+
+def duration_s(text: str) -> float:
+    """Seconds of a duration; a bare number is seconds, a negative one is refused.
+
+    >>> duration_s("10ms"), duration_s("2min"), duration_s("3")
+    (0.01, 120.0, 3.0)
+    """
+    return _read(text, "duration", {k: v for k, v in _DURATION.items()}, "10ms, 3s or 2min", 1.0)
+
+
+def rate_bps(text: str) -> float:
+    """Bits per second of a rate such as 100mbit/s."""
+    return _read(text, "rate", dict(_RATE), "100mbit/s", None)
+
+
+def size_bytes(text: str) -> int:
+    """Bytes of a size such as 512MB (powers of 1024, as PostgreSQL counts)."""
+    return int(_read(text, "size", {k: float(v) for k, v in _SIZE.items()}, "512MB", None))
+
+
+def share(text: str) -> float:
+    """A share between 0 and 1, of a percentage or a plain number.
+
+    >>> share("0.1%"), share("0.05")
+    (0.001, 0.05)
+    """
+    stripped = text.strip()
+    value = _read(stripped.removesuffix("%"), "share", {}, "0.1% or 0.001", 0.01 if stripped.endswith("%") else 1.0)
+    if value > 1:
+        raise UsageTrouble(f"{text!r} is more than the whole", "write a share between 0% and 100%")
+    return value

@@ -1,0 +1,49 @@
+"""Every wait has a name, a length and a place in this table; one multiplier serves slow machines."""
+
+from collections.abc import Callable
+from enum import Enum
+
+from walproof.errors import WaitedInVain
+from walproof.model.ports import Clock
+
+
+class Wait(Enum):
+    """Named waits: (seconds, what is awaited)."""
+
+    PROGRAM_READY = (30.0, "a program of the lab to answer")
+    FIRST_LEADER = (60.0, "a first leader")
+    STANDBYS_STREAMING = (60.0, "every standby to stream")
+    QUORUM_NAMED = (60.0, "every standby of the quorum to be named")
+    PROGRAM_GONE = (15.0, "a process to end")
+    NEW_LEADER = (90.0, "a new leader")
+    CLUSTER_WHOLE = (120.0, "the cluster to be whole again")
+    FIRST_COMMIT_AFTER = (90.0, "a first commit after the fault")
+    SETTING_IN_FORCE = (30.0, "a setting to be in force")
+    WRITERS_UP = (30.0, "the writers to commit")
+    LINK_MEASURED = (15.0, "a link to be measured")
+    SWITCHOVER = (60.0, "a planned switchover")
+
+    @property
+    def seconds(self) -> float:
+        """How long, before the multiplier."""
+        return float(self.value[0])
+
+    @property
+    def what(self) -> str:
+        """What is awaited, in words."""
+        return str(self.value[1])
+
+
+def wait_for(
+    wait: Wait, done: Callable[[], bool], clock: Clock, *, pace_s: float = 0.1, patience: float = 1.0
+) -> float:
+    """Ask `done` every `pace_s` until it is true; seconds waited. WaitedInVain names the wait when it runs out."""
+    begun = clock.now()
+    while not done():
+        if clock.now() - begun > wait.seconds * patience:
+            raise WaitedInVain(
+                f"waited {wait.seconds * patience:.0f} s for {wait.what} ({wait.name}) in vain",
+                "see `walproof lab status` and `walproof lab logs`; WALPROOF_PATIENCE=2 doubles every wait",
+            )
+        clock.pause(pace_s)
+    return clock.now() - begun

@@ -1,0 +1,1 @@
+"""What a guarantee costs: blocks, estimates, doubts, anatomy, break-even, prediction."""

@@ -1,0 +1,1 @@
+"""What a guarantee survives: faults, ledger, outage, witnesses, judge."""

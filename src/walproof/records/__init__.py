@@ -1,0 +1,1 @@
+"""The record directory: layout, codec, writer, reader, journal."""

@@ -1,0 +1,1 @@
+"""Declared experiments and the published studies reproduced."""

@@ -1,0 +1,1 @@
+"""What can be priced and proved: the lab, yours by REST or DSN, and a pretended one."""

@@ -1,0 +1,1 @@
+"""Events and views folded into a live picture: page, terminal, metrics."""

@@ -1,0 +1,32 @@
+"""The words of the field: doctests and the few rules they carry."""
+
+import doctest
+
+import pytest
+
+from walproof.errors import UsageTrouble
+from walproof.model import guarantee, histogram, units
+from walproof.model.guarantee import Level, Loss, survives
+from walproof.model.topology import Endpoint
+
+
+@pytest.mark.parametrize("module", [guarantee, histogram, units])
+def test_examples_in_docstrings_are_true(module: object) -> None:
+    assert doctest.testmod(module).failed == 0  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("text", ["-1ms", "ten", "3 parsecs", ""])
+def test_an_impossible_duration_is_refused(text: str) -> None:
+    with pytest.raises(UsageTrouble):
+        units.duration_s(text)
+
+
+def test_the_manuals_table() -> None:
+    assert not survives(Level.OFF, Loss.POSTGRES_CRASH)
+    assert survives(Level.REMOTE_WRITE, Loss.LEADER_AND_STANDBY_POSTGRES)
+    assert not survives(Level.REMOTE_WRITE, Loss.LEADER_AND_STANDBY_POWER)
+    assert survives(Level.ON, Loss.LEADER_AND_STANDBY_POWER)
+
+
+def test_conninfo_quotes_what_it_is_given() -> None:
+    assert Endpoint((("h", 1),), database="o'b").conninfo() == r"host='h' port='1' dbname='o\'b' user='postgres'"
