@@ -1,0 +1,1 @@
+"""Tools for those who carry on; not part of walproof."""
