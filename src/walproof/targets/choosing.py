@@ -1,0 +1,18 @@
+"""Which target a `--target` means: nothing is the lab, `pretend…` the simulated one, else yours by file, URL or DSN."""
+
+from walproof.model.ports import Target
+
+
+def choose(text: str | None) -> Target:
+    """The target named so; TargetTrouble when it is not up or does not answer, UsageTrouble when it cannot be meant."""
+    if text is None or text == "lab" or text.startswith("lab:"):
+        from walproof.targets.lab import lab_target
+
+        return lab_target(text.removeprefix("lab:") if text and text.startswith("lab:") else None)
+    if text == "pretend" or text.startswith("pretend?"):
+        from walproof.targets.pretend import pretend
+
+        return pretend(text)
+    from walproof.targets.target_file import own_cluster
+
+    return own_cluster(text)
