@@ -1,0 +1,193 @@
+"""What a study.toml may say: the lab it needs, parts to price, drills, and the claims of the paper. Only reads files."""
+
+import tomllib
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from walproof.errors import UsageTrouble
+from walproof.model.guarantee import Level, SyncMode
+from walproof.model.plan import WorkloadKind
+from walproof.model.topology import Route
+
+LIBRARY = resources.files("walproof.studies") / "library"
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class LabNeeded(_Strict):
+    """The cluster the study wants when no target is given."""
+
+    members: int = Field(3, ge=1, le=7)
+    sync: SyncMode = SyncMode.QUORUM
+    quorum: int = Field(1, ge=0)
+    wal_volume: bool = False
+    parameters: dict[str, str] = {}
+
+
+class Part(_Strict):
+    """A grid of arms: levels × clients (inner) × round trips × processors (outer). Paper's values stand beside ours."""
+
+    name: str
+    workload: WorkloadKind = WorkloadKind.TPCB_LIKE
+    rows: int = Field(1, ge=1)
+    scale: int = Field(20, ge=1)
+    levels: tuple[Level, ...]
+    clients: tuple[int, ...]
+    rtt_ms: tuple[float, ...] = ()
+    cores: tuple[float, ...] = ()
+    fsync: bool | None = None
+    route: Route = Route.DIRECT
+    share: float = Field(1.0, gt=0)
+    """Weight of this part's time against the other parts'."""
+    paper: str = ""
+
+
+class DrillPart(_Strict):
+    """Drills of one fault at one level under load."""
+
+    name: str
+    fault: str
+    level: Level
+    writers: int = Field(16, ge=1)
+    route: Route = Route.MULTI_HOST
+    repeat: int = Field(3, ge=1)
+    quick_repeat: int = Field(1, ge=1)
+    paper: str = ""
+
+
+class ArmNamed(_Strict):
+    """One arm of one part; None takes the part's only value."""
+
+    part: str
+    level: Level
+    clients: int
+    rtt_ms: float | None = None
+    cores: float | None = None
+
+
+class _Claimed(_Strict):
+    name: str
+    says: str
+    paper: str
+    scaled: str = ""
+    """How the claim was carried over to this machine, when it was not word for word."""
+
+
+class RatioClaim(_Claimed):
+    """Throughput of one arm over another's lies between the bounds."""
+
+    kind: Literal["ratio"]
+    of: ArmNamed
+    to: ArmNamed
+    above: float | None = None
+    below: float | None = None
+
+
+class OrderClaim(_Claimed):
+    """Arms, fastest first."""
+
+    kind: Literal["order"]
+    arms: tuple[ArmNamed, ...] = Field(min_length=2)
+
+
+class TrendClaim(_Claimed):
+    """The ratio of a level to another rises (or falls) from the first number of clients to the last."""
+
+    kind: Literal["trend"]
+    part: str
+    level: Level
+    baseline: Level = Level.LOCAL
+    clients: tuple[int, int]
+    rtt_ms: float | None = None
+    cores: tuple[float, float] | None = None
+    direction: Literal["rises", "falls"] = "rises"
+
+
+class LatencyClaim(_Claimed):
+    """Mean latency one arm has more than another, in ms, lies between the bounds."""
+
+    kind: Literal["latency"]
+    of: ArmNamed
+    to: ArmNamed
+    above_ms: float | None = None
+    below_ms: float | None = None
+
+
+class CompletesClaim(_Claimed):
+    """The arm runs without a failed transaction ("failed at 50 clients" says the paper)."""
+
+    kind: Literal["completes"]
+    of: ArmNamed
+    paper_completes: bool
+
+
+class RecoversClaim(_Claimed):
+    """Drills recover within so many seconds, and lose nothing when `lossless`."""
+
+    kind: Literal["recovers"]
+    drill: str
+    within_s: float
+    lossless: bool | None = None
+
+
+Claim = Annotated[
+    RatioClaim | OrderClaim | TrendClaim | LatencyClaim | CompletesClaim | RecoversClaim, Field(discriminator="kind")
+]
+
+
+class Study(_Strict):
+    """A published study as declared."""
+
+    name: str
+    title: str
+    source: str
+    machine: str
+    """The paper's hardware, in a line."""
+    minutes: float = 20.0
+    quick_minutes: float = Field(4.0, le=5.0)
+    lab: LabNeeded = LabNeeded()
+    part: tuple[Part, ...] = ()
+    drill: tuple[DrillPart, ...] = ()
+    claim: tuple[Claim, ...]
+    table: dict[str, list[dict[str, str | float]]] = {}
+    """The paper's own figures, by table."""
+
+
+def read_study(path: Path) -> Study:
+    """The study declared in a file; UsageTrouble names the first thing that is wrong with it."""
+    try:
+        return Study.model_validate(tomllib.loads(path.read_text()))
+    except OSError as trouble:
+        raise UsageTrouble(f"{path} cannot be read: {trouble.strerror}", "walproof study list") from None
+    except tomllib.TOMLDecodeError as trouble:
+        raise UsageTrouble(
+            f"{path} is not TOML: {trouble}", "see a shipped study with `walproof study show NAME`"
+        ) from None
+    except ValidationError as trouble:
+        first = trouble.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise UsageTrouble(
+            f"{path.name}: {where}: {first['msg'].lower()}", "walproof study show NAME prints a valid one"
+        ) from None
+
+
+def studies() -> dict[str, Path]:
+    """Folder of every shipped study by name."""
+    return {
+        folder.name.replace("_", "-"): Path(str(folder))
+        for folder in sorted(LIBRARY.iterdir(), key=lambda f: f.name)
+        if (folder / "study.toml").is_file()
+    }
+
+
+def shipped(name: str) -> tuple[Study, str]:
+    """A shipped study and its story; UsageTrouble names those there are."""
+    folder = studies().get(name.replace("_", "-"))
+    if folder is None:
+        raise UsageTrouble(f"there is no study {name!r}", f"the studies are {', '.join(studies())}")
+    return read_study(folder / "study.toml"), (folder / "story.md").read_text()
