@@ -1,4 +1,4 @@
-"""What a study.toml may say: the lab it needs, parts to price, drills, and the claims of the paper. Only reads files."""
+"""What a study.toml may say: the lab it needs, parts to price, drills, and the claims of the paper. Reads files."""
 
 import tomllib
 from importlib import resources
@@ -104,7 +104,6 @@ class TrendClaim(_Claimed):
     baseline: Level = Level.LOCAL
     clients: tuple[int, int]
     rtt_ms: float | None = None
-    cores: tuple[float, float] | None = None
     direction: Literal["rises", "falls"] = "rises"
 
 

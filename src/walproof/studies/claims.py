@@ -1,0 +1,212 @@
+"""A claim of a paper against what was measured: reproduced, not reproduced or undecided. Pure; never measures."""
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import assert_never
+
+import numpy as np
+
+from walproof.estimating.intervals import mean_interval
+from walproof.model.estimate import Estimate
+from walproof.model.event import ClaimJudged, DrillDone, Event, SliceDone
+from walproof.model.guarantee import Level
+from walproof.model.sample import SliceResult
+from walproof.model.verdict import Drill
+from walproof.studies.declaration import (
+    ArmNamed,
+    Claim,
+    CompletesClaim,
+    LatencyClaim,
+    OrderClaim,
+    RatioClaim,
+    RecoversClaim,
+    TrendClaim,
+)
+
+
+class ClaimVerdict(StrEnum):
+    """What became of a claim here."""
+
+    REPRODUCED = "reproduced"
+    NOT_REPRODUCED = "not reproduced"
+    UNDECIDED = "undecided"
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A claim's measured words, its verdict, and why."""
+
+    measured: str
+    verdict: ClaimVerdict
+    why: str
+
+
+class Measured:
+    """Slices of a study by part and arm, drills by part; answers with estimates, None where nothing was measured."""
+
+    def __init__(self, events: Sequence[Event]) -> None:
+        self._slices: dict[tuple[str, Level, int], list[SliceResult]] = defaultdict(list)
+        self.drills: dict[str, list[Drill]] = defaultdict(list)
+        for event in events:
+            if isinstance(event, SliceDone):
+                arm = event.result.slice.arm
+                self._slices[arm.label, arm.level, arm.clients].append(event.result)
+            elif isinstance(event, DrillDone):
+                self.drills[event.drill.evidence.get("part", "")].append(event.drill)
+
+    def slices(self, arm: ArmNamed) -> list[SliceResult]:
+        """Every slice of that arm; a factor left out matches any value."""
+        return [
+            s
+            for s in self._slices[arm.part, arm.level, arm.clients]
+            if arm.rtt_ms in (None, s.slice.setting.rtt_ms) and arm.cores in (None, s.slice.setting.cores)
+        ]
+
+    def ratio(self, of: ArmNamed, to: ArmNamed) -> Estimate | None:
+        """Throughput of one arm over another's: paired by block within one setting, else from independent means."""
+        return _log_difference(self.slices(of), self.slices(to), lambda s: s.tps)
+
+    def added_ms(self, of: ArmNamed, to: ArmNamed) -> Estimate | None:
+        """Mean latency of one arm less the other's, ms, paired by block."""
+        return _difference(self.slices(of), self.slices(to), lambda s: s.mean_ms)
+
+
+def _by_block(slices: Sequence[SliceResult], value: Callable[[SliceResult], float]) -> dict[tuple[object, int], float]:
+    return {(s.slice.setting, s.slice.block): value(s) for s in slices}
+
+
+def _difference(
+    of: Sequence[SliceResult], to: Sequence[SliceResult], value: Callable[[SliceResult], float]
+) -> Estimate | None:
+    mine, theirs = _by_block(of, value), _by_block(to, value)
+    shared = sorted(mine.keys() & theirs.keys(), key=lambda key: key[1])
+    if len(shared) >= 2:
+        return mean_interval(np.array([mine[k] - theirs[k] for k in shared]))
+    if len(mine) < 2 or len(theirs) < 2:
+        return None
+    a, b = mean_interval(np.array(list(mine.values()))), mean_interval(np.array(list(theirs.values())))
+    half = math.hypot(a.half_width, b.half_width)
+    return Estimate(a.value - b.value, a.value - b.value - half, a.value - b.value + half)
+
+
+def _log_difference(
+    of: Sequence[SliceResult], to: Sequence[SliceResult], value: Callable[[SliceResult], float]
+) -> Estimate | None:
+    if any(value(s) <= 0 for s in (*of, *to)):
+        return None
+    logs = _difference(of, to, lambda s: math.log(value(s)))
+    return None if logs is None else Estimate(math.exp(logs.value), math.exp(logs.low), math.exp(logs.high))
+
+
+def _words(estimate: Estimate, unit: str = "") -> str:
+    return f"{estimate.value:.2f}{unit} ({estimate.low:.2f}–{estimate.high:.2f})"
+
+
+def _within(estimate: Estimate | None, low: float | None, high: float | None, unit: str = "") -> Judged:
+    """Reproduced when the value lies within the bounds and its interval does not leave both sides open to doubt."""
+    if estimate is None:
+        return Judged("not measured", ClaimVerdict.UNDECIDED, "too few slices of these arms")
+    floor, ceiling = -math.inf if low is None else low, math.inf if high is None else high
+    bounds = " and ".join(
+        w for w in ("" if low is None else f"above {low:g}{unit}", "" if high is None else f"below {high:g}{unit}") if w
+    )
+    if floor <= estimate.low and estimate.high <= ceiling:
+        return Judged(_words(estimate, unit), ClaimVerdict.REPRODUCED, f"the whole interval is {bounds}")
+    if estimate.high < floor or estimate.low > ceiling:
+        return Judged(_words(estimate, unit), ClaimVerdict.NOT_REPRODUCED, f"the whole interval misses {bounds}")
+    return Judged(_words(estimate, unit), ClaimVerdict.UNDECIDED, f"the interval straddles {bounds}")
+
+
+def _order(claim: OrderClaim, measured: Measured) -> Judged:
+    steps = [measured.ratio(a, b) for a, b in zip(claim.arms, claim.arms[1:], strict=False)]
+    known = [s for s in steps if s is not None]
+    if len(known) < len(steps):
+        return Judged("not measured", ClaimVerdict.UNDECIDED, "too few slices of these arms")
+    words = ", ".join(
+        f"{a.level}/{b.level} {s.value:.2f}" for a, b, s in zip(claim.arms, claim.arms[1:], known, strict=False)
+    )
+    if all(s.low > 1 for s in known):
+        return Judged(words, ClaimVerdict.REPRODUCED, "each step is above 1 with its whole interval")
+    wrong = [f"{a.level} is slower than {b.level}" for a, b, s in
+             zip(claim.arms, claim.arms[1:], known, strict=False) if s.high < 1]  # fmt: skip
+    if wrong:
+        return Judged(words, ClaimVerdict.NOT_REPRODUCED, "; ".join(wrong))
+    return Judged(words, ClaimVerdict.UNDECIDED, "some neighbours cannot be told apart")
+
+
+def _trend(claim: TrendClaim, measured: Measured) -> Judged:
+    def at(clients: int) -> Estimate | None:
+        def arm(level: Level) -> ArmNamed:
+            return ArmNamed(part=claim.part, level=level, clients=clients, rtt_ms=claim.rtt_ms)
+
+        return measured.ratio(arm(claim.level), arm(claim.baseline))
+
+    first, last = at(claim.clients[0]), at(claim.clients[1])
+    if first is None or last is None:
+        return Judged("not measured", ClaimVerdict.UNDECIDED, "too few slices of these arms")
+    words = f"{_words(first)} at {claim.clients[0]}, {_words(last)} at {claim.clients[1]} clients"
+    rises = (last.low > first.high, last.high < first.low)
+    seen, opposite = rises if claim.direction == "rises" else rises[::-1]
+    if seen:
+        return Judged(words, ClaimVerdict.REPRODUCED, f"it {claim.direction}, beyond both intervals")
+    if opposite:
+        return Judged(words, ClaimVerdict.NOT_REPRODUCED, "it goes the other way, beyond both intervals")
+    return Judged(words, ClaimVerdict.UNDECIDED, "the intervals overlap")
+
+
+def _completes(claim: CompletesClaim, measured: Measured) -> Judged:
+    slices = measured.slices(claim.of)
+    if not slices:
+        return Judged("not measured", ClaimVerdict.UNDECIDED, "no slice of this arm")
+    done, failed = sum(s.transactions for s in slices), sum(s.failed for s in slices)
+    words = f"{done:,} transactions, {failed} failed, {np.mean([s.tps for s in slices]):,.0f} tps"
+    completes = failed == 0 and done > 0
+    verdict = ClaimVerdict.REPRODUCED if completes == claim.paper_completes else ClaimVerdict.NOT_REPRODUCED
+    return Judged(words, verdict, "it completes here" if completes else "transactions failed here")
+
+
+def _recovers(claim: RecoversClaim, measured: Measured) -> Judged:
+    drills = measured.drills[claim.drill]
+    times = [d.rto_s for d in drills if d.rto_s is not None]
+    if not drills or len(times) < len(drills):
+        return Judged("not measured", ClaimVerdict.UNDECIDED, "no drill recovered while it was watched")
+    lost = sum(d.findings.lost for d in drills)
+    words = f"{max(times):.1f} s at most in {len(times)}, {lost} lost"
+    if max(times) > claim.within_s:
+        return Judged(words, ClaimVerdict.NOT_REPRODUCED, f"slower than {claim.within_s:g} s")
+    if claim.lossless and lost:
+        return Judged(words, ClaimVerdict.NOT_REPRODUCED, "acknowledged commits were lost")
+    return Judged(
+        words, ClaimVerdict.REPRODUCED, f"within {claim.within_s:g} s" + (", nothing lost" if not lost else "")
+    )
+
+
+def judge(claim: Claim, measured: Measured) -> Judged:
+    """What became of one claim."""
+    match claim:
+        case RatioClaim():
+            return _within(measured.ratio(claim.of, claim.to), claim.above, claim.below)
+        case LatencyClaim():
+            return _within(measured.added_ms(claim.of, claim.to), claim.above_ms, claim.below_ms, " ms")
+        case OrderClaim():
+            return _order(claim, measured)
+        case TrendClaim():
+            return _trend(claim, measured)
+        case CompletesClaim():
+            return _completes(claim, measured)
+        case RecoversClaim():
+            return _recovers(claim, measured)
+        case _:
+            assert_never(claim)
+
+
+def judgement(study: str, claim: Claim, measured: Measured, at: float) -> ClaimJudged:
+    """One claim judged, as the event of the record."""
+    judged = judge(claim, measured)
+    scaled = f" [{claim.scaled}]" if claim.scaled else ""
+    return ClaimJudged(
+        at, study, f"{claim.name}: {claim.says}{scaled}", claim.paper, judged.measured, str(judged.verdict), judged.why
+    )

@@ -1,0 +1,229 @@
+"""Every metric, panel and alert of the monitoring, said once; rules, dashboard and tests are made from it."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Source(StrEnum):
+    """Which program of the monitoring a query needs."""
+
+    WALPROOF = "walproof"
+    PATRONI = "patroni"
+    ETCD = "etcd"
+    HAPROXY = "haproxy"
+    POSTGRES = "postgres"
+    PGBOUNCER = "pgbouncer"
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One panel of the dashboard: a PromQL query, its unit as Grafana names it, and what a line is called."""
+
+    title: str
+    query: str
+    legend: str
+    unit: str
+    source: Source
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """One alert: a PromQL condition, how long it must hold, what it means and what to do."""
+
+    name: str
+    condition: str
+    hold: str
+    severity: str
+    summary: str
+    action: str
+
+
+PANELS = (
+    Panel(
+        "Commit latency, 95th percentile",
+        "histogram_quantile(0.95, sum by (level, le) (rate(walproof_commit_seconds_bucket[1m])))",
+        "{{level}}",
+        "s",
+        Source.WALPROOF,
+        "what a tiny transaction pays at each level, now",
+    ),
+    Panel(
+        "Commit latency, mean",
+        "sum by (level) (rate(walproof_commit_seconds_sum[1m])) / sum by (level) (rate(walproof_commit_seconds_count[1m]))",
+        "{{level}}",
+        "s",
+        Source.WALPROOF,
+        "the same as a mean",
+    ),
+    Panel(
+        "Canary commits by outcome",
+        "sum by (outcome) (rate(walproof_canary_total[1m]))",
+        "{{outcome}}",
+        "ops",
+        Source.WALPROOF,
+        "acknowledged, downgraded, unknown, refused",
+    ),
+    Panel(
+        "Quorum in force",
+        "walproof_quorum_in_force",
+        "in force",
+        "short",
+        Source.WALPROOF,
+        "how many standbys a commit waits for; 0 means that remote levels are local",
+    ),
+    Panel(
+        "Quorum declared",
+        "walproof_quorum_declared",
+        "declared",
+        "short",
+        Source.WALPROOF,
+        "how many it was meant to wait for",
+    ),
+    Panel(
+        "Quorum left",
+        "walproof_quorum_left",
+        "left",
+        "short",
+        Source.WALPROOF,
+        "standbys that may still go before commits wait; below 0 they wait now",
+    ),
+    Panel(
+        "Backends waiting for a standby",
+        "walproof_syncrep_waiting",
+        "waiting",
+        "short",
+        Source.WALPROOF,
+        "sessions in SyncRep",
+    ),
+    Panel(
+        "Longest wait for a standby",
+        "walproof_syncrep_longest_seconds",
+        "longest",
+        "s",
+        Source.WALPROOF,
+        "statement_timeout does not end it",
+    ),
+    Panel(
+        "Commits in doubt",
+        "walproof_in_doubt_total",
+        "in doubt",
+        "short",
+        Source.WALPROOF,
+        "canaries whose answer never came",
+    ),
+    Panel(
+        "Replication lag",
+        "walproof_lag_bytes",
+        "{{member}}",
+        "bytes",
+        Source.WALPROOF,
+        "WAL a standby has not replayed yet",
+    ),
+    Panel("Members up", "walproof_member_up", "{{member}}", "short", Source.WALPROOF, "1 when the member answers"),
+    Panel("Timeline", "walproof_timeline", "timeline", "short", Source.WALPROOF, "grows by one at each promotion"),
+    Panel(
+        "Leader",
+        "patroni_primary",
+        "{{instance}}",
+        "short",
+        Source.PATRONI,
+        "1 at the member that holds the leader key",
+    ),
+    Panel(
+        "PostgreSQL running", "patroni_postgres_running", "{{instance}}", "short", Source.PATRONI, "as Patroni sees it"
+    ),
+    Panel(
+        "WAL position",
+        "patroni_xlog_location > 0 or patroni_xlog_replayed_location",
+        "{{instance}}",
+        "bytes",
+        Source.PATRONI,
+        "written on the leader, replayed on standbys",
+    ),
+    Panel("etcd has a leader", "etcd_server_has_leader", "{{instance}}", "short", Source.ETCD, "0 and Patroni demotes"),
+    Panel(
+        "etcd leader changes",
+        "etcd_server_leader_changes_seen_total",
+        "{{instance}}",
+        "short",
+        Source.ETCD,
+        "elections of the DCS",
+    ),
+    Panel(
+        "HAProxy servers up",
+        "haproxy_backend_active_servers",
+        "{{proxy}}",
+        "short",
+        Source.HAPROXY,
+        "one behind the leader's port",
+    ),
+    Panel(
+        "Transactions",
+        "sum by (instance) (rate(pg_stat_database_xact_commit[1m]))",
+        "{{instance}}",
+        "ops",
+        Source.POSTGRES,
+        "commits per second by member",
+    ),
+    Panel("PostgreSQL up", "pg_up", "{{instance}}", "short", Source.POSTGRES, "as postgres-exporter sees it"),
+    Panel(
+        "PgBouncer pools",
+        "walproof_pgbouncer_clients",
+        "{{state}}",
+        "short",
+        Source.PGBOUNCER,
+        "clients active and waiting in the pool",
+    ),
+)
+
+ALERTS = (
+    Alert(
+        "WalproofNamesEmptied",
+        "walproof_quorum_declared > 0 and walproof_quorum_in_force == 0",
+        "5s",
+        "critical",
+        "synchronous_standby_names is empty: on, remote_write and remote_apply are local now",
+        "see which standby went: patronictl list; strict mode stops commits instead",
+    ),
+    Alert(
+        "WalproofQuorumReduced",
+        "walproof_quorum_in_force > 0 and walproof_quorum_in_force < walproof_quorum_declared",
+        "5s",
+        "warning",
+        "fewer standbys are waited for than declared",
+        "bring the missing standby back; a second loss may lose acknowledged commits",
+    ),
+    Alert(
+        "WalproofSyncSetChanged",
+        "increase(walproof_sync_set_changes_total[1m]) > 0",
+        "0s",
+        "info",
+        "the set of synchronous standbys changed",
+        "nothing, if it was planned",
+    ),
+    Alert(
+        "WalproofCommitsStuck",
+        "walproof_syncrep_longest_seconds > 3",
+        "2s",
+        "critical",
+        "commits wait for a standby that does not answer",
+        "pg_stat_replication shows who is missing; cancelling the wait makes the commit visible and unreplicated",
+    ),
+    Alert(
+        "WalproofNoLeader",
+        "walproof_leader_known == 0",
+        "5s",
+        "critical",
+        "no member accepts writes",
+        "patronictl list, and the DCS: etcdctl endpoint status",
+    ),
+    Alert(
+        "WalproofInDoubt",
+        "increase(walproof_in_doubt_total[1m]) > 0",
+        "0s",
+        "warning",
+        "a canary's connection broke before its answer: commits may or may not exist",
+        "applications with the same gap must check before they try again",
+    ),
+)
