@@ -241,3 +241,12 @@ class CanConfigure(Protocol):
     def set_sync(self, mode: SyncMode, quorum: int) -> None:
         """Set synchronous mode and quorum, and wait until the names are in force."""
         ...
+
+
+@runtime_checkable
+class CanRevive(Protocol):
+    """Brings one member back while faults elsewhere stay: what double faults need ("the leader is gone for good")."""
+
+    def revive(self, member: str) -> None:
+        """Power and wire on, disk mounted again and unhurt, programs started; does not wait for PostgreSQL."""
+        ...

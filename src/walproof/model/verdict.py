@@ -103,3 +103,5 @@ class Drill:
     assumptions: dict[str, bool] = field(default_factory=dict)
     """Named assumptions checked before judging; a False makes the verdict undecided."""
     evidence: dict[str, str] = field(default_factory=dict)
+    promised: bool | None = None
+    """Whether the manual's table promises this level to survive this fault; None when nothing is at risk."""
