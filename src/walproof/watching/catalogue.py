@@ -50,7 +50,8 @@ PANELS = (
     ),
     Panel(
         "Commit latency, mean",
-        "sum by (level) (rate(walproof_commit_seconds_sum[1m])) / sum by (level) (rate(walproof_commit_seconds_count[1m]))",
+        "sum by (level) (rate(walproof_commit_seconds_sum[1m]))"
+        " / sum by (level) (rate(walproof_commit_seconds_count[1m]))",
         "{{level}}",
         "s",
         Source.WALPROOF,

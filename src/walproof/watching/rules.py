@@ -27,7 +27,7 @@ def alert_rules(alerts: Sequence[Alert] = ALERTS) -> str:
 
 
 def dashboard(panels: Sequence[Panel] = PANELS) -> str:
-    """A Grafana dashboard (JSON, schema version 39), two panels a row, for a Prometheus data source chosen on import."""
+    """A Grafana dashboard (JSON, schema version 39), two panels a row; its Prometheus is chosen on import."""
     return json.dumps(
         {
             "title": "walproof: what commits promise, cost and wait for",
