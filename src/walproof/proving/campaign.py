@@ -1,0 +1,96 @@
+"""Which drills in which order: levels × faults × repeats interleaved, storms, the matrix. Pure planning from a seed."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from walproof.errors import UsageTrouble
+from walproof.model.guarantee import Level
+from walproof.model.topology import Route
+from walproof.model.verdict import Victim
+from walproof.proving.faults import CATALOGUE, Fault
+from walproof.proving.verdicts import drills_for
+
+MATRIX = ("kill-all", "kill", "double-kill", "double-power")
+"""The manual's columns: local disk, a standby takes over, its PostgreSQL crashed too, its operating system too."""
+_STORM = ("kill", "kill-member", "freeze", "power-cut", "cut", "isolate", "restart", "switchover", "slow-disk", "stop")
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedDrill:
+    """One drill to be run: what, on whom, at which level, over which route; `then` are further faults of a storm."""
+
+    number: int
+    fault: Fault
+    victim: Victim
+    level: Level
+    route: Route = Route.MULTI_HOST
+    writers: int = 16
+    warm_s: float = 2.0
+    """Acknowledged work before the fault: the moment is this plus a random part of a second."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a prove command asks."""
+
+    faults: tuple[Fault, ...]
+    levels: tuple[Level, ...]
+    victim: Victim | None = None
+    route: Route = Route.MULTI_HOST
+    writers: int = 16
+    repeat: int = 1
+    until_bound: float | None = None
+    storm: int = 0
+    seed: int = 1
+
+
+def victim_for(fault: Fault, asked: Victim | None) -> Victim:
+    """The victim asked for where the fault can fall on it, else its own first; UsageTrouble when it cannot be meant."""
+    if asked is None:
+        return fault.victims[0]
+    if asked not in fault.victims:
+        raise UsageTrouble(
+            f"{fault.name} cannot fall on {asked}", f"its victims are {', '.join(str(v) for v in fault.victims)}"
+        )
+    return asked
+
+
+def planned(question: Question) -> list[PlannedDrill]:
+    """Every drill in order: each round visits every fault × level once in seeded random order.
+
+    `--until-bound b` plans as many rounds as clean drills needed; the run stops earlier where a level has lost.
+    """
+    if question.writers < 1 or question.repeat < 1:
+        raise UsageTrouble("writers and repeats must be at least 1", "for instance --writers 16 --repeat 3")
+    rng = np.random.default_rng(question.seed)
+    if question.storm:
+        return _storm(question, rng)
+    arms = [
+        (fault, victim_for(fault, question.victim if len(fault.victims) > 1 else None), level)
+        for fault in question.faults
+        for level in question.levels
+    ]
+    rounds = question.repeat
+    if question.until_bound is not None:
+        rounds = max(rounds, -(-drills_for(question.until_bound) // max(1, len(question.faults))))
+    plan: list[PlannedDrill] = []
+    for _ in range(rounds):
+        for index in rng.permutation(len(arms)):
+            fault, victim, level = arms[int(index)]
+            plan.append(PlannedDrill(len(plan) + 1, fault, victim, level, question.route, question.writers))
+    return plan
+
+
+def _storm(question: Question, rng: np.random.Generator) -> list[PlannedDrill]:
+    """Seeded random faults on random victims, one after another, levels in turn."""
+    names: Sequence[str] = _STORM
+    plan: list[PlannedDrill] = []
+    for i in range(question.storm):
+        fault = CATALOGUE[names[int(rng.integers(len(names)))]]
+        victim = fault.victims[int(rng.integers(len(fault.victims)))]
+        level = question.levels[i % len(question.levels)]
+        warm_s = float(rng.uniform(1.0, 4.0))
+        plan.append(PlannedDrill(i + 1, fault, victim, level, question.route, question.writers, warm_s))
+    return plan

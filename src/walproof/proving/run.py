@@ -1,0 +1,232 @@
+"""Conducts drills on a target: load, fault, healing, reading; emits events. Its pure neighbours judge."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from walproof.errors import TargetTrouble, Trouble, WaitedInVain
+from walproof.model.attempt import Attempts, Rows
+from walproof.model.event import DrillBegun, DrillDone, Emit, FaultChanged, Noted
+from walproof.model.ports import CanBreak, CanKeepLedger, LedgerOrder, LedgerRun, Target, WitnessReport
+from walproof.model.topology import ClusterView
+from walproof.model.verdict import Drill, Verdict, Victim
+from walproof.model.waiting import Wait, wait_for
+from walproof.proving.assumptions import Course, whole
+from walproof.proving.campaign import PlannedDrill
+from walproof.proving.inject import chosen_victims, inject, why_skipped
+from walproof.proving.observer import Observer
+from walproof.proving.telling import Notes, told_drill
+
+Keep = Callable[[str, str], None]
+"""Keeps a text beside the record: (name, text)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shell:
+    """What a run acts with: the target, where events go, where logs are kept, how patient it is, the seed."""
+
+    target: Target
+    emit: Emit
+    keep: Keep
+    seed: int = 1
+    patience: float = 1.0
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C during a campaign: everything is healed; the drills judged so far are in `drills`."""
+
+    def __init__(self, drills: list[Drill]) -> None:
+        super().__init__("interrupted")
+        self.drills = drills
+
+
+def conduct(shell: Shell, plan: Iterable[PlannedDrill], *, enough: Callable[[Sequence[Drill]], bool]) -> list[Drill]:
+    """Run drill after drill until the plan ends or `enough` says so; stops early when the cluster does not heal.
+
+    Ctrl-C heals first, then raises Interrupted with the drills so far.
+    """
+    drills: list[Drill] = []
+    for planned in plan:
+        try:
+            drill = one_drill(shell, planned)
+        except KeyboardInterrupt:
+            raise Interrupted(drills) from None
+        drills.append(drill)
+        shell.emit(DrillDone(shell.target.clock.now(), drill))
+        if drill.assumptions.get("cluster healed") is False:
+            shell.emit(Noted(shell.target.clock.now(), "the cluster did not heal: no further drill"))
+            break
+        if enough(drills):
+            break
+    return drills
+
+
+def one_drill(shell: Shell, planned: PlannedDrill) -> Drill:
+    """One drill from a whole cluster to its verdict; every trouble of the target makes it undecided, not an error."""
+    target = shell.target
+    skipped = why_skipped(target, planned.fault)
+    if skipped is None and not isinstance(target, CanKeepLedger):
+        skipped = f"{target.name} cannot keep the ledger"
+    if skipped:
+        return _drill(planned, Verdict.SKIPPED, f"skipped, because {skipped}")
+    assert isinstance(target, CanKeepLedger)
+    try:
+        _wait_whole(shell)
+    except Trouble as trouble:
+        return _drill(planned, Verdict.UNDECIDED, f"the cluster was not whole before the fault: {trouble.message}")
+    with Observer(target, shell.emit) as observer:
+        return _under_load(shell, planned, observer, target)
+
+
+def _under_load(shell: Shell, planned: PlannedDrill, observer: Observer, ledger: CanKeepLedger) -> Drill:
+    order = LedgerOrder(planned.level, planned.writers, planned.route, drill=planned.number)
+    run: LedgerRun | None = None
+    try:
+        run = ledger.open_ledger(order)
+        course = _course(shell, planned, observer, run)
+        attempts, witness = run.stop(), run.witnessed()
+    except WaitedInVain as trouble:
+        return _drill(planned, Verdict.UNDECIDED, trouble.message)
+    finally:
+        if run is not None:
+            run.stop()
+    try:
+        wait_for(Wait.CLUSTER_WHOLE, lambda: whole(shell.target.observe()), observer.clock, patience=shell.patience)
+    except Trouble as trouble:
+        course = replace(course, healed=False, trouble=course.trouble or f"the cluster did not heal: {trouble.message}")
+    course = replace(course, after=shell.target.observe(), looks=observer.looks)
+    if not course.healed:
+        _keep_logs(shell, planned, course)
+    return _read_and_tell(shell, planned, course, attempts, witness)
+
+
+def _course(shell: Shell, planned: PlannedDrill, observer: Observer, run: LedgerRun) -> Course:
+    """Load up, fault in at its seeded moment, commits again, hold, heal."""
+    target, clock = shell.target, observer.clock
+    rng = np.random.default_rng([shell.seed, planned.number])
+    wait_for(Wait.WRITERS_UP, lambda: run.progress().acknowledged >= planned.writers, clock, patience=shell.patience)
+    shell.emit(DrillBegun(clock.now(), planned.number, planned.fault.name, str(planned.level)))
+    before = target.observe()
+    victims = chosen_victims(before, planned.victim, lambda names: names[int(rng.integers(len(names)))])
+    breaker = target if isinstance(target, CanBreak) else None
+    trouble, healed = "", True
+    try:
+        if breaker and planned.fault.prepares:
+            inject(breaker, planned.fault, planned.fault.prepares, victims=victims, view=before, clock=clock)
+        clock.pause(planned.warm_s + float(rng.uniform(0, 1)))
+        fault_at = clock.now()
+        if breaker and planned.fault.steps:
+            inject(breaker, planned.fault, planned.fault.steps, victims=victims, view=before, clock=clock)
+        shell.emit(FaultChanged(fault_at, planned.fault.name, victims, healed=False))
+        trouble = _wait_commits(shell, planned, observer, run, fault_at)
+        clock.pause(planned.fault.hold_s)
+    except TargetTrouble as refused:
+        trouble, fault_at = refused.message, clock.now()
+    finally:
+        heal_at = clock.now()
+        if breaker:
+            healed, unhealed = _heal(shell, breaker, planned, victims)
+            trouble = unhealed or trouble
+    if planned.fault.steps:
+        trouble = _wait_commits(shell, planned, observer, run, heal_at, healing=True) or trouble
+    clock.pause(1.0)
+    return Course(
+        planned.fault, planned.level, victims, before, fault_at, heal_at, clock.now(), observer.looks, healed, trouble
+    )
+
+
+def _wait_commits(
+    shell: Shell, planned: PlannedDrill, observer: Observer, run: LedgerRun, since: float, *, healing: bool = False
+) -> str:
+    """Wait for a commit begun after `since` plus a moment for answers under way; what was awaited in vain, or ""."""
+    if not healing and not planned.fault.serves_after:
+        return ""
+    settled = 0.5
+    leader_hit = planned.victim in (Victim.LEADER, Victim.CLUSTER) and not planned.fault.planned
+    before = observer.looks[0].leader if observer.looks else None
+    timeline = _timeline(observer.looks[0]) if observer.looks else None
+
+    def back() -> bool:
+        last = run.progress().last_acknowledged_at
+        if last is None or last < since + settled:
+            return False
+        if healing or not leader_hit or not observer.looks:
+            return True
+        now = observer.looks[-1]
+        return now.leader is not None and (now.leader != before or _timeline(now) != timeline)
+
+    try:
+        wait_for(Wait.FIRST_COMMIT_AFTER, back, observer.clock, patience=shell.patience)
+    except WaitedInVain as vain:
+        return vain.message
+    return ""
+
+
+def _timeline(view: ClusterView) -> int | None:
+    leader = view.member(view.leader) if view.leader else None
+    return leader.timeline if leader else None
+
+
+def _heal(shell: Shell, breaker: CanBreak, planned: PlannedDrill, victims: tuple[str, ...]) -> tuple[bool, str]:
+    """Heal, whatever happened; (healed, why not)."""
+    healed, why = True, ""
+    try:
+        breaker.heal()
+    except Trouble as trouble:
+        healed, why = False, f"the cluster did not heal: {trouble.message}"
+    shell.emit(FaultChanged(shell.target.clock.now(), planned.fault.name, victims, healed=healed))
+    return healed, why
+
+
+def _keep_logs(shell: Shell, planned: PlannedDrill, course: Course) -> None:
+    """Every member's logs beside the record."""
+    target = shell.target
+    for member in course.before.members:
+        if isinstance(target, CanBreak):
+            try:
+                text = target.logs(member.name)
+            except Trouble as trouble:
+                text = trouble.message
+            shell.keep(f"drill-{planned.number}-{member.name}.log", text)
+    shell.emit(Noted(target.clock.now(), f"drill {planned.number}: logs of every member are kept in the record"))
+
+
+def _wait_whole(shell: Shell) -> None:
+    clock = shell.target.clock
+    wait_for(Wait.CLUSTER_WHOLE, lambda: whole(shell.target.observe()), clock, patience=shell.patience)
+
+
+def _read_and_tell(
+    shell: Shell, planned: PlannedDrill, course: Course, attempts: Attempts, witness: WitnessReport
+) -> Drill:
+    """Read every member, the surviving leader first, and judge."""
+    target = shell.target
+    assert isinstance(target, CanKeepLedger)
+    assert course.after is not None
+    leader = course.after.leader or course.before.leader or ""
+    members = [leader, *(m.name for m in course.after.members if m.name != leader)]
+    notes = Notes(attempts, witness)
+
+    def rows() -> Iterator[Rows]:
+        for member in members:
+            try:
+                one = target.read_ledger(member, planned.number)
+                wrong = target.check_data(member)
+            except Trouble as trouble:
+                notes.problems[f"{member} unread"] = trouble.message
+                if member == leader:
+                    return
+                continue
+            if wrong:
+                notes.problems[f"data of {member}"] = wrong
+            notes.read.append(member)
+            yield one
+
+    return told_drill(planned, course, rows(), notes)
+
+
+def _drill(planned: PlannedDrill, verdict: Verdict, why: str) -> Drill:
+    return Drill(
+        planned.number, planned.fault.name, planned.victim, planned.level, verdict, why, route=str(planned.route)
+    )

@@ -1,0 +1,114 @@
+"""From findings to a verdict with its weight: held, broken or undecided; promised or not; the bound of clean drills."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from scipy.special import betaincinv
+
+from walproof.model.guarantee import Level, Loss, survives
+from walproof.model.verdict import Drill, Findings, Verdict
+
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class Assumption:
+    """Something that must be true for a drill to mean anything, and the sentence for when it is not."""
+
+    name: str
+    holds: bool
+    otherwise: str
+    spoils: bool = True
+    """Whether it also takes the meaning from a loss that was found; a loss seen stays a loss when it does not."""
+
+
+def promised(level: Level, loss: Loss | None) -> bool | None:
+    """Whether the manual's table promises the level to survive the loss; None when nothing is at risk."""
+    return None if loss is None else survives(level, loss)
+
+
+def wrongs(findings: Findings) -> list[str]:
+    """What contradicts "no acknowledged commit is lost and no row is invented", each in a clause."""
+    counted = (
+        (findings.lost, "acknowledged commit lost", "acknowledged commits lost"),
+        (findings.altered, "row altered", "rows altered"),
+        (findings.doubled, "row doubled", "rows doubled"),
+        (findings.from_nowhere, "row from nowhere", "rows from nowhere"),
+    )
+    said = [f"{count} {one if count == 1 else many}" for count, one, many in counted if count]
+    if findings.two_leaders_s > 0:
+        said.append(f"two leaders acknowledged at once for {findings.two_leaders_s:.1f} s")
+    return said
+
+
+def decided(findings: Findings, assumptions: Iterable[Assumption], promise: bool | None) -> tuple[Verdict, str]:
+    """The verdict and one sentence why; a broken guarantee is a result, a broken assumption makes it undecided."""
+    failed = [a for a in assumptions if not a.holds]
+    spoilt = [a for a in failed if a.spoils]
+    if spoilt:
+        return Verdict.UNDECIDED, "; ".join(a.otherwise for a in spoilt)
+    wrong = wrongs(findings)
+    if wrong:
+        aside = {True: "which the level promises to keep", False: "the level promises nothing here", None: ""}[promise]
+        also = [a.otherwise for a in failed]
+        return Verdict.BROKEN, "; ".join([", ".join(wrong), *([aside] if aside else []), *also])
+    if failed:
+        return Verdict.UNDECIDED, "; ".join(a.otherwise for a in failed)
+    return Verdict.HELD, f"all {findings.acknowledged} acknowledged commits are there"
+
+
+def loss_bound(drills: int, losing: int = 0) -> float | None:
+    """Upper 95 % limit on the probability that a drill loses something, from `losing` of `drills`.
+
+    Clopper & Pearson 1934, one-sided; 1 - 0.05**(1/n) when none lost. None without drills.
+
+    >>> round(loss_bound(10), 3), round(loss_bound(59), 3), loss_bound(0)
+    (0.259, 0.05, None)
+    """
+    if drills == 0:
+        return None
+    if losing >= drills:
+        return 1.0
+    if losing == 0:
+        return float(1 - (1 - CONFIDENCE) ** (1 / drills))
+    return float(betaincinv(losing + 1, drills - losing, CONFIDENCE))
+
+
+def drills_for(bound: float) -> int:
+    """How many clean drills allow that bound.
+
+    >>> drills_for(0.05), drills_for(0.26)
+    (59, 10)
+    """
+    drills = 1
+    while (loss_bound(drills) or 1.0) > bound:
+        drills += 1
+    return drills
+
+
+def bounds(drills: Iterable[Drill]) -> dict[str, float | None]:
+    """The loss bound per level over every decided drill of a campaign."""
+    counted: dict[str, tuple[int, int]] = {}
+    for drill in drills:
+        if drill.verdict in (Verdict.HELD, Verdict.BROKEN):
+            total, losing = counted.get(str(drill.level), (0, 0))
+            counted[str(drill.level)] = (total + 1, losing + (drill.findings.lost > 0))
+    return {level: loss_bound(total, losing) for level, (total, losing) in counted.items()}
+
+
+def controls(drills: Iterable[Drill]) -> Mapping[tuple[str, Level], str]:
+    """Per fault and level that held everywhere: which weaker level lost in the same campaign, "" when none (weak)."""
+    drills = list(drills)
+    losers: dict[str, list[Drill]] = {}
+    for drill in drills:
+        if drill.findings.lost:
+            losers.setdefault(drill.fault, []).append(drill)
+    found: dict[tuple[str, Level], str] = {}
+    for drill in drills:
+        key = (drill.fault, drill.level)
+        if drill.verdict is not Verdict.HELD or any(d.level is drill.level for d in losers.get(drill.fault, [])):
+            continue
+        weaker = [d for d in losers.get(drill.fault, []) if d.level.strength < drill.level.strength]
+        best = max(weaker, key=lambda d: d.level.strength, default=None)
+        found[key] = "" if best is None else f"{best.level} lost {best.findings.lost} under the same fault and load"
+    return found
