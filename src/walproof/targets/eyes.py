@@ -6,11 +6,12 @@ Never changes anything; a member that has not answered for `silent_s` is shown a
 import threading
 from dataclasses import dataclass
 from importlib import resources
-from typing import Any
+from typing import Any, Protocol
 
 import psycopg
 from psycopg.rows import dict_row
 
+from walproof.errors import TargetTrouble
 from walproof.model.ports import Target
 from walproof.model.topology import ClusterView, MemberView, Role
 
@@ -33,6 +34,41 @@ class Glance:
     commits: int | None
     waiting: int
     longest_wait_s: float
+
+
+class Looking(Protocol):
+    """Whatever gives glances until it is closed."""
+
+    def glance(self) -> Glance:
+        """What is known now."""
+        ...
+
+    def close(self) -> None:
+        """Stop looking."""
+        ...
+
+
+class Looks:
+    """Glances of a target that speaks no SQL, as the pretended one: one plain look each."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+
+    def glance(self) -> Glance:
+        """One look."""
+        return Glance(self._target.observe(), None, 0, 0.0)
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+def eyes_on(target: Target, *, pace_s: float = 0.5) -> Looking:
+    """Standing eyes where members have addresses of their own, plain looks elsewhere."""
+    try:
+        target.member_endpoint(target.describe().members[0])
+    except (TargetTrouble, IndexError):
+        return Looks(target)
+    return Eyes(target, pace_s=pace_s)
 
 
 class Eyes:

@@ -11,7 +11,7 @@ from walproof.errors import MachineTrouble
 from walproof.model.guarantee import Level
 from walproof.model.ports import Target
 from walproof.model.topology import Role
-from walproof.targets.eyes import Eyes, Glance
+from walproof.targets.eyes import Glance, eyes_on
 from walproof.watching.canary import Canary, Chirp
 from walproof.watching.declared import promise
 
@@ -97,7 +97,7 @@ class Exporter:
             raise MachineTrouble(
                 f"cannot listen on {address[0]}:{address[1]}: {trouble.strerror}", "choose another with --port"
             ) from None
-        self._eyes = Eyes(target)
+        self._eyes = eyes_on(target)
         self._canary = Canary(target, levels, self.metrics.heard)
 
     def turn(self) -> None:

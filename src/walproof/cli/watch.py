@@ -1,0 +1,126 @@
+"""walproof watch: the live page, the same in the terminal, or metrics for Prometheus. No decisions."""
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.live import Live
+
+from walproof.errors import UsageTrouble
+from walproof.model.guarantee import Level, level
+from walproof.model.ports import Target
+from walproof.records.layout import record_directory
+from walproof.targets.choosing import choose
+from walproof.watching.buttons import Buttons
+from walproof.watching.canary import Canary
+from walproof.watching.exporter import Exporter
+from walproof.watching.gathering import Gathering
+from walproof.watching.page import Page
+from walproof.watching.picture import LinkDrawn
+from walproof.watching.rules import alert_rules, dashboard
+from walproof.watching.terminal import drawn
+
+
+def _links(target: Target) -> Callable[[], tuple[LinkDrawn, ...]] | None:
+    """The lab's wire, None for targets that have none to show."""
+    asked: Callable[[], tuple[LinkDrawn, ...]] | None = getattr(target, "links_drawn", None)
+    return asked
+
+
+@click.command()
+@click.argument("record", required=False, type=click.Path(path_type=Path))
+@click.option("--target", metavar="TARGET", help="File, URL or DSN; the lab when left out.")
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    help="Address to listen on; beyond loopback reading needs the token.",
+)
+@click.option("--port", type=int, default=0, help="Port to listen on; any free one when left out.")
+@click.option("--terminal", is_flag=True, help="Draw here instead of serving a page.")
+@click.option("--canary", is_flag=True, help="Commit one tiny row per level per second and draw its latency.")
+@click.option("--exporter", is_flag=True, help="Serve metrics for Prometheus (canary included) instead of a page.")
+@click.option("--quorum", type=int, help="Standbys declared; the most seen in force when left out.")
+@click.option("--levels", default=",".join(Level), show_default=True, help="Levels of the canary.")
+@click.option("--seconds", type=float, help="End by itself after so long.")
+@click.option(
+    "--print", "printed", type=click.Choice(["rules", "dashboard"]), help="Print alert rules or the Grafana dashboard."
+)
+def watch(
+    record: Path | None,
+    target: str | None,
+    host: str,
+    port: int,
+    terminal: bool,
+    canary: bool,
+    exporter: bool,
+    quorum: int | None,
+    levels: str,
+    seconds: float | None,
+    printed: str | None,
+) -> int:
+    """The cluster live: page, terminal or metrics. RECORD is a record to follow, growing or whole."""
+    if printed:
+        click.echo(alert_rules() if printed == "rules" else dashboard())
+        return 0
+    sung = tuple(level(text) for text in levels.split(",") if text.strip())
+    if not sung:
+        raise UsageTrouble("no level is named", f"--levels takes some of {', '.join(Level)}")
+    if not 0 <= port <= 65535:
+        raise UsageTrouble(f"{port} is not a port", "give one between 1 and 65535, or leave --port out")
+    directory = record_directory(record) if record else None
+    chosen = None if directory and not target else choose(target)
+    ended = threading.Event()
+    if exporter:
+        if chosen is None:
+            raise UsageTrouble("a record has no metrics", "leave RECORD out, or leave --exporter out")
+        return _export(chosen, (host, port or 9187), (sung, quorum), _timer(seconds, ended.set), ended)
+    gathering = Gathering(chosen, record=directory, links=_links(chosen) if chosen else None)
+    singer = Canary(chosen, sung, gathering.heard) if canary and chosen else None
+    try:
+        if terminal:
+            _draw(gathering, _timer(seconds, ended.set), ended)
+        else:
+            page = Page(gathering, Buttons(chosen) if chosen else None, host=host, port=port)
+            _timer(seconds, page.stop)
+            page.run(lambda url: click.echo(f"watching at {url}\nCtrl-C ends it", err=True))
+    finally:
+        if singer:
+            singer.close()
+        gathering.close()
+    return 0
+
+
+def _timer(seconds: float | None, end: Callable[[], None]) -> threading.Timer | None:
+    if seconds is None:
+        return None
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
+    return timer
+
+
+def _draw(gathering: Gathering, _timer: threading.Timer | None, ended: threading.Event) -> None:
+    with Live(console=Console(), refresh_per_second=4, screen=Console().is_terminal) as live:
+        while not ended.wait(0.25):
+            live.update(drawn(gathering.picture))
+
+
+def _export(
+    target: Target,
+    address: tuple[str, int],
+    declared: tuple[tuple[Level, ...], int | None],
+    _timer: threading.Timer | None,
+    ended: threading.Event,
+) -> int:
+    pool: Callable[[], dict[str, int]] | None = getattr(target, "pool_clients", None)
+    exporter = Exporter(target, address=address, levels=declared[0], declared=declared[1], pool=pool)
+    click.echo(f"metrics at http://{address[0]}:{address[1]}/metrics\nCtrl-C ends it", err=True)
+    try:
+        while not ended.wait(0.5):
+            exporter.turn()
+    finally:
+        exporter.close()
+    return 0
