@@ -1,0 +1,106 @@
+"""The wire's device in each member's namespace and the routes over it. Carries no packet itself."""
+
+import fcntl
+import os
+import struct
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
+
+from walproof.errors import MachineTrouble
+from walproof.links.namespaces import inside
+
+DEVICE = "wire0"
+HEADER_BYTES = 10
+"""struct virtio_net_hdr before every packet (linux/virtio_net.h): it lets 64 KB segments through as one packet."""
+QUEUE_PACKETS = 4000
+_TUN = "/dev/net/tun"
+_TUNSETIFF, _TUNSETPERSIST, _TUNSETOFFLOAD = 0x400454CA, 0x400454CB, 0x400454D0
+_IFF_TUN, _IFF_NO_PI, _IFF_VNET_HDR = 0x0001, 0x1000, 0x4000
+_F_CSUM, _F_TSO4, _F_TSO6 = 0x01, 0x02, 0x04
+
+
+def ip(*words: str, namespace: str | None = None, batch: Iterable[str] | None = None) -> str:
+    """Run ip(8), in a namespace, on lines of a batch where given; its output. MachineTrouble with its own words."""
+    argv = ["ip", *(("-n", namespace) if namespace else ()), *words]
+    if batch is not None:
+        argv += ["-batch", "-"]
+    done = subprocess.run(
+        argv, input="".join(f"{line}\n" for line in batch or ()), capture_output=True, text=True, check=False
+    )
+    if done.returncode != 0:
+        raise MachineTrouble(
+            f"`{' '.join(argv)}` failed: {done.stderr.strip()}", "is the lab up? `walproof lab status`"
+        )
+    return done.stdout
+
+
+def lay(namespace: str) -> None:
+    """Make the device there, up and persistent, and let packets come in by another way than answers leave.
+
+    Persistent, so that packets vanish when the wire's process dies instead of taking the kernel's own path again.
+    """
+    os.close(attach(namespace, persist=True))
+    with inside(namespace):
+        for knob, value in (
+            ("ipv4/conf/all/rp_filter", "0"),
+            ("ipv4/conf/eth0/rp_filter", "0"),
+            (f"ipv4/conf/{DEVICE}/rp_filter", "0"),
+            (f"ipv6/conf/{DEVICE}/disable_ipv6", "1"),
+        ):
+            path = Path("/proc/sys/net") / knob
+            if path.exists() and path.read_text().strip() != value:
+                path.write_text(value)
+    # The same 1500 as the cable: the segment size of a connection fits both paths, so it may switch while it lives.
+    ip("link", "set", DEVICE, "mtu", "1500", "txqueuelen", str(QUEUE_PACKETS), "up", namespace=namespace)
+
+
+def attach(namespace: str, *, persist: bool = False) -> int:
+    """A non-blocking descriptor of the device in that namespace, made when missing; MachineTrouble says why not."""
+    request = struct.pack("16sH22x", DEVICE.encode(), _IFF_TUN | _IFF_NO_PI | _IFF_VNET_HDR)
+    with inside(namespace):
+        try:
+            fd = os.open(_TUN, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError as no:
+            raise MachineTrouble(
+                f"the wire needs {_TUN}, which cannot be opened here ({no.strerror})",
+                f"load the tun module, or as root: chmod 666 {_TUN}",
+            ) from no
+        try:
+            fcntl.ioctl(fd, _TUNSETIFF, request)
+            if persist:
+                fcntl.ioctl(fd, _TUNSETPERSIST, 1)
+        except OSError as no:
+            os.close(fd)
+            raise MachineTrouble(
+                f"the wire may not have its device in namespace {namespace} ({no.strerror})",
+                "it needs CAP_NET_ADMIN there: run as root, or as the user who started the lab",
+            ) from no
+    return fd
+
+
+def offload(fd: int, *, whole: bool) -> None:
+    """Let TCP hand over segments of up to 64 KB as one packet (`whole`), or packets as a cable would carry them."""
+    fcntl.ioctl(fd, _TUNSETOFFLOAD, _F_CSUM | (_F_TSO4 | _F_TSO6 if whole else 0))
+
+
+def route(namespace: str, address: str, over: Iterable[str]) -> None:
+    """Send what goes from `address` to the addresses `over` by the wire, everything else as before.
+
+    Established connections keep both their addresses, so they stay.
+    """
+    wanted = set(over)
+    present = ip("-4", "-o", "route", "show", "dev", DEVICE, namespace=namespace)
+    there = {line.split()[0].removesuffix("/32") for line in present.splitlines() if line.strip()}
+    lines = [f"route replace {a}/32 dev {DEVICE} src {address} metric 5" for a in sorted(wanted - there)]
+    lines += [f"route del {a}/32 dev {DEVICE}" for a in sorted(there - wanted)]
+    if lines:
+        ip(namespace=namespace, batch=lines)
+
+
+def lift(namespace: str) -> None:
+    """Remove the device and with it its routes; safe when it is not there."""
+    with inside(namespace):
+        there = Path(f"/proc/sys/net/ipv4/conf/{DEVICE}").exists()
+    if there:
+        ip("link", "del", DEVICE, namespace=namespace)

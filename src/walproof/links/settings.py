@@ -1,0 +1,151 @@
+"""What is asked of the wire: one setting per direction, whole tables of them. Pure; opens and sends nothing."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from walproof.errors import UsageTrouble
+
+Direction = tuple[str, str]
+"""(source, destination): member names in the lab, IPv4 addresses in the wire's own process."""
+
+LONGEST_DELAY_S = 10.0
+"""Beyond this every program of the cluster gives up, and the packets in flight would fill the memory."""
+LEAST_RATE_BPS = 8e3
+
+
+@dataclass(frozen=True, slots=True)
+class LinkSetting:
+    """One direction: delay and jitter in seconds, loss as a share 0..1, rate in bits per second (None: unlimited)."""
+
+    delay_s: float = 0.0
+    jitter_s: float = 0.0
+    loss: float = 0.0
+    rate_bps: float | None = None
+    cut: bool = False
+
+    @property
+    def plain(self) -> bool:
+        """True where nothing is asked: the kernel's own path serves."""
+        return self == LinkSetting()
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What to change in a direction; None leaves it as it is. An infinite rate takes the limit away."""
+
+    delay_s: float | None = None
+    jitter_s: float | None = None
+    loss: float | None = None
+    rate_bps: float | None = None
+    cut: bool | None = None
+
+    def onto(self, old: LinkSetting) -> LinkSetting:
+        """The direction after the change.
+
+        >>> Change(loss=0.5).onto(LinkSetting(delay_s=0.005))
+        LinkSetting(delay_s=0.005, jitter_s=0.0, loss=0.5, rate_bps=None, cut=False)
+        """
+        asked: dict[str, Any] = {name: value for name, value in asdict(self).items() if value is not None}
+        if asked.get("rate_bps") == float("inf"):
+            asked["rate_bps"] = None
+        new = replace(old, **asked)
+        check(new)
+        return new
+
+
+def check(setting: LinkSetting) -> None:
+    """UsageTrouble for what no wire can do: negative or endless delay, loss above the whole, a rate of nothing."""
+    hint = "write for example --rtt 10ms --jitter 1ms --loss 0.1% --rate 100mbit/s"
+    if not 0 <= setting.delay_s <= LONGEST_DELAY_S:
+        raise UsageTrouble(f"a delay of {setting.delay_s:g} s is not between 0 and {LONGEST_DELAY_S:g} s", hint)
+    if not 0 <= setting.jitter_s <= LONGEST_DELAY_S:
+        raise UsageTrouble(f"a jitter of {setting.jitter_s:g} s is not between 0 and {LONGEST_DELAY_S:g} s", hint)
+    if not 0 <= setting.loss <= 1:
+        raise UsageTrouble(f"a loss of {setting.loss:.0%} is not between 0% and 100%", hint)
+    if setting.rate_bps is not None and not setting.rate_bps >= LEAST_RATE_BPS:
+        raise UsageTrouble(f"a rate of {setting.rate_bps:g} bit/s is less than {LEAST_RATE_BPS:g} bit/s", hint)
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """Everything asked of a lab's links: settings by direction of members, and members isolated from clients too."""
+
+    asked: Mapping[Direction, LinkSetting] = field(default_factory=dict)
+    isolated: frozenset[str] = frozenset()
+
+    @property
+    def table(self) -> dict[Direction, LinkSetting]:
+        """The directions that must cross the wire."""
+        return {direction: setting for direction, setting in self.asked.items() if not setting.plain}
+
+    @property
+    def cuts(self) -> tuple[Direction, ...]:
+        """The directions cut now."""
+        return tuple(direction for direction, setting in self.asked.items() if setting.cut)
+
+    def changed(self, directions: Iterable[Direction], change: Change) -> "Links":
+        """With `change` made in each of the directions."""
+        new = {direction: change.onto(self.setting(direction)) for direction in directions}
+        return replace(self, asked={**self.asked, **new})
+
+    def setting(self, direction: Direction) -> LinkSetting:
+        """What is asked of one direction."""
+        return self.asked.get(direction, LinkSetting())
+
+    def healed(self) -> "Links":
+        """Without cuts and isolation; what was shaped stays shaped."""
+        return Links({direction: replace(setting, cut=False) for direction, setting in self.asked.items()})
+
+    def cleared(self, directions: Iterable[Direction]) -> "Links":
+        """With those directions unshaped; what is cut stays cut."""
+        plain = {direction: LinkSetting(cut=self.setting(direction).cut) for direction in directions}
+        return replace(self, asked={**self.asked, **plain})
+
+    def as_json(self) -> dict[str, Any]:
+        """For the file beside the lab."""
+        return {
+            "asked": [{"from": a, "to": b, **asdict(setting)} for (a, b), setting in sorted(self.table.items())],
+            "isolated": sorted(self.isolated),
+        }
+
+
+def links_of(data: Mapping[str, Any]) -> Links:
+    """The inverse of `Links.as_json`."""
+    asked = {
+        (row["from"], row["to"]): LinkSetting(**{k: v for k, v in row.items() if k not in ("from", "to")})
+        for row in data["asked"]
+    }
+    return Links(asked, frozenset(data["isolated"]))
+
+
+def all_directions(members: Iterable[str]) -> tuple[Direction, ...]:
+    """Every ordered pair of different members.
+
+    >>> all_directions(("n1", "n2"))
+    (('n1', 'n2'), ('n2', 'n1'))
+    """
+    names = tuple(members)
+    return tuple((a, b) for a in names for b in names if a != b)
+
+
+def directions_of(words: Iterable[str], members: Iterable[str]) -> tuple[Direction, ...]:
+    """Which directions the words mean: none is all, `n1` all of its own, `n1 n3` that pair, `n1..n2` one way only.
+
+    >>> directions_of(("n1..n2",), ("n1", "n2", "n3"))
+    (('n1', 'n2'),)
+    """
+    known, asked = tuple(members), tuple(words)
+    one_way = tuple(word for word in asked if ".." in word)
+    names = tuple(word for word in asked if ".." not in word)
+    for name in (*names, *(end for word in one_way for end in word.split("..", 1))):
+        if name not in known:
+            raise UsageTrouble(f"no member is called {name!r}", f"members are {', '.join(known)}")
+    if len(set(names)) != len(names) or any(a == b for a, b in (w.split("..", 1) for w in one_way)):
+        raise UsageTrouble("a link has two different ends", "name two members, such as n1 n3, or one way: n1..n2")
+    found = [(a, b) for a, b in (word.split("..", 1) for word in one_way)]
+    if len(names) == 1:
+        found += [d for d in all_directions(known) if names[0] in d]
+    elif names or not one_way:
+        found += all_directions(names or known)
+    return tuple(dict.fromkeys(found))
