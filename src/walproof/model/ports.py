@@ -118,13 +118,15 @@ class Progress:
 class WitnessReport:
     """What readers saw beside the writers: reads by staleness, rows seen on the leader (writer, number), long forks.
 
-    `fresh_by_member` maps a standby to (reads that found the acknowledged row, reads that did not).
+    `fresh_by_member` maps a standby to (reads that found the acknowledged row, reads that did not);
+    `fresh_somewhere` counts the same with every standby asked at once: found on at least one, found on none.
     """
 
     fresh_by_member: dict[str, tuple[int, int]]
     seen_on_leader: tuple[tuple[int, int], ...] = ()
     long_forks: int = 0
     stale_ms: tuple[float, ...] = ()
+    fresh_somewhere: tuple[int, int] = (0, 0)
 
 
 @runtime_checkable

@@ -7,7 +7,10 @@ from walproof.model.plan import Slice
 
 @dataclass(frozen=True, slots=True)
 class MemberWindow:
-    """What one member did during a slice. Rates are over the slice; latencies are means in ms; None is not known."""
+    """What one member did during a slice. Rates are over the slice; latencies are means in ms; None is not known.
+
+    disk_reads and disk_writes are bytes that reached the storage layer (/proc/PID/io); wal_flushes counts fsyncs.
+    """
 
     cpu_cores: float | None = None
     disk_reads: int | None = None
