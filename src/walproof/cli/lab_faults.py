@@ -1,0 +1,170 @@
+"""`walproof lab fault|disk|cpu`: arguments in, calls out, sentences back."""
+
+import json
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from walproof.errors import UsageTrouble
+from walproof.lab import home
+from walproof.lab.blueprint import Blueprint
+from walproof.lab.faults import available, disks, force, heal, members, power, processors
+from walproof.lab.faults.catalogue import Line, catalogue
+from walproof.model.units import duration_s
+
+_NAME = click.option("--name", default=None, help="which lab (default: $WALPROOF_LAB, or lab)")
+_JSON = click.option("--json", "as_json", is_flag=True, help="one JSON object on standard output")
+_OF_A_MEMBER = {
+    "kill": members.kill,
+    "stop": members.stop,
+    "kill-member": members.kill_member,
+    "freeze": members.freeze,
+    "thaw": members.thaw,
+    "power-cut": power.cut_power,
+    "restart": members.restart,
+}
+_DONE = {
+    "kill": "the postmaster of {m} was killed; Patroni fails over or starts it again",
+    "stop": "PostgreSQL of {m} was told to shut down; Patroni fails over or starts it again",
+    "kill-member": "{m} is dead; `walproof lab fault --heal` starts it",
+    "freeze": "{m} is frozen; `walproof lab fault thaw {m}` or --heal lets it go on",
+    "thaw": "{m} goes on",
+    "power-cut": "{m} has lost its power; `walproof lab fault --heal` switches it on",
+    "restart": "PostgreSQL of {m} was restarted",
+    "dcs-loss": "etcd has no majority; `walproof lab fault --heal` gives it back",
+}
+
+
+@click.command()
+@click.argument("what", required=False)
+@click.argument("member", required=False)
+@click.option("--list", "listing", is_flag=True, help="every fault, what it needs, whether it is available here")
+@click.option("--heal", "healing", is_flag=True, help="undo every fault and wait until the cluster is whole")
+@_NAME
+@_JSON
+def fault(
+    what: str | None, member: str | None, listing: bool, healing: bool, name: str | None, as_json: bool
+) -> None:  # fmt: skip
+    """Break a member: kill, stop, kill-member, freeze, thaw, power-cut, restart MEMBER; or dcs-loss."""
+    if (what is not None) + listing + healing != 1:
+        raise UsageTrouble("say one of: a fault and its member, --list, --heal", "walproof lab fault --list")
+    blueprint = home.load(name)
+    if listing:
+        _show(catalogue(available.reasons(blueprint)), force.in_force(blueprint), as_json)
+    elif healing:
+        _healed(blueprint, as_json)
+    else:
+        _inject(blueprint, str(what), member, as_json)
+
+
+def _inject(blueprint: Blueprint, what: str, member: str | None, as_json: bool) -> None:
+    if what == "dcs-loss":
+        if member:
+            raise UsageTrouble("dcs-loss concerns the majority, not one member", "walproof lab fault dcs-loss")
+        members.lose_dcs(blueprint)
+    elif what not in _OF_A_MEMBER:
+        raise UsageTrouble(f"there is no fault {what!r}", "walproof lab fault --list")
+    elif member is None:
+        raise UsageTrouble(f"{what} needs a member", f"walproof lab fault {what} {'|'.join(blueprint.members)}")
+    else:
+        _OF_A_MEMBER[what](blueprint, member)
+    _say(_DONE[what].format(m=member), {"fault": what, "member": member}, as_json)
+
+
+def _healed(blueprint: Blueprint, as_json: bool) -> None:
+    healing = heal.heal(blueprint)
+    said = f"healed: {', '.join(healing.undone)}; " if healing.undone else "nothing was in force; "
+    _say(f"{said}the cluster is whole", {"undone": healing.undone, "whole": True}, as_json)
+
+
+def _show(lines: tuple[Line, ...], now: tuple[force.InForce, ...], as_json: bool) -> None:
+    if as_json:
+        rows = [
+            {
+                "name": line.fault.name,
+                "happens": line.fault.happens,
+                "needs": line.fault.capability.value,
+                "available": line.why_not is None,
+                "why_not": line.why_not,
+                "command": f"walproof {line.fault.verb}",
+                "heals": line.fault.heals,
+            }
+            for line in lines
+        ]
+        there = [{"fault": f.fault, "member": f.member, "since": f.since, "detail": f.detail} for f in now]
+        click.echo(json.dumps({"faults": rows, "in_force": there}))
+        return
+    possible = sum(line.why_not is None for line in lines)
+    click.echo(f"{possible} of {len(lines)} faults are available here")
+    table = Table(box=None, pad_edge=False)
+    for heading in ("fault", "what happens", "needs", "here"):
+        table.add_column(heading)
+    for line in lines:
+        table.add_row(
+            f"walproof {line.fault.verb}", line.fault.happens, line.fault.capability.value, line.why_not or "yes"
+        )
+    Console().print(table)
+    for fault_now in now:
+        click.echo(f"in force: {fault_now.detail or fault_now.fault} {fault_now.member}".rstrip())
+
+
+@click.command()
+@click.argument("member")
+@click.option("--slow", metavar="5ms", help="each flush takes that much longer")
+@click.option("--failing", is_flag=True, help="flushes fail with an I/O error")
+@click.option("--full", is_flag=True, help="no space is left")
+@click.option("--heal", "healing", is_flag=True, help="take the trouble away")
+@_NAME
+@_JSON
+def disk(member: str, name: str | None, as_json: bool, slow: str | None, **others: bool) -> None:
+    """Make a member's disk slow, failing or full while it works, and well again."""
+    asked = [trouble for trouble, given in others.items() if given] + ([disks.SLOW] if slow is not None else [])
+    if len(asked) != 1:
+        raise UsageTrouble("say one of --slow 5ms, --failing, --full, --heal", f"walproof lab disk {member} --slow 5ms")
+    blueprint = home.load(name)
+    if asked == ["healing"]:
+        said = "is well again" if disks.heal(blueprint, member) else "was well"
+    else:
+        disks.hurt(blueprint, member, asked[0], duration_s(slow) if slow is not None else 0.0)
+        said = f"is {disks.trouble_of(blueprint, member)}"
+    _say(
+        f"the disk of {member} {said}",
+        {"member": member, "trouble": disks.trouble_of(blueprint, member) or None},
+        as_json,
+    )
+
+
+@click.command()
+@click.argument("cores", required=False)
+@click.argument("member", required=False)
+@click.option("--clear", is_flag=True, help="take every limit away")
+@_NAME
+@_JSON
+def cpu(cores: str | None, member: str | None, clear: bool, name: str | None, as_json: bool) -> None:
+    """Limit every member, or one, to that many cores while it runs; without arguments, say what is in force."""
+    if clear and cores is not None:
+        raise UsageTrouble("--clear takes every limit away and needs no number", "walproof lab cpu --clear")
+    blueprint = home.load(name)
+    if clear:
+        processors.limit(blueprint, None, None)
+    elif cores is not None:
+        processors.limit(blueprint, member, _cores(cores))
+    limits = {m: processors.cores_of(blueprint, m) for m in blueprint.members}
+    words = ", ".join(f"{m} {c:g} cores" if c else f"{m} unlimited" for m, c in limits.items())
+    _say(words, {"cores": limits}, as_json)
+
+
+def _cores(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise UsageTrouble(f"{text!r} is not a number of cores", "write it like 0.5 or 2") from None
+
+
+def _say(words: str, facts: dict[str, object], as_json: bool) -> None:
+    click.echo(json.dumps(facts) if as_json else words)
+
+
+COMMANDS: tuple[click.Command, ...] = (fault, disk, cpu)
+"""What `walproof lab` adds to itself."""

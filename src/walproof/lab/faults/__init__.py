@@ -1,0 +1,1 @@
+"""What breaks in a lab and how it heals: members, power, disks, processors, the DCS."""

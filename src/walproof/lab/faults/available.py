@@ -1,0 +1,21 @@
+"""Which faults this lab on this machine can have, and why not the others; tries, changes nothing."""
+
+from walproof.lab.blueprint import Blueprint
+from walproof.lab.faults import disks, power, processors
+from walproof.model.ports import Capability
+
+
+def why_not(blueprint: Blueprint, capability: Capability) -> str | None:
+    """None where the lab can do it now, else one clause."""
+    if capability is Capability.CUT_POWER:
+        return power.unavailable(blueprint)
+    if capability is Capability.LIMIT_PROCESSORS:
+        return processors.unavailable()
+    if capability is Capability.HURT_DISK:
+        return disks.unavailable()
+    return None
+
+
+def reasons(blueprint: Blueprint) -> dict[Capability, str | None]:
+    """The reason against every capability."""
+    return {capability: why_not(blueprint, capability) for capability in Capability}
