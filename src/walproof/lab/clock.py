@@ -1,10 +1,10 @@
-"""The real clock; the only place of the lab that sleeps."""
+"""The machine's own clock: what the lab and real targets live by."""
 
 import time
 
 
 class RealClock:
-    """The clock of this machine."""
+    """Seconds since the epoch, and real pauses."""
 
     def now(self) -> float:
         """Seconds since the epoch."""

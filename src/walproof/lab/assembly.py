@@ -1,0 +1,118 @@
+"""Blueprint → the files of every member and of the access layer. Writes files; starts nothing."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+from walproof.errors import MachineTrouble
+from walproof.lab import home
+from walproof.lab.blueprint import Blueprint
+from walproof.lab.privileges import make_folder, write_private
+from walproof.lab.programs import etcd, haproxy, patroni, pgbouncer, postgres
+from walproof.lab.software import program
+
+
+def lab_parameters(blueprint: Blueprint) -> dict[str, str]:
+    """PostgreSQL's parameters as the lab sets them by itself, `--param` over them."""
+    own = postgres.parameters(blueprint.timing, len(blueprint.members))
+    return {**own, **blueprint.parameters}
+
+
+def dynamic_config(blueprint: Blueprint) -> dict[str, Any]:
+    """Patroni's configuration in the DCS as the lab begins with."""
+    return patroni.dynamic(blueprint.timing, blueprint.sync.value, blueprint.quorum, lab_parameters(blueprint))
+
+
+def _patroni_settings(blueprint: Blueprint, member: str, passwords: dict[str, str]) -> patroni.PatroniSettings:
+    others = [m for m in blueprint.members if m != member]
+    return patroni.PatroniSettings(
+        scope=blueprint.name,
+        name=member,
+        address=blueprint.address(member),
+        etcd_hosts=tuple(f"{blueprint.address(m)}:{etcd.CLIENT_PORT}" for m in (member, *others)),
+        data_dir=blueprint.data_dir(member),
+        bin_dir=blueprint.postgres_bin,
+        passfile=blueprint.member_dir(member) / "pgpass",
+        subnet=blueprint.subnet,
+        passwords=passwords,
+        dynamic=dynamic_config(blueprint),
+        wal_dir=blueprint.wal_dir(member),
+        durable_bootstrap=blueprint.disk.kind == "image",
+    )
+
+
+def _etcd_settings(blueprint: Blueprint, member: str) -> etcd.EtcdSettings:
+    quick = etcd.EtcdSettings(
+        name=member,
+        addresses={m: blueprint.address(m) for m in blueprint.members},
+        data_dir=blueprint.member_dir(member) / "etcd",
+        token=blueprint.name,
+    )
+    return quick if blueprint.timing == "quick" else replace(quick, heartbeat_ms=100, election_ms=1000)
+
+
+def write_member(blueprint: Blueprint, member: str) -> None:
+    """Folders and files of one member: what its init process starts, and Patroni's configuration."""
+    folder = blueprint.member_dir(member)
+    make_folder(folder)
+    make_folder(folder / "etcd")
+    make_folder(blueprint.data_dir(member).parent)
+    wal = blueprint.wal_dir(member)
+    if wal is not None:
+        make_folder(wal.parent)
+    config = folder / "patroni.yml"
+    write_private(config, patroni.config_text(_patroni_settings(blueprint, member, home.read_secrets(blueprint))))
+    programs = [
+        {
+            "name": "etcd",
+            "argv": etcd.argv(_etcd_settings(blueprint, member), program("etcd")),
+            "log": "etcd.log",
+        },
+        {
+            "name": "patroni",
+            "argv": patroni.argv(config),
+            "log": "patroni.log",
+            "await": etcd.health_url(blueprint.address(member)),
+        },
+    ]
+    write_private(folder / "member.json", json.dumps(programs, indent=1))
+
+
+def pgbouncer_version(said: str) -> tuple[int, int]:
+    """(1, 18) of "PgBouncer 1.18.0"; MachineTrouble when it says something else."""
+    words = said.split()
+    try:
+        major, minor = words[1].split(".")[:2]
+        return int(major), int(minor)
+    except (IndexError, ValueError):
+        raise MachineTrouble(f"pgbouncer --version says {said!r}") from None
+
+
+def write_access(blueprint: Blueprint, version: tuple[int, int]) -> None:
+    """Folder and files of HAProxy and PgBouncer."""
+    folder = blueprint.access_dir
+    make_folder(folder)
+    ports = blueprint.ports
+    write_private(
+        folder / "haproxy.cfg",
+        haproxy.config_text(
+            haproxy.HaproxySettings(
+                addresses={m: blueprint.address(m) for m in blueprint.members},
+                leader_port=ports["leader"],
+                standby_port=ports["standby"],
+                stats_port=ports["haproxy-stats"],
+                socket=folder / "haproxy.sock",
+                timing=blueprint.timing,
+            )
+        ),
+    )
+    passwords = home.read_secrets(blueprint)
+    write_private(folder / "users.txt", pgbouncer.users_text({"postgres": passwords["postgres"]}))
+    settings = pgbouncer.PgbouncerSettings(
+        port=ports["pgbouncer"],
+        leader_port=ports["leader"],
+        auth_file=folder / "users.txt",
+        version=version,
+        timing=blueprint.timing,
+    )
+    write_private(folder / "pgbouncer.ini", pgbouncer.config_text(settings))

@@ -1,0 +1,154 @@
+"""The lab's folder: its blueprint as JSON, its secrets, its lock. Knows nothing of processes."""
+
+import fcntl
+import json
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
+
+from walproof.errors import MachineTrouble
+from walproof.lab.blueprint import Blueprint
+from walproof.lab.privileges import make_folder, write_private
+
+MARK = "WALPROOF_LAB_HOME"
+"""Environment variable that every process of a lab carries: how a sweep knows them."""
+_BLUEPRINTS = TypeAdapter(Blueprint)
+
+
+def lab_name() -> str:
+    """The lab meant when none is named: WALPROOF_LAB, else "lab"."""
+    return os.environ.get("WALPROOF_LAB") or "lab"
+
+
+def patience() -> float:
+    """The multiplier of every named wait: WALPROOF_PATIENCE, at least 0.1; 1 when it is not a number."""
+    try:
+        return max(0.1, float(os.environ.get("WALPROOF_PATIENCE", "1")))
+    except ValueError:
+        return 1.0
+
+
+def state_folder() -> Path:
+    """Where labs live: WALPROOF_STATE, else /var/lib/walproof for root and ~/.local/state/walproof."""
+    named = os.environ.get("WALPROOF_STATE")
+    if named:
+        return Path(named).absolute()
+    return Path("/var/lib/walproof") if _is_root() else Path.home() / ".local" / "state" / "walproof"
+
+
+def _is_root() -> bool:
+    return os.geteuid() == 0
+
+
+def lab_home(name: str) -> Path:
+    """The folder of the lab of that name, whether it exists or not."""
+    return state_folder() / name
+
+
+def open_state() -> Path:
+    """The state folder, made when missing; MachineTrouble where it cannot be written."""
+    folder = state_folder()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if _is_root():
+            # Members run as nobody and must get through, never look around.
+            folder.chmod(0o711)
+    except OSError as wrong:
+        raise MachineTrouble(
+            f"the state folder {folder} cannot be made: {wrong.strerror}", "set WALPROOF_STATE to a folder of yours"
+        ) from None
+    if not os.access(folder, os.W_OK):
+        raise MachineTrouble(f"no right to write in {folder}", "set WALPROOF_STATE to a folder of yours")
+    return folder
+
+
+@contextmanager
+def locked(name: str) -> Iterator[None]:
+    """Only one walproof raises or ends a lab at a time; the lock dies with its process."""
+    path = open_state() / f".{name}.lock"
+    with path.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise MachineTrouble(
+                f"another walproof is raising or ending the lab {name} just now",
+                "wait for it, then walproof lab status",
+            ) from None
+        yield
+
+
+def store(blueprint: Blueprint) -> None:
+    """Write the blueprint: before anything is started, so that a sweep finds what to end."""
+    make_folder(blueprint.home, 0o711, given=False)
+    write_private(blueprint.home / "blueprint.json", _BLUEPRINTS.dump_json(blueprint, indent=1).decode(), given=False)
+
+
+def stored(name: str) -> Blueprint | None:
+    """The blueprint of a lab, up or not; None when there is no such lab."""
+    try:
+        return _BLUEPRINTS.validate_json((lab_home(name) / "blueprint.json").read_bytes())
+    except FileNotFoundError:
+        return None
+    except (PermissionError, NotADirectoryError):
+        raise MachineTrouble(f"no right to read the lab in {lab_home(name)}", "run as the user who raised it") from None
+    except ValidationError:
+        return None
+
+
+def mark_up(blueprint: Blueprint) -> None:
+    """Note that the lab is complete."""
+    (blueprint.home / "up").touch()
+
+
+def is_complete(blueprint: Blueprint) -> bool:
+    """Whether `lab up` had ended well."""
+    return (blueprint.home / "up").exists()
+
+
+def load(name: str | None = None) -> Blueprint:
+    """The blueprint of a lab that is up; MachineTrouble when none is."""
+    wanted = name or lab_name()
+    blueprint = stored(wanted)
+    if blueprint is None or not is_complete(blueprint):
+        raise MachineTrouble(f"no lab is up (looked for {wanted!r} in {state_folder()})", "walproof lab up")
+    return blueprint
+
+
+def used_numbers() -> set[int]:
+    """Numbers of all labs in this state folder."""
+    found = set()
+    for path in state_folder().glob("*/blueprint.json"):
+        blueprint = stored(path.parent.name)
+        if blueprint is not None:
+            found.add(blueprint.number)
+    return found
+
+
+def make_secrets(blueprint: Blueprint) -> None:
+    """New random passwords, in files only their owner reads: secrets.json and libpq's pgpass."""
+    words = {who: secrets.token_urlsafe(24) for who in ("postgres", "replicator", "rewinder", "rest")}
+    write_private(blueprint.home / "secrets.json", json.dumps(words), given=False)
+    write_private(blueprint.passfile, passfile_text(words), given=False)
+
+
+def passfile_text(words: dict[str, str]) -> str:
+    """libpq's password file: one line a role, any host."""
+    return "".join(f"*:*:*:{role}:{word}\n" for role, word in words.items() if role != "rest")
+
+
+def read_secrets(blueprint: Blueprint) -> dict[str, str]:
+    """Passwords by role: postgres, replicator, rewinder, rest."""
+    words: dict[str, str] = json.loads((blueprint.home / "secrets.json").read_text())
+    return words
+
+
+def environment(blueprint: Blueprint, **more: str) -> dict[str, str]:
+    """The environment of every process of the lab: small, with the mark that a sweep looks for."""
+    kept = {name: os.environ[name] for name in ("PATH", "TZ", "WALPROOF_STATE") if name in os.environ}
+    kept.setdefault("PATH", "/usr/local/bin:/usr/bin:/bin")
+    kept["PATH"] += ":/usr/sbin:/sbin"
+    return {**kept, "LC_ALL": "C.UTF-8", MARK: str(blueprint.home), "PYTHONDONTWRITEBYTECODE": "1", **more}

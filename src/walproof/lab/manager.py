@@ -1,0 +1,165 @@
+"""What the lab asks of Patroni over REST: configuration, switchover, restart, clone anew. No SQL beyond pg_settings."""
+
+import base64
+import http.client
+import json
+from typing import Any
+
+import psycopg
+
+from walproof.errors import TargetTrouble, UsageTrouble
+from walproof.lab import assembly, home, software
+from walproof.lab.blueprint import REST_PORT, Blueprint
+from walproof.lab.clock import RealClock
+from walproof.lab.programs import patroni
+from walproof.model.guarantee import SyncMode
+from walproof.model.ports import Clock
+from walproof.model.waiting import Wait, wait_for
+
+
+def ask(
+    blueprint: Blueprint, member: str, path: str, *, method: str = "GET", body: Any = None, timeout_s: float = 1.0
+) -> tuple[int, Any]:
+    """Status and answer (JSON where it is) of a member's Patroni; OSError when it does not answer in time."""
+    link = http.client.HTTPConnection(blueprint.address(member), REST_PORT, timeout=timeout_s)
+    headers = {}
+    if method != "GET":
+        word = base64.b64encode(f"walproof:{home.read_secrets(blueprint)['rest']}".encode()).decode()
+        headers = {"Authorization": f"Basic {word}", "Content-Type": "application/json"}
+    try:
+        link.request(method, path, body=None if body is None else json.dumps(body), headers=headers)
+        answer = link.getresponse()
+        text = answer.read().decode(errors="replace")
+    except http.client.HTTPException as wrong:
+        raise ConnectionError(str(wrong)) from wrong
+    finally:
+        link.close()
+    try:
+        return answer.status, json.loads(text)
+    except ValueError:
+        return answer.status, text
+
+
+def tell(
+    blueprint: Blueprint, member: str, path: str, *, method: str = "POST", body: Any = None, timeout_s: float = 60.0
+) -> Any:
+    """Like `ask`, for orders: TargetTrouble with Patroni's own words when it refuses or does not answer."""
+    try:
+        status, said = ask(blueprint, member, path, method=method, body=body, timeout_s=timeout_s)
+    except OSError as wrong:
+        raise TargetTrouble(f"Patroni of {member} does not answer: {wrong}", "walproof lab status") from None
+    if status >= 300:
+        raise TargetTrouble(f"Patroni of {member} refuses {path}: {said}", "walproof lab status")
+    return said
+
+
+def any_answering(blueprint: Blueprint) -> str:
+    """A member whose Patroni answers, a leader before others; TargetTrouble when none does."""
+    found = None
+    for member in blueprint.members:
+        try:
+            status, _ = ask(blueprint, member, "/primary")
+        except OSError:
+            continue
+        if status == 200:
+            return member
+        found = found or member
+    if found is None:
+        raise TargetTrouble("no member's Patroni answers", "walproof lab status")
+    return found
+
+
+def config(blueprint: Blueprint) -> dict[str, Any]:
+    """The configuration in the DCS."""
+    said = tell(blueprint, any_answering(blueprint), "/config", method="GET", timeout_s=5)
+    if not isinstance(said, dict):
+        raise TargetTrouble(f"Patroni states no configuration: {said}")
+    return said
+
+
+def patch_config(blueprint: Blueprint, change: dict[str, Any]) -> None:
+    """Change the configuration in the DCS; None removes a key."""
+    tell(blueprint, any_answering(blueprint), "/config", method="PATCH", body=change, timeout_s=10)
+
+
+def pause(blueprint: Blueprint, paused: bool) -> None:
+    """Maintenance mode: Patroni looks on and does nothing."""
+    patch_config(blueprint, {"pause": True if paused else None})
+
+
+def restart(blueprint: Blueprint, member: str) -> None:
+    """Restart PostgreSQL of that member; returns when Patroni says that it is done."""
+    tell(blueprint, member, "/restart", body={}, timeout_s=90)
+
+
+def reinitialize(blueprint: Blueprint, member: str) -> None:
+    """Throw the member's data away and clone it anew."""
+    tell(blueprint, member, "/reinitialize", body={"force": True}, timeout_s=30)
+
+
+def switchover(blueprint: Blueprint, leader: str, to: str | None) -> None:
+    """Hand the leadership over as planned; returns when Patroni says that it is done."""
+    body = {"leader": leader, **({"candidate": to} if to else {})}
+    tell(blueprint, leader, "/switchover", body=body, timeout_s=90)
+
+
+def set_sync(blueprint: Blueprint, mode: SyncMode, quorum: int) -> None:
+    """Set synchronous mode and quorum, and wait until the names are in force."""
+    from walproof.lab.whole import wait_until_whole
+
+    standbys = len(blueprint.members) - 1
+    if mode is not SyncMode.OFF and not 1 <= quorum <= standbys:
+        raise UsageTrouble(f"a quorum of {quorum} needs as many standbys; there are {standbys}")
+    patch_config(blueprint, patroni.sync_settings(mode.value, quorum))
+    wait_until_whole(blueprint, RealClock())
+
+
+def set_parameters(blueprint: Blueprint, parameters: dict[str, str | None]) -> None:
+    """Set parameters on every member (None: back to the lab's own) and wait until pg_settings says so everywhere."""
+    given = {name: value for name, value in parameters.items() if value is not None}
+    software.check_parameters(blueprint.postgres_bin, given)
+    own = assembly.lab_parameters(blueprint)
+    wanted = {name: own.get(name) if value is None else value for name, value in parameters.items()}
+    patch_config(blueprint, {"postgresql": {"parameters": wanted}})
+    expected = {n: software.canonical(blueprint.postgres_bin, n, v) for n, v in wanted.items()}
+    restarted: set[str] = set()
+    clock: Clock = RealClock()
+
+    def in_force() -> bool:
+        states = {m: _state(blueprint, m, list(wanted)) for m in blueprint.members}
+        pending = [m for m, state in states.items() if state and any(p for _, p in state.values())]
+        if pending:
+            _restart_in_turn(blueprint, pending, restarted)
+            return False
+        return all(
+            state is not None and all(_same(state.get(n), expected[n]) for n in wanted) for state in states.values()
+        )
+
+    wait_for(Wait.SETTING_IN_FORCE, in_force, clock, pace_s=0.2, patience=4 * home.patience())
+
+
+def _same(found: tuple[str, bool] | None, expected: str | None) -> bool:
+    if found is None:
+        return False
+    return expected is None or found[0] == expected
+
+
+def _restart_in_turn(blueprint: Blueprint, pending: list[str], restarted: set[str]) -> None:
+    """Standbys before the leader: a standby with less than its primary's max_connections stops replaying."""
+    leader = any_answering(blueprint)
+    turn = sorted(pending, key=lambda m: (m in restarted, m == leader))[0]
+    if turn in restarted:
+        restarted.clear()
+    restart(blueprint, turn)
+    restarted.add(turn)
+
+
+def _state(blueprint: Blueprint, member: str, names: list[str]) -> dict[str, tuple[str, bool]] | None:
+    question = "SELECT name, setting, pending_restart FROM pg_settings WHERE name = ANY(%s)"
+    try:
+        with psycopg.connect(blueprint.member_endpoint(member).conninfo(), autocommit=True) as link:
+            rows = link.execute(question, ([n.lower() for n in names],)).fetchall()
+    except psycopg.Error:
+        return None
+    found = {str(name).lower(): (str(setting), bool(pending)) for name, setting, pending in rows}
+    return {n: found[n.lower()] for n in names if n.lower() in found}

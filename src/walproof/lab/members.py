@@ -1,0 +1,181 @@
+"""A member as processes: everything inside its network namespace. Starts, finds, signals and ends them."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+from walproof.lab import home, member_init
+from walproof.lab.blueprint import Blueprint
+from walproof.lab.network import NAMESPACES
+from walproof.lab.privileges import as_member_user
+from walproof.lab.software import program
+from walproof.model.ports import Clock
+from walproof.model.waiting import Wait, wait_for
+
+
+def _namespace_id(blueprint: Blueprint, member: str) -> tuple[int, int] | None:
+    try:
+        found = os.stat(NAMESPACES / blueprint.namespace(member))
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def processes(blueprint: Blueprint, member: str) -> list[psutil.Process]:
+    """Every process inside the member's network namespace, oldest first; zombies left out."""
+    wanted = _namespace_id(blueprint, member)
+    if wanted is None:
+        return []
+    found = []
+    for pid in psutil.pids():
+        try:
+            space = os.stat(f"/proc/{pid}/ns/net")
+            if (space.st_dev, space.st_ino) == wanted:
+                found.append(psutil.Process(pid))
+        except (OSError, psutil.Error):
+            continue
+    return sorted(found, key=lambda p: p.pid)
+
+
+def inside(blueprint: Blueprint, member: str, argv: Sequence[str]) -> list[str]:
+    """The command line that runs argv inside the member, as the members' user."""
+    space = NAMESPACES / blueprint.namespace(member)
+    return [str(program("nsenter")), f"--net={space}", "--", *as_member_user(argv)]
+
+
+def run_inside(
+    blueprint: Blueprint, member: str, argv: Sequence[str], *, timeout_s: float = 60.0
+) -> subprocess.CompletedProcess[str]:
+    """Run a command inside the member as its user and give what it said; never raises for its exit code."""
+    return subprocess.run(
+        inside(blueprint, member, argv),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=timeout_s,
+        env=home.environment(blueprint),
+        cwd=blueprint.member_dir(member),
+    )
+
+
+def _init_pid(blueprint: Blueprint, member: str) -> int | None:
+    try:
+        pid = int((blueprint.member_dir(member) / "init.pid").read_text())
+        if "member_init.py" in " ".join(psutil.Process(pid).cmdline()):
+            return pid
+    except (OSError, ValueError, psutil.Error):
+        pass
+    return None
+
+
+def start_member(blueprint: Blueprint, member: str) -> None:
+    """Start the member's programs that do not run; its init process too when that is gone."""
+    pid = _init_pid(blueprint, member)
+    if pid is not None:
+        os.kill(pid, signal.SIGHUP)
+        return
+    folder = blueprint.member_dir(member)
+    with (folder / "init.log").open("ab") as log:
+        first = subprocess.Popen(
+            inside(blueprint, member, [sys.executable, "-S", member_init.__file__, str(folder)]),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd=folder,
+            env=home.environment(blueprint, HOME=str(folder)),
+            start_new_session=True,
+        )
+    # Here and not above: the limits of processors know members themselves.
+    from walproof.lab.faults import processors
+
+    processors.enrol(blueprint, member, first.pid)
+
+
+def signal_all(blueprint: Blueprint, member: str, number: int) -> None:
+    """Send a signal to every process of the member; those that end meanwhile are no trouble."""
+    for process in processes(blueprint, member):
+        _send(process, number)
+
+
+def _send(process: psutil.Process, number: int) -> None:
+    with suppress(psutil.Error):
+        process.send_signal(number)
+
+
+def kill_everything(blueprint: Blueprint, member: str, clock: Clock) -> None:
+    """Kill every process of the member with -9, again and again until none is left (they may fork meanwhile)."""
+
+    def gone() -> bool:
+        left = processes(blueprint, member)
+        for process in left:
+            _send(process, signal.SIGKILL)
+        return all(_is_over(process) for process in left)
+
+    wait_for(Wait.PROGRAM_GONE, gone, clock, pace_s=0.02, patience=home.patience())
+
+
+def _is_over(process: psutil.Process) -> bool:
+    try:
+        return process.status() == psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return True
+
+
+def postmaster(blueprint: Blueprint, member: str) -> int | None:
+    """Pid of the member's postmaster, None when PostgreSQL does not run there."""
+    try:
+        pid = int((blueprint.data_dir(member) / "postmaster.pid").read_text().split()[0])
+        process = psutil.Process(pid)
+        alive = process.status() != psutil.STATUS_ZOMBIE and process.name().startswith("postgres")
+    except (OSError, ValueError, IndexError, psutil.Error):
+        return None
+    space = Path(f"/proc/{pid}/ns/net")
+    try:
+        found = os.stat(space)
+    except OSError:
+        return None
+    return pid if alive and (found.st_dev, found.st_ino) == _namespace_id(blueprint, member) else None
+
+
+def program_pid(blueprint: Blueprint, member: str, name: str) -> int | None:
+    """Pid of "etcd" or "patroni" of that member, None when it does not run."""
+    for process in processes(blueprint, member):
+        try:
+            words = process.cmdline()
+        except psutil.Error:
+            continue
+        if (name == "etcd" and words and Path(words[0]).name == "etcd") or (
+            name == "patroni" and words[1:3] == ["-m", "patroni"]
+        ):
+            return process.pid
+    return None
+
+
+def marked(blueprint: Blueprint) -> list[psutil.Process]:
+    """Every process that carries the lab's mark in its environment, in whatever namespace; never this one."""
+    mark = f"{home.MARK}={blueprint.home}".encode()
+    found = []
+    for pid in psutil.pids():
+        if pid == os.getpid():
+            continue
+        try:
+            if mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+                found.append(psutil.Process(pid))
+        except (OSError, psutil.Error):
+            continue
+    return found
+
+
+def logs(blueprint: Blueprint, member: str, lines: int = 50) -> str:
+    """The last lines of every log of the member."""
+    parts = []
+    for path in sorted(blueprint.member_dir(member).glob("*.log")):
+        said = subprocess.run(["tail", "-n", str(lines), str(path)], capture_output=True, text=True, check=False)
+        parts.append(f"==> {path.name} <==\n{said.stdout}")
+    return "\n".join(parts)
