@@ -1,0 +1,180 @@
+"""`walproof price`: options in, one priced table out. Wires target, record and run; decides nothing about prices."""
+
+import json
+import shlex
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, cast
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from walproof.errors import UsageTrouble
+from walproof.model.event import Begun, Described, Ended, Event
+from walproof.pricing.bench import Bench, PricedTarget
+from walproof.pricing.bench import Progress as Standing
+from walproof.pricing.question import Words, question_of
+from walproof.pricing.whole import Answer, answer_as_json, answer_lines, check_target, pursue, said_beforehand
+from walproof.records.reader import read
+from walproof.records.writer import Writer
+from walproof.targets.choosing import choose
+
+OPTIONS: tuple[tuple[str, str, str | None], ...] = (
+    ("--levels", "Commit levels, all five when not said.", "off,local,on"),
+    ("--clients", "Numbers of clients.", "1,16"),
+    ("--baseline", "The level others are divided by (local).", "LEVEL"),
+    ("--quorum", "Quorums: anyK, firstK, all.", "any1,first1,all"),
+    ("--rtt", "Round trips between members.", "0,3ms,10ms"),
+    ("--regions", "Named region plans of the wire.", "NAME,…"),
+    ("--cpu", "Processors per member.", "1,2"),
+    ("--workload", "tpcb-like, select-only, simple-update, insert, batch:N or a pgbench script.", "WORD"),
+    ("--scale", "pgbench's scale (20).", "N"),
+    ("--route", "direct, multi-host, haproxy or pgbouncer.", "WORD"),
+    ("--pool", "PgBouncer's pool size.", "N"),
+    ("--wal-volume", "WAL on its own volume: on, off.", "on,off"),
+    ("--fsync", "fsync: on, off.", "on,off"),
+    ("--mix", "One run with weights per level.", "on=10,local=90"),
+    ("--load", "Open loop at these fractions of measured capacity.", "0.5,0.8"),
+    ("--rate", "Offer at most this many transactions per second.", "TPS"),
+    ("--max-clients", "Never more clients than this.", "N"),
+    ("--slice", "Length of one slice; chosen by the budget when not said.", "2s"),
+    ("--precision", "Stop when every ratio is within ± this share (3%).", "3%"),
+    ("--budget", "Stop after this time of measuring (2min).", "2min"),
+    ("--seed", "Seed of every random choice (1).", "N"),
+    ("--limit", "Latency limit (p95) of --tune.", "10ms"),
+    ("--level", "Level that --tune tunes (on).", "LEVEL"),
+    ("--predict", "Clients and round trip to predict from what was measured.", "CLIENTS@RTT,…"),
+    ("--allow", "Consent on a cluster of yours: load, config; and not-in-force.", "WORD,…"),
+)
+FLAGS = (
+    ("--aa", "Run the baseline against itself: its interval must cover 1."),
+    ("--tune", "Search for the largest throughput of a level under --limit."),
+    ("--break-even", "Search for the clients at which each level reaches 99 % of local's peak."),
+    ("--hold-out", "Report the prediction's error on points it was not shown."),
+)
+
+
+def _with_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    for name, text in reversed(FLAGS):
+        command = click.option(name, is_flag=True, help=text)(command)
+    for name, text, meta in reversed(OPTIONS):
+        command = click.option(name, metavar=meta, default=None, help=text)(command)
+    return command
+
+
+@click.command()
+@_with_options
+@click.option(
+    "--target", metavar="WHERE", default=None, help="The lab when not said; pretend; a target file, URL or DSN."
+)
+@click.option("--record", metavar="DIR", default=None, help="Where to write the record.")
+@click.option("--resume", metavar="RECORD", default=None, help="Continue a record with the question it holds.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output, nothing else.")
+@click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+def price(
+    target: str | None, record: str | None, resume: str | None, as_json: bool, dry_run: bool, **words: Any
+) -> int:
+    """What each commit level costs, with honest error bars."""
+    if resume and record:
+        raise UsageTrouble("--resume continues a record, so --record has no place beside it", "leave one of them out")
+    earlier: tuple[Event, ...] = ()
+    if resume:
+        earlier, words, target = _resumed(Path(resume), words, target)
+    question_of(words)
+    place = choose(target)
+    check_target(place, words, own=_is_own(target))
+    if dry_run:
+        click.echo("\n".join(said_beforehand(words, place)))
+        return 0
+    where = Path(resume) if resume else (Path(record) if record else None)
+    with Writer(where, "price", resume=bool(resume)) as writer, _ctrl_c(), _bar(quiet=as_json) as tell:
+        bench = Bench(cast(PricedTarget, place), writer, int(words.get("seed") or 1), earlier)
+        if not resume:
+            asked = {**{k: v for k, v in words.items() if v not in (None, False)}, **_defaults(words, target)}
+            bench.say(Begun(bench.now(), "price", asked, _command(), bench.seed, version("walproof")))
+        bench.say(Described(bench.now(), place.describe()))
+        answer = pursue(bench, words, tell)
+        bench.say(Ended(bench.now(), str(answer.stopped_by)))
+    _show(answer, bench.events, str(writer.directory), as_json=as_json)
+    return 130 if answer.stopped_by == "interrupted" else 0
+
+
+def _defaults(words: Words, target: str | None) -> dict[str, Any]:
+    return {"baseline": words.get("baseline") or "local", "target": target or "lab"}
+
+
+def _is_own(target: str | None) -> bool:
+    return not (target is None or target.split(":")[0] in ("lab",) or target.split("?")[0] == "pretend")
+
+
+def _command() -> str:
+    return shlex.join(["walproof", *sys.argv[1:]])
+
+
+def _resumed(
+    record: Path, words: dict[str, Any], target: str | None
+) -> tuple[tuple[Event, ...], dict[str, Any], str | None]:
+    """Events and question of a record; --budget, --precision and --allow may be said anew, other words may not."""
+    found = read(record)
+    begun = found.begun
+    if begun is None or begun.verb != "price":
+        raise UsageTrouble(f"{record} holds no price run to continue", "give the directory that `walproof price` named")
+    anew = {k for k, v in words.items() if v not in (None, False)}
+    if anew - {"budget", "precision", "allow"}:
+        spoken = ", ".join("--" + k.replace("_", "-") for k in sorted(anew - {"budget", "precision", "allow"}))
+        raise UsageTrouble(
+            f"a resumed run keeps its own question, so {spoken} cannot change", "leave it out, or start anew"
+        )
+    question = {**words, **{k: v for k, v in begun.question.items() if k not in ("target",)}}
+    question.update({k: words[k] for k in anew})
+    said = begun.question.get("target")
+    return found.events, question, target or (None if said in (None, "lab") else str(said))
+
+
+@contextmanager
+def _ctrl_c() -> Iterator[None]:
+    """SIGTERM ends a run as Ctrl-C does: the target is put back and the record closed."""
+
+    def interrupt(_number: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def _bar(*, quiet: bool) -> Iterator[Callable[[Standing], None]]:
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, disable=quiet or not console.is_terminal, transient=True) as bar:
+        task = bar.add_task("preparing", total=None)
+
+        def tell(standing: Standing) -> None:
+            done = min(standing.elapsed_s, standing.budget_s)
+            bar.update(task, description=standing.doing, completed=done, total=standing.budget_s)
+
+        yield tell
+
+
+def _show(answer: Answer, events: list[Event], record: str, *, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(answer_as_json(answer, record)))
+        return
+    from walproof.reporting.terminal import price_tables
+
+    console = Console()
+    lines = answer_lines(answer)
+    console.print(lines[0], style="bold", highlight=False)
+    for part in price_tables(events):
+        console.print(part)
+    for line in lines[1:]:
+        console.print(line, highlight=False)
+    console.print(f"stopped by {answer.stopped_by}; record: {record}", highlight=False)

@@ -1,0 +1,99 @@
+"""Intervals for a mean over blocks: fixed, stopped by their own width, and valid at any time. Knows numbers only.
+
+Three questions, three intervals; docs/statistics.md says which is used where and why.
+"""
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from walproof.model.estimate import Estimate
+
+Numbers = NDArray[np.float64]
+
+STOPPED_ALPHA = 0.03
+"""Nominal error of an interval stopped by its own width, so that the true one is at most 5 %: see stopped_interval."""
+TRIMMED = 0.1
+"""Share cut at each end before a mean over blocks is taken; nothing is cut below ten blocks."""
+FEWEST_BLOCKS = 8
+"""Blocks before a run may stop by precision; with fewer, the width itself is too uncertain to stop on."""
+
+
+def t_interval(values: Numbers, alpha: float = 0.05) -> Estimate:
+    """Mean of values, shape (n,), with Student's t interval for a number of values fixed beforehand.
+
+    >>> t_interval(np.array([1.0, 2.0, 3.0])).value
+    2.0
+    """
+    n = len(values)
+    mean = float(np.mean(values)) if n else math.nan
+    if n < 2:
+        return Estimate(mean, mean, mean)
+    half = float(stats.t.ppf(1 - alpha / 2, n - 1) * np.std(values, ddof=1) / math.sqrt(n))
+    return Estimate(mean, mean - half, mean + half)
+
+
+def trimmed_mean(values: Numbers, cut: float = TRIMMED) -> tuple[float, float, int]:
+    """Trimmed mean of values, shape (n,), its standard error from the winsorised variance, degrees of freedom.
+
+    Yuen (1974), The two-sample trimmed t for unequal population variances; Tukey & McLaughlin (1963).
+
+    >>> trimmed_mean(np.array([1.0] * 9 + [100.0]))[0]
+    1.0
+    """
+    n = len(values)
+    off = int(cut * n)
+    ordered = np.sort(values)
+    kept = n - 2 * off
+    winsorised = np.clip(values, ordered[off], ordered[n - off - 1])
+    spread = float(np.std(winsorised, ddof=1))
+    error = spread * math.sqrt((n - 1) / (kept * (kept - 1)))
+    return float(np.mean(ordered[off : n - off])), error, kept - 1
+
+
+def stopped_interval(values: Numbers, alpha: float = STOPPED_ALPHA) -> Estimate:
+    """Trimmed mean of values, shape (n,), with an interval that holds 95 % though its width decided when to stop.
+
+    The rule looks at widths only, never at means. For normal values every sample variance is independent of the mean,
+    so stopping on widths cannot steer the mean; what remains is that a run stops when its spread is by chance
+    estimated low (Stein 1945; Chow & Robbins 1965; Starr 1966). A nominal 97 % and at least eight blocks pay for it:
+    simulated coverage is 94.5 to 98 % over targets, normal, t with 3 degrees, and one block in ten an outlier.
+    """
+    n = len(values)
+    if n < 2:
+        mean = float(np.mean(values)) if n else math.nan
+        return Estimate(mean, mean, mean)
+    mean, error, freedom = trimmed_mean(values)
+    half = float(stats.t.ppf(1 - alpha / 2, freedom)) * error
+    return Estimate(mean, mean - half, mean + half)
+
+
+def anytime_interval(values: Numbers, alpha: float = 0.05, effect: float = 1.0) -> Estimate:
+    """Mean of values, shape (n,), with an interval valid at every n at once, whatever made the run stop there.
+
+    The t-test e-process (normal mixture N(0, effect²) over the standardised effect, right Haar prior over the scale)
+    inverted at 1/alpha by Ville's inequality: Robbins (1970); Lai (1976); Wang & Ramdas (2023), Anytime-valid t-tests
+    and confidence sequences for Gaussian means with unknown variance. Infinite while there are too few values.
+    """
+    n = len(values)
+    mean = float(np.mean(values)) if n else math.nan
+    if n < 2:
+        return Estimate(mean, -math.inf, math.inf)
+    shrink = 1 / (1 + n * effect**2)
+    evidence = (1 / alpha) ** (2 / n) * (1 / shrink) ** (1 / n)
+    room = 1 - evidence * shrink
+    if room <= 0:
+        return Estimate(mean, -math.inf, math.inf)
+    half = float(np.std(values, ddof=1)) * math.sqrt((n - 1) / n * (evidence - 1) / room)
+    return Estimate(mean, mean - half, mean + half)
+
+
+def as_ratio(logs: Estimate) -> Estimate:
+    """An estimate on the log scale as a ratio."""
+    return Estimate(math.exp(logs.value), _exp(logs.low), _exp(logs.high))
+
+
+def _exp(number: float) -> float:
+    return math.exp(min(number, 700.0))

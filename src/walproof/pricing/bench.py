@@ -1,0 +1,114 @@
+"""The one place where pricing touches a target: settings entered, slices run, every step emitted. Decides nothing."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from walproof.errors import MachineTrouble
+from walproof.model.event import Emit, Event, Looked, Noted, SearchStep, SettingEntered, SliceDone
+from walproof.model.plan import Arm, Setting, Slice, Workload
+from walproof.model.ports import CanBePriced, Target
+from walproof.model.sample import SliceResult
+from walproof.pricing.design import slice_seed
+
+PATIENCE = 3
+"""Slices that may fail one after another before the run gives up."""
+
+
+class PricedTarget(Target, CanBePriced, Protocol):
+    """A target that runs slices."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How a run stands, for a progress bar: seconds of its budget used, blocks complete, what is running."""
+
+    elapsed_s: float
+    budget_s: float
+    blocks: int
+    doing: str
+
+
+Tell = Callable[[Progress], None]
+
+
+def untold(_: Progress) -> None:
+    """Tells nobody."""
+
+
+class Bench:
+    """A target under measurement: remembers the setting in force and every event, earlier ones of a resumed run too."""
+
+    def __init__(self, target: PricedTarget, emit: Emit, seed: int, earlier: Sequence[Event] = ()) -> None:
+        self.target = target
+        self.seed = seed
+        self.events: list[Event] = list(earlier)
+        self._emit = emit
+        self._setting: Setting | None = None
+        self._prepared: set[Workload] = set()
+        self._failures = 0
+        self._lowest = min([0, *(e.result.slice.block for e in self.events if isinstance(e, SliceDone))])
+
+    def now(self) -> float:
+        """The target's time, seconds since the epoch."""
+        return self.target.clock.now()
+
+    def say(self, event: Event) -> None:
+        """Keep and emit an event."""
+        self.events.append(event)
+        self._emit(event)
+
+    def note(self, text: str) -> None:
+        """A sentence for the report."""
+        self.say(Noted(self.now(), text))
+
+    def step(self, found: SearchStep) -> None:
+        """A step of a search."""
+        self.say(found)
+
+    def look(self) -> None:
+        """One look at the cluster, emitted when the leader or the standby names are not what they were."""
+        view = self.target.observe()
+        last = next((e.view for e in reversed(self.events) if isinstance(e, Looked)), None)
+        if last is None or (last.leader, last.standby_names) != (view.leader, view.standby_names):
+            self.say(Looked(self.now(), view))
+
+    def prepare(self, arms: Sequence[Arm]) -> None:
+        """Load what the arms' workloads need, once each; the largest scale last stays."""
+        for workload in sorted({arm.workload for arm in arms}, key=lambda w: (w.scale, w.text)):
+            if workload not in self._prepared:
+                self.target.prepare(workload)
+                self._prepared.add(workload)
+
+    def enter(self, setting: Setting) -> None:
+        """Bring a setting into force unless it already is."""
+        if setting != self._setting:
+            measured = self.target.enter(setting)
+            self._setting = setting
+            self.say(SettingEntered(self.now(), setting, measured))
+
+    def leave(self) -> None:
+        """Put back what settings changed."""
+        if self._setting is not None:
+            self._setting = None
+            self.target.leave()
+
+    def measure(self, planned: Slice, seconds: float) -> SliceResult | None:
+        """One slice; None when it failed, noted; MachineTrouble after three failures in a row."""
+        try:
+            result = self.target.run_slice(planned, seconds, slice_seed(self.seed, planned))
+        except MachineTrouble as trouble:
+            self._failures += 1
+            if self._failures >= PATIENCE:
+                raise
+            self.note(f"a slice of {planned.arm.level} with {planned.arm.clients} clients failed: {trouble.message}")
+            self.look()
+            return None
+        self._failures = 0
+        self.say(SliceDone(self.now(), result))
+        return result
+
+    def next_search_block(self) -> int:
+        """A fresh block number of a search: below zero, so that the grid's table does not count it."""
+        self._lowest -= 1
+        return self._lowest

@@ -1,0 +1,103 @@
+"""Doubts about measured numbers: when one belongs beside a price. Judges windows and blocks; measures nothing."""
+
+from collections.abc import Callable, Iterable, Sequence
+from statistics import fmean
+
+import numpy as np
+from scipy import stats
+
+from walproof.model.estimate import Doubt
+from walproof.model.event import Described, Event, Looked
+from walproof.model.guarantee import Level
+from walproof.model.plan import Arm, WorkloadKind
+from walproof.model.sample import SliceResult
+
+FEW = 6
+"""Blocks below which an interval is shown but doubted."""
+STOLEN_SHARE = 0.05
+CLIENT_CORES = 0.85
+LOCK_SHARE = 0.25
+BEHIND_MS = 500.0
+DRIFT_CHANGE = 0.1
+
+Results = Sequence[SliceResult]
+
+
+def doubts_of(results: Results, logs: np.ndarray, general: tuple[Doubt, ...] = ()) -> tuple[Doubt, ...]:
+    """Every doubt about one arm: of its slices in block order, its log-ratios, and the run in general."""
+    if not results:
+        return (Doubt.FEW_BLOCKS,)
+    found = [doubt for doubt, applies in RULES.items() if applies(results)]
+    if drifts(np.log([r.tps for r in results if r.tps > 0])) or drifts(logs):
+        found.append(Doubt.DRIFT)
+    return tuple(sorted({*found, *general}, key=list(Doubt).index))
+
+
+def drifts(logs: np.ndarray) -> bool:
+    """Whether values over blocks rise or fall: Kendall's tau at 1 %, and more than 10 % from first to last third.
+
+    Mann (1945); a trend in throughput leaves the paired ratio sound, but says that the machine was not itself.
+    """
+    if len(logs) < 8:
+        return False
+    third = len(logs) // 3
+    change = abs(float(np.median(logs[-third:]) - np.median(logs[:third])))
+    return change > DRIFT_CHANGE and float(stats.kendalltau(np.arange(len(logs)), logs).pvalue) < 0.01
+
+
+def failed_over(events: Iterable[Event]) -> bool:
+    """Whether looks during the run saw more than one leader."""
+    return len({e.view.leader for e in events if isinstance(e, Looked) and e.view.leader}) > 1
+
+
+def mixed_versions(events: Iterable[Event]) -> bool:
+    """Whether the target was described with different versions within one record."""
+    seen = [
+        {name: fact for name, fact in e.description.facts.items() if "version" in name or name == "postgres"}
+        for e in events
+        if isinstance(e, Described)
+    ]
+    return any(facts != seen[0] for facts in seen)
+
+
+def _levels(arm: Arm) -> tuple[Level, ...]:
+    return tuple(level for level, _ in arm.mix) or (arm.level,)
+
+
+def _not_in_force(results: Results) -> bool:
+    remote = any(level.remote for level in _levels(results[0].slice.arm))
+    durable = any(level is not Level.OFF for level in _levels(results[0].slice.arm))
+    lying = durable and any(r.slice.setting.fsync is False for r in results)
+    return lying or (remote and any(not r.window.standby_names.strip() for r in results))
+
+
+def _unverified(results: Results) -> bool:
+    return any(
+        r.window.link_verified is False or (bool(r.slice.setting.rtt_ms) and r.window.link_verified is None)
+        for r in results
+    )
+
+
+def _behind(results: Results) -> bool:
+    lags = [m.replay_lag_ms for r in results for m in r.window.members.values() if m.replay_lag_ms is not None]
+    return bool(lags) and max(lags) > BEHIND_MS
+
+
+def _lock_bound(results: Results) -> bool:
+    arm = results[0].slice.arm
+    small = arm.workload.kind is WorkloadKind.TPCB_LIKE and arm.workload.scale < arm.clients
+    waiting = fmean(sum(s for w, s in r.window.waits.items() if w.startswith("Lock:")) for r in results)
+    return small or waiting > LOCK_SHARE
+
+
+RULES: dict[Doubt, Callable[[Results], bool]] = {
+    Doubt.STOLEN: lambda rs: fmean(r.window.stolen for r in rs) > STOLEN_SHARE,
+    Doubt.CHECKPOINT: lambda rs: any(r.window.checkpoints for r in rs),
+    Doubt.CLIENT_BOUND: lambda rs: fmean(r.window.client_cores for r in rs) > CLIENT_CORES,
+    Doubt.FEW_BLOCKS: lambda rs: len(rs) < FEW,
+    Doubt.LOCK_BOUND: _lock_bound,
+    Doubt.UNVERIFIED_LINK: _unverified,
+    Doubt.STANDBY_BEHIND: _behind,
+    Doubt.NOT_IN_FORCE: _not_in_force,
+    Doubt.FAILURES: lambda rs: any(r.failed for r in rs),
+}

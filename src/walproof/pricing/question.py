@@ -1,0 +1,218 @@
+"""Words of the command line → a Question, or one sentence why it cannot be meant. Reads scripts' existence only.
+
+The words themselves go into the record, so that --resume and --repeat ask the very same thing.
+"""
+
+import itertools
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from walproof.errors import UsageTrouble
+from walproof.model.guarantee import Level, QuorumKind, level
+from walproof.model.plan import Arm, Setting, Workload, WorkloadKind
+from walproof.model.topology import Route
+from walproof.model.units import duration_s, share
+from walproof.pricing.design import AGAIN, Question, slice_seconds
+
+Words = Mapping[str, Any]
+"""Option name → text as typed, number, flag, or None when not given."""
+
+
+def question_of(words: Words, standbys: int | None = None) -> Question:
+    """The question these words ask; `standbys` of the target, when known, bounds the quorum.
+
+    >>> [a.level.value for a in question_of({"levels": "local,on", "clients": "1"}).arms]
+    ['local', 'on']
+    """
+    baseline = level(str(words.get("baseline") or "local"))
+    workload = workload_of(str(words.get("workload") or "tpcb-like"), whole(words.get("scale") or 20, "scale"))
+    mix = mix_of(words.get("mix"))
+    if mix and workload.kind is WorkloadKind.SELECT_ONLY:
+        raise UsageTrouble(
+            "select-only commits nothing, so a mix of commit levels has no meaning in it",
+            "choose another --workload, or leave --mix out",
+        )
+    arms = _arms(words, baseline, workload, mix)
+    settings = settings_of(words, standbys)
+    budget_s = duration_s(str(words.get("budget") or "2min"))
+    if budget_s <= 0:
+        raise UsageTrouble("a budget of nothing measures nothing", "--budget 2min")
+    load = fractions_of(words.get("load"))
+    spoken = words.get("slice")
+    phases = 1 + len(load)
+    slice_s = duration_s(str(spoken)) if spoken else slice_seconds(budget_s, len(arms) * phases, len(settings))
+    if slice_s <= 0:
+        raise UsageTrouble("a slice of no length measures nothing", "--slice 2s")
+    precision = share(str(words.get("precision") or "3%"))
+    if precision <= 0:
+        raise UsageTrouble("a precision of 0 is never reached", "--precision 3%")
+    return Question(settings, arms, baseline, slice_s, precision, budget_s, int(words.get("seed") or 1), load)
+
+
+def _arms(words: Words, baseline: Level, workload: Workload, mix: tuple[tuple[Level, float], ...]) -> tuple[Arm, ...]:
+    levels = levels_of(words.get("levels"), baseline, only_baseline=bool(mix or words.get("aa")))
+    route = _one_of(Route, str(words.get("route") or "direct"), "route")
+    pool = None if words.get("pool") is None else whole(words["pool"], "pool")
+    if pool is not None and route is not Route.PGBOUNCER:
+        raise UsageTrouble("a pool size needs PgBouncer in the route", "--route pgbouncer --pool 20")
+    arms: list[Arm] = []
+    for clients in clients_of(words.get("clients")):
+        first = Arm(baseline, clients, workload, route, pool)
+        arms += [replace(first, level=one) for one in levels]
+        if words.get("aa"):
+            arms.append(replace(first, label=AGAIN))
+        if mix:
+            strongest = max((one for one, _ in mix), key=lambda one: one.strength)
+            arms.append(replace(first, level=strongest, mix=mix))
+    return tuple(arms)
+
+
+def listed(text: object, what: str, example: str) -> list[str]:
+    """The parts of a comma-separated list; an empty list or an empty part is refused."""
+    parts = [part.strip() for part in str(text).split(",")]
+    if not all(parts):
+        raise UsageTrouble(
+            f"the list of {what} {text!r} has nothing in it or an empty place", f"write it like {example}"
+        )
+    return parts
+
+
+def levels_of(text: object, baseline: Level, *, only_baseline: bool = False) -> tuple[Level, ...]:
+    """The levels asked, the baseline always among them; all five when nothing is said."""
+    if text is None:
+        return (baseline,) if only_baseline else tuple(Level)
+    asked = {level(part) for part in listed(text, "levels", "--levels off,local,on")} | {baseline}
+    return tuple(one for one in Level if one in asked)
+
+
+def clients_of(text: object) -> tuple[int, ...]:
+    """The client counts asked, each once, in order."""
+    parts = listed("1,16" if text is None else text, "clients", "--clients 1,16")
+    return tuple(dict.fromkeys(whole(part, "number of clients") for part in parts))
+
+
+def whole(text: object, what: str) -> int:
+    """A whole number from 1 up."""
+    if not re.fullmatch(r"\+?\d+", str(text).strip()) or int(str(text)) < 1:
+        raise UsageTrouble(f"{text!r} is not a {what}: it must be a whole number from 1 up", "for example 16")
+    return int(str(text))
+
+
+def workload_of(text: str, scale: int) -> Workload:
+    """A workload by name, `batch:N`, or the path of a pgbench script that can be read."""
+    if text in (WorkloadKind.BATCH, "batch:"):
+        raise UsageTrouble("a batch needs its number of rows", "--workload batch:100")
+    if text.startswith("batch:"):
+        return Workload(WorkloadKind.BATCH, scale, whole(text.removeprefix("batch:"), "number of rows"))
+    if text in {k.value for k in WorkloadKind} - {WorkloadKind.SCRIPT.value}:
+        return Workload(WorkloadKind(text), scale)
+    if not text.endswith(".sql") and not os.path.exists(text):
+        names = "tpcb-like, select-only, simple-update, insert, batch:N"
+        raise UsageTrouble(
+            f"{text!r} is no workload and no file", f"choose {names}, or give the path of a pgbench script"
+        )
+    if not os.path.isfile(text) or not os.access(text, os.R_OK):
+        raise UsageTrouble(
+            f"the script {text!r} cannot be read", "give the path of a pgbench script this user may read"
+        )
+    return Workload(WorkloadKind.SCRIPT, scale, script=os.path.abspath(text))
+
+
+def mix_of(text: object) -> tuple[tuple[Level, float], ...]:
+    """Weights per level of a mix such as on=10,local=90; empty when none is asked."""
+    if text is None:
+        return ()
+    weights: dict[Level, float] = {}
+    for part in listed(text, "a mix", "--mix on=10,local=90"):
+        name, _, weight = part.partition("=")
+        if not re.fullmatch(r"\d+(\.\d+)?", weight.strip()) or float(weight) <= 0:
+            raise UsageTrouble(f"{part!r} is not a level and its weight", "write it like --mix on=10,local=90")
+        if level(name) in weights:
+            raise UsageTrouble(f"the mix names {level(name)} twice", "give each level one weight")
+        weights[level(name)] = float(weight)
+    return tuple(weights.items())
+
+
+def fractions_of(text: object) -> tuple[float, ...]:
+    """Fractions of measured capacity for open loop, each above 0 and at most 1."""
+    if text is None:
+        return ()
+    fractions = tuple(share(part) for part in listed(text, "loads", "--load 0.5,0.8"))
+    if min(fractions) <= 0:
+        raise UsageTrouble("a load of 0 offers nothing", "--load 0.5,0.8")
+    return fractions
+
+
+def settings_of(words: Words, standbys: int | None) -> tuple[Setting, ...]:
+    """Every combination of the outer factors asked; one setting that changes nothing when none is."""
+    quorums = (
+        [quorum_of(part, standbys) for part in listed(words["quorum"], "quorums", "--quorum any1,first1,all")]
+        if (words.get("quorum") is not None)
+        else [(None, None)]
+    )
+    rtts = _each(words.get("rtt"), "round trips", "--rtt 0,3ms,10ms", _rtt_ms)
+    regions = _each(words.get("regions"), "regions", "--regions local,far", str)
+    cores = _each(words.get("cpu"), "processors", "--cpu 1,2", _cores)
+    return tuple(
+        Setting(kind, k, rtt, region, cpu, fsync, wal)
+        for (kind, k), rtt, region, cpu, fsync, wal in itertools.product(
+            quorums,
+            rtts,
+            regions,
+            cores,
+            _switch(words.get("fsync"), "fsync"),
+            _switch(words.get("wal_volume"), "wal-volume"),
+        )
+    )
+
+
+def _each(text: object, what: str, example: str, read: Any) -> Sequence[Any]:
+    return [None] if text is None else [read(part) for part in listed(text, what, example)]
+
+
+def _rtt_ms(part: str) -> float:
+    return 1000 * duration_s(part)
+
+
+def _cores(part: str) -> float:
+    if not re.fullmatch(r"\d+(\.\d+)?", part) or float(part) <= 0:
+        raise UsageTrouble(f"{part!r} is not a number of processors", "--cpu 0.5,2")
+    return float(part)
+
+
+def _switch(text: object, what: str) -> Sequence[bool | None]:
+    if text is None:
+        return [None]
+    words = listed(text, what, f"--{what} on,off")
+    if not set(words) <= {"on", "off"}:
+        raise UsageTrouble(f"{text!r} is neither on nor off", f"--{what} on,off")
+    return [word == "on" for word in words]
+
+
+def quorum_of(text: str, standbys: int | None) -> tuple[QuorumKind, int]:
+    """any2, first1 or all, no larger than the standbys there are.
+
+    >>> quorum_of("any1", 2), quorum_of("all", 2)
+    ((<QuorumKind.ANY: 'ANY'>, 1), (<QuorumKind.FIRST: 'FIRST'>, 2))
+    """
+    if text.lower() == "all":
+        return QuorumKind.FIRST, standbys or 1
+    match = re.fullmatch(r"(any|first)\s*([1-9]\d*)", text.lower())
+    if match is None:
+        raise UsageTrouble(f"{text!r} is not a quorum", "write it like --quorum any1,first1,all")
+    if standbys is not None and int(match[2]) > standbys:
+        raise UsageTrouble(
+            f"a quorum of {match[2]} is larger than the {standbys} standbys there are",
+            f"ask for at most any{max(1, standbys)}, or a lab with more members (lab up --members N)",
+        )
+    return QuorumKind(match[1].upper()), int(match[2])
+
+
+def _one_of(kinds: type[Route], text: str, what: str) -> Route:
+    try:
+        return kinds(text)
+    except ValueError:
+        raise UsageTrouble(f"{text!r} is not a {what}", f"choose {', '.join(kinds)}") from None

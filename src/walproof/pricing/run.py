@@ -1,0 +1,180 @@
+"""Conducts a price run on a target: warm, blocks until precise or out of budget, then offered loads. The acting part.
+
+Always leaves the target as it was, after Ctrl-C too; whatever was measured is already emitted.
+"""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from walproof.estimating.enough import StoppedBy, narrow
+from walproof.estimating.intervals import as_ratio, stopped_interval
+from walproof.model.estimate import Estimate
+from walproof.model.event import SliceDone
+from walproof.model.plan import Arm, Setting, Slice
+from walproof.pricing.bench import Bench, Progress, Tell, untold
+from walproof.pricing.design import (
+    AGAIN,
+    WARM_BLOCK,
+    Question,
+    block,
+    blocks_per_visit,
+    is_baseline,
+    still_needed,
+    visit_order,
+)
+from walproof.pricing.estimates import Blocks, ratio_of, slices_of, tps_of
+
+FEWEST = 2
+"""Blocks every setting gets, even beyond the budget: below that there is no interval at all."""
+START_S = 0.4
+"""What starting a slice is taken to cost before any was seen."""
+
+
+def conduct(bench: Bench, question: Question, tell: Tell = untold) -> StoppedBy:
+    """Run the question on the bench; why it stopped. The target is left as it was, whatever happens."""
+    try:
+        bench.prepare(question.arms)
+        bench.look()
+        share = 1 / (1 + len(question.load))
+        closed = replace(question, budget_s=question.budget_s * share)
+        stopped = _Grid(bench, closed, tell).run()
+        for fraction in question.load:
+            opened = replace(closed, arms=offered(bench, question, fraction))
+            stopped = max(stopped, _Grid(bench, opened, tell).run(), key=lambda s: s is StoppedBy.BUDGET)
+        bench.look()
+        return stopped
+    except KeyboardInterrupt:
+        bench.note("interrupted; what was measured so far is kept, --resume goes on")
+        return StoppedBy.INTERRUPTED
+    finally:
+        bench.leave()
+
+
+def offered(bench: Bench, question: Question, fraction: float) -> tuple[Arm, ...]:
+    """Open-loop arms that offer this fraction of what each closed-loop arm could do (its lowest over settings)."""
+    label = f"load {fraction:g}"
+    earlier = {
+        e.result.slice.arm for e in bench.events if isinstance(e, SliceDone) and e.result.slice.arm.label == label
+    }
+    if earlier:
+        return tuple(sorted(earlier, key=lambda a: (a.clients, a.level.strength)))
+    found = slices_of(bench.events)
+    arms = []
+    for arm in question.arms:
+        if arm.label == AGAIN:
+            continue
+        capacities = [
+            tps_of([measured[arm] for measured in blocks.values() if arm in measured]).value
+            for blocks in found.values()
+            if any(arm in measured for measured in blocks.values())
+        ]
+        if capacities and min(capacities) > 0:
+            arms.append(replace(arm, rate=round(fraction * min(capacities), 1), label=label))
+    return tuple(arms)
+
+
+class _Grid:
+    """One grid of settings and arms while it runs."""
+
+    def __init__(self, bench: Bench, question: Question, tell: Tell) -> None:
+        self.bench, self.question, self.tell = bench, question, tell
+        mine = set(question.arms)
+        done = [e.result for e in bench.events if isinstance(e, SliceDone) and e.result.slice.arm in mine]
+        self.number = max([0, *(e.result.slice.block for e in bench.events if isinstance(e, SliceDone))])
+        self.spent_s = sum(r.seconds + START_S for r in done)
+        self.slices = 0
+        self.begun = bench.now()
+        self.warmed: set[Setting] = set()
+
+    def elapsed(self) -> float:
+        """Seconds of the budget used, those of an earlier, resumed run included."""
+        return self.spent_s + self.bench.now() - self.begun
+
+    def run(self) -> StoppedBy:
+        """Rounds over the settings until every arm is narrow or the budget is used up."""
+        for round_number in itertools.count():
+            pending = [
+                s for s in visit_order(self.question.settings, round_number, self.question.seed) if self.needed(s)
+            ]
+            if not pending:
+                return StoppedBy.PRECISION
+            for setting in pending:
+                if not self.visit(setting, blocks_per_visit(round_number)):
+                    return StoppedBy.BUDGET
+        raise AssertionError("unreachable")
+
+    def visit(self, setting: Setting, blocks: int) -> bool:
+        """Some blocks under one setting; False when the budget does not hold another."""
+        for _ in range(blocks):
+            arms = self.needed(setting)
+            if not arms:
+                return True
+            if not self.affords(len(arms)) and self.has(setting) >= FEWEST:
+                return self.has_few_elsewhere()
+            self.bench.enter(setting)
+            if setting not in self.warmed:
+                self.warm(setting)
+            self.number += 1
+            for planned in block(self.number, setting, arms, self.question.seed):
+                self.report(planned)
+                if self.bench.measure(planned, self.question.slice_s) is None:
+                    break
+                self.slices += 1
+        return True
+
+    def affords(self, arms: int) -> bool:
+        """Whether another block of that many arms fits the budget."""
+        each = (self.bench.now() - self.begun) / self.slices if self.slices else self.question.slice_s + START_S
+        return self.elapsed() + arms * each <= self.question.budget_s
+
+    def has(self, setting: Setting) -> int:
+        """Blocks of these arms measured under the setting."""
+        arms = set(self.question.arms)
+        return sum(1 for measured in self.measured(setting).values() if arms & set(measured))
+
+    def has_few_elsewhere(self) -> bool:
+        """Whether another setting still lacks the fewest blocks, so that the run goes on though the budget is used."""
+        return any(self.has(s) < FEWEST for s in self.question.settings)
+
+    def measured(self, setting: Setting) -> Blocks:
+        """Blocks so far under the setting."""
+        return slices_of(self.bench.events).get(setting, {})
+
+    def needed(self, setting: Setting) -> tuple[Arm, ...]:
+        """Arms still too wide under the setting, with their baselines."""
+        blocks = self.measured(setting)
+        fine = {arm for arm in self.question.arms if precise(blocks, arm, self.question)}
+        return still_needed(self.question.arms, fine, self.question.baseline)
+
+    def warm(self, setting: Setting) -> None:
+        """One uncounted slice a workload and route, at the most clients, so that no arm meets cold caches first."""
+        self.warmed.add(setting)
+        most: dict[object, Arm] = {}
+        for arm in sorted(self.question.arms, key=lambda a: a.clients):
+            most[arm.workload, arm.route] = replace(arm, level=self.question.baseline, mix=(), label="warm", rate=None)
+        for position, arm in enumerate(most.values()):
+            planned = Slice(WARM_BLOCK, position, arm, setting)
+            self.report(planned)
+            self.bench.measure(planned, self.question.slice_s)
+
+    def report(self, planned: Slice) -> None:
+        """Tell how it stands."""
+        arm = planned.arm
+        doing = f"block {planned.block}: {arm.level}, {arm.clients} clients, {planned.setting.text}"
+        self.tell(Progress(self.elapsed(), self.question.budget_s, self.number, doing))
+
+
+def precise(blocks: Blocks, arm: Arm, question: Question) -> bool:
+    """Whether this arm needs no further block: by the width of its ratio, or of its throughput for the baseline."""
+    if not is_baseline(arm, question.baseline):
+        ratio, pairs = ratio_of(blocks, arm, question.baseline)
+        return narrow(ratio, pairs, question.precision)
+    rates = [measured[arm].tps for measured in blocks.values() if arm in measured and measured[arm].tps > 0]
+    return bool(rates) and narrow(_relative(rates), len(rates), question.precision)
+
+
+def _relative(rates: Sequence[float]) -> Estimate:
+    return as_ratio(stopped_interval(np.log(rates)))

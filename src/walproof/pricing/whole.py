@@ -1,0 +1,101 @@
+"""The whole of a price command: the grid, then break-even, tuning or prediction as asked; its answer in words, JSON."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from walproof.errors import TargetTrouble, UsageTrouble
+from walproof.estimating.enough import StoppedBy
+from walproof.model.event import Ended
+from walproof.model.ports import CanBePriced, Capability, Target
+from walproof.pricing.anatomy import Anatomy, anatomies, anatomy_as_json
+from walproof.pricing.as_json import table_as_json
+from walproof.pricing.bench import Bench, Tell
+from walproof.pricing.conclusion import conclusion
+from walproof.pricing.design import Question
+from walproof.pricing.estimates import PriceTable, price_table
+from walproof.pricing.question import Words, question_of
+from walproof.pricing.run import conduct
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a price command found: the table, anatomies, and results of searches as JSON-ready parts with sentences."""
+
+    table: PriceTable
+    stopped_by: StoppedBy
+    anatomies: tuple[Anatomy, ...] = ()
+    parts: tuple[tuple[str, Any], ...] = ()
+    sentences: tuple[str, ...] = ()
+
+
+def check_target(target: Target, words: Words, *, own: bool) -> None:
+    """Refuse what cannot be priced: no such capability, no consent, a quorum too large, a guarantee not in force."""
+    why = target.why_not(Capability.PRICE)
+    if why is not None or not isinstance(target, CanBePriced):
+        raise TargetTrouble(f"{target.name} cannot be priced: {why or 'it runs no slices'}", "walproof lab up")
+    view = target.observe()
+    question = question_of(words, len(view.standbys) or None)
+    allowed = {word.strip() for word in str(words.get("allow") or "").split(",")} - {""}
+    if allowed - {"load", "config", "switchover", "not-in-force"}:
+        raise UsageTrouble(
+            f"--allow {words['allow']!r} is not a consent", "--allow load,config or --allow not-in-force"
+        )
+    if own:
+        _consented(question, allowed, target.name)
+    remote = sorted({a.level for a in question.arms if a.level.remote}, key=lambda one: one.strength)
+    bare = not view.standby_names.strip() and any(s.quorum is None for s in question.settings)
+    if remote and bare and "not-in-force" not in allowed:
+        raise TargetTrouble(
+            f"synchronous_standby_names is empty on {target.name}, so {', '.join(remote)} would quietly mean local",
+            "add --quorum any1 to bring one into force, ask only --levels off,local, or --allow not-in-force",
+        )
+
+
+def _consented(question: Question, allowed: set[str], name: str) -> None:
+    changes = any(setting.text != "as it is" for setting in question.settings)
+    missing = [w for w, needed in (("load", True), ("config", changes)) if needed and w not in allowed]
+    if missing:
+        doing = "puts load on" + (" and changes the configuration of" if changes else "")
+        raise UsageTrouble(
+            f"pricing {doing} {name}, which is yours", f"--allow {','.join(missing)} consents; --dry-run tells"
+        )
+
+
+def said_beforehand(words: Words, target: Target) -> list[str]:
+    """What the run would do, one line each."""
+    question = question_of(words, len(target.observe().standbys) or None)
+    arms = len(question.arms)
+    return [
+        f"on {target.name}: {arms} arms under {len(question.settings)} settings, against {question.baseline}",
+        *(f"  setting: {setting.text}" for setting in question.settings),
+        *(
+            f"  arm: {a.level}{' (mix)' if a.mix else ''}, {a.clients} clients, {a.workload.text}, {a.route}"
+            for a in question.arms
+        ),
+        f"slices of {question.slice_s:g} s, {arms * question.slice_s:.0f} s a block; until ± {question.precision:.1%} "
+        f"or {question.budget_s:.0f} s; seed {question.seed}",
+        f"loads pgbench's own tables at scale {question.arms[0].workload.scale} and puts back every setting it changes",
+    ]
+
+
+def pursue(bench: Bench, words: Words, tell: Tell) -> Answer:
+    """Run everything these words ask on the bench."""
+    question = question_of(words, len(bench.target.observe().standbys) or None)
+    stopped = conduct(bench, question, tell)
+    table = price_table([*bench.events, Ended(bench.now(), str(stopped))])
+    return Answer(table, stopped, anatomies(bench.events))
+
+
+def answer_lines(answer: Answer) -> list[str]:
+    """Sentences of the answer, the conclusion first."""
+    return [conclusion(answer.table), *(a.sentence for a in answer.anatomies), *answer.sentences]
+
+
+def answer_as_json(answer: Answer, record: str | None) -> dict[str, Any]:
+    """The object of `--json`: the table's keys, then anatomy and what else was asked."""
+    return {
+        **table_as_json(answer.table, record),
+        "conclusion": conclusion(answer.table),
+        "anatomy": [anatomy_as_json(a) for a in answer.anatomies],
+        **dict(answer.parts),
+    }
