@@ -1,0 +1,201 @@
+"""What the doctor looked at: one read-only snapshot of a cluster's settings, standbys, overrides and manager."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+_SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+@dataclass(frozen=True, slots=True)
+class SettingFact:
+    """One row of pg_settings: value in `unit`, and where it was set."""
+
+    name: str
+    value: str
+    unit: str = ""
+    source: str = "default"
+    file: str = ""
+    line: int | None = None
+    pending_restart: bool = False
+
+    @property
+    def text(self) -> str:
+        """As an administrator would say it: 60000 ms, off, 'ANY 1 (a,b)'."""
+        return f"{self.value} {self.unit}".strip() if self.value else "''"
+
+    @property
+    def where(self) -> str:
+        """Where it was set: a file and line when known, else the source."""
+        return f"{self.file}:{self.line}" if self.file else self.source
+
+    @property
+    def seconds(self) -> float:
+        """A duration in seconds; bare numbers are taken as they are."""
+        return float(self.value) * _SECONDS.get(self.unit, 1.0)
+
+    @property
+    def on(self) -> bool:
+        """Whether a boolean setting is on."""
+        return self.value == "on"
+
+
+@dataclass(frozen=True, slots=True)
+class Sender:
+    """One row of pg_stat_replication. Lags in seconds, lag_bytes behind the sender; None when unseen."""
+
+    application_name: str
+    address: str = ""
+    state: str = "streaming"
+    sync_state: str = "async"
+    flush_lag_s: float | None = None
+    replay_lag_s: float | None = None
+    lag_bytes: int | None = None
+    slot: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Override:
+    """A synchronous_commit set for a role, a database, both, or a function (`what` names it)."""
+
+    what: str
+    name: str
+    value: str
+    database: str = ""
+    reset: str = ""
+    """The SQL that takes it back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One replication slot; retained_bytes is WAL kept for it."""
+
+    name: str
+    active: bool
+    wal_status: str = "reserved"
+    retained_bytes: int = 0
+    logical: bool = False
+    temporary: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Waiter:
+    """A backend that waits in SyncRep just now."""
+
+    pid: int
+    seconds: float
+    user: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MemberFacts:
+    """One member. `name` is what the manager or cluster_name calls it; `trouble` says why it was not looked at."""
+
+    name: str
+    address: str = ""
+    trouble: str = ""
+    version: int = 0
+    """server_version_num."""
+    leader: bool = False
+    settings: dict[str, SettingFact] = field(default_factory=dict)
+    senders: tuple[Sender, ...] = ()
+    receiver_status: str = ""
+    receiver_slot: str = ""
+    receiver_name: str = ""
+    """application_name this member streams under, when it could be read."""
+    timeline: int | None = None
+    system_identifier: str = ""
+    replay_paused: bool = False
+    slots: tuple[Slot, ...] = ()
+    overrides: tuple[Override, ...] = ()
+    waiters: tuple[Waiter, ...] = ()
+    oldest_query_s: float = 0.0
+    """On a standby: the age of the oldest query that may hold replay back."""
+    oldest_prepared_s: float = 0.0
+    checksum_failures: int = 0
+    archive_failing: bool = False
+    unlogged_tables: int = 0
+    superuser: bool = False
+    monitor: bool = False
+    """Superuser, or member of pg_monitor."""
+    user: str = ""
+
+    def setting(self, name: str) -> SettingFact | None:
+        """The setting, None where this version has none."""
+        return self.settings.get(name)
+
+    def value(self, name: str, default: str = "") -> str:
+        """The setting's value, `default` where there is none."""
+        fact = self.settings.get(name)
+        return default if fact is None else fact.value
+
+
+@dataclass(frozen=True, slots=True)
+class PatroniMember:
+    """One member as /cluster shows it."""
+
+    name: str
+    role: str
+    state: str
+    timeline: int | None = None
+    lag_bytes: int | None = None
+    pending_restart: bool = False
+    tags: dict[str, Any] = field(default_factory=dict)
+    version: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PatroniFacts:
+    """Patroni's dynamic configuration (GET /config) and its members."""
+
+    config: dict[str, Any]
+    members: tuple[PatroniMember, ...] = ()
+    paused: bool = False
+    url: str = ""
+
+    @property
+    def version(self) -> tuple[int, ...]:
+        """The oldest member's version, () when none said it."""
+        said = [tuple(int(p) for p in m.version.split(".")[:3] if p.isdigit()) for m in self.members if m.version]
+        return min(said, default=())
+
+    def number(self, name: str, default: float) -> float:
+        """A numeric key of the dynamic configuration, Patroni's default when it is not set."""
+        value = self.config.get(name)
+        return default if value is None else float(value)
+
+    @property
+    def synchronous(self) -> str:
+        """synchronous_mode as off, on or quorum."""
+        value = str(self.config.get("synchronous_mode", "off")).lower()
+        return {"true": "on", "on": "on", "quorum": "quorum"}.get(value, "off")
+
+    @property
+    def strict(self) -> bool:
+        """synchronous_mode_strict."""
+        return str(self.config.get("synchronous_mode_strict", False)).lower() in ("true", "on")
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """One look: members, the manager when there is one, seconds it took, databases not looked into."""
+
+    target: str
+    members: tuple[MemberFacts, ...]
+    patroni: PatroniFacts | None = None
+    took_s: float = 0.0
+    not_looked_at: tuple[str, ...] = ()
+
+    @property
+    def leader(self) -> MemberFacts | None:
+        """The leader that was looked at, None when there is none."""
+        return next((m for m in self.members if m.leader and not m.trouble), None)
+
+    @property
+    def standbys(self) -> tuple[MemberFacts, ...]:
+        """Standbys that were looked at."""
+        return tuple(m for m in self.members if not m.leader and not m.trouble)
+
+    @property
+    def looked_at(self) -> tuple[MemberFacts, ...]:
+        """Members that answered."""
+        return tuple(m for m in self.members if not m.trouble)
