@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 
 from walproof.model.event import DrillDone, FaultChanged
 from walproof.model.guarantee import Level
-from walproof.model.topology import ClusterView, MemberView, Role
+from walproof.model.topology import ClusterView, LinkView, MemberView, Role
 from walproof.model.verdict import Drill, Findings, Verdict, Victim
 from walproof.targets.eyes import Glance, joined
 from walproof.watching import terminal
@@ -23,7 +23,7 @@ from walproof.watching.declared import promise
 from walproof.watching.exporter import Metrics
 from walproof.watching.gathering import Gathering
 from walproof.watching.page import Page, page_html
-from walproof.watching.picture import LinkDrawn, Picture, happened, heard, linked, looked
+from walproof.watching.picture import Picture, happened, heard, linked, looked
 from walproof.watching.rules import alert_rules, dashboard
 
 
@@ -80,7 +80,7 @@ def test_drills_faults_canaries_and_links_are_drawn_in_the_terminal() -> None:
     picture = happened(picture, FaultChanged(1.5, "kill", ("n1",), False))
     picture = happened(picture, DrillDone(2.0, drill))
     picture = heard(picture, Chirp(2.0, Level.ON, "acknowledged", 0.004))
-    picture = linked(picture, (LinkDrawn("n1", "n2", rtt_ms=10.0), LinkDrawn("n1", "n3", cut=True)))
+    picture = linked(picture, (LinkView("n1", "n2", rtt_ms=10.0), LinkView("n1", "n3", cut=True)))
     console = Console(width=120, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
     console.print(terminal.drawn(picture))
     text = console.export_text()

@@ -11,6 +11,7 @@ from rich.live import Live
 from walproof.errors import UsageTrouble
 from walproof.model.guarantee import Level, level
 from walproof.model.ports import Target
+from walproof.model.topology import LinkView
 from walproof.records.layout import record_directory
 from walproof.targets.choosing import choose
 from walproof.watching.buttons import Buttons
@@ -18,14 +19,13 @@ from walproof.watching.canary import Canary
 from walproof.watching.exporter import Exporter
 from walproof.watching.gathering import Gathering
 from walproof.watching.page import Page
-from walproof.watching.picture import LinkDrawn
 from walproof.watching.rules import alert_rules, dashboard
 from walproof.watching.terminal import drawn
 
 
-def _links(target: Target) -> Callable[[], tuple[LinkDrawn, ...]] | None:
+def _links(target: Target) -> Callable[[], tuple[LinkView, ...]] | None:
     """The lab's wire, None for targets that have none to show."""
-    asked: Callable[[], tuple[LinkDrawn, ...]] | None = getattr(target, "links_drawn", None)
+    asked: Callable[[], tuple[LinkView, ...]] | None = getattr(target, "links_drawn", None)
     return asked
 
 

@@ -32,8 +32,8 @@ def check_ports(blueprint: Blueprint) -> None:
                 ) from None
 
 
-def spawn(blueprint: Blueprint, name: str, argv: list[str]) -> None:
-    """Start a program of the access layer as the members' user, with its log and pid file in the access folder."""
+def spawn(blueprint: Blueprint, name: str, argv: list[str], **more: str) -> None:
+    """Start a program of the access layer as the members' user; `more` goes into its environment."""
     folder = blueprint.access_dir
     with (folder / f"{name}.log").open("ab") as log:
         process = subprocess.Popen(
@@ -42,7 +42,7 @@ def spawn(blueprint: Blueprint, name: str, argv: list[str]) -> None:
             stdout=log,
             stderr=log,
             cwd=folder,
-            env=home.environment(blueprint, HOME=str(folder)),
+            env=home.environment(blueprint, HOME=str(folder), **more),
             start_new_session=True,
         )
     (folder / f"{name}.pid").write_text(str(process.pid))
@@ -115,3 +115,16 @@ def pool_command(blueprint: Blueprint, command: str) -> None:
             console.execute(command.encode())
     except psycopg.Error as wrong:
         raise TargetTrouble(f"PgBouncer refuses {command}: {str(wrong).strip()}", "walproof lab status") from None
+
+
+def pool_clients(blueprint: Blueprint) -> dict[str, int]:
+    """PgBouncer's clients by state, active and waiting; empty when its console does not answer."""
+    way = blueprint.endpoint(Route.PGBOUNCER, database="pgbouncer").conninfo()
+    try:
+        with psycopg.connect(way, autocommit=True, cursor_factory=psycopg.ClientCursor) as console:
+            cursor = console.execute("SHOW POOLS")
+            names = [column.name for column in cursor.description or ()]
+            pools = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+    except psycopg.Error:
+        return {}
+    return {state: sum(int(pool[f"cl_{state}"]) for pool in pools) for state in ("active", "waiting")}

@@ -92,6 +92,17 @@ class ClusterView:
 
 
 @dataclass(frozen=True, slots=True)
+class LinkView:
+    """One direction between two members: asked and measured round trip (ms), cut or not."""
+
+    source: str
+    destination: str
+    rtt_ms: float | None = None
+    measured_ms: float | None = None
+    cut: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Description:
     """What a target is, for the record: versions and machine facts as text, the settings in force."""
 

@@ -5,10 +5,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from walproof.model.ports import Target
+from walproof.model.topology import LinkView
 from walproof.records.reader import Tail
 from walproof.targets.eyes import eyes_on
 from walproof.watching.canary import Chirp
-from walproof.watching.picture import LinkDrawn, Picture, happened, heard, linked, looked
+from walproof.watching.picture import Picture, happened, heard, linked, looked
 
 TURN_S = 0.25
 LINKS_EVERY = 4
@@ -22,7 +23,7 @@ class Gathering:
         target: Target | None,
         *,
         record: Path | None = None,
-        links: Callable[[], tuple[LinkDrawn, ...]] | None = None,
+        links: Callable[[], tuple[LinkView, ...]] | None = None,
         pace_s: float = 0.5,
     ) -> None:
         self.picture = Picture(target=target.name if target else str(record))

@@ -17,7 +17,7 @@ from walproof.model.event import (
     SliceDone,
 )
 from walproof.model.histogram import quantile_ms
-from walproof.model.topology import Role
+from walproof.model.topology import LinkView, Role
 from walproof.targets.eyes import Glance
 from walproof.watching.canary import Chirp
 from walproof.watching.declared import promise
@@ -37,17 +37,6 @@ class MemberDrawn:
     lag_bytes: int | None
     address: str
     sync_state: str
-
-
-@dataclass(frozen=True, slots=True)
-class LinkDrawn:
-    """One direction between two members: asked and measured round trip (ms), loss share, cut or not."""
-
-    source: str
-    destination: str
-    rtt_ms: float | None = None
-    measured_ms: float | None = None
-    cut: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +66,7 @@ class Picture:
     target: str = ""
     leader: str | None = None
     members: tuple[MemberDrawn, ...] = ()
-    links: tuple[LinkDrawn, ...] = ()
+    links: tuple[LinkView, ...] = ()
     names: str = ""
     in_force: int = 0
     declared: int = 0
@@ -156,7 +145,7 @@ def heard(picture: Picture, chirp: Chirp) -> Picture:
     return _with_point(picture, Point(chirp.at, str(chirp.level), ms=chirp.seconds * 1000))
 
 
-def linked(picture: Picture, links: tuple[LinkDrawn, ...]) -> Picture:
+def linked(picture: Picture, links: tuple[LinkView, ...]) -> Picture:
     """The picture with the wire as it is now."""
     return replace(picture, links=links)
 
