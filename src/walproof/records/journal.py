@@ -1,0 +1,85 @@
+"""The journal of settings changed on a cluster, so that `walproof restore` can put them back after kill -9.
+
+Before-values are on disk before the change is made; the journal itself never touches a cluster.
+"""
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from walproof.errors import MachineTrouble
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One change about to be made: where (target's name), what kind (parameter, sync, link …), name, value before.
+
+    `before` None means it was not set; `after` is what was asked, to recognise changes made by others since.
+    """
+
+    number: int
+    at: float
+    target: str
+    what: str
+    name: str
+    before: str | None
+    after: str | None = None
+
+
+class Journal:
+    """A journal file; entries are only ever appended."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def note(self, at: float, target: str, what: str, name: str, *, before: str | None, after: str | None) -> Change:
+        """Write down a change, fsynced, before it is made; give the result to `undone` when it is put back."""
+        change = Change(1 + max((c.number for c in self.changes()), default=0), at, target, what, name, before, after)
+        self._append({"change": asdict(change)})
+        return change
+
+    def undone(self, change: Change) -> None:
+        """The change has been put back."""
+        self._append({"undone": change.number})
+
+    def changes(self) -> tuple[Change, ...]:
+        """Every change ever noted."""
+        return tuple(Change(**entry["change"]) for entry in self._entries() if "change" in entry)
+
+    def pending(self, target: str | None = None) -> tuple[Change, ...]:
+        """Changes not put back, newest first: undo them in this order."""
+        undone = {entry["undone"] for entry in self._entries() if "undone" in entry}
+        left = (c for c in self.changes() if c.number not in undone and target in (None, c.target))
+        return tuple(sorted(left, key=lambda c: -c.number))
+
+    def _entries(self) -> list[dict[str, Any]]:
+        try:
+            lines = self.path.read_text("utf-8", errors="replace").splitlines()
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        entries = []
+        for line in lines:
+            try:
+                entries.append(json.loads(line))
+            except ValueError:
+                # A torn line means that the change it announces was never made.
+                continue
+        return [entry for entry in entries if isinstance(entry, dict)]
+
+    def _append(self, entry: dict[str, object]) -> None:
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self.path.open("a+b") as file:
+                size = file.seek(0, os.SEEK_END)
+                file.seek(max(size - 1, 0))
+                torn = size > 0 and file.read(1) != b"\n"
+                file.write((b"\n" if torn else b"") + json.dumps(entry).encode() + b"\n")
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as wrong:
+            raise MachineTrouble(
+                f"cannot write the journal {self.path}: {wrong.strerror or wrong}",
+                "nothing was changed; free some room or set WALPROOF_STATE to a writable folder",
+            ) from None

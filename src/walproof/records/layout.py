@@ -1,0 +1,81 @@
+"""Where things lie in a record directory, and its format version; touches no file but to read the small record.json."""
+
+import json
+import re
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as installed
+from pathlib import Path
+
+from walproof.errors import UsageTrouble
+
+FORMAT = 1
+"""Raised when an old reader would misunderstand, not when it would merely skip something new."""
+HEADER = "record.json"
+EVENTS = "events.jsonl"
+FILES = "files"
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What record.json says: format version, the walproof that wrote it, verb, time of creation (ISO, UTC)."""
+
+    format: int
+    walproof: str
+    verb: str
+    created: str
+
+    @property
+    def text(self) -> str:
+        """As written to disk."""
+        return json.dumps(asdict(self), indent=1) + "\n"
+
+
+def version() -> str:
+    """The version of this walproof, "unknown" when it runs uninstalled."""
+    try:
+        return installed("walproof")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+def new_name(at: float, verb: str) -> str:
+    """The name of a record begun at `at` (seconds since the epoch).
+
+    >>> new_name(0.0, "price")
+    '19700101T000000Z-price'
+    """
+    return f"{datetime.fromtimestamp(at, UTC):%Y%m%dT%H%M%SZ}-{verb}"
+
+
+def safe_name(name: str) -> str:
+    """A file name without folders or odd characters, for what a target called its logs.
+
+    >>> safe_name("../n1/postgres.log")
+    'n1-postgres.log'
+    """
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).lstrip(".-")[:120] or "unnamed"
+
+
+def read_header(directory: Path) -> tuple[Header | None, str]:
+    """The header, or None and one sentence saying what is wrong with it."""
+    try:
+        said = json.loads((directory / HEADER).read_text("utf-8", errors="replace"))
+        header = Header(int(said["format"]), str(said["walproof"]), str(said["verb"]), str(said["created"]))
+    except FileNotFoundError:
+        return None, f"{HEADER} is missing"
+    except (ValueError, KeyError, TypeError, OSError):
+        return None, f"{HEADER} is damaged"
+    return header, ""
+
+
+def record_directory(path: Path) -> Path:
+    """The record directory meant by `path` (itself, or a file inside it); UsageTrouble when it is not a record."""
+    directory = path.parent if path.name in (HEADER, EVENTS) and path.is_file() else path
+    hint = "give the directory that `walproof price` or `walproof prove` named, such as records/20260101T120000Z-price"
+    if not directory.exists():
+        raise UsageTrouble(f"{path} is not a record: there is no such directory", hint)
+    if not directory.is_dir() or not ((directory / HEADER).is_file() or (directory / EVENTS).is_file()):
+        raise UsageTrouble(f"{path} is not a record: neither {HEADER} nor {EVENTS} is in it", hint)
+    return directory

@@ -1,0 +1,135 @@
+"""Reads a record as far as it goes: growing, cut short, damaged or from a newer walproof; says so in notices."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from walproof.errors import MachineTrouble
+from walproof.model.event import Begun, Ended, Event
+from walproof.model.ports import Clock
+from walproof.records.codec import decode
+from walproof.records.layout import EVENTS, FILES, FORMAT, read_header, record_directory
+
+E = TypeVar("E", bound=Event)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What a record holds; notices are whole sentences about what could not be read."""
+
+    events: tuple[Event, ...]
+    notices: tuple[str, ...]
+    directory: Path
+    format: int
+    written_by: str = ""
+    created: str = ""
+
+    def of(self, kind: type[E]) -> tuple[E, ...]:
+        """The events of one kind, in order."""
+        return tuple(e for e in self.events if isinstance(e, kind))
+
+    @property
+    def begun(self) -> Begun | None:
+        """What was asked, None when the beginning is missing."""
+        return next(iter(self.of(Begun)), None)
+
+    @property
+    def complete(self) -> bool:
+        """Whether the last event says that it ended."""
+        return bool(self.events) and isinstance(self.events[-1], Ended)
+
+    def kept(self) -> tuple[Path, ...]:
+        """Files stored beside the events."""
+        folder = self.directory / FILES
+        return tuple(sorted(p for p in folder.iterdir() if p.is_file())) if folder.is_dir() else ()
+
+
+def read(path: Path) -> Record:
+    """The record at `path`; UsageTrouble (exit 2) when it is not one, MachineTrouble when it may not be read."""
+    directory = record_directory(path)
+    header, wrong = read_header(directory)
+    notices = [wrong + "; the events are read all the same."] if wrong else []
+    if header and header.format > FORMAT:
+        notices.append(
+            f"written by a newer walproof ({header.walproof}, format {header.format}; this one reads {FORMAT}): "
+            "what it does not know is left out."
+        )
+    try:
+        data = (directory / EVENTS).read_bytes() if (directory / EVENTS).exists() else b""
+    except OSError as trouble:
+        raise MachineTrouble(f"cannot read {directory / EVENTS}: {trouble.strerror}", "check its owner") from None
+    events, skipped = _events(data)
+    notices += skipped
+    if not events:
+        notices.append("nothing was recorded.")
+    elif not isinstance(events[-1], Ended):
+        notices.append("has no end: it is still being written, or was cut short.")
+    version, created = (header.walproof, header.created) if header else ("", "")
+    return Record(events, tuple(notices), directory, header.format if header else FORMAT, version, created)
+
+
+def _events(data: bytes) -> tuple[tuple[Event, ...], list[str]]:
+    lines = data.split(b"\n")
+    torn = lines.pop()
+    events: list[Event] = []
+    troubles: Counter[str] = Counter()
+    first: dict[str, int] = {}
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        event, notice = decode(line.decode("utf-8", errors="replace"))
+        if event is not None:
+            events.append(event)
+        if notice:
+            troubles[notice] += 1
+            first.setdefault(notice, number)
+    notices = [
+        f"line {first[notice]} was skipped: {notice}."
+        if count == 1 and not notice.startswith("unknown field")
+        else f"{count} lines from line {first[notice]} on: {notice} was skipped."
+        for notice, count in troubles.items()
+    ]
+    if torn.strip():
+        event, _ = decode(torn.decode("utf-8", errors="replace"))
+        if event is not None:
+            events.append(event)
+        else:
+            notices.append("the last line is torn; everything before it is here.")
+    return tuple(events), notices
+
+
+class Tail:
+    """The events of a growing record as they come; what is not understood is left out, notices in `notices`."""
+
+    def __init__(self, path: Path) -> None:
+        self.directory = record_directory(path)
+        self.notices: list[str] = []
+        self._offset = 0
+        self._rest = b""
+
+    def more(self) -> tuple[Event, ...]:
+        """Events that were written since the last call."""
+        path = self.directory / EVENTS
+        if not path.exists():
+            return ()
+        with path.open("rb") as file:
+            file.seek(self._offset)
+            data = file.read()
+        self._offset += len(data)
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        decoded = [decode(line.decode("utf-8", errors="replace")) for line in lines if line.strip()]
+        self.notices += [notice for _, notice in decoded if notice]
+        return tuple(event for event, _ in decoded if event is not None)
+
+
+def follow(path: Path, clock: Clock, pace_s: float = 0.2) -> Iterator[Event]:
+    """Every event of a growing record, from its beginning to its Ended; waits in between on the clock."""
+    tail = Tail(path)
+    while True:
+        for event in tail.more():
+            yield event
+            if isinstance(event, Ended):
+                return
+        clock.pause(pace_s)

@@ -1,0 +1,132 @@
+"""Writes a record as it happens: one line per event, flushed; a crash loses at most the line being written."""
+
+import json
+import os
+import threading
+from pathlib import Path
+from time import time
+from types import TracebackType
+from typing import Self
+
+from walproof.errors import MachineTrouble, Trouble, UsageTrouble
+from walproof.model.event import Ended, Event
+from walproof.records.codec import encode
+from walproof.records.layout import EVENTS, FILES, FORMAT, HEADER, Header, new_name, safe_name, version
+
+_HINT = "free some room, or name a writable place with --record DIR"
+
+
+class Writer:
+    """A record open for writing; call it with an event. Usable from several threads of one process.
+
+    directory: where, must not hold a record yet unless `resume`; None is records/<utc timestamp>-<verb> here.
+    Leaving the `with` block without an Ended event writes one that says why.
+    """
+
+    def __init__(self, directory: Path | None, verb: str, *, resume: bool = False) -> None:
+        self.directory = directory or _fresh(Path("records"), verb)
+        self._lock = threading.Lock()
+        self._ended = False
+        if not resume and (self.directory / EVENTS).exists():
+            raise UsageTrouble(f"{self.directory} already holds a record", "choose another directory, or use --resume")
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            if not (self.directory / HEADER).exists():
+                now = time()
+                header = Header(FORMAT, version(), verb, new_name(now, "").rstrip("-"))
+                _write_whole(self.directory / HEADER, header.text)
+            if resume:
+                _mend(self.directory / EVENTS)
+            self._file = os.open(self.directory / EVENTS, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as wrong:
+            raise _cannot(self.directory, wrong) from None
+
+    def __call__(self, event: Event) -> None:
+        """Append one event; MachineTrouble when there is no room."""
+        line = (encode(event) + "\n").encode()
+        with self._lock:
+            self._ended = self._ended or isinstance(event, Ended)
+            try:
+                while line:
+                    line = line[os.write(self._file, line) :]
+            except OSError as wrong:
+                raise _cannot(self.directory, wrong) from None
+
+    def keep(self, name: str, text: str) -> Path:
+        """Store a text (a log, a configuration) beside the events; its path."""
+        path = self.directory / FILES / safe_name(name)
+        try:
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text, "utf-8", errors="replace")
+        except OSError as wrong:
+            raise _cannot(self.directory, wrong) from None
+        return path
+
+    def close(self) -> None:
+        """Bring everything to disk and close; safe to call twice."""
+        if self._file >= 0:
+            os.fsync(self._file)
+            os.close(self._file)
+            self._file = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if not self._ended:
+                self(Ended(time(), _why(value)))
+        except MachineTrouble:
+            if value is None:
+                raise
+        finally:
+            self.close()
+
+
+def _why(value: BaseException | None) -> str:
+    if value is None:
+        return "done"
+    if isinstance(value, KeyboardInterrupt):
+        return "interrupted"
+    return value.message if isinstance(value, Trouble) else f"an error inside walproof: {type(value).__name__}"
+
+
+def _fresh(parent: Path, verb: str) -> Path:
+    """A directory that does not exist yet; two records of one second are told apart by a number."""
+    name = new_name(time(), verb)
+    candidates = (parent / (name if n == 1 else f"{name}-{n}") for n in range(1, 1000))
+    return next(c for c in candidates if not c.exists())
+
+
+def _write_whole(path: Path, text: str) -> None:
+    beside = path.with_name(path.name + ".new")
+    with beside.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    beside.replace(path)
+
+
+def _mend(path: Path) -> None:
+    """Make the file end with a newline again: a torn last line is cut off, a whole one without newline gets it."""
+    if not path.exists() or path.stat().st_size == 0:
+        return
+    data = path.read_bytes()
+    whole, _, rest = data.rpartition(b"\n")
+    if not rest:
+        return
+    try:
+        json.loads(rest)
+        data += b"\n"
+    except ValueError:
+        data = whole + b"\n" if whole else b""
+    with path.open("r+b") as file:
+        file.truncate(len(data))
+        file.seek(max(len(data) - 1, 0))
+        file.write(data[-1:])
+
+
+def _cannot(directory: Path, wrong: OSError) -> MachineTrouble:
+    return MachineTrouble(f"cannot write the record in {directory}: {wrong.strerror or wrong}", _HINT)

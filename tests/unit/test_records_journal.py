@@ -1,0 +1,38 @@
+"""The journal of changed settings: on disk before the change, pending until put back."""
+
+from pathlib import Path
+
+import pytest
+
+from walproof.errors import MachineTrouble
+from walproof.records.journal import Journal
+
+
+def test_what_was_changed_and_not_put_back_is_pending_newest_first(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "state" / "journal.jsonl")
+    first = journal.note(1.0, "lab", "parameter", "fsync", before="on", after="off")
+    second = journal.note(2.0, "lab", "sync", "mode", before=None, after="strict")
+    assert Journal(journal.path).pending() == (second, first)
+    journal.undone(second)
+    assert journal.pending() == (first,)
+    assert journal.pending("other") == ()
+
+
+def test_a_torn_line_hides_nothing(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal.jsonl")
+    first = journal.note(1.0, "lab", "parameter", "fsync", before="on", after="off")
+    with journal.path.open("a") as file:
+        file.write('{"change": {"numb')
+    second = journal.note(2.0, "lab", "parameter", "jit", before=None, after="off")
+    assert journal.pending() == (second, first)
+    assert second.number == 2
+
+
+def test_no_journal_means_nothing_pending(tmp_path: Path) -> None:
+    assert Journal(tmp_path / "none").pending() == ()
+
+
+def test_no_room_for_the_journal_is_a_machine_trouble(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(MachineTrouble, match="cannot write the journal"):
+        Journal(tmp_path / "file" / "j").note(1.0, "lab", "parameter", "x", before=None, after=None)
