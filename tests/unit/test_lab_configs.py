@@ -1,0 +1,193 @@
+"""The lab's configuration files, from settings alone."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from walproof.errors import UsageTrouble
+from walproof.lab.assembly import pgbouncer_version
+from walproof.lab.blueprint import Blueprint
+from walproof.lab.designing import LabOrder, quorum_of, read_parameters
+from walproof.lab.programs import etcd, haproxy, patroni, pgbouncer, postgres
+from walproof.lab.whole import missing
+from walproof.model.guarantee import SyncMode
+from walproof.model.topology import ClusterView, MemberView, Role, Route
+
+PASSWORDS = {"postgres": "pw-a", "replicator": "pw-b", "rewinder": "pw-c", "rest": "pw-d"}
+ADDRESSES = {"n1": "10.77.9.11", "n2": "10.77.9.12", "n3": "10.77.9.13"}
+
+
+def blueprint(**more: Any) -> Blueprint:
+    return Blueprint(
+        **{
+            "name": "lab",
+            "number": 9,
+            "members": ("n1", "n2", "n3"),
+            "home": Path("/state/lab"),
+            "postgres_bin": Path("/pg/bin"),
+            "postgres_version": 18,
+            **more,
+        }
+    )
+
+
+def patroni_tree(**more: Any) -> dict[str, Any]:
+    settings = patroni.PatroniSettings(
+        **{
+            "scope": "lab",
+            "name": "n1",
+            "address": "10.77.9.11",
+            "etcd_hosts": ("10.77.9.11:2379",),
+            "data_dir": Path("/d"),
+            "bin_dir": Path("/pg/bin"),
+            "passfile": Path("/p"),
+            "subnet": "10.77.9.0/24",
+            "passwords": PASSWORDS,
+            "dynamic": patroni.dynamic("quick", "quorum", 1, {"work_mem": "4MB"}),
+            **more,
+        }
+    )
+    tree: dict[str, Any] = yaml.safe_load(patroni.config_text(settings))
+    return tree
+
+
+def test_patroni_listens_on_the_members_own_address_and_admits_only_the_labs_subnet() -> None:
+    tree = patroni_tree()
+    assert tree["restapi"]["listen"] == "10.77.9.11:8008"
+    assert tree["postgresql"]["listen"] == "10.77.9.11:5432"
+    assert all("10.77.9.0/24 scram-sha-256" in line for line in tree["postgresql"]["pg_hba"])
+
+
+def test_patroni_keeps_to_what_it_enforces_when_quick_and_to_its_own_defaults_when_stock() -> None:
+    quick = patroni.dynamic("quick", "off", 1, {})
+    assert (quick["ttl"], quick["loop_wait"], quick["retry_timeout"], quick["primary_start_timeout"]) == (20, 1, 3, 0)
+    stock = patroni.dynamic("stock", "off", 1, {})
+    assert (stock["ttl"], stock["loop_wait"], stock["retry_timeout"]) == (30, 10, 10)
+    assert "primary_start_timeout" not in stock
+
+
+@pytest.mark.parametrize(
+    ("sync", "mode", "strict"),
+    [("off", "off", False), ("on", "on", False), ("quorum", "quorum", False), ("strict", "on", True)],
+)
+def test_synchronous_modes_are_patronis(sync: str, mode: str, strict: bool) -> None:
+    said = patroni.sync_settings(sync, 2)
+    assert said == {"synchronous_mode": mode, "synchronous_mode_strict": strict, "synchronous_node_count": 2}
+
+
+def test_a_lab_on_images_flushes_what_it_bootstraps() -> None:
+    assert "no-sync" in patroni_tree()["bootstrap"]["initdb"]
+    durable = patroni_tree(durable_bootstrap=True, wal_dir=Path("/w"))
+    assert "no-sync" not in durable["bootstrap"]["initdb"]
+    assert {"waldir": "/w"} in durable["bootstrap"]["initdb"]
+    assert {"waldir": "/w"} in durable["postgresql"]["basebackup"]
+
+
+def test_passwords_do_not_show_when_settings_are_printed() -> None:
+    settings = patroni.PatroniSettings("lab", "n1", "a", (), Path("/d"), Path("/b"), Path("/p"), "s", PASSWORDS, {})
+    assert "pw-a" not in repr(settings)
+
+
+def test_etcd_flushes_and_listens_on_its_own_address_only() -> None:
+    words = etcd.argv(etcd.EtcdSettings("n2", ADDRESSES, Path("/e"), "lab"), Path("/usr/bin/etcd"))
+    assert not any("no-fsync" in word for word in words)
+    assert "--listen-client-urls=http://10.77.9.12:2379" in words
+    assert any(word.startswith("--initial-cluster=n1=http://10.77.9.11:2380,") for word in words)
+
+
+def test_haproxy_binds_the_loopback_only_and_ends_sessions_of_a_leader_that_is_down() -> None:
+    text = haproxy.config_text(haproxy.HaproxySettings(ADDRESSES, 5500, 5501, 5502, Path("/s")))
+    binds = [line.split()[1] for line in text.splitlines() if line.strip().startswith("bind")]
+    assert binds == ["127.0.0.1:5502", "127.0.0.1:5500", "127.0.0.1:5501"]
+    assert text.count("on-marked-down shutdown-sessions") == 6
+    assert "uri /primary" in text
+    assert "uri /replica" in text
+
+
+def test_pgbouncer_pools_transactions_and_keeps_prepared_statements_where_it_can() -> None:
+    old = pgbouncer.config_text(pgbouncer.PgbouncerSettings(5503, 5500, Path("/u"), (1, 18)))
+    new = pgbouncer.config_text(pgbouncer.PgbouncerSettings(5503, 5500, Path("/u"), (1, 23)))
+    assert "pool_mode = transaction" in old
+    assert "max_prepared_statements" not in old
+    assert "max_prepared_statements" in new
+    assert pgbouncer_version("PgBouncer 1.18.0\nlibevent") == (1, 18)
+
+
+def test_postgres_never_turns_off_what_a_promise_rests_on() -> None:
+    for timing in ("quick", "stock"):
+        said = postgres.parameters(timing, 3)
+        assert not {"fsync", "full_page_writes", "synchronous_commit"} & set(said)
+        assert said["wal_log_hints"] == "on"
+
+
+def test_every_member_has_its_own_address_namespace_and_cable() -> None:
+    made = blueprint()
+    assert [made.address(m) for m in made.members] == list(ADDRESSES.values())
+    assert len({made.namespace(m) for m in made.members} | {made.veth(m) for m in made.members}) == 6
+    assert all(len(made.veth(m)) <= 15 for m in made.members)
+
+
+def test_routes_lead_to_the_loopback_or_to_every_member() -> None:
+    made = blueprint()
+    assert made.endpoint(Route.HAPROXY).hosts == (("127.0.0.1", 5500),)
+    assert len(made.endpoint(Route.MULTI_HOST).hosts) == 3
+    assert "pw" not in made.endpoint(Route.MULTI_HOST).conninfo().replace("pgpass", "")
+
+
+@pytest.mark.parametrize(
+    "order",
+    [LabOrder(members=3, quorum=3), LabOrder(members=1, sync=SyncMode.ON), LabOrder(quorum=0), LabOrder(quorum=-1)],
+)
+def test_a_quorum_that_nobody_can_fill_is_refused(order: LabOrder) -> None:
+    with pytest.raises(UsageTrouble):
+        quorum_of(order)
+
+
+def test_one_member_alone_is_not_synchronous_and_three_are_by_default() -> None:
+    assert quorum_of(LabOrder(members=1))[0] is SyncMode.OFF
+    assert quorum_of(LabOrder()) == (SyncMode.QUORUM, 1)
+
+
+@pytest.mark.parametrize("text", ["work_mem", "=3", ""])
+def test_a_parameter_without_name_or_value_is_refused(text: str) -> None:
+    with pytest.raises(UsageTrouble):
+        read_parameters((text,))
+
+
+def member(name: str, role: Role, sync: str = "", state: str = "streaming", timeline: int = 1) -> MemberView:
+    return MemberView(name, role, "running" if role is Role.LEADER else state, timeline, sync_state=sync)
+
+
+def view(*members: MemberView, names: str = "") -> ClusterView:
+    leader = next((m.name for m in members if m.role is Role.LEADER), None)
+    return ClusterView(0.0, members, leader, names)
+
+
+LEADER = member("n1", Role.LEADER)
+QUORUM = {"synchronous_mode": "quorum", "synchronous_node_count": 1}
+
+
+@pytest.mark.parametrize(
+    ("seen", "config", "word"),
+    [
+        (view(member("n1", Role.STANDBY)), {}, "no leader"),
+        (view(LEADER, member("n2", Role.STANDBY, state="starting")), {}, "not streaming"),
+        (view(LEADER, member("n2", Role.STANDBY, timeline=2)), {}, "timeline"),
+        (view(LEADER, member("n2", Role.STANDBY, "async")), QUORUM, "no standby is named"),
+        (view(LEADER, member("n2", Role.STANDBY, "async"), names='ANY 1 ("n2")'), QUORUM, "does not count"),
+        (view(LEADER, member("n2", Role.STANDBY, "sync"), names="n2"), {}, "still in force"),
+    ],
+)
+def test_a_cluster_that_is_not_whole_says_why(seen: ClusterView, config: dict[str, Any], word: str) -> None:
+    assert word in missing(tuple(m.name for m in seen.members), seen, config)
+
+
+def test_a_cluster_with_streaming_standbys_all_named_is_whole() -> None:
+    standbys = [member(n, Role.STANDBY, "quorum") for n in ("n2", "n3")]
+    assert missing(("n1", "n2", "n3"), view(LEADER, *standbys, names="ANY 1 (n2,n3)"), QUORUM) == ""
+    assert missing(("n1", "n2", "n3"), view(LEADER, *standbys, names="ANY 1 (n2)"), QUORUM) != ""
+    first = {"synchronous_mode": "on", "synchronous_node_count": 1}
+    sync = [member("n2", Role.STANDBY, "sync"), member("n3", Role.STANDBY, "async")]
+    assert missing(("n1", "n2", "n3"), view(LEADER, *sync, names="n2"), first) == ""
