@@ -1,0 +1,105 @@
+"""What readers' looks say together: freshness after acknowledgements, rows seen on a leader, orders that disagree.
+
+Pure. A look is the newest visible number per writer; a writer's rows commit one after the other, so a newest number
+at or above n means that row n is visible.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from walproof.model.attempt import Outcome
+from walproof.model.ports import WitnessReport
+
+_KEPT = 20_000
+_COMPARED = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One member's answer: name, whether it leads, newest number per writer shape (writers,), when asked, epoch s."""
+
+    member: str
+    leads: bool
+    newest: NDArray[np.int64]
+    at: float
+
+
+def disagree(one: NDArray[np.int64], other: NDArray[np.int64]) -> bool:
+    """Whether each look holds a row the other does not (long fork: the two saw rows appear in different order)."""
+    return bool(np.any(one > other) and np.any(one < other))
+
+
+def acknowledged(rows: NDArray[Any], writers: int) -> NDArray[np.int64]:
+    """The newest acknowledged number per writer in a tail of note rows; -1 where there is none."""
+    newest = np.full(writers, -1, dtype=np.int64)
+    held = rows[rows["outcome"] == Outcome.ACKNOWLEDGED]
+    np.maximum.at(newest, held["writer"], held["number"])
+    return newest
+
+
+def stale_ms(rows: NDArray[Any], look: Look) -> float:
+    """For how long the oldest row the look misses had been acknowledged when it was asked for; ms."""
+    missed = rows[(rows["outcome"] == Outcome.ACKNOWLEDGED) & (rows["number"] > look.newest[rows["writer"]])]
+    return float((look.at - missed["ended"].min()) * 1000) if len(missed) else 0.0
+
+
+@dataclass(slots=True)
+class Sightings:
+    """Adds up rounds; `report` at the end."""
+
+    writers: int
+    fresh: dict[str, list[int]] = field(default_factory=dict)
+    somewhere: list[int] = field(default_factory=lambda: [0, 0])
+    seen: dict[tuple[int, int], None] = field(default_factory=dict)
+    long_forks: int = 0
+    stale: deque[float] = field(default_factory=lambda: deque(maxlen=_KEPT))
+    _leaders: deque[NDArray[np.int64]] = field(default_factory=lambda: deque(maxlen=_COMPARED))
+    _standbys: deque[NDArray[np.int64]] = field(default_factory=lambda: deque(maxlen=_COMPARED))
+
+    def add(self, rows: NDArray[Any], looks: list[Look]) -> None:
+        """One round: the tail of notes read *before* the members were asked, and their looks."""
+        wanted = acknowledged(rows, self.writers)
+        asked = wanted >= 0
+        standbys = [look for look in looks if not look.leads]
+        for look in looks:
+            if look.leads:
+                self._led(look)
+            elif asked.any():
+                found = int(np.count_nonzero(look.newest[asked] >= wanted[asked]))
+                counts = self.fresh.setdefault(look.member, [0, 0])
+                counts[0] += found
+                counts[1] += int(asked.sum()) - found
+                self.stale.append(stale_ms(rows, look))
+        if standbys and asked.any():
+            best = np.max([look.newest for look in standbys], axis=0)
+            found = int(np.count_nonzero(best[asked] >= wanted[asked]))
+            self.somewhere[0] += found
+            self.somewhere[1] += int(asked.sum()) - found
+        self._compare(looks)
+
+    def _led(self, look: Look) -> None:
+        for writer in np.flatnonzero(look.newest >= 0):
+            self.seen[int(writer), int(look.newest[writer])] = None
+        while len(self.seen) > _KEPT:
+            self.seen.pop(next(iter(self.seen)))
+
+    def _compare(self, looks: list[Look]) -> None:
+        for look in looks:
+            others = self._standbys if look.leads else self._leaders
+            self.long_forks += any(disagree(look.newest, other) for other in others)
+        for look in looks:
+            (self._leaders if look.leads else self._standbys).append(look.newest)
+
+    def report(self) -> WitnessReport:
+        """Everything seen."""
+        return WitnessReport(
+            {member: (found, missed) for member, (found, missed) in self.fresh.items()},
+            tuple(self.seen),
+            self.long_forks,
+            tuple(self.stale),
+            (self.somewhere[0], self.somewhere[1]),
+        )
