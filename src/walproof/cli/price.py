@@ -18,7 +18,7 @@ from walproof.errors import UsageTrouble
 from walproof.model.event import Begun, Described, Ended, Event
 from walproof.pricing.bench import Bench, PricedTarget
 from walproof.pricing.bench import Progress as Standing
-from walproof.pricing.question import Words, question_of
+from walproof.pricing.question import Words, question_of, seed_of
 from walproof.pricing.whole import Answer, answer_as_json, answer_lines, check_target, pursue, said_beforehand
 from walproof.records.reader import read
 from walproof.records.writer import Writer
@@ -93,7 +93,7 @@ def price(
         return 0
     where = Path(resume) if resume else (Path(record) if record else None)
     with Writer(where, "price", resume=bool(resume)) as writer, _ctrl_c(), _bar(quiet=as_json) as tell:
-        bench = Bench(cast(PricedTarget, place), writer, int(words.get("seed") or 1), earlier)
+        bench = Bench(cast(PricedTarget, place), writer, seed_of(words), earlier)
         if not resume:
             asked = {**{k: v for k, v in words.items() if v not in (None, False)}, **_defaults(words, target)}
             bench.say(Begun(bench.now(), "price", asked, _command(), bench.seed, version("walproof")))

@@ -35,6 +35,7 @@ def question_of(words: Words, standbys: int | None = None) -> Question:
             "select-only commits nothing, so a mix of commit levels has no meaning in it",
             "choose another --workload, or leave --mix out",
         )
+    _searches(words)
     arms = _arms(words, baseline, workload, mix)
     settings = settings_of(words, standbys)
     budget_s = duration_s(str(words.get("budget") or "2min"))
@@ -49,7 +50,34 @@ def question_of(words: Words, standbys: int | None = None) -> Question:
     precision = share(str(words.get("precision") or "3%"))
     if precision <= 0:
         raise UsageTrouble("a precision of 0 is never reached", "--precision 3%")
-    return Question(settings, arms, baseline, slice_s, precision, budget_s, int(words.get("seed") or 1), load)
+    return Question(settings, arms, baseline, slice_s, precision, budget_s, seed_of(words), load)
+
+
+def _searches(words: Words) -> None:
+    """Refuse searches that lack their goal, and goals without a search."""
+    if words.get("tune") and not words.get("limit"):
+        raise UsageTrouble("a tune without a latency limit would only pile up clients", "--tune --limit 10ms")
+    for goal in ("limit", "level"):
+        if words.get(goal) and not words.get("tune"):
+            raise UsageTrouble(f"--{goal} belongs to --tune", "--tune --level on --limit 10ms")
+    if words.get("tune") and words.get("mix"):
+        raise UsageTrouble("a mix cannot be tuned: tuning is for one level", "leave --mix out")
+    if words.get("limit") and duration_s(str(words["limit"])) <= 0:
+        raise UsageTrouble("nothing stays under a limit of 0", "--limit 10ms")
+    level(str(words.get("level") or "on"))
+    predictions_of(words.get("predict"))
+
+
+def predictions_of(text: object) -> tuple[tuple[int, float | None], ...]:
+    """Points to predict: clients and round trip in ms, None where it was not said.
+
+    >>> predictions_of("32@5ms,64")
+    ((32, 5.0), (64, None))
+    """
+    if text is None:
+        return ()
+    points = [part.partition("@") for part in listed(text, "predictions", "--predict 32@5ms,64@10ms")]
+    return tuple((whole(c, "number of clients"), _rtt_ms(rtt) if at else None) for c, at, rtt in points)
 
 
 def _arms(words: Words, baseline: Level, workload: Workload, mix: tuple[tuple[Level, float], ...]) -> tuple[Arm, ...]:
@@ -58,9 +86,11 @@ def _arms(words: Words, baseline: Level, workload: Workload, mix: tuple[tuple[Le
     pool = None if words.get("pool") is None else whole(words["pool"], "pool")
     if pool is not None and route is not Route.PGBOUNCER:
         raise UsageTrouble("a pool size needs PgBouncer in the route", "--route pgbouncer --pool 20")
+    rate = None if words.get("rate") is None else float(whole(words["rate"], "rate"))
     arms: list[Arm] = []
     for clients in clients_of(words.get("clients")):
-        first = Arm(baseline, clients, workload, route, pool)
+        _within(clients, words.get("max_clients"))
+        first = Arm(baseline, clients, workload, route, pool, rate)
         arms += [replace(first, level=one) for one in levels]
         if words.get("aa"):
             arms.append(replace(first, label=AGAIN))
@@ -68,6 +98,11 @@ def _arms(words: Words, baseline: Level, workload: Workload, mix: tuple[tuple[Le
             strongest = max((one for one, _ in mix), key=lambda one: one.strength)
             arms.append(replace(first, level=strongest, mix=mix))
     return tuple(arms)
+
+
+def _within(clients: int, cap: object) -> None:
+    if cap is not None and clients > whole(cap, "cap on clients"):
+        raise UsageTrouble(f"{clients} clients are more than --max-clients {cap} allows", f"--clients {cap}")
 
 
 def listed(text: object, what: str, example: str) -> list[str]:
@@ -134,6 +169,11 @@ def mix_of(text: object) -> tuple[tuple[Level, float], ...]:
             raise UsageTrouble(f"the mix names {level(name)} twice", "give each level one weight")
         weights[level(name)] = float(weight)
     return tuple(weights.items())
+
+
+def seed_of(words: Words) -> int:
+    """The seed of every random choice."""
+    return whole(words.get("seed") or 1, "seed")
 
 
 def fractions_of(text: object) -> tuple[float, ...]:

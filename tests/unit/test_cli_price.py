@@ -1,0 +1,159 @@
+"""`walproof price` from words to exit code, on a fake target in virtual time."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fixtures.priced_fake import FakePriced
+from walproof.cli import main
+from walproof.records.reader import read
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def target() -> FakePriced:
+    return FakePriced()
+
+
+@pytest.fixture
+def run(target: FakePriced, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs the verb in an empty directory; exit code, standard output, standard error."""
+    import importlib
+
+    monkeypatch.setattr(importlib.import_module("walproof.cli.price"), "choose", lambda text: target)
+    monkeypatch.chdir(tmp_path)
+
+    def go(*words: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as end:
+            main.main(["price", *words])
+        out, err = capsys.readouterr()
+        return int(end.value.code or 0), out, err
+
+    return go
+
+
+def as_json(run: Run, *words: str) -> dict[str, Any]:
+    code, out, _ = run(*words, "--json")
+    assert code == 0
+    found: dict[str, Any] = json.loads(out)
+    return found
+
+
+def test_two_levels_are_priced_and_the_record_can_be_read(run: Run) -> None:
+    found = as_json(run, "--levels", "local,on", "--clients", "1,4", "--record", "rec")
+    assert found["stopped_by"] == "precision"
+    assert found["record"] == "rec"
+    assert [(a["level"], a["clients"]) for a in found["arms"]] == [("local", 1), ("on", 1), ("local", 4), ("on", 4)]
+    assert found["arms"][1]["ratio"]["high"] < 1
+    record = read(Path("rec"))
+    assert record.complete
+    assert record.begun is not None
+    assert record.begun.question["levels"] == "local,on"
+
+
+def test_all_five_levels_are_the_default(run: Run) -> None:
+    levels = [a["level"] for a in as_json(run, "--clients", "2", "--budget", "20s")["arms"]]
+    assert levels == ["off", "local", "remote_write", "on", "remote_apply"]
+
+
+def test_a_round_trip_and_a_quorum_are_outer_factors(run: Run, target: FakePriced) -> None:
+    found = as_json(
+        run, "--levels", "on", "--clients", "1", "--rtt", "0,5ms", "--quorum", "any1,all", "--budget", "30s"
+    )
+    assert len({a["setting"] for a in found["arms"]}) == 4
+    assert {s.quorum for s in target.entered} == {1, 2}
+    assert target.left == 1
+
+
+def test_against_itself_the_interval_covers_one(run: Run) -> None:
+    found = as_json(run, "--aa", "--clients", "4", "--seed", "3")
+    again = next(a for a in found["arms"] if a["label"] == "a/a")
+    assert again["ratio"]["low"] <= 1 <= again["ratio"]["high"]
+
+
+def test_ctrl_c_prints_what_there_is_and_resume_goes_on(run: Run, target: FakePriced) -> None:
+    target.interrupt_after = 11
+    code, out, _ = run("--levels", "on", "--clients", "2", "--record", "rec", "--json")
+    assert code == 130
+    assert json.loads(out)["stopped_by"] == "interrupted"
+    target.interrupt_after = None
+    found = as_json(run, "--resume", "rec")
+    assert found["stopped_by"] == "precision"
+    assert found["arms"][0]["blocks"] >= 8
+    assert {s.arm.clients for s in target.asked} == {2}
+
+
+def test_a_dry_run_says_what_it_would_do_and_does_nothing(run: Run, target: FakePriced) -> None:
+    code, out, _ = run("--levels", "on", "--rtt", "3ms", "--dry-run")
+    assert code == 0
+    assert "rtt 3 ms" in out
+    assert not target.asked
+    assert not target.entered
+    assert list(Path().iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--levels", "onn"], "not a commit level"),
+        (["--levels", ""], "empty"),
+        (["--baseline", "x"], "not a commit level"),
+        (["--clients", ""], "empty"),
+        (["--clients", "0"], "whole number from 1"),
+        (["--clients", "-3"], "whole number from 1"),
+        (["--clients", "1,,2"], "empty"),
+        (["--quorum", "any3"], "larger than the 2 standbys"),
+        (["--quorum", "some"], "not a quorum"),
+        (["--workload", "select-only", "--mix", "on=1,off=1"], "select-only"),
+        (["--mix", "on"], "not a level and its weight"),
+        (["--mix", "on=1,on=2"], "twice"),
+        (["--tune"], "limit"),
+        (["--limit", "10ms"], "--tune"),
+        (["--workload", "absent.sql"], "cannot be read"),
+        (["--workload", "nonsense"], "no workload"),
+        (["--workload", "batch:0"], "whole number"),
+        (["--rtt", "-3ms"], "not a duration"),
+        (["--precision", "0"], "precision"),
+        (["--budget", "0"], "budget"),
+        (["--load", "1.5"], "more than the whole"),
+        (["--pool", "4"], "PgBouncer"),
+        (["--route", "teleport"], "not a route"),
+        (["--cpu", "0"], "not a number of processors"),
+        (["--fsync", "maybe"], "neither on nor off"),
+        (["--predict", "many"], "clients"),
+        (["--seed", "x"], "whole number"),
+        (["--max-clients", "4", "--clients", "16"], "--max-clients"),
+        (["--resume", "."], "record"),
+        (["--resume", "x", "--record", "y"], "--record"),
+    ],
+)
+def test_what_cannot_be_meant_is_one_sentence_and_exit_2(
+    run: Run, target: FakePriced, words: list[str], says: str
+) -> None:
+    code, out, err = run(*words)
+    assert (code, out) == (2, "")
+    assert says in err
+    assert "Traceback" not in err
+    assert target.asked == []
+    assert list(Path().iterdir()) == []
+
+
+def test_a_guarantee_not_in_force_is_refused_and_priced_with_a_doubt_when_allowed(run: Run, target: FakePriced) -> None:
+    target.standby_names = ""
+    code, _, err = run("--levels", "on", "--clients", "1")
+    assert code == 3
+    assert "quietly mean local" in err
+    found = as_json(run, "--levels", "on", "--clients", "1", "--allow", "not-in-force")
+    assert "guarantee not in force" in found["arms"][1]["doubts"]
+
+
+def test_a_cluster_of_the_users_is_not_loaded_without_consent(run: Run, target: FakePriced) -> None:
+    code, _, err = run("--target", "mine.toml", "--levels", "on")
+    assert code == 2
+    assert "--allow load" in err
+    assert target.asked == []
+    assert run("--target", "mine.toml", "--levels", "on", "--clients", "1", "--allow", "load", "--json")[0] == 0

@@ -1,0 +1,140 @@
+"""Intervals cover what they promise: coverage by seeded simulation, and the exact cases."""
+
+import doctest
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from walproof.estimating import binomial, enough, intervals, quantiles
+from walproof.estimating.binomial import clean_bound, exact_bounds
+from walproof.estimating.enough import narrow
+from walproof.estimating.intervals import Numbers, anytime_interval, as_ratio, stopped_interval, t_interval
+from walproof.estimating.quantiles import quantile_intervals
+from walproof.model.estimate import Estimate
+from walproof.model.histogram import bucketed
+
+Draw = Callable[[np.random.Generator, int], Numbers]
+SHAPES: dict[str, Draw] = {
+    "normal": lambda rng, n: rng.normal(0, 0.1, n),
+    "heavy tails": lambda rng, n: rng.standard_t(3, n) * 0.06,
+    "one block in ten an outlier": lambda rng, n: np.where(
+        rng.random(n) < 0.1, rng.normal(0, 0.4, n), rng.normal(0, 0.05, n)
+    ),
+}
+
+
+@pytest.mark.parametrize("module", [binomial, enough, intervals, quantiles])
+def test_examples_in_docstrings_are_true(module: object) -> None:
+    assert doctest.testmod(module).failed == 0  # type: ignore[arg-type]
+
+
+def stopped_run(values: Numbers, precision: float) -> Estimate:
+    """What a run that stops at the first narrow interval reports."""
+    for n in range(2, len(values) + 1):
+        ratio = as_ratio(stopped_interval(values[:n]))
+        if narrow(ratio, n, precision):
+            return ratio
+    return ratio
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("precision", [0.03, 0.05, 0.09])
+def test_of_100_runs_against_itself_stopped_early_90_to_99_cover_one(shape: str, precision: float) -> None:
+    rng = np.random.default_rng(20)
+    covered = sum(stopped_run(SHAPES[shape](rng, 60), precision).covers(1.0) for _ in range(400)) / 4
+    assert 92.5 <= covered <= 99
+
+
+def test_a_plain_t_interval_stopped_early_covers_less_than_the_stopped_one() -> None:
+    rng = np.random.default_rng(5)
+    plain = stopped = 0
+    for _ in range(400):
+        values = rng.normal(0, 0.1, 60)
+        n = next((n for n in range(3, 61) if t_interval(values[:n]).half_width <= 0.05), 60)
+        plain += t_interval(values[:n]).covers(0.0)
+        stopped += stopped_run(values, 0.05).covers(1.0)
+    assert plain < stopped
+    assert plain / 400 < 0.93
+
+
+def test_the_anytime_interval_covers_at_every_n_at_once() -> None:
+    rng = np.random.default_rng(3)
+    ever_wrong = 0
+    for _ in range(300):
+        values = rng.normal(0, 1, 60)
+        ever_wrong += any(not anytime_interval(values[:n]).covers(0.0) for n in range(2, 61))
+    assert ever_wrong / 300 <= 0.05
+
+
+def test_the_anytime_interval_is_less_than_twice_a_t_interval_from_8_to_60_blocks() -> None:
+    values = np.random.default_rng(1).normal(0, 1, 60)
+    for n in (8, 12, 20, 40, 60):
+        assert anytime_interval(values[:n]).half_width < 2 * t_interval(values[:n]).half_width
+
+
+def test_the_anytime_interval_is_the_level_set_of_its_own_e_process() -> None:
+    values = np.random.default_rng(7).normal(0.4, 1, 25)
+    n, edge = 25, anytime_interval(values).low
+    t_squared = (float(np.mean(values)) - edge) ** 2 * n / float(np.var(values, ddof=1))
+    shrink = 1 / (1 + n)
+    evidence = math.sqrt(shrink) * ((1 + t_squared / (n - 1)) / (1 + shrink * t_squared / (n - 1))) ** (n / 2)
+    assert evidence == pytest.approx(20)
+
+
+def test_two_values_say_nothing_at_any_time() -> None:
+    assert math.isinf(anytime_interval(np.array([1.0, 1.1])).high)
+
+
+def test_one_wild_block_moves_the_estimate_little_but_is_not_hidden_from_the_width() -> None:
+    calm = np.random.default_rng(2).normal(0, 0.02, 20)
+    wild = np.append(calm, 3.0)
+    assert abs(stopped_interval(wild).value) < 0.02
+    assert stopped_interval(wild).half_width > stopped_interval(calm).half_width
+
+
+def test_one_value_is_its_own_interval() -> None:
+    assert stopped_interval(np.array([2.0])) == Estimate(2.0, 2.0, 2.0)
+
+
+def test_no_values_are_not_a_number() -> None:
+    assert math.isnan(t_interval(np.array([])).value)
+
+
+def test_t_interval_equals_scipys() -> None:
+    values = np.array([1.0, 2.0, 4.0, 7.0])
+    low, high = stats.t.interval(0.95, 3, loc=values.mean(), scale=stats.sem(values))
+    found = t_interval(values)
+    assert (found.value, found.low, found.high) == pytest.approx((3.5, low, high))
+
+
+def test_twelve_clean_runs_leave_22_percent_open() -> None:
+    assert clean_bound(12) == pytest.approx(0.2209, abs=1e-4)
+    assert clean_bound(60) < 0.05 < clean_bound(58)
+
+
+def test_exact_bounds_contain_their_share() -> None:
+    for failures in range(11):
+        found = exact_bounds(failures, 10)
+        assert 0 <= found.low <= failures / 10 <= found.high <= 1
+
+
+def test_quantiles_of_blocks_hold_the_true_quantile() -> None:
+    rng = np.random.default_rng(11)
+    held = 0
+    for _ in range(60):
+        blocks = [bucketed(rng.gamma(4, float(rng.normal(1, 0.1)), size=300)) for _ in range(12)]
+        p50, p99 = quantile_intervals(blocks, (0.5, 0.99), rng)
+        assert p50.value < p99.value
+        held += p50.covers(3.672)
+    assert held >= 50
+
+
+def test_quantiles_of_one_block_have_no_width_and_of_none_no_value() -> None:
+    rng = np.random.default_rng(1)
+    (one,) = quantile_intervals([{10: 5}], (0.5,), rng)
+    (none,) = quantile_intervals([{}], (0.5,), rng)
+    assert one.low == one.high == one.value
+    assert math.isnan(none.value)

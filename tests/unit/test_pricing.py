@@ -1,0 +1,281 @@
+"""The price run: its design, its folding into a table, its doubts, its anatomy, its manners when interrupted."""
+
+import doctest
+import json
+import math
+from collections import Counter
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from tests.fixtures.priced_fake import FakePriced, throughput
+from walproof.errors import TargetTrouble
+from walproof.estimating.enough import StoppedBy
+from walproof.model.estimate import Doubt
+from walproof.model.event import Begun, Ended, Event, Looked, Noted, SliceDone
+from walproof.model.guarantee import Level
+from walproof.model.plan import Arm, Setting, Slice, Workload
+from walproof.model.sample import MemberWindow, SliceResult, Window
+from walproof.model.topology import ClusterView
+from walproof.pricing import design, question
+from walproof.pricing.anatomy import anatomies
+from walproof.pricing.as_json import table_as_json
+from walproof.pricing.bench import Bench, Progress
+from walproof.pricing.conclusion import conclusion
+from walproof.pricing.design import Question, block, still_needed, visit_order
+from walproof.pricing.estimates import price_table, slices_of
+from walproof.pricing.quality import doubts_of, drifts, failed_over
+from walproof.pricing.question import question_of
+from walproof.pricing.run import conduct
+
+LOCAL, ON = Arm(Level.LOCAL, 4), Arm(Level.ON, 4)
+
+
+def priced(target: FakePriced, asked: Question, earlier: list[Event] | None = None) -> tuple[list[Event], StoppedBy]:
+    """Events of a whole run."""
+    bench = Bench(target, lambda _: None, asked.seed, earlier or [])
+    bench.say(Begun(0.0, "price", {"baseline": str(asked.baseline)}, "", asked.seed, "0"))
+    stopped = conduct(bench, asked)
+    bench.say(Ended(bench.now(), str(stopped)))
+    return bench.events, stopped
+
+
+@pytest.mark.parametrize("module", [design, question])
+def test_examples_in_docstrings_are_true(module: object) -> None:
+    assert doctest.testmod(module).failed == 0  # type: ignore[arg-type]
+
+
+def test_a_block_visits_each_arm_once_in_an_order_of_its_seed() -> None:
+    arms = question_of({"clients": "1,4,16"}).arms
+    first = block(1, Setting(), arms, seed=7)
+    assert Counter(s.arm for s in first) == Counter(arms)
+    assert first == block(1, Setting(), arms, seed=7)
+    assert [s.arm for s in first] != [s.arm for s in block(2, Setting(), arms, seed=7)]
+
+
+def test_arms_that_are_compared_stand_together_in_a_block() -> None:
+    arms = question_of({"clients": "1,4,16"}).arms
+    clients = [s.arm.clients for s in block(3, Setting(), arms, seed=1)]
+    assert sum(a != b for a, b in pairwise(clients)) == 2
+
+
+def test_every_arm_comes_first_about_equally_often() -> None:
+    firsts = Counter(block(n, Setting(), (LOCAL, ON), seed=1)[0].arm.level for n in range(200))
+    assert 70 < firsts[Level.LOCAL] < 130
+
+
+def test_narrow_arms_are_left_out_but_never_the_baseline_of_a_wide_one() -> None:
+    off = Arm(Level.OFF, 4)
+    assert still_needed((off, LOCAL, ON), {off, LOCAL}, Level.LOCAL) == (LOCAL, ON)
+    assert still_needed((off, LOCAL, ON), {off, ON}, Level.LOCAL) == ()
+    assert still_needed((LOCAL,), set(), Level.LOCAL) == (LOCAL,)
+
+
+def test_each_round_visits_every_setting_once() -> None:
+    settings = tuple(Setting(rtt_ms=float(ms)) for ms in range(6))
+    orders = [visit_order(settings, n, 1) for n in range(4)]
+    assert all(set(order) == set(settings) for order in orders)
+    assert len(set(orders)) > 1
+
+
+def test_the_true_ratio_is_found_though_the_weather_changes_by_half() -> None:
+    target = FakePriced(noise=0.02, weather=lambda at: 1.0 if math.sin(at / 7) > 0 else 0.5)
+    asked = Question((Setting(),), (LOCAL, ON), slice_s=1.0, precision=0.03, budget_s=600)
+    events, _ = priced(target, asked)
+    found = next(p for p in price_table(events).arms if p.arm.level is Level.ON)
+    truth = throughput(ON) / throughput(LOCAL)
+    assert found.ratio.low - 0.02 < truth < found.ratio.high + 0.02
+    assert found.tps.half_width / found.tps.value > found.ratio.half_width / found.ratio.value
+
+
+def test_a_run_stops_when_every_ratio_is_precise() -> None:
+    events, stopped = priced(FakePriced(), Question((Setting(),), (LOCAL, ON), budget_s=3600))
+    table = price_table(events)
+    assert stopped is StoppedBy.PRECISION
+    assert table.stopped_by == "precision"
+    assert all(p.ratio.half_width <= 0.03 * p.ratio.value for p in table.arms)
+
+
+def test_a_run_stops_at_its_budget() -> None:
+    target = FakePriced(noise=0.5)
+    events, stopped = priced(target, Question((Setting(),), (LOCAL, ON), budget_s=60, slice_s=1.0))
+    assert stopped is StoppedBy.BUDGET
+    assert target.clock.now() - 1_800_000_000 < 75
+    assert {p.blocks for p in price_table(events).arms} == {price_table(events).arms[0].blocks}
+
+
+def test_even_a_tiny_budget_gives_each_setting_two_blocks() -> None:
+    settings = (Setting(rtt_ms=0.0), Setting(rtt_ms=3.0), Setting(rtt_ms=10.0))
+    events, _ = priced(FakePriced(), Question(settings, (LOCAL, ON), budget_s=1, slice_s=1.0))
+    assert {s: len(b) for s, b in slices_of(events).items()} == dict.fromkeys(settings, 2)
+
+
+def test_time_goes_to_the_arms_still_wide() -> None:
+    class Uneven(FakePriced):
+        def run_slice(self, planned: Slice, seconds: float, seed: int) -> SliceResult:
+            self.noise = 0.12 if planned.arm.level is Level.ON else 0.002
+            return super().run_slice(planned, seconds, seed)
+
+    arms = (Arm(Level.OFF, 4), LOCAL, ON)
+    events, _ = priced(Uneven(), Question((Setting(),), arms, budget_s=3600))
+    blocks = {p.arm.level: p.blocks for p in price_table(events).arms}
+    assert blocks[Level.OFF] == 8
+    assert blocks[Level.LOCAL] == blocks[Level.ON] > 20
+
+
+def test_the_baseline_against_itself_covers_one_in_90_to_99_of_100_runs() -> None:
+    covered = 0
+    for seed in range(100):
+        asked = replace(question_of({"aa": True, "clients": "4", "budget": "90s", "slice": "1s"}), seed=seed + 1)
+        events, _ = priced(FakePriced(noise=0.04), asked)
+        again = next(p for p in price_table(events).arms if p.arm.label)
+        covered += again.ratio.covers(1.0)
+    assert 90 <= covered <= 99
+
+
+def test_ctrl_c_keeps_what_was_measured_and_leaves_the_target_as_it_was() -> None:
+    target = FakePriced(interrupt_after=9)
+    events, stopped = priced(target, Question((Setting(),), (LOCAL, ON)))
+    assert stopped is StoppedBy.INTERRUPTED
+    assert target.left == 1
+    assert sum(isinstance(e, SliceDone) for e in events) == 9
+    assert price_table(events).arms[0].blocks == 4
+
+
+def test_a_resumed_run_continues_with_fresh_blocks() -> None:
+    asked = Question((Setting(),), (LOCAL, ON), budget_s=60, slice_s=1.0)
+    first, _ = priced(FakePriced(noise=0.3, interrupt_after=9), asked)
+    second = FakePriced(noise=0.3)
+    events, stopped = priced(second, asked, first)
+    numbers = [e.result.slice.block for e in events if isinstance(e, SliceDone)]
+    assert stopped is StoppedBy.BUDGET
+    assert min(s.block for s in second.asked if s.block > 0) > max(
+        e.result.slice.block for e in first if isinstance(e, SliceDone)
+    )
+    assert max(Counter(n for n in numbers if n > 0).values()) == 2
+    assert second.clock.now() - 1_800_000_000 < 60
+
+
+def test_a_failed_slice_is_noted_and_the_run_goes_on() -> None:
+    calls = iter(range(10_000))
+    events, stopped = priced(FakePriced(fails=lambda _: next(calls) == 5), Question((Setting(),), (LOCAL, ON)))
+    assert stopped is StoppedBy.PRECISION
+    assert next(e.text for e in events if isinstance(e, Noted)).startswith("a slice of")
+
+
+def test_three_failures_in_a_row_end_the_run_and_leave_the_target() -> None:
+    target = FakePriced(fails=lambda planned: planned.block > 1)
+    with pytest.raises(TargetTrouble):
+        priced(target, Question((Setting(),), (LOCAL, ON)))
+    assert target.left == 1
+
+
+def test_the_progress_bar_learns_how_much_of_the_budget_is_used() -> None:
+    seen: list[Progress] = []
+    conduct(Bench(FakePriced(), lambda _: None, 1), Question((Setting(),), (LOCAL, ON), budget_s=50), seen.append)
+    assert [p.elapsed_s for p in seen] == sorted(p.elapsed_s for p in seen)
+    assert {p.budget_s for p in seen} == {50}
+
+
+def test_open_loop_offers_fractions_of_what_was_measured() -> None:
+    asked = replace(question_of({"levels": "on", "clients": "4", "load": "0.5", "budget": "60s"}), slice_s=1.0)
+    table = price_table(priced(FakePriced(noise=0.01), asked)[0])
+    closed = {p.arm.level: p.tps.value for p in table.arms if p.arm.rate is None}
+    opened = {p.arm.level: p for p in table.arms if p.arm.rate is not None}
+    assert opened[Level.ON].arm.rate == pytest.approx(closed[Level.ON] / 2, rel=0.05)
+    assert opened[Level.ON].tps.value == pytest.approx(closed[Level.ON] / 2, rel=0.1)
+
+
+def test_a_mix_is_priced_by_class_beside_the_baseline() -> None:
+    asked = question_of({"mix": "on=10,local=90", "clients": "4"})
+    table = price_table(priced(FakePriced(), asked)[0])
+    mixed = next(p for p in table.arms if p.arm.mix)
+    assert [c.level for c in mixed.classes] == ["local", "on"]
+    assert mixed.ratio.value < 1
+    assert "this mix" in conclusion(table)
+
+
+def test_warm_slices_are_recorded_and_never_counted() -> None:
+    events, _ = priced(FakePriced(), Question((Setting(),), (LOCAL, ON)))
+    warm = [e for e in events if isinstance(e, SliceDone) and e.result.slice.block == 0]
+    assert len(warm) == 1
+    assert all(p.arm.label == "" for p in price_table(events).arms)
+
+
+def test_the_parts_of_a_commit_add_up_to_its_latency_and_the_network_is_the_round_trip() -> None:
+    arms = tuple(Arm(level, 1) for level in Level)
+    events, _ = priced(FakePriced(noise=0.01), Question((Setting(rtt_ms=10.0),), arms))
+    (found,) = anatomies(events)
+    parts = {p.name: p.ms.value for p in found.parts}
+    assert found.sum_ms == pytest.approx(found.measured.value, rel=0.1)
+    assert parts["network"] == pytest.approx(10.0)
+    assert parts["local flush"] == pytest.approx(0.3, abs=0.05)
+    assert "network" in found.sentence
+
+
+def test_levels_not_measured_are_merged_in_the_anatomy() -> None:
+    events, _ = priced(FakePriced(noise=0.01), Question((Setting(),), (Arm(Level.LOCAL, 1), Arm(Level.ON, 1))))
+    (found,) = anatomies(events)
+    assert [p.name for p in found.parts] == ["transaction + local flush", "network and remote write + remote flush"]
+
+
+def slices(window: Window, arm: Arm = ON, setting: Setting = Setting(), failed: int = 0) -> list[SliceResult]:  # noqa: B008
+    """Ten equal slices seen through that window."""
+    return [
+        SliceResult(Slice(n, 0, arm, setting), 0.0, 1.0, 100, failed, 100.0, 1.0, {1: 9}, {}, window) for n in range(10)
+    ]
+
+
+FINE = Window(standby_names="ANY 1 (a)")
+
+
+@pytest.mark.parametrize(
+    ("doubt", "results"),
+    [
+        (Doubt.STOLEN, slices(replace(FINE, stolen=0.2))),
+        (Doubt.CHECKPOINT, slices(replace(FINE, checkpoints=1))),
+        (Doubt.CLIENT_BOUND, slices(replace(FINE, client_cores=0.95))),
+        (Doubt.LOCK_BOUND, slices(FINE, Arm(Level.ON, 64, Workload(scale=10)))),
+        (Doubt.LOCK_BOUND, slices(replace(FINE, waits={"Lock:transactionid": 0.5}))),
+        (Doubt.UNVERIFIED_LINK, slices(FINE, setting=Setting(rtt_ms=3.0))),
+        (Doubt.STANDBY_BEHIND, slices(replace(FINE, members={"n2": MemberWindow(replay_lag_ms=900.0)}))),
+        (Doubt.NOT_IN_FORCE, slices(Window())),
+        (Doubt.NOT_IN_FORCE, slices(FINE, LOCAL, Setting(fsync=False))),
+        (Doubt.NOT_IN_FORCE, slices(Window(), Arm(Level.ON, 4, mix=((Level.ON, 1.0), (Level.OFF, 9.0))))),
+        (Doubt.FAILURES, slices(FINE, failed=1)),
+        (Doubt.FEW_BLOCKS, slices(FINE)[:5]),
+    ],
+)
+def test_each_doubt_stands_beside_the_number_it_concerns(doubt: Doubt, results: list[SliceResult]) -> None:
+    assert doubts_of(results, np.array([])) == (doubt,)
+
+
+def test_a_clean_arm_has_no_doubt() -> None:
+    assert doubts_of(slices(FINE), np.zeros(10)) == ()
+    assert doubts_of(slices(Window(), LOCAL), np.zeros(10)) == ()
+
+
+def test_a_trend_is_drift_and_noise_is_not() -> None:
+    rng = np.random.default_rng(1)
+    assert drifts(np.linspace(0, 0.5, 20) + rng.normal(0, 0.02, 20))
+    assert sum(drifts(rng.normal(0, 0.2, 20)) for _ in range(200)) <= 8
+
+
+def test_two_leaders_in_the_looks_are_a_failover() -> None:
+    looks = [Looked(1.0, ClusterView(1.0, (), leader)) for leader in ("n1", "n2")]
+    assert failed_over(looks)
+    assert not failed_over(looks[:1])
+
+
+def test_the_table_as_json_has_the_promised_keys_and_only_finite_numbers() -> None:
+    events, _ = priced(FakePriced(), Question((Setting(),), (LOCAL, ON)))
+    found = json.loads(json.dumps(table_as_json(price_table(events), "rec"), allow_nan=False))
+    assert {"record", "baseline", "stopped_by", "arms"} <= set(found)
+    assert {"level", "clients", "blocks", "tps", "ratio", "latency_ms", "doubts"} <= set(found["arms"][0])
+    assert set(found["arms"][0]["latency_ms"]) == {"mean", "p50", "p95", "p99"}
+
+
+def test_nothing_measured_says_so() -> None:
+    assert "Nothing was measured" in conclusion(price_table([]))
