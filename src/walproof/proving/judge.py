@@ -192,7 +192,8 @@ def _empty_names(attempts: Attempts) -> NDArray[np.bool_]:
     if not empty:
         return np.zeros(len(attempts), dtype=bool)
     bare: NDArray[np.bool_] = np.isin(attempts.names, empty) & np.isin(attempts.level, remote)
-    return bare & (attempts.outcome == Outcome.ACKNOWLEDGED)
+    bare &= attempts.outcome == Outcome.ACKNOWLEDGED
+    return bare
 
 
 def not_in_force_s(attempts: Attempts, until: float = float("inf")) -> float:

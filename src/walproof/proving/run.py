@@ -10,10 +10,11 @@ from walproof.model.attempt import Attempts, Rows
 from walproof.model.event import DrillBegun, DrillDone, Emit, FaultChanged, Noted
 from walproof.model.ports import CanBreak, CanKeepLedger, LedgerOrder, LedgerRun, Target, WitnessReport
 from walproof.model.topology import ClusterView
-from walproof.model.verdict import Drill, Verdict, Victim
+from walproof.model.verdict import Drill, Verdict
 from walproof.model.waiting import Wait, wait_for
 from walproof.proving.assumptions import Course, whole
 from walproof.proving.campaign import PlannedDrill
+from walproof.proving.faults import loss_of
 from walproof.proving.inject import chosen_victims, inject, why_skipped
 from walproof.proving.observer import Observer
 from walproof.proving.telling import Notes, told_drill
@@ -143,7 +144,7 @@ def _wait_commits(
     if not healing and not planned.fault.serves_after:
         return ""
     settled = 0.5
-    leader_hit = planned.victim in (Victim.LEADER, Victim.CLUSTER) and not planned.fault.planned
+    taken_over = loss_of(planned.fault, planned.victim) is not None
     before = observer.looks[0].leader if observer.looks else None
     timeline = _timeline(observer.looks[0]) if observer.looks else None
 
@@ -151,7 +152,7 @@ def _wait_commits(
         last = run.progress().last_acknowledged_at
         if last is None or last < since + settled:
             return False
-        if healing or not leader_hit or not observer.looks:
+        if healing or not taken_over or not observer.looks:
             return True
         now = observer.looks[-1]
         return now.leader is not None and (now.leader != before or _timeline(now) != timeline)

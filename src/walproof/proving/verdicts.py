@@ -49,7 +49,9 @@ def decided(findings: Findings, assumptions: Iterable[Assumption], promise: bool
         return Verdict.UNDECIDED, "; ".join(a.otherwise for a in spoilt)
     wrong = wrongs(findings)
     if wrong:
-        aside = {True: "which the level promises to keep", False: "the level promises nothing here", None: ""}[promise]
+        aside = ""
+        if findings.lost and promise is not None:
+            aside = "the level promises to keep them" if promise else "the level promises nothing here"
         also = [a.otherwise for a in failed]
         return Verdict.BROKEN, "; ".join([", ".join(wrong), *([aside] if aside else []), *also])
     if failed:
