@@ -21,7 +21,6 @@ from walproof.links.namespaces import exists
 from walproof.links.settings import Change, Direction, Links, LinkSetting, all_directions, directions_of, links_of
 
 _PROBING = Probing()
-_PORT_DISABLED, _PORT_FORWARDING = "0", "3"  # linux/if_bridge.h
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,8 +208,7 @@ def _isolate(blueprint: Blueprint, member: str, *, apart: bool) -> None:
         link = json.loads(devices.ip("-j", "link", "show", "eth0", namespace=blueprint.namespace(member)))
         hardware = link[0]["address"]
         devices.ip("neigh", "replace", address, "lladdr", hardware, "dev", bridge, "nud", "permanent")
-    port = _PORT_DISABLED if apart else _PORT_FORWARDING
-    devices.ip("link", "set", blueprint.veth(member), "type", "bridge_slave", "state", port)
+    devices.bridge_port(blueprint.veth(member), forwarding=not apart)
     if not apart:
         devices.ip("neigh", "replace", address, "dev", bridge, "nud", "none")
 

@@ -1,0 +1,168 @@
+"""`python -m benchmarks.wire`: what the wire does against what is asked, and its cost. Needs root, touches no lab."""
+
+import argparse
+import json
+import os
+import select
+import socket
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from tests.fixtures.cables import cables, may_lay_cables
+from walproof.lab import wiring
+from walproof.lab.blueprint import Blueprint
+from walproof.links import control
+from walproof.links.measure import Measured, Place, Probing, losses, round_trips
+from walproof.links.namespaces import inside
+from walproof.links.settings import Change
+
+Row = tuple[str, str, str, bool]
+"""What was asked, what was obtained, the bound, whether it is met."""
+
+
+def delays(lab: Blueprint, probes: int) -> list[Row]:
+    """Round trips asked 0, 3, 10, 50 ms: median within 0.6 ms, p99 within 2 ms."""
+    rows = []
+    for asked_ms in (0, 3, 10, 50):
+        wiring.set_round_trip(lab, asked_ms)
+        back = round_trips(_places(lab), [("n1", "n2")], Probing(round_trips=probes, pace_s=0.005))
+        found = Measured("n1", "n2", back["n1", "n2"], probes)
+        median, p99 = found.median_ms or float("inf"), found.quantile_ms(0.99) or float("inf")
+        good = abs(median - asked_ms) <= 0.6 and p99 <= asked_ms + 2
+        rows.append((f"round trip {asked_ms} ms", f"median {median:.2f}, p99 {p99:.2f} ms", "± 0.6, + 2 ms", good))
+    return rows
+
+
+def loss(lab: Blueprint, packets: int) -> Row:
+    """Loss asked 1 %: 0.7 to 1.3 % of the packets one way."""
+    wiring.clear(lab)
+    wiring.shape(lab, [("n1", "n2")], Change(loss=0.01))
+    found = losses(_places(lab), [("n1", "n2")], Probing(one_way=packets, pace_s=0.01))["n1", "n2"]
+    return ("loss 1 %", f"{found:.2%} of {packets}", "0.7–1.3 %", 0.007 <= found <= 0.013)
+
+
+def rate(lab: Blueprint, seconds: float) -> Row:
+    """Rate asked 100 Mbit/s: within 10 %."""
+    wiring.clear(lab)
+    wiring.shape(lab, [("n1", "n2")], Change(rate_bps=100e6))
+    found = stream(lab, seconds)[0]
+    return ("rate 100 Mbit/s", f"{found / 1e6:.1f} Mbit/s", "± 10 %", abs(found - 100e6) <= 10e6)
+
+
+def throughput(lab: Blueprint, seconds: float) -> list[Row]:
+    """One TCP connection at 10 ms: at least 1 Gbit/s; and the processor time of each Gbit."""
+    wiring.clear(lab)
+    wiring.set_round_trip(lab, 10)
+    found, cost = stream(lab, seconds)
+    return [
+        ("one TCP connection at 10 ms", f"{found / 1e9:.2f} Gbit/s", "≥ 1 Gbit/s", found >= 1e9),
+        ("the wire's cost of 1 Gbit/s", f"{cost / (found / 1e9):.3f} of a processor", "–", True),
+    ]
+
+
+def packet_cost(lab: Blueprint, seconds: float) -> Row:
+    """The wire's processor time at small packets, per 10,000 of them a second."""
+    wiring.set_round_trip(lab, 10)
+    before, begun = _look(lab), time.monotonic()
+    count = int(seconds * 5000)
+    losses(_places(lab), [("n1", "n2")], Probing(one_way=count, pace_s=0.02))
+    after, took = _look(lab), time.monotonic() - begun
+    passed = sum(c.offered for c in after.counters.values()) - sum(c.offered for c in before.counters.values())
+    used = (after.processor_s - before.processor_s) / took
+    per = used / (passed / took / 10_000)
+    return ("the wire's cost of 10,000 packets/s", f"{per:.3f} of a processor ({passed / took:.0f}/s)", "–", True)
+
+
+def stream(lab: Blueprint, seconds: float) -> tuple[float, float]:
+    """Bits per second of one TCP connection n1 → n2, and the share of a processor the wire took meanwhile."""
+    with inside(lab.namespace("n2")):
+        listening = socket.create_server((lab.address("n2"), 0))
+    with inside(lab.namespace("n1")):
+        sending = socket.create_connection(listening.getsockname())
+    receiving, _ = listening.accept()
+    ended = threading.Event()
+    writer = threading.Thread(target=_pour, args=(sending, ended), daemon=True)
+    writer.start()
+    with listening, receiving:
+        _drain(receiving, 1.0)  # slow start is not the link
+        before, begun = _look(lab), time.monotonic()
+        got = _drain(receiving, seconds)
+        after, took = _look(lab), time.monotonic() - begun
+        ended.set()
+    writer.join()
+    sending.close()
+    return got * 8 / took, (after.processor_s - before.processor_s) / took
+
+
+def _pour(sending: socket.socket, ended: threading.Event) -> None:
+    block = bytes(1 << 18)
+    sending.settimeout(1.0)
+    try:
+        while not ended.is_set():
+            sending.send(block)
+    except OSError:
+        return
+
+
+def _drain(receiving: socket.socket, seconds: float) -> int:
+    got, until, block = 0, time.monotonic() + seconds, bytearray(1 << 18)
+    while (left := until - time.monotonic()) > 0:
+        if select.select([receiving], [], [], left)[0]:
+            got += receiving.recv_into(block)
+    return got
+
+
+def _places(lab: Blueprint) -> dict[str, Place]:
+    return {m: Place(lab.namespace(m), lab.address(m)) for m in lab.members}
+
+
+def _look(lab: Blueprint) -> control.Look:
+    now = control.look(control.WireFiles(lab.home / "wire"))
+    if now is None:
+        raise SystemExit("the wire is dead")
+    return now
+
+
+def main() -> int:
+    """Print asked and measured; exit code 1 when a bound is missed, 3 without the privilege."""
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--seconds", type=float, default=4.0, help="of each stream")
+    options.add_argument("--probes", type=int, default=1000, help="round trips of each delay")
+    options.add_argument("--packets", type=int, default=10_000, help="of the loss")
+    options.add_argument("--json", action="store_true")
+    chosen = options.parse_args()
+    if not may_lay_cables():
+        print("benchmarks.wire: needs root and /dev/net/tun", file=sys.stderr)
+        return 3
+    with tempfile.TemporaryDirectory() as folder, cables(Path(folder) / "lab") as lab:
+        try:
+            rows = delays(lab, chosen.probes)
+            rows += [loss(lab, chosen.packets), rate(lab, chosen.seconds)]
+            rows += [*throughput(lab, chosen.seconds), packet_cost(lab, chosen.seconds)]
+        finally:
+            wiring.end(lab)
+    _print(rows, as_json=chosen.json)
+    return 0 if all(good for *_, good in rows) else 1
+
+
+def _print(rows: list[Row], *, as_json: bool) -> None:
+    if as_json:
+        data: dict[str, Any] = {"processors": os.cpu_count(), "load": os.getloadavg()[0]}
+        data["rows"] = [dict(zip(("asked", "measured", "bound", "held"), row, strict=True)) for row in rows]
+        print(json.dumps(data))
+        return
+    table = Table("asked", "measured", "bound", "", box=None, pad_edge=False)
+    for what, found, bound, good in rows:
+        table.add_row(what, found, bound, "" if bound == "–" else "held" if good else "MISSED")
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,237 @@
+"""The wire on real cables: namespaces on a bridge as the lab lays them, no PostgreSQL."""
+
+import os
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.fixtures.cables import cables, may_lay_cables
+from walproof.lab import wiring
+from walproof.lab.blueprint import Blueprint
+from walproof.lab.clock import RealClock
+from walproof.links import control, devices
+from walproof.links.measure import Measured, Place, Probing, losses, round_trips
+from walproof.links.namespaces import exists, inside
+from walproof.links.settings import Change, LinkSetting
+from walproof.links.sites import matrix, read_regions
+from walproof.model.waiting import Wait, wait_for
+
+pytestmark = [
+    pytest.mark.lab,
+    pytest.mark.skipif(not may_lay_cables(), reason="needs root and /dev/net/tun"),
+]
+FEW = Probing(round_trips=10, one_way=20, grace_s=0.3)
+SILENT = Probing(round_trips=3, one_way=10, grace_s=0.3)
+
+
+@pytest.fixture(scope="module")
+def laid(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Blueprint]:
+    with cables(tmp_path_factory.mktemp("wire") / "lab") as lab:
+        try:
+            yield lab
+        finally:
+            wiring.end(lab)
+
+
+@pytest.fixture
+def lab(laid: Blueprint) -> Blueprint:
+    """Three members with whole, unshaped links."""
+    wiring.heal(laid)
+    wiring.clear(laid)
+    return laid
+
+
+def found(lab: Blueprint, probing: Probing = FEW) -> dict[tuple[str, str], Measured]:
+    return {(m.source, m.destination): m for m in wiring.measured(lab, probing)}
+
+
+def best(measured: Measured) -> float:
+    """The fastest round trip: what a busy machine delays least."""
+    assert measured.round_trips_ms
+    return measured.round_trips_ms[0]
+
+
+def _places(lab: Blueprint) -> dict[str, Place]:
+    return {m: Place(lab.namespace(m), lab.address(m)) for m in lab.members}
+
+
+def connected(lab: Blueprint, a: str, b: str) -> tuple[socket.socket, socket.socket]:
+    """One TCP connection between two members."""
+    with inside(lab.namespace(b)):
+        listening = socket.create_server((lab.address(b), 0))
+    with listening, inside(lab.namespace(a)):
+        one = socket.create_connection(listening.getsockname(), timeout=30)
+        other, _ = listening.accept()
+    other.settimeout(30)
+    return one, other
+
+
+def test_an_asked_round_trip_is_what_probes_find_and_no_packet_is_lost(lab: Blueprint) -> None:
+    assert all(best(m) < 5 for m in found(lab).values())
+    wiring.set_round_trip(lab, 20)
+    for measured in found(lab).values():
+        # On a busy machine round trips are longer, never shorter: the asked delay is a floor.
+        assert 19 < best(measured) < 40
+        assert measured.loss == 0
+    assert wiring.round_trips_ms(lab)["n1-n2"] > 19
+
+
+def test_one_pair_is_shaped_and_the_others_are_not(lab: Blueprint) -> None:
+    wiring.shape(lab, [("n1", "n3"), ("n3", "n1")], Change(delay_s=0.02))
+    measured = found(lab)
+    assert best(measured["n1", "n3"]) > 39
+    assert best(measured["n1", "n2"]) < 20
+    assert best(measured["n2", "n3"]) < 20
+
+
+def test_a_matrix_of_regions_sets_every_pair(lab: Blueprint) -> None:
+    wiring.put(lab, matrix(read_regions("europe"), lab.members))
+    measured = found(lab)
+    assert best(measured["n1", "n2"]) > 9.5
+    assert best(measured["n1", "n3"]) > 18.5
+    assert best(measured["n2", "n3"]) > 11.5
+
+
+def test_clients_never_pay_the_delay(lab: Blueprint) -> None:
+    wiring.set_round_trip(lab, 400)
+    with inside(lab.namespace("n1")):
+        listening = socket.create_server((lab.address("n1"), 0))
+    begun = RealClock().now()
+    with listening, socket.create_connection(listening.getsockname(), timeout=30):
+        assert RealClock().now() - begun < 0.4
+
+
+def test_loss_is_near_what_is_asked(lab: Blueprint) -> None:
+    wiring.shape(lab, [("n1", "n2")], Change(loss=0.1))
+    lost = losses(_places(lab), [("n1", "n2"), ("n2", "n1")], Probing(one_way=4000, grace_s=3))
+    # Five standard deviations of 4,000 draws at 10 % either way.
+    assert 0.076 < lost["n1", "n2"] < 0.124
+    assert lost["n2", "n1"] == 0
+
+
+def test_a_cut_member_reaches_no_member_and_still_reaches_clients(lab: Blueprint) -> None:
+    wiring.set_round_trip(lab, 4)
+    wiring.cut(lab, "n1")
+    measured = found(lab, SILENT)
+    for pair, m in measured.items():
+        assert bool(m.round_trips_ms) == ("n1" not in pair), pair
+        assert m.loss == (1 if "n1" in pair else 0), pair
+    with inside(lab.namespace("n1")):
+        listening = socket.create_server((lab.address("n1"), 0))
+    with listening, socket.create_connection(listening.getsockname(), timeout=30):
+        pass
+    wiring.heal(lab)
+    assert best(found(lab)["n1", "n2"]) > 3.5
+
+
+def test_a_cut_is_silent(lab: Blueprint) -> None:
+    """No refusal, no unreachable: the sender knows nothing, as with a pulled cable behind the next switch."""
+    wiring.cut(lab, "n1")
+    with inside(lab.namespace("n1")):
+        sock = socket.socket()
+    with sock:
+        sock.settimeout(1.0)
+        with pytest.raises(TimeoutError):
+            sock.connect((lab.address("n2"), 1))
+
+
+def test_a_one_way_cut_leaves_the_other_way(lab: Blueprint) -> None:
+    wiring.cut_one_way(lab, "n1", "n2")
+    lost = losses(_places(lab), [("n1", "n2"), ("n2", "n1"), ("n1", "n3")], SILENT)
+    assert lost == {("n1", "n2"): 1, ("n2", "n1"): 0, ("n1", "n3"): 0}
+
+
+def test_an_isolated_member_reaches_nobody_and_silently_so(lab: Blueprint) -> None:
+    with inside(lab.namespace("n2")):
+        listening = socket.create_server((lab.address("n2"), 0))
+    with listening:
+        wiring.isolate(lab, "n2")
+        assert "isolated: n2" in wiring.state(lab).words
+        with socket.socket() as client:
+            client.settimeout(1.0)
+            with pytest.raises(TimeoutError):
+                client.connect(listening.getsockname())
+        measured = found(lab, SILENT)
+        assert not measured["n1", "n2"].round_trips_ms
+        assert measured["n1", "n3"].round_trips_ms
+        wiring.heal(lab)
+        with socket.create_connection(listening.getsockname(), timeout=30):
+            pass
+    assert "permanent" not in devices.ip("neigh", "show", lab.address("n2").lower())
+
+
+def test_switching_between_wire_and_kernel_keeps_a_busy_connection(lab: Blueprint) -> None:
+    one, other = connected(lab, "n1", "n2")
+    sent, total = threading.Event(), 24 << 20
+
+    def pour() -> None:
+        one.sendall(bytes(total))
+        sent.set()
+
+    writer = threading.Thread(target=pour, daemon=True)
+    with one, other:
+        got = len(other.recv(1)) if not writer.start() else 0
+        for delay in (0.002, 0.0, 0.005, 0.0):
+            wiring.shape(lab, [("n1", "n2"), ("n2", "n1")], Change(delay_s=delay))
+            goal = min(total, got + (4 << 20))
+            while got < goal:
+                got += len(other.recv(1 << 18))
+        while got < total:
+            got += len(other.recv(1 << 18))
+    writer.join(30)
+    assert sent.is_set()
+
+
+def test_a_dead_wire_is_said_and_never_becomes_a_fast_link(lab: Blueprint) -> None:
+    wiring.set_round_trip(lab, 20)
+    pid = wiring.state(lab).pid
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    wait_for(Wait.PROGRAM_GONE, lambda: wiring.state(lab).dead, RealClock())
+    assert "dead" in wiring.state(lab).words
+    assert all(not m.round_trips_ms for m in found(lab, SILENT).values())
+    wiring.heal(lab)
+    assert not wiring.state(lab).dead
+    assert best(found(lab)["n1", "n2"]) > 19
+
+
+def test_a_refused_change_leaves_links_and_wire_as_they_were(lab: Blueprint) -> None:
+    before = wiring.set_round_trip(lab, 6)
+    from walproof.errors import UsageTrouble
+
+    with pytest.raises(UsageTrouble):
+        wiring.shape(lab, [("n1", "n2")], Change(loss=1.5))
+    assert wiring.asked(lab).table == before.table
+    assert wiring.asked(lab).setting(("n1", "n2")) == LinkSetting(delay_s=0.003)
+
+
+def test_what_the_wire_leaves_behind_is_nothing(tmp_path: Path) -> None:
+    with cables(tmp_path / "lab", ("n1", "n2")) as lab:
+        wiring.set_round_trip(lab, 4)
+        files = control.WireFiles(lab.home / "wire")
+        pid = wiring.state(lab).pid
+        assert {oct(p.stat().st_mode & 0o777) for p in files.folder.iterdir()} == {"0o600"}
+        wiring.end(lab)
+        wiring.end(lab)
+        assert control.running(files) is None
+        assert not Path(f"/proc/{pid}/ns").exists()
+        assert list(files.folder.iterdir()) == []
+        assert all(devices.DEVICE not in devices.ip("link", namespace=lab.namespace(m)) for m in lab.members)
+        back = round_trips(_places(lab), [("n1", "n2")], FEW)
+        assert back["n1", "n2"]
+    assert not exists(lab.namespace("n1"))
+
+
+def test_the_wire_ends_by_itself_when_its_lab_is_gone(tmp_path: Path) -> None:
+    with cables(tmp_path / "lab", ("n1", "n2")) as lab:
+        wiring.set_round_trip(lab, 4)
+        files = control.WireFiles(lab.home / "wire")
+        assert control.running(files) is not None
+    try:
+        wait_for(Wait.PROGRAM_GONE, lambda: control.running(files) is None, RealClock())
+    finally:
+        control.end(files, RealClock())

@@ -1,0 +1,111 @@
+"""The options of `walproof lab link`, before any link is touched."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from walproof.cli import lab_links
+from walproof.cli.lab_links import Asked, change_of, words_of
+from walproof.errors import MachineTrouble, UsageTrouble
+from walproof.lab import wiring
+from walproof.lab.blueprint import Blueprint
+from walproof.links.settings import Change, Links, LinkSetting
+
+
+@pytest.fixture
+def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Blueprint:
+    """A lab on paper; any attempt to touch a link fails the test."""
+    for name in ("shape", "put", "clear", "cut", "isolate"):
+        monkeypatch.setattr(wiring, name, lambda *_: pytest.fail("a link was touched"))
+    return Blueprint("paper", 1, ("n1", "n2", "n3"), tmp_path, tmp_path, 18)
+
+
+def asked(*members: str, **options: Any) -> Asked:
+    none = dict.fromkeys(("rtt", "delay", "jitter", "loss", "rate", "regions"))
+    return Asked(members=members, **{**none, "cut": False, "clear": False, **options})
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        asked(rtt="-3ms"),
+        asked(rtt="fast"),
+        asked(loss="101%"),
+        asked(loss="-1%"),
+        asked(jitter="3 parsecs"),
+        asked(rate="100"),
+        asked(rate="0mbit/s"),
+        asked("n1", "n9", rtt="3ms"),
+        asked("n1..n9", cut=True),
+        asked("n1..n2", rtt="3ms"),
+        asked(rtt="3ms", delay="1ms"),
+        asked(rtt="3ms", clear=True),
+        asked(regions="europe", rtt="3ms"),
+        asked("n1", regions="europe"),
+        asked(regions="atlantis"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_meant_is_refused_and_no_link_is_touched(
+    lab: Blueprint, monkeypatch: pytest.MonkeyPatch, wrong: Asked
+) -> None:
+    # The real `shape` checks values before anything else: let it, on links that exist on paper only.
+    monkeypatch.setattr(wiring, "shape", lambda lab, directions, change: Links().changed(directions, change))
+    with pytest.raises(UsageTrouble) as trouble:
+        lab_links.change(lab, wrong)
+    assert trouble.value.exit_code == 2
+    assert trouble.value.hint
+
+
+def test_a_round_trip_is_halved() -> None:
+    assert change_of(asked(rtt="40ms", loss="0.1%", jitter="1ms", rate="100mbit/s")) == Change(
+        delay_s=0.02, jitter_s=0.001, loss=0.001, rate_bps=1e8
+    )
+
+
+def test_a_delay_is_one_way() -> None:
+    assert change_of(asked("n1..n2", delay="5ms")) == Change(delay_s=0.005)
+
+
+def test_no_rate_is_an_endless_one() -> None:
+    assert change_of(asked(rate="none")) == Change(rate_bps=float("inf"))
+
+
+def test_the_words_of_a_setting_are_short() -> None:
+    assert words_of(LinkSetting(0.02, 0.001, 0.001, 1e8)) == "20 ±1 ms, 0.1% lost, 100 Mbit/s"
+    assert words_of(LinkSetting(0.02, cut=True)) == "cut"
+    assert words_of(LinkSetting()) == "unshaped"
+
+
+def test_a_lab_without_links_needs_no_wire(tmp_path: Path) -> None:
+    paper = Blueprint("paper", 1, ("n1", "n2"), tmp_path, tmp_path, 18)
+    state = wiring.state(paper)
+    assert not state.needed
+    assert not state.dead
+    assert state.words == "links unshaped"
+
+
+def test_links_asked_with_nobody_to_carry_them_are_called_dead(tmp_path: Path) -> None:
+    paper = Blueprint("paper", 1, ("n1", "n2"), tmp_path, tmp_path, 18)
+    wiring._store(paper, Links({("n1", "n2"): LinkSetting(0.005)}))
+    state = wiring.state(paper)
+    assert state.dead
+    assert "dead" in state.words
+
+
+def test_an_unknown_member_cannot_be_cut(tmp_path: Path) -> None:
+    paper = Blueprint("paper", 1, ("n1", "n2"), tmp_path, tmp_path, 18)
+    for act in (wiring.cut, wiring.isolate):
+        with pytest.raises(UsageTrouble, match="n9"):
+            act(paper, "n9")
+    with pytest.raises(UsageTrouble, match="n9"):
+        wiring.cut_one_way(paper, "n1", "n9")
+    assert not (tmp_path / "links.json").exists()
+
+
+def test_a_lab_that_is_down_has_no_links_to_shape_and_nothing_is_noted(tmp_path: Path) -> None:
+    paper = Blueprint("paper", 251, ("n1", "n2"), tmp_path, tmp_path, 18)
+    with pytest.raises(MachineTrouble, match="not there"):
+        wiring.set_round_trip(paper, 10)
+    assert not wiring.asked(paper).table

@@ -1,0 +1,98 @@
+"""When packets are due. Time is a number here; nothing is sent."""
+
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from walproof.links.schedule import QUEUE_S, Lane
+from walproof.links.settings import LinkSetting
+
+
+def lane(**words: float | bool) -> Lane:
+    return Lane(LinkSetting(**words), Random(7))  # type: ignore[arg-type]
+
+
+def test_a_delay_is_added_to_the_time_a_packet_came() -> None:
+    assert lane(delay_s=0.005).due(100.0, 1500) == pytest.approx(100.005)
+
+
+def test_nothing_passes_a_cut() -> None:
+    cut = lane(delay_s=0.005, cut=True)
+    assert cut.due(1.0, 100) is None
+    assert (cut.offered, cut.refused, cut.taken) == (1, 1, 0)
+
+
+@pytest.mark.parametrize("share", [0.001, 0.01, 0.5])
+def test_loss_is_as_asked_over_many_packets(share: float) -> None:
+    lossy, count = lane(loss=share), 200_000
+    lost = sum(lossy.due(float(i), 100) is None for i in range(count))
+    deviation = (share * (1 - share) * count) ** 0.5
+    assert abs(lost - share * count) < 5 * deviation
+    assert lossy.taken == lost
+
+
+def test_loss_of_everything_loses_everything() -> None:
+    assert all(lane(loss=1.0).due(float(i), 100) is None for i in range(100))
+
+
+def test_a_rate_spaces_packets_by_their_size() -> None:
+    slow = lane(rate_bps=8e6)  # a byte each microsecond
+    first, second = slow.due(0.0, 1000), slow.due(0.0, 500)
+    assert first == pytest.approx(0.001)
+    assert second == pytest.approx(0.0015)
+
+
+def test_a_rate_lets_an_idle_line_start_afresh() -> None:
+    slow = lane(rate_bps=8e6)
+    slow.due(0.0, 1000)
+    assert slow.due(5.0, 1000) == pytest.approx(5.001)
+
+
+def test_a_full_queue_drops_the_newest_and_later_takes_packets_again() -> None:
+    slow = lane(rate_bps=8e6)
+    answers = [slow.due(0.0, 1000) for _ in range(200)]
+    passed = [a for a in answers if a is not None]
+    assert len(passed) == pytest.approx(QUEUE_S / 0.001, abs=2)
+    assert slow.refused == 200 - len(passed)
+    assert slow.due(1.0, 1000) is not None
+
+
+def test_the_rate_holds_over_a_long_stream() -> None:
+    slow, due = lane(rate_bps=1e8, delay_s=0.005), None
+    for i in range(20_000):
+        due = slow.due(i * 1500 * 8 / 1e8, 1500) or due
+    assert due == pytest.approx(20_000 * 1500 * 8 / 1e8 + 0.005, rel=0.01)
+
+
+@given(
+    st.lists(st.floats(0, 0.05), min_size=2, max_size=60),
+    st.floats(0, 0.02),
+    st.floats(0, 0.02),
+    st.none() | st.floats(1e5, 1e9),
+)
+def test_no_packet_overtakes_or_arrives_before_it_came(
+    gaps: list[float], delay: float, jitter: float, rate: float | None
+) -> None:
+    one, now, last = Lane(LinkSetting(delay, jitter, 0.0, rate), Random(1)), 0.0, 0.0
+    for gap in gaps:
+        now += gap
+        due = one.due(now, 1000)
+        if due is not None:
+            assert due >= now
+            assert due >= last
+            last = due
+
+
+def test_jitter_spreads_around_the_delay() -> None:
+    shaken = lane(delay_s=0.010, jitter_s=0.004)
+    waits = [(shaken.due(float(i), 100) or 0.0) - i for i in range(5000)]
+    assert min(waits) == pytest.approx(0.006, abs=1e-4)
+    assert max(waits) == pytest.approx(0.014, abs=1e-4)
+    assert sum(waits) / len(waits) == pytest.approx(0.010, abs=3e-4)
+
+
+def test_the_same_seed_loses_the_same_packets() -> None:
+    one, other = (Lane(LinkSetting(loss=0.3), Random(5)) for _ in range(2))
+    assert [one.due(float(i), 1) for i in range(500)] == [other.due(float(i), 1) for i in range(500)]

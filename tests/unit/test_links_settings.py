@@ -1,0 +1,114 @@
+"""What may be asked of links, and what it means."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from walproof.errors import UsageTrouble
+from walproof.links.settings import Change, Links, LinkSetting, all_directions, check, directions_of, links_of
+
+MEMBERS = ("n1", "n2", "n3")
+
+
+def test_no_words_mean_every_direction() -> None:
+    assert set(directions_of((), MEMBERS)) == set(all_directions(MEMBERS))
+    assert len(all_directions(MEMBERS)) == 6
+
+
+def test_one_member_means_all_its_own_links_both_ways() -> None:
+    assert set(directions_of(("n1",), MEMBERS)) == {("n1", "n2"), ("n2", "n1"), ("n1", "n3"), ("n3", "n1")}
+
+
+def test_two_members_mean_their_pair_both_ways() -> None:
+    assert set(directions_of(("n1", "n3"), MEMBERS)) == {("n1", "n3"), ("n3", "n1")}
+
+
+def test_two_dots_mean_one_way_only() -> None:
+    assert directions_of(("n1..n2",), MEMBERS) == (("n1", "n2"),)
+
+
+@pytest.mark.parametrize("words", [("n9",), ("n1", "n9"), ("n1..n9",), ("..n1",), ("n1..",), ("n1..n2..n3",)])
+def test_an_unknown_member_is_refused_by_name(words: tuple[str, ...]) -> None:
+    with pytest.raises(UsageTrouble, match="no member is called") as trouble:
+        directions_of(words, MEMBERS)
+    assert "n1, n2, n3" in trouble.value.hint
+    assert trouble.value.exit_code == 2
+
+
+@pytest.mark.parametrize("words", [("n1", "n1"), ("n1..n1",)])
+def test_a_link_to_itself_is_refused(words: tuple[str, ...]) -> None:
+    with pytest.raises(UsageTrouble, match="two different ends"):
+        directions_of(words, MEMBERS)
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        LinkSetting(delay_s=-0.001),
+        LinkSetting(delay_s=11),
+        LinkSetting(jitter_s=-1),
+        LinkSetting(loss=1.01),
+        LinkSetting(loss=-0.1),
+        LinkSetting(rate_bps=0),
+        LinkSetting(rate_bps=-5),
+        LinkSetting(delay_s=float("nan")),
+        LinkSetting(loss=float("nan")),
+        LinkSetting(rate_bps=float("nan")),
+    ],
+)
+def test_what_no_wire_can_do_is_refused(setting: LinkSetting) -> None:
+    with pytest.raises(UsageTrouble):
+        check(setting)
+
+
+def test_a_change_leaves_what_it_does_not_name() -> None:
+    links = Links().changed([("n1", "n2")], Change(delay_s=0.005, loss=0.01))
+    links = links.changed([("n1", "n2")], Change(loss=0.0))
+    assert links.setting(("n1", "n2")) == LinkSetting(delay_s=0.005)
+    assert links.setting(("n2", "n1")).plain
+
+
+def test_an_endless_rate_takes_the_limit_away() -> None:
+    limited = Change(rate_bps=1e6).onto(LinkSetting())
+    assert limited.rate_bps == 1e6
+    assert Change(rate_bps=float("inf")).onto(limited).plain
+
+
+def test_only_what_is_asked_crosses_the_wire() -> None:
+    links = Links().changed(all_directions(MEMBERS), Change(delay_s=0.005))
+    assert len(links.table) == 6
+    assert Links().changed(all_directions(MEMBERS), Change(delay_s=0.0)).table == {}
+
+
+def test_healing_undoes_cuts_and_keeps_the_shape() -> None:
+    links = Links().changed([("n1", "n2")], Change(delay_s=0.005)).changed(all_directions(MEMBERS), Change(cut=True))
+    healed = Links(links.asked, frozenset({"n1"})).healed()
+    assert healed.table == {("n1", "n2"): LinkSetting(delay_s=0.005)}
+    assert not healed.isolated
+    assert not healed.cuts
+
+
+def test_clearing_undoes_the_shape_and_keeps_cuts() -> None:
+    links = Links().changed([("n1", "n2")], Change(delay_s=0.005, cut=True)).changed([("n2", "n1")], Change(loss=0.1))
+    cleared = links.cleared(all_directions(MEMBERS))
+    assert cleared.table == {("n1", "n2"): LinkSetting(cut=True)}
+
+
+settings = st.builds(
+    LinkSetting,
+    delay_s=st.floats(0, 10),
+    jitter_s=st.floats(0, 10),
+    loss=st.floats(0, 1),
+    rate_bps=st.none() | st.floats(8e3, 1e12),
+    cut=st.booleans(),
+)
+
+
+@given(st.dictionaries(st.sampled_from(all_directions(MEMBERS)), settings), st.sets(st.sampled_from(MEMBERS)))
+def test_links_survive_their_file(asked: dict[tuple[str, str], LinkSetting], isolated: set[str]) -> None:
+    links = Links(asked, frozenset(isolated))
+    again = links_of(json.loads(json.dumps(links.as_json())))
+    assert again.table == links.table
+    assert again.isolated == links.isolated
