@@ -5,7 +5,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
-from typing import Any, LiteralString, cast
+from typing import Any
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
@@ -27,10 +27,9 @@ class Address:
     conninfo: str
 
 
-def query(name: str) -> LiteralString:
+def query(name: str) -> bytes:
     """A question of the doctor, as a DBA may paste it."""
-    text = (resources.files("walproof.targets") / "sql" / "doctor" / f"{name}.sql").read_text()
-    return cast("LiteralString", text)
+    return (resources.files("walproof.targets") / "sql" / "doctor" / f"{name}.sql").read_bytes()
 
 
 def _connect(conninfo: str, **more: str) -> "psycopg.Connection[Row]":

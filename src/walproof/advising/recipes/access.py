@@ -1,0 +1,93 @@
+"""A choice for what stands between clients and the leader: PgBouncer, HAProxy, and the application itself."""
+
+from walproof.advising.recipes.settings import Recipe
+from walproof.model.advice import Choice, Place
+
+
+def pgbouncer(choice: Choice, place: Place) -> Recipe:
+    """The lines of pgbouncer.ini that belong to the choice."""
+    seconds = choice.timeouts.network_s
+    host = ",".join(place.members) or "leader.example"
+    text = f"""\
+; walproof: {choice.words}
+[databases]
+; one address that always is the leader (HAProxy, a virtual IP), never one member
+* = host={host.split(",")[0] if not place.members else "haproxy.example"} port=5432
+
+[pgbouncer]
+pool_mode = transaction
+; SET LOCAL synchronous_commit holds for its transaction; a plain SET would leak to the next client
+default_pool_size = {choice.pool or choice.clients}
+; as priced: more servers at once were not faster, only slower to answer
+max_client_conn = {max(1000, 10 * choice.clients)}
+server_connect_timeout = 2
+server_login_retry = 1
+; after a failover the pool tries again each second
+tcp_keepalive = 1
+tcp_keepidle = {max(5, seconds // 2)}
+tcp_keepintvl = 3
+tcp_keepcnt = 3
+tcp_user_timeout = {1000 * seconds}
+; milliseconds; a dead leader is noticed, instead of TCP's 15 minutes
+query_wait_timeout = {int(choice.timeouts.vanished_s) + 10}
+; longer than a failover: clients wait through it instead of failing
+"""
+    return Recipe("pgbouncer", "walproof-pgbouncer.ini", text)
+
+
+def haproxy(choice: Choice, place: Place) -> Recipe:
+    """A listener that follows the leader by Patroni's health check."""
+    members = place.members or ("n1", "n2", "n3")
+    servers = "\n".join(f"    server {m} {m}:5432 check port 8008" for m in members)
+    seconds = choice.timeouts.network_s
+    text = f"""\
+# walproof: {choice.words}
+listen postgres_leader
+    bind *:5000
+    mode tcp
+    option httpchk OPTIONS /primary
+    http-check expect status 200
+    # a member that is no longer the leader loses its sessions at once: nobody goes on writing there
+    default-server inter 1s fall 2 rise 1 on-marked-down shutdown-sessions
+    timeout connect 2s
+    # a commit that waits for a standby is not idle trouble: longer than a failover ({choice.timeouts.vanished_s:g} s)
+    timeout client 30m
+    timeout server 30m
+    option clitcpka
+    option srvtcpka
+{servers.replace("check port", f"tcp-ut {seconds}s check port")}
+"""
+    return Recipe("haproxy", "walproof-haproxy.cfg", text)
+
+
+def application(choice: Choice, place: Place) -> Recipe:
+    """What the application does: its way in, and the level of each class of transactions."""
+    hosts = ",".join(place.members or ("n1", "n2", "n3"))
+    seconds = choice.timeouts.network_s
+    lines = [
+        f"-- walproof: {choice.words}",
+        f"-- way in: postgresql://app@{hosts}/app?target_session_attrs=read-write&connect_timeout=2"
+        f"&tcp_user_timeout={1000 * seconds}&keepalives_idle={max(5, seconds // 2)}"
+        "&keepalives_interval=3&keepalives_count=3",
+        "-- a connection lost during COMMIT is unknown, not failed: look before you repeat it (idempotency key)",
+        "-- never cancel a commit that waits: PostgreSQL answers with a warning and success, unreplicated",
+        "",
+    ]
+    for one in choice.classes:
+        lines += [
+            f"-- {one.name}: {one.wish.text or 'no wish'} ({one.why})",
+            "BEGIN;",
+            f"SET LOCAL synchronous_commit = '{one.level}';",
+            "-- … the transaction …",
+            "COMMIT;",
+            f"-- or for a role of its own: ALTER ROLE {one.name} SET synchronous_commit = '{one.level}';",
+            "",
+        ]
+    if not choice.classes:
+        lines += [
+            "-- everything runs at the cluster's level; one transaction that may be lost says so itself:",
+            "BEGIN;",
+            "SET LOCAL synchronous_commit = 'local';",
+            "COMMIT;",
+        ]
+    return Recipe("application", "walproof-application.sql", "\n".join(lines) + "\n")

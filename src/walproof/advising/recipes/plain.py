@@ -1,0 +1,49 @@
+"""A choice for PostgreSQL without a manager: ALTER SYSTEM statements and the same as postgresql.conf."""
+
+from walproof.advising.recipes.settings import Recipe, Set, postgres_settings, standby_names
+from walproof.model.advice import Choice, Place
+
+
+def settings(choice: Choice, place: Place) -> tuple[Set, ...]:
+    """Every parameter, standby names among them."""
+    names = standby_names(choice, place)
+    why = "who must have a commit before it is acknowledged" if names else "nobody is waited for"
+    return (*postgres_settings(choice), Set("synchronous_standby_names", names, why))
+
+
+def quoted(value: str) -> str:
+    """As a string literal of SQL and of postgresql.conf."""
+    return "'" + value.replace("'", "''") + "'"
+
+
+def _notes(choice: Choice, place: Place, mark: str) -> list[str]:
+    notes = [
+        f"{mark} walproof: {choice.words}; PostgreSQL {place.postgres}",
+        f"{mark} run on every member, standbys too:",
+    ]
+    notes.append(f"{mark} after a promotion the promise must be the same.")
+    if choice.quorum and choice.quorum < place.standbys:
+        notes.append(f"{mark} ANY: promote the standby with the highest pg_last_wal_receive_lsn(), never another one.")
+    if place.postgres < 17:
+        notes.append(f"{mark} PostgreSQL {place.postgres} lacks sync_replication_slots: logical slots stay behind.")
+    if place.postgres >= 18:
+        notes.append(f"{mark} PostgreSQL 18 may drop idle slots itself: see idle_replication_slot_timeout.")
+    return notes
+
+
+def alter_system(choice: Choice, place: Place) -> Recipe:
+    """Statements to paste into psql as superuser."""
+    lines = _notes(choice, place, "--")
+    lines += [f"ALTER SYSTEM SET {s.name} = {quoted(s.value)};  -- {s.why}" for s in settings(choice, place)]
+    lines += [
+        "SELECT pg_reload_conf();",
+        "-- in force? SHOW synchronous_standby_names; SELECT * FROM pg_stat_replication;",
+    ]
+    return Recipe("plain", "walproof.sql", "\n".join(lines) + "\n")
+
+
+def postgresql_conf(choice: Choice, place: Place) -> Recipe:
+    """The same for postgresql.conf or a file in its conf.d."""
+    lines = _notes(choice, place, "#")
+    lines += [f"{s.name} = {quoted(s.value)}  # {s.why}" for s in settings(choice, place)]
+    return Recipe("postgresql.conf", "walproof.conf", "\n".join(lines) + "\n")

@@ -1,0 +1,81 @@
+"""What a choice sets in PostgreSQL and in Patroni, as plain names and values with the reason for each."""
+
+from dataclasses import dataclass
+
+from walproof.model.advice import Choice, Place
+from walproof.model.guarantee import Quorum, QuorumKind
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """One rendered recipe: a short name, the file it belongs in, the text."""
+
+    name: str
+    file: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Set:
+    """One parameter of PostgreSQL and why."""
+
+    name: str
+    value: str
+    why: str
+
+
+def standby_names(choice: Choice, place: Place) -> str:
+    """synchronous_standby_names for a cluster without a manager: every member, so that it is right after a promotion.
+
+    The leader's own name in the list harms nobody: it never streams from itself.
+    """
+    if choice.quorum == 0:
+        return ""
+    names = place.members or ("standby1", "standby2")
+    return Quorum(choice.quorum_kind or QuorumKind.ANY, choice.quorum, names).text
+
+
+def postgres_settings(choice: Choice) -> tuple[Set, ...]:
+    """Parameters on every member, without synchronous_standby_names: PostgreSQL 14 to 18 know them all."""
+    seconds = choice.timeouts.network_s
+    remote = choice.level.remote
+    stall = "a standby that vanishes stalls commits this long" if remote else "a standby that vanishes is dropped then"
+    return (
+        Set("synchronous_commit", str(choice.level), "what a commit promises; classes may differ with SET LOCAL"),
+        Set("wal_sender_timeout", f"{seconds}s", stall),
+        Set("wal_receiver_timeout", f"{seconds}s", "a standby reconnects to the new leader then"),
+        Set("tcp_user_timeout", f"{seconds}s", "unanswered data ends the connection, instead of TCP's 15 minutes"),
+        Set("tcp_keepalives_idle", str(max(5, seconds // 2)), "an idle peer that vanished is noticed"),
+        Set("tcp_keepalives_interval", "3", "seconds between probes"),
+        Set("tcp_keepalives_count", "3", "probes that may stay unanswered"),
+        *(Set(name, value, "as priced") for name, value in choice.parameters),
+    )
+
+
+def version_of(text: str) -> tuple[int, ...]:
+    """The numbers of a version, () when unknown.
+
+    >>> version_of("4.1.0")
+    (4, 1, 0)
+    """
+    return tuple(int(p) for p in text.split(".") if p.isdigit())
+
+
+def patroni_settings(choice: Choice, place: Place) -> dict[str, object]:
+    """Patroni's dynamic configuration without postgresql.parameters; keys its version lacks are left out."""
+    version = version_of(place.patroni) or (4, 1)
+    remote = choice.quorum > 0
+    quorum = remote and choice.quorum_kind is QuorumKind.ANY and version >= (4,)
+    mode = "quorum" if quorum else ("on" if version >= (4,) else True)
+    start = "primary_start_timeout" if version >= (3,) else "master_start_timeout"
+    times = choice.timeouts
+    return {
+        "ttl": times.ttl,
+        "loop_wait": times.loop_wait,
+        "retry_timeout": times.retry_timeout,
+        start: times.primary_start_timeout,
+        **({"failsafe_mode": True} if version >= (3,) else {}),
+        "synchronous_mode": mode if remote else ("off" if version >= (4,) else False),
+        "synchronous_mode_strict": remote and choice.strict,
+        **({"synchronous_node_count": choice.quorum} if remote else {}),
+    }
