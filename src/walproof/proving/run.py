@@ -19,7 +19,7 @@ from walproof.proving.inject import chosen_victims, inject, why_skipped
 from walproof.proving.observer import Observer
 from walproof.proving.telling import Notes, told_drill
 
-Keep = Callable[[str, str], None]
+Keep = Callable[[str, str], object]
 """Keeps a text beside the record: (name, text)."""
 
 

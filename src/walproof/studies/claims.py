@@ -9,12 +9,13 @@ from typing import assert_never
 
 import numpy as np
 
-from walproof.estimating.intervals import mean_interval
+from walproof.estimating.intervals import as_ratio, stopped_interval
 from walproof.model.estimate import Estimate
 from walproof.model.event import ClaimJudged, DrillDone, Event, SliceDone
 from walproof.model.guarantee import Level
 from walproof.model.sample import SliceResult
 from walproof.model.verdict import Drill
+from walproof.pricing.design import WARM_BLOCK
 from walproof.studies.declaration import (
     ArmNamed,
     Claim,
@@ -51,7 +52,7 @@ class Measured:
         self._slices: dict[tuple[str, Level, int], list[SliceResult]] = defaultdict(list)
         self.drills: dict[str, list[Drill]] = defaultdict(list)
         for event in events:
-            if isinstance(event, SliceDone):
+            if isinstance(event, SliceDone) and event.result.slice.block > WARM_BLOCK:
                 arm = event.result.slice.arm
                 self._slices[arm.label, arm.level, arm.clients].append(event.result)
             elif isinstance(event, DrillDone):
@@ -84,10 +85,10 @@ def _difference(
     mine, theirs = _by_block(of, value), _by_block(to, value)
     shared = sorted(mine.keys() & theirs.keys(), key=lambda key: key[1])
     if len(shared) >= 2:
-        return mean_interval(np.array([mine[k] - theirs[k] for k in shared]))
+        return stopped_interval(np.array([mine[k] - theirs[k] for k in shared]))
     if len(mine) < 2 or len(theirs) < 2:
         return None
-    a, b = mean_interval(np.array(list(mine.values()))), mean_interval(np.array(list(theirs.values())))
+    a, b = stopped_interval(np.array(list(mine.values()))), stopped_interval(np.array(list(theirs.values())))
     half = math.hypot(a.half_width, b.half_width)
     return Estimate(a.value - b.value, a.value - b.value - half, a.value - b.value + half)
 
@@ -98,7 +99,7 @@ def _log_difference(
     if any(value(s) <= 0 for s in (*of, *to)):
         return None
     logs = _difference(of, to, lambda s: math.log(value(s)))
-    return None if logs is None else Estimate(math.exp(logs.value), math.exp(logs.low), math.exp(logs.high))
+    return None if logs is None else as_ratio(logs)
 
 
 def _words(estimate: Estimate, unit: str = "") -> str:

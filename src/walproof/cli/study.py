@@ -1,0 +1,138 @@
+"""walproof study: the published studies listed, shown, run and judged side by side. No decisions."""
+
+import json
+import os
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from walproof.cli.own_lab import own_lab
+from walproof.cli.progress import progress_bar
+from walproof.lab import home
+from walproof.lab.blueprint import Disk
+from walproof.lab.designing import LabOrder
+from walproof.model.event import Begun, ClaimJudged, Described, Ended
+from walproof.model.ports import Target
+from walproof.records.layout import version
+from walproof.records.writer import Writer
+from walproof.studies.conduct import Conductor, Visit
+from walproof.studies.declaration import Study, read_study, shipped, studies
+from walproof.targets.choosing import choose
+
+
+@click.group()
+def study() -> None:
+    """Published studies, reproduced side by side with their figures."""
+
+
+@study.command("list")
+@click.option("--json", "as_json", is_flag=True, help="one JSON object")
+def list_studies(as_json: bool) -> None:
+    """The studies there are."""
+    found = [shipped(name)[0] for name in studies()]
+    if as_json:
+        click.echo(json.dumps({"studies": [{"name": s.name, "title": s.title, "source": s.source} for s in found]}))
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("name", "claims", "what", "source"):
+        table.add_column(heading, justify="right" if heading == "claims" else "left")
+    for s in found:
+        table.add_row(s.name, str(len(s.claim)), s.title, s.source)
+    Console().print(table)
+    click.echo("walproof study run NAME --quick runs one in about five minutes on a lab of its own.")
+
+
+@study.command()
+@click.argument("name")
+def show(name: str) -> None:
+    """What a study claims, on which machine, and how it is carried over."""
+    declared, story = shipped(name)
+    console = Console()
+    console.print(f"[bold]{declared.title}[/bold]\n{declared.source}\n{declared.machine}\n")
+    console.print(story)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("claim", "the paper says", "here it is judged on"):
+        table.add_column(heading)
+    for claim in declared.claim:
+        table.add_row(claim.name, f"{claim.says}: {claim.paper}", claim.scaled or "the same, on this machine")
+    console.print(table)
+
+
+@study.command()
+@click.argument("name")
+@click.option("--quick", is_flag=True, help="within six minutes")
+@click.option("--budget", type=float, metavar="SECONDS", help="measuring time, when not the declared one")
+@click.option("--seed", type=int, default=1, show_default=True)
+@click.option("--target", metavar="TARGET", help="file, URL or DSN; a lab of its own when left out")
+@click.option("--record", "directory", type=click.Path(path_type=Path), help="where the record goes")
+@click.option("--port", type=int, default=6900, show_default=True, help="first port of its own lab")
+@click.option("--json", "as_json", is_flag=True, help="one JSON object")
+def run(
+    name: str,
+    quick: bool,
+    budget: float | None,
+    seed: int,
+    target: str | None,
+    directory: Path | None,
+    port: int,
+    as_json: bool,
+) -> int:
+    """Run a study (a name, or the path of a study.toml) and judge its claims."""
+    declared = read_study(Path(name)) if name.endswith(".toml") else shipped(name)[0]
+    visit = Visit(quick, seed, budget, home.patience())
+    console = Console(stderr=True)
+    with _target(declared, target, port, console) as chosen, Writer(directory, "study") as writer:
+        now = chosen.clock.now
+        asked = {"study": declared.name, "quick": quick, "budget_s": budget, "table": declared.table}
+        writer(Begun(now(), "study", asked, shlex.join(["walproof", *sys.argv[1:]]), seed, version()))
+        writer(Described(now(), chosen.describe()))
+        with progress_bar(console) as tell:
+            claims = Conductor(declared, chosen, writer, writer.keep, visit).run(tell)
+        writer(Ended(now(), "done"))
+    if as_json:
+        words = [
+            {"claim": c.claim, "paper": c.paper, "measured": c.measured, "verdict": c.verdict, "why": c.why}
+            for c in claims
+        ]
+        click.echo(json.dumps({"record": str(writer.directory), "claims": words}))
+    else:
+        _print(declared, claims, writer.directory)
+    return 0
+
+
+@contextmanager
+def _target(declared: Study, target: str | None, port: int, console: Console) -> Iterator[Target]:
+    if target is not None:
+        yield choose(target)
+        return
+    needed = declared.lab
+    order = LabOrder(
+        name=f"study-{os.getpid()}",
+        members=needed.members,
+        sync=needed.sync,
+        quorum=needed.quorum,
+        parameters=dict(needed.parameters),
+        port=port,
+        disk=Disk(wal_volume=needed.wal_volume),
+    )
+    with own_lab(order, lambda words: console.print(f"[dim]{words}[/dim]")) as lab:
+        yield lab
+
+
+def _print(declared: Study, claims: Sequence[ClaimJudged], directory: Path) -> None:
+    counts = {v: sum(c.verdict == v for c in claims) for v in ("reproduced", "not reproduced", "undecided")}
+    click.echo(f"{declared.title}: " + ", ".join(f"{n} {v}" for v, n in counts.items() if n) + ".")
+    table = Table(header_style="bold")
+    for heading in ("claim", "paper", "measured here", "verdict", "why"):
+        table.add_column(heading, overflow="fold")
+    styles = {"reproduced": "green", "not reproduced": "red", "undecided": "yellow"}
+    for c in claims:
+        table.add_row(c.claim, c.paper, c.measured, f"[{styles[c.verdict]}]{c.verdict}[/]", c.why)
+    Console().print(table)
+    click.echo(f"record: {directory}   (walproof report {directory} --html study.html)")

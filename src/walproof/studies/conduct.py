@@ -1,0 +1,150 @@
+"""Conducts a declared study on a target: its parts priced, its drills run, its claims judged. The acting part."""
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from walproof.errors import TargetTrouble, Trouble
+from walproof.model.event import ClaimJudged, DrillDone, Emit, Event, Noted
+from walproof.model.plan import Arm, Setting, Workload
+from walproof.model.ports import CanBePriced, Capability, Target
+from walproof.pricing.bench import Bench, Progress, Tell
+from walproof.pricing.design import Question, slice_seconds
+from walproof.pricing.run import conduct as price
+from walproof.proving.campaign import PlannedDrill
+from walproof.proving.faults import CATALOGUE
+from walproof.proving.run import Shell
+from walproof.proving.run import conduct as prove
+from walproof.studies.claims import Measured, judgement
+from walproof.studies.declaration import DrillPart, Part, Study
+
+NEVER = 0.0001
+"""A precision never reached: a study uses its whole budget."""
+DRILL_S = 30.0
+"""What a drill is taken to cost of the budget."""
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """How a study is run: quickly or in full, the seed, its budget in seconds when not the declared one."""
+
+    quick: bool = False
+    seed: int = 1
+    budget_s: float | None = None
+    patience: float = 1.0
+
+
+def questions(study: Study, visit: Visit) -> list[tuple[Part, Question]]:
+    """What each part asks of price, time shared by their weights and their numbers of arms. Pure."""
+    minutes = study.quick_minutes if visit.quick else study.minutes
+    whole = 60 * minutes if visit.budget_s is None else visit.budget_s
+    repeats = sum(d.quick_repeat if visit.quick else d.repeat for d in study.drill)
+    left = max(whole - DRILL_S * repeats, whole / 3)
+    weights = [p.share * len(p.levels) * len(p.clients) * len(settings_of(p)) for p in study.part]
+    found = []
+    for part, weight in zip(study.part, weights, strict=True):
+        settings, arms = settings_of(part), arms_of(part)
+        budget_s = left * weight / sum(weights)
+        slice_s = slice_seconds(budget_s, len(arms), len(settings))
+        question = Question(settings, arms, part.levels[0], slice_s, NEVER, budget_s, visit.seed)
+        found.append((part, question))
+    return found
+
+
+def settings_of(part: Part) -> tuple[Setting, ...]:
+    """The outer factors of a part: round trips × processors."""
+    return tuple(
+        Setting(rtt_ms=rtt, cores=cores, fsync=part.fsync)
+        for rtt, cores in itertools.product(part.rtt_ms or (None,), part.cores or (None,))
+    )
+
+
+def arms_of(part: Part) -> tuple[Arm, ...]:
+    """The inner factors of a part: levels × clients; the label names the part."""
+    workload = Workload(part.workload, part.scale, part.rows)
+    return tuple(
+        Arm(level, clients, workload, part.route, label=part.name)
+        for clients, level in itertools.product(part.clients, part.levels)
+    )
+
+
+def drills_of(study: Study, visit: Visit) -> list[tuple[DrillPart, list[PlannedDrill]]]:
+    """Every drill of the study in order, numbered through."""
+    numbers = itertools.count(1)
+    found = []
+    for part in study.drill:
+        fault = CATALOGUE[part.fault]
+        plan = [
+            PlannedDrill(next(numbers), fault, fault.victims[0], part.level, part.route, part.writers)
+            for _ in range(part.quick_repeat if visit.quick else part.repeat)
+        ]
+        found.append((part, plan))
+    return found
+
+
+class Conductor:
+    """One run of one study: events go out as they happen and are kept for the judgement at the end."""
+
+    def __init__(
+        self, study: Study, target: Target, emit: Emit, keep: Callable[[str, str], object], visit: Visit
+    ) -> None:
+        self._study, self._target, self._visit, self._keep = study, target, visit, keep
+        self._emit = emit
+        self.events: list[Event] = []
+
+    def _say(self, event: Event) -> None:
+        self.events.append(event)
+        self._emit(event)
+
+    def run(self, tell: Tell) -> Sequence[ClaimJudged]:
+        """Every part, every drill, every claim; what a target cannot do is noted and its claims stay undecided."""
+        target = self._target
+        if not isinstance(target, CanBePriced):
+            raise TargetTrouble(
+                f"{target.name} cannot be priced", "walproof study run NAME without --target uses a lab"
+            )
+        bench = Bench(target, self._say, self._visit.seed)
+        for part, question in questions(self._study, self._visit):
+            reason = self._unable(part)
+            if reason:
+                self._note(f"part {part.name} is left out: {reason}")
+                continue
+            price(bench, question, _within(part.name, tell))
+        for drilled, plan in drills_of(self._study, self._visit):
+            self._drill(drilled, plan, tell)
+        measured = Measured(self.events)
+        found = [judgement(self._study.name, c, measured, target.clock.now()) for c in self._study.claim]
+        for claim in found:
+            self._say(claim)
+        return found
+
+    def _unable(self, part: Part) -> str | None:
+        if part.rtt_ms and (reason := self._target.why_not(Capability.SHAPE_LINKS)):
+            return reason
+        if part.cores and (reason := self._target.why_not(Capability.LIMIT_PROCESSORS)):
+            return reason
+        if part.fsync is not None and (reason := self._target.why_not(Capability.SET_PARAMETERS)):
+            return reason
+        return None
+
+    def _drill(self, part: DrillPart, plan: Sequence[PlannedDrill], tell: Tell) -> None:
+        tell(Progress(0.0, DRILL_S * len(plan), 0, f"{part.name}: {part.fault} at {part.level}"))
+
+        def named(event: Event) -> None:
+            if isinstance(event, DrillDone):
+                drill = replace(event.drill, evidence={**event.drill.evidence, "part": part.name})
+                event = replace(event, drill=drill)
+            self._say(event)
+
+        shell = Shell(self._target, named, self._keep, self._visit.seed, self._visit.patience)
+        try:
+            prove(shell, plan, enough=lambda _: False)
+        except Trouble as trouble:
+            self._note(f"drill {part.name} ended early: {trouble.message}")
+
+    def _note(self, text: str) -> None:
+        self._say(Noted(self._target.clock.now(), text))
+
+
+def _within(part: str, tell: Tell) -> Tell:
+    return lambda progress: tell(replace(progress, doing=f"{part}: {progress.doing}"))

@@ -1,0 +1,182 @@
+"""Studies as declared, their plans, and claims judged on made-up slices."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from walproof.errors import UsageTrouble
+from walproof.model.event import ClaimJudged, DrillDone, Event, SliceDone
+from walproof.model.guarantee import Level
+from walproof.model.plan import Arm, Setting, Slice
+from walproof.model.sample import SliceResult
+from walproof.model.verdict import Drill, Findings, Verdict, Victim
+from walproof.proving.faults import CATALOGUE
+from walproof.studies.claims import ClaimVerdict, Measured, judge, judgement
+from walproof.studies.conduct import Visit, drills_of, questions
+from walproof.studies.declaration import (
+    ArmNamed,
+    CompletesClaim,
+    LatencyClaim,
+    OrderClaim,
+    RatioClaim,
+    RecoversClaim,
+    TrendClaim,
+    read_study,
+    shipped,
+    studies,
+)
+
+TPS = {("off", 8): 2000.0, ("local", 8): 1000.0, ("on", 8): 700.0, ("local", 32): 2000.0, ("on", 32): 1900.0}
+
+
+def slices(blocks: int = 8, noise: float = 0.02, failed: int = 0) -> list[Event]:
+    """Slices of every arm of TPS in every block, with a block effect all arms share."""
+    rng = np.random.default_rng(7)
+    events: list[Event] = []
+    for block in range(1, blocks + 1):
+        shared = rng.normal(0, 0.2)
+        for position, ((level, clients), tps) in enumerate(TPS.items()):
+            arm = Arm(Level(level), clients, label="p")
+            seen = tps * float(np.exp(shared + rng.normal(0, noise)))
+            planned = Slice(block, position, arm, Setting(rtt_ms=3.0))
+            events.append(
+                SliceDone(0.0, SliceResult(planned, 0.0, 1.0, int(seen), failed, seen, 1000 * clients / seen))
+            )
+    return events
+
+
+def arm(level: str, clients: int = 8) -> ArmNamed:
+    return ArmNamed(part="p", level=Level(level), clients=clients)
+
+
+def ratio(of: str, to: str, above: float | None = None, below: float | None = None) -> RatioClaim:
+    return RatioClaim(name="n", says="s", paper="p", kind="ratio", of=arm(of), to=arm(to), above=above, below=below)
+
+
+@pytest.mark.parametrize("name", list(studies()))
+def test_every_shipped_study_is_whole(name: str) -> None:
+    study, story = shipped(name)
+    assert study.name == name
+    assert len(story) > 200
+    parts = {p.name: p for p in study.part}
+    drills = {d.name for d in study.drill}
+    for claim in study.claim:
+        for named in [getattr(claim, "of", None), getattr(claim, "to", None), *getattr(claim, "arms", ())]:
+            if named is not None:
+                part = parts[named.part]
+                assert named.level in part.levels
+                assert named.clients in part.clients
+                assert named.rtt_ms is None or named.rtt_ms in part.rtt_ms
+                assert named.cores is None or named.cores in part.cores
+        if isinstance(claim, RecoversClaim):
+            assert claim.drill in drills
+    assert all(d.fault in CATALOGUE for d in study.drill)
+
+
+@pytest.mark.parametrize("name", list(studies()))
+def test_a_quick_visit_is_planned_within_five_minutes(name: str) -> None:
+    study, _ = shipped(name)
+    visit = Visit(quick=True)
+    priced = sum(q.budget_s for _, q in questions(study, visit))
+    drilled = sum(len(plan) for _, plan in drills_of(study, visit))
+    assert priced + 30 * drilled <= 300 + 1
+
+
+def test_a_ratio_is_judged_by_its_whole_interval() -> None:
+    measured = Measured(slices())
+    assert judge(ratio("on", "local", above=0.6, below=0.8), measured).verdict is ClaimVerdict.REPRODUCED
+    assert judge(ratio("on", "local", above=0.9), measured).verdict is ClaimVerdict.NOT_REPRODUCED
+    assert judge(ratio("on", "local", above=0.70), measured).verdict is ClaimVerdict.UNDECIDED
+    assert judge(ratio("remote_apply", "local", above=0.1), measured).verdict is ClaimVerdict.UNDECIDED
+
+
+def test_pairs_take_away_what_blocks_share() -> None:
+    estimate = Measured(slices()).ratio(arm("on"), arm("local"))
+    assert estimate is not None
+    assert estimate.covers(0.7)
+    assert estimate.half_width < 0.05
+
+
+def test_an_order_needs_every_step_and_a_reversal_is_said() -> None:
+    measured = Measured(slices())
+    right = OrderClaim(name="n", says="s", paper="p", kind="order", arms=(arm("off"), arm("local"), arm("on")))
+    wrong = replace_arms(right, (arm("on"), arm("local")))
+    assert judge(right, measured).verdict is ClaimVerdict.REPRODUCED
+    assert judge(wrong, measured).verdict is ClaimVerdict.NOT_REPRODUCED
+    assert "on is slower than local" in judge(wrong, measured).why
+
+
+def replace_arms(claim: OrderClaim, arms: tuple[ArmNamed, ...]) -> OrderClaim:
+    return claim.model_copy(update={"arms": arms})
+
+
+def test_a_trend_compares_two_ratios() -> None:
+    rises = TrendClaim(name="n", says="s", paper="p", kind="trend", part="p", level=Level.ON, clients=(8, 32))
+    falls = rises.model_copy(update={"direction": "falls"})
+    assert judge(rises, Measured(slices())).verdict is ClaimVerdict.REPRODUCED
+    assert judge(falls, Measured(slices())).verdict is ClaimVerdict.NOT_REPRODUCED
+
+
+def test_latency_added_is_in_milliseconds() -> None:
+    claim = LatencyClaim(
+        name="n", says="s", paper="p", kind="latency", of=arm("on"), to=arm("local"), above_ms=1, below_ms=9
+    )
+    judged = judge(claim, Measured(slices()))
+    assert judged.verdict is ClaimVerdict.REPRODUCED
+    assert "ms" in judged.measured
+
+
+def test_what_failed_in_the_paper_and_works_here_is_not_reproduced() -> None:
+    claim = CompletesClaim(name="n", says="s", paper="p", kind="completes", of=arm("on"), paper_completes=False)
+    assert judge(claim, Measured(slices())).verdict is ClaimVerdict.NOT_REPRODUCED
+    assert judge(claim, Measured(slices(failed=1))).verdict is ClaimVerdict.REPRODUCED
+
+
+def drill(rto_s: float | None, lost: int = 0) -> DrillDone:
+    verdict = Verdict.BROKEN if lost else Verdict.HELD
+    done = Drill(1, "kill", Victim.LEADER, Level.ON, verdict, "", Findings(lost=lost), rto_s, evidence={"part": "d"})
+    return DrillDone(0.0, done)
+
+
+@pytest.mark.parametrize(
+    ("events", "verdict"),
+    [
+        ([drill(3.0)], ClaimVerdict.REPRODUCED),
+        ([drill(3.0), drill(40.0)], ClaimVerdict.NOT_REPRODUCED),
+        ([drill(3.0, lost=2)], ClaimVerdict.NOT_REPRODUCED),
+        ([drill(None)], ClaimVerdict.UNDECIDED),
+        ([], ClaimVerdict.UNDECIDED),
+    ],
+)
+def test_recovery_is_judged_by_the_slowest_drill(events: list[Event], verdict: ClaimVerdict) -> None:
+    claim = RecoversClaim(name="n", says="s", paper="p", kind="recovers", drill="d", within_s=30, lossless=True)
+    assert judge(claim, Measured(events)).verdict is verdict
+
+
+def test_a_judgement_is_an_event_with_the_scaling_said() -> None:
+    claim = ratio("on", "local", above=0.6).model_copy(update={"scaled": "8 clients here"})
+    event = judgement("study", claim, Measured(slices()), 5.0)
+    assert isinstance(event, ClaimJudged)
+    assert "[8 clients here]" in event.claim
+
+
+def test_an_unknown_key_is_refused_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "study.toml"
+    text = (Path(str(studies()["synchronous-commit"])) / "study.toml").read_text()
+    path.write_text("colour = 'red'\n" + text)
+    with pytest.raises(UsageTrouble, match="colour"):
+        read_study(path)
+
+
+def test_an_unknown_study_names_those_there_are() -> None:
+    with pytest.raises(UsageTrouble) as trouble:
+        shipped("nothing")
+    assert "edb-varying-cost" in trouble.value.hint
+
+
+def test_drills_can_be_left_without_events() -> None:
+    study, _ = shipped("patroni-tradeoff")
+    assert [d.number for _, plan in drills_of(study, Visit()) for d in plan] == list(range(1, 7))
+    assert replace(Visit(), quick=True).quick
