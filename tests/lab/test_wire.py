@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.fixtures.cables import cables, may_lay_cables
+from walproof.errors import UsageTrouble
 from walproof.lab import wiring
 from walproof.lab.blueprint import Blueprint
 from walproof.lab.clock import RealClock
@@ -174,7 +175,8 @@ def test_switching_between_wire_and_kernel_keeps_a_busy_connection(lab: Blueprin
 
     writer = threading.Thread(target=pour, daemon=True)
     with one, other:
-        got = len(other.recv(1)) if not writer.start() else 0
+        writer.start()
+        got = 0
         for delay in (0.002, 0.0, 0.005, 0.0):
             wiring.shape(lab, [("n1", "n2"), ("n2", "n1")], Change(delay_s=delay))
             goal = min(total, got + (4 << 20))
@@ -201,8 +203,6 @@ def test_a_dead_wire_is_said_and_never_becomes_a_fast_link(lab: Blueprint) -> No
 
 def test_a_refused_change_leaves_links_and_wire_as_they_were(lab: Blueprint) -> None:
     before = wiring.set_round_trip(lab, 6)
-    from walproof.errors import UsageTrouble
-
     with pytest.raises(UsageTrouble):
         wiring.shape(lab, [("n1", "n2")], Change(loss=1.5))
     assert wiring.asked(lab).table == before.table

@@ -20,6 +20,15 @@ _IFF_TUN, _IFF_NO_PI, _IFF_VNET_HDR = 0x0001, 0x1000, 0x4000
 _F_CSUM, _F_TSO4, _F_TSO6 = 0x01, 0x02, 0x04
 
 
+def bridge_port(cable: str, *, forwarding: bool) -> None:
+    """Let a port of a bridge forward frames, or drop them silently both ways while its carrier stays."""
+    # linux/if_bridge.h: disabled 0, forwarding 3. `ip link … bridge_slave state 0` is accepted and does nothing.
+    argv = ["bridge", "link", "set", "dev", cable, "state", "3" if forwarding else "0"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise MachineTrouble(f"`{' '.join(argv)}` says: {done.stderr.strip()}", "is the lab up? `walproof lab status`")
+
+
 def ip(*words: str, namespace: str | None = None, batch: Iterable[str] | None = None) -> str:
     """Run ip(8), in a namespace, on lines of a batch where given; its output. MachineTrouble with its own words."""
     argv = ["ip", *(("-n", namespace) if namespace else ()), *words]
@@ -29,9 +38,7 @@ def ip(*words: str, namespace: str | None = None, batch: Iterable[str] | None = 
         argv, input="".join(f"{line}\n" for line in batch or ()), capture_output=True, text=True, check=False
     )
     if done.returncode != 0:
-        raise MachineTrouble(
-            f"`{' '.join(argv)}` failed: {done.stderr.strip()}", "is the lab up? `walproof lab status`"
-        )
+        raise MachineTrouble(f"`{' '.join(argv)}` says: {done.stderr.strip()}", "is the lab up? `walproof lab status`")
     return done.stdout
 
 
