@@ -1,0 +1,199 @@
+"""A lab's life through the command line: up, looked at, talked to, handed over, down; killed on its way; bad input."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from tests.fixtures.labs import port_base, state_of_its_own, what_is_left, why_no_lab
+from walproof.lab import home, members, network
+from walproof.lab.access import routed_leader
+from walproof.lab.blueprint import Blueprint
+from walproof.model.topology import Route
+
+pytestmark = [pytest.mark.lab, pytest.mark.skipif(bool(why_no_lab()), reason=why_no_lab() or "-")]
+
+
+def run(*words: str, timeout: float = 240) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "walproof", "lab", *words], capture_output=True, text=True, check=False, timeout=timeout
+    )
+
+
+@pytest.fixture(scope="module")
+def raised() -> Iterator[Blueprint]:
+    with state_of_its_own():
+        said = run("up", "--port", str(port_base()), "--param", "work_mem=7MB")
+        assert said.returncode == 0, said.stderr
+        blueprint = home.load()
+        yield blueprint
+        ended = run("down")
+        assert ended.returncode == 0, ended.stderr
+        assert what_is_left(blueprint) == []
+        again = run("down")
+        assert (again.returncode, "nothing to end" in again.stdout) == (0, True)
+
+
+def test_every_standby_streams_and_counts_once_up_returns(raised: Blueprint) -> None:
+    said = run("status", "--json")
+    status = json.loads(said.stdout)
+    assert set(status) == {"members", "leader", "synchronous_standby_names"}
+    assert [set(m) for m in status["members"]] == [{"name", "role", "state", "timeline", "lag_bytes", "address"}] * 3
+    assert sorted(m["state"] for m in status["members"]) == ["running", "streaming", "streaming"]
+    assert status["synchronous_standby_names"].startswith("ANY 1 (")
+    assert status["leader"] in run("status").stdout
+
+
+def test_a_second_up_says_that_the_lab_is_up(raised: Blueprint) -> None:
+    said = run("up")
+    assert said.returncode == 3
+    assert "is up already" in said.stderr
+    assert "Traceback" not in said.stderr
+
+
+def test_psql_asks_the_leader_or_a_member_and_parameters_are_in_force(raised: Blueprint) -> None:
+    assert "7MB" in run("psql", "-c", "SHOW work_mem").stdout
+    leader = json.loads(run("status", "--json").stdout)["leader"]
+    standby = next(m for m in raised.members if m != leader)
+    assert " t" in run("psql", standby, "-c", "SELECT pg_is_in_recovery()").stdout
+    assert run("psql", "n9", "-c", "SELECT 1").returncode == 2
+
+
+def test_clients_reach_the_leader_over_every_route_and_nobody_without_the_password(raised: Blueprint) -> None:
+    for route in (Route.MULTI_HOST, Route.HAPROXY, Route.PGBOUNCER):
+        with psycopg.connect(raised.endpoint(route).conninfo(), autocommit=True) as link:
+            assert link.execute("SELECT pg_is_in_recovery()").fetchone() == (False,)
+    way = raised.member_endpoint("n1").conninfo(passfile="/dev/null", password="guessed")
+    with pytest.raises(psycopg.OperationalError):
+        psycopg.connect(way)
+
+
+def test_secrets_are_in_files_that_only_their_owner_reads(raised: Blueprint) -> None:
+    word = home.read_secrets(raised)["postgres"]
+    holding = [path for path in raised.home.rglob("*") if path.is_file() and word.encode() in path.read_bytes()]
+    assert len(holding) >= 5
+    assert all(path.stat().st_mode & 0o077 == 0 for path in holding)
+    assert not any(path.suffix == ".log" for path in holding)
+    for process in (p for m in raised.members for p in members.processes(raised, m)):
+        assert word not in " ".join(process.cmdline())
+
+
+def test_logs_of_a_member_and_of_the_access_layer_are_shown(raised: Blueprint) -> None:
+    assert "patroni.log" in run("logs", "n1", "--lines", "5").stdout
+    assert "haproxy.log" in run("logs", "access").stdout
+    assert run("logs", "n9").returncode == 2
+
+
+def test_a_switchover_hands_over_and_routes_clients_to_the_new_leader(raised: Blueprint) -> None:
+    said = run("switchover")
+    assert said.returncode == 0, said.stderr
+    leader = json.loads(run("status", "--json").stdout)["leader"]
+    assert f"The leader is {leader}" in said.stdout
+    assert routed_leader(raised) == leader
+    assert run("switchover", "--to", leader).returncode == 2
+
+
+def _raising_reached(folder: Path, moment: str) -> bool:
+    name = home.lab_name()
+    blueprint = home.stored(name)
+    if blueprint is None:
+        return False
+    checks: dict[str, Callable[[], bool]] = {
+        "planned": lambda: True,
+        "wired": lambda: bool(network.leftovers({blueprint.number})),
+        "started": lambda: all(members.processes(blueprint, m) for m in blueprint.members),
+    }
+    return checks[moment]()
+
+
+@pytest.mark.parametrize(("moment", "verb"), [("planned", "down"), ("wired", "down"), ("started", "up")])
+def test_a_killed_up_is_swept_by_the_next_command(own_state: Path, moment: str, verb: str) -> None:
+    words = [sys.executable, "-m", "walproof", "lab", "up", "--port", str(port_base() + 20)]
+    up = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    until = time.monotonic() + 60
+    while not _raising_reached(own_state, moment) and time.monotonic() < until:
+        assert up.poll() is None
+    os.kill(up.pid, signal.SIGKILL)
+    up.wait()
+    left = home.stored(home.lab_name())
+    assert left is not None
+    if verb == "up":
+        # The new lab has one member: it could not have been the old one coming back.
+        assert run("up", "--members", "1", "--port", str(port_base() + 20)).returncode == 0
+        assert json.loads(run("status", "--json").stdout)["leader"] == "n1"
+    assert run("down").returncode == 0
+    assert what_is_left(left) == []
+
+
+def test_an_up_that_is_interrupted_ends_what_it_had_started(own_state: Path) -> None:
+    words = [sys.executable, "-m", "walproof", "lab", "up", "--port", str(port_base() + 20)]
+    up = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    while not _raising_reached(own_state, "started"):
+        assert up.poll() is None
+    blueprint = home.stored(home.lab_name())
+    up.send_signal(signal.SIGINT)
+    _, said = up.communicate(timeout=120)
+    assert up.returncode == 130
+    assert b"Traceback" not in said
+    assert blueprint is not None
+    assert what_is_left(blueprint) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (("up", "--members", "0"), 2, "1 to 7"),
+        (("up", "--members", "8"), 2, "1 to 7"),
+        (("up", "--quorum", "3"), 2, "quorum"),
+        (("up", "--quorum", "0"), 2, "quorum"),
+        (("up", "--param", "no_such_thing=1"), 2, "no_such_thing"),
+        (("up", "--param", "work_mem=much"), 2, "work_mem"),
+        (("up", "--param", "port=1"), 2, "port"),
+        (("up", "--param", "work_mem"), 2, "parameter"),
+        (("up", "--sync", "maybe"), 2, "maybe"),
+        (("up", "--disk-size", "-3"), 2, "size"),
+        (("up", "--postgres", "9"), 3, "postgresql"),
+        (("up", "--postgres", "/nowhere"), 3, "/nowhere"),
+        (("psql", "-c", "SELECT 1"), 3, "no lab is up"),
+        (("status",), 3, "no lab is up"),
+        (("logs", "n1"), 3, "no lab is up"),
+        (("nonsense",), 2, "nonsense"),
+    ],
+)
+def test_bad_input_is_answered_in_one_sentence(own_state: Path, words: tuple[str, ...], code: int, says: str) -> None:
+    said = run(*words)
+    assert said.returncode == code, said.stderr
+    assert says in said.stderr
+    assert "Traceback" not in said.stderr
+    assert not (own_state / home.lab_name()).exists()
+
+
+def test_a_taken_address_is_named_and_nothing_is_started(own_state: Path) -> None:
+    import socket
+
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", port_base() + 20))
+        taken.listen()
+        said = run("up", "--port", str(port_base() + 20))
+    assert said.returncode == 3
+    assert f"127.0.0.1:{port_base() + 20}" in said.stderr
+    assert not (own_state / home.lab_name()).exists()
+
+
+def test_a_missing_program_is_named_with_its_package(own_state: Path) -> None:
+    script = (
+        "import shutil, sys; whole = shutil.which\n"
+        "shutil.which = lambda name, **more: None if name == 'haproxy' else whole(name, **more)\n"
+        "from walproof.cli.main import main; main(['lab', 'up'])"
+    )
+    said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert said.returncode == 3
+    assert "haproxy" in said.stderr
+    assert "make install" in said.stderr
