@@ -1,1 +1,1 @@
-"""A record as tables, Markdown, JSON and one self-contained page. Readers never act."""
+"""Record → outline → terminal, HTML, Markdown, CSV, JSON. Reads; never measures, judges or acts."""

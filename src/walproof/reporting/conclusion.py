@@ -1,0 +1,83 @@
+"""The one to three plain sentences that a record comes down to. Words around what pricing and proving found."""
+
+from collections.abc import Sequence
+from statistics import median
+
+from walproof.model.event import ClaimJudged, DrillDone, Event, SliceDone
+from walproof.model.guarantee import Level
+from walproof.model.verdict import Drill, Verdict
+from walproof.pricing.conclusion import conclusion as price_sentence
+from walproof.pricing.estimates import price_table
+from walproof.proving.verdicts import bounds
+from walproof.reporting.wording import percent, seconds, whole
+
+
+def sentences(events: Sequence[Event]) -> tuple[str, ...]:
+    """Sentences of the conclusion: what it costs, what was lost, how long it took; at least one, at most three."""
+    drills = [e.drill for e in events if isinstance(e, DrillDone)]
+    said: list[str] = []
+    if any(isinstance(e, SliceDone) for e in events):
+        said.append(price_sentence(price_table(events)))
+    if drills:
+        said.append(loss_sentence(drills))
+        outage = outage_sentence(drills)
+        if outage:
+            said.append(outage)
+    claims = [e for e in events if isinstance(e, ClaimJudged)]
+    if claims:
+        said = [*said[:2], claims_sentence(claims)]
+    return tuple(said) or ("Nothing was measured and nothing was broken, so nothing can be said.",)
+
+
+def conclusion(events: Sequence[Event]) -> str:
+    """The conclusion as one text."""
+    return " ".join(sentences(events))
+
+
+def loss_sentence(drills: Sequence[Drill]) -> str:
+    """Which levels lost acknowledged commits, which held, and how much that proves."""
+    decided = [d for d in drills if d.verdict in (Verdict.HELD, Verdict.BROKEN)]
+    if not decided:
+        return f"None of the {len(drills)} drills could be decided."
+    levels = [level for level in Level if any(d.level is level for d in decided)]
+    bound = bounds(decided)
+    lost, held, wrong = [], [], []
+    for level in levels:
+        mine = [d for d in decided if d.level is level]
+        losing = [d for d in mine if d.findings.lost]
+        if losing:
+            count = sum(d.findings.lost for d in losing)
+            words = "acknowledged commit" if count == 1 else "acknowledged commits"
+            lost.append(f"{level} lost {whole(count)} {words} in {len(losing)} of {_drills(len(mine))}")
+        elif any(d.verdict is Verdict.BROKEN for d in mine):
+            wrong.append(f"{level} broke in another way")
+        else:
+            held.append(f"{level} lost none in {_drills(len(mine))} (loss probability under {percent(bound[level])})")
+    undecided = len(drills) - len(decided)
+    tail = [f"{undecided} more could not be decided"] if undecided else []
+    said = "; ".join([*lost, *wrong, *held, *tail])
+    return f"{said[:1].upper()}{said[1:]}."
+
+
+def outage_sentence(drills: Sequence[Drill]) -> str:
+    """How long writes were away, "" when it was never seen."""
+    times = sorted(d.rto_s for d in drills if d.rto_s is not None and d.verdict is not Verdict.SKIPPED)
+    if not times:
+        return ""
+    if len(times) == 1:
+        return f"Writes were back after {seconds(times[0])}."
+    return f"Writes were back after {seconds(median(times))} in the middle, {seconds(times[-1])} at worst."
+
+
+def claims_sentence(claims: Sequence[ClaimJudged]) -> str:
+    """How many of the papers' claims were reproduced here."""
+    count = {v: sum(c.verdict == v for c in claims) for v in ("reproduced", "not reproduced")}
+    rest = len(claims) - sum(count.values())
+    words = [f"{count['reproduced']} of {len(claims)} published claims were reproduced here"]
+    words += [f"{count['not reproduced']} were not"] if count["not reproduced"] else []
+    words += [f"{rest} stay undecided"] if rest else []
+    return ", ".join(words) + "."
+
+
+def _drills(count: int) -> str:
+    return "1 drill" if count == 1 else f"{count} drills"

@@ -1,0 +1,176 @@
+"""A record's events as tables for the terminal. Lays out; the numbers are pricing's and proving's."""
+
+from collections.abc import Sequence
+from itertools import groupby
+
+from rich.console import RenderableType
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from walproof.model.event import ClaimJudged, DrillDone, Event, SearchStep, SliceDone
+from walproof.model.verdict import Drill, Verdict
+from walproof.pricing.anatomy import Anatomy, anatomies
+from walproof.pricing.estimates import ArmPrice, price_table
+from walproof.proving.verdicts import bounds, controls
+from walproof.reporting.as_json import price_json, prove_json
+from walproof.reporting.conclusion import conclusion
+from walproof.reporting.wording import number, percent, plus_minus, ratio, seconds, whole
+
+__all__ = ["conclusion", "price_json", "price_tables", "prove_json", "prove_tables", "study_tables", "tables"]
+
+_STYLE = {Verdict.HELD: "green", Verdict.BROKEN: "bold red", Verdict.UNDECIDED: "yellow", Verdict.SKIPPED: "dim"}
+_CLAIM = {"reproduced": "green", "not reproduced": "bold red"}
+
+
+def tables(events: Sequence[Event]) -> list[RenderableType]:
+    """Everything the events hold."""
+    return [*price_tables(events), *prove_tables(events), *study_tables(events)]
+
+
+def price_tables(events: Sequence[Event]) -> list[RenderableType]:
+    """A table per setting, the anatomy of a commit, and the steps of searches; empty when nothing was priced."""
+    if not any(isinstance(e, SliceDone | SearchStep) for e in events):
+        return []
+    table = price_table(events)
+    made = [_prices(list(arms), str(table.baseline)) for _, arms in groupby(table.arms, key=lambda p: p.setting)]
+    found = anatomies(events)
+    made += [_anatomies(found)] if found else []
+    steps = [e for e in events if isinstance(e, SearchStep)]
+    made += [_searches(steps)] if steps else []
+    return list(made)
+
+
+def arm_words(price: ArmPrice) -> str:
+    """The level, and what else tells this arm from others."""
+    arm = price.arm
+    level = "mix " + ", ".join(f"{lv} {weight:g}" for lv, weight in arm.mix) if arm.mix else str(arm.level)
+    offered = f"at {number(arm.rate)} tps" if arm.rate else ""
+    return " ".join(w for w in (level, arm.label, offered) if w)
+
+
+def place_words(price: ArmPrice) -> str:
+    """Workload and way in, where they are not the usual ones."""
+    arm = price.arm
+    pool = f"pool {arm.pool}" if arm.pool else ""
+    route = "" if arm.route == "direct" and not pool else str(arm.route)
+    return ", ".join(w for w in (arm.workload.text, route, pool) if w)
+
+
+def _prices(arms: Sequence[ArmPrice], baseline: str) -> Table:
+    places = list(dict.fromkeys(place_words(p) for p in arms))
+    title = f"price · {arms[0].setting.text} · {places[0] if len(places) == 1 else 'several workloads'}"
+    table = Table(title=escape(title), title_justify="left", caption_justify="left")
+    table.add_column("level")
+    table.add_column("clients", justify="right")
+    if len(places) > 1:
+        table.add_column("of")
+    for name in ("tps", f"of {baseline}'s (95 %)", "mean ms", "p50", "p95", "p99", "blocks"):
+        table.add_column(name, justify="right")
+    table.add_column("doubts", style="yellow")
+    for price in arms:
+        place = [place_words(price)] if len(places) > 1 else []
+        latency = price.latency
+        row = [arm_words(price), str(price.arm.clients), *place, plus_minus(price.tps), ratio(price.ratio)]
+        row += [number(e.value) for e in (latency.mean, latency.p50, latency.p95, latency.p99)]
+        table.add_row(*(Text(c) for c in (*row, str(price.blocks), ", ".join(price.doubts))))
+        for one in price.classes:
+            values = (one.latency.mean, one.latency.p50, one.latency.p95, one.latency.p99)
+            cells = [f"  {one.level}", "", *([""] if place else []), plus_minus(one.tps), ""]
+            table.add_row(*(Text(c) for c in (*cells, *(number(e.value) for e in values), "", "")), style="dim")
+    return table
+
+
+def _anatomies(found: Sequence[Anatomy]) -> Table:
+    table = Table(title="anatomy of a commit, ms", title_justify="left")
+    for name in ("setting", "level"):
+        table.add_column(name)
+    table.add_column("clients", justify="right")
+    parts = list(dict.fromkeys(part.name for a in found for part in a.parts))
+    for name in (*parts, "sum", "measured"):
+        table.add_column(name, justify="right")
+    for one in found:
+        known = {part.name: plus_minus(part.ms) for part in one.parts}
+        cells = [one.setting.text, str(one.level), str(one.clients), *(known.get(p, "") for p in parts)]
+        table.add_row(*(Text(c) for c in (*cells, number(one.sum_ms), plus_minus(one.measured))))
+    return table
+
+
+def _searches(steps: Sequence[SearchStep]) -> Table:
+    table = Table(title="searches", title_justify="left")
+    for name in ("search", "tried", "found (95 %)", "so"):
+        table.add_column(name)
+    for step in steps:
+        tried = ", ".join(f"{name} {value}" for name, value in step.tried.items())
+        found = f"{number(step.value)} ({number(step.low)}–{number(step.high)})"
+        table.add_row(*(Text(c) for c in (step.search, tried, found, step.conclusion)))
+    return table
+
+
+def prove_tables(events: Sequence[Event]) -> list[RenderableType]:
+    """The drills one by one, then each level's account over all of them; empty without drills."""
+    drills = [e.drill for e in events if isinstance(e, DrillDone)]
+    return [_drills(drills), _account(drills)] if drills else []
+
+
+def _drills(drills: Sequence[Drill]) -> Table:
+    counted = ("acknowledged", "lost", "downgraded", "unknown", "recovered", "RTO", "RPO")
+    table = Table(title="drills", title_justify="left")
+    for name in ("#", "fault", "level", "verdict", *counted, "leader", "why"):
+        table.add_column(name, justify="right" if name in ("#", *counted) else "left", overflow="fold")
+    for drill in drills:
+        found = drill.findings
+        verdict = Text(f"{drill.verdict.mark} {drill.verdict}", style=_STYLE[drill.verdict])
+        lost = Text(whole(found.lost), style="bold red" if found.lost else "")
+        counts = [whole(n) for n in (found.downgraded, found.unknown, found.recovered)]
+        leaders = [name or "?" for name in (drill.leader_before, drill.leader_after)]
+        moved = leaders[0] if leaders[0] == leaders[1] else " → ".join(leaders)
+        cells: list[str | Text] = [
+            str(drill.number),
+            fault_words(drill),
+            str(drill.level),
+            verdict,
+            whole(found.acknowledged),
+            lost,
+        ]
+        cells += [*counts, seconds(drill.rto_s), seconds(drill.rpo_s), moved, drill.why]
+        table.add_row(*(Text(c) if isinstance(c, str) else c for c in cells))
+    return table
+
+
+def fault_words(drill: Drill) -> str:
+    """The fault, and on whom it fell when that was not the leader."""
+    return drill.fault if drill.victim in ("leader", "cluster") else f"{drill.fault} of {drill.victim}"
+
+
+def _account(drills: Sequence[Drill]) -> Table:
+    table = Table(title="what each level survived", title_justify="left")
+    table.add_column("level")
+    for name in ("drills", "held", "broken", "undecided", "lost", "loss probability under (95 %)"):
+        table.add_column(name, justify="right")
+    table.add_column("positive control")
+    bound, control = bounds(drills), controls(drills)
+    for level in sorted({d.level for d in drills}, key=lambda lv: lv.strength):
+        mine = [d for d in drills if d.level is level]
+        count = {v: sum(d.verdict is v for d in mine) for v in Verdict}
+        counts = [len(mine), count[Verdict.HELD], count[Verdict.BROKEN], count[Verdict.UNDECIDED]]
+        shown = [words or f"none under {fault}: weak" for (fault, lv), words in control.items() if lv is level]
+        lost = sum(d.findings.lost for d in mine)
+        cells = [str(level), *(str(c) for c in counts), whole(lost), percent(bound.get(str(level))), "; ".join(shown)]
+        table.add_row(*(Text(c) for c in cells))
+    return table
+
+
+def study_tables(events: Sequence[Event]) -> list[RenderableType]:
+    """Claims of published studies beside what was measured; empty without claims."""
+    claims = [e for e in events if isinstance(e, ClaimJudged)]
+    if not claims:
+        return []
+    table = Table(title="published claims", title_justify="left")
+    for name in ("study", "claim", "paper", "measured here", "verdict", "why"):
+        table.add_column(name, overflow="fold")
+    for claim in claims:
+        verdict = Text(claim.verdict, style=_CLAIM.get(claim.verdict, "yellow"))
+        words = (claim.study, claim.claim, claim.paper, claim.measured)
+        table.add_row(*(Text(w) for w in words), verdict, Text(claim.why))
+    return [table]

@@ -1,0 +1,120 @@
+"""Tables, sentences and JSON from a record's events alone."""
+
+import doctest
+import io
+import json
+from dataclasses import replace
+
+import pytest
+from rich.console import Console, RenderableType
+
+from tests.fixtures.records import HOSTILE, SETTINGS, full_record, price_events, prove_events
+from walproof.model.event import DrillDone, Event
+from walproof.model.guarantee import Level
+from walproof.model.verdict import Verdict
+from walproof.reporting import wording
+from walproof.reporting.as_json import record_json
+from walproof.reporting.conclusion import conclusion, loss_sentence, outage_sentence, sentences
+from walproof.reporting.terminal import price_json, price_tables, prove_json, prove_tables, study_tables, tables
+
+
+def drawn(parts: list[RenderableType], width: int = 240) -> str:
+    console = Console(file=io.StringIO(), width=width, color_system=None)
+    for part in parts:
+        console.print(part)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def drills_of(events: tuple[Event, ...]) -> list[DrillDone]:
+    return [e for e in events if isinstance(e, DrillDone)]
+
+
+def test_examples_in_docstrings_are_true() -> None:
+    assert doctest.testmod(wording).failed == 0
+
+
+def test_a_price_table_has_a_row_per_level_and_clients_for_each_setting() -> None:
+    text = drawn(price_tables(price_events(SETTINGS[:2], (1, 16))))
+    assert sum(line.startswith("│ remote_apply") for line in text.splitlines()) == 4
+    assert "rtt 2 ms" in text
+    assert "anatomy of a commit" in text
+
+
+def test_drills_are_told_one_by_one_and_summed_up() -> None:
+    events = prove_events(12)
+    text = drawn(prove_tables(events))
+    assert text.count("✘ broken") == sum(e.drill.verdict is Verdict.BROKEN for e in drills_of(events))
+    assert "what each level survived" in text
+    assert "lost 349 under the same fault" in text or "lost" in text
+
+
+def test_markup_from_the_target_stays_text() -> None:
+    events = [
+        replace(e, drill=replace(e.drill, why="[red]x[/] [link=http://evil]y[/link]"))
+        for e in drills_of(prove_events())
+    ]
+    assert "[red]x[/]" in drawn(prove_tables(events))
+
+
+def test_claims_stand_beside_what_was_measured() -> None:
+    text = drawn(study_tables(full_record()))
+    assert "not reproduced" in text
+    assert HOSTILE in text
+
+
+def test_a_record_of_nothing_has_no_tables_and_says_so() -> None:
+    assert tables(()) == []
+    assert "nothing can be said" in conclusion(())
+
+
+def test_a_conclusion_has_one_to_three_sentences() -> None:
+    for events in ((), price_events(), prove_events(), full_record()):
+        assert 1 <= len(sentences(events)) <= 3
+
+
+def test_the_loss_sentence_counts_losses_per_level_and_bounds_the_clean_ones() -> None:
+    drill = drills_of(prove_events(4))[0].drill
+    clean = replace(drill, level=Level.ON, verdict=Verdict.HELD, findings=replace(drill.findings, lost=0))
+    broken = replace(drill, level=Level.OFF, verdict=Verdict.BROKEN, findings=replace(drill.findings, lost=620))
+    said = loss_sentence([broken, clean, clean])
+    assert said.startswith("Off lost 620 acknowledged commits in 1 of 1 drill")
+    assert "on lost none in 2 drills (loss probability under 78 %)" in said
+
+
+def test_drills_that_decide_nothing_are_said_to_decide_nothing() -> None:
+    drill = replace(drills_of(prove_events(4))[0].drill, verdict=Verdict.UNDECIDED)
+    assert loss_sentence([drill]) == "None of the 1 drills could be decided."
+
+
+def test_an_outage_that_was_not_seen_is_not_told() -> None:
+    drill = replace(drills_of(prove_events(4))[0].drill, rto_s=None)
+    assert outage_sentence([drill]) == ""
+
+
+@pytest.mark.parametrize("events", [price_events(), full_record(), ()], ids=["price", "full", "nothing"])
+def test_price_json_has_the_keys_of_its_schema(events: tuple[Event, ...]) -> None:
+    said = json.loads(json.dumps(price_json(events, "r"), allow_nan=False))
+    assert {"record", "baseline", "stopped_by", "arms"} <= said.keys()
+    for arm in said["arms"]:
+        assert {"level", "clients", "blocks", "tps", "ratio", "latency_ms", "doubts"} <= arm.keys()
+        assert set(arm["tps"]) == set(arm["ratio"]) == {"value", "low", "high"}
+        assert set(arm["latency_ms"]) == {"mean", "p50", "p95", "p99"}
+
+
+def test_prove_json_has_the_keys_of_its_schema() -> None:
+    said = json.loads(json.dumps(prove_json(prove_events(), "r"), allow_nan=False))
+    needed = "fault level acknowledged downgraded unknown refused lost recovered rto_s rpo_s leader_before leader_after"
+    for drill in said["drills"]:
+        assert {*needed.split(), "timeline_before", "timeline_after", "verdict", "why"} <= drill.keys()
+    assert said["loss_bound"]["on"] < 1
+
+
+def test_record_json_holds_everything_once() -> None:
+    said = json.loads(json.dumps(record_json(full_record(), "r", ["a notice"]), allow_nan=False))
+    assert {"arms", "drills", "claims", "searches", "environment", "notices", "conclusion"} <= said.keys()
+
+
+def test_tables_fit_a_narrow_terminal() -> None:
+    text = drawn(tables(full_record()), width=80)
+    assert max(len(line) for line in text.splitlines()) <= 80
