@@ -42,6 +42,7 @@ def revive(blueprint: Blueprint, member: str) -> None:
         power.power_on(blueprint, member)
     disks.heal(blueprint, member)
     stopping.go_on(blueprint, member)
+    member_faults.forget_postmaster(blueprint, member)
     members.start_member(blueprint, member)
     for fault in (force.POWER, force.KILL_MEMBER, force.FREEZE):
         force.strike(blueprint, fault, member)

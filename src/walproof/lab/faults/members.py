@@ -73,6 +73,15 @@ def find_dcs(blueprint: Blueprint) -> None:
     force.strike(blueprint, force.DCS)
 
 
+def forget_postmaster(blueprint: Blueprint, member: str) -> None:
+    """Remove the pid file of a PostgreSQL that died with its whole member, as a boot finds no such process either.
+
+    A postmaster nobody has reaped yet, or somebody else with its number, would keep PostgreSQL from starting.
+    """
+    if not members.processes(blueprint, member):
+        (blueprint.data_dir(member) / "postmaster.pid").unlink(missing_ok=True)
+
+
 def _signal_etcd(blueprint: Blueprint, member: str, number: signal.Signals) -> None:
     pid = members.program_pid(blueprint, member, "etcd")
     if pid is not None:

@@ -19,6 +19,7 @@ from walproof.lab.blueprint import Blueprint
 from walproof.lab.clock import RealClock
 from walproof.lab.faults import disks, force, stopping, volumes
 from walproof.lab.faults.commands import run
+from walproof.lab.faults.members import forget_postmaster
 
 _SHUTDOWN = 0x8004587D
 """EXT4_IOC_SHUTDOWN, _IOR('X', 125, __u32) of linux/fs/ext4/ext4.h; what `xfs_io -x -c shutdown` issues."""
@@ -74,6 +75,7 @@ def power_on(blueprint: Blueprint, member: str) -> None:
             members.kill_everything(blueprint, member, RealClock())
             volumes.detach(blueprint, member)
     volumes.attach(blueprint, member)
+    forget_postmaster(blueprint, member)
     cable(blueprint, member, up=True)
 
 

@@ -63,9 +63,13 @@ def _whole_machine() -> bool:
 
 def prepare(blueprint: Blueprint) -> None:
     """Make and mount every volume, owned by the lab's user; nothing stays behind when one of them fails."""
-    wanted = volumes(blueprint)
-    if not wanted:
+    if blueprint.disk.kind != "image":
+        if blueprint.disk.wal_volume:
+            raise UsageTrouble(
+                "a WAL volume is an image beside the member's own", "walproof lab up --disk image --wal-volume"
+            )
         return
+    wanted = volumes(blueprint)
     if why := unavailable():
         raise MachineTrouble(
             f"--disk image is not available: {why}", "use --disk plain; every fault but power cut works"

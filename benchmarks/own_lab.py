@@ -1,0 +1,23 @@
+"""A lab of a benchmark's own, ended whatever happens; never touches another lab."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+
+from walproof.lab.blueprint import Blueprint
+from walproof.lab.clock import RealClock
+from walproof.lab.designing import LabOrder, design
+from walproof.lab.raising import lower_lab, raise_lab
+
+
+@contextlib.contextmanager
+def own_lab(name: str, order: LabOrder) -> Iterator[Blueprint]:
+    """Raise a lab of that name, on ports of its own, and end it afterwards."""
+    clock = RealClock()
+    named = f"{name}-{os.getpid()}"
+    lower_lab(named, clock)
+    try:
+        yield raise_lab(design(replace(order, name=named)), clock, lambda _: None)
+    finally:
+        lower_lab(named, clock)

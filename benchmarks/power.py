@@ -1,0 +1,164 @@
+"""What a power cut leaves: `python -m benchmarks.power [leader|standby] [--rounds 6]`.
+
+leader: one member, each level and fsync on and off, the power cut under load: how many acknowledged commits are gone.
+standby: a standby with a slow disk and its leader lose their power together; the standby is promoted; what it lacks.
+"""
+
+import argparse
+import contextlib
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import psycopg
+
+from benchmarks.own_lab import own_lab
+from benchmarks.writers import Writers, rows_at
+from walproof.lab import manager, members
+from walproof.lab.blueprint import POSTGRES_PORT, Blueprint, Disk
+from walproof.lab.clock import RealClock
+from walproof.lab.designing import LabOrder
+from walproof.lab.faults import disks, heal, power
+from walproof.lab.look import look
+from walproof.lab.whole import wait_until_whole
+from walproof.model.guarantee import SyncMode
+from walproof.model.waiting import Wait, wait_for
+
+_IMAGE = Disk("image", 1 << 30)
+_LOAD_S = 4.0
+
+
+@dataclass(frozen=True, slots=True)
+class Survival:
+    """Acknowledged before the cut, and of these gone after the power-on; `note` says why nothing could be read."""
+
+    acknowledged: int
+    lost: int
+    note: str = ""
+
+
+@contextlib.contextmanager
+def alone(blueprint: Blueprint, member: str) -> Iterator[str]:
+    """The member's PostgreSQL started and promoted by itself, no manager near; yields "" or why it does not start."""
+    program = str(blueprint.postgres_bin / "pg_ctl")
+    where = [program, "-D", str(blueprint.data_dir(member)), "-w", "-t", "60"]
+    options = f"-c listen_addresses={blueprint.address(member)} -p {POSTGRES_PORT}"
+    log = str(blueprint.member_dir(member) / "alone.log")
+    started = members.run_inside(blueprint, member, [*where, "-l", log, "-o", options, "start"], timeout_s=90)
+    try:
+        if started.returncode == 0 and (blueprint.data_dir(member) / "standby.signal").exists():
+            members.run_inside(blueprint, member, [*where, "promote"], timeout_s=90)
+        yield "" if started.returncode == 0 else members.logs(blueprint, member, 3)
+    finally:
+        members.run_inside(blueprint, member, [*where, "-m", "immediate", "stop"], timeout_s=90)
+
+
+def load(blueprint: Blueprint, writers: Writers) -> None:
+    """Let them write for a while, and until each has written something."""
+    clock = RealClock()
+    wait_for(Wait.WRITERS_UP, lambda: all(writers.acknowledged), clock)
+    for member in blueprint.members:
+        # What is older than the load is on the disk, as after a minute of any system's life: Patroni does not flush
+        # the configuration files it writes, and a power cut in their first seconds leaves them empty.
+        subprocess.run(["sync", "-f", str(blueprint.data_dir(member))], check=True)
+    clock.pause(_LOAD_S)
+
+
+def leader_cut(level: str, fsync: str) -> Survival:
+    """A single member under load loses its power."""
+    order = LabOrder(members=1, sync=SyncMode.OFF, port=5720, disk=_IMAGE)
+    with own_lab("power", order) as blueprint:
+        if fsync == "off":
+            manager.set_parameters(blueprint, {"fsync": "off"})
+        with Writers(blueprint.member_endpoint("n1"), level) as writers:
+            load(blueprint, writers)
+            power.cut_power(blueprint, "n1")
+        power.power_on(blueprint, "n1")
+        return _survived(blueprint, "n1", writers)
+
+
+def _survived(blueprint: Blueprint, member: str, writers: Writers) -> Survival:
+    with alone(blueprint, member) as trouble:
+        if trouble:
+            return Survival(writers.total(), writers.total(), "PostgreSQL does not start any more")
+        try:
+            return Survival(writers.total(), writers.lost(rows_at(blueprint.member_endpoint(member))))
+        except psycopg.Error as wrong:
+            return Survival(writers.total(), writers.total(), str(wrong).splitlines()[0])
+
+
+def standby_cut(blueprint: Blueprint, level: str, slow_s: float) -> Survival:
+    """Leader and slow standby of a whole two-member lab lose their power together; the standby is promoted."""
+    view = look(blueprint)
+    leader = str(view.leader)
+    standby = next(m for m in blueprint.members if m != leader)
+    disks.slow(blueprint, standby, slow_s)
+    with Writers(blueprint.member_endpoint(leader), level) as writers:
+        load(blueprint, writers)
+        power.cut_power(blueprint, standby)
+        power.cut_power(blueprint, leader)
+    power.power_on(blueprint, standby)
+    survival = _survived(blueprint, standby, writers)
+    _begin_anew(blueprint, leader, standby)
+    return survival
+
+
+def _begin_anew(blueprint: Blueprint, leader: str, standby: str) -> None:
+    """The promoted standby's history is thrown away: it clones the old leader, which comes back."""
+    for entry in blueprint.data_dir(standby).iterdir():
+        shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
+    disks.heal(blueprint, standby)
+    heal.revive(blueprint, leader)
+    heal.revive(blueprint, standby)
+    wait_until_whole(blueprint, RealClock())
+
+
+def leader_table() -> bool:
+    """Print what each level leaves; whether local with fsync kept everything and the others lost something."""
+    kept: dict[tuple[str, str], Survival] = {}
+    for level, fsync in (("local", "on"), ("off", "on"), ("local", "off")):
+        kept[level, fsync] = found = leader_cut(level, fsync)
+        print(
+            f"leader's power cut, synchronous_commit {level}, fsync {fsync}: acknowledged {found.acknowledged}, "
+            f"lost {found.lost} {found.note}".rstrip(),
+            flush=True,
+        )
+    held = kept["local", "on"].lost == 0 and kept["off", "on"].lost > 0 and kept["local", "off"].lost > 0
+    print("as promised: local with fsync=on lost nothing, the others did" if held else "NOT as promised")
+    return held
+
+
+def standby_table(rounds: int, slow_s: float) -> bool:
+    """Print each round; whether remote_write lost something in at least half of them, and on in none."""
+    order = LabOrder(members=2, sync=SyncMode.QUORUM, port=5730, disk=_IMAGE)
+    bad = {"remote_write": 0, "on": 0}
+    with own_lab("power", order) as blueprint:
+        for level in bad:
+            for number in range(1, rounds + 1):
+                found = standby_cut(blueprint, level, slow_s)
+                bad[level] += found.lost > 0
+                print(
+                    f"{level} {number}: standby's flush {slow_s * 1e3:g} ms slower, acknowledged {found.acknowledged}, "
+                    f"lost {found.lost} {found.note}".rstrip(),
+                    flush=True,
+                )
+    print(f"lost something: remote_write in {bad['remote_write']} of {rounds}, on in {bad['on']} of {rounds}")
+    return bad["remote_write"] * 2 >= rounds and bad["on"] == 0
+
+
+def main() -> None:
+    """Both tables, or the one asked for; exit code 1 when a promise of the table of levels was not seen."""
+    asked = argparse.ArgumentParser(description=__doc__)
+    asked.add_argument("which", nargs="?", choices=("leader", "standby"))
+    asked.add_argument("--rounds", type=int, default=6)
+    asked.add_argument("--slow-ms", type=float, default=5.0)
+    words = asked.parse_args()
+    held = [leader_table()] if words.which != "standby" else []
+    held += [standby_table(words.rounds, words.slow_ms / 1e3)] if words.which != "leader" else []
+    sys.exit(0 if all(held) else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,64 @@
+"""Clients that only insert and remember what was acknowledged; as simple as can be, so that a loss is beyond doubt."""
+
+import contextlib
+import threading
+from dataclasses import dataclass, field
+from types import TracebackType
+
+import psycopg
+
+from walproof.model.topology import Endpoint
+
+TABLE = "acknowledged"
+
+
+@dataclass(slots=True)
+class Writers:
+    """`count` connections, each in a thread of its own, committing one row after the other at one level."""
+
+    endpoint: Endpoint
+    level: str
+    count: int = 16
+    acknowledged: list[list[int]] = field(default_factory=list)
+    _stop: threading.Event = field(default_factory=threading.Event)
+    _threads: list[threading.Thread] = field(default_factory=list)
+
+    def __enter__(self) -> "Writers":
+        with psycopg.connect(self.endpoint.conninfo(), autocommit=True) as link:
+            link.execute(f"DROP TABLE IF EXISTS {TABLE}")
+            link.execute(f"CREATE TABLE {TABLE} (writer int, number int, PRIMARY KEY (writer, number))")
+        self.acknowledged = [[] for _ in range(self.count)]
+        self._threads = [threading.Thread(target=self._write, args=(w,), daemon=True) for w in range(self.count)]
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, wrong: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+
+    def total(self) -> int:
+        """Acknowledged commits so far."""
+        return sum(map(len, self.acknowledged))
+
+    def lost(self, rows: set[tuple[int, int]]) -> int:
+        """Acknowledged commits that are not among these rows."""
+        return sum((writer, number) not in rows for writer, done in enumerate(self.acknowledged) for number in done)
+
+    def _write(self, writer: int) -> None:
+        # Silence of the other side ends a writer, here as in any client: what it waited for was never acknowledged.
+        way = self.endpoint.conninfo(tcp_user_timeout="5000", keepalives_idle="2", keepalives_interval="1")
+        with contextlib.suppress(psycopg.Error), psycopg.connect(way, autocommit=True) as link:
+            link.execute(f"SET synchronous_commit = {self.level}")
+            number = 0
+            while not self._stop.is_set():
+                link.execute(f"INSERT INTO {TABLE} VALUES ({writer}, {number})".encode())
+                self.acknowledged[writer].append(number)
+                number += 1
+
+
+def rows_at(endpoint: Endpoint) -> set[tuple[int, int]]:
+    """Every row that is there."""
+    with psycopg.connect(endpoint.conninfo(), autocommit=True) as link:
+        return {(int(w), int(n)) for w, n in link.execute(f"SELECT writer, number FROM {TABLE}")}
