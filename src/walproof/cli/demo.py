@@ -1,0 +1,108 @@
+"""walproof demo: a real cluster, the price of its five levels, two kill drills, one conclusion, and nothing left."""
+
+import shlex
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from walproof.cli.own_lab import own_lab
+from walproof.cli.progress import progress_bar
+from walproof.lab import home
+from walproof.lab.designing import LabOrder
+from walproof.model.event import Begun, Described, Ended, Event
+from walproof.model.guarantee import Level
+from walproof.model.ports import Target
+from walproof.pricing.bench import Bench, Tell
+from walproof.pricing.bench import Progress as Standing
+from walproof.pricing.question import question_of
+from walproof.pricing.run import conduct as price
+from walproof.proving.campaign import Question, planned
+from walproof.proving.faults import fault
+from walproof.proving.run import Shell
+from walproof.proving.run import conduct as prove
+from walproof.records.layout import version
+from walproof.records.writer import Writer
+from walproof.reporting.conclusion import conclusion
+from walproof.reporting.terminal import tables
+
+PRICED = {"levels": ",".join(Level), "clients": "1,16", "precision": "2%"}
+
+
+@click.command()
+@click.option("--record", "directory", type=click.Path(path_type=Path), help="where the record goes")
+@click.option("--port", type=int, default=5500, show_default=True, help="first of eight ports on 127.0.0.1")
+@click.option("--postgres", metavar="15|PATH", help="another install  [default: PostgreSQL 18 of the Python wheel]")
+@click.option("--budget", default="75s", show_default=True, help="measuring time of the prices")
+@click.option("--seed", type=int, default=1, show_default=True)
+@click.option("--watch", "watched", is_flag=True, help="the live page beside it")
+def demo(directory: Path | None, port: int, postgres: str | None, budget: str, seed: int, watched: bool) -> int:
+    """A real cluster, its prices, two drills, one conclusion."""
+    question = question_of({**PRICED, "budget": budget, "seed": seed})
+    console, events = Console(stderr=True), list[Event]()
+
+    def say(words: str) -> None:
+        console.print(f"[dim]{words}[/dim]")
+
+    order = LabOrder(name=f"{home.lab_name()}-demo", port=port, postgres=postgres)
+    with own_lab(order, say) as target, Writer(directory, "demo") as writer:
+        now = target.clock.now
+
+        def emit(event: Event) -> None:
+            events.append(event)
+            writer(event)
+
+        with _page(target, writer.directory, wanted=watched), progress_bar(console) as tell:
+            asked = {**PRICED, "budget": budget, "fault": "kill", "drilled": "off,on"}
+            emit(Begun(now(), "demo", asked, shlex.join(["walproof", *sys.argv[1:]]), seed, version()))
+            emit(Described(now(), target.describe()))
+            say("pricing five commit levels with 1 and 16 clients")
+            price(Bench(target, emit, seed), question, tell)
+            say("killing the leader under load, at off and at on")
+            _drills(Shell(target, emit, writer.keep, seed, home.patience()), tell)
+            emit(Ended(now(), "done"))
+    _print(events, writer.directory)
+    return 0
+
+
+def _drills(shell: Shell, tell: Tell) -> None:
+    plan = planned(Question((fault("kill"),), (Level.OFF, Level.ON), seed=shell.seed))
+    tell(Standing(0.0, 1.0, 0, "two kill drills"))
+    prove(shell, plan, enough=lambda _: False)
+
+
+@contextmanager
+def _page(target: Target, record: Path, *, wanted: bool) -> Iterator[None]:
+    if not wanted:
+        yield
+        return
+    from walproof.watching.buttons import Buttons
+    from walproof.watching.gathering import Gathering
+    from walproof.watching.page import Page
+
+    links = getattr(target, "links_drawn", None)
+    gathering = Gathering(target, record=record, links=links)
+    page = Page(gathering, Buttons(target))
+    server = threading.Thread(
+        target=page.run, args=(lambda url: click.echo(f"watch it at {url}", err=True),), daemon=True
+    )
+    server.start()
+    try:
+        yield
+    finally:
+        page.stop()
+        server.join(timeout=5)
+        gathering.close()
+
+
+def _print(events: Sequence[Event], directory: Path) -> None:
+    console = Console()
+    for table in tables(events):
+        console.print(table)
+    console.print()
+    console.print(conclusion(events), style="bold", highlight=False)
+    click.echo(f"\nrecord: {directory}   (walproof report {directory} --html report.html)")
