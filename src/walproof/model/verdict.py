@@ -66,6 +66,9 @@ class Findings:
     long_forks: int = 0
     lost_from: float | None = None
     lost_to: float | None = None
+    fresh_somewhere: int = 0
+    """Acknowledged rows that at least one standby showed at once, when every standby was asked."""
+    fresh_nowhere: int = 0
 
 
 @dataclass(frozen=True, slots=True)

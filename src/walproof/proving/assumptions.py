@@ -33,6 +33,8 @@ class Course:
     trouble: str = ""
     """Why the cluster did not heal, or a wait that ran out."""
     after: ClusterView | None = None
+    refused: str = ""
+    """Why the target would not do the fault."""
 
 
 def whole(view: ClusterView) -> bool:
@@ -74,8 +76,8 @@ def checked(
         _in_force(course, attempts, out),
         Assumption(
             "fault happened",
-            _fault_seen(course, findings, out),
-            f"nothing that was seen shows that {course.fault.name} happened",
+            not course.refused and _fault_seen(course, findings, out),
+            course.refused or f"nothing that was seen shows that {course.fault.name} happened",
         ),
         Assumption(
             "cluster healed",

@@ -8,13 +8,13 @@ import numpy as np
 from walproof.errors import UsageTrouble
 from walproof.model.guarantee import Level
 from walproof.model.topology import Route
-from walproof.model.verdict import Victim
+from walproof.model.verdict import Drill, Victim
 from walproof.proving.faults import CATALOGUE, Fault
-from walproof.proving.verdicts import drills_for
+from walproof.proving.verdicts import bounds, drills_for
 
 MATRIX = ("kill-all", "kill", "double-kill", "double-power")
 """The manual's columns: local disk, a standby takes over, its PostgreSQL crashed too, its operating system too."""
-_STORM = ("kill", "kill-member", "freeze", "power-cut", "cut", "isolate", "restart", "switchover", "slow-disk", "stop")
+STORM = ("kill", "kill-member", "freeze", "power-cut", "cut", "isolate", "restart", "switchover", "slow-disk", "stop")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +44,7 @@ class Question:
     until_bound: float | None = None
     storm: int = 0
     seed: int = 1
+    matrix: bool = False
 
 
 def victim_for(fault: Fault, asked: Victim | None) -> Victim:
@@ -74,7 +75,8 @@ def planned(question: Question) -> list[PlannedDrill]:
     ]
     rounds = question.repeat
     if question.until_bound is not None:
-        rounds = max(rounds, -(-drills_for(question.until_bound) // max(1, len(question.faults))))
+        # Twice what clean drills need: undecided ones do not count, and `enough` ends it as soon as it can.
+        rounds = max(rounds, 2 * -(-drills_for(question.until_bound) // max(1, len(question.faults))))
     plan: list[PlannedDrill] = []
     for _ in range(rounds):
         for index in rng.permutation(len(arms)):
@@ -85,7 +87,7 @@ def planned(question: Question) -> list[PlannedDrill]:
 
 def _storm(question: Question, rng: np.random.Generator) -> list[PlannedDrill]:
     """Seeded random faults on random victims, one after another, levels in turn."""
-    names: Sequence[str] = _STORM
+    names: Sequence[str] = STORM
     plan: list[PlannedDrill] = []
     for i in range(question.storm):
         fault = CATALOGUE[names[int(rng.integers(len(names)))]]
@@ -94,3 +96,14 @@ def _storm(question: Question, rng: np.random.Generator) -> list[PlannedDrill]:
         warm_s = float(rng.uniform(1.0, 4.0))
         plan.append(PlannedDrill(i + 1, fault, victim, level, question.route, question.writers, warm_s))
     return plan
+
+
+def enough(question: Question, drills: Sequence[Drill]) -> bool:
+    """Whether `--until-bound` is answered: every level has lost something, or its clean drills reach the bound."""
+    if question.until_bound is None:
+        return False
+    reached = bounds(drills)
+    lost = {str(d.level) for d in drills if d.findings.lost}
+    return all(
+        str(level) in lost or (reached.get(str(level)) or 1.0) <= question.until_bound for level in question.levels
+    )

@@ -154,6 +154,8 @@ def _witnessed(findings: Findings, rows: Rows, witness: WitnessReport | None) ->
         stale_reads=sum(stale for _, stale in witness.fresh_by_member.values()),
         dirty_reads=int(dirty.sum()),
         long_forks=witness.long_forks,
+        fresh_somewhere=witness.fresh_somewhere[0],
+        fresh_nowhere=witness.fresh_somewhere[1],
     )
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from walproof.errors import TargetTrouble, Trouble, WaitedInVain
+from walproof.errors import Trouble, WaitedInVain
 from walproof.model.attempt import Attempts, Rows
 from walproof.model.event import DrillBegun, DrillDone, Emit, FaultChanged, Noted
 from walproof.model.ports import CanBreak, CanKeepLedger, LedgerOrder, LedgerRun, Target, WitnessReport
@@ -87,7 +87,7 @@ def _under_load(shell: Shell, planned: PlannedDrill, observer: Observer, ledger:
         run = ledger.open_ledger(order)
         course = _course(shell, planned, observer, run)
         attempts, witness = run.stop(), run.witnessed()
-    except WaitedInVain as trouble:
+    except Trouble as trouble:
         return _drill(planned, Verdict.UNDECIDED, trouble.message)
     finally:
         if run is not None:
@@ -111,7 +111,7 @@ def _course(shell: Shell, planned: PlannedDrill, observer: Observer, run: Ledger
     before = target.observe()
     victims = chosen_victims(before, planned.victim, lambda names: names[int(rng.integers(len(names)))])
     breaker = target if isinstance(target, CanBreak) else None
-    trouble, healed = "", True
+    trouble, refused, healed = "", "", True
     try:
         if breaker and planned.fault.prepares:
             inject(breaker, planned.fault, planned.fault.prepares, victims=victims, view=before, clock=clock)
@@ -122,8 +122,8 @@ def _course(shell: Shell, planned: PlannedDrill, observer: Observer, run: Ledger
         shell.emit(FaultChanged(fault_at, planned.fault.name, victims, healed=False))
         trouble = _wait_commits(shell, planned, observer, run, fault_at)
         clock.pause(planned.fault.hold_s)
-    except TargetTrouble as refused:
-        trouble, fault_at = refused.message, clock.now()
+    except Trouble as no:
+        refused, fault_at = f"{planned.fault.name} could not be done: {no.message}", clock.now()
     finally:
         heal_at = clock.now()
         if breaker:
@@ -133,7 +133,17 @@ def _course(shell: Shell, planned: PlannedDrill, observer: Observer, run: Ledger
         trouble = _wait_commits(shell, planned, observer, run, heal_at, healing=True) or trouble
     clock.pause(1.0)
     return Course(
-        planned.fault, planned.level, victims, before, fault_at, heal_at, clock.now(), observer.looks, healed, trouble
+        planned.fault,
+        planned.level,
+        victims,
+        before,
+        fault_at,
+        heal_at,
+        clock.now(),
+        observer.looks,
+        healed,
+        trouble,
+        refused=refused,
     )
 
 

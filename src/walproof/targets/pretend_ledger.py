@@ -292,4 +292,6 @@ class PretendLedger:
         told = (self.columns["outcome"] == Outcome.ACKNOWLEDGED) & self.columns["kept"].astype(bool)
         some = np.flatnonzero(told)[:: max(1, int(told.sum()) // 50)]
         seen = tuple((int(self.columns["writer"][i]), int(self.columns["number"][i])) for i in some)
-        return WitnessReport(fresh, seen, int(rng.integers(0, 2)), tuple(float(x) for x in rng.exponential(3.0, 20)))
+        forks, stale_ms = int(rng.integers(0, 2)), tuple(float(x) for x in rng.exponential(3.0, 20))
+        nowhere = 0 if self.order.level is Level.REMOTE_APPLY and synchronous else int(rng.integers(1, 60))
+        return WitnessReport(fresh, seen, forks, stale_ms, (reads - nowhere, nowhere))

@@ -1,0 +1,228 @@
+"""`walproof prove`: options in, one judged table out. Wires target, record and run; decides nothing about verdicts."""
+
+import json
+import os
+import shlex
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from walproof.errors import MachineTrouble, UsageTrouble
+from walproof.model.event import Begun, Described, DrillBegun, DrillDone, Emit, Ended, Event, FaultChanged, Noted
+from walproof.model.ports import Target
+from walproof.model.verdict import Drill
+from walproof.proving.as_json import answer_as_json
+from walproof.proving.campaign import Question, enough, planned
+from walproof.proving.conclusion import conclusion, control_sentences
+from walproof.proving.gate import Gate, exceeded, exit_code, gate, junit
+from walproof.proving.inject import why_skipped
+from walproof.proving.matrix import COLUMNS, matrix
+from walproof.proving.question import Words, consented, question_of
+from walproof.proving.run import Interrupted, Shell, conduct
+from walproof.records.writer import Writer
+from walproof.targets.choosing import choose
+
+OPTIONS: tuple[tuple[str, str, str], ...] = (
+    ("--fault", "What is broken (kill); --dry-run shows each one's story.", "kill,cut,…"),
+    ("--levels", "Commit levels (off,on).", "off,on,…"),
+    ("--victim", "leader, sync, standby, all-standbys or cluster.", "WHO"),
+    ("--writers", "Connections that write (16).", "N"),
+    ("--route", "multi-host, haproxy, pgbouncer or direct.", "WORD"),
+    ("--repeat", "Drills of each kind (1).", "N"),
+    ("--until-bound", "Repeat until clean drills bound the loss probability so.", "5%"),
+    ("--storm", "N random faults on random victims, from the seed.", "N"),
+    ("--pitfall", "Reproduce a known pitfall, or all.", "P1|all"),
+    ("--require", "Exit 1 when a drill exceeds this.", "rpo=0,rto=30s"),
+    ("--junit", "Write JUnit XML there.", "FILE"),
+    ("--seed", "Seed of every random choice (1).", "N"),
+    ("--allow", "Faults allowed on a cluster of yours, by name.", "kill,…"),
+)
+FLAGS = (
+    ("--matrix", "Level × fault: the manual's table, by experiment."),
+    ("--quick", "With --matrix: one drill a cell."),
+)
+
+
+def _with_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    for name, text in reversed(FLAGS):
+        command = click.option(name, is_flag=True, help=text)(command)
+    for name, text, meta in reversed(OPTIONS):
+        command = click.option(name, metavar=meta, default=None, help=text)(command)
+    return command
+
+
+@click.command()
+@_with_options
+@click.option(
+    "--target", metavar="WHERE", default=None, help="The lab when not said; pretend; a target file, URL or DSN."
+)
+@click.option("--record", metavar="DIR", default=None, help="Where to write the record.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output, nothing else.")
+@click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+def prove(target: str | None, record: str | None, as_json: bool, dry_run: bool, **words: Any) -> int:
+    """What each commit level survives: real faults against a ledger of acknowledged commits."""
+    if words.get("pitfall"):
+        from walproof.studies.pitfalls.run import reproduce
+
+        return reproduce(str(words["pitfall"]), as_json=as_json, say=lambda text: click.echo(text, err=True))
+    question = question_of(words)
+    limits = gate(str(words["require"])) if words.get("require") else None
+    junit_file = _writable(words.get("junit"))
+    place = choose(target)
+    if _is_own(target):
+        consented(question, words.get("allow"))
+    if dry_run:
+        click.echo("\n".join(said_beforehand(question, place)))
+        return 0
+    with Writer(Path(record) if record else None, "prove") as writer, _terminated_as_ctrl_c():
+        drills, interrupted, events = _campaign(question, place, writer, words, quiet=as_json)
+    if junit_file:
+        junit_file.write_text(junit(drills, limits), encoding="utf-8")
+    if as_json:
+        click.echo(json.dumps(answer_as_json(question, drills, str(writer.directory), limits)))
+    else:
+        _show(question, drills, events, limits, str(writer.directory))
+    return 130 if interrupted else exit_code(drills, limits)
+
+
+def _campaign(
+    question: Question, place: Target, writer: Writer, words: Words, *, quiet: bool
+) -> tuple[list[Drill], bool, list[Event]]:
+    """Run every drill into the record; (drills, whether Ctrl-C ended it, every event)."""
+    events: list[Event] = []
+    clock = place.clock
+
+    def emit(event: Event) -> None:
+        events.append(event)
+        writer(event)
+        if not quiet:
+            _tell(event)
+
+    asked = {k: v for k, v in words.items() if v not in (None, False)}
+    emit(
+        Begun(clock.now(), "prove", asked, shlex.join(["walproof", *sys.argv[1:]]), question.seed, version("walproof"))
+    )
+    emit(Described(clock.now(), place.describe()))
+    shell = Shell(place, emit, lambda name, text: _kept(writer, name, text), question.seed, _patience())
+    drills, interrupted = _conducted(shell, question, emit)
+    for sentence in control_sentences(drills):
+        emit(Noted(clock.now(), sentence))
+    emit(Ended(clock.now(), "interrupted" if interrupted else "done"))
+    return drills, interrupted, events
+
+
+def _conducted(shell: Shell, question: Question, emit: Emit) -> tuple[list[Drill], bool]:
+    try:
+        return conduct(shell, planned(question), enough=lambda so_far: enough(question, so_far)), False
+    except Interrupted as stopped:
+        emit(Noted(shell.target.clock.now(), "interrupted: the cluster was healed first"))
+        return stopped.drills, True
+
+
+def _kept(writer: Writer, name: str, text: str) -> None:
+    writer.keep(name, text)
+
+
+def _patience() -> float:
+    try:
+        return max(0.1, float(os.environ.get("WALPROOF_PATIENCE", "1")))
+    except ValueError:
+        raise UsageTrouble("WALPROOF_PATIENCE is not a number", "for instance WALPROOF_PATIENCE=2") from None
+
+
+def _is_own(target: str | None) -> bool:
+    return not (target is None or target.split(":")[0] == "lab" or target.split("?")[0] == "pretend")
+
+
+def _writable(name: object) -> Path | None:
+    """The file to write later; MachineTrouble now when it cannot be."""
+    if not name:
+        return None
+    path = Path(str(name))
+    try:
+        path.touch()
+    except OSError as wrong:
+        raise MachineTrouble(f"{path} cannot be written: {wrong.strerror}", "choose another --junit FILE") from None
+    return path
+
+
+@contextmanager
+def _terminated_as_ctrl_c() -> Iterator[None]:
+    """SIGTERM ends a run as Ctrl-C does: the cluster is healed and the record closed."""
+
+    def interrupt(_number: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _tell(event: Event) -> None:
+    """One line of progress on standard error."""
+    match event:
+        case DrillBegun():
+            text = f"drill {event.number}: {event.fault} at {event.level}"
+        case FaultChanged():
+            who = ", ".join(event.members)
+            text = f"  {event.fault}: {'healed' if event.healed else 'in force'} on {who}"
+        case DrillDone():
+            text = f"  {event.drill.verdict.mark} {event.drill.why}"
+        case _:
+            return
+    click.echo(text, err=True)
+
+
+def said_beforehand(question: Question, place: Target) -> list[str]:
+    """What would be done, fault by fault with its story, and what this target cannot do."""
+    plan = planned(question)
+    lines = [f"{len(plan)} drills on {place.name} with {question.writers} writers over {question.route}:"]
+    for fault in dict.fromkeys(drill.fault for drill in plan):
+        mine = [drill for drill in plan if drill.fault is fault]
+        victims = ", ".join(dict.fromkeys(str(drill.victim) for drill in mine))
+        levels = ", ".join(dict.fromkeys(str(drill.level) for drill in mine))
+        lines.append(f"  {fault.name} on {victims}, {len(mine)} × at {levels}")
+        lines.append(f"    happens:  {fault.story.happens}")
+        lines.append(f"    promised: {fault.story.promises}")
+        lines.append(f"    heals:    {fault.story.heals}")
+        skipped = why_skipped(place, fault)
+        if skipped:
+            lines.append(f"    skipped, because {skipped}")
+    return lines
+
+
+def _show(question: Question, drills: list[Drill], events: list[Event], limits: Gate | None, record: str) -> None:
+    from walproof.reporting.terminal import prove_tables
+
+    console = Console()
+    console.print(conclusion(drills), style="bold", highlight=False)
+    for part in prove_tables(events):
+        console.print(part)
+    if question.matrix:
+        console.print(_matrix_table(question, drills))
+    for drill in drills:
+        over = exceeded(limits, drill) if limits else ""
+        if over:
+            console.print(f"drill {drill.number} exceeds the requirement: {over}", style="red", highlight=False)
+    console.print(f"record: {record}", highlight=False)
+
+
+def _matrix_table(question: Question, drills: list[Drill]) -> Table:
+    table = Table(title="what a commit survives: ✔ kept  ✘ lost  ? undecided; (✔) what the manual promises")
+    table.add_column("level")
+    for _, heading, _ in COLUMNS:
+        table.add_column(heading)
+    for level, row in matrix(drills, question.levels).items():
+        cells = [f"{c.mark} ({'✔' if c.promised else '✘'})\n{c.evidence}" for c in row.values()]
+        table.add_row(str(level), *cells)
+    return table

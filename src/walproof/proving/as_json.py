@@ -1,0 +1,75 @@
+"""Drills as the object that `walproof prove --json` prints: finite numbers or null. Shapes values; judges nothing."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from walproof.model.verdict import Drill
+from walproof.proving.campaign import Question
+from walproof.proving.conclusion import conclusion
+from walproof.proving.gate import Gate, exceeded
+from walproof.proving.matrix import matrix
+from walproof.proving.verdicts import bounds, controls
+
+
+def finite(value: Any) -> Any:
+    """The same value with every number that JSON cannot say as None, at any depth."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {str(k): finite(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(v) for v in value]
+    return value
+
+
+def drill_as_json(drill: Drill) -> dict[str, Any]:
+    """The keys of the schema first, then the rest of what is known."""
+    counts = asdict(drill.findings)
+    first = {
+        "fault": drill.fault,
+        "level": str(drill.level),
+        **{name: counts[name] for name in ("acknowledged", "downgraded", "unknown", "refused", "lost", "recovered")},
+        "rto_s": drill.rto_s,
+        "rpo_s": drill.rpo_s,
+        "leader_before": drill.leader_before,
+        "leader_after": drill.leader_after,
+        "timeline_before": drill.timeline_before,
+        "timeline_after": drill.timeline_after,
+        "verdict": str(drill.verdict),
+        "why": drill.why,
+    }
+    more = {
+        "number": drill.number,
+        "victim": str(drill.victim),
+        "victims": list(drill.victims),
+        "route": drill.route,
+        "promised": drill.promised,
+        "recovery": asdict(drill.recovery),
+        "findings": counts,
+        "assumptions": drill.assumptions,
+        "evidence": drill.evidence,
+        "marks": [asdict(mark) for mark in drill.marks],
+    }
+    shaped: dict[str, Any] = finite({**first, **more})
+    return shaped
+
+
+def answer_as_json(
+    question: Question, drills: Sequence[Drill], record: str | None, limits: Gate | None = None
+) -> dict[str, Any]:
+    """{"record", "drills", "loss_bound", …}."""
+    answer: dict[str, Any] = {
+        "record": record,
+        "drills": [drill_as_json(drill) for drill in drills],
+        "loss_bound": finite(bounds(drills)),
+        "positive_control": {f"{fault} {level}": said or None for (fault, level), said in controls(drills).items()},
+        "conclusion": conclusion(drills),
+    }
+    if question.matrix:
+        table = matrix(drills, question.levels)
+        answer["matrix"] = {str(lv): {c: asdict(one) for c, one in row.items()} for lv, row in table.items()}
+    if limits is not None:
+        answer["exceeded"] = [f"drill {d.number}: {over}" for d in drills if (over := exceeded(limits, d))]
+    return answer

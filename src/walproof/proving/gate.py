@@ -1,0 +1,91 @@
+"""`--require rpo=0,rto=30s`: drills against limits, an exit code, and JUnit XML for a CI system. Runs nothing."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from xml.etree import ElementTree
+
+from walproof.errors import UsageTrouble
+from walproof.model.units import duration_s
+from walproof.model.verdict import Drill, Verdict
+
+HELD, EXCEEDED, UNDECIDED = 0, 1, 4
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """Limits in seconds; rpo 0 means that no acknowledged commit may be lost. None asks nothing."""
+
+    rpo_s: float | None = None
+    rto_s: float | None = None
+
+
+def gate(text: str) -> Gate:
+    """The limits a text states; UsageTrouble for another word.
+
+    >>> gate("rpo=0,rto=30s")
+    Gate(rpo_s=0.0, rto_s=30.0)
+    """
+    limits: dict[str, float] = {}
+    for part in text.split(","):
+        name, _, value = part.strip().partition("=")
+        if name not in ("rpo", "rto") or not value:
+            raise UsageTrouble(f"{part.strip()!r} is not a requirement", "for instance --require rpo=0,rto=30s")
+        limits[name] = duration_s(value)
+    return Gate(limits.get("rpo"), limits.get("rto"))
+
+
+def exceeded(limits: Gate, drill: Drill) -> str:
+    """How a drill exceeds the limits, in a clause; "" when it does not or nothing can be said."""
+    if drill.verdict in (Verdict.UNDECIDED, Verdict.SKIPPED):
+        return ""
+    said: list[str] = []
+    lost = drill.findings.lost
+    if limits.rpo_s is not None and lost and (limits.rpo_s == 0 or (drill.rpo_s or 0.0) > limits.rpo_s):
+        said.append(f"{lost} acknowledged commits lost, written within {drill.rpo_s or 0.0:.2f} s")
+    if limits.rto_s is not None and (drill.rto_s is None or drill.rto_s > limits.rto_s):
+        took = "commits did not come back" if drill.rto_s is None else f"commits came back after {drill.rto_s:.1f} s"
+        said.append(f"{took}, {limits.rto_s:g} s are allowed")
+    if drill.verdict is Verdict.BROKEN and not lost:
+        said.append(drill.why)
+    return "; ".join(said)
+
+
+def exit_code(drills: Sequence[Drill], limits: Gate | None = None) -> int:
+    """0 held, 1 broken or a limit exceeded, 4 undecided: also when every drill was skipped or none was run."""
+    if limits is None:
+        if any(d.verdict is Verdict.BROKEN for d in drills):
+            return EXCEEDED
+    elif any(exceeded(limits, d) for d in drills):
+        return EXCEEDED
+    if any(d.verdict is Verdict.UNDECIDED for d in drills) or all(d.verdict is Verdict.SKIPPED for d in drills):
+        return UNDECIDED
+    return HELD
+
+
+def junit(drills: Sequence[Drill], limits: Gate | None = None) -> str:
+    """A JUnit test suite, one case a drill: failure when broken or exceeded, error when undecided, skipped, or fine."""
+    suite = ElementTree.Element("testsuite", name="walproof prove", tests=str(len(drills)))
+    counts = {"failures": 0, "errors": 0, "skipped": 0}
+    for drill in drills:
+        seconds = 0.0 if drill.rto_s is None else drill.rto_s
+        case = ElementTree.SubElement(
+            suite,
+            "testcase",
+            classname=f"walproof.{drill.fault}.{drill.level}",
+            name=f"drill {drill.number}: {drill.fault} of {drill.victim} at {drill.level}",
+            time=f"{seconds:.3f}",
+        )
+        over = exceeded(limits, drill) if limits else (drill.why if drill.verdict is Verdict.BROKEN else "")
+        if over:
+            counts["failures"] += 1
+            ElementTree.SubElement(case, "failure", message=over).text = drill.why
+        elif drill.verdict is Verdict.UNDECIDED:
+            counts["errors"] += 1
+            ElementTree.SubElement(case, "error", message=drill.why)
+        elif drill.verdict is Verdict.SKIPPED:
+            counts["skipped"] += 1
+            ElementTree.SubElement(case, "skipped", message=drill.why)
+    for name, count in counts.items():
+        suite.set(name, str(count))
+    ElementTree.indent(suite)
+    return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"

@@ -1,0 +1,65 @@
+"""Drills as the manual's own table, level × what is lost, with the evidence behind each cell. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from walproof.model.guarantee import Level, Loss, survives
+from walproof.model.verdict import Drill, Verdict
+from walproof.proving.verdicts import loss_bound
+
+COLUMNS: tuple[tuple[str, str, Loss | None], ...] = (
+    ("kill-all", "local disk, after a PostgreSQL crash", Loss.POSTGRES_CRASH),
+    ("kill", "leader gone, a standby takes over", Loss.LEADER_GONE),
+    ("double-kill", "… after a PostgreSQL crash of the standby", Loss.LEADER_AND_STANDBY_POSTGRES),
+    ("double-power", "… after a power cut of the standby", Loss.LEADER_AND_STANDBY_POWER),
+    ("none", "visible on a standby at once", None),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """What the manual says, what was seen (✔ held, ✘ lost, ? undecided, – not run), and the evidence."""
+
+    promised: bool
+    mark: str
+    evidence: str
+
+    @property
+    def surprising(self) -> bool:
+        """A promise that was broken; a missing promise that was kept by luck is none."""
+        return self.promised and self.mark == "✘"
+
+
+def cell(level: Level, column: str, drills: Sequence[Drill]) -> Cell:
+    """The cell of a level and a column (the fault's name)."""
+    loss = next(what for name, _, what in COLUMNS if name == column)
+    promised = level is Level.REMOTE_APPLY if loss is None else survives(level, loss)
+    mine = [d for d in drills if d.level is level and d.fault == column]
+    decided = [d for d in mine if d.verdict in (Verdict.HELD, Verdict.BROKEN)]
+    if not mine:
+        return Cell(promised, "–", "not run")
+    if not decided:
+        return Cell(promised, mine[-1].verdict.mark, mine[-1].why)
+    return _freshness(promised, decided) if loss is None else _losses(promised, decided)
+
+
+def _losses(promised: bool, decided: list[Drill]) -> Cell:
+    losing = [d for d in decided if d.verdict is Verdict.BROKEN]
+    if losing:
+        worst = max(d.findings.lost for d in losing)
+        return Cell(promised, "✘", f"lost in {len(losing)} of {len(decided)}, up to {worst} commits")
+    bound = loss_bound(len(decided)) or 1.0
+    return Cell(promised, "✔", f"0 of {len(decided)} lost, loss in at most {bound:.0%} of drills")
+
+
+def _freshness(promised: bool, decided: list[Drill]) -> Cell:
+    fresh = sum(d.findings.fresh_somewhere for d in decided)
+    stale = sum(d.findings.fresh_nowhere for d in decided)
+    if fresh + stale == 0:
+        return Cell(promised, "?", "no standby could be read")
+    return Cell(promised, "✘" if stale else "✔", f"{fresh} of {fresh + stale} rows visible at once on some standby")
+
+
+def matrix(drills: Sequence[Drill], levels: Sequence[Level] = tuple(Level)) -> dict[Level, dict[str, Cell]]:
+    """Level → column → cell."""
+    return {level: {name: cell(level, name, drills) for name, _, _ in COLUMNS} for level in levels}
