@@ -69,6 +69,8 @@ def design(order: LabOrder) -> Blueprint:
         raise UsageTrouble(f"{order.timing!r} is not a timing", "the timings are quick and stock")
     if order.cores is not None and order.cores <= 0:
         raise UsageTrouble(f"{order.cores} processors cannot be meant", "give a number like 0.5")
+    if order.disk.wal_volume and order.disk.kind != "image":
+        raise UsageTrouble("a WAL volume is an image beside the member's own", "--disk image --wal-volume")
     sync, quorum = quorum_of(order)
     software.check_programs()
     bin_dir = software.postgres_bin(order.postgres)

@@ -94,7 +94,7 @@ def _numbered(asked: Blueprint) -> Blueprint:
 
 def _start(blueprint: Blueprint, clock: Clock, say: Say) -> None:
     home.make_secrets(blueprint)
-    if blueprint.disk.kind == "image" or blueprint.disk.wal_volume:
+    if blueprint.disk.kind == "image":
         say("making volumes")
         needed_part("walproof.lab.faults.volumes", "disk images").prepare(blueprint)
     for member in blueprint.members:
