@@ -205,8 +205,8 @@ ALERTS = (
     ),
     Alert(
         "WalproofCommitsStuck",
-        "walproof_syncrep_longest_seconds > 3",
-        "2s",
+        "walproof_syncrep_longest_seconds > 2",
+        "1s",
         "critical",
         "commits wait for a standby that does not answer",
         "pg_stat_replication shows who is missing; cancelling the wait makes the commit visible and unreplicated",

@@ -1,0 +1,97 @@
+"""The monitoring of a real lab: panels return data, promtool passes, every alert fires by its cause and clears."""
+
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from tests.fixtures.labs import a_lab
+from walproof.lab.blueprint import Blueprint
+from walproof.lab.clock import RealClock
+from walproof.model.guarantee import SyncMode
+from walproof.model.waiting import Wait, wait_for
+from walproof.targets.lab import LabTarget
+from walproof.watching.catalogue import PANELS
+from walproof.watching.rules import alert_rules
+
+pytestmark = pytest.mark.lab
+
+
+@pytest.fixture(scope="module")
+def blueprint() -> Iterator[Blueprint]:
+    with a_lab(monitoring=True, quorum=2) as raised:
+        yield raised
+
+
+@pytest.fixture(scope="module")
+def target(blueprint: Blueprint) -> LabTarget:
+    return LabTarget(blueprint)
+
+
+def asked(blueprint: Blueprint, path: str, **words: str) -> Any:
+    answer = httpx2.get(f"http://127.0.0.1:{blueprint.ports['prometheus']}/api/v1/{path}", params=words, timeout=5)
+    return answer.json()["data"]
+
+
+def firing(blueprint: Blueprint) -> set[str]:
+    return {a["labels"]["alertname"] for a in asked(blueprint, "alerts")["alerts"] if a["state"] == "firing"}
+
+
+def until(done: Callable[[], bool]) -> None:
+    wait_for(Wait.CLUSTER_WHOLE, done, RealClock(), pace_s=0.5)
+
+
+def test_promtool_passes(tmp_path: Path) -> None:
+    rules = tmp_path / "rules.yml"
+    rules.write_text(alert_rules())
+    said = subprocess.run(["promtool", "check", "rules", str(rules)], capture_output=True, text=True, check=False)
+    assert said.returncode == 0, said.stderr
+
+
+def test_every_panel_returns_data(blueprint: Blueprint) -> None:
+    silent = {panel.title: panel.query for panel in PANELS}
+
+    def told() -> bool:
+        for title, query in list(silent.items()):
+            if asked(blueprint, "query", query=query)["result"]:
+                del silent[title]
+        return not silent
+
+    try:
+        until(told)
+    finally:
+        assert silent == {}
+
+
+def test_every_alert_fires_by_its_cause_and_clears(blueprint: Blueprint, target: LabTarget) -> None:
+    until(lambda: asked(blueprint, "query", query="walproof_quorum_in_force == 2")["result"] != [])
+    until(lambda: firing(blueprint) <= {"WalproofSyncSetChanged"})
+    view = target.observe()
+    standbys = [m for m in blueprint.members if m != view.leader]
+    try:
+        target.hurt_disk(standbys[0], "slow", 4.0)
+        until(lambda: "WalproofCommitsStuck" in firing(blueprint))
+        target.heal()
+        until(lambda: "WalproofCommitsStuck" not in firing(blueprint))
+
+        target.kill_member(standbys[0])
+        until(lambda: {"WalproofQuorumReduced", "WalproofSyncSetChanged"} <= firing(blueprint))
+        target.heal()
+        until(lambda: "WalproofQuorumReduced" not in firing(blueprint))
+
+        target.set_sync(SyncMode.OFF, 0)
+        until(lambda: "WalproofNamesEmptied" in firing(blueprint))
+        target.set_sync(SyncMode.QUORUM, 2)
+        until(lambda: "WalproofNamesEmptied" not in firing(blueprint))
+
+        leader = target.observe().leader
+        assert leader is not None
+        target.freeze(leader)
+        until(lambda: "WalproofNoLeader" in firing(blueprint))
+        until(lambda: "WalproofInDoubt" in firing(blueprint))
+    finally:
+        target.heal()
+    until(lambda: not firing(blueprint))

@@ -1,0 +1,72 @@
+"""The live page of a real lab in a real browser: what it shows, and a fault pressed by its button."""
+
+import re
+import threading
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.fixtures.browser import artefact, browser, watched
+from walproof.lab.blueprint import Blueprint
+from walproof.lab.clock import RealClock
+from walproof.model.waiting import Wait, wait_for
+from walproof.targets.lab import LabTarget
+from walproof.watching.buttons import Buttons
+from walproof.watching.gathering import Gathering
+from walproof.watching.page import Page
+
+pytestmark = [pytest.mark.lab, pytest.mark.browser]
+PATIENT_MS = 90_000
+
+
+@pytest.fixture
+def target(lab: Blueprint) -> Iterator[LabTarget]:
+    target = LabTarget(lab)
+    try:
+        yield target
+    finally:
+        target.heal()
+
+
+@pytest.fixture
+def url(target: LabTarget) -> Iterator[str]:
+    gathering = Gathering(target, links=target.links_drawn)
+    page = Page(gathering, Buttons(target))
+    told: list[str] = []
+    server = threading.Thread(target=page.run, args=(told.append,), daemon=True)
+    server.start()
+    wait_for(Wait.PROGRAM_READY, lambda: bool(told), RealClock())
+    try:
+        yield told[0]
+    finally:
+        page.stop()
+        server.join(timeout=10)
+        gathering.close()
+
+
+def test_a_fault_pressed_on_the_page_shows_the_new_leader(target: LabTarget, url: str) -> None:
+    leader = target.observe().leader
+    assert leader is not None
+    target.cut_one_way(*[m for m in target.blueprint.members if m != leader])
+    with browser() as opened:
+        page = opened.new_page(viewport={"width": 1280, "height": 900})
+        seen = watched(page)
+        page.goto(url)
+        expect(page.locator("#promise")).to_contain_text("1 standby before each remote commit", timeout=PATIENT_MS)
+        expect(page.locator("#map")).to_contain_text("cut one way", timeout=PATIENT_MS)
+        assert "#" not in page.url
+        page.hover("#map")
+        artefact(page, "live-page-whole")
+        page.get_by_role("button", name=f"kill {leader}", exact=True).click()
+        others = [m for m in target.blueprint.members if m != leader]
+        new = page.locator("tr", has=page.locator("td.leader")).locator("td").first
+        expect(new).to_have_text(_any_of(others), timeout=PATIENT_MS)
+        expect(page.locator("#happenings")).to_contain_text("leads", timeout=PATIENT_MS)
+        artefact(page, "live-page-new-leader")
+        assert seen.errors == []
+        assert seen.foreign("127.0.0.1") == []
+
+
+def _any_of(names: list[str]) -> re.Pattern[str]:
+    return re.compile("^(" + "|".join(names) + ")$")
