@@ -10,7 +10,7 @@ from rich.console import Console
 
 from walproof.cli.lab_show import status_json, status_table
 from walproof.errors import TargetTrouble, UsageTrouble
-from walproof.lab import home, manager, members, raising, software
+from walproof.lab import home, manager, members, raising, software, wiring
 from walproof.lab.blueprint import Blueprint, Disk
 from walproof.lab.clock import RealClock
 from walproof.lab.designing import LabOrder, design, read_parameters
@@ -124,9 +124,12 @@ def status(as_json: bool) -> None:
     blueprint = home.load()
     view = look(blueprint)
     if as_json:
-        click.echo(status_json(view))
+        click.echo(status_json(view, wiring.state(blueprint).wire))
         return
     status_table(view, Console())
+    links = wiring.state(blueprint)
+    if links.needed:
+        click.secho(f"links: {links.words}", fg="red" if links.dead else None)
 
 
 @lab.command()

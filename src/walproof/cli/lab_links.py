@@ -86,26 +86,30 @@ def link(probes: int, as_json: bool, **options: Any) -> int:
 @click.argument("member")
 def cut(member: str) -> int:
     """Cut MEMBER from every other member; clients still reach it."""
-    return _said(wiring.cut(load(), member), f"{member} is cut from every other member; clients still reach it")
+    return _said(wiring.cut(load(), member), f"{member} is cut from every other member; clients still reach it.")
 
 
 @click.command("isolate")
 @click.argument("member")
 def isolate(member: str) -> int:
     """Cut MEMBER from everybody, clients too."""
-    return _said(wiring.isolate(load(), member), f"{member} is cut from everybody, clients too")
+    return _said(wiring.isolate(load(), member), f"{member} is cut from everybody, clients too.")
 
 
 @click.command("heal")
-def heal(**_: Any) -> int:
-    """Undo every cut and isolation; the shape of the links stays."""
+def heal() -> int:
+    """Undo every fault, cut and isolation and wait until the cluster is whole; the shape of the links stays."""
+    from walproof.lab.faults.heal import heal as heal_lab
+
     blueprint = load()
-    before = wiring.state(blueprint)
-    links = wiring.heal(blueprint)
-    if before.dead:
-        return _said(links, "the wire was dead and runs again; nothing is cut")
-    whole = not (before.links.cuts or before.links.isolated)
-    return _said(links, "nothing was cut" if whole else "the links are whole again")
+    dead = wiring.state(blueprint).dead
+    undone = (*(["death of the wire"] if dead else []), *heal_lab(blueprint).undone)
+    click.echo(
+        f"The cluster is whole. Undone: {', '.join(undone)}."
+        if undone
+        else "The cluster is whole; nothing had to be undone."
+    )
+    return 0
 
 
 def change(blueprint: Blueprint, asked: Asked) -> Links:
@@ -150,7 +154,7 @@ def as_object(state: wiring.WiringState, found: tuple[Measured, ...]) -> dict[st
     """Everything `lab link` knows, for programs. Times in ms, loss as a share of 1."""
     links = state.links
     return {
-        "wire": "dead" if state.dead else "up" if state.needed else "not needed",
+        "wire": state.wire,
         "pid": state.pid,
         "real_time": state.real_time,
         "isolated": sorted(links.isolated),

@@ -8,8 +8,8 @@ from rich.table import Table
 from walproof.model.topology import ClusterView
 
 
-def status_json(view: ClusterView) -> str:
-    """The object of `lab status --json`."""
+def status_json(view: ClusterView, wire: str) -> str:
+    """The object of `lab status --json`; `wire` is up, dead or not needed."""
     return json.dumps(
         {
             "members": [
@@ -25,6 +25,7 @@ def status_json(view: ClusterView) -> str:
             ],
             "leader": view.leader,
             "synchronous_standby_names": view.standby_names,
+            "wire": wire,
         }
     )
 

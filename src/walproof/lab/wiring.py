@@ -38,6 +38,11 @@ class WiringState:
         return self.needed and self.pid is None
 
     @property
+    def wire(self) -> str:
+        """One word for programs: up, dead or not needed."""
+        return "dead" if self.dead else "up" if self.needed else "not needed"
+
+    @property
     def words(self) -> str:
         """One clause for `lab status`."""
         if self.dead:
