@@ -1,6 +1,8 @@
 """The command `walproof`: verbs are loaded when called; the outermost edge where troubles become exit codes."""
 
+import atexit
 import importlib
+import os
 import sys
 
 import click
@@ -55,9 +57,19 @@ def say(trouble: Trouble) -> None:
         click.echo(f"  next: {trouble.hint}", err=True)
 
 
+def _as_ordinary_user(argv: list[str]) -> None:
+    """Labs of ordinary users live in namespaces of their own: go on in there where the command means the lab."""
+    from walproof.lab import ordinary
+
+    atexit.register(ordinary.step_outside)
+    ordinary.step_inside(argv)
+
+
 def main(argv: list[str] | None = None) -> None:
     """Run a verb. Exit codes: 0 held, 1 broken or a gate exceeded, 2 usage, 3 environment, 4 undecided, 130 Ctrl-C."""
     try:
+        if os.geteuid() != 0:
+            _as_ordinary_user(sys.argv[1:] if argv is None else argv)
         code = walproof.main(args=argv, standalone_mode=False)
     except Trouble as trouble:
         say(trouble)

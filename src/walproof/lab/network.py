@@ -2,6 +2,7 @@
 
 import os
 import re
+import socket
 import subprocess
 from pathlib import Path
 
@@ -76,7 +77,8 @@ def remove(blueprint: Blueprint) -> None:
 
 def links() -> set[str]:
     """Names of all network devices in this namespace."""
-    return set(os.listdir("/sys/class/net"))
+    # Not /sys/class/net: a mounted sysfs shows the namespace it was mounted in.
+    return {name for _, name in socket.if_nameindex()}
 
 
 def taken_numbers() -> set[int]:

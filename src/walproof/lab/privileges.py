@@ -20,7 +20,8 @@ def as_member_user(argv: Sequence[str]) -> list[str]:
     for nobody otherwise (capabilities(7), setpriv(1)).
     """
     if os.geteuid() != 0:
-        return list(argv)
+        # Inside a user namespace of one's own: what runs there needs none of its capabilities.
+        return ["setpriv", "--inh-caps", "-all", "--ambient-caps", "-all", "--", *argv]
     who = pwd.getpwnam(UNDER_ROOT)
     kept = "-all,+dac_read_search"
     return [

@@ -14,7 +14,7 @@ from types import ModuleType
 import psutil
 
 from walproof.errors import MachineTrouble, Trouble
-from walproof.lab import access, assembly, home, members, network
+from walproof.lab import access, assembly, home, members, network, ordinary
 from walproof.lab.blueprint import Blueprint
 from walproof.lab.whole import wait_until_whole
 from walproof.model.ports import Clock
@@ -79,6 +79,7 @@ def raise_lab(asked: Blueprint, clock: Clock, say: Say) -> Blueprint:
         except BaseException:
             _note_why(blueprint)
             sweep(blueprint, clock)
+            ordinary.let_go()
             raise
         home.mark_up(blueprint)
         return blueprint
@@ -133,6 +134,7 @@ def lower_lab(name: str, clock: Clock) -> bool:
             shutil.rmtree(folder, ignore_errors=True)
             return there
         sweep(blueprint, clock)
+        ordinary.let_go()
         return True
 
 
