@@ -1,96 +1,142 @@
-"""Brings the outer factors of a price into force on the lab, verifies them, and puts back what it changed."""
+"""Outer factors of a price run on the lab: quorum, links, processors, parameters; entered, verified and put back.
+
+A factor that a setting leaves open is as it was before the first one.
+"""
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
-from walproof.errors import TargetTrouble, UsageTrouble
-from walproof.lab import manager, wal_place, wiring
+from walproof.errors import UsageTrouble
+from walproof.lab import manager, wiring
 from walproof.lab.blueprint import Blueprint
 from walproof.lab.faults import processors
+from walproof.lab.whole import wait_until_whole
 from walproof.links.sites import matrix, read_regions
-from walproof.model.guarantee import QuorumKind, SyncMode
+from walproof.model.guarantee import QuorumKind
 from walproof.model.plan import Setting
 from walproof.model.ports import Clock
 
-TOLERANCE_MS = 2.0
-"""How far a measured round trip may be from the one asked before the setting is refused."""
+_SYNC_KEYS = ("synchronous_mode", "synchronous_node_count", "synchronous_mode_strict")
+
+
+@dataclass(frozen=True, slots=True)
+class Factor:
+    """One outer factor in force: its value, and how to put back what was there before it."""
+
+    value: object
+    restore: Callable[[], None]
+
+
+def wanted(setting: Setting) -> dict[str, object]:
+    """The factors that a setting names, in the order in which they are entered.
+
+    >>> wanted(Setting(rtt_ms=3.0, fsync=False))
+    {'parameters': (('fsync', 'off'),), 'links': ('rtt', 3.0)}
+    """
+    parameters = dict(setting.parameters)
+    if setting.fsync is not None:
+        parameters["fsync"] = "on" if setting.fsync else "off"
+    found: dict[str, object] = {}
+    if parameters:
+        found["parameters"] = tuple(sorted(parameters.items()))
+    if setting.quorum is not None:
+        found["quorum"] = (setting.quorum_kind or QuorumKind.ANY, setting.quorum)
+    if setting.cores is not None:
+        found["cores"] = setting.cores
+    if setting.regions is not None:
+        found["links"] = ("regions", setting.regions)
+    elif setting.rtt_ms is not None:
+        found["links"] = ("rtt", setting.rtt_ms)
+    return found
 
 
 class LabSettings:
-    """Remembers what it changed; each factor is touched only when it differs from what is in force."""
+    """Enters and leaves settings of one lab."""
 
     def __init__(self, blueprint: Blueprint, clock: Clock) -> None:
-        self._blueprint, self._clock = blueprint, clock
-        self._now = Setting()
-        self._undo: dict[str, Callable[[], object]] = {}
+        self._blueprint = blueprint
+        self._clock = clock
+        self._entered: dict[str, Factor] = {}
 
     def enter(self, setting: Setting) -> dict[str, float]:
-        """Bring every factor into force; measured round trips in ms by "a-b", empty where no link is shaped."""
-        blueprint, now = self._blueprint, self._now
-        self._refuse_together(setting)
-        if (setting.quorum, setting.quorum_kind) != (now.quorum, now.quorum_kind):
-            self._quorum(setting)
-        if setting.cores != now.cores:
-            self._undo["cores"] = lambda: processors.limit(blueprint, None, blueprint.cores)
-            processors.limit(blueprint, None, setting.cores or blueprint.cores)
-        if (setting.fsync, setting.parameters) != (now.fsync, now.parameters):
-            self._parameters(setting)
-        if setting.wal_volume is not None:
-            self._undo["wal"] = lambda: wal_place.place(blueprint, apart=blueprint.disk.wal_volume, clock=self._clock)
-            wal_place.place(blueprint, apart=setting.wal_volume, clock=self._clock)
-        measured = self._links(setting)
-        self._now = setting
-        return measured
+        """Bring the factors into force, put back those no longer named; measured round trips in ms by "a-b"."""
+        self._check(setting)
+        factors = wanted(setting)
+        for name in [n for n, f in self._entered.items() if factors.get(n) != f.value]:
+            self._entered.pop(name).restore()
+        for name, value in factors.items():
+            if name not in self._entered:
+                self._entered[name] = Factor(value, _ENTER[name](self, value))
+        if factors.keys() & {"quorum", "parameters"}:
+            wait_until_whole(self._blueprint, self._clock)
+        return wiring.round_trips_ms(self._blueprint)
 
     def leave(self) -> None:
-        """Put back everything that was changed, links first: the rest waits for the cluster."""
-        for name in ("links", "cores", "parameters", "quorum", "wal"):
-            undo = self._undo.pop(name, None)
-            if undo is not None:
-                undo()
-        self._now = Setting()
+        """Put back everything, the last entered first."""
+        for name in reversed(list(self._entered)):
+            self._entered.pop(name).restore()
 
-    @staticmethod
-    def _refuse_together(setting: Setting) -> None:
-        if setting.regions is not None and setting.rtt_ms is not None:
-            raise UsageTrouble("regions and one round trip for all cannot both hold", "leave --rtt or --regions out")
+    def _check(self, setting: Setting) -> None:
+        standbys = len(self._blueprint.members) - 1
+        if setting.quorum is not None and not 0 <= setting.quorum <= standbys:
+            raise UsageTrouble(f"a quorum of {setting.quorum} needs as many standbys; there are {standbys}")
+        if setting.rtt_ms is not None and setting.rtt_ms < 0:
+            raise UsageTrouble(f"a round trip of {setting.rtt_ms:g} ms cannot be")
+        apart = self._blueprint.disk.wal_volume
+        if setting.wal_volume is not None and setting.wal_volume != apart:
+            where = "on its own volume" if apart else "with the data"
+            raise UsageTrouble(f"this lab keeps its WAL {where}", "walproof lab up --disk image --wal-volume")
 
-    def _quorum(self, setting: Setting) -> None:
-        blueprint = self._blueprint
-        self._undo["quorum"] = lambda: manager.set_sync(blueprint, blueprint.sync, blueprint.quorum)
-        if setting.quorum is None:
-            manager.set_sync(blueprint, blueprint.sync, blueprint.quorum)
-            return
-        mode = SyncMode.ON if setting.quorum_kind is QuorumKind.FIRST else SyncMode.QUORUM
-        manager.set_sync(blueprint, mode, setting.quorum)
+    def parameters(self, value: Any) -> Callable[[], None]:
+        """Set parameters cluster-wide; what puts them back."""
+        inside = manager.config(self._blueprint).get("postgresql", {}).get("parameters", {})
+        before = {name: None if inside.get(name) is None else str(inside[name]) for name, _ in value}
+        manager.set_parameters(self._blueprint, dict(value))
+        return lambda: manager.set_parameters(self._blueprint, before)
 
-    def _parameters(self, setting: Setting) -> None:
-        asked: dict[str, str | None] = dict(setting.parameters)
-        if setting.fsync is not None:
-            asked["fsync"] = "on" if setting.fsync else "off"
-        before = [name for name, _ in self._now.parameters] + (["fsync"] if self._now.fsync is not None else [])
-        wanted: dict[str, str | None] = {**dict.fromkeys(before), **asked}
-        manager.set_parameters(self._blueprint, wanted)
-        back: dict[str, str | None] = dict.fromkeys(asked)
-        self._undo["parameters"] = lambda: manager.set_parameters(self._blueprint, back) if back else None
+    def quorum(self, value: Any) -> Callable[[], None]:
+        """ANY k is Patroni's quorum mode, FIRST k its synchronous mode; strictness stays as it is."""
+        kind, k = value
+        config = manager.config(self._blueprint)
+        before = {key: config.get(key) for key in _SYNC_KEYS}
+        mode = "off" if k == 0 else "quorum" if kind is QuorumKind.ANY else "on"
+        self._patch({"synchronous_mode": mode, "synchronous_node_count": max(1, k)})
+        return lambda: self._patch(before)
 
-    def _links(self, setting: Setting) -> dict[str, float]:
-        blueprint, now = self._blueprint, self._now
-        if (setting.rtt_ms, setting.regions) == (now.rtt_ms, now.regions):
-            return wiring.round_trips_ms(blueprint) if setting.rtt_ms or setting.regions else {}
-        before = dict(wiring.asked(blueprint).table)
-        self._undo.setdefault("links", lambda: wiring.put(blueprint, before) if before else wiring.clear(blueprint))
-        if setting.regions is not None:
-            wiring.put(blueprint, matrix(read_regions(setting.regions), blueprint.members))
-        elif setting.rtt_ms:
-            wiring.set_round_trip(blueprint, setting.rtt_ms)
+    def cores(self, value: Any) -> Callable[[], None]:
+        """Limit every member's processors."""
+        before = {member: processors.cores_of(self._blueprint, member) for member in self._blueprint.members}
+        processors.limit(self._blueprint, None, float(value))
+
+        def restore() -> None:
+            for member, cores in before.items():
+                processors.limit(self._blueprint, member, cores)
+
+        return restore
+
+    def links(self, value: Any) -> Callable[[], None]:
+        """The same round trip everywhere, or a region file's."""
+        before = dict(wiring.asked(self._blueprint).asked)
+        kind, what = value
+        if kind == "regions":
+            wiring.put(self._blueprint, matrix(read_regions(what), self._blueprint.members))
         else:
-            wiring.clear(blueprint)
-        if not (setting.rtt_ms or setting.regions):
-            return {}
-        measured = wiring.round_trips_ms(blueprint)
-        if setting.rtt_ms and any(abs(ms - setting.rtt_ms) > TOLERANCE_MS for ms in measured.values()):
-            # A busy machine may measure late once; the doubt "unverified link" stays with slices that run like this.
-            measured = wiring.round_trips_ms(blueprint)
-        if not measured:
-            raise TargetTrouble("no link answers its probe", "walproof lab link; walproof lab heal")
-        return measured
+            wiring.set_round_trip(self._blueprint, float(what))
+
+        def restore() -> None:
+            wiring.put(self._blueprint, before)
+
+        return restore
+
+    def _patch(self, change: dict[str, Any]) -> None:
+        manager.patch_config(self._blueprint, change)
+        wait_until_whole(self._blueprint, self._clock)
+
+
+_ENTER: dict[str, Callable[[LabSettings, Any], Callable[[], None]]] = {
+    "parameters": LabSettings.parameters,
+    "quorum": LabSettings.quorum,
+    "cores": LabSettings.cores,
+    "links": LabSettings.links,
+}

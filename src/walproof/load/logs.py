@@ -1,0 +1,144 @@
+"""pgbench's per-transaction logs (manual, pgbench, Per-Transaction Logging) read as columns, piece by piece.
+
+Millions of lines a second: fields are found and turned into numbers by whole columns, never line by line.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from walproof.errors import MachineTrouble
+from walproof.model.histogram import bucketed, pooled
+
+_PIECE = 8 << 20
+_SPACE, _LINE, _ZERO = 32, 10, 48
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Logged transactions: latency and end in µs (end since the epoch), script number; failed ones counted apart."""
+
+    latency_us: NDArray[np.int64]
+    script: NDArray[np.int64]
+    end_us: NDArray[np.int64]
+    failed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Logs of one slice, added up.
+
+    began: the first transaction's start, epoch s (every client is connected then: pgbench waits for all). credit:
+    transactions counted by the share of them that lies before the end asked for, so that neither starting nor
+    stopping biases throughput. busy_ms: sum of latencies. Histograms of latency, whole and per script number.
+    """
+
+    transactions: int = 0
+    failed: int = 0
+    credit: float = 0.0
+    began: float = float("inf")
+    ended: float = 0.0
+    sum_ms: float = 0.0
+    histogram: dict[int, int] = field(default_factory=dict)
+    per_script: dict[int, dict[int, int]] = field(default_factory=dict)
+
+    @property
+    def mean_ms(self) -> float:
+        """Mean latency, NaN of nothing."""
+        return self.sum_ms / self.transactions if self.transactions else float("nan")
+
+
+def pieces(path: Path, size: int = _PIECE) -> Iterator[Columns]:
+    """The log in pieces of about `size` bytes; a last line cut short (pgbench was killed) is left out."""
+    rest = b""
+    with path.open("rb") as file:
+        while block := file.read(size):
+            whole, newline, rest = (rest + block).rpartition(b"\n")
+            if newline:
+                yield columns(whole + newline)
+
+
+def columns(text: bytes) -> Columns:
+    """Columns of whole lines; MachineTrouble when lines have differing numbers of fields.
+
+    Line: client, number, latency µs or "failed"/"skipped", script, end s, end µs, then lag and retries where asked.
+    """
+    raw = np.frombuffer(text, dtype=np.uint8)
+    ends = np.flatnonzero((raw == _SPACE) | (raw == _LINE))
+    per_line = int(np.argmax(raw[ends[:64]] == _LINE)) + 1
+    if per_line < 6 or len(ends) % per_line or not (raw[ends[per_line - 1 :: per_line]] == _LINE).all():
+        raise MachineTrouble("pgbench's log has lines of differing shape", "is another pgbench writing there?")
+    table = ends.reshape(-1, per_line)
+    starts = table + 0
+    starts[:, 1:] = table[:, :-1] + 1
+    latency_from = starts[:, 2]
+    good = raw[latency_from] - np.uint8(_ZERO) < 10
+    failed = int(len(good) - np.count_nonzero(good))
+    if failed:
+        table, starts = table[good], starts[good]
+    seconds = _number(raw, starts[:, 4], table[:, 4])
+    return Columns(
+        _number(raw, starts[:, 2], table[:, 2]),
+        _number(raw, starts[:, 3], table[:, 3]),
+        seconds * 1_000_000 + _number(raw, starts[:, 5], table[:, 5]),
+        failed,
+    )
+
+
+def _number(raw: NDArray[np.uint8], start: NDArray[np.int64], end: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Decimal numbers between positions, digit by digit for all rows at once."""
+    value = np.zeros(len(start), dtype=np.int64)
+    if len(start) == 0:
+        return value
+    length = end - start
+    for place in range(int(length.max())):
+        here = length > place
+        if here.all():
+            value = value * 10 + (raw[start + place].astype(np.int64) - _ZERO)
+        else:
+            value[here] = value[here] * 10 + (raw[start[here] + place].astype(np.int64) - _ZERO)
+    return value
+
+
+def summary(paths: Sequence[Path], until: float | None = None, *, scripts: int = 1) -> Summary:
+    """Everything in these logs added up; `until` (epoch s) is when the slice was told to end."""
+    total = Summary()
+    for path in paths:
+        for piece in pieces(path):
+            total = _plus(total, piece, until, scripts)
+    return total
+
+
+def _plus(total: Summary, piece: Columns, until: float | None, scripts: int) -> Summary:
+    latency_ms = piece.latency_us / 1000.0
+    end_s = piece.end_us / 1e6
+    count = len(latency_ms)
+    if count == 0:
+        return replace(total, failed=total.failed + piece.failed)
+    credit = np.ones(count)
+    if until is not None:
+        late = end_s > until
+        credit[late] = np.clip(1 - (end_s[late] - until) / np.maximum(latency_ms[late] / 1000, 1e-6), 0, 1)
+    per_script = dict(total.per_script)
+    if scripts > 1:
+        for number in range(scripts):
+            mine = bucketed(latency_ms[piece.script == number])
+            per_script[number] = pooled([per_script.get(number, {}), mine])
+    return Summary(
+        total.transactions + count,
+        total.failed + piece.failed,
+        total.credit + float(credit.sum()),
+        min(total.began, float((end_s - latency_ms / 1000).min())),
+        max(total.ended, float(end_s.max())),
+        total.sum_ms + float(latency_ms.sum()),
+        pooled([total.histogram, bucketed(latency_ms)]),
+        per_script,
+    )
+
+
+def log_files(folder: Path) -> list[Path]:
+    """The logs that pgbench's threads left in a folder."""
+    return sorted(path for path in folder.glob("log.*"))

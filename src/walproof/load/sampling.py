@@ -1,0 +1,202 @@
+"""What happens beside a slice: counters of every member before and after, and looks at waits in between.
+
+One light connection a member, kept over slices. A member that does not answer is left out, never an error.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from importlib.resources import files
+from statistics import fmean
+
+import psycopg
+
+from walproof.load import processors
+from walproof.load.processors import Machine, Used
+from walproof.model.sample import MemberWindow, Window
+from walproof.model.topology import Endpoint
+
+_HERE = files("walproof.load")
+_COUNTERS = {version: (_HERE / f"counters_{version}.sql").read_bytes() for version in (18, 17, 14)}
+_WAITS = (_HERE / "waits.sql").read_bytes()
+_LAGS = (_HERE / "lags.sql").read_bytes()
+_LAGS_EVERY = 4
+_END = b"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'walproof-load'"
+Pids = Callable[[str], Iterable[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """One member's counters: WAL position in bytes, flushes and their ms, checkpoints, names in force, streaming."""
+
+    lsn: int | None
+    flushes: int | None
+    flush_ms: float | None
+    checkpoints: int
+    names: str
+    streaming: int
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Everything at one moment (epoch s): per member, the machine, the load's own processes, all known processes."""
+
+    at: float
+    counters: dict[str, Counters]
+    members: dict[str, Used]
+    machine: Machine
+    client: Used
+    known: Used
+
+
+@dataclass(slots=True)
+class Looks:
+    """What was seen in between: sessions per wait event, and lags per standby in ms (write, flush, replay)."""
+
+    waits: dict[str, int] = field(default_factory=dict)
+    lags: dict[str, list[tuple[float | None, float | None, float | None]]] = field(default_factory=dict)
+    count: int = 0
+
+
+class Beside:
+    """Keeps one connection a member; `pids` gives a member's processes, `others` every further one of the target."""
+
+    def __init__(
+        self,
+        members: Mapping[str, Endpoint],
+        pids: Pids | None = None,
+        others: Callable[[], Iterable[int]] | None = None,
+    ) -> None:
+        self._members = dict(members)
+        self._pids = pids
+        self._others = others
+        self._connections: dict[str, psycopg.Connection] = {}
+
+    def snapshot(self, at: float, client: Iterable[int]) -> Snapshot:
+        """Counters of every member now; `client` are the load's own processes."""
+        counters = {name: c for name in self._members if (c := self._counters(name)) is not None}
+        members = {name: processors.used(self._pids(name)) for name in self._members} if self._pids else {}
+        others = self._others() if self._others else ()
+        known = processors.used({*others, *(pid for u in members.values() for pid in u.cpu_s)}, disk=False)
+        return Snapshot(at, counters, members, processors.machine(), processors.used(client, disk=False), known)
+
+    def look(self, leader: str, looks: Looks) -> None:
+        """One look at the waits on the leader; at the lags every few looks."""
+        for event, count in self._ask(leader, _WAITS):
+            looks.waits[str(event)] = looks.waits.get(str(event), 0) + int(str(count))
+        if looks.count % _LAGS_EVERY == _LAGS_EVERY - 1:
+            for name, *lags in self._ask(leader, _LAGS):
+                write, flush, replay = (None if lag is None else float(str(lag)) for lag in lags)
+                looks.lags.setdefault(str(name), []).append((write, flush, replay))
+        looks.count += 1
+
+    def end_load(self, leader: str) -> None:
+        """End the load's sessions on the leader: they hang, as when no standby answers."""
+        self._ask(leader, _END)
+
+    def close(self) -> None:
+        """Close every connection."""
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+
+    def _ask(self, member: str, query: bytes) -> list[tuple[object, ...]]:
+        try:
+            connection = self._connections.get(member)
+            if connection is None or connection.closed:
+                connection = psycopg.connect(
+                    self._members[member].conninfo(
+                        application_name="walproof",
+                        connect_timeout="2",
+                        gssencmode="disable",
+                        tcp_user_timeout="3000",
+                        options="-c synchronous_commit=local -c statement_timeout=3000",
+                    ),
+                    autocommit=True,
+                )
+                self._connections[member] = connection
+            return connection.execute(query, prepare=True).fetchall()
+        except (psycopg.Error, KeyError):
+            self._connections.pop(member, None)
+            return []
+
+    def _counters(self, member: str) -> Counters | None:
+        known = self._connections.get(member)
+        if known is None and not self._ask(member, b"SELECT 1"):
+            return None
+        version = self._connections[member].info.server_version // 10000
+        found = self._ask(member, _COUNTERS[next(v for v in _COUNTERS if version >= v or v == 14)])
+        if not found:
+            return None
+        lsn, flushes, flush_ms, checkpoints, names, streaming = found[0]
+        return Counters(
+            None if lsn is None else int(str(lsn)),
+            None if flushes is None else int(str(flushes)),
+            None if flush_ms is None else float(str(flush_ms)),
+            int(str(checkpoints or 0)),
+            str(names),
+            int(str(streaming)),
+        )
+
+
+def window(before: Snapshot, after: Snapshot, looks: Looks, leader: str) -> Window:
+    """The difference of two snapshots, with the looks in between. Pure."""
+    seconds = max(after.at - before.at, 1e-3)
+    members = {name: _member(name, before, after, looks, seconds) for name in {*after.counters, *after.members}}
+    total = max(after.machine.total - before.machine.total, 1e-3)
+    client = processors.cpu_between(before.client, after.client)
+    at_end = after.counters.get(leader)
+    at_begin = before.counters.get(leader)
+    seen = sum(looks.waits.values())
+    return Window(
+        waits={event: count / seen for event, count in sorted(looks.waits.items())} if seen else {},
+        members=members,
+        stolen=_stolen(before, after, client, total),
+        client_cores=client / seconds,
+        machine_busy=(after.machine.busy - before.machine.busy) / total,
+        checkpoints=max(0, at_end.checkpoints - at_begin.checkpoints) if at_end and at_begin else 0,
+        standby_names=at_end.names if at_end else "",
+        streaming=at_end.streaming if at_end else 0,
+    )
+
+
+def _stolen(before: Snapshot, after: Snapshot, client: float, total: float) -> float:
+    """Share of processor time that went to a hypervisor, or to processes that are neither target nor load."""
+    taken = after.machine.stolen - before.machine.stolen
+    if after.known.cpu_s:
+        processes = after.machine.processes - before.machine.processes
+        taken += max(0.0, processes - client - processors.cpu_between(before.known, after.known))
+    return max(0.0, taken / total)
+
+
+def _member(name: str, before: Snapshot, after: Snapshot, looks: Looks, seconds: float) -> MemberWindow:
+    old, new = before.counters.get(name), after.counters.get(name)
+    cpu = reads = writes = None
+    if name in before.members and name in after.members:
+        cpu = processors.cpu_between(before.members[name], after.members[name]) / seconds
+        reads = processors.bytes_between(before.members[name].read, after.members[name].read)
+        writes = processors.bytes_between(before.members[name].written, after.members[name].written)
+    flushes = _difference(old.flushes, new.flushes) if old and new else None
+    spent = _difference(old.flush_ms, new.flush_ms) if old and new else None
+    lags = looks.lags.get(name, [])
+    write, flush, replay = (_mean([stage[i] for stage in lags]) for i in range(3))
+    return MemberWindow(
+        cpu_cores=cpu,
+        disk_reads=reads,
+        disk_writes=writes,
+        wal_flushes=None if flushes is None else int(flushes),
+        wal_flush_ms=spent / flushes if flushes and spent else None,
+        wal_bytes=int(d) if old and new and (d := _difference(old.lsn, new.lsn)) is not None else None,
+        write_lag_ms=write,
+        flush_lag_ms=flush,
+        replay_lag_ms=replay,
+    )
+
+
+def _difference(old: float | None, new: float | None) -> float | None:
+    """None when either is unknown, or when the counter was reset in between."""
+    return None if old is None or new is None or new < old else new - old
+
+
+def _mean(values: list[float | None]) -> float | None:
+    known = [v for v in values if v is not None]
+    return fmean(known) if known else None

@@ -1,0 +1,1 @@
+"""What one transaction of each workload does, as pgbench scripts."""

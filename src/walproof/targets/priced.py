@@ -1,0 +1,189 @@
+"""Prices any target that speaks SQL: loads what workloads need, runs pgbench for a slice, looks beside it."""
+
+import shutil
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+
+import psycopg
+
+from walproof.errors import MachineTrouble, TargetTrouble, UsageTrouble
+from walproof.load.logs import Summary
+from walproof.load.pgbench import invocation, script_of
+from walproof.load.running import RunningLoad, folder
+from walproof.load.sampling import Beside, Looks, Pids, window
+from walproof.model.plan import Arm, Setting, Slice, Workload, WorkloadKind
+from walproof.model.ports import Target
+from walproof.model.sample import SliceResult
+from walproof.model.topology import Route
+from walproof.targets.workloads import ready
+
+_LOOK_S = 0.1
+_CONNECT_S = 30.0
+_GRACE_S = 5.0
+LINK_TOLERANCE = 0.25
+"""Share by which a measured round trip may miss the one asked for; 0.5 ms are always forgiven."""
+Configure = Callable[[Setting], dict[str, float]]
+
+
+class SqlPricer:
+    """CanBePriced for any target with SQL ways in; `configure` and `restore` are for outer factors, where it can."""
+
+    def __init__(
+        self,
+        target: Target,
+        *,
+        pgbench: Path | None = None,
+        pids: Pids | None = None,
+        others: Callable[[], Iterable[int]] | None = None,
+        configure: Configure | None = None,
+        restore: Callable[[], None] | None = None,
+    ) -> None:
+        self._target = target
+        self._pgbench = pgbench
+        self._pids = pids
+        self._others = others
+        self._configure = configure
+        self._restore = restore
+        self._beside: Beside | None = None
+        self._rtt_ms: float | None = None
+        self._verified: bool | None = None
+        self._pool: int | None = None
+
+    def prepare(self, workload: Workload) -> None:
+        """Load what the workload needs; idempotent. Tables of these names that are not ours are never touched."""
+        if workload.kind is WorkloadKind.SCRIPT:
+            script_of(workload)
+        ready(self._target.endpoint(self._plain_route()), workload, self._program())
+
+    def enter(self, setting: Setting) -> dict[str, float]:
+        """Bring the outer factors into force and verify; measured round trips in ms by "a-b"."""
+        if setting == Setting():
+            return {}
+        if self._configure is None:
+            raise UsageTrouble(f"{self._target.name} cannot be set to {setting.text}", "leave these factors out")
+        measured = self._configure(setting)
+        self.link_measured(measured, setting.rtt_ms)
+        return measured
+
+    def leave(self) -> None:
+        """Put back every setting that `enter` changed."""
+        if self._restore is not None:
+            self._restore()
+        self._rtt_ms = self._verified = None
+
+    def link_measured(self, measured: dict[str, float], asked_ms: float | None) -> None:
+        """Note what `enter` measured, for the windows of the slices to come."""
+        self._rtt_ms = max(measured.values()) if measured else None
+        self._verified = link_verified(measured, asked_ms)
+
+    def run_slice(self, planned: Slice, seconds: float, seed: int) -> SliceResult:
+        """Run one slice and look beside it."""
+        arm = planned.arm
+        leader = self._target.observe().leader
+        if leader is None:
+            raise TargetTrouble("there is no leader just now", "walproof lab status")
+        self._set_pool(arm)
+        room = folder()
+        try:
+            started = invocation(
+                arm,
+                self._target.endpoint(arm.route),
+                room,
+                seed,
+                pgbench=self._program(),
+                longest_s=int(seconds + _CONNECT_S + 60),
+            )
+            with RunningLoad(started, room, self._target.clock) as load:
+                return self._measure(load, planned, seconds, leader)
+        except OSError as trouble:
+            raise MachineTrouble(f"pgbench cannot be run: {trouble}", "make install") from None
+        finally:
+            shutil.rmtree(room, ignore_errors=True)
+
+    def _measure(self, load: RunningLoad, planned: Slice, seconds: float, leader: str) -> SliceResult:
+        clock, beside = self._target.clock, self._sampler()
+        load.await_connected(planned.arm.clients, _CONNECT_S)
+        begun = clock.now()
+        before = beside.snapshot(begun, [load.pid])
+        looks = Looks()
+        while (left := begun + seconds - clock.now()) > 0 and not load.ended:
+            clock.pause(min(_LOOK_S, left))
+            beside.look(leader, looks)
+        after = beside.snapshot(clock.now(), [load.pid])
+        until = clock.now()
+        died = load.ended
+        load.end(_GRACE_S, lambda: beside.end_load(leader))
+        found = load.summary(until)
+        if not found.transactions and (died or load.aborted):
+            raise load.trouble()
+        seen = replace(window(before, after, looks, leader), link_verified=self._verified, rtt_ms=self._rtt_ms)
+        levels = [level for level, _ in planned.arm.mix]
+        return replace(_result(planned, found, until, load.aborted), window=seen, per_level=_per_level(found, levels))
+
+    def _sampler(self) -> Beside:
+        if self._beside is None:
+            members = {m: self._target.member_endpoint(m) for m in self._target.describe().members}
+            self._beside = Beside(members, self._pids, self._others)
+        return self._beside
+
+    def _program(self) -> Path:
+        found = self._pgbench or shutil.which("pgbench")
+        if found is None or not Path(found).exists():
+            raise MachineTrouble("there is no pgbench", "make install, or put PostgreSQL's bin directory on PATH")
+        return Path(found)
+
+    def _plain_route(self) -> Route:
+        """A way to the leader on which a session is the client's own."""
+        try:
+            self._target.endpoint(Route.MULTI_HOST)
+        except TargetTrouble:
+            return Route.DIRECT
+        return Route.MULTI_HOST
+
+    def _set_pool(self, arm: Arm) -> None:
+        """The pool's size through PgBouncer's console, when the arm asks for one other than now."""
+        if arm.route is not Route.PGBOUNCER or arm.pool is None or arm.pool == self._pool:
+            return
+        way = self._target.endpoint(Route.PGBOUNCER).conninfo(dbname="pgbouncer")
+        try:
+            with psycopg.connect(way, autocommit=True, cursor_factory=psycopg.ClientCursor) as console:
+                console.execute(f"SET default_pool_size = {int(arm.pool)}".encode())
+                console.execute(b"RECONNECT")
+        except psycopg.Error as trouble:
+            raise TargetTrouble(
+                f"PgBouncer's pool cannot be set to {arm.pool}: {str(trouble).strip()}", "the user must be its admin"
+            ) from None
+        self._pool = arm.pool
+
+
+def link_verified(measured: dict[str, float], asked_ms: float | None) -> bool | None:
+    """Whether every measured round trip is near the one asked for; None when none was asked.
+
+    >>> link_verified({"n1-n2": 10.6}, 10.0), link_verified({}, 10.0), link_verified({"n1-n2": 0.1}, None)
+    (True, False, None)
+    """
+    if asked_ms is None:
+        return None
+    allowed = max(0.5, LINK_TOLERANCE * asked_ms)
+    return bool(measured) and all(abs(ms - asked_ms) <= allowed for ms in measured.values())
+
+
+def _per_level(found: Summary, levels: Iterable[str]) -> dict[str, dict[int, int]]:
+    return {str(level): found.per_script.get(number, {}) for number, level in enumerate(levels)}
+
+
+def _result(planned: Slice, found: Summary, until: float, aborted: int) -> SliceResult:
+    """Throughput between the first start (all clients connected) and the end asked for."""
+    seconds = max(until - found.began, 1e-3) if found.transactions else 0.0
+    counted = found.credit if planned.arm.rate is None else float(found.transactions)
+    return SliceResult(
+        slice=planned,
+        started_at=found.began if found.transactions else until,
+        seconds=seconds,
+        transactions=found.transactions,
+        failed=found.failed + aborted,
+        tps=counted / seconds if seconds else 0.0,
+        mean_ms=found.mean_ms,
+        histogram=found.histogram,
+    )
