@@ -149,6 +149,12 @@ class Pretend(PretendPrice):
         ledger = self._ledgers[drill]
         return _lied(self.world.nature.lie, ledger.rows(member), ledger)
 
+    def truly_lost(self, drill: int) -> int:
+        """How many acknowledged commits this cluster really lost: what an honest report must say."""
+        ledger = self._ledgers[drill]
+        acknowledged = ledger["outcome"] == Outcome.ACKNOWLEDGED
+        return int((acknowledged & ~ledger["kept"].astype(bool)).sum())
+
     def check_data(self, member: str) -> str:
         """Simulated data are sound."""
         return ""

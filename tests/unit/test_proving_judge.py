@@ -1,0 +1,155 @@
+"""The ledger against the rows, counted by hand on small ones."""
+
+import doctest
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from walproof.model.attempt import Attempts, Outcome, Rows
+from walproof.model.guarantee import Level
+from walproof.model.ports import WitnessReport
+from walproof.proving import gate, judge, question, verdicts
+from walproof.proving.judge import judged, not_in_force_s, two_leaders_s
+
+A, D, U, R = Outcome.ACKNOWLEDGED, Outcome.DOWNGRADED, Outcome.UNKNOWN, Outcome.REFUSED
+NAMES = ("ANY 1 (n2, n3)", "")
+
+
+def ledger(*tries: tuple[int, Outcome, float], level: Level = Level.ON) -> Attempts:
+    """One writer; (number, outcome, time of its end); each attempt takes a tenth of a second."""
+    size = len(tries)
+    ended = np.array([at if outcome is not U else np.nan for _, outcome, at in tries])
+    return Attempts(
+        writer=np.zeros(size, np.int32),
+        number=np.array([n for n, _, _ in tries], np.int64),
+        started=np.array([at - 0.1 for _, _, at in tries]),
+        ended=ended,
+        outcome=np.array([o for _, o, _ in tries], np.int8),
+        level=np.full(size, list(Level).index(level), np.int8),
+        server=np.zeros(size, np.int16),
+        timeline=np.ones(size, np.int32),
+        lsn=np.zeros(size, np.uint64),
+        names=np.zeros(size, np.int16),
+        checksum=np.array([n for n, _, _ in tries], np.uint32),
+        servers=("n1", "n2"),
+        standby_names=NAMES,
+    )
+
+
+def rows(*numbers: int, member: str = "n2") -> Rows:
+    """Rows of that writer whose checksum is their number."""
+    check = np.array(numbers, np.uint32)
+    return Rows(member, np.zeros(len(numbers), np.int32), np.array(numbers, np.int64), check, check.copy())
+
+
+@pytest.mark.parametrize("module", [verdicts, gate, question])
+def test_examples_in_docstrings_are_true(module: object) -> None:
+    assert doctest.testmod(module).failed == 0  # type: ignore[arg-type]
+
+
+def test_every_kind_of_attempt_is_counted_once() -> None:
+    tries = ledger((1, A, 1.0), (2, A, 2.0), (3, U, 3.0), (4, U, 4.0), (5, D, 5.0), (6, D, 6.0), (7, R, 7.0))
+    found = judged(tries, [rows(1, 3, 5)]).findings
+    assert (found.acknowledged, found.kept, found.lost) == (2, 1, 1)
+    assert (found.unknown, found.recovered) == (2, 1)
+    assert (found.downgraded, found.downgraded_lost) == (2, 1)
+    assert (found.refused, found.from_nowhere, found.doubled, found.altered) == (1, 0, 0, 0)
+
+
+def test_the_span_of_the_loss_is_told() -> None:
+    found = judged(ledger((1, A, 1.0), (2, A, 2.0), (3, A, 4.5)), [rows(1)]).findings
+    assert (found.lost, found.lost_from, found.lost_to) == (2, 2.0, 4.5)
+
+
+def test_a_row_of_a_refused_attempt_comes_from_nowhere() -> None:
+    found = judged(ledger((1, A, 1.0), (2, R, 2.0)), [rows(1, 2)]).findings
+    assert found.from_nowhere == 1
+
+
+def test_a_row_nobody_wrote_comes_from_nowhere_even_with_absurd_numbers() -> None:
+    strange = Rows(
+        "n2", np.array([0, 0, -1], np.int32), np.array([1, -5, 1 << 41], np.int64), *[np.ones(3, np.uint32)] * 2
+    )
+    found = judged(ledger((1, A, 1.0)), [strange]).findings
+    assert (found.kept, found.from_nowhere) == (1, 2)
+
+
+def test_a_doubled_row_is_seen() -> None:
+    found = judged(ledger((1, A, 1.0), (2, A, 2.0)), [rows(1, 2, 2)]).findings
+    assert (found.doubled, found.kept, found.lost) == (1, 2, 0)
+
+
+@pytest.mark.parametrize("column", ["checksum", "stated"])
+def test_an_altered_payload_or_checksum_is_seen(column: str) -> None:
+    wrong = replace(rows(1, 2), **{column: np.array([1, 9], np.uint32)})
+    assert judged(ledger((1, A, 1.0), (2, A, 2.0)), [wrong]).findings.altered == 1
+
+
+def test_a_payload_altered_together_with_its_checksum_is_seen() -> None:
+    both = np.array([1, 9], np.uint32)
+    wrong = replace(rows(1, 2), checksum=both, stated=both)
+    assert judged(ledger((1, A, 1.0), (2, A, 2.0)), [wrong]).findings.altered == 1
+
+
+def test_what_another_member_altered_counts_but_what_it_lacks_is_told_apart() -> None:
+    other = replace(rows(1, member="n3"), checksum=np.array([7], np.uint32))
+    found = judged(ledger((1, A, 1.0), (2, A, 2.0)), [rows(1, 2), other])
+    assert (found.findings.lost, found.findings.altered, found.differs) == (0, 1, {"n3": 1})
+
+
+def test_without_any_rows_everything_acknowledged_is_lost() -> None:
+    assert judged(ledger((1, A, 1.0), (2, A, 2.0)), [rows()]).findings.lost == 2
+    assert judged(ledger((1, A, 1.0)), []).findings.lost == 1
+
+
+def test_an_empty_ledger_is_judged_too() -> None:
+    assert judged(ledger(), [rows()]).findings.acknowledged == 0
+
+
+def test_judging_in_parts_finds_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    tries = ledger(*[(n, (A, U, D, R)[n % 4], float(n)) for n in range(1, 400)])
+    there = rows(*[n for n in range(1, 400) if n % 3])
+    whole = judged(tries, [there])
+    monkeypatch.setattr(judge, "_PART", 50)
+    assert judged(tries, [there]) == whole
+
+
+def two_servers(late_start: float) -> Attempts:
+    """n1 acknowledges on timeline 1, n2 from 10 s on timeline 2; the last one of n1 starts at `late_start`."""
+    tries = ledger((1, A, 1.0), (2, A, 11.0), (3, A, 10.0), (4, A, 12.0))
+    started = np.array([0.9, late_start, 9.9, 11.9])
+    side = np.array([0, 0, 1, 1])
+    return replace(tries, started=started, server=side.astype(np.int16), timeline=(side + 1).astype(np.int32))
+
+
+def test_a_late_answer_of_the_old_leader_is_not_two_leaders() -> None:
+    assert two_leaders_s(two_servers(late_start=9.5)) == 0.0
+
+
+def test_an_attempt_begun_on_the_old_leader_after_the_new_one_served_is_two_leaders() -> None:
+    assert two_leaders_s(two_servers(late_start=10.7)) == pytest.approx(0.7)
+
+
+def test_two_timelines_of_one_server_are_one_leader() -> None:
+    tries = two_servers(late_start=10.7)
+    assert two_leaders_s(replace(tries, server=np.zeros(4, np.int16))) == 0.0
+
+
+def test_unknown_timelines_prove_nothing() -> None:
+    tries = two_servers(late_start=10.7)
+    assert two_leaders_s(replace(tries, timeline=np.array([0, 0, 2, 2], np.int32))) == 0.0
+
+
+def test_a_remote_level_without_names_is_not_in_force() -> None:
+    tries = replace(ledger((1, A, 1.0), (2, A, 2.0), (3, A, 3.0), (4, A, 4.0)), names=np.array([0, 1, 1, 0], np.int16))
+    assert not_in_force_s(tries) == pytest.approx(1.0)
+    assert not_in_force_s(tries, until=2.0) == 0.0
+    local = replace(tries, level=np.full(4, list(Level).index(Level.LOCAL), np.int8))
+    assert not_in_force_s(local) == 0.0
+
+
+def test_a_row_seen_on_the_leader_and_gone_is_a_dirty_read() -> None:
+    witness = WitnessReport({"n2": (5, 2), "n3": (1, 0)}, seen_on_leader=((0, 1), (0, 2), (0, 2)), long_forks=3)
+    found = judged(ledger((1, A, 1.0), (2, U, 2.0)), [rows(1)], witness).findings
+    assert (found.dirty_reads, found.fresh_reads, found.stale_reads, found.long_forks) == (1, 6, 2, 3)

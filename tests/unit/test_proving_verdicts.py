@@ -1,0 +1,133 @@
+"""Verdicts, bounds, positive controls, the gate and the matrix."""
+
+import json
+from dataclasses import replace
+from xml.etree import ElementTree
+
+import pytest
+
+from walproof.errors import UsageTrouble
+from walproof.model.guarantee import Level, Loss
+from walproof.model.verdict import Drill, Findings, Verdict, Victim
+from walproof.proving.as_json import answer_as_json
+from walproof.proving.conclusion import conclusion
+from walproof.proving.gate import exit_code, gate, junit
+from walproof.proving.matrix import cell
+from walproof.proving.question import question_of
+from walproof.proving.verdicts import Assumption, bounds, controls, decided, drills_for, loss_bound, promised
+
+FINE = Findings(acknowledged=100, kept=100)
+LOSS = Findings(acknowledged=100, kept=90, lost=10)
+
+
+def drill(level: Level = Level.ON, findings: Findings = FINE, *, number: int = 1, fault: str = "kill") -> Drill:
+    verdict, why = decided(findings, [], promised(level, Loss.LEADER_GONE))
+    return Drill(number, fault, Victim.LEADER, level, verdict, why, findings, rto_s=3.0, rpo_s=0.0)
+
+
+def test_nothing_lost_is_held_and_something_lost_is_broken() -> None:
+    assert decided(FINE, [], True)[0] is Verdict.HELD
+    verdict, why = decided(LOSS, [], True)
+    assert verdict is Verdict.BROKEN
+    assert "10 acknowledged commits lost" in why
+    assert "promises to keep" in why
+
+
+def test_a_loss_the_manual_allows_is_still_broken_and_says_so() -> None:
+    verdict, why = decided(LOSS, [], promised(Level.OFF, Loss.LEADER_GONE))
+    assert verdict is Verdict.BROKEN
+    assert "promises nothing" in why
+
+
+@pytest.mark.parametrize("wrong", ["altered", "doubled", "from_nowhere"])
+def test_every_contradiction_breaks(wrong: str) -> None:
+    assert decided(replace(FINE, **{wrong: 1}), [], None)[0] is Verdict.BROKEN
+    assert decided(replace(FINE, two_leaders_s=1.5), [], None)[0] is Verdict.BROKEN
+
+
+def test_a_failed_assumption_makes_it_undecided_and_says_why() -> None:
+    failed = Assumption("writers alive", False, "the writers had nothing acknowledged")
+    assert decided(LOSS, [failed], True) == (Verdict.UNDECIDED, "the writers had nothing acknowledged")
+
+
+def test_a_level_not_in_force_is_undecided_unless_it_lost() -> None:
+    failed = Assumption("level in force", False, "it meant local", spoils=False)
+    assert decided(FINE, [failed], True) == (Verdict.UNDECIDED, "it meant local")
+    verdict, why = decided(LOSS, [failed], True)
+    assert verdict is Verdict.BROKEN
+    assert "it meant local" in why
+
+
+def test_the_bound_is_the_exact_binomial_one() -> None:
+    assert loss_bound(12) == pytest.approx(1 - 0.05 ** (1 / 12))
+    assert loss_bound(10, 1) == pytest.approx(0.3942, abs=1e-3)
+    assert loss_bound(3, 3) == 1.0
+    assert loss_bound(drills_for(0.05)) <= 0.05  # type: ignore[operator]
+    assert loss_bound(drills_for(0.05) - 1) > 0.05  # type: ignore[operator]
+
+
+def test_bounds_leave_undecided_drills_out() -> None:
+    undecided = replace(drill(), verdict=Verdict.UNDECIDED)
+    assert bounds([drill(), drill(), undecided]) == {"on": loss_bound(2)}
+
+
+def test_a_weaker_level_that_lost_is_the_positive_control() -> None:
+    strong = controls([drill(Level.OFF, LOSS), drill(Level.ON)])
+    assert "off lost 10" in strong["kill", Level.ON]
+    weak = controls([drill(Level.OFF), drill(Level.ON)])
+    assert weak["kill", Level.ON] == ""
+    assert controls([drill(Level.OFF, LOSS), drill(Level.ON), drill(Level.ON, LOSS)]) == {}
+
+
+def test_the_conclusion_says_when_a_proof_is_weak() -> None:
+    assert "weak for on" in conclusion([drill(Level.OFF), drill(Level.ON)])
+    strong = conclusion([drill(Level.OFF, LOSS), drill(Level.ON)])
+    assert "off lost 10 acknowledged commits" in strong
+    assert "weak" not in strong
+
+
+def test_the_gate_reads_limits_and_refuses_nonsense() -> None:
+    for text in ("rpo", "rto=", "speed=3", "rto=fast"):
+        with pytest.raises(UsageTrouble):
+            gate(text)
+
+
+def test_exit_codes() -> None:
+    limits = gate("rpo=0,rto=5s")
+    undecided = replace(drill(), verdict=Verdict.UNDECIDED)
+    skipped = replace(drill(), verdict=Verdict.SKIPPED)
+    assert exit_code([drill()]) == 0
+    assert exit_code([drill(Level.OFF, LOSS)]) == 1
+    assert exit_code([drill(), undecided]) == 4
+    assert exit_code([skipped]) == 4
+    assert exit_code([drill(), skipped]) == 0
+    assert exit_code([drill()], limits) == 0
+    assert exit_code([replace(drill(), rto_s=6.0)], limits) == 1
+    assert exit_code([replace(drill(), rto_s=None)], limits) == 1
+    assert exit_code([drill(findings=LOSS)], gate("rpo=1s")) == 0
+    assert exit_code([replace(drill(findings=LOSS), rpo_s=2.0)], gate("rpo=1s")) == 1
+
+
+def test_junit_tells_failures_errors_and_skips_apart() -> None:
+    undecided = replace(drill(), verdict=Verdict.UNDECIDED, why="the writers were dead")
+    skipped = replace(drill(), verdict=Verdict.SKIPPED, why="skipped, because no power")
+    suite = ElementTree.fromstring(junit([drill(), drill(Level.OFF, LOSS), undecided, skipped]))
+    assert suite.attrib["tests"] == "4"
+    assert (suite.attrib["failures"], suite.attrib["errors"], suite.attrib["skipped"]) == ("1", "1", "1")
+
+
+def test_a_cell_of_the_matrix_shows_promise_mark_and_evidence() -> None:
+    kept = cell(Level.ON, "kill", [drill(), drill()])
+    assert (kept.promised, kept.mark) == (True, "✔")
+    lost = cell(Level.OFF, "kill", [drill(Level.OFF, LOSS)])
+    assert (lost.promised, lost.mark, lost.surprising) == (False, "✘", False)
+    assert cell(Level.ON, "kill", [drill(findings=LOSS)]).surprising
+    assert cell(Level.ON, "kill-all", []).mark == "–"
+    seen = replace(FINE, fresh_somewhere=9, fresh_nowhere=1)
+    assert cell(Level.ON, "none", [drill(findings=seen, fault="none")]).mark == "✘"
+
+
+def test_json_holds_only_numbers_json_can_say() -> None:
+    odd = replace(drill(), rto_s=float("nan"), rpo_s=float("inf"))
+    text = json.dumps(answer_as_json(question_of({}), [odd], "rec"), allow_nan=False)
+    assert json.loads(text)["drills"][0]["rto_s"] is None
