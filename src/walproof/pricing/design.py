@@ -96,4 +96,5 @@ def slice_seconds(budget_s: float, arms: int, settings: int, blocks: int = 10) -
 
 def slice_seed(seed: int, planned: Slice) -> int:
     """The seed of one slice's random numbers."""
-    return int(np.random.default_rng([seed, planned.block, planned.position]).integers(1, 2**31))
+    words = [seed, abs(planned.block), planned.position, int(planned.block < 0)]
+    return int(np.random.default_rng(words).integers(1, 2**31))

@@ -21,6 +21,10 @@ Words = Mapping[str, Any]
 """Option name → text as typed, number, flag, or None when not given."""
 
 
+FOR_PREDICTION = "1,2,4,8,16,32"
+"""Clients measured when a prediction is asked and none are said."""
+
+
 def question_of(words: Words, standbys: int | None = None) -> Question:
     """The question these words ask; `standbys` of the target, when known, bounds the quorum.
 
@@ -64,8 +68,17 @@ def _searches(words: Words) -> None:
         raise UsageTrouble("a mix cannot be tuned: tuning is for one level", "leave --mix out")
     if words.get("limit") and duration_s(str(words["limit"])) <= 0:
         raise UsageTrouble("nothing stays under a limit of 0", "--limit 10ms")
-    level(str(words.get("level") or "on"))
-    predictions_of(words.get("predict"))
+    if level(str(words.get("level") or "on")) is level(str(words.get("baseline") or "local")) and words.get("tune"):
+        raise UsageTrouble("tuning a level against itself compares nothing", "choose another --level or --baseline")
+    if predictions_of(words.get("predict")) or words.get("hold_out"):
+        rtts = words.get("rtt")
+        clients = FOR_PREDICTION if words.get("clients") is None else words["clients"]
+        points = len(clients_of(clients)) * (len(listed(rtts, "round trips", "--rtt 0,3ms")) if rtts else 1)
+        if points < 4:
+            raise UsageTrouble(
+                f"a prediction from {points} measured points a level would be a guess",
+                "measure at least four, for example --clients 1,4,16,64",
+            )
 
 
 def predictions_of(text: object) -> tuple[tuple[int, float | None], ...]:
@@ -88,7 +101,9 @@ def _arms(words: Words, baseline: Level, workload: Workload, mix: tuple[tuple[Le
         raise UsageTrouble("a pool size needs PgBouncer in the route", "--route pgbouncer --pool 20")
     rate = None if words.get("rate") is None else float(whole(words["rate"], "rate"))
     arms: list[Arm] = []
-    for clients in clients_of(words.get("clients")):
+    default = FOR_PREDICTION if words.get("predict") or words.get("hold_out") else "1,16"
+    spoken = words.get("clients")
+    for clients in clients_of(default if spoken is None else spoken):
         _within(clients, words.get("max_clients"))
         first = Arm(baseline, clients, workload, route, pool, rate)
         arms += [replace(first, level=one) for one in levels]
@@ -125,7 +140,7 @@ def levels_of(text: object, baseline: Level, *, only_baseline: bool = False) -> 
 
 def clients_of(text: object) -> tuple[int, ...]:
     """The client counts asked, each once, in order."""
-    parts = listed("1,16" if text is None else text, "clients", "--clients 1,16")
+    parts = listed(text, "clients", "--clients 1,16")
     return tuple(dict.fromkeys(whole(part, "number of clients") for part in parts))
 
 

@@ -1,31 +1,20 @@
 """The whole of a price command: the grid, then break-even, tuning or prediction as asked; its answer in words, JSON."""
 
-from dataclasses import dataclass
 from typing import Any
 
 from walproof.errors import TargetTrouble, UsageTrouble
-from walproof.estimating.enough import StoppedBy
 from walproof.model.event import Ended
 from walproof.model.ports import CanBePriced, Capability, Target
-from walproof.pricing.anatomy import Anatomy, anatomies, anatomy_as_json
+from walproof.pricing.anatomy import anatomies, anatomy_as_json
+from walproof.pricing.answer import Answer
 from walproof.pricing.as_json import table_as_json
 from walproof.pricing.bench import Bench, Tell
 from walproof.pricing.conclusion import conclusion
 from walproof.pricing.design import Question
-from walproof.pricing.estimates import PriceTable, price_table
+from walproof.pricing.estimates import price_table
 from walproof.pricing.question import Words, question_of
 from walproof.pricing.run import conduct
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What a price command found: the table, anatomies, and results of searches as JSON-ready parts with sentences."""
-
-    table: PriceTable
-    stopped_by: StoppedBy
-    anatomies: tuple[Anatomy, ...] = ()
-    parts: tuple[tuple[str, Any], ...] = ()
-    sentences: tuple[str, ...] = ()
+from walproof.pricing.searches import predicted, searched
 
 
 def check_target(target: Target, words: Words, *, own: bool) -> None:
@@ -79,23 +68,27 @@ def said_beforehand(words: Words, target: Target) -> list[str]:
 
 
 def pursue(bench: Bench, words: Words, tell: Tell) -> Answer:
-    """Run everything these words ask on the bench."""
+    """Run everything these words ask on the bench; a search takes the whole budget in place of the grid."""
     question = question_of(words, len(bench.target.observe().standbys) or None)
+    if words.get("tune") or words.get("break_even"):
+        return searched(bench, question, words, tell)
     stopped = conduct(bench, question, tell)
     table = price_table([*bench.events, Ended(bench.now(), str(stopped))])
-    return Answer(table, stopped, anatomies(bench.events))
+    parts, sentences = predicted(table, bench.events, words)
+    return Answer(table, stopped, anatomies(bench.events), parts, sentences)
 
 
 def answer_lines(answer: Answer) -> list[str]:
     """Sentences of the answer, the conclusion first."""
-    return [conclusion(answer.table), *(a.sentence for a in answer.anatomies), *answer.sentences]
+    first = [conclusion(answer.table)] if answer.table.arms or not answer.sentences else []
+    return [*first, *answer.sentences, *(a.sentence for a in answer.anatomies)]
 
 
 def answer_as_json(answer: Answer, record: str | None) -> dict[str, Any]:
     """The object of `--json`: the table's keys, then anatomy and what else was asked."""
     return {
         **table_as_json(answer.table, record),
-        "conclusion": conclusion(answer.table),
+        "conclusion": answer_lines(answer)[0],
         "anatomy": [anatomy_as_json(a) for a in answer.anatomies],
         **dict(answer.parts),
     }

@@ -1,0 +1,19 @@
+"""What a price command found, before it is printed. A value; decides nothing."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from walproof.estimating.enough import StoppedBy
+from walproof.pricing.anatomy import Anatomy
+from walproof.pricing.estimates import PriceTable
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The table, anatomies, and what searches and predictions found: parts ready for JSON by name, and sentences."""
+
+    table: PriceTable
+    stopped_by: StoppedBy
+    anatomies: tuple[Anatomy, ...] = ()
+    parts: tuple[tuple[str, Any], ...] = ()
+    sentences: tuple[str, ...] = ()

@@ -1,0 +1,204 @@
+"""Break-even, tuning and prediction as a price command asks for them: run, put in sentences and in JSON-ready parts."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from walproof.errors import TargetTrouble
+from walproof.estimating.enough import StoppedBy
+from walproof.model.estimate import Estimate
+from walproof.model.event import Event
+from walproof.model.guarantee import level
+from walproof.model.plan import Setting
+from walproof.model.topology import Route
+from walproof.model.units import duration_s
+from walproof.pricing import breakeven, prediction, tuning
+from walproof.pricing.anatomy import round_trip_ms
+from walproof.pricing.answer import Answer
+from walproof.pricing.as_json import interval, number
+from walproof.pricing.bench import Bench, Tell
+from walproof.pricing.breakeven import MOST_CLIENTS, Found
+from walproof.pricing.design import Question
+from walproof.pricing.estimates import PriceTable, price_table
+from walproof.pricing.prediction import Point
+from walproof.pricing.question import Words, predictions_of, whole
+from walproof.pricing.seek import Search, find_break_even, find_tuned
+
+Parts = tuple[tuple[tuple[str, Any], ...], tuple[str, ...]]
+
+
+def searched(bench: Bench, question: Question, words: Words, tell: Tell) -> Answer:
+    """Run the search that was asked; the target is left as it was, whatever happens."""
+    parts: Parts = ((), ())
+    stopped = StoppedBy.DONE
+    try:
+        bench.prepare(question.arms)
+        bench.look()
+        parts = _tuned(bench, question, words, tell) if words.get("tune") else _edges(bench, question, words, tell)
+    except KeyboardInterrupt:
+        bench.note("interrupted; the steps of the search so far are kept")
+        stopped = StoppedBy.INTERRUPTED
+    finally:
+        bench.leave()
+    return Answer(price_table(bench.events), stopped, (), *parts)
+
+
+def _edges(bench: Bench, question: Question, words: Words, tell: Tell) -> Parts:
+    most = MOST_CLIENTS if words.get("max_clients") is None else whole(words["max_clients"], "cap on clients")
+    each = replace(question, budget_s=question.budget_s / len(question.settings))
+    found: list[tuple[Setting, Found]] = []
+    for setting in question.settings:
+        search = Search(bench, each, tell)
+        found += [(setting, one) for one in find_break_even(search, setting, question.arms[0], most)]
+    shown = [
+        {
+            "setting": setting.text,
+            "level": str(one.level),
+            "clients": one.clients,
+            "below": one.below,
+            "peak_clients": one.peak_clients,
+            "ratio": interval(one.ratio),
+            "best_clients": one.best_clients,
+        }
+        for setting, one in found
+    ]
+    sentences = tuple(
+        (f"{setting.text}: " if len(question.settings) > 1 else "") + breakeven.sentence(one, question.baseline)
+        for setting, one in found
+    )
+    return (("break_even", shown),), sentences
+
+
+def _tuned(bench: Bench, question: Question, words: Words, tell: Tell) -> Parts:
+    limit_ms = 1000 * duration_s(str(words["limit"]))
+    most = max(tuning.CLIENTS) if words.get("max_clients") is None else whole(words["max_clients"], "cap on clients")
+    shown, sentences = [], []
+    for setting in question.settings:
+        each = replace(question, budget_s=question.budget_s / len(question.settings))
+        space = tuning.Space(
+            base=replace(question.arms[0], label=""),
+            level=level(str(words.get("level") or "on")),
+            baseline=question.baseline,
+            most_clients=most,
+            standbys=len(bench.target.observe().standbys),
+            pooled=_has_pool(bench),
+            outer=setting,
+        )
+        tuned, ratio, pairs, score = find_tuned(Search(bench, each, tell), space, limit_ms)
+        within = score.p95_ms <= limit_ms
+        shown.append(
+            {
+                "setting": setting.text,
+                "level": str(space.level),
+                "limit_ms": limit_ms,
+                "tuned": _contestant(tuned.best),
+                "tuned_baseline": _contestant(tuned.best_local),
+                "tps": number(score.tps),
+                "p95_ms": number(score.p95_ms),
+                "within_limit": within,
+                "ratio": interval(ratio),
+                "pairs": pairs,
+            }
+        )
+        sentences.append(_tuned_sentence(tuned, ratio, score, limit_ms))
+    return (("tuning", shown),), tuple(sentences)
+
+
+def _has_pool(bench: Bench) -> bool:
+    try:
+        bench.target.endpoint(Route.PGBOUNCER)
+    except TargetTrouble:
+        return False
+    return True
+
+
+def _contestant(one: tuning.Contestant) -> dict[str, Any]:
+    return {
+        "level": str(one.arm.level),
+        "clients": one.arm.clients,
+        "route": str(one.arm.route),
+        "pool": one.arm.pool,
+        "setting": one.setting.text,
+        "parameters": dict(one.setting.parameters),
+    }
+
+
+def _tuned_sentence(tuned: tuning.Tuned, ratio: Estimate, score: tuning.Score, limit_ms: float) -> str:
+    held = "within" if score.p95_ms <= limit_ms else "over"
+    return (
+        f"Tuned {tuned.best.arm.level} reaches {ratio.value:.1%} of tuned {tuned.best_local.arm.level} "
+        f"(95 % interval {ratio.low:.3f}–{ratio.high:.3f}): {score.tps:.0f} tps, p95 {score.p95_ms:.2f} ms, {held} the "
+        f"limit of {limit_ms:g} ms, with {tuning.words(tuned.best)}; against {tuning.words(tuned.best_local)}."
+    )
+
+
+def points_of(table: PriceTable, events: Sequence[Event]) -> dict[Setting, list[Point]]:
+    """Closed-loop points by setting without its round trip; the round trip is the measured one where there is one."""
+    points: dict[Setting, list[Point]] = {}
+    for price in table.arms:
+        if price.arm.rate is None and not price.arm.mix and not price.arm.label and price.tps.value > 0:
+            measured = round_trip_ms(events, price.setting)
+            rtt_ms = price.setting.rtt_ms or 0.0 if measured is None else measured
+            outer = replace(price.setting, rtt_ms=None)
+            points.setdefault(outer, []).append(Point(price.arm.level, price.arm.clients, rtt_ms, price.tps.value))
+    return points
+
+
+def predicted(table: PriceTable, events: Sequence[Event], words: Words) -> Parts:
+    """Predictions and the error on held-out points, as asked; nothing when neither is."""
+    wanted = predictions_of(words.get("predict"))
+    if not wanted and not words.get("hold_out"):
+        return (), ()
+    parts: list[tuple[str, Any]] = []
+    sentences: list[str] = []
+    by_outer = points_of(table, events)
+    if wanted:
+        parts.append(("prediction", _predictions(by_outer, wanted)))
+        sentences += [_predicted_sentence(one) for one in parts[-1][1]]
+    if words.get("hold_out"):
+        misses = [miss for points in by_outer.values() for miss in prediction.held_out(points)]
+        error = prediction.median_error(misses)
+        inside = sum(m.predicted.covers(m.point.tps) for m in misses)
+        parts.append(("hold_out", {"median_error": number(error), "misses": [_miss(m) for m in misses]}))
+        if not math.isnan(error):
+            sentences.append(
+                f"On {len(misses)} points it was not shown, the prediction is off by {error:.1%} in the median; "
+                f"{inside} lie within their interval."
+            )
+    return tuple(parts), tuple(sentences)
+
+
+def _predictions(
+    by_outer: dict[Setting, list[Point]], wanted: Sequence[tuple[int, float | None]]
+) -> list[dict[str, Any]]:
+    shown = []
+    for outer, points in by_outer.items():
+        for one in dict.fromkeys(p.level for p in points):
+            mine = [p for p in points if p.level is one]
+            if len(mine) < prediction.FEWEST_POINTS:
+                continue
+            model = prediction.fit(mine)
+            for clients, rtt_ms in wanted:
+                trip = min(p.rtt_ms for p in mine) if rtt_ms is None else rtt_ms
+                tps = interval(prediction.predict(model, clients, trip))
+                where = {"setting": outer.text, "level": str(one), "clients": clients, "rtt_ms": trip}
+                shown.append({**where, "tps": tps})
+    return shown
+
+
+def _predicted_sentence(one: dict[str, Any]) -> str:
+    tps = one["tps"]
+    where = f"{one['level']} with {one['clients']} clients at a round trip of {one['rtt_ms']:.3g} ms"
+    return f"Predicted: {where}: {tps['value']:.0f} tps, 95 % interval {tps['low']:.0f}–{tps['high']:.0f}."
+
+
+def _miss(miss: prediction.Miss) -> dict[str, Any]:
+    return {
+        "level": str(miss.point.level),
+        "clients": miss.point.clients,
+        "rtt_ms": number(miss.point.rtt_ms),
+        "measured_tps": number(miss.point.tps),
+        "predicted_tps": interval(miss.predicted),
+        "error": number(miss.error),
+    }

@@ -1,0 +1,213 @@
+"""Break-even, tuning and prediction: the searches find what a known surface holds."""
+
+import doctest
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.fixtures.priced_fake import FakePriced, throughput
+from walproof.errors import UndecidedTrouble
+from walproof.model.estimate import Estimate
+from walproof.model.event import SearchStep, SliceDone
+from walproof.model.guarantee import Level
+from walproof.model.plan import Arm, Setting, Slice
+from walproof.model.sample import SliceResult
+from walproof.pricing import prediction, tuning
+from walproof.pricing.answer import Answer
+from walproof.pricing.bench import Bench, untold
+from walproof.pricing.breakeven import Ask, Found, break_even, peak
+from walproof.pricing.estimates import price_table
+from walproof.pricing.prediction import PRIOR, Point, fit, held_out, median_error, predict, solve
+from walproof.pricing.tuning import Contestant, Score, better_half, rounds_cost_slices
+from walproof.pricing.whole import answer_lines, pursue
+
+
+@pytest.mark.parametrize("module", [prediction, tuning])
+def test_examples_in_docstrings_are_true(module: object) -> None:
+    assert doctest.testmod(module).failed == 0  # type: ignore[arg-type]
+
+
+def answered(generator: Any, rtt_ms: float = 0.0) -> tuple[Any, list[Ask]]:
+    """Drive a search with the true surface; what it found and what it asked."""
+    asks: list[Ask] = []
+    try:
+        ask = next(generator)
+        while True:
+            asks.append(ask)
+            one = throughput(Arm(ask.level, ask.clients), rtt_ms)
+            ratio = one / throughput(Arm(Level.LOCAL, ask.against), rtt_ms)
+            ask = generator.send(Estimate(ratio, ratio, ratio))
+    except StopIteration as end:
+        return end.value, asks
+
+
+def test_break_even_is_found_by_searching_and_not_by_trying_every_number() -> None:
+    top, _ = answered(peak(Level.LOCAL))
+    found, asks = answered(break_even(Level.ON, top), rtt_ms=10.0)
+    assert isinstance(found, Found)
+    assert found.clients is not None
+    goal = 0.99 * throughput(Arm(Level.LOCAL, top))
+    assert throughput(Arm(Level.ON, found.clients), 10.0) >= goal > throughput(Arm(Level.ON, found.below), 10.0)
+    assert found.clients - found.below <= 0.1 * found.clients
+    assert len(asks) <= 10
+
+
+def test_a_longer_round_trip_needs_more_clients() -> None:
+    near, _ = answered(break_even(Level.ON, 32), rtt_ms=3.0)
+    far, _ = answered(break_even(Level.ON, 32), rtt_ms=10.0)
+    assert near.clients < far.clients
+
+
+def test_a_level_that_never_gets_there_is_said_not_to() -> None:
+    found, _ = answered(break_even(Level.ON, 16, most=32), rtt_ms=50.0)
+    assert found.clients is None
+    assert found.below == 32
+    assert found.ratio.value < 0.99
+
+
+def test_a_level_that_needs_fewer_clients_than_the_peak_is_followed_downwards() -> None:
+    found, _ = answered(break_even(Level.OFF, 64))
+    assert found.clients is not None
+    assert found.clients < 32
+
+
+def pursued(target: FakePriced, **words: Any) -> tuple[Answer, Bench]:
+    """The answer to these words on the fake target."""
+    bench = Bench(target, lambda _: None, 1)
+    return pursue(bench, words, untold), bench
+
+
+def test_break_even_on_a_target_leaves_steps_and_a_sentence() -> None:
+    answer, bench = pursued(FakePriced(noise=0.005), break_even=True, levels="on", rtt="5ms", budget="30min")
+    (found,) = dict(answer.parts)["break_even"]
+    assert found["clients"] > found["below"] > 0
+    assert "reaches 99%" in answer_lines(answer)[0]
+    assert any(isinstance(e, SearchStep) for e in bench.events)
+    assert not price_table(bench.events).arms
+    assert all(e.result.slice.block < 0 for e in bench.events if isinstance(e, SliceDone))
+
+
+def test_a_search_ends_soon_after_its_budget_and_leaves_the_target() -> None:
+    target = FakePriced(noise=0.1)
+    pursued(target, break_even=True, levels="on", budget="20s", slice="1s")
+    assert target.left == 1
+    assert target.clock.now() - 1_800_000_000 < 200
+
+
+class Tunable(FakePriced):
+    """At the level `on` a commit delay of 500 µs brings 30 %; more clients than 32 take too long."""
+
+    def run_slice(self, planned: Slice, seconds: float, seed: int) -> SliceResult:
+        result = super().run_slice(planned, seconds, seed)
+        good = dict(planned.setting.parameters).get("commit_delay") == "500" and planned.arm.level is Level.ON
+        return replace(result, tps=result.tps * (1.3 if good else 1.0))
+
+
+def test_tuning_finds_the_setting_that_helps_and_compares_with_tuned_local_in_pairs() -> None:
+    answer, bench = pursued(Tunable(noise=0.01), tune=True, limit="30ms", budget="20min", slice="1s")
+    (found,) = dict(answer.parts)["tuning"]
+    assert found["tuned"]["parameters"]["commit_delay"] == "500"
+    assert found["tuned_baseline"]["level"] == "local"
+    assert found["within_limit"]
+    assert found["pairs"] >= 8
+    assert found["ratio"]["low"] > 1.1
+    assert "Tuned on reaches" in answer_lines(answer)[0]
+    assert sum(isinstance(e, SearchStep) and "final" in e.tried for e in bench.events) == 1
+
+
+def test_under_a_tight_limit_fewer_clients_win() -> None:
+    wide, _ = pursued(FakePriced(noise=0.01), tune=True, limit="100ms", budget="10min", slice="1s")
+    tight, _ = pursued(FakePriced(noise=0.01), tune=True, limit="5ms", budget="10min", slice="1s")
+    clients = [dict(a.parts)["tuning"][0]["tuned"]["clients"] for a in (wide, tight)]
+    assert clients[0] > clients[1]
+
+
+def test_halving_keeps_the_faster_within_the_limit_and_the_quicker_beyond_it() -> None:
+    field = [Contestant(Setting(), Arm(Level.ON, n)) for n in (1, 2, 4, 8)]
+    scores = dict(zip(field, (Score(0.0, 1, 1), Score(1.0, 2, 9), Score(2.0, 4, 11), Score(3.0, 8, 20)), strict=True))
+    assert better_half(field, scores, 10) == [field[1], field[0]]
+    assert better_half(field, scores, 0.5) == [field[0], field[1]]
+
+
+def test_a_search_costs_what_it_is_said_to() -> None:
+    for count in (2, 3, 8, 13):
+        field = [Contestant(Setting(), Arm(level, n)) for level in (Level.ON, Level.LOCAL) for n in range(1, count + 1)]
+        searching, slices = tuning.tune(field, Level.ON, Level.LOCAL, 10), 0
+        try:
+            asked = next(searching)
+            while True:
+                slices += asked.blocks * len(asked.contestants)
+                asked = searching.send({c: Score(c.arm.clients, 1, 1) for c in asked.contestants})
+        except StopIteration:
+            pass
+        assert slices == rounds_cost_slices(count)
+
+
+def test_mean_value_analysis_agrees_with_the_textbook() -> None:
+    # A machine repairman: X(n) = (1 - p0)/D with p0 from Erlang's formula for n sources.
+    clients, think, service = 10, 5.0, 1.0
+    weights = [1.0]
+    for k in range(clients):
+        weights.append(weights[-1] * (clients - k) * service / think)
+    expected = (1 - weights[0] / sum(weights)) / service * 1000
+    assert solve([np.full((1, clients), service)], np.array([think]))[0, -1] == pytest.approx(expected, rel=1e-9)
+
+
+def test_a_delay_only_network_scales_with_its_clients() -> None:
+    assert solve([np.zeros((1, 7))], np.array([2.0]))[0, -1] == pytest.approx(3500)
+
+
+def test_saturation_is_the_rate_of_the_slowest_station() -> None:
+    paces = 0.5 / np.minimum(np.arange(1.0, 201.0), 2.0)[None, :]
+    assert solve([paces], np.array([1.0]))[0, -1] == pytest.approx(4000, rel=1e-3)
+
+
+def surface(levels: tuple[Level, ...], noise: float = 0.0) -> list[Point]:
+    """Points of a network whose parameters are off the prior."""
+    rng = np.random.default_rng(4)
+    true = PRIOR + np.array([0.3, -0.4, 0.3, 0.5, 0.2, 0.05])
+    return [
+        Point(
+            one,
+            n,
+            rtt,
+            prediction.throughputs(true[None, :], one, [(n, rtt)], 2)[0, 0] * float(np.exp(rng.normal(0, noise))),
+        )
+        for one in levels
+        for n in (1, 2, 4, 8, 16, 32, 64)
+        for rtt in (0.0, 3.0, 10.0, 20.0)
+    ]
+
+
+def test_points_not_shown_are_predicted_within_ten_percent() -> None:
+    misses = held_out(surface((Level.ON,), noise=0.03))
+    assert len(misses) == 28
+    assert median_error(misses) < 0.05
+    assert sum(m.predicted.covers(m.point.tps) for m in misses) >= 24
+
+
+def test_a_fit_to_clients_and_round_trips_predicts_between_and_beyond() -> None:
+    points = surface((Level.ON,))
+    shown = [p for p in points if p.clients in (1, 8, 64) and p.rtt_ms in (0.0, 20.0)]
+    model = fit(shown)
+    for hidden in points:
+        assert predict(model, hidden.clients, hidden.rtt_ms).value == pytest.approx(hidden.tps, rel=0.15)
+
+
+def test_three_points_are_too_few() -> None:
+    with pytest.raises(UndecidedTrouble):
+        fit(surface((Level.ON,))[:3])
+
+
+def test_prediction_and_hold_out_are_part_of_the_answer() -> None:
+    answer, _ = pursued(
+        FakePriced(noise=0.01), levels="on", clients="1,4,16", rtt="0,10ms", predict="8@5ms,32", hold_out=True
+    )
+    parts = dict(answer.parts)
+    eight = next(p for p in parts["prediction"] if (p["level"], p["clients"]) == ("on", 8))
+    assert eight["rtt_ms"] == 5.0
+    assert eight["tps"]["value"] == pytest.approx(throughput(Arm(Level.ON, 8), 5.0), rel=0.2)
+    assert parts["hold_out"]["median_error"] < 0.25
+    assert len(parts["prediction"]) == 4
