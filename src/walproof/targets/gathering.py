@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
 from typing import Any
@@ -11,6 +11,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import dict_row
 
+from walproof.errors import Trouble
 from walproof.model.facts import Facts, MemberFacts, Override, PatroniFacts, Sender, SettingFact, Slot, Waiter
 
 _OPTIONS = "-c default_transaction_read_only=on -c statement_timeout=2000 -c lock_timeout=500 -c jit=off"
@@ -37,24 +38,36 @@ def _connect(conninfo: str, **more: str) -> "psycopg.Connection[Row]":
     return psycopg.connect(words, autocommit=True, row_factory=dict_row)
 
 
-def gathered(target: str, addresses: Sequence[Address], patroni: PatroniFacts | None = None) -> Facts:
-    """One snapshot of all members, looked at side by side; a member that does not answer says why."""
+def gathered(target: str, addresses: Sequence[Address], manager: Callable[[], PatroniFacts] | None = None) -> Facts:
+    """One snapshot of all members and the manager, looked at side by side; who does not answer says why."""
     begun = time.monotonic()
     looks: dict[int, tuple[MemberFacts, tuple[str, ...]]] = {}
+    managed: list[PatroniFacts | Trouble] = []
 
     def look(place: int, address: Address) -> None:
         looks[place] = _member(address)
 
+    def ask() -> None:
+        try:
+            if manager is not None:
+                managed.append(manager())
+        except Trouble as trouble:
+            managed.append(trouble)
+
     threads = [threading.Thread(target=look, args=pair, daemon=True) for pair in enumerate(addresses)]
+    threads.append(threading.Thread(target=ask, daemon=True))
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(timeout=10)
+        thread.join(timeout=15)
     members = [
-        looks[i][0] if i in looks else MemberFacts(a.name or a.shown, a.shown, "did not answer within 10 s")
+        looks[i][0] if i in looks else MemberFacts(a.name or a.shown, a.shown, "did not answer within 15 s")
         for i, a in enumerate(addresses)
     ]
     unseen = tuple(dict.fromkeys(db for _, left in looks.values() for db in left))
+    patroni = managed[0] if managed else None
+    if isinstance(patroni, Trouble):
+        raise patroni
     return Facts(target, tuple(members), patroni, time.monotonic() - begun, unseen)
 
 
