@@ -1,15 +1,14 @@
 """A record as the one object of `--json`, with the schemas of `price --json` and `prove --json`. Shapes values only."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
 from walproof.model.event import ClaimJudged, Described, DrillDone, Event, SearchStep, SliceDone
-from walproof.model.verdict import Drill
 from walproof.pricing.anatomy import anatomies, anatomy_as_json
 from walproof.pricing.as_json import table_as_json
 from walproof.pricing.estimates import price_table
+from walproof.proving.as_json import drill_as_json, finite
 from walproof.proving.verdicts import bounds
 from walproof.reporting.conclusion import conclusion
 
@@ -31,25 +30,6 @@ def prove_json(events: Sequence[Event], record: str | None) -> dict[str, Any]:
     }
 
 
-def drill_as_json(drill: Drill) -> dict[str, Any]:
-    """One drill: the keys of the schema first, then everything else that was found."""
-    found = asdict(drill.findings)
-    first: dict[str, Any] = {"fault": drill.fault, "level": str(drill.level)}
-    first |= {n: found.pop(n) for n in ("acknowledged", "downgraded", "unknown", "refused", "lost", "recovered")}
-    first |= {"rto_s": drill.rto_s, "rpo_s": drill.rpo_s}
-    first |= {"leader_before": drill.leader_before, "leader_after": drill.leader_after}
-    first |= {"timeline_before": drill.timeline_before, "timeline_after": drill.timeline_after}
-    first |= {"verdict": str(drill.verdict), "why": drill.why, "number": drill.number, "victim": str(drill.victim)}
-    more: dict[str, Any] = {
-        "victims": list(drill.victims),
-        "route": drill.route,
-        "promised": drill.promised,
-        "findings": found,
-    }
-    more |= {"recovery": asdict(drill.recovery), "assumptions": drill.assumptions, "evidence": drill.evidence}
-    return {k: _clean(v) for k, v in (first | more).items()}
-
-
 def record_json(events: Sequence[Event], record: str, notices: Sequence[str]) -> dict[str, Any]:
     """Everything `report --json` prints: price, drills, claims, searches, environment, notices."""
     whole: dict[str, Any] = {"record": record, "notices": list(notices), "conclusion": conclusion(events)}
@@ -60,18 +40,7 @@ def record_json(events: Sequence[Event], record: str, notices: Sequence[str]) ->
     steps = [e for e in events if isinstance(e, SearchStep)]
     claims = [e for e in events if isinstance(e, ClaimJudged)]
     described = next((e.description for e in reversed(events) if isinstance(e, Described)), None)
-    whole |= {"searches": [_clean(asdict(s)) for s in steps]} if steps else {}
-    whole |= {"claims": [_clean(asdict(c)) for c in claims]} if claims else {}
+    whole |= {"searches": [finite(asdict(s)) for s in steps]} if steps else {}
+    whole |= {"claims": [finite(asdict(c)) for c in claims]} if claims else {}
     whole |= {"environment": asdict(described)} if described else {}
     return whole
-
-
-def _clean(value: Any) -> Any:
-    """The value with numbers that are not finite as None, as JSON has no other word."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {k: _clean(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [_clean(v) for v in value]
-    return value

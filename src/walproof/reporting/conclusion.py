@@ -7,17 +7,17 @@ from walproof.model.event import ClaimJudged, DrillDone, Event, SliceDone
 from walproof.model.guarantee import Level
 from walproof.model.verdict import Drill, Verdict
 from walproof.pricing.conclusion import conclusion as price_sentence
-from walproof.pricing.estimates import price_table
+from walproof.pricing.estimates import PriceTable, price_table
 from walproof.proving.verdicts import bounds
 from walproof.reporting.wording import percent, seconds, whole
 
 
-def sentences(events: Sequence[Event]) -> tuple[str, ...]:
-    """Sentences of the conclusion: what it costs, what was lost, how long it took; at least one, at most three."""
+def sentences(events: Sequence[Event], table: PriceTable | None = None) -> tuple[str, ...]:
+    """What it costs, what was lost, how long it took: one to three sentences. `table` saves computing it again."""
     drills = [e.drill for e in events if isinstance(e, DrillDone)]
     said: list[str] = []
     if any(isinstance(e, SliceDone) for e in events):
-        said.append(price_sentence(price_table(events)))
+        said.append(price_sentence(table or price_table(events)))
     if drills:
         said.append(loss_sentence(drills))
         outage = outage_sentence(drills)

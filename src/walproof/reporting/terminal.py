@@ -15,7 +15,17 @@ from walproof.pricing.estimates import ArmPrice, price_table
 from walproof.proving.verdicts import bounds, controls
 from walproof.reporting.as_json import price_json, prove_json
 from walproof.reporting.conclusion import conclusion
-from walproof.reporting.wording import number, percent, plus_minus, ratio, seconds, whole
+from walproof.reporting.wording import (
+    arm_words,
+    fault_words,
+    number,
+    percent,
+    place_words,
+    plus_minus,
+    ratio,
+    seconds,
+    whole,
+)  # fmt: skip
 
 __all__ = ["conclusion", "price_json", "price_tables", "prove_json", "prove_tables", "study_tables", "tables"]
 
@@ -39,22 +49,6 @@ def price_tables(events: Sequence[Event]) -> list[RenderableType]:
     steps = [e for e in events if isinstance(e, SearchStep)]
     made += [_searches(steps)] if steps else []
     return list(made)
-
-
-def arm_words(price: ArmPrice) -> str:
-    """The level, and what else tells this arm from others."""
-    arm = price.arm
-    level = "mix " + ", ".join(f"{lv} {weight:g}" for lv, weight in arm.mix) if arm.mix else str(arm.level)
-    offered = f"at {number(arm.rate)} tps" if arm.rate else ""
-    return " ".join(w for w in (level, arm.label, offered) if w)
-
-
-def place_words(price: ArmPrice) -> str:
-    """Workload and way in, where they are not the usual ones."""
-    arm = price.arm
-    pool = f"pool {arm.pool}" if arm.pool else ""
-    route = "" if arm.route == "direct" and not pool else str(arm.route)
-    return ", ".join(w for w in (arm.workload.text, route, pool) if w)
 
 
 def _prices(arms: Sequence[ArmPrice], baseline: str) -> Table:
@@ -136,11 +130,6 @@ def _drills(drills: Sequence[Drill]) -> Table:
         cells += [*counts, seconds(drill.rto_s), seconds(drill.rpo_s), moved, drill.why]
         table.add_row(*(Text(c) if isinstance(c, str) else c for c in cells))
     return table
-
-
-def fault_words(drill: Drill) -> str:
-    """The fault, and on whom it fell when that was not the leader."""
-    return drill.fault if drill.victim in ("leader", "cluster") else f"{drill.fault} of {drill.victim}"
 
 
 def _account(drills: Sequence[Drill]) -> Table:

@@ -4,6 +4,8 @@ import math
 from datetime import UTC, datetime
 
 from walproof.model.estimate import Estimate
+from walproof.model.verdict import Drill
+from walproof.pricing.estimates import ArmPrice
 
 NOT_KNOWN = "–"
 
@@ -96,3 +98,24 @@ def moment(at: float) -> str:
     '1970-01-01 00:00:00 UTC'
     """
     return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def arm_words(price: ArmPrice) -> str:
+    """The level, and what else tells this arm from others."""
+    arm = price.arm
+    level = "mix " + ", ".join(f"{lv} {weight:g}" for lv, weight in arm.mix) if arm.mix else str(arm.level)
+    offered = f"at {number(arm.rate)} tps" if arm.rate else ""
+    return " ".join(w for w in (level, arm.label, offered) if w)
+
+
+def place_words(price: ArmPrice) -> str:
+    """Workload and way in, where they are not the usual ones."""
+    arm = price.arm
+    pool = f"pool {arm.pool}" if arm.pool else ""
+    route = "" if arm.route == "direct" and not pool else str(arm.route)
+    return ", ".join(w for w in (arm.workload.text, route, pool) if w)
+
+
+def fault_words(drill: Drill) -> str:
+    """The fault, and on whom it fell when that was not the leader."""
+    return drill.fault if drill.victim in ("leader", "cluster") else f"{drill.fault} of {drill.victim}"
