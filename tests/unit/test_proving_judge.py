@@ -82,7 +82,8 @@ def test_a_doubled_row_is_seen() -> None:
 
 @pytest.mark.parametrize("column", ["checksum", "stated"])
 def test_an_altered_payload_or_checksum_is_seen(column: str) -> None:
-    wrong = replace(rows(1, 2), **{column: np.array([1, 9], np.uint32)})
+    other = np.array([1, 9], np.uint32)
+    wrong = replace(rows(1, 2), checksum=other) if column == "checksum" else replace(rows(1, 2), stated=other)
     assert judged(ledger((1, A, 1.0), (2, A, 2.0)), [wrong]).findings.altered == 1
 
 

@@ -69,6 +69,8 @@ class Findings:
     fresh_somewhere: int = 0
     """Acknowledged rows that at least one standby showed at once, when every standby was asked."""
     fresh_nowhere: int = 0
+    broken_freshness: int = 0
+    """At remote_apply: acknowledged rows that a standby every commit waited for did not show at once."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,13 +37,14 @@ def told_drill(planned: PlannedDrill, course: Course, rows: Iterable[Rows], note
     attempts = notes.attempts
     judgement = judged(attempts, rows, notes.witness)
     findings = judgement.findings if notes.read else replace(judgement.findings, lost=0, downgraded_lost=0)
+    findings = _with_visibility(planned, findings, notes)
     told = acknowledged_at(attempts)
     out = outage(told, course.fault_at, heal_at=course.heal_at, stopped_at=course.stopped_at)
     recovery, marks = (Recovery(), ()) if out is None else split(attempts, out, course.looks, course.before.leader)
     loss = loss_of(planned.fault, planned.victim)
     promise = promised(planned.level, loss)
     found = checked(course, attempts, findings, out, notes.read)
-    found += _also(planned.level, notes)
+    found += _unsound(notes.problems)
     verdict, why = decided(findings, found, promise)
     span = None if findings.lost_from is None or findings.lost_to is None else findings.lost_to - findings.lost_from
     return Drill(
@@ -71,17 +72,25 @@ def told_drill(planned: PlannedDrill, course: Course, rows: Iterable[Rows], note
     )
 
 
-def _also(level: Level, notes: Notes) -> list[Assumption]:
-    """Contradictions that are not counts of rows: unsound data, staleness where every named standby is waited for."""
-    unsound = [f"{where}: {what}" for where, what in notes.problems.items() if where.startswith("data of ")]
-    extra = [Assumption("data sound", not unsound, "; ".join(unsound))] if unsound else []
+def _unsound(problems: Mapping[str, str]) -> list[Assumption]:
+    """What checksums or amcheck said against a member; nothing can be said about rows of damaged data."""
+    unsound = [f"{where}: {what}" for where, what in problems.items() if where.startswith("data of ")]
+    return [Assumption("data sound", False, "; ".join(unsound))] if unsound else []
+
+
+def _with_visibility(planned: PlannedDrill, findings: Findings, notes: Notes) -> Findings:
+    """At remote_apply an acknowledged row must be visible on a standby that every commit waits for.
+
+    Judged only while nothing is broken: a standby that crashed may serve an older state until it has caught up.
+    """
     names = {n for n in notes.attempts.standby_names if n.strip()}
     quorum = read_standby_names(next(iter(names))) if len(names) == 1 else None
-    if level is Level.REMOTE_APPLY and quorum is not None and quorum.k >= len(quorum.names):
-        stale = sum(notes.witness.fresh_by_member.get(name, (0, 0))[1] for name in quorum.names)
-        sentence = f"{stale} acknowledged rows were not visible on a standby that every commit waited for"
-        extra.append(Assumption("visible at once", stale == 0, sentence, spoils=False))
-    return extra
+    if planned.level is not Level.REMOTE_APPLY or planned.fault.steps or quorum is None:
+        return findings
+    if quorum.k < len(quorum.names):
+        return findings
+    stale = sum(notes.witness.fresh_by_member.get(name, (0, 0))[1] for name in quorum.names)
+    return replace(findings, broken_freshness=stale)
 
 
 def _marks(planned: PlannedDrill, course: Course, seen: tuple[Mark, ...]) -> tuple[Mark, ...]:

@@ -34,6 +34,7 @@ def wrongs(findings: Findings) -> list[str]:
         (findings.altered, "row altered", "rows altered"),
         (findings.doubled, "row doubled", "rows doubled"),
         (findings.from_nowhere, "row from nowhere", "rows from nowhere"),
+        (findings.broken_freshness, "acknowledged row not visible at once", "acknowledged rows not visible at once"),
     )
     said = [f"{count} {one if count == 1 else many}" for count, one, many in counted if count]
     if findings.two_leaders_s > 0:

@@ -246,7 +246,8 @@ class World:
             sync = ""
             if up and not leads and self.leader and self.nature.sync is not SyncMode.OFF:
                 quorum = self.nature.sync is SyncMode.QUORUM
-                sync = ("quorum" if quorum else "sync") if name in self.named else "async"
+                counts = self.named if quorum else self.named[:1]
+                sync = ("quorum" if quorum else "sync") if name in counts else "potential"
             role = Role.LEADER if leads else Role.STANDBY if up else Role.UNKNOWN
             members.append(MemberView(name, role, state, self.timeline if up else None, 0, 0, sync_state=sync))
         lying = self.nature.lie == "names"
