@@ -1,0 +1,71 @@
+"""Judges ten million attempts against the rows of three members; prints seconds and peak memory. Needs no cluster.
+
+Run: `.venv/bin/python -m benchmarks.judge [MILLIONS]`. The issue's limit: under 60 s and under 1 GB.
+"""
+
+import resource
+import sys
+import time
+from collections.abc import Iterator
+
+import numpy as np
+
+from walproof.model.attempt import Attempts, Outcome, Rows
+from walproof.model.guarantee import Level
+from walproof.proving.judge import judged
+
+WRITERS = 64
+LOST = 1_000
+
+
+def made(size: int) -> Attempts:
+    """A ledger of that many attempts, all but a few unknown ones acknowledged, in the order of their ends."""
+    rng = np.random.default_rng(1)
+    place = np.arange(size, dtype=np.int64)
+    outcome = np.full(size, Outcome.ACKNOWLEDGED, dtype=np.int8)
+    outcome[::100_000] = Outcome.UNKNOWN
+    started = place.astype(np.float64) * 1e-4
+    ended = started + 0.005
+    ended[outcome == Outcome.UNKNOWN] = np.nan
+    return Attempts(
+        writer=(place % WRITERS).astype(np.int32),
+        number=place // WRITERS,
+        started=started,
+        ended=ended,
+        outcome=outcome,
+        level=np.full(size, list(Level).index(Level.ON), dtype=np.int8),
+        server=(place > size // 2).astype(np.int16),
+        timeline=(1 + (place > size // 2)).astype(np.int32),
+        lsn=place.astype(np.uint64),
+        names=np.zeros(size, dtype=np.int16),
+        checksum=rng.integers(0, 1 << 32, size, dtype=np.uint32),
+        servers=("n1", "n2"),
+        standby_names=("ANY 1 (n2, n3)",),
+    )
+
+
+def members(attempts: Attempts) -> Iterator[Rows]:
+    """Three members' rows, the last LOST of the first half missing, made one by one as a real run reads them."""
+    keep = np.ones(len(attempts), dtype=bool)
+    half = len(attempts) // 2
+    keep[half - LOST : half] = False
+    for member in ("n2", "n1", "n3"):
+        checksum = attempts.checksum[keep]
+        yield Rows(member, attempts.writer[keep], attempts.number[keep], checksum, checksum)
+
+
+def main() -> int:
+    """Measure once."""
+    size = int(float(sys.argv[1] if len(sys.argv) > 1 else 10) * 1e6)
+    attempts = made(size)
+    begun = time.perf_counter()
+    found = judged(attempts, members(attempts)).findings
+    seconds = time.perf_counter() - begun
+    peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(f"{size:,} attempts against 3 members: {seconds:.1f} s, {peak_mb:.0f} MB at most, {found.lost} lost")
+    unknown = int((attempts.outcome[size // 2 - LOST : size // 2] == Outcome.UNKNOWN).sum())
+    return 0 if found.lost == LOST - unknown else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
