@@ -55,6 +55,7 @@ class LabTarget:
             self,
             pgbench=self.blueprint.postgres_bin / "pgbench",
             pids=lambda member: [p.pid for p in members.processes(self.blueprint, member)],
+            others=lambda: [p.pid for p in members.marked(self.blueprint)],
         )
 
     @cached_property
