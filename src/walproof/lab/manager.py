@@ -3,6 +3,8 @@
 import base64
 import http.client
 import json
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import psycopg
@@ -110,32 +112,39 @@ def set_sync(blueprint: Blueprint, mode: SyncMode, quorum: int) -> None:
     standbys = len(blueprint.members) - 1
     if mode is not SyncMode.OFF and not 1 <= quorum <= standbys:
         raise UsageTrouble(f"a quorum of {quorum} needs as many standbys; there are {standbys}")
-    patch_config(blueprint, patroni.sync_settings(mode.value, quorum))
-    wait_until_whole(blueprint, RealClock())
+    wanted = patroni.sync_settings(mode.value, quorum)
+    patch_config(blueprint, wanted)
+    wait_until_whole(blueprint, RealClock(), wanted=wanted)
 
 
 def set_parameters(blueprint: Blueprint, parameters: dict[str, str | None]) -> None:
     """Set parameters on every member (None: back to the lab's own) and wait until pg_settings says so everywhere."""
+    from walproof.lab.whole import wait_until_whole
+
     given = {name: value for name, value in parameters.items() if value is not None}
     software.check_parameters(blueprint.postgres_bin, given)
     own = assembly.lab_parameters(blueprint)
     wanted = {name: own.get(name) if value is None else value for name, value in parameters.items()}
     patch_config(blueprint, {"postgresql": {"parameters": wanted}})
     expected = {n: software.canonical(blueprint.postgres_bin, n, v) for n, v in wanted.items()}
-    restarted: set[str] = set()
     clock: Clock = RealClock()
+    restarted: list[bool] = []
 
     def in_force() -> bool:
         states = {m: _state(blueprint, m, list(wanted)) for m in blueprint.members}
-        pending = [m for m, state in states.items() if state and any(p for _, p in state.values())]
-        if pending:
-            _restart_in_turn(blueprint, pending, restarted)
+        if any(state is None for state in states.values()):
             return False
-        return all(
-            state is not None and all(_same(state.get(n), expected[n]) for n in wanted) for state in states.values()
-        )
+        known = {m: state for m, state in states.items() if state is not None}
+        pending = {m: state for m, state in known.items() if any(p for _, p in state.values())}
+        if pending:
+            restarted.append(True)
+            _restart_in_turn(blueprint, pending, expected)
+            return False
+        return all(_same(state.get(n), expected[n]) for state in known.values() for n in wanted)
 
     wait_for(Wait.SETTING_IN_FORCE, in_force, clock, pace_s=0.2, patience=4 * home.patience())
+    if restarted:
+        wait_until_whole(blueprint, clock)
 
 
 def _same(found: tuple[str, bool] | None, expected: str | None) -> bool:
@@ -144,14 +153,33 @@ def _same(found: tuple[str, bool] | None, expected: str | None) -> bool:
     return expected is None or found[0] == expected
 
 
-def _restart_in_turn(blueprint: Blueprint, pending: list[str], restarted: set[str]) -> None:
-    """Standbys before the leader: a standby with less than its primary's max_connections stops replaying."""
+def _restart_in_turn(
+    blueprint: Blueprint, pending: dict[str, dict[str, tuple[str, bool]]], expected: dict[str, str | None]
+) -> None:
+    """Restart those whose turn it is, at once.
+
+    A standby may never have less than its primary (max_connections and the like, manual 26.4.3): what grows is
+    restarted on the standbys first, what shrinks on the leader.
+    """
     leader = any_answering(blueprint)
-    turn = sorted(pending, key=lambda m: (m in restarted, m == leader))[0]
-    if turn in restarted:
-        restarted.clear()
-    restart(blueprint, turn)
-    restarted.add(turn)
+    shrinks = any(_number(found) > _number(expected[n]) for n, (found, _) in pending.get(leader, {}).items())
+    standbys = [m for m in pending if m != leader]
+    turn = [leader] if leader in pending and (shrinks or not standbys) else standbys
+    with ThreadPoolExecutor(max_workers=len(turn)) as pool:
+        list(pool.map(lambda m: _try_restart(blueprint, m), turn))
+
+
+def _try_restart(blueprint: Blueprint, member: str) -> None:
+    # A member that is busy is asked again by the wait around it.
+    with suppress(TargetTrouble):
+        restart(blueprint, member)
+
+
+def _number(text: str | None) -> float:
+    try:
+        return float(text or "")
+    except ValueError:
+        return 0.0
 
 
 def _state(blueprint: Blueprint, member: str, names: list[str]) -> dict[str, tuple[str, bool]] | None:

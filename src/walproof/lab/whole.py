@@ -45,22 +45,24 @@ def _names_missing(members: tuple[str, ...], view: ClusterView, config: dict[str
     return "" if len(counted) >= expected else "a named standby does not count yet"
 
 
-def what_is_missing(blueprint: Blueprint) -> str:
-    """The same, asked of the lab just now."""
+def what_is_missing(blueprint: Blueprint, wanted: dict[str, Any] | None = None) -> str:
+    """The same, asked of the lab just now; `wanted` goes over what Patroni says, which may lag behind a change."""
     try:
-        return missing(blueprint.members, look(blueprint), manager.config(blueprint))
+        return missing(blueprint.members, look(blueprint), {**manager.config(blueprint), **(wanted or {})})
     except TargetTrouble as trouble:
         return trouble.message
 
 
-def wait_until_whole(blueprint: Blueprint, clock: Clock, wait: Wait = Wait.CLUSTER_WHOLE) -> None:
+def wait_until_whole(
+    blueprint: Blueprint, clock: Clock, wait: Wait = Wait.CLUSTER_WHOLE, *, wanted: dict[str, Any] | None = None
+) -> None:
     """Wait until the cluster is whole; a member that hangs for half of it is cloned anew. WaitedInVain says why."""
     said = [""]
     begun = clock.now()
     cloned: set[str] = set()
 
     def whole() -> bool:
-        said[0] = what_is_missing(blueprint)
+        said[0] = what_is_missing(blueprint, wanted)
         if said[0] and clock.now() - begun > wait.seconds * home.patience() / 2:
             _clone_anew(blueprint, cloned)
         return not said[0]
