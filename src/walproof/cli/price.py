@@ -12,18 +12,23 @@ from typing import Any, cast
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from walproof.cli.progress import progress_bar
 from walproof.errors import UsageTrouble
 from walproof.model.event import Begun, Described, Ended, Event
+from walproof.pricing.answer import Answer
 from walproof.pricing.bench import Bench, PricedTarget
-from walproof.pricing.bench import Progress as Standing
 from walproof.pricing.question import Words, question_of, seed_of
-from walproof.pricing.whole import Answer, answer_as_json, answer_lines, check_target, pursue, said_beforehand
+from walproof.pricing.whole import answer_as_json, answer_lines, check_target, consents_needed, pursue, said_beforehand
+from walproof.records.journal import Journal
 from walproof.records.reader import read
 from walproof.records.writer import Writer
+from walproof.targets import consent
 from walproof.targets.choosing import choose
 
+JOURNAL = "journal.jsonl"
+WIDE = 140
+"""Columns of a table that goes into a file or a pipe."""
 OPTIONS: tuple[tuple[str, str, str | None], ...] = (
     ("--levels", "Commit levels, all five when not said.", "off,local,on"),
     ("--clients", "Numbers of clients.", "1,16"),
@@ -87,12 +92,19 @@ def price(
         earlier, words, target = _resumed(Path(resume), words, target)
     question_of(words)
     place = choose(target)
-    check_target(place, words, own=_is_own(target))
     if dry_run:
         click.echo("\n".join(said_beforehand(words, place)))
         return 0
+    check_target(place, words)
+    if _is_own(target):
+        consent.require("pricing", consents_needed(words), consent.read(words.get("allow")), place.name)
     where = Path(resume) if resume else (Path(record) if record else None)
-    with Writer(where, "price", resume=bool(resume)) as writer, _ctrl_c(), _bar(quiet=as_json) as tell:
+    with (
+        Writer(where, "price", resume=bool(resume)) as writer,
+        _ctrl_c(),
+        progress_bar(Console(stderr=True), quiet=as_json) as tell,
+    ):
+        _keep_journal(place, writer.directory)
         bench = Bench(cast(PricedTarget, place), writer, seed_of(words), earlier)
         if not resume:
             asked = {**{k: v for k, v in words.items() if v not in (None, False)}, **_defaults(words, target)}
@@ -110,6 +122,12 @@ def _defaults(words: Words, target: str | None) -> dict[str, Any]:
 
 def _is_own(target: str | None) -> bool:
     return not (target is None or target.split(":")[0] in ("lab",) or target.split("?")[0] == "pretend")
+
+
+def _keep_journal(place: object, record: Path) -> None:
+    """A cluster of yours notes every setting before it changes it, for `walproof restore`."""
+    if hasattr(place, "journal"):
+        place.journal = Journal(record / JOURNAL)
 
 
 def _command() -> str:
@@ -150,20 +168,6 @@ def _ctrl_c() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-@contextmanager
-def _bar(*, quiet: bool) -> Iterator[Callable[[Standing], None]]:
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, disable=quiet or not console.is_terminal, transient=True) as bar:
-        task = bar.add_task("preparing", total=None)
-
-        def tell(standing: Standing) -> None:
-            done = min(standing.elapsed_s, standing.budget_s)
-            bar.update(task, description=standing.doing, completed=done, total=standing.budget_s)
-
-        yield tell
-
-
 def _show(answer: Answer, events: list[Event], record: str, *, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(answer_as_json(answer, record)))
@@ -171,6 +175,8 @@ def _show(answer: Answer, events: list[Event], record: str, *, as_json: bool) ->
     from walproof.reporting.terminal import price_tables
 
     console = Console()
+    if not console.is_terminal:
+        console = Console(width=WIDE)
     lines = answer_lines(answer)
     console.print(lines[0], style="bold", highlight=False)
     for part in price_tables(events):

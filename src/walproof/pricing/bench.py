@@ -88,10 +88,9 @@ class Bench:
             self.say(SettingEntered(self.now(), setting, measured))
 
     def leave(self) -> None:
-        """Put back what settings changed."""
-        if self._setting is not None:
-            self._setting = None
-            self.target.leave()
+        """Put back what settings changed; the target may have more to put back than settings."""
+        self._setting = None
+        self.target.leave()
 
     def measure(self, planned: Slice, seconds: float) -> SliceResult | None:
         """One slice; None when it failed, noted; MachineTrouble after three failures in a row."""

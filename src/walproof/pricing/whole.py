@@ -2,35 +2,29 @@
 
 from typing import Any
 
-from walproof.errors import TargetTrouble, UsageTrouble
+from walproof.errors import TargetTrouble
 from walproof.model.event import Ended
+from walproof.model.plan import Setting
 from walproof.model.ports import CanBePriced, Capability, Target
 from walproof.pricing.anatomy import anatomies, anatomy_as_json
 from walproof.pricing.answer import Answer
 from walproof.pricing.as_json import table_as_json
 from walproof.pricing.bench import Bench, Tell
 from walproof.pricing.conclusion import conclusion
-from walproof.pricing.design import Question
 from walproof.pricing.estimates import price_table
 from walproof.pricing.question import Words, question_of
 from walproof.pricing.run import conduct
 from walproof.pricing.searches import predicted, searched
 
 
-def check_target(target: Target, words: Words, *, own: bool) -> None:
-    """Refuse what cannot be priced: no such capability, no consent, a quorum too large, a guarantee not in force."""
+def check_target(target: Target, words: Words) -> None:
+    """Refuse what cannot be priced: no such capability, a quorum too large, a guarantee not in force."""
     why = target.why_not(Capability.PRICE)
     if why is not None or not isinstance(target, CanBePriced):
         raise TargetTrouble(f"{target.name} cannot be priced: {why or 'it runs no slices'}", "walproof lab up")
     view = target.observe()
     question = question_of(words, len(view.standbys) or None)
-    allowed = {word.strip() for word in str(words.get("allow") or "").split(",")} - {""}
-    if allowed - {"load", "config", "switchover", "not-in-force"}:
-        raise UsageTrouble(
-            f"--allow {words['allow']!r} is not a consent", "--allow load,config or --allow not-in-force"
-        )
-    if own:
-        _consented(question, allowed, target.name)
+    allowed = {word.strip() for word in str(words.get("allow") or "").split(",")}
     remote = sorted({a.level for a in question.arms if a.level.remote}, key=lambda one: one.strength)
     bare = not view.standby_names.strip() and any(s.quorum is None for s in question.settings)
     if remote and bare and "not-in-force" not in allowed:
@@ -40,14 +34,10 @@ def check_target(target: Target, words: Words, *, own: bool) -> None:
         )
 
 
-def _consented(question: Question, allowed: set[str], name: str) -> None:
-    changes = any(setting.text != "as it is" for setting in question.settings)
-    missing = [w for w, needed in (("load", True), ("config", changes)) if needed and w not in allowed]
-    if missing:
-        doing = "puts load on" + (" and changes the configuration of" if changes else "")
-        raise UsageTrouble(
-            f"pricing {doing} {name}, which is yours", f"--allow {','.join(missing)} consents; --dry-run tells"
-        )
+def consents_needed(words: Words) -> tuple[str, ...]:
+    """The words of --allow that this run needs on a cluster of the user's."""
+    changes = words.get("tune") or any(setting != Setting() for setting in question_of(words).settings)
+    return ("load", "config") if changes else ("load",)
 
 
 def said_beforehand(words: Words, target: Target) -> list[str]:
