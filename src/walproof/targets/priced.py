@@ -58,9 +58,9 @@ class SqlPricer:
 
     def enter(self, setting: Setting) -> dict[str, float]:
         """Bring the outer factors into force and verify; measured round trips in ms by "a-b"."""
-        if setting == Setting():
-            return {}
         if self._configure is None:
+            if setting == Setting():
+                return {}
             raise UsageTrouble(f"{self._target.name} cannot be set to {setting.text}", "leave these factors out")
         measured = self._configure(setting)
         self.link_measured(measured, setting.rtt_ms)
