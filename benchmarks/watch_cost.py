@@ -1,0 +1,131 @@
+"""What the live page costs and how far it lags: `python -m benchmarks.watch_cost [SECONDS] [KILLS]`.
+
+Throughput with the page open (a reader of its events included) over throughput without it, in pairs of slices in random
+order; and the time from a killed leader's last answer to the page that shows another.
+"""
+
+import json
+import subprocess
+import sys
+import threading
+import urllib.request
+
+import numpy as np
+import psutil
+
+from benchmarks.own_lab import own_lab
+from walproof.estimating.intervals import as_ratio, t_interval
+from walproof.model.guarantee import Level
+from walproof.model.plan import Arm, Setting, Slice, Workload
+from walproof.model.waiting import Wait, wait_for
+from walproof.targets.lab import LabTarget
+
+SLICE_S = 4.0
+
+
+class Watched:
+    """`walproof watch` as a process of its own, with one reader of its events."""
+
+    def __init__(self, lab: str) -> None:
+        argv = [sys.executable, "-m", "walproof", "watch", "--target", f"lab:{lab}"]
+        self.process = subprocess.Popen(argv, stderr=subprocess.PIPE, text=True)
+        assert self.process.stderr is not None
+        url = self.process.stderr.readline().split()[-1]
+        self.seen: list[tuple[float, str | None]] = []
+        base = url.split("#")[0]
+        self._reader = threading.Thread(target=self._read, args=(base,), daemon=True)
+        self._reader.start()
+
+    def _read(self, base: str) -> None:
+        try:
+            with urllib.request.urlopen(base + "events", timeout=30) as stream:
+                for line in stream:
+                    if line.startswith(b"data: "):
+                        picture = json.loads(line[6:])
+                        self.seen.append((picture["at"], picture["leader"]))
+        except OSError:
+            return
+
+    def cpu_s(self) -> float:
+        """Processor seconds it has used."""
+        times = psutil.Process(self.process.pid).cpu_times()
+        return float(times.user + times.system)
+
+    def close(self) -> None:
+        """End it."""
+        self.process.terminate()
+        self.process.wait(timeout=10)
+
+
+def cost(target: LabTarget, name: str, seconds: float) -> None:
+    """Print the ratio of throughput with and without the page, at 1 and 16 clients."""
+    rng = np.random.default_rng(1)
+    workload = Workload()
+    target.prepare(workload)
+    for clients in (1, 16):
+        logs, used, block = [], [], 0
+        begun = target.clock.now()
+        while target.clock.now() - begun < seconds / 2:
+            block += 1
+            tps = {}
+            for watched in rng.permutation([True, False]):
+                page = Watched(name) if watched else None
+                if page:
+                    wait_for(Wait.PROGRAM_READY, lambda page=page: len(page.seen) > 2, target.clock)  # type: ignore[misc]
+                before = page.cpu_s() if page else 0.0
+                planned = Slice(block, 0, Arm(Level.ON, clients, workload), Setting())
+                tps[bool(watched)] = target.run_slice(planned, SLICE_S, block).tps
+                if page:
+                    used.append((page.cpu_s() - before) / SLICE_S)
+                    page.close()
+            logs.append(np.log(tps[True] / tps[False]))
+        ratio = as_ratio(t_interval(np.array(logs)))
+        print(
+            f"{clients:>2} clients: throughput with the page {ratio.value:.3f} ({ratio.low:.3f}–{ratio.high:.3f}) of that "
+            f"without, {len(logs)} pairs; its process uses {100 * np.mean(used):.1f} % of a processor"
+        )
+
+
+def lag(target: LabTarget, name: str, kills: int) -> None:
+    """Print how long after the cluster has a new leader the page says so."""
+    page = Watched(name)
+    lags = []
+    try:
+        wait_for(Wait.PROGRAM_READY, lambda: len(page.seen) > 2, target.clock)
+        for _ in range(kills):
+            old = target.observe().leader
+            assert old is not None
+            target.kill(old)
+            new: list[float] = []
+
+            def led(old: str = old, new: list[float] = new) -> bool:
+                leader = target.observe().leader
+                if leader not in (None, old):
+                    new.append(target.clock.now())
+                return bool(new)
+
+            wait_for(Wait.NEW_LEADER, led, target.clock, pace_s=0.02)
+
+            def shown(old: str = old, new: list[float] = new) -> bool:
+                return any(at > new[0] - 5 and leader not in (None, old) for at, leader in page.seen)
+
+            wait_for(Wait.NEW_LEADER, shown, target.clock, pace_s=0.01)
+            lags.append(max(0.0, target.clock.now() - new[0]))
+            target.heal()
+    finally:
+        page.close()
+    print(f"lag behind the cluster: {np.median(lags):.2f} s median, {max(lags):.2f} s worst of {kills} kills")
+
+
+def main() -> None:
+    """Both figures on a lab of its own."""
+    seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 180.0
+    kills = int(sys.argv[2]) if len(sys.argv) > 2 else 5
+    with own_lab("watch-cost") as blueprint:
+        target = LabTarget(blueprint)
+        cost(target, blueprint.name, seconds)
+        lag(target, blueprint.name, kills)
+
+
+if __name__ == "__main__":
+    main()
