@@ -15,6 +15,7 @@ import psutil
 
 from benchmarks.own_lab import own_lab
 from walproof.estimating.intervals import as_ratio, t_interval
+from walproof.lab.designing import LabOrder
 from walproof.model.guarantee import Level
 from walproof.model.plan import Arm, Setting, Slice, Workload
 from walproof.model.waiting import Wait, wait_for
@@ -81,8 +82,8 @@ def cost(target: LabTarget, name: str, seconds: float) -> None:
             logs.append(np.log(tps[True] / tps[False]))
         ratio = as_ratio(t_interval(np.array(logs)))
         print(
-            f"{clients:>2} clients: throughput with the page {ratio.value:.3f} ({ratio.low:.3f}–{ratio.high:.3f}) of that "
-            f"without, {len(logs)} pairs; its process uses {100 * np.mean(used):.1f} % of a processor"
+            f"{clients:>2} clients: throughput with the page {ratio.value:.3f} ({ratio.low:.3f}–{ratio.high:.3f})"
+            f" of that without, {len(logs)} pairs; its process uses {100 * np.mean(used):.1f} % of a processor"
         )
 
 
@@ -121,7 +122,7 @@ def main() -> None:
     """Both figures on a lab of its own."""
     seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 180.0
     kills = int(sys.argv[2]) if len(sys.argv) > 2 else 5
-    with own_lab("watch-cost") as blueprint:
+    with own_lab("watch-cost", LabOrder(port=7100)) as blueprint:
         target = LabTarget(blueprint)
         cost(target, blueprint.name, seconds)
         lag(target, blueprint.name, kills)
