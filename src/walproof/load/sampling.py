@@ -175,7 +175,8 @@ def _member(name: str, before: Snapshot, after: Snapshot, looks: Looks, seconds:
         cpu = processors.cpu_between(before.members[name], after.members[name]) / seconds
         reads = processors.bytes_between(before.members[name].read, after.members[name].read)
         writes = processors.bytes_between(before.members[name].written, after.members[name].written)
-    flushes = _difference(old.flushes, new.flushes) if old and new else None
+    # A PostgreSQL 18 walreceiver reports its flushes only when it ends: none counted means that none is known.
+    flushes = (_difference(old.flushes, new.flushes) or None) if old and new else None
     spent = _difference(old.flush_ms, new.flush_ms) if old and new else None
     lags = looks.lags.get(name, [])
     write, flush, replay = (_mean([stage[i] for stage in lags]) for i in range(3))

@@ -116,6 +116,8 @@ class Crew:
             wire.lose()
             self._lost(wire, fd)
             return
+        if self._good is None and self.notes.acknowledged == 0:
+            self.notes.error("")  # what scouts heard from standbys is no news once the leader is found
         self._good = wire.host
         if answer is not None and not answer.success:
             wire.since = time.time()

@@ -1,0 +1,262 @@
+"""Slices without a server: how pgbench is called, its logs as columns, what counters beside it say."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from walproof.errors import MachineTrouble, UsageTrouble
+from walproof.load.logs import columns, pieces, summary
+from walproof.load.pgbench import APPLICATION, invocation, script_of, with_level
+from walproof.load.processors import Machine, Used, machine, used
+from walproof.load.sampling import Counters, Looks, Snapshot, window
+from walproof.model.guarantee import Level
+from walproof.model.plan import Arm, Setting, Workload, WorkloadKind
+from walproof.model.topology import Endpoint, Route
+from walproof.targets.lab_settings import wanted
+from walproof.targets.priced import link_verified
+
+ENDPOINT = Endpoint((("10.0.0.1", 5432),), passfile="/x/pgpass")
+PGBENCH = Path("/bin/pgbench")
+
+
+def argv(arm: Arm) -> tuple[str, ...]:
+    return invocation(arm, ENDPOINT, Path("/room"), 7, pgbench=PGBENCH, longest_s=60).argv
+
+
+def after(words: tuple[str, ...], flag: str) -> str:
+    return words[words.index(flag) + 1]
+
+
+def test_the_built_in_workload_runs_prepared_with_the_level_in_the_session() -> None:
+    words = argv(Arm(Level.REMOTE_APPLY, 16))
+    assert after(words, "-M") == "prepared"
+    assert after(words, "-b") == "tpcb-like"
+    assert after(words, "-c") == "16"
+    assert after(words, "--random-seed") == "7"
+    assert "synchronous_commit=remote_apply" in words[-1]
+    assert APPLICATION in words[-1]
+
+
+def test_the_password_is_never_on_the_command_line() -> None:
+    assert "passfile='/x/pgpass'" in argv(Arm(Level.ON, 1))[-1]
+    assert not any("password" in word for word in argv(Arm(Level.ON, 1)))
+
+
+def test_through_a_pool_the_level_goes_into_each_transaction() -> None:
+    made = invocation(Arm(Level.ON, 4, route=Route.PGBOUNCER), ENDPOINT, Path("/r"), 1, pgbench=PGBENCH, longest_s=9)
+    assert after(made.argv, "-M") == "simple"
+    assert "synchronous_commit" not in made.argv[-1]
+    assert "BEGIN\\;SET LOCAL synchronous_commit TO on;" in made.scripts["script.sql"]
+
+
+def test_an_open_loop_is_a_rate() -> None:
+    assert after(argv(Arm(Level.ON, 4, rate=250.0)), "-R") == "250"
+
+
+def test_a_mix_is_one_weighted_script_per_level() -> None:
+    mix = ((Level.ON, 10.0), (Level.LOCAL, 90.0))
+    made = invocation(Arm(Level.ON, 4, mix=mix), ENDPOINT, Path("/r"), 1, pgbench=PGBENCH, longest_s=9)
+    assert made.levels == (Level.ON, Level.LOCAL)
+    assert "/r/on.sql@1000" in made.argv
+    assert "/r/local.sql@9000" in made.argv
+    assert "SET LOCAL synchronous_commit TO local;" in made.scripts["local.sql"]
+    assert "BEGIN;\nSET LOCAL" in made.scripts["on.sql"]
+
+
+def test_a_batch_has_its_rows() -> None:
+    words = argv(Arm(Level.ON, 1, Workload(WorkloadKind.BATCH, rows=50)))
+    assert after(words, "-D") == "rows=50"
+
+
+def test_a_script_with_its_own_begin_gets_the_level_there() -> None:
+    made = with_level("\\set a 1\nBEGIN;\nUPDATE t SET x = :a;\nEND;", Level.LOCAL, combined=False)
+    assert made.splitlines() == [
+        "\\set a 1",
+        "BEGIN;",
+        "SET LOCAL synchronous_commit TO local;",
+        "UPDATE t SET x = :a;",
+        "END;",
+    ]
+
+
+def test_a_script_without_begin_becomes_one_transaction_after_its_variables() -> None:
+    made = with_level("-- mine\n\\set a 1\nSELECT :a;\nSELECT 2;\n", Level.OFF, combined=True).splitlines()
+    assert made == [
+        "-- mine",
+        "\\set a 1",
+        "BEGIN\\;SET LOCAL synchronous_commit TO off;",
+        "SELECT :a;",
+        "SELECT 2;",
+        "END;",
+    ]
+
+
+def test_an_unreadable_script_is_the_users_mistake(tmp_path: Path) -> None:
+    with pytest.raises(UsageTrouble, match="cannot be read"):
+        script_of(Workload(WorkloadKind.SCRIPT, script=str(tmp_path / "none.sql")))
+    empty = tmp_path / "empty.sql"
+    empty.write_text("-- nothing\n\\set a 1\n")
+    with pytest.raises(UsageTrouble, match="holds no SQL"):
+        script_of(Workload(WorkloadKind.SCRIPT, script=str(empty)))
+
+
+def log(lines: list[tuple[int, int, str, int, int]]) -> bytes:
+    return "".join(f"{c} {n} {lat} {s} {us // 10**6} {us % 10**6}\n" for c, n, lat, s, us in lines).encode()
+
+
+LINES = st.lists(
+    st.tuples(
+        st.integers(0, 99),
+        st.integers(0, 10**6),
+        st.integers(1, 10**8),
+        st.integers(0, 3),
+        st.integers(10**15, 2 * 10**15),
+    ),
+    min_size=1,
+    max_size=40,
+)
+
+
+@settings(deadline=None)
+@given(LINES)
+def test_log_columns_are_what_was_written(lines: list[tuple[int, int, int, int, int]]) -> None:
+    found = columns(log([(c, n, str(lat), s, us) for c, n, lat, s, us in lines]))
+    assert found.latency_us.tolist() == [line[2] for line in lines]
+    assert found.script.tolist() == [line[3] for line in lines]
+    assert found.end_us.tolist() == [line[4] for line in lines]
+
+
+@settings(max_examples=20, deadline=None)
+@given(LINES, st.integers(30, 400))
+def test_pieces_of_any_size_hold_every_whole_line(lines: list[tuple[int, int, int, int, int]], size: int) -> None:
+    import tempfile
+
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(log([(c, n, str(lat), s, us) for c, n, lat, s, us in lines]) + b"1 2 3")
+        file.flush()
+        found = [int(v) for piece in pieces(Path(file.name), size) for v in piece.latency_us]
+    assert found == [line[2] for line in lines]
+
+
+def test_failed_and_skipped_transactions_are_counted_apart() -> None:
+    found = columns(log([(0, 1, "500", 0, 10**15), (0, 2, "failed", 0, 10**15), (1, 1, "skipped", 0, 10**15)]))
+    assert (found.latency_us.tolist(), found.failed) == ([500], 2)
+
+
+def test_lines_with_lag_are_read_too_and_uneven_lines_refused() -> None:
+    assert columns(b"0 1 500 0 1000000000 5 77\n").latency_us.tolist() == [500]
+    with pytest.raises(MachineTrouble):
+        columns(b"0 1 500 0 1000000000 5 77\n0 1 500 0 1000000000 5\n")
+
+
+def test_throughput_credit_counts_the_share_before_the_end(tmp_path: Path) -> None:
+    second = 10**6
+    (tmp_path / "log.1").write_bytes(
+        log(
+            [
+                (0, 1, str(second), 0, 1001 * second),
+                (0, 2, str(second), 0, 1002 * second),
+                (0, 3, str(second), 0, 1003 * second),
+            ]
+        )
+    )
+    found = summary([tmp_path / "log.1"], until=1002.25)
+    assert found.transactions == 3
+    assert found.credit == pytest.approx(2.25)
+    assert (found.began, found.ended, found.mean_ms) == (1000.0, 1003.0, 1000.0)
+
+
+def test_each_class_of_a_mix_has_its_histogram(tmp_path: Path) -> None:
+    (tmp_path / "log.1").write_bytes(
+        log([(0, 1, "1000", 0, 10**15), (0, 2, "2000", 1, 10**15), (0, 3, "2000", 1, 10**15)])
+    )
+    found = summary([tmp_path / "log.1"], scripts=2)
+    assert {number: sum(h.values()) for number, h in found.per_script.items()} == {0: 1, 1: 2}
+    assert found.histogram == {694: 1, 763: 2}
+
+
+def snapshot(at: float, **more: object) -> Snapshot:
+    base: dict[str, object] = {
+        "counters": {},
+        "members": {},
+        "machine": Machine(0, 0, 0, 0),
+        "client": Used({}, {}, {}),
+        "known": Used({}, {}, {}),
+    }
+    return Snapshot(at, **{**base, **more})  # type: ignore[arg-type]
+
+
+def test_a_window_is_the_difference_of_its_ends() -> None:
+    before = snapshot(
+        0.0,
+        counters={"n1": Counters(100, 10, 5.0, 3, "ANY 1 (n2)", 1)},
+        members={"n1": Used({1: 1.0}, {1: 0}, {1: 100})},
+        client=Used({9: 0.0}, {}, {}),
+        known=Used({1: 1.0}, {}, {}),
+    )
+    later = snapshot(
+        2.0,
+        counters={"n1": Counters(1100, 30, 15.0, 4, "ANY 1 (n2)", 1)},
+        members={"n1": Used({1: 2.0}, {1: 7}, {1: 300})},
+        machine=Machine(4.0, 3.0, 3.5, 0.0),
+        client=Used({9: 0.5}, {}, {}),
+        known=Used({1: 2.0}, {}, {}),
+    )
+    seen = window(before, later, Looks(waits={"cpu": 3, "IPC:SyncRep": 1}, lags={"n2": [(1.0, None, 3.0)]}), "n1")
+    mine = seen.members["n1"]
+    assert (mine.cpu_cores, mine.wal_bytes, mine.wal_flushes, mine.wal_flush_ms) == (0.5, 1000, 20, 0.5)
+    assert (mine.disk_reads, mine.disk_writes) == (7, 200)
+    assert seen.waits == {"IPC:SyncRep": 0.25, "cpu": 0.75}
+    assert (seen.client_cores, seen.machine_busy, seen.checkpoints, seen.streaming) == (0.25, 0.875, 1, 1)
+    assert seen.stolen == pytest.approx((3.0 - 0.5 - 1.0) / 4.0)
+
+
+def test_a_member_that_restarted_has_unknown_counters_not_negative_ones() -> None:
+    before = snapshot(0.0, counters={"n1": Counters(1000, 50, 9.0, 9, "", 0)})
+    later = snapshot(1.0, counters={"n1": Counters(10, 1, 0.0, 0, "", 0)})
+    mine = window(before, later, Looks(), "n1").members["n1"]
+    assert (mine.wal_bytes, mine.wal_flushes, mine.wal_flush_ms) == (None, None, None)
+
+
+def test_the_lags_of_a_standby_are_means_of_what_was_told() -> None:
+    both = {"n2": Counters(1, None, None, 0, "", 0)}
+    looks = Looks(lags={"n2": [(1.0, 2.0, None), (3.0, 4.0, None)]})
+    mine = window(snapshot(0.0, counters=both), snapshot(1.0, counters=both), looks, "n1").members["n2"]
+    assert (mine.write_lag_ms, mine.flush_lag_ms, mine.replay_lag_ms) == (2.0, 3.0, None)
+
+
+def test_processes_and_machine_are_read_from_proc() -> None:
+    import os
+
+    mine = used([os.getpid(), 2**22 + 1])
+    assert set(mine.cpu_s) == {os.getpid()}
+    assert 0 < machine().busy <= machine().total
+
+
+def test_a_link_is_verified_against_what_was_asked() -> None:
+    assert link_verified({"a-b": 10.4, "a-c": 9.9}, 10.0) is True
+    assert link_verified({"a-b": 10.4, "a-c": 40.0}, 10.0) is False
+    assert link_verified({"a-b": 0.1}, None) is None
+
+
+def test_a_setting_names_its_factors() -> None:
+    found = wanted(Setting(quorum=2, cores=0.5, rtt_ms=3.0, regions="europe", parameters=(("commit_delay", "10"),)))
+    assert found == {
+        "parameters": (("commit_delay", "10"),),
+        "quorum": ("ANY", 2),
+        "cores": 0.5,
+        "links": ("regions", "europe"),
+    }
+    assert wanted(Setting()) == {}
+
+
+def test_a_histogram_of_a_big_log_is_exact_in_number(tmp_path: Path) -> None:
+    generator = np.random.default_rng(1)
+    latencies = generator.integers(100, 50_000, 20_000)
+    (tmp_path / "log.1").write_bytes(log([(0, i, str(v), 0, 10**15 + i) for i, v in enumerate(latencies.tolist())]))
+    found = summary([tmp_path / "log.1"])
+    assert sum(found.histogram.values()) == found.transactions == 20_000
+    assert found.mean_ms == pytest.approx(latencies.mean() / 1000)
