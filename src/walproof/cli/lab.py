@@ -2,7 +2,6 @@
 
 import importlib
 import os
-import subprocess
 import sys
 
 import click
@@ -124,7 +123,7 @@ def status(as_json: bool) -> None:
     blueprint = home.load()
     view = look(blueprint)
     if as_json:
-        click.echo(status_json(view, wiring.state(blueprint).wire))
+        click.echo(status_json(view, wire_dead=wiring.state(blueprint).dead))
         return
     status_table(view, Console())
     links = wiring.state(blueprint)
@@ -135,15 +134,15 @@ def status(as_json: bool) -> None:
 @lab.command()
 @click.argument("member", required=False)
 @click.option("-c", "command", help="one command instead of a session")
-def psql(member: str | None, command: str | None) -> int:
+def psql(member: str | None, command: str | None) -> None:
     """psql on the leader, or on MEMBER."""
     blueprint = home.load()
     chosen = _member(blueprint, member) if member else _leader(blueprint)
     program = software.client_program(blueprint.postgres_bin, "psql")
     way = blueprint.member_endpoint(chosen).conninfo()
     sys.stdout.flush()
-    words = [str(program), way, *(["-X", "-c", command] if command else [])]
-    return subprocess.run(words, check=False, env={**os.environ, "LC_ALL": "C.UTF-8"}).returncode
+    # In place of this process: Ctrl-C belongs to psql.
+    os.execve(program, [str(program), way, *(["-X", "-c", command] if command else [])], {**os.environ})
 
 
 @lab.command()

@@ -8,8 +8,8 @@ from rich.table import Table
 from walproof.model.topology import ClusterView
 
 
-def status_json(view: ClusterView, wire: str) -> str:
-    """The object of `lab status --json`; `wire` is up, dead or not needed."""
+def status_json(view: ClusterView, *, wire_dead: bool = False) -> str:
+    """The object of `lab status --json`; `"wire": "dead"` in it only when links are asked that nobody carries."""
     return json.dumps(
         {
             "members": [
@@ -25,7 +25,7 @@ def status_json(view: ClusterView, wire: str) -> str:
             ],
             "leader": view.leader,
             "synchronous_standby_names": view.standby_names,
-            "wire": wire,
+            **({"wire": "dead"} if wire_dead else {}),
         }
     )
 

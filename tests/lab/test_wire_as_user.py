@@ -1,0 +1,84 @@
+"""The wire of uid 1000, in namespaces of its own; and what it says where /dev/net/tun is forbidden."""
+
+import json
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.fixtures.cables import may_lay_cables
+
+ROOT = Path(__file__).parents[2]
+AS_USER = ["setpriv", "--reuid", "1000", "--regid", "1000", "--clear-groups", "--"]
+INSIDE = ["unshare", "--user", "--map-current-user", "--keep-caps", "--net", "--mount", "--"]
+SCRIPT = [sys.executable, "-m", "tests.fixtures.cables_as_user"]
+# A device node of this test's own, with the mode it shall have; only its process tree sees it in place of the real one.
+LEND = (
+    'mount -t tmpfs none "$0" && mknod "$0/tun" c 10 200 && chmod "$1" "$0/tun" && mount --bind "$0/tun" /dev/net/tun'
+)
+
+
+def why_not() -> str:
+    """Why this cannot be tried here, "" when it can."""
+    if not may_lay_cables():
+        return "needs root and /dev/net/tun"
+    told = subprocess.run(
+        [*AS_USER, sys.executable, "-c", "import walproof"], cwd=ROOT, capture_output=True, check=False
+    )
+    if told.returncode or not os.stat(ROOT).st_mode & stat.S_IXOTH:
+        return "this Python or this checkout is not readable for uid 1000"
+    told = subprocess.run([*AS_USER, *INSIDE, "true"], capture_output=True, check=False)
+    return "this kernel allows ordinary users no namespaces" if told.returncode else ""
+
+
+REASON = why_not()
+pytestmark = [pytest.mark.lab, pytest.mark.skipif(bool(REASON), reason=REASON or "-")]
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    path = Path(tempfile.mkdtemp(prefix="wpw-", dir="/tmp"))
+    (path / "dev").mkdir()
+    os.chown(path, 1000, 1000)
+    yield path
+    shutil.rmtree(path)
+
+
+def run(folder: Path, mode: str) -> subprocess.CompletedProcess[str]:
+    script = f'{LEND} && shift && exec "$@"'
+    words = [
+        "unshare",
+        "--mount",
+        "sh",
+        "-c",
+        script,
+        str(folder / "dev"),
+        mode,
+        *AS_USER,
+        *INSIDE,
+        *SCRIPT,
+        str(folder),
+    ]
+    return subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
+
+
+def test_an_ordinary_user_shapes_isolates_and_heals(folder: Path) -> None:
+    done = run(folder, "666")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["shaped"]["n1-n2"] > 19
+    assert found["isolated"] == {}
+    assert found["healed"]["n1-n2"] > 19
+
+
+def test_without_the_device_it_says_why_and_what_to_type(folder: Path) -> None:
+    done = run(folder, "600")
+    assert done.returncode == 3
+    assert "/dev/net/tun" in done.stderr
+    assert "chmod 666" in done.stderr
