@@ -75,6 +75,7 @@ def prove(target: str | None, record: str | None, as_json: bool, dry_run: bool, 
         return reproduce(str(words["pitfall"]), as_json=as_json, say=lambda text: click.echo(text, err=True))
     question = question_of(words)
     limits = gate(str(words["require"])) if words.get("require") else None
+    planned(question)
     junit_file = _writable(words.get("junit"))
     place = choose(target)
     if _is_own(target):

@@ -1,0 +1,110 @@
+"""What every target must be able to do, asked of each of them: the simulated one always, the lab where there is one."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.fixtures.labs import a_lab
+from walproof.model.attempt import Outcome
+from walproof.model.event import DrillBegun, DrillDone, Event, FaultChanged
+from walproof.model.guarantee import Level
+from walproof.model.ports import CanBreak, CanKeepLedger, Capability, LedgerOrder, Target
+from walproof.model.topology import Role, Route
+from walproof.model.verdict import Verdict, Victim
+from walproof.model.waiting import Wait, wait_for
+from walproof.proving.assumptions import whole
+from walproof.proving.campaign import PlannedDrill
+from walproof.proving.faults import CATALOGUE
+from walproof.proving.judge import judged
+from walproof.proving.run import Shell, conduct
+from walproof.targets.pretend import pretend
+
+DRILLS = iter(range(1, 10_000))
+
+
+@pytest.fixture(scope="module", params=["pretend", pytest.param("lab", marks=pytest.mark.lab)])
+def target(request: pytest.FixtureRequest) -> Iterator[Target]:
+    """Each target in turn; the lab is raised once for the whole suite."""
+    if request.param == "pretend":
+        yield pretend("pretend?slowness=3")
+        return
+    from walproof.targets.lab import LabTarget
+
+    with a_lab() as blueprint:
+        yield LabTarget(blueprint)
+
+
+def test_it_describes_itself_and_its_members(target: Target) -> None:
+    said = target.describe()
+    assert said.target
+    assert len(said.members) >= 1
+
+
+def test_one_look_shows_every_member_and_one_leader(target: Target) -> None:
+    view = target.observe()
+    assert {m.name for m in view.members} == set(target.describe().members)
+    assert whole(view)
+    leading = [m.name for m in view.members if m.role is Role.LEADER]
+    assert leading == [view.leader]
+
+
+def test_a_capability_is_there_or_said_why_not(target: Target) -> None:
+    for capability in Capability:
+        reason = target.why_not(capability)
+        assert reason is None or reason.strip()
+
+
+def test_what_the_ledger_was_told_is_on_every_member(target: Target) -> None:
+    assert isinstance(target, CanKeepLedger)
+    drill = next(DRILLS)
+    run = target.open_ledger(LedgerOrder(Level.ON, writers=4, drill=drill))
+    try:
+        wait_for(Wait.WRITERS_UP, lambda: run.progress().acknowledged >= 40, target.clock)
+    finally:
+        attempts = run.stop()
+    assert run.stop() is not None
+    assert run.witnessed() is not None
+    names = {attempts.standby_names[i] for i in attempts.names[attempts.outcome == Outcome.ACKNOWLEDGED]}
+    assert all(name.strip() for name in names)
+    leader = target.observe().leader
+    assert leader is not None
+    found = judged(attempts, [target.read_ledger(leader, drill)]).findings
+    assert found.acknowledged >= 40
+    assert (found.lost, found.from_nowhere, found.doubled, found.altered) == (0, 0, 0, 0)
+    for member in target.describe().members:
+
+        def all_there(member: str = member) -> bool:
+            assert isinstance(target, CanKeepLedger)
+            return judged(attempts, [target.read_ledger(member, drill)]).findings.lost == 0
+
+        wait_for(Wait.STANDBYS_STREAMING, all_there, target.clock)
+        assert target.check_data(member) == ""
+
+
+def test_a_killed_leader_loses_nothing_at_on_and_the_cluster_heals(target: Target) -> None:
+    events: list[Event] = []
+    planned = PlannedDrill(next(DRILLS), CATALOGUE["kill"], Victim.LEADER, Level.ON, Route.MULTI_HOST, writers=8)
+    shell = Shell(target, events.append, lambda name, text: None, patience=3.0)
+    (drill,) = conduct(shell, [planned], enough=lambda drills: False)
+    assert drill.verdict is Verdict.HELD, f"{drill.why} {drill.assumptions} {drill.evidence}"
+    assert drill.findings.lost == 0
+    assert drill.rto_s is not None
+    assert drill.leader_before is not None
+    assert drill.victims == (drill.leader_before,)
+    assert whole(target.observe())
+    assert sum(isinstance(e, DrillBegun) for e in events) == 1
+    assert [e.healed for e in events if isinstance(e, FaultChanged)] == [False, True]
+    assert sum(isinstance(e, DrillDone) for e in events) == 1
+
+
+def test_healing_a_whole_cluster_changes_nothing(target: Target) -> None:
+    assert isinstance(target, CanBreak)
+    before = target.observe()
+    target.heal()
+    after = target.observe()
+    assert (before.leader, whole(after)) == (after.leader, True)
+
+
+def test_the_log_of_every_member_can_be_kept(target: Target) -> None:
+    assert isinstance(target, CanBreak)
+    assert all(target.logs(member).strip() for member in target.describe().members)

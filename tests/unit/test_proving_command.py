@@ -1,0 +1,251 @@
+"""`walproof prove` from words to exit code, on simulated clusters in virtual time."""
+
+import importlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from walproof.cli import main
+from walproof.errors import TargetTrouble, WaitedInVain
+from walproof.model.event import DrillDone, Ended, Noted
+from walproof.model.ports import LedgerOrder
+from walproof.records.reader import read
+from walproof.targets.pretend import Pretend, PretendRun, pretend
+from walproof.targets.pretend_world import Nature
+
+Run = Callable[..., tuple[int, str, str]]
+QUICK = "pretend?slowness=3"
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs the verb in an empty directory; exit code, standard output, standard error."""
+    monkeypatch.chdir(tmp_path)
+
+    def go(*words: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as end:
+            main.main(["prove", *words])
+        out, err = capsys.readouterr()
+        return int(end.value.code or 0), out, err
+
+    return go
+
+
+def instead(monkeypatch: pytest.MonkeyPatch, target: Pretend) -> None:
+    """Let every --target mean this one."""
+    monkeypatch.setattr(importlib.import_module("walproof.cli.prove"), "choose", lambda text: target)
+
+
+def test_json_is_one_object_with_the_keys_of_the_schema(run: Run) -> None:
+    code, out, _ = run("--target", QUICK, "--fault", "kill", "--levels", "off,on", "--json", "--record", "rec")
+    found: dict[str, Any] = json.loads(out)
+    assert code == 1
+    assert found["record"] == "rec"
+    wanted = {
+        "fault", "level", "acknowledged", "downgraded", "unknown", "refused", "lost", "recovered", "rto_s", "rpo_s",
+        "leader_before", "leader_after", "timeline_before", "timeline_after", "verdict", "why",
+    }  # fmt: skip
+    assert all(wanted <= set(drill) for drill in found["drills"])
+    by_level = {drill["level"]: drill for drill in found["drills"]}
+    assert by_level["off"]["verdict"] == "broken"
+    assert by_level["off"]["lost"] > 0
+    assert by_level["on"]["verdict"] == "held"
+    assert found["loss_bound"]["on"] == pytest.approx(0.95)
+    assert "off lost" in found["positive_control"]["kill on"]
+
+
+def test_everything_held_is_exit_0_and_the_record_can_be_read(run: Run) -> None:
+    code, out, err = run("--target", QUICK, "--levels", "on", "--repeat", "2", "--record", "rec")
+    assert code == 0
+    assert "on lost nothing in 2 drills" in out
+    assert "drill 2: kill at on" in err
+    kinds = [type(event) for event in read(Path("rec")).events]
+    assert kinds.count(DrillDone) == 2
+    assert kinds[-1] is Ended
+
+
+def test_nothing_but_names_emptied_is_exit_4(run: Run) -> None:
+    code, _, _ = run("--target", "pretend?lie=names&slowness=3", "--levels", "on")
+    assert code == 4
+
+
+def test_a_gate_exceeded_is_exit_1_and_junit_says_why(run: Run) -> None:
+    words = ("--levels", "on", "--require", "rpo=0,rto=30s", "--junit", "out.xml")
+    assert run("--target", QUICK, *words)[0] == 0
+    code, _, _ = run("--target", "pretend?lie=late&slowness=3", *words)
+    assert code == 1
+    failure = ElementTree.parse("out.xml").getroot().find("testcase/failure")
+    assert failure is not None
+    assert "30 s are allowed" in failure.attrib["message"]
+
+
+def test_until_bound_stops_as_soon_as_the_bound_is_reached(run: Run) -> None:
+    _, out, _ = run("--target", QUICK, "--levels", "on", "--until-bound", "30%", "--writers", "4", "--json")
+    found = json.loads(out)
+    assert len(found["drills"]) == 9
+    assert found["loss_bound"]["on"] <= 0.30
+
+
+def test_a_storm_on_an_honest_cluster_holds(run: Run) -> None:
+    code, out, _ = run("--target", QUICK, "--levels", "on", "--storm", "12", "--writers", "4", "--json")
+    found = json.loads(out)
+    assert code in (0, 4)
+    assert len(found["drills"]) == 12
+    assert all(drill["lost"] == 0 for drill in found["drills"])
+
+
+def test_the_matrix_is_the_manuals_table(run: Run) -> None:
+    _, out, _ = run("--target", "pretend?slowness=2", "--matrix", "--quick", "--writers", "32", "--json")
+    table = json.loads(out)["matrix"]
+    assert list(table) == ["off", "local", "remote_write", "on", "remote_apply"]
+    for level, row in table.items():
+        for column, cell in row.items():
+            if cell["promised"]:
+                assert cell["mark"] == "✔", (level, column, cell)
+    assert table["off"]["kill-all"]["mark"] == "✘"
+    assert table["remote_write"]["double-power"]["mark"] == "✘"
+    assert table["on"]["none"]["mark"] == "✘"
+
+
+def test_a_dry_run_tells_the_story_and_does_nothing(run: Run, tmp_path: Path) -> None:
+    code, out, _ = run("--target", QUICK, "--fault", "kill,cut", "--levels", "on", "--dry-run")
+    assert code == 0
+    assert "the postmaster is killed with -9" in out
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--fault", "earthquake"),
+        ("--levels", "sometimes"),
+        ("--require", "speed=3"),
+        ("--writers", "0"),
+        ("--repeat", "none"),
+        ("--victim", "cluster", "--fault", "kill"),
+    ],
+)
+def test_what_cannot_be_meant_is_exit_2_with_a_hint_and_no_record(
+    run: Run, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    code, out, err = run("--target", QUICK, *words)
+    assert (code, out) == (2, "")
+    assert "next:" in err
+    assert "Traceback" not in err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_record_that_cannot_be_written_is_exit_3(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    code, _, err = run("--target", QUICK, "--record", "file/rec")
+    assert code == 3
+    assert "next:" in err
+
+
+def test_a_cluster_of_yours_is_not_broken_without_consent(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = pretend(QUICK)
+    instead(monkeypatch, target)
+    code, _, err = run("--target", "service=mine", "--fault", "kill", "--levels", "on")
+    assert code == 2
+    assert "--allow kill" in err
+    assert target.world.timeline == 1
+    assert run("--target", "service=mine", "--fault", "kill", "--levels", "on", "--allow", "kill")[0] == 0
+
+
+class Cables(Pretend):
+    """Cannot be killed."""
+
+    def why_not(self, capability: object) -> str | None:
+        return "it is welded shut"
+
+
+def test_a_fault_the_target_cannot_do_is_skipped_and_never_a_pass(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    instead(monkeypatch, Cables(Nature(slowness=3)))
+    code, out, _ = run("--levels", "on", "--json")
+    assert code == 4
+    assert json.loads(out)["drills"][0]["why"] == "skipped, because it is welded shut"
+
+
+class Incurable(Pretend):
+    """Never heals."""
+
+    def heal(self) -> None:
+        raise WaitedInVain("waited 120 s for the cluster to be whole again in vain", "look at the logs")
+
+
+def test_a_cluster_that_does_not_heal_is_undecided_and_its_logs_are_kept(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    instead(monkeypatch, Incurable(Nature(slowness=3)))
+    code, out, _ = run("--fault", "freeze", "--levels", "on", "--repeat", "3", "--record", "rec", "--json")
+    found = json.loads(out)
+    assert code == 4
+    assert len(found["drills"]) == 1
+    assert found["drills"][0]["verdict"] == "undecided"
+    kept = sorted(path.name for path in Path("rec").rglob("*.log"))
+    assert kept == ["drill-1-n1.log", "drill-1-n2.log", "drill-1-n3.log"]
+
+
+class Shy(Pretend):
+    """Refuses the fault when it is asked for."""
+
+    def kill(self, member: str) -> None:
+        raise TargetTrouble(f"{member} is already down", "")
+
+
+def test_a_fault_that_is_refused_at_the_last_moment_is_undecided(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    instead(monkeypatch, Shy(Nature(slowness=3)))
+    code, out, _ = run("--levels", "on", "--json")
+    assert code == 4
+    assert "could not be done: n1 is already down" in json.loads(out)["drills"][0]["why"]
+
+
+class Silent(Pretend):
+    """Its writers never get a commit through."""
+
+    def open_ledger(self, order: LedgerOrder) -> PretendRun:
+        found = super().open_ledger(order)
+        self.world.held_until = float("inf")
+        return found
+
+
+def test_writers_that_never_commit_are_undecided_not_an_error(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    instead(monkeypatch, Silent(Nature(slowness=3)))
+    code, out, _ = run("--levels", "on", "--json")
+    assert code == 4
+    assert "WRITERS_UP" in json.loads(out)["drills"][0]["why"]
+
+
+class Impatient(Pretend):
+    """Somebody presses Ctrl-C right after the second fault."""
+
+    kills = 0
+    healed = 0
+
+    def kill(self, member: str) -> None:
+        super().kill(member)
+        self.kills += 1
+        if self.kills == 2:
+            raise KeyboardInterrupt
+
+    def heal(self) -> None:
+        self.healed += 1
+        super().heal()
+
+
+def test_ctrl_c_heals_first_then_tells_what_was_found(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = Impatient(Nature(slowness=3))
+    instead(monkeypatch, target)
+    code, out, _ = run("--levels", "on", "--repeat", "5", "--record", "rec", "--json")
+    assert code == 130
+    assert len(json.loads(out)["drills"]) == 1
+    assert target.healed == 2
+    assert target.world.whole()
+    events = read(Path("rec")).events
+    assert isinstance(events[-1], Ended)
+    assert events[-1].stopped_by == "interrupted"
+    assert any(isinstance(e, Noted) and "healed first" in e.text for e in events)
