@@ -48,7 +48,7 @@ def _keepalives(facts: Facts) -> Iterator[Hit]:
         noticed = idle + interval * count
         if noticed > 120:
             evidence = f"tcp_keepalives: {idle:g} s + {count:g} × {interval:g} s = {noticed:g} s until noticed"
-            fix = "; ".join(
+            fix = " ".join(
                 set_anywhere(facts, f"tcp_keepalives_{part}", value)
                 for part, value in (("idle", "10"), ("interval", "5"), ("count", "3"))
             )
