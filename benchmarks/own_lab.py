@@ -2,6 +2,8 @@
 
 import contextlib
 import os
+import signal
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -15,6 +17,8 @@ from walproof.lab.raising import lower_lab, raise_lab
 def own_lab(name: str, order: LabOrder) -> Iterator[Blueprint]:
     """Raise a lab of that name, on ports of its own, and end it afterwards."""
     clock = RealClock()
+    # `timeout` and CI end a benchmark with SIGTERM, which would leave the lab behind.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     named = f"{name}-{os.getpid()}"
     lower_lab(named, clock)
     try:

@@ -6,6 +6,7 @@ standby: a standby with a slow disk and its leader lose their power together; th
 
 import argparse
 import contextlib
+import os
 import shutil
 import subprocess
 import sys
@@ -66,6 +67,12 @@ def load(blueprint: Blueprint, writers: Writers) -> None:
     clock.pause(_LOAD_S)
 
 
+def cut_power(blueprint: Blueprint, member: str) -> None:
+    """As a user does it, and in a process of its own: the writers' threads here would delay the instant."""
+    fault = [sys.executable, "-m", "walproof", "lab", "fault", "power-cut", member]
+    subprocess.run(fault, check=True, env={**os.environ, "WALPROOF_LAB": blueprint.name}, stdout=subprocess.DEVNULL)
+
+
 def leader_cut(level: str, fsync: str) -> Survival:
     """A single member under load loses its power."""
     order = LabOrder(members=1, sync=SyncMode.OFF, port=5720, disk=_IMAGE)
@@ -74,7 +81,7 @@ def leader_cut(level: str, fsync: str) -> Survival:
             manager.set_parameters(blueprint, {"fsync": "off"})
         with Writers(blueprint.member_endpoint("n1"), level) as writers:
             load(blueprint, writers)
-            power.cut_power(blueprint, "n1")
+            cut_power(blueprint, "n1")
         power.power_on(blueprint, "n1")
         return _survived(blueprint, "n1", writers)
 
@@ -97,8 +104,8 @@ def standby_cut(blueprint: Blueprint, level: str, slow_s: float) -> Survival:
     disks.slow(blueprint, standby, slow_s)
     with Writers(blueprint.member_endpoint(leader), level) as writers:
         load(blueprint, writers)
-        power.cut_power(blueprint, standby)
-        power.cut_power(blueprint, leader)
+        cut_power(blueprint, standby)
+        cut_power(blueprint, leader)
     power.power_on(blueprint, standby)
     survival = _survived(blueprint, standby, writers)
     _begin_anew(blueprint, leader, standby)
@@ -130,10 +137,10 @@ def leader_table() -> bool:
     return held
 
 
-def standby_table(rounds: int, slow_s: float) -> bool:
+def standby_table(rounds: int, slow_s: float, levels: tuple[str, ...] = ("remote_write", "on")) -> bool:
     """Print each round; whether remote_write lost something in at least half of them, and on in none."""
     order = LabOrder(members=2, sync=SyncMode.QUORUM, port=5730, disk=_IMAGE)
-    bad = {"remote_write": 0, "on": 0}
+    bad = dict.fromkeys(levels, 0)
     with own_lab("power", order) as blueprint:
         for level in bad:
             for number in range(1, rounds + 1):

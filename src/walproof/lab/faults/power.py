@@ -1,29 +1,33 @@
 """A member's power cut and switched on again: what it had flushed is there, what it had not is gone.
 
-In one order, so that nothing false escapes: every process stopped, the cable down, the file systems shut down without a
-flush of their journal, every process killed. Packets the kernel already held may still have left, as with real power.
-The volatile cache of the machine's own disk is not part of it: only the operating system's memory is lost.
+The file systems are shut down without a flush of their journal, and the cable goes down at once: a flush under way
+fails, as with real power. Then every process is stopped, and killed. The volatile cache of the machine's own disk is
+not part of it: only the operating system's memory is lost.
 """
 
 import contextlib
 import errno
 import fcntl
 import os
-import signal
+import socket
 import struct
 from pathlib import Path
+
+import psutil
 
 from walproof.errors import MachineTrouble, UsageTrouble
 from walproof.lab import members
 from walproof.lab.blueprint import Blueprint
 from walproof.lab.clock import RealClock
-from walproof.lab.faults import disks, force, stopping, volumes
+from walproof.lab.faults import disks, force, volumes
 from walproof.lab.faults.commands import run
 from walproof.lab.faults.members import forget_postmaster
 
 _SHUTDOWN = 0x8004587D
 """EXT4_IOC_SHUTDOWN, _IOR('X', 125, __u32) of linux/fs/ext4/ext4.h; what `xfs_io -x -c shutdown` issues."""
 _NO_LOG_FLUSH = 2
+_SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 0x1
+"""linux/sockios.h, linux/if.h."""
 
 
 def unavailable(blueprint: Blueprint) -> str | None:
@@ -45,16 +49,13 @@ def cut_power(blueprint: Blueprint, member: str) -> None:
 
 
 def _cut(blueprint: Blueprint, member: str) -> None:
+    there = members.processes(blueprint, member)
     places = [volume.mount_point for volume in volumes.volumes(blueprint, member)]
     opened = [os.open(place, os.O_RDONLY | os.O_DIRECTORY) for place in places]
     try:
-        stopping.stop_all(blueprint, member)
-        cable(blueprint, member, up=False)
-        for descriptor in opened:
-            fcntl.ioctl(descriptor, _SHUTDOWN, struct.pack("I", _NO_LOG_FLUSH))
+        _one_instant(blueprint.veth(member), opened)
     except OSError as refused:
         cable(blueprint, member, up=True)
-        members.signal_all(blueprint, member, signal.SIGCONT)
         raise MachineTrouble(
             f"the file system of {member} cannot be shut down: {refused.strerror}",
             "needs a kernel with EXT4_IOC_SHUTDOWN",
@@ -62,10 +63,37 @@ def _cut(blueprint: Blueprint, member: str) -> None:
     finally:
         for descriptor in opened:
             os.close(descriptor)
+    for process in there:
+        with contextlib.suppress(psutil.Error):
+            process.suspend()
+    cable(blueprint, member, up=False)
     members.kill_everything(blueprint, member, RealClock())
-    # strace held them; a dead member needs no guard, and its disk comes back as it was: the trouble stays noted.
+    # strace held them; a dead member needs no guard. The trouble of its disk stays noted until it is healed.
     disks.end_guard(blueprint, member)
     volumes.detach(blueprint, member)
+
+
+def _one_instant(device: str, opened: list[int]) -> None:
+    """File systems first: no write or flush succeeds any more, so no promise can be made; then the cable.
+
+    The other way round a flush under way would end meanwhile: pulling a cable takes the kernel 10 ms. In between only
+    `off`, which promises nothing, may still be acknowledged.
+    """
+    shut_down(opened)
+    _pull(device)
+
+
+def shut_down(opened: list[int]) -> None:
+    """The file systems of these descriptors, at once and without a flush; OSError where the kernel cannot."""
+    for descriptor in opened:
+        fcntl.ioctl(descriptor, _SHUTDOWN, struct.pack("I", _NO_LOG_FLUSH))
+
+
+def _pull(device: str) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        asked = struct.pack("16sH14x", device.encode(), 0)
+        flags = struct.unpack("16sH14x", fcntl.ioctl(any_socket, _SIOCGIFFLAGS, asked))[1]
+        fcntl.ioctl(any_socket, _SIOCSIFFLAGS, struct.pack("16sH14x", device.encode(), flags & ~_IFF_UP))
 
 
 def power_on(blueprint: Blueprint, member: str) -> None:

@@ -1,0 +1,166 @@
+"""What is in force, what is refused, what is listed: the faults' decisions, no server."""
+
+from pathlib import Path
+
+import click
+import pytest
+
+from tests.fixtures.blueprints import a_blueprint
+from walproof.cli import lab_faults
+from walproof.errors import MachineTrouble, Trouble, UsageTrouble
+from walproof.lab import home
+from walproof.lab.blueprint import Blueprint
+from walproof.lab.faults import disks, force, members, power, processors
+from walproof.lab.faults.catalogue import FAULTS, catalogue
+from walproof.lab.faults.force import InForce
+from walproof.model.ports import Capability
+
+
+def frozen(member: str) -> InForce:
+    return InForce(force.FREEZE, member, 1.0)
+
+
+@pytest.fixture
+def paper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Blueprint:
+    blueprint = a_blueprint(tmp_path)
+    monkeypatch.setattr(home, "load", lambda name=None: blueprint)
+    return blueprint
+
+
+def test_a_fault_is_on_the_list_until_it_is_struck(paper: Blueprint) -> None:
+    force.note(paper, frozen("n1"))
+    force.note(paper, frozen("n2"))
+    assert [f.member for f in force.in_force(paper)] == ["n1", "n2"]
+    force.strike(paper, force.FREEZE, "n1")
+    assert [f.member for f in force.in_force(paper)] == ["n2"]
+    force.strike(paper, force.FREEZE)
+    assert force.in_force(paper) == ()
+
+
+def test_a_fault_is_noted_before_it_is_injected_and_struck_when_it_refuses(paper: Blueprint) -> None:
+    seen: list[tuple[InForce, ...]] = []
+
+    def inject() -> None:
+        with force.noted(paper, frozen("n1")):
+            seen.append(force.in_force(paper))
+            raise MachineTrouble("the kernel says no")
+
+    with pytest.raises(MachineTrouble):
+        inject()
+    assert seen == [(frozen("n1"),)]
+    assert force.in_force(paper) == ()
+
+
+def test_a_killed_walproof_leaves_its_fault_on_the_list(paper: Blueprint) -> None:
+    with pytest.raises(SystemExit), force.noted(paper, frozen("n1")):
+        raise SystemExit(9)
+    assert force.in_force(paper) == (frozen("n1"),)
+
+
+@pytest.mark.parametrize(
+    ("now", "fault", "member", "says"),
+    [
+        ((frozen("n1"),), force.FREEZE, "n1", "already in force"),
+        ((frozen("n1"),), "kill", "n1", "frozen"),
+        ((frozen("n1"),), force.POWER, "n1", None),
+        ((frozen("n1"),), "kill", "n2", None),
+        ((InForce(force.POWER, "n1", 1.0),), "kill", "n1", "already down"),
+        ((InForce(force.POWER, "n1", 1.0),), force.KILL_MEMBER, "n1", "already down"),
+        ((InForce(force.DCS, "", 1.0),), force.DCS, "", "already in force"),
+        ((InForce(force.DCS, "", 1.0),), "kill", "n1", None),
+        ((InForce(force.DISK, "n1", 1.0, "full"),), "kill", "n1", None),
+        ((), "kill", "n1", None),
+    ],
+)
+def test_a_fault_is_refused_where_it_makes_no_sense(
+    now: tuple[InForce, ...], fault: str, member: str, says: str | None
+) -> None:
+    said = force.refusal(now, fault, member)
+    assert said is None if says is None else says in str(said)
+
+
+@pytest.mark.parametrize("fault", [members.kill, members.stop, members.kill_member, members.freeze, members.thaw])
+def test_an_unknown_member_is_refused_by_name(paper: Blueprint, fault: object) -> None:
+    assert callable(fault)
+    with pytest.raises(UsageTrouble, match="n9"):
+        fault(paper, "n9")
+    assert force.in_force(paper) == ()
+
+
+@pytest.mark.parametrize("fault", [members.kill, members.stop, members.kill_member, members.freeze])
+def test_a_member_that_is_down_cannot_be_hurt_again(paper: Blueprint, fault: object) -> None:
+    assert callable(fault)
+    with pytest.raises(UsageTrouble, match="n1"):
+        fault(paper, "n1")
+    assert force.in_force(paper) == ()
+
+
+def test_a_power_cut_without_images_says_what_to_type(paper: Blueprint) -> None:
+    with pytest.raises(MachineTrouble, match="--disk image"):
+        power.cut_power(paper, "n1")
+    assert force.in_force(paper) == ()
+
+
+@pytest.mark.parametrize(("trouble", "slow_s"), [("slow", 0.0), ("slow", -1.0), ("slow", 61.0), ("sleepy", 0.0)])
+def test_an_impossible_trouble_of_a_disk_is_refused(paper: Blueprint, trouble: str, slow_s: float) -> None:
+    with pytest.raises(UsageTrouble):
+        disks.hurt(paper, "n1", trouble, slow_s)
+    assert force.in_force(paper) == ()
+
+
+def test_a_well_disk_is_healed_without_a_word(paper: Blueprint) -> None:
+    assert disks.heal(paper, "n1") is False
+
+
+@pytest.mark.parametrize("cores", [0.0, -1.0, 4096.0])
+def test_impossible_cores_are_refused(paper: Blueprint, cores: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processors, "unavailable", lambda: None)
+    with pytest.raises(UsageTrouble, match="cores"):
+        processors.limit(paper, None, cores)
+
+
+def test_every_fault_says_what_it_needs_and_how_it_heals() -> None:
+    assert len({fault.name for fault in FAULTS}) == len(FAULTS)
+    assert all(fault.happens and fault.heals and fault.verb.startswith("lab ") for fault in FAULTS)
+    needed = {fault.capability for fault in FAULTS}
+    never_faults = {Capability.PRICE, Capability.LEDGER, Capability.SET_PARAMETERS, Capability.SET_SYNC}
+    assert set(Capability) - needed <= never_faults | {Capability.SHAPE_LINKS}
+
+
+def test_the_list_gives_the_reason_of_the_capability() -> None:
+    lines = catalogue({Capability.HURT_DISK: "no strace"})
+    assert {line.fault.name for line in lines if line.why_not == "no strace"} == {
+        "slow-disk",
+        "failing-disk",
+        "full-disk",
+    }
+    assert sum(line.why_not is None for line in lines) == len(FAULTS) - 3
+
+
+@pytest.mark.parametrize(
+    ("verb", "words"),
+    [
+        ("fault", ""),
+        ("fault", "kill"),
+        ("fault", "kill n9"),
+        ("fault", "explode n1"),
+        ("fault", "dcs-loss n1"),
+        ("fault", "kill n1 --heal"),
+        ("fault", "--list --heal"),
+        ("fault", "thaw n1"),
+        ("disk", "n1"),
+        ("disk", "n9 --failing"),
+        ("disk", "n1 --failing --full"),
+        ("disk", "n1 --slow fast"),
+        ("disk", "n1 --slow 0ms"),
+        ("cpu", "much"),
+        ("cpu", "1 --clear"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_changes_nothing(paper: Blueprint, verb: str, words: str) -> None:
+    command: click.Command = getattr(lab_faults, verb)
+    with pytest.raises(Trouble) as said:
+        command.main(args=words.split(), standalone_mode=False)
+    assert said.value.exit_code == 2
+    assert "\n" not in said.value.message
+    assert force.in_force(paper) == ()

@@ -1,0 +1,175 @@
+"""The means of the faults, tried on files and processes of the test's own: images, injection, control groups."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.fixtures.blueprints import a_blueprint
+from walproof.errors import MachineTrouble, UsageTrouble
+from walproof.lab.blueprint import Disk
+from walproof.lab.faults import disks, power, processors, volumes
+from walproof.lab.faults.commands import run
+
+IMAGE = Disk("image", volumes.SMALLEST)
+needs_images = pytest.mark.skipif(volumes.unavailable() is not None, reason=str(volumes.unavailable()))
+needs_strace = pytest.mark.skipif(disks.unavailable() is not None, reason=str(disks.unavailable()))
+needs_groups = pytest.mark.skipif(processors.unavailable() is not None, reason=str(processors.unavailable()))
+
+
+@needs_images
+def test_after_a_power_cut_what_was_flushed_is_there_and_what_was_not_is_gone(tmp_path: Path) -> None:
+    blueprint = a_blueprint(tmp_path, members=1, disk=IMAGE)
+    volumes.prepare(blueprint)
+    try:
+        disk = blueprint.data_dir("n1").parent
+        for name, flushed in (("kept", True), ("gone", False)):
+            with (disk / name).open("w") as file:
+                file.write("a commit")
+                file.flush()
+                if flushed:
+                    os.fsync(file.fileno())
+        opened = [os.open(disk, os.O_RDONLY)]
+        power.shut_down(opened)
+        os.close(opened[0])
+        with pytest.raises(OSError, match="Input/output"):
+            (disk / "late").write_text("too late")
+        volumes.detach(blueprint, "n1")
+        assert not volumes.mounted(disk)
+        volumes.attach(blueprint, "n1")
+        assert (disk / "kept").read_text() == "a commit"
+        assert not (disk / "gone").exists() or (disk / "gone").read_text() != "a commit"
+    finally:
+        volumes.release(blueprint)
+    assert volumes.loops(blueprint) == ()
+    assert not volumes.mounted(disk)
+
+
+@needs_images
+def test_an_image_mounted_in_another_mount_namespace_is_given_back_too(tmp_path: Path) -> None:
+    blueprint = a_blueprint(tmp_path, members=1, disk=IMAGE)
+    volumes.prepare(blueprint)
+    command = "read line; exec sleep 600"
+    with subprocess.Popen(["unshare", "--mount", "sh", "-c", f"echo up; {command}"], stdin=-1, stdout=-1) as other:
+        try:
+            assert other.stdout is not None
+            assert other.stdout.readline() == b"up\n"
+            volumes.release(blueprint)
+            assert volumes.loops(blueprint) == ()
+        finally:
+            other.kill()
+
+
+@needs_images
+def test_when_no_loop_device_is_left_nothing_stays_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    blueprint = a_blueprint(tmp_path, members=2, disk=IMAGE)
+    asked = []
+
+    def only_one(argv: list[str], *, hint: str = "") -> str:
+        if argv[:2] == ["losetup", "--find"]:
+            asked.append(argv)
+            if len(asked) > 1:
+                raise MachineTrouble("losetup failed: losetup: cannot find an unused loop device")
+        return run(argv, hint=hint)
+
+    monkeypatch.setattr(volumes, "run", only_one)
+    with pytest.raises(MachineTrouble, match="no loop device is left"):
+        volumes.prepare(blueprint)
+    assert volumes.loops(blueprint) == ()
+    assert not volumes.images_dir(blueprint).exists()
+
+
+@needs_images
+def test_a_disk_too_small_for_a_cluster_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageTrouble, match="too small"):
+        volumes.prepare(a_blueprint(tmp_path, disk=Disk("image", 1 << 20)))
+
+
+def test_a_wal_volume_beside_a_plain_disk_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageTrouble, match="WAL volume"):
+        volumes.prepare(a_blueprint(tmp_path, disk=Disk("plain", wal_volume=True)))
+
+
+def test_a_plain_disk_has_no_volumes(tmp_path: Path) -> None:
+    assert volumes.volumes(a_blueprint(tmp_path)) == ()
+
+
+FLUSHER = """
+import os, sys
+print("up", flush=True)
+for line in sys.stdin:
+    with open(sys.argv[1], "w") as file:
+        try:
+            os.pwrite(file.fileno(), b"x", 0)
+            os.fdatasync(file.fileno())
+            print("flushed", flush=True)
+        except OSError as wrong:
+            print(wrong.strerror, flush=True)
+"""
+
+
+@needs_strace
+@pytest.mark.parametrize(("trouble", "says"), [("failing", "Input/output error"), ("full", "No space left on device")])
+def test_injection_fails_flushes_of_a_running_process_and_lets_it_go_unhurt(
+    tmp_path: Path, trouble: str, says: str
+) -> None:
+    flusher = subprocess.Popen(
+        [sys.executable, "-S", "-c", FLUSHER, str(tmp_path / "file")], stdin=-1, stdout=-1, text=True, bufsize=1
+    )
+    assert flusher.stdin is not None
+    assert flusher.stdout is not None
+
+    def flush() -> str:
+        assert flusher.stdin is not None
+        assert flusher.stdout is not None
+        flusher.stdin.write("flush\n")
+        flusher.stdin.flush()
+        return flusher.stdout.readline().strip()
+
+    try:
+        assert flusher.stdout.readline() == "up\n"
+        assert flush() == "flushed"
+        with subprocess.Popen(disks.injection(trouble).argv((flusher.pid,))) as strace:
+            while disks.tracer(flusher.pid) == 0:
+                assert strace.poll() is None
+            assert flush() == says
+            strace.terminate()
+        assert flush() == "flushed"
+    finally:
+        flusher.kill()
+        flusher.communicate()
+
+
+def test_a_slow_flush_is_asked_for_in_microseconds_before_it_is_issued() -> None:
+    argv = disks.injection("slow", 0.005).argv((7, 8))
+    assert "inject=fdatasync,fsync:delay_enter=5000" in argv
+    assert argv[-4:] == ("-p", "7", "-p", "8")
+    assert "-f" in argv
+
+
+def test_a_group_of_version_two_gets_quota_and_controller(tmp_path: Path) -> None:
+    (tmp_path / "cgroup.subtree_control").write_text("")
+    processors.establish(processors.Hierarchy(tmp_path, 2), tmp_path / "walproof-paper-n1", 0.5)
+    assert (tmp_path / "walproof-paper-n1" / "cpu.max").read_text() == "50000 100000"
+    assert (tmp_path / "cgroup.subtree_control").read_text() == "+cpu"
+
+
+@needs_groups
+def test_a_real_group_limits_its_process_and_is_disbanded_under_it() -> None:
+    found = processors.hierarchy()
+    assert found is not None
+    group = found.root / f"walproof-paper-{os.getpid()}"
+    sleeper = subprocess.Popen(["sleep", "600"])
+    try:
+        processors.establish(found, group, 0.5)
+        (group / "cgroup.procs").write_text(str(sleeper.pid))
+        assert str(sleeper.pid) in (group / "cgroup.procs").read_text().split()
+        processors.disband(group)
+        assert not group.exists()
+        assert sleeper.poll() is None
+    finally:
+        sleeper.kill()
+        sleeper.wait()
+        processors.disband(group)
