@@ -1,0 +1,95 @@
+"""The README's pictures and captured run, from a real demo: `make pictures`. Writes docs/pictures and README.md."""
+
+import contextlib
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+from playwright.sync_api import Browser, TimeoutError, sync_playwright
+
+README, PICTURES = Path("README.md"), Path("docs/pictures")
+CHROMIUM = "/usr/bin/chromium"
+ARGUMENTS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+]
+WALPROOF = [sys.executable, "-m", "walproof"]
+
+
+@contextlib.contextmanager
+def _browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        try:
+            yield opened
+        finally:
+            opened.close()
+
+
+def _demo(record: Path) -> str:
+    """Run the demo with its live page, take the page's picture during the drills, and give what it printed."""
+    environment = {**os.environ, "COLUMNS": "100", "PYTHONUNBUFFERED": "1"}
+    argv = [*WALPROOF, "demo", "--watch", "--record", str(record)]
+    process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    printed: list[str] = []
+    reader = threading.Thread(target=lambda out=process.stdout: printed.append(out.read()), daemon=True)  # type: ignore[misc]
+    reader.start()
+    url = ""
+    with _browser() as browser:
+        page = browser.new_page(viewport={"width": 1280, "height": 860})
+        for line in process.stderr:
+            sys.stderr.write(line)
+            found = re.search(r"http://\S+", line)
+            if found and not url:
+                url = found[0]
+                page.goto(url)
+            if url and "killing the leader" in line:
+                with contextlib.suppress(TimeoutError):
+                    page.get_by_text("leads", exact=False).first.wait_for(timeout=60_000)
+                page.screenshot(path=str(PICTURES / "live.png"))
+    if process.wait() != 0:
+        raise SystemExit(f"the demo ended with {process.returncode}")
+    reader.join()
+    return printed[0]
+
+
+def _report(record: Path, folder: Path) -> None:
+    html = folder / "report.html"
+    subprocess.run([*WALPROOF, "report", str(record), "--html", str(html)], check=True, stdout=subprocess.DEVNULL)
+    with _browser() as browser:
+        page = browser.new_page(viewport={"width": 1280, "height": 1500})
+        page.goto(f"file://{html}")
+        page.wait_for_timeout(1000)
+        page.screenshot(path=str(PICTURES / "report.png"))
+
+
+def _captured(text: str, record: Path) -> None:
+    shown = text.replace(str(record), "records/…-demo").rstrip()
+    block = f"<!-- captured -->\n```\n$ walproof demo\n{shown}\n```\n<!-- /captured -->"
+    readme = re.sub(r"<!-- captured -->.*?<!-- /captured -->", lambda _: block, README.read_text(), flags=re.DOTALL)
+    README.write_text(readme)
+
+
+def main() -> None:
+    """Everything anew."""
+    PICTURES.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        record = Path(folder) / "record"
+        printed = _demo(record)
+        _report(record, Path(folder))
+        _captured(printed, record)
+    print(f"pictures in {PICTURES}, captured run in {README}")
+
+
+if __name__ == "__main__":
+    main()
