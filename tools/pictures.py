@@ -42,7 +42,7 @@ def _demo(record: Path) -> str:
     assert process.stdout is not None
     assert process.stderr is not None
     printed: list[str] = []
-    reader = threading.Thread(target=lambda out=process.stdout: printed.append(out.read()), daemon=True)  # type: ignore[misc]
+    reader = threading.Thread(target=lambda out=process.stdout: printed.append(out.read()), daemon=True)
     reader.start()
     url = ""
     with _browser() as browser:
