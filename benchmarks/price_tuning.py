@@ -1,0 +1,42 @@
+"""Tuned `on` against tuned `local` at round trips of 0, 3 and 10 ms.
+
+`python -m benchmarks.price_tuning`: about 15 minutes on a lab of its own; the limit is a p95 of 100 ms.
+"""
+
+import sys
+
+from benchmarks.priced_lab import asked, judged, priced_lab
+
+RTTS = ("0", "3ms", "10ms")
+
+
+def main() -> int:
+    """0 when tuned `on` reaches 97 % of tuned `local` at each round trip."""
+    words = {
+        "tune": True,
+        "limit": "100ms",
+        "level": "on",
+        "rtt": ",".join(RTTS),
+        "scale": "100",
+        "budget": "15min",
+        "slice": "1.5s",
+        "precision": "1.5%",
+    }
+    with priced_lab("tuning", max_connections="200") as target:
+        answer, _ = asked(target, words)
+    print("\n".join(answer.sentences))
+    found = dict(answer.parts)["tuning"]
+    codes = [
+        judged(
+            f"tuned on of tuned local, {one['setting']}",
+            one["ratio"]["value"],
+            "at least 0.97",
+            one["ratio"]["value"] >= 0.97,
+        )
+        for one in found
+    ]
+    return max(codes)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
