@@ -25,8 +25,8 @@ pytestmark = [
     pytest.mark.lab,
     pytest.mark.skipif(not may_lay_cables(), reason="needs root and /dev/net/tun"),
 ]
-FEW = Probing(round_trips=10, one_way=20, grace_s=0.3)
-SILENT = Probing(round_trips=3, one_way=10, grace_s=0.3)
+FEW = Probing(round_trips=10, one_way=20, grace_s=3)
+SILENT = Probing(round_trips=3, one_way=10, grace_s=0.5)
 
 
 @pytest.fixture(scope="module")
@@ -98,12 +98,12 @@ def test_a_matrix_of_regions_sets_every_pair(lab: Blueprint) -> None:
 
 
 def test_clients_never_pay_the_delay(lab: Blueprint) -> None:
-    wiring.set_round_trip(lab, 400)
+    wiring.set_round_trip(lab, 8000)
     with inside(lab.namespace("n1")):
         listening = socket.create_server((lab.address("n1"), 0))
     begun = RealClock().now()
     with listening, socket.create_connection(listening.getsockname(), timeout=30):
-        assert RealClock().now() - begun < 0.4
+        assert RealClock().now() - begun < 4
 
 
 def test_loss_is_near_what_is_asked(lab: Blueprint) -> None:

@@ -56,11 +56,6 @@ class WiringState:
         return ", ".join(parts)
 
 
-def start(blueprint: Blueprint) -> None:
-    """Begin with unshaped links. The wire's process is started by the first link that needs it."""
-    _store(blueprint, Links())
-
-
 def end(blueprint: Blueprint) -> None:
     """End the wire and take its devices away; safe when there is none, or no namespace any more."""
     control.end(_files(blueprint), RealClock())

@@ -114,6 +114,7 @@ def losses(places: Mapping[str, Place], directions: Iterable[Direction], probing
         last = time.monotonic() + probing.grace_s
         while time.monotonic() < last and any(n < probing.one_way for n in arrived.values()):
             _collect_datagrams(names, by_address, arrived, until=min(last, time.monotonic() + 0.02))
+        _collect_datagrams(names, by_address, arrived, until=last)
     return {direction: 1 - arrived[direction] / probing.one_way for direction in wanted}
 
 
@@ -168,8 +169,8 @@ def _collect_echoes(
     *,
     until: float,
 ) -> None:
-    while (left := until - time.monotonic()) > 0 and any(echo.left for echo in echoes.values()):
-        for sock in select.select(list(names), [], [], left)[0]:
+    while any(echo.left for echo in echoes.values()) and (ready := _ready(names, until)):
+        for sock in ready:
             data, ancillary, _, sender = sock.recvmsg(2048, 64)
             body = data[(data[0] & 15) * 4 :]
             kind, _, _, identity, number = _HEADER.unpack_from(body)
@@ -183,8 +184,8 @@ def _collect_echoes(
 def _collect_datagrams(
     names: Mapping[socket.socket, str], by_address: Mapping[str, str], arrived: dict[Direction, int], *, until: float
 ) -> None:
-    while (left := until - time.monotonic()) > 0:
-        for sock in select.select(list(names), [], [], left)[0]:
+    while ready := _ready(names, until):
+        for sock in ready:
             try:
                 while True:
                     _, sender = sock.recvfrom(64)
@@ -193,6 +194,11 @@ def _collect_datagrams(
                         arrived[direction] += 1
             except BlockingIOError:
                 continue
+
+
+def _ready(names: Mapping[socket.socket, str], until: float) -> list[socket.socket]:
+    """Sockets with something to read; when the time is over, what is there already: this process may be late itself."""
+    return select.select(list(names), [], [], max(0.0, until - time.monotonic()))[0]
 
 
 def _rest(until: float) -> None:
