@@ -22,6 +22,7 @@ class Wait(Enum):
     WRITERS_UP = (30.0, "the writers to commit")
     LINK_MEASURED = (15.0, "a link to be measured")
     SWITCHOVER = (60.0, "a planned switchover")
+    PITFALL_SHOWN = (40.0, "a pitfall to show itself")
 
     @property
     def seconds(self) -> float:

@@ -13,6 +13,8 @@ from walproof.proving.outage import Outage
 from walproof.proving.verdicts import Assumption
 
 _WELL = ("running", "streaming")
+_QUIET = ("none", "slow-disk", "restart", "cut-one-way", "full-disk", "switchover", "dcs-loss")
+"""Faults that a good cluster may take without any sign: a quick restart, or Patroni's failsafe when the DCS is gone."""
 _ENOUGH = 10
 """Fewer acknowledgements than this before the fault put nothing at risk worth judging."""
 
@@ -46,7 +48,7 @@ def whole(view: ClusterView) -> bool:
 
 def _fault_seen(course: Course, findings: Findings, out: Outage | None) -> bool:
     """Whether anything that was seen tells that the fault happened."""
-    if course.fault.name in ("none", "slow-disk", "restart", "cut-one-way", "full-disk", "switchover"):
+    if course.fault.name in _QUIET:
         return True
     during = [v for v in course.looks if v.at >= course.fault_at]
     for view in during:

@@ -1,0 +1,135 @@
+"""Starts the lab that pitfalls need, reproduces them one after another, tells each, ends the lab. Decides nothing."""
+
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import click
+import psycopg
+
+from walproof.errors import MachineTrouble, Trouble
+from walproof.lab import home
+from walproof.lab.blueprint import Blueprint, Disk
+from walproof.lab.clock import RealClock
+from walproof.lab.designing import LabOrder, design
+from walproof.lab.raising import lower_lab, raise_lab
+from walproof.studies.pitfalls.catalogue import Pitfall, pitfalls
+from walproof.studies.pitfalls.scene import Found, Scene
+
+Say = Callable[[str], None]
+FIRST_PORT = 8600
+STOCK_TIMEOUTS = {
+    "wal_sender_timeout": "60s",
+    "wal_receiver_timeout": "60s",
+    "tcp_user_timeout": "0",
+    "tcp_keepalives_idle": "7200",
+}
+"""As PostgreSQL ships them: the lab's own quick timeouts are there to soften some of these pitfalls."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """One pitfall as it went; `found` is None when the lab could not play it, `why` says so."""
+
+    pitfall: Pitfall
+    found: Found | None
+    seconds: float
+    why: str = ""
+
+    @property
+    def verdict(self) -> str:
+        """reproduced, not reproduced, or undecided."""
+        if self.found is None:
+            return "undecided"
+        return "reproduced" if self.found.reproduced else "not reproduced"
+
+
+@contextmanager
+def stage(say: Say, *, disk: str = "image", name: str = "", port: int = FIRST_PORT) -> Iterator[Blueprint]:
+    """A lab for pitfalls, ended with the block, also after an error or Ctrl-C."""
+    order = LabOrder(
+        name=name or f"{home.lab_name()}-pitfalls", port=port, disk=Disk(kind=disk), parameters=dict(STOCK_TIMEOUTS)
+    )
+    blueprint = raise_lab(design(order), RealClock(), lambda _: None)
+    try:
+        yield blueprint
+    finally:
+        say(f"ending the lab {blueprint.name}")
+        lower_lab(blueprint.name, RealClock())
+
+
+def play(blueprint: Blueprint, pitfall: Pitfall) -> Told:
+    """Reproduce one pitfall on a lab that is up, and leave the lab whole."""
+    scene = Scene(blueprint)
+    began = time.monotonic()
+    found: Found | None = None
+    why = ""
+    try:
+        scene.begin()
+        found = pitfall.reproduce(scene)
+    except (Trouble, psycopg.Error) as trouble:
+        why = trouble.message if isinstance(trouble, Trouble) else str(trouble).strip()
+    finally:
+        try:
+            scene.end()
+        except Trouble as unhealed:
+            why = why or f"the lab did not heal afterwards: {unhealed.message}"
+    return Told(pitfall, found, time.monotonic() - began, why)
+
+
+def play_all(wanted: Sequence[Pitfall], say: Say) -> list[Told]:
+    """Every pitfall, on one lab as long as it heals; a new lab when it does not."""
+    told: list[Told] = []
+    left = list(wanted)
+    disk = "image"
+    while left:
+        try:
+            with stage(say, disk=disk) as blueprint:
+                while left:
+                    pitfall = left.pop(0)
+                    say(f"{pitfall.number}: {pitfall.title}")
+                    told.append(play(blueprint, pitfall))
+                    say(f"  {told[-1].verdict} in {told[-1].seconds:.0f} s: {_words(told[-1])}")
+                    if told[-1].why:
+                        break
+        except MachineTrouble:
+            if disk == "plain" or told:
+                raise
+            say("no disk images here: without them no power can be cut")
+            disk = "plain"
+    return told
+
+
+def _words(told: Told) -> str:
+    return told.found.evidence if told.found is not None else told.why
+
+
+def as_dict(told: Told) -> dict[str, Any]:
+    """For --json."""
+    return {
+        "pitfall": told.pitfall.number,
+        "title": told.pitfall.title,
+        "verdict": told.verdict,
+        "evidence": _words(told),
+        "seconds": round(told.seconds, 1),
+    }
+
+
+def reproduce(text: str, *, as_json: bool, say: Say) -> int:
+    """`prove --pitfall`: exit code 0 when all reproduced, 1 when one did not, 4 when nothing can be said of one."""
+    wanted = pitfalls(text)
+    told = play_all(wanted, say)
+    if as_json:
+        click.echo(json.dumps({"pitfalls": [as_dict(one) for one in told]}))
+    else:
+        reproduced = sum(one.verdict == "reproduced" for one in told)
+        click.echo(f"{reproduced} of {len(told)} pitfalls reproduced.")
+        for one in told:
+            click.echo(f"{one.pitfall.number:4} {one.verdict:15} {one.pitfall.title}")
+            click.echo(f"     {_words(one)}")
+    if any(one.verdict == "not reproduced" for one in told):
+        return 1
+    return 4 if any(one.verdict == "undecided" for one in told) else 0
