@@ -10,6 +10,7 @@ from dataclasses import replace
 from walproof.lab.blueprint import Blueprint
 from walproof.lab.clock import RealClock
 from walproof.lab.designing import LabOrder, design
+from walproof.lab.home import state_folder
 from walproof.lab.raising import lower_lab, raise_lab
 
 
@@ -25,3 +26,4 @@ def own_lab(name: str, order: LabOrder) -> Iterator[Blueprint]:
         yield raise_lab(design(replace(order, name=named)), clock, lambda _: None)
     finally:
         lower_lab(named, clock)
+        (state_folder() / f".{named}.lock").unlink(missing_ok=True)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 
 import psycopg
+from psycopg.pq import ExecStatus
 
 from walproof.model.topology import Endpoint
 
@@ -49,13 +50,17 @@ class Writers:
     def _write(self, writer: int) -> None:
         # Silence of the other side ends a writer, here as in any client: what it waited for was never acknowledged.
         way = self.endpoint.conninfo(tcp_user_timeout="5000", keepalives_idle="2", keepalives_interval="1")
+        done = self.acknowledged[writer]
         with contextlib.suppress(psycopg.Error), psycopg.connect(way, autocommit=True) as link:
-            link.execute(f"SET synchronous_commit = {self.level}")
-            number = 0
+            link.execute(f"SET synchronous_commit = {self.level}".encode())
+            # libpq itself: 16 threads share one interpreter, which shall not be what they wait for.
+            plain = link.pgconn
+            plain.prepare(b"one", f"INSERT INTO {TABLE} VALUES ({writer}, $1)".encode())
             while not self._stop.is_set():
-                link.execute(f"INSERT INTO {TABLE} VALUES ({writer}, {number})".encode())
-                self.acknowledged[writer].append(number)
-                number += 1
+                said = plain.exec_prepared(b"one", [str(len(done)).encode()])
+                if said.status != ExecStatus.COMMAND_OK:
+                    return
+                done.append(len(done))
 
 
 def rows_at(endpoint: Endpoint) -> set[tuple[int, int]]:
