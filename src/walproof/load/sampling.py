@@ -11,7 +11,9 @@ from statistics import fmean
 import psycopg
 
 from walproof.load import processors
+from walproof.load.asking import Line, Row
 from walproof.load.processors import Machine, Used
+from walproof.model.ports import Clock
 from walproof.model.sample import MemberWindow, Window
 from walproof.model.topology import Endpoint
 
@@ -20,6 +22,7 @@ _COUNTERS = {version: (_HERE / f"counters_{version}.sql").read_bytes() for versi
 _WAITS = (_HERE / "waits.sql").read_bytes()
 _LAGS = (_HERE / "lags.sql").read_bytes()
 _LAGS_EVERY = 4
+_ALONE_S = 10.0
 _END = b"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'walproof-load'"
 Pids = Callable[[str], Iterable[int]]
 
@@ -63,13 +66,22 @@ class Beside:
     def __init__(
         self,
         members: Mapping[str, Endpoint],
+        clock: Clock,
         pids: Pids | None = None,
         others: Callable[[], Iterable[int]] | None = None,
     ) -> None:
         self._members = dict(members)
         self._pids = pids
         self._others = others
-        self._connections: dict[str, psycopg.Connection] = {}
+        self._clock = clock
+        self._lines: dict[str, Line] = {}
+        self._silent: dict[str, float] = {}
+        """Members that did not answer, until when they are left alone."""
+
+    def connect(self) -> None:
+        """Connect to every member beforehand, so that it does not cost the slice."""
+        for member in self._members:
+            self._line(member)
 
     def snapshot(self, at: float, client: Iterable[int]) -> Snapshot:
         """Counters of every member now; `client` are the load's own processes."""
@@ -82,10 +94,10 @@ class Beside:
     def look(self, leader: str, looks: Looks) -> None:
         """One look at the waits on the leader; at the lags every few looks."""
         for event, count in self._ask(leader, _WAITS):
-            looks.waits[str(event)] = looks.waits.get(str(event), 0) + int(str(count))
+            looks.waits[str(event)] = looks.waits.get(str(event), 0) + int(count or 0)
         if looks.count % _LAGS_EVERY == _LAGS_EVERY - 1:
             for name, *lags in self._ask(leader, _LAGS):
-                write, flush, replay = (None if lag is None else float(str(lag)) for lag in lags)
+                write, flush, replay = map(_real, lags)
                 looks.lags.setdefault(str(name), []).append((write, flush, replay))
         looks.count += 1
 
@@ -95,47 +107,60 @@ class Beside:
 
     def close(self) -> None:
         """Close every connection."""
-        for connection in self._connections.values():
-            connection.close()
-        self._connections.clear()
+        for line in self._lines.values():
+            line.close()
+        self._lines.clear()
 
-    def _ask(self, member: str, query: bytes) -> list[tuple[object, ...]]:
+    def _ask(self, member: str, query: bytes) -> list[Row]:
+        line = self._line(member)
+        if line is None:
+            return []
         try:
-            connection = self._connections.get(member)
-            if connection is None or connection.closed:
-                connection = psycopg.connect(
+            return line.ask(query)
+        except psycopg.Error:
+            self._give_up(member)
+            return []
+
+    def _line(self, member: str) -> Line | None:
+        """The member's connection, made when there is none; None while it is left alone."""
+        if member not in self._lines and self._clock.now() >= self._silent.get(member, 0.0):
+            try:
+                self._lines[member] = Line(
                     self._members[member].conninfo(
                         application_name="walproof",
                         connect_timeout="2",
                         gssencmode="disable",
-                        tcp_user_timeout="3000",
-                        options="-c synchronous_commit=local -c statement_timeout=3000",
+                        options="-c synchronous_commit=local",
                     ),
-                    autocommit=True,
+                    self._clock,
                 )
-                self._connections[member] = connection
-            return connection.execute(query, prepare=True).fetchall()
-        except (psycopg.Error, KeyError):
-            self._connections.pop(member, None)
-            return []
+            except (psycopg.Error, KeyError):
+                self._give_up(member)
+        return self._lines.get(member)
+
+    def _give_up(self, member: str) -> None:
+        line = self._lines.pop(member, None)
+        if line is not None:
+            line.close()
+        self._silent[member] = self._clock.now() + _ALONE_S
 
     def _counters(self, member: str) -> Counters | None:
-        known = self._connections.get(member)
-        if known is None and not self._ask(member, b"SELECT 1"):
-            return None
-        version = self._connections[member].info.server_version // 10000
-        found = self._ask(member, _COUNTERS[next(v for v in _COUNTERS if version >= v or v == 14)])
+        line = self._line(member)
+        found = self._ask(member, _COUNTERS[next(v for v in _COUNTERS if line.version >= v or v == 14)]) if line else []
         if not found:
             return None
         lsn, flushes, flush_ms, checkpoints, names, streaming = found[0]
         return Counters(
-            None if lsn is None else int(str(lsn)),
-            None if flushes is None else int(str(flushes)),
-            None if flush_ms is None else float(str(flush_ms)),
-            int(str(checkpoints or 0)),
-            str(names),
-            int(str(streaming)),
+            _whole(lsn), _whole(flushes), _real(flush_ms), _whole(checkpoints) or 0, names or "", _whole(streaming) or 0
         )
+
+
+def _whole(text: str | None) -> int | None:
+    return None if text is None else int(text)
+
+
+def _real(text: str | None) -> float | None:
+    return None if text is None else float(text)
 
 
 def window(before: Snapshot, after: Snapshot, looks: Looks, leader: str) -> Window:

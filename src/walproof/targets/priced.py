@@ -84,6 +84,7 @@ class SqlPricer:
         if leader is None:
             raise TargetTrouble("there is no leader just now", "walproof lab status")
         self._set_pool(arm)
+        self._sampler().connect()
         room = folder()
         try:
             started = invocation(
@@ -104,12 +105,14 @@ class SqlPricer:
     def _measure(self, load: RunningLoad, planned: Slice, seconds: float, leader: str) -> SliceResult:
         clock, beside = self._target.clock, self._sampler()
         load.await_connected(planned.arm.clients, _CONNECT_S)
-        begun = clock.now()
-        before = beside.snapshot(begun, [load.pid])
+        before = beside.snapshot(clock.now(), [load.pid])
         looks = Looks()
-        while (left := begun + seconds - clock.now()) > 0 and not load.ended:
-            clock.pause(min(_LOOK_S, left))
+        until = clock.now() + seconds
+        while not load.ended:
+            clock.pause(max(0.0, min(_LOOK_S, until - clock.now())))
             beside.look(leader, looks)
+            if clock.now() >= until:
+                break
         after = beside.snapshot(clock.now(), [load.pid])
         until = clock.now()
         died = load.ended
@@ -124,7 +127,7 @@ class SqlPricer:
     def _sampler(self) -> Beside:
         if self._beside is None:
             members = {m: self._target.member_endpoint(m) for m in self._target.describe().members}
-            self._beside = Beside(members, self._pids, self._others)
+            self._beside = Beside(members, self._target.clock, self._pids, self._others)
         return self._beside
 
     def _program(self) -> Path:

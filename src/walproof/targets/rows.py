@@ -46,7 +46,7 @@ def payload_rows(member: str, raw: bytes) -> Rows:
     if len(body) % width == 0:
         table = np.frombuffer(body, np.dtype([*_PREFIX.descr, ("payload", f"V{size}")]))
         if (table["l4"] == size).all() and (table["fields"] == 4).all():
-            return _columns(member, table, _sums(body, range(_PREFIX.itemsize, len(body), width), size))
+            return _columns(member, table, _sums(body, range(_PREFIX.itemsize, len(body) + 1, width), size))
     return _uneven(member, body)
 
 

@@ -1,0 +1,239 @@
+"""Load and ledger on real servers: slices are honest, acknowledgements are kept, cancelled waits are told apart."""
+
+import contextlib
+import os
+import signal
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import psutil
+import pytest
+
+from tests.fixtures.plain_pair import PlainPair, debian_pair, plain_pair, promote, stop, synchronous
+from tests.fixtures.plain_target import PlainTarget
+from walproof.errors import MachineTrouble, TargetTrouble
+from walproof.lab.blueprint import Blueprint
+from walproof.lab.clock import RealClock
+from walproof.model.attempt import Attempts, Outcome, Rows
+from walproof.model.guarantee import Level, QuorumKind
+from walproof.model.plan import Arm, Setting, Slice, Workload, WorkloadKind
+from walproof.model.ports import LedgerOrder, LedgerRun, Progress
+from walproof.model.topology import Route
+from walproof.model.waiting import Wait, wait_for
+from walproof.targets.lab import LabTarget
+from walproof.targets.ledgered import SqlLedger
+from walproof.targets.priced import SqlPricer
+
+pytestmark = pytest.mark.lab
+PATIENCE = 3.0
+SMALL = Workload(scale=1)
+
+
+@pytest.fixture(scope="module", params=["wheel", "debian"])
+def pair(request: pytest.FixtureRequest) -> Iterator[PlainPair]:
+    """A primary and a synchronous standby, on each PostgreSQL that is here."""
+    with plain_pair() if request.param == "wheel" else debian_pair() as made:
+        synchronous(made, "FIRST 1 (n2)")
+        yield made
+
+
+def until(run: LedgerRun, enough: Callable[[Progress], bool]) -> None:
+    """Wait until the ledger's progress is enough."""
+    wait_for(Wait.WRITERS_UP, lambda: enough(run.progress()), RealClock(), patience=PATIENCE)
+
+
+def pairs(writer: np.ndarray, number: np.ndarray) -> set[tuple[int, int]]:
+    """(writer, number) of rows or attempts."""
+    return set(zip(writer.tolist(), number.tolist(), strict=True))
+
+
+def chosen(attempts: Attempts, *outcomes: Outcome) -> set[tuple[int, int]]:
+    """The attempts that ended so."""
+    mask = np.isin(attempts.outcome, outcomes)
+    return pairs(attempts.writer[mask], attempts.number[mask])
+
+
+def held(rows: Rows) -> set[tuple[int, int]]:
+    """What a member holds."""
+    return pairs(rows.writer, rows.number)
+
+
+def pricer(pair: PlainPair) -> SqlPricer:
+    """A pricer over the pair."""
+    target = PlainTarget(pair)
+    return SqlPricer(target, pgbench=pair.bin / "pgbench", pids=target.pids)
+
+
+@pytest.mark.parametrize(
+    "arm",
+    [
+        Arm(Level.OFF, 2, SMALL),
+        Arm(Level.ON, 4, Workload(WorkloadKind.INSERT)),
+        Arm(Level.ON, 2, Workload(WorkloadKind.BATCH, rows=10)),
+        Arm(Level.ON, 4, SMALL, mix=((Level.ON, 50.0), (Level.LOCAL, 50.0))),
+        Arm(Level.LOCAL, 2, SMALL, rate=50.0),
+        Arm(Level.ON, 2, SMALL, Route.PGBOUNCER),
+    ],
+    ids=["tpcb", "insert", "batch", "mix", "rate", "pooled"],
+)
+def test_a_slice_counts_the_commits_that_the_server_counts(pair: PlainPair, arm: Arm) -> None:
+    load = pricer(pair)
+    load.prepare(arm.workload)
+    table = "walproof.inserted" if arm.workload.kind in (WorkloadKind.INSERT, WorkloadKind.BATCH) else "pgbench_history"
+    before = int(str(pair.sql("n1", f"SELECT count(*) FROM {table}")[0][0]))
+    found = load.run_slice(Slice(0, 0, arm, Setting()), 0.6, 1)
+    added = int(str(pair.sql("n1", f"SELECT count(*) FROM {table}")[0][0])) - before
+    assert found.transactions * arm.workload.rows == added > 0
+    assert sum(found.histogram.values()) == found.transactions
+    assert found.tps > 0
+    assert found.mean_ms > 0
+    assert found.seconds > 0.5
+    assert found.failed == 0
+    assert found.window.standby_names == "FIRST 1 (n2)"
+    assert found.window.streaming == 1
+    assert found.window.waits
+    assert set(found.window.members) == {"n1", "n2"}
+    assert (found.window.members["n1"].wal_bytes or 0) > 0
+    assert set(found.per_level) == {str(level) for level, _ in arm.mix}
+    if arm.mix:
+        assert sum(sum(h.values()) for h in found.per_level.values()) == found.transactions
+
+
+def test_tables_of_somebody_else_are_never_touched(pair: PlainPair) -> None:
+    pair.sql("n1", "CREATE SCHEMA IF NOT EXISTS walproof")
+    SqlLedger(PlainTarget(pair)).drop_ledger()
+    pair.sql("n1", "CREATE SCHEMA IF NOT EXISTS walproof")
+    pair.sql("n1", "CREATE TABLE walproof.walproof_ledger (mine text)")
+    try:
+        ledger = SqlLedger(PlainTarget(pair))
+        with pytest.raises(MachineTrouble, match="not walproof's"):
+            ledger.open_ledger(LedgerOrder(Level.ON, writers=1))
+        with pytest.raises(MachineTrouble, match="not walproof's"):
+            ledger.drop_ledger()
+        assert pair.sql("n1", "SELECT count(*) FROM walproof.walproof_ledger") == [(0,)]
+    finally:
+        pair.sql("n1", "DROP TABLE walproof.walproof_ledger")
+
+
+def test_every_acknowledged_row_is_on_both_members_and_the_readers_saw_them(pair: PlainPair) -> None:
+    ledger = SqlLedger(PlainTarget(pair))
+    run = ledger.open_ledger(LedgerOrder(Level.REMOTE_APPLY, writers=6, drill=1))
+    until(run, lambda p: p.acknowledged >= 200 and p.writers_alive == 6)
+    attempts = run.stop()
+    acknowledged = chosen(attempts, Outcome.ACKNOWLEDGED)
+    assert {int(w) for w in np.unique(attempts.writer)} == set(range(6))
+    assert [attempts.standby_names[i] for i in np.unique(attempts.names)] == ["FIRST 1 (n2)"]
+    assert np.unique(attempts.timeline).tolist() == [1]
+    assert (attempts.lsn[attempts.outcome == Outcome.ACKNOWLEDGED] > 0).all()
+    assert (attempts.ended >= attempts.started).all()
+    for member in ("n1", "n2"):
+        rows = ledger.read_ledger(member, 1)
+        assert acknowledged <= held(rows)
+        assert (rows.checksum == rows.stated).all()
+        assert ledger.check_data(member) == ""
+    fresh, missed = run.witnessed().fresh_somewhere
+    assert missed == 0, f"{fresh} fresh at remote_apply"
+    assert set(run.witnessed().seen_on_leader) <= pairs(attempts.writer, attempts.number)
+    assert run.stop() is attempts
+    ledger.drop_ledger()
+    assert pair.sql("n1", "SELECT to_regclass('walproof.walproof_ledger')") == [(None,)]
+
+
+def test_through_a_pool_each_row_carries_level_server_and_timeline(pair: PlainPair) -> None:
+    ledger = SqlLedger(PlainTarget(pair))
+    run = ledger.open_ledger(
+        LedgerOrder(Level.REMOTE_WRITE, writers=2, route=Route.PGBOUNCER, drill=2, witnesses=False)
+    )
+    until(run, lambda p: p.acknowledged >= 20)
+    attempts = run.stop()
+    assert chosen(attempts, Outcome.ACKNOWLEDGED) <= held(ledger.read_ledger("n1", 2))
+    assert attempts.servers == ("127.0.0.1",)
+    assert np.unique(attempts.timeline).tolist() == [1]
+
+
+@contextlib.contextmanager
+def frozen(pid: int) -> Iterator[None]:
+    """A postmaster and its children stopped while the block runs."""
+    everyone = [pid, *(child.pid for child in psutil.Process(pid).children())]
+    for process in everyone:
+        os.kill(process, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for process in everyone:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGCONT)
+
+
+WAITING = "SELECT {what} FROM pg_stat_activity WHERE application_name = 'walproof-ledger' AND wait_event = 'SyncRep'"
+
+
+def test_a_cancelled_wait_is_downgraded_and_a_terminated_one_unknown(pair: PlainPair) -> None:
+    ledger = SqlLedger(PlainTarget(pair))
+    run = ledger.open_ledger(LedgerOrder(Level.ON, writers=3, drill=3, witnesses=False))
+    until(run, lambda p: p.acknowledged >= 30)
+
+    def all_waiting() -> bool:
+        return int(str(pair.sql("n1", WAITING.format(what="count(*)"))[0][0])) >= 3
+
+    with frozen(pair.postmaster("n2")):
+        wait_for(Wait.SETTING_IN_FORCE, all_waiting, RealClock(), patience=PATIENCE)
+        cancelled = pair.sql("n1", WAITING.format(what="pg_cancel_backend(pid)"))
+        wait_for(Wait.SETTING_IN_FORCE, all_waiting, RealClock(), patience=PATIENCE)
+        ended = pair.sql("n1", WAITING.format(what="pg_terminate_backend(pid)"))
+        assert run.progress().writers_alive == 3
+        attempts = run.stop()
+    assert len(cancelled) >= 3
+    assert len(ended) >= 3
+    assert len(chosen(attempts, Outcome.DOWNGRADED)) >= 3
+    assert len(chosen(attempts, Outcome.UNKNOWN)) >= 3
+    # Both kinds are on the primary and were never confirmed (pitfalls P1 and P2).
+    assert chosen(attempts, Outcome.DOWNGRADED) <= held(ledger.read_ledger("n1", 3))
+
+
+def test_without_a_standby_a_slice_says_so_and_ends(pair: PlainPair) -> None:
+    load = pricer(pair)
+    load.prepare(Workload(WorkloadKind.INSERT))
+    with frozen(pair.postmaster("n2")), pytest.MonkeyPatch.context() as patch:
+        patch.setattr("walproof.targets.priced._GRACE_S", 1.0)
+        with pytest.raises(TargetTrouble):
+            load.run_slice(Slice(0, 0, Arm(Level.ON, 2, Workload(WorkloadKind.INSERT)), Setting()), 0.5, 1)
+
+
+def test_writers_find_the_promoted_standby_and_loss_shows() -> None:
+    with plain_pair() as own:
+        ledger = SqlLedger(PlainTarget(own))
+        run = ledger.open_ledger(LedgerOrder(Level.LOCAL, writers=4, drill=9))
+        until(run, lambda p: p.acknowledged >= 100)
+        stop(own, "n1")
+        promote(own)
+        before = run.progress().acknowledged
+        until(run, lambda p: p.acknowledged >= before + 100)
+        attempts = run.stop()
+        assert set(attempts.timeline.tolist()) == {1, 2}
+        late = attempts.timeline == 2
+        kept = held(ledger.read_ledger("n2", 9))
+        done = attempts.outcome == Outcome.ACKNOWLEDGED
+        assert pairs(attempts.writer[late & done], attempts.number[late & done]) <= kept
+        assert len(chosen(attempts, Outcome.UNKNOWN)) <= 2 * 4 + 4
+
+
+def test_the_labs_factors_are_entered_measured_and_put_back(lab: Blueprint) -> None:
+    target = LabTarget(lab)
+    setting = Setting(quorum_kind=QuorumKind.ANY, quorum=2, rtt_ms=8.0, parameters=(("commit_delay", "50"),))
+    target.prepare(SMALL)
+    try:
+        measured = target.enter(setting)
+        assert set(measured) == {"n1-n2", "n1-n3", "n2-n3"}
+        assert min(measured.values()) >= 7.5
+        assert target.observe().standby_names.startswith("ANY 2")
+        found = target.run_slice(Slice(0, 0, Arm(Level.ON, 2, SMALL, Route.PGBOUNCER, pool=10), setting), 1.0, 1)
+        assert found.transactions > 0
+        assert found.mean_ms >= 7.5
+        assert found.window.standby_names.startswith("ANY 2")
+        target.enter(Setting(rtt_ms=8.0))
+        assert target.observe().standby_names.startswith("ANY 1")
+    finally:
+        target.leave()
+    assert max(target.enter(Setting()).values()) < 7.5
+    assert target.observe().standby_names.startswith("ANY 1")
