@@ -1,7 +1,9 @@
 """One quick look at every member: Patroni's REST in parallel, one question to the leader. Changes nothing."""
 
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import psutil
@@ -87,9 +89,15 @@ def _silence(blueprint: Blueprint, member: str) -> str:
 def standby_names(blueprint: Blueprint, member: str) -> str | None:
     """synchronous_standby_names in force on that member, None when it does not say."""
     way = blueprint.member_endpoint(member).conninfo(connect_timeout="2", application_name="walproof look")
-    try:
-        with psycopg.connect(way, autocommit=True) as link:
+    told: list[str] = []
+
+    def ask() -> None:
+        with suppress(psycopg.Error), psycopg.connect(way, autocommit=True) as link:
             row = link.execute("SHOW synchronous_standby_names").fetchone()
-    except psycopg.Error:
-        return None
-    return str(row[0]) if row else None
+            told.extend(str(value) for value in row or ())
+
+    # A member frozen in the middle of an answer stays silent while its kernel keeps the connection alive.
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    asking.join(2.5)
+    return told[0] if told else None
