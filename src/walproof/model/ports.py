@@ -252,3 +252,24 @@ class CanRevive(Protocol):
     def revive(self, member: str) -> None:
         """Power and wire on, disk mounted again and unhurt, programs started; does not wait for PostgreSQL."""
         ...
+
+
+class CloseLook(Protocol):
+    """Standing eyes on every member, for moments that a single look would miss."""
+
+    def view(self) -> ClusterView:
+        """What is known now; returns at once."""
+        ...
+
+    def close(self) -> None:
+        """Stop looking."""
+        ...
+
+
+@runtime_checkable
+class CanBeWatchedClosely(Protocol):
+    """Can be looked at many times a second, whoever is silent."""
+
+    def closely(self) -> CloseLook:
+        """Open the eyes; the caller closes them."""
+        ...

@@ -39,6 +39,10 @@ class Glance:
 class Looking(Protocol):
     """Whatever gives glances until it is closed."""
 
+    def view(self) -> ClusterView:
+        """Just the cluster, as `CloseLook` has it."""
+        return self.glance().view
+
     def glance(self) -> Glance:
         """What is known now."""
         ...
@@ -53,6 +57,10 @@ class Looks:
 
     def __init__(self, target: Target) -> None:
         self._target = target
+
+    def view(self) -> ClusterView:
+        """Just the cluster, as `CloseLook` has it."""
+        return self.glance().view
 
     def glance(self) -> Glance:
         """One look."""
@@ -112,6 +120,10 @@ class Eyes:
             except psycopg.Error:
                 self._answers.pop(name, None)
                 self._closed.wait(self._pace_s / 2)
+
+    def view(self) -> ClusterView:
+        """Just the cluster, as `CloseLook` has it."""
+        return self.glance().view
 
     def glance(self) -> Glance:
         """What is known now, from answers young enough."""

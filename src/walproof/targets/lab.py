@@ -19,6 +19,7 @@ from walproof.model.plan import Setting, Slice, Workload
 from walproof.model.ports import Capability, Clock, LedgerOrder, LedgerRun
 from walproof.model.sample import SliceResult
 from walproof.model.topology import ClusterView, Description, Endpoint, LinkView, Route
+from walproof.targets.eyes import Eyes
 from walproof.targets.lab_settings import LabSettings
 from walproof.targets.ledgered import SqlLedger
 from walproof.targets.priced import SqlPricer
@@ -94,6 +95,10 @@ class LabTarget:
     def observe(self) -> ClusterView:
         """One look at every member."""
         return look(self.blueprint)
+
+    def closely(self) -> Eyes:
+        """Eyes that see a promotion within a tenth of a second."""
+        return Eyes(self, pace_s=0.1, silent_s=0.4)
 
     def endpoint(self, route: Route) -> Endpoint:
         """The clients' way to the leader; direct asks who leads now."""
