@@ -20,6 +20,8 @@ from walproof.model.estimate import Estimate
 from walproof.model.guarantee import Level
 
 MOST_CHOICES = 5
+SAME_PACE = 1.15
+"""Throughputs whose ratio is less are ranked alike, and the stronger guarantee goes first."""
 Classes = tuple[tuple[str, Wish], ...]
 
 
@@ -59,7 +61,8 @@ def advise(evidence: Evidence, wish: Wish, surroundings: Surroundings, classes: 
     against = [(arm, reasons(arm, whole, evidence)) for arm in arms]
     meeting = [arm for arm, why in against if not why]
     kept = undominated(meeting)
-    ranked = sorted(kept, key=lambda a: _rank(a, whole, evidence))[:MOST_CHOICES]
+    fastest_tps = max((a.tps.value for a in kept), default=1.0)
+    ranked = sorted(kept, key=lambda a: _rank(a, whole, evidence, fastest_tps))[:MOST_CHOICES]
     choices = tuple(
         _choice(n, arm, whole, evidence, _classes(arm, classes, arms, evidence)) for n, arm in enumerate(ranked, 1)
     )
@@ -97,12 +100,12 @@ def undominated(arms: Sequence[PricedArm]) -> list[PricedArm]:
     return [arm for arm in arms if not any(beats(other, arm) for other in arms)]
 
 
-def _rank(arm: PricedArm, wish: Wish, evidence: Evidence) -> tuple[object, ...]:
-    """Fewer things beyond a wish's edge first, then faster by more than a tenth, then stronger, then quicker."""
+def _rank(arm: PricedArm, wish: Wish, evidence: Evidence, fastest_tps: float) -> tuple[object, ...]:
+    """Fewer things beyond a wish's edge first, then faster by more than SAME_PACE, then stronger, then quicker."""
     edge = sum("part of its interval" in text for text in assumptions(arm, wish, evidence))
-    tenth = -round(math.log(max(arm.tps.value, 1e-9)) / math.log(1.1))
+    slower = math.floor(math.log(fastest_tps / max(arm.tps.value, 1e-9)) / math.log(SAME_PACE))
     strength = tuple(-s for s in _strength(arm))
-    return (edge, tenth, strength, arm.p95_ms.value, arm.clients, repr(arm))
+    return (edge, slower, strength, arm.p95_ms.value, arm.clients, repr(arm))
 
 
 def _choice(number: int, arm: PricedArm, wish: Wish, evidence: Evidence, classes: tuple[ClassChoice, ...]) -> Choice:
