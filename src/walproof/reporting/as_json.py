@@ -11,6 +11,7 @@ from walproof.pricing.estimates import price_table
 from walproof.proving.as_json import drill_as_json, finite
 from walproof.proving.verdicts import bounds
 from walproof.reporting.conclusion import conclusion
+from walproof.reporting.outline import Outline, Table
 
 
 def price_json(events: Sequence[Event], record: str | None) -> dict[str, Any]:
@@ -44,3 +45,14 @@ def record_json(events: Sequence[Event], record: str, notices: Sequence[str]) ->
     whole |= {"claims": [finite(asdict(c)) for c in claims]} if claims else {}
     whole |= {"environment": asdict(described)} if described else {}
     return whole
+
+
+def outline_json(outline: Outline) -> dict[str, Any]:
+    """A comparison: its conclusion and its tables as lists of objects, words as in the page."""
+    tables = {
+        block.key: [{c.name: cell.text for c, cell in zip(block.columns, cells, strict=True)} for cells in block.rows]
+        for section in outline.sections
+        for block in section.blocks
+        if isinstance(block, Table)
+    }
+    return {"conclusion": " ".join(outline.sentences), **tables}

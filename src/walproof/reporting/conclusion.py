@@ -73,9 +73,9 @@ def claims_sentence(claims: Sequence[ClaimJudged]) -> str:
     """How many of the papers' claims were reproduced here."""
     count = {v: sum(c.verdict == v for c in claims) for v in ("reproduced", "not reproduced")}
     rest = len(claims) - sum(count.values())
-    words = [f"{count['reproduced']} of {len(claims)} published claims were reproduced here"]
-    words += [f"{count['not reproduced']} were not"] if count["not reproduced"] else []
-    words += [f"{rest} stay undecided"] if rest else []
+    words = [f"Of {len(claims)} published claims, {count['reproduced']} were reproduced here"]
+    words += [f"{count['not reproduced']} not"] if count["not reproduced"] else []
+    words += [f"{rest} left undecided"] if rest else []
     return ", ".join(words) + "."
 
 

@@ -8,7 +8,7 @@ from markupsafe import Markup, escape
 from walproof.reporting.axes import Scale, log_ticks, round_ticks, tick_text
 from walproof.reporting.outline import Bars, Chart, Dot, Line, Picture, Reaches
 
-WIDTH = 400
+WIDTH = 340
 _MARKERS = {
     "off": "M0-5L5 0L0 5L-5 0Z",
     "local": "M-4-4H4V4H-4Z",

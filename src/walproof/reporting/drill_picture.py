@@ -7,7 +7,7 @@ from walproof.reporting.axes import Scale, round_ticks, spread_rows, tick_text
 from walproof.reporting.drawing import hit, line, svg, text
 from walproof.reporting.wording import seconds, whole
 
-WIDTH, LEFT, RIGHT = 760, 52, 16
+WIDTH, LEFT, RIGHT = 900, 52, 16
 
 
 def timeline(drill: Drill) -> Markup:
@@ -18,7 +18,7 @@ def timeline(drill: Drill) -> Markup:
     fault = next((m.at for m in drill.marks if m.what in ("fault", drill.fault)), min(times))
     x = Scale(min(times) - fault, max(times) - fault, LEFT, WIDTH - RIGHT)
     marks = sorted(drill.marks, key=lambda m: m.at)
-    labels = [f"{m.what}{f' ({m.member})' if m.member else ''} {m.at - fault:+.1f} s" for m in marks]
+    labels = [f"{m.at - fault:+.1f} s {m.what}{f' ({m.member})' if m.member else ''}" for m in marks]
     shown = [label if len(label) <= 44 else label[:43] + "…" for label in labels]
     lefts = [min(x(m.at - fault), WIDTH - RIGHT - 6.3 * len(s)) for m, s in zip(marks, shown, strict=True)]
     rows = spread_rows([(at, at + 6.3 * len(s) + 8) for at, s in zip(lefts, shown, strict=True)])

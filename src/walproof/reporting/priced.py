@@ -183,7 +183,13 @@ def _anatomy(found: Sequence[Anatomy]) -> Section:
     says = "What each promise adds, from paired differences between neighbouring levels; the mark is what was measured."
     whole = Table("anatomy", "parts of a commit, ms", heads, rows)
     figure = Figure("anatomy", "Anatomy of a commit", says, pictures, legend, whole)
-    return Section("anatomy", "Where the time goes", "", (figure, Prose(tuple(a.sentence for a in found))))
+    return Section("anatomy", "Where the time goes", "", (figure, Prose(tuple(a.sentence for a in _busiest(found)))))
+
+
+def _busiest(found: Sequence[Anatomy]) -> list[Anatomy]:
+    """One anatomy a setting: that of the most clients."""
+    most = {a.setting: a for a in sorted(found, key=lambda a: a.clients)}
+    return [a for a in found if a is most[a.setting]]
 
 
 def _searches(steps: Sequence[SearchStep]) -> Section:

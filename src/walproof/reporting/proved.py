@@ -11,6 +11,7 @@ from walproof.proving.verdicts import bounds, controls
 from walproof.reporting.outline import Bar, Bars, Block, Cell, Evidence, Figure, Part, Section, Table, columns, row
 from walproof.reporting.wording import fault_words, percent, seconds, whole
 
+_SAME = " under the same fault and load"
 PARTS = ("detection", "promotion", "routing", "client")
 _HOW = {
     "detection": "from the last acknowledgement until the old leader was no longer the leader",
@@ -106,11 +107,10 @@ def _account(drills: Sequence[Drill]) -> Table:
     for level in sorted({d.level for d in drills}, key=lambda lv: lv.strength):
         mine = [d for d in drills if d.level is level]
         count = {v: sum(d.verdict is v for d in mine) for v in Verdict}
-        shown = [
-            f"{fault}: {words}" if words else f"{fault}: weak, nothing weaker lost anything"
-            for (fault, lv), words in control.items()
-            if lv is level
-        ]
+        mine_only = {fault: words for (fault, lv), words in control.items() if lv is level}
+        shown = [f"{fault}: {w.removesuffix(_SAME)}" for fault, w in sorted(mine_only.items()) if w]
+        weak = [fault for fault, words in sorted(mine_only.items()) if not words]
+        shown += [f"weak proof for {', '.join(weak)}: nothing weaker lost anything there"] if weak else []
         lost = sum(d.findings.lost for d in mine)
         counts = [str(n) for n in (len(mine), count[Verdict.HELD], count[Verdict.BROKEN], count[Verdict.UNDECIDED])]
         sums = [whole(sum(getattr(d.findings, name) for d in mine)) for name in ("acknowledged", "recovered")]

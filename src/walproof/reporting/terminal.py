@@ -15,6 +15,8 @@ from walproof.pricing.estimates import ArmPrice, price_table
 from walproof.proving.verdicts import bounds, controls
 from walproof.reporting.as_json import price_json, prove_json
 from walproof.reporting.conclusion import conclusion
+from walproof.reporting.outline import Outline
+from walproof.reporting.outline import Table as Told
 from walproof.reporting.wording import (
     arm_words,
     fault_words,
@@ -27,7 +29,16 @@ from walproof.reporting.wording import (
     whole,
 )  # fmt: skip
 
-__all__ = ["conclusion", "price_json", "price_tables", "prove_json", "prove_tables", "study_tables", "tables"]
+__all__ = [
+    "conclusion",
+    "outline_tables",
+    "price_json",
+    "price_tables",
+    "prove_json",
+    "prove_tables",
+    "study_tables",
+    "tables",
+]
 
 _STYLE = {Verdict.HELD: "green", Verdict.BROKEN: "bold red", Verdict.UNDECIDED: "yellow", Verdict.SKIPPED: "dim"}
 _CLAIM = {"reproduced": "green", "not reproduced": "bold red"}
@@ -163,3 +174,17 @@ def study_tables(events: Sequence[Event]) -> list[RenderableType]:
         words = (claim.study, claim.claim, claim.paper, claim.measured)
         table.add_row(*(Text(w) for w in words), verdict, Text(claim.why))
     return [table]
+
+
+def outline_tables(outline: Outline) -> list[RenderableType]:
+    """The tables of an outline, as for a comparison."""
+    style = {"good": "green", "bad": "bold red", "warn": "yellow", "quiet": "dim"}
+    made: list[RenderableType] = []
+    for block in (b for section in outline.sections for b in section.blocks if isinstance(b, Told)):
+        table = Table(title=escape(block.title), title_justify="left")
+        for column in block.columns:
+            table.add_column(escape(column.name), justify="right" if column.numeric else "left", overflow="fold")
+        for cells in block.rows:
+            table.add_row(*(Text(cell.text, style=style.get(cell.tone, "")) for cell in cells))
+        made.append(table)
+    return made

@@ -1,0 +1,78 @@
+"""A record as one CSV table, a number a row: what, where, its value, interval, unit; for spreadsheets and scripts."""
+
+import csv
+import io
+import math
+from collections.abc import Iterable, Iterator, Sequence
+
+from walproof.model.estimate import Estimate
+from walproof.model.event import DrillDone, Event
+from walproof.model.verdict import Drill
+from walproof.pricing.estimates import ArmPrice, price_table
+from walproof.proving.verdicts import bounds
+from walproof.reporting.wording import arm_words, place_words
+
+HEADS = (
+    "record", "kind", "setting", "workload", "level", "clients", "drill", "fault", "victim", "verdict", "measure",
+    "value", "low", "high", "unit", "doubts",
+)  # fmt: skip
+Row = dict[str, str | int | float]
+
+
+def table_csv(records: Iterable[tuple[str, Sequence[Event]]]) -> str:
+    """The CSV text of records given as (name, events); the first line names the columns."""
+    out = io.StringIO()
+    writer = csv.DictWriter(out, HEADS, restval="", lineterminator="\n")
+    writer.writeheader()
+    for name, events in records:
+        for row in _rows(events):
+            writer.writerow({k: _tame(v) for k, v in {"record": name, **row}.items()})
+    return out.getvalue()
+
+
+def _rows(events: Sequence[Event]) -> Iterator[Row]:
+    for price in price_table(events).arms:
+        yield from _price(price)
+    drills = [e.drill for e in events if isinstance(e, DrillDone)]
+    for drill in drills:
+        yield from _drill(drill)
+    for level, bound in bounds(drills).items():
+        if bound is not None:
+            yield {"kind": "bound", "level": level, "measure": "loss probability", "value": bound, "unit": "share"}
+
+
+def _price(price: ArmPrice) -> Iterator[Row]:
+    where: Row = {"kind": "price", "setting": price.setting.text, "workload": place_words(price)}
+    where |= {"level": arm_words(price), "clients": price.arm.clients, "doubts": "; ".join(price.doubts)}
+    found = {"tps": (price.tps, "1/s"), "ratio": (price.ratio, "of baseline")}
+    found |= {f"latency {n}": (getattr(price.latency, n), "ms") for n in ("mean", "p50", "p95", "p99")}
+    for measure, (estimate, unit) in found.items():
+        yield {**where, "measure": measure, **_estimate(estimate), "unit": unit}
+    yield {**where, "measure": "blocks", "value": price.blocks}
+
+
+def _estimate(estimate: Estimate) -> Row:
+    named = {"value": estimate.value, "low": estimate.low, "high": estimate.high}
+    return {k: float(f"{v:.6g}") for k, v in named.items() if math.isfinite(v)}
+
+
+def _drill(drill: Drill) -> Iterator[Row]:
+    where: Row = {"kind": "drill", "drill": drill.number, "fault": drill.fault, "victim": str(drill.victim)}
+    where |= {"level": str(drill.level), "verdict": str(drill.verdict)}
+    counts = ("acknowledged", "downgraded", "unknown", "refused", "lost", "recovered")
+    for name in counts:
+        yield {**where, "measure": name, "value": getattr(drill.findings, name), "unit": "commits"}
+    times = {"rto": drill.rto_s, "rpo": drill.rpo_s}
+    times |= {p: getattr(drill.recovery, f"{p}_s") for p in ("detection", "promotion", "routing", "client")}
+    for name, value in times.items():
+        if value is not None:
+            yield {**where, "measure": name, "value": float(f"{value:.6g}"), "unit": "s"}
+
+
+def _tame(value: str | int | float) -> str | int | float:
+    """A text that a spreadsheet will not run as a formula.
+
+    >>> _tame("=1+1"), _tame("on"), _tame(-3)
+    ("'=1+1", 'on', -3)
+    """
+    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value

@@ -1,0 +1,234 @@
+"""The report's page, Markdown and CSV of synthetic records: whole, escaped, told apart from a comparison."""
+
+import csv
+import doctest
+import html.parser
+import io
+import json
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from tests.fixtures.records import HOSTILE, SETTINGS, full_record, price_events, prove_events
+from walproof.cli.main import walproof
+from walproof.estimating import comparing
+from walproof.model.event import Event
+from walproof.records.reader import Record, read
+from walproof.records.writer import Writer
+from walproof.reporting import axes, outline, table_csv
+from walproof.reporting.comparison import compared
+from walproof.reporting.composing import composed
+from walproof.reporting.html import page
+from walproof.reporting.markdown import markdown
+from walproof.reporting.outline import Evidence, Figure, Table
+
+LABELLED = {"a": "href", "svg": "aria-label", "table": "class"}
+VOID = {"meta", "br", "hr", "img", "input", "link"}
+
+
+def recorded(directory: Path, events: tuple[Event, ...]) -> Record:
+    with Writer(directory, "price") as emit:
+        for event in events:
+            emit(event)
+    return read(directory)
+
+
+@pytest.fixture(scope="module")
+def full(tmp_path_factory: pytest.TempPathFactory) -> Record:
+    return recorded(tmp_path_factory.mktemp("full") / "record", full_record(SETTINGS[:2], (1, 16), 5, 30))
+
+
+@pytest.fixture(scope="module")
+def html_text(full: Record) -> str:
+    return page(composed(full))
+
+
+class Tags(html.parser.HTMLParser):
+    """Collects tags and checks that they close in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: list[tuple[str, dict[str, str | None]]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append((tag, dict(attrs)))
+        if tag not in VOID and not (tag in ("path", "rect", "circle") and self.get_starttag_text().endswith("/>")):  # type: ignore[union-attr]
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open, f"</{tag}> closes nothing"
+        assert self.open.pop() == tag
+
+
+@pytest.mark.parametrize("module", [axes, outline, table_csv, comparing])
+def test_examples_in_docstrings_are_true(module: object) -> None:
+    assert doctest.testmod(module).failed == 0  # type: ignore[arg-type]
+
+
+def test_the_outline_puts_conclusion_first_and_the_command_last(full: Record) -> None:
+    made = composed(full)
+    assert 1 <= len(made.sentences) <= 3
+    keys = [s.key for s in made.sections]
+    assert keys == [
+        "glance", "price", "latency", "anatomy", "searches", "survival", "recovery", "evidence", "studies", "notes",
+        "environment",
+    ]  # fmt: skip
+
+
+def test_every_cell_of_the_matrix_leads_to_its_evidence(full: Record) -> None:
+    blocks = [b for s in composed(full).sections for b in s.blocks]
+    matrix = next(b for b in blocks if isinstance(b, Table) and b.key == "matrix")
+    links = {cell.link for row in matrix.rows for cell in row if cell.link}
+    evidence = {b.key: b for b in blocks if isinstance(b, Evidence)}
+    assert links == evidence.keys()
+    assert sum(len(e.drills) for e in evidence.values()) == 30
+
+
+def test_every_figure_has_its_numbers_as_a_table(full: Record) -> None:
+    figures = [b for s in composed(full).sections for b in s.blocks if isinstance(b, Figure)]
+    assert {"surface", "percentiles", "anatomy", "recovery-parts"} <= {f.key for f in figures}
+    assert all(f.table.rows and f.pictures for f in figures)
+
+
+def test_the_surface_has_a_panel_a_setting_and_a_line_a_level(full: Record) -> None:
+    figure = next(b for s in composed(full).sections for b in s.blocks if isinstance(b, Figure) and b.key == "surface")
+    assert len(figure.pictures) == 2
+    assert [name for name, _ in figure.legend] == ["off", "local", "remote_write", "on", "remote_apply"]
+    assert figure.doubts
+
+
+def test_tags_nest_and_ids_are_unique(html_text: str) -> None:
+    tags = Tags()
+    tags.feed(html_text)
+    assert tags.open == []
+    ids = [attrs["id"] for _, attrs in tags.seen if "id" in attrs]
+    assert len(ids) == len(set(ids))
+    targets = {str(attrs["href"])[1:] for tag, attrs in tags.seen if tag == "a"}
+    assert targets <= set(ids)
+
+
+def test_nothing_of_the_target_becomes_markup(html_text: str) -> None:
+    assert html_text.count("<script>") == 1
+    assert html_text.count("</script>") == 1
+    assert "alert(&#39;pwned&#39;)" in html_text
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', html_text)
+    assert policy
+    assert "default-src &#39;none&#39;" in policy[1]
+    assert "script-src &#39;sha256-" in policy[1]
+
+
+def test_the_page_asks_for_nothing_from_elsewhere(html_text: str) -> None:
+    tags = Tags()
+    tags.feed(html_text)
+    for tag, attrs in tags.seen:
+        assert tag not in ("img", "link", "iframe", "object", "embed", "base")
+        assert not {"src", "srcset", "style", "onclick", "onload"} & attrs.keys()
+    assert "url(" not in html_text
+    assert "@import" not in html_text
+
+
+def test_readers_without_eyes_get_landmarks_and_words(html_text: str) -> None:
+    tags = Tags()
+    tags.feed(html_text)
+    assert {"header", "nav", "main", "footer", "h1"} <= {tag for tag, _ in tags.seen}
+    pictures = [attrs for tag, attrs in tags.seen if tag == "svg" and attrs.get("aria-hidden") != "true"]
+    assert pictures
+    assert all(attrs["role"] == "img" and attrs["aria-label"] for attrs in pictures)
+    assert sum(tag == "caption" for tag, _ in tags.seen) == sum(tag == "table" for tag, _ in tags.seen)
+
+
+@pytest.mark.parametrize("events", [(), price_events()[:2], price_events()[:4], prove_events(1)], ids=range(4))
+def test_a_record_of_almost_nothing_still_gives_a_page(tmp_path: Path, events: tuple[Event, ...]) -> None:
+    record = recorded(tmp_path / "r", events)
+    tags = Tags()
+    tags.feed(page(composed(record)))
+    assert tags.open == []
+    assert markdown(composed(record)).startswith("# ")
+
+
+def test_notices_of_a_damaged_record_stand_at_the_top(tmp_path: Path) -> None:
+    recorded(tmp_path / "r", full_record(drills=4, blocks=2))
+    path = tmp_path / "r" / "events.jsonl"
+    path.write_bytes(path.read_bytes()[:-900])
+    text = page(composed(read(tmp_path / "r")))
+    assert text.index("the last line is torn") < text.index("<main>")
+
+
+def test_markdown_has_the_tables_and_no_live_markup(full: Record) -> None:
+    text = markdown(composed(full))
+    assert HOSTILE not in re.sub(r"(?s)```.*?```", "", text)
+    assert "## What it survives" in text
+    for line in text.splitlines():
+        if line.startswith("|"):
+            assert line.endswith("|")
+    rows = [line for line in text.splitlines() if line.startswith("| remote\\_apply | 16")]
+    assert rows == [] or all(row.count("|") > 4 for row in rows)
+    assert "\n@" not in text
+
+
+def test_csv_has_a_number_a_row(full: Record) -> None:
+    rows = list(csv.DictReader(io.StringIO(table_csv.table_csv([("=evil", full.events)]))))
+    assert {row["kind"] for row in rows} == {"price", "drill", "bound"}
+    assert all(row["record"] == "'=evil" for row in rows)
+    ratios = [row for row in rows if row["measure"] == "ratio" and row["level"] == "on"]
+    assert len(ratios) == 4
+    assert all(float(row["low"]) <= float(row["value"]) <= float(row["high"]) for row in ratios)
+    assert sum(row["measure"] == "lost" for row in rows) == 30
+
+
+def test_a_comparison_finds_the_real_change_and_only_that(tmp_path: Path) -> None:
+    before = recorded(tmp_path / "before", price_events(blocks=9, seed=1))
+    same = recorded(tmp_path / "same", price_events(blocks=9, seed=2))
+    slower = recorded(tmp_path / "slower", price_events(blocks=9, seed=3, slower=4.0))
+    made = compared([before, same, slower])
+    table = next(b for s in made.sections for b in s.blocks if isinstance(b, Table) and b.key == "prices")
+    assert len(table.rows) == 10
+    for row in table.rows:
+        assert "no real difference" in row[-2].text
+        remote = row[0].text in ("remote_write", "on", "remote_apply")
+        assert ("slower" in row[-1].text) == remote
+    assert "6 worse beyond chance" in made.sentences[0]
+
+
+def test_a_comparison_of_drills_needs_enough_of_them(tmp_path: Path) -> None:
+    few = [recorded(tmp_path / f"few{i}", prove_events(10, seed=i)) for i in (1, 2)]
+    assert "too few drills to say" in markdown(compared(few))
+    assert comparing.shares_differ((0, 12), (12, 12))
+    assert not comparing.shares_differ((0, 12), (1, 12))
+
+
+def invoke(*words: str) -> tuple[int, str, str]:
+    result = CliRunner().invoke(walproof, ["report", *words], standalone_mode=False)
+    assert result.exception is None, result.exception
+    return int(result.return_value or 0), result.stdout, result.stderr
+
+
+def test_the_command_writes_a_page(full: Record, tmp_path: Path) -> None:
+    code, out, err = invoke(str(full.directory), "--html", str(tmp_path / "x.html"))
+    assert (code, out) == (0, "")
+    assert "x.html" in err
+    assert (tmp_path / "x.html").read_text().startswith("<!doctype html>")
+
+
+@pytest.mark.parametrize("option", ["--json", "--csv", "--markdown", None])
+def test_the_command_prints_one_thing(full: Record, option: str | None) -> None:
+    code, out, _ = invoke(str(full.directory), *([option] if option else []))
+    assert code == 0
+    if option == "--json":
+        assert {"arms", "drills", "conclusion"} <= json.loads(out).keys()
+    assert {"--json": "{", "--csv": "record,kind", "--markdown": "# ", None: "With 16 clients"}[option] in out[:200]
+
+
+def test_the_command_compares_several(tmp_path: Path) -> None:
+    recorded(tmp_path / "a", price_events(seed=1))
+    recorded(tmp_path / "b", price_events(seed=2))
+    assert "no real difference" in " ".join(invoke(str(tmp_path / "a"), str(tmp_path / "b"), "--markdown")[1].split())
+    said = json.loads(invoke(str(tmp_path / "a"), str(tmp_path / "b"), "--json")[1])
+    assert len(said["records"]) == 2
+    assert said["comparison"]["prices"]
