@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,10 +14,16 @@ import psycopg
 import pytest
 
 from tests.fixtures.labs import port_base, state_of_its_own, what_is_left, why_no_lab
-from walproof.lab import home, members, network
+from walproof.errors import UsageTrouble
+from walproof.lab import home, manager, members, network
 from walproof.lab.access import routed_leader
 from walproof.lab.blueprint import Blueprint
+from walproof.lab.clock import RealClock
+from walproof.lab.look import look
+from walproof.lab.whole import wait_until_whole
+from walproof.model.guarantee import SyncMode
 from walproof.model.topology import Route
+from walproof.model.waiting import Wait, wait_for
 
 pytestmark = [pytest.mark.lab, pytest.mark.skipif(bool(why_no_lab()), reason=why_no_lab() or "-")]
 
@@ -91,13 +98,57 @@ def test_logs_of_a_member_and_of_the_access_layer_are_shown(raised: Blueprint) -
     assert run("logs", "n9").returncode == 2
 
 
-def test_a_switchover_hands_over_and_routes_clients_to_the_new_leader(raised: Blueprint) -> None:
+def test_a_switchover_hands_over_and_clients_of_the_pool_lose_no_transaction(raised: Blueprint) -> None:
+    way = raised.endpoint(Route.PGBOUNCER).conninfo(connect_timeout="60")
+    over, failed, done = threading.Event(), [], []
+
+    def write() -> None:
+        try:
+            with psycopg.connect(way, autocommit=True, prepare_threshold=None) as link:
+                while not over.is_set():
+                    link.execute("INSERT INTO handed VALUES (1)")
+                    done.append(1)
+        except psycopg.Error as wrong:
+            failed.append(str(wrong))
+
+    with psycopg.connect(way, autocommit=True) as link:
+        link.execute("CREATE TABLE handed (a int)")
+    writers = [threading.Thread(target=write) for _ in range(4)]
+    for writer in writers:
+        writer.start()
     said = run("switchover")
+    before = len(done)
+    wait_for(Wait.FIRST_COMMIT_AFTER, lambda: len(done) > before or bool(failed), RealClock())
+    over.set()
+    for writer in writers:
+        writer.join()
     assert said.returncode == 0, said.stderr
+    assert failed == []
+    with psycopg.connect(way, autocommit=True) as link:
+        assert link.execute("SELECT count(*) FROM handed").fetchone() == (len(done),)
     leader = json.loads(run("status", "--json").stdout)["leader"]
     assert f"The leader is {leader}" in said.stdout
     assert routed_leader(raised) == leader
     assert run("switchover", "--to", leader).returncode == 2
+
+
+def test_parameters_and_names_are_in_force_everywhere_once_they_are_set(raised: Blueprint) -> None:
+    wait_until_whole(raised, RealClock())
+    manager.set_parameters(raised, {"max_connections": "410", "work_mem": "5MB"})
+    for member in raised.members:
+        with psycopg.connect(raised.member_endpoint(member).conninfo()) as link:
+            assert link.execute("SHOW max_connections").fetchone() == ("410",)
+            assert link.execute("SHOW work_mem").fetchone() == ("5MB",)
+    manager.set_parameters(raised, {"work_mem": None})
+    assert "7MB" in run("psql", "-c", "SHOW work_mem").stdout
+    with pytest.raises(UsageTrouble):
+        manager.set_parameters(raised, {"work_mem": "much"})
+    manager.set_sync(raised, SyncMode.STRICT, 2)
+    assert look(raised).standby_names.startswith("2 (")
+    manager.set_sync(raised, SyncMode.OFF, 1)
+    assert look(raised).standby_names == ""
+    manager.set_sync(raised, SyncMode.QUORUM, 1)
+    assert look(raised).standby_names.startswith("ANY 1 (")
 
 
 def _raising_reached(folder: Path, moment: str) -> bool:

@@ -3,6 +3,7 @@
 import fcntl
 import importlib
 import os
+import re
 import shutil
 import signal
 from collections.abc import Callable, Iterator
@@ -10,12 +11,15 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
+from typing import TextIO
 
 import psutil
 
 from walproof.errors import MachineTrouble, Trouble
 from walproof.lab import access, assembly, home, members, network, ordinary
 from walproof.lab.blueprint import Blueprint
+from walproof.lab.look import look
+from walproof.lab.privileges import write_private
 from walproof.lab.whole import wait_until_whole
 from walproof.model.ports import Clock
 from walproof.model.waiting import Wait, wait_for
@@ -42,12 +46,12 @@ def needed_part(name: str, what: str) -> ModuleType:
 
 
 @contextmanager
-def _numbering() -> Iterator[None]:
-    """Labs of one machine take their numbers one after another."""
+def _numbering() -> Iterator[TextIO]:
+    """Labs of one machine take their numbers one after another; the file holds the last one taken."""
     folder = Path("/run/lock") if os.access("/run/lock", os.W_OK) else home.open_state()
-    with (folder / "walproof-numbers.lock").open("w") as file:
+    with (folder / "walproof-numbers.lock").open("a+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+        yield file
 
 
 def is_alive(blueprint: Blueprint) -> bool:
@@ -66,8 +70,8 @@ def raise_lab(asked: Blueprint, clock: Clock, say: Say) -> Blueprint:
             sweep(old or asked, clock)
         access.check_paths(asked)
         access.check_ports(asked)
-        with _numbering():
-            blueprint = _numbered(asked)
+        with _numbering() as last:
+            blueprint = _numbered(asked, last)
             home.store(blueprint)
             try:
                 network.build(blueprint)
@@ -76,8 +80,8 @@ def raise_lab(asked: Blueprint, clock: Clock, say: Say) -> Blueprint:
                 raise
         try:
             _start(blueprint, clock, say)
-        except BaseException:
-            _note_why(blueprint)
+        except BaseException as wrong:
+            _note_why(blueprint, wrong)
             sweep(blueprint, clock)
             ordinary.let_go()
             raise
@@ -85,11 +89,17 @@ def raise_lab(asked: Blueprint, clock: Clock, say: Say) -> Blueprint:
         return blueprint
 
 
-def _numbered(asked: Blueprint) -> Blueprint:
+def _numbered(asked: Blueprint, last: TextIO) -> Blueprint:
+    """The next free number after the last one: a name of a namespace is not soon another lab's."""
+    last.seek(0)
+    said = last.read().strip()
+    begin = int(said) if said.isdigit() else 0
     taken = network.taken_numbers() | home.used_numbers()
-    free = next((n for n in range(1, 255) if n not in taken), None)
+    free = next((n for i in range(254) if (n := (begin + i) % 254 + 1) not in taken), None)
     if free is None:
         raise MachineTrouble("every subnet 10.77.N.0/24 is taken already", "walproof lab down for labs you do not need")
+    last.truncate(0)
+    last.write(str(free))
     return replace(asked, number=free)
 
 
@@ -109,19 +119,44 @@ def _start(blueprint: Blueprint, clock: Clock, say: Say) -> None:
         members.start_member(blueprint, member)
     access.start(blueprint)
     say("waiting until every standby streams and counts")
-    wait_until_whole(blueprint, clock, Wait.STANDBYS_STREAMING)
+    _await_leader(blueprint, clock)
+    wait_until_whole(blueprint, clock)
     access.wait_until_routed(blueprint, clock)
     if blueprint.monitoring:
         say("starting the monitoring")
         needed_part("walproof.lab.monitoring", "monitoring").start(blueprint)
 
 
-def _note_why(blueprint: Blueprint) -> None:
-    """Keep the members' last words: the folder is about to go."""
+def _await_leader(blueprint: Blueprint, clock: Clock) -> None:
+    """Wait for a first leader; MachineTrouble with PostgreSQL's own words when every Patroni gave up."""
+    lived = [False]
+
+    def led() -> bool:
+        if look(blueprint).leader is not None:
+            return True
+        alive = any(members.program_pid(blueprint, m, "patroni") is not None for m in blueprint.members)
+        if lived[0] and not alive:
+            raise MachineTrouble(f"PostgreSQL does not start: {_last_words(blueprint)}", "look at your --param values")
+        lived[0] = lived[0] or alive
+        return False
+
+    wait_for(Wait.FIRST_LEADER, led, clock, pace_s=0.25, patience=home.patience())
+
+
+def _last_words(blueprint: Blueprint) -> str:
+    said = "\n".join(members.logs(blueprint, m, 400) for m in blueprint.members)
+    fatal = re.findall(r"(?:FATAL|PANIC):\s*(.*)", said)
+    telling = [line for line in fatal if "starting up" not in line and "shutting down" not in line]
+    return telling[-1] if telling else "no reason in its log"
+
+
+def _note_why(blueprint: Blueprint, wrong: BaseException) -> None:
+    """Keep the members' last words, for the folder is about to go, and say where they are."""
     words = "\n".join(f"##### {m}\n{members.logs(blueprint, m)}" for m in blueprint.members)
     path = home.state_folder() / f"{blueprint.name}-failed.log"
-    path.write_text(words)
-    path.chmod(0o600)
+    write_private(path, words, given=False)
+    if isinstance(wrong, Trouble):
+        wrong.hint = f"{wrong.hint}; the members' logs are kept in {path}"
 
 
 def lower_lab(name: str, clock: Clock) -> bool:
@@ -140,6 +175,7 @@ def lower_lab(name: str, clock: Clock) -> bool:
 
 def sweep(blueprint: Blueprint, clock: Clock) -> None:
     """End every process, mount, loop, control group, device and namespace of the lab, then remove its folder."""
+    (blueprint.home / "up").unlink(missing_ok=True)
     for name, verb in (
         ("walproof.lab.monitoring", "stop"),
         ("walproof.lab.wiring", "end"),

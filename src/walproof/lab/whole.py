@@ -68,7 +68,7 @@ def wait_until_whole(
         return not said[0]
 
     try:
-        wait_for(wait, whole, clock, pace_s=0.15, patience=home.patience())
+        wait_for(wait, whole, clock, pace_s=0.25, patience=home.patience())
     except WaitedInVain as vain:
         raise WaitedInVain(f"{vain.message}: {said[0]}", vain.hint) from None
 

@@ -19,7 +19,7 @@ class HaproxySettings:
 def config_text(settings: HaproxySettings) -> str:
     """haproxy.cfg: two TCP proxies whose servers are up while Patroni's REST says primary or replica."""
     checks = (
-        "inter 300ms fastinter 100ms downinter 100ms fall 2 rise 1"
+        "inter 400ms fastinter 100ms downinter 250ms fall 2 rise 1"
         if settings.timing == "quick"
         else "inter 3s fall 3 rise 2"
     )
