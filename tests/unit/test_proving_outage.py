@@ -1,12 +1,14 @@
 """The outage found in the pace of acknowledgements, and its parts."""
 
 from dataclasses import replace
+from datetime import datetime
 
 import numpy as np
 import pytest
 
 from tests.unit.test_proving_judge import A, U, ledger
 from walproof.model.topology import ClusterView, MemberView, Role
+from walproof.proving.manager_log import elected_at
 from walproof.proving.outage import acknowledged_at, outage, pace, split
 
 
@@ -103,3 +105,26 @@ def test_a_part_nobody_saw_is_left_out() -> None:
     recovery, _ = split(tries, out, [look(4.0, "n1"), look(8.0, "n1")], "n1")
     assert (recovery.detection_s, recovery.promotion_s) == (None, None)
     assert (recovery.routing_s or 0) + (recovery.client_s or 0) == pytest.approx(4.0)
+
+
+def test_the_managers_own_word_about_the_election_counts_more_than_looks() -> None:
+    tries = replace(ledger((1, A, 5.0), (2, A, 9.0)), started=np.array([4.9, 8.8]))
+    out = outage(acknowledged_at(tries), fault_at=5.05, stopped_at=9.1)
+    assert out is not None
+    looks = [look(4.5, "n1"), look(5.1, None), look(7.5, "n2")]
+    recovery, _ = split(tries, out, looks, "n1", elected_at=7.0)
+    assert recovery.detection_s == pytest.approx(2.0)
+    assert recovery.promotion_s == pytest.approx(0.5)
+
+
+def test_the_election_is_read_from_patronis_log() -> None:
+    text = (
+        "==> patroni.log <==\n"
+        "2026-11-22 03:59:58,100 INFO: promoted self to leader by acquiring session lock\n"
+        "2026-11-22 04:01:58,733 INFO: no action. I am (n2), a secondary, and following a leader (n3)\n"
+        "2026-11-22 04:02:00,250 INFO: promoted self to leader by acquiring session lock\n"
+    )
+    noon = datetime(2026, 11, 22, 4, 0, 0).astimezone().timestamp()
+    assert elected_at(text, noon) == pytest.approx(noon + 120.25)
+    assert elected_at(text, noon + 130) is None
+    assert elected_at("", noon) is None

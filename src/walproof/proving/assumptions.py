@@ -35,6 +35,8 @@ class Course:
     trouble: str = ""
     """Why the cluster did not heal, or a wait that ran out."""
     after: ClusterView | None = None
+    elected_at: float | None = None
+    """When the manager says that a successor took the leader's lock."""
     refused: str = ""
     """Why the target would not do the fault."""
 

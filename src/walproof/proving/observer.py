@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from walproof.errors import Trouble
 from walproof.model.event import Emit, Looked
-from walproof.model.ports import Clock, Target
+from walproof.model.ports import CanBeWatchedClosely, Clock, CloseLook, Target
 from walproof.model.topology import ClusterView
 
 
@@ -34,6 +34,7 @@ class Observer:
         self._target, self._emit, self._pace_s = target, emit, pace_s
         self._looks: list[ClusterView] = []
         self._last: object = None
+        self._last_look: ClusterView | None = None
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
         self.clock: Clock = target.clock
@@ -41,6 +42,8 @@ class Observer:
             self.clock = WatchedClock(target.clock, self.look)
         else:
             self._thread = threading.Thread(target=self._run, name="observer", daemon=True)
+        self._closely: CloseLook | None = None
+        self._close_thread = threading.Thread(target=self._watch_closely, name="close observer", daemon=True)
 
     def look(self) -> None:
         """Take one look now and keep it."""
@@ -49,6 +52,7 @@ class Observer:
         except Trouble:
             return
         self._looks.append(view)
+        self._last_look = view
         shape = (
             view.leader,
             view.standby_names,
@@ -61,7 +65,21 @@ class Observer:
     @property
     def looks(self) -> tuple[ClusterView, ...]:
         """Every look so far, in order."""
-        return tuple(self._looks)
+        return tuple(sorted(self._looks, key=lambda view: view.at))
+
+    @property
+    def last(self) -> ClusterView | None:
+        """The newest whole look."""
+        return self._last_look
+
+    def _watch_closely(self) -> None:
+        """Keep the looks in which another member has become the leader: a promotion falls between two whole looks."""
+        leader: str | None = None
+        while self._closely is not None and not self._ended.wait(0.05):
+            view = self._closely.view()
+            if view.leader is not None and view.leader != leader:
+                leader = view.leader
+                self._looks.append(view)
 
     def _run(self) -> None:
         while not self._ended.is_set():
@@ -72,9 +90,15 @@ class Observer:
         self.look()
         if self._thread:
             self._thread.start()
+            if isinstance(self._target, CanBeWatchedClosely):
+                self._closely = self._target.closely()
+                self._close_thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._ended.set()
         if self._thread:
             self._thread.join(timeout=30)
+        if self._closely is not None:
+            self._close_thread.join(timeout=5)
+            self._closely.close()

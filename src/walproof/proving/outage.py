@@ -74,20 +74,29 @@ def _first_started(attempts: Attempts, out: Outage) -> float | None:
 
 
 def split(
-    attempts: Attempts, out: Outage, looks: Sequence[ClusterView], leader_before: str | None
+    attempts: Attempts,
+    out: Outage,
+    looks: Sequence[ClusterView],
+    leader_before: str | None,
+    elected_at: float | None = None,
 ) -> tuple[Recovery, tuple[Mark, ...]]:
     """RTO by part, which add up to it, and the marks of the picture.
 
-    detection: last success to the first look in which the old leader is not the leader; promotion: to the first look
-    with a leader again; routing: to the start of the attempt that succeeded; client: to its success. A part that was
-    not seen is None and its time goes to the next one that was.
+    detection: last success to the moment the manager says it elected a successor, where it says so, else to the first
+    look in which the old leader is not the leader; promotion: to the first look with a leader again; routing: to the
+    start of the attempt that succeeded; client: to its success. A part that was not seen is None and its time goes to
+    the next one that was.
     """
     marks = [Mark(out.last_before, "last acknowledgement", leader_before or "")]
     if out.first_after is None:
         return Recovery(), tuple(marks)
     within = [v for v in looks if out.last_before < v.at <= out.first_after]
     doubted = next((v.at for v in within if v.leader != leader_before), None)
+    if elected_at is not None and out.last_before < elected_at <= out.first_after:
+        doubted = elected_at
     promoted = next((v for v in within if v.leader and doubted is not None and v.at >= doubted), None)
+    if promoted is not None and elected_at is not None and promoted.leader == leader_before:
+        promoted = next((v for v in within if v.leader and v.leader != leader_before), None)
     started = _first_started(attempts, out)
     moments: list[tuple[str, float | None, str]] = [
         ("detection", doubted, leader_before or ""),

@@ -16,6 +16,7 @@ from walproof.proving.assumptions import Course, whole
 from walproof.proving.campaign import PlannedDrill
 from walproof.proving.faults import loss_of
 from walproof.proving.inject import chosen_victims, inject, why_skipped
+from walproof.proving.manager_log import elected_at
 from walproof.proving.observer import Observer
 from walproof.proving.telling import Notes, told_drill
 
@@ -112,6 +113,7 @@ def _course(shell: Shell, planned: PlannedDrill, observer: Observer, run: Ledger
     victims = chosen_victims(before, planned.victim, lambda names: names[int(rng.integers(len(names)))])
     breaker = target if isinstance(target, CanBreak) else None
     trouble, refused, healed = "", "", True
+    elected: float | None = None
     try:
         if breaker and planned.fault.prepares:
             inject(breaker, planned.fault, planned.fault.prepares, victims=victims, view=before, clock=clock)
@@ -121,6 +123,7 @@ def _course(shell: Shell, planned: PlannedDrill, observer: Observer, run: Ledger
             inject(breaker, planned.fault, planned.fault.steps, victims=victims, view=before, clock=clock)
         shell.emit(FaultChanged(fault_at, planned.fault.name, victims, healed=False))
         trouble = _wait_commits(shell, planned, observer, run, fault_at)
+        elected = _elected(target, observer.last, fault_at)
         clock.pause(planned.fault.hold_s)
     except Trouble as no:
         refused, fault_at = f"{planned.fault.name} could not be done: {no.message}", clock.now()
@@ -144,6 +147,7 @@ def _course(shell: Shell, planned: PlannedDrill, observer: Observer, run: Ledger
         healed,
         trouble,
         refused=refused,
+        elected_at=elected,
     )
 
 
@@ -155,16 +159,17 @@ def _wait_commits(
         return ""
     settled = 0.5
     taken_over = loss_of(planned.fault, planned.victim) is not None
-    before = observer.looks[0].leader if observer.looks else None
-    timeline = _timeline(observer.looks[0]) if observer.looks else None
+    first = observer.looks[0] if observer.looks else None
+    before = first.leader if first else None
+    timeline = _timeline(first) if first else None
 
     def back() -> bool:
         last = run.progress().last_acknowledged_at
         if last is None or last < since + settled:
             return False
-        if healing or not taken_over or not observer.looks:
+        now = observer.last
+        if healing or not taken_over or now is None:
             return True
-        now = observer.looks[-1]
         return now.leader is not None and (now.leader != before or _timeline(now) != timeline)
 
     try:
@@ -177,6 +182,16 @@ def _wait_commits(
 def _timeline(view: ClusterView) -> int | None:
     leader = view.member(view.leader) if view.leader else None
     return leader.timeline if leader else None
+
+
+def _elected(target: Target, view: ClusterView | None, fault_at: float) -> float | None:
+    """What the log of whoever leads now says about its election."""
+    if view is None or view.leader is None or not isinstance(target, CanBreak):
+        return None
+    try:
+        return elected_at(target.logs(view.leader), fault_at)
+    except Trouble:
+        return None
 
 
 def _heal(shell: Shell, breaker: CanBreak, planned: PlannedDrill, victims: tuple[str, ...]) -> tuple[bool, str]:

@@ -40,7 +40,9 @@ def told_drill(planned: PlannedDrill, course: Course, rows: Iterable[Rows], note
     findings = _with_visibility(planned, findings, notes)
     told = acknowledged_at(attempts)
     out = outage(told, course.fault_at, heal_at=course.heal_at, stopped_at=course.stopped_at)
-    recovery, marks = (Recovery(), ()) if out is None else split(attempts, out, course.looks, course.before.leader)
+    recovery, marks = (
+        (Recovery(), ()) if out is None else split(attempts, out, course.looks, course.before.leader, course.elected_at)
+    )
     loss = loss_of(planned.fault, planned.victim)
     promise = promised(planned.level, loss)
     found = checked(course, attempts, findings, out, notes.read)

@@ -85,7 +85,7 @@ def unnoticed(scene: Scene) -> Found:
 
 
 def nobody_eligible(scene: Scene) -> Found:
-    """P22: maximum_lag_on_failover 0: WAL that no commit waited for makes every standby ineligible, and no leader comes."""
+    """P22: maximum_lag_on_failover 0: WAL that no commit waited for makes every standby ineligible: no leader."""
     before = manager.config(scene.blueprint).get("maximum_lag_on_failover")
     manager.set_sync(scene.blueprint, SyncMode.STRICT, 1)
     manager.patch_config(scene.blueprint, {"maximum_lag_on_failover": 0})
@@ -135,7 +135,7 @@ def _bytes(text: object) -> int:
 
 
 def _discard(scene: Scene) -> None:
-    """Kill the standbys' PostgreSQL, so that what waits in their sockets is never read; their managers start it again."""
+    """Kill the standbys' PostgreSQL: what waits in their sockets is never read; their managers start it again."""
     for member in scene.blueprint.members:
         if members.postmaster(scene.blueprint, member) is not None:
             member_faults.kill(scene.blueprint, member)

@@ -1,4 +1,4 @@
-"""The lab as a stage for pitfalls: connections to members, commits that wait, replication held still. Judges nothing."""
+"""The lab as a stage for pitfalls: connections to members, commits that wait, replication held. Judges nothing."""
 
 import os
 import signal
@@ -87,7 +87,7 @@ class Scene:
         """The first value a member answers with, None when there is no row."""
         with psycopg.connect(self.blueprint.member_endpoint(member).conninfo(), autocommit=True) as link:
             link.execute("SET synchronous_commit = local")
-            cursor = link.execute(question, values)  # type: ignore[call-overload]
+            cursor = link.execute(question, values)
             row = cursor.fetchone() if cursor.description else None
             return row[0] if row else None
 
@@ -124,7 +124,7 @@ class Scene:
             found.began = time.time()
             try:
                 assert found.link is not None
-                found.link.execute(text, {"key": key} if "%(key)s" in text else None)  # type: ignore[call-overload]
+                found.link.execute(text, {"key": key} if "%(key)s" in text else None)
                 told = "success"
             except psycopg.Error as wrong:
                 told = str(wrong).strip().splitlines()[0] if str(wrong).strip() else type(wrong).__name__

@@ -138,8 +138,8 @@ def misleading_lag(scene: Scene) -> Found:
     worst = max((float(x) for x in str(lags).split(", ") if x not in ("null", "None")), default=0.0)
     return Found(
         kept == 0 and worst < 1.0,
-        f"pg_stat_replication.replay_lag said {lags} s and Patroni's list {listed} bytes while 300 acknowledged commits "
-        f"at local were on {leader} only; the successor {successor} holds {kept} of them",
+        f"pg_stat_replication.replay_lag said {lags} s and Patroni's list {listed} bytes, while 300 commits "
+        f"acknowledged at local were on {leader} only; the successor {successor} holds {kept} of them",
     )
 
 

@@ -78,7 +78,7 @@ def restarted(scene: Scene) -> Found:
 
 
 def invisible_then_visible(scene: Scene) -> Found:
-    """P13: a waiting commit is invisible to others, yet becomes visible when its client leaves and the server restarts."""
+    """P13: a waiting commit is invisible, yet becomes visible when its client leaves and the server restarts."""
     leader, standbys = scene.leader, scene.standbys
     with _restarts_in_place(scene), scene.held(standbys):
         commit = scene.attempt("P13")
@@ -98,7 +98,7 @@ def invisible_then_visible(scene: Scene) -> Found:
 
 
 def for_nobody(scene: Scene) -> Found:
-    """P8: a name that no standby has makes commits wait for ever, though two standbys stream; releasing says nothing."""
+    """P8: a name that no standby has makes commits wait for ever, though two stream; releasing says nothing."""
     leader = scene.leader
     manager.pause(scene.blueprint, True)
     try:
@@ -144,6 +144,6 @@ def vanished(scene: Scene) -> Found:
         manager.set_sync(scene.blueprint, SyncMode.QUORUM, 1)
     return Found(
         stalled and usual.told == "success",
-        f"a commit took {1000 * (usual.ended - usual.began):.0f} ms before; with {gone} unreachable it still waited after "
-        f"12 s, {other} walsenders still said streaming (wal_sender_timeout {timeout})",
+        f"a commit took {1000 * (usual.ended - usual.began):.0f} ms before; with {gone} unreachable it still waited "
+        f"after 12 s, {other} walsenders still said streaming (wal_sender_timeout {timeout})",
     )
