@@ -30,5 +30,5 @@ def timeouts_for(rto_s: float | None, place: Place) -> Timeouts:
         for loop in (10, 5, 2, LOOP_FLOOR_S):
             if ttl + loop + PROMOTION_S <= rto_s:
                 retry = max(RETRY_FLOOR_S, min(10, (ttl - loop) // 2))
-                return Timeouts(ttl, loop, retry, 0, max(5, min(15, int(rto_s // 2))))
-    return Timeouts(TTL_FLOOR_S, LOOP_FLOOR_S, RETRY_FLOOR_S, 0, 5)
+                return Timeouts(ttl, loop, retry, 0, max(5, min(15, int(rto_s // 2))), True)
+    return Timeouts(TTL_FLOOR_S, LOOP_FLOOR_S, RETRY_FLOOR_S, 0, 5, True)

@@ -117,7 +117,9 @@ def _show(advice: Advice) -> None:
     for c in advice.choices:
         quorum = f"{c.quorum_kind} {c.quorum}" if c.quorum else "–"
         cells = (str(c.number), str(c.level), quorum, "yes" if c.strict else "no", str(c.clients), str(c.pool))
-        table.add_row(*cells, _interval(c.tps, 0), _interval(c.p95_ms, 1), f"{c.timeouts.ttl} s")
+        table.add_row(
+            *cells, _interval(c.tps, 0), _interval(c.p95_ms, 1), f"{c.timeouts.ttl} s" if c.timeouts.asked else "as is"
+        )
     console.print(table)
     for c in advice.choices[:1]:
         _details(console, c)

@@ -135,6 +135,8 @@ class Timeouts:
     primary_start_timeout: int = 0
     network_s: int = 15
     """wal_sender_timeout, wal_receiver_timeout and tcp_user_timeout."""
+    asked: bool = False
+    """Whether an RTO was wished: without one Patroni's clockwork is left as it is."""
 
     @property
     def vanished_s(self) -> float:

@@ -191,6 +191,10 @@ class OwnCluster:
                 if change.what == "database":
                     self.journal.undone(change)
 
+    def sweep(self) -> None:
+        """Remove walproof's own database that an interrupted run left; one without our mark stays."""
+        own_database.remove(self.admin(self.leader()), self.file.database)
+
     # what it can do
 
     def why_not(self, capability: Capability) -> str | None:

@@ -1,6 +1,7 @@
 """What a choice sets in PostgreSQL and in Patroni, as plain names and values with the reason for each."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from walproof.model.advice import Choice, Place
 from walproof.model.guarantee import Quorum, QuorumKind
@@ -69,13 +70,30 @@ def patroni_settings(choice: Choice, place: Place) -> dict[str, object]:
     mode = "quorum" if quorum else ("on" if version >= (4,) else True)
     start = "primary_start_timeout" if version >= (3,) else "master_start_timeout"
     times = choice.timeouts
-    return {
+    clockwork = {
         "ttl": times.ttl,
         "loop_wait": times.loop_wait,
         "retry_timeout": times.retry_timeout,
         start: times.primary_start_timeout,
+    }
+    return {
+        **(clockwork if times.asked else {}),
         **({"failsafe_mode": True} if version >= (3,) else {}),
         "synchronous_mode": mode if remote else ("off" if version >= (4,) else False),
         "synchronous_mode_strict": remote and choice.strict,
         **({"synchronous_node_count": choice.quorum} if remote else {}),
+    }
+
+
+def patroni_change(choice: Choice, place: Place) -> dict[str, Any]:
+    """The whole PATCH of Patroni's dynamic configuration."""
+    parameters = {s.name: s.value for s in postgres_settings(choice)}
+    return {**patroni_settings(choice, place), "postgresql": {"parameters": parameters}}
+
+
+def plain_change(choice: Choice, place: Place) -> dict[str, str | None]:
+    """Every parameter for ALTER SYSTEM on servers without a manager."""
+    return {
+        **{s.name: s.value for s in postgres_settings(choice)},
+        "synchronous_standby_names": standby_names(choice, place),
     }

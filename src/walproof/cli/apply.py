@@ -1,0 +1,152 @@
+"""`walproof apply`: a choice of advice put into force on a cluster, or taken back. Shows the difference first."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+
+from walproof.advising.advice_file import chosen, read_advice
+from walproof.advising.recipes.settings import patroni_change, plain_change
+from walproof.cli.advise import advice_of
+from walproof.cli.journaled import APPLIED, Layer, journal_of_apply
+from walproof.errors import UsageTrouble
+from walproof.model.advice import Advice, Choice, Place
+from walproof.targets import consent
+from walproof.targets.applying import InForce, configurable, differences
+from walproof.targets.applying import apply as applied
+from walproof.targets.choosing import choose
+from walproof.targets.configuring import Difference
+from walproof.targets.patroni import PatroniTarget
+from walproof.targets.postgres import PostgresTarget
+
+WISHES = (
+    ("--rpo", "0"),
+    ("--rto", "30s"),
+    ("--max-commit-latency", "10ms"),
+    ("--min-tps", "2000"),
+    ("--rtt", "10ms"),
+    ("--workload", "WORD"),
+)
+
+
+def _with_wishes(command: Any) -> Any:
+    for name, meta in reversed(WISHES):
+        command = click.option(name, metavar=meta, default=None, help="As in advise, when a RECORD is given.")(command)
+    return command
+
+
+@click.command()
+@click.argument("advice", required=False, metavar="[ADVICE.json|RECORD]")
+@click.option("--choice", "number", type=int, default=1, show_default=True, help="Which choice of the advice.")
+@click.option("--target", metavar="WHERE", default=None, help="The lab when not said; a target file, URL or DSN.")
+@click.option("--allow", metavar="config", default=None, help="Consent, on a cluster of yours.")
+@click.option("--dry-run", is_flag=True, help="Show the difference and change nothing.")
+@click.option("--undo", is_flag=True, help="Take the last application back.")
+@click.option("--json", "json_wanted", is_flag=True, help="One JSON object on standard output, nothing else.")
+@_with_wishes
+def apply(
+    advice: str | None,
+    number: int,
+    target: str | None,
+    allow: str | None,
+    **more: Any,
+) -> int:
+    """Put advice into force: the difference, the change, the wait until the views show it; else everything back."""
+    place = configurable(choose(target))
+    own = not place.name.startswith("lab:")
+    if more["undo"]:
+        if own:
+            consent.require("undoing", ["config"], consent.read(allow), place.name)
+        return _undo(place, as_json=more["json_wanted"])
+    if advice is None:
+        raise UsageTrouble("what shall be applied?", "walproof advise RECORD --rpo 0 --json > advice.json; apply it")
+    choice = chosen(_advice(advice, more), number)
+    change = _change(choice, place)
+    lines = differences(place, change)
+    if more["dry_run"] or not lines:
+        _tell(choice, place, lines, None, as_json=more["json_wanted"])
+        return 0
+    if own:
+        consent.require("applying", ["config"], consent.read(allow), place.name)
+    if not more["json_wanted"]:
+        _show_lines(lines)
+    journal = journal_of_apply(place.name)
+    now = applied(place, change, Layer(journal, complete=False))
+    journal.note(place.clock.now(), place.name, APPLIED, choice.words, before=None, after=None)
+    _tell(choice, place, lines, now, as_json=more["json_wanted"])
+    return 0
+
+
+def _advice(path: str, words: dict[str, Any]) -> Advice:
+    if Path(path).is_file() and Path(path).suffix == ".json":
+        return read_advice(Path(path).read_text("utf-8", errors="replace"))
+    names = ("rpo", "rto", "max-commit-latency", "min-tps")
+    wishes = {name: words[name.replace("-", "_")] for name in names}
+    if not any(wishes.values()):
+        raise UsageTrouble(
+            f"{path} is a record: say what you wish", "walproof apply RECORD --rpo 0, or give advice.json"
+        )
+    return advice_of((path,), wishes, (), (words["rtt"], words["workload"]))
+
+
+def _change(choice: Choice, place: PatroniTarget | PostgresTarget) -> dict[str, Any]:
+    """For this very cluster: its own versions and names, not those of the records."""
+    facts = place.describe().facts
+    versions = Place(
+        place.manager,
+        int(facts.get("postgres", "18")),
+        facts.get("patroni", ""),
+        tuple(m.name for m in place.observe().members if ":" not in m.name),
+    )
+    return patroni_change(choice, versions) if isinstance(place, PatroniTarget) else plain_change(choice, versions)
+
+
+def _show_lines(lines: tuple[Difference, ...]) -> None:
+    for line in lines:
+        click.echo(f"  {line.text}")
+
+
+def _tell(
+    choice: Choice,
+    place: PatroniTarget | PostgresTarget,
+    lines: tuple[Difference, ...],
+    now: InForce | None,
+    *,
+    as_json: bool,
+) -> None:
+    if as_json:
+        tree = {
+            "target": place.name,
+            "choice": choice.words,
+            "differences": [{"where": d.where, "name": d.name, "before": d.before, "after": d.after} for d in lines],
+            "in_force": None if now is None else {"names": now.standby_names, "synchronous": list(now.synchronous)},
+        }
+        click.echo(json.dumps(tree))
+        return
+    console = Console(highlight=False)
+    if now is not None:
+        console.print(
+            f"in force on {place.name}: {choice.words}; {now.standby_names or 'no standby named'}", style="bold"
+        )
+        console.print("walproof apply --undo takes it back", style="dim")
+    elif lines:
+        console.print(f"would change {len(lines)} settings of {place.name}: {choice.words}", style="bold")
+        _show_lines(lines)
+    else:
+        console.print(f"nothing to change: {choice.words} is already in force on {place.name}", style="bold")
+
+
+def _undo(place: PatroniTarget | PostgresTarget, *, as_json: bool) -> int:
+    layer = Layer(journal_of_apply(place.name), complete=True)
+    count = len(layer.pending(place.name))
+    left = place.put_back(layer)
+    layer.close(place.name)
+    if as_json:
+        click.echo(json.dumps({"target": place.name, "undone": count, "left": left}))
+        return 1 if left else 0
+    click.echo(f"undone on {place.name}" if count else f"nothing of walproof's is applied on {place.name}")
+    for sentence in left:
+        click.echo(f"  {sentence}")
+    return 1 if left else 0
