@@ -15,6 +15,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from walproof.cli.journaled import keep_journal
 from walproof.errors import MachineTrouble, UsageTrouble
 from walproof.model.event import Begun, Described, DrillBegun, DrillDone, Emit, Ended, Event, FaultChanged, Noted
 from walproof.model.ports import Target
@@ -84,6 +85,7 @@ def prove(target: str | None, record: str | None, as_json: bool, dry_run: bool, 
         click.echo("\n".join(said_beforehand(question, place)))
         return 0
     with Writer(Path(record) if record else None, "prove") as writer, _terminated_as_ctrl_c():
+        keep_journal(place, writer.directory)
         drills, interrupted, events = _campaign(question, place, writer, words, quiet=as_json)
     if junit_file:
         junit_file.write_text(junit(drills, limits), encoding="utf-8")
