@@ -77,7 +77,7 @@ def test_the_anytime_interval_is_less_than_twice_a_t_interval_from_8_to_60_block
 
 def test_the_anytime_interval_is_the_level_set_of_its_own_e_process() -> None:
     values = np.random.default_rng(7).normal(0.4, 1, 25)
-    n, edge = 25, anytime_interval(values).low
+    n, edge = 25, anytime_interval(values, effect=1.0).low
     t_squared = (float(np.mean(values)) - edge) ** 2 * n / float(np.var(values, ddof=1))
     shrink = 1 / (1 + n)
     evidence = math.sqrt(shrink) * ((1 + t_squared / (n - 1)) / (1 + shrink * t_squared / (n - 1))) ** (n / 2)

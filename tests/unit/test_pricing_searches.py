@@ -91,9 +91,12 @@ def test_break_even_on_a_target_leaves_steps_and_a_sentence() -> None:
 
 def test_a_search_ends_soon_after_its_budget_and_leaves_the_target() -> None:
     target = FakePriced(noise=0.1)
-    pursued(target, break_even=True, levels="on", budget="20s", slice="1s")
+    answer, _ = pursued(target, break_even=True, levels="on", budget="20s", slice="1s")
     assert target.left == 1
-    assert target.clock.now() - 1_800_000_000 < 200
+    assert target.clock.now() - 1_800_000_000 < 60
+    assert not dict(answer.parts)["break_even"][0]["decided"]
+    assert "budget ran out" in answer_lines(answer)[0]
+    assert answer.stopped_by == "budget"
 
 
 class Tunable(FakePriced):

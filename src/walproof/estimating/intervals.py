@@ -70,12 +70,13 @@ def stopped_interval(values: Numbers, alpha: float = STOPPED_ALPHA) -> Estimate:
     return Estimate(mean, mean - half, mean + half)
 
 
-def anytime_interval(values: Numbers, alpha: float = 0.05, effect: float = 1.0) -> Estimate:
+def anytime_interval(values: Numbers, alpha: float = 0.05, effect: float = 2.0) -> Estimate:
     """Mean of values, shape (n,), with an interval valid at every n at once, whatever made the run stop there.
 
     The t-test e-process (normal mixture N(0, effect²) over the standardised effect, right Haar prior over the scale)
     inverted at 1/alpha by Ville's inequality: Robbins (1970); Lai (1976); Wang & Ramdas (2023), Anytime-valid t-tests
-    and confidence sequences for Gaussian means with unknown variance. Infinite while there are too few values.
+    and confidence sequences for Gaussian means with unknown variance. The default effect makes it 1.75 to 2.3 times as
+    wide as a t interval from 4 to 60 values; infinite for fewer than 3.
     """
     n = len(values)
     mean = float(np.mean(values)) if n else math.nan
@@ -96,4 +97,4 @@ def as_ratio(logs: Estimate) -> Estimate:
 
 
 def _exp(number: float) -> float:
-    return math.exp(min(number, 700.0))
+    return math.exp(number) if number < 700.0 else math.inf

@@ -25,6 +25,7 @@ from walproof.pricing.prediction import Point
 from walproof.pricing.question import Words, predictions_of, whole
 from walproof.pricing.seek import Search, find_break_even, find_tuned
 
+RAN_OUT = "{}: the budget ran out before the search ended; its steps are in the record, a larger --budget finishes it."
 Parts = tuple[tuple[tuple[str, Any], ...], tuple[str, ...]]
 
 
@@ -35,7 +36,10 @@ def searched(bench: Bench, question: Question, words: Words, tell: Tell) -> Answ
     try:
         bench.prepare(question.arms)
         bench.look()
+        begun = bench.now()
         parts = _tuned(bench, question, words, tell) if words.get("tune") else _edges(bench, question, words, tell)
+        if bench.now() - begun >= question.budget_s:
+            stopped = StoppedBy.BUDGET
     except KeyboardInterrupt:
         bench.note("interrupted; the steps of the search so far are kept")
         stopped = StoppedBy.INTERRUPTED
@@ -47,27 +51,29 @@ def searched(bench: Bench, question: Question, words: Words, tell: Tell) -> Answ
 def _edges(bench: Bench, question: Question, words: Words, tell: Tell) -> Parts:
     most = MOST_CLIENTS if words.get("max_clients") is None else whole(words["max_clients"], "cap on clients")
     each = replace(question, budget_s=question.budget_s / len(question.settings))
-    found: list[tuple[Setting, Found]] = []
+    shown: list[dict[str, Any]] = []
+    sentences: list[str] = []
     for setting in question.settings:
-        search = Search(bench, each, tell)
-        found += [(setting, one) for one in find_break_even(search, setting, question.arms[0], most)]
-    shown = [
-        {
-            "setting": setting.text,
-            "level": str(one.level),
-            "clients": one.clients,
-            "below": one.below,
-            "peak_clients": one.peak_clients,
-            "ratio": interval(one.ratio),
-            "best_clients": one.best_clients,
-        }
-        for setting, one in found
-    ]
-    sentences = tuple(
-        (f"{setting.text}: " if len(question.settings) > 1 else "") + breakeven.sentence(one, question.baseline)
-        for setting, one in found
-    )
-    return (("break_even", shown),), sentences
+        edges, top = find_break_even(Search(bench, each, tell), setting, question.arms[0], most)
+        where = f"{setting.text}: " if len(question.settings) > 1 else ""
+        for one, found in edges.items():
+            shown.append({"setting": setting.text, "level": str(one), "peak_clients": top, **_edge(found)})
+            said = breakeven.sentence(found, question.baseline) if found else RAN_OUT.format(one)
+            sentences.append(where + said)
+    return (("break_even", shown),), tuple(sentences)
+
+
+def _edge(found: Found | None) -> dict[str, Any]:
+    """What is known of one level's break-even; "decided" is false when the budget ran out first."""
+    if found is None:
+        return {"decided": False, "clients": None, "below": None, "ratio": None, "best_clients": None}
+    return {
+        "decided": True,
+        "clients": found.clients,
+        "below": found.below,
+        "ratio": interval(found.ratio),
+        "best_clients": found.best_clients,
+    }
 
 
 def _tuned(bench: Bench, question: Question, words: Words, tell: Tell) -> Parts:

@@ -13,6 +13,7 @@ from walproof.estimating.enough import narrow
 from walproof.estimating.intervals import anytime_interval, as_ratio, stopped_interval
 from walproof.model.estimate import Estimate
 from walproof.model.event import SearchStep
+from walproof.model.guarantee import Level
 from walproof.model.histogram import pooled, quantile_ms
 from walproof.model.plan import Arm, Setting
 from walproof.model.sample import SliceResult
@@ -62,26 +63,36 @@ class Search:
         return measured
 
 
-def find_break_even(search: Search, setting: Setting, base: Arm, most: int) -> tuple[Found, ...]:
-    """Break-even of every level of the question but the baseline, under one setting."""
+def find_break_even(
+    search: Search, setting: Setting, base: Arm, most: int
+) -> tuple[dict[Level, Found | None], int | None]:
+    """Break-even of every level but the baseline under one setting, and the clients of the baseline's peak.
+
+    None where the budget ran out first; the steps so far are emitted all the same.
+    """
     baseline = search.question.baseline
 
     def answer(ask: Ask) -> Estimate:
         return _paired_point(search, setting, base, ask)
 
-    top = _driven(breakeven.peak(baseline, most), answer)
     levels = dict.fromkeys(a.level for a in search.question.arms if a.level is not baseline and not a.mix)
-    return tuple(_driven(breakeven.break_even(level, top, most), answer) for level in levels)
+    top = _driven(breakeven.peak(baseline, most), answer, search)
+    if top is None:
+        return dict.fromkeys(levels), None
+    return {one: _driven(breakeven.break_even(one, top, most), answer, search) for one in levels}, top
 
 
-def _driven(generator: Generator[Ask, Estimate, Result], answer: Callable[[Ask], Estimate]) -> Result:
+def _driven(
+    generator: Generator[Ask, Estimate, Result], answer: Callable[[Ask], Estimate], search: Search
+) -> Result | None:
     try:
         ask = next(generator)
-        while True:
+        while not search.over():
             ask = generator.send(answer(ask))
     except StopIteration as end:
         found: Result = end.value
         return found
+    return None
 
 
 def _paired_point(search: Search, setting: Setting, base: Arm, ask: Ask) -> Estimate:
