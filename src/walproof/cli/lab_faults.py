@@ -6,7 +6,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from walproof.errors import UsageTrouble
+from walproof.errors import MachineTrouble, UsageTrouble
 from walproof.lab import home
 from walproof.lab.blueprint import Blueprint
 from walproof.lab.faults import available, disks, force, heal, members, power, processors
@@ -49,13 +49,21 @@ def fault(
     """Break a member: kill, stop, kill-member, freeze, thaw, power-cut, restart MEMBER; or dcs-loss."""
     if (what is not None) + listing + healing != 1:
         raise UsageTrouble("say one of: a fault and its member, --list, --heal", "walproof lab fault --list")
-    blueprint = home.load(name)
     if listing:
-        _show(catalogue(available.reasons(blueprint)), force.in_force(blueprint), as_json)
+        there = _if_up(name)
+        now = force.in_force(there) if there else ()
+        _show(catalogue(available.reasons(there)), now, as_json)
     elif healing:
-        _healed(blueprint, as_json)
+        _healed(home.load(name), as_json)
     else:
-        _inject(blueprint, str(what), member, as_json)
+        _inject(home.load(name), str(what), member, as_json)
+
+
+def _if_up(name: str | None) -> Blueprint | None:
+    try:
+        return home.load(name)
+    except MachineTrouble:
+        return None
 
 
 def _inject(blueprint: Blueprint, what: str, member: str | None, as_json: bool) -> None:
@@ -98,12 +106,11 @@ def _show(lines: tuple[Line, ...], now: tuple[force.InForce, ...], as_json: bool
     possible = sum(line.why_not is None for line in lines)
     click.echo(f"{possible} of {len(lines)} faults are available here")
     table = Table(box=None, pad_edge=False)
-    for heading in ("fault", "what happens", "needs", "here"):
+    table.add_column("walproof …", no_wrap=True)
+    for heading in ("what happens", "capability", "here"):
         table.add_column(heading)
     for line in lines:
-        table.add_row(
-            f"walproof {line.fault.verb}", line.fault.happens, line.fault.capability.value, line.why_not or "yes"
-        )
+        table.add_row(line.fault.verb, line.fault.happens, line.fault.capability.value, line.why_not or "yes")
     Console().print(table)
     for fault_now in now:
         click.echo(f"in force: {fault_now.detail or fault_now.fault} {fault_now.member}".rstrip())

@@ -1,7 +1,7 @@
 """Which faults this lab on this machine can have, and why not the others; tries, changes nothing."""
 
 from walproof.lab.blueprint import Blueprint
-from walproof.lab.faults import disks, power, processors
+from walproof.lab.faults import disks, power, processors, volumes
 from walproof.model.ports import Capability
 
 
@@ -16,6 +16,12 @@ def why_not(blueprint: Blueprint, capability: Capability) -> str | None:
     return None
 
 
-def reasons(blueprint: Blueprint) -> dict[Capability, str | None]:
-    """The reason against every capability."""
-    return {capability: why_not(blueprint, capability) for capability in Capability}
+def reasons(blueprint: Blueprint | None) -> dict[Capability, str | None]:
+    """The reason against every capability; without a lab, what this machine allows a lab to have."""
+    if blueprint is not None:
+        return {capability: why_not(blueprint, capability) for capability in Capability}
+    return {
+        Capability.CUT_POWER: volumes.unavailable(),
+        Capability.LIMIT_PROCESSORS: processors.unavailable(),
+        Capability.HURT_DISK: disks.unavailable(),
+    }

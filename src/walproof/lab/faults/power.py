@@ -30,11 +30,14 @@ _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 0x1
 """linux/sockios.h, linux/if.h."""
 
 
+ON_IMAGES = "needs a lab with its data on images: walproof lab up --disk image"
+
+
 def unavailable(blueprint: Blueprint) -> str | None:
     """Why no power can be cut in this lab, one clause; None where it can."""
-    if blueprint.disk.kind != "image":
-        return "needs data on images: walproof lab up --disk image"
-    return volumes.unavailable()
+    if why := volumes.unavailable():
+        return why
+    return None if blueprint.disk.kind == "image" else ON_IMAGES
 
 
 def cut_power(blueprint: Blueprint, member: str) -> None:
