@@ -1,0 +1,73 @@
+"""What does being watched cost? Throughput through `price` against plain pgbench, in pairs on a lab of its own.
+
+`python -m benchmarks.own_cost [--pairs 30] [--seconds 4] [--level on] [--clients 8]`: exit 1 when the mean ratio of
+the pairs is below 98 %. Each pair runs both in random order under the same settings; pgbench alone is given its own
+connection time back, as pgbench itself reports it ("without initial connection time").
+"""
+
+import argparse
+import math
+import random
+import re
+import subprocess
+import sys
+from statistics import fmean
+
+import numpy as np
+
+from benchmarks.own_lab import own_lab
+from walproof.estimating.intervals import t_interval
+from walproof.lab.designing import LabOrder
+from walproof.load.pgbench import threads
+from walproof.model.guarantee import level
+from walproof.model.plan import Arm, Setting, Slice, Workload
+from walproof.model.topology import Route
+from walproof.targets.lab import LabTarget
+
+WANTED = 0.98
+
+
+def plain(target: LabTarget, arm: Arm, seconds: int, seed: int) -> float:
+    """Transactions per second as pgbench says, nothing beside it."""
+    way = target.endpoint(arm.route).conninfo(gssencmode="disable", options=f"-c synchronous_commit={arm.level}")
+    argv = [str(target.blueprint.postgres_bin / "pgbench"), "-n", "-M", "prepared", "-b", "tpcb-like"]
+    argv += ["-c", str(arm.clients), "-j", str(threads(arm.clients)), "-T", str(seconds), f"--random-seed={seed}", way]
+    said = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
+    found = re.search(r"tps = ([0-9.]+) \(without initial connection time\)", said)
+    assert found is not None, said
+    return float(found[1])
+
+
+def main() -> int:
+    """Run the pairs and judge their mean."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--pairs", type=int, default=30)
+    parser.add_argument("--seconds", type=int, default=4)
+    parser.add_argument("--level", default="on")
+    parser.add_argument("--clients", type=int, default=8)
+    asked = parser.parse_args()
+    arm = Arm(level(asked.level), asked.clients, Workload(scale=20), Route.DIRECT)
+    chance = random.Random(1)
+    logs: list[float] = []
+    with own_lab("cost", LabOrder(port=5890)) as blueprint:
+        target = LabTarget(blueprint)
+        target.prepare(arm.workload)
+        plain(target, arm, asked.seconds, 0)
+        for number in range(asked.pairs):
+            seed, pair = number + 1, {}
+            for kind in chance.sample(["price", "plain"], 2):
+                if kind == "plain":
+                    pair[kind] = plain(target, arm, asked.seconds, seed)
+                else:
+                    pair[kind] = target.run_slice(Slice(number, 0, arm, Setting()), float(asked.seconds), seed).tps
+            logs.append(math.log(pair["price"] / pair["plain"]))
+            print(f"  pair {number + 1}: price {pair['price']:,.0f}, plain {pair['plain']:,.0f} tps", flush=True)
+    around = t_interval(np.array(logs))
+    value, low, high = (math.exp(v) for v in (fmean(logs), around.low, around.high))
+    met = value >= WANTED
+    print(f"{'met' if met else 'NOT MET'}: price/plain = {value:.3f} (95 % interval {low:.3f} to {high:.3f})")
+    return int(not met)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
