@@ -120,8 +120,9 @@ def main() -> int:
             said = ", ".join(f"{count} {verdict}" for verdict, count in verdicts.items() if count)
             failed = sum(d["unknown"] + d["refused"] + d["downgraded"] for d in drills)
             print(
-                f"{'kept  ' if kept else 'BROKEN'} {promise.name}: {promise.asked}; got {said}, loss in "
-                f"{_lossy(drills)} of {len(drills)}, median RTO {_rto(drills):.1f} s, {failed} transactions without success",
+                f"{'kept  ' if kept else 'BROKEN'} {promise.name}: {promise.asked}; got {said}, "
+                f"loss in {_lossy(drills)} of {len(drills)}, median RTO {_rto(drills):.1f} s, "
+                f"{failed} transactions without success",
                 flush=True,
             )
     finally:

@@ -123,8 +123,12 @@ def _campaign(
 
 
 def _conducted(shell: Shell, question: Question, emit: Emit) -> tuple[list[Drill], bool]:
+    clock = shell.target.clock
+    begun = clock.now()
     try:
-        return conduct(shell, planned(question), enough=lambda so_far: enough(question, so_far)), False
+        return conduct(
+            shell, planned(question), enough=lambda so_far: enough(question, so_far, clock.now() - begun)
+        ), False
     except Interrupted as stopped:
         emit(Noted(shell.target.clock.now(), "interrupted: the cluster was healed first"))
         return stopped.drills, True

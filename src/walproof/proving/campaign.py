@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from walproof.errors import UsageTrouble
-from walproof.model.guarantee import Level
+from walproof.model.guarantee import Level, survives
 from walproof.model.topology import Route
 from walproof.model.verdict import Drill, Victim
-from walproof.proving.faults import CATALOGUE, Fault
+from walproof.proving.faults import CATALOGUE, Fault, loss_of
 from walproof.proving.verdicts import bounds, drills_for
 
 MATRIX = ("kill-all", "kill", "double-kill", "double-power")
@@ -45,6 +45,8 @@ class Question:
     storm: int = 0
     seed: int = 1
     matrix: bool = False
+    budget_s: float | None = None
+    """No drill begins after so much time."""
 
 
 def victim_for(fault: Fault, asked: Victim | None) -> Victim:
@@ -79,10 +81,20 @@ def planned(question: Question) -> list[PlannedDrill]:
         rounds = max(rounds, 2 * -(-drills_for(question.until_bound) // max(1, len(question.faults))))
     plan: list[PlannedDrill] = []
     for _ in range(rounds):
-        for index in rng.permutation(len(arms)):
-            fault, victim, level = arms[int(index)]
+        order = [int(index) for index in rng.permutation(len(arms))]
+        if question.budget_s is not None:
+            order.sort(key=lambda index: _far_from_boundary(*arms[index]))
+        for index in order:
+            fault, victim, level = arms[index]
             plan.append(PlannedDrill(len(plan) + 1, fault, victim, level, question.route, question.writers))
     return plan
+
+
+def _far_from_boundary(fault: Fault, victim: Victim, level: Level) -> int:
+    """How many levels away from where the manual's promise begins: the cells that decide a column come first."""
+    loss = loss_of(fault, victim)
+    first = next((lv for lv in Level if loss is not None and survives(lv, loss)), Level.REMOTE_APPLY)
+    return first.strength - 1 - level.strength if level.strength < first.strength else level.strength - first.strength
 
 
 def _storm(question: Question, rng: np.random.Generator) -> list[PlannedDrill]:
@@ -98,8 +110,10 @@ def _storm(question: Question, rng: np.random.Generator) -> list[PlannedDrill]:
     return plan
 
 
-def enough(question: Question, drills: Sequence[Drill]) -> bool:
-    """Whether `--until-bound` is answered: every level has lost something, or its clean drills reach the bound."""
+def enough(question: Question, drills: Sequence[Drill], elapsed_s: float = 0.0) -> bool:
+    """Whether the budget is used up, or `--until-bound` answered: each level lost, or its clean drills reach it."""
+    if question.budget_s is not None and elapsed_s > question.budget_s:
+        return True
     if question.until_bound is None:
         return False
     reached = bounds(drills)

@@ -14,6 +14,10 @@ Words = Mapping[str, Any]
 """Option name → text as typed, flag, or None when not given."""
 
 
+QUICK_S = 660.0
+"""`--matrix --quick` begins no drill after so many seconds: the longest one still ends within twelve minutes."""
+
+
 def question_of(words: Words) -> Question:
     """The question these words ask.
 
@@ -37,6 +41,7 @@ def question_of(words: Words) -> Question:
         storm=whole(words.get("storm"), "storm", 0) if words.get("storm") is not None else 0,
         seed=whole(words.get("seed"), "seed", 1),
         matrix=matrix,
+        budget_s=QUICK_S if matrix and words.get("quick") else None,
     )
 
 
