@@ -21,8 +21,9 @@ from walproof.model.event import Begun, Described, DrillBegun, DrillDone, Emit, 
 from walproof.model.ports import Target
 from walproof.model.verdict import Drill
 from walproof.proving.as_json import answer_as_json
-from walproof.proving.campaign import Question, enough, planned
+from walproof.proving.campaign import PlannedDrill, Question, enough, planned
 from walproof.proving.conclusion import conclusion, control_sentences
+from walproof.proving.faults import CATALOGUE
 from walproof.proving.gate import Gate, exceeded, exit_code, gate, junit
 from walproof.proving.inject import why_skipped
 from walproof.proving.matrix import COLUMNS, matrix
@@ -127,11 +128,15 @@ def _conducted(shell: Shell, question: Question, emit: Emit) -> tuple[list[Drill
     begun = clock.now()
     try:
         return conduct(
-            shell, planned(question), enough=lambda so_far: enough(question, so_far, clock.now() - begun)
+            shell, _plan(question, shell.target), enough=lambda so_far: enough(question, so_far, clock.now() - begun)
         ), False
     except Interrupted as stopped:
         emit(Noted(shell.target.clock.now(), "interrupted: the cluster was healed first"))
         return stopped.drills, True
+
+
+def _plan(question: Question, place: Target) -> list[PlannedDrill]:
+    return planned(question, [name for name, fault in CATALOGUE.items() if why_skipped(place, fault) is None])
 
 
 def _kept(writer: Writer, name: str, text: str) -> None:
@@ -192,7 +197,7 @@ def _tell(event: Event) -> None:
 
 def said_beforehand(question: Question, place: Target) -> list[str]:
     """What would be done, fault by fault with its story, and what this target cannot do."""
-    plan = planned(question)
+    plan = _plan(question, place)
     lines = [f"{len(plan)} drills on {place.name} with {question.writers} writers over {question.route}:"]
     for fault in dict.fromkeys(drill.fault for drill in plan):
         mine = [drill for drill in plan if drill.fault is fault]

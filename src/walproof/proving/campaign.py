@@ -1,6 +1,6 @@
 """Which drills in which order: levels × faults × repeats interleaved, storms, the matrix. Pure planning from a seed."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -60,16 +60,16 @@ def victim_for(fault: Fault, asked: Victim | None) -> Victim:
     return asked
 
 
-def planned(question: Question) -> list[PlannedDrill]:
+def planned(question: Question, able: Collection[str] = STORM) -> list[PlannedDrill]:
     """Every drill in order: each round visits every fault × level once in seeded random order.
 
-    `--until-bound b` plans as many rounds as clean drills needed; the run stops earlier where a level has lost.
+    `able`: faults this target can do, for a storm to choose from. `--until-bound b` plans as many rounds as clean drills needed; the run stops earlier where a level has lost.
     """
     if question.writers < 1 or question.repeat < 1:
         raise UsageTrouble("writers and repeats must be at least 1", "for instance --writers 16 --repeat 3")
     rng = np.random.default_rng(question.seed)
     if question.storm:
-        return _storm(question, rng)
+        return _storm(question, rng, [name for name in STORM if name in able] or list(STORM))
     arms = [
         (fault, victim_for(fault, question.victim if len(fault.victims) > 1 else None), level)
         for fault in question.faults
@@ -97,9 +97,8 @@ def _far_from_boundary(fault: Fault, victim: Victim, level: Level) -> int:
     return first.strength - 1 - level.strength if level.strength < first.strength else level.strength - first.strength
 
 
-def _storm(question: Question, rng: np.random.Generator) -> list[PlannedDrill]:
+def _storm(question: Question, rng: np.random.Generator, names: Sequence[str]) -> list[PlannedDrill]:
     """Seeded random faults on random victims, one after another, levels in turn."""
-    names: Sequence[str] = STORM
     plan: list[PlannedDrill] = []
     for i in range(question.storm):
         fault = CATALOGUE[names[int(rng.integers(len(names)))]]

@@ -260,7 +260,7 @@ _ALL = (
         (Victim.CLUSTER,),
         (Capability.CUT_POWER, Capability.HURT_DISK),
         (
-            # The standbys first: a leader that stops a moment earlier gives them the time to flush what it acknowledged.
+            # The standbys first: a leader that stops a moment earlier gives them time to flush what it acknowledged.
             Step(Deed.CUT_POWER, Whom.STANDBYS),
             Step(Deed.CUT_POWER, Whom.LEADER),
             Step(Deed.REVIVE, Whom.STANDBYS, after_s=1.0),
