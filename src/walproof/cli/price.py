@@ -156,16 +156,17 @@ def _resumed(
 
 @contextmanager
 def _ctrl_c() -> Iterator[None]:
-    """SIGTERM ends a run as Ctrl-C does: the target is put back and the record closed."""
+    """SIGTERM ends a run as Ctrl-C does, in the background too: the target is put back and the record closed."""
 
     def interrupt(_number: int, _frame: object) -> None:
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, interrupt)
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _show(answer: Answer, events: list[Event], record: str, *, as_json: bool) -> None:

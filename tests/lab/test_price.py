@@ -1,0 +1,75 @@
+"""`walproof price` on a real cluster: a round trip is paid by `on`, Ctrl-C loses nothing, the lab is left as it was."""
+
+import contextlib
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fixtures.cables import may_lay_cables
+from tests.fixtures.labs import lab, why_no_lab
+from walproof.errors import Trouble
+from walproof.lab import wiring
+from walproof.lab.blueprint import Blueprint
+from walproof.lab.clock import RealClock
+from walproof.model.event import SliceDone
+from walproof.model.waiting import Wait, wait_for
+from walproof.records.reader import read
+
+REASON = why_no_lab() or ("" if may_lay_cables() else "needs root and /dev/net/tun")
+pytestmark = [pytest.mark.lab, pytest.mark.skipif(bool(REASON), reason=REASON or "-")]
+__all__ = ["lab"]
+
+PRICE = [sys.executable, "-m", "walproof", "price", "--json"]
+SHORT = ["--levels", "local,on", "--clients", "1", "--workload", "insert", "--scale", "1", "--slice", "0.5s"]
+
+
+def finished(arguments: list[str], cwd: Path) -> dict[str, Any]:
+    """The one JSON object of a run that must succeed."""
+    done = subprocess.run([*PRICE, *arguments], cwd=cwd, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def counted(record: Path) -> int:
+    """Slices of the grid that the record holds so far."""
+    with contextlib.suppress(Trouble):
+        return sum(isinstance(e, SliceDone) and e.result.slice.block > 0 for e in read(record).events)
+    return 0
+
+
+def test_the_round_trip_is_paid_by_on_and_not_by_local(lab: Blueprint, tmp_path: Path) -> None:
+    found = finished([*SHORT, "--rtt", "20ms", "--budget", "8s", "--record", "rec"], tmp_path)
+    latency = {arm["level"]: arm["latency_ms"]["p50"] for arm in found["arms"]}
+    assert latency["on"] >= 18
+    assert latency["local"] < latency["on"]
+    assert all(arm["blocks"] >= 2 for arm in found["arms"])
+    assert not any("not in force" in doubt for arm in found["arms"] for doubt in arm["doubts"])
+    assert wiring.asked(lab).asked == {}
+
+
+def test_ctrl_c_keeps_what_was_measured_and_resume_goes_on(lab: Blueprint, tmp_path: Path) -> None:
+    running = subprocess.Popen(
+        [*PRICE, *SHORT, "--rtt", "2ms", "--budget", "5min", "--precision", "0.01%", "--record", "rec"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    begun: Callable[[], bool] = lambda: counted(tmp_path / "rec") >= 4 or running.poll() is not None  # noqa: E731
+    wait_for(Wait.WRITERS_UP, begun, RealClock(), patience=6)
+    running.send_signal(signal.SIGINT)
+    out, err = running.communicate(timeout=120)
+    assert running.returncode == 130, err
+    assert json.loads(out)["stopped_by"] == "interrupted"
+    assert wiring.asked(lab).asked == {}
+    before = counted(tmp_path / "rec")
+    found = finished(["--resume", "rec", "--budget", "1s"], tmp_path)
+    assert found["stopped_by"] == "budget"
+    assert counted(tmp_path / "rec") >= before >= 4
