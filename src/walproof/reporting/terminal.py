@@ -8,6 +8,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from walproof.model.estimate import Estimate
 from walproof.model.event import ClaimJudged, DrillDone, Event, SearchStep, SliceDone
 from walproof.model.verdict import Drill, Verdict
 from walproof.pricing.anatomy import Anatomy, anatomies
@@ -62,47 +63,81 @@ def price_tables(events: Sequence[Event]) -> list[RenderableType]:
     return list(made)
 
 
+def _table(title: str) -> Table:
+    """A table without lines, which fits a terminal of 80 columns."""
+    return Table(
+        title=escape(title), title_justify="left", title_style="bold", caption_justify="left", box=None, pad_edge=False
+    )
+
+
 def _prices(arms: Sequence[ArmPrice], baseline: str) -> Table:
     places = list(dict.fromkeys(place_words(p) for p in arms))
-    title = f"price · {arms[0].setting.text} · {places[0] if len(places) == 1 else 'several workloads'}"
-    table = Table(title=escape(title), title_justify="left", caption_justify="left")
-    table.add_column("level")
+    blocks = sorted({p.blocks for p in arms})
+    counted = f"{blocks[0]} blocks" if len(blocks) == 1 else f"{blocks[0]} to {blocks[-1]} blocks"
+    where = places[0] if len(places) == 1 else "several workloads"
+    table = _table(f"price · {arms[0].setting.text} · {where} · {counted}")
+    table.add_column("level", no_wrap=True)
     table.add_column("clients", justify="right")
     if len(places) > 1:
         table.add_column("of")
-    for name in ("tps", f"of {baseline}'s (95 %)", "mean ms", "p50", "p95", "p99", "blocks"):
-        table.add_column(name, justify="right")
+    for name in ("tps", "±", f"of {baseline} (95 %)", "p50 ms", "p95", "p99"):
+        table.add_column(name, justify="right", no_wrap=True)
     table.add_column("doubts", style="yellow")
+    legend = _legend(arms)
     for price in arms:
         place = [place_words(price)] if len(places) > 1 else []
         latency = price.latency
-        row = [arm_words(price), str(price.arm.clients), *place, plus_minus(price.tps), ratio(price.ratio)]
-        row += [number(e.value) for e in (latency.mean, latency.p50, latency.p95, latency.p99)]
-        table.add_row(*(Text(c) for c in (*row, str(price.blocks), ", ".join(price.doubts))))
+        row = [
+            arm_words(price),
+            str(price.arm.clients),
+            *place,
+            whole(price.tps.value),
+            _share(price.tps),
+            ratio(price.ratio),
+        ]
+        row += [number(e.value, 2) for e in (latency.p50, latency.p95, latency.p99)]
+        table.add_row(*(Text(c) for c in (*row, "".join(legend[d] for d in price.doubts if d in legend))))
         for one in price.classes:
-            values = (one.latency.mean, one.latency.p50, one.latency.p95, one.latency.p99)
-            cells = [f"  {one.level}", "", *([""] if place else []), plus_minus(one.tps), ""]
-            table.add_row(*(Text(c) for c in (*cells, *(number(e.value) for e in values), "", "")), style="dim")
+            values = (one.latency.p50, one.latency.p95, one.latency.p99)
+            cells = [f"  {one.level}", "", *([""] if place else []), whole(one.tps.value), _share(one.tps), ""]
+            table.add_row(*(Text(c) for c in (*cells, *(number(e.value, 2) for e in values), "")), style="dim")
+    everywhere = [d for d in arms[0].doubts if all(d in p.doubts for p in arms)] if len(arms) > 1 else []
+    said = [f"everywhere: {', '.join(everywhere)}"] if everywhere else []
+    table.caption = "; ".join([*said, *(f"{letter}: {doubt}" for doubt, letter in legend.items())]) or None
     return table
 
 
+def _legend(arms: Sequence[ArmPrice]) -> dict[str, str]:
+    """A letter for each doubt that some arms have and others have not."""
+    found = dict.fromkeys(str(d) for p in arms for d in p.doubts)
+    some = [d for d in found if len(arms) == 1 or not all(d in p.doubts for p in arms)]
+    return dict(zip(some, "abcdefghijklmnopqrstuvwxyz", strict=False))
+
+
+def _share(estimate: Estimate) -> str:
+    """Half of the interval's width as a share of the value."""
+    return percent(estimate.half_width / estimate.value) if estimate.value else "–"
+
+
 def _anatomies(found: Sequence[Anatomy]) -> Table:
-    table = Table(title="anatomy of a commit, ms", title_justify="left")
-    for name in ("setting", "level"):
-        table.add_column(name)
+    table = _table("anatomy of a commit, ms")
+    settings = dict.fromkeys(a.setting.text for a in found)
+    for name in (("setting",) if len(settings) > 1 else ()) + ("level",):
+        table.add_column(name, no_wrap=True)
     table.add_column("clients", justify="right")
     parts = list(dict.fromkeys(part.name for a in found for part in a.parts))
     for name in (*parts, "sum", "measured"):
         table.add_column(name, justify="right")
     for one in found:
         known = {part.name: plus_minus(part.ms) for part in one.parts}
-        cells = [one.setting.text, str(one.level), str(one.clients), *(known.get(p, "") for p in parts)]
+        place = [one.setting.text] if len(settings) > 1 else []
+        cells = [*place, str(one.level), str(one.clients), *(known.get(p, "") for p in parts)]
         table.add_row(*(Text(c) for c in (*cells, number(one.sum_ms), plus_minus(one.measured))))
     return table
 
 
 def _searches(steps: Sequence[SearchStep]) -> Table:
-    table = Table(title="searches", title_justify="left")
+    table = _table("searches")
     for name in ("search", "tried", "found (95 %)", "so"):
         table.add_column(name)
     for step in steps:
@@ -113,40 +148,42 @@ def _searches(steps: Sequence[SearchStep]) -> Table:
 
 
 def prove_tables(events: Sequence[Event]) -> list[RenderableType]:
-    """The drills one by one, then each level's account over all of them; empty without drills."""
+    """The drills one by one, why each was judged so, then each level's account; empty without drills."""
     drills = [e.drill for e in events if isinstance(e, DrillDone)]
-    return [_drills(drills), _account(drills)] if drills else []
+    return [_drills(drills), _reasons(drills), _account(drills)] if drills else []
 
 
 def _drills(drills: Sequence[Drill]) -> Table:
-    counted = ("acknowledged", "lost", "downgraded", "unknown", "recovered", "RTO", "RPO")
-    table = Table(title="drills", title_justify="left")
-    for name in ("#", "fault", "level", "verdict", *counted, "leader", "why"):
-        table.add_column(name, justify="right" if name in ("#", *counted) else "left", overflow="fold")
+    counted = ("acked", "lost", "unknown", "recovered", "rto", "rpo")
+    table = _table("drills")
+    for name in ("#", "fault", "level", "verdict", *counted, "leader"):
+        table.add_column(name, justify="right" if name in ("#", *counted) else "left", no_wrap=name != "fault")
     for drill in drills:
         found = drill.findings
         verdict = Text(f"{drill.verdict.mark} {drill.verdict}", style=_STYLE[drill.verdict])
         lost = Text(whole(found.lost), style="bold red" if found.lost else "")
-        counts = [whole(n) for n in (found.downgraded, found.unknown, found.recovered)]
         leaders = [name or "?" for name in (drill.leader_before, drill.leader_after)]
         moved = leaders[0] if leaders[0] == leaders[1] else " → ".join(leaders)
-        cells: list[str | Text] = [
-            str(drill.number),
-            fault_words(drill),
-            str(drill.level),
-            verdict,
-            whole(found.acknowledged),
-            lost,
-        ]
-        cells += [*counts, seconds(drill.rto_s), seconds(drill.rpo_s), moved, drill.why]
+        first = [str(drill.number), fault_words(drill), str(drill.level)]
+        counts = [whole(n) for n in (found.unknown, found.recovered)]
+        cells: list[str | Text] = [*first, verdict, whole(found.acknowledged), lost, *counts]
+        cells += [seconds(drill.rto_s), seconds(drill.rpo_s), moved]
         table.add_row(*(Text(c) if isinstance(c, str) else c for c in cells))
     return table
 
 
+def _reasons(drills: Sequence[Drill]) -> Text:
+    """Why, one line a drill; drills with the same words share a line."""
+    said: dict[str, list[str]] = {}
+    for drill in drills:
+        said.setdefault(drill.why, []).append(str(drill.number))
+    return Text("\n".join(f"{', '.join(numbers)}: {why}" for why, numbers in said.items()) + "\n", style="dim")
+
+
 def _account(drills: Sequence[Drill]) -> Table:
-    table = Table(title="what each level survived", title_justify="left")
-    table.add_column("level")
-    for name in ("drills", "held", "broken", "undecided", "lost", "loss probability under (95 %)"):
+    table = _table("what each level survived")
+    table.add_column("level", no_wrap=True)
+    for name in ("drills", "held", "broken", "undecided", "lost", "loss under (95 %)"):
         table.add_column(name, justify="right")
     table.add_column("positive control")
     bound, control = bounds(drills), controls(drills)
@@ -166,7 +203,7 @@ def study_tables(events: Sequence[Event]) -> list[RenderableType]:
     claims = [e for e in events if isinstance(e, ClaimJudged)]
     if not claims:
         return []
-    table = Table(title="published claims", title_justify="left")
+    table = Table(title="published claims", title_justify="left", title_style="bold", show_lines=True)
     for name in ("study", "claim", "paper", "measured here", "verdict", "why"):
         table.add_column(name, overflow="fold")
     for claim in claims:
