@@ -63,7 +63,8 @@ def victim_for(fault: Fault, asked: Victim | None) -> Victim:
 def planned(question: Question, able: Collection[str] = STORM) -> list[PlannedDrill]:
     """Every drill in order: each round visits every fault × level once in seeded random order.
 
-    `able`: faults this target can do, for a storm to choose from. `--until-bound b` plans as many rounds as clean drills needed; the run stops earlier where a level has lost.
+    `able`: faults this target can do, for a storm to choose from. `--until-bound b` plans as many rounds as clean
+    drills needed; the run stops earlier where a level has lost.
     """
     if question.writers < 1 or question.repeat < 1:
         raise UsageTrouble("writers and repeats must be at least 1", "for instance --writers 16 --repeat 3")

@@ -164,22 +164,29 @@ class Scene:
                     process.send_signal(signal.SIGCONT)
 
     @contextmanager
+    def managers_still(self, standbys: Sequence[str]) -> Iterator[None]:
+        """The Patroni of those standbys stands still for a moment: it would resume a paused replay."""
+        pids = [members.program_pid(self.blueprint, m, "patroni") for m in standbys]
+        for pid in pids:
+            if pid is not None:
+                os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for pid in pids:
+                if pid is not None:
+                    with suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGCONT)
+
+    @contextmanager
     def no_standby_runs(self, standbys: Sequence[str]) -> Iterator[None]:
         """PostgreSQL of those standbys is down and their Patroni stands still; etcd goes on."""
-        managers = [members.program_pid(self.blueprint, m, "patroni") for m in standbys]
-        try:
-            for pid, member in zip(managers, standbys, strict=True):
-                if pid is not None:
-                    os.kill(pid, signal.SIGSTOP)
+        with self.managers_still(standbys):
+            for member in standbys:
                 postmaster = members.postmaster(self.blueprint, member)
                 if postmaster is not None:
                     os.kill(postmaster, signal.SIGKILL)
             yield
-        finally:
-            for pid in managers:
-                if pid is not None:
-                    with suppress(ProcessLookupError):
-                        os.kill(pid, signal.SIGCONT)
 
     def new_leader(self, old: str) -> str:
         """Wait for another leader than the old one; its name."""

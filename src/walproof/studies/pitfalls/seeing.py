@@ -10,23 +10,28 @@ from walproof.model.guarantee import SyncMode
 from walproof.studies.pitfalls.scene import Found, Scene
 
 
+def _paused(scene: Scene, member: str) -> None:
+    """Pause replay on a standby, and wait until it is paused."""
+    scene.ask(member, "SELECT pg_wal_replay_pause()")
+    scene.until(lambda: scene.ask(member, "SELECT pg_get_wal_replay_pause_state()") == "paused")
+
+
 def stale(scene: Scene) -> Found:
     """P11: at `on` a standby's reads are stale; at quorum remote_apply some standby is fresh, not every one."""
     leader, (slow, other) = scene.leader, scene.standbys
-    scene.ask(slow, "SELECT pg_wal_replay_pause()")
-    try:
-        scene.until(lambda: scene.ask(slow, "SELECT pg_get_wal_replay_pause_state()") == "paused")
-        applied = scene.attempt("P11-apply", "remote_apply")
-        applied.done(20)
-        somewhere, not_there = scene.count(other, "P11-apply"), scene.count(slow, "P11-apply")
-        scene.ask(other, "SELECT pg_wal_replay_pause()")
-        scene.until(lambda: scene.ask(other, "SELECT pg_get_wal_replay_pause_state()") == "paused")
-        flushed = scene.attempt("P11-on", "on")
-        flushed.done(20)
-        nowhere = scene.count(slow, "P11-on") + scene.count(other, "P11-on")
-    finally:
-        for member in (slow, other):
-            scene.ask(member, "SELECT pg_wal_replay_resume()")
+    with scene.managers_still((slow, other)):
+        try:
+            _paused(scene, slow)
+            applied = scene.attempt("P11-apply", "remote_apply", link=scene.link(leader, "remote_apply"))
+            applied.done(20)
+            somewhere, not_there = scene.count(other, "P11-apply"), scene.count(slow, "P11-apply")
+            _paused(scene, other)
+            flushed = scene.attempt("P11-on", link=scene.link(leader))
+            flushed.done(20)
+            nowhere = scene.count(slow, "P11-on") + scene.count(other, "P11-on")
+        finally:
+            for member in (slow, other):
+                scene.ask(member, "SELECT pg_wal_replay_resume()")
     return Found(
         applied.told == flushed.told == "success" and (somewhere, not_there, nowhere) == (1, 0, 0),
         f"remote_apply acknowledged by {leader}: visible on {other}, not on {slow}; "
