@@ -152,7 +152,7 @@ def test_lines_with_lag_are_read_too_and_uneven_lines_refused() -> None:
         columns(b"0 1 500 0 1000000000 5 77\n0 1 500 0 1000000000 5\n")
 
 
-def test_throughput_credit_counts_the_share_before_the_end(tmp_path: Path) -> None:
+def test_throughput_credit_counts_the_share_within_the_slice(tmp_path: Path) -> None:
     second = 10**6
     (tmp_path / "log.1").write_bytes(
         log(
@@ -163,9 +163,9 @@ def test_throughput_credit_counts_the_share_before_the_end(tmp_path: Path) -> No
             ]
         )
     )
-    found = summary([tmp_path / "log.1"], until=1002.25)
+    found = summary([tmp_path / "log.1"], since=1000.5, until=1002.25)
     assert found.transactions == 3
-    assert found.credit == pytest.approx(2.25)
+    assert found.credit == pytest.approx(1.75)
     assert (found.began, found.ended, found.mean_ms) == (1000.0, 1003.0, 1000.0)
 
 

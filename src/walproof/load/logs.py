@@ -32,8 +32,8 @@ class Summary:
     """Logs of one slice, added up.
 
     began: the first transaction's start, epoch s (every client is connected then: pgbench waits for all). credit:
-    transactions counted by the share of them that lies before the end asked for, so that neither starting nor
-    stopping biases throughput. busy_ms: sum of latencies. Histograms of latency, whole and per script number.
+    transactions counted by the share of them that lies within the times asked for, so that neither starting nor
+    stopping biases throughput. Histograms of latency, whole and per script number.
     """
 
     transactions: int = 0
@@ -103,25 +103,28 @@ def _number(raw: NDArray[np.uint8], start: NDArray[np.int64], end: NDArray[np.in
     return value
 
 
-def summary(paths: Sequence[Path], until: float | None = None, *, scripts: int = 1) -> Summary:
-    """Everything in these logs added up; `until` (epoch s) is when the slice was told to end."""
+def summary(paths: Sequence[Path], since: float = 0.0, until: float = float("inf"), *, scripts: int = 1) -> Summary:
+    """Everything in these logs added up; credit is of what lies between `since` and `until` (epoch s)."""
     total = Summary()
     for path in paths:
         for piece in pieces(path):
-            total = _plus(total, piece, until, scripts)
+            total = _plus(total, piece, (since, until), scripts)
     return total
 
 
-def _plus(total: Summary, piece: Columns, until: float | None, scripts: int) -> Summary:
+def _credit(latency_ms: NDArray[np.float64], end_s: NDArray[np.float64], within: tuple[float, float]) -> float:
+    """The sum of the shares of transactions that lie within those two times."""
+    length = np.maximum(latency_ms / 1000, 1e-6)
+    inside = np.minimum(end_s, within[1]) - np.maximum(end_s - length, within[0])
+    return float(np.clip(inside / length, 0, 1).sum())
+
+
+def _plus(total: Summary, piece: Columns, within: tuple[float, float], scripts: int) -> Summary:
     latency_ms = piece.latency_us / 1000.0
     end_s = piece.end_us / 1e6
     count = len(latency_ms)
     if count == 0:
         return replace(total, failed=total.failed + piece.failed)
-    credit = np.ones(count)
-    if until is not None:
-        late = end_s > until
-        credit[late] = np.clip(1 - (end_s[late] - until) / np.maximum(latency_ms[late] / 1000, 1e-6), 0, 1)
     per_script = dict(total.per_script)
     if scripts > 1:
         for number in range(scripts):
@@ -130,7 +133,7 @@ def _plus(total: Summary, piece: Columns, until: float | None, scripts: int) -> 
     return Summary(
         total.transactions + count,
         total.failed + piece.failed,
-        total.credit + float(credit.sum()),
+        total.credit + _credit(latency_ms, end_s, within),
         min(total.began, float((end_s - latency_ms / 1000).min())),
         max(total.ended, float(end_s.max())),
         total.sum_ms + float(latency_ms.sum()),

@@ -88,9 +88,9 @@ class RunningLoad:
                 self._process.kill()
                 self._process.wait()
 
-    def summary(self, until: float) -> Summary:
-        """The logs added up."""
-        return summary(log_files(self._room), until, scripts=max(1, len(self._invocation.levels)))
+    def summary(self, since: float, until: float) -> Summary:
+        """The logs added up, credited between two times (epoch s)."""
+        return summary(log_files(self._room), since, until, scripts=max(1, len(self._invocation.levels)))
 
     def trouble(self) -> TargetTrouble:
         """pgbench's last error as ours."""

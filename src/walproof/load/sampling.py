@@ -196,7 +196,7 @@ def _stolen(before: Snapshot, after: Snapshot, client: float, total: float) -> f
 def _member(name: str, before: Snapshot, after: Snapshot, looks: Looks, seconds: float) -> MemberWindow:
     old, new = before.counters.get(name), after.counters.get(name)
     cpu = reads = writes = None
-    if name in before.members and name in after.members:
+    if name in before.members and name in after.members and after.members[name].cpu_s:
         cpu = processors.cpu_between(before.members[name], after.members[name]) / seconds
         reads = processors.bytes_between(before.members[name].read, after.members[name].read)
         writes = processors.bytes_between(before.members[name].written, after.members[name].written)

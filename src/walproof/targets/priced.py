@@ -105,24 +105,26 @@ class SqlPricer:
     def _measure(self, load: RunningLoad, planned: Slice, seconds: float, leader: str) -> SliceResult:
         clock, beside = self._target.clock, self._sampler()
         load.await_connected(planned.arm.clients, _CONNECT_S)
+        # Snapshots lie outside what is measured: reading hundreds of files in /proc would cost the slice.
         before = beside.snapshot(clock.now(), [load.pid])
-        looks = Looks()
-        until = clock.now() + seconds
+        looks, since = Looks(), clock.now()
+        until = since + seconds
         while not load.ended:
             clock.pause(max(0.0, min(_LOOK_S, until - clock.now())))
-            beside.look(leader, looks)
-            if clock.now() >= until:
+            if clock.now() >= until and looks.count:
                 break
-        after = beside.snapshot(clock.now(), [load.pid])
+            beside.look(leader, looks)
         until = clock.now()
-        died = load.ended
+        after, died = beside.snapshot(until, [load.pid]), load.ended
         load.end(_GRACE_S, lambda: beside.end_load(leader))
-        found = load.summary(until)
+        found = load.summary(since, until)
         if not found.transactions and (died or load.aborted):
             raise load.trouble()
         seen = replace(window(before, after, looks, leader), link_verified=self._verified, rtt_ms=self._rtt_ms)
         levels = [level for level, _ in planned.arm.mix]
-        return replace(_result(planned, found, until, load.aborted), window=seen, per_level=_per_level(found, levels))
+        return replace(
+            _result(planned, found, (since, until), load.aborted), window=seen, per_level=_per_level(found, levels)
+        )
 
     def _sampler(self) -> Beside:
         if self._beside is None:
@@ -176,17 +178,17 @@ def _per_level(found: Summary, levels: Iterable[str]) -> dict[str, dict[int, int
     return {str(level): found.per_script.get(number, {}) for number, level in enumerate(levels)}
 
 
-def _result(planned: Slice, found: Summary, until: float, aborted: int) -> SliceResult:
-    """Throughput between the first start (all clients connected) and the end asked for."""
-    seconds = max(until - found.began, 1e-3) if found.transactions else 0.0
-    counted = found.credit if planned.arm.rate is None else float(found.transactions)
+def _result(planned: Slice, found: Summary, within: tuple[float, float], aborted: int) -> SliceResult:
+    """Throughput between two times, every client being connected."""
+    since = max(within[0], found.began) if found.transactions else within[0]
+    seconds = max(within[1] - since, 1e-3)
     return SliceResult(
         slice=planned,
-        started_at=found.began if found.transactions else until,
+        started_at=since,
         seconds=seconds,
         transactions=found.transactions,
         failed=found.failed + aborted,
-        tps=counted / seconds if seconds else 0.0,
-        mean_ms=found.mean_ms,
+        tps=found.credit / seconds,
+        mean_ms=found.mean_ms if found.transactions else 0.0,
         histogram=found.histogram,
     )
