@@ -36,7 +36,7 @@ def test_examples_in_docstrings_are_true() -> None:
 
 def test_a_price_table_has_a_row_per_level_and_clients_for_each_setting() -> None:
     text = drawn(price_tables(price_events(SETTINGS[:2], (1, 16))))
-    assert sum(line.startswith("│ remote_apply") for line in text.splitlines()) == 4
+    assert sum(line.startswith("remote_apply") for line in text.splitlines()) == 4
     assert "rtt 2 ms" in text
     assert "anatomy of a commit" in text
 

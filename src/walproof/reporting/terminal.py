@@ -120,19 +120,18 @@ def _share(estimate: Estimate) -> str:
 
 
 def _anatomies(found: Sequence[Anatomy]) -> Table:
+    """Parts downwards, one column per level and number of clients: few columns fit where many parts do not."""
     table = _table("anatomy of a commit, ms")
     settings = dict.fromkeys(a.setting.text for a in found)
-    for name in (("setting",) if len(settings) > 1 else ()) + ("level",):
-        table.add_column(name, no_wrap=True)
-    table.add_column("clients", justify="right")
-    parts = list(dict.fromkeys(part.name for a in found for part in a.parts))
-    for name in (*parts, "sum", "measured"):
-        table.add_column(name, justify="right")
+    table.add_column("part", no_wrap=True)
     for one in found:
-        known = {part.name: plus_minus(part.ms) for part in one.parts}
-        place = [one.setting.text] if len(settings) > 1 else []
-        cells = [*place, str(one.level), str(one.clients), *(known.get(p, "") for p in parts)]
-        table.add_row(*(Text(c) for c in (*cells, number(one.sum_ms), plus_minus(one.measured))))
+        where = f"\n{one.setting.text}" if len(settings) > 1 else ""
+        table.add_column(f"{one.level}, {one.clients}{where}", justify="right")
+    for part in dict.fromkeys(part.name for a in found for part in a.parts):
+        known = [{p.name: plus_minus(p.ms) for p in one.parts}.get(part, "") for one in found]
+        table.add_row(*(Text(c) for c in (part, *known)))
+    table.add_row("sum", *(number(one.sum_ms) for one in found), style="dim")
+    table.add_row("measured", *(plus_minus(one.measured) for one in found), style="bold")
     return table
 
 
