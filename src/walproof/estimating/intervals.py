@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import special
 
 from walproof.model.estimate import Estimate
 
@@ -31,7 +31,7 @@ def t_interval(values: Numbers, alpha: float = 0.05) -> Estimate:
     mean = float(np.mean(values)) if n else math.nan
     if n < 2:
         return Estimate(mean, mean, mean)
-    half = float(stats.t.ppf(1 - alpha / 2, n - 1) * np.std(values, ddof=1) / math.sqrt(n))
+    half = float(special.stdtrit(n - 1, 1 - alpha / 2) * np.std(values, ddof=1) / math.sqrt(n))
     return Estimate(mean, mean - half, mean + half)
 
 
@@ -66,7 +66,7 @@ def stopped_interval(values: Numbers, alpha: float = STOPPED_ALPHA) -> Estimate:
         mean = float(np.mean(values)) if n else math.nan
         return Estimate(mean, mean, mean)
     mean, error, freedom = trimmed_mean(values)
-    half = float(stats.t.ppf(1 - alpha / 2, freedom)) * error
+    half = float(special.stdtrit(freedom, 1 - alpha / 2)) * error
     return Estimate(mean, mean - half, mean + half)
 
 

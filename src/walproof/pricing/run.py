@@ -82,6 +82,7 @@ class _Grid:
     def __init__(self, bench: Bench, question: Question, tell: Tell) -> None:
         self.bench, self.question, self.tell = bench, question, tell
         mine = set(question.arms)
+        self.found = slices_of(bench.events)
         done = [e.result for e in bench.events if isinstance(e, SliceDone) and e.result.slice.arm in mine]
         self.number = max([0, *(e.result.slice.block for e in bench.events if isinstance(e, SliceDone))])
         self.spent_s = sum(r.seconds + START_S for r in done)
@@ -120,8 +121,10 @@ class _Grid:
             self.number += 1
             for planned in block(self.number, setting, arms, self.question.seed):
                 self.report(planned)
-                if self.bench.measure(planned, self.question.slice_s) is None:
+                result = self.bench.measure(planned, self.question.slice_s)
+                if result is None:
                     break
+                self.found.setdefault(setting, {}).setdefault(self.number, {})[planned.arm] = result
                 self.slices += 1
         return True
 
@@ -141,7 +144,7 @@ class _Grid:
 
     def measured(self, setting: Setting) -> Blocks:
         """Blocks so far under the setting."""
-        return slices_of(self.bench.events).get(setting, {})
+        return self.found.get(setting, {})
 
     def needed(self, setting: Setting) -> tuple[Arm, ...]:
         """Arms still too wide under the setting, with their baselines."""
