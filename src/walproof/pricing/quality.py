@@ -7,7 +7,7 @@ import numpy as np
 from scipy import stats
 
 from walproof.model.estimate import Doubt
-from walproof.model.event import Described, Event, Looked
+from walproof.model.event import Described, DrillBegun, Event, Looked
 from walproof.model.guarantee import Level
 from walproof.model.plan import Arm, WorkloadKind
 from walproof.model.sample import SliceResult
@@ -46,8 +46,14 @@ def drifts(logs: np.ndarray) -> bool:
 
 
 def failed_over(events: Iterable[Event]) -> bool:
-    """Whether looks during the run saw more than one leader."""
-    return len({e.view.leader for e in events if isinstance(e, Looked) and e.view.leader}) > 1
+    """Whether looks while slices were measured saw more than one leader; drills of the same record do not count."""
+    leaders: set[str] = set()
+    for event in events:
+        if isinstance(event, DrillBegun):
+            break
+        if isinstance(event, Looked) and event.view.leader:
+            leaders.add(event.view.leader)
+    return len(leaders) > 1
 
 
 def mixed_versions(events: Iterable[Event]) -> bool:
