@@ -18,6 +18,7 @@ def main() -> int:
         "level": "on",
         "rtt": ",".join(RTTS),
         "scale": "100",
+        "max_clients": "128",
         "budget": "15min",
         "slice": "1.5s",
         "precision": "1.5%",

@@ -157,3 +157,22 @@ def test_a_cluster_of_the_users_is_not_loaded_without_consent(run: Run, target: 
     assert "--allow load" in err
     assert target.asked == []
     assert run("--target", "mine.toml", "--levels", "on", "--clients", "1", "--allow", "load", "--json")[0] == 0
+
+
+def test_a_record_of_a_newer_walproof_is_not_continued(run: Run) -> None:
+    as_json(run, "--levels", "on", "--clients", "1", "--record", "rec")
+    header = next(p for p in Path("rec").iterdir() if p.name != "events.jsonl" and p.suffix == ".json")
+    stated = json.loads(header.read_text())
+    header.write_text(json.dumps({**stated, "format": 99}))
+    code, _, err = run("--resume", "rec")
+    assert code == 2
+    assert "newer walproof" in err
+
+
+def test_a_cluster_of_the_users_keeps_a_journal_beside_the_record(run: Run, target: FakePriced) -> None:
+    target.journal = None
+    assert (
+        run("--target", "mine", "--levels", "on", "--clients", "1", "--allow", "load", "--record", "rec", "--json")[0]
+        == 0
+    )
+    assert str(getattr(target.journal, "path", "")).startswith("rec")

@@ -21,6 +21,7 @@ from walproof.pricing.bench import Bench, PricedTarget
 from walproof.pricing.question import Words, question_of, seed_of
 from walproof.pricing.whole import answer_as_json, answer_lines, check_target, consents_needed, pursue, said_beforehand
 from walproof.records.journal import Journal
+from walproof.records.layout import FORMAT
 from walproof.records.reader import read
 from walproof.records.writer import Writer
 from walproof.targets import consent
@@ -113,7 +114,9 @@ def price(
         answer = pursue(bench, words, tell)
         bench.say(Ended(bench.now(), str(answer.stopped_by)))
     _show(answer, bench.events, str(writer.directory), as_json=as_json)
-    return 130 if answer.stopped_by == "interrupted" else 0
+    if answer.stopped_by == "interrupted":
+        return 130
+    return 0 if answer.table.arms or answer.parts else 4
 
 
 def _defaults(words: Words, target: str | None) -> dict[str, Any]:
@@ -142,6 +145,11 @@ def _resumed(
     begun = found.begun
     if begun is None or begun.verb != "price":
         raise UsageTrouble(f"{record} holds no price run to continue", "give the directory that `walproof price` named")
+    if found.format > FORMAT:
+        raise UsageTrouble(
+            f"{record} was written by a newer walproof (format {found.format}; this one writes {FORMAT})",
+            "continue it with that walproof, or start anew",
+        )
     anew = {k for k, v in words.items() if v not in (None, False)}
     if anew - {"budget", "precision", "allow"}:
         spoken = ", ".join("--" + k.replace("_", "-") for k in sorted(anew - {"budget", "precision", "allow"}))

@@ -8,8 +8,8 @@ from typing import Any
 from walproof.errors import TargetTrouble
 from walproof.estimating.enough import StoppedBy
 from walproof.model.estimate import Estimate
-from walproof.model.event import Event
-from walproof.model.guarantee import level
+from walproof.model.event import Event, SearchStep
+from walproof.model.guarantee import QuorumKind, level, read_standby_names
 from walproof.model.plan import Setting
 from walproof.model.topology import Route
 from walproof.model.units import duration_s
@@ -78,7 +78,7 @@ def _edge(found: Found | None) -> dict[str, Any]:
 
 def _tuned(bench: Bench, question: Question, words: Words, tell: Tell) -> Parts:
     limit_ms = 1000 * duration_s(str(words["limit"]))
-    most = max(tuning.CLIENTS) if words.get("max_clients") is None else whole(words["max_clients"], "cap on clients")
+    most = tuning.MOST_CLIENTS if words.get("max_clients") is None else whole(words["max_clients"], "cap on clients")
     shown, sentences = [], []
     for setting in question.settings:
         each = replace(question, budget_s=question.budget_s / len(question.settings))
@@ -87,7 +87,7 @@ def _tuned(bench: Bench, question: Question, words: Words, tell: Tell) -> Parts:
             level=level(str(words.get("level") or "on")),
             baseline=question.baseline,
             most_clients=most,
-            standbys=len(bench.target.observe().standbys),
+            quorum_open=_quorum_open(bench),
             pooled=_has_pool(bench),
             outer=setting,
         )
@@ -109,6 +109,13 @@ def _tuned(bench: Bench, question: Question, words: Words, tell: Tell) -> Parts:
         )
         sentences.append(_tuned_sentence(tuned, ratio, score, limit_ms))
     return (("tuning", shown),), tuple(sentences)
+
+
+def _quorum_open(bench: Bench) -> bool:
+    """Whether waiting for any one of several standbys would be something else than what is in force."""
+    view = bench.target.observe()
+    now = read_standby_names(view.standby_names)
+    return len(view.standbys) >= 2 and (now is None or (now.kind, now.k) != (QuorumKind.ANY, 1))
 
 
 def _has_pool(bench: Bench) -> bool:
@@ -208,3 +215,17 @@ def _miss(miss: prediction.Miss) -> dict[str, Any]:
         "predicted_tps": interval(miss.predicted),
         "error": number(miss.error),
     }
+
+
+def prediction_steps(parts: Sequence[tuple[str, Any]], at: float) -> list[SearchStep]:
+    """Predictions and held-out points as events, so that a report need not fit again what took seconds."""
+    found = dict(parts)
+    held_out = found.get("hold_out", {}).get("misses", [])
+    made = [("hold-out", miss, miss["predicted_tps"], f"off by {miss['error'] or 0:.1%}") for miss in held_out]
+    made += [("prediction", one, one["tps"], "predicted, not measured") for one in found.get("prediction", [])]
+    steps = []
+    for search, one, tps, said in made:
+        low, value, high = (math.nan if tps[k] is None else float(tps[k]) for k in ("low", "value", "high"))
+        tried = {k: one[k] for k in ("setting", "level", "clients", "rtt_ms", "measured_tps") if k in one}
+        steps.append(SearchStep(at, search, tried, value, low, high, said))
+    return steps

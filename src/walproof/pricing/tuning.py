@@ -22,7 +22,9 @@ PARAMETERS: tuple[tuple[tuple[str, str], ...], ...] = (
 )
 """What a reload can change of how WAL is written; the first leaves the target as it is."""
 POOLS = (8, 16, 32)
-CLIENTS = (8, 16, 32, 64)
+CLIENTS = (8, 16, 32, 64, 128)
+MOST_CLIENTS = 64
+"""Clients beyond this are tried only when --max-clients says so: PostgreSQL's own default allows 100 sessions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +68,16 @@ Search = Generator[Round, Mapping[Contestant, Score], Tuned]
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """Where to search: base arm, level and baseline, most clients, standbys of the target, whether it has a pool."""
+    """Where to search: base arm, level and baseline, most clients, whether there is a pool.
+
+    quorum_open: whether a quorum of one is not in force yet and could be.
+    """
 
     base: Arm
     level: Level
     baseline: Level
     most_clients: int
-    standbys: int
+    quorum_open: bool
     pooled: bool
     outer: Setting
 
@@ -84,7 +89,7 @@ def contestants(space: Space, count: int, rng: np.random.Generator) -> tuple[Con
     if space.pooled:
         routes += [(Route.PGBOUNCER, pool) for pool in POOLS]
     quorums = [space.outer]
-    if space.standbys >= 2 and space.outer.quorum is None:
+    if space.quorum_open and space.outer.quorum is None:
         quorums.append(replace(space.outer, quorum_kind=QuorumKind.ANY, quorum=1))
     settings = [replace(outer, parameters=parameters) for outer in quorums for parameters in PARAMETERS]
     ways = [(settings[0], n, *routes[0]) for n in clients]

@@ -14,7 +14,7 @@ from walproof.pricing.conclusion import conclusion
 from walproof.pricing.estimates import price_table
 from walproof.pricing.question import Words, question_of
 from walproof.pricing.run import conduct
-from walproof.pricing.searches import predicted, searched
+from walproof.pricing.searches import predicted, prediction_steps, searched
 
 
 def check_target(target: Target, words: Words) -> None:
@@ -44,7 +44,9 @@ def said_beforehand(words: Words, target: Target) -> list[str]:
     """What the run would do, one line each."""
     question = question_of(words, len(target.observe().standbys) or None)
     arms = len(question.arms)
+    search = "tune" if words.get("tune") else "break-even" if words.get("break_even") else ""
     return [
+        *([f"a search ({search}) in place of the grid, within {question.budget_s:.0f} s"] if search else []),
         f"on {target.name}: {arms} arms under {len(question.settings)} settings, against {question.baseline}",
         *(f"  setting: {setting.text}" for setting in question.settings),
         *(
@@ -65,6 +67,8 @@ def pursue(bench: Bench, words: Words, tell: Tell) -> Answer:
     stopped = conduct(bench, question, tell)
     table = price_table([*bench.events, Ended(bench.now(), str(stopped))])
     parts, sentences = predicted(table, bench.events, words)
+    for step in prediction_steps(parts, bench.now()):
+        bench.step(step)
     return Answer(table, stopped, anatomies(bench.events), parts, sentences)
 
 
