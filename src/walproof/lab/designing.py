@@ -2,13 +2,15 @@
 
 from dataclasses import dataclass, field
 
-from walproof.errors import UsageTrouble
+from walproof.errors import MachineTrouble, UsageTrouble
 from walproof.lab import home, software
 from walproof.lab.blueprint import Blueprint, Disk
 from walproof.lab.privileges import member_user
 from walproof.model.guarantee import SyncMode
 
 MOST_MEMBERS = 7
+OLDEST_POSTGRES = 14
+"""track_wal_io_timing came with 14: pricing reads what it measures."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,8 @@ def design(order: LabOrder) -> Blueprint:
     software.check_programs()
     bin_dir = software.postgres_bin(order.postgres)
     version = software.postgres_version(bin_dir)
+    if version < OLDEST_POSTGRES:
+        raise MachineTrouble(f"PostgreSQL {version} is too old for the lab", f"give {OLDEST_POSTGRES} or newer")
     software.check_parameters(bin_dir, order.parameters)
     name = order.name or home.lab_name()
     if not name.replace("-", "").replace("_", "").isalnum():
