@@ -71,7 +71,10 @@ def spread_rows(spans: Sequence[tuple[float, float]]) -> list[int]:
 def tick_text(value: float) -> str:
     """A tick's label.
 
-    >>> tick_text(0.5), tick_text(2000.0)
-    ('0.5', '2000')
+    >>> tick_text(0.5), tick_text(2000.0), tick_text(20000.0), tick_text(3e6)
+    ('0.5', '2000', '20k', '3M')
     """
-    return f"{value:g}" if abs(value) < 1e5 else f"{value:.0e}"
+    for unit, name in ((1e6, "M"), (1e3, "k")):
+        if abs(value) >= max(unit, 1e4):
+            return f"{value / unit:g}{name}"
+    return f"{value:g}"

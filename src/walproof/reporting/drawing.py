@@ -1,6 +1,7 @@
 """Pictures as SVG text: themed by the page's style sheet, hover words inside, no script needed. Escapes every word."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import assert_never
 
 from markupsafe import Markup, escape
@@ -8,7 +9,7 @@ from markupsafe import Markup, escape
 from walproof.reporting.axes import Scale, log_ticks, round_ticks, tick_text
 from walproof.reporting.outline import Bars, Chart, Dot, Line, Picture, Reaches
 
-WIDTH = 340
+WIDTH, LEFT, RIGHT, BOTTOM = 340, 46, 16, 214
 _MARKERS = {
     "off": "M0-5L5 0L0 5L-5 0Z",
     "local": "M-4-4H4V4H-4Z",
@@ -67,29 +68,45 @@ def chart(drawn: Chart) -> Markup:
     dots = [d for one in drawn.lines for d in one.dots]
     if not dots:
         return Markup('<p class="quiet">nothing to draw</p>')
+    apart = 0.0 if drawn.diagonal else 6.0
+    away = apart * (len(drawn.lines) - 1) / 2 + 10
     xs = sorted({d.x for d in dots})
-    top = max(*(d.y.high for d in dots), drawn.rule or 0.0) * 1.06
-    height, left, right, bottom = 260, 46, 16, 214
-    away = 6.0 * (len(drawn.lines) - 1) / 2 + 10
-    x = Scale(xs[0], xs[-1], left + away, WIDTH - right - away, log=drawn.x_log and xs[0] > 0)
-    y = Scale(min(0.0, *(d.y.low for d in dots)), top, bottom, 14)
-    body = [line(left, y(t), WIDTH - right, y(t), "grid") for t in round_ticks(y.low, y.high)]
-    body += [text(left - 6, y(t) + 4, tick_text(t), anchor="end") for t in round_ticks(y.low, y.high)]
-    shown = xs if len(xs) <= 9 else round_ticks(xs[0], xs[-1], 6)
-    body += [text(x(v), bottom + 17, tick_text(v)) for v in shown]
-    body += [text((left + WIDTH - right) / 2, height - 10, drawn.x_name, "name")]
-    body += [f'<text class="name" transform="translate(12 {(14 + bottom) / 2:g}) rotate(-90)" text-anchor="middle">'
+    x = Scale(xs[0], xs[-1], LEFT + away, WIDTH - RIGHT - away, log=drawn.x_log and xs[0] > 0)
+    y = _heights(drawn, dots)
+    ticks = log_ticks(y.low, y.high) if y.log else round_ticks(y.low, y.high)
+    body = [line(LEFT, y(t), WIDTH - RIGHT, y(t), "grid") for t in ticks]
+    body += [text(LEFT - 6, y(t) + 4, tick_text(t), anchor="end") for t in ticks]
+    body += [text(x(v), BOTTOM + 17, tick_text(v)) for v in _x_ticks(xs, x)]
+    body += [text((LEFT + WIDTH - RIGHT) / 2, BOTTOM + 36, drawn.x_name, "name")]
+    body += [f'<text class="name" transform="translate(11 {(14 + BOTTOM) / 2:g}) rotate(-90)" text-anchor="middle">'
              f"{escape(drawn.y_name)}</text>"]  # fmt: skip
     if drawn.rule is not None:
-        body.append(line(left, y(drawn.rule), WIDTH - right, y(drawn.rule), "rule"))
+        body.append(line(LEFT, y(drawn.rule), WIDTH - RIGHT, y(drawn.rule), "rule"))
+    if drawn.diagonal:
+        body.append(line(x(xs[0]), y(xs[0]), x(xs[-1]), y(xs[-1]), "rule"))
     for i, one in enumerate(drawn.lines):
-        body += _line(one, x, y, 6.0 * (i - (len(drawn.lines) - 1) / 2))
-    return svg(WIDTH, height, "".join(body), f"{drawn.title}: {_listed(drawn.lines)}", "chart")
+        body += _line(one, x, y, aside=apart * (i - (len(drawn.lines) - 1) / 2), joined=not drawn.diagonal)
+    return svg(WIDTH, BOTTOM + 46, "".join(body), f"{drawn.title}: {_listed(drawn.lines)}", "chart")
 
 
-def _line(one: Line, x: Scale, y: Scale, aside: float) -> list[str]:
+def _heights(drawn: Chart, dots: Sequence[Dot]) -> Scale:
+    low, high = min(d.y.low for d in dots), max(*(d.y.high for d in dots), drawn.rule or 0.0)
+    if drawn.y_log and low > 0:
+        return Scale(low / 1.1, high * 1.1, BOTTOM, 14, log=True)
+    return Scale(min(0.0, low), high * 1.06 or 1.0, BOTTOM, 14)
+
+
+def _x_ticks(xs: Sequence[float], x: Scale) -> Sequence[float]:
+    """The values themselves where there are few and they do not touch, else round ones."""
+    if all(x(b) - x(a) >= 22 for a, b in pairwise(xs)):
+        return xs
+    ticks = log_ticks(x.low, x.high) if x.log else round_ticks(x.low, x.high)
+    return ticks if len(ticks) > 1 else [xs[0], xs[-1]]
+
+
+def _line(one: Line, x: Scale, y: Scale, *, aside: float, joined: bool) -> list[str]:
     path = "L".join(f"{x(d.x) + aside:g} {y(d.y.value):g}" for d in one.dots)
-    drawn = [f'<path class="l t-{one.tone}" d="M{path}"/>']
+    drawn = [f'<path class="l t-{one.tone}" d="M{path}"/>'] if joined else []
     return drawn + [_dot(d, x(d.x) + aside, y, one.tone) for d in one.dots]
 
 

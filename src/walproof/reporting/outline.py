@@ -56,7 +56,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """Lines with intervals over x. rule: a horizontal line that everything is compared with."""
+    """Lines with intervals over x. rule: a horizontal line that everything is compared with; diagonal: y equals x."""
 
     title: str
     x_name: str
@@ -65,6 +65,8 @@ class Chart:
     rule: float | None = None
     x_log: bool = True
     y_log: bool = False
+    diagonal: bool = False
+    """Points stand by themselves around the line y = x."""
 
 
 @dataclass(frozen=True, slots=True)

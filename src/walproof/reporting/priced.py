@@ -5,8 +5,7 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 from walproof.model.estimate import Estimate
-from walproof.model.event import Event, SearchStep, SliceDone
-from walproof.model.guarantee import Level
+from walproof.model.event import Event, SliceDone
 from walproof.pricing.anatomy import Anatomy, anatomies
 from walproof.pricing.estimates import ArmPrice, PriceTable
 from walproof.reporting.outline import (
@@ -26,19 +25,25 @@ from walproof.reporting.outline import (
     columns,
     row,
 )  # fmt: skip
+from walproof.reporting.sought import search_sections
 from walproof.reporting.wording import arm_words, number, place_words, plus_minus, ratio
+
+_STOPPED = {
+    "precision": "Measuring stopped when every ratio was as precise as asked.",
+    "budget": "Measuring stopped when its time was up.",
+    "interrupted": "Measuring was interrupted; what follows is what was measured until then.",
+}
 
 
 def price_sections(events: Sequence[Event], table: PriceTable) -> tuple[Section, ...]:
     """Sections of what was priced; `table` is the events' own, which takes long to compute; none when nothing was."""
-    steps = [e for e in events if isinstance(e, SearchStep)]
     made: list[Section] = []
     if any(isinstance(e, SliceDone) for e in events):
         if table.arms:
             made += [_surface(table), _percentiles(table)]
         found = anatomies(events)
         made += [_anatomy(found)] if found else []
-    return (*made, *([_searches(steps)] if steps else []))
+    return (*made, *search_sections(events))
 
 
 def price_rows(arms: Iterable[ArmPrice], baseline: str, *, key: str = "price") -> Table:
@@ -92,7 +97,7 @@ def _surface(table: PriceTable) -> Section:
     figure = Figure(
         "surface", "Price surface", says, charts, tuple(levels), price_rows(table.arms, str(table.baseline)), doubts
     )
-    stopped = f"Measuring stopped by {table.stopped_by}." if table.stopped_by else ""
+    stopped = _STOPPED.get(table.stopped_by, "")
     return Section("price", "What it costs", stopped, (figure,))
 
 
@@ -190,34 +195,3 @@ def _busiest(found: Sequence[Anatomy]) -> list[Anatomy]:
     """One anatomy a setting: that of the most clients."""
     most = {a.setting: a for a in sorted(found, key=lambda a: a.clients)}
     return [a for a in found if a is most[a.setting]]
-
-
-def _searches(steps: Sequence[SearchStep]) -> Section:
-    made: list[Figure] = []
-    for i, (name, mine) in enumerate(_by_search(steps).items()):
-        dots = tuple(
-            Dot(float(n), Estimate(s.value, s.low, s.high), f"{_tried(s)}: {number(s.value)}; {s.conclusion}")
-            for n, s in enumerate(mine, 1)
-            if math.isfinite(s.value)
-        )
-        rows = tuple(
-            row(str(n), _tried(s), _with_interval(Estimate(s.value, s.low, s.high)), s.conclusion)
-            for n, s in enumerate(mine, 1)
-        )
-        heads = columns(">step", "tried", ">found (95 %)", "so")
-        table = Table(f"search-{i + 1}", name, heads, rows)
-        tone = next((str(lv) for lv in reversed(Level) if f" {lv}" in f" {name} "), "other")
-        chart = Chart(name, "step", "value", (Line(name, tone, dots),), x_log=False)
-        made.append(Figure(f"search-{i + 1}", name, "Each step of the search, in order.", (chart,), (), table))
-    return Section("searches", "Break-even, tuning and prediction", "", tuple(made))
-
-
-def _by_search(steps: Sequence[SearchStep]) -> dict[str, list[SearchStep]]:
-    found: dict[str, list[SearchStep]] = {}
-    for step in steps:
-        found.setdefault(step.search, []).append(step)
-    return found
-
-
-def _tried(step: SearchStep) -> str:
-    return ", ".join(f"{name} {value}" for name, value in step.tried.items())
