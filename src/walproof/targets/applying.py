@@ -58,6 +58,7 @@ def apply(target: PatroniTarget | PostgresTarget, change: Change, journal: Noteb
         left = target.put_back(journal)
         if isinstance(wrong, Trouble):
             wrong.message += "; everything was put back" + "".join(f"; {sentence}" for sentence in left)
+            wrong.args = (wrong.message,)
         raise
     view = target.observe()
     return InForce(view.standby_names, view.synchronous)

@@ -103,7 +103,11 @@ class OwnCluster:
             thread.start()
         for thread in threads:
             thread.join(timeout=5)
-        addresses = {m: e.hosts[0][0] for m, e in self._members.items()}
+        hosts = [e.hosts[0][0] for e in self._members.values()]
+        # Members on one address cannot be told apart by it: the port makes sure that nobody is.
+        shared = {h for h in hosts if hosts.count(h) > 1}
+        places = {m: e.hosts[0] for m, e in self._members.items()}
+        addresses = {m: f"{host}:{port}" if host in shared else host for m, (host, port) in places.items()}
         view = joined(self.clock.now(), tuple(self._members), dict(rows), addresses).view
         told = rows[view.leader]["standbys"] if view.leader in rows and view.leader else []
         others = tuple(

@@ -1,0 +1,323 @@
+"""A plain pair on Debian's PostgreSQL 15 as a cluster of yours: looked at, priced, written, changed, put back."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from tests.fixtures.own_cluster import everything, found, opened, pair_dsn, pair_file
+from tests.fixtures.plain_pair import PlainPair, debian_pair
+from tests.fixtures.priced_records import price_record
+from walproof.advising.advice_file import as_json
+from walproof.advising.advise import advise, chosen_surroundings
+from walproof.advising.evidence import evidence_of
+from walproof.cli.main import walproof
+from walproof.errors import MachineTrouble, TargetTrouble, UsageTrouble
+from walproof.model.advice import Wish
+from walproof.model.guarantee import Level, QuorumKind
+from walproof.model.plan import Arm, Setting, Slice, Workload, WorkloadKind
+from walproof.model.ports import Capability, LedgerOrder
+from walproof.model.topology import Route
+from walproof.model.waiting import Wait, wait_for
+from walproof.records.journal import Journal
+from walproof.targets.postgres import PostgresTarget
+
+pytestmark = pytest.mark.lab
+
+
+@pytest.fixture(scope="module")
+def pair() -> Iterator[PlainPair]:
+    with debian_pair() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def advice(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    evidence = evidence_of([("r", price_record())])
+    given = advise(evidence, Wish(rpo_s=0.0), chosen_surroundings(evidence, None, None))
+    path = tmp_path_factory.mktemp("advice") / "advice.json"
+    path.write_text(json.dumps(as_json(given)))
+    return path
+
+
+def run(*words: str) -> tuple[int, str]:
+    done = CliRunner().invoke(walproof, list(words), standalone_mode=False)
+    if done.exception is not None:
+        raise done.exception
+    return int(done.return_value or 0), done.output
+
+
+def test_members_are_found_and_named_by_how_they_stream(pair: PlainPair, tmp_path: Path) -> None:
+    with opened(str(pair_file(pair, tmp_path))) as target:
+        view = target.observe()
+        assert view.leader == f"127.0.0.1:{pair.ports['n1']}"
+        assert [m.name for m in view.standbys] == ["n2"]
+        assert view.standbys[0].state == "streaming"
+        described = target.describe()
+        assert described.facts["postgres"] == "15"
+        assert target.endpoint(Route.MULTI_HOST).conninfo()
+        with pytest.raises(TargetTrouble, match="haproxy"):
+            target.endpoint(Route.HAPROXY)
+        with pytest.raises(TargetTrouble, match="no way in"):
+            target.member_endpoint("n9")
+
+
+def test_only_what_the_file_gives_commands_for_can_be_broken(pair: PlainPair, tmp_path: Path) -> None:
+    with opened(str(pair_file(pair, tmp_path))) as target:
+        assert target.why_not(Capability.STOP) is None
+        assert "[faults] kill" in str(target.why_not(Capability.KILL))
+        assert target.why_not(Capability.CUT_POWER)
+        assert target.why_not(Capability.HURT_DISK)
+
+
+def test_it_is_priced_and_written_in_a_database_of_its_own_which_goes_away(pair: PlainPair, tmp_path: Path) -> None:
+    with opened(str(pair_file(pair, tmp_path))) as target:
+        before = everything(target)
+        workload = Workload(WorkloadKind.INSERT, scale=1)
+        target.prepare(workload)
+        measured = target.run_slice(Slice(1, 0, Arm(Level.LOCAL, 2, workload), Setting()), 1.0, 1)
+        assert measured.transactions > 0
+        with pytest.raises(UsageTrouble, match="max_clients = 4"):
+            target.run_slice(Slice(1, 0, Arm(Level.LOCAL, 5, workload), Setting()), 1.0, 1)
+        ledger = target.open_ledger(LedgerOrder(Level.LOCAL, writers=2, witnesses=False))
+        wait_for(Wait.WRITERS_UP, lambda: ledger.progress().acknowledged > 20, target.clock)
+        attempts = ledger.stop()
+        rows = target.read_ledger(str(target.observe().leader), 0)
+        assert len(rows) >= 20
+        assert len(attempts) >= len(rows) - 2
+        target.drop_ledger()
+        assert everything(target) == before
+
+
+def test_a_database_of_that_name_without_our_mark_is_left_alone(pair: PlainPair, tmp_path: Path) -> None:
+    pair.sql("n1", "CREATE DATABASE walproof_own")
+    try:
+        with opened(str(pair_file(pair, tmp_path))) as target, pytest.raises(MachineTrouble, match="not walproof's"):
+            target.open_database()
+        assert pair.sql("n1", "SELECT 1 FROM pg_database WHERE datname = 'walproof_own'") == [(1,)]
+    finally:
+        pair.sql("n1", "DROP DATABASE walproof_own")
+
+
+def test_nothing_is_changed_without_a_journal_and_hanging_quorums_are_refused(pair: PlainPair, tmp_path: Path) -> None:
+    with opened(str(pair_file(pair, tmp_path))) as target:
+        with pytest.raises(MachineTrouble, match="journal"):
+            target.set_parameters({"work_mem": "5MB"})
+        target.journal = Journal(tmp_path / "journal.jsonl")
+        with pytest.raises(UsageTrouble, match="would hang every commit"):
+            target.set_quorum(QuorumKind.ANY, 2)
+        with pytest.raises(UsageTrouble, match="only at a restart"):
+            target.set_parameters({"max_connections": "310"})
+        assert not target.put_back(target.journal)
+
+
+def test_apply_then_undo_leaves_everything_as_it_was(
+    pair: PlainPair, advice: Path, tmp_path: Path, own_state: Path
+) -> None:
+    pair.sql("n1", "ALTER SYSTEM SET wal_sender_timeout = '33s'")
+    pair.sql("n1", "ALTER SYSTEM SET log_min_duration_statement = '9s'")
+    pair.sql("n1", "SELECT pg_reload_conf()")
+    file = str(pair_file(pair, tmp_path))
+    files = [pair.data(m) / "postgresql.auto.conf" for m in ("n1", "n2")]
+    with opened(file) as target:
+        before, texts = everything(target), [f.read_text() for f in files]
+        with pytest.raises(UsageTrouble, match="did not allow it") as refused:
+            run("apply", str(advice), "--target", file)
+        assert "--allow config" in refused.value.hint
+        assert run("apply", str(advice), "--target", file, "--dry-run")[0] == 0
+        assert [f.read_text() for f in files] == texts
+        code, said = run("apply", str(advice), "--target", file, "--allow", "config", "--json")
+        assert code == 0
+        assert json.loads(said)["in_force"]["synchronous"] == ["n2"]
+        assert pair.sql("n1", "SHOW wal_sender_timeout") == [("15s",)]
+        assert run("restore")[1].startswith("nothing to put back")
+        assert run("apply", "--undo", "--target", file, "--allow", "config")[0] == 0
+        assert everything(target) == before
+        assert [entries(f.read_text()) for f in files] == [entries(t) for t in texts]
+        assert files[0].read_text() == texts[0]
+
+
+def entries(text: str) -> list[str]:
+    """Lines of postgresql.auto.conf that count: pg_basebackup -R may have left a name twice, the last one counts."""
+    lines = [line for line in text.splitlines() if line and not line.startswith("#")]
+    last = {line.split(" = ")[0]: line for line in lines}
+    return sorted(last.values())
+
+
+@pytest.mark.parametrize("changes", [1, 5])
+def test_after_kill_9_in_the_middle_restore_puts_everything_back(
+    pair: PlainPair, advice: Path, tmp_path: Path, own_state: Path, changes: int
+) -> None:
+    file = str(pair_file(pair, tmp_path))
+    auto = pair.data("n1") / "postgresql.auto.conf"
+    with opened(file) as target:
+        before, text = everything(target), auto.read_text()
+        words = [sys.executable, "-m", "tests.fixtures.killed_midway", file, str(advice), str(changes)]
+        killed = subprocess.run(words, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2])
+        assert killed.returncode == -9, killed.stderr
+        assert auto.read_text() != text
+        code, said = run("restore", "--json")
+        assert code == 0
+        assert json.loads(said)["restored"][0]["left"] == []
+        assert everything(target) == before
+        assert auto.read_text() == text
+        assert json.loads(run("restore", "--json")[1]) == {"restored": []}
+
+
+def test_a_refused_change_is_taken_back_with_what_came_before_it(pair: PlainPair, tmp_path: Path) -> None:
+    from walproof.targets.applying import apply
+
+    with opened(str(pair_file(pair, tmp_path))) as target:
+        assert isinstance(target, PostgresTarget)
+        before = everything(target)
+        with pytest.raises(UsageTrouble, match="everything was put back"):
+            apply(target, {"checkpoint_timeout": "7min", "work_mem": "nonsense"}, Journal(tmp_path / "j.jsonl"))
+        assert everything(target) == before
+
+
+def test_what_somebody_else_changed_since_is_left_alone(pair: PlainPair, tmp_path: Path) -> None:
+    with opened(str(pair_file(pair, tmp_path))) as target:
+        journal = Journal(tmp_path / "j.jsonl")
+        target.journal = journal
+        target.set_parameters({"work_mem": "5MB"})
+        pair.sql("n1", "ALTER SYSTEM SET work_mem = '6MB'")
+        try:
+            (left,) = target.put_back(journal)
+            assert "somebody else" in left
+            assert pair.sql("n1", "SHOW work_mem") == [("6MB",)]
+        finally:
+            pair.sql("n1", "ALTER SYSTEM RESET work_mem")
+            pair.sql("n1", "SELECT pg_reload_conf()")
+
+
+def test_bad_ways_in_are_told_in_one_sentence(pair: PlainPair, tmp_path: Path) -> None:
+    with pytest.raises(TargetTrouble, match="is a standby") as standby, opened(pair_dsn(pair, "n2")):
+        pass
+    assert str(pair.ports["n1"]) in standby.value.hint
+    with pytest.raises(TargetTrouble, match="does not answer"), opened("host=127.0.0.1 port=1 user=postgres"):
+        pass
+    wrong = tmp_path / "wrong"
+    wrong.write_text("*:*:*:*:nonsense\n")
+    wrong.chmod(0o600)
+    dsn = f"host=127.0.0.1 port={pair.ports['n1']} user=postgres passfile={wrong}"
+    with pytest.raises(TargetTrouble, match="password"), opened(dsn):
+        pass
+
+
+def test_a_role_without_rights_learns_which_grant_helps(pair: PlainPair, tmp_path: Path) -> None:
+    pair.sql("n1", "CREATE ROLE plain LOGIN PASSWORD 'x'")
+    passfile = tmp_path / "pass"
+    passfile.write_text("*:*:*:plain:x\n")
+    passfile.chmod(0o600)
+    try:
+        with opened(f"host=127.0.0.1 port={pair.ports['n1']} user=plain dbname=postgres passfile={passfile}") as target:
+            assert "rights-missing" in found(target)
+            target.journal = Journal(tmp_path / "j.jsonl")
+            with pytest.raises(TargetTrouble) as refused:
+                target.set_parameters({"work_mem": "5MB"})
+            assert "GRANT" in refused.value.hint
+            with pytest.raises(TargetTrouble) as denied:
+                target.open_database()
+            assert "CREATEDB" in denied.value.hint
+    finally:
+        pair.sql("n1", "DROP ROLE plain")
+
+
+SET, RESET = "ALTER SYSTEM SET {}", "ALTER SYSTEM RESET {}"
+SEEDS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+    ("fsync-off", "n1", ("fsync = off",)),
+    ("full-page-writes-off", "n1", ("full_page_writes = off",)),
+    ("zero-damaged-pages", "n1", ("zero_damaged_pages = on",)),
+    ("ignore-checksum-failure", "n2", ("ignore_checksum_failure = on",)),
+    ("commit-delay", "n1", ("commit_delay = 20000",)),
+    ("wide-window-of-off", "n1", ("synchronous_commit = off", "wal_writer_delay = '2s'")),
+    ("remote-level-no-names", "n1", ("synchronous_commit = remote_apply",)),
+    ("level-off", "n1", ("synchronous_commit = off",)),
+    ("level-local", "n1", ("synchronous_standby_names = 'n2'", "synchronous_commit = local")),
+    ("level-remote-write", "n1", ("synchronous_standby_names = 'n2'", "synchronous_commit = remote_write")),
+    ("levels-differ", "n2", ("synchronous_commit = local",)),
+    ("names-match-nobody", "n1", ("synchronous_standby_names = 'ANY 1 (n2, ghost)'",)),
+    ("names-star", "n1", ("synchronous_standby_names = '*'",)),
+    ("quorum-larger-than-connected", "n1", ("synchronous_standby_names = 'ANY 2 (n2, ghost)'",)),
+    ("quorum-without-spare", "n1", ("synchronous_standby_names = 'FIRST 1 (n2)'",)),
+    ("first-where-any-would-do", "n1", ("synchronous_standby_names = 'FIRST 1 (n2, n3)'",)),
+    ("names-lost-at-promotion", "n1", ("synchronous_standby_names = 'n2'",)),
+    ("replay-delayed", "n2", ("recovery_min_apply_delay = '5s'",)),
+    ("replay-yields-for-ever", "n2", ("max_standby_streaming_delay = -1",)),
+    ("receiver-reports-nothing", "n2", ("wal_receiver_status_interval = 0",)),
+    ("receiver-timeout-long", "n2", ("wal_receiver_timeout = 0",)),
+    ("sender-timeout-off", "n1", ("wal_sender_timeout = 0",)),
+    ("sender-timeout-long", "n1", ("wal_sender_timeout = '60s'", "synchronous_standby_names = 'n2'")),
+    ("sender-timeout-short", "n1", ("wal_sender_timeout = '1s'",)),
+    ("recovery-long", "n1", ("checkpoint_timeout = '2h'",)),
+    ("settings-pending", "n1", ("max_connections = 77",)),
+)
+STANDING = ("keepalives-long", "user-timeout-off", "one-machine", "standby-without-slot")
+"""Found on the pair as it is made: nothing of these is set there."""
+
+
+def reload(pair: PlainPair, member: str, names: tuple[str, ...]) -> None:
+    """Reload and wait until new sessions have it: the postmaster reads its files in its own time."""
+    from walproof.lab.clock import RealClock
+
+    asked = pair.sql(member, "SELECT clock_timestamp(), pg_reload_conf()")[0][0]
+    question = f"SELECT pg_conf_load_time() >= '{asked}'"
+    wait_for(Wait.SETTING_IN_FORCE, lambda: pair.sql(member, question) == [(True,)], RealClock())
+
+
+def test_each_seed_on_a_real_pair_is_found_and_gone_when_taken_back(pair: PlainPair, tmp_path: Path) -> None:
+    missed, stayed = [], []
+    with opened(str(pair_file(pair, tmp_path))) as target:
+        standing = found(target)
+        assert set(STANDING) <= standing
+        for check, member, settings in SEEDS:
+            names = tuple(s.split(" = ")[0] for s in settings)
+            kept = {n: v for n, v in pair.sql(member, "SELECT name, setting FROM pg_file_settings") if n in names}
+            for one in settings:
+                pair.sql(member, SET.format(one))
+            reload(pair, member, names)
+            missed += [check] if check not in found(target) else []
+            for name in names:
+                pair.sql(member, SET.format(f"{name} = '{kept[name]}'") if name in kept else RESET.format(name))
+            reload(pair, member, names)
+            stayed += [check] if check not in standing and check in found(target) else []
+    assert missed == []
+    assert stayed == []
+
+
+def test_overrides_paused_replay_slots_and_tables_are_found(pair: PlainPair, tmp_path: Path) -> None:
+    made = (
+        ("n1", "ALTER ROLE postgres IN DATABASE template1 SET synchronous_commit = off"),
+        ("n1", "CREATE DATABASE sick"),
+        ("n1", "ALTER DATABASE sick SET synchronous_commit = local"),
+        ("n1", "CREATE FUNCTION f() RETURNS int LANGUAGE sql SET synchronous_commit = off RETURN 1"),
+        ("n1", "CREATE UNLOGGED TABLE t (a int)"),
+        ("n2", "SELECT pg_wal_replay_pause()"),
+    )
+    taken = (
+        ("n2", "SELECT pg_wal_replay_resume()"),
+        ("n1", "ALTER ROLE postgres IN DATABASE template1 RESET synchronous_commit"),
+        ("n1", "DROP DATABASE sick"),
+        ("n1", "DROP FUNCTION f"),
+        ("n1", "DROP TABLE t"),
+    )
+    wanted = {
+        "role-overrides-level",
+        "database-overrides-level",
+        "function-overrides-level",
+        "unlogged-tables",
+        "replay-paused",
+    }
+    with opened(str(pair_file(pair, tmp_path))) as target:
+        assert not wanted & found(target)
+        for member, statement in made:
+            pair.sql(member, statement)
+        seen = found(target)
+        for member, statement in taken:
+            pair.sql(member, statement)
+        assert wanted <= seen
+        assert not wanted & found(target)
