@@ -164,7 +164,10 @@ class Wire:
             self.lose()
         elif stage is Stage.ASKING:
             self.server, self.timeline, self.names = (last.get_value(0, i) or b"" for i in range(3))
-            if not self._pooled:
+            if not self._pooled and not self.timeline:
+                self.error = "the server is still in recovery"  # its timeline would not be known when it is promoted
+                self.lose()
+            elif not self._pooled:
                 self.stage = Stage.PREPARING
                 self._pg.send_prepare(b"w", self._insert, _OIDS)
                 self.wants_write = bool(self._pg.flush())
