@@ -57,7 +57,10 @@ def test_a_fault_pressed_on_the_page_shows_the_new_leader(target: LabTarget, url
         expect(page.locator("#map")).to_contain_text("cut one way", timeout=PATIENT_MS)
         assert "#" not in page.url
         page.hover("#map")
-        artefact(page, "live-page-whole")
+        artefact(page, "live-page-cut")
+        page.get_by_role("button", name="heal", exact=True).click()
+        expect(page.locator("#map")).not_to_contain_text("cut one way", timeout=PATIENT_MS)
+        expect(page.locator("#action")).to_contain_text("done", timeout=PATIENT_MS)
         page.get_by_role("button", name=f"kill {leader}", exact=True).click()
         others = [m for m in target.blueprint.members if m != leader]
         new = page.locator("tr", has=page.locator("td.leader")).locator("td").first

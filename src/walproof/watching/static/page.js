@@ -78,6 +78,7 @@ function drawSeries(id, p, value) {
   const svg = $(id); svg.replaceChildren();
   const left = 46, right = 634, top = 8, bottom = 178, span = 180, end = p.at;
   const points = p.points.filter((q) => q[value] !== null && q.at > end - span);
+  $(id + "-part").hidden = points.length === 0;
   const peak = Math.max(1e-9, ...points.map((q) => q[value])) * 1.1;
   const x = (at) => right - ((end - at) / span) * (right - left), y = (v) => bottom - (v / peak) * (bottom - top);
   for (const part of [0, 0.5, 1]) {
