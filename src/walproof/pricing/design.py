@@ -86,12 +86,12 @@ def blocks_per_visit(round_number: int) -> int:
 
 
 def slice_seconds(budget_s: float, arms: int, settings: int, blocks: int = 10) -> float:
-    """A slice length with which about ten blocks fit the budget, between 0.5 and 2 s; 0.35 s goes to starting each.
+    """A slice length with which about ten blocks fit the budget, between 0.5 and 1.5 s; 0.35 s goes to starting each.
 
     >>> slice_seconds(120, 10, 1), slice_seconds(600, 4, 1)
-    (0.85, 2.0)
+    (0.85, 1.5)
     """
-    return round(min(2.0, max(0.5, budget_s / (blocks * max(1, arms) * max(1, settings)) - 0.35)), 2)
+    return round(min(1.5, max(0.5, budget_s / (blocks * max(1, arms) * max(1, settings)) - 0.35)), 2)
 
 
 def slice_seed(seed: int, planned: Slice) -> int:
