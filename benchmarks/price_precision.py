@@ -61,7 +61,7 @@ def main() -> int:
         "clients": str(CLIENTS),
         "precision": "0.1%",
         "budget": f"{BUDGET_S}s",
-        "slice": "1s",
+        "slice": "0.7s",
     }
     with priced_lab("precision") as target:
         target.prepare(Workload(scale=20))
