@@ -48,6 +48,12 @@ class Search:
         """Whether that share of the budget is used up."""
         return self.elapsed() >= share * self.question.budget_s
 
+    def pairs_a_point(self) -> int:
+        """Most pairs a point of the break-even search may take, so that about eight points a level fit the budget."""
+        levels = len({arm.level for arm in self.question.arms})
+        pair_s = 2 * (self.question.slice_s + 0.4)
+        return max(PAIRS[0], min(PAIRS[1], int(self.question.budget_s / (8 * levels * pair_s))))
+
     def run_block(self, setting: Setting, arms: Sequence[Arm], doing: str) -> dict[Arm, SliceResult]:
         """One block of arms under a setting; empty when a slice failed."""
         self.blocks += 1
@@ -101,7 +107,7 @@ def _paired_point(search: Search, setting: Setting, base: Arm, ask: Ask) -> Esti
     other = replace(base, level=search.question.baseline, clients=ask.against, label="")
     doing = f"{ask.level} with {ask.clients} clients against {other.level} with {ask.against}"
     logs: list[float] = []
-    for _ in range(PAIRS[1]):
+    for _ in range(search.pairs_a_point()):
         measured = search.run_block(setting, (one, other), doing)
         if measured:
             logs.append(float(np.log(measured[one].tps / measured[other].tps)))
