@@ -66,7 +66,7 @@ def outage_sentence(drills: Sequence[Drill]) -> str:
         return ""
     if len(times) == 1:
         return f"Writes were back after {seconds(times[0])}."
-    return f"Writes were back after {seconds(median(times))} in the middle, {seconds(times[-1])} at worst."
+    return f"Writes were back after {seconds(median(times))} (median), {seconds(times[-1])} at worst."
 
 
 def claims_sentence(claims: Sequence[ClaimJudged]) -> str:

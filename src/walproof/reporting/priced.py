@@ -4,7 +4,6 @@ import math
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 
-from walproof.model.estimate import Estimate
 from walproof.model.event import Event, SliceDone
 from walproof.pricing.anatomy import Anatomy, anatomies
 from walproof.pricing.estimates import ArmPrice, PriceTable
@@ -27,6 +26,7 @@ from walproof.reporting.outline import (
 )  # fmt: skip
 from walproof.reporting.sought import search_sections
 from walproof.reporting.wording import arm_words, number, place_words, plus_minus, ratio
+from walproof.reporting.wording import found as in_words
 
 _STOPPED = {
     "precision": "Measuring stopped when every ratio was as precise as asked.",
@@ -142,7 +142,7 @@ def _percentiles(table: PriceTable) -> Section:
         pictures.append(Reaches(title, "ms", tuple(rows)))
     names = ("setting", "level", ">clients", ">mean ms", ">p50 ms", ">p95 ms", ">p99 ms")
     rows_ = tuple(
-        row(p.setting.text, Cell(arm_words(p), _tone(p)), str(p.arm.clients), *(_with_interval(e) for e in
+        row(p.setting.text, Cell(arm_words(p), _tone(p)), str(p.arm.clients), *(in_words(e) for e in
             (p.latency.mean, p.latency.p50, p.latency.p95, p.latency.p99)))
         for p in table.arms
     )  # fmt: skip
@@ -150,10 +150,6 @@ def _percentiles(table: PriceTable) -> Section:
     whole = Table("latency", "latencies with their 95 % intervals", columns(*names), rows_)
     figure = Figure("percentiles", "Latency percentiles", says, tuple(pictures), (), whole)
     return Section("latency", "How long a commit takes", "", (figure,))
-
-
-def _with_interval(e: Estimate) -> str:
-    return number(e.value) if e.low == e.high else f"{number(e.value)} ({number(e.low)}–{number(e.high)})"
 
 
 def _anatomy(found: Sequence[Anatomy]) -> Section:

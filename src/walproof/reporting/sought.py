@@ -9,14 +9,14 @@ from walproof.model.event import Event, SearchStep
 from walproof.model.guarantee import Level
 from walproof.pricing.breakeven import GOAL
 from walproof.reporting.outline import Block, Cell, Chart, Dot, Figure, Line, Section, Table, columns, row
-from walproof.reporting.wording import number, percent
+from walproof.reporting.wording import found, number, percent
 
 
 def search_sections(events: Sequence[Event]) -> tuple[Section, ...]:
     """Break-even and tuning step by step, then predictions beside what was measured; none when none was asked."""
     blocks: list[Block] = []
-    for name, found in _by_search([e for e in events if isinstance(e, SearchStep)]):
-        steps = list(found)
+    for name, group in _by_search([e for e in events if isinstance(e, SearchStep)]):
+        steps = list(group)
         known = all(s.tried.get("level") in list(Level) for s in steps)
         if name == "hold-out" and known and all(s.tried.get("measured_tps") for s in steps):
             blocks.append(_held_out(_last(steps)))
@@ -38,7 +38,7 @@ def _last(steps: Sequence[SearchStep]) -> list[SearchStep]:
 
 def _search(name: str, steps: Sequence[SearchStep]) -> Figure:
     rows = tuple(
-        row(str(n), _tried(s), _found(Estimate(s.value, s.low, s.high)), s.conclusion) for n, s in enumerate(steps, 1)
+        row(str(n), _tried(s), found(Estimate(s.value, s.low, s.high)), s.conclusion) for n, s in enumerate(steps, 1)
     )
     key = "search-" + "".join(c if c.isalnum() else "-" for c in name.lower())
     table = Table(key, name, columns(">step", "tried", ">found (95 %)", "so"), rows)
@@ -64,10 +64,6 @@ def _finite(step: SearchStep) -> Estimate:
     return Estimate(step.value, low, high)
 
 
-def _found(e: Estimate) -> str:
-    return number(e.value) if e.low == e.high else f"{number(e.value)} ({number(e.low)}–{number(e.high)})"
-
-
 def _tried(step: SearchStep) -> str:
     return ", ".join(f"{name} {value}" for name, value in step.tried.items())
 
@@ -80,10 +76,10 @@ def _held_out(steps: Sequence[SearchStep]) -> Figure:
         for step in mine:
             said, measured = _finite(step), float(step.tried["measured_tps"])
             where = f"{level}, {step.tried.get('clients')} clients, rtt {number(_rtt(step))} ms"
-            words = f"{where}: measured {number(measured)}, predicted {_found(said)} tps"
+            words = f"{where}: measured {number(measured)}, predicted {found(said)} tps"
             dots.append(Dot(measured, said, words, doubted=not said.covers(measured)))
             cells: list[Cell | str] = [Cell(level, level), str(step.tried.get("clients")), number(_rtt(step))]
-            rows.append(row(*cells, number(measured), _found(said), step.conclusion))
+            rows.append(row(*cells, number(measured), found(said), step.conclusion))
         lines.append(Line(str(level), str(level), tuple(dots)))
     heads = columns("level", ">clients", ">rtt ms", ">measured tps", ">predicted tps (95 %)", ">so")
     table = Table("held-out", "points that the fit was not shown", heads, tuple(rows))
@@ -101,8 +97,8 @@ def _level(step: SearchStep) -> Level:
 
 
 def _rtt(step: SearchStep) -> float | None:
-    found = step.tried.get("rtt_ms")
-    return None if found is None else float(found)
+    told = step.tried.get("rtt_ms")
+    return None if told is None else float(told)
 
 
 def _foretold(steps: Sequence[SearchStep]) -> Table:
@@ -112,7 +108,7 @@ def _foretold(steps: Sequence[SearchStep]) -> Table:
             Cell(_level(s), _level(s)),
             str(s.tried.get("clients")),
             number(_rtt(s)),
-            _found(Estimate(s.value, s.low, s.high)),
+            found(Estimate(s.value, s.low, s.high)),
         )
         for s in steps
     )

@@ -13,11 +13,13 @@ NOT_KNOWN = "–"
 def number(value: float | None, digits: int = 3) -> str:
     """At least `digits` significant digits, thousands apart.
 
-    >>> number(12345.6), number(0.012345), number(3.0), number(None)
-    ('12,346', '0.0123', '3.00', '–')
+    >>> number(12345.6), number(0.012345), number(3.0), number(None), number(math.inf)
+    ('12,346', '0.0123', '3.00', '–', '∞')
     """
-    if value is None or not math.isfinite(value):
+    if value is None or math.isnan(value):
         return NOT_KNOWN
+    if math.isinf(value):
+        return "∞" if value > 0 else "-∞"
     if value == 0:
         return "0"
     places = max(0, min(6, digits - 1 - math.floor(math.log10(abs(value)))))
@@ -33,15 +35,15 @@ def whole(value: int | float | None) -> str:
     return NOT_KNOWN if value is None else f"{value:,.0f}"
 
 
-def interval(estimate: Estimate, digits: int = 3) -> str:
-    """low–high.
+def found(estimate: Estimate) -> str:
+    """A value with its interval, where it has one.
 
-    >>> interval(Estimate(1.0, 0.9, 1.1), 2)
-    '0.90–1.1'
+    >>> found(Estimate(1.0, 0.9, 1.1)), found(Estimate(1.0, 0.9, math.inf)), found(Estimate(3.0, 3.0, 3.0))
+    ('1.00 (0.900–1.10)', '1.00 (0.900–∞)', '3.00')
     """
-    if not (math.isfinite(estimate.low) and math.isfinite(estimate.high)):
-        return NOT_KNOWN
-    return f"{number(estimate.low, digits)}–{number(estimate.high, digits)}"
+    if estimate.low == estimate.high or math.isnan(estimate.value):
+        return number(estimate.value)
+    return f"{number(estimate.value)} ({number(estimate.low)}–{number(estimate.high)})"
 
 
 def ratio(estimate: Estimate) -> str:
