@@ -78,6 +78,8 @@ class PatroniTarget(OwnCluster, BrokenByCommand):
                 "Patroni is paused: it switches over only to a member that is named", "patronictl resume"
             )
         leader = self.leader()
+        if to is not None:
+            wait_for(Wait.QUORUM_NAMED, lambda: self._may_lead(to), self.clock, pace_s=0.3, patience=home.patience())
         body = {"leader": leader, **({"candidate": to} if to else {})}
         self.rest.tell("POST", f"{self._api(leader)}/switchover", body, timeout_s=120)
 
@@ -86,6 +88,11 @@ class PatroniTarget(OwnCluster, BrokenByCommand):
             return now is not None and now != leader
 
         wait_for(Wait.SWITCHOVER, handed, self.clock, patience=home.patience())
+
+    def _may_lead(self, member: str) -> bool:
+        """Patroni hands over only to a standby that counts, where there are synchronous ones."""
+        view = self.observe()
+        return not view.standby_names or member in view.synchronous
 
     def _api(self, member: str) -> str:
         for said in self.rest.cluster()["members"]:
@@ -208,14 +215,17 @@ class PatroniTarget(OwnCluster, BrokenByCommand):
                 continue
             note, after = json.loads(change.before or "{}"), json.loads(change.after or "{}")
             before, now = note["config"], self.rest.config()
+            wanted = before
             if now == after:
                 self.rest.replace(before)
             elif now != before:
                 patch, foreign = undoing(before, after, now)
                 left += [f"cluster: {name} was changed by somebody else since: left alone" for name in foreign]
+                wanted = merged(now, patch)
                 if patch:
                     self.rest.patch(patch)
-            self._await(self.rest.config(), {} if left else note["shown"])
+            # Never what /config says just after: Patroni answers from a view that may be a loop old.
+            self._await(wanted, {} if left else note["shown"])
             journal.undone(change)
         return left
 

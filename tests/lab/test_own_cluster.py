@@ -1,0 +1,207 @@
+"""The lab as a cluster of yours, by one member's REST address: discovered, doctored, configured, and the full loop."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from tests.fixtures.own_cluster import everything, found, lab_file
+from tests.fixtures.priced_records import price_record
+from walproof.advising.advice_file import as_json
+from walproof.advising.advise import advise, chosen_surroundings
+from walproof.advising.doctor.catalogue import diagnosed
+from walproof.advising.evidence import evidence_of
+from walproof.cli.main import walproof
+from walproof.errors import TargetTrouble, UsageTrouble
+from walproof.lab.blueprint import Blueprint
+from walproof.model.advice import Wish
+from walproof.model.guarantee import Level, SyncMode
+from walproof.model.ports import Capability, LedgerOrder
+from walproof.model.topology import Route
+from walproof.model.waiting import Wait, wait_for
+from walproof.records.journal import Journal
+from walproof.targets.lab import LabTarget
+from walproof.targets.looking import facts_at
+from walproof.targets.patroni import PatroniTarget
+from walproof.targets.patroni_config import merged
+from walproof.targets.target_file import own_cluster
+
+pytestmark = pytest.mark.lab
+
+
+@pytest.fixture(scope="module")
+def file(lab: Blueprint, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return lab_file(lab, tmp_path_factory.mktemp("own"))
+
+
+@pytest.fixture(scope="module")
+def target(file: Path) -> Iterator[PatroniTarget]:
+    made = own_cluster(str(file))
+    assert isinstance(made, PatroniTarget)
+    yield made
+    made.close()
+
+
+def run(*words: str) -> tuple[int, str]:
+    done = CliRunner().invoke(walproof, list(words), standalone_mode=False)
+    if done.exception is not None:
+        raise done.exception
+    return int(done.return_value or 0), done.stdout
+
+
+def test_everything_is_discovered_from_one_rest_address(lab: Blueprint, target: PatroniTarget) -> None:
+    view = target.observe()
+    assert {m.name for m in view.members} == set(lab.members)
+    assert view.leader in lab.members
+    assert len(view.synchronous) == 2
+    assert target.describe().facts["patroni"].startswith("4.")
+    assert target.endpoint(Route.DIRECT).hosts[0][0] == lab.address(str(view.leader))
+    assert target.why_not(Capability.SWITCH_OVER) is None
+    assert target.why_not(Capability.RESTART) is None
+    assert target.why_not(Capability.CUT_POWER)
+
+
+def test_nothing_is_found_on_a_well_made_lab(lab: Blueprint, target: PatroniTarget) -> None:
+    assert diagnosed(facts_at(LabTarget(lab))) == ()
+    assert diagnosed(facts_at(target)) == ()
+
+
+def test_the_ledger_writes_in_a_database_of_its_own_and_every_member_is_read(target: PatroniTarget) -> None:
+    before = everything(target)
+    ledger = target.open_ledger(LedgerOrder(Level.ON, writers=2, witnesses=False))
+    wait_for(Wait.WRITERS_UP, lambda: ledger.progress().acknowledged > 20, target.clock)
+    ledger.stop()
+    leader = str(target.observe().leader)
+    assert len(target.read_ledger(leader, 0)) >= 20
+    target.drop_ledger()
+    assert everything(target) == before
+
+
+PATRONI_SEEDS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("patroni-clockwork", {"retry_timeout": 10, "loop_wait": 10, "ttl": 20}),
+    ("patroni-ttl-long", {"ttl": 120}),
+    ("patroni-start-timeout-long", {"primary_start_timeout": 900}),
+    ("patroni-asynchronous", {"synchronous_mode": "off"}),
+    ("patroni-lag-zero", {"maximum_lag_on_failover": 0}),
+    ("patroni-strict-without-mode", {"synchronous_mode": "off", "synchronous_mode_strict": True}),
+    ("patroni-not-strict", {"synchronous_node_count": 2}),
+    ("patroni-node-count", {"synchronous_node_count": 3}),
+    ("patroni-failsafe-off", {"failsafe_mode": False}),
+    ("patroni-no-rewind", {"postgresql": {"use_pg_rewind": False}}),
+    ("patroni-paused", {"pause": True}),
+)
+
+
+def replaced(target: PatroniTarget, config: dict[str, Any]) -> None:
+    """Patroni answers /config from a view that may be a loop old."""
+    target.rest.replace(config)
+    wait_for(Wait.SETTING_IN_FORCE, lambda: target.rest.config() == config, target.clock)
+
+
+def test_each_patroni_seed_is_found_on_the_lab(target: PatroniTarget) -> None:
+    missed = []
+    sound = target.rest.config()
+    try:
+        for check, change in PATRONI_SEEDS:
+            replaced(target, merged(sound, change))
+            missed += [check] if check not in found(target) else []
+    finally:
+        replaced(target, sound)
+    assert missed == []
+    wait_for(Wait.QUORUM_NAMED, lambda: not found(target), target.clock)
+
+
+def test_a_quorum_of_yours_is_set_and_put_back(target: PatroniTarget, tmp_path: Path) -> None:
+    before = target.rest.config()
+    journal = Journal(tmp_path / "j.jsonl")
+    target.journal = journal
+    target.set_sync(SyncMode.QUORUM, 2)
+    assert target.observe().standby_names.upper().startswith("ANY 2")
+    assert target.put_back(journal) == []
+    assert target.rest.config() == before
+    assert target.observe().standby_names.upper().startswith("ANY 1")
+
+
+def test_patroni_refuses_changes_without_credentials(lab: Blueprint, file: Path) -> None:
+    words = f'\ndsn = "user=postgres passfile={lab.passfile}"\n'
+    bare = file.parent / "bare.toml"
+    bare.write_text(f'kind = "patroni"\nrest = ["{lab.rest_url(lab.members[0])}"]{words}')
+    stranger = own_cluster(str(bare))
+    assert isinstance(stranger, PatroniTarget)
+    with pytest.raises(TargetTrouble, match="without credentials"):
+        stranger.rest.patch({"ttl": 21})
+    with pytest.raises(TargetTrouble, match="no Patroni answers"):
+        own_cluster("http://127.0.0.1:1")
+
+
+@pytest.fixture(scope="module")
+def advice(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    evidence = evidence_of([("r", price_record())])
+    given = advise(evidence, Wish(rpo_s=0.0, rto_s=30.0), chosen_surroundings(evidence, None, None))
+    path = tmp_path_factory.mktemp("advice") / "advice.json"
+    path.write_text(json.dumps(as_json(given)))
+    return path
+
+
+def test_apply_by_rest_then_undo_leaves_configuration_and_settings_as_they_were(
+    target: PatroniTarget, file: Path, advice: Path
+) -> None:
+    before, config = everything(target), target.rest.config()
+    with pytest.raises(UsageTrouble, match="did not allow it"):
+        run("apply", str(advice), "--target", str(file))
+    code, said = run("apply", str(advice), "--target", str(file), "--allow", "config", "--json")
+    assert code == 0
+    assert len(json.loads(said)["in_force"]["synchronous"]) == 2
+    assert target.rest.config()["synchronous_mode_strict"] is True
+    assert run("apply", "--undo", "--target", str(file), "--allow", "config")[0] == 0
+    assert target.rest.config() == config
+    assert everything(target) == before
+
+
+def test_after_kill_9_restore_puts_patronis_configuration_back(target: PatroniTarget, file: Path, advice: Path) -> None:
+    before, config = everything(target), target.rest.config()
+    words = [sys.executable, "-m", "tests.fixtures.killed_midway", str(file), str(advice), "1"]
+    killed = subprocess.run(words, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2])
+    assert killed.returncode == -9, killed.stderr
+    assert target.rest.config() != config
+    code, said = run("restore", "--json")
+    assert code == 0
+    assert json.loads(said)["restored"][0]["undone"] == 1
+    assert target.rest.config() == config
+    assert everything(target) == before
+
+
+def test_patroni_restarts_and_switches_over_when_told(target: PatroniTarget) -> None:
+    view = target.observe()
+    standby = view.standbys[0].name
+    target.restart(standby)
+    target.heal()
+    target.switch_over(standby)
+    assert target.observe().leader == standby
+    target.heal()
+
+
+def test_the_whole_loop_ends_in_a_configuration_that_is_in_force_and_gated(
+    target: PatroniTarget, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """price → prove → advise → apply → gate, as docs/your-cluster.md walks through it."""
+    monkeypatch.chdir(tmp_path)
+    where = ("--target", str(file))
+    priced = ("price", *where, "--levels", "local,on", "--clients", "2", "--scale", "1", "--budget", "8s")
+    assert run(*priced, "--slice", "1s", "--allow", "load", "--record", "priced", "--json")[0] == 0
+    proved = ("prove", *where, "--fault", "switchover", "--levels", "on", "--writers", "4", "--allow", "switchover")
+    assert run(*proved, "--record", "proved", "--json")[0] in (0, 4)
+    code, said = run("advise", "priced", "proved", "--rpo", "0", "--rto", "30s", "--json")
+    assert code == 0
+    Path("advice.json").write_text(said)
+    assert json.loads(said)["choices"][0]["level"] == "on"
+    assert run("apply", "advice.json", *where, "--allow", "config", "--json")[0] == 0
+    gate = ("prove", *where, "--fault", "switchover", "--levels", "on", "--writers", "4", "--allow", "switchover")
+    assert run(*gate, "--require", "rpo=0", "--record", "gated", "--json")[0] in (0, 4)
+    assert run("apply", "--undo", *where, "--allow", "config")[0] == 0
+    assert run("doctor", *where)[0] == 0
