@@ -40,11 +40,15 @@ class Whom(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A deed; steps of one drill follow each other after `after_s`, deeds on several members go out at once."""
+    """A deed; steps of one drill follow each other after `after_s`.
+
+    On several members it goes out at once, or one after another `apart_s` later.
+    """
 
     deed: Deed
     whom: Whom = Whom.VICTIM
     after_s: float = 0.0
+    apart_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,7 +265,8 @@ _ALL = (
         (Capability.CUT_POWER, Capability.HURT_DISK),
         (
             # The standbys first: a leader that stops a moment earlier gives them time to flush what it acknowledged.
-            Step(Deed.CUT_POWER, Whom.STANDBYS),
+            # One after another: the last alone acknowledges then, and no other has flushed what it had only written.
+            Step(Deed.CUT_POWER, Whom.STANDBYS, apart_s=0.3),
             Step(Deed.CUT_POWER, Whom.LEADER),
             Step(Deed.REVIVE, Whom.STANDBYS, after_s=1.0),
         ),

@@ -100,8 +100,10 @@ def inject(
             continue
         members = _members(step, victims, view)
         work = [(m, tuple(o for o in everybody if o != m)) for m in members]
-        if getattr(clock, "virtual", False) or len(work) < 2:
-            for member, others in work:
+        if getattr(clock, "virtual", False) or len(work) < 2 or step.apart_s:
+            for place, (member, others) in enumerate(work):
+                if place and step.apart_s:
+                    clock.pause(step.apart_s)
                 _do(target, step.deed, member, slow_s, others)
             continue
         with ThreadPoolExecutor(len(work)) as pool:
