@@ -14,7 +14,8 @@ from click.testing import CliRunner
 from tests.fixtures.records import HOSTILE, SETTINGS, full_record, price_events, prove_events
 from walproof.cli.main import walproof
 from walproof.estimating import comparing
-from walproof.model.event import Event
+from walproof.model.event import Described, Event
+from walproof.model.topology import Description
 from walproof.records.reader import Record, read
 from walproof.records.writer import Writer
 from walproof.reporting import axes, outline, table_csv
@@ -158,6 +159,12 @@ def test_notices_of_a_damaged_record_stand_at_the_top(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-900])
     text = page(composed(read(tmp_path / "r")))
     assert text.index("the last line is torn") < text.index("<main>")
+
+
+def test_what_pretend_says_is_marked_as_simulated(tmp_path: Path) -> None:
+    place = Description("pretend", ("n1",), {"kind": "simulated, not a measurement"})
+    record = recorded(tmp_path / "r", (*price_events()[:1], Described(1.0, place), *price_events()[2:]))
+    assert "nothing was measured" in composed(record).notices[0]
 
 
 def test_markdown_has_the_tables_and_no_live_markup(full: Record) -> None:

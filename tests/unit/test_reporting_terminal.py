@@ -77,6 +77,8 @@ def test_the_loss_sentence_counts_losses_per_level_and_bounds_the_clean_ones() -
     drill = drills_of(prove_events(4))[0].drill
     clean = replace(drill, level=Level.ON, verdict=Verdict.HELD, findings=replace(drill.findings, lost=0))
     broken = replace(drill, level=Level.OFF, verdict=Verdict.BROKEN, findings=replace(drill.findings, lost=620))
+    assert "against its promise" in loss_sentence([replace(broken, promised=True), clean])
+    assert "which it never promised to keep" in loss_sentence([replace(broken, promised=False), clean])
     said = loss_sentence([broken, clean, clean])
     assert said.startswith("Off lost 620 acknowledged commits in 1 of 1 drill")
     assert "on lost none in 2 drills (loss probability under 78 %)" in said

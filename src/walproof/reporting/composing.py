@@ -37,7 +37,9 @@ def composed(record: Record) -> Outline:
         *_notes(events),
         *_environment(record),
     )
-    return Outline(_title(record), _facts(record), sentences(events, table), record.notices, sections)
+    return Outline(
+        _title(record), _facts(record), sentences(events, table), (*_simulated(events), *record.notices), sections
+    )
 
 
 def _title(record: Record) -> str:
@@ -49,6 +51,12 @@ def _title(record: Record) -> str:
         "study": "A published study, repeated",
     }
     return titles.get(verb, "What a commit costs, and what it survives")
+
+
+def _simulated(events: Sequence[Event]) -> tuple[str, ...]:
+    described = next((e.description for e in events if isinstance(e, Described)), None)
+    simulated = described is not None and described.facts.get("kind", "").startswith("simulated")
+    return ("Everything here is simulated by the target called pretend: nothing was measured.",) if simulated else ()
 
 
 def _facts(record: Record) -> tuple[str, ...]:
@@ -70,23 +78,26 @@ def _glance(table: PriceTable, drills: Sequence[Drill]) -> tuple[Section, ...]:
     if not levels:
         return ()
     bound = bounds(drills)
-    rows = tuple(
-        row(Cell(str(lv), str(lv)), _PROMISES[lv], *_cost(by_level.get(lv)), *_proof(lv, drills, bound))
-        for lv in levels
-    )
-    clients = f"with {most} clients" if most else "not priced"
-    names = ["level", "promises to survive", f">of {table.baseline}'s throughput", ">p95 ms"]
-    names += [">drills", ">commits lost", ">loss probability under"]
+    doubted = any(p.doubts for p in by_level.values())
+    names = ["level", "promises to survive", *([f">of {table.baseline}'s throughput", ">p95 ms"] if arms else [])]
+    names += [">drills", ">commits lost", ">loss probability under"] if drills else []
+    names += ["doubts about the price"] if doubted else []
+    rows = []
+    for lv in levels:
+        cells: list[Cell | str] = [Cell(str(lv), str(lv)), _PROMISES[lv]]
+        cells += _cost(by_level.get(lv)) if arms else ()
+        cells += _proof(lv, drills, bound) if drills else ()
+        cells += [Cell(", ".join(by_level[lv].doubts) if lv in by_level else "", "warn")] if doubted else []
+        rows.append(row(*cells))
     where = f" ({arms[0].setting.text})" if arms and arms[0].setting.text != "as it is" else ""
-    title = f"the promises, {clients}{where}"
-    return (Section("glance", "At a glance", "", (Table("glance", title, columns(*names), rows),)),)
+    title = f"the promises, with {most} clients{where}" if arms else "the promises"
+    return (Section("glance", "At a glance", "", (Table("glance", title, columns(*names), tuple(rows)),)),)
 
 
 def _cost(price: ArmPrice | None) -> tuple[Cell | str, ...]:
     if price is None or not math.isfinite(price.ratio.value):
         return NOT_KNOWN, NOT_KNOWN
-    doubts = f" ⚠ {', '.join(price.doubts)}" if price.doubts else ""
-    return Cell(ratio(price.ratio) + doubts), number(price.latency.p95.value)
+    return ratio(price.ratio), number(price.latency.p95.value)
 
 
 def _proof(level: Level, drills: Sequence[Drill], bound: dict[str, float | None]) -> tuple[Cell | str, ...]:

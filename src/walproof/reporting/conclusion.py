@@ -48,7 +48,8 @@ def loss_sentence(drills: Sequence[Drill]) -> str:
         if losing:
             count = sum(d.findings.lost for d in losing)
             words = "acknowledged commit" if count == 1 else "acknowledged commits"
-            lost.append(f"{level} lost {whole(count)} {words} in {len(losing)} of {_drills(len(mine))}")
+            aside = _promise(losing)
+            lost.append(f"{level} lost {whole(count)} {words} in {len(losing)} of {_drills(len(mine))}{aside}")
         elif any(d.verdict is Verdict.BROKEN for d in mine):
             wrong.append(f"{level} broke in another way")
         else:
@@ -57,6 +58,13 @@ def loss_sentence(drills: Sequence[Drill]) -> str:
     tail = [f"{undecided} more could not be decided"] if undecided else []
     said = "; ".join([*lost, *wrong, *held, *tail])
     return f"{said[:1].upper()}{said[1:]}."
+
+
+def _promise(losing: Sequence[Drill]) -> str:
+    """Whether what was lost had been promised, where that is known."""
+    if any(d.promised for d in losing):
+        return ", against its promise"
+    return ", which it never promised to keep" if all(d.promised is False for d in losing) else ""
 
 
 def outage_sentence(drills: Sequence[Drill]) -> str:

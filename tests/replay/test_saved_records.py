@@ -1,0 +1,71 @@
+"""Records of real runs, kept: every later walproof must read them whole and derive the same findings from them."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from walproof.model.event import DrillDone, SliceDone
+from walproof.model.verdict import Verdict
+from walproof.records.reader import Record, read
+from walproof.records.writer import Writer
+from walproof.reporting.as_json import record_json
+from walproof.reporting.composing import composed
+from walproof.reporting.html import page
+from walproof.reporting.markdown import markdown
+
+DEMO = Path(__file__).parent / "records" / "demo"
+"""`walproof demo` on a busy machine of two cores, three members, PostgreSQL 18: ten arms in five blocks, two drills."""
+
+
+@pytest.fixture(scope="module")
+def demo() -> Record:
+    return read(DEMO)
+
+
+def test_a_saved_record_is_read_whole(demo: Record) -> None:
+    assert demo.notices == ()
+    assert demo.complete
+    assert len(demo.of(SliceDone)) == 51
+    assert len(demo.of(DrillDone)) == 2
+
+
+def test_its_findings_are_those_of_the_day(demo: Record) -> None:
+    said = record_json(demo.events, "demo", demo.notices)
+    drills = {d["level"]: d for d in said["drills"]}
+    assert (drills["off"]["verdict"], drills["off"]["lost"]) == (Verdict.BROKEN, 359)
+    assert (drills["on"]["verdict"], drills["on"]["lost"]) == (Verdict.HELD, 0)
+    assert said["loss_bound"]["on"] == pytest.approx(0.95)
+    assert {(a["level"], a["clients"]) for a in said["arms"]} == {
+        (level, n) for level in ("off", "local", "remote_write", "on", "remote_apply") for n in (1, 16)
+    }
+    for arm in said["arms"]:
+        assert arm["tps"]["low"] <= arm["tps"]["value"] <= arm["tps"]["high"]
+        assert "too few blocks" in arm["doubts"]
+    assert "off lost 359 acknowledged commits" in said["conclusion"].lower()
+
+
+def test_a_record_derives_the_same_page_every_time(demo: Record) -> None:
+    assert page(composed(demo)) == page(composed(read(DEMO)))
+    assert markdown(composed(demo)) == markdown(composed(read(DEMO)))
+
+
+def test_writing_it_again_loses_nothing(demo: Record, tmp_path: Path) -> None:
+    with Writer(tmp_path / "again", "demo") as emit:
+        for event in demo.events:
+            emit(event)
+    assert read(tmp_path / "again").events == demo.events
+
+
+def test_it_reads_as_from_a_later_walproof_too(demo: Record, tmp_path: Path) -> None:
+    shutil.copytree(DEMO, tmp_path / "later")
+    lines = [json.loads(line) for line in (tmp_path / "later" / "events.jsonl").read_text().splitlines()]
+    for line in lines:
+        line["mood"] = {"new": ["field"]}
+    lines.insert(3, {"kind": "foreseen", "at": 1.0, "what": "something of the future"})
+    (tmp_path / "later" / "events.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (tmp_path / "later" / "record.json").write_text('{"format": 2, "walproof": "9.0", "verb": "demo", "created": "x"}')
+    record = read(tmp_path / "later")
+    assert record.events == demo.events
+    assert len(record.notices) == 3
