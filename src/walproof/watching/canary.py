@@ -1,8 +1,11 @@
 """One tiny transaction per level per second: what a commit costs now. Each level has a thread and connection."""
 
+import os
+import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import psycopg
@@ -14,6 +17,8 @@ from walproof.model.topology import Endpoint, Route
 
 TABLE = "walproof_canary"
 MARK = "walproof: canary, safe to drop"
+GIVE_UP_S = 5.0
+"""A frozen server's kernel still answers TCP, so no timeout of the network ends this wait: the canary does."""
 SING = f"INSERT INTO {TABLE} VALUES (%s, clock_timestamp()) ON CONFLICT (level) DO UPDATE SET at = excluded.at"
 
 
@@ -38,6 +43,12 @@ def _prepare(endpoint: Endpoint) -> None:
         if found and not found[1]:
             connection.execute(f"CREATE TABLE {TABLE} (level text PRIMARY KEY, at timestamptz)")
             connection.execute(f"COMMENT ON TABLE {TABLE} IS '{MARK}'")
+
+
+def _hang_up(descriptor: int) -> None:
+    """End a connection from outside: whoever waits on it sees it closed."""
+    with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as line:
+        line.shutdown(socket.SHUT_RDWR)
 
 
 class Canary:
@@ -87,6 +98,9 @@ class Canary:
         while not self._closed.is_set():
             warned.clear()
             begun = time.monotonic()
+            given_up = threading.Timer(GIVE_UP_S, _hang_up, args=(connection.fileno(),))
+            given_up.daemon = True
+            given_up.start()
             try:
                 connection.execute(SING, (str(level),))
             except psycopg.OperationalError:
@@ -95,6 +109,8 @@ class Canary:
             except psycopg.Error:
                 self._tell(level, "refused", time.monotonic() - begun)
                 raise
+            finally:
+                given_up.cancel()
             took = time.monotonic() - begun
             cancelled = any("canceling wait for synchronous replication" in text for text in warned)
             self._tell(level, "downgraded" if cancelled else "acknowledged", took)
