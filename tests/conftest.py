@@ -2,9 +2,18 @@
 
 import signal
 
+import pytest
+
 from tests.fixtures.labs import lab, own_state
 
 __all__ = ["lab", "own_state"]
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A test on a real cluster is tried once more, and the summary says so: the machines are shared (CONTRIBUTING.md)."""
+    for item in items:
+        if item.get_closest_marker("lab") or item.get_closest_marker("browser"):
+            item.add_marker(pytest.mark.flaky(reruns=1, reruns_delay=5))
