@@ -13,7 +13,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A test on a real cluster is tried once more, and the summary says so: the machines are shared (CONTRIBUTING.md)."""
+    """A test on a real cluster is tried once more, and the summary says so: machines are shared."""
     for item in items:
         if item.get_closest_marker("lab") or item.get_closest_marker("browser"):
             item.add_marker(pytest.mark.flaky(reruns=1, reruns_delay=5))
