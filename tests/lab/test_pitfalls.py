@@ -13,7 +13,7 @@ from walproof.studies.pitfalls.run import STOCK_TIMEOUTS, play
 pytestmark = pytest.mark.lab
 EVERY = bool(os.environ.get("WALPROOF_ALL_PITFALLS"))
 QUICK = ("P1", "P8", "P11", "P12", "P14")
-WANTED = [p for p in CATALOGUE if EVERY or p.number in QUICK]
+WANTED = sorted((p for p in CATALOGUE if EVERY or p.number in QUICK), key=lambda p: p.ruins)
 
 
 @pytest.fixture(scope="module")

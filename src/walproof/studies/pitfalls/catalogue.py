@@ -10,12 +10,14 @@ from walproof.studies.pitfalls.scene import Found, Scene
 
 @dataclass(frozen=True, slots=True)
 class Pitfall:
-    """One known trap. `slow`: takes more than about half a minute."""
+    """One known trap. `slow`: takes about half a minute or more."""
 
     number: str
     title: str
     reproduce: Callable[[Scene], Found]
     slow: bool = False
+    ruins: bool = False
+    """Leaves data behind that were never flushed: the lab is not used again."""
 
 
 CATALOGUE: tuple[Pitfall, ...] = (
@@ -36,7 +38,7 @@ CATALOGUE: tuple[Pitfall, ...] = (
     Pitfall("P15", "a vanished standby stalls commits until wal_sender_timeout", waiting.vanished),
     Pitfall("P16", "one slow standby disk stalls everyone under ALL; ANY hides it", seeing.slow_disk),
     Pitfall("P17", "clients never notice a dead leader without TCP timeouts", managing.unnoticed, slow=True),
-    Pitfall("P18", "fsync off, or a lying disk, breaks every promise", losing.lying_disk, slow=True),
+    Pitfall("P18", "fsync off, or a lying disk, breaks every promise", losing.lying_disk, slow=True, ruins=True),
     Pitfall("P19", "a frozen leader wakes up and answers after its successor", losing.frozen_leader, slow=True),
     Pitfall("P20", "SET LOCAL synchronous_commit opts one transaction out", losing.opted_out, slow=True),
     Pitfall("P21", "lag columns tell what was reported, not what would be lost", seeing.misleading_lag, slow=True),

@@ -62,7 +62,7 @@ def stage(say: Say, *, disk: str = "image", name: str = "", port: int = FIRST_PO
 
 
 def play(blueprint: Blueprint, pitfall: Pitfall) -> Told:
-    """Reproduce one pitfall on a lab that is up, and leave the lab whole."""
+    """Reproduce one pitfall on a lab that is up, and leave the lab whole (unless the pitfall ruins it)."""
     scene = Scene(blueprint)
     began = time.monotonic()
     found: Found | None = None
@@ -72,11 +72,14 @@ def play(blueprint: Blueprint, pitfall: Pitfall) -> Told:
         found = pitfall.reproduce(scene)
     except (Trouble, psycopg.Error) as trouble:
         why = trouble.message if isinstance(trouble, Trouble) else str(trouble).strip()
-    finally:
-        try:
-            scene.end()
-        except Trouble as unhealed:
-            why = why or f"the lab did not heal afterwards: {unhealed.message}"
+    except KeyboardInterrupt:
+        # The lab is about to be ended: nothing to heal.
+        scene.end(heal=False)
+        raise
+    try:
+        scene.end(heal=not pitfall.ruins)
+    except Trouble as unhealed:
+        why = why or f"the lab did not heal afterwards: {unhealed.message}"
     return Told(pitfall, found, time.monotonic() - began, why)
 
 
@@ -93,7 +96,7 @@ def play_all(wanted: Sequence[Pitfall], say: Say) -> list[Told]:
                     say(f"{pitfall.number}: {pitfall.title}")
                     told.append(play(blueprint, pitfall))
                     say(f"  {told[-1].verdict} in {told[-1].seconds:.0f} s: {_words(told[-1])}")
-                    if told[-1].why:
+                    if told[-1].why or pitfall.ruins:
                         break
         except MachineTrouble:
             if disk == "plain" or told:

@@ -198,13 +198,14 @@ class Scene:
         self.until(found, Wait.NEW_LEADER)
         return self.leader
 
-    def end(self) -> None:
+    def end(self, *, heal: bool = True) -> None:
         """Close every connection and heal the lab."""
         for link in self._links:
             with suppress(psycopg.Error):
                 link.close()
         self._links.clear()
-        self.target.heal()
+        if heal:
+            self.target.heal()
 
 
 def _title(process: psutil.Process) -> str:
