@@ -7,31 +7,14 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
-from playwright.sync_api import Browser, TimeoutError, sync_playwright
+from playwright.sync_api import TimeoutError
+
+from tests.fixtures.browsers import chromium
 
 README, PICTURES = Path("README.md"), Path("docs/pictures")
-CHROMIUM = "/usr/bin/chromium"
-ARGUMENTS = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-]
 WALPROOF = [sys.executable, "-m", "walproof"]
-
-
-@contextlib.contextmanager
-def _browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
-        try:
-            yield opened
-        finally:
-            opened.close()
 
 
 def _demo(record: Path) -> str:
@@ -45,8 +28,8 @@ def _demo(record: Path) -> str:
     reader = threading.Thread(target=lambda out=process.stdout: printed.append(out.read()), daemon=True)
     reader.start()
     url = ""
-    with _browser() as browser:
-        page = browser.new_page(viewport={"width": 1280, "height": 860})
+    with chromium(height=860) as browser:
+        page = browser.page
         for line in process.stderr:
             sys.stderr.write(line)
             found = re.search(r"http://\S+", line)
@@ -66,8 +49,8 @@ def _demo(record: Path) -> str:
 def _report(record: Path, folder: Path) -> None:
     html = folder / "report.html"
     subprocess.run([*WALPROOF, "report", str(record), "--html", str(html)], check=True, stdout=subprocess.DEVNULL)
-    with _browser() as browser:
-        page = browser.new_page(viewport={"width": 1280, "height": 1500})
+    with chromium(height=1500) as browser:
+        page = browser.page
         page.goto(f"file://{html}")
         page.wait_for_timeout(1000)
         page.screenshot(path=str(PICTURES / "report.png"))
