@@ -1,0 +1,39 @@
+"""The track record names every pitfall, and what cannot be meant is refused."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from walproof.errors import UsageTrouble
+from walproof.studies.pitfalls.catalogue import CATALOGUE, pitfalls
+from walproof.studies.pitfalls.run import Told, as_dict
+from walproof.studies.pitfalls.scene import Found
+
+RECORD = Path(__file__).parents[2] / "docs" / "track-record.md"
+
+
+def test_all_twenty_two_are_there_once() -> None:
+    assert [p.number for p in CATALOGUE] == [f"P{i}" for i in range(1, 23)]
+    assert pitfalls("all") == CATALOGUE
+    assert [p.number for p in pitfalls("p3, P1")] == ["P3", "P1"]
+
+
+@pytest.mark.parametrize("text", ["P0", "P23", "", "everything"])
+def test_an_unknown_pitfall_is_refused(text: str) -> None:
+    with pytest.raises(UsageTrouble):
+        pitfalls(text)
+
+
+def test_the_track_record_has_a_row_for_each_and_at_least_18_reproduced() -> None:
+    rows = re.findall(r"^\| (P\d+) \|.*?\| (reproduced|not reproduced|undecided) \|", RECORD.read_text("utf-8"), re.M)
+    assert [number for number, _ in rows] == [p.number for p in CATALOGUE]
+    assert sum(verdict == "reproduced" for _, verdict in rows) >= 18
+
+
+def test_a_pitfall_the_lab_could_not_play_is_undecided_and_says_why() -> None:
+    told = Told(CATALOGUE[0], None, 3.04, "the lab has no leader just now")
+    assert told.verdict == "undecided"
+    assert as_dict(told)["evidence"] == "the lab has no leader just now"
+    assert Told(CATALOGUE[0], Found(True, "seen"), 1.0).verdict == "reproduced"
+    assert Told(CATALOGUE[0], Found(False, "not seen"), 1.0).verdict == "not reproduced"
