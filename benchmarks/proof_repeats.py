@@ -79,7 +79,7 @@ PROMISES = (
     Promise("cut-local", "--fault cut --levels local --repeat 10", "loss in ≥ 9 of 10", lambda d: _lossy(d) >= 9),
     Promise(
         "double-power",
-        "--fault double-power --levels remote_write,on --repeat 6",
+        "--fault double-power --levels remote_write,on --repeat 6 --writers 64",
         "remote_write loses in ≥ 3 of 6, on never",
         _power,
     ),

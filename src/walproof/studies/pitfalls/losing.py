@@ -16,18 +16,18 @@ from walproof.proving.run import Shell, one_drill
 from walproof.studies.pitfalls.scene import Found, Scene
 
 
-def _drill(scene: Scene, fault: str, level: Level, number: int) -> Drill:
+def _drill(scene: Scene, fault: str, level: Level, number: int, writers: int = 16) -> Drill:
     """One drill of the prover on this lab."""
     entry = CATALOGUE[fault]
-    planned = PlannedDrill(number, entry, entry.victims[0], level, Route.MULTI_HOST, 16)
+    planned = PlannedDrill(number, entry, entry.victims[0], level, Route.MULTI_HOST, writers)
     return one_drill(Shell(scene.target, lambda _: None, lambda _, __: None, seed=number), planned)
 
 
-def _lost_in(scene: Scene, fault: str, level: Level, tries: int) -> Found:
+def _lost_in(scene: Scene, fault: str, level: Level, tries: int, writers: int = 16) -> Found:
     """Drill until something is lost."""
     said: list[str] = []
     for number in range(1, tries + 1):
-        drill = _drill(scene, fault, level, number)
+        drill = _drill(scene, fault, level, number, writers)
         said.append(f"{drill.findings.lost} of {drill.findings.acknowledged} lost")
         if drill.findings.lost:
             return Found(True, f"{fault} at {level}, drill {number}: {said[-1]} ({drill.why})")
@@ -38,7 +38,8 @@ def _lost_in(scene: Scene, fault: str, level: Level, tries: int) -> Found:
 
 def standby_power(scene: Scene) -> Found:
     """P3: remote_write survives a crash of the standby's PostgreSQL, not its power cut."""
-    power = _lost_in(scene, "double-power", Level.REMOTE_WRITE, 6)
+    # Many writers, so that some flush is always under way when the power goes, on a busy machine too.
+    power = _lost_in(scene, "double-power", Level.REMOTE_WRITE, 6, writers=64)
     crash = _drill(scene, "double-kill", Level.REMOTE_WRITE, 90)
     return Found(
         power.reproduced and crash.verdict is Verdict.HELD,
