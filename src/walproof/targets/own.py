@@ -59,6 +59,7 @@ class OwnCluster:
         self._ways = ways
         self._members = members
         self._made = threading.Event()
+        self._entered = Setting()
         self.unaddressed: tuple[str, ...] = ()
         """Standbys that stream but could not be addressed."""
 
@@ -230,12 +231,18 @@ class OwnCluster:
         self._pricer.prepare(workload)
 
     def enter(self, setting: Setting) -> dict[str, float]:
-        """Quorum and parameters; round trips, processors and disks of yours are not walproof's to change."""
+        """Quorum and parameters, those of the setting before put back first; what shapes machines is refused."""
         for what, value in (("rtt", setting.rtt_ms), ("regions", setting.regions), ("cpu", setting.cores)):
             if value is not None:
                 raise UsageTrouble(f"--{what} shapes a lab, not a cluster of yours", "leave it out, or price the lab")
         if setting.fsync is not None or setting.wal_volume is not None:
             raise UsageTrouble("fsync and the WAL's volume of your cluster are left alone", "price them on the lab")
+        if setting == self._entered:
+            return {}
+        if self.journal is not None and self._entered != Setting():
+            self.put_back(self.journal)
+        # Before the first change: one that fails halfway is put back at the next setting too.
+        self._entered = setting
         if setting.quorum is not None:
             self.set_quorum(setting.quorum_kind or QuorumKind.ANY, setting.quorum)
         if setting.parameters:
@@ -246,6 +253,7 @@ class OwnCluster:
         """Put back every setting that was changed, and remove walproof's own database."""
         if self.journal is not None:
             self.put_back(self.journal)
+        self._entered = Setting()
         self.close()
 
     def run_slice(self, planned: Slice, seconds: float, seed: int) -> SliceResult:
