@@ -25,7 +25,6 @@ from walproof.reporting.html import page
 from walproof.reporting.markdown import markdown
 from walproof.reporting.outline import Evidence, Figure, Table
 
-LABELLED = {"a": "href", "svg": "aria-label", "table": "class"}
 VOID = {"meta", "br", "hr", "img", "input", "link"}
 
 

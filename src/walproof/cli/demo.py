@@ -1,7 +1,5 @@
 """walproof demo: a real cluster, the price of its five levels, two kill drills, one conclusion, and nothing left."""
 
-import shlex
-import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -10,11 +8,12 @@ from pathlib import Path
 import click
 from rich.console import Console
 
+from walproof.cli.beginning import begun
 from walproof.cli.own_lab import own_lab
 from walproof.cli.progress import progress_bar
 from walproof.lab import home
 from walproof.lab.designing import LabOrder
-from walproof.model.event import Begun, Described, Ended, Event
+from walproof.model.event import Described, Ended, Event
 from walproof.model.guarantee import Level
 from walproof.model.ports import Target
 from walproof.pricing.bench import Bench, Tell
@@ -25,7 +24,6 @@ from walproof.proving.campaign import Question, planned
 from walproof.proving.faults import fault
 from walproof.proving.run import Shell
 from walproof.proving.run import conduct as prove
-from walproof.records.layout import version
 from walproof.records.writer import Writer
 from walproof.reporting.conclusion import conclusion
 from walproof.reporting.terminal import tables
@@ -34,12 +32,12 @@ PRICED = {"levels": ",".join(Level), "clients": "1,16", "precision": "2%"}
 
 
 @click.command()
-@click.option("--record", "directory", type=click.Path(path_type=Path), help="where the record goes")
-@click.option("--port", type=int, default=5500, show_default=True, help="first of eight ports on 127.0.0.1")
-@click.option("--postgres", metavar="15|PATH", help="another install  [default: PostgreSQL 18 of the Python wheel]")
-@click.option("--budget", default="75s", show_default=True, help="measuring time of the prices")
-@click.option("--seed", type=int, default=1, show_default=True)
-@click.option("--watch", "watched", is_flag=True, help="the live page beside it")
+@click.option("--record", "directory", type=click.Path(path_type=Path), help="Where the record goes.")
+@click.option("--port", type=int, default=5500, show_default=True, help="First of eight ports on 127.0.0.1.")
+@click.option("--postgres", metavar="15|PATH", help="Another install.  [default: PostgreSQL 18 of the Python wheel]")
+@click.option("--budget", default="75s", show_default=True, help="Measuring time of the prices.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Seed of every random choice.")
+@click.option("--watch", "watched", is_flag=True, help="The live page beside it.")
 def demo(directory: Path | None, port: int, postgres: str | None, budget: str, seed: int, watched: bool) -> int:
     """A real cluster, its prices, two drills, one conclusion."""
     question = question_of({**PRICED, "budget": budget, "seed": seed})
@@ -58,7 +56,7 @@ def demo(directory: Path | None, port: int, postgres: str | None, budget: str, s
 
         with _page(target, writer.directory, wanted=watched), progress_bar(console) as tell:
             asked = {**PRICED, "budget": budget, "fault": "kill", "drilled": "off,on"}
-            emit(Begun(now(), "demo", asked, shlex.join(["walproof", *sys.argv[1:]]), seed, version()))
+            emit(begun("demo", asked, at=now(), seed=seed))
             emit(Described(now(), target.describe()))
             say("pricing five commit levels with 1 and 16 clients")
             price(Bench(target, emit, seed), question, tell)

@@ -2,20 +2,27 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Protocol, runtime_checkable
 
 from walproof.lab import home
-from walproof.model.ports import Target
 from walproof.records.journal import Change, Journal
 from walproof.records.layout import safe_name
-from walproof.targets.own import OwnCluster
+from walproof.targets.configuring import Notebook
 
 NAME = "journal.jsonl"
 APPLIED = "applied"
 
 
-def keep_journal(target: Target, directory: Path) -> None:
+@runtime_checkable
+class Noting(Protocol):
+    """A cluster of yours: it notes every setting before it changes it, for `walproof restore`."""
+
+    journal: Notebook | None
+
+
+def keep_journal(target: object, directory: Path) -> None:
     """Let a cluster of yours note its changes in the record at `directory`; other targets need none."""
-    if isinstance(target, OwnCluster):
+    if isinstance(target, Noting):
         target.journal = Journal(directory / NAME)
 
 

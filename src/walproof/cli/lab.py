@@ -18,13 +18,13 @@ from walproof.model.guarantee import SyncMode
 from walproof.model.units import size_bytes
 
 ELSEWHERE = {
-    "link": ("walproof.cli.lab_links", "set or show the wire: round trip, loss, rate, cut"),
-    "cut": ("walproof.cli.lab_links", "cut a member from every other; clients still reach it"),
-    "isolate": ("walproof.cli.lab_links", "cut a member from everybody"),
-    "heal": ("walproof.cli.lab_links", "undo every fault and wait until the cluster is whole"),
-    "fault": ("walproof.cli.lab_faults", "break a member, or list what can be broken"),
-    "disk": ("walproof.cli.lab_faults", "make a disk slow, failing or full, or heal it"),
-    "cpu": ("walproof.cli.lab_faults", "limit a member's processors"),
+    "link": ("walproof.cli.lab_links", "Set or show the wire: round trip, loss, rate, cut."),
+    "cut": ("walproof.cli.lab_links", "Cut a member from every other; clients still reach it."),
+    "isolate": ("walproof.cli.lab_links", "Cut a member from everybody."),
+    "heal": ("walproof.cli.lab_links", "Undo every fault and wait until the cluster is whole."),
+    "fault": ("walproof.cli.lab_faults", "Break a member, or list what can be broken."),
+    "disk": ("walproof.cli.lab_faults", "Make a disk slow, failing or full, or heal it."),
+    "cpu": ("walproof.cli.lab_faults", "Limit a member's processors."),
 }
 
 
@@ -44,7 +44,7 @@ class LabVerbs(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """One line a verb, without loading any."""
-        own = [(name, command.get_short_help_str(80)) for name, command in self.commands.items()]
+        own = [(name, command.get_short_help_str(200)) for name, command in self.commands.items()]
         with formatter.section("Commands"):
             formatter.write_dl([*own, *((name, words) for name, (_, words) in ELSEWHERE.items())])
 
@@ -68,20 +68,28 @@ def _leader(blueprint: Blueprint) -> str:
 
 
 @lab.command()
-@click.option("--members", "count", type=int, default=3, show_default=True, help="1 to 7")
-@click.option("--sync", type=click.Choice([m.value for m in SyncMode]), help="synchronous mode  [default: quorum]")
-@click.option("--quorum", type=int, help="standbys a commit waits for  [default: 1]")
+@click.option("--members", "count", type=int, default=3, show_default=True, help="Members, 1 to 7.")
+@click.option("--sync", type=click.Choice([m.value for m in SyncMode]), help="Synchronous mode.  [default: quorum]")
+@click.option("--quorum", type=int, help="Standbys a commit waits for.  [default: 1]")
 @click.option(
-    "--param", "parameters", multiple=True, metavar="NAME=VALUE", help="a parameter of PostgreSQL; repeatable"
+    "--param", "parameters", multiple=True, metavar="NAME=VALUE", help="A parameter of PostgreSQL; repeatable."
 )
-@click.option("--postgres", metavar="15|PATH", help="another install  [default: PostgreSQL 18 of the Python wheel]")
-@click.option("--port", type=int, default=5500, show_default=True, help="first of eight ports on 127.0.0.1")
-@click.option("--disk", type=click.Choice(["plain", "image"]), default="plain", show_default=True)
-@click.option("--disk-size", default="2GB", show_default=True, help="of each image")
-@click.option("--wal-volume", is_flag=True, help="WAL on an image of its own")
-@click.option("--cpu", type=float, metavar="CORES", help="processors of each member, like 0.5")
-@click.option("--timing", type=click.Choice(["quick", "stock"]), default="quick", show_default=True)
-@click.option("--monitoring", is_flag=True, help="Prometheus and exporters too")
+@click.option("--postgres", metavar="15|PATH", help="Another install.  [default: PostgreSQL 18 of the Python wheel]")
+@click.option("--port", type=int, default=5500, show_default=True, help="First of eight ports on 127.0.0.1.")
+@click.option(
+    "--disk", type=click.Choice(["plain", "image"]), default="plain", show_default=True, help="Folders, or ext4 images."
+)
+@click.option("--disk-size", default="2GB", show_default=True, help="Size of each image.")
+@click.option("--wal-volume", is_flag=True, help="WAL on an image of its own.")
+@click.option("--cpu", type=float, metavar="CORES", help="Processors of each member, like 0.5.")
+@click.option(
+    "--timing",
+    type=click.Choice(["quick", "stock"]),
+    default="quick",
+    show_default=True,
+    help="Timeouts for a quick or a usual failover.",
+)
+@click.option("--monitoring", is_flag=True, help="Prometheus and exporters too.")
 def up(count: int, sync: str | None, quorum: int | None, **more: object) -> None:
     """Raise the lab; returns when every standby streams and counts."""
     order = LabOrder(
@@ -117,7 +125,7 @@ def _say_ways(blueprint: Blueprint) -> None:
 
 
 @lab.command()
-@click.option("--json", "as_json", is_flag=True, help="one JSON object")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output, nothing else.")
 def status(as_json: bool) -> None:
     """Members, roles, timelines, lag, and the standby names in force."""
     blueprint = home.load()
@@ -133,7 +141,7 @@ def status(as_json: bool) -> None:
 
 @lab.command()
 @click.argument("member", required=False)
-@click.option("-c", "command", help="one command instead of a session")
+@click.option("-c", "command", help="One command instead of a session.")
 def psql(member: str | None, command: str | None) -> None:
     """psql on the leader, or on MEMBER."""
     blueprint = home.load()
@@ -147,7 +155,7 @@ def psql(member: str | None, command: str | None) -> None:
 
 @lab.command()
 @click.argument("member")
-@click.option("--lines", type=click.IntRange(1), default=50, show_default=True)
+@click.option("--lines", type=click.IntRange(1), default=50, show_default=True, help="Lines of each log.")
 def logs(member: str, lines: int) -> None:
     """The last lines of every log of MEMBER; "access" for HAProxy and PgBouncer."""
     blueprint = home.load()
@@ -173,8 +181,8 @@ def restart(member: str) -> None:
 
 
 @lab.command()
-@click.option("--to", metavar="MEMBER", help="the new leader  [default: Patroni chooses]")
-@click.option("--no-pause", is_flag=True, help="do not hold clients in PgBouncer meanwhile")
+@click.option("--to", metavar="MEMBER", help="The new leader.  [default: Patroni chooses]")
+@click.option("--no-pause", is_flag=True, help="Do not hold clients in PgBouncer meanwhile.")
 def switchover(to: str | None, no_pause: bool) -> None:
     """Hand the leadership over as planned; clients of PgBouncer are held meanwhile and lose no transaction."""
     from walproof.lab.handing_over import hand_over

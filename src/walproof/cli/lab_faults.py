@@ -13,8 +13,8 @@ from walproof.lab.faults import available, disks, force, heal, members, power, p
 from walproof.lab.faults.catalogue import Line, catalogue
 from walproof.model.units import duration_s
 
-_NAME = click.option("--name", default=None, help="which lab (default: $WALPROOF_LAB, or lab)")
-_JSON = click.option("--json", "as_json", is_flag=True, help="one JSON object on standard output")
+_NAME = click.option("--name", default=None, help="Which lab.  [default: $WALPROOF_LAB, or lab]")
+_JSON = click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output, nothing else.")
 _OF_A_MEMBER = {
     "kill": members.kill,
     "stop": members.stop,
@@ -39,8 +39,8 @@ _DONE = {
 @click.command()
 @click.argument("what", required=False)
 @click.argument("member", required=False)
-@click.option("--list", "listing", is_flag=True, help="every fault, what it needs, whether it is available here")
-@click.option("--heal", "healing", is_flag=True, help="undo every fault and wait until the cluster is whole")
+@click.option("--list", "listing", is_flag=True, help="Every fault, what it needs, whether it is available here.")
+@click.option("--heal", "healing", is_flag=True, help="Undo every fault and wait until the cluster is whole.")
 @_NAME
 @_JSON
 def fault(
@@ -118,10 +118,10 @@ def _show(lines: tuple[Line, ...], now: tuple[force.InForce, ...], as_json: bool
 
 @click.command()
 @click.argument("member")
-@click.option("--slow", metavar="5ms", help="each flush takes that much longer")
-@click.option("--failing", is_flag=True, help="flushes fail with an I/O error")
-@click.option("--full", is_flag=True, help="no space is left")
-@click.option("--heal", "healing", is_flag=True, help="take the trouble away")
+@click.option("--slow", metavar="5ms", help="Each flush takes that much longer.")
+@click.option("--failing", is_flag=True, help="Flushes fail with an I/O error.")
+@click.option("--full", is_flag=True, help="No space is left.")
+@click.option("--heal", "healing", is_flag=True, help="Take the trouble away.")
 @_NAME
 @_JSON
 def disk(member: str, name: str | None, as_json: bool, slow: str | None, **others: bool) -> None:
@@ -145,7 +145,7 @@ def disk(member: str, name: str | None, as_json: bool, slow: str | None, **other
 @click.command()
 @click.argument("cores", required=False)
 @click.argument("member", required=False)
-@click.option("--clear", is_flag=True, help="take every limit away")
+@click.option("--clear", is_flag=True, help="Take every limit away.")
 @_NAME
 @_JSON
 def cpu(cores: str | None, member: str | None, clear: bool, name: str | None, as_json: bool) -> None:
@@ -171,7 +171,3 @@ def _cores(text: str) -> float:
 
 def _say(words: str, facts: dict[str, object], as_json: bool) -> None:
     click.echo(json.dumps(facts) if as_json else words)
-
-
-COMMANDS: tuple[click.Command, ...] = (fault, disk, cpu)
-"""What `walproof lab` adds to itself."""

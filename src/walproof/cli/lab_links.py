@@ -46,16 +46,16 @@ class Asked:
 
 @click.command("link", context_settings={"ignore_unknown_options": False})
 @click.argument("members", nargs=-1, metavar="[MEMBER...]")
-@click.option("--rtt", help="round trip of a pair, half each way: 10ms")
-@click.option("--delay", help="delay of each direction: 5ms")
-@click.option("--jitter", help="each delay varies by up to ± this: 1ms")
-@click.option("--loss", help="share of packets that vanish: 0.1%")
-@click.option("--rate", help="bits per second: 100mbit/s, or none")
-@click.option("--cut", is_flag=True, help="nothing passes")
-@click.option("--regions", metavar="FILE|NAME", help=f"a whole matrix from a region file: {', '.join(shipped())}")
-@click.option("--clear", is_flag=True, help="unshape; what is cut stays cut (lab heal)")
-@click.option("--probes", type=click.IntRange(1, 100_000), default=20, show_default=True, help="round trips a pair")
-@click.option("--json", "as_json", is_flag=True, help="one JSON object")
+@click.option("--rtt", help="Round trip of a pair, half each way: 10ms.")
+@click.option("--delay", help="Delay of each direction: 5ms.")
+@click.option("--jitter", help="Each delay varies by up to ± this: 1ms.")
+@click.option("--loss", help="Share of packets that vanish: 0.1%.")
+@click.option("--rate", help="Bits per second: 100mbit/s, or none.")
+@click.option("--cut", is_flag=True, help="Nothing passes.")
+@click.option("--regions", metavar="FILE|NAME", help=f"A whole matrix from a region file: {', '.join(shipped())}.")
+@click.option("--clear", is_flag=True, help="Unshape; what is cut stays cut (lab heal).")
+@click.option("--probes", type=click.IntRange(1, 100_000), default=20, show_default=True, help="Round trips a pair.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output, nothing else.")
 def link(probes: int, as_json: bool, **options: Any) -> int:
     """Show the links, or set them while the cluster runs.
 

@@ -10,17 +10,17 @@ import click
 from walproof.errors import Trouble
 
 VERBS = {
-    "demo": "a real cluster, its prices, two drills, one conclusion",
-    "lab": "a real cluster on this machine: up, status, faults, down",
-    "price": "what each commit level costs",
-    "prove": "what each commit level survives",
-    "study": "published studies, reproduced side by side",
-    "report": "a record as tables, a page, Markdown, JSON or CSV",
-    "watch": "the cluster live: page, terminal or metrics",
-    "doctor": "what is wrong with a cluster's durability",
-    "advise": "which configuration to run",
-    "apply": "put advice into force, or take it back",
-    "restore": "put back what an interrupted run had changed",
+    "demo": "A real cluster, its prices, two drills, one conclusion.",
+    "lab": "A real cluster on this machine: up, status, faults, down.",
+    "price": "What each commit level costs.",
+    "prove": "What each commit level survives.",
+    "study": "Published studies, reproduced side by side.",
+    "report": "A record as tables, a page, Markdown, JSON or CSV.",
+    "watch": "The cluster live: page, terminal or metrics.",
+    "doctor": "What is wrong with a cluster's durability.",
+    "advise": "Which configuration to run.",
+    "apply": "Put advice into force, or take it back.",
+    "restore": "Put back what an interrupted run had changed.",
 }
 
 

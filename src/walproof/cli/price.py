@@ -1,36 +1,30 @@
 """`walproof price`: options in, one priced table out. Wires target, record and run; decides nothing about prices."""
 
 import json
-import shlex
-import signal
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, cast
 
 import click
 from rich.console import Console
 
+from walproof.cli.beginning import begun, sigterm_as_ctrl_c, with_options
+from walproof.cli.journaled import keep_journal
 from walproof.cli.progress import progress_bar
 from walproof.errors import UsageTrouble
-from walproof.model.event import Begun, Described, Ended, Event
+from walproof.model.event import Described, Ended, Event
 from walproof.pricing.answer import Answer
 from walproof.pricing.bench import Bench, PricedTarget
 from walproof.pricing.question import Words, question_of, seed_of
 from walproof.pricing.whole import answer_as_json, answer_lines, check_target, consents_needed, pursue, said_beforehand
-from walproof.records.journal import Journal
 from walproof.records.layout import FORMAT
 from walproof.records.reader import read
 from walproof.records.writer import Writer
 from walproof.targets import consent
-from walproof.targets.choosing import choose
+from walproof.targets.choosing import choose, is_yours
 
-JOURNAL = "journal.jsonl"
 WIDE = 140
 """Columns of a table that goes into a file or a pipe."""
-OPTIONS: tuple[tuple[str, str, str | None], ...] = (
+OPTIONS: tuple[tuple[str, str, str], ...] = (
     ("--levels", "Commit levels, all five when not said.", "off,local,on"),
     ("--clients", "Numbers of clients.", "1,16"),
     ("--baseline", "The level others are divided by (local).", "LEVEL"),
@@ -65,16 +59,8 @@ FLAGS = (
 )
 
 
-def _with_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    for name, text in reversed(FLAGS):
-        command = click.option(name, is_flag=True, help=text)(command)
-    for name, text, meta in reversed(OPTIONS):
-        command = click.option(name, metavar=meta, default=None, help=text)(command)
-    return command
-
-
 @click.command()
-@_with_options
+@with_options(OPTIONS, FLAGS)
 @click.option(
     "--target", metavar="WHERE", default=None, help="The lab when not said; pretend; a target file, URL or DSN."
 )
@@ -97,19 +83,18 @@ def price(
         click.echo("\n".join(said_beforehand(words, place)))
         return 0
     check_target(place, words)
-    if _is_own(target):
+    if is_yours(target):
         consent.require("pricing", consents_needed(words), consent.read(words.get("allow")), place.name)
     where = Path(resume) if resume else (Path(record) if record else None)
     with (
         Writer(where, "price", resume=bool(resume)) as writer,
-        _ctrl_c(),
+        sigterm_as_ctrl_c(),
         progress_bar(Console(stderr=True), quiet=as_json) as tell,
     ):
-        _keep_journal(place, writer.directory)
+        keep_journal(place, writer.directory)
         bench = Bench(cast(PricedTarget, place), writer, seed_of(words), earlier)
         if not resume:
-            asked = {**{k: v for k, v in words.items() if v not in (None, False)}, **_defaults(words, target)}
-            bench.say(Begun(bench.now(), "price", asked, _command(), bench.seed, version("walproof")))
+            bench.say(begun("price", {**words, **_defaults(words, target)}, at=bench.now(), seed=bench.seed))
         bench.say(Described(bench.now(), place.describe()))
         answer = pursue(bench, words, tell)
         bench.say(Ended(bench.now(), str(answer.stopped_by)))
@@ -123,27 +108,13 @@ def _defaults(words: Words, target: str | None) -> dict[str, Any]:
     return {"baseline": words.get("baseline") or "local", "target": target or "lab"}
 
 
-def _is_own(target: str | None) -> bool:
-    return not (target is None or target.split(":")[0] in ("lab",) or target.split("?")[0] == "pretend")
-
-
-def _keep_journal(place: object, record: Path) -> None:
-    """A cluster of yours notes every setting before it changes it, for `walproof restore`."""
-    if hasattr(place, "journal"):
-        place.journal = Journal(record / JOURNAL)
-
-
-def _command() -> str:
-    return shlex.join(["walproof", *sys.argv[1:]])
-
-
 def _resumed(
     record: Path, words: dict[str, Any], target: str | None
 ) -> tuple[tuple[Event, ...], dict[str, Any], str | None]:
     """Events and question of a record; --budget, --precision and --allow may be said anew, other words may not."""
     found = read(record)
-    begun = found.begun
-    if begun is None or begun.verb != "price":
+    first = found.begun
+    if first is None or first.verb != "price":
         raise UsageTrouble(f"{record} holds no price run to continue", "give the directory that `walproof price` named")
     if found.format > FORMAT:
         raise UsageTrouble(
@@ -156,25 +127,10 @@ def _resumed(
         raise UsageTrouble(
             f"a resumed run keeps its own question, so {spoken} cannot change", "leave it out, or start anew"
         )
-    question = {**words, **{k: v for k, v in begun.question.items() if k not in ("target",)}}
+    question = {**words, **{k: v for k, v in first.question.items() if k not in ("target",)}}
     question.update({k: words[k] for k in anew})
-    said = begun.question.get("target")
+    said = first.question.get("target")
     return found.events, question, target or (None if said in (None, "lab") else str(said))
-
-
-@contextmanager
-def _ctrl_c() -> Iterator[None]:
-    """SIGTERM ends a run as Ctrl-C does, in the background too: the target is put back and the record closed."""
-
-    def interrupt(_number: int, _frame: object) -> None:
-        raise KeyboardInterrupt
-
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _show(answer: Answer, events: list[Event], record: str, *, as_json: bool) -> None:

@@ -1,13 +1,6 @@
 """`walproof prove`: options in, one judged table out. Wires target, record and run; decides nothing about verdicts."""
 
 import json
-import os
-import shlex
-import signal
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +8,11 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from walproof.cli.beginning import begun, sigterm_as_ctrl_c, with_options
 from walproof.cli.journaled import keep_journal
-from walproof.errors import MachineTrouble, UsageTrouble
-from walproof.model.event import Begun, Described, DrillBegun, DrillDone, Emit, Ended, Event, FaultChanged, Noted
+from walproof.errors import MachineTrouble
+from walproof.lab import home
+from walproof.model.event import Described, DrillBegun, DrillDone, Emit, Ended, Event, FaultChanged, Noted
 from walproof.model.ports import Target
 from walproof.model.verdict import Drill
 from walproof.proving.as_json import answer_as_json
@@ -30,7 +25,7 @@ from walproof.proving.matrix import COLUMNS, matrix
 from walproof.proving.question import Words, consented, question_of
 from walproof.proving.run import Interrupted, Shell, conduct
 from walproof.records.writer import Writer
-from walproof.targets.choosing import choose
+from walproof.targets.choosing import choose, is_yours
 
 OPTIONS: tuple[tuple[str, str, str], ...] = (
     ("--fault", "What is broken (kill); --dry-run shows each one's story.", "kill,cut,…"),
@@ -53,16 +48,8 @@ FLAGS = (
 )
 
 
-def _with_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    for name, text in reversed(FLAGS):
-        command = click.option(name, is_flag=True, help=text)(command)
-    for name, text, meta in reversed(OPTIONS):
-        command = click.option(name, metavar=meta, default=None, help=text)(command)
-    return command
-
-
 @click.command()
-@_with_options
+@with_options(OPTIONS, FLAGS)
 @click.option(
     "--target", metavar="WHERE", default=None, help="The lab when not said; pretend; a target file, URL or DSN."
 )
@@ -80,12 +67,12 @@ def prove(target: str | None, record: str | None, as_json: bool, dry_run: bool, 
     planned(question)
     junit_file = _writable(words.get("junit"))
     place = choose(target)
-    if _is_own(target):
+    if is_yours(target):
         consented(question, words.get("allow"))
     if dry_run:
         click.echo("\n".join(said_beforehand(question, place)))
         return 0
-    with Writer(Path(record) if record else None, "prove") as writer, _terminated_as_ctrl_c():
+    with Writer(Path(record) if record else None, "prove") as writer, sigterm_as_ctrl_c():
         keep_journal(place, writer.directory)
         drills, interrupted, events = _campaign(question, place, writer, words, quiet=as_json)
     if junit_file:
@@ -110,12 +97,9 @@ def _campaign(
         if not quiet:
             _tell(event)
 
-    asked = {k: v for k, v in words.items() if v not in (None, False)}
-    emit(
-        Begun(clock.now(), "prove", asked, shlex.join(["walproof", *sys.argv[1:]]), question.seed, version("walproof"))
-    )
+    emit(begun("prove", words, at=clock.now(), seed=question.seed))
     emit(Described(clock.now(), place.describe()))
-    shell = Shell(place, emit, lambda name, text: _kept(writer, name, text), question.seed, _patience())
+    shell = Shell(place, emit, writer.keep, question.seed, home.patience())
     drills, interrupted = _conducted(shell, question, emit)
     for sentence in control_sentences(drills):
         emit(Noted(clock.now(), sentence))
@@ -125,10 +109,10 @@ def _campaign(
 
 def _conducted(shell: Shell, question: Question, emit: Emit) -> tuple[list[Drill], bool]:
     clock = shell.target.clock
-    begun = clock.now()
+    start = clock.now()
     try:
         return conduct(
-            shell, _plan(question, shell.target), enough=lambda so_far: enough(question, so_far, clock.now() - begun)
+            shell, _plan(question, shell.target), enough=lambda so_far: enough(question, so_far, clock.now() - start)
         ), False
     except Interrupted as stopped:
         emit(Noted(shell.target.clock.now(), "interrupted: the cluster was healed first"))
@@ -137,21 +121,6 @@ def _conducted(shell: Shell, question: Question, emit: Emit) -> tuple[list[Drill
 
 def _plan(question: Question, place: Target) -> list[PlannedDrill]:
     return planned(question, [name for name, fault in CATALOGUE.items() if why_skipped(place, fault) is None])
-
-
-def _kept(writer: Writer, name: str, text: str) -> None:
-    writer.keep(name, text)
-
-
-def _patience() -> float:
-    try:
-        return max(0.1, float(os.environ.get("WALPROOF_PATIENCE", "1")))
-    except ValueError:
-        raise UsageTrouble("WALPROOF_PATIENCE is not a number", "for instance WALPROOF_PATIENCE=2") from None
-
-
-def _is_own(target: str | None) -> bool:
-    return not (target is None or target.split(":")[0] == "lab" or target.split("?")[0] == "pretend")
 
 
 def _writable(name: object) -> Path | None:
@@ -164,20 +133,6 @@ def _writable(name: object) -> Path | None:
     except OSError as wrong:
         raise MachineTrouble(f"{path} cannot be written: {wrong.strerror}", "choose another --junit FILE") from None
     return path
-
-
-@contextmanager
-def _terminated_as_ctrl_c() -> Iterator[None]:
-    """SIGTERM ends a run as Ctrl-C does: the cluster is healed and the record closed."""
-
-    def interrupt(_number: int, _frame: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _tell(event: Event) -> None:

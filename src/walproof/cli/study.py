@@ -2,8 +2,6 @@
 
 import json
 import os
-import shlex
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,14 +10,14 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from walproof.cli.beginning import begun
 from walproof.cli.own_lab import own_lab
 from walproof.cli.progress import progress_bar
 from walproof.lab import home
 from walproof.lab.blueprint import Disk
 from walproof.lab.designing import LabOrder
-from walproof.model.event import Begun, ClaimJudged, Described, Ended
+from walproof.model.event import ClaimJudged, Described, Ended
 from walproof.model.ports import Target
-from walproof.records.layout import version
 from walproof.records.writer import Writer
 from walproof.studies.conduct import Conductor, Visit
 from walproof.studies.declaration import Study, read_study, shipped, studies
@@ -32,7 +30,7 @@ def study() -> None:
 
 
 @study.command("list")
-@click.option("--json", "as_json", is_flag=True, help="one JSON object")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output, nothing else.")
 def list_studies(as_json: bool) -> None:
     """The studies there are."""
     found = [shipped(name)[0] for name in studies()]
@@ -66,13 +64,13 @@ def show(name: str) -> None:
 
 @study.command()
 @click.argument("name")
-@click.option("--quick", is_flag=True, help="within six minutes")
-@click.option("--budget", type=float, metavar="SECONDS", help="measuring time, when not the declared one")
-@click.option("--seed", type=int, default=1, show_default=True)
-@click.option("--target", metavar="TARGET", help="file, URL or DSN; a lab of its own when left out")
-@click.option("--record", "directory", type=click.Path(path_type=Path), help="where the record goes")
-@click.option("--port", type=int, default=6900, show_default=True, help="first port of its own lab")
-@click.option("--json", "as_json", is_flag=True, help="one JSON object")
+@click.option("--quick", is_flag=True, help="Within six minutes.")
+@click.option("--budget", type=float, metavar="SECONDS", help="Measuring time, when not the declared one.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Seed of every random choice.")
+@click.option("--target", metavar="WHERE", help="A lab of its own when not said; a target file, URL or DSN.")
+@click.option("--record", "directory", type=click.Path(path_type=Path), help="Where the record goes.")
+@click.option("--port", type=int, default=6900, show_default=True, help="First port of its own lab.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output, nothing else.")
 def run(
     name: str,
     quick: bool,
@@ -83,14 +81,14 @@ def run(
     port: int,
     as_json: bool,
 ) -> int:
-    """Run a study (a name, or the path of a study.toml) and judge its claims."""
+    """Run a study, by name or the path of a study.toml."""
     declared = read_study(Path(name)) if name.endswith(".toml") else shipped(name)[0]
     visit = Visit(quick, seed, budget, home.patience())
     console = Console(stderr=True)
     with _target(declared, target, port, console) as chosen, Writer(directory, "study") as writer:
         now = chosen.clock.now
         asked = {"study": declared.name, "quick": quick, "budget_s": budget, "table": declared.table}
-        writer(Begun(now(), "study", asked, shlex.join(["walproof", *sys.argv[1:]]), seed, version()))
+        writer(begun("study", asked, at=now(), seed=seed))
         writer(Described(now(), chosen.describe()))
         with progress_bar(console) as tell:
             claims = Conductor(declared, chosen, writer, writer.keep, visit).run(tell)

@@ -31,18 +31,18 @@ def _links(target: Target) -> Callable[[], tuple[LinkView, ...]] | None:
 
 @click.command()
 @click.argument("record", required=False, type=click.Path(path_type=Path))
-@click.option("--target", metavar="TARGET", help="File, URL or DSN; the lab when left out.")
+@click.option("--target", metavar="WHERE", help="The lab when not said; a target file, URL or DSN.")
 @click.option(
     "--host",
     default="127.0.0.1",
     show_default=True,
     help="Address to listen on; beyond loopback reading needs the token.",
 )
-@click.option("--port", type=int, default=0, help="Port to listen on; any free one when left out.")
+@click.option("--port", type=int, default=0, help="Port to listen on; any free one when not said.")
 @click.option("--terminal", is_flag=True, help="Draw here instead of serving a page.")
 @click.option("--canary", is_flag=True, help="Commit one tiny row per level per second and draw its latency.")
 @click.option("--exporter", is_flag=True, help="Serve metrics for Prometheus (canary included) instead of a page.")
-@click.option("--quorum", type=int, help="Standbys declared; the most seen in force when left out.")
+@click.option("--quorum", type=int, help="Standbys declared; the most seen in force when not said.")
 @click.option("--levels", default=",".join(Level), show_default=True, help="Levels of the canary.")
 @click.option("--seconds", type=float, help="End by itself after so long.")
 @click.option(

@@ -9,7 +9,6 @@ from walproof.model.topology import Endpoint, Route
 POSTGRES_PORT = 5432
 REST_PORT = 8008
 ETCD_CLIENT_PORT = 2379
-ETCD_PEER_PORT = 2380
 
 
 @dataclass(frozen=True, slots=True)

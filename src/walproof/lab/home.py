@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from walproof.errors import MachineTrouble
+from walproof.errors import MachineTrouble, UsageTrouble
 from walproof.lab.blueprint import Blueprint
 from walproof.lab.privileges import make_folder, write_private
 
@@ -25,11 +25,11 @@ def lab_name() -> str:
 
 
 def patience() -> float:
-    """The multiplier of every named wait: WALPROOF_PATIENCE, at least 0.1; 1 when it is not a number."""
+    """The multiplier of every named wait: WALPROOF_PATIENCE, at least 0.1; UsageTrouble when it is not a number."""
     try:
         return max(0.1, float(os.environ.get("WALPROOF_PATIENCE", "1")))
     except ValueError:
-        return 1.0
+        raise UsageTrouble("WALPROOF_PATIENCE is not a number", "for instance WALPROOF_PATIENCE=2") from None
 
 
 def state_folder() -> Path:

@@ -20,7 +20,6 @@ class Wait(Enum):
     FIRST_COMMIT_AFTER = (90.0, "a first commit after the fault")
     SETTING_IN_FORCE = (30.0, "a setting to be in force")
     WRITERS_UP = (30.0, "the writers to commit")
-    LINK_MEASURED = (15.0, "a link to be measured")
     SWITCHOVER = (60.0, "a planned switchover")
     PITFALL_SHOWN = (40.0, "a pitfall to show itself")
 

@@ -16,3 +16,8 @@ def choose(text: str | None) -> Target:
     from walproof.targets.target_file import own_cluster
 
     return own_cluster(text)
+
+
+def is_yours(text: str | None) -> bool:
+    """Whether a `--target` means a cluster that walproof did not start, where everything needs consent."""
+    return not (text is None or text.split(":")[0] == "lab" or text.split("?")[0] == "pretend")

@@ -95,11 +95,7 @@ class Page:
                 drawn = self._gathering.picture.drawn()
                 if self._buttons:
                     drawn["action"] = self._buttons.last
-                    if seen % 8 == 0 or "buttons" not in drawn:
-                        drawn["buttons"] = [
-                            {"word": b.word, "member": b.needs_member, "why": b.why_not}
-                            for b in self._buttons.offered()
-                        ]
+                    drawn["buttons"] = self._offered(seen)
                 yield f"data: {json.dumps(drawn)}\n\n"
             await asyncio.sleep(0.2)
 

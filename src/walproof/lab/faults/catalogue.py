@@ -57,7 +57,7 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault("isolate", "a member is cut from everybody", Capability.CUT_LINKS, "lab isolate MEMBER", "walproof lab heal"),
     Fault(
-        "one-way-cut", "packets of one direction vanish", Capability.CUT_LINKS, "lab link A..B --cut",
+        "cut-one-way", "packets of one direction vanish", Capability.CUT_LINKS, "lab link A..B --cut",
         "walproof lab heal",
     ),
     Fault(

@@ -4,14 +4,10 @@ import contextlib
 import os
 import signal
 
-import psutil
-
 from walproof.lab import members
 from walproof.lab.blueprint import Blueprint
 from walproof.lab.clock import RealClock
 from walproof.model.waiting import Wait, wait_for
-
-_STOPPED = (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP, psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
 
 
 def stop_all(blueprint: Blueprint, member: str) -> None:
@@ -35,11 +31,3 @@ def stop_all(blueprint: Blueprint, member: str) -> None:
 def go_on(blueprint: Blueprint, member: str) -> None:
     """SIGCONT to every process of the member."""
     members.signal_all(blueprint, member, signal.SIGCONT)
-
-
-def is_stopped(process: psutil.Process) -> bool:
-    """Whether the process is stopped, or over."""
-    try:
-        return process.status() in _STOPPED
-    except psutil.Error:
-        return True

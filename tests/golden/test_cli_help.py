@@ -1,0 +1,57 @@
+"""What `--help` says, of walproof and of every verb, as kept in help/; WALPROOF_RENEW=1 writes it anew."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from walproof.cli.main import walproof
+
+KEPT = Path(__file__).parent / "help"
+
+
+def _verbs(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    yield path, command
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            verb = command.get_command(context, name)
+            assert verb is not None
+            yield from _verbs(verb, (*path, name))
+
+
+VERBS = dict(_verbs(walproof))
+
+
+def _said(path: tuple[str, ...]) -> str:
+    result = CliRunner(env={"COLUMNS": "80"}).invoke(walproof, [*path, "--help"], prog_name="walproof")
+    assert result.exit_code == 0, result.output
+    return "\n".join(line.rstrip() for line in result.output.splitlines()) + "\n"
+
+
+@pytest.mark.parametrize("path", VERBS, ids=lambda path: "-".join(path) or "walproof")
+def test_help_is_as_kept(path: tuple[str, ...]) -> None:
+    kept = KEPT / f"{'-'.join(path) or 'walproof'}.txt"
+    said = _said(path)
+    if os.environ.get("WALPROOF_RENEW"):
+        KEPT.mkdir(exist_ok=True)
+        kept.write_text(said, "utf-8")
+    # Words, not line ends: click has wrapped differently from version to version.
+    assert said.split() == kept.read_text("utf-8").split(), "WALPROOF_RENEW=1 keeps the new words"
+
+
+def test_no_help_is_kept_of_verbs_that_are_gone() -> None:
+    assert {file.stem for file in KEPT.glob("*.txt")} == {"-".join(path) or "walproof" for path in VERBS}
+
+
+@pytest.mark.parametrize("path", VERBS, ids=lambda path: "-".join(path) or "walproof")
+def test_every_option_says_what_it_does_in_a_sentence(path: tuple[str, ...]) -> None:
+    command = VERBS[path]
+    assert (command.help or "").split("\n\n")[0].rstrip()[-1] in ".:", command.help
+    for option in command.params:
+        if isinstance(option, click.Option):
+            words = (option.help or "").split("  [default:")[0]
+            assert words.endswith((".", "…")), f"{option.opts}: {words!r}"
