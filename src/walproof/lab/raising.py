@@ -15,7 +15,7 @@ from typing import TextIO
 
 import psutil
 
-from walproof.errors import MachineTrouble, Trouble
+from walproof.errors import MachineTrouble, Trouble, WaitedInVain
 from walproof.lab import access, assembly, home, members, network, ordinary
 from walproof.lab.blueprint import Blueprint
 from walproof.lab.look import look
@@ -187,7 +187,7 @@ def sweep(blueprint: Blueprint, clock: Clock) -> None:
     _quietly("walproof.lab.faults.volumes", "release", blueprint)
     _quietly("walproof.lab.faults.processors", "release", blueprint)
     network.remove(blueprint)
-    _remove_folder(blueprint)
+    _remove_folder(blueprint, clock)
 
 
 def _quietly(name: str, verb: str, blueprint: Blueprint) -> None:
@@ -211,7 +211,15 @@ def _kill_marked(blueprint: Blueprint, clock: Clock) -> None:
     wait_for(Wait.PROGRAM_GONE, gone, clock, pace_s=0.02, patience=home.patience())
 
 
-def _remove_folder(blueprint: Blueprint) -> None:
-    shutil.rmtree(blueprint.home, ignore_errors=True)
-    if blueprint.home.exists():
-        raise MachineTrouble(f"the folder {blueprint.home} could not be removed", "look for mounts below it: findmnt")
+def _remove_folder(blueprint: Blueprint, clock: Clock) -> None:
+    """Remove the lab's home, again and again for a while: what was just killed may still be writing its last file."""
+
+    def gone() -> bool:
+        shutil.rmtree(blueprint.home, ignore_errors=True)
+        return not blueprint.home.exists()
+
+    try:
+        wait_for(Wait.PROGRAM_GONE, gone, clock, patience=home.patience())
+    except WaitedInVain:
+        hint = "look for mounts below it: findmnt"
+        raise MachineTrouble(f"the folder {blueprint.home} could not be removed", hint) from None
