@@ -54,15 +54,15 @@ def apply(
     **more: Any,
 ) -> int:
     """Put advice into force: the difference, the change, the wait until the views show it; else everything back."""
+    if advice is None and not more["undo"]:
+        raise UsageTrouble("what shall be applied?", "walproof advise RECORD --rpo 0 --json > advice.json; apply it")
+    choice = None if advice is None else chosen(_advice(advice, more), number)
     place = configurable(choose(target))
     own = not place.name.startswith("lab:")
-    if more["undo"]:
+    if choice is None or more["undo"]:
         if own:
             consent.require("undoing", ["config"], consent.read(allow), place.name)
         return _undo(place, as_json=more["json_wanted"])
-    if advice is None:
-        raise UsageTrouble("what shall be applied?", "walproof advise RECORD --rpo 0 --json > advice.json; apply it")
-    choice = chosen(_advice(advice, more), number)
     change = _change(choice, place)
     lines = differences(place, change)
     if more["dry_run"] or not lines:

@@ -119,6 +119,6 @@ def check_parameters(bin_dir: Path, parameters: dict[str, str]) -> None:
     """UsageTrouble when PostgreSQL itself refuses a name or a value (`postgres -C`), or the lab owns the parameter."""
     for name, why in _OWNED.items():
         if name in parameters:
-            raise UsageTrouble(f"{name} cannot be set: {why}")
+            raise UsageTrouble(f"{name} cannot be set: {why}", f"leave --param {name}=… out")
     for name, value in parameters.items():
         canonical(bin_dir, name, value)

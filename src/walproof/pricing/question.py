@@ -11,12 +11,15 @@ from dataclasses import replace
 from typing import Any
 
 from walproof.errors import UsageTrouble
+from walproof.links.sites import read_regions
 from walproof.model.guarantee import Level, QuorumKind, level
 from walproof.model.plan import Arm, Setting, Workload, WorkloadKind
 from walproof.model.topology import Route
 from walproof.model.units import duration_s, share
 from walproof.pricing.design import AGAIN, Question, slice_seconds
 
+MOST_CLIENTS = 262_143
+"""The largest max_connections that PostgreSQL takes (its manual, Connection Settings)."""
 Words = Mapping[str, Any]
 """Option name → text as typed, number, flag, or None when not given."""
 
@@ -64,6 +67,8 @@ def _searches(words: Words) -> None:
     for goal in ("limit", "level"):
         if words.get(goal) and not words.get("tune"):
             raise UsageTrouble(f"--{goal} belongs to --tune", "--tune --level on --limit 10ms")
+    if words.get("tune") and words.get("break_even"):
+        raise UsageTrouble("--tune and --break-even are two searches", "ask them one after the other")
     if words.get("tune") and words.get("mix"):
         raise UsageTrouble("a mix cannot be tuned: tuning is for one level", "leave --mix out")
     if words.get("limit") and duration_s(str(words["limit"])) <= 0:
@@ -141,12 +146,18 @@ def levels_of(text: object, baseline: Level, *, only_baseline: bool = False) -> 
 def clients_of(text: object) -> tuple[int, ...]:
     """The client counts asked, each once, in order."""
     parts = listed(text, "clients", "--clients 1,16")
-    return tuple(dict.fromkeys(whole(part, "number of clients") for part in parts))
+    counts = tuple(dict.fromkeys(whole(part, "number of clients") for part in parts))
+    if max(counts) > MOST_CLIENTS:
+        raise UsageTrouble(
+            f"{max(counts)} clients are more than PostgreSQL ever lets in (max_connections is at most {MOST_CLIENTS})",
+            "--clients 1,16,64",
+        )
+    return counts
 
 
 def whole(text: object, what: str) -> int:
     """A whole number from 1 up."""
-    if not re.fullmatch(r"\+?\d+", str(text).strip()) or int(str(text)) < 1:
+    if not re.fullmatch(r"\+?[0-9]{1,9}", str(text).strip()) or int(str(text)) < 1:
         raise UsageTrouble(f"{text!r} is not a {what}: it must be a whole number from 1 up", "for example 16")
     return int(str(text))
 
@@ -209,7 +220,7 @@ def settings_of(words: Words, standbys: int | None) -> tuple[Setting, ...]:
         else [(None, None)]
     )
     rtts = _each(words.get("rtt"), "round trips", "--rtt 0,3ms,10ms", _rtt_ms)
-    regions = _each(words.get("regions"), "regions", "--regions local,far", str)
+    regions = _each(words.get("regions"), "regions", "--regions europe,one-region", _region)
     cores = _each(words.get("cpu"), "processors", "--cpu 1,2", _cores)
     return tuple(
         Setting(kind, k, rtt, region, cpu, fsync, wal)
@@ -230,6 +241,12 @@ def _each(text: object, what: str, example: str, read: Any) -> Sequence[Any]:
 
 def _rtt_ms(part: str) -> float:
     return 1000 * duration_s(part)
+
+
+def _region(part: str) -> str:
+    """The name itself, once it is known that the plan can be read."""
+    read_regions(part)
+    return part
 
 
 def _cores(part: str) -> float:

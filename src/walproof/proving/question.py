@@ -25,9 +25,8 @@ def question_of(words: Words) -> Question:
     >>> [f.name for f in q.faults], [str(l) for l in q.levels], q.repeat
     (['kill', 'cut'], ['off', 'on'], 3)
     """
+    _consistent(words)
     matrix = bool(words.get("matrix"))
-    if matrix and (words.get("fault") or words.get("storm")):
-        raise UsageTrouble("--matrix brings its own faults", "leave --fault and --storm out")
     names = [*MATRIX, "none"] if matrix else _listed(words.get("fault") or "kill", "fault")
     on = words.get("victim")
     return Question(
@@ -43,6 +42,25 @@ def question_of(words: Words) -> Question:
         matrix=matrix,
         budget_s=QUICK_S if matrix and words.get("quick") else None,
     )
+
+
+def _consistent(words: Words) -> None:
+    """Refuse empty words, which would quietly mean nothing was asked, and words that contradict one another."""
+    empty = next((name for name, said in words.items() if isinstance(said, str) and not said.strip()), None)
+    if empty:
+        flag = "--" + empty.replace("_", "-")
+        raise UsageTrouble(f"{flag} has nothing in it", f"leave {flag} out, or see walproof prove --help")
+    if words.get("matrix"):
+        if words.get("fault") or words.get("storm"):
+            raise UsageTrouble("--matrix brings its own faults", "leave --fault and --storm out")
+        if words.get("victim"):
+            raise UsageTrouble("--matrix brings its own victims", "leave --victim out")
+    elif words.get("quick"):
+        raise UsageTrouble("--quick belongs to --matrix", "walproof prove --matrix --quick")
+    if words.get("storm") and words.get("fault"):
+        raise UsageTrouble("--storm draws its own faults", "leave --fault out")
+    for name in _listed(words["allow"], "fault") if words.get("allow") else ():
+        fault(name)
 
 
 def _levels(text: object, matrix: bool) -> tuple[Level, ...]:

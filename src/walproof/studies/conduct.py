@@ -1,10 +1,11 @@
 """Conducts a declared study on a target: its parts priced, its drills run, its claims judged. The acting part."""
 
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from walproof.errors import TargetTrouble, Trouble
+from walproof.errors import TargetTrouble, Trouble, UsageTrouble
 from walproof.model.event import ClaimJudged, DrillDone, Emit, Event, Noted
 from walproof.model.plan import Arm, Setting, Workload
 from walproof.model.ports import CanBePriced, Capability, Target
@@ -32,6 +33,11 @@ class Visit:
     seed: int = 1
     budget_s: float | None = None
     patience: float = 1.0
+
+    def __post_init__(self) -> None:
+        """UsageTrouble for a budget that measures nothing or never ends."""
+        if self.budget_s is not None and not 0 < self.budget_s < math.inf:
+            raise UsageTrouble(f"a budget of {self.budget_s:g} s cannot be meant", "--budget 240, in seconds")
 
 
 def questions(study: Study, visit: Visit) -> list[tuple[Part, Question]]:

@@ -5,12 +5,13 @@ from importlib import resources
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, PositiveFloat, PositiveInt, ValidationError
 
 from walproof.errors import UsageTrouble
 from walproof.model.guarantee import Level, SyncMode
 from walproof.model.plan import WorkloadKind
 from walproof.model.topology import Route
+from walproof.proving.faults import fault
 
 LIBRARY = resources.files("walproof.studies") / "library"
 
@@ -36,10 +37,10 @@ class Part(_Strict):
     workload: WorkloadKind = WorkloadKind.TPCB_LIKE
     rows: int = Field(1, ge=1)
     scale: int = Field(20, ge=1)
-    levels: tuple[Level, ...]
-    clients: tuple[int, ...]
-    rtt_ms: tuple[float, ...] = ()
-    cores: tuple[float, ...] = ()
+    levels: tuple[Level, ...] = Field(min_length=1)
+    clients: tuple[PositiveInt, ...] = Field(min_length=1)
+    rtt_ms: tuple[NonNegativeFloat, ...] = ()
+    cores: tuple[PositiveFloat, ...] = ()
     fsync: bool | None = None
     route: Route = Route.DIRECT
     share: float = Field(1.0, gt=0)
@@ -157,13 +158,36 @@ class Study(_Strict):
     """The paper's own figures, by table."""
 
 
+def _check(study: Study) -> None:
+    """Refuse what fits the form and points nowhere: a fault, part or drill that there is not."""
+    parts, drills = {p.name for p in study.part}, {d.name for d in study.drill}
+    for drill in study.drill:
+        fault(drill.fault)
+    for claim in study.claim:
+        if isinstance(claim, RecoversClaim):
+            meant, known = {claim.drill}, drills
+        elif isinstance(claim, TrendClaim):
+            meant, known = {claim.part}, parts
+        elif isinstance(claim, OrderClaim):
+            meant, known = {arm.part for arm in claim.arms}, parts
+        elif isinstance(claim, CompletesClaim):
+            meant, known = {claim.of.part}, parts
+        else:
+            meant, known = {claim.of.part, claim.to.part}, parts
+        for name in sorted(meant - known):
+            raise UsageTrouble(
+                f"the claim {claim.name!r} is about {name!r}, which the study does not declare",
+                f"it declares {', '.join(sorted(known)) or 'none'}",
+            )
+
+
 def read_study(path: Path) -> Study:
     """The study declared in a file; UsageTrouble names the first thing that is wrong with it."""
     try:
-        return Study.model_validate(tomllib.loads(path.read_text()))
+        study = Study.model_validate(tomllib.loads(path.read_text("utf-8")))
     except OSError as trouble:
         raise UsageTrouble(f"{path} cannot be read: {trouble.strerror}", "walproof study list") from None
-    except tomllib.TOMLDecodeError as trouble:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as trouble:
         raise UsageTrouble(
             f"{path} is not TOML: {trouble}", "see a shipped study with `walproof study show NAME`"
         ) from None
@@ -173,6 +197,8 @@ def read_study(path: Path) -> Study:
         raise UsageTrouble(
             f"{path.name}: {where}: {first['msg'].lower()}", "walproof study show NAME prints a valid one"
         ) from None
+    _check(study)
+    return study
 
 
 def studies() -> dict[str, Path]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx2
 
-from walproof.errors import TargetTrouble
+from walproof.errors import TargetTrouble, UsageTrouble
 from walproof.model.facts import PatroniFacts, PatroniMember
 
 LEADER_ROLES = ("leader", "primary", "master")
@@ -33,7 +33,16 @@ class PatroniRest:
         self.access = access
         auth = (access.user, access.password) if access.user else None
         cert = (access.cert_file, access.key_file or access.cert_file) if access.cert_file else None
-        verify = ssl.create_default_context(cafile=access.ca_file) if access.ca_file else access.verify
+        try:
+            verify = ssl.create_default_context(cafile=access.ca_file) if access.ca_file else access.verify
+            if cert:
+                ssl.create_default_context().load_cert_chain(*cert)
+        except OSError as wrong:
+            files = ", ".join(f for f in (access.ca_file, access.cert_file, access.key_file) if f)
+            raise UsageTrouble(
+                f"a certificate of [restapi] cannot be read ({files}): {wrong.strerror or wrong}",
+                "ca_file, cert_file and key_file are paths of PEM files this user may read",
+            ) from None
         # Never through a proxy of the environment: a cluster's REST is a private address.
         self._client = httpx2.Client(auth=auth, cert=cert, verify=verify, timeout=access.timeout_s, trust_env=False)
         self._known = list(access.urls)

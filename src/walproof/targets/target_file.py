@@ -12,7 +12,7 @@ from walproof.errors import UsageTrouble
 if TYPE_CHECKING:
     from walproof.targets.own import OwnCluster
 
-EXAMPLE = 'kind = "patroni"\nrest = ["http://10.0.0.11:8008"]\ndsn = "user=postgres"'
+EXAMPLE = 'three lines: kind = "patroni", rest = ["http://10.0.0.11:8008"], dsn = "user=postgres"'
 _HINT = "--target cluster.toml, --target postgresql://user@host1,host2/db, or --target http://host:8008"
 
 
@@ -80,7 +80,7 @@ def read_target_file(path: Path) -> TargetFile:
     except OSError as wrong:
         raise UsageTrouble(f"the target file {path} cannot be read: {wrong.strerror}", _HINT) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as wrong:
-        raise UsageTrouble(f"the target file {path} is not TOML: {wrong}", f"a small one: {EXAMPLE}") from None
+        raise UsageTrouble(f"the target file {path} is not TOML: {wrong}", EXAMPLE) from None
     return target_of(tree, str(path))
 
 
@@ -124,7 +124,14 @@ def described(text: str) -> tuple[str, TargetFile]:
 
 def _without_password(url: str) -> tuple[str, str, str]:
     """(URL without its password, user, password); hosts of libpq URLs may be several."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+        # Several hosts of libpq are not one port; libpq reads those itself.
+        usable = bool(parts.hostname) and (parts.port is None or parts.port > 0) if url.startswith("http") else True
+    except ValueError:
+        usable = False
+    if not usable:
+        raise UsageTrouble(f"{url.rpartition('@')[2]} is not a URL: its host or port cannot be read", _HINT)
     info, at, hosts = parts.netloc.rpartition("@")
     user, _, password = info.partition(":")
     http = parts.scheme.startswith("http")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import psycopg
 from psycopg.conninfo import make_conninfo
 
-from walproof.errors import TargetTrouble
+from walproof.errors import TargetTrouble, UsageTrouble
 from walproof.model.topology import Endpoint
 
 KEPT = (
@@ -48,7 +48,7 @@ def conninfo_of(dsn: str, service: str, **more: str) -> str:
     try:
         return make_conninfo(dsn, **{**words, **more})
     except psycopg.ProgrammingError as wrong:
-        raise TargetTrouble(f"this is not a DSN: {' '.join(str(wrong).split())}", "host=a,b user=postgres") from None
+        raise UsageTrouble(f"this is not a DSN: {' '.join(str(wrong).split())}", "host=a,b user=postgres") from None
 
 
 def resolved(dsn: str, service: str = "") -> Ways:
@@ -72,6 +72,8 @@ def resolved(dsn: str, service: str = "") -> Ways:
     if passfile and not os.path.exists(passfile):
         passfile = None
     options = tuple((name, found[name]) for name in KEPT if name in said)
+    if any(p and not p.isdecimal() for p in ports):
+        raise UsageTrouble(f"{','.join(ports)} is not a port", "host=a,b port=5432 user=postgres")
     pairs = tuple((h, int(p or 5432)) for h, p in zip(hosts, ports, strict=False))
     return Ways(pairs, found.get("dbname") or "postgres", found.get("user", ""), passfile, options)
 

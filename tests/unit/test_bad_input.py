@@ -1,0 +1,234 @@
+"""Everything that can be typed wrongly: its exit code, one sentence, one hint, nothing printed, nothing left behind."""
+
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from walproof.cli import main
+
+Run = Callable[[str], tuple[int, str, str]]
+
+PRICE = (
+    "--levels paranoid",
+    "--levels ''",
+    "--levels on,,off",
+    "--clients 0",
+    "--clients -3",
+    "--clients ''",
+    "--clients ten",
+    "--clients 99999999999999999999",
+    "--clients 300000",
+    "--quorum any9",
+    "--quorum any0",
+    "--quorum most",
+    "--rtt -3ms",
+    "--rtt soon",
+    "--cpu 0",
+    "--regions atlantis",
+    "--workload nowhere.sql",
+    "--workload batch:0",
+    "--scale 0",
+    "--route pigeon",
+    "--pool 5",
+    "--workload select-only --mix on=10,local=90",
+    "--mix on=0",
+    "--mix on=1,on=2",
+    "--tune",
+    "--limit 5ms",
+    "--tune --limit 0ms",
+    "--tune --limit 5ms --level local",
+    "--tune --limit 5ms --break-even",
+    "--load 2",
+    "--load -0.5",
+    "--rate 0",
+    "--max-clients 4 --clients 8",
+    "--slice 0",
+    "--precision 0",
+    "--precision 150%",
+    "--budget 0",
+    "--budget nan",
+    "--seed x",
+    "--baseline x",
+    "--fsync maybe",
+    "--predict x",
+    "--hold-out --clients 1",
+    "--resume nowhere",
+    "--resume newer",
+    "--resume empty",
+    "--record newer",
+    "--colour red",
+)
+PROVE = (
+    "--fault earthquake",
+    "--fault ''",
+    "--levels paranoid",
+    "--levels ''",
+    "--victim everyone",
+    "--victim n9",
+    "--writers 0",
+    "--repeat x",
+    "--until-bound 0",
+    "--until-bound 200%",
+    "--until-bound nan",
+    "--storm 0",
+    "--storm 3 --fault kill",
+    "--matrix --fault kill",
+    "--matrix --victim sync",
+    "--quick",
+    "--require nonsense",
+    "--require ''",
+    "--require rpo=-1",
+    "--allow earthquake",
+    "--pitfall P99",
+    "--pitfall ''",
+    "--record newer",
+)
+TARGETS = (
+    "pretend?colour=red",
+    "pretend?lie=tall",
+    "pretend?members=99",
+    "nowhere.toml",
+    "'what is this'",
+    "unknown-key.toml",
+    "not-toml.toml",
+    "no-dsn.toml",
+    "no-certificate.toml",
+    "'host=127.0.0.1 colour=red'",
+    "postgresql://u@h:port/",
+    "'postgresql://u@[::1/db'",
+    "http://",
+    "http://h:notaport",
+)
+OTHERS = (
+    "nonsense",
+    "study show nowhere",
+    "study run nowhere",
+    "study run nowhere/study.toml",
+    "study run unknown-key/study.toml --target pretend",
+    "study run unknown-part/study.toml --target pretend",
+    "study run patroni-tradeoff --budget -3 --target pretend",
+    "study run patroni-tradeoff --budget nan --target pretend",
+    "report nowhere",
+    "report not-a-record",
+    "report newer --csv --json",
+    "watch not-a-record",
+    "watch --target pretend --port 99999",
+    "watch --target pretend --levels paranoid",
+    "advise newer --rpo x",
+    "restore not-a-record",
+    "restore newer",
+    "apply",
+    "apply nowhere",
+    "lab up --members 0",
+    "lab up --members 8",
+    "lab up --quorum 3",
+    "lab up --members 1 --sync strict",
+    "lab up --param work_mem",
+    "lab up --port 80",
+    "lab up --cpu 0",
+    "lab up --wal-volume",
+    "lab up --disk image --disk-size tiny",
+    "lab fault",
+    "lab disk n1 --slow 5ms --full",
+)
+NO_LAB = (
+    "price",
+    "prove",
+    "price --json",
+    "prove --json",
+    "doctor",
+    "watch --seconds 1",
+    "apply --undo",
+    "lab status",
+    "lab status --json",
+    "lab psql",
+    "lab logs n1",
+    "lab link",
+    "lab cut n1",
+    "lab heal",
+    "lab fault kill n1",
+    "lab fault power-cut n1",
+    "lab disk n1 --slow 5ms",
+    "lab cpu 0.5",
+)
+MACHINE = (
+    "price --target unreachable.toml",
+    "prove --target unreachable.toml --allow kill",
+    "doctor --target unreachable.toml",
+    "doctor --target http://127.0.0.1:1",
+    "price --target pretend --record not-a-record/file/below",
+    "prove --target pretend --junit not-a-record/file/out.xml",
+)
+STUDY = 'name = "x"\ntitle = "t"\nsource = "s"\nmachine = "m"\n'
+CLAIM = '[[claim]]\nkind = "recovers"\nname = "c"\nsays = "s"\npaper = "p"\ndrill = "nobody"\nwithin_s = 1\n'
+FILES = {
+    "unknown-key.toml": 'kind = "postgres"\ndsn = "host=127.0.0.1 port=1"\ncolour = "red"\n',
+    "not-toml.toml": "kind = [\n",
+    "no-dsn.toml": 'kind = "postgres"\n',
+    "no-certificate.toml": 'kind = "patroni"\nrest = ["https://127.0.0.1:1"]\n[restapi]\nca_file = "nowhere.pem"\n',
+    "unreachable.toml": 'kind = "postgres"\ndsn = "host=127.0.0.1 port=1 user=postgres"\n',
+    "unknown-key/study.toml": STUDY + 'colour = "red"\n' + CLAIM,
+    "unknown-part/study.toml": STUDY + CLAIM,
+    "not-a-record/file": "hello",
+    "newer/record.json": '{"format": 99, "walproof": "9.9", "verb": "price", "created": "2030"}',
+    "newer/events.jsonl": '{"event": "something new"}\n',
+    "empty/events.jsonl": "",
+}
+
+
+def files(folder: Path) -> dict[str, str]:
+    """Every file below, with its content."""
+    return {str(p.relative_to(folder)): p.read_text() for p in folder.rglob("*") if p.is_file()}
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs walproof in a folder with bad files, where no lab is up: exit code, standard output, standard error."""
+    state = tmp_path / "state"
+    work = tmp_path / "work"
+    state.mkdir(mode=0o711)
+    for name, text in FILES.items():
+        (work / name).parent.mkdir(parents=True, exist_ok=True)
+        (work / name).write_text(text)
+    monkeypatch.chdir(work)
+    monkeypatch.setenv("WALPROOF_STATE", str(state))
+    monkeypatch.setenv("WALPROOF_LAB", "nolab")
+    monkeypatch.setattr(main, "_as_ordinary_user", lambda argv: None)
+
+    def go(line: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as end:
+            main.main(shlex.split(line))
+        out, err = capsys.readouterr()
+        return int(end.value.code or 0), out, err
+
+    return go
+
+
+@pytest.mark.parametrize(
+    ("code", "line"),
+    [
+        *((2, f"price --target pretend {words}") for words in PRICE),
+        *((2, f"prove --target pretend {words}") for words in PROVE),
+        *((2, f"{verb} --target {words}") for words in TARGETS for verb in ("price", "prove", "doctor")),
+        *((2, line) for line in OTHERS),
+        *((3, line) for line in NO_LAB),
+        *((3, line) for line in MACHINE),
+    ],
+)
+def test_bad_input_is_one_sentence_and_a_hint_and_leaves_nothing(run: Run, code: int, line: str) -> None:
+    found, out, err = run(line)
+    said = err.strip().splitlines()
+    assert found == code, err
+    assert out == ""
+    assert len(said) == 2, err
+    assert said[0].startswith("walproof: ")
+    assert said[1].startswith("  next: ")
+    assert files(Path()) == FILES
+
+
+@pytest.mark.parametrize("verb", ["price", "prove"])
+def test_no_word_of_a_password_is_said_when_a_url_cannot_be_read(run: Run, verb: str) -> None:
+    _, out, err = run(f"{verb} --target 'http://me:secret@h:notaport'")
+    assert "secret" not in out + err
