@@ -9,7 +9,9 @@ import pytest
 
 from tests.fixtures.priced_fake import FakePriced
 from walproof.cli import main
+from walproof.model.event import SearchStep
 from walproof.records.reader import read
+from walproof.reporting.conclusion import conclusion
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -176,3 +178,14 @@ def test_a_cluster_of_the_users_keeps_a_journal_beside_the_record(run: Run, targ
         == 0
     )
     assert str(getattr(target.journal, "path", "")).startswith("rec")
+
+
+@pytest.mark.parametrize(
+    "search", [("--break-even", "--levels", "on"), ("--tune", "--limit", "50ms")], ids=["break-even", "tune"]
+)
+def test_the_report_of_a_search_opens_with_what_the_search_found(run: Run, search: tuple[str, ...]) -> None:
+    found = as_json(run, *search, "--budget", "120s", "--record", "rec")
+    events = read(Path("rec")).events
+    assert conclusion(events).startswith(found["conclusion"])
+    unended = [e for e in events if not (isinstance(e, SearchStep) and "answer" in e.tried)]
+    assert conclusion(unended).endswith("steps and came to no end.")

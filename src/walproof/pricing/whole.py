@@ -1,9 +1,10 @@
 """The whole of a price command: the grid, then break-even, tuning or prediction as asked; its answer in words, JSON."""
 
+import math
 from typing import Any
 
 from walproof.errors import TargetTrouble
-from walproof.model.event import Ended
+from walproof.model.event import Ended, SearchStep
 from walproof.model.plan import Setting
 from walproof.model.ports import CanBePriced, Capability, Target
 from walproof.pricing.anatomy import anatomies, anatomy_as_json
@@ -63,13 +64,21 @@ def pursue(bench: Bench, words: Words, tell: Tell) -> Answer:
     """Run everything these words ask on the bench; a search takes the whole budget in place of the grid."""
     question = question_of(words, len(bench.target.observe().standbys) or None)
     if words.get("tune") or words.get("break_even"):
-        return searched(bench, question, words, tell)
+        answer = searched(bench, question, words, tell)
+        for number, sentence in enumerate(answer.sentences, 1):
+            bench.step(_answered("tuning" if words.get("tune") else "break-even", number, sentence, bench.now()))
+        return answer
     stopped = conduct(bench, question, tell)
     table = price_table([*bench.events, Ended(bench.now(), str(stopped))])
     parts, sentences = predicted(table, bench.events, words)
     for step in prediction_steps(parts, bench.now()):
         bench.step(step)
     return Answer(table, stopped, anatomies(bench.events), parts, sentences)
+
+
+def _answered(search: str, number: int, sentence: str, at: float) -> SearchStep:
+    """What a search came to, for the record: no value of its own, but the last word."""
+    return SearchStep(at, search, {"answer": number}, math.nan, math.nan, math.nan, sentence)
 
 
 def answer_lines(answer: Answer) -> list[str]:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from statistics import median
 
-from walproof.model.event import ClaimJudged, DrillDone, Event, SliceDone
+from walproof.model.event import ClaimJudged, DrillDone, Event, SearchStep, SliceDone
 from walproof.model.guarantee import Level
 from walproof.model.verdict import Drill, Verdict
 from walproof.pricing.conclusion import conclusion as price_sentence
@@ -17,7 +17,9 @@ def sentences(events: Sequence[Event], table: PriceTable | None = None) -> tuple
     drills = [e.drill for e in events if isinstance(e, DrillDone)]
     said: list[str] = []
     if any(isinstance(e, SliceDone) for e in events):
-        said.append(price_sentence(table or price_table(events)))
+        priced = table or price_table(events)
+        sought = () if priced.arms else search_sentences(events)
+        said += sought or (price_sentence(priced),)
     if drills:
         said.append(loss_sentence(drills))
         outage = outage_sentence(drills)
@@ -32,6 +34,16 @@ def sentences(events: Sequence[Event], table: PriceTable | None = None) -> tuple
 def conclusion(events: Sequence[Event]) -> str:
     """The conclusion as one text."""
     return " ".join(sentences(events))
+
+
+def search_sentences(events: Sequence[Event]) -> tuple[str, ...]:
+    """What searches came to, at most three; how far they went when they were ended before; none without a search."""
+    steps = [e for e in events if isinstance(e, SearchStep)]
+    answers = {(s.search, s.tried["answer"]): s.conclusion for s in steps if "answer" in s.tried}
+    if answers or not steps:
+        return tuple(answers.values())[:3]
+    names = " and ".join(dict.fromkeys(s.search for s in steps))
+    return (f"A search ({names}) took {len(steps)} steps and came to no end.",)
 
 
 def loss_sentence(drills: Sequence[Drill]) -> str:

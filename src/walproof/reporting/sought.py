@@ -15,7 +15,7 @@ from walproof.reporting.wording import found, number, percent
 def search_sections(events: Sequence[Event]) -> tuple[Section, ...]:
     """Break-even and tuning step by step, then predictions beside what was measured; none when none was asked."""
     blocks: list[Block] = []
-    for name, group in _by_search([e for e in events if isinstance(e, SearchStep)]):
+    for name, group in _by_search([e for e in events if isinstance(e, SearchStep) and "answer" not in e.tried]):
         steps = list(group)
         known = all(s.tried.get("level") in list(Level) for s in steps)
         if name == "hold-out" and known and all(s.tried.get("measured_tps") for s in steps):
