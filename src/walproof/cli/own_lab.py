@@ -5,17 +5,12 @@ from contextlib import contextmanager
 
 from walproof.lab.clock import RealClock
 from walproof.lab.designing import LabOrder, design
-from walproof.lab.raising import lower_lab, raise_lab
+from walproof.lab.raising import raised
 from walproof.targets.lab import LabTarget
 
 
 @contextmanager
 def own_lab(order: LabOrder, say: Callable[[str], None]) -> Iterator[LabTarget]:
     """The target of a new lab; MachineTrouble when one of that name is up already, which is left alone."""
-    clock = RealClock()
-    blueprint = raise_lab(design(order), clock, say)
-    try:
+    with raised(design(order), RealClock(), say) as blueprint:
         yield LabTarget(blueprint)
-    finally:
-        say(f"ending the lab {blueprint.name}")
-        lower_lab(blueprint.name, clock)

@@ -89,6 +89,17 @@ def raise_lab(asked: Blueprint, clock: Clock, say: Say) -> Blueprint:
         return blueprint
 
 
+@contextmanager
+def raised(asked: Blueprint, clock: Clock, say: Say) -> Iterator[Blueprint]:
+    """A lab for as long as the block lasts, ended with it, also after an error or Ctrl-C."""
+    blueprint = raise_lab(asked, clock, say)
+    try:
+        yield blueprint
+    finally:
+        say(f"ending the lab {blueprint.name}")
+        lower_lab(blueprint.name, clock)
+
+
 def _numbered(asked: Blueprint, last: TextIO) -> Blueprint:
     """The next free number after the last one: a name of a namespace is not soon another lab's."""
     last.seek(0)

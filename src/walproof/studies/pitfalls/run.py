@@ -15,7 +15,7 @@ from walproof.lab import home
 from walproof.lab.blueprint import Blueprint, Disk
 from walproof.lab.clock import RealClock
 from walproof.lab.designing import LabOrder, design
-from walproof.lab.raising import lower_lab, raise_lab
+from walproof.lab.raising import raised
 from walproof.studies.pitfalls.catalogue import Pitfall, pitfalls
 from walproof.studies.pitfalls.scene import Found, Scene
 
@@ -53,12 +53,8 @@ def stage(say: Say, *, disk: str = "image", name: str = "", port: int = FIRST_PO
     order = LabOrder(
         name=name or f"{home.lab_name()}-pitfalls", port=port, disk=Disk(kind=disk), parameters=dict(STOCK_TIMEOUTS)
     )
-    blueprint = raise_lab(design(order), RealClock(), lambda _: None)
-    try:
+    with raised(design(order), RealClock(), say) as blueprint:
         yield blueprint
-    finally:
-        say(f"ending the lab {blueprint.name}")
-        lower_lab(blueprint.name, RealClock())
 
 
 def play(blueprint: Blueprint, pitfall: Pitfall) -> Told:
