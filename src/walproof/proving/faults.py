@@ -77,8 +77,6 @@ class Fault:
     prepares: tuple[Step, ...] = ()
     serves_after: bool = True
     hold_s: float = 2.0
-    planned: bool = False
-    """A planned operation: no destruction, no consent needed."""
 
 
 _ANY_MEMBER = (Victim.LEADER, Victim.SYNC_STANDBY, Victim.STANDBY, Victim.ALL_STANDBYS)
@@ -221,7 +219,6 @@ _ALL = (
             "an orderly restart keeps everything at every level",
             "by itself",
         ),
-        planned=True,
     ),
     Fault(
         "switchover",
@@ -233,7 +230,6 @@ _ALL = (
             "nothing is lost at any level, no transaction fails",
             "by itself",
         ),
-        planned=True,
     ),
     Fault(
         "kill-all",
@@ -286,7 +282,6 @@ _ALL = (
         Story(
             "nothing happens", "nothing is lost; at remote_apply what is acknowledged is visible on the standby", "-"
         ),
-        planned=True,
         hold_s=4.0,
     ),
 )

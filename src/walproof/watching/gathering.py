@@ -36,10 +36,6 @@ class Gathering:
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
-    def follow(self, record: Path) -> None:
-        """Follow a record from now on, as when a run begins after the page."""
-        self._tail = Tail(record)
-
     def heard(self, chirp: Chirp) -> None:
         """Take one canary in."""
         self._change(lambda picture: heard(picture, chirp))
