@@ -8,9 +8,10 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from walproof.cli.beginning import begun
+from walproof.cli.beginning import begun, sigterm_as_ctrl_c
 from walproof.cli.own_lab import own_lab
 from walproof.cli.progress import progress_bar
+from walproof.estimating.enough import StoppedBy
 from walproof.lab import home
 from walproof.lab.designing import LabOrder
 from walproof.model.event import Described, Ended, Event
@@ -24,7 +25,7 @@ from walproof.proving.campaign import Question, planned
 from walproof.proving.faults import fault
 from walproof.proving.run import Shell
 from walproof.proving.run import conduct as prove
-from walproof.records.writer import Writer
+from walproof.records.writer import Writer, check_place
 from walproof.reporting.conclusion import conclusion
 from walproof.reporting.terminal import tables
 
@@ -46,8 +47,9 @@ def demo(directory: Path | None, port: int, postgres: str | None, budget: str, s
     def say(words: str) -> None:
         console.print(f"[dim]{words}[/dim]")
 
+    check_place(directory)
     order = LabOrder(name=f"{home.lab_name()}-demo", port=port, postgres=postgres)
-    with own_lab(order, say) as target, Writer(directory, "demo") as writer:
+    with sigterm_as_ctrl_c(), own_lab(order, say) as target, Writer(directory, "demo") as writer:
         now = target.clock.now
 
         def emit(event: Event) -> None:
@@ -59,7 +61,8 @@ def demo(directory: Path | None, port: int, postgres: str | None, budget: str, s
             emit(begun("demo", asked, at=now(), seed=seed))
             emit(Described(now(), target.describe()))
             say("pricing five commit levels with 1 and 16 clients")
-            price(Bench(target, emit, seed), question, tell)
+            if price(Bench(target, emit, seed), question, tell) is StoppedBy.INTERRUPTED:
+                raise KeyboardInterrupt
             say("killing the leader under load, at off and at on")
             _drills(Shell(target, emit, writer.keep, seed, home.patience()), tell)
             emit(Ended(now(), "done"))

@@ -61,7 +61,8 @@ def prove(target: str | None, record: str | None, as_json: bool, dry_run: bool, 
     if words.get("pitfall"):
         from walproof.studies.pitfalls.run import reproduce
 
-        return reproduce(str(words["pitfall"]), as_json=as_json, say=lambda text: click.echo(text, err=True))
+        with sigterm_as_ctrl_c():
+            return reproduce(str(words["pitfall"]), as_json=as_json, say=lambda text: click.echo(text, err=True))
     question = question_of(words)
     limits = gate(str(words["require"])) if words.get("require") else None
     planned(question)

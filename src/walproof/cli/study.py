@@ -10,7 +10,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from walproof.cli.beginning import begun
+from walproof.cli.beginning import begun, sigterm_as_ctrl_c
 from walproof.cli.own_lab import own_lab
 from walproof.cli.progress import progress_bar
 from walproof.lab import home
@@ -18,7 +18,7 @@ from walproof.lab.blueprint import Disk
 from walproof.lab.designing import LabOrder
 from walproof.model.event import ClaimJudged, Described, Ended
 from walproof.model.ports import Target
-from walproof.records.writer import Writer
+from walproof.records.writer import Writer, check_place
 from walproof.studies.conduct import Conductor, Visit
 from walproof.studies.declaration import Study, read_study, shipped, studies
 from walproof.targets.choosing import choose
@@ -84,8 +84,13 @@ def run(
     """Run a study, by name or the path of a study.toml."""
     declared = read_study(Path(name)) if name.endswith(".toml") else shipped(name)[0]
     visit = Visit(quick, seed, budget, home.patience())
+    check_place(directory)
     console = Console(stderr=True)
-    with _target(declared, target, port, console) as chosen, Writer(directory, "study") as writer:
+    with (
+        sigterm_as_ctrl_c(),
+        _target(declared, target, port, console) as chosen,
+        Writer(directory, "study") as writer,
+    ):
         now = chosen.clock.now
         asked = {"study": declared.name, "quick": quick, "budget_s": budget, "table": declared.table}
         writer(begun("study", asked, at=now(), seed=seed))

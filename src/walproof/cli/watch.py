@@ -42,7 +42,7 @@ def _links(target: Target) -> Callable[[], tuple[LinkView, ...]] | None:
 @click.option("--terminal", is_flag=True, help="Draw here instead of serving a page.")
 @click.option("--canary", is_flag=True, help="Commit one tiny row per level per second and draw its latency.")
 @click.option("--exporter", is_flag=True, help="Serve metrics for Prometheus (canary included) instead of a page.")
-@click.option("--quorum", type=int, help="Standbys declared; the most seen in force when not said.")
+@click.option("--quorum", type=click.IntRange(0), help="Standbys declared; the most seen in force when not said.")
 @click.option("--levels", default=",".join(Level), show_default=True, help="Levels of the canary.")
 @click.option("--seconds", type=float, help="End by itself after so long.")
 @click.option(
@@ -68,8 +68,11 @@ def watch(
     sung = tuple(level(text) for text in levels.split(",") if text.strip())
     if not sung:
         raise UsageTrouble("no level is named", f"--levels takes some of {', '.join(Level)}")
-    if not 0 <= port <= 65535:
-        raise UsageTrouble(f"{port} is not a port", "give one between 1 and 65535, or leave --port out")
+    _check(port, seconds)
+    if exporter and terminal:
+        raise UsageTrouble("--exporter serves metrics and --terminal draws here", "choose one of them")
+    if canary and record and not target:
+        raise UsageTrouble("a record takes no canary", "add --target, or leave --canary out")
     directory = record_directory(record) if record else None
     chosen = None if directory and not target else choose(target)
     ended = threading.Event()
@@ -91,6 +94,13 @@ def watch(
             singer.close()
         gathering.close()
     return 0
+
+
+def _check(port: int, seconds: float | None) -> None:
+    if not 0 <= port <= 65535:
+        raise UsageTrouble(f"{port} is not a port", "give one between 1 and 65535, or leave --port out")
+    if seconds is not None and not 0 < seconds < threading.TIMEOUT_MAX:
+        raise UsageTrouble(f"{seconds:g} seconds cannot be meant", "--seconds 60, or leave it out")
 
 
 def _timer(seconds: float | None, end: Callable[[], None]) -> threading.Timer | None:

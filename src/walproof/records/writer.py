@@ -2,6 +2,7 @@
 
 import json
 import os
+import tempfile
 import threading
 from pathlib import Path
 from time import time
@@ -16,6 +17,26 @@ from walproof.records.layout import EVENTS, FILES, FORMAT, HEADER, Header, new_n
 _HINT = "free some room, or name a writable place with --record DIR"
 
 
+def check_place(directory: Path | None) -> None:
+    """Refuse now what Writer would refuse later: a record that is there, a place that cannot be written."""
+    if directory is not None and (directory / EVENTS).exists():
+        raise _taken(directory)
+    place = directory or Path("records")
+    made: list[Path] = []
+    try:
+        for folder in reversed((place, *place.parents)):
+            if not folder.exists():
+                folder.mkdir()
+                made.append(folder)
+        with tempfile.TemporaryFile(dir=place):
+            pass
+    except OSError as wrong:
+        raise _cannot(place, wrong) from None
+    finally:
+        for folder in reversed(made):
+            folder.rmdir()
+
+
 class Writer:
     """A record open for writing; call it with an event. Usable from several threads of one process.
 
@@ -28,7 +49,7 @@ class Writer:
         self._lock = threading.Lock()
         self._ended = False
         if not resume and (self.directory / EVENTS).exists():
-            raise UsageTrouble(f"{self.directory} already holds a record", "choose another directory, or use --resume")
+            raise _taken(self.directory)
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
             if not (self.directory / HEADER).exists():
@@ -126,6 +147,10 @@ def _mend(path: Path) -> None:
         file.truncate(len(data))
         file.seek(max(len(data) - 1, 0))
         file.write(data[-1:])
+
+
+def _taken(directory: Path) -> UsageTrouble:
+    return UsageTrouble(f"{directory} already holds a record", "choose another directory, or use --resume")
 
 
 def _cannot(directory: Path, wrong: OSError) -> MachineTrouble:

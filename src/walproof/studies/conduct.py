@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from walproof.errors import TargetTrouble, Trouble, UsageTrouble
+from walproof.estimating.enough import StoppedBy
 from walproof.model.event import ClaimJudged, DrillDone, Emit, Event, Noted
 from walproof.model.plan import Arm, Setting, Workload
 from walproof.model.ports import CanBePriced, Capability, Target
@@ -115,7 +116,9 @@ class Conductor:
             if reason:
                 self._note(f"part {part.name} is left out: {reason}")
                 continue
-            price(bench, question, _within(part.name, tell))
+            if price(bench, question, _within(part.name, tell)) is StoppedBy.INTERRUPTED:
+                # Price keeps what it has and returns; a study without its other parts judges nothing.
+                raise KeyboardInterrupt
         for drilled, plan in drills_of(self._study, self._visit):
             self._drill(drilled, plan, tell)
         measured = Measured(self.events)

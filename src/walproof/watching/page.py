@@ -49,7 +49,7 @@ class Page:
         )
         self._server = uvicorn.Server(
             uvicorn.Config(
-                self.app, host=host, port=port, log_level="error", access_log=False, timeout_graceful_shutdown=1
+                self.app, host=host, port=port, log_level="critical", access_log=False, timeout_graceful_shutdown=1
             )
         )
 

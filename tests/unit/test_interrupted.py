@@ -1,0 +1,122 @@
+"""Ctrl-C and SIGTERM in the middle of a run: healed, the record closed, exit 130."""
+
+import json
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from walproof.cli import main
+from walproof.model.event import DrillDone, Ended
+from walproof.model.plan import Slice
+from walproof.model.sample import SliceResult
+from walproof.records.reader import read
+from walproof.targets.pretend import Pretend
+
+SIGNALS = [signal.SIGINT, signal.SIGTERM]
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Run]:
+    """Runs walproof in an empty folder; afterwards both signals are handled as before."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(main, "_as_ordinary_user", lambda argv: None)
+    before = [signal.getsignal(number) for number in SIGNALS]
+
+    def go(*words: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as end:
+            main.main(list(words))
+        out, err = capsys.readouterr()
+        return int(end.value.code or 0), out, err
+
+    yield go
+    assert [signal.getsignal(number) for number in SIGNALS] == before
+
+
+def stopped_by(record: str) -> str:
+    last = read(Path(record)).events[-1]
+    assert isinstance(last, Ended)
+    return last.stopped_by
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_price_tells_what_it_has_and_leaves_the_target(
+    run: Run, number: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slices = 0
+    left: list[bool] = []
+    run_slice, leave = Pretend.run_slice, Pretend.leave
+
+    def signalled(self: Pretend, planned: Slice, seconds: float, seed: int) -> SliceResult:
+        nonlocal slices
+        slices += 1
+        if slices == 9:
+            os.kill(os.getpid(), number)
+        return run_slice(self, planned, seconds, seed)
+
+    def leaving(self: Pretend) -> None:
+        left.append(True)
+        leave(self)
+
+    monkeypatch.setattr(Pretend, "run_slice", signalled)
+    monkeypatch.setattr(Pretend, "leave", leaving)
+    words = ("--levels", "local,on", "--clients", "1", "--precision", "0.1%", "--record", "rec", "--json")
+    code, out, _ = run("price", "--target", "pretend", *words)
+    assert code == 130
+    assert json.loads(out)["stopped_by"] == "interrupted"
+    assert stopped_by("rec") == "interrupted"
+    assert left
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_prove_heals_before_it_ends(run: Run, number: signal.Signals, monkeypatch: pytest.MonkeyPatch) -> None:
+    healed: list[bool] = []
+    kills = 0
+    kill, heal = Pretend.kill, Pretend.heal
+
+    def killing(self: Pretend, member: str) -> None:
+        nonlocal kills
+        kills += 1
+        kill(self, member)
+        if kills == 2:
+            os.kill(os.getpid(), number)
+
+    def healing(self: Pretend) -> None:
+        healed.append(True)
+        heal(self)
+
+    monkeypatch.setattr(Pretend, "kill", killing)
+    monkeypatch.setattr(Pretend, "heal", healing)
+    code, out, _ = run(
+        "prove", "--target", "pretend", "--levels", "on", "--repeat", "3", "--record", "rec", "--json"
+    )  # fmt: skip
+    assert code == 130
+    assert len(json.loads(out)["drills"]) == 1
+    assert len([e for e in read(Path("rec")).events if isinstance(e, DrillDone)]) == 1
+    assert len(healed) == 2
+    assert stopped_by("rec") == "interrupted"
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_study_goes_on_with_nothing_and_judges_nothing(
+    run: Run, number: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_slice = Pretend.run_slice
+    slices = 0
+
+    def signalled(self: Pretend, planned: Slice, seconds: float, seed: int) -> SliceResult:
+        nonlocal slices
+        slices += 1
+        if slices == 3:
+            os.kill(os.getpid(), number)
+        return run_slice(self, planned, seconds, seed)
+
+    monkeypatch.setattr(Pretend, "run_slice", signalled)
+    code, out, err = run("study", "run", "patroni-tradeoff", "--target", "pretend", "--record", "rec")
+    assert (code, out) == (130, "")
+    assert "interrupted" in err
+    assert slices == 3
+    assert stopped_by("rec") == "interrupted"
