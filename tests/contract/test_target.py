@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.fixtures.labs import a_lab
+from tests.fixtures.own_cluster import lab_file, opened, pair_file
+from tests.fixtures.plain_pair import debian_pair, synchronous
 from walproof.model.attempt import Outcome
 from walproof.model.event import DrillBegun, DrillDone, Event, FaultChanged
 from walproof.model.guarantee import Level
@@ -17,21 +18,30 @@ from walproof.proving.campaign import PlannedDrill
 from walproof.proving.faults import CATALOGUE
 from walproof.proving.judge import judged
 from walproof.proving.run import Shell, conduct
+from walproof.targets.lab import LabTarget
 from walproof.targets.pretend import pretend
 
 DRILLS = iter(range(1, 10_000))
 
 
-@pytest.fixture(scope="module", params=["pretend", pytest.param("lab", marks=pytest.mark.lab)])
-def target(request: pytest.FixtureRequest) -> Iterator[Target]:
-    """Each target in turn; the lab is raised once for the whole suite."""
+REAL = [pytest.param(name, marks=pytest.mark.lab) for name in ("lab", "patroni", "postgres")]
+
+
+@pytest.fixture(scope="module", params=["pretend", *REAL])
+def target(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
+    """Each target in turn; the lab is raised once, and is then a Patroni cluster of yours by its REST address."""
     if request.param == "pretend":
         yield pretend("pretend?slowness=3")
-        return
-    from walproof.targets.lab import LabTarget
-
-    with a_lab() as blueprint:
-        yield LabTarget(blueprint)
+    elif request.param == "lab":
+        yield LabTarget(request.getfixturevalue("lab"))
+    elif request.param == "patroni":
+        with opened(str(lab_file(request.getfixturevalue("lab"), tmp_path_factory.mktemp("own"), kills=True))) as yours:
+            yield yours
+    else:
+        with debian_pair() as pair:
+            synchronous(pair, "n2")
+            with opened(str(pair_file(pair, tmp_path_factory.mktemp("own"), named=True))) as yours:
+                yield yours
 
 
 def test_it_describes_itself_and_its_members(target: Target) -> None:
@@ -82,6 +92,8 @@ def test_what_the_ledger_was_told_is_on_every_member(target: Target) -> None:
 
 
 def test_a_killed_leader_loses_nothing_at_on_and_the_cluster_heals(target: Target) -> None:
+    if reason := target.why_not(Capability.KILL):
+        pytest.skip(reason)
     events: list[Event] = []
     planned = PlannedDrill(next(DRILLS), CATALOGUE["kill"], Victim.LEADER, Level.ON, Route.MULTI_HOST, writers=8)
     shell = Shell(target, events.append, lambda name, text: None, patience=3.0)
