@@ -51,7 +51,9 @@ def advice_of(
     default=None,
     help="Print one recipe of the first choice: plain, patroni, cnpg …",
 )
-@click.option("--choice", "number", type=int, default=1, show_default=True, help="The choice recipes are made of.")
+@click.option(
+    "--choice", "number", metavar="N", type=int, default=1, show_default=True, help="The choice recipes are made of."
+)
 @click.option("--out", metavar="DIR", default=None, help="Write every recipe of the choice there.")
 @click.option("--json", "json_wanted", is_flag=True, help="One JSON object, as `walproof apply` reads it.")
 def advise(

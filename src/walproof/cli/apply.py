@@ -39,7 +39,9 @@ def _with_wishes(command: Any) -> Any:
 
 @click.command()
 @click.argument("advice", required=False, metavar="[ADVICE.json|RECORD]")
-@click.option("--choice", "number", type=int, default=1, show_default=True, help="Which choice of the advice.")
+@click.option(
+    "--choice", "number", metavar="N", type=int, default=1, show_default=True, help="Which choice of the advice."
+)
 @click.option("--target", metavar="WHERE", default=None, help="The lab when not said; a target file, URL or DSN.")
 @click.option("--allow", metavar="config", default=None, help="Consent, on a cluster of yours.")
 @click.option("--dry-run", is_flag=True, help="Show the difference and change nothing.")

@@ -33,11 +33,13 @@ PRICED = {"levels": ",".join(Level), "clients": "1,16", "precision": "2%"}
 
 
 @click.command()
-@click.option("--record", "directory", type=click.Path(path_type=Path), help="Where the record goes.")
-@click.option("--port", type=int, default=5500, show_default=True, help="First of eight ports on 127.0.0.1.")
+@click.option("--record", "directory", metavar="DIR", type=click.Path(path_type=Path), help="Where the record goes.")
+@click.option(
+    "--port", metavar="PORT", type=int, default=5500, show_default=True, help="First of eight ports on 127.0.0.1."
+)
 @click.option("--postgres", metavar="15|PATH", help="Another install.  [default: PostgreSQL 18 of the Python wheel]")
-@click.option("--budget", default="75s", show_default=True, help="Measuring time of the prices.")
-@click.option("--seed", type=int, default=1, show_default=True, help="Seed of every random choice.")
+@click.option("--budget", metavar="75s", default="75s", show_default=True, help="Measuring time of the prices.")
+@click.option("--seed", metavar="N", type=int, default=1, show_default=True, help="Seed of every random choice.")
 @click.option("--watch", "watched", is_flag=True, help="The live page beside it.")
 def demo(directory: Path | None, port: int, postgres: str | None, budget: str, seed: int, watched: bool) -> int:
     """A real cluster, its prices, two drills, one conclusion."""

@@ -68,18 +68,20 @@ def _leader(blueprint: Blueprint) -> str:
 
 
 @lab.command()
-@click.option("--members", "count", type=int, default=3, show_default=True, help="Members, 1 to 7.")
+@click.option("--members", "count", metavar="N", type=int, default=3, show_default=True, help="Members, 1 to 7.")
 @click.option("--sync", type=click.Choice([m.value for m in SyncMode]), help="Synchronous mode.  [default: quorum]")
-@click.option("--quorum", type=int, help="Standbys a commit waits for.  [default: 1]")
+@click.option("--quorum", metavar="N", type=int, help="Standbys a commit waits for.  [default: 1]")
 @click.option(
     "--param", "parameters", multiple=True, metavar="NAME=VALUE", help="A parameter of PostgreSQL; repeatable."
 )
 @click.option("--postgres", metavar="15|PATH", help="Another install.  [default: PostgreSQL 18 of the Python wheel]")
-@click.option("--port", type=int, default=5500, show_default=True, help="First of eight ports on 127.0.0.1.")
+@click.option(
+    "--port", metavar="PORT", type=int, default=5500, show_default=True, help="First of eight ports on 127.0.0.1."
+)
 @click.option(
     "--disk", type=click.Choice(["plain", "image"]), default="plain", show_default=True, help="Folders, or ext4 images."
 )
-@click.option("--disk-size", default="2GB", show_default=True, help="Size of each image.")
+@click.option("--disk-size", metavar="2GB", default="2GB", show_default=True, help="Size of each image.")
 @click.option("--wal-volume", is_flag=True, help="WAL on an image of its own.")
 @click.option("--cpu", type=float, metavar="CORES", help="Processors of each member, like 0.5.")
 @click.option(
@@ -141,7 +143,7 @@ def status(as_json: bool) -> None:
 
 @lab.command()
 @click.argument("member", required=False)
-@click.option("-c", "command", help="One command instead of a session.")
+@click.option("-c", "command", metavar="SQL", help="One command instead of a session.")
 def psql(member: str | None, command: str | None) -> None:
     """psql on the leader, or on MEMBER."""
     blueprint = home.load()
@@ -155,7 +157,7 @@ def psql(member: str | None, command: str | None) -> None:
 
 @lab.command()
 @click.argument("member")
-@click.option("--lines", type=click.IntRange(1), default=50, show_default=True, help="Lines of each log.")
+@click.option("--lines", metavar="N", type=click.IntRange(1), default=50, show_default=True, help="Lines of each log.")
 def logs(member: str, lines: int) -> None:
     """The last lines of every log of MEMBER; "access" for HAProxy and PgBouncer."""
     blueprint = home.load()

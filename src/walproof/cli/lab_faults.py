@@ -13,7 +13,7 @@ from walproof.lab.faults import available, disks, force, heal, members, power, p
 from walproof.lab.faults.catalogue import Line, catalogue
 from walproof.model.units import duration_s
 
-_NAME = click.option("--name", default=None, help="Which lab.  [default: $WALPROOF_LAB, or lab]")
+_NAME = click.option("--name", metavar="LAB", default=None, help="Which lab.  [default: $WALPROOF_LAB, or lab]")
 _JSON = click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output, nothing else.")
 _OF_A_MEMBER = {
     "kill": members.kill,

@@ -46,15 +46,17 @@ class Asked:
 
 @click.command("link", context_settings={"ignore_unknown_options": False})
 @click.argument("members", nargs=-1, metavar="[MEMBER...]")
-@click.option("--rtt", help="Round trip of a pair, half each way: 10ms.")
-@click.option("--delay", help="Delay of each direction: 5ms.")
-@click.option("--jitter", help="Each delay varies by up to ± this: 1ms.")
-@click.option("--loss", help="Share of packets that vanish: 0.1%.")
-@click.option("--rate", help="Bits per second: 100mbit/s, or none.")
+@click.option("--rtt", metavar="10ms", help="Round trip of a pair, half each way.")
+@click.option("--delay", metavar="5ms", help="Delay of each direction.")
+@click.option("--jitter", metavar="1ms", help="Each delay varies by up to ± this.")
+@click.option("--loss", metavar="0.1%", help="Share of packets that vanish.")
+@click.option("--rate", metavar="100mbit/s", help="Bits per second, or none.")
 @click.option("--cut", is_flag=True, help="Nothing passes.")
 @click.option("--regions", metavar="FILE|NAME", help=f"A whole matrix from a region file: {', '.join(shipped())}.")
 @click.option("--clear", is_flag=True, help="Unshape; what is cut stays cut (lab heal).")
-@click.option("--probes", type=click.IntRange(1, 100_000), default=20, show_default=True, help="Round trips a pair.")
+@click.option(
+    "--probes", metavar="N", type=click.IntRange(1, 100_000), default=20, show_default=True, help="Round trips a pair."
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output, nothing else.")
 def link(probes: int, as_json: bool, **options: Any) -> int:
     """Show the links, or set them while the cluster runs.

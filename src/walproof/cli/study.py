@@ -66,10 +66,10 @@ def show(name: str) -> None:
 @click.argument("name")
 @click.option("--quick", is_flag=True, help="Within six minutes.")
 @click.option("--budget", type=float, metavar="SECONDS", help="Measuring time, when not the declared one.")
-@click.option("--seed", type=int, default=1, show_default=True, help="Seed of every random choice.")
+@click.option("--seed", metavar="N", type=int, default=1, show_default=True, help="Seed of every random choice.")
 @click.option("--target", metavar="WHERE", help="A lab of its own when not said; a target file, URL or DSN.")
-@click.option("--record", "directory", type=click.Path(path_type=Path), help="Where the record goes.")
-@click.option("--port", type=int, default=6900, show_default=True, help="First port of its own lab.")
+@click.option("--record", "directory", metavar="DIR", type=click.Path(path_type=Path), help="Where the record goes.")
+@click.option("--port", metavar="PORT", type=int, default=6900, show_default=True, help="First port of its own lab.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output, nothing else.")
 def run(
     name: str,

@@ -34,17 +34,20 @@ def _links(target: Target) -> Callable[[], tuple[LinkView, ...]] | None:
 @click.option("--target", metavar="WHERE", help="The lab when not said; a target file, URL or DSN.")
 @click.option(
     "--host",
+    metavar="ADDRESS",
     default="127.0.0.1",
     show_default=True,
     help="Address to listen on; beyond loopback reading needs the token.",
 )
-@click.option("--port", type=int, default=0, help="Port to listen on; any free one when not said.")
+@click.option("--port", metavar="PORT", type=int, default=0, help="Port to listen on; any free one when not said.")
 @click.option("--terminal", is_flag=True, help="Draw here instead of serving a page.")
 @click.option("--canary", is_flag=True, help="Commit one tiny row per level per second and draw its latency.")
 @click.option("--exporter", is_flag=True, help="Serve metrics for Prometheus (canary included) instead of a page.")
-@click.option("--quorum", type=click.IntRange(0), help="Standbys declared; the most seen in force when not said.")
-@click.option("--levels", default=",".join(Level), show_default=True, help="Levels of the canary.")
-@click.option("--seconds", type=float, help="End by itself after so long.")
+@click.option(
+    "--quorum", metavar="N", type=click.IntRange(0), help="Standbys declared; the most seen in force when not said."
+)
+@click.option("--levels", metavar="LEVEL,…", default=",".join(Level), show_default=True, help="Levels of the canary.")
+@click.option("--seconds", metavar="N", type=float, help="End by itself after so long.")
 @click.option(
     "--print", "printed", type=click.Choice(["rules", "dashboard"]), help="Print alert rules or the Grafana dashboard."
 )
