@@ -91,6 +91,7 @@ def answer_as_json(answer: Answer, record: str | None) -> dict[str, Any]:
     """The object of `--json`: the table's keys, then anatomy and what else was asked."""
     return {
         **table_as_json(answer.table, record),
+        "stopped_by": str(answer.stopped_by),
         "conclusion": answer_lines(answer)[0],
         "anatomy": [anatomy_as_json(a) for a in answer.anatomies],
         **dict(answer.parts),

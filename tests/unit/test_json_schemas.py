@@ -1,0 +1,186 @@
+"""--json of every verb that has it: one object on standard output, of the issues' schemas, finite numbers or null."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from walproof.advising.doctor.telling import as_json as doctor_json
+from walproof.cli import main
+from walproof.cli.lab_show import status_json
+from walproof.model.facts import Facts
+from walproof.targets.pretend import pretend
+
+Run = Callable[..., tuple[int, dict[str, Any]]]
+Tree = dict[str, Any]
+
+NUMBER: Tree = {"type": ["number", "null"]}
+WHOLE: Tree = {"type": "integer", "minimum": 0}
+TEXT: Tree = {"type": "string"}
+NAME: Tree = {"type": ["string", "null"]}
+
+
+def an_object(**fields: Tree) -> Tree:
+    """Every field is required; more may be there."""
+    return {"type": "object", "required": list(fields), "properties": fields}
+
+
+def a_list(of: Tree) -> Tree:
+    return {"type": "array", "items": of}
+
+
+INTERVAL = an_object(value=NUMBER, low=NUMBER, high=NUMBER)
+PRICE = an_object(
+    record=TEXT,
+    baseline=TEXT,
+    stopped_by={"enum": ["precision", "budget", "interrupted", "done"]},
+    arms=a_list(
+        an_object(
+            level=TEXT,
+            clients=WHOLE,
+            blocks=WHOLE,
+            tps=INTERVAL,
+            ratio=INTERVAL,
+            latency_ms=an_object(mean=NUMBER, p50=NUMBER, p95=NUMBER, p99=NUMBER),
+            doubts=a_list(TEXT),
+        )
+    ),
+)
+PROVE = an_object(
+    record=TEXT,
+    drills=a_list(
+        an_object(
+            fault=TEXT,
+            level=TEXT,
+            **{n: WHOLE for n in ("acknowledged", "downgraded", "unknown", "refused", "lost", "recovered")},
+            rto_s=NUMBER,
+            rpo_s=NUMBER,
+            leader_before=NAME,
+            leader_after=NAME,
+            timeline_before={"type": ["integer", "null"]},
+            timeline_after={"type": ["integer", "null"]},
+            verdict={"enum": ["held", "broken", "undecided", "skipped"]},
+            why=TEXT,
+        )
+    ),
+    loss_bound={"type": "object", "additionalProperties": NUMBER},
+)
+STATUS = an_object(
+    members=a_list(
+        an_object(
+            name=TEXT,
+            role=TEXT,
+            state=TEXT,
+            timeline={"type": ["integer", "null"]},
+            lag_bytes={"type": ["integer", "null"]},
+            address=TEXT,
+        )
+    ),
+    leader=NAME,
+    synchronous_standby_names=TEXT,
+)
+STUDIES = an_object(studies={**a_list(an_object(name=TEXT, title=TEXT, source=TEXT)), "minItems": 5})
+CLAIMS = an_object(
+    record=TEXT,
+    claims={
+        **a_list(
+            an_object(
+                claim=TEXT,
+                paper=TEXT,
+                measured=TEXT,
+                verdict={"enum": ["reproduced", "not reproduced", "undecided"]},
+                why=TEXT,
+            )
+        ),
+        "minItems": 3,
+    },
+)
+ADVICE = an_object(choices=a_list({"type": "object"}), refused=a_list(an_object(wish=TEXT, limit=TEXT, nearest=TEXT)))
+DOCTOR = an_object(target=TEXT, members=a_list({"type": "object"}), checks=WHOLE, findings=a_list({"type": "object"}))
+
+
+def only(text: str) -> Tree:
+    """The one object that this text is; NaN and Infinity are no JSON."""
+
+    def refuse(word: str) -> float:
+        raise AssertionError(f"{word} is no JSON number")
+
+    tree = json.loads(text, parse_constant=refuse)
+    assert isinstance(tree, dict)
+    return tree
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs walproof in an empty folder: exit code and the object on standard output."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(main, "_as_ordinary_user", lambda argv: None)
+
+    def go(*words: str) -> tuple[int, Tree]:
+        with pytest.raises(SystemExit) as end:
+            main.main(list(words))
+        return int(end.value.code or 0), only(capsys.readouterr().out)
+
+    return go
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--levels", "off,local,on", "--clients", "1,4", "--budget", "20s"),
+        ("--aa", "--clients", "1", "--budget", "5s"),
+        ("--levels", "on", "--clients", "2", "--budget", "1ms"),
+        ("--mix", "on=10,local=90", "--clients", "2", "--budget", "10s"),
+        ("--levels", "on", "--clients", "2", "--load", "0.5", "--budget", "10s"),
+        ("--break-even", "--levels", "on", "--budget", "30s"),
+        ("--tune", "--limit", "20ms", "--budget", "60s"),
+        ("--levels", "on", "--clients", "1,2,4,8", "--hold-out", "--budget", "30s"),
+    ],
+    ids=["grid", "aa", "no time", "mix", "open loop", "break-even", "tune", "hold-out"],
+)
+def test_price(run: Run, words: tuple[str, ...]) -> None:
+    code, found = run("price", "--target", "pretend", *words, "--json")
+    assert code == 0
+    jsonschema.validate(found, PRICE)
+
+
+@pytest.mark.parametrize("lie", ["", "lost", "two-leaders", "late", "names", "downgraded"])
+def test_prove(run: Run, lie: str) -> None:
+    code, found = run("prove", "--target", f"pretend?lie={lie}" if lie else "pretend", "--fault", "kill,cut", "--json")
+    assert code in (0, 1, 4)
+    jsonschema.validate(found, PROVE)
+    assert len(found["drills"]) == 4
+
+
+def test_status() -> None:
+    target = pretend("pretend")
+    jsonschema.validate(only(status_json(target.observe())), STATUS)
+    target.kill(str(target.observe().leader))
+    jsonschema.validate(only(status_json(target.observe())), STATUS)
+
+
+def test_study_list_and_run(run: Run) -> None:
+    jsonschema.validate(run("study", "list", "--json")[1], STUDIES)
+    words = ("patroni-tradeoff", "--quick", "--target", "pretend", "--json")
+    jsonschema.validate(run("study", "run", *words)[1], CLAIMS)
+
+
+def test_advise_from_priced_and_proven_records(run: Run) -> None:
+    run("price", "--target", "pretend", "--clients", "1,4", "--budget", "20s", "--record", "p", "--json")
+    run("prove", "--target", "pretend", "--levels", "off,on", "--record", "d", "--json")
+    code, found = run("advise", "p", "d", "--rpo", "0", "--json")
+    assert code == 0
+    jsonschema.validate(found, ADVICE)
+    assert found["choices"]
+    code, found = run("advise", "p", "d", "--rpo", "0", "--max-commit-latency", "1us", "--json")
+    assert code == 1
+    jsonschema.validate(found, ADVICE)
+    assert found["refused"]
+
+
+def test_doctor() -> None:
+    text = json.dumps(doctor_json(Facts("yours", ()), ()))
+    jsonschema.validate(only(text), DOCTOR)
