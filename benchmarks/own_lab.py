@@ -6,6 +6,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 from walproof.lab.blueprint import Blueprint
 from walproof.lab.clock import RealClock
@@ -13,10 +14,14 @@ from walproof.lab.designing import LabOrder, design
 from walproof.lab.home import state_folder
 from walproof.lab.raising import lower_lab, raise_lab
 
+_MEMORY = Path("/dev/shm")
+
 
 @contextlib.contextmanager
-def own_lab(name: str, order: LabOrder) -> Iterator[Blueprint]:
-    """Raise a lab of that name, on ports of its own, and end it afterwards."""
+def own_lab(name: str, order: LabOrder, *, in_memory: bool = False) -> Iterator[Blueprint]:
+    """Raise a lab of that name and end it afterwards; `in_memory` where the machine's disk shall not be measured."""
+    if in_memory and _MEMORY.is_dir():
+        os.environ["WALPROOF_STATE"] = str(_MEMORY / "walproof-benchmarks")
     clock = RealClock()
     # `timeout` and CI end a benchmark with SIGTERM, which would leave the lab behind.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))

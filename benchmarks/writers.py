@@ -1,6 +1,7 @@
 """Clients that only insert and remember what was acknowledged; as simple as can be, so that a loss is beyond doubt."""
 
 import contextlib
+import random
 import threading
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -20,6 +21,8 @@ class Writers:
     endpoint: Endpoint
     level: str
     count: int = 16
+    think_s: float = 0.0
+    """The longest a writer thinks before each commit; without any, all commit in step with the standby's flushes."""
     acknowledged: list[list[int]] = field(default_factory=list)
     _stop: threading.Event = field(default_factory=threading.Event)
     _threads: list[threading.Thread] = field(default_factory=list)
@@ -55,8 +58,11 @@ class Writers:
             link.execute(f"SET synchronous_commit = {self.level}".encode())
             # libpq itself: 16 threads share one interpreter, which shall not be what they wait for.
             plain = link.pgconn
+            chance = random.Random(writer)
             plain.prepare(b"one", f"INSERT INTO {TABLE} VALUES ({writer}, $1)".encode())
             while not self._stop.is_set():
+                if self.think_s:
+                    self._stop.wait(chance.uniform(0.0, self.think_s))
                 said = plain.exec_prepared(b"one", [str(len(done)).encode()])
                 if said.status != ExecStatus.COMMAND_OK:
                     return

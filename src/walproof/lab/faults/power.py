@@ -30,6 +30,7 @@ _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 0x1
 """linux/sockios.h, linux/if.h."""
 
 
+_RHYTHM_S = 0.1
 ON_IMAGES = "needs a lab with its data on images: walproof lab up --disk image"
 
 
@@ -55,6 +56,8 @@ def _cut(blueprint: Blueprint, member: str) -> None:
     there = members.processes(blueprint, member)
     places = [volume.mount_point for volume in volumes.volumes(blueprint, member)]
     opened = [os.open(place, os.O_RDONLY | os.O_DIRECTORY) for place in places]
+    # Finding processes took a core for a while: let the load get its rhythm again, not cut into a lull of our making.
+    RealClock().pause(_RHYTHM_S)
     try:
         _one_instant(blueprint.veth(member), opened)
     except OSError as refused:
