@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from walproof.cli.beginning import begun, sigterm_as_ctrl_c
+from walproof.cli.journaled import keep_journal
 from walproof.cli.own_lab import own_lab
 from walproof.cli.progress import progress_bar
 from walproof.lab import home
@@ -21,7 +22,8 @@ from walproof.model.ports import Target
 from walproof.records.writer import Writer, check_place
 from walproof.studies.conduct import Conductor, Visit
 from walproof.studies.declaration import Study, read_study, shipped, studies
-from walproof.targets.choosing import choose
+from walproof.targets import consent
+from walproof.targets.choosing import choose, is_yours
 
 
 @click.group()
@@ -70,6 +72,7 @@ def show(name: str) -> None:
 @click.option("--target", metavar="WHERE", help="A lab of its own when not said; a target file, URL or DSN.")
 @click.option("--record", "directory", metavar="DIR", type=click.Path(path_type=Path), help="Where the record goes.")
 @click.option("--port", metavar="PORT", type=int, default=6900, show_default=True, help="First port of its own lab.")
+@click.option("--allow", metavar="WORD,…", help="Consent on a cluster of yours: load; kill where a study has drills.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output, nothing else.")
 def run(
     name: str,
@@ -79,11 +82,15 @@ def run(
     target: str | None,
     directory: Path | None,
     port: int,
+    allow: str | None,
     as_json: bool,
 ) -> int:
     """Run a study, by name or the path of a study.toml."""
     declared = read_study(Path(name)) if name.endswith(".toml") else shipped(name)[0]
     visit = Visit(quick, seed, budget, home.patience())
+    if is_yours(target):
+        needed = ["load", "kill"] if declared.drill else ["load"]
+        consent.require("running a study", needed, consent.read(allow), str(target).rpartition("@")[2])
     check_place(directory)
     console = Console(stderr=True)
     with (
@@ -91,6 +98,7 @@ def run(
         _target(declared, target, port, console) as chosen,
         Writer(directory, "study") as writer,
     ):
+        keep_journal(chosen, writer.directory)
         now = chosen.clock.now
         asked = {"study": declared.name, "quick": quick, "budget_s": budget, "table": declared.table}
         writer(begun("study", asked, at=now(), seed=seed))
