@@ -14,7 +14,7 @@ Words = Mapping[str, Any]
 """Option name → text as typed, flag, or None when not given."""
 
 
-QUICK_S = 660.0
+QUICK_S = 600.0
 """`--matrix --quick` begins no drill after so many seconds: the longest one still ends within twelve minutes."""
 
 
