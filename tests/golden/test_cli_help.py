@@ -32,6 +32,14 @@ def _said(path: tuple[str, ...]) -> str:
     return "\n".join(line.rstrip() for line in result.output.splitlines()) + "\n"
 
 
+def _words(text: str) -> list[str]:
+    """Words, not line ends: click has wrapped differently from version to version.
+
+    And without -h: click keeps the help option of a command's first call, which other tests make without its group.
+    """
+    return text.replace("-h, --help", "--help").split()
+
+
 @pytest.mark.parametrize("path", VERBS, ids=lambda path: "-".join(path) or "walproof")
 def test_help_is_as_kept(path: tuple[str, ...]) -> None:
     kept = KEPT / f"{'-'.join(path) or 'walproof'}.txt"
@@ -39,8 +47,7 @@ def test_help_is_as_kept(path: tuple[str, ...]) -> None:
     if os.environ.get("WALPROOF_RENEW"):
         KEPT.mkdir(exist_ok=True)
         kept.write_text(said, "utf-8")
-    # Words, not line ends: click has wrapped differently from version to version.
-    assert said.split() == kept.read_text("utf-8").split(), "WALPROOF_RENEW=1 keeps the new words"
+    assert _words(said) == _words(kept.read_text("utf-8")), "WALPROOF_RENEW=1 keeps the new words"
 
 
 def test_no_help_is_kept_of_verbs_that_are_gone() -> None:
