@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from tests.fixtures.own_cluster import everything, found, lab_file
+from tests.fixtures.own_cluster import everything, found, is_back, lab_file
 from tests.fixtures.priced_records import price_record
 from walproof.advising.advice_file import as_json
 from walproof.advising.advise import advise, chosen_surroundings
@@ -79,7 +79,7 @@ def test_the_ledger_writes_in_a_database_of_its_own_and_every_member_is_read(tar
     leader = str(target.observe().leader)
     assert len(target.read_ledger(leader, 0)) >= 20
     target.drop_ledger()
-    assert everything(target) == before
+    assert is_back(target, before)
 
 
 PATRONI_SEEDS: tuple[tuple[str, dict[str, Any]], ...] = (
@@ -160,7 +160,7 @@ def test_apply_by_rest_then_undo_leaves_configuration_and_settings_as_they_were(
     assert target.rest.config()["synchronous_mode_strict"] is True
     assert run("apply", "--undo", "--target", str(file), "--allow", "config")[0] == 0
     assert target.rest.config() == config
-    assert everything(target) == before
+    assert is_back(target, before)
 
 
 def test_after_kill_9_restore_puts_patronis_configuration_back(target: PatroniTarget, file: Path, advice: Path) -> None:
@@ -173,7 +173,7 @@ def test_after_kill_9_restore_puts_patronis_configuration_back(target: PatroniTa
     assert code == 0
     assert json.loads(said)["restored"][0]["undone"] == 1
     assert target.rest.config() == config
-    assert everything(target) == before
+    assert is_back(target, before)
 
 
 def test_patroni_restarts_and_switches_over_when_told(target: PatroniTarget) -> None:
