@@ -1,5 +1,6 @@
 """Faults of a real lab on image disks, and walproof killed in the middle of each of them."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -45,6 +46,13 @@ def ask(blueprint: Blueprint, member: str, question: str) -> list[tuple[object, 
 
 def test_every_fault_is_available_on_images_as_root(on_images: Blueprint) -> None:
     assert {c for c in Capability if available.why_not(on_images, c)} == set()
+
+
+def test_shared_memory_ends_with_the_member(on_images: Blueprint) -> None:
+    leader = leader_of(on_images)
+    ours = os.readlink("/proc/self/ns/ipc")
+    assert {os.readlink(f"/proc/{postmaster(on_images, m)}/ns/ipc") for m in on_images.members}.isdisjoint({ours})
+    assert ask(on_images, leader, "SHOW dynamic_shared_memory_type") == [("sysv",)]
 
 
 def test_a_commit_survives_the_power_cut_of_its_leader_and_of_a_standby(on_images: Blueprint) -> None:

@@ -26,7 +26,7 @@ PACKAGES = {
     "prometheus": "prometheus",
     "prometheus-postgres-exporter": "prometheus-postgres-exporter",
 }
-NEEDED = ("etcd", "haproxy", "pgbouncer", "ip", "setpriv", "nsenter")
+NEEDED = ("etcd", "haproxy", "pgbouncer", "ip", "setpriv", "nsenter", "unshare")
 _OWNED = {
     "listen_addresses": "the lab gives every member its address",
     "port": "the lab's PostgreSQL listens on 5432 of each member's address",

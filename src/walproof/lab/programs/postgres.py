@@ -15,6 +15,8 @@ def parameters(timing: str, members: int) -> dict[str, str]:
         "wal_keep_size": "1GB",
         "max_wal_size": "4GB",
         "shared_buffers": "256MB",
+        # Segments below /dev/shm would outlive a member killed with -9; these end with its IPC namespace.
+        "dynamic_shared_memory_type": "sysv",
         "hot_standby_feedback": "off",
         "track_io_timing": "on",
         "track_wal_io_timing": "on",
