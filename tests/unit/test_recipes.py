@@ -2,6 +2,8 @@
 
 import configparser
 import io
+import shutil
+import subprocess
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -126,6 +128,16 @@ def test_pgbouncer_reads_its_lines_and_the_pool_is_the_one_priced() -> None:
     parser.read_file(io.StringIO(recipe(first(), PLACE, "pgbouncer").text))
     assert int(parser["pgbouncer"]["default_pool_size"]) == first().pool
     assert parser["pgbouncer"]["pool_mode"] == "transaction"
+
+
+def test_haproxy_accepts_its_lines(tmp_path: Path) -> None:
+    if shutil.which("haproxy") is None:
+        pytest.skip("HAProxy is not installed")
+    here = replace(PLACE, members=("127.0.0.1", "127.0.0.2"))
+    path = tmp_path / "haproxy.cfg"
+    path.write_text("global\n    maxconn 100\n" + recipe(first(), here, "haproxy").text)
+    done = subprocess.run(["haproxy", "-c", "-f", str(path)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_application_sets_each_class_locally() -> None:

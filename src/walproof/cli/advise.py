@@ -100,6 +100,10 @@ def _interval(estimate: Estimate, digits: int) -> str:
     return f"{estimate.value:.{digits}f} ({estimate.low:.{digits}f}–{estimate.high:.{digits}f})"
 
 
+def _stacked(estimate: Estimate, digits: int) -> str:
+    return f"{estimate.value:.{digits}f}\n{estimate.low:.{digits}f}–{estimate.high:.{digits}f}"
+
+
 def _show(advice: Advice) -> None:
     console = Console(highlight=False)
     wish = advice.wish.text or "no wish"
@@ -115,13 +119,13 @@ def _show(advice: Advice) -> None:
         style="bold",
     )
     console.print(f"for {wish}; {advice.surroundings.text}; {advice.dropped} dominated choices dropped", style="dim")
-    table = Table("", "level", "quorum", "strict", "clients", "pool", "transactions/s", "p95, ms", "ttl")
+    table = Table("", "level", "quorum", "strict", "clients", "transactions/s", "p95, ms", "ttl")
+    table.columns[1].no_wrap = True
     for c in advice.choices:
         quorum = f"{c.quorum_kind} {c.quorum}" if c.quorum else "–"
-        cells = (str(c.number), str(c.level), quorum, "yes" if c.strict else "no", str(c.clients), str(c.pool))
-        table.add_row(
-            *cells, _interval(c.tps, 0), _interval(c.p95_ms, 1), f"{c.timeouts.ttl} s" if c.timeouts.asked else "as is"
-        )
+        cells = (str(c.number), str(c.level), quorum, "yes" if c.strict else "no", str(c.clients))
+        ttl = f"{c.timeouts.ttl} s" if c.timeouts.asked else "as is"
+        table.add_row(*cells, _stacked(c.tps, 0), _stacked(c.p95_ms, 1), ttl)
     console.print(table)
     for c in advice.choices[:1]:
         _details(console, c)
@@ -137,8 +141,7 @@ def _details(console: Console, choice: Choice) -> None:
     if choice.rto_s is not None:
         seen = choice.rto_s
         console.print(f"  recovery  {seen.value:.1f} s seen ({seen.low:.1f}–{seen.high:.1f})")
-    console.print(
-        f"  vanished  a leader that vanishes is replaced within {choice.timeouts.vanished_s:g} s", soft_wrap=True
-    )
+    if choice.timeouts.asked:
+        console.print(f"  vanished  a leader that vanishes is replaced within {choice.timeouts.vanished_s:g} s")
     for one in choice.classes:
         console.print(f"  class     {one.name}: {one.level} ({one.why})", soft_wrap=True)
