@@ -9,7 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from walproof.errors import TargetTrouble, UsageTrouble
-from walproof.model.topology import Endpoint
+from walproof.model.event import Described
+from walproof.model.topology import Description, Endpoint
+from walproof.pricing.quality import mixed_versions
 from walproof.targets import commands, consent
 from walproof.targets.configuring import reordered
 from walproof.targets.patroni_config import flat, merged, undoing
@@ -180,3 +182,13 @@ def test_what_somebody_else_changed_is_not_undone() -> None:
 )
 def test_values_are_compared_by_what_they_mean(written: str, setting: str, unit: str, same: bool) -> None:
     assert same_value(written, setting, unit) is same
+
+
+def test_members_of_different_versions_put_a_doubt_on_every_price() -> None:
+    def told(*versions: str) -> Described:
+        facts = {f"postgres version of n{i}": v for i, v in enumerate(versions)}
+        return Described(0.0, Description("yours", ("n0", "n1"), facts))
+
+    assert mixed_versions([told("18.1", "18.0")])
+    assert not mixed_versions([told("18.1", "18.1")])
+    assert not mixed_versions([told("18.1", "unreachable")])
