@@ -24,6 +24,7 @@ from walproof.model.ports import Capability, LedgerOrder
 from walproof.model.topology import Route
 from walproof.model.waiting import Wait, wait_for
 from walproof.records.journal import Journal
+from walproof.records.writer import Writer
 from walproof.targets.postgres import PostgresTarget
 
 pytestmark = pytest.mark.lab
@@ -166,6 +167,24 @@ def test_after_kill_9_in_the_middle_restore_puts_everything_back(
         assert is_back(target, before)
         assert auto.read_text() == text
         assert json.loads(run("restore", "--json")[1]) == {"restored": []}
+
+
+def test_a_database_left_by_kill_9_is_removed_by_restore(pair: PlainPair, tmp_path: Path) -> None:
+    file, record = str(pair_file(pair, tmp_path)), tmp_path / "record"
+    with Writer(record, "price"):
+        pass
+    script = (
+        "import os, pathlib, sys; from walproof.records.journal import Journal;"
+        "from walproof.targets.target_file import own_cluster;"
+        "t = own_cluster(sys.argv[1]); t.journal = Journal(pathlib.Path(sys.argv[2]) / 'journal.jsonl');"
+        "t.open_database(); os.kill(os.getpid(), 9)"
+    )
+    words = [sys.executable, "-c", script, file, str(record)]
+    assert subprocess.run(words, check=False, capture_output=True).returncode == -9
+    named = "SELECT count(*) FROM pg_database WHERE datname = 'walproof_own'"
+    assert pair.sql("n1", named) == [(1,)]
+    assert run("restore", str(record))[0] == 0
+    assert pair.sql("n1", named) == [(0,)]
 
 
 def test_a_refused_change_is_taken_back_with_what_came_before_it(pair: PlainPair, tmp_path: Path) -> None:
