@@ -3,13 +3,15 @@
 import contextlib
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
 from pathlib import Path
+from typing import IO
 
-from playwright.sync_api import TimeoutError
+from playwright.sync_api import Page, TimeoutError
 
 from tests.fixtures.browsers import chromium
 
@@ -27,23 +29,31 @@ def _demo(record: Path) -> str:
     printed: list[str] = []
     reader = threading.Thread(target=lambda out=process.stdout: printed.append(out.read()), daemon=True)
     reader.start()
-    url = ""
-    with chromium(height=860) as browser:
-        page = browser.page
-        for line in process.stderr:
-            sys.stderr.write(line)
-            found = re.search(r"http://\S+", line)
-            if found and not url:
-                url = found[0]
-                page.goto(url)
-            if url and "killing the leader" in line:
-                with contextlib.suppress(TimeoutError):
-                    page.get_by_text("leads", exact=False).first.wait_for(timeout=60_000)
-                page.screenshot(path=str(PICTURES / "live.png"))
+    try:
+        with chromium(height=860) as browser:
+            _look_on(browser.page, process.stderr)
+    finally:
+        if process.poll() is None and sys.exc_info()[0] is not None:
+            process.send_signal(signal.SIGINT)
     if process.wait() != 0:
         raise SystemExit(f"the demo ended with {process.returncode}")
     reader.join()
     return printed[0]
+
+
+def _look_on(page: Page, lines: IO[str]) -> None:
+    """Open the live page the demo names, and take its picture once a new leader is shown."""
+    url = ""
+    for line in lines:
+        sys.stderr.write(line)
+        found = re.search(r"http://\S+", line)
+        if found and not url:
+            url = found[0]
+            page.goto(url)
+        if url and "killing the leader" in line:
+            with contextlib.suppress(TimeoutError):
+                page.get_by_text(" leads").first.wait_for(timeout=60_000)
+            page.screenshot(path=str(PICTURES / "live.png"))
 
 
 def _report(record: Path, folder: Path) -> None:

@@ -96,7 +96,9 @@ def raised(asked: Blueprint, clock: Clock, say: Say) -> Iterator[Blueprint]:
     try:
         yield blueprint
     finally:
-        say(f"ending the lab {blueprint.name}")
+        # Whoever listened may be gone (a closed terminal, a broken pipe): the lab is ended all the same.
+        with suppress(OSError):
+            say(f"ending the lab {blueprint.name}")
         lower_lab(blueprint.name, clock)
 
 

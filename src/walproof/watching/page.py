@@ -128,8 +128,11 @@ class Page:
         config = self._server.config
         socket = config.bind_socket()
         self._port = int(socket.getsockname()[1])
+        serving = asyncio.create_task(self._server.serve(sockets=[socket]))
+        while not self._server.started and not serving.done():
+            await asyncio.sleep(0.02)
         self._ready(self.url)
-        await self._server.serve(sockets=[socket])
+        await serving
 
     def run(self, ready: Callable[[str], None]) -> None:
         """Serve until stopped, telling `ready` the address; MachineTrouble when it is taken."""
