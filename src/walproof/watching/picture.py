@@ -24,6 +24,8 @@ from walproof.watching.declared import promise
 
 KEEP_S = 180.0
 """How much of the past the picture holds."""
+RATE_OVER_S = 1.9
+"""PostgreSQL's sessions tell their commits once a second each: a shorter span would draw that rhythm."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,13 +116,15 @@ def looked(picture: Picture, glance: Glance) -> Picture:
 
 
 def _paced(picture: Picture, glance: Glance) -> Picture:
-    """Commits per second on the leader since the counter last moved; a smaller counter is another server's."""
-    if glance.commits is None or glance.commits == picture.commits:
-        return picture
+    """Commits per second on the leader over two seconds; a smaller counter is another server's."""
     at, before = glance.view.at, picture.commits
+    if glance.commits is None:
+        return picture
     counted = replace(picture, commits=glance.commits, commits_at=at)
-    if before is None or glance.commits < before or at <= picture.commits_at:
+    if before is None or glance.commits < before:
         return counted
+    if at - picture.commits_at < RATE_OVER_S:
+        return picture
     return _with_point(counted, Point(at, "all", tps=(glance.commits - before) / (at - picture.commits_at)))
 
 

@@ -76,7 +76,7 @@ async function act(word, member) {
 
 function drawSeries(id, p, value) {
   const svg = $(id); svg.replaceChildren();
-  const left = 46, right = 634, top = 8, bottom = 178, span = 180, end = p.at;
+  const left = 58, right = 634, top = 8, bottom = 178, span = 180, end = p.at;
   const points = p.points.filter((q) => q[value] !== null && q.at > end - span);
   $(id + "-part").hidden = points.length === 0;
   const peak = Math.max(1e-9, ...points.map((q) => q[value])) * 1.1;
