@@ -1,5 +1,6 @@
 """Studies as declared, their plans, and claims judged on made-up slices."""
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,11 +14,12 @@ from walproof.model.plan import Arm, Setting, Slice
 from walproof.model.sample import SliceResult
 from walproof.model.verdict import Drill, Findings, Verdict, Victim
 from walproof.proving.faults import CATALOGUE
-from walproof.studies.claims import ClaimVerdict, Measured, judge, judgement
+from walproof.studies.claims import ClaimVerdict, Measured, beside, judge, judgement
 from walproof.studies.conduct import Visit, drills_of, questions
 from walproof.studies.declaration import (
     ArmNamed,
     CompletesClaim,
+    Figure,
     LatencyClaim,
     OrderClaim,
     RatioClaim,
@@ -72,6 +74,10 @@ def test_every_shipped_study_is_whole(name: str) -> None:
                 assert named.cores is None or named.cores in part.cores
         if isinstance(claim, RecoversClaim):
             assert claim.drill in drills
+    for figure in study.figure:
+        for named in (figure.of, figure.to):
+            assert named is None or {named.level} <= {*parts[named.part].levels}
+            assert named is None or {named.clients} <= {*parts[named.part].clients}
     assert all(d.fault in CATALOGUE for d in study.drill)
 
 
@@ -97,6 +103,16 @@ def test_pairs_take_away_what_blocks_share() -> None:
     assert estimate is not None
     assert estimate.covers(0.7)
     assert estimate.half_width < 0.05
+
+
+def test_a_figure_stands_beside_its_own_arm_and_is_unknown_without_one() -> None:
+    measured = Measured(slices())
+    tps = beside("s", Figure(where="w", paper=650, of=arm("on")), measured, 1.0)
+    assert (tps.paper, tps.unit) == (650, "tps")
+    assert tps.low < tps.value < tps.high
+    ratio = beside("s", Figure(where="w", paper=0.8, unit="ratio", of=arm("on"), to=arm("local")), measured, 1.0)
+    assert ratio.value == pytest.approx(0.7, rel=0.05)
+    assert math.isnan(beside("s", Figure(where="48 processors", paper=1.0), measured, 1.0).value)
 
 
 def test_an_order_needs_every_step_and_a_reversal_is_said() -> None:

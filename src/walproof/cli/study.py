@@ -19,7 +19,9 @@ from walproof.lab.blueprint import Disk
 from walproof.lab.designing import LabOrder
 from walproof.model.event import ClaimJudged, Described, Ended
 from walproof.model.ports import Target
+from walproof.records.reader import read
 from walproof.records.writer import Writer, check_place
+from walproof.reporting.terminal import study_tables
 from walproof.studies.conduct import Conductor, Visit
 from walproof.studies.declaration import Study, read_study, shipped, studies
 from walproof.targets import consent
@@ -100,7 +102,7 @@ def run(
     ):
         keep_journal(chosen, writer.directory)
         now = chosen.clock.now
-        asked = {"study": declared.name, "quick": quick, "budget_s": budget, "table": declared.table}
+        asked = {"study": declared.name, "quick": quick, "budget_s": budget, "baseline": str(declared.baseline)}
         writer(begun("study", asked, at=now(), seed=seed))
         writer(Described(now(), chosen.describe()))
         with progress_bar(console) as tell:
@@ -136,14 +138,10 @@ def _target(declared: Study, target: str | None, port: int, console: Console) ->
         yield lab
 
 
-def _print(declared: Study, claims: Sequence[ClaimJudged], directory: Path) -> None:
+def _print(declared: Study, claims: Sequence[ClaimJudged], record: Path) -> None:
     counts = {v: sum(c.verdict == v for c in claims) for v in ("reproduced", "not reproduced", "undecided")}
-    click.echo(f"{declared.title}: " + ", ".join(f"{n} {v}" for v, n in counts.items() if n) + ".")
-    table = Table(header_style="bold")
-    for heading in ("claim", "paper", "measured here", "verdict", "why"):
-        table.add_column(heading, overflow="fold")
-    styles = {"reproduced": "green", "not reproduced": "red", "undecided": "yellow"}
-    for c in claims:
-        table.add_row(c.claim, c.paper, c.measured, f"[{styles[c.verdict]}]{c.verdict}[/]", c.why)
-    Console().print(table)
-    click.echo(f"record: {directory}   (walproof report {directory} --html study.html)")
+    click.echo(f"{declared.title}: " + ", ".join(f"{n} {v}" for v, n in counts.items() if n) + ".\n")
+    console = Console(highlight=False)
+    for shown in study_tables(read(record).events):
+        console.print(shown)
+    click.echo(f"record: {record}   (walproof report {record} --html study.html)")

@@ -123,6 +123,21 @@ class ClaimJudged:
 
 
 @dataclass(frozen=True, slots=True)
+class FigureBeside:
+    """A figure a published study prints, beside what was measured here; not a number where nothing was."""
+
+    at: float
+    study: str
+    figure: str
+    unit: str
+    paper: float
+    value: float
+    low: float
+    high: float
+    kind: Literal["figure-beside"] = "figure-beside"
+
+
+@dataclass(frozen=True, slots=True)
 class Noted:
     """Something worth a sentence in the report."""
 
@@ -151,6 +166,7 @@ Event = (
     | FaultChanged
     | DrillDone
     | ClaimJudged
+    | FigureBeside
     | Noted
     | Ended
 )

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from walproof.model.event import ClaimJudged, Described, DrillDone, Event, SearchStep, SliceDone
+from walproof.model.event import ClaimJudged, Described, DrillDone, Event, FigureBeside, SearchStep, SliceDone
 from walproof.pricing.anatomy import anatomies, anatomy_as_json
 from walproof.pricing.as_json import table_as_json
 from walproof.pricing.estimates import price_table
@@ -40,9 +40,11 @@ def record_json(events: Sequence[Event], record: str, notices: Sequence[str]) ->
         whole |= prove_json(events, record)
     steps = [e for e in events if isinstance(e, SearchStep)]
     claims = [e for e in events if isinstance(e, ClaimJudged)]
+    figures = [e for e in events if isinstance(e, FigureBeside)]
     described = next((e.description for e in reversed(events) if isinstance(e, Described)), None)
     whole |= {"searches": [finite(asdict(s)) for s in steps]} if steps else {}
     whole |= {"claims": [finite(asdict(c)) for c in claims]} if claims else {}
+    whole |= {"figures": [finite(asdict(f)) for f in figures]} if figures else {}
     whole |= {"environment": asdict(described)} if described else {}
     return whole
 

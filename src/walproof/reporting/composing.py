@@ -3,7 +3,8 @@
 import math
 from collections.abc import Sequence
 
-from walproof.model.event import ClaimJudged, Described, DrillDone, Event, Noted
+from walproof.model.estimate import Estimate
+from walproof.model.event import ClaimJudged, Described, DrillDone, Event, FigureBeside, Noted
 from walproof.model.guarantee import Level, Loss, survives
 from walproof.model.verdict import Drill
 from walproof.pricing.estimates import ArmPrice, PriceTable, price_table
@@ -13,7 +14,7 @@ from walproof.reporting.conclusion import sentences
 from walproof.reporting.outline import Cell, Outline, Prose, Section, Table, columns, row
 from walproof.reporting.priced import price_sections
 from walproof.reporting.proved import drill_sections
-from walproof.reporting.wording import NOT_KNOWN, moment, number, percent, ratio, whole
+from walproof.reporting.wording import NOT_KNOWN, found, moment, number, percent, ratio, whole
 
 _PROMISES = {
     Level.OFF: "nothing after a crash",
@@ -112,6 +113,7 @@ def _proof(level: Level, drills: Sequence[Drill], bound: dict[str, float | None]
 
 def _claims(events: Sequence[Event]) -> tuple[Section, ...]:
     claims = [e for e in events if isinstance(e, ClaimJudged)]
+    figures = [e for e in events if isinstance(e, FigureBeside)]
     if not claims:
         return ()
     tone = {"reproduced": "good", "not reproduced": "bad"}
@@ -119,8 +121,12 @@ def _claims(events: Sequence[Event]) -> tuple[Section, ...]:
         row(c.study, c.claim, c.paper, c.measured, Cell(c.verdict, tone.get(c.verdict, "quiet")), c.why) for c in claims
     )
     heads = columns("study", "claim", "the paper's figure", "measured here", "verdict", "why")
-    table = Table("claims", "claims beside the paper's figures", heads, rows)
-    return (Section("studies", "Beside the published figures", "", (table,)),)
+    tables = [Table("claims", "claims of the paper", heads, rows)]
+    if figures:
+        rows = tuple(row(f.figure, f.unit, number(f.paper), found(Estimate(f.value, f.low, f.high))) for f in figures)
+        heads = columns("the paper's", "in", ">the paper's figure", ">measured here (95 %)")
+        tables.append(Table("figures", "figures of the paper beside ours", heads, rows))
+    return (Section("studies", "Beside the published figures", "", tuple(tables)),)
 
 
 def _notes(events: Sequence[Event]) -> tuple[Section, ...]:

@@ -2,16 +2,19 @@
 
 from collections.abc import Sequence
 
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
+from rich.table import Table
 from rich.text import Text
 
-from walproof.model.event import ClaimJudged, Event
+from walproof.model.estimate import Estimate
+from walproof.model.event import ClaimJudged, Event, FigureBeside
+from walproof.reporting import outline as pages
 from walproof.reporting.as_json import price_json, prove_json
 from walproof.reporting.conclusion import conclusion
 from walproof.reporting.fitting import Fitting, table, with_lines
-from walproof.reporting.outline import Outline, Table
 from walproof.reporting.terminal_drills import prove_tables
 from walproof.reporting.terminal_price import price_tables
+from walproof.reporting.wording import found, number
 
 __all__ = [
     "conclusion",
@@ -34,31 +37,37 @@ def tables(events: Sequence[Event]) -> list[RenderableType]:
 
 
 def study_tables(events: Sequence[Event]) -> list[RenderableType]:
-    """Claims of published studies beside what was measured; empty without claims."""
+    """Claims and figures of published studies beside what was measured; empty without any."""
     claims = [e for e in events if isinstance(e, ClaimJudged)]
-    if not claims:
-        return []
-    verdicts = [Text(c.verdict, style=_CLAIM.get(c.verdict, "yellow")) for c in claims]
-    wide: list[list[str | Text]] = [
-        [c.study, c.claim, c.paper, c.measured, v, c.why] for c, v in zip(claims, verdicts, strict=True)
-    ]
-    narrow: list[list[str | Text]] = [[f"{c.study}: {c.claim}", v] for c, v in zip(claims, verdicts, strict=True)]
-    notes = [f"{c.claim}: paper {c.paper}; here {c.measured}; {c.why}" for c in claims]
-    title = "published claims"
-    return [
-        Fitting(
-            table(title, ("study", "claim", "paper", "measured here", "verdict", "why"), wide),
-            with_lines(table(title, ("claim", "verdict"), narrow, folds="claim"), notes, "dim"),
-        )
-    ]
+    figures = [e for e in events if isinstance(e, FigureBeside)]
+    shown: list[RenderableType] = []
+    if claims:
+        shown.append(Group(Text("published claims", style="bold"), Text(), *map(_claim, claims)))
+    if figures:
+        rows = [[f.figure, f.unit, number(f.paper), found(Estimate(f.value, f.low, f.high))] for f in figures]
+        shown.append(table("published figures", ("the paper's", "in", ">paper", ">measured here (95 %)"), rows))
+    return shown
 
 
-def outline_tables(outline: Outline) -> list[RenderableType]:
+def _claim(claim: ClaimJudged) -> RenderableType:
+    """A claim in four lines: its verdict and name, what the paper says, its figure, ours and why."""
+    name, _, says = claim.claim.partition(": ")
+    lines = Table.grid(padding=(0, 2, 0, 0))
+    lines.add_column(no_wrap=True, min_width=14)
+    lines.add_column()
+    lines.add_row(Text(claim.verdict, style=_CLAIM.get(claim.verdict, "yellow")), Text(name, style="bold"))
+    lines.add_row("", Text(says))
+    lines.add_row(Text("  paper", style="dim"), Text(claim.paper))
+    lines.add_row(Text("  here", style="dim"), Text(f"{claim.measured}: {claim.why}"))
+    return lines
+
+
+def outline_tables(outline: pages.Outline) -> list[RenderableType]:
     """The tables of an outline, as for a comparison."""
-    return [_shown(block) for section in outline.sections for block in section.blocks if isinstance(block, Table)]
+    return [_shown(block) for section in outline.sections for block in section.blocks if isinstance(block, pages.Table)]
 
 
-def _shown(block: Table) -> RenderableType:
+def _shown(block: pages.Table) -> RenderableType:
     heads = [f">{c.name}" if c.numeric else c.name for c in block.columns]
     rows = [[Text(cell.text, style=_TONE.get(cell.tone, "")) for cell in cells] for cells in block.rows]
     wide = table(block.title, heads, rows)

@@ -11,7 +11,7 @@ import numpy as np
 
 from walproof.estimating.intervals import as_ratio, stopped_interval
 from walproof.model.estimate import Estimate
-from walproof.model.event import ClaimJudged, DrillDone, Event, SliceDone
+from walproof.model.event import ClaimJudged, DrillDone, Event, FigureBeside, SliceDone
 from walproof.model.guarantee import Level
 from walproof.model.sample import SliceResult
 from walproof.model.verdict import Drill
@@ -20,6 +20,7 @@ from walproof.studies.declaration import (
     ArmNamed,
     Claim,
     CompletesClaim,
+    Figure,
     LatencyClaim,
     OrderClaim,
     RatioClaim,
@@ -70,6 +71,11 @@ class Measured:
         """Throughput of one arm over another's: paired by block within one setting, else from independent means."""
         return _log_difference(self.slices(of), self.slices(to), lambda s: s.tps)
 
+    def level_of(self, arm: ArmNamed, unit: str) -> Estimate | None:
+        """Throughput in transactions per second or mean latency in ms of one arm; None below two slices."""
+        values = [s.tps if unit == "tps" else s.mean_ms for s in self.slices(arm)]
+        return stopped_interval(np.array(values)) if len(values) >= 2 else None
+
     def added_ms(self, of: ArmNamed, to: ArmNamed) -> Estimate | None:
         """Mean latency of one arm less the other's, ms, paired by block."""
         return _difference(self.slices(of), self.slices(to), lambda s: s.mean_ms)
@@ -106,19 +112,30 @@ def _words(estimate: Estimate, unit: str = "") -> str:
     return f"{estimate.value:.2f}{unit} ({estimate.low:.2f}–{estimate.high:.2f})"
 
 
-def _within(estimate: Estimate | None, low: float | None, high: float | None, unit: str = "") -> Judged:
+def _named(of: ArmNamed, to: ArmNamed, sign: str) -> str:
+    """What is compared, in the fewest words that tell the two arms apart."""
+    words = [str(arm.level) for arm in (of, to)]
+    for factor, unit in (("clients", ""), ("rtt_ms", " ms"), ("cores", " cores")):
+        mine, theirs = getattr(of, factor), getattr(to, factor)
+        if mine != theirs:
+            words = [f"{w} {v:g}{unit}" for w, v in zip(words, (mine, theirs), strict=True)]
+    return sign.join(words)
+
+
+def _within(named: str, estimate: Estimate | None, low: float | None, high: float | None, unit: str = "") -> Judged:
     """Reproduced when the value lies within the bounds and its interval does not leave both sides open to doubt."""
     if estimate is None:
         return Judged("not measured", ClaimVerdict.UNDECIDED, "too few slices of these arms")
     floor, ceiling = -math.inf if low is None else low, math.inf if high is None else high
+    words = f"{named} {_words(estimate, unit)}"
     bounds = " and ".join(
         w for w in ("" if low is None else f"above {low:g}{unit}", "" if high is None else f"below {high:g}{unit}") if w
     )
     if floor <= estimate.low and estimate.high <= ceiling:
-        return Judged(_words(estimate, unit), ClaimVerdict.REPRODUCED, f"the whole interval is {bounds}")
+        return Judged(words, ClaimVerdict.REPRODUCED, f"the whole interval is {bounds}")
     if estimate.high < floor or estimate.low > ceiling:
-        return Judged(_words(estimate, unit), ClaimVerdict.NOT_REPRODUCED, f"the whole interval misses {bounds}")
-    return Judged(_words(estimate, unit), ClaimVerdict.UNDECIDED, f"the interval straddles {bounds}")
+        return Judged(words, ClaimVerdict.NOT_REPRODUCED, f"the whole interval misses {bounds}")
+    return Judged(words, ClaimVerdict.UNDECIDED, f"the interval straddles {bounds}")
 
 
 def _order(claim: OrderClaim, measured: Measured) -> Judged:
@@ -189,9 +206,11 @@ def judge(claim: Claim, measured: Measured) -> Judged:
     """What became of one claim."""
     match claim:
         case RatioClaim():
-            return _within(measured.ratio(claim.of, claim.to), claim.above, claim.below)
+            ratio = measured.ratio(claim.of, claim.to)
+            return _within(_named(claim.of, claim.to, "/"), ratio, claim.above, claim.below)
         case LatencyClaim():
-            return _within(measured.added_ms(claim.of, claim.to), claim.above_ms, claim.below_ms, " ms")
+            added = measured.added_ms(claim.of, claim.to)
+            return _within(_named(claim.of, claim.to, " − "), added, claim.above_ms, claim.below_ms, " ms")
         case OrderClaim():
             return _order(claim, measured)
         case TrendClaim():
@@ -211,3 +230,12 @@ def judgement(study: str, claim: Claim, measured: Measured, at: float) -> ClaimJ
     return ClaimJudged(
         at, study, f"{claim.name}: {claim.says}{scaled}", claim.paper, judged.measured, str(judged.verdict), judged.why
     )
+
+
+def beside(study: str, figure: Figure, measured: Measured, at: float) -> FigureBeside:
+    """One figure of the paper beside ours, as the event of the record."""
+    found: Estimate | None = None
+    if figure.of is not None:
+        found = measured.ratio(figure.of, figure.to) if figure.to else measured.level_of(figure.of, figure.unit)
+    ours = (math.nan, math.nan, math.nan) if found is None else (found.value, found.low, found.high)
+    return FigureBeside(at, study, figure.where, figure.unit, figure.paper, *ours)

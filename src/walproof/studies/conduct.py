@@ -17,7 +17,7 @@ from walproof.proving.campaign import PlannedDrill
 from walproof.proving.faults import CATALOGUE
 from walproof.proving.run import Shell
 from walproof.proving.run import conduct as prove
-from walproof.studies.claims import Measured, judgement
+from walproof.studies.claims import Measured, beside, judgement
 from walproof.studies.declaration import DrillPart, Part, Study
 
 NEVER = 0.0001
@@ -53,7 +53,7 @@ def questions(study: Study, visit: Visit) -> list[tuple[Part, Question]]:
         settings, arms = settings_of(part), arms_of(part)
         budget_s = left * weight / sum(weights)
         slice_s = slice_seconds(budget_s, len(arms), len(settings))
-        question = Question(settings, arms, part.levels[0], slice_s, NEVER, budget_s, visit.seed)
+        question = Question(settings, arms, study.baseline, slice_s, NEVER, budget_s, visit.seed)
         found.append((part, question))
     return found
 
@@ -125,6 +125,8 @@ class Conductor:
         found = [judgement(self._study.name, c, measured, target.clock.now()) for c in self._study.claim]
         for claim in found:
             self._say(claim)
+        for figure in self._study.figure:
+            self._say(beside(self._study.name, figure, measured, target.clock.now()))
         return found
 
     def _unable(self, part: Part) -> str | None:

@@ -140,6 +140,20 @@ Claim = Annotated[
 ]
 
 
+class Figure(_Strict):
+    """A figure the paper prints: its throughput or mean latency of one arm, or the throughput of one over another's.
+
+    `of` and `to` are the arms that stand for it here; without `of` nothing does, and `where` says so.
+    """
+
+    where: str
+    """The paper's conditions, in its own scale."""
+    paper: float
+    unit: Literal["tps", "ms", "ratio"] = "tps"
+    of: ArmNamed | None = None
+    to: ArmNamed | None = None
+
+
 class Study(_Strict):
     """A published study as declared."""
 
@@ -154,8 +168,14 @@ class Study(_Strict):
     part: tuple[Part, ...] = ()
     drill: tuple[DrillPart, ...] = ()
     claim: tuple[Claim, ...]
-    table: dict[str, list[dict[str, str | float]]] = {}
-    """The paper's own figures, by table."""
+    figure: tuple[Figure, ...] = ()
+    """The paper's own figures, in its order."""
+
+    @property
+    def baseline(self) -> Level:
+        """The level others are divided by: local, or the first one where no part has it."""
+        levels = [level for part in self.part for level in part.levels]
+        return Level.LOCAL if Level.LOCAL in levels or not levels else levels[0]
 
 
 def _check(study: Study) -> None:
@@ -164,21 +184,35 @@ def _check(study: Study) -> None:
     for drill in study.drill:
         fault(drill.fault)
     for claim in study.claim:
-        if isinstance(claim, RecoversClaim):
-            meant, known = {claim.drill}, drills
-        elif isinstance(claim, TrendClaim):
-            meant, known = {claim.part}, parts
-        elif isinstance(claim, OrderClaim):
-            meant, known = {arm.part for arm in claim.arms}, parts
-        elif isinstance(claim, CompletesClaim):
-            meant, known = {claim.of.part}, parts
-        else:
-            meant, known = {claim.of.part, claim.to.part}, parts
-        for name in sorted(meant - known):
+        known = drills if isinstance(claim, RecoversClaim) else parts
+        _declared(f"claim {claim.name!r}", _meant(claim), known)
+    for figure in study.figure:
+        if figure.unit == "ratio" and (figure.of is None) != (figure.to is None):
             raise UsageTrouble(
-                f"the claim {claim.name!r} is about {name!r}, which the study does not declare",
-                f"it declares {', '.join(sorted(known)) or 'none'}",
+                f"the figure {figure.where!r} is a ratio of one arm", "give it `of` and `to`, or neither"
             )
+        _declared(f"figure {figure.where!r}", {arm.part for arm in (figure.of, figure.to) if arm}, parts)
+
+
+def _meant(claim: Claim) -> set[str]:
+    """Names of the parts or drills a claim is about."""
+    if isinstance(claim, RecoversClaim):
+        return {claim.drill}
+    if isinstance(claim, TrendClaim):
+        return {claim.part}
+    if isinstance(claim, OrderClaim):
+        return {arm.part for arm in claim.arms}
+    if isinstance(claim, CompletesClaim):
+        return {claim.of.part}
+    return {claim.of.part, claim.to.part}
+
+
+def _declared(what: str, meant: set[str], known: set[str]) -> None:
+    for name in sorted(meant - known):
+        raise UsageTrouble(
+            f"the {what} is about {name!r}, which the study does not declare",
+            f"it declares {', '.join(sorted(known)) or 'none'}",
+        )
 
 
 def read_study(path: Path) -> Study:
