@@ -5,11 +5,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.fixtures.blueprints import a_blueprint
+from walproof.errors import UsageTrouble
+from walproof.lab.clock import RealClock
 from walproof.model.guarantee import QuorumKind
 from walproof.model.plan import Setting
 from walproof.model.topology import Endpoint
 from walproof.records.journal import Journal
 from walproof.targets.configuring import Notebook
+from walproof.targets.lab_settings import LabSettings
 from walproof.targets.own import OwnCluster
 from walproof.targets.target_file import TargetFile
 from walproof.targets.ways import Ways
@@ -90,3 +94,36 @@ def test_leaving_puts_everything_back_and_the_same_setting_can_be_entered_again(
     assert paper.now["commit_delay"] == "0"
     paper.enter(of(commit_delay="100"))
     assert paper.now["commit_delay"] == "100"
+
+
+@pytest.mark.parametrize(
+    ("setting", "word"),
+    [
+        (Setting(rtt_ms=3.0), "--rtt"),
+        (Setting(regions="europe"), "--regions"),
+        (Setting(cores=1.0), "--cpu"),
+        (Setting(fsync=False), "fsync"),
+        (Setting(wal_volume=True), "WAL"),
+    ],
+)
+def test_what_shapes_machines_is_refused_before_anything_is_changed(
+    tmp_path: Path, setting: Setting, word: str
+) -> None:
+    yours = Paper(tmp_path / "journal")
+    with pytest.raises(UsageTrouble, match=word):
+        yours.check(setting)
+    assert yours.changes == 0
+
+
+@pytest.mark.parametrize(
+    ("setting", "word"),
+    [
+        (Setting(quorum=3), "a quorum of 3"),
+        (Setting(wal_volume=True), "WAL"),
+        (Setting(rtt_ms=-1.0), "round trip"),
+        (Setting(regions="atlantis"), "atlantis"),
+    ],
+)
+def test_a_lab_refuses_beforehand_what_it_is_not_made_for(tmp_path: Path, setting: Setting, word: str) -> None:
+    with pytest.raises(UsageTrouble, match=word):
+        LabSettings(a_blueprint(tmp_path), RealClock()).check(setting)

@@ -79,6 +79,10 @@ class CanBePriced(Protocol):
         """Load what the workload needs; idempotent."""
         ...
 
+    def check(self, setting: Setting) -> None:
+        """Refuse factors that cannot be brought into force here (a Trouble says why); changes nothing."""
+        ...
+
     def enter(self, setting: Setting) -> dict[str, float]:
         """Bring the outer factors into force and verify; measured round trips in ms by "a-b"."""
         ...

@@ -25,6 +25,8 @@ def check_target(target: Target, words: Words) -> None:
         raise TargetTrouble(f"{target.name} cannot be priced: {why or 'it runs no slices'}", "walproof lab up")
     view = target.observe()
     question = question_of(words, len(view.standbys) or None)
+    for setting in question.settings:
+        target.check(setting)
     allowed = {word.strip() for word in str(words.get("allow") or "").split(",")}
     remote = sorted({a.level for a in question.arms if a.level.remote}, key=lambda one: one.strength)
     bare = not view.standby_names.strip() and any(s.quorum is None for s in question.settings)

@@ -123,6 +123,10 @@ class LabTarget:
         """Load what the workload needs."""
         self._pricer.prepare(workload)
 
+    def check(self, setting: Setting) -> None:
+        """Refuse factors that this lab or this machine cannot bring into force."""
+        self._settings.check(setting)
+
     def enter(self, setting: Setting) -> dict[str, float]:
         """Bring the outer factors into force; measured round trips in ms by "a-b"."""
         measured = self._settings.enter(setting)

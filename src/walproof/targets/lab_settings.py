@@ -61,7 +61,7 @@ class LabSettings:
 
     def enter(self, setting: Setting) -> dict[str, float]:
         """Bring the factors into force, put back those no longer named; measured round trips in ms by "a-b"."""
-        self._check(setting)
+        self.check(setting)
         factors = wanted(setting)
         for name in [n for n, f in self._entered.items() if factors.get(n) != f.value]:
             self._entered.pop(name).restore()
@@ -77,12 +77,17 @@ class LabSettings:
         for name in reversed(list(self._entered)):
             self._entered.pop(name).restore()
 
-    def _check(self, setting: Setting) -> None:
+    def check(self, setting: Setting) -> None:
+        """Refuse what this lab or this machine cannot bring into force; changes nothing."""
         standbys = len(self._blueprint.members) - 1
         if setting.quorum is not None and not 0 <= setting.quorum <= standbys:
             raise UsageTrouble(f"a quorum of {setting.quorum} needs as many standbys; there are {standbys}")
         if setting.rtt_ms is not None and setting.rtt_ms < 0:
             raise UsageTrouble(f"a round trip of {setting.rtt_ms:g} ms cannot be")
+        if setting.regions is not None:
+            matrix(read_regions(setting.regions), self._blueprint.members)
+        if setting.cores is not None:
+            processors.check(setting.cores)
         apart = self._blueprint.disk.wal_volume
         if setting.wal_volume is not None and setting.wal_volume != apart:
             where = "on its own volume" if apart else "with the data"

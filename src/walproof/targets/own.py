@@ -230,13 +230,17 @@ class OwnCluster:
         self.open_database()
         self._pricer.prepare(workload)
 
-    def enter(self, setting: Setting) -> dict[str, float]:
-        """Quorum and parameters, those of the setting before put back first; what shapes machines is refused."""
+    def check(self, setting: Setting) -> None:
+        """Refuse what shapes machines: on a cluster of yours only quorum and parameters are changed."""
         for what, value in (("rtt", setting.rtt_ms), ("regions", setting.regions), ("cpu", setting.cores)):
             if value is not None:
                 raise UsageTrouble(f"--{what} shapes a lab, not a cluster of yours", "leave it out, or price the lab")
         if setting.fsync is not None or setting.wal_volume is not None:
             raise UsageTrouble("fsync and the WAL's volume of your cluster are left alone", "price them on the lab")
+
+    def enter(self, setting: Setting) -> dict[str, float]:
+        """Quorum and parameters, those of the setting before put back first."""
+        self.check(setting)
         if setting == self._entered:
             return {}
         if self.journal is not None and self._entered != Setting():

@@ -27,11 +27,15 @@ class PretendPrice:
     def prepare(self, workload: Workload) -> None:
         """Nothing to load."""
 
-    def enter(self, setting: Setting) -> dict[str, float]:
-        """Remember the outer factors; the round trip asked for is obtained exactly."""
+    def check(self, setting: Setting) -> None:
+        """Refuse a quorum larger than the standbys."""
         standbys = len(self._world.nature.members) - 1
         if setting.quorum is not None and setting.quorum > standbys:
             raise TargetTrouble(f"a quorum of {setting.quorum} needs more than {standbys} standbys")
+
+    def enter(self, setting: Setting) -> dict[str, float]:
+        """Remember the outer factors; the round trip asked for is obtained exactly."""
+        self.check(setting)
         self._setting = setting
         if setting.rtt_ms is None:
             return {}

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import psycopg
 
-from walproof.errors import MachineTrouble, TargetTrouble, UsageTrouble
+from walproof.errors import MachineTrouble, TargetTrouble
 from walproof.load.logs import Summary
 from walproof.load.pgbench import invocation, script_of
 from walproof.load.running import RunningLoad, folder
 from walproof.load.sampling import Beside, Looks, Pids, window
-from walproof.model.plan import Arm, Setting, Slice, Workload, WorkloadKind
+from walproof.model.plan import Arm, Slice, Workload, WorkloadKind
 from walproof.model.ports import Target
 from walproof.model.sample import SliceResult
 from walproof.model.topology import Route
@@ -23,11 +23,10 @@ _CONNECT_S = 30.0
 _GRACE_S = 5.0
 LINK_TOLERANCE = 0.25
 """Share by which a measured round trip may miss the one asked for; 0.5 ms are always forgiven."""
-Configure = Callable[[Setting], dict[str, float]]
 
 
 class SqlPricer:
-    """CanBePriced for any target with SQL ways in; `configure` and `restore` are for outer factors, where it can."""
+    """Prepares and runs slices on any target with SQL ways in; outer factors are the target's own."""
 
     def __init__(
         self,
@@ -36,15 +35,11 @@ class SqlPricer:
         pgbench: Path | None = None,
         pids: Pids | None = None,
         others: Callable[[], Iterable[int]] | None = None,
-        configure: Configure | None = None,
-        restore: Callable[[], None] | None = None,
     ) -> None:
         self._target = target
         self._pgbench = pgbench
         self._pids = pids
         self._others = others
-        self._configure = configure
-        self._restore = restore
         self._beside: Beside | None = None
         self._rtt_ms: float | None = None
         self._verified: bool | None = None
@@ -55,22 +50,6 @@ class SqlPricer:
         if workload.kind is WorkloadKind.SCRIPT:
             script_of(workload)
         ready(self._target.endpoint(self._plain_route()), workload, self._program())
-
-    def enter(self, setting: Setting) -> dict[str, float]:
-        """Bring the outer factors into force and verify; measured round trips in ms by "a-b"."""
-        if self._configure is None:
-            if setting == Setting():
-                return {}
-            raise UsageTrouble(f"{self._target.name} cannot be set to {setting.text}", "leave these factors out")
-        measured = self._configure(setting)
-        self.link_measured(measured, setting.rtt_ms)
-        return measured
-
-    def leave(self) -> None:
-        """Put back every setting that `enter` changed."""
-        if self._restore is not None:
-            self._restore()
-        self._rtt_ms = self._verified = None
 
     def link_measured(self, measured: dict[str, float], asked_ms: float | None) -> None:
         """Note what `enter` measured, for the windows of the slices to come."""

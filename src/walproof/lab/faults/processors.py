@@ -48,14 +48,19 @@ def group_of(blueprint: Blueprint, member: str) -> Path | None:
     return found.root / f"walproof-{blueprint.name}-{member}" if found else None
 
 
-def limit(blueprint: Blueprint, member: str | None, cores: float | None) -> None:
-    """Give a member (None: each one) that many cores (None: no limit), now; MachineTrouble where it cannot be done."""
+def check(cores: float | None) -> None:
+    """Refuse a limit this machine cannot give: MachineTrouble without control groups, UsageTrouble beyond its cores."""
     if why := unavailable():
         raise MachineTrouble(f"processors cannot be limited: {why}", "run as root, or leave --cpu out")
     if cores is not None and not _LEAST_CORES <= cores <= (os.cpu_count() or 1):
         raise UsageTrouble(
             f"{cores:g} cores cannot be given", f"choose between {_LEAST_CORES:g} and {os.cpu_count()}, or --clear"
         )
+
+
+def limit(blueprint: Blueprint, member: str | None, cores: float | None) -> None:
+    """Give a member (None: each one) that many cores (None: no limit), now; MachineTrouble where it cannot be done."""
+    check(cores)
     if member is not None and member not in blueprint.members:
         raise UsageTrouble(f"there is no member {member}", f"members: {', '.join(blueprint.members)}")
     found = hierarchy()
