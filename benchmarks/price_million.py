@@ -37,9 +37,11 @@ def write(path: Path) -> None:
             n = LINES // 10
             latencies = rng.gamma(4, 500, n).astype(np.int64)
             ends = 1_800_000_000_000_000 + np.arange(part * n, (part + 1) * n) * 90
-            clients = np.arange(n) % 16
-            rows = zip(clients.tolist(), latencies.tolist(), ends.tolist(), strict=True)
-            file.writelines(f"{c} {c} {us} 0 {end // 1_000_000} {end % 1_000_000}\n" for c, us, end in rows)
+            lines = range(part * n, (part + 1) * n)
+            rows = zip(lines, latencies.tolist(), ends.tolist(), strict=True)
+            file.writelines(
+                f"{i % 16} {i // 16 + 1} {us} 0 {end // 1_000_000} {end % 1_000_000}\n" for i, us, end in rows
+            )
 
 
 def main() -> int:

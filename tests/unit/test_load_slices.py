@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from walproof.errors import MachineTrouble, UsageTrouble
-from walproof.load.logs import columns, pieces, summary
+from walproof.load.logs import columns, pieces, summary, warm_from
 from walproof.load.pgbench import APPLICATION, invocation, script_of, with_level
 from walproof.load.processors import Machine, Used, machine, used
 from walproof.load.sampling import Counters, Looks, Snapshot, window
@@ -164,9 +164,22 @@ def test_throughput_credit_counts_the_share_within_the_slice(tmp_path: Path) -> 
         )
     )
     found = summary([tmp_path / "log.1"], since=1000.5, until=1002.25)
-    assert found.transactions == 3
+    assert (found.transactions, sum(found.histogram.values())) == (3, 2)
     assert found.credit == pytest.approx(1.75)
-    assert (found.began, found.ended, found.mean_ms) == (1000.0, 1003.0, 1000.0)
+    assert (found.began, found.ended, found.mean_ms) == (1001.0, 1003.0, 1000.0)
+
+
+def test_a_slice_counts_once_every_client_ended_its_second_transaction_but_from_half_way_at_the_latest(
+    tmp_path: Path,
+) -> None:
+    ends = [(0, 1, 1001), (0, 2, 1002), (1, 1, 1003), (0, 3, 1003), (1, 2, 1004), (0, 4, 1005), (2, 1, 1009)]
+    (tmp_path / "log.1").write_bytes(log([(c, n, "1000", 0, at * 10**6) for c, n, at in ends]))
+    logs = [tmp_path / "log.1"]
+    assert warm_from(logs, since=1000.0, until=1010.0) == 1004.0
+    assert warm_from(logs, since=1000.0, until=1006.0) == 1003.0
+    assert warm_from(logs, since=1005.0, until=1010.0) == 1005.0
+    (tmp_path / "log.1").write_bytes(b"")
+    assert warm_from(logs, since=1000.0, until=1010.0) == 1000.0
 
 
 def test_each_class_of_a_mix_has_its_histogram(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ Millions of lines a second: fields are found and turned into numbers by whole co
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -19,8 +20,12 @@ _SPACE, _LINE, _ZERO = 32, 10, 48
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Logged transactions: latency and end in µs (end since the epoch), script number; failed ones counted apart."""
+    """Logged transactions: which one of its client's (from 1), latency and end in µs (end since the epoch), script.
 
+    Failed ones are counted apart.
+    """
+
+    number: NDArray[np.int64]
     latency_us: NDArray[np.int64]
     script: NDArray[np.int64]
     end_us: NDArray[np.int64]
@@ -31,9 +36,9 @@ class Columns:
 class Summary:
     """Logs of one slice, added up.
 
-    began: the first transaction's start, epoch s (every client is connected then: pgbench waits for all). credit:
-    transactions counted by the share of them that lies within the times asked for, so that neither starting nor
-    stopping biases throughput. Histograms of latency, whole and per script number.
+    transactions: all of them, early ones too. credit: transactions counted by the share of them that lies within the
+    times asked for, so that neither starting nor stopping biases throughput. Of those begun within them: sum of
+    latencies in ms, histograms of latency, whole and per script number, the first start and last end (epoch s).
     """
 
     transactions: int = 0
@@ -48,7 +53,8 @@ class Summary:
     @property
     def mean_ms(self) -> float:
         """Mean latency, NaN of nothing."""
-        return self.sum_ms / self.transactions if self.transactions else float("nan")
+        counted = sum(self.histogram.values())
+        return self.sum_ms / counted if counted else float("nan")
 
 
 def pieces(path: Path, size: int = _PIECE) -> Iterator[Columns]:
@@ -59,6 +65,17 @@ def pieces(path: Path, size: int = _PIECE) -> Iterator[Columns]:
             whole, newline, rest = (rest + block).rpartition(b"\n")
             if newline:
                 yield columns(whole + newline)
+
+
+def warm_from(paths: Sequence[Path], since: float, until: float) -> float:
+    """When every client has ended its second transaction, epoch s, but never later than half-way to `until`.
+
+    A client's first transaction connects, prepares its statements and fills its session's caches; with many clients
+    that is a good part of a short slice. Only the first piece of each log is looked at.
+    """
+    seconds = [piece.end_us[piece.number == 2] for path in paths for piece in islice(pieces(path), 1)]
+    warm = max((float(ends.max()) / 1e6 for ends in seconds if len(ends)), default=since)
+    return min(max(since, warm), (since + until) / 2)
 
 
 def columns(text: bytes) -> Columns:
@@ -81,6 +98,7 @@ def columns(text: bytes) -> Columns:
         table, starts = table[good], starts[good]
     seconds = _number(raw, starts[:, 4], table[:, 4])
     return Columns(
+        _number(raw, starts[:, 1], table[:, 1]),
         _number(raw, starts[:, 2], table[:, 2]),
         _number(raw, starts[:, 3], table[:, 3]),
         seconds * 1_000_000 + _number(raw, starts[:, 5], table[:, 5]),
@@ -104,7 +122,7 @@ def _number(raw: NDArray[np.uint8], start: NDArray[np.int64], end: NDArray[np.in
 
 
 def summary(paths: Sequence[Path], since: float = 0.0, until: float = float("inf"), *, scripts: int = 1) -> Summary:
-    """Everything in these logs added up; credit is of what lies between `since` and `until` (epoch s)."""
+    """These logs added up; latencies of transactions begun at `since` or later, credit up to `until` (epoch s)."""
     total = Summary()
     for path in paths:
         for piece in pieces(path):
@@ -122,23 +140,28 @@ def _credit(latency_ms: NDArray[np.float64], end_s: NDArray[np.float64], within:
 def _plus(total: Summary, piece: Columns, within: tuple[float, float], scripts: int) -> Summary:
     latency_ms = piece.latency_us / 1000.0
     end_s = piece.end_us / 1e6
-    count = len(latency_ms)
-    if count == 0:
-        return replace(total, failed=total.failed + piece.failed)
+    total = replace(
+        total,
+        transactions=total.transactions + len(latency_ms),
+        failed=total.failed + piece.failed,
+        credit=total.credit + _credit(latency_ms, end_s, within),
+    )
+    counted = end_s - latency_ms / 1000 >= within[0]
+    if not counted.any():
+        return total
+    latency_ms, end_s, script = latency_ms[counted], end_s[counted], piece.script[counted]
     per_script = dict(total.per_script)
     if scripts > 1:
         for number in range(scripts):
-            mine = bucketed(latency_ms[piece.script == number])
+            mine = bucketed(latency_ms[script == number])
             per_script[number] = pooled([per_script.get(number, {}), mine])
-    return Summary(
-        total.transactions + count,
-        total.failed + piece.failed,
-        total.credit + _credit(latency_ms, end_s, within),
-        min(total.began, float((end_s - latency_ms / 1000).min())),
-        max(total.ended, float(end_s.max())),
-        total.sum_ms + float(latency_ms.sum()),
-        pooled([total.histogram, bucketed(latency_ms)]),
-        per_script,
+    return replace(
+        total,
+        began=min(total.began, float((end_s - latency_ms / 1000).min())),
+        ended=max(total.ended, float(end_s.max())),
+        sum_ms=total.sum_ms + float(latency_ms.sum()),
+        histogram=pooled([total.histogram, bucketed(latency_ms)]),
+        per_script=per_script,
     )
 
 

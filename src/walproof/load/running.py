@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from walproof.errors import TargetTrouble
-from walproof.load.logs import Summary, log_files, summary
+from walproof.load.logs import Summary, log_files, summary, warm_from
 from walproof.load.pgbench import Invocation
 from walproof.model.ports import Clock
 
@@ -88,9 +88,11 @@ class RunningLoad:
                 self._process.kill()
                 self._process.wait()
 
-    def summary(self, since: float, until: float) -> Summary:
-        """The logs added up, credited between two times (epoch s)."""
-        return summary(log_files(self._room), since, until, scripts=max(1, len(self._invocation.levels)))
+    def summary(self, since: float, until: float) -> tuple[Summary, float]:
+        """The logs added up, and from when they count: once every client is warm, between two times (epoch s)."""
+        files = log_files(self._room)
+        warm = warm_from(files, since, until)
+        return summary(files, warm, until, scripts=max(1, len(self._invocation.levels))), warm
 
     def trouble(self) -> TargetTrouble:
         """pgbench's last error as ours."""

@@ -87,7 +87,7 @@ def round_trip_ms(events: Iterable[Event], setting: Setting) -> float | None:
 
 def _anatomy(setting: Setting, blocks: Blocks, one: Arm, rtt_ms: float | None) -> Anatomy | None:
     by_level = [
-        {a.level: r for a, r in measured.items() if group(a) == one and not a.mix and not a.label and r.transactions}
+        {a.level: r for a, r in measured.items() if group(a) == one and not a.mix and not a.label and r.mean_ms > 0}
         for _, measured in sorted(blocks.items())
     ]
     levels = [level for level in Level if any(level in found for found in by_level)]

@@ -105,7 +105,7 @@ def tps_of(results: Sequence[SliceResult]) -> Estimate:
 
 def latency_of(results: Sequence[SliceResult], histograms: Sequence[dict[int, int]], seed: int = 0) -> Latency:
     """Latency of one arm: mean over blocks, quantiles of the pooled histogram."""
-    means = np.array([r.mean_ms for r in results if r.transactions > 0])
+    means = np.array([r.mean_ms for r in results if r.mean_ms > 0])
     p50, p95, p99 = quantile_intervals(histograms, (0.5, 0.95, 0.99), np.random.default_rng(seed))
     return Latency(stopped_interval(means) if len(means) else UNKNOWN, p50, p95, p99)
 

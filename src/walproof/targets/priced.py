@@ -44,6 +44,8 @@ class SqlPricer:
         self._rtt_ms: float | None = None
         self._verified: bool | None = None
         self._pool: int | None = None
+        self._warming: dict[int, float] = {}
+        """Seconds that this many clients took to get warm, when last seen."""
 
     def prepare(self, workload: Workload) -> None:
         """Load what the workload needs; idempotent. Tables of these names that are not ours are never touched."""
@@ -87,7 +89,7 @@ class SqlPricer:
         # Snapshots lie outside what is measured: reading hundreds of files in /proc would cost the slice.
         before = beside.snapshot(clock.now(), [load.pid])
         looks, since = Looks(), clock.now()
-        until = since + seconds
+        until = since + seconds + self._warming.get(planned.arm.clients, 0.0)
         while not load.ended:
             clock.pause(max(0.0, min(_LOOK_S, until - clock.now())))
             if clock.now() >= until and looks.count:
@@ -96,13 +98,14 @@ class SqlPricer:
         until = clock.now()
         after, died = beside.snapshot(until, [load.pid]), load.ended
         load.end(_GRACE_S, lambda: beside.end_load(leader))
-        found = load.summary(since, until)
+        found, warm = load.summary(since, until)
+        self._warming[planned.arm.clients] = min(warm - since, seconds)
         if not found.transactions and (died or load.aborted):
             raise load.trouble()
         seen = replace(window(before, after, looks, leader), link_verified=self._verified, rtt_ms=self._rtt_ms)
         levels = [level for level, _ in planned.arm.mix]
         return replace(
-            _result(planned, found, (since, until), load.aborted), window=seen, per_level=_per_level(found, levels)
+            _result(planned, found, (warm, until), load.aborted), window=seen, per_level=_per_level(found, levels)
         )
 
     def _sampler(self) -> Beside:
@@ -158,9 +161,9 @@ def _per_level(found: Summary, levels: Iterable[str]) -> dict[str, dict[int, int
 
 
 def _result(planned: Slice, found: Summary, within: tuple[float, float], aborted: int) -> SliceResult:
-    """Throughput between two times, every client being connected."""
-    since = max(within[0], found.began) if found.transactions else within[0]
-    seconds = max(within[1] - since, 1e-3)
+    """Throughput between two times, every client being warm."""
+    since, until = within
+    seconds = max(until - since, 1e-3)
     return SliceResult(
         slice=planned,
         started_at=since,
@@ -168,6 +171,6 @@ def _result(planned: Slice, found: Summary, within: tuple[float, float], aborted
         transactions=found.transactions,
         failed=found.failed + aborted,
         tps=found.credit / seconds,
-        mean_ms=found.mean_ms if found.transactions else 0.0,
+        mean_ms=found.mean_ms if found.histogram else 0.0,
         histogram=found.histogram,
     )
