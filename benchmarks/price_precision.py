@@ -1,10 +1,13 @@
 """Beside a load that comes and goes: the interval of 4 minutes of blocks against the spread of plain sequential runs.
 
-`python -m benchmarks.price_precision`: 10 minutes on its own lab. Plain: four times 30 s of local, then 30 s of on.
+`python -m benchmarks.price_precision [SECONDS]`: 10 minutes on its own lab. Plain: four times 30 s of local, then 30 s
+of on. The load uses every processor for SECONDS (30) on the whole, then rests as long, as a nightly job or a neighbour
+does. The shorter its spells, the more of them a plain run averages over.
 """
 
 import contextlib
 import math
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,21 +21,24 @@ from walproof.targets.lab import LabTarget
 BUDGET_S = 240
 CLIENTS = 4
 REPEATS = 4
+SCALE = 20
+SPELL_S = 30.0
 COMES_AND_GOES = """
 import random, time
 weather = random.Random({seed})
 while True:
-    until = time.monotonic() + weather.expovariate(1 / 12)
+    until = time.monotonic() + weather.expovariate(1 / {spell_s})
     while time.monotonic() < until:
         sum(range(10000))
-    time.sleep(weather.expovariate(1 / 12))
+    time.sleep(weather.expovariate(1 / {spell_s}))
 """
 
 
 @contextlib.contextmanager
-def background(processes: int = 2) -> Iterator[None]:
-    """Processes that each use one processor for about 12 s, rest for about 12 s, and so on."""
-    running = [subprocess.Popen([sys.executable, "-c", COMES_AND_GOES.format(seed=seed)]) for seed in range(processes)]
+def background(spell_s: float) -> Iterator[None]:
+    """One load on every processor that comes and goes, both for that many seconds on the whole."""
+    script = COMES_AND_GOES.format(seed=1, spell_s=spell_s)
+    running = [subprocess.Popen([sys.executable, "-c", script]) for _ in range(os.cpu_count() or 1)]
     try:
         yield
     finally:
@@ -43,7 +49,7 @@ def background(processes: int = 2) -> Iterator[None]:
 
 def plain_ratios(target: LabTarget) -> list[float]:
     """on/local of plain runs one after the other, as anybody would do it."""
-    arm = Arm(Level.LOCAL, CLIENTS, Workload(scale=20))
+    arm = Arm(Level.LOCAL, CLIENTS, Workload(scale=SCALE))
     seconds = BUDGET_S / REPEATS / 2
     ratios = []
     for number in range(REPEATS):
@@ -61,11 +67,12 @@ def main() -> int:
         "clients": str(CLIENTS),
         "precision": "0.1%",
         "budget": f"{BUDGET_S}s",
-        "slice": "0.7s",
+        "scale": str(SCALE),
     }
+    spell_s = float(sys.argv[1]) if len(sys.argv) == 2 else SPELL_S
     with priced_lab("precision") as target:
-        target.prepare(Workload(scale=20))
-        with background():
+        target.prepare(Workload(scale=SCALE))
+        with background(spell_s):
             ratios = plain_ratios(target)
             answer, _ = asked(target, words)
     found = next(p for p in answer.table.arms if p.arm.level is Level.ON)
@@ -73,7 +80,7 @@ def main() -> int:
     print(
         f"blocks: on/local {found.ratio.value:.3f} ({found.ratio.low:.3f}–{found.ratio.high:.3f}), {found.paired} pairs"
     )
-    print(f"plain: spread {spread:.3f} of {REPEATS} runs; interval {width:.3f} wide")
+    print(f"load in spells of {spell_s:g} s; plain: spread {spread:.3f} of {REPEATS} runs; interval {width:.3f} wide")
     times = spread / width if width else math.nan
     return judged("times narrower than the spread of plain runs", times, "at least 3", times >= 3)
 

@@ -17,6 +17,7 @@ from walproof.cli.progress import progress_bar
 from walproof.lab import home
 from walproof.lab.blueprint import Disk
 from walproof.lab.designing import LabOrder
+from walproof.lab.faults import volumes
 from walproof.model.event import ClaimJudged, Described, Ended
 from walproof.model.ports import Target
 from walproof.records.reader import read
@@ -125,6 +126,10 @@ def _target(declared: Study, target: str | None, port: int, console: Console) ->
         yield choose(target)
         return
     needed = declared.lab
+    not_apart = volumes.unavailable() if needed.wal_volume else None
+    if not_apart:
+        console.print(f"[yellow]the WAL stays with the data: {not_apart}[/yellow]")
+    apart = needed.wal_volume and not not_apart
     order = LabOrder(
         name=f"study-{os.getpid()}",
         members=needed.members,
@@ -132,7 +137,7 @@ def _target(declared: Study, target: str | None, port: int, console: Console) ->
         quorum=needed.quorum,
         parameters=dict(needed.parameters),
         port=port,
-        disk=Disk(wal_volume=needed.wal_volume),
+        disk=Disk("image" if apart else "plain", wal_volume=apart),
     )
     with own_lab(order, lambda words: console.print(f"[dim]{words}[/dim]")) as lab:
         yield lab

@@ -34,6 +34,12 @@ REPLY_BYTES = 1 << 18
 KEY = slice(HEADER_BYTES + 12, HEADER_BYTES + 20)
 _PR_SET_TIMERSLACK = 29
 LONGEST_LEAD_S = 200e-6
+REST_S = 200e-6
+"""After work it lets packets gather this long: half the wake-ups, and the processor goes to PostgreSQL instead."""
+AT_ONCE_S = 20e-6
+"""Waiting for packets no longer than this means that they were there already."""
+LONG_S = 1e-3
+"""Where some direction's delay is shorter, it never rests: the rest would show."""
 
 
 class Wire:
@@ -49,6 +55,7 @@ class Wire:
         self.count = 0
         self.undelivered = 0
         self.lead = 0.0
+        self.rest = 0.0
         self.begun = time.time()
         self.control = _listen(config["control"])
         self.asking: set[socket.socket] = set()
@@ -70,6 +77,8 @@ class Wire:
             # A lost packet must be one packet, not the 64 KB that segmentation offload hands over at once.
             offload(fd, whole=address not in lossy)
         self.lanes = new
+        shortest = min((lane.setting.delay_s for lane in new.values() if not lane.setting.cut), default=0.0)
+        self.rest = REST_S if shortest >= LONG_S else 0.0
         cut = {key for key, lane in new.items() if lane.setting.cut}
         if cut:
             self.under_way = [entry for entry in self.under_way if entry[3][KEY] not in cut]
@@ -80,6 +89,7 @@ class Wire:
         listening = self.control.fileno()
         devices = list(self.fds.values())
         look_at = time.monotonic() + LOOK_AROUND_S
+        rested = False
         while not self.ended and self.fds:
             now = time.monotonic()
             wake = self.under_way[0][0] - self.lead if self.under_way else look_at
@@ -89,14 +99,19 @@ class Wire:
             came = time.monotonic()
             if not ready and self.under_way and pause:
                 self._learn(came - wake)
+            # What came during the rest came, on the whole, in the middle of it.
+            stamp = came - self.rest / 2 if rested and came - now < AT_ONCE_S else came
             for one in ready:
                 if isinstance(one, socket.socket):
                     self._answer(one)
                 elif one == listening:
                     self._accept()
                 else:
-                    self._take(one)
+                    self._take(one, stamp)
             self._give()
+            rested = bool(ready) and self.rest > 0.0
+            if rested:
+                time.sleep(self.rest)
             if came >= look_at:
                 look_at = came + LOOK_AROUND_S
                 self._look_around()
@@ -107,10 +122,9 @@ class Wire:
         # came: letting it go twice that sooner meets the asked delay on the whole.
         self.lead += (min(2 * late, LONGEST_LEAD_S) - self.lead) / 16
 
-    def _take(self, fd: int) -> None:
-        """Read what waits in one device, up to a batch, so that no member starves another."""
+    def _take(self, fd: int, now: float) -> None:
+        """Read what waits in one device and came `now`, up to a batch, so that no member starves another."""
         read, push, lanes, ends, under_way = os.read, heapq.heappush, self.lanes, self.ends, self.under_way
-        now = time.monotonic()
         for _ in range(BATCH):
             try:
                 packet = read(fd, LARGEST)
@@ -133,7 +147,7 @@ class Wire:
     def _give(self) -> None:
         """Write out everything due by now."""
         under_way, pop, write = self.under_way, heapq.heappop, os.write
-        now = time.monotonic() + self.lead
+        now = time.monotonic() + self.lead + self.rest / 2
         while under_way and under_way[0][0] <= now:
             _, _, fd, packet = pop(under_way)
             try:

@@ -127,10 +127,7 @@ def _paired_point(search: Search, setting: Setting, base: Arm, ask: Ask) -> Esti
 def find_tuned(search: Search, space: tuning.Space, limit_ms: float) -> tuple[Tuned, Estimate, int, Score]:
     """The tuned contestants, the final ratio level / baseline, the pairs it rests on, and the level's final score."""
     per_slice = search.question.slice_s + 0.8
-    affordable = (1 - FINAL_SHARE) * search.question.budget_s / per_slice
-    count = max((n for n in range(2, 25) if tuning.rounds_cost_slices(n) <= affordable), default=2)
-    field = tuning.contestants(space, count, np.random.default_rng(search.question.seed))
-    searching = tuning.tune(field, space.level, space.baseline, limit_ms)
+    searching = tuning.tune(space, limit_ms, int((1 - FINAL_SHARE) * search.question.budget_s / per_slice))
     try:
         asked = next(searching)
         while True:

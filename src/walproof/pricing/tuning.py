@@ -1,30 +1,32 @@
-"""Sync at the price of async: which settings and clients give a level the most throughput under a latency limit.
+"""Sync at the price of async: which clients and settings give a level the most throughput under a latency limit.
 
 Successive halving (Karnin, Koren & Somekh 2013; Jamieson & Talwalkar 2016) over paired blocks: every contestant left
-runs once a block, the better half of each level goes on with twice the blocks. A generator: asks for rounds, runs none.
+runs once a block, the better half of each level goes on with twice the blocks. First over clients, which matter most,
+then over settings, quorum and pools at the best two numbers of clients. A generator: asks for rounds, runs none.
 """
 
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
+from walproof.errors import TargetTrouble
 from walproof.model.guarantee import Level, QuorumKind
 from walproof.model.plan import Arm, Setting
 from walproof.model.topology import Route
 
 PARAMETERS: tuple[tuple[tuple[str, str], ...], ...] = (
-    (),
-    (("commit_delay", "200"), ("commit_siblings", "4")),
     (("commit_delay", "1000"), ("commit_siblings", "8")),
+    (("commit_delay", "3000"), ("commit_siblings", "16")),
+    (("commit_delay", "200"), ("commit_siblings", "4")),
     (("wal_compression", "on"),),
-    (("commit_delay", "500"), ("commit_siblings", "4"), ("wal_compression", "on")),
+    (("commit_delay", "1000"), ("commit_siblings", "8"), ("wal_compression", "on")),
 )
-"""What a reload can change of how WAL is written; the first leaves the target as it is."""
-POOLS = (8, 16, 32)
-CLIENTS = (8, 16, 32, 64, 128)
+"""What a reload can change of how WAL is written, the likeliest to help first."""
+POOLS = (32, 16)
+CLIENTS = (8, 16, 32, 48, 64, 96, 128)
 MOST_CLIENTS = 64
 """Clients beyond this are tried only when --max-clients says so: PostgreSQL's own default allows 100 sessions."""
+FEWEST_WAYS = 4
+"""Ways of each level that are tried at the best numbers of clients, whatever the budget."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,53 +84,75 @@ class Space:
     outer: Setting
 
 
-def contestants(space: Space, count: int, rng: np.random.Generator) -> tuple[Contestant, ...]:
-    """About `count` ways of each level, drawn at random but with the plain ones (nothing changed) always among them."""
+def clients_field(space: Space, level: Level) -> tuple[Contestant, ...]:
+    """One level as it is, with every number of clients worth trying."""
     clients = [n for n in CLIENTS if n <= space.most_clients] or [space.most_clients]
-    routes: list[tuple[Route, int | None]] = [(space.base.route, space.base.pool)]
+    return tuple(_contestant(space, level, n) for n in clients)
+
+
+def ways_field(space: Space, level: Level, clients: Sequence[int], count: int) -> tuple[Contestant, ...]:
+    """`count` ways to run a level with these numbers of clients, the best first: nothing changed, then one change."""
+    best, *others = clients
+    changed = [replace(space.outer, parameters=(*space.outer.parameters, *one)) for one in PARAMETERS]
+    ways = [_contestant(space, level, best), *(_contestant(space, level, best, one) for one in changed[:2])]
+    if space.quorum_open and space.outer.quorum is None and level.remote:
+        ways.append(_contestant(space, level, best, replace(space.outer, quorum_kind=QuorumKind.ANY, quorum=1)))
+    ways += [_contestant(space, level, other, one) for other in others for one in (None, *changed[:2])]
+    ways += [_contestant(space, level, best, one) for one in changed[2:]]
     if space.pooled:
-        routes += [(Route.PGBOUNCER, pool) for pool in POOLS]
-    quorums = [space.outer]
-    if space.quorum_open and space.outer.quorum is None:
-        quorums.append(replace(space.outer, quorum_kind=QuorumKind.ANY, quorum=1))
-    settings = [replace(outer, parameters=parameters) for outer in quorums for parameters in PARAMETERS]
-    ways = [(settings[0], n, *routes[0]) for n in clients]
-    others = [(s, n, r, p) for s in settings for n in clients for r, p in routes if (s, n, r, p) not in ways]
-    chosen = rng.permutation(len(others))[: max(0, count - len(ways))]
-    ways += [others[i] for i in sorted(chosen)]
-    return tuple(
-        Contestant(setting, replace(space.base, level=level, clients=n, route=route, pool=pool))
-        for level in (space.level, space.baseline)
-        for setting, n, route, pool in ways
-    )
+        pooled = [(pool, _contestant(space, level, best)) for pool in POOLS if pool <= best]
+        ways += [replace(w, arm=replace(w.arm, route=Route.PGBOUNCER, pool=pool)) for pool, w in pooled]
+    return tuple(ways[:count])
 
 
-def tune(field: Sequence[Contestant], level: Level, baseline: Level, limit_ms: float) -> Search:
-    """Halve until one contestant of each level is left."""
-    left = {one: [c for c in field if c.arm.level is one] for one in (level, baseline)}
-    blocks = 1
-    scores: Mapping[Contestant, Score] = {}
-    while max(map(len, left.values())) > 1 or not scores:
-        scores = yield Round(tuple(c for group in left.values() for c in group), blocks)
-        left = {one: better_half([c for c in group if c in scores], scores, limit_ms) for one, group in left.items()}
-        blocks *= 2
-    best, local = left[level][0], left[baseline][0]
+def _contestant(space: Space, level: Level, clients: int, setting: Setting | None = None) -> Contestant:
+    return Contestant(setting or space.outer, replace(space.base, level=level, clients=clients))
+
+
+def tune(space: Space, limit_ms: float, slices: int) -> Search:
+    """The best contestant of the level and of the baseline, within about so many slices."""
+    both = (space.level, space.baseline)
+    fields = {one: clients_field(space, one) for one in both}
+    ranked, _ = yield from halve(fields, limit_ms, keep=2)
+    left = slices - rounds_cost_slices(len(fields[space.level]))
+    count = max((n for n in range(FEWEST_WAYS, 25) if rounds_cost_slices(n) <= left), default=FEWEST_WAYS)
+    fields = {one: ways_field(space, one, [c.arm.clients for c in ranked[one]], count) for one in both}
+    ranked, scores = yield from halve(fields, limit_ms, keep=1)
+    best, local = ranked[space.level][0], ranked[space.baseline][0]
     return Tuned(best, scores[best], local, scores[local], scores[best].p95_ms <= limit_ms)
 
 
-def better_half(group: Sequence[Contestant], scores: Mapping[Contestant, Score], limit_ms: float) -> list[Contestant]:
-    """The better half, at least one: those under the limit by throughput first, then the others by latency."""
+def halve(
+    fields: Mapping[Level, Sequence[Contestant]], limit_ms: float, keep: int
+) -> Generator[Round, Mapping[Contestant, Score], tuple[dict[Level, list[Contestant]], Mapping[Contestant, Score]]]:
+    """Halve each level's field until one is left; the best `keep` of the last round in order, and its scores."""
+    left = {one: list(field) for one, field in fields.items()}
+    blocks = 1
+    while True:
+        scores = yield Round(tuple(c for group in left.values() for c in group), blocks)
+        ranked = {one: ranking([c for c in group if c in scores], scores, limit_ms) for one, group in left.items()}
+        for one, group in ranked.items():
+            if not group:
+                raise TargetTrouble(f"no slice of {one} could be measured while tuning", "the record says why")
+        left = {one: group[: max(1, len(group) // 2)] for one, group in ranked.items()}
+        if max(map(len, left.values())) == 1:
+            return {one: group[:keep] for one, group in ranked.items()}, scores
+        blocks *= 2
+
+
+def ranking(group: Sequence[Contestant], scores: Mapping[Contestant, Score], limit_ms: float) -> list[Contestant]:
+    """Best first: those under the limit by throughput, then the others by latency."""
 
     def rank(contestant: Contestant) -> tuple[bool, float]:
         score = scores[contestant]
         over = score.p95_ms > limit_ms
         return over, (score.p95_ms if over else -score.log_tps)
 
-    return sorted(group, key=rank)[: max(1, len(group) // 2)]
+    return sorted(group, key=rank)
 
 
 def rounds_cost_slices(count: int) -> int:
-    """Slices a search of so many contestants a level takes for both levels: each round costs about the same.
+    """Slices it takes to halve so many contestants of both levels to one: each round costs about the same.
 
     >>> rounds_cost_slices(8)
     48

@@ -45,7 +45,8 @@ def study_tables(events: Sequence[Event]) -> list[RenderableType]:
         shown.append(Group(Text("published claims", style="bold"), Text(), *map(_claim, claims)))
     if figures:
         rows = [[f.figure, f.unit, number(f.paper), found(Estimate(f.value, f.low, f.high))] for f in figures]
-        shown.append(table("published figures", ("the paper's", "in", ">paper", ">measured here (95 %)"), rows))
+        heads = ("the paper's", "in", ">paper", ">here (95 %)")
+        shown.append(table("published figures", heads, rows, folds="the paper's"))
     return shown
 
 
