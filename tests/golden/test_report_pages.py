@@ -76,7 +76,7 @@ def test_the_outline_puts_conclusion_first_and_the_command_last(full: Record) ->
     assert 1 <= len(made.sentences) <= 3
     keys = [s.key for s in made.sections]
     assert keys == [
-        "glance", "price", "latency", "anatomy", "searches", "survival", "recovery", "evidence", "studies", "notes",
+        "studies", "glance", "price", "latency", "anatomy", "searches", "survival", "recovery", "evidence", "notes",
         "environment",
     ]  # fmt: skip
 
@@ -228,7 +228,7 @@ def test_the_command_prints_one_thing(full: Record, option: str | None) -> None:
     assert code == 0
     if option == "--json":
         assert {"arms", "drills", "conclusion"} <= json.loads(out).keys()
-    assert {"--json": "{", "--csv": "record,kind", "--markdown": "# ", None: "With 16 clients"}[option] in out[:200]
+    assert {"--json": "{", "--csv": "record,kind", "--markdown": "# ", None: "Of 3 published"}[option] in out[:200]
 
 
 def test_the_command_compares_several(tmp_path: Path) -> None:

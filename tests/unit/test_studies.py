@@ -10,7 +10,7 @@ import pytest
 from walproof.errors import UsageTrouble
 from walproof.model.event import ClaimJudged, DrillDone, Event, SliceDone
 from walproof.model.guarantee import Level
-from walproof.model.plan import Arm, Setting, Slice
+from walproof.model.plan import Setting, Slice
 from walproof.model.sample import SliceResult
 from walproof.model.verdict import Drill, Findings, Verdict, Victim
 from walproof.proving.faults import CATALOGUE
@@ -22,6 +22,7 @@ from walproof.studies.declaration import (
     Figure,
     LatencyClaim,
     OrderClaim,
+    Part,
     RatioClaim,
     RecoversClaim,
     TrendClaim,
@@ -32,6 +33,8 @@ from walproof.studies.declaration import (
 
 TPS = {("off", 8): 2000.0, ("local", 8): 1000.0, ("on", 8): 700.0, ("local", 32): 2000.0, ("on", 32): 1900.0}
 
+PART = Part(name="p", levels=tuple(Level), clients=(8, 32), rtt_ms=(3.0,))
+
 
 def slices(blocks: int = 8, noise: float = 0.02, failed: int = 0) -> list[Event]:
     """Slices of every arm of TPS in every block, with a block effect all arms share."""
@@ -40,7 +43,7 @@ def slices(blocks: int = 8, noise: float = 0.02, failed: int = 0) -> list[Event]
     for block in range(1, blocks + 1):
         shared = rng.normal(0, 0.2)
         for position, ((level, clients), tps) in enumerate(TPS.items()):
-            arm = Arm(Level(level), clients, label="p")
+            arm = PART.arm(Level(level), clients)
             seen = tps * float(np.exp(shared + rng.normal(0, noise)))
             planned = Slice(block, position, arm, Setting(rtt_ms=3.0))
             events.append(
@@ -91,7 +94,7 @@ def test_a_quick_visit_is_planned_within_five_minutes(name: str) -> None:
 
 
 def test_a_ratio_is_judged_by_its_whole_interval() -> None:
-    measured = Measured(slices())
+    measured = Measured(slices(), [PART])
     assert judge(ratio("on", "local", above=0.6, below=0.8), measured).verdict is ClaimVerdict.REPRODUCED
     assert judge(ratio("on", "local", above=0.9), measured).verdict is ClaimVerdict.NOT_REPRODUCED
     assert judge(ratio("on", "local", above=0.70), measured).verdict is ClaimVerdict.UNDECIDED
@@ -99,14 +102,14 @@ def test_a_ratio_is_judged_by_its_whole_interval() -> None:
 
 
 def test_pairs_take_away_what_blocks_share() -> None:
-    estimate = Measured(slices()).ratio(arm("on"), arm("local"))
+    estimate = Measured(slices(), [PART]).ratio(arm("on"), arm("local"))
     assert estimate is not None
     assert estimate.covers(0.7)
     assert estimate.half_width < 0.05
 
 
 def test_a_figure_stands_beside_its_own_arm_and_is_unknown_without_one() -> None:
-    measured = Measured(slices())
+    measured = Measured(slices(), [PART])
     tps = beside("s", Figure(where="w", paper=650, of=arm("on")), measured, 1.0)
     assert (tps.paper, tps.unit) == (650, "tps")
     assert tps.low < tps.value < tps.high
@@ -116,7 +119,7 @@ def test_a_figure_stands_beside_its_own_arm_and_is_unknown_without_one() -> None
 
 
 def test_an_order_needs_every_step_and_a_reversal_is_said() -> None:
-    measured = Measured(slices())
+    measured = Measured(slices(), [PART])
     right = OrderClaim(name="n", says="s", paper="p", kind="order", arms=(arm("off"), arm("local"), arm("on")))
     wrong = replace_arms(right, (arm("on"), arm("local")))
     assert judge(right, measured).verdict is ClaimVerdict.REPRODUCED
@@ -131,23 +134,23 @@ def replace_arms(claim: OrderClaim, arms: tuple[ArmNamed, ...]) -> OrderClaim:
 def test_a_trend_compares_two_ratios() -> None:
     rises = TrendClaim(name="n", says="s", paper="p", kind="trend", part="p", level=Level.ON, clients=(8, 32))
     falls = rises.model_copy(update={"direction": "falls"})
-    assert judge(rises, Measured(slices())).verdict is ClaimVerdict.REPRODUCED
-    assert judge(falls, Measured(slices())).verdict is ClaimVerdict.NOT_REPRODUCED
+    assert judge(rises, Measured(slices(), [PART])).verdict is ClaimVerdict.REPRODUCED
+    assert judge(falls, Measured(slices(), [PART])).verdict is ClaimVerdict.NOT_REPRODUCED
 
 
 def test_latency_added_is_in_milliseconds() -> None:
     claim = LatencyClaim(
         name="n", says="s", paper="p", kind="latency", of=arm("on"), to=arm("local"), above_ms=1, below_ms=9
     )
-    judged = judge(claim, Measured(slices()))
+    judged = judge(claim, Measured(slices(), [PART]))
     assert judged.verdict is ClaimVerdict.REPRODUCED
     assert "ms" in judged.measured
 
 
 def test_what_failed_in_the_paper_and_works_here_is_not_reproduced() -> None:
     claim = CompletesClaim(name="n", says="s", paper="p", kind="completes", of=arm("on"), paper_completes=False)
-    assert judge(claim, Measured(slices())).verdict is ClaimVerdict.NOT_REPRODUCED
-    assert judge(claim, Measured(slices(failed=1))).verdict is ClaimVerdict.REPRODUCED
+    assert judge(claim, Measured(slices(), [PART])).verdict is ClaimVerdict.NOT_REPRODUCED
+    assert judge(claim, Measured(slices(failed=1), [PART])).verdict is ClaimVerdict.REPRODUCED
 
 
 def drill(rto_s: float | None, lost: int = 0) -> DrillDone:
@@ -168,12 +171,12 @@ def drill(rto_s: float | None, lost: int = 0) -> DrillDone:
 )
 def test_recovery_is_judged_by_the_slowest_drill(events: list[Event], verdict: ClaimVerdict) -> None:
     claim = RecoversClaim(name="n", says="s", paper="p", kind="recovers", drill="d", within_s=30, lossless=True)
-    assert judge(claim, Measured(events)).verdict is verdict
+    assert judge(claim, Measured(events, [PART])).verdict is verdict
 
 
 def test_a_judgement_is_an_event_with_the_scaling_said() -> None:
     claim = ratio("on", "local", above=0.6).model_copy(update={"scaled": "8 clients here"})
-    event = judgement("study", claim, Measured(slices()), 5.0)
+    event = judgement("study", claim, Measured(slices(), [PART]), 5.0)
     assert isinstance(event, ClaimJudged)
     assert "[8 clients here]" in event.claim
 

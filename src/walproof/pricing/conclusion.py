@@ -3,13 +3,14 @@
 import math
 
 from walproof.model.guarantee import Level
+from walproof.pricing.design import AGAIN
 from walproof.pricing.estimates import ArmPrice, PriceTable
 
 
 def conclusion(table: PriceTable) -> str:
     """What the strongest level costs against the baseline, with its interval; or why nothing can be said."""
     priced = [p for p in table.arms if math.isfinite(p.ratio.value) and p.arm.rate is None]
-    again = next((p for p in priced if p.arm.label), None)
+    again = next((p for p in priced if p.arm.label == AGAIN), None)
     if again is not None:
         covers = "covers 1, as it should" if again.ratio.covers(1.0) else "does not cover 1: this machine is not steady"
         return f"{table.baseline} against itself: {_ratio(again)}, which {covers}."
@@ -22,7 +23,7 @@ def conclusion(table: PriceTable) -> str:
     )
     cost = 1 - word.ratio.value
     verb = "costs" if cost >= 0 else "gains"
-    name = "this mix" if word.arm.mix else str(word.arm.level)
+    name = "this mix" if word.arm.mix else f"the level {word.arm.level}"
     clear = "" if not word.ratio.covers(1.0) else ", which may be nothing at all"
     return (
         f"With {most} clients {name} {verb} {abs(cost):.0%} of {table.baseline}'s throughput{clear} "

@@ -31,10 +31,10 @@ def composed(record: Record) -> Outline:
     drills = [e.drill for e in events if isinstance(e, DrillDone)]
     table = price_table(events)
     sections = (
+        *_claims(events),
         *_glance(table, drills),
         *price_sections(events, table),
         *drill_sections(drills),
-        *_claims(events),
         *_notes(events),
         *_environment(record),
     )

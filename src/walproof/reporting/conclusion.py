@@ -27,7 +27,7 @@ def sentences(events: Sequence[Event], table: PriceTable | None = None) -> tuple
             said.append(outage)
     claims = [e for e in events if isinstance(e, ClaimJudged)]
     if claims:
-        said = [*said[:2], claims_sentence(claims)]
+        said = [claims_sentence(claims), *said[:2]]
     return tuple(said) or ("Nothing was measured and nothing was broken, so nothing can be said.",)
 
 

@@ -13,6 +13,7 @@ from walproof.estimating.intervals import as_ratio, stopped_interval
 from walproof.model.estimate import Estimate
 from walproof.model.event import ClaimJudged, DrillDone, Event, FigureBeside, SliceDone
 from walproof.model.guarantee import Level
+from walproof.model.plan import Arm
 from walproof.model.sample import SliceResult
 from walproof.model.verdict import Drill
 from walproof.pricing.design import WARM_BLOCK
@@ -23,6 +24,7 @@ from walproof.studies.declaration import (
     Figure,
     LatencyClaim,
     OrderClaim,
+    Part,
     RatioClaim,
     RecoversClaim,
     TrendClaim,
@@ -47,24 +49,28 @@ class Judged:
 
 
 class Measured:
-    """Slices of a study by part and arm, drills by part; answers with estimates, None where nothing was measured."""
+    """Slices of a study by arm, drills by part; answers with estimates, None where nothing was measured."""
 
-    def __init__(self, events: Sequence[Event]) -> None:
-        self._slices: dict[tuple[str, Level, int], list[SliceResult]] = defaultdict(list)
+    def __init__(self, events: Sequence[Event], parts: Sequence[Part]) -> None:
+        self._parts = {part.name: part for part in parts}
+        self._slices: dict[Arm, list[SliceResult]] = defaultdict(list)
         self.drills: dict[str, list[Drill]] = defaultdict(list)
         for event in events:
             if isinstance(event, SliceDone) and event.result.slice.block > WARM_BLOCK:
-                arm = event.result.slice.arm
-                self._slices[arm.label, arm.level, arm.clients].append(event.result)
+                self._slices[event.result.slice.arm].append(event.result)
             elif isinstance(event, DrillDone):
                 self.drills[event.drill.evidence.get("part", "")].append(event.drill)
 
     def slices(self, arm: ArmNamed) -> list[SliceResult]:
         """Every slice of that arm; a factor left out matches any value."""
+        part = self._parts[arm.part]
+        settings = part.settings()
         return [
             s
-            for s in self._slices[arm.part, arm.level, arm.clients]
-            if arm.rtt_ms in (None, s.slice.setting.rtt_ms) and arm.cores in (None, s.slice.setting.cores)
+            for s in self._slices[part.arm(arm.level, arm.clients)]
+            if s.slice.setting in settings
+            and arm.rtt_ms in (None, s.slice.setting.rtt_ms)
+            and arm.cores in (None, s.slice.setting.cores)
         ]
 
     def ratio(self, of: ArmNamed, to: ArmNamed) -> Estimate | None:

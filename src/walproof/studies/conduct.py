@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from walproof.errors import TargetTrouble, Trouble, UsageTrouble
 from walproof.estimating.enough import StoppedBy
 from walproof.model.event import ClaimJudged, DrillDone, Emit, Event, Noted
-from walproof.model.plan import Arm, Setting, Workload
 from walproof.model.ports import CanBePriced, Capability, Target
 from walproof.pricing.bench import Bench, Progress, Tell
 from walproof.pricing.design import Question, slice_seconds
@@ -47,32 +46,15 @@ def questions(study: Study, visit: Visit) -> list[tuple[Part, Question]]:
     whole = 60 * minutes if visit.budget_s is None else visit.budget_s
     repeats = sum(d.quick_repeat if visit.quick else d.repeat for d in study.drill)
     left = max(whole - DRILL_S * repeats, whole / 3)
-    weights = [p.share * len(p.levels) * len(p.clients) * len(settings_of(p)) for p in study.part]
+    weights = [p.share * len(p.levels) * len(p.clients) * len(p.settings()) for p in study.part]
     found = []
     for part, weight in zip(study.part, weights, strict=True):
-        settings, arms = settings_of(part), arms_of(part)
+        settings, arms = part.settings(), part.arms()
         budget_s = left * weight / sum(weights)
         slice_s = slice_seconds(budget_s, len(arms), len(settings))
         question = Question(settings, arms, study.baseline, slice_s, NEVER, budget_s, visit.seed)
         found.append((part, question))
     return found
-
-
-def settings_of(part: Part) -> tuple[Setting, ...]:
-    """The outer factors of a part: round trips × processors."""
-    return tuple(
-        Setting(rtt_ms=rtt, cores=cores, fsync=part.fsync)
-        for rtt, cores in itertools.product(part.rtt_ms or (None,), part.cores or (None,))
-    )
-
-
-def arms_of(part: Part) -> tuple[Arm, ...]:
-    """The inner factors of a part: levels × clients; the label names the part."""
-    workload = Workload(part.workload, part.scale, part.rows)
-    return tuple(
-        Arm(level, clients, workload, part.route, label=part.name)
-        for clients, level in itertools.product(part.clients, part.levels)
-    )
 
 
 def drills_of(study: Study, visit: Visit) -> list[tuple[DrillPart, list[PlannedDrill]]]:
@@ -121,7 +103,7 @@ class Conductor:
                 raise KeyboardInterrupt
         for drilled, plan in drills_of(self._study, self._visit):
             self._drill(drilled, plan, tell)
-        measured = Measured(self.events)
+        measured = Measured(self.events, self._study.part)
         found = [judgement(self._study.name, c, measured, target.clock.now()) for c in self._study.claim]
         for claim in found:
             self._say(claim)

@@ -1,5 +1,6 @@
 """What a study.toml may say: the lab it needs, parts to price, drills, and the claims of the paper. Reads files."""
 
+import itertools
 import tomllib
 from importlib import resources
 from pathlib import Path
@@ -9,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, PositiveFlo
 
 from walproof.errors import UsageTrouble
 from walproof.model.guarantee import Level, SyncMode
-from walproof.model.plan import WorkloadKind
+from walproof.model.plan import Arm, Setting, Workload, WorkloadKind
 from walproof.model.topology import Route
 from walproof.proving.faults import fault
 
@@ -46,6 +47,21 @@ class Part(_Strict):
     share: float = Field(1.0, gt=0)
     """Weight of this part's time against the other parts'."""
     paper: str = ""
+
+    def settings(self) -> tuple[Setting, ...]:
+        """The outer factors: round trips × processors."""
+        return tuple(
+            Setting(rtt_ms=rtt, cores=cores, fsync=self.fsync)
+            for rtt, cores in itertools.product(self.rtt_ms or (None,), self.cores or (None,))
+        )
+
+    def arms(self) -> tuple[Arm, ...]:
+        """The inner factors: clients × levels."""
+        return tuple(self.arm(level, clients) for clients, level in itertools.product(self.clients, self.levels))
+
+    def arm(self, level: Level, clients: int) -> Arm:
+        """What a slice of this part runs."""
+        return Arm(level, clients, Workload(self.workload, self.scale, self.rows), self.route)
 
 
 class DrillPart(_Strict):
