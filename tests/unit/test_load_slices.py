@@ -1,5 +1,6 @@
 """Slices without a server: how pgbench is called, its logs as columns, what counters beside it say."""
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from walproof.errors import MachineTrouble, UsageTrouble
+from walproof.load import room
 from walproof.load.logs import columns, pieces, summary, warm_from
 from walproof.load.pgbench import APPLICATION, invocation, script_of, with_level
 from walproof.load.processors import Machine, Used, machine, used
@@ -273,3 +275,13 @@ def test_a_histogram_of_a_big_log_is_exact_in_number(tmp_path: Path) -> None:
     found = summary([tmp_path / "log.1"])
     assert sum(found.histogram.values()) == found.transactions == 20_000
     assert found.mean_ms == pytest.approx(latencies.mean() / 1000)
+
+
+def test_a_room_of_a_killed_process_is_swept_and_that_of_a_living_one_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(room, "_MEMORY", tmp_path)
+    for maker in (2**22 + 1, os.getpid()):
+        (tmp_path / f"{room.PREFIX}{maker}-x").mkdir()
+    made = room.new_room()
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted([f"{room.PREFIX}{os.getpid()}-x", made.name])

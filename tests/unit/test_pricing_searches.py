@@ -100,6 +100,30 @@ def test_a_search_ends_soon_after_its_budget_and_leaves_the_target() -> None:
     assert answer.stopped_by == "budget"
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        {"tune": True, "limit": "30ms", "budget": "20min", "slice": "1s"},
+        {"break_even": True, "levels": "on", "rtt": "5ms", "budget": "30min"},
+    ],
+)
+def test_a_resumed_search_goes_on_where_it_was_interrupted(words: dict[str, Any]) -> None:
+    whole, whole_bench = pursued(FakePriced(noise=0.01), **words)
+    first = Bench(FakePriced(noise=0.01, interrupt_after=20), lambda _: None, 1)
+    assert pursue(first, words, untold).stopped_by == "interrupted"
+    target = FakePriced(noise=0.01)
+    second = Bench(target, lambda _: None, 1, earlier=first.events)
+    resumed = pursue(second, words, untold)
+    assert resumed.parts == whole.parts
+
+    def steps(bench: Bench) -> list[tuple[Any, ...]]:
+        return [(e.tried, e.value, e.conclusion) for e in bench.events if isinstance(e, SearchStep) and e.value > 0]
+
+    assert steps(second) == steps(whole_bench)
+    measured = sum(isinstance(e, SliceDone) for e in whole_bench.events)
+    assert measured - 20 <= len(target.asked) < measured - 10
+
+
 class Tunable(FakePriced):
     """At the level `on` a commit delay of 1 ms brings 30 %; more clients than 32 take too long."""
 

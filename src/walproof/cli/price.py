@@ -82,9 +82,10 @@ def price(
     if dry_run:
         click.echo("\n".join(said_beforehand(words, place)))
         return 0
+    allowed = consent.read(words.get("allow"))
     check_target(place, words)
     if is_yours(target):
-        consent.require("pricing", consents_needed(words), consent.read(words.get("allow")), place.name)
+        consent.require("pricing", consents_needed(words), allowed, place.name)
     where = Path(resume) if resume else (Path(record) if record else None)
     with (
         Writer(where, "price", resume=bool(resume)) as writer,

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from walproof.errors import MachineTrouble, UsageTrouble
 from walproof.lab import home, software
 from walproof.lab.blueprint import Blueprint, Disk
+from walproof.lab.faults import volumes
 from walproof.lab.privileges import member_user
 from walproof.model.guarantee import SyncMode
 
@@ -71,8 +72,7 @@ def design(order: LabOrder) -> Blueprint:
         raise UsageTrouble(f"{order.timing!r} is not a timing", "the timings are quick and stock")
     if order.cores is not None and order.cores <= 0:
         raise UsageTrouble(f"{order.cores} processors cannot be meant", "give a number like 0.5")
-    if order.disk.wal_volume and order.disk.kind != "image":
-        raise UsageTrouble("a WAL volume is an image beside the member's own", "--disk image --wal-volume")
+    volumes.check(order.disk)
     sync, quorum = quorum_of(order)
     software.check_programs()
     bin_dir = software.postgres_bin(order.postgres)

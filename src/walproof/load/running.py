@@ -4,7 +4,6 @@ import os
 import shutil
 import signal
 import subprocess
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,13 +13,6 @@ from walproof.load.pgbench import Invocation
 from walproof.model.ports import Clock
 
 _PACE_S = 0.005
-
-
-def folder() -> Path:
-    """A folder of our own in memory: logs must not compete for the disk under test."""
-    shm = Path("/dev/shm")
-    parent = str(shm) if shm.is_dir() and os.access(shm, os.W_OK) else None
-    return Path(tempfile.mkdtemp(prefix="walproof-load-", dir=parent))
 
 
 class RunningLoad:

@@ -47,7 +47,9 @@ class Bench:
         self._setting: Setting | None = None
         self._prepared: set[Workload] = set()
         self._failures = 0
-        self._lowest = min([0, *(e.result.slice.block for e in self.events if isinstance(e, SliceDone))])
+        self._lowest = 0
+        self._searched = {e.result.slice: e.result for e in earlier if isinstance(e, SliceDone)}
+        self._steps = {_said(e) for e in earlier if isinstance(e, SearchStep)}
 
     def now(self) -> float:
         """The target's time, seconds since the epoch."""
@@ -63,8 +65,9 @@ class Bench:
         self.say(Noted(self.now(), text))
 
     def step(self, found: SearchStep) -> None:
-        """A step of a search."""
-        self.say(found)
+        """A step of a search, unless the run that is resumed already said so."""
+        if _said(found) not in self._steps:
+            self.say(found)
 
     def look(self) -> None:
         """One look at the cluster, emitted when the leader or the standby names are not what they were."""
@@ -108,6 +111,16 @@ class Bench:
         return result
 
     def next_search_block(self) -> int:
-        """A fresh block number of a search: below zero, so that the grid's table does not count it."""
+        """The next block number of a search: below zero, so that the grid's table does not count it."""
         self._lowest -= 1
         return self._lowest
+
+    def searched(self, planned: Sequence[Slice]) -> list[SliceResult]:
+        """The results of a search's block that the run that is resumed measured whole; else none."""
+        found = [self._searched[one] for one in planned if one in self._searched]
+        return found if len(found) == len(planned) else []
+
+
+def _said(step: SearchStep) -> str:
+    """What makes two steps the same: everything but the time."""
+    return f"{step.search} {step.tried} {step.value} {step.low} {step.high} {step.conclusion}"

@@ -38,11 +38,12 @@ class Search:
     def __init__(self, bench: Bench, question: Question, tell: Tell) -> None:
         self.bench, self.question, self.tell = bench, question, tell
         self.begun = bench.now()
+        self.replayed_s = 0.0
         self.blocks = 0
 
     def elapsed(self) -> float:
-        """Seconds since the search began."""
-        return self.bench.now() - self.begun
+        """Seconds since the search began, those of a run that is resumed included."""
+        return self.bench.now() - self.begun + self.replayed_s
 
     def over(self, share: float = 1.0) -> bool:
         """Whether that share of the budget is used up."""
@@ -55,14 +56,18 @@ class Search:
         return max(PAIRS[0], min(PAIRS[1], int(self.question.budget_s / (8 * levels * pair_s))))
 
     def run_block(self, setting: Setting, arms: Sequence[Arm], doing: str) -> dict[Arm, SliceResult]:
-        """One block of arms under a setting; empty when a slice failed."""
+        """One block of arms under a setting; empty when one failed. What a resumed run measured is not run again."""
         self.blocks += 1
         number = self.bench.next_search_block()
+        plan = [replace(one, block=number) for one in block(-number, setting, arms, self.question.seed)]
+        if earlier := self.bench.searched(plan):
+            self.replayed_s += sum(result.seconds for result in earlier)
+            return {result.slice.arm: result for result in earlier}
         self.bench.enter(setting)
         measured: dict[Arm, SliceResult] = {}
-        for planned in block(-number, setting, arms, self.question.seed):
+        for planned in plan:
             self.tell(Progress(self.elapsed(), self.question.budget_s, self.blocks, doing))
-            result = self.bench.measure(replace(planned, block=number), self.question.slice_s)
+            result = self.bench.measure(planned, self.question.slice_s)
             if result is None or result.tps <= 0:
                 return {}
             measured[planned.arm] = result

@@ -16,12 +16,16 @@ MEANS = {
 
 
 def read(text: str | None) -> frozenset[str]:
-    """The words of `--allow a,b`.
+    """The words of `--allow a,b`; UsageTrouble for one that is no consent.
 
     >>> sorted(read("config, load"))
     ['config', 'load']
     """
-    return frozenset(word.strip() for word in (text or "").split(",") if word.strip())
+    allowed = frozenset(word.strip() for word in (text or "").split(",") if word.strip())
+    unknown = sorted(allowed - set(MEANS))
+    if unknown:
+        raise UsageTrouble(f"--allow {unknown[0]} is no consent", "the words are " + ", ".join(MEANS))
+    return allowed
 
 
 def require(doing: str, needed: Iterable[str], allowed: frozenset[str], whose: str) -> None:
@@ -30,9 +34,6 @@ def require(doing: str, needed: Iterable[str], allowed: frozenset[str], whose: s
     >>> require("applying", ["config"], frozenset({"config"}), "n1")
     """
     wanted = list(dict.fromkeys(needed))
-    unknown = sorted(allowed - set(MEANS))
-    if unknown:
-        raise UsageTrouble(f"--allow {unknown[0]} is no consent", "the words are " + ", ".join(MEANS))
     missing = [word for word in wanted if word not in allowed]
     if missing:
         means = "; ".join(MEANS[word] for word in missing)

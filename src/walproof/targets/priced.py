@@ -10,7 +10,8 @@ import psycopg
 from walproof.errors import MachineTrouble, TargetTrouble
 from walproof.load.logs import Summary
 from walproof.load.pgbench import invocation, script_of
-from walproof.load.running import RunningLoad, folder
+from walproof.load.room import new_room
+from walproof.load.running import RunningLoad
 from walproof.load.sampling import Beside, Looks, Pids, window
 from walproof.model.plan import Arm, Slice, Workload, WorkloadKind
 from walproof.model.ports import Target
@@ -66,7 +67,7 @@ class SqlPricer:
             raise TargetTrouble("there is no leader just now", "walproof lab status")
         self._set_pool(arm)
         self._sampler().connect()
-        room = folder()
+        room = new_room()
         try:
             started = invocation(
                 arm,

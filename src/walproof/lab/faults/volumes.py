@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from walproof.errors import MachineTrouble, UsageTrouble, WaitedInVain
-from walproof.lab.blueprint import Blueprint
+from walproof.lab.blueprint import Blueprint, Disk
 from walproof.lab.clock import RealClock
 from walproof.lab.faults.commands import run
 from walproof.model.waiting import Wait, wait_for
@@ -61,24 +61,29 @@ def _whole_machine() -> bool:
     return mapped[:2] == ["0", "0"] and int(mapped[2]) > 65536
 
 
-def prepare(blueprint: Blueprint) -> None:
-    """Make and mount every volume, owned by the lab's user; nothing stays behind when one of them fails."""
-    if blueprint.disk.kind != "image":
-        if blueprint.disk.wal_volume:
-            raise UsageTrouble(
-                "a WAL volume is an image beside the member's own", "walproof lab up --disk image --wal-volume"
-            )
+def check(disk: Disk) -> None:
+    """Refuse a disk that this machine cannot make (MachineTrouble) or that cannot be meant (UsageTrouble)."""
+    if disk.kind != "image":
+        if disk.wal_volume:
+            raise UsageTrouble("a WAL volume is an image beside the member's own", "--disk image --wal-volume")
         return
-    wanted = volumes(blueprint)
+    if disk.size_bytes < SMALLEST:
+        raise UsageTrouble(
+            f"a disk of {disk.size_bytes / 2**20:.3g} MB is too small for a cluster",
+            f"use --disk-size {SMALLEST >> 20}MB or more",
+        )
     if why := unavailable():
         raise MachineTrouble(
             f"--disk image is not available: {why}", "use --disk plain; every fault but power cut works"
         )
-    if blueprint.disk.size_bytes < SMALLEST:
-        raise UsageTrouble(
-            f"a disk of {blueprint.disk.size_bytes >> 20} MB is too small for a cluster",
-            f"use --disk-size {SMALLEST >> 20}MB or more",
-        )
+
+
+def prepare(blueprint: Blueprint) -> None:
+    """Make and mount every volume, owned by the lab's user; nothing stays behind when one of them fails."""
+    check(blueprint.disk)
+    if blueprint.disk.kind != "image":
+        return
+    wanted = volumes(blueprint)
     try:
         images_dir(blueprint).mkdir(mode=0o700, parents=True, exist_ok=True)
         for volume in wanted:

@@ -5,7 +5,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import weakref
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,6 +13,7 @@ from walproof.errors import MachineTrouble
 from walproof.load.ledger.notes import read_counts, read_notes
 from walproof.load.ledger.order import WitnessOrder, WriterOrder, write_order
 from walproof.load.ledger.witness import read_report
+from walproof.load.room import new_room
 from walproof.model.attempt import Attempts
 from walproof.model.ports import LedgerOrder, Progress, WitnessReport
 from walproof.model.topology import Endpoint, Route
@@ -28,13 +28,6 @@ class Ways:
 
     endpoint: Endpoint
     members: tuple[tuple[str, Endpoint], ...] = ()
-
-
-def _room() -> Path:
-    """A folder of our own in memory where there is one: the note must not compete for the disk under test."""
-    shm = Path("/dev/shm")
-    parent = str(shm) if shm.is_dir() and os.access(shm, os.W_OK) else None
-    return Path(tempfile.mkdtemp(prefix="walproof-ledger-", dir=parent))
 
 
 def _shares(order: LedgerOrder, ways: Ways, room: Path) -> list[WriterOrder]:
@@ -63,7 +56,7 @@ class RunningLedger:
 
     def __init__(self, order: LedgerOrder, ways: Ways) -> None:
         self._order = order
-        self._room = _room()
+        self._room = new_room()
         self._sweep = weakref.finalize(self, shutil.rmtree, self._room, True)
         self._shares = _shares(order, ways, self._room)
         self._notes = [Path(share.path) for share in self._shares]
