@@ -138,6 +138,15 @@ def test_a_trend_compares_two_ratios() -> None:
     assert judge(falls, Measured(slices(), [PART])).verdict is ClaimVerdict.NOT_REPRODUCED
 
 
+def test_a_trend_may_lead_from_one_part_to_another() -> None:
+    other = PART.model_copy(update={"name": "q"})
+    claim = TrendClaim(name="n", says="s", paper="p", kind="trend", part="p", then="q", level=Level.ON, clients=(8, 32))
+    judged = judge(claim, Measured(slices(), [PART, other]))
+    assert judged.verdict is ClaimVerdict.REPRODUCED
+    assert "with p" in judged.measured
+    assert "with q" in judged.measured
+
+
 def test_latency_added_is_in_milliseconds() -> None:
     claim = LatencyClaim(
         name="n", says="s", paper="p", kind="latency", of=arm("on"), to=arm("local"), above_ms=1, below_ms=9

@@ -162,16 +162,18 @@ def _order(claim: OrderClaim, measured: Measured) -> Judged:
 
 
 def _trend(claim: TrendClaim, measured: Measured) -> Judged:
-    def at(clients: int) -> Estimate | None:
+    def at(part: str, clients: int) -> Estimate | None:
         def arm(level: Level) -> ArmNamed:
-            return ArmNamed(part=claim.part, level=level, clients=clients, rtt_ms=claim.rtt_ms)
+            return ArmNamed(part=part, level=level, clients=clients, rtt_ms=claim.rtt_ms)
 
         return measured.ratio(arm(claim.level), arm(claim.baseline))
 
-    first, last = at(claim.clients[0]), at(claim.clients[1])
+    first, last = at(claim.part, claim.clients[0]), at(claim.then or claim.part, claim.clients[1])
     if first is None or last is None:
         return Judged("not measured", ClaimVerdict.UNDECIDED, "too few slices of these arms")
-    words = f"{_words(first)} at {claim.clients[0]}, {_words(last)} at {claim.clients[1]} clients"
+    where = (claim.part, claim.then) if claim.then else tuple(f"{clients} clients" for clients in claim.clients)
+    name = f"{claim.level}/{claim.baseline}"
+    words = f"{name} {_words(first)} with {where[0]}, {_words(last)} with {where[1]}"
     rises = (last.low > first.high, last.high < first.low)
     seen, opposite = rises if claim.direction == "rises" else rises[::-1]
     if seen:

@@ -113,10 +113,14 @@ class OrderClaim(_Claimed):
 
 
 class TrendClaim(_Claimed):
-    """The ratio of a level to another rises (or falls) from the first number of clients to the last."""
+    """The ratio of a level to another rises (or falls) from the first number of clients to the last.
+
+    With `then` the last is another part's: from single rows to batches, say.
+    """
 
     kind: Literal["trend"]
     part: str
+    then: str | None = None
     level: Level
     baseline: Level = Level.LOCAL
     clients: tuple[int, int]
@@ -215,7 +219,7 @@ def _meant(claim: Claim) -> set[str]:
     if isinstance(claim, RecoversClaim):
         return {claim.drill}
     if isinstance(claim, TrendClaim):
-        return {claim.part}
+        return {claim.part, claim.then or claim.part}
     if isinstance(claim, OrderClaim):
         return {arm.part for arm in claim.arms}
     if isinstance(claim, CompletesClaim):

@@ -1,0 +1,70 @@
+"""The five published studies, one after another, as the page docs/studies.md: claims judged, figures side by side.
+
+`python -m benchmarks.studies > docs/studies.md`: 25 minutes, each study on a lab of its own. `--from RECORD…` takes
+records of `walproof study run NAME --quick` instead and measures nothing.
+"""
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from walproof.model.estimate import Estimate
+from walproof.model.event import ClaimJudged, Event, FigureBeside
+from walproof.records.reader import read
+from walproof.reporting.wording import found, number
+from walproof.studies.declaration import shipped, studies
+
+HEAD = """# The published studies, here
+
+What five published studies say, beside what the same questions gave on two shared processors, where three members,
+their clients and the wire share what the papers gave to one server each. A claim that is *not reproduced* is not
+refuted: it did not hold at this scale. Printed by `python -m benchmarks.studies`; each part is one
+`walproof study run NAME --quick`.
+"""
+
+
+def measured(name: str) -> Path:
+    """The record of a quick run of one study, made now."""
+    said = subprocess.run(
+        ["walproof", "study", "run", name, "--quick", "--json"], stdout=subprocess.PIPE, text=True, check=True
+    )
+    return Path(json.loads(said.stdout)["record"])
+
+
+def page(name: str, events: Sequence[Event]) -> str:
+    """One study as Markdown."""
+    study, story = shipped(name)
+    claims = [e for e in events if isinstance(e, ClaimJudged)]
+    count = {v: sum(c.verdict == v for c in claims) for v in ("reproduced", "not reproduced", "undecided")}
+    lines = [
+        f"\n## {study.title}\n",
+        f"`{name}` · {study.source}. There: {study.machine}.\n",
+        f"**{', '.join(f'{n} {verdict}' for verdict, n in count.items() if n)}** of {len(claims)} claims.\n",
+        *story.strip().splitlines(),
+        "\n| claim | the paper | here | verdict |\n|---|---|---|---|",
+    ]
+    for c in claims:
+        label, _, says = c.claim.partition(": ")
+        lines.append(f"| **{label}**: {says} | {c.paper} | {c.measured}: {c.why} | {c.verdict} |")
+    lines.append("\n| the paper's figure | in | paper | here (95 %) |\n|---|---|--:|--:|")
+    for e in events:
+        if isinstance(e, FigureBeside):
+            here = found(Estimate(e.value, e.low, e.high))
+            lines.append(f"| {e.figure} | {e.unit} | {number(e.paper)} | {here} |")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """Every study, in the order of their names."""
+    given = [Path(word) for word in sys.argv[2:]] if sys.argv[1:2] == ["--from"] else [measured(n) for n in studies()]
+    print(HEAD, end="")
+    for record in given:
+        events = read(record).events
+        print(page(next(e.study for e in events if isinstance(e, ClaimJudged)), events))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
