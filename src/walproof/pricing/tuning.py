@@ -14,11 +14,11 @@ from walproof.model.plan import Arm, Setting
 from walproof.model.topology import Route
 
 PARAMETERS: tuple[tuple[tuple[str, str], ...], ...] = (
-    (("commit_delay", "1000"), ("commit_siblings", "8")),
-    (("commit_delay", "3000"), ("commit_siblings", "16")),
-    (("commit_delay", "200"), ("commit_siblings", "4")),
+    (("commit_delay", "3000"), ("commit_siblings", "5")),
+    (("commit_delay", "1000"), ("commit_siblings", "5")),
+    (("commit_delay", "8000"), ("commit_siblings", "5")),
     (("wal_compression", "on"),),
-    (("commit_delay", "1000"), ("commit_siblings", "8"), ("wal_compression", "on")),
+    (("commit_delay", "3000"), ("commit_siblings", "5"), ("wal_compression", "on")),
 )
 """What a reload can change of how WAL is written, the likeliest to help first."""
 POOLS = (32, 16)
@@ -91,18 +91,23 @@ def clients_field(space: Space, level: Level) -> tuple[Contestant, ...]:
 
 
 def ways_field(space: Space, level: Level, clients: Sequence[int], count: int) -> tuple[Contestant, ...]:
-    """`count` ways to run a level with these numbers of clients, the best first: nothing changed, then one change."""
+    """`count` ways to run a level with these numbers of clients (best first), the likeliest to help first.
+
+    Where commits are delayed, the next larger number of clients is tried too: they fill the wait.
+    """
     best, *others = clients
+    larger = [n for n in CLIENTS if best < n <= space.most_clients][:1]
     changed = [replace(space.outer, parameters=(*space.outer.parameters, *one)) for one in PARAMETERS]
     ways = [_contestant(space, level, best), *(_contestant(space, level, best, one) for one in changed[:2])]
     if space.quorum_open and space.outer.quorum is None and level.remote:
         ways.append(_contestant(space, level, best, replace(space.outer, quorum_kind=QuorumKind.ANY, quorum=1)))
-    ways += [_contestant(space, level, other, one) for other in others for one in (None, *changed[:2])]
+    ways += [_contestant(space, level, more, one) for more in larger for one in changed[:2]]
+    ways += [_contestant(space, level, other, one) for other in others for one in (*changed[:2], None)]
     ways += [_contestant(space, level, best, one) for one in changed[2:]]
     if space.pooled:
         pooled = [(pool, _contestant(space, level, best)) for pool in POOLS if pool <= best]
         ways += [replace(w, arm=replace(w.arm, route=Route.PGBOUNCER, pool=pool)) for pool, w in pooled]
-    return tuple(ways[:count])
+    return tuple(dict.fromkeys(ways))[:count]
 
 
 def _contestant(space: Space, level: Level, clients: int, setting: Setting | None = None) -> Contestant:
