@@ -1,5 +1,6 @@
 """A folder in memory for one run of a load: its logs and notes must not compete for the disk under test."""
 
+import contextlib
 import os
 import shutil
 import tempfile
@@ -20,5 +21,7 @@ def new_room() -> Path:
 def _sweep(parent: Path) -> None:
     for left in parent.glob(f"{PREFIX}*"):
         maker = left.name.removeprefix(PREFIX).partition("-")[0]
-        if maker.isdigit() and not Path(f"/proc/{maker}").exists():
-            shutil.rmtree(left, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            ours = left.lstat().st_uid == os.getuid()
+            if ours and maker.isdigit() and not Path(f"/proc/{maker}").exists():
+                shutil.rmtree(left, ignore_errors=True)
