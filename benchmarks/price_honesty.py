@@ -1,6 +1,6 @@
 """A hundred quick A/A runs with early stopping: how many intervals cover 1.
 
-`python -m benchmarks.price_honesty`: 15 minutes on a lab of its own. The baseline runs against itself without a pause;
+`python -m benchmarks.price_honesty`: 12 minutes on a lab of its own. The baseline runs against itself without a pause;
 the hundred quick runs follow one another in it, each from its first pair until its interval is narrow or its share of
 the pairs is used up. `--from RECORD` takes the pairs of a record made by `walproof price --aa` instead.
 """
@@ -23,7 +23,7 @@ RUNS = 100
 
 def measured() -> Numbers:
     """Log-ratios of one long A/A run."""
-    words = {"aa": True, "clients": "4", "precision": "0.1%", "budget": "15min", "slice": "0.25s"}
+    words = {"aa": True, "clients": "4", "precision": "0.1%", "budget": "12min", "slice": "0.25s"}
     with priced_lab("honesty") as target:
         _, bench = asked(target, words)
     return pairs(bench.events)

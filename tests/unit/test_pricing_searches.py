@@ -216,7 +216,7 @@ def test_saturation_is_the_rate_of_the_slowest_station() -> None:
 def surface(levels: tuple[Level, ...], noise: float = 0.0) -> list[Point]:
     """Points of a network whose parameters are off the prior."""
     rng = np.random.default_rng(4)
-    true = PRIOR + np.array([0.3, -0.4, 0.3, 0.5, 0.2, 0.05])
+    true = PRIOR + np.array([0.3, -0.4, 0.3, 0.5, 0.2, 0.05, 0.7])
     return [
         Point(
             one,

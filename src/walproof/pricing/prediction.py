@@ -21,13 +21,16 @@ from walproof.model.guarantee import Level
 
 Numbers = NDArray[np.float64]
 
-PRIOR = np.array([math.log(0.5), math.log(0.3), math.log(8.0), math.log(0.3), math.log(0.003), 0.0])
-"""Logarithms of: processor ms, flush ms, commits a flush, own delay ms, contention, round trips waited for."""
-SPREAD = np.array([1.5, 1.5, 1.0, 1.5, 1.5, 0.15])
+PRIOR = np.array([math.log(0.5), math.log(0.3), math.log(8.0), math.log(0.3), math.log(0.003), 0.0, math.log(0.1)])
+"""Logarithms of: processor ms, flush ms, commits a flush, own delay ms, contention, round trips waited for, and what
+carrying packets over a distance adds to the processors' work, as a share of it (on a lab the wire shares them)."""
+SPREAD = np.array([1.5, 1.5, 1.0, 1.5, 1.5, 0.15, 1.0])
 """How far from the prior a parameter may wander, standard deviations of its logarithm."""
 NOISE = 0.04
 """Relative noise of a measured throughput the prior is weighed against."""
 FEWEST_POINTS = 4
+NEAR_MS = 0.5
+"""Round trips below this are no distance: nothing is carried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +93,9 @@ def solve(paces_ms: Sequence[Numbers], delays_ms: Numbers) -> Numbers:
 def throughputs(parameters: Numbers, level: Level, places: Sequence[tuple[int, float]], processors: int) -> Numbers:
     """Transactions per second at each (clients, round trip in ms), shape (variants, places).
 
-    parameters: logarithms in the order of PRIOR, shape (variants, 6); all variants are solved in one recursion.
+    parameters: logarithms in the order of PRIOR, shape (variants, 7); all variants are solved in one recursion.
     """
-    work, flush, together, own_delay, contention, trips = np.exp(parameters).T[:, :, None]
+    work, flush, together, own_delay, contention, trips, carrying = np.exp(parameters).T[:, :, None]
     rtts, where = np.unique([rtt for _, rtt in places], return_inverse=True)
     clients = np.array([n for n, _ in places])
     present = np.arange(1, clients.max() + 1, dtype=np.float64)[None, :]
@@ -100,6 +103,7 @@ def throughputs(parameters: Numbers, level: Level, places: Sequence[tuple[int, f
     flushing = flush / np.minimum(present, np.maximum(1.0, together))
     delays = own_delay + (trips * rtts[None, :] if level.remote else 0.0 * rtts[None, :])
     repeated = [np.repeat(pace, len(rtts), axis=0) for pace in (processing, flushing)]
+    repeated[0] *= (1 + carrying * (rtts > NEAR_MS)[None, :]).reshape(-1, 1)
     whole = solve(repeated, delays.ravel()).reshape(len(parameters), len(rtts), -1)
     return np.asarray(whole[:, where, clients - 1], dtype=np.float64)
 
@@ -122,7 +126,7 @@ def fit(points: Sequence[Point], processors: int = 2) -> Model:
     def slopes(parameters: Numbers) -> Numbers:
         return np.vstack([_slopes(parameters, level, places, processors) / NOISE, np.diag(1 / SPREAD)])
 
-    starts = [PRIOR, PRIOR + np.array([0.7, -1, 0.5, -1, 0, 0]), PRIOR + np.array([-0.5, 1, -0.5, 1, 1, 0])]
+    starts = [PRIOR, PRIOR + np.array([0.7, -1, 0.5, -1, 0, 0, 0]), PRIOR + np.array([-0.5, 1, -0.5, 1, 1, 0, 0])]
     found = [optimize.least_squares(residuals, start, jac=slopes, max_nfev=60, ftol=1e-6) for start in starts]
     best = min(found, key=lambda one: float(one.cost))
     misfit = float(np.sqrt(np.mean((best.fun[: len(points)] * NOISE) ** 2)))
@@ -140,7 +144,7 @@ def fit(points: Sequence[Point], processors: int = 2) -> Model:
 
 
 def _slopes(parameters: Numbers, level: Level, places: Sequence[tuple[int, float]], processors: int) -> Numbers:
-    """How log throughput at each place changes with each parameter, shape (places, 6)."""
+    """How log throughput at each place changes with each parameter, shape (places, 7)."""
     step = 1e-4
     variants = np.vstack([parameters, parameters + step * np.eye(len(parameters))])
     logs = np.log(throughputs(variants, level, places, processors))
