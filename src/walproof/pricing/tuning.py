@@ -98,16 +98,16 @@ def ways_field(space: Space, level: Level, clients: Sequence[int], count: int) -
     best, *others = clients
     larger = [n for n in CLIENTS if best < n <= space.most_clients][:1]
     changed = [replace(space.outer, parameters=(*space.outer.parameters, *one)) for one in PARAMETERS]
-    ways = [_contestant(space, level, best), *(_contestant(space, level, best, one) for one in changed[:2])]
+    plain = _contestant(space, level, best)
+    ways = [plain, *(_contestant(space, level, n, changed[0]) for n in (best, *larger))]
     if space.quorum_open and space.outer.quorum is None and level.remote:
         ways.append(_contestant(space, level, best, replace(space.outer, quorum_kind=QuorumKind.ANY, quorum=1)))
-    ways += [_contestant(space, level, more, one) for more in larger for one in changed[:2]]
-    ways += [_contestant(space, level, other, one) for other in others for one in (*changed[:2], None)]
-    ways += [_contestant(space, level, best, one) for one in changed[2:]]
-    if space.pooled:
-        pooled = [(pool, _contestant(space, level, best)) for pool in POOLS if pool <= best]
-        ways += [replace(w, arm=replace(w.arm, route=Route.PGBOUNCER, pool=pool)) for pool, w in pooled]
-    return tuple(dict.fromkeys(ways))[:count]
+    pools = [pool for pool in POOLS if pool <= best] if space.pooled else []
+    pooled = [replace(plain, arm=replace(plain.arm, route=Route.PGBOUNCER, pool=pool)) for pool in pools]
+    # Every kind of way has its turn before any has its second.
+    ways += [*pooled[:1], *(_contestant(space, level, best, one) for one in changed[1:])]
+    ways += [_contestant(space, level, n, one) for n in (*others, *larger) for one in (*changed[:2], None)]
+    return tuple(dict.fromkeys([*ways, *pooled]))[:count]
 
 
 def _contestant(space: Space, level: Level, clients: int, setting: Setting | None = None) -> Contestant:
