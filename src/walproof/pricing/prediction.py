@@ -100,7 +100,8 @@ def throughputs(parameters: Numbers, level: Level, places: Sequence[tuple[int, f
     clients = np.array([n for n, _ in places])
     present = np.arange(1, clients.max() + 1, dtype=np.float64)[None, :]
     processing = work * (1 + contention * np.maximum(0.0, present - processors)) / np.minimum(present, processors)
-    flushing = flush / np.minimum(present, np.maximum(1.0, together))
+    # Whoever comes while a flush runs waits for the next, which then carries about half of those present.
+    flushing = flush / np.clip(present / 2, 1.0, np.maximum(1.0, together))
     delays = own_delay + (trips * rtts[None, :] if level.remote else 0.0 * rtts[None, :])
     repeated = [np.repeat(pace, len(rtts), axis=0) for pace in (processing, flushing)]
     repeated[0] *= (1 + carrying * (rtts > NEAR_MS)[None, :]).reshape(-1, 1)
