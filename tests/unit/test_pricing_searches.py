@@ -110,7 +110,9 @@ def test_a_search_ends_soon_after_its_budget_and_leaves_the_target() -> None:
 def test_a_resumed_search_goes_on_where_it_was_interrupted(words: dict[str, Any]) -> None:
     whole, whole_bench = pursued(FakePriced(noise=0.01), **words)
     first = Bench(FakePriced(noise=0.01, interrupt_after=20), lambda _: None, 1)
-    assert pursue(first, words, untold).stopped_by == "interrupted"
+    interrupted = pursue(first, words, untold)
+    assert interrupted.stopped_by == "interrupted"
+    assert "--resume" in answer_lines(interrupted)[0]
     target = FakePriced(noise=0.01)
     second = Bench(target, lambda _: None, 1, earlier=first.events)
     resumed = pursue(second, words, untold)

@@ -26,6 +26,7 @@ from walproof.pricing.question import Words, predictions_of, whole
 from walproof.pricing.seek import Search, find_break_even, find_tuned
 
 RAN_OUT = "{}: the budget ran out before the search ended; its steps are in the record, a larger --budget finishes it."
+INTERRUPTED = "The search was interrupted: its steps so far are in the record, and --resume goes on with it."
 Parts = tuple[tuple[tuple[str, Any], ...], tuple[str, ...]]
 
 
@@ -42,7 +43,7 @@ def searched(bench: Bench, question: Question, words: Words, tell: Tell) -> Answ
             stopped = StoppedBy.BUDGET
     except KeyboardInterrupt:
         bench.note("interrupted; the steps of the search so far are kept")
-        stopped = StoppedBy.INTERRUPTED
+        stopped, parts = StoppedBy.INTERRUPTED, ((), (INTERRUPTED,))
     finally:
         bench.leave()
     return Answer(price_table(bench.events), stopped, (), *parts)

@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 from walproof.errors import TargetTrouble
+from walproof.estimating.enough import StoppedBy
 from walproof.model.event import Ended, SearchStep
 from walproof.model.plan import Setting
 from walproof.model.ports import CanBePriced, Capability, Target
@@ -67,7 +68,8 @@ def pursue(bench: Bench, words: Words, tell: Tell) -> Answer:
     question = question_of(words, len(bench.target.observe().standbys) or None)
     if words.get("tune") or words.get("break_even"):
         answer = searched(bench, question, words, tell)
-        for number, sentence in enumerate(answer.sentences, 1):
+        final = () if answer.stopped_by is StoppedBy.INTERRUPTED else answer.sentences
+        for number, sentence in enumerate(final, 1):
             bench.step(_answered("tuning" if words.get("tune") else "break-even", number, sentence, bench.now()))
         return answer
     stopped = conduct(bench, question, tell)
