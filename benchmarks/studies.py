@@ -1,7 +1,8 @@
 """The five published studies, one after another, as the page docs/studies.md: claims judged, figures side by side.
 
 `python -m benchmarks.studies > docs/studies.md`: 25 minutes, each study on a lab of its own. `--from RECORD…` takes
-records of `walproof study run NAME --quick` instead and measures nothing.
+records of `walproof study run NAME --quick` instead and measures nothing: their slices and drills are judged anew by
+the studies as they are declared now.
 """
 
 import json
@@ -11,9 +12,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from walproof.model.estimate import Estimate
-from walproof.model.event import ClaimJudged, Event, FigureBeside
+from walproof.model.event import ClaimJudged, Event
 from walproof.records.reader import read
 from walproof.reporting.wording import found, number
+from walproof.studies.claims import Measured, beside, judgement
 from walproof.studies.declaration import shipped, studies
 
 HEAD = """# The published studies, here
@@ -25,7 +27,7 @@ refuted: it did not hold at this scale. Printed by `python -m benchmarks.studies
 """
 
 
-def measured(name: str) -> Path:
+def run(name: str) -> Path:
     """The record of a quick run of one study, made now."""
     said = subprocess.run(
         ["walproof", "study", "run", name, "--quick", "--json"], stdout=subprocess.PIPE, text=True, check=True
@@ -36,7 +38,9 @@ def measured(name: str) -> Path:
 def page(name: str, events: Sequence[Event]) -> str:
     """One study as Markdown."""
     study, story = shipped(name)
-    claims = [e for e in events if isinstance(e, ClaimJudged)]
+    measured = Measured(events, study.part)
+    claims = [judgement(name, claim, measured, 0.0) for claim in study.claim]
+    figures = [beside(name, figure, measured, 0.0) for figure in study.figure]
     count = {v: sum(c.verdict == v for c in claims) for v in ("reproduced", "not reproduced", "undecided")}
     lines = [
         f"\n## {study.title}\n",
@@ -49,16 +53,15 @@ def page(name: str, events: Sequence[Event]) -> str:
         label, _, says = c.claim.partition(": ")
         lines.append(f"| **{label}**: {says} | {c.paper} | {c.measured}: {c.why} | {c.verdict} |")
     lines.append("\n| the paper's figure | in | paper | here (95 %) |\n|---|---|--:|--:|")
-    for e in events:
-        if isinstance(e, FigureBeside):
-            here = found(Estimate(e.value, e.low, e.high))
-            lines.append(f"| {e.figure} | {e.unit} | {number(e.paper)} | {here} |")
+    for f in figures:
+        here = found(Estimate(f.value, f.low, f.high))
+        lines.append(f"| {f.figure} | {f.unit} | {number(f.paper)} | {here} |")
     return "\n".join(lines)
 
 
 def main() -> int:
     """Every study, in the order of their names."""
-    given = [Path(word) for word in sys.argv[2:]] if sys.argv[1:2] == ["--from"] else [measured(n) for n in studies()]
+    given = [Path(word) for word in sys.argv[2:]] if sys.argv[1:2] == ["--from"] else [run(n) for n in studies()]
     print(HEAD, end="")
     for record in given:
         events = read(record).events

@@ -3,7 +3,7 @@
 import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import assert_never
 
@@ -57,7 +57,8 @@ class Measured:
         self.drills: dict[str, list[Drill]] = defaultdict(list)
         for event in events:
             if isinstance(event, SliceDone) and event.result.slice.block > WARM_BLOCK:
-                self._slices[event.result.slice.arm].append(event.result)
+                # Earlier versions labelled arms with their part's name.
+                self._slices[replace(event.result.slice.arm, label="")].append(event.result)
             elif isinstance(event, DrillDone):
                 self.drills[event.drill.evidence.get("part", "")].append(event.drill)
 
