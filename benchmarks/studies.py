@@ -11,9 +11,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from walproof.model.estimate import Estimate
 from walproof.model.event import ClaimJudged, Event
 from walproof.records.reader import read
+from walproof.reporting.conclusion import claims_tally
 from walproof.reporting.wording import found, number
 from walproof.studies.claims import Measured, beside, judgement
 from walproof.studies.declaration import shipped, studies
@@ -41,11 +41,10 @@ def page(name: str, events: Sequence[Event]) -> str:
     measured = Measured(events, study.part)
     claims = [judgement(name, claim, measured, 0.0) for claim in study.claim]
     figures = [beside(name, figure, measured, 0.0) for figure in study.figure]
-    count = {v: sum(c.verdict == v for c in claims) for v in ("reproduced", "not reproduced", "undecided")}
     lines = [
         f"\n## {study.title}\n",
         f"`{name}` · {study.source}. There: {study.machine}.\n",
-        f"**{', '.join(f'{n} {verdict}' for verdict, n in count.items() if n)}** of {len(claims)} claims.\n",
+        f"**{claims_tally(claims)}** of {len(claims)} claims.\n",
         *story.strip().splitlines(),
         "\n| claim | the paper | here | verdict |\n|---|---|---|---|",
     ]
@@ -53,9 +52,7 @@ def page(name: str, events: Sequence[Event]) -> str:
         label, _, says = c.claim.partition(": ")
         lines.append(f"| **{label}**: {says} | {c.paper} | {c.measured}: {c.why} | {c.verdict} |")
     lines.append("\n| the paper's figure | in | paper | here (95 %) |\n|---|---|--:|--:|")
-    for f in figures:
-        here = found(Estimate(f.value, f.low, f.high))
-        lines.append(f"| {f.figure} | {f.unit} | {number(f.paper)} | {here} |")
+    lines += [f"| {f.figure} | {f.unit} | {number(f.paper)} | {found(f.measured)} |" for f in figures]
     return "\n".join(lines)
 
 

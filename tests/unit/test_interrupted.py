@@ -42,26 +42,33 @@ def stopped_by(record: str) -> str:
     return last.stopped_by
 
 
+def signalled_in_slice(which: int, number: signal.Signals, monkeypatch: pytest.MonkeyPatch) -> list[Slice]:
+    """The signal comes in that slice; the slices begun, to be looked at afterwards."""
+    begun: list[Slice] = []
+    run_slice = Pretend.run_slice
+
+    def signalled(self: Pretend, planned: Slice, seconds: float, seed: int) -> SliceResult:
+        begun.append(planned)
+        if len(begun) == which:
+            os.kill(os.getpid(), number)
+        return run_slice(self, planned, seconds, seed)
+
+    monkeypatch.setattr(Pretend, "run_slice", signalled)
+    return begun
+
+
 @pytest.mark.parametrize("number", SIGNALS)
 def test_price_tells_what_it_has_and_leaves_the_target(
     run: Run, number: signal.Signals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    slices = 0
     left: list[bool] = []
-    run_slice, leave = Pretend.run_slice, Pretend.leave
-
-    def signalled(self: Pretend, planned: Slice, seconds: float, seed: int) -> SliceResult:
-        nonlocal slices
-        slices += 1
-        if slices == 9:
-            os.kill(os.getpid(), number)
-        return run_slice(self, planned, seconds, seed)
+    leave = Pretend.leave
 
     def leaving(self: Pretend) -> None:
         left.append(True)
         leave(self)
 
-    monkeypatch.setattr(Pretend, "run_slice", signalled)
+    signalled_in_slice(9, number, monkeypatch)
     monkeypatch.setattr(Pretend, "leave", leaving)
     words = ("--levels", "local,on", "--clients", "1", "--precision", "0.1%", "--record", "rec", "--json")
     code, out, _ = run("price", "--target", "pretend", *words)
@@ -104,19 +111,9 @@ def test_prove_heals_before_it_ends(run: Run, number: signal.Signals, monkeypatc
 def test_a_study_goes_on_with_nothing_and_judges_nothing(
     run: Run, number: signal.Signals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run_slice = Pretend.run_slice
-    slices = 0
-
-    def signalled(self: Pretend, planned: Slice, seconds: float, seed: int) -> SliceResult:
-        nonlocal slices
-        slices += 1
-        if slices == 3:
-            os.kill(os.getpid(), number)
-        return run_slice(self, planned, seconds, seed)
-
-    monkeypatch.setattr(Pretend, "run_slice", signalled)
+    begun = signalled_in_slice(3, number, monkeypatch)
     code, out, err = run("study", "run", "patroni-tradeoff", "--target", "pretend", "--record", "rec")
     assert (code, out) == (130, "")
     assert "interrupted" in err
-    assert slices == 3
+    assert len(begun) == 3
     assert stopped_by("rec") == "interrupted"

@@ -83,7 +83,7 @@ def price(
         click.echo("\n".join(said_beforehand(words, place)))
         return 0
     allowed = consent.read(words.get("allow"))
-    check_target(place, words)
+    check_target(place, words, allowed)
     if is_yours(target):
         consent.require("pricing", consents_needed(words), allowed, place.name)
     where = Path(resume) if resume else (Path(record) if record else None)

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,10 +18,10 @@ from walproof.lab import home
 from walproof.lab.blueprint import Disk
 from walproof.lab.designing import LabOrder
 from walproof.lab.faults import volumes
-from walproof.model.event import ClaimJudged, Described, Ended
+from walproof.model.event import Described, Ended
 from walproof.model.ports import Target
-from walproof.records.reader import read
 from walproof.records.writer import Writer, check_place
+from walproof.reporting.conclusion import claims_tally
 from walproof.reporting.terminal import study_tables
 from walproof.studies.conduct import Conductor, Visit
 from walproof.studies.declaration import Study, read_study, shipped, studies
@@ -107,7 +107,8 @@ def run(
         writer(begun("study", asked, at=now(), seed=seed))
         writer(Described(now(), chosen.describe()))
         with progress_bar(console) as tell:
-            claims = Conductor(declared, chosen, writer, writer.keep, visit).run(tell)
+            conductor = Conductor(declared, chosen, writer, writer.keep, visit)
+            claims = conductor.run(tell)
         writer(Ended(now(), "done"))
     if as_json:
         words = [
@@ -116,7 +117,10 @@ def run(
         ]
         click.echo(json.dumps({"record": str(writer.directory), "claims": words}))
     else:
-        _print(declared, claims, writer.directory)
+        click.echo(f"{declared.title}: {claims_tally(claims)}.\n")
+        for shown in study_tables(conductor.events):
+            Console(highlight=False).print(shown)
+        click.echo(f"record: {writer.directory}   (walproof report {writer.directory} --html study.html)")
     return 0
 
 
@@ -141,12 +145,3 @@ def _target(declared: Study, target: str | None, port: int, console: Console) ->
     )
     with own_lab(order, lambda words: console.print(f"[dim]{words}[/dim]")) as lab:
         yield lab
-
-
-def _print(declared: Study, claims: Sequence[ClaimJudged], record: Path) -> None:
-    counts = {v: sum(c.verdict == v for c in claims) for v in ("reproduced", "not reproduced", "undecided")}
-    click.echo(f"{declared.title}: " + ", ".join(f"{n} {v}" for v, n in counts.items() if n) + ".\n")
-    console = Console(highlight=False)
-    for shown in study_tables(read(record).events):
-        console.print(shown)
-    click.echo(f"record: {record}   (walproof report {record} --html study.html)")

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from walproof.model.estimate import Estimate
 from walproof.model.plan import Setting
 from walproof.model.sample import SliceResult
 from walproof.model.topology import ClusterView, Description
@@ -135,6 +136,11 @@ class FigureBeside:
     low: float
     high: float
     kind: Literal["figure-beside"] = "figure-beside"
+
+    @property
+    def measured(self) -> Estimate:
+        """Ours with its interval."""
+        return Estimate(self.value, self.low, self.high)
 
 
 @dataclass(frozen=True, slots=True)

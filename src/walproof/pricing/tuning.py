@@ -56,13 +56,10 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """The best contestant of the level and of the baseline, and their scores in the last round of the search."""
+    """The best contestant of the level and of the baseline."""
 
     best: Contestant
-    best_score: Score
     best_local: Contestant
-    local_score: Score
-    within_limit: bool
 
 
 Search = Generator[Round, Mapping[Contestant, Score], Tuned]
@@ -118,19 +115,18 @@ def tune(space: Space, limit_ms: float, slices: int) -> Search:
     """The best contestant of the level and of the baseline, within about so many slices."""
     both = (space.level, space.baseline)
     fields = {one: clients_field(space, one) for one in both}
-    ranked, _ = yield from halve(fields, limit_ms, keep=2)
+    ranked = yield from halve(fields, limit_ms)
     left = slices - rounds_cost_slices(len(fields[space.level]))
     count = max((n for n in range(FEWEST_WAYS, 25) if rounds_cost_slices(n) <= left), default=FEWEST_WAYS)
-    fields = {one: ways_field(space, one, [c.arm.clients for c in ranked[one]], count) for one in both}
-    ranked, scores = yield from halve(fields, limit_ms, keep=1)
-    best, local = ranked[space.level][0], ranked[space.baseline][0]
-    return Tuned(best, scores[best], local, scores[local], scores[best].p95_ms <= limit_ms)
+    fields = {one: ways_field(space, one, [c.arm.clients for c in ranked[one][:2]], count) for one in both}
+    ranked = yield from halve(fields, limit_ms)
+    return Tuned(ranked[space.level][0], ranked[space.baseline][0])
 
 
 def halve(
-    fields: Mapping[Level, Sequence[Contestant]], limit_ms: float, keep: int
-) -> Generator[Round, Mapping[Contestant, Score], tuple[dict[Level, list[Contestant]], Mapping[Contestant, Score]]]:
-    """Halve each level's field until one is left; the best `keep` of the last round in order, and its scores."""
+    fields: Mapping[Level, Sequence[Contestant]], limit_ms: float
+) -> Generator[Round, Mapping[Contestant, Score], dict[Level, list[Contestant]]]:
+    """Halve each level's field until one is left; those of the last round, best first."""
     left = {one: list(field) for one, field in fields.items()}
     blocks = 1
     while True:
@@ -141,7 +137,7 @@ def halve(
                 raise TargetTrouble(f"no slice of {one} could be measured while tuning", "the record says why")
         left = {one: group[: max(1, len(group) // 2)] for one, group in ranked.items()}
         if max(map(len, left.values())) == 1:
-            return {one: group[:keep] for one, group in ranked.items()}, scores
+            return ranked
         blocks *= 2
 
 

@@ -1,6 +1,7 @@
 """The whole of a price command: the grid, then break-even, tuning or prediction as asked; its answer in words, JSON."""
 
 import math
+from collections.abc import Collection
 from typing import Any
 
 from walproof.errors import TargetTrouble
@@ -19,7 +20,7 @@ from walproof.pricing.run import conduct
 from walproof.pricing.searches import predicted, prediction_steps, searched
 
 
-def check_target(target: Target, words: Words) -> None:
+def check_target(target: Target, words: Words, allowed: Collection[str]) -> None:
     """Refuse what cannot be priced: no such capability, a quorum too large, a guarantee not in force."""
     why = target.why_not(Capability.PRICE)
     if why is not None or not isinstance(target, CanBePriced):
@@ -28,7 +29,6 @@ def check_target(target: Target, words: Words) -> None:
     question = question_of(words, len(view.standbys) or None)
     for setting in question.settings:
         target.check(setting)
-    allowed = {word.strip() for word in str(words.get("allow") or "").split(",")}
     remote = sorted({a.level for a in question.arms if a.level.remote}, key=lambda one: one.strength)
     bare = not view.standby_names.strip() and any(s.quorum is None for s in question.settings)
     if remote and bare and "not-in-force" not in allowed:

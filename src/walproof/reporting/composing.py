@@ -3,7 +3,6 @@
 import math
 from collections.abc import Sequence
 
-from walproof.model.estimate import Estimate
 from walproof.model.event import ClaimJudged, Described, DrillDone, Event, FigureBeside, Noted
 from walproof.model.guarantee import Level, Loss, survives
 from walproof.model.verdict import Drill
@@ -123,7 +122,7 @@ def _claims(events: Sequence[Event]) -> tuple[Section, ...]:
     heads = columns("study", "claim", "the paper's figure", "measured here", "verdict", "why")
     tables = [Table("claims", "claims of the paper", heads, rows)]
     if figures:
-        rows = tuple(row(f.figure, f.unit, number(f.paper), found(Estimate(f.value, f.low, f.high))) for f in figures)
+        rows = tuple(row(f.figure, f.unit, number(f.paper), found(f.measured)) for f in figures)
         heads = columns("the paper's", "in", ">the paper's figure", ">measured here (95 %)")
         tables.append(Table("figures", "figures of the paper beside ours", heads, rows))
     return (Section("studies", "Beside the published figures", "", tuple(tables)),)

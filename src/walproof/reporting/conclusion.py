@@ -99,5 +99,11 @@ def claims_sentence(claims: Sequence[ClaimJudged]) -> str:
     return ", ".join(words) + "."
 
 
+def claims_tally(claims: Sequence[ClaimJudged]) -> str:
+    """How many claims ended how: "3 reproduced, 1 undecided"."""
+    count = {v: sum(c.verdict == v for c in claims) for v in ("reproduced", "not reproduced", "undecided")}
+    return ", ".join(f"{n} {verdict}" for verdict, n in count.items() if n)
+
+
 def _drills(count: int) -> str:
     return "1 drill" if count == 1 else f"{count} drills"

@@ -6,7 +6,6 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from walproof.model.estimate import Estimate
 from walproof.model.event import ClaimJudged, Event, FigureBeside
 from walproof.reporting import outline as pages
 from walproof.reporting.as_json import price_json, prove_json
@@ -44,7 +43,7 @@ def study_tables(events: Sequence[Event]) -> list[RenderableType]:
     if claims:
         shown.append(Group(Text("published claims", style="bold"), Text(), *map(_claim, claims)))
     if figures:
-        rows = [[f.figure, f.unit, number(f.paper), found(Estimate(f.value, f.low, f.high))] for f in figures]
+        rows = [[f.figure, f.unit, number(f.paper), found(f.measured)] for f in figures]
         heads = ("the paper's", "in", ">paper", ">here (95 %)")
         shown.append(table("published figures", heads, rows, folds="the paper's"))
     return shown
