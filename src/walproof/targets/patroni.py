@@ -5,7 +5,7 @@ from typing import Any
 
 from walproof.errors import TargetTrouble, UsageTrouble
 from walproof.lab import home
-from walproof.model.guarantee import QuorumKind, SyncMode
+from walproof.model.guarantee import QuorumKind, SyncMode, read_standby_names
 from walproof.model.topology import Endpoint
 from walproof.model.waiting import Wait, wait_for
 from walproof.targets.breaking import BrokenByCommand
@@ -169,16 +169,17 @@ class PatroniTarget(OwnCluster, BrokenByCommand):
     def _await_sync(self, wanted: Tree) -> None:
         mode = str(wanted.get("synchronous_mode", "off")).lower()
         count = int(wanted.get("synchronous_node_count") or 1)
-        able = len(self._members) - 1
+        asked = min(count, len(self._members) - 1)
+        kind = QuorumKind.ANY if mode == "quorum" else QuorumKind.FIRST
         sync = mode in ("true", "on", "quorum")
 
         def counts() -> bool:
             view = self.observe()
-            if not sync:
-                return not view.standby_names
-            return len(view.synchronous) >= min(count, able) and (
-                mode != "quorum" or view.standby_names.upper().startswith("ANY")
-            )
+            if not sync or not asked:
+                return sync or not view.standby_names
+            named = read_standby_names(view.standby_names)
+            # The kind and the number too: a smaller quorum is in force only once the larger one is gone.
+            return named is not None and (named.kind, named.k) == (kind, asked) and len(view.synchronous) >= asked
 
         wait_for(Wait.QUORUM_NAMED, counts, self.clock, pace_s=0.3, patience=home.patience())
 
