@@ -88,7 +88,7 @@ def test_a_slice_counts_the_commits_that_the_server_counts(pair: PlainPair, arm:
     assert 0 < sum(found.histogram.values()) <= found.transactions
     assert found.tps > 0
     assert found.mean_ms > 0
-    assert found.seconds > 0.5
+    assert found.seconds > 0
     assert found.failed == 0
     assert found.window.standby_names == "FIRST 1 (n2)"
     assert found.window.streaming == 1

@@ -168,7 +168,7 @@ def test_after_kill_9_restore_puts_patronis_configuration_back(target: PatroniTa
     words = [sys.executable, "-m", "tests.fixtures.killed_midway", str(file), str(advice), "1"]
     killed = subprocess.run(words, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2])
     assert killed.returncode == -9, killed.stderr
-    assert target.rest.config() != config
+    wait_for(Wait.SETTING_IN_FORCE, lambda: target.rest.config() != config, target.clock)
     code, said = run("restore", "--json")
     assert code == 0
     assert json.loads(said)["restored"][0]["undone"] == 1

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import expect
 
 from tests.fixtures.browsers import CHROMIUM, Watched, chromium
 from tests.fixtures.records import HOSTILE, SETTINGS, full_record
@@ -39,7 +40,7 @@ def opened(report: Path) -> Iterator[Watched]:
 def test_the_report_hovers_clicks_and_stays_at_home(opened: Watched) -> None:
     page = opened.page
     page.locator("#price svg.chart .hit").nth(3).hover(force=True)
-    page.wait_for_function("!document.getElementById('tip').hidden")
+    expect(page.locator("#tip")).to_be_visible()
     assert "clients" in page.locator("#tip").inner_text()
     opened.picture("report-hover")
 
@@ -48,16 +49,16 @@ def test_the_report_hovers_clicks_and_stays_at_home(opened: Watched) -> None:
     assert target
     assert not page.locator(target).evaluate("e => e.open")
     cell.click()
-    page.wait_for_function("s => document.querySelector(s).open", arg=target)
+    expect(page.locator(target)).to_have_attribute("open", "")
     assert page.locator(f"{target} .drill").first.is_visible()
     assert page.locator(f"{target} svg.timeline").first.is_visible()
     opened.picture("report-evidence")
 
     page.locator("#price svg.chart").first.focus()
     page.keyboard.press("ArrowRight")
-    page.wait_for_function("!document.getElementById('tip').hidden")
+    expect(page.locator("#tip")).to_be_visible()
     page.keyboard.press("Escape")
-    page.wait_for_function("document.getElementById('tip').hidden")
+    expect(page.locator("#tip")).to_be_hidden()
 
     assert HOSTILE in page.inner_text("#evidence") or HOSTILE in page.inner_text("#environment")
     assert page.locator("script").count() == 1

@@ -217,9 +217,10 @@ class PatroniTarget(OwnCluster, BrokenByCommand):
             note, after = json.loads(change.before or "{}"), json.loads(change.after or "{}")
             before, now = note["config"], self.rest.config()
             wanted = before
-            if now == after:
+            if now in (before, after):
+                # Also where it seems undone: /config may still show what was before the change (see below).
                 self.rest.replace(before)
-            elif now != before:
+            else:
                 patch, foreign = undoing(before, after, now)
                 left += [f"cluster: {name} was changed by somebody else since: left alone" for name in foreign]
                 wanted = merged(now, patch)

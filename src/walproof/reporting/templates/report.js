@@ -18,15 +18,29 @@
     document.querySelectorAll(".hit.now").forEach((g) => g.classList.remove("now"));
     group.classList.add("now");
   };
+  let walked = null;  // the group that the keys showed: it stays while the page scrolls beneath a pointer at rest
+  const beside = (group) => {
+    const box = group.getBoundingClientRect();
+    show(group, box.left + box.width / 2, box.top + box.height / 2);
+  };
   const hide = () => {
+    walked = null;
     tip.hidden = true;
     document.querySelectorAll(".hit.now").forEach((g) => g.classList.remove("now"));
   };
+  let pointer = [-1, -1];
+  const under = () => {
+    const [x, y] = pointer, found = document.elementFromPoint(x, y);
+    const group = found && found.closest("svg .hit");
+    if (group) show(group, x, y); else hide();
+  };
   document.addEventListener("pointermove", (event) => {
-    const group = event.target.closest && event.target.closest("svg .hit");
-    if (group) show(group, event.clientX, event.clientY); else hide();
+    if (walked && !event.movementX && !event.movementY) return;
+    walked = null;
+    pointer = [event.clientX, event.clientY];
+    under();
   });
-  document.addEventListener("scroll", hide, { passive: true });
+  document.addEventListener("scroll", () => (walked ? beside(walked) : under()), { passive: true });
   for (const svg of document.querySelectorAll("svg[tabindex]")) {
     let at = -1;
     svg.addEventListener("keydown", (event) => {
@@ -37,8 +51,8 @@
       const groups = [...svg.querySelectorAll(".hit")];
       if (!groups.length) return;
       at = (at + step + groups.length) % groups.length;
-      const box = groups[at].getBoundingClientRect();
-      show(groups[at], box.left + box.width / 2, box.top + box.height / 2);
+      walked = groups[at];
+      beside(walked);
     });
     svg.addEventListener("blur", () => { at = -1; hide(); });
   }
