@@ -110,11 +110,17 @@ def main() -> int:
     rates = [fmean(tps for tps, _ in runs) for runs in found.values()]
     print(f"µs of processor per transaction, {asked.clients} clients, {asked.rtt:g} ms, {workload.text}")
     print(f"{'':18}{'local':>8}{'on':>8}{'more':>8}")
-    for name in sorted({*local, *on}, key=lambda name: -local.get(name, 0.0)):
-        one, other = local.get(name, 0.0), on.get(name, 0.0)
-        print(f"{name:18}{one:8.0f}{other:8.0f}{other - one:+8.0f}")
+    for name in sorted({*local, *on} - {"idle"}, key=lambda name: -local.get(name, 0.0)):
+        told(name, local.get(name, 0.0), on.get(name, 0.0))
+    told("together", *(sum(used.values()) - used["idle"] for used in (local, on)))
+    told("idle", local["idle"], on["idle"])
     print(f"{'tps':18}{rates[0]:8,.0f}{rates[1]:8,.0f}{rates[1] / rates[0]:8.3f}")
     return 0
+
+
+def told(name: str, local: float, on: float) -> None:
+    """One row."""
+    print(f"{name:18}{local:8.0f}{on:8.0f}{on - local:+8.0f}")
 
 
 def used_by(runs: list[tuple[float, dict[str, float]]]) -> set[str]:

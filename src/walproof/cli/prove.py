@@ -1,6 +1,7 @@
 """`walproof prove`: options in, one judged table out. Wires target, record and run; decides nothing about verdicts."""
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -59,10 +60,7 @@ FLAGS = (
 def prove(target: str | None, record: str | None, as_json: bool, dry_run: bool, **words: Any) -> int:
     """What each commit level survives: real faults against a ledger of acknowledged commits."""
     if words.get("pitfall"):
-        from walproof.studies.pitfalls.run import reproduce
-
-        with sigterm_as_ctrl_c():
-            return reproduce(str(words["pitfall"]), as_json=as_json, say=lambda text: click.echo(text, err=True))
+        return _pitfalls(words, Path(record) if record else None, as_json=as_json)
     question = question_of(words)
     limits = gate(str(words["require"])) if words.get("require") else None
     planned(question)
@@ -83,6 +81,22 @@ def prove(target: str | None, record: str | None, as_json: bool, dry_run: bool, 
     else:
         _show(question, drills, events, limits, str(writer.directory))
     return 130 if interrupted else exit_code(drills, limits)
+
+
+def _pitfalls(words: Words, record: Path | None, *, as_json: bool) -> int:
+    """`--pitfall`: each on a lab of its own making, judged into a record."""
+    from walproof.studies.pitfalls import catalogue, run
+
+    wanted = catalogue.pitfalls(str(words["pitfall"]))
+    with Writer(record, "pitfalls") as writer, sigterm_as_ctrl_c():
+        writer(begun("prove", words, at=time.time(), seed=question_of(words).seed))
+        told, interrupted = run.reproduce(wanted, writer, lambda text: click.echo(text, err=True))
+    if as_json:
+        found = [run.as_dict(one) for one in told]
+        click.echo(json.dumps({"record": str(writer.directory), "pitfalls": found}))
+    else:
+        click.echo(f"{run.shown(told, len(wanted))}\nrecord: {writer.directory}")
+    return 130 if interrupted else run.exit_code(told)
 
 
 def _campaign(

@@ -41,7 +41,7 @@ def exceeded(limits: Gate, drill: Drill) -> str:
     said: list[str] = []
     lost = drill.findings.lost
     if limits.rpo_s is not None and lost and (limits.rpo_s == 0 or (drill.rpo_s or 0.0) > limits.rpo_s):
-        said.append(f"{lost} acknowledged commits lost, written within {drill.rpo_s or 0.0:.2f} s")
+        said.append(f"{lost:,} acknowledged commits lost, written within {drill.rpo_s or 0.0:.2f} s")
     if limits.rto_s is not None and (drill.rto_s is None or drill.rto_s > limits.rto_s):
         took = "commits did not come back" if drill.rto_s is None else f"commits came back after {drill.rto_s:.1f} s"
         said.append(f"{took}, {limits.rto_s:g} s are allowed")

@@ -36,7 +36,7 @@ def wrongs(findings: Findings) -> list[str]:
         (findings.from_nowhere, "row from nowhere", "rows from nowhere"),
         (findings.broken_freshness, "acknowledged row not visible at once", "acknowledged rows not visible at once"),
     )
-    said = [f"{count} {one if count == 1 else many}" for count, one, many in counted if count]
+    said = [f"{count:,} {one if count == 1 else many}" for count, one, many in counted if count]
     if findings.two_leaders_s > 0:
         said.append(f"two leaders acknowledged at once for {findings.two_leaders_s:.1f} s")
     return said
@@ -57,7 +57,7 @@ def decided(findings: Findings, assumptions: Iterable[Assumption], promise: bool
         return Verdict.BROKEN, "; ".join([", ".join(wrong), *([aside] if aside else []), *also])
     if failed:
         return Verdict.UNDECIDED, "; ".join(a.otherwise for a in failed)
-    return Verdict.HELD, f"all {findings.acknowledged} acknowledged commits are there"
+    return Verdict.HELD, f"all {findings.acknowledged:,} acknowledged commits are there"
 
 
 def loss_bound(drills: int, losing: int = 0) -> float | None:

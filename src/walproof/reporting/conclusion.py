@@ -93,7 +93,10 @@ def claims_sentence(claims: Sequence[ClaimJudged]) -> str:
     """How many of the papers' claims were reproduced here."""
     count = {v: sum(c.verdict == v for c in claims) for v in ("reproduced", "not reproduced")}
     rest = len(claims) - sum(count.values())
-    words = [f"Of {len(claims)} published claims, {count['reproduced']} were reproduced here"]
+    if len(claims) == 1:
+        return f"The one published claim was {'left undecided' if rest else claims[0].verdict} here."
+    verb = "was" if count["reproduced"] == 1 else "were"
+    words = [f"Of {len(claims)} published claims, {count['reproduced']} {verb} reproduced here"]
     words += [f"{count['not reproduced']} not"] if count["not reproduced"] else []
     words += [f"{rest} left undecided"] if rest else []
     return ", ".join(words) + "."

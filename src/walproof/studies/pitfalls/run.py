@@ -1,13 +1,11 @@
 """Starts the lab that pitfalls need, reproduces them one after another, tells each, ends the lab. Decides nothing."""
 
-import json
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import click
 import psycopg
 
 from walproof.errors import MachineTrouble, Trouble
@@ -16,7 +14,8 @@ from walproof.lab.blueprint import Blueprint, Disk
 from walproof.lab.clock import RealClock
 from walproof.lab.designing import LabOrder, design
 from walproof.lab.raising import raised
-from walproof.studies.pitfalls.catalogue import Pitfall, pitfalls
+from walproof.model.event import ClaimJudged, Emit, Ended
+from walproof.studies.pitfalls.catalogue import Pitfall
 from walproof.studies.pitfalls.scene import Found, Scene
 
 Say = Callable[[str], None]
@@ -79,9 +78,8 @@ def play(blueprint: Blueprint, pitfall: Pitfall) -> Told:
     return Told(pitfall, found, time.monotonic() - began, why)
 
 
-def play_all(wanted: Sequence[Pitfall], say: Say) -> list[Told]:
-    """Every pitfall, on one lab as long as it heals; a new lab when it does not."""
-    told: list[Told] = []
+def play_all(wanted: Sequence[Pitfall], say: Say) -> Generator[Told, None, None]:
+    """Every pitfall as it ends, on one lab as long as it heals; a new lab when it does not."""
     left = list(wanted)
     disk = "image"
     while left:
@@ -90,16 +88,16 @@ def play_all(wanted: Sequence[Pitfall], say: Say) -> list[Told]:
                 while left:
                     pitfall = left.pop(0)
                     say(f"{pitfall.number}: {pitfall.title}")
-                    told.append(play(blueprint, pitfall))
-                    say(f"  {told[-1].verdict} in {told[-1].seconds:.0f} s: {_words(told[-1])}")
-                    if told[-1].why or pitfall.ruins:
+                    told = play(blueprint, pitfall)
+                    say(f"  {told.verdict} in {told.seconds:.0f} s: {_words(told)}")
+                    yield told
+                    if told.why or pitfall.ruins:
                         break
         except MachineTrouble:
-            if disk == "plain" or told:
+            if disk == "plain" or len(left) < len(wanted):
                 raise
             say("no disk images here: without them no power can be cut")
             disk = "plain"
-    return told
 
 
 def _words(told: Told) -> str:
@@ -117,18 +115,33 @@ def as_dict(told: Told) -> dict[str, Any]:
     }
 
 
-def reproduce(text: str, *, as_json: bool, say: Say) -> int:
-    """`prove --pitfall`: exit code 0 when all reproduced, 1 when one did not, 4 when nothing can be said of one."""
-    wanted = pitfalls(text)
-    told = play_all(wanted, say)
-    if as_json:
-        click.echo(json.dumps({"pitfalls": [as_dict(one) for one in told]}))
-    else:
-        reproduced = sum(one.verdict == "reproduced" for one in told)
-        click.echo(f"{reproduced} of {len(told)} pitfalls reproduced.")
-        for one in told:
-            click.echo(f"{one.pitfall.number:4} {one.verdict:15} {one.pitfall.title}")
-            click.echo(f"     {_words(one)}")
+def reproduce(wanted: Sequence[Pitfall], emit: Emit, say: Say) -> tuple[list[Told], bool]:
+    """Play them into a record, each as it ends; (what came of them, whether Ctrl-C ended it)."""
+    told: list[Told] = []
+    try:
+        with closing(play_all(wanted, say)) as played:
+            for one in played:
+                told.append(one)
+                name, took = f"{one.pitfall.number}: {one.pitfall.title}", f"in {one.seconds:.0f} s"
+                emit(ClaimJudged(time.time(), "pitfalls", name, "it happens", _words(one), one.verdict, took))
+    except KeyboardInterrupt:
+        emit(Ended(time.time(), "interrupted"))
+        return told, True
+    return told, False
+
+
+def shown(told: Sequence[Told], asked: int) -> str:
+    """Their table as text, a conclusion first."""
+    reproduced = sum(one.verdict == "reproduced" for one in told)
+    missing = f"; {asked - len(told)} were not played" if len(told) < asked else ""
+    lines = [f"{reproduced} of {len(told)} pitfalls reproduced{missing}."]
+    for one in told:
+        lines += [f"{one.pitfall.number:4} {one.verdict:15} {one.pitfall.title}", f"     {_words(one)}"]
+    return "\n".join(lines)
+
+
+def exit_code(told: Sequence[Told]) -> int:
+    """0 when all reproduced, 1 when one did not, 4 when nothing can be said of one."""
     if any(one.verdict == "not reproduced" for one in told):
         return 1
     return 4 if any(one.verdict == "undecided" for one in told) else 0
