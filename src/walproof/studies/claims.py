@@ -201,7 +201,8 @@ def _recovers(claim: RecoversClaim, measured: Measured) -> Judged:
     if not drills or len(times) < len(drills):
         return Judged("not measured", ClaimVerdict.UNDECIDED, "no drill recovered while it was watched")
     lost = sum(d.findings.lost for d in drills)
-    words = f"{max(times):.1f} s at most in {len(times)}, {lost} lost"
+    span = f"{times[0]:.1f} s in 1 drill" if len(times) == 1 else f"at most {max(times):.1f} s in {len(times)} drills"
+    words = f"{span}, {lost:,} lost"
     if max(times) > claim.within_s:
         return Judged(words, ClaimVerdict.NOT_REPRODUCED, f"slower than {claim.within_s:g} s")
     if claim.lossless and lost:
