@@ -17,7 +17,7 @@ def _of_level(level: Level, fault: str, drills: Sequence[Drill]) -> str:
     if losing:
         lost = sum(d.findings.lost for d in losing)
         where = "" if len(decided) == 1 else f" in {len(losing)} of {len(decided)} drills"
-        return f"{level} lost {lost} acknowledged commit{'s' if lost != 1 else ''}{where}"
+        return f"{level} lost {lost:,} acknowledged commit{'s' if lost != 1 else ''}{where}"
     if any(d.verdict is Verdict.BROKEN for d in decided):
         return f"{level} broken: {next(d.why for d in decided if d.verdict is Verdict.BROKEN)}"
     bound = loss_bound(len(decided)) or 1.0

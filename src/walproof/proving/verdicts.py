@@ -113,5 +113,5 @@ def controls(drills: Iterable[Drill]) -> Mapping[tuple[str, Level], str]:
             continue
         weaker = [d for d in losers.get(drill.fault, []) if d.level.strength < drill.level.strength]
         best = max(weaker, key=lambda d: d.level.strength, default=None)
-        found[key] = "" if best is None else f"{best.level} lost {best.findings.lost} under the same fault and load"
+        found[key] = "" if best is None else f"{best.level} lost {best.findings.lost:,} under the same fault and load"
     return found
