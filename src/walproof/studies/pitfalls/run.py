@@ -89,7 +89,7 @@ def play_all(wanted: Sequence[Pitfall], say: Say) -> Generator[Told, None, None]
                     pitfall = left.pop(0)
                     say(f"{pitfall.number}: {pitfall.title}")
                     told = play(blueprint, pitfall)
-                    say(f"  {told.verdict} in {told.seconds:.0f} s: {_words(told)}")
+                    say(f"  {told.verdict} in {told.seconds:.1f} s: {_words(told)}")
                     yield told
                     if told.why or pitfall.ruins:
                         break
@@ -122,7 +122,7 @@ def reproduce(wanted: Sequence[Pitfall], emit: Emit, say: Say) -> tuple[list[Tol
         with closing(play_all(wanted, say)) as played:
             for one in played:
                 told.append(one)
-                name, took = f"{one.pitfall.number}: {one.pitfall.title}", f"in {one.seconds:.0f} s"
+                name, took = f"{one.pitfall.number}: {one.pitfall.title}", f"in {one.seconds:.1f} s"
                 emit(ClaimJudged(time.time(), "pitfalls", name, "it happens", _words(one), one.verdict, took))
     except KeyboardInterrupt:
         emit(Ended(time.time(), "interrupted"))
