@@ -87,9 +87,9 @@ def _pitfalls(words: Words, record: Path | None, *, as_json: bool) -> int:
     """`--pitfall`: each on a lab of its own making, judged into a record."""
     from walproof.studies.pitfalls import catalogue, run
 
-    wanted = catalogue.pitfalls(str(words["pitfall"]))
+    wanted, seed = catalogue.pitfalls(str(words["pitfall"])), question_of(words).seed
     with Writer(record, "pitfalls") as writer, sigterm_as_ctrl_c():
-        writer(begun("prove", words, at=time.time(), seed=question_of(words).seed))
+        writer(begun("prove", words, at=time.time(), seed=seed))
         told, interrupted = run.reproduce(wanted, writer, lambda text: click.echo(text, err=True))
     if as_json:
         found = [run.as_dict(one) for one in told]

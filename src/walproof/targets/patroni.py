@@ -175,11 +175,12 @@ class PatroniTarget(OwnCluster, BrokenByCommand):
 
         def counts() -> bool:
             view = self.observe()
-            if not sync or not asked:
-                return sync or not view.standby_names
+            if not sync:
+                return not view.standby_names
             named = read_standby_names(view.standby_names)
             # The kind and the number too: a smaller quorum is in force only once the larger one is gone.
-            return named is not None and (named.kind, named.k) == (kind, asked) and len(view.synchronous) >= asked
+            met = named is not None and (named.kind, named.k) == (kind, asked) and len(view.synchronous) >= asked
+            return met or not asked
 
         wait_for(Wait.QUORUM_NAMED, counts, self.clock, pace_s=0.3, patience=home.patience())
 
