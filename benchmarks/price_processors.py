@@ -10,12 +10,14 @@ import random
 import sys
 import threading
 from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
 from statistics import fmean
 
 import psutil
 
 from benchmarks.priced_lab import priced_lab
-from walproof.load.processors import machine
+from walproof.load.processors import machine, used
 from walproof.model.guarantee import Level
 from walproof.model.plan import Arm, Setting, Slice, Workload, WorkloadKind
 from walproof.targets.lab import LabTarget
@@ -35,11 +37,11 @@ KINDS = (
 """What a command line holds, first match counts, and what such a process is called."""
 
 
-def kind(process: psutil.Process) -> str:
+def kind(pid: int) -> str:
     """What sort of process it is; everything unknown is `other`."""
     try:
-        line = " ".join(process.cmdline())
-    except psutil.Error:
+        line = Path(f"/proc/{pid}/cmdline").read_text(errors="replace").replace("\0", " ")
+    except OSError:
         line = ""
     return next((name for word, name in KINDS if word in line), "other")
 
@@ -51,40 +53,36 @@ class Watch(threading.Thread):
         super().__init__(daemon=True)
         self.over = threading.Event()
         self.spent: defaultdict[str, float] = defaultdict(float)
-        self.kinds: dict[tuple[int, float], str] = {}
-        self.last: dict[tuple[int, float], float] = {}
+        self.kinds: dict[int, str] = {}
+        self.last = used(psutil.pids(), disk=False)
 
     def run(self) -> None:
-        """Until `over`."""
+        """Until `over`: add what each process used since the last look; one that was born in between counts whole."""
         while not self.over.wait(LOOK_S):
-            self.look()
-
-    def look(self) -> None:
-        """Add what each process used since the last look; one that was born in between counts whole."""
-        first = not self.last
-        for process in psutil.process_iter():
-            try:
-                key, used = (process.pid, process.create_time()), sum(process.cpu_times()[:2])
-            except psutil.Error:
-                continue
-            if key not in self.kinds or self.kinds[key] == "other":
-                self.kinds[key] = kind(process)
-            self.spent[self.kinds[key]] += used - self.last.get(key, used if first else 0.0)
-            self.last[key] = used
+            now = used(psutil.pids(), disk=False)
+            for pid, seconds in now.cpu_s.items():
+                if self.kinds.get(pid, "other") == "other":
+                    self.kinds[pid] = kind(pid)
+                self.spent[self.kinds[pid]] += seconds - self.last.cpu_s.get(pid, 0.0)
+            self.last = now
 
 
-def measured(target: LabTarget, arm: Arm, seconds: float, seed: int) -> tuple[float, dict[str, float]]:
-    """Transactions per second, and microseconds per transaction by kind of process; `idle` are the processors' own."""
-    watch = Watch()
-    watch.look()
-    before = machine()
+def measured(target: LabTarget, arm: Arm, seconds: float, seed: int) -> dict[str, float]:
+    """`tps`, and µs of processor per transaction by kind of process; `idle` is what the processors had left."""
+    watch, before = Watch(), machine()
     watch.start()
     result = target.run_slice(Slice(seed, 0, arm, Setting()), seconds, seed)
     after = machine()
     watch.over.set()
     watch.join()
     idle = (after.total - before.total) - (after.busy - before.busy)
-    return result.tps, {k: 1e6 * v / result.transactions for k, v in {**watch.spent, "idle": idle}.items()}
+    spent = {**watch.spent, "idle": idle}
+    return {"tps": result.tps, **{name: 1e6 * s / result.transactions for name, s in spent.items()}}
+
+
+def mean(runs: Sequence[dict[str, float]]) -> dict[str, float]:
+    """Name by name; what a run has not is 0."""
+    return {name: fmean(run.get(name, 0.0) for run in runs) for run in runs for name in run}
 
 
 def main() -> int:
@@ -99,21 +97,21 @@ def main() -> int:
     workload = Workload(WorkloadKind(asked.workload), scale=100)
     arms = [Arm(level, asked.clients, workload) for level in (Level.LOCAL, Level.ON)]
     chance = random.Random(1)
-    found: dict[Level, list[tuple[float, dict[str, float]]]] = {arm.level: [] for arm in arms}
+    found: dict[Level, list[dict[str, float]]] = {arm.level: [] for arm in arms}
     with priced_lab("processors", max_connections="200") as target:
         target.prepare(workload)
         target.enter(Setting(rtt_ms=asked.rtt, parameters=(("commit_delay", str(asked.delay)),)))
         for pair in range(asked.pairs):
             for arm in chance.sample(arms, 2):
                 found[arm.level].append(measured(target, arm, 6.0, pair + 1))
-    local, on = ({k: fmean(used.get(k, 0.0) for _, used in runs) for k in used_by(runs)} for runs in found.values())
-    rates = [fmean(tps for tps, _ in runs) for runs in found.values()]
+    local, on = map(mean, found.values())
+    rates, idle = [(local.pop(name), on.pop(name)) for name in ("tps", "idle")]
     print(f"µs of processor per transaction, {asked.clients} clients, {asked.rtt:g} ms, {workload.text}")
     print(f"{'':18}{'local':>8}{'on':>8}{'more':>8}")
-    for name in sorted({*local, *on} - {"idle"}, key=lambda name: -local.get(name, 0.0)):
+    for name in sorted({*local, *on}, key=lambda name: -local.get(name, 0.0)):
         told(name, local.get(name, 0.0), on.get(name, 0.0))
-    told("together", *(sum(used.values()) - used["idle"] for used in (local, on)))
-    told("idle", local["idle"], on["idle"])
+    told("together", sum(local.values()), sum(on.values()))
+    told("idle", *idle)
     print(f"{'tps':18}{rates[0]:8,.0f}{rates[1]:8,.0f}{rates[1] / rates[0]:8.3f}")
     return 0
 
@@ -121,11 +119,6 @@ def main() -> int:
 def told(name: str, local: float, on: float) -> None:
     """One row."""
     print(f"{name:18}{local:8.0f}{on:8.0f}{on - local:+8.0f}")
-
-
-def used_by(runs: list[tuple[float, dict[str, float]]]) -> set[str]:
-    """Every kind seen in these runs."""
-    return {name for _, used in runs for name in used}
 
 
 if __name__ == "__main__":

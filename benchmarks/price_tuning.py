@@ -31,7 +31,7 @@ def main() -> int:
         "budget": "15min",
         "slice": "1.5s",
         "precision": "1.5%",
-        **({"cpu": given.cpu} if given.cpu else {}),
+        "cpu": given.cpu,
     }
     with priced_lab("tuning", max_connections="200") as target:
         answer, _ = asked(target, words)

@@ -14,7 +14,6 @@ from tests.fixtures.own_cluster import everything, found, is_back, lab_file
 from tests.fixtures.priced_records import price_record
 from walproof.advising.advice_file import as_json
 from walproof.advising.advise import advise, chosen_surroundings
-from walproof.advising.doctor.catalogue import diagnosed
 from walproof.advising.evidence import evidence_of
 from walproof.cli.main import walproof
 from walproof.errors import TargetTrouble, UsageTrouble, WaitedInVain
@@ -26,7 +25,6 @@ from walproof.model.topology import Route
 from walproof.model.waiting import Wait, wait_for
 from walproof.records.journal import Journal
 from walproof.targets.lab import LabTarget
-from walproof.targets.looking import facts_at
 from walproof.targets.patroni import PatroniTarget
 from walproof.targets.patroni_config import merged
 from walproof.targets.target_file import own_cluster
@@ -68,8 +66,8 @@ def test_everything_is_discovered_from_one_rest_address(lab: Blueprint, target: 
 
 def test_nothing_is_found_on_a_well_made_lab(lab: Blueprint, target: PatroniTarget) -> None:
     # Waited for: on a busy machine a standby may flush late just when it is looked at, and the doctor says so.
-    wait_for(Wait.QUORUM_NAMED, lambda: not diagnosed(facts_at(LabTarget(lab))), target.clock)
-    wait_for(Wait.QUORUM_NAMED, lambda: not diagnosed(facts_at(target)), target.clock)
+    wait_for(Wait.QUORUM_NAMED, lambda: not found(LabTarget(lab)), target.clock)
+    wait_for(Wait.QUORUM_NAMED, lambda: not found(target), target.clock)
 
 
 def test_the_ledger_writes_in_a_database_of_its_own_and_every_member_is_read(target: PatroniTarget) -> None:

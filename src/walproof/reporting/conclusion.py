@@ -1,5 +1,6 @@
 """The one to three plain sentences that a record comes down to. Words around what pricing and proving found."""
 
+from collections import Counter
 from collections.abc import Sequence
 from statistics import median
 
@@ -91,21 +92,20 @@ def outage_sentence(drills: Sequence[Drill]) -> str:
 
 def claims_sentence(claims: Sequence[ClaimJudged]) -> str:
     """How many of the papers' claims were reproduced here."""
-    count = {v: sum(c.verdict == v for c in claims) for v in ("reproduced", "not reproduced")}
-    rest = len(claims) - sum(count.values())
+    count = Counter(c.verdict for c in claims)
     if len(claims) == 1:
-        return f"The one published claim was {'left undecided' if rest else claims[0].verdict} here."
+        return f"The one published claim was {'left undecided' if count['undecided'] else claims[0].verdict} here."
     verb = "was" if count["reproduced"] == 1 else "were"
     words = [f"Of {len(claims)} published claims, {count['reproduced']} {verb} reproduced here"]
     words += [f"{count['not reproduced']} not"] if count["not reproduced"] else []
-    words += [f"{rest} left undecided"] if rest else []
+    words += [f"{count['undecided']} left undecided"] if count["undecided"] else []
     return ", ".join(words) + "."
 
 
 def claims_tally(claims: Sequence[ClaimJudged]) -> str:
     """How many claims ended how: "3 reproduced, 1 undecided"."""
-    count = {v: sum(c.verdict == v for c in claims) for v in ("reproduced", "not reproduced", "undecided")}
-    return ", ".join(f"{n} {verdict}" for verdict, n in count.items() if n)
+    count = Counter(c.verdict for c in claims)
+    return ", ".join(f"{count[v]} {v}" for v in ("reproduced", "not reproduced", "undecided") if count[v])
 
 
 def _drills(count: int) -> str:
