@@ -1,7 +1,7 @@
 """Is advice true? Prices, advises and applies on a lab at 0 and 10 ms, then measures what was applied in ten rounds.
 
 `python -m benchmarks.advice_true [--rounds 10] [--blocks 6] [--seconds 2] [--rtt 0,10]`: exit 1 when throughput and
-p95 are both inside the promised intervals in fewer than 8 of 10 rounds. A round is three slices the advice never saw.
+p95 are both inside the promised intervals in fewer than 8 of 10 rounds. A round is three samples the advice never saw.
 """
 
 import argparse
@@ -15,40 +15,40 @@ from benchmarks.own_lab import own_lab
 from walproof.advising.advise import advise, chosen_surroundings
 from walproof.advising.evidence import evidence_of
 from walproof.advising.recipes.settings import patroni_change
-from walproof.lab.designing import LabOrder
-from walproof.model.advice import Choice, Wish
-from walproof.model.event import Described, Event, SliceDone
+from walproof.lab.design import LabOrder
+from walproof.model.advice import Choice, Requirements
+from walproof.model.event import Described, Event, SampleDone
 from walproof.model.guarantee import Level
 from walproof.model.histogram import pooled, quantile_ms
-from walproof.model.plan import Arm, Setting, Slice, Workload
+from walproof.model.plan import Arm, Sample, Scenario, Workload
 from walproof.records.journal import Journal
-from walproof.targets.applying import apply, configurable
-from walproof.targets.lab import LabTarget
+from walproof.targets.external.apply import apply, configurable
+from walproof.targets.lab.target import LabTarget
 
 WANTED = 0.8
 LEVELS = (Level.LOCAL, Level.REMOTE_WRITE, Level.ON, Level.REMOTE_APPLY)
 CLIENTS = 8
-SLICES = 3
+SAMPLES = 3
 
 
-def priced(target: LabTarget, setting: Setting, blocks: int, seconds: float) -> list[Event]:
+def priced(target: LabTarget, setting: Scenario, blocks: int, seconds: float) -> list[Event]:
     """The events of a small price run: every level in every block, in random order."""
     chance = random.Random(1)
     events: list[Event] = [Described(target.clock.now(), target.describe())]
     arms = [Arm(level, CLIENTS, Workload()) for level in LEVELS]
     for block in range(1, blocks + 1):
         for place, arm in enumerate(chance.sample(arms, len(arms))):
-            result = target.run_slice(Slice(block, place, arm, setting), seconds, block)
-            events.append(SliceDone(target.clock.now(), result))
+            result = target.run_sample(Sample(block, place, arm, setting), seconds, block)
+            events.append(SampleDone(target.clock.now(), result))
     return events
 
 
-def rounds(target: LabTarget, choice: Choice, setting: Setting, count: int, seconds: float) -> int:
+def rounds(target: LabTarget, choice: Choice, setting: Scenario, count: int, seconds: float) -> int:
     """In how many rounds both numbers fell into what was promised."""
     arm = Arm(choice.level, choice.clients, Workload())
     inside = 0
     for number in range(count):
-        done = [target.run_slice(Slice(1, 0, arm, setting), seconds, 100 + 10 * number + i) for i in range(SLICES)]
+        done = [target.run_sample(Sample(1, 0, arm, setting), seconds, 100 + 10 * number + i) for i in range(SAMPLES)]
         tps = fmean(d.tps for d in done)
         p95 = quantile_ms(pooled(d.histogram for d in done), 0.95)
         held = choice.tps.covers(tps) and choice.p95_ms.covers(p95)
@@ -59,12 +59,12 @@ def rounds(target: LabTarget, choice: Choice, setting: Setting, count: int, seco
 
 def at(target: LabTarget, rtt_ms: float, asked: argparse.Namespace) -> bool:
     """One round trip: price, advise, apply, look again, undo."""
-    setting = Setting(rtt_ms=rtt_ms)
+    setting = Scenario(rtt_ms=rtt_ms)
     target.enter(setting)
     try:
         events = priced(target, setting, asked.blocks, asked.seconds)
         evidence = evidence_of([("priced", events)])
-        choice = advise(evidence, Wish(rpo_s=0.0), chosen_surroundings(evidence, None, None)).choices[0]
+        choice = advise(evidence, Requirements(rpo_s=0.0), chosen_surroundings(evidence, None, None)).choices[0]
         print(
             f"rtt {rtt_ms:g} ms: {choice.words} promises {choice.tps.low:.0f} to {choice.tps.high:.0f} tps, "
             f"p95 {choice.p95_ms.low:.1f} to {choice.p95_ms.high:.1f} ms"

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 import psutil
 
 from benchmarks.own_lab import own_lab
-from walproof.lab.designing import LabOrder
-from walproof.load.ledger.run import RunningLedger
+from walproof.lab.design import LabOrder
+from walproof.load.ledger.processes import RunningLedger
 from walproof.model.guarantee import Level
 from walproof.model.ports import LedgerOrder
-from walproof.targets.lab import LabTarget
+from walproof.targets.lab.target import LabTarget
 
 WANTED = {Level.OFF: 5000, Level.ON: 2000}
 _SETTLE_S = 2.0

@@ -17,12 +17,12 @@ import numpy as np
 
 from benchmarks.own_lab import own_lab
 from walproof.estimating.intervals import t_interval
-from walproof.lab.designing import LabOrder
+from walproof.lab.design import LabOrder
 from walproof.load.pgbench import threads
 from walproof.model.guarantee import level
-from walproof.model.plan import Arm, Setting, Slice, Workload
+from walproof.model.plan import Arm, Sample, Scenario, Workload
 from walproof.model.topology import Route
-from walproof.targets.lab import LabTarget
+from walproof.targets.lab.target import LabTarget
 
 WANTED = 0.98
 
@@ -59,7 +59,7 @@ def main() -> int:
                 if kind == "plain":
                     pair[kind] = plain(target, arm, asked.seconds, seed)
                 else:
-                    pair[kind] = target.run_slice(Slice(number, 0, arm, Setting()), float(asked.seconds), seed).tps
+                    pair[kind] = target.run_sample(Sample(number, 0, arm, Scenario()), float(asked.seconds), seed).tps
             logs.append(math.log(pair["price"] / pair["plain"]))
             print(f"  pair {number + 1}: price {pair['price']:,.0f}, plain {pair['plain']:,.0f} tps", flush=True)
     around = t_interval(np.array(logs))

@@ -9,10 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from walproof.lab.blueprint import Blueprint
-from walproof.lab.clock import RealClock
-from walproof.lab.designing import LabOrder, design
+from walproof.lab.create import temporary_lab
+from walproof.lab.design import LabOrder, design
 from walproof.lab.home import state_folder
-from walproof.lab.raising import raised
+from walproof.machine.clock import RealClock
 
 _MEMORY = Path("/dev/shm")
 
@@ -26,7 +26,7 @@ def own_lab(name: str, order: LabOrder, *, in_memory: bool = False) -> Iterator[
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     named = f"{name}-{os.getpid()}"
     try:
-        with raised(design(replace(order, name=named)), RealClock(), lambda _: None) as blueprint:
+        with temporary_lab(design(replace(order, name=named)), RealClock(), lambda _: None) as blueprint:
             yield blueprint
     finally:
         (state_folder() / f".{named}.lock").unlink(missing_ok=True)

@@ -17,13 +17,13 @@ import psycopg
 
 from benchmarks.own_lab import own_lab
 from benchmarks.writers import Writers, rows_at
-from walproof.lab import manager, members
+from walproof.lab import members, patroni
 from walproof.lab.blueprint import POSTGRES_PORT, Blueprint, Disk
-from walproof.lab.clock import RealClock
-from walproof.lab.designing import LabOrder
-from walproof.lab.faults import disks, heal, power
-from walproof.lab.look import look
-from walproof.lab.whole import wait_until_whole
+from walproof.lab.design import LabOrder
+from walproof.lab.faults import disks, power, recover
+from walproof.lab.health import wait_until_healthy
+from walproof.lab.observe import look
+from walproof.machine.clock import RealClock
 from walproof.model.guarantee import SyncMode
 from walproof.model.waiting import Wait, wait_for
 
@@ -78,7 +78,7 @@ def leader_cut(level: str, fsync: str) -> Survival:
     order = LabOrder(members=1, sync=SyncMode.OFF, port=5720, disk=_IMAGE)
     with own_lab("power", order) as blueprint:
         if fsync == "off":
-            manager.set_parameters(blueprint, {"fsync": "off"})
+            patroni.set_parameters(blueprint, {"fsync": "off"})
         with Writers(blueprint.member_endpoint("n1"), level) as writers:
             load(blueprint, writers)
             cut_power(blueprint, "n1")
@@ -87,8 +87,8 @@ def leader_cut(level: str, fsync: str) -> Survival:
 
 
 def _survived(blueprint: Blueprint, member: str, writers: Writers) -> Survival:
-    with alone(blueprint, member) as trouble:
-        if trouble:
+    with alone(blueprint, member) as error:
+        if error:
             return Survival(writers.total(), writers.total(), "PostgreSQL does not start any more")
         try:
             return Survival(writers.total(), writers.lost(rows_at(blueprint.member_endpoint(member))))
@@ -117,9 +117,9 @@ def _begin_anew(blueprint: Blueprint, leader: str, standby: str) -> None:
     for entry in blueprint.data_dir(standby).iterdir():
         shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
     disks.heal(blueprint, standby)
-    heal.revive(blueprint, leader)
-    heal.revive(blueprint, standby)
-    wait_until_whole(blueprint, RealClock())
+    recover.revive(blueprint, leader)
+    recover.revive(blueprint, standby)
+    wait_until_healthy(blueprint, RealClock())
 
 
 def leader_table() -> bool:

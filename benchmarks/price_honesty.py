@@ -15,7 +15,7 @@ from walproof.estimating.enough import narrow
 from walproof.estimating.intervals import FEWEST_BLOCKS, Numbers, as_ratio, stopped_interval
 from walproof.model.guarantee import Level
 from walproof.pricing.design import AGAIN
-from walproof.pricing.estimates import log_ratios, slices_of
+from walproof.pricing.estimates import log_ratios, samples_of
 from walproof.records.reader import read
 
 RUNS = 100
@@ -23,7 +23,7 @@ RUNS = 100
 
 def measured() -> Numbers:
     """Log-ratios of one long A/A run."""
-    words = {"aa": True, "clients": "4", "precision": "0.1%", "budget": "11min", "slice": "0.2s"}
+    words = {"aa": True, "clients": "4", "precision": "0.1%", "budget": "11min", "sample": "0.2s"}
     with priced_lab("honesty") as target:
         _, bench = asked(target, words)
     return pairs(bench.events)
@@ -31,7 +31,7 @@ def measured() -> Numbers:
 
 def pairs(events: list) -> Numbers:  # type: ignore[type-arg]
     """Log-ratios of the baseline run against itself."""
-    (blocks,) = slices_of(events).values()
+    (blocks,) = samples_of(events).values()
     arm = next(a for found in blocks.values() for a in found if a.label == AGAIN)
     return log_ratios(blocks, arm, Level.LOCAL)
 

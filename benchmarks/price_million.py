@@ -18,7 +18,7 @@ LINES = 10_000_000
 READ = """
 import json, resource, sys, time
 from pathlib import Path
-from walproof.load.logs import summary
+from walproof.load.pgbench_log import summary
 from walproof.model.histogram import quantile_ms
 begun = time.monotonic()
 found = summary([Path(sys.argv[1])])

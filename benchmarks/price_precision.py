@@ -15,8 +15,8 @@ from dataclasses import replace
 
 from benchmarks.priced_lab import asked, judged, priced_lab
 from walproof.model.guarantee import Level
-from walproof.model.plan import Arm, Setting, Slice, Workload
-from walproof.targets.lab import LabTarget
+from walproof.model.plan import Arm, Sample, Scenario, Workload
+from walproof.targets.lab.target import LabTarget
 
 BUDGET_S = 240
 CLIENTS = 4
@@ -53,8 +53,8 @@ def plain_ratios(target: LabTarget) -> list[float]:
     seconds = BUDGET_S / REPEATS / 2
     ratios = []
     for number in range(REPEATS):
-        local = target.run_slice(Slice(-1, 2 * number, arm, Setting()), seconds, number)
-        on = target.run_slice(Slice(-1, 2 * number + 1, replace(arm, level=Level.ON), Setting()), seconds, number)
+        local = target.run_sample(Sample(-1, 2 * number, arm, Scenario()), seconds, number)
+        on = target.run_sample(Sample(-1, 2 * number + 1, replace(arm, level=Level.ON), Scenario()), seconds, number)
         ratios.append(on.tps / local.tps)
         print(f"plain run {number + 1}: on/local {ratios[-1]:.3f}", flush=True)
     return ratios

@@ -40,7 +40,7 @@ def main() -> int:
         "clients": ",".join(map(str, CLIENTS)),
         "rtt": ",".join(f"{rtt}ms" for rtt in RTTS),
         "workload": "insert",
-        "slice": "1.5s",
+        "sample": "1.5s",
         "budget": "8min",
         "precision": "0.5%",
     }

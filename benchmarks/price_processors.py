@@ -17,10 +17,10 @@ from statistics import fmean
 import psutil
 
 from benchmarks.priced_lab import priced_lab
-from walproof.load.processors import machine, used
+from walproof.load.cpu_usage import machine, used
 from walproof.model.guarantee import Level
-from walproof.model.plan import Arm, Setting, Slice, Workload, WorkloadKind
-from walproof.targets.lab import LabTarget
+from walproof.model.plan import Arm, Sample, Scenario, Workload, WorkloadKind
+from walproof.targets.lab.target import LabTarget
 
 LOOK_S = 0.3
 KINDS = (
@@ -30,7 +30,7 @@ KINDS = (
     ("checkpointer", "checkpointer"),
     ("postgres: ", "sessions"),
     ("pgbench", "pgbench"),
-    ("walproof.links.wire", "the wire"),
+    ("walproof.links.emulator", "the wire"),
     ("etcd", "etcd and Patroni"),
     ("patroni", "etcd and Patroni"),
 )
@@ -47,7 +47,7 @@ def kind(pid: int) -> str:
 
 
 class Watch(threading.Thread):
-    """Looks often at every process, so that the time of sessions that end with the slice is counted too."""
+    """Looks often at every process, so that the time of sessions that end with the sample is counted too."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
@@ -71,7 +71,7 @@ def measured(target: LabTarget, arm: Arm, seconds: float, seed: int) -> dict[str
     """`tps`, and µs of processor per transaction by kind of process; `idle` is what the processors had left."""
     watch, before = Watch(), machine()
     watch.start()
-    result = target.run_slice(Slice(seed, 0, arm, Setting()), seconds, seed)
+    result = target.run_sample(Sample(seed, 0, arm, Scenario()), seconds, seed)
     after = machine()
     watch.over.set()
     watch.join()
@@ -100,7 +100,7 @@ def main() -> int:
     found: dict[Level, list[dict[str, float]]] = {arm.level: [] for arm in arms}
     with priced_lab("processors", max_connections="200") as target:
         target.prepare(workload)
-        target.enter(Setting(rtt_ms=asked.rtt, parameters=(("commit_delay", str(asked.delay)),)))
+        target.enter(Scenario(rtt_ms=asked.rtt, parameters=(("commit_delay", str(asked.delay)),)))
         for pair in range(asked.pairs):
             for arm in chance.sample(arms, 2):
                 found[arm.level].append(measured(target, arm, 6.0, pair + 1))

@@ -29,7 +29,7 @@ def main() -> int:
         "scale": "300" if given.workload == "tpcb-like" else "100",
         "max_clients": "128",
         "budget": "15min",
-        "slice": "1.5s",
+        "sample": "1.5s",
         "precision": "1.5%",
         "cpu": given.cpu,
     }

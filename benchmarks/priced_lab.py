@@ -5,12 +5,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from benchmarks.own_lab import own_lab
-from walproof.lab.designing import LabOrder
-from walproof.model.event import Begun
+from walproof.lab.design import LabOrder
+from walproof.model.event import Started
 from walproof.pricing.answer import Answer
 from walproof.pricing.bench import Bench, untold
-from walproof.pricing.whole import pursue
-from walproof.targets.lab import LabTarget
+from walproof.pricing.command import pursue
+from walproof.targets.lab.target import LabTarget
 
 
 @contextlib.contextmanager
@@ -23,7 +23,7 @@ def priced_lab(name: str, *, port: int = 5850, **parameters: str) -> Iterator[La
 def asked(target: LabTarget, words: Mapping[str, Any]) -> tuple[Answer, Bench]:
     """The answer to these words of `walproof price` on the target, and the bench with every event."""
     bench = Bench(target, lambda _: None, int(words.get("seed", 1)))
-    bench.say(Begun(bench.now(), "price", dict(words), "", bench.seed, "benchmark"))
+    bench.say(Started(bench.now(), "price", dict(words), "", bench.seed, "benchmark"))
     return pursue(bench, words, untold), bench
 
 

@@ -1,4 +1,4 @@
-"""How large, how fast: a report of 2,000 slices and 200 drills rendered and opened in Chromium. Asserts the limits.
+"""How large, how fast: a report of 2,000 samples and 200 drills rendered and opened in Chromium. Asserts the limits.
 
 Limits (issue "See it"): under 8 MB, rendered in under 10 s, opened in under 2 s. Times are this process's processor
 time and Chromium's own navigation timing, so that other work on the machine counts as little as possible.
@@ -13,10 +13,10 @@ from time import perf_counter, process_time
 
 from tests.fixtures.browsers import chromium
 from tests.fixtures.records import SETTINGS, full_record
-from walproof.model.event import SliceDone
+from walproof.model.event import SampleDone
 from walproof.records.reader import read
 from walproof.records.writer import Writer
-from walproof.reporting.composing import composed
+from walproof.reporting.compose import composed
 from walproof.reporting.html import page
 
 LIMITS = {"bytes": 8_000_000, "render_s": 10.0, "open_s": 2.0}
@@ -36,7 +36,7 @@ def main() -> int:
         path.write_text(text, "utf-8")
         opened = min(_open(path) for _ in range(3))
     found = {
-        "slices": sum(isinstance(e, SliceDone) for e in events),
+        "samples": sum(isinstance(e, SampleDone) for e in events),
         "drills": 200,
         "bytes": len(text.encode()),
         "render_s": round(rendered, 2),

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.own_lab import own_lab
-from walproof.lab import members, network, wiring
+from walproof.lab import cpu_limits, member_links, members, network
 from walproof.lab.blueprint import Blueprint, Disk
-from walproof.lab.clock import RealClock
-from walproof.lab.designing import LabOrder
-from walproof.lab.faults import heal, processors, volumes
-from walproof.lab.whole import what_is_missing
+from walproof.lab.design import LabOrder
+from walproof.lab.faults import recover, volumes
+from walproof.lab.health import why_unhealthy
+from walproof.machine.clock import RealClock
 
 FAULTS: tuple[tuple[str, ...], ...] = (
     ("fault", "kill"),
@@ -29,7 +29,7 @@ FAULTS: tuple[tuple[str, ...], ...] = (
     ("fault", "power-cut"),
     ("fault", "restart"),
     ("fault", "dcs-loss"),
-    ("cut",),
+    ("partition",),
     ("isolate",),
     ("disk", "--slow", "5ms"),
     ("disk", "--failing"),
@@ -64,7 +64,7 @@ def stock(blueprint: Blueprint) -> Stock:
     outside = [p.pid for p in members.marked(blueprint) if p.pid not in inside]
     own = f"wp{blueprint.number}"
     mounts = Path("/proc/mounts").read_text(encoding="utf-8").splitlines()
-    groups = [g for m in blueprint.members if (g := processors.group_of(blueprint, m)) is not None and g.exists()]
+    groups = [g for m in blueprint.members if (g := cpu_limits.group_of(blueprint, m)) is not None and g.exists()]
     return Stock(
         # Backends come and go with every client; programs do not.
         processes=len(outside) + _programs(blueprint),
@@ -104,7 +104,7 @@ def inject(words: list[str], blueprint: Blueprint, kill_after_s: float | None) -
         running.kill()
         running.communicate()
         return f"walproof killed after {kill_after_s:.2f} s"
-    return "in force" if running.returncode == 0 else said.strip().splitlines()[0]
+    return "in effect" if running.returncode == 0 else said.strip().splitlines()[0]
 
 
 def one_round(blueprint: Blueprint, chance: random.Random, kill: bool) -> tuple[str, str]:
@@ -114,9 +114,9 @@ def one_round(blueprint: Blueprint, chance: random.Random, kill: bool) -> tuple[
     became = inject(words, blueprint, chance.uniform(0.2, 1.2) if kill else None)
     clock.pause(chance.uniform(0.0, _LONGEST_HELD_S))
     begun = clock.now()
-    heal.heal(blueprint)
-    processors.release(blueprint)
-    return f"{' '.join(words)}: {became}; healed in {clock.now() - begun:.1f} s", what_is_missing(blueprint)
+    recover.heal(blueprint)
+    cpu_limits.release(blueprint)
+    return f"{' '.join(words)}: {became}; healed in {clock.now() - begun:.1f} s", why_unhealthy(blueprint)
 
 
 def main() -> None:
@@ -130,8 +130,8 @@ def main() -> None:
     broken = 0
     with own_lab("rounds", LabOrder(port=5740, disk=Disk("image", 1 << 30))) as blueprint:
         # The first cut starts the wire, which then stays as long as the lab.
-        wiring.cut(blueprint, blueprint.members[0])
-        heal.heal(blueprint)
+        member_links.cut(blueprint, blueprint.members[0])
+        recover.heal(blueprint)
         before = stock(blueprint)
         for number in range(1, words.rounds + 1):
             done, lacks = one_round(blueprint, chance, words.kill)

@@ -1,7 +1,7 @@
 """The five published studies, one after another, as the page docs/studies.md: claims judged, figures side by side.
 
 `python -m benchmarks.studies > docs/studies.md`: 25 minutes, each study on a lab of its own. `--from RECORD…` takes
-records of `walproof study run NAME --quick` instead and measures nothing: their slices and drills are judged anew by
+records of `walproof study run NAME --quick` instead and measures nothing: their samples and drills are judged anew by
 the studies as they are declared now.
 """
 

@@ -1,7 +1,7 @@
 """What the live page costs and how far it lags: `python -m benchmarks.watch_cost [SECONDS] [KILLS]`.
 
-Throughput with the page open (a reader of its events included) over throughput without it, in pairs of slices in random
-order; and the time from a killed leader's last answer to the page that shows another.
+Throughput with the page open (a reader of its events included) over throughput without it, in pairs of samples in
+random order; and the time from a killed leader's last answer to the page that shows another.
 """
 
 import json
@@ -15,13 +15,13 @@ import psutil
 
 from benchmarks.own_lab import own_lab
 from walproof.estimating.intervals import as_ratio, t_interval
-from walproof.lab.designing import LabOrder
+from walproof.lab.design import LabOrder
 from walproof.model.guarantee import Level
-from walproof.model.plan import Arm, Setting, Slice, Workload
+from walproof.model.plan import Arm, Sample, Scenario, Workload
 from walproof.model.waiting import Wait, wait_for
-from walproof.targets.lab import LabTarget
+from walproof.targets.lab.target import LabTarget
 
-SLICE_S = 4.0
+SAMPLE_S = 4.0
 
 
 class Watched:
@@ -74,10 +74,10 @@ def cost(target: LabTarget, name: str, seconds: float) -> None:
                 if page:
                     wait_for(Wait.PROGRAM_READY, lambda page=page: len(page.seen) > 2, target.clock)  # type: ignore[misc]
                 before = page.cpu_s() if page else 0.0
-                planned = Slice(block, 0, Arm(Level.ON, clients, workload), Setting())
-                tps[bool(watched)] = target.run_slice(planned, SLICE_S, block).tps
+                planned = Sample(block, 0, Arm(Level.ON, clients, workload), Scenario())
+                tps[bool(watched)] = target.run_sample(planned, SAMPLE_S, block).tps
                 if page:
-                    used.append((page.cpu_s() - before) / SLICE_S)
+                    used.append((page.cpu_s() - before) / SAMPLE_S)
                     page.close()
             logs.append(np.log(tps[True] / tps[False]))
         ratio = as_ratio(t_interval(np.array(logs)))

@@ -1,4 +1,4 @@
-"""Clients that only insert and remember what was acknowledged; as simple as can be, so that a loss is beyond doubt."""
+"""Clients that only insert and remember what was acknowledged; as simple as can be, so that a loss is beyond caveat."""
 
 import contextlib
 import random

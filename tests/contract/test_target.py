@@ -7,7 +7,7 @@ import pytest
 from tests.fixtures.own_cluster import lab_file, opened, pair_file
 from tests.fixtures.plain_pair import debian_pair, synchronous
 from walproof.model.attempt import Outcome
-from walproof.model.event import DrillBegun, DrillDone, Event, FaultChanged
+from walproof.model.event import DrillDone, DrillStarted, Event, FaultChanged
 from walproof.model.guarantee import Level
 from walproof.model.ports import CanBreak, CanKeepLedger, Capability, LedgerOrder, Target
 from walproof.model.topology import Role, Route
@@ -18,8 +18,8 @@ from walproof.proving.campaign import PlannedDrill
 from walproof.proving.faults import CATALOGUE
 from walproof.proving.judge import judged
 from walproof.proving.run import Shell, conduct
-from walproof.targets.lab import LabTarget
-from walproof.targets.pretend import pretend
+from walproof.targets.lab.target import LabTarget
+from walproof.targets.simulated.target import simulated
 
 DRILLS = iter(range(1, 10_000))
 
@@ -31,7 +31,7 @@ REAL = [pytest.param(name, marks=pytest.mark.lab) for name in ("lab", "patroni",
 def target(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
     """Each target in turn; the lab is raised once, and is then a Patroni cluster of yours by its REST address."""
     if request.param == "pretend":
-        yield pretend("pretend?slowness=3")
+        yield simulated("pretend?slowness=3")
     elif request.param == "lab":
         yield LabTarget(request.getfixturevalue("lab"))
     elif request.param == "patroni":
@@ -80,7 +80,7 @@ def test_what_the_ledger_was_told_is_on_every_member(target: Target) -> None:
     assert leader is not None
     found = judged(attempts, [target.read_ledger(leader, drill)]).findings
     assert found.acknowledged >= 40
-    assert (found.lost, found.from_nowhere, found.doubled, found.altered) == (0, 0, 0, 0)
+    assert (found.lost, found.phantom, found.duplicate, found.corrupted) == (0, 0, 0, 0)
     for member in target.describe().members:
 
         def all_there(member: str = member) -> bool:
@@ -102,13 +102,13 @@ def test_a_killed_leader_loses_nothing_at_on_and_the_cluster_heals(target: Targe
     assert drill.verdict in (Verdict.HELD, Verdict.UNDECIDED), f"{drill.why} {drill.assumptions} {drill.evidence}"
     assert drill.findings.acknowledged > 100
     assert drill.findings.lost == 0
-    assert drill.assumptions["cluster healed"], drill.why
+    assert drill.assumptions["cluster recovered"], drill.why
     assert drill.rto_s is not None
     assert drill.leader_before is not None
     assert drill.victims == (drill.leader_before,)
     assert whole(target.observe())
-    assert sum(isinstance(e, DrillBegun) for e in events) == 1
-    assert [e.healed for e in events if isinstance(e, FaultChanged)] == [False, True]
+    assert sum(isinstance(e, DrillStarted) for e in events) == 1
+    assert [e.cleared for e in events if isinstance(e, FaultChanged)] == [False, True]
     assert sum(isinstance(e, DrillDone) for e in events) == 1
 
 

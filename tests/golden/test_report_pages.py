@@ -20,7 +20,7 @@ from walproof.records.reader import Record, read
 from walproof.records.writer import Writer
 from walproof.reporting import axes, outline, table_csv
 from walproof.reporting.comparison import compared
-from walproof.reporting.composing import composed
+from walproof.reporting.compose import composed
 from walproof.reporting.html import page
 from walproof.reporting.markdown import markdown
 from walproof.reporting.outline import Evidence, Figure, Table
@@ -76,7 +76,7 @@ def test_the_outline_puts_conclusion_first_and_the_command_last(full: Record) ->
     assert 1 <= len(made.sentences) <= 3
     keys = [s.key for s in made.sections]
     assert keys == [
-        "studies", "glance", "price", "latency", "anatomy", "searches", "survival", "recovery", "evidence", "notes",
+        "studies", "glance", "price", "latency", "breakdown", "searches", "survival", "recovery", "evidence", "notes",
         "environment",
     ]  # fmt: skip
 
@@ -92,7 +92,7 @@ def test_every_cell_of_the_matrix_leads_to_its_evidence(full: Record) -> None:
 
 def test_every_figure_has_its_numbers_as_a_table(full: Record) -> None:
     figures = [b for s in composed(full).sections for b in s.blocks if isinstance(b, Figure)]
-    assert {"surface", "percentiles", "anatomy", "recovery-parts"} <= {f.key for f in figures}
+    assert {"surface", "percentiles", "breakdown", "recovery-parts"} <= {f.key for f in figures}
     assert all(f.table.rows and f.pictures for f in figures)
 
 
@@ -100,7 +100,7 @@ def test_the_surface_has_a_panel_a_setting_and_a_line_a_level(full: Record) -> N
     figure = next(b for s in composed(full).sections for b in s.blocks if isinstance(b, Figure) and b.key == "surface")
     assert len(figure.pictures) == 2
     assert [name for name, _ in figure.legend] == ["off", "local", "remote_write", "on", "remote_apply"]
-    assert figure.doubts
+    assert figure.caveats
 
 
 def test_tags_nest_and_ids_are_unique(html_text: str) -> None:

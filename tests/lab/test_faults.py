@@ -9,16 +9,18 @@ import psycopg
 import pytest
 
 from tests.fixtures.labs import a_lab
-from walproof.errors import UsageTrouble
+from walproof.errors import UsageError
+from walproof.lab import cpu_limits
 from walproof.lab.blueprint import Blueprint, Disk
-from walproof.lab.faults import available, disks, force, heal, members, power, processors, volumes
-from walproof.lab.look import look
-from walproof.lab.members import postmaster, processes
+from walproof.lab.faults import active, availability, disks, power, processes, recover, volumes
+from walproof.lab.members import postmaster
+from walproof.lab.members import processes as member_processes
+from walproof.lab.observe import look
 from walproof.model.ports import Capability
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(900)]
 
-if volumes.unavailable() or disks.unavailable() or processors.unavailable():
+if volumes.unavailable() or disks.unavailable() or cpu_limits.unavailable():
     pytest.skip("needs root, loop devices, strace and control groups", allow_module_level=True)
 
 
@@ -45,7 +47,7 @@ def ask(blueprint: Blueprint, member: str, question: str) -> list[tuple[object, 
 
 
 def test_every_fault_is_available_on_images_as_root(on_images: Blueprint) -> None:
-    assert {c for c in Capability if available.why_not(on_images, c)} == set()
+    assert {c for c in Capability if availability.why_not(on_images, c)} == set()
 
 
 def test_shared_memory_ends_with_the_member(on_images: Blueprint) -> None:
@@ -60,25 +62,25 @@ def test_a_commit_survives_the_power_cut_of_its_leader_and_of_a_standby(on_image
     ask(on_images, leader, "CREATE TABLE kept AS SELECT 42 AS answer")
     power.cut_power(on_images, standby)
     power.cut_power(on_images, leader)
-    assert processes(on_images, leader) == []
+    assert member_processes(on_images, leader) == []
     assert not volumes.mounted(on_images.data_dir(leader).parent)
-    with pytest.raises(UsageTrouble, match="already"):
+    with pytest.raises(UsageError, match="already"):
         power.cut_power(on_images, leader)
-    healing = heal.heal(on_images)
+    healing = recover.heal(on_images)
     assert set(healing.undone) == {f"power-cut of {leader}", f"power-cut of {standby}"}
     assert ask(on_images, leader_of(on_images), "SELECT answer FROM kept") == [(42,)]
-    assert heal.heal(on_images).undone == ()
+    assert recover.heal(on_images).undone == ()
 
 
 def test_a_frozen_standby_and_a_lost_majority_are_healed_together(on_images: Blueprint) -> None:
     standby = standby_of(on_images)
-    members.freeze(on_images, standby)
+    processes.freeze(on_images, standby)
     assert look(on_images).member(standby).state == "frozen"  # type: ignore[union-attr]
-    members.lose_dcs(on_images)
-    with pytest.raises(UsageTrouble, match="frozen"):
-        members.kill(on_images, standby)
-    assert set(heal.heal(on_images).undone) >= {f"freeze of {standby}"}
-    assert force.in_force(on_images) == ()
+    processes.lose_dcs(on_images)
+    with pytest.raises(UsageError, match="frozen"):
+        processes.kill(on_images, standby)
+    assert set(recover.heal(on_images).undone) >= {f"freeze of {standby}"}
+    assert active.in_effect(on_images) == ()
 
 
 def test_a_slow_disk_holds_every_process_of_postgresql_and_lets_go_of_all(on_images: Blueprint) -> None:
@@ -87,7 +89,7 @@ def test_a_slow_disk_holds_every_process_of_postgresql_and_lets_go_of_all(on_ima
     held = disks.members_traced(on_images, standby)
     assert len(held) > 4
     assert all(held)
-    with pytest.raises(UsageTrouble, match="already"):
+    with pytest.raises(UsageError, match="already"):
         disks.slow(on_images, standby, 0.005)
     assert disks.heal(on_images, standby)
     assert not any(disks.members_traced(on_images, standby))
@@ -106,16 +108,16 @@ def test_a_full_disk_is_really_full_until_it_is_healed(on_images: Blueprint) -> 
 
 def test_a_limit_covers_the_members_processes_and_those_of_its_next_life(on_images: Blueprint) -> None:
     standby = standby_of(on_images)
-    processors.limit(on_images, standby, 0.8)
-    assert processors.cores_of(on_images, standby) == pytest.approx(0.8)
-    members.kill_member(on_images, standby)
-    with pytest.raises(UsageTrouble, match="down"):
-        members.kill(on_images, standby)
-    heal.heal(on_images)
-    group = processors.group_of(on_images, standby)
+    cpu_limits.limit(on_images, standby, 0.8)
+    assert cpu_limits.cores_of(on_images, standby) == pytest.approx(0.8)
+    processes.kill_member(on_images, standby)
+    with pytest.raises(UsageError, match="down"):
+        processes.kill(on_images, standby)
+    recover.heal(on_images)
+    group = cpu_limits.group_of(on_images, standby)
     assert group is not None
     assert str(postmaster(on_images, standby)) in (group / "cgroup.procs").read_text().split()
-    processors.limit(on_images, None, None)
+    cpu_limits.limit(on_images, None, None)
     assert not group.exists()
 
 
@@ -127,9 +129,9 @@ b, die = home.load(), lambda *_, **__: os.kill(os.getpid(), 9)
 leader, standby = sys.argv[1:3]
 for place, name, act in (
     (disks, "wait_for", lambda: disks.slow(b, standby, 0.01)),
-    (processors, "join", lambda: processors.limit(b, standby, 0.5)),
-    (members, "_signal_etcd", lambda: members.lose_dcs(b)),
-    (stopping, "wait_for", lambda: members.freeze(b, leader)),
+    (processors, "join", lambda: cpu_limits.limit(b, standby, 0.5)),
+    (members, "_signal_etcd", lambda: processes.lose_dcs(b)),
+    (stopping, "wait_for", lambda: processes.freeze(b, leader)),
     (power, "cable", lambda: power.cut_power(b, leader)),
     (volumes, "detach", lambda: power.cut_power(b, standby)),
 ):
@@ -146,12 +148,12 @@ def test_walproof_killed_in_the_middle_of_each_fault_leaves_it_on_the_list(on_im
     command = [sys.executable, "-c", MIDDLE, *on_images.members[:2]]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     assert done.stdout.split() == ["9"] * 6, done.stderr
-    left = {(f.fault, f.member) for f in force.in_force(on_images)}
+    left = {(f.fault, f.member) for f in active.in_effect(on_images)}
     assert left == {
-        (force.DISK, "n2"),
-        (force.DCS, ""),
-        (force.FREEZE, "n1"),
-        (force.POWER, "n1"),
-        (force.POWER, "n2"),
+        (active.DISK, "n2"),
+        (active.DCS, ""),
+        (active.FREEZE, "n1"),
+        (active.POWER, "n1"),
+        (active.POWER, "n2"),
     }
-    assert processors.cores_of(on_images, "n2") == pytest.approx(0.5)
+    assert cpu_limits.cores_of(on_images, "n2") == pytest.approx(0.5)

@@ -14,13 +14,13 @@ import psycopg
 import pytest
 
 from tests.fixtures.labs import port_base, state_of_its_own, what_is_left, why_no_lab
-from walproof.errors import UsageTrouble
-from walproof.lab import home, manager, members, network
+from walproof.errors import UsageError
+from walproof.lab import home, members, network, patroni
 from walproof.lab.access import routed_leader
 from walproof.lab.blueprint import Blueprint
-from walproof.lab.clock import RealClock
-from walproof.lab.look import look
-from walproof.lab.whole import wait_until_whole
+from walproof.lab.health import wait_until_healthy
+from walproof.lab.observe import look
+from walproof.machine.clock import RealClock
 from walproof.model.guarantee import SyncMode
 from walproof.model.topology import Route
 from walproof.model.waiting import Wait, wait_for
@@ -35,7 +35,7 @@ def run(*words: str, timeout: float = 240) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.fixture(scope="module")
-def raised() -> Iterator[Blueprint]:
+def temporary_lab() -> Iterator[Blueprint]:
     with state_of_its_own():
         said = run("up", "--port", str(port_base()), "--param", "work_mem=7MB")
         assert said.returncode == 0, said.stderr
@@ -65,7 +65,7 @@ def test_a_second_up_says_that_the_lab_is_up(raised: Blueprint) -> None:
     assert "Traceback" not in said.stderr
 
 
-def test_psql_asks_the_leader_or_a_member_and_parameters_are_in_force(raised: Blueprint) -> None:
+def test_psql_asks_the_leader_or_a_member_and_parameters_are_in_effect(raised: Blueprint) -> None:
     assert "7MB" in run("psql", "-c", "SHOW work_mem").stdout
     leader = json.loads(run("status", "--json").stdout)["leader"]
     standby = next(m for m in raised.members if m != leader)
@@ -132,22 +132,22 @@ def test_a_switchover_hands_over_and_clients_of_the_pool_lose_no_transaction(rai
     assert run("switchover", "--to", leader).returncode == 2
 
 
-def test_parameters_and_names_are_in_force_everywhere_once_they_are_set(raised: Blueprint) -> None:
-    wait_until_whole(raised, RealClock())
-    manager.set_parameters(raised, {"max_connections": "410", "work_mem": "5MB"})
+def test_parameters_and_names_are_in_effect_everywhere_once_they_are_set(raised: Blueprint) -> None:
+    wait_until_healthy(raised, RealClock())
+    patroni.set_parameters(raised, {"max_connections": "410", "work_mem": "5MB"})
     for member in raised.members:
         with psycopg.connect(raised.member_endpoint(member).conninfo()) as link:
             assert link.execute("SHOW max_connections").fetchone() == ("410",)
             assert link.execute("SHOW work_mem").fetchone() == ("5MB",)
-    manager.set_parameters(raised, {"work_mem": None})
+    patroni.set_parameters(raised, {"work_mem": None})
     assert "7MB" in run("psql", "-c", "SHOW work_mem").stdout
-    with pytest.raises(UsageTrouble):
-        manager.set_parameters(raised, {"work_mem": "much"})
-    manager.set_sync(raised, SyncMode.STRICT, 2)
+    with pytest.raises(UsageError):
+        patroni.set_parameters(raised, {"work_mem": "much"})
+    patroni.set_sync(raised, SyncMode.STRICT, 2)
     assert look(raised).standby_names.startswith("2 (")
-    manager.set_sync(raised, SyncMode.OFF, 1)
+    patroni.set_sync(raised, SyncMode.OFF, 1)
     assert look(raised).standby_names == ""
-    manager.set_sync(raised, SyncMode.QUORUM, 1)
+    patroni.set_sync(raised, SyncMode.QUORUM, 1)
     assert look(raised).standby_names.startswith("ANY 1 (")
 
 

@@ -13,9 +13,9 @@ import pytest
 
 from tests.fixtures.cables import may_lay_cables
 from tests.fixtures.labs import a_lab, why_no_lab
-from walproof.lab import wiring
+from walproof.lab import member_links
 from walproof.lab.blueprint import Blueprint
-from walproof.lab.look import look
+from walproof.lab.observe import look
 from walproof.model.topology import Route
 
 REASON = why_no_lab() or ("" if may_lay_cables() else "needs root and /dev/net/tun")
@@ -68,22 +68,22 @@ def test_shaping_and_unshaping_keeps_replication_connected(lab: Blueprint) -> No
     before = streams(lab)
     assert len(before) == 2
     for rtt_ms in (5, 0, 2, 0):
-        wiring.set_round_trip(lab, rtt_ms)
+        member_links.set_round_trip(lab, rtt_ms)
         assert fastest_commit_ms(lab, "on", tries=3) > 0
     assert streams(lab) == before
 
 
 def test_bad_words_change_no_link(lab: Blueprint) -> None:
-    before = wiring.set_round_trip(lab, 6).table
+    before = member_links.set_round_trip(lab, 6).table
     for words in (("link", "--rtt", "-1ms"), ("cut", "n9")):
         said = run(*words)
         assert (said.returncode, "next:" in said.stderr) == (2, True), said.stderr
-    assert wiring.asked(lab).table == before
+    assert member_links.asked(lab).table == before
 
 
 def test_a_dead_wire_is_said_by_link_and_status_and_heal_starts_it_again(lab: Blueprint) -> None:
-    wiring.set_round_trip(lab, 6)
-    pid = wiring.state(lab).pid
+    member_links.set_round_trip(lab, 6)
+    pid = member_links.state(lab).pid
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
     said = run("link")
@@ -94,5 +94,5 @@ def test_a_dead_wire_is_said_by_link_and_status_and_heal_starts_it_again(lab: Bl
     healed = run("heal")
     assert healed.returncode == 0, healed.stderr
     assert "death of the wire" in healed.stdout
-    assert not wiring.state(lab).dead
-    wiring.clear(lab)
+    assert not member_links.state(lab).dead
+    member_links.clear(lab)

@@ -1,4 +1,4 @@
-"""Load and ledger on real servers: slices are honest, acknowledgements are kept, cancelled waits are told apart."""
+"""Load and ledger on real servers: samples are honest, acknowledgements are kept, cancelled waits are told apart."""
 
 import contextlib
 import os
@@ -11,19 +11,19 @@ import pytest
 
 from tests.fixtures.plain_pair import PlainPair, debian_pair, plain_pair, promote, stop, synchronous
 from tests.fixtures.plain_target import PlainTarget
-from walproof.errors import MachineTrouble, TargetTrouble
-from walproof.lab import wiring
+from walproof.errors import MachineError, TargetError
+from walproof.lab import member_links
 from walproof.lab.blueprint import Blueprint
-from walproof.lab.clock import RealClock
+from walproof.machine.clock import RealClock
 from walproof.model.attempt import Attempts, Outcome, Rows
 from walproof.model.guarantee import Level, QuorumKind
-from walproof.model.plan import Arm, Setting, Slice, Workload, WorkloadKind
+from walproof.model.plan import Arm, Sample, Scenario, Workload, WorkloadKind
 from walproof.model.ports import LedgerOrder, LedgerRun, Progress
 from walproof.model.topology import Route
 from walproof.model.waiting import Wait, wait_for
-from walproof.targets.lab import LabTarget
-from walproof.targets.ledgered import SqlLedger
-from walproof.targets.priced import SqlPricer
+from walproof.targets.lab.target import LabTarget
+from walproof.targets.sql.ledger import SqlLedger
+from walproof.targets.sql.price import SqlPricer
 
 pytestmark = pytest.mark.lab
 PATIENCE = 3.0
@@ -77,18 +77,18 @@ def pricer(pair: PlainPair) -> SqlPricer:
     ],
     ids=["tpcb", "insert", "batch", "mix", "rate", "pooled"],
 )
-def test_a_slice_counts_the_commits_that_the_server_counts(pair: PlainPair, arm: Arm) -> None:
+def test_a_sample_counts_the_commits_that_the_server_counts(pair: PlainPair, arm: Arm) -> None:
     load = pricer(pair)
     load.prepare(arm.workload)
     table = "walproof.inserted" if arm.workload.kind in (WorkloadKind.INSERT, WorkloadKind.BATCH) else "pgbench_history"
     before = int(str(pair.sql("n1", f"SELECT count(*) FROM {table}")[0][0]))
-    found = load.run_slice(Slice(0, 0, arm, Setting()), 0.6, 1)
+    found = load.run_sample(Sample(0, 0, arm, Scenario()), 0.6, 1)
     added = int(str(pair.sql("n1", f"SELECT count(*) FROM {table}")[0][0])) - before
     assert found.transactions * arm.workload.rows == added > 0
     assert 0 < sum(found.histogram.values()) <= found.transactions
     assert found.tps > 0
     assert found.mean_ms > 0
-    # How long is left of a slice once every client is warm is the machine's affair; what was counted in it is not.
+    # How long is left of a sample once every client is warm is the machine's affair; what was counted in it is not.
     assert found.seconds > 0
     assert found.tps * found.seconds <= found.transactions + 1e-6
     assert found.failed == 0
@@ -109,9 +109,9 @@ def test_tables_of_somebody_else_are_never_touched(pair: PlainPair) -> None:
     pair.sql("n1", "CREATE TABLE walproof.walproof_ledger (mine text)")
     try:
         ledger = SqlLedger(PlainTarget(pair))
-        with pytest.raises(MachineTrouble, match="not walproof's"):
+        with pytest.raises(MachineError, match="not walproof's"):
             ledger.open_ledger(LedgerOrder(Level.ON, writers=1))
-        with pytest.raises(MachineTrouble, match="not walproof's"):
+        with pytest.raises(MachineError, match="not walproof's"):
             ledger.drop_ledger()
         assert pair.sql("n1", "SELECT count(*) FROM walproof.walproof_ledger") == [(0,)]
     finally:
@@ -180,9 +180,9 @@ def test_a_cancelled_wait_is_downgraded_and_a_terminated_one_unknown(pair: Plain
         return int(str(pair.sql("n1", WAITING.format(what="count(*)"))[0][0])) >= 3
 
     with frozen(pair.postmaster("n2")):
-        wait_for(Wait.SETTING_IN_FORCE, all_waiting, RealClock(), patience=PATIENCE)
+        wait_for(Wait.SETTING_IN_EFFECT, all_waiting, RealClock(), patience=PATIENCE)
         cancelled = pair.sql("n1", WAITING.format(what="pg_cancel_backend(pid)"))
-        wait_for(Wait.SETTING_IN_FORCE, all_waiting, RealClock(), patience=PATIENCE)
+        wait_for(Wait.SETTING_IN_EFFECT, all_waiting, RealClock(), patience=PATIENCE)
         ended = pair.sql("n1", WAITING.format(what="pg_terminate_backend(pid)"))
         assert run.progress().writers_alive == 3
         attempts = run.stop()
@@ -194,13 +194,13 @@ def test_a_cancelled_wait_is_downgraded_and_a_terminated_one_unknown(pair: Plain
     assert chosen(attempts, Outcome.DOWNGRADED) <= held(ledger.read_ledger("n1", 3))
 
 
-def test_without_a_standby_a_slice_says_so_and_ends(pair: PlainPair) -> None:
+def test_without_a_standby_a_sample_says_so_and_ends(pair: PlainPair) -> None:
     load = pricer(pair)
     load.prepare(Workload(WorkloadKind.INSERT))
     with frozen(pair.postmaster("n2")), pytest.MonkeyPatch.context() as patch:
-        patch.setattr("walproof.targets.priced._GRACE_S", 1.0)
-        with pytest.raises(TargetTrouble):
-            load.run_slice(Slice(0, 0, Arm(Level.ON, 2, Workload(WorkloadKind.INSERT)), Setting()), 0.5, 1)
+        patch.setattr("walproof.targets.sql.price._GRACE_S", 1.0)
+        with pytest.raises(TargetError):
+            load.run_sample(Sample(0, 0, Arm(Level.ON, 2, Workload(WorkloadKind.INSERT)), Scenario()), 0.5, 1)
 
 
 def test_writers_find_the_promoted_standby_and_loss_shows() -> None:
@@ -231,24 +231,24 @@ def named(target: LabTarget, beginning: str) -> None:
     )
 
 
-@pytest.mark.flaky(reruns=2)  # a starved leader may lose its key, and a slice must say so
+@pytest.mark.flaky(reruns=2)  # a starved leader may lose its key, and a sample must say so
 def test_the_labs_factors_are_entered_measured_and_put_back(lab: Blueprint) -> None:
     target = LabTarget(lab)
-    setting = Setting(quorum_kind=QuorumKind.ANY, quorum=2, rtt_ms=8.0, parameters=(("commit_delay", "50"),))
+    setting = Scenario(quorum_kind=QuorumKind.ANY, quorum=2, rtt_ms=8.0, parameters=(("commit_delay", "50"),))
     target.prepare(SMALL)
     try:
         measured = target.enter(setting)
         assert set(measured) == {"n1-n2", "n1-n3", "n2-n3"}
         assert min(measured.values()) >= 7.5
         named(target, "ANY 2")
-        found = target.run_slice(Slice(0, 0, Arm(Level.ON, 2, SMALL, Route.PGBOUNCER, pool=10), setting), 1.0, 1)
+        found = target.run_sample(Sample(0, 0, Arm(Level.ON, 2, SMALL, Route.PGBOUNCER, pool=10), setting), 1.0, 1)
         assert found.transactions > 0
         assert found.mean_ms >= 7.5
         assert found.window.standby_names.startswith("ANY 2")
-        target.enter(Setting(rtt_ms=8.0))
+        target.enter(Scenario(rtt_ms=8.0))
         named(target, "ANY 1")
     finally:
         target.leave()
-    target.enter(Setting())
-    assert not any(link.delay_s for link in wiring.asked(lab).asked.values())
+    target.enter(Scenario())
+    assert not any(link.delay_s for link in member_links.asked(lab).asked.values())
     named(target, "ANY 1")

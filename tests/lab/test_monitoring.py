@@ -10,10 +10,10 @@ import pytest
 
 from tests.fixtures.labs import a_lab
 from walproof.lab.blueprint import Blueprint
-from walproof.lab.clock import RealClock
+from walproof.machine.clock import RealClock
 from walproof.model.guarantee import SyncMode
 from walproof.model.waiting import Wait, wait_for
-from walproof.targets.lab import LabTarget
+from walproof.targets.lab.target import LabTarget
 from walproof.watching.catalogue import PANELS
 from walproof.watching.rules import alert_rules
 
@@ -41,7 +41,7 @@ def firing(blueprint: Blueprint) -> set[str]:
 
 
 def until(done: Callable[[], bool]) -> None:
-    wait_for(Wait.CLUSTER_WHOLE, done, RealClock(), pace_s=0.5)
+    wait_for(Wait.CLUSTER_HEALTHY, done, RealClock(), pace_s=0.5)
 
 
 def test_promtool_passes(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_every_panel_returns_data(blueprint: Blueprint) -> None:
 
 
 def test_every_alert_fires_by_its_cause_and_clears(blueprint: Blueprint, target: LabTarget) -> None:
-    until(lambda: asked(blueprint, "query", query="walproof_quorum_in_force == 2")["result"] != [])
+    until(lambda: asked(blueprint, "query", query="walproof_quorum_in_effect == 2")["result"] != [])
     until(lambda: firing(blueprint) <= {"WalproofSyncSetChanged"})
     view = target.observe()
     standbys = [m for m in blueprint.members if m != view.leader]

@@ -16,18 +16,18 @@ from walproof.advising.advice_file import as_json
 from walproof.advising.advise import advise, chosen_surroundings
 from walproof.advising.evidence import evidence_of
 from walproof.cli.main import walproof
-from walproof.errors import TargetTrouble, UsageTrouble, WaitedInVain
+from walproof.errors import TargetError, UsageError, WaitTimeout
 from walproof.lab.blueprint import Blueprint
-from walproof.model.advice import Wish
+from walproof.model.advice import Requirements
 from walproof.model.guarantee import Level, SyncMode
 from walproof.model.ports import Capability, LedgerOrder
 from walproof.model.topology import Route
 from walproof.model.waiting import Wait, wait_for
 from walproof.records.journal import Journal
-from walproof.targets.lab import LabTarget
-from walproof.targets.patroni import PatroniTarget
-from walproof.targets.patroni_config import merged
-from walproof.targets.target_file import own_cluster
+from walproof.targets.external.target_file import own_cluster
+from walproof.targets.lab.target import LabTarget
+from walproof.targets.patroni.config import merged
+from walproof.targets.patroni.target import PatroniTarget
 
 pytestmark = pytest.mark.lab
 
@@ -99,14 +99,14 @@ PATRONI_SEEDS: tuple[tuple[str, dict[str, Any]], ...] = (
 def replaced(target: PatroniTarget, config: dict[str, Any]) -> None:
     """Patroni answers /config from a view that may be a loop old."""
     target.rest.replace(config)
-    wait_for(Wait.SETTING_IN_FORCE, lambda: target.rest.config() == config, target.clock)
+    wait_for(Wait.SETTING_IN_EFFECT, lambda: target.rest.config() == config, target.clock)
 
 
 def _seen(target: PatroniTarget, check: str) -> bool:
     """Whether the doctor finds it once the members follow the configuration."""
     try:
-        wait_for(Wait.SETTING_IN_FORCE, lambda: check in found(target), target.clock)
-    except WaitedInVain:
+        wait_for(Wait.SETTING_IN_EFFECT, lambda: check in found(target), target.clock)
+    except WaitTimeout:
         return False
     return True
 
@@ -141,16 +141,16 @@ def test_patroni_refuses_changes_without_credentials(lab: Blueprint, file: Path)
     bare.write_text(f'kind = "patroni"\nrest = ["{lab.rest_url(lab.members[0])}"]{words}')
     stranger = own_cluster(str(bare))
     assert isinstance(stranger, PatroniTarget)
-    with pytest.raises(TargetTrouble, match="without credentials"):
+    with pytest.raises(TargetError, match="without credentials"):
         stranger.rest.patch({"ttl": 21})
-    with pytest.raises(TargetTrouble, match="no Patroni answers"):
+    with pytest.raises(TargetError, match="no Patroni answers"):
         own_cluster("http://127.0.0.1:1")
 
 
 @pytest.fixture(scope="module")
 def advice(tmp_path_factory: pytest.TempPathFactory) -> Path:
     evidence = evidence_of([("r", price_record())])
-    given = advise(evidence, Wish(rpo_s=0.0, rto_s=30.0), chosen_surroundings(evidence, None, None))
+    given = advise(evidence, Requirements(rpo_s=0.0, rto_s=30.0), chosen_surroundings(evidence, None, None))
     path = tmp_path_factory.mktemp("advice") / "advice.json"
     path.write_text(json.dumps(as_json(given)))
     return path
@@ -160,11 +160,11 @@ def test_apply_by_rest_then_undo_leaves_configuration_and_settings_as_they_were(
     target: PatroniTarget, file: Path, advice: Path
 ) -> None:
     before, config = everything(target), target.rest.config()
-    with pytest.raises(UsageTrouble, match="did not allow it"):
+    with pytest.raises(UsageError, match="did not allow it"):
         run("apply", str(advice), "--target", str(file))
     code, said = run("apply", str(advice), "--target", str(file), "--allow", "config", "--json")
     assert code == 0
-    assert len(json.loads(said)["in_force"]["synchronous"]) == 2
+    assert len(json.loads(said)["in_effect"]["synchronous"]) == 2
     assert target.rest.config()["synchronous_mode_strict"] is True
     assert run("apply", "--undo", "--target", str(file), "--allow", "config")[0] == 0
     assert target.rest.config() == config
@@ -176,7 +176,7 @@ def test_after_kill_9_restore_puts_patronis_configuration_back(target: PatroniTa
     words = [sys.executable, "-m", "tests.fixtures.killed_midway", str(file), str(advice), "1"]
     killed = subprocess.run(words, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2])
     assert killed.returncode == -9, killed.stderr
-    wait_for(Wait.SETTING_IN_FORCE, lambda: target.rest.config() != config, target.clock)
+    wait_for(Wait.SETTING_IN_EFFECT, lambda: target.rest.config() != config, target.clock)
     code, said = run("restore", "--json")
     assert code == 0
     assert json.loads(said)["restored"][0]["undone"] == 1
@@ -194,14 +194,14 @@ def test_patroni_restarts_and_switches_over_when_told(target: PatroniTarget) -> 
     target.heal()
 
 
-def test_the_whole_loop_ends_in_a_configuration_that_is_in_force_and_gated(
+def test_the_whole_loop_ends_in_a_configuration_that_is_in_effect_and_gated(
     target: PatroniTarget, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """price → prove → advise → apply → gate, as docs/your-cluster.md walks through it."""
     monkeypatch.chdir(tmp_path)
     where = ("--target", str(file))
     priced = ("price", *where, "--levels", "local,on", "--clients", "2", "--scale", "1", "--budget", "8s")
-    assert run(*priced, "--slice", "1s", "--allow", "load", "--record", "priced", "--json")[0] == 0
+    assert run(*priced, "--sample", "1s", "--allow", "load", "--record", "priced", "--json")[0] == 0
     proved = ("prove", *where, "--fault", "switchover", "--levels", "on", "--writers", "4", "--allow", "switchover")
     assert run(*proved, "--record", "proved", "--json")[0] in (0, 4)
     code, said = run("advise", "priced", "proved", "--rpo", "0", "--rto", "30s", "--json")

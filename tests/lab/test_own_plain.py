@@ -16,16 +16,16 @@ from walproof.advising.advice_file import as_json
 from walproof.advising.advise import advise, chosen_surroundings
 from walproof.advising.evidence import evidence_of
 from walproof.cli.main import walproof
-from walproof.errors import MachineTrouble, TargetTrouble, UsageTrouble
-from walproof.model.advice import Wish
+from walproof.errors import MachineError, TargetError, UsageError
+from walproof.model.advice import Requirements
 from walproof.model.guarantee import Level, QuorumKind
-from walproof.model.plan import Arm, Setting, Slice, Workload, WorkloadKind
+from walproof.model.plan import Arm, Sample, Scenario, Workload, WorkloadKind
 from walproof.model.ports import Capability, LedgerOrder
 from walproof.model.topology import Route
 from walproof.model.waiting import Wait, wait_for
 from walproof.records.journal import Journal
 from walproof.records.writer import Writer
-from walproof.targets.postgres import PostgresTarget
+from walproof.targets.postgres.target import PostgresTarget
 
 pytestmark = pytest.mark.lab
 
@@ -39,7 +39,7 @@ def pair() -> Iterator[PlainPair]:
 @pytest.fixture(scope="module")
 def advice(tmp_path_factory: pytest.TempPathFactory) -> Path:
     evidence = evidence_of([("r", price_record())])
-    given = advise(evidence, Wish(rpo_s=0.0), chosen_surroundings(evidence, None, None))
+    given = advise(evidence, Requirements(rpo_s=0.0), chosen_surroundings(evidence, None, None))
     path = tmp_path_factory.mktemp("advice") / "advice.json"
     path.write_text(json.dumps(as_json(given)))
     return path
@@ -61,9 +61,9 @@ def test_members_are_found_and_named_by_how_they_stream(pair: PlainPair, tmp_pat
         described = target.describe()
         assert described.facts["postgres"] == "15"
         assert target.endpoint(Route.MULTI_HOST).conninfo()
-        with pytest.raises(TargetTrouble, match="haproxy"):
+        with pytest.raises(TargetError, match="haproxy"):
             target.endpoint(Route.HAPROXY)
-        with pytest.raises(TargetTrouble, match="no way in"):
+        with pytest.raises(TargetError, match="no way in"):
             target.member_endpoint("n9")
 
 
@@ -80,10 +80,10 @@ def test_it_is_priced_and_written_in_a_database_of_its_own_which_goes_away(pair:
         before = everything(target)
         workload = Workload(WorkloadKind.INSERT, scale=1)
         target.prepare(workload)
-        measured = target.run_slice(Slice(1, 0, Arm(Level.LOCAL, 2, workload), Setting()), 1.0, 1)
+        measured = target.run_sample(Sample(1, 0, Arm(Level.LOCAL, 2, workload), Scenario()), 1.0, 1)
         assert measured.transactions > 0
-        with pytest.raises(UsageTrouble, match="max_clients = 4"):
-            target.run_slice(Slice(1, 0, Arm(Level.LOCAL, 5, workload), Setting()), 1.0, 1)
+        with pytest.raises(UsageError, match="max_clients = 4"):
+            target.run_sample(Sample(1, 0, Arm(Level.LOCAL, 5, workload), Scenario()), 1.0, 1)
         ledger = target.open_ledger(LedgerOrder(Level.LOCAL, writers=2, witnesses=False))
         wait_for(Wait.WRITERS_UP, lambda: ledger.progress().acknowledged > 20, target.clock)
         attempts = ledger.stop()
@@ -97,7 +97,7 @@ def test_it_is_priced_and_written_in_a_database_of_its_own_which_goes_away(pair:
 def test_a_database_of_that_name_without_our_mark_is_left_alone(pair: PlainPair, tmp_path: Path) -> None:
     pair.sql("n1", "CREATE DATABASE walproof_own")
     try:
-        with opened(str(pair_file(pair, tmp_path))) as target, pytest.raises(MachineTrouble, match="not walproof's"):
+        with opened(str(pair_file(pair, tmp_path))) as target, pytest.raises(MachineError, match="not walproof's"):
             target.open_database()
         assert pair.sql("n1", "SELECT 1 FROM pg_database WHERE datname = 'walproof_own'") == [(1,)]
     finally:
@@ -106,12 +106,12 @@ def test_a_database_of_that_name_without_our_mark_is_left_alone(pair: PlainPair,
 
 def test_nothing_is_changed_without_a_journal_and_hanging_quorums_are_refused(pair: PlainPair, tmp_path: Path) -> None:
     with opened(str(pair_file(pair, tmp_path))) as target:
-        with pytest.raises(MachineTrouble, match="journal"):
+        with pytest.raises(MachineError, match="journal"):
             target.set_parameters({"work_mem": "5MB"})
         target.journal = Journal(tmp_path / "journal.jsonl")
-        with pytest.raises(UsageTrouble, match="would hang every commit"):
+        with pytest.raises(UsageError, match="would hang every commit"):
             target.set_quorum(QuorumKind.ANY, 2)
-        with pytest.raises(UsageTrouble, match="only at a restart"):
+        with pytest.raises(UsageError, match="only at a restart"):
             target.set_parameters({"max_connections": "310"})
         assert not target.put_back(target.journal)
 
@@ -126,14 +126,14 @@ def test_apply_then_undo_leaves_everything_as_it_was(
     files = [pair.data(m) / "postgresql.auto.conf" for m in ("n1", "n2")]
     with opened(file) as target:
         before, texts = everything(target), [f.read_text() for f in files]
-        with pytest.raises(UsageTrouble, match="did not allow it") as refused:
+        with pytest.raises(UsageError, match="did not allow it") as refused:
             run("apply", str(advice), "--target", file)
         assert "--allow config" in refused.value.hint
         assert run("apply", str(advice), "--target", file, "--dry-run")[0] == 0
         assert [f.read_text() for f in files] == texts
         code, said = run("apply", str(advice), "--target", file, "--allow", "config", "--json")
         assert code == 0
-        assert json.loads(said)["in_force"]["synchronous"] == ["n2"]
+        assert json.loads(said)["in_effect"]["synchronous"] == ["n2"]
         assert pair.sql("n1", "SHOW wal_sender_timeout") == [("15s",)]
         assert run("restore")[1].startswith("nothing to put back")
         assert run("apply", "--undo", "--target", file, "--allow", "config")[0] == 0
@@ -175,7 +175,7 @@ def test_a_database_left_by_kill_9_is_removed_by_restore(pair: PlainPair, tmp_pa
         pass
     script = (
         "import os, pathlib, sys; from walproof.records.journal import Journal;"
-        "from walproof.targets.target_file import own_cluster;"
+        "from walproof.targets.external.target_file import own_cluster;"
         "t = own_cluster(sys.argv[1]); t.journal = Journal(pathlib.Path(sys.argv[2]) / 'journal.jsonl');"
         "t.open_database(); os.kill(os.getpid(), 9)"
     )
@@ -188,12 +188,12 @@ def test_a_database_left_by_kill_9_is_removed_by_restore(pair: PlainPair, tmp_pa
 
 
 def test_a_refused_change_is_taken_back_with_what_came_before_it(pair: PlainPair, tmp_path: Path) -> None:
-    from walproof.targets.applying import apply
+    from walproof.targets.external.apply import apply
 
     with opened(str(pair_file(pair, tmp_path))) as target:
         assert isinstance(target, PostgresTarget)
         before = everything(target)
-        with pytest.raises(UsageTrouble, match="everything was put back"):
+        with pytest.raises(UsageError, match="everything was put back"):
             apply(target, {"checkpoint_timeout": "7min", "work_mem": "nonsense"}, Journal(tmp_path / "j.jsonl"))
         assert is_back(target, before)
 
@@ -214,16 +214,16 @@ def test_what_somebody_else_changed_since_is_left_alone(pair: PlainPair, tmp_pat
 
 
 def test_bad_ways_in_are_told_in_one_sentence(pair: PlainPair, tmp_path: Path) -> None:
-    with pytest.raises(TargetTrouble, match="is a standby") as standby, opened(pair_dsn(pair, "n2")):
+    with pytest.raises(TargetError, match="is a standby") as standby, opened(pair_dsn(pair, "n2")):
         pass
     assert str(pair.ports["n1"]) in standby.value.hint
-    with pytest.raises(TargetTrouble, match="does not answer"), opened("host=127.0.0.1 port=1 user=postgres"):
+    with pytest.raises(TargetError, match="does not answer"), opened("host=127.0.0.1 port=1 user=postgres"):
         pass
     wrong = tmp_path / "wrong"
     wrong.write_text("*:*:*:*:nonsense\n")
     wrong.chmod(0o600)
     dsn = f"host=127.0.0.1 port={pair.ports['n1']} user=postgres passfile={wrong}"
-    with pytest.raises(TargetTrouble, match="password"), opened(dsn):
+    with pytest.raises(TargetError, match="password"), opened(dsn):
         pass
 
 
@@ -236,10 +236,10 @@ def test_a_role_without_rights_learns_which_grant_helps(pair: PlainPair, tmp_pat
         with opened(f"host=127.0.0.1 port={pair.ports['n1']} user=plain dbname=postgres passfile={passfile}") as target:
             assert "rights-missing" in found(target)
             target.journal = Journal(tmp_path / "j.jsonl")
-            with pytest.raises(TargetTrouble) as refused:
+            with pytest.raises(TargetError) as refused:
                 target.set_parameters({"work_mem": "5MB"})
             assert "GRANT" in refused.value.hint
-            with pytest.raises(TargetTrouble) as denied:
+            with pytest.raises(TargetError) as denied:
                 target.open_database()
             assert "CREATEDB" in denied.value.hint
     finally:
@@ -281,11 +281,11 @@ STANDING = ("keepalives-long", "user-timeout-off", "one-machine", "standby-witho
 
 def reload(pair: PlainPair, member: str, names: tuple[str, ...]) -> None:
     """Reload and wait until new sessions have it: the postmaster reads its files in its own time."""
-    from walproof.lab.clock import RealClock
+    from walproof.machine.clock import RealClock
 
     asked = pair.sql(member, "SELECT clock_timestamp(), pg_reload_conf()")[0][0]
     question = f"SELECT pg_conf_load_time() >= '{asked}'"
-    wait_for(Wait.SETTING_IN_FORCE, lambda: pair.sql(member, question) == [(True,)], RealClock())
+    wait_for(Wait.SETTING_IN_EFFECT, lambda: pair.sql(member, question) == [(True,)], RealClock())
 
 
 def test_each_seed_on_a_real_pair_is_found_and_gone_when_taken_back(pair: PlainPair, tmp_path: Path) -> None:

@@ -13,11 +13,11 @@ import pytest
 
 from tests.fixtures.cables import may_lay_cables
 from tests.fixtures.labs import lab, why_no_lab
-from walproof.errors import Trouble
-from walproof.lab import wiring
+from walproof.errors import Error
+from walproof.lab import member_links
 from walproof.lab.blueprint import Blueprint
-from walproof.lab.clock import RealClock
-from walproof.model.event import SliceDone
+from walproof.machine.clock import RealClock
+from walproof.model.event import SampleDone
 from walproof.model.waiting import Wait, wait_for
 from walproof.records.reader import read
 
@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.lab, pytest.mark.skipif(bool(REASON), reason=REASON or
 __all__ = ["lab"]
 
 PRICE = [sys.executable, "-m", "walproof", "price", "--json"]
-SHORT = ["--levels", "local,on", "--clients", "1", "--workload", "insert", "--scale", "1", "--slice", "0.5s"]
+SHORT = ["--levels", "local,on", "--clients", "1", "--workload", "insert", "--scale", "1", "--sample", "0.5s"]
 
 
 def finished(arguments: list[str], cwd: Path) -> dict[str, Any]:
@@ -38,9 +38,9 @@ def finished(arguments: list[str], cwd: Path) -> dict[str, Any]:
 
 
 def counted(record: Path) -> int:
-    """Slices of the grid that the record holds so far."""
-    with contextlib.suppress(Trouble):
-        return sum(isinstance(e, SliceDone) and e.result.slice.block > 0 for e in read(record).events)
+    """Samples of the grid that the record holds so far."""
+    with contextlib.suppress(Error):
+        return sum(isinstance(e, SampleDone) and e.result.sample.block > 0 for e in read(record).events)
     return 0
 
 
@@ -50,8 +50,8 @@ def test_the_round_trip_is_paid_by_on_and_not_by_local(lab: Blueprint, tmp_path:
     assert latency["on"] >= 18
     assert latency["local"] < latency["on"]
     assert all(arm["blocks"] >= 2 for arm in found["arms"])
-    assert not any("not in force" in doubt for arm in found["arms"] for doubt in arm["doubts"])
-    assert wiring.asked(lab).asked == {}
+    assert not any("not in effect" in caveat for arm in found["arms"] for caveat in arm["caveats"])
+    assert member_links.asked(lab).asked == {}
 
 
 def test_ctrl_c_keeps_what_was_measured_and_resume_goes_on(lab: Blueprint, tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_ctrl_c_keeps_what_was_measured_and_resume_goes_on(lab: Blueprint, tmp_p
     out, err = running.communicate(timeout=120)
     assert running.returncode == 130, err
     assert json.loads(out)["stopped_by"] == "interrupted"
-    assert wiring.asked(lab).asked == {}
+    assert member_links.asked(lab).asked == {}
     before = counted(tmp_path / "rec")
     found = finished(["--resume", "rec", "--budget", "1s"], tmp_path)
     assert found["stopped_by"] == "budget"

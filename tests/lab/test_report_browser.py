@@ -10,7 +10,7 @@ from tests.fixtures.browsers import CHROMIUM, Watched, chromium
 from tests.fixtures.records import HOSTILE, SETTINGS, full_record
 from walproof.records.reader import read
 from walproof.records.writer import Writer
-from walproof.reporting.composing import composed
+from walproof.reporting.compose import composed
 from walproof.reporting.html import page as page_of
 
 pytestmark = [

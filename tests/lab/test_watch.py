@@ -9,11 +9,11 @@ from playwright.sync_api import expect
 
 from tests.fixtures.browsers import CHROMIUM, chromium
 from walproof.lab.blueprint import Blueprint
-from walproof.lab.clock import RealClock
+from walproof.machine.clock import RealClock
 from walproof.model.waiting import Wait, wait_for
-from walproof.targets.lab import LabTarget
+from walproof.targets.lab.target import LabTarget
 from walproof.watching.buttons import Buttons
-from walproof.watching.gathering import Gathering
+from walproof.watching.collector import Gathering
 from walproof.watching.page import Page
 
 pytestmark = [

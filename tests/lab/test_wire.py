@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 
 from tests.fixtures.cables import cables, may_lay_cables
-from walproof.errors import UsageTrouble
-from walproof.lab import wiring
+from walproof.errors import UsageError
+from walproof.lab import member_links
 from walproof.lab.blueprint import Blueprint
-from walproof.lab.clock import RealClock
 from walproof.links import control, devices
 from walproof.links.measure import Measured, Place, Probing, losses, round_trips
 from walproof.links.namespaces import exists, inside
 from walproof.links.settings import Change, LinkSetting
 from walproof.links.sites import matrix, read_regions
+from walproof.machine.clock import RealClock
 from walproof.model.waiting import Wait, wait_for
 
 pytestmark = [
@@ -35,19 +35,19 @@ def laid(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Blueprint]:
         try:
             yield lab
         finally:
-            wiring.end(lab)
+            member_links.end(lab)
 
 
 @pytest.fixture
 def lab(laid: Blueprint) -> Blueprint:
     """Three members with whole, unshaped links."""
-    wiring.heal(laid)
-    wiring.clear(laid)
+    member_links.heal(laid)
+    member_links.clear(laid)
     return laid
 
 
 def found(lab: Blueprint, probing: Probing = FEW) -> dict[tuple[str, str], Measured]:
-    return {(m.source, m.destination): m for m in wiring.measured(lab, probing)}
+    return {(m.source, m.destination): m for m in member_links.measured(lab, probing)}
 
 
 def best(measured: Measured) -> float:
@@ -73,16 +73,16 @@ def connected(lab: Blueprint, a: str, b: str) -> tuple[socket.socket, socket.soc
 
 def test_an_asked_round_trip_is_what_probes_find_and_no_packet_is_lost(lab: Blueprint) -> None:
     assert all(best(m) < 5 for m in found(lab).values())
-    wiring.set_round_trip(lab, 20)
+    member_links.set_round_trip(lab, 20)
     for measured in found(lab).values():
         # On a busy machine round trips are longer, never shorter: the asked delay is a floor.
         assert 19 < best(measured) < 40
         assert measured.loss == 0
-    assert wiring.round_trips_ms(lab)["n1-n2"] > 19
+    assert member_links.round_trips_ms(lab)["n1-n2"] > 19
 
 
 def test_one_pair_is_shaped_and_the_others_are_not(lab: Blueprint) -> None:
-    wiring.shape(lab, [("n1", "n3"), ("n3", "n1")], Change(delay_s=0.02))
+    member_links.shape(lab, [("n1", "n3"), ("n3", "n1")], Change(delay_s=0.02))
     measured = found(lab)
     assert best(measured["n1", "n3"]) > 39
     assert best(measured["n1", "n2"]) < 20
@@ -90,7 +90,7 @@ def test_one_pair_is_shaped_and_the_others_are_not(lab: Blueprint) -> None:
 
 
 def test_a_matrix_of_regions_sets_every_pair(lab: Blueprint) -> None:
-    wiring.put(lab, matrix(read_regions("europe"), lab.members))
+    member_links.put(lab, matrix(read_regions("europe"), lab.members))
     measured = found(lab)
     assert best(measured["n1", "n2"]) > 9.5
     assert best(measured["n1", "n3"]) > 18.5
@@ -98,7 +98,7 @@ def test_a_matrix_of_regions_sets_every_pair(lab: Blueprint) -> None:
 
 
 def test_clients_never_pay_the_delay(lab: Blueprint) -> None:
-    wiring.set_round_trip(lab, 8000)
+    member_links.set_round_trip(lab, 8000)
     with inside(lab.namespace("n1")):
         listening = socket.create_server((lab.address("n1"), 0))
     begun = RealClock().now()
@@ -107,7 +107,7 @@ def test_clients_never_pay_the_delay(lab: Blueprint) -> None:
 
 
 def test_loss_is_near_what_is_asked(lab: Blueprint) -> None:
-    wiring.shape(lab, [("n1", "n2")], Change(loss=0.1))
+    member_links.shape(lab, [("n1", "n2")], Change(loss=0.1))
     lost = losses(_places(lab), [("n1", "n2"), ("n2", "n1")], Probing(one_way=4000, grace_s=3))
     # Five standard deviations of 4,000 draws at 10 % either way.
     assert 0.076 < lost["n1", "n2"] < 0.124
@@ -115,8 +115,8 @@ def test_loss_is_near_what_is_asked(lab: Blueprint) -> None:
 
 
 def test_a_cut_member_reaches_no_member_and_still_reaches_clients(lab: Blueprint) -> None:
-    wiring.set_round_trip(lab, 4)
-    wiring.cut(lab, "n1")
+    member_links.set_round_trip(lab, 4)
+    member_links.cut(lab, "n1")
     measured = found(lab, SILENT)
     for pair, m in measured.items():
         assert bool(m.round_trips_ms) == ("n1" not in pair), pair
@@ -125,13 +125,13 @@ def test_a_cut_member_reaches_no_member_and_still_reaches_clients(lab: Blueprint
         listening = socket.create_server((lab.address("n1"), 0))
     with listening, socket.create_connection(listening.getsockname(), timeout=30):
         pass
-    wiring.heal(lab)
+    member_links.heal(lab)
     assert best(found(lab)["n1", "n2"]) > 3.5
 
 
 def test_a_cut_is_silent(lab: Blueprint) -> None:
     """No refusal, no unreachable: the sender knows nothing, as with a pulled cable behind the next switch."""
-    wiring.cut(lab, "n1")
+    member_links.cut(lab, "n1")
     with inside(lab.namespace("n1")):
         sock = socket.socket()
     with sock:
@@ -141,7 +141,7 @@ def test_a_cut_is_silent(lab: Blueprint) -> None:
 
 
 def test_a_one_way_cut_leaves_the_other_way(lab: Blueprint) -> None:
-    wiring.cut_one_way(lab, "n1", "n2")
+    member_links.cut_one_way(lab, "n1", "n2")
     lost = losses(_places(lab), [("n1", "n2"), ("n2", "n1"), ("n1", "n3")], SILENT)
     assert lost == {("n1", "n2"): 1, ("n2", "n1"): 0, ("n1", "n3"): 0}
 
@@ -150,8 +150,8 @@ def test_an_isolated_member_reaches_nobody_and_silently_so(lab: Blueprint) -> No
     with inside(lab.namespace("n2")):
         listening = socket.create_server((lab.address("n2"), 0))
     with listening:
-        wiring.isolate(lab, "n2")
-        assert "isolated: n2" in wiring.state(lab).words
+        member_links.isolate(lab, "n2")
+        assert "isolated: n2" in member_links.state(lab).words
         with socket.socket() as client:
             client.settimeout(1.0)
             with pytest.raises(TimeoutError):
@@ -159,7 +159,7 @@ def test_an_isolated_member_reaches_nobody_and_silently_so(lab: Blueprint) -> No
         measured = found(lab, SILENT)
         assert not measured["n1", "n2"].round_trips_ms
         assert measured["n1", "n3"].round_trips_ms
-        wiring.heal(lab)
+        member_links.heal(lab)
         with socket.create_connection(listening.getsockname(), timeout=30):
             pass
     assert "permanent" not in devices.ip("neigh", "show", lab.address("n2").lower())
@@ -178,7 +178,7 @@ def test_switching_between_wire_and_kernel_keeps_a_busy_connection(lab: Blueprin
         writer.start()
         got = 0
         for delay in (0.002, 0.0, 0.005, 0.0):
-            wiring.shape(lab, [("n1", "n2"), ("n2", "n1")], Change(delay_s=delay))
+            member_links.shape(lab, [("n1", "n2"), ("n2", "n1")], Change(delay_s=delay))
             goal = min(total, got + (4 << 20))
             while got < goal:
                 got += len(other.recv(1 << 18))
@@ -189,34 +189,34 @@ def test_switching_between_wire_and_kernel_keeps_a_busy_connection(lab: Blueprin
 
 
 def test_a_dead_wire_is_said_and_never_becomes_a_fast_link(lab: Blueprint) -> None:
-    wiring.set_round_trip(lab, 20)
-    pid = wiring.state(lab).pid
+    member_links.set_round_trip(lab, 20)
+    pid = member_links.state(lab).pid
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
-    wait_for(Wait.PROGRAM_GONE, lambda: wiring.state(lab).dead, RealClock())
-    assert "dead" in wiring.state(lab).words
+    wait_for(Wait.PROGRAM_GONE, lambda: member_links.state(lab).dead, RealClock())
+    assert "dead" in member_links.state(lab).words
     assert all(not m.round_trips_ms for m in found(lab, SILENT).values())
-    wiring.heal(lab)
-    assert not wiring.state(lab).dead
+    member_links.heal(lab)
+    assert not member_links.state(lab).dead
     assert best(found(lab)["n1", "n2"]) > 19
 
 
 def test_a_refused_change_leaves_links_and_wire_as_they_were(lab: Blueprint) -> None:
-    before = wiring.set_round_trip(lab, 6)
-    with pytest.raises(UsageTrouble):
-        wiring.shape(lab, [("n1", "n2")], Change(loss=1.5))
-    assert wiring.asked(lab).table == before.table
-    assert wiring.asked(lab).setting(("n1", "n2")) == LinkSetting(delay_s=0.003)
+    before = member_links.set_round_trip(lab, 6)
+    with pytest.raises(UsageError):
+        member_links.shape(lab, [("n1", "n2")], Change(loss=1.5))
+    assert member_links.asked(lab).table == before.table
+    assert member_links.asked(lab).setting(("n1", "n2")) == LinkSetting(delay_s=0.003)
 
 
 def test_what_the_wire_leaves_behind_is_nothing(tmp_path: Path) -> None:
     with cables(tmp_path / "lab", ("n1", "n2")) as lab:
-        wiring.set_round_trip(lab, 4)
+        member_links.set_round_trip(lab, 4)
         files = control.WireFiles(lab.home / "wire")
-        pid = wiring.state(lab).pid
+        pid = member_links.state(lab).pid
         assert {oct(p.stat().st_mode & 0o777) for p in files.folder.iterdir()} == {"0o600"}
-        wiring.end(lab)
-        wiring.end(lab)
+        member_links.end(lab)
+        member_links.end(lab)
         assert control.running(files) is None
         assert not Path(f"/proc/{pid}/ns").exists()
         assert list(files.folder.iterdir()) == []
@@ -228,7 +228,7 @@ def test_what_the_wire_leaves_behind_is_nothing(tmp_path: Path) -> None:
 
 def test_the_wire_ends_by_itself_when_its_lab_is_gone(tmp_path: Path) -> None:
     with cables(tmp_path / "lab", ("n1", "n2")) as lab:
-        wiring.set_round_trip(lab, 4)
+        member_links.set_round_trip(lab, 4)
         files = control.WireFiles(lab.home / "wire")
         assert control.running(files) is not None
     try:

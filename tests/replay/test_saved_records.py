@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from walproof.model.event import DrillDone, SliceDone
+from walproof.model.event import DrillDone, SampleDone
 from walproof.model.verdict import Verdict
 from walproof.records.reader import Record, read
 from walproof.records.writer import Writer
 from walproof.reporting.as_json import record_json
-from walproof.reporting.composing import composed
+from walproof.reporting.compose import composed
 from walproof.reporting.html import page
 from walproof.reporting.markdown import markdown
 
@@ -27,7 +27,7 @@ def demo() -> Record:
 def test_a_saved_record_is_read_whole(demo: Record) -> None:
     assert demo.notices == ()
     assert demo.complete
-    assert len(demo.of(SliceDone)) == 51
+    assert len(demo.of(SampleDone)) == 51
     assert len(demo.of(DrillDone)) == 2
 
 
@@ -42,7 +42,7 @@ def test_its_findings_are_those_of_the_day(demo: Record) -> None:
     }
     for arm in said["arms"]:
         assert arm["tps"]["low"] <= arm["tps"]["value"] <= arm["tps"]["high"]
-        assert "too few blocks" in arm["doubts"]
+        assert "too few blocks" in arm["caveats"]
     assert "off lost 359 acknowledged commits" in said["conclusion"].lower()
 
 
@@ -65,7 +65,7 @@ def test_it_reads_as_from_a_later_walproof_too(demo: Record, tmp_path: Path) -> 
         line["mood"] = {"new": ["field"]}
     lines.insert(3, {"kind": "foreseen", "at": 1.0, "what": "something of the future"})
     (tmp_path / "later" / "events.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    (tmp_path / "later" / "record.json").write_text('{"format": 2, "walproof": "9.0", "verb": "demo", "created": "x"}')
+    (tmp_path / "later" / "record.json").write_text('{"format": 9, "walproof": "9.0", "verb": "demo", "created": "x"}')
     record = read(tmp_path / "later")
     assert record.events == demo.events
     assert len(record.notices) == 3

@@ -10,95 +10,95 @@ from hypothesis import strategies as st
 from tests.fixtures.priced_records import described, price_record, prove_record
 from walproof.advising.advice_file import as_json, chosen, read_advice
 from walproof.advising.advise import advise, beats, chosen_surroundings
-from walproof.advising.clockwork import timeouts_for
 from walproof.advising.evidence import evidence_of
-from walproof.advising.promising import promised
-from walproof.advising.wishes import class_of, classes_of, wish_of
-from walproof.errors import UndecidedTrouble, UsageTrouble
-from walproof.model.advice import Advice, Place, Wish
+from walproof.advising.guarantees import promised
+from walproof.advising.requirements import class_of, classes_of, wish_of
+from walproof.advising.timeouts import timeouts_for
+from walproof.errors import UndecidedError, UsageError
+from walproof.model.advice import Advice, Place, Requirements
 from walproof.model.event import Event
 from walproof.model.guarantee import Level, QuorumKind
 
 
-def advice(wish: Wish, *records: list[Event], classes: tuple[str, ...] = ()) -> Advice:
+def advice(wish: Requirements, *records: list[Event], classes: tuple[str, ...] = ()) -> Advice:
     named = [(str(i), events) for i, events in enumerate(records or (price_record(),))]
     evidence = evidence_of(named)
     return advise(evidence, wish, chosen_surroundings(evidence, None, None), classes_of(classes))
 
 
 def test_rpo_zero_never_chooses_a_level_that_waits_for_nobody() -> None:
-    given_ = advice(Wish(rpo_s=0.0))
+    given_ = advice(Requirements(rpo_s=0.0))
     assert given_.choices
     assert all(c.level.remote and c.quorum == 1 and c.strict for c in given_.choices)
 
 
 def test_without_wishes_the_fastest_comes_first_and_says_what_it_gives_up() -> None:
-    first = advice(Wish()).choices[0]
+    first = advice(Requirements()).choices[0]
     assert first.level is Level.OFF
-    assert "0.6 s" in first.gives_up[0]
+    assert "0.6 s" in first.trade_offs[0]
 
 
 def test_a_remote_level_priced_without_names_counts_as_local() -> None:
-    refused = advice(Wish(rpo_s=0.0), price_record(names="")).refused
+    refused = advice(Requirements(rpo_s=0.0), price_record(names="")).refused
     assert "local" in refused[0].limit
     assert refused[0].wish == "--rpo 0s"
 
 
 def test_a_drill_that_lost_commits_excludes_the_level() -> None:
-    weak = advice(Wish(rpo_s=0.0), price_record(), prove_record(Level.REMOTE_WRITE, broken=True))
+    weak = advice(Requirements(rpo_s=0.0), price_record(), prove_record(Level.REMOTE_WRITE, broken=True))
     assert Level.REMOTE_WRITE not in {c.level for c in weak.choices}
 
 
 def test_drills_are_told_with_their_bound_and_missing_ones_as_assumptions() -> None:
-    with_proof = advice(Wish(rpo_s=0.0), price_record(), prove_record(Level.ON))
+    with_proof = advice(Requirements(rpo_s=0.0), price_record(), prove_record(Level.ON))
     on = next(c for c in with_proof.choices if c.level is Level.ON)
     assert any("10 of 10 drills, loss under 26%" in text for text in on.proven)
     assert not any("no drill" in text for text in on.assumed)
     assert on.rto_s is not None
-    unproven = advice(Wish(rpo_s=0.0)).choices[0]
+    unproven = advice(Requirements(rpo_s=0.0)).choices[0]
     assert any("no drill" in text for text in unproven.assumed)
 
 
 def test_a_bounded_rpo_is_held_against_what_drills_lost() -> None:
-    ok = advice(Wish(rpo_s=2.0), price_record(), prove_record(Level.LOCAL, broken=True, rpo_s=1.0))
+    ok = advice(Requirements(rpo_s=2.0), price_record(), prove_record(Level.LOCAL, broken=True, rpo_s=1.0))
     assert Level.LOCAL in {c.level for c in ok.choices}
-    lost = advice(Wish(rpo_s=2.0), price_record(), prove_record(Level.LOCAL, broken=True, rpo_s=9.0))
+    lost = advice(Requirements(rpo_s=2.0), price_record(), prove_record(Level.LOCAL, broken=True, rpo_s=9.0))
     assert Level.LOCAL not in {c.level for c in lost.choices}
 
 
 def test_too_much_throughput_is_refused_with_the_processors_and_the_nearest() -> None:
-    (refused,) = advice(Wish(min_tps=1e6)).refused
+    (refused,) = advice(Requirements(min_tps=1e6)).refused
     assert "processors" in refused.limit
     assert refused.nearest.startswith("off")
 
 
 def test_a_latency_below_the_round_trip_names_the_round_trip() -> None:
-    (refused,) = advice(Wish(rpo_s=0.0, max_commit_latency_ms=5.0), price_record(rtt_ms=10.0)).refused
+    (refused,) = advice(Requirements(rpo_s=0.0, max_commit_latency_ms=5.0), price_record(rtt_ms=10.0)).refused
     assert "round trip, 10 ms" in refused.limit
     assert refused.nearest
 
 
 def test_an_rto_below_patronis_floor_is_refused_with_the_floor() -> None:
-    (refused,) = advice(Wish(rto_s=10.0)).refused
+    (refused,) = advice(Requirements(rto_s=10.0)).refused
     assert "ttl cannot go under 20 s" in refused.limit
     assert "23s" in refused.nearest
 
 
 def test_without_a_manager_no_rto_can_be_promised() -> None:
     record = [described(manager="") if e.kind == "described" else e for e in price_record()]
-    (refused,) = advice(Wish(rto_s=60.0), record).refused
+    (refused,) = advice(Requirements(rto_s=60.0), record).refused
     assert "no manager" in refused.limit
 
 
 def test_reading_your_writes_needs_every_standby() -> None:
-    refused = advice(Wish(read_your_writes=True)).refused
+    refused = advice(Requirements(read_your_writes=True)).refused
     assert "1 of 2 standbys" in refused[0].limit
-    met = advice(Wish(read_your_writes=True), price_record(names="ANY 2 (n2,n3)")).choices
+    met = advice(Requirements(read_your_writes=True), price_record(names="ANY 2 (n2,n3)")).choices
     assert {c.level for c in met} == {Level.REMOTE_APPLY}
 
 
 def test_dominated_choices_are_dropped() -> None:
-    given_ = advice(Wish(rpo_s=0.0))
+    given_ = advice(Requirements(rpo_s=0.0))
     evidence = evidence_of([("0", price_record())])
     arms = {(a.level, a.clients): a for a in evidence.priced}
     for one in given_.choices:
@@ -107,11 +107,11 @@ def test_dominated_choices_are_dropped() -> None:
 
 
 def test_within_a_tenth_the_stronger_level_is_ranked_first() -> None:
-    assert advice(Wish(rpo_s=0.0)).choices[0].level is not Level.REMOTE_WRITE
+    assert advice(Requirements(rpo_s=0.0)).choices[0].level is not Level.REMOTE_WRITE
 
 
 def test_classes_get_levels_of_their_own() -> None:
-    given_ = advice(Wish(), classes=("payments:rpo=0", "logs:rpo=2s"))
+    given_ = advice(Requirements(), classes=("payments:rpo=0", "logs:rpo=2s"))
     levels = {c.name: c.level for c in given_.choices[0].classes}
     assert levels["payments"].remote
     assert not levels["logs"].remote
@@ -119,36 +119,36 @@ def test_classes_get_levels_of_their_own() -> None:
 
 
 def test_the_same_record_gives_the_same_advice() -> None:
-    wish = Wish(rpo_s=0.0, min_tps=500.0)
+    wish = Requirements(rpo_s=0.0, min_tps=500.0)
     assert as_json(advice(wish)) == as_json(advice(wish))
 
 
 def test_advice_survives_json_and_a_choice_is_found_by_number() -> None:
-    given_ = advice(Wish(rpo_s=0.0), classes=("payments:rpo=0",))
+    given_ = advice(Requirements(rpo_s=0.0), classes=("payments:rpo=0",))
     back = read_advice(json.dumps(as_json(given_)))
     assert back == given_
     assert chosen(back, 1) == given_.choices[0]
-    with pytest.raises(UsageTrouble, match="no choice 9"):
+    with pytest.raises(UsageError, match="no choice 9"):
         chosen(back, 9)
-    with pytest.raises(UsageTrouble, match="not advice"):
+    with pytest.raises(UsageError, match="not advice"):
         read_advice("{}")
 
 
 def test_several_round_trips_must_be_told_apart() -> None:
     evidence = evidence_of([("a", price_record(rtt_ms=0.5)), ("b", price_record(rtt_ms=10.0))])
-    with pytest.raises(UsageTrouble, match="several surroundings"):
+    with pytest.raises(UsageError, match="several surroundings"):
         chosen_surroundings(evidence, None, None)
     assert chosen_surroundings(evidence, 10.2, None).rtt_ms == 10.0
-    with pytest.raises(UsageTrouble, match="nothing was priced"):
+    with pytest.raises(UsageError, match="nothing was priced"):
         chosen_surroundings(evidence, 50.0, None)
 
 
 def test_a_record_without_prices_is_undecided() -> None:
-    with pytest.raises(UndecidedTrouble):
+    with pytest.raises(UndecidedError):
         chosen_surroundings(evidence_of([("p", prove_record(Level.ON))]), None, None)
 
 
-def test_the_quorum_is_what_was_in_force_not_what_was_asked() -> None:
+def test_the_quorum_is_what_was_in_effect_not_what_was_asked() -> None:
     evidence = evidence_of([("0", price_record(names="FIRST 2 (n2,n3)"))])
     assert {(a.quorum_kind, a.quorum) for a in evidence.priced} == {(QuorumKind.FIRST, 2)}
 
@@ -156,7 +156,7 @@ def test_the_quorum_is_what_was_in_force_not_what_was_asked() -> None:
 @pytest.mark.parametrize("rto", [23.0, 25.0, 30.0, 45.0, 120.0])
 def test_timeouts_keep_the_rto_and_patronis_own_rules(rto: float) -> None:
     times = timeouts_for(rto, Place())
-    assert times.vanished_s <= rto
+    assert times.leader_failure_s <= rto
     assert times.ttl >= 20
     assert times.loop_wait + 2 * times.retry_timeout <= times.ttl
     assert times.retry_timeout >= 3
@@ -164,17 +164,22 @@ def test_timeouts_keep_the_rto_and_patronis_own_rules(rto: float) -> None:
 
 @pytest.mark.parametrize(
     ("text", "word"),
-    [("payments", "write it like"), ("a:rto=3s", "cluster"), ("a:speed=1", "wishes are"), (":rpo=0", "write it like")],
+    [
+        ("payments", "write it like"),
+        ("a:rto=3s", "cluster"),
+        ("a:speed=1", "requirements are"),
+        (":rpo=0", "write it like"),
+    ],
 )
 def test_a_class_that_cannot_be_meant_is_refused(text: str, word: str) -> None:
-    with pytest.raises(UsageTrouble) as wrong:
+    with pytest.raises(UsageError) as wrong:
         class_of(text)
     assert word in f"{wrong.value.message} {wrong.value.hint}"
 
 
 @pytest.mark.parametrize("text", ["-5", "nan", "inf", "many"])
 def test_a_throughput_that_is_no_number_is_refused(text: str) -> None:
-    with pytest.raises(UsageTrouble):
+    with pytest.raises(UsageError):
         wish_of([("min-tps", text)])
 
 

@@ -44,7 +44,7 @@ PRICE = (
     "--load -0.5",
     "--rate 0",
     "--max-clients 4 --clients 8",
-    "--slice 0",
+    "--sample 0",
     "--precision 0",
     "--precision 150%",
     "--budget 0",

@@ -144,13 +144,15 @@ def test_what_cannot_be_meant_is_one_sentence_and_exit_2(
     assert list(Path().iterdir()) == []
 
 
-def test_a_guarantee_not_in_force_is_refused_and_priced_with_a_doubt_when_allowed(run: Run, target: FakePriced) -> None:
+def test_a_guarantee_not_in_effect_is_refused_and_priced_with_a_doubt_when_allowed(
+    run: Run, target: FakePriced
+) -> None:
     target.standby_names = ""
     code, _, err = run("--levels", "on", "--clients", "1")
     assert code == 3
     assert "quietly mean local" in err
-    found = as_json(run, "--levels", "on", "--clients", "1", "--allow", "not-in-force")
-    assert "guarantee not in force" in found["arms"][1]["doubts"]
+    found = as_json(run, "--levels", "on", "--clients", "1", "--allow", "not-in-effect")
+    assert "guarantee not in effect" in found["arms"][1]["caveats"]
 
 
 def test_a_cluster_of_the_users_is_not_loaded_without_consent(run: Run, target: FakePriced) -> None:

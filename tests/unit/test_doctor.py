@@ -1,4 +1,4 @@
-"""The doctor on facts in memory: nothing on a well-made cluster, every seeded trouble found, all four outputs."""
+"""The doctor on facts in memory: nothing on a well-made cluster, every seeded error found, all four outputs."""
 
 import json
 from pathlib import Path
@@ -10,7 +10,7 @@ from tests.fixtures.seeds import SEEDS
 from tests.fixtures.sick import well, with_patroni, with_settings
 from walproof.advising.doctor.catalogue import CATALOGUE, catalogue_table, diagnosed, failing
 from walproof.advising.doctor.finding import Severity
-from walproof.advising.doctor.telling import as_json, as_junit, as_sarif
+from walproof.advising.doctor.output import as_json, as_junit, as_sarif
 
 PAGE = Path(__file__).parents[2] / "docs" / "doctor.md"
 BEGIN, END = "<!-- checks: begin -->\n", "<!-- checks: end -->"

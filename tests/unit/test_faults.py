@@ -1,4 +1,4 @@
-"""What is in force, what is refused, what is listed: the faults' decisions, no server."""
+"""What is in effect, what is refused, what is listed: the faults' decisions, no server."""
 
 from pathlib import Path
 
@@ -7,17 +7,17 @@ import pytest
 
 from tests.fixtures.blueprints import a_blueprint
 from walproof.cli import lab_faults
-from walproof.errors import MachineTrouble, Trouble, UsageTrouble
-from walproof.lab import home
+from walproof.errors import Error, MachineError, UsageError
+from walproof.lab import cpu_limits, home
 from walproof.lab.blueprint import Blueprint
-from walproof.lab.faults import disks, force, members, power, processors
+from walproof.lab.faults import active, disks, power, processes
+from walproof.lab.faults.active import InEffect
 from walproof.lab.faults.catalogue import FAULTS, catalogue
-from walproof.lab.faults.force import InForce
 from walproof.model.ports import Capability
 
 
-def frozen(member: str) -> InForce:
-    return InForce(force.FREEZE, member, 1.0)
+def frozen(member: str) -> InEffect:
+    return InEffect(active.FREEZE, member, 1.0)
 
 
 @pytest.fixture
@@ -28,84 +28,86 @@ def paper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Blueprint:
 
 
 def test_a_fault_is_on_the_list_until_it_is_struck(paper: Blueprint) -> None:
-    force.note(paper, frozen("n1"))
-    force.note(paper, frozen("n2"))
-    assert [f.member for f in force.in_force(paper)] == ["n1", "n2"]
-    force.strike(paper, force.FREEZE, "n1")
-    assert [f.member for f in force.in_force(paper)] == ["n2"]
-    force.strike(paper, force.FREEZE)
-    assert force.in_force(paper) == ()
+    active.note(paper, frozen("n1"))
+    active.note(paper, frozen("n2"))
+    assert [f.member for f in active.in_effect(paper)] == ["n1", "n2"]
+    active.strike(paper, active.FREEZE, "n1")
+    assert [f.member for f in active.in_effect(paper)] == ["n2"]
+    active.strike(paper, active.FREEZE)
+    assert active.in_effect(paper) == ()
 
 
 def test_a_fault_is_noted_before_it_is_injected_and_struck_when_it_refuses(paper: Blueprint) -> None:
-    seen: list[tuple[InForce, ...]] = []
+    seen: list[tuple[InEffect, ...]] = []
 
     def inject() -> None:
-        with force.noted(paper, frozen("n1")):
-            seen.append(force.in_force(paper))
-            raise MachineTrouble("the kernel says no")
+        with active.noted(paper, frozen("n1")):
+            seen.append(active.in_effect(paper))
+            raise MachineError("the kernel says no")
 
-    with pytest.raises(MachineTrouble):
+    with pytest.raises(MachineError):
         inject()
     assert seen == [(frozen("n1"),)]
-    assert force.in_force(paper) == ()
+    assert active.in_effect(paper) == ()
 
 
 def test_a_killed_walproof_leaves_its_fault_on_the_list(paper: Blueprint) -> None:
-    with pytest.raises(SystemExit), force.noted(paper, frozen("n1")):
+    with pytest.raises(SystemExit), active.noted(paper, frozen("n1")):
         raise SystemExit(9)
-    assert force.in_force(paper) == (frozen("n1"),)
+    assert active.in_effect(paper) == (frozen("n1"),)
 
 
 @pytest.mark.parametrize(
     ("now", "fault", "member", "says"),
     [
-        ((frozen("n1"),), force.FREEZE, "n1", "already in force"),
+        ((frozen("n1"),), active.FREEZE, "n1", "already in effect"),
         ((frozen("n1"),), "kill", "n1", "frozen"),
-        ((frozen("n1"),), force.POWER, "n1", None),
+        ((frozen("n1"),), active.POWER, "n1", None),
         ((frozen("n1"),), "kill", "n2", None),
-        ((InForce(force.POWER, "n1", 1.0),), "kill", "n1", "already down"),
-        ((InForce(force.POWER, "n1", 1.0),), force.KILL_MEMBER, "n1", "already down"),
-        ((InForce(force.DCS, "", 1.0),), force.DCS, "", "already in force"),
-        ((InForce(force.DCS, "", 1.0),), "kill", "n1", None),
-        ((InForce(force.DISK, "n1", 1.0, "full"),), "kill", "n1", None),
+        ((InEffect(active.POWER, "n1", 1.0),), "kill", "n1", "already down"),
+        ((InEffect(active.POWER, "n1", 1.0),), active.KILL_MEMBER, "n1", "already down"),
+        ((InEffect(active.DCS, "", 1.0),), active.DCS, "", "already in effect"),
+        ((InEffect(active.DCS, "", 1.0),), "kill", "n1", None),
+        ((InEffect(active.DISK, "n1", 1.0, "full"),), "kill", "n1", None),
         ((), "kill", "n1", None),
     ],
 )
 def test_a_fault_is_refused_where_it_makes_no_sense(
-    now: tuple[InForce, ...], fault: str, member: str, says: str | None
+    now: tuple[InEffect, ...], fault: str, member: str, says: str | None
 ) -> None:
-    said = force.refusal(now, fault, member)
+    said = active.refusal(now, fault, member)
     assert said is None if says is None else says in str(said)
 
 
-@pytest.mark.parametrize("fault", [members.kill, members.stop, members.kill_member, members.freeze, members.thaw])
+@pytest.mark.parametrize(
+    "fault", [processes.kill, processes.stop, processes.kill_member, processes.freeze, processes.thaw]
+)
 def test_an_unknown_member_is_refused_by_name(paper: Blueprint, fault: object) -> None:
     assert callable(fault)
-    with pytest.raises(UsageTrouble, match="n9"):
+    with pytest.raises(UsageError, match="n9"):
         fault(paper, "n9")
-    assert force.in_force(paper) == ()
+    assert active.in_effect(paper) == ()
 
 
-@pytest.mark.parametrize("fault", [members.kill, members.stop, members.kill_member, members.freeze])
+@pytest.mark.parametrize("fault", [processes.kill, processes.stop, processes.kill_member, processes.freeze])
 def test_a_member_that_is_down_cannot_be_hurt_again(paper: Blueprint, fault: object) -> None:
     assert callable(fault)
-    with pytest.raises(UsageTrouble, match="n1"):
+    with pytest.raises(UsageError, match="n1"):
         fault(paper, "n1")
-    assert force.in_force(paper) == ()
+    assert active.in_effect(paper) == ()
 
 
 def test_a_power_cut_without_images_says_what_to_type(paper: Blueprint) -> None:
-    with pytest.raises(MachineTrouble, match="--disk image"):
+    with pytest.raises(MachineError, match="--disk image"):
         power.cut_power(paper, "n1")
-    assert force.in_force(paper) == ()
+    assert active.in_effect(paper) == ()
 
 
-@pytest.mark.parametrize(("trouble", "slow_s"), [("slow", 0.0), ("slow", -1.0), ("slow", 61.0), ("sleepy", 0.0)])
-def test_an_impossible_trouble_of_a_disk_is_refused(paper: Blueprint, trouble: str, slow_s: float) -> None:
-    with pytest.raises(UsageTrouble):
-        disks.hurt(paper, "n1", trouble, slow_s)
-    assert force.in_force(paper) == ()
+@pytest.mark.parametrize(("error", "slow_s"), [("slow", 0.0), ("slow", -1.0), ("slow", 61.0), ("sleepy", 0.0)])
+def test_an_impossible_trouble_of_a_disk_is_refused(paper: Blueprint, error: str, slow_s: float) -> None:
+    with pytest.raises(UsageError):
+        disks.hurt(paper, "n1", error, slow_s)
+    assert active.in_effect(paper) == ()
 
 
 def test_a_well_disk_is_healed_without_a_word(paper: Blueprint) -> None:
@@ -114,9 +116,9 @@ def test_a_well_disk_is_healed_without_a_word(paper: Blueprint) -> None:
 
 @pytest.mark.parametrize("cores", [0.0, -1.0, 4096.0])
 def test_impossible_cores_are_refused(paper: Blueprint, cores: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processors, "unavailable", lambda: None)
-    with pytest.raises(UsageTrouble, match="cores"):
-        processors.limit(paper, None, cores)
+    monkeypatch.setattr(cpu_limits, "unavailable", lambda: None)
+    with pytest.raises(UsageError, match="cores"):
+        cpu_limits.limit(paper, None, cores)
 
 
 def test_every_fault_says_what_it_needs_and_how_it_heals() -> None:
@@ -159,8 +161,8 @@ def test_the_list_gives_the_reason_of_the_capability() -> None:
 )
 def test_bad_input_is_one_sentence_and_changes_nothing(paper: Blueprint, verb: str, words: str) -> None:
     command: click.Command = getattr(lab_faults, verb)
-    with pytest.raises(Trouble) as said:
+    with pytest.raises(Error) as said:
         command.main(args=words.split(), standalone_mode=False)
     assert said.value.exit_code == 2
     assert "\n" not in said.value.message
-    assert force.in_force(paper) == ()
+    assert active.in_effect(paper) == ()

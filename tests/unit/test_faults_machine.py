@@ -8,15 +8,16 @@ from pathlib import Path
 import pytest
 
 from tests.fixtures.blueprints import a_blueprint
-from walproof.errors import MachineTrouble, UsageTrouble
+from walproof.errors import MachineError, UsageError
+from walproof.lab import cpu_limits
 from walproof.lab.blueprint import Disk
-from walproof.lab.faults import disks, power, processors, volumes
-from walproof.lab.faults.commands import run
+from walproof.lab.faults import disks, power, volumes
+from walproof.machine.commands import run
 
 IMAGE = Disk("image", volumes.SMALLEST)
 needs_images = pytest.mark.skipif(volumes.unavailable() is not None, reason=str(volumes.unavailable()))
 needs_strace = pytest.mark.skipif(disks.unavailable() is not None, reason=str(disks.unavailable()))
-needs_groups = pytest.mark.skipif(processors.unavailable() is not None, reason=str(processors.unavailable()))
+needs_groups = pytest.mark.skipif(cpu_limits.unavailable() is not None, reason=str(cpu_limits.unavailable()))
 
 
 @needs_images
@@ -71,11 +72,11 @@ def test_when_no_loop_device_is_left_nothing_stays_behind(tmp_path: Path, monkey
         if argv[:2] == ["losetup", "--find"]:
             asked.append(argv)
             if len(asked) > 1:
-                raise MachineTrouble("losetup failed: losetup: cannot find an unused loop device")
+                raise MachineError("losetup failed: losetup: cannot find an unused loop device")
         return run(argv, hint=hint)
 
     monkeypatch.setattr(volumes, "run", only_one)
-    with pytest.raises(MachineTrouble, match="no loop device is left"):
+    with pytest.raises(MachineError, match="no loop device is left"):
         volumes.prepare(blueprint)
     assert volumes.loops(blueprint) == ()
     assert not volumes.images_dir(blueprint).exists()
@@ -83,12 +84,12 @@ def test_when_no_loop_device_is_left_nothing_stays_behind(tmp_path: Path, monkey
 
 @needs_images
 def test_a_disk_too_small_for_a_cluster_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageTrouble, match="too small"):
+    with pytest.raises(UsageError, match="too small"):
         volumes.prepare(a_blueprint(tmp_path, disk=Disk("image", 1 << 20)))
 
 
 def test_a_wal_volume_beside_a_plain_disk_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageTrouble, match="WAL volume"):
+    with pytest.raises(UsageError, match="WAL volume"):
         volumes.prepare(a_blueprint(tmp_path, disk=Disk("plain", wal_volume=True)))
 
 
@@ -111,9 +112,9 @@ for line in sys.stdin:
 
 
 @needs_strace
-@pytest.mark.parametrize(("trouble", "says"), [("failing", "Input/output error"), ("full", "No space left on device")])
+@pytest.mark.parametrize(("error", "says"), [("failing", "Input/output error"), ("full", "No space left on device")])
 def test_injection_fails_flushes_of_a_running_process_and_lets_it_go_unhurt(
-    tmp_path: Path, trouble: str, says: str
+    tmp_path: Path, error: str, says: str
 ) -> None:
     flusher = subprocess.Popen(
         [sys.executable, "-S", "-c", FLUSHER, str(tmp_path / "file")], stdin=-1, stdout=-1, text=True, bufsize=1
@@ -131,7 +132,7 @@ def test_injection_fails_flushes_of_a_running_process_and_lets_it_go_unhurt(
     try:
         assert flusher.stdout.readline() == "up\n"
         assert flush() == "flushed"
-        with subprocess.Popen(disks.injection(trouble).argv((flusher.pid,))) as strace:
+        with subprocess.Popen(disks.injection(error).argv((flusher.pid,))) as strace:
             while disks.tracer(flusher.pid) == 0:
                 assert strace.poll() is None
             assert flush() == says
@@ -151,25 +152,25 @@ def test_a_slow_flush_is_asked_for_in_microseconds_before_it_is_issued() -> None
 
 def test_a_group_of_version_two_gets_quota_and_controller(tmp_path: Path) -> None:
     (tmp_path / "cgroup.subtree_control").write_text("")
-    processors.establish(processors.Hierarchy(tmp_path, 2), tmp_path / "walproof-paper-n1", 0.5)
+    cpu_limits.establish(cpu_limits.Hierarchy(tmp_path, 2), tmp_path / "walproof-paper-n1", 0.5)
     assert (tmp_path / "walproof-paper-n1" / "cpu.max").read_text() == "50000 100000"
     assert (tmp_path / "cgroup.subtree_control").read_text() == "+cpu"
 
 
 @needs_groups
 def test_a_real_group_limits_its_process_and_is_disbanded_under_it() -> None:
-    found = processors.hierarchy()
+    found = cpu_limits.hierarchy()
     assert found is not None
     group = found.root / f"walproof-paper-{os.getpid()}"
     sleeper = subprocess.Popen(["sleep", "600"])
     try:
-        processors.establish(found, group, 0.5)
+        cpu_limits.establish(found, group, 0.5)
         (group / "cgroup.procs").write_text(str(sleeper.pid))
         assert str(sleeper.pid) in (group / "cgroup.procs").read_text().split()
-        processors.disband(group)
+        cpu_limits.disband(group)
         assert not group.exists()
         assert sleeper.poll() is None
     finally:
         sleeper.kill()
         sleeper.wait()
-        processors.disband(group)
+        cpu_limits.disband(group)

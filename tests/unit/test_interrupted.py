@@ -10,10 +10,10 @@ import pytest
 
 from walproof.cli import main
 from walproof.model.event import DrillDone, Ended
-from walproof.model.plan import Slice
-from walproof.model.sample import SliceResult
+from walproof.model.plan import Sample
+from walproof.model.sample import SampleResult
 from walproof.records.reader import read
-from walproof.targets.pretend import Pretend
+from walproof.targets.simulated.target import Simulated
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM]
 Run = Callable[..., tuple[int, str, str]]
@@ -42,18 +42,18 @@ def stopped_by(record: str) -> str:
     return last.stopped_by
 
 
-def signalled_in_slice(which: int, number: signal.Signals, monkeypatch: pytest.MonkeyPatch) -> list[Slice]:
-    """The signal comes in that slice; the slices begun, to be looked at afterwards."""
-    begun: list[Slice] = []
-    run_slice = Pretend.run_slice
+def signalled_in_sample(which: int, number: signal.Signals, monkeypatch: pytest.MonkeyPatch) -> list[Sample]:
+    """The signal comes in that sample; the samples begun, to be looked at afterwards."""
+    begun: list[Sample] = []
+    run_sample = Simulated.run_sample
 
-    def signalled(self: Pretend, planned: Slice, seconds: float, seed: int) -> SliceResult:
+    def signalled(self: Simulated, planned: Sample, seconds: float, seed: int) -> SampleResult:
         begun.append(planned)
         if len(begun) == which:
             os.kill(os.getpid(), number)
-        return run_slice(self, planned, seconds, seed)
+        return run_sample(self, planned, seconds, seed)
 
-    monkeypatch.setattr(Pretend, "run_slice", signalled)
+    monkeypatch.setattr(Simulated, "run_sample", signalled)
     return begun
 
 
@@ -62,14 +62,14 @@ def test_price_tells_what_it_has_and_leaves_the_target(
     run: Run, number: signal.Signals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left: list[bool] = []
-    leave = Pretend.leave
+    leave = Simulated.leave
 
-    def leaving(self: Pretend) -> None:
+    def leaving(self: Simulated) -> None:
         left.append(True)
         leave(self)
 
-    signalled_in_slice(9, number, monkeypatch)
-    monkeypatch.setattr(Pretend, "leave", leaving)
+    signalled_in_sample(9, number, monkeypatch)
+    monkeypatch.setattr(Simulated, "leave", leaving)
     words = ("--levels", "local,on", "--clients", "1", "--precision", "0.1%", "--record", "rec", "--json")
     code, out, _ = run("price", "--target", "pretend", *words)
     assert code == 130
@@ -82,21 +82,21 @@ def test_price_tells_what_it_has_and_leaves_the_target(
 def test_prove_heals_before_it_ends(run: Run, number: signal.Signals, monkeypatch: pytest.MonkeyPatch) -> None:
     healed: list[bool] = []
     kills = 0
-    kill, heal = Pretend.kill, Pretend.heal
+    kill, heal = Simulated.kill, Simulated.heal
 
-    def killing(self: Pretend, member: str) -> None:
+    def killing(self: Simulated, member: str) -> None:
         nonlocal kills
         kills += 1
         kill(self, member)
         if kills == 2:
             os.kill(os.getpid(), number)
 
-    def healing(self: Pretend) -> None:
+    def healing(self: Simulated) -> None:
         healed.append(True)
         heal(self)
 
-    monkeypatch.setattr(Pretend, "kill", killing)
-    monkeypatch.setattr(Pretend, "heal", healing)
+    monkeypatch.setattr(Simulated, "kill", killing)
+    monkeypatch.setattr(Simulated, "heal", healing)
     code, out, _ = run(
         "prove", "--target", "pretend", "--levels", "on", "--repeat", "3", "--record", "rec", "--json"
     )  # fmt: skip
@@ -111,7 +111,7 @@ def test_prove_heals_before_it_ends(run: Run, number: signal.Signals, monkeypatc
 def test_a_study_goes_on_with_nothing_and_judges_nothing(
     run: Run, number: signal.Signals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begun = signalled_in_slice(3, number, monkeypatch)
+    begun = signalled_in_sample(3, number, monkeypatch)
     code, out, err = run("study", "run", "patroni-tradeoff", "--target", "pretend", "--record", "rec")
     assert (code, out) == (130, "")
     assert "interrupted" in err

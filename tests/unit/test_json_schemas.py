@@ -8,11 +8,11 @@ from typing import Any
 import jsonschema  # type: ignore[import-untyped]
 import pytest
 
-from walproof.advising.doctor.telling import as_json as doctor_json
+from walproof.advising.doctor.output import as_json as doctor_json
 from walproof.cli import main
 from walproof.cli.lab_show import status_json
 from walproof.model.facts import Facts
-from walproof.targets.pretend import pretend
+from walproof.targets.simulated.target import simulated
 
 Run = Callable[..., tuple[int, dict[str, Any]]]
 Tree = dict[str, Any]
@@ -45,7 +45,7 @@ PRICE = an_object(
             tps=INTERVAL,
             ratio=INTERVAL,
             latency_ms=an_object(mean=NUMBER, p50=NUMBER, p95=NUMBER, p99=NUMBER),
-            doubts=a_list(TEXT),
+            caveats=a_list(TEXT),
         )
     ),
 )
@@ -149,14 +149,15 @@ def test_price(run: Run, words: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize("lie", ["", "lost", "two-leaders", "late", "names", "downgraded"])
 def test_prove(run: Run, lie: str) -> None:
-    code, found = run("prove", "--target", f"pretend?lie={lie}" if lie else "pretend", "--fault", "kill,cut", "--json")
+    target = f"pretend?lie={lie}" if lie else "pretend"
+    code, found = run("prove", "--target", target, "--fault", "kill,partition", "--json")
     assert code in (0, 1, 4)
     jsonschema.validate(found, PROVE)
     assert len(found["drills"]) == 4
 
 
 def test_status() -> None:
-    target = pretend("pretend")
+    target = simulated("pretend")
     jsonschema.validate(only(status_json(target.observe())), STATUS)
     target.kill(str(target.observe().leader))
     jsonschema.validate(only(status_json(target.observe())), STATUS)

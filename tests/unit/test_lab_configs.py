@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 import yaml
 
-from walproof.errors import UsageTrouble
+from walproof.errors import UsageError
 from walproof.lab.assembly import pgbouncer_version
 from walproof.lab.blueprint import Blueprint
-from walproof.lab.designing import LabOrder, quorum_of, read_parameters
+from walproof.lab.design import LabOrder, quorum_of, read_parameters
+from walproof.lab.health import missing
 from walproof.lab.programs import etcd, haproxy, patroni, pgbouncer, postgres
-from walproof.lab.whole import missing
 from walproof.model.guarantee import SyncMode
 from walproof.model.topology import ClusterView, MemberView, Role, Route
 
@@ -141,7 +141,7 @@ def test_routes_lead_to_the_loopback_or_to_every_member() -> None:
     [LabOrder(members=3, quorum=3), LabOrder(members=1, sync=SyncMode.ON), LabOrder(quorum=0), LabOrder(quorum=-1)],
 )
 def test_a_quorum_that_nobody_can_fill_is_refused(order: LabOrder) -> None:
-    with pytest.raises(UsageTrouble):
+    with pytest.raises(UsageError):
         quorum_of(order)
 
 
@@ -152,7 +152,7 @@ def test_one_member_alone_is_not_synchronous_and_three_are_by_default() -> None:
 
 @pytest.mark.parametrize("text", ["work_mem", "=3", ""])
 def test_a_parameter_without_name_or_value_is_refused(text: str) -> None:
-    with pytest.raises(UsageTrouble):
+    with pytest.raises(UsageError):
         read_parameters((text,))
 
 
@@ -177,7 +177,7 @@ QUORUM = {"synchronous_mode": "quorum", "synchronous_node_count": 1}
         (view(LEADER, member("n2", Role.STANDBY, timeline=2)), {}, "timeline"),
         (view(LEADER, member("n2", Role.STANDBY, "async")), QUORUM, "no standby is named"),
         (view(LEADER, member("n2", Role.STANDBY, "async"), names='ANY 1 ("n2")'), QUORUM, "does not count"),
-        (view(LEADER, member("n2", Role.STANDBY, "sync"), names="n2"), {}, "still in force"),
+        (view(LEADER, member("n2", Role.STANDBY, "sync"), names="n2"), {}, "still in effect"),
     ],
 )
 def test_a_cluster_that_is_not_whole_says_why(seen: ClusterView, config: dict[str, Any], word: str) -> None:

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from walproof.lab import raising
+from walproof.lab import create
 from walproof.lab.blueprint import Blueprint
-from walproof.lab.clock import RealClock
+from walproof.machine.clock import RealClock
 
 
 @pytest.fixture
@@ -16,12 +16,12 @@ def blueprint(tmp_path: Path) -> Blueprint:
 
 def test_a_lab_is_ended_though_nobody_listens_any_more(blueprint: Blueprint, monkeypatch: pytest.MonkeyPatch) -> None:
     ended: list[str] = []
-    monkeypatch.setattr(raising, "raise_lab", lambda asked, clock, say: asked)
-    monkeypatch.setattr(raising, "lower_lab", lambda name, clock: ended.append(name))
+    monkeypatch.setattr(create, "create_lab", lambda asked, clock, say: asked)
+    monkeypatch.setattr(create, "destroy_lab", lambda name, clock: ended.append(name))
 
     def deaf(_: str) -> None:
         raise BrokenPipeError
 
-    with pytest.raises(KeyboardInterrupt), raising.raised(blueprint, RealClock(), deaf):
+    with pytest.raises(KeyboardInterrupt), create.temporary_lab(blueprint, RealClock(), deaf):
         raise KeyboardInterrupt
     assert ended == ["l"]

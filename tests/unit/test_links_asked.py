@@ -7,8 +7,8 @@ import pytest
 
 from walproof.cli import lab_links
 from walproof.cli.lab_links import Asked, change_of, words_of
-from walproof.errors import MachineTrouble, UsageTrouble
-from walproof.lab import wiring
+from walproof.errors import MachineError, UsageError
+from walproof.lab import member_links
 from walproof.lab.blueprint import Blueprint
 from walproof.links.settings import Change, Links, LinkSetting
 
@@ -17,7 +17,7 @@ from walproof.links.settings import Change, Links, LinkSetting
 def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Blueprint:
     """A lab on paper; any attempt to touch a link fails the test."""
     for name in ("shape", "put", "clear", "cut", "isolate"):
-        monkeypatch.setattr(wiring, name, lambda *_: pytest.fail("a link was touched"))
+        monkeypatch.setattr(member_links, name, lambda *_: pytest.fail("a link was touched"))
     return Blueprint("paper", 1, ("n1", "n2", "n3"), tmp_path, tmp_path, 18)
 
 
@@ -51,11 +51,11 @@ def test_what_cannot_be_meant_is_refused_and_no_link_is_touched(
     lab: Blueprint, monkeypatch: pytest.MonkeyPatch, wrong: Asked
 ) -> None:
     # The real `shape` checks values before anything else: let it, on links that exist on paper only.
-    monkeypatch.setattr(wiring, "shape", lambda lab, directions, change: Links().changed(directions, change))
-    with pytest.raises(UsageTrouble) as trouble:
+    monkeypatch.setattr(member_links, "shape", lambda lab, directions, change: Links().changed(directions, change))
+    with pytest.raises(UsageError) as error:
         lab_links.change(lab, wrong)
-    assert trouble.value.exit_code == 2
-    assert trouble.value.hint
+    assert error.value.exit_code == 2
+    assert error.value.hint
 
 
 def test_a_round_trip_is_halved() -> None:
@@ -80,7 +80,7 @@ def test_the_words_of_a_setting_are_short() -> None:
 
 def test_a_lab_without_links_needs_no_wire(tmp_path: Path) -> None:
     paper = Blueprint("paper", 1, ("n1", "n2"), tmp_path, tmp_path, 18)
-    state = wiring.state(paper)
+    state = member_links.state(paper)
     assert not state.needed
     assert not state.dead
     assert state.words == "links unshaped"
@@ -88,24 +88,24 @@ def test_a_lab_without_links_needs_no_wire(tmp_path: Path) -> None:
 
 def test_links_asked_with_nobody_to_carry_them_are_called_dead(tmp_path: Path) -> None:
     paper = Blueprint("paper", 1, ("n1", "n2"), tmp_path, tmp_path, 18)
-    wiring._store(paper, Links({("n1", "n2"): LinkSetting(0.005)}))
-    state = wiring.state(paper)
+    member_links._store(paper, Links({("n1", "n2"): LinkSetting(0.005)}))
+    state = member_links.state(paper)
     assert state.dead
     assert "dead" in state.words
 
 
 def test_an_unknown_member_cannot_be_cut(tmp_path: Path) -> None:
     paper = Blueprint("paper", 1, ("n1", "n2"), tmp_path, tmp_path, 18)
-    for act in (wiring.cut, wiring.isolate):
-        with pytest.raises(UsageTrouble, match="n9"):
+    for act in (member_links.cut, member_links.isolate):
+        with pytest.raises(UsageError, match="n9"):
             act(paper, "n9")
-    with pytest.raises(UsageTrouble, match="n9"):
-        wiring.cut_one_way(paper, "n1", "n9")
+    with pytest.raises(UsageError, match="n9"):
+        member_links.cut_one_way(paper, "n1", "n9")
     assert not (tmp_path / "links.json").exists()
 
 
 def test_a_lab_that_is_down_has_no_links_to_shape_and_nothing_is_noted(tmp_path: Path) -> None:
     paper = Blueprint("paper", 251, ("n1", "n2"), tmp_path, tmp_path, 18)
-    with pytest.raises(MachineTrouble, match="not there"):
-        wiring.set_round_trip(paper, 10)
-    assert not wiring.asked(paper).table
+    with pytest.raises(MachineError, match="not there"):
+        member_links.set_round_trip(paper, 10)
+    assert not member_links.asked(paper).table

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from walproof.errors import UsageTrouble
+from walproof.errors import UsageError
 from walproof.links.settings import Change, Links, LinkSetting, all_directions, check, directions_of, links_of
 
 MEMBERS = ("n1", "n2", "n3")
@@ -31,15 +31,15 @@ def test_two_dots_mean_one_way_only() -> None:
 
 @pytest.mark.parametrize("words", [("n9",), ("n1", "n9"), ("n1..n9",), ("..n1",), ("n1..",), ("n1..n2..n3",)])
 def test_an_unknown_member_is_refused_by_name(words: tuple[str, ...]) -> None:
-    with pytest.raises(UsageTrouble, match="no member is called") as trouble:
+    with pytest.raises(UsageError, match="no member is called") as error:
         directions_of(words, MEMBERS)
-    assert "n1, n2, n3" in trouble.value.hint
-    assert trouble.value.exit_code == 2
+    assert "n1, n2, n3" in error.value.hint
+    assert error.value.exit_code == 2
 
 
 @pytest.mark.parametrize("words", [("n1", "n1"), ("n1..n1",)])
 def test_a_link_to_itself_is_refused(words: tuple[str, ...]) -> None:
-    with pytest.raises(UsageTrouble, match="two different ends"):
+    with pytest.raises(UsageError, match="two different ends"):
         directions_of(words, MEMBERS)
 
 
@@ -59,7 +59,7 @@ def test_a_link_to_itself_is_refused(words: tuple[str, ...]) -> None:
     ],
 )
 def test_what_no_wire_can_do_is_refused(setting: LinkSetting) -> None:
-    with pytest.raises(UsageTrouble):
+    with pytest.raises(UsageError):
         check(setting)
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from walproof.errors import UsageTrouble
+from walproof.errors import UsageError
 from walproof.links.settings import all_directions
 from walproof.links.sites import Regions, matrix, places, read_regions, shipped
 
@@ -66,14 +66,14 @@ def test_members_may_be_put_where_they_are(tmp_path: Path) -> None:
 def test_a_bad_file_is_refused_with_its_reason(tmp_path: Path, text: str, words: str) -> None:
     path = tmp_path / "bad.toml"
     path.write_text(text)
-    with pytest.raises(UsageTrouble, match=words):
+    with pytest.raises(UsageError, match=words):
         matrix(read_regions(str(path)), MEMBERS)
 
 
 def test_a_missing_file_names_the_shipped_ones() -> None:
-    with pytest.raises(UsageTrouble, match="no region file") as trouble:
+    with pytest.raises(UsageError, match="no region file") as error:
         read_regions("atlantis")
-    assert "europe" in trouble.value.hint
+    assert "europe" in error.value.hint
 
 
 def test_a_file_of_nothing_but_types_is_a_region() -> None:

@@ -12,23 +12,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from walproof.errors import TargetTrouble
-from walproof.load.ledger.answers import Answer, leave_server, outcome
-from walproof.load.ledger.notes import ROW, Note, NoteFile, read_counts, read_notes, tail
-from walproof.load.ledger.order import (
-    WitnessOrder,
-    WriterOrder,
-    read_witness_order,
-    read_writer_order,
-    write_order,
-)
-from walproof.load.ledger.sightings import Look, Sightings, acknowledged, disagree, stale_ms
-from walproof.load.ledger.wire import INSERT, INSERT_POOLED
+from walproof.errors import TargetError
+from walproof.load.ledger.attempt_file import ROW, Note, NoteFile, read_counts, read_notes, tail
+from walproof.load.ledger.outcome import Answer, leave_server, outcome
+from walproof.load.ledger.protocol import INSERT, INSERT_POOLED
+from walproof.load.ledger.reads import Look, Sightings, acknowledged, disagree, stale_ms
+from walproof.load.ledger.task import WitnessOrder, WriterOrder, read_witness_order, read_writer_order, write_order
 from walproof.load.ledger.writer import conninfos, payloads
 from walproof.model.attempt import Outcome
 from walproof.model.guarantee import Level
 from walproof.model.topology import Endpoint
-from walproof.targets.rows import payload_rows, summed_rows
+from walproof.targets.sql.rows import payload_rows, summed_rows
 
 ENDPOINT = Endpoint((("10.0.0.1", 5432), ("10.0.0.2", 5433)), passfile="/x/pgpass", options=(("connect_timeout", "2"),))
 
@@ -95,7 +89,8 @@ def test_notes_grow_beyond_their_first_room(tmp_path: Path) -> None:
 
 def test_kill_9_of_a_writer_loses_no_note(tmp_path: Path) -> None:
     program = (
-        "import os, signal, sys; from pathlib import Path; from walproof.load.ledger.notes import Note, NoteFile\n"
+        "import os, signal, sys; from pathlib import Path\n"
+        "from walproof.load.ledger.attempt_file import Note, NoteFile\n"
         "notes = NoteFile(Path(sys.argv[1]), 0)\n"
         "for n in range(1000): notes.before(n, 1.0, Note(0, 0, 1, 2, 0, 0))\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
@@ -244,5 +239,5 @@ def test_an_altered_payload_is_seen() -> None:
 
 
 def test_a_cut_answer_to_copy_is_trouble() -> None:
-    with pytest.raises(TargetTrouble, match="cut short"):
+    with pytest.raises(TargetError, match="cut short"):
         summed_rows("n1", copied([], summed=True)[:-1])

@@ -1,4 +1,4 @@
-"""Slices without a server: how pgbench is called, its logs as columns, what counters beside it say."""
+"""Samples without a server: how pgbench is called, its logs as columns, what counters beside it say."""
 
 import os
 from pathlib import Path
@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from walproof.errors import MachineTrouble, UsageTrouble
-from walproof.load import room
-from walproof.load.logs import columns, pieces, summary, warm_from
+from walproof.errors import MachineError, UsageError
+from walproof.load import work_directory
+from walproof.load.cpu_usage import Machine, Used, machine, used
 from walproof.load.pgbench import APPLICATION, invocation, script_of, with_level
-from walproof.load.processors import Machine, Used, machine, used
-from walproof.load.sampling import Counters, Looks, Snapshot, window
+from walproof.load.pgbench_log import columns, pieces, summary, warm_from
+from walproof.load.sampler import Counters, Looks, Snapshot, window
 from walproof.model.guarantee import Level
-from walproof.model.plan import Arm, Setting, Workload, WorkloadKind
+from walproof.model.plan import Arm, Scenario, Workload, WorkloadKind
 from walproof.model.topology import Endpoint, Route
-from walproof.targets.lab_settings import wanted
-from walproof.targets.priced import link_verified
+from walproof.targets.lab.scenarios import wanted
+from walproof.targets.sql.price import link_verified
 
 ENDPOINT = Endpoint((("10.0.0.1", 5432),), passfile="/x/pgpass")
 PGBENCH = Path("/bin/pgbench")
@@ -97,11 +97,11 @@ def test_a_script_without_begin_becomes_one_transaction_after_its_variables() ->
 
 
 def test_an_unreadable_script_is_the_users_mistake(tmp_path: Path) -> None:
-    with pytest.raises(UsageTrouble, match="cannot be read"):
+    with pytest.raises(UsageError, match="cannot be read"):
         script_of(Workload(WorkloadKind.SCRIPT, script=str(tmp_path / "none.sql")))
     empty = tmp_path / "empty.sql"
     empty.write_text("-- nothing\n\\set a 1\n")
-    with pytest.raises(UsageTrouble, match="holds no SQL"):
+    with pytest.raises(UsageError, match="holds no SQL"):
         script_of(Workload(WorkloadKind.SCRIPT, script=str(empty)))
 
 
@@ -150,11 +150,11 @@ def test_failed_and_skipped_transactions_are_counted_apart() -> None:
 
 def test_lines_with_lag_are_read_too_and_uneven_lines_refused() -> None:
     assert columns(b"0 1 500 0 1000000000 5 77\n").latency_us.tolist() == [500]
-    with pytest.raises(MachineTrouble):
+    with pytest.raises(MachineError):
         columns(b"0 1 500 0 1000000000 5 77\n0 1 500 0 1000000000 5\n")
 
 
-def test_throughput_credit_counts_the_share_within_the_slice(tmp_path: Path) -> None:
+def test_throughput_credit_counts_the_share_within_the_sample(tmp_path: Path) -> None:
     second = 10**6
     (tmp_path / "log.1").write_bytes(
         log(
@@ -171,7 +171,7 @@ def test_throughput_credit_counts_the_share_within_the_slice(tmp_path: Path) -> 
     assert (found.began, found.ended, found.mean_ms) == (1001.0, 1003.0, 1000.0)
 
 
-def test_a_slice_counts_once_every_client_ended_its_second_transaction_but_from_half_way_at_the_latest(
+def test_a_sample_counts_once_every_client_ended_its_second_transaction_but_from_half_way_at_the_latest(
     tmp_path: Path,
 ) -> None:
     ends = [(0, 1, 1001), (0, 2, 1002), (1, 1, 1003), (0, 3, 1003), (1, 2, 1004), (0, 4, 1005), (2, 1, 1009)]
@@ -258,14 +258,14 @@ def test_a_link_is_verified_against_what_was_asked() -> None:
 
 
 def test_a_setting_names_its_factors() -> None:
-    found = wanted(Setting(quorum=2, cores=0.5, rtt_ms=3.0, regions="europe", parameters=(("commit_delay", "10"),)))
+    found = wanted(Scenario(quorum=2, cores=0.5, rtt_ms=3.0, regions="europe", parameters=(("commit_delay", "10"),)))
     assert found == {
         "parameters": (("commit_delay", "10"),),
         "quorum": ("ANY", 2),
         "cores": 0.5,
         "links": ("regions", "europe"),
     }
-    assert wanted(Setting()) == {}
+    assert wanted(Scenario()) == {}
 
 
 def test_a_histogram_of_a_big_log_is_exact_in_number(tmp_path: Path) -> None:
@@ -280,8 +280,8 @@ def test_a_histogram_of_a_big_log_is_exact_in_number(tmp_path: Path) -> None:
 def test_a_room_of_a_killed_process_is_swept_and_that_of_a_living_one_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(room, "_MEMORY", tmp_path)
+    monkeypatch.setattr(work_directory, "_MEMORY", tmp_path)
     for maker in (2**22 + 1, os.getpid()):
-        (tmp_path / f"{room.PREFIX}{maker}-x").mkdir()
-    made = room.new_room()
-    assert sorted(p.name for p in tmp_path.iterdir()) == sorted([f"{room.PREFIX}{os.getpid()}-x", made.name])
+        (tmp_path / f"{work_directory.PREFIX}{maker}-x").mkdir()
+    made = work_directory.new_room()
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted([f"{work_directory.PREFIX}{os.getpid()}-x", made.name])

@@ -4,7 +4,7 @@ import doctest
 
 import pytest
 
-from walproof.errors import UsageTrouble
+from walproof.errors import UsageError
 from walproof.model import guarantee, histogram, units
 from walproof.model.guarantee import Level, Loss, survives
 from walproof.model.topology import Endpoint
@@ -17,7 +17,7 @@ def test_examples_in_docstrings_are_true(module: object) -> None:
 
 @pytest.mark.parametrize("text", ["-1ms", "ten", "3 parsecs", ""])
 def test_an_impossible_duration_is_refused(text: str) -> None:
-    with pytest.raises(UsageTrouble):
+    with pytest.raises(UsageError):
         units.duration_s(text)
 
 

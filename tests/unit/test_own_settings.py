@@ -6,17 +6,17 @@ from pathlib import Path
 import pytest
 
 from tests.fixtures.blueprints import a_blueprint
-from walproof.errors import UsageTrouble
-from walproof.lab.clock import RealClock
+from walproof.errors import UsageError
+from walproof.machine.clock import RealClock
 from walproof.model.guarantee import QuorumKind
-from walproof.model.plan import Setting
+from walproof.model.plan import Scenario
 from walproof.model.topology import Endpoint
 from walproof.records.journal import Journal
-from walproof.targets.configuring import Notebook
-from walproof.targets.lab_settings import LabSettings
-from walproof.targets.own import OwnCluster
-from walproof.targets.target_file import TargetFile
-from walproof.targets.ways import Ways
+from walproof.targets.external.cluster import OwnCluster
+from walproof.targets.external.target_file import TargetFile
+from walproof.targets.lab.scenarios import LabSettings
+from walproof.targets.sql.alter_system import Notebook
+from walproof.targets.sql.connection import Ways
 
 NAME = "yours"
 PLACE = (("127.0.0.1", 1),)
@@ -53,8 +53,8 @@ def paper(tmp_path: Path) -> Paper:
     return Paper(tmp_path / "journal.jsonl")
 
 
-def of(quorum: int | None = None, **parameters: str) -> Setting:
-    return Setting(quorum=quorum, parameters=tuple(parameters.items()))
+def of(quorum: int | None = None, **parameters: str) -> Scenario:
+    return Scenario(quorum=quorum, parameters=tuple(parameters.items()))
 
 
 def test_a_parameter_of_the_setting_before_is_put_back(paper: Paper) -> None:
@@ -62,7 +62,7 @@ def test_a_parameter_of_the_setting_before_is_put_back(paper: Paper) -> None:
     assert paper.now == {"names": "", "commit_delay": "100"}
     paper.enter(of(quorum=1))
     assert paper.now == {"names": "ANY 1", "commit_delay": "0"}
-    paper.enter(Setting())
+    paper.enter(Scenario())
     assert paper.now == {"names": "", "commit_delay": "0"}
 
 
@@ -84,7 +84,7 @@ def test_a_setting_that_failed_halfway_is_put_back_at_the_next(paper: Paper, mon
     with pytest.raises(RuntimeError):
         paper.enter(of(quorum=1, commit_delay="100"))
     assert paper.now["names"] == "ANY 1"
-    paper.enter(Setting())
+    paper.enter(Scenario())
     assert paper.now == {"names": "", "commit_delay": "0"}
 
 
@@ -99,18 +99,18 @@ def test_leaving_puts_everything_back_and_the_same_setting_can_be_entered_again(
 @pytest.mark.parametrize(
     ("setting", "word"),
     [
-        (Setting(rtt_ms=3.0), "--rtt"),
-        (Setting(regions="europe"), "--regions"),
-        (Setting(cores=1.0), "--cpu"),
-        (Setting(fsync=False), "fsync"),
-        (Setting(wal_volume=True), "WAL"),
+        (Scenario(rtt_ms=3.0), "--rtt"),
+        (Scenario(regions="europe"), "--regions"),
+        (Scenario(cores=1.0), "--cpu"),
+        (Scenario(fsync=False), "fsync"),
+        (Scenario(wal_volume=True), "WAL"),
     ],
 )
 def test_what_shapes_machines_is_refused_before_anything_is_changed(
-    tmp_path: Path, setting: Setting, word: str
+    tmp_path: Path, setting: Scenario, word: str
 ) -> None:
     yours = Paper(tmp_path / "journal")
-    with pytest.raises(UsageTrouble, match=word):
+    with pytest.raises(UsageError, match=word):
         yours.check(setting)
     assert yours.changes == 0
 
@@ -118,12 +118,12 @@ def test_what_shapes_machines_is_refused_before_anything_is_changed(
 @pytest.mark.parametrize(
     ("setting", "word"),
     [
-        (Setting(quorum=3), "a quorum of 3"),
-        (Setting(wal_volume=True), "WAL"),
-        (Setting(rtt_ms=-1.0), "round trip"),
-        (Setting(regions="atlantis"), "atlantis"),
+        (Scenario(quorum=3), "a quorum of 3"),
+        (Scenario(wal_volume=True), "WAL"),
+        (Scenario(rtt_ms=-1.0), "round trip"),
+        (Scenario(regions="atlantis"), "atlantis"),
     ],
 )
-def test_a_lab_refuses_beforehand_what_it_is_not_made_for(tmp_path: Path, setting: Setting, word: str) -> None:
-    with pytest.raises(UsageTrouble, match=word):
+def test_a_lab_refuses_beforehand_what_it_is_not_made_for(tmp_path: Path, setting: Scenario, word: str) -> None:
+    with pytest.raises(UsageError, match=word):
         LabSettings(a_blueprint(tmp_path), RealClock()).check(setting)

@@ -1,11 +1,11 @@
-"""The track record names every pitfall, and what cannot be meant is refused."""
+"""The track record names every pitfall, and what is not valid is refused."""
 
 import re
 from pathlib import Path
 
 import pytest
 
-from walproof.errors import UsageTrouble
+from walproof.errors import UsageError
 from walproof.studies.pitfalls.catalogue import CATALOGUE, pitfalls
 from walproof.studies.pitfalls.run import Told, as_dict
 from walproof.studies.pitfalls.scene import Found
@@ -21,7 +21,7 @@ def test_all_twenty_two_are_there_once() -> None:
 
 @pytest.mark.parametrize("text", ["P0", "P23", "", "everything"])
 def test_an_unknown_pitfall_is_refused(text: str) -> None:
-    with pytest.raises(UsageTrouble):
+    with pytest.raises(UsageError):
         pitfalls(text)
 
 

@@ -1,4 +1,4 @@
-"""The price run: its design, its folding into a table, its doubts, its anatomy, its manners when interrupted."""
+"""The price run: its design, its folding into a table, its caveats, its breakdown, its manners when interrupted."""
 
 import doctest
 import json
@@ -11,22 +11,22 @@ import numpy as np
 import pytest
 
 from tests.fixtures.priced_fake import FakePriced, throughput
-from walproof.errors import TargetTrouble
+from walproof.errors import TargetError
 from walproof.estimating.enough import StoppedBy
-from walproof.model.estimate import Doubt
-from walproof.model.event import Begun, Ended, Event, Looked, Noted, SliceDone
+from walproof.model.estimate import Caveat
+from walproof.model.event import Ended, Event, Note, Observed, SampleDone, Started
 from walproof.model.guarantee import Level
-from walproof.model.plan import Arm, Setting, Slice, Workload
-from walproof.model.sample import MemberWindow, SliceResult, Window
+from walproof.model.plan import Arm, Sample, Scenario, Workload
+from walproof.model.sample import MemberWindow, SampleResult, Window
 from walproof.model.topology import ClusterView
 from walproof.pricing import design, question
-from walproof.pricing.anatomy import anatomies
 from walproof.pricing.as_json import table_as_json
 from walproof.pricing.bench import Bench, Progress
 from walproof.pricing.conclusion import conclusion
 from walproof.pricing.design import AGAIN, Question, block, still_needed, visit_order
-from walproof.pricing.estimates import price_table, ratio_of, slices_of
-from walproof.pricing.quality import doubts_of, drifts, failed_over
+from walproof.pricing.estimates import price_table, ratio_of, samples_of
+from walproof.pricing.latency_breakdown import breakdowns
+from walproof.pricing.quality import caveats_of, drifts, failed_over
 from walproof.pricing.question import question_of
 from walproof.pricing.run import conduct
 
@@ -36,7 +36,7 @@ LOCAL, ON = Arm(Level.LOCAL, 4), Arm(Level.ON, 4)
 def priced(target: FakePriced, asked: Question, earlier: list[Event] | None = None) -> tuple[list[Event], StoppedBy]:
     """Events of a whole run."""
     bench = Bench(target, lambda _: None, asked.seed, earlier or [])
-    bench.say(Begun(0.0, "price", {"baseline": str(asked.baseline)}, "", asked.seed, "0"))
+    bench.say(Started(0.0, "price", {"baseline": str(asked.baseline)}, "", asked.seed, "0"))
     stopped = conduct(bench, asked)
     bench.say(Ended(bench.now(), str(stopped)))
     return bench.events, stopped
@@ -49,20 +49,20 @@ def test_examples_in_docstrings_are_true(module: object) -> None:
 
 def test_a_block_visits_each_arm_once_in_an_order_of_its_seed() -> None:
     arms = question_of({"clients": "1,4,16"}).arms
-    first = block(1, Setting(), arms, seed=7)
+    first = block(1, Scenario(), arms, seed=7)
     assert Counter(s.arm for s in first) == Counter(arms)
-    assert first == block(1, Setting(), arms, seed=7)
-    assert [s.arm for s in first] != [s.arm for s in block(2, Setting(), arms, seed=7)]
+    assert first == block(1, Scenario(), arms, seed=7)
+    assert [s.arm for s in first] != [s.arm for s in block(2, Scenario(), arms, seed=7)]
 
 
 def test_arms_that_are_compared_stand_together_in_a_block() -> None:
     arms = question_of({"clients": "1,4,16"}).arms
-    clients = [s.arm.clients for s in block(3, Setting(), arms, seed=1)]
+    clients = [s.arm.clients for s in block(3, Scenario(), arms, seed=1)]
     assert sum(a != b for a, b in pairwise(clients)) == 2
 
 
 def test_every_arm_comes_first_about_equally_often() -> None:
-    firsts = Counter(block(n, Setting(), (LOCAL, ON), seed=1)[0].arm.level for n in range(200))
+    firsts = Counter(block(n, Scenario(), (LOCAL, ON), seed=1)[0].arm.level for n in range(200))
     assert 70 < firsts[Level.LOCAL] < 130
 
 
@@ -74,7 +74,7 @@ def test_narrow_arms_are_left_out_but_never_the_baseline_of_a_wide_one() -> None
 
 
 def test_each_round_visits_every_setting_once() -> None:
-    settings = tuple(Setting(rtt_ms=float(ms)) for ms in range(6))
+    settings = tuple(Scenario(rtt_ms=float(ms)) for ms in range(6))
     orders = [visit_order(settings, n, 1) for n in range(4)]
     assert all(set(order) == set(settings) for order in orders)
     assert len(set(orders)) > 1
@@ -82,7 +82,7 @@ def test_each_round_visits_every_setting_once() -> None:
 
 def test_the_true_ratio_is_found_though_the_weather_changes_by_half() -> None:
     target = FakePriced(noise=0.02, weather=lambda at: 1.0 if math.sin(at / 7) > 0 else 0.5)
-    asked = Question((Setting(),), (LOCAL, ON), slice_s=1.0, precision=0.03, budget_s=600)
+    asked = Question((Scenario(),), (LOCAL, ON), sample_s=1.0, precision=0.03, budget_s=600)
     events, _ = priced(target, asked)
     found = next(p for p in price_table(events).arms if p.arm.level is Level.ON)
     truth = throughput(ON) / throughput(LOCAL)
@@ -91,7 +91,7 @@ def test_the_true_ratio_is_found_though_the_weather_changes_by_half() -> None:
 
 
 def test_a_run_stops_when_every_ratio_is_precise() -> None:
-    events, stopped = priced(FakePriced(), Question((Setting(),), (LOCAL, ON), budget_s=3600))
+    events, stopped = priced(FakePriced(), Question((Scenario(),), (LOCAL, ON), budget_s=3600))
     table = price_table(events)
     assert stopped is StoppedBy.PRECISION
     assert table.stopped_by == "precision"
@@ -100,26 +100,26 @@ def test_a_run_stops_when_every_ratio_is_precise() -> None:
 
 def test_a_run_stops_at_its_budget() -> None:
     target = FakePriced(noise=0.5)
-    events, stopped = priced(target, Question((Setting(),), (LOCAL, ON), budget_s=60, slice_s=1.0))
+    events, stopped = priced(target, Question((Scenario(),), (LOCAL, ON), budget_s=60, sample_s=1.0))
     assert stopped is StoppedBy.BUDGET
     assert target.clock.now() - 1_800_000_000 < 75
     assert {p.blocks for p in price_table(events).arms} == {price_table(events).arms[0].blocks}
 
 
 def test_even_a_tiny_budget_gives_each_setting_two_blocks() -> None:
-    settings = (Setting(rtt_ms=0.0), Setting(rtt_ms=3.0), Setting(rtt_ms=10.0))
-    events, _ = priced(FakePriced(), Question(settings, (LOCAL, ON), budget_s=1, slice_s=1.0))
-    assert {s: len(b) for s, b in slices_of(events).items()} == dict.fromkeys(settings, 2)
+    settings = (Scenario(rtt_ms=0.0), Scenario(rtt_ms=3.0), Scenario(rtt_ms=10.0))
+    events, _ = priced(FakePriced(), Question(settings, (LOCAL, ON), budget_s=1, sample_s=1.0))
+    assert {s: len(b) for s, b in samples_of(events).items()} == dict.fromkeys(settings, 2)
 
 
 def test_time_goes_to_the_arms_still_wide() -> None:
     class Uneven(FakePriced):
-        def run_slice(self, planned: Slice, seconds: float, seed: int) -> SliceResult:
+        def run_sample(self, planned: Sample, seconds: float, seed: int) -> SampleResult:
             self.noise = 0.12 if planned.arm.level is Level.ON else 0.002
-            return super().run_slice(planned, seconds, seed)
+            return super().run_sample(planned, seconds, seed)
 
     arms = (Arm(Level.OFF, 4), LOCAL, ON)
-    events, _ = priced(Uneven(), Question((Setting(),), arms, budget_s=3600))
+    events, _ = priced(Uneven(), Question((Scenario(),), arms, budget_s=3600))
     blocks = {p.arm.level: p.blocks for p in price_table(events).arms}
     assert blocks[Level.OFF] == 8
     assert blocks[Level.LOCAL] == blocks[Level.ON] > 20
@@ -128,59 +128,59 @@ def test_time_goes_to_the_arms_still_wide() -> None:
 def test_the_baseline_against_itself_covers_one_in_90_to_99_of_100_runs() -> None:
     covered = 0
     for seed in range(100):
-        asked = replace(question_of({"aa": True, "clients": "4", "budget": "90s", "slice": "1s"}), seed=seed + 1)
+        asked = replace(question_of({"aa": True, "clients": "4", "budget": "90s", "sample": "1s"}), seed=seed + 1)
         events, _ = priced(FakePriced(noise=0.04), asked)
-        ratio, _ = ratio_of(slices_of(events)[Setting()], replace(LOCAL, label=AGAIN), Level.LOCAL)
+        ratio, _ = ratio_of(samples_of(events)[Scenario()], replace(LOCAL, label=AGAIN), Level.LOCAL)
         covered += ratio.covers(1.0)
     assert 90 <= covered <= 99
 
 
 def test_ctrl_c_keeps_what_was_measured_and_leaves_the_target_as_it_was() -> None:
     target = FakePriced(interrupt_after=9)
-    events, stopped = priced(target, Question((Setting(),), (LOCAL, ON)))
+    events, stopped = priced(target, Question((Scenario(),), (LOCAL, ON)))
     assert stopped is StoppedBy.INTERRUPTED
     assert target.left == 1
-    assert sum(isinstance(e, SliceDone) for e in events) == 9
+    assert sum(isinstance(e, SampleDone) for e in events) == 9
     assert price_table(events).arms[0].blocks == 4
 
 
 def test_a_resumed_run_continues_with_fresh_blocks() -> None:
-    asked = Question((Setting(),), (LOCAL, ON), budget_s=60, slice_s=1.0)
+    asked = Question((Scenario(),), (LOCAL, ON), budget_s=60, sample_s=1.0)
     first, _ = priced(FakePriced(noise=0.3, interrupt_after=9), asked)
     second = FakePriced(noise=0.3)
     events, stopped = priced(second, asked, first)
-    numbers = [e.result.slice.block for e in events if isinstance(e, SliceDone)]
+    numbers = [e.result.sample.block for e in events if isinstance(e, SampleDone)]
     assert stopped is StoppedBy.BUDGET
     assert min(s.block for s in second.asked if s.block > 0) > max(
-        e.result.slice.block for e in first if isinstance(e, SliceDone)
+        e.result.sample.block for e in first if isinstance(e, SampleDone)
     )
     assert max(Counter(n for n in numbers if n > 0).values()) == 2
     assert second.clock.now() - 1_800_000_000 < 60
 
 
-def test_a_failed_slice_is_noted_and_the_run_goes_on() -> None:
+def test_a_failed_sample_is_noted_and_the_run_goes_on() -> None:
     calls = iter(range(10_000))
-    events, stopped = priced(FakePriced(fails=lambda _: next(calls) == 5), Question((Setting(),), (LOCAL, ON)))
+    events, stopped = priced(FakePriced(fails=lambda _: next(calls) == 5), Question((Scenario(),), (LOCAL, ON)))
     assert stopped is StoppedBy.PRECISION
-    assert next(e.text for e in events if isinstance(e, Noted)).startswith("a slice of")
+    assert next(e.text for e in events if isinstance(e, Note)).startswith("a sample of")
 
 
 def test_three_failures_in_a_row_end_the_run_and_leave_the_target() -> None:
     target = FakePriced(fails=lambda planned: planned.block > 1)
-    with pytest.raises(TargetTrouble):
-        priced(target, Question((Setting(),), (LOCAL, ON)))
+    with pytest.raises(TargetError):
+        priced(target, Question((Scenario(),), (LOCAL, ON)))
     assert target.left == 1
 
 
 def test_the_progress_bar_learns_how_much_of_the_budget_is_used() -> None:
     seen: list[Progress] = []
-    conduct(Bench(FakePriced(), lambda _: None, 1), Question((Setting(),), (LOCAL, ON), budget_s=50), seen.append)
+    conduct(Bench(FakePriced(), lambda _: None, 1), Question((Scenario(),), (LOCAL, ON), budget_s=50), seen.append)
     assert [p.elapsed_s for p in seen] == sorted(p.elapsed_s for p in seen)
     assert {p.budget_s for p in seen} == {50}
 
 
 def test_open_loop_offers_fractions_of_what_was_measured() -> None:
-    asked = replace(question_of({"levels": "on", "clients": "4", "load": "0.5", "budget": "60s"}), slice_s=1.0)
+    asked = replace(question_of({"levels": "on", "clients": "4", "load": "0.5", "budget": "60s"}), sample_s=1.0)
     table = price_table(priced(FakePriced(noise=0.01), asked)[0])
     closed = {p.arm.level: p.tps.value for p in table.arms if p.arm.rate is None}
     opened = {p.arm.level: p for p in table.arms if p.arm.rate is not None}
@@ -197,17 +197,17 @@ def test_a_mix_is_priced_by_class_beside_the_baseline() -> None:
     assert "this mix" in conclusion(table)
 
 
-def test_warm_slices_are_recorded_and_never_counted() -> None:
-    events, _ = priced(FakePriced(), Question((Setting(),), (LOCAL, ON)))
-    warm = [e for e in events if isinstance(e, SliceDone) and e.result.slice.block == 0]
+def test_warm_samples_are_recorded_and_never_counted() -> None:
+    events, _ = priced(FakePriced(), Question((Scenario(),), (LOCAL, ON)))
+    warm = [e for e in events if isinstance(e, SampleDone) and e.result.sample.block == 0]
     assert len(warm) == 1
     assert all(p.arm.label == "" for p in price_table(events).arms)
 
 
 def test_the_parts_of_a_commit_add_up_to_its_latency_and_the_network_is_the_round_trip() -> None:
     arms = tuple(Arm(level, 1) for level in Level)
-    events, _ = priced(FakePriced(noise=0.01), Question((Setting(rtt_ms=10.0),), arms))
-    (found,) = anatomies(events)
+    events, _ = priced(FakePriced(noise=0.01), Question((Scenario(rtt_ms=10.0),), arms))
+    (found,) = breakdowns(events)
     parts = {p.name: p.ms.value for p in found.parts}
     assert found.sum_ms == pytest.approx(found.measured.value, rel=0.1)
     assert parts["network"] == pytest.approx(10.0)
@@ -215,16 +215,17 @@ def test_the_parts_of_a_commit_add_up_to_its_latency_and_the_network_is_the_roun
     assert "network" in found.sentence
 
 
-def test_levels_not_measured_are_merged_in_the_anatomy() -> None:
-    events, _ = priced(FakePriced(noise=0.01), Question((Setting(),), (Arm(Level.LOCAL, 1), Arm(Level.ON, 1))))
-    (found,) = anatomies(events)
+def test_levels_not_measured_are_merged_in_the_breakdown() -> None:
+    events, _ = priced(FakePriced(noise=0.01), Question((Scenario(),), (Arm(Level.LOCAL, 1), Arm(Level.ON, 1))))
+    (found,) = breakdowns(events)
     assert [p.name for p in found.parts] == ["transaction + local flush", "network and remote write + remote flush"]
 
 
-def slices(window: Window, arm: Arm = ON, setting: Setting = Setting(), failed: int = 0) -> list[SliceResult]:  # noqa: B008
-    """Ten equal slices seen through that window."""
+def samples(window: Window, arm: Arm = ON, setting: Scenario = Scenario(), failed: int = 0) -> list[SampleResult]:  # noqa: B008
+    """Ten equal samples seen through that window."""
     return [
-        SliceResult(Slice(n, 0, arm, setting), 0.0, 1.0, 100, failed, 100.0, 1.0, {1: 9}, {}, window) for n in range(10)
+        SampleResult(Sample(n, 0, arm, setting), 0.0, 1.0, 100, failed, 100.0, 1.0, {1: 9}, {}, window)
+        for n in range(10)
     ]
 
 
@@ -232,29 +233,29 @@ FINE = Window(standby_names="ANY 1 (a)")
 
 
 @pytest.mark.parametrize(
-    ("doubt", "results"),
+    ("caveat", "results"),
     [
-        (Doubt.STOLEN, slices(replace(FINE, stolen=0.2))),
-        (Doubt.CHECKPOINT, slices(replace(FINE, checkpoints=1))),
-        (Doubt.CLIENT_BOUND, slices(replace(FINE, client_cores=0.95))),
-        (Doubt.LOCK_BOUND, slices(FINE, Arm(Level.ON, 64, Workload(scale=10)))),
-        (Doubt.LOCK_BOUND, slices(replace(FINE, waits={"Lock:transactionid": 0.5}))),
-        (Doubt.UNVERIFIED_LINK, slices(FINE, setting=Setting(rtt_ms=3.0))),
-        (Doubt.STANDBY_BEHIND, slices(replace(FINE, members={"n2": MemberWindow(replay_lag_ms=900.0)}))),
-        (Doubt.NOT_IN_FORCE, slices(Window())),
-        (Doubt.NOT_IN_FORCE, slices(FINE, LOCAL, Setting(fsync=False))),
-        (Doubt.NOT_IN_FORCE, slices(Window(), Arm(Level.ON, 4, mix=((Level.ON, 1.0), (Level.OFF, 9.0))))),
-        (Doubt.FAILURES, slices(FINE, failed=1)),
-        (Doubt.FEW_BLOCKS, slices(FINE)[:5]),
+        (Caveat.STOLEN, samples(replace(FINE, stolen=0.2))),
+        (Caveat.CHECKPOINT, samples(replace(FINE, checkpoints=1))),
+        (Caveat.CLIENT_BOUND, samples(replace(FINE, client_cores=0.95))),
+        (Caveat.LOCK_BOUND, samples(FINE, Arm(Level.ON, 64, Workload(scale=10)))),
+        (Caveat.LOCK_BOUND, samples(replace(FINE, waits={"Lock:transactionid": 0.5}))),
+        (Caveat.UNVERIFIED_LINK, samples(FINE, setting=Scenario(rtt_ms=3.0))),
+        (Caveat.STANDBY_BEHIND, samples(replace(FINE, members={"n2": MemberWindow(replay_lag_ms=900.0)}))),
+        (Caveat.NOT_IN_EFFECT, samples(Window())),
+        (Caveat.NOT_IN_EFFECT, samples(FINE, LOCAL, Scenario(fsync=False))),
+        (Caveat.NOT_IN_EFFECT, samples(Window(), Arm(Level.ON, 4, mix=((Level.ON, 1.0), (Level.OFF, 9.0))))),
+        (Caveat.FAILURES, samples(FINE, failed=1)),
+        (Caveat.FEW_BLOCKS, samples(FINE)[:5]),
     ],
 )
-def test_each_doubt_stands_beside_the_number_it_concerns(doubt: Doubt, results: list[SliceResult]) -> None:
-    assert doubts_of(results, np.array([])) == (doubt,)
+def test_each_doubt_stands_beside_the_number_it_concerns(caveat: Caveat, results: list[SampleResult]) -> None:
+    assert caveats_of(results, np.array([])) == (caveat,)
 
 
-def test_a_clean_arm_has_no_doubt() -> None:
-    assert doubts_of(slices(FINE), np.zeros(10)) == ()
-    assert doubts_of(slices(Window(), LOCAL), np.zeros(10)) == ()
+def test_a_clean_arm_has_no_caveat() -> None:
+    assert caveats_of(samples(FINE), np.zeros(10)) == ()
+    assert caveats_of(samples(Window(), LOCAL), np.zeros(10)) == ()
 
 
 def test_a_trend_is_drift_and_noise_is_not() -> None:
@@ -264,16 +265,16 @@ def test_a_trend_is_drift_and_noise_is_not() -> None:
 
 
 def test_two_leaders_in_the_looks_are_a_failover() -> None:
-    looks = [Looked(1.0, ClusterView(1.0, (), leader)) for leader in ("n1", "n2")]
+    looks = [Observed(1.0, ClusterView(1.0, (), leader)) for leader in ("n1", "n2")]
     assert failed_over(looks)
     assert not failed_over(looks[:1])
 
 
 def test_the_table_as_json_has_the_promised_keys_and_only_finite_numbers() -> None:
-    events, _ = priced(FakePriced(), Question((Setting(),), (LOCAL, ON)))
+    events, _ = priced(FakePriced(), Question((Scenario(),), (LOCAL, ON)))
     found = json.loads(json.dumps(table_as_json(price_table(events), "rec"), allow_nan=False))
     assert {"record", "baseline", "stopped_by", "arms"} <= set(found)
-    assert {"level", "clients", "blocks", "tps", "ratio", "latency_ms", "doubts"} <= set(found["arms"][0])
+    assert {"level", "clients", "blocks", "tps", "ratio", "latency_ms", "caveats"} <= set(found["arms"][0])
     assert set(found["arms"][0]["latency_ms"]) == {"mean", "p50", "p95", "p99"}
 
 

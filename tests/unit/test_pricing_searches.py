@@ -9,20 +9,20 @@ import numpy as np
 import pytest
 
 from tests.fixtures.priced_fake import FakePriced, throughput
-from walproof.errors import TargetTrouble, UndecidedTrouble
+from walproof.errors import TargetError, UndecidedError
 from walproof.model.estimate import Estimate
-from walproof.model.event import SearchStep, SliceDone
+from walproof.model.event import SampleDone, SearchStep
 from walproof.model.guarantee import Level
-from walproof.model.plan import Arm, Setting, Slice
-from walproof.model.sample import SliceResult
+from walproof.model.plan import Arm, Sample, Scenario
+from walproof.model.sample import SampleResult
 from walproof.pricing import prediction, tuning
 from walproof.pricing.answer import Answer
 from walproof.pricing.bench import Bench, untold
 from walproof.pricing.breakeven import Ask, Found, break_even, peak
+from walproof.pricing.command import answer_lines, pursue
 from walproof.pricing.estimates import price_table
 from walproof.pricing.prediction import PRIOR, Point, fit, held_out, median_error, predict, solve
 from walproof.pricing.tuning import Contestant, Score, Space, ranking
-from walproof.pricing.whole import answer_lines, pursue
 
 
 @pytest.mark.parametrize("module", [prediction, tuning])
@@ -87,12 +87,12 @@ def test_break_even_on_a_target_leaves_steps_and_a_sentence() -> None:
     assert "reaches 99%" in answer_lines(answer)[0]
     assert any(isinstance(e, SearchStep) for e in bench.events)
     assert not price_table(bench.events).arms
-    assert all(e.result.slice.block < 0 for e in bench.events if isinstance(e, SliceDone))
+    assert all(e.result.sample.block < 0 for e in bench.events if isinstance(e, SampleDone))
 
 
 def test_a_search_ends_soon_after_its_budget_and_leaves_the_target() -> None:
     target = FakePriced(noise=0.1)
-    answer, _ = pursued(target, break_even=True, levels="on", budget="20s", slice="1s")
+    answer, _ = pursued(target, break_even=True, levels="on", budget="20s", sample="1s")
     assert target.left == 1
     assert target.clock.now() - 1_800_000_000 < 60
     assert not dict(answer.parts)["break_even"][0]["decided"]
@@ -103,7 +103,7 @@ def test_a_search_ends_soon_after_its_budget_and_leaves_the_target() -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        {"tune": True, "limit": "30ms", "budget": "20min", "slice": "1s"},
+        {"tune": True, "limit": "30ms", "budget": "20min", "sample": "1s"},
         {"break_even": True, "levels": "on", "rtt": "5ms", "budget": "30min"},
     ],
 )
@@ -122,21 +122,21 @@ def test_a_resumed_search_goes_on_where_it_was_interrupted(words: dict[str, Any]
         return [(e.tried, e.value, e.conclusion) for e in bench.events if isinstance(e, SearchStep) and e.value > 0]
 
     assert steps(second) == steps(whole_bench)
-    measured = sum(isinstance(e, SliceDone) for e in whole_bench.events)
+    measured = sum(isinstance(e, SampleDone) for e in whole_bench.events)
     assert measured - 20 <= len(target.asked) < measured - 10
 
 
 class Tunable(FakePriced):
     """At the level `on` a commit delay of 1 ms brings 30 %; more clients than 32 take too long."""
 
-    def run_slice(self, planned: Slice, seconds: float, seed: int) -> SliceResult:
-        result = super().run_slice(planned, seconds, seed)
-        good = dict(planned.setting.parameters).get("commit_delay") == "1000" and planned.arm.level is Level.ON
+    def run_sample(self, planned: Sample, seconds: float, seed: int) -> SampleResult:
+        result = super().run_sample(planned, seconds, seed)
+        good = dict(planned.scenario.parameters).get("commit_delay") == "1000" and planned.arm.level is Level.ON
         return replace(result, tps=result.tps * (1.3 if good else 1.0))
 
 
 def test_tuning_finds_the_setting_that_helps_and_compares_with_tuned_local_in_pairs() -> None:
-    answer, bench = pursued(Tunable(noise=0.01), tune=True, limit="30ms", budget="20min", slice="1s")
+    answer, bench = pursued(Tunable(noise=0.01), tune=True, limit="30ms", budget="20min", sample="1s")
     (found,) = dict(answer.parts)["tuning"]
     assert found["tuned"]["parameters"]["commit_delay"] == "1000"
     assert found["tuned_baseline"]["level"] == "local"
@@ -148,22 +148,22 @@ def test_tuning_finds_the_setting_that_helps_and_compares_with_tuned_local_in_pa
 
 
 def test_under_a_tight_limit_fewer_clients_win() -> None:
-    wide, _ = pursued(FakePriced(noise=0.01), tune=True, limit="100ms", budget="10min", slice="1s")
-    tight, _ = pursued(FakePriced(noise=0.01), tune=True, limit="5ms", budget="10min", slice="1s")
+    wide, _ = pursued(FakePriced(noise=0.01), tune=True, limit="100ms", budget="10min", sample="1s")
+    tight, _ = pursued(FakePriced(noise=0.01), tune=True, limit="5ms", budget="10min", sample="1s")
     clients = [dict(a.parts)["tuning"][0]["tuned"]["clients"] for a in (wide, tight)]
     assert clients[0] > clients[1]
 
 
 def test_ranking_puts_the_faster_within_the_limit_and_the_quicker_beyond_it() -> None:
-    field = [Contestant(Setting(), Arm(Level.ON, n)) for n in (1, 2, 4, 8)]
+    field = [Contestant(Scenario(), Arm(Level.ON, n)) for n in (1, 2, 4, 8)]
     scores = dict(zip(field, (Score(0.0, 1, 1), Score(1.0, 2, 9), Score(2.0, 4, 11), Score(3.0, 8, 20)), strict=True))
     assert ranking(field, scores, 10) == [field[1], field[0], field[2], field[3]]
     assert ranking(field, scores, 0.5) == field
 
 
-def driven(space: Space, slices: int, score: Callable[[Contestant], float]) -> tuple[tuning.Tuned, int]:
-    """A search driven to its end by known scores; the slices it asked for."""
-    searching, cost = tuning.tune(space, 10, slices), 0
+def driven(space: Space, samples: int, score: Callable[[Contestant], float]) -> tuple[tuning.Tuned, int]:
+    """A search driven to its end by known scores; the samples it asked for."""
+    searching, cost = tuning.tune(space, 10, samples), 0
     try:
         asked = next(searching)
         while True:
@@ -174,8 +174,8 @@ def driven(space: Space, slices: int, score: Callable[[Contestant], float]) -> t
 
 
 @pytest.mark.parametrize("pooled", [True, False])
-def test_tuning_finds_the_best_clients_first_and_then_the_best_way_within_its_slices(pooled: bool) -> None:
-    space = Space(Arm(Level.ON, 1), Level.ON, Level.LOCAL, 128, quorum_open=True, pooled=pooled, outer=Setting())
+def test_tuning_finds_the_best_clients_first_and_then_the_best_way_within_its_samples(pooled: bool) -> None:
+    space = Space(Arm(Level.ON, 1), Level.ON, Level.LOCAL, 128, quorum_open=True, pooled=pooled, outer=Scenario())
 
     def score(one: Contestant) -> float:
         best = 96 if one.arm.level is Level.ON else 16
@@ -189,10 +189,10 @@ def test_tuning_finds_the_best_clients_first_and_then_the_best_way_within_its_sl
 
 
 def test_a_level_that_cannot_be_measured_ends_the_tuning_with_a_sentence() -> None:
-    space = Space(Arm(Level.ON, 1), Level.ON, Level.LOCAL, 8, quorum_open=False, pooled=False, outer=Setting())
+    space = Space(Arm(Level.ON, 1), Level.ON, Level.LOCAL, 8, quorum_open=False, pooled=False, outer=Scenario())
     searching = tuning.tune(space, 10, 40)
     asked = next(searching)
-    with pytest.raises(TargetTrouble, match="no slice of on"):
+    with pytest.raises(TargetError, match="no sample of on"):
         searching.send({c: Score(0, 1, 1) for c in asked.contestants if c.arm.level is Level.LOCAL})
 
 
@@ -248,7 +248,7 @@ def test_a_fit_to_clients_and_round_trips_predicts_between_and_beyond() -> None:
 
 
 def test_three_points_are_too_few() -> None:
-    with pytest.raises(UndecidedTrouble):
+    with pytest.raises(UndecidedError):
         fit(surface((Level.ON,))[:3])
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from walproof.errors import UsageTrouble
+from walproof.errors import UsageError
 from walproof.model.guarantee import Level, Loss
 from walproof.model.verdict import Victim
 from walproof.proving.campaign import planned
@@ -11,7 +11,7 @@ from walproof.proving.question import consented, question_of
 
 
 def test_every_round_visits_every_fault_at_every_level_once() -> None:
-    plan = planned(question_of({"fault": "kill,cut", "levels": "off,on", "repeat": "5"}))
+    plan = planned(question_of({"fault": "kill,partition", "levels": "off,on", "repeat": "5"}))
     assert len(plan) == 20
     for begin in range(0, 20, 4):
         assert len({(d.fault.name, d.level) for d in plan[begin : begin + 4]}) == 4
@@ -20,7 +20,9 @@ def test_every_round_visits_every_fault_at_every_level_once() -> None:
 def test_the_order_comes_from_the_seed() -> None:
     def order(seed: str) -> list[tuple[str, Level]]:
         return [
-            (d.fault.name, d.level) for d in planned(question_of({"fault": "kill,cut", "repeat": "6", "seed": seed}))
+            (d.fault.name, d.level)
+            for d in planned(question_of({"fault": "kill,partition", "repeat": "6", "seed": seed}))
+            for d in planned(question_of({"fault": "kill,partition", "repeat": "6", "seed": seed}))
         ]
 
     assert order("1") == order("1")
@@ -65,13 +67,13 @@ def test_the_matrix_brings_five_levels_and_its_own_faults() -> None:
     ],
 )
 def test_what_cannot_be_meant_is_refused(words: dict[str, object]) -> None:
-    with pytest.raises(UsageTrouble) as refused:
+    with pytest.raises(UsageError) as refused:
         question_of(words)
     assert refused.value.hint
 
 
 def test_a_fault_that_cannot_fall_on_the_victim_is_refused() -> None:
-    with pytest.raises(UsageTrouble):
+    with pytest.raises(UsageError):
         planned(question_of({"fault": "switchover,kill", "victim": "cluster"}))
 
 
@@ -91,12 +93,12 @@ def test_what_is_lost_depends_on_the_victim() -> None:
 
 def test_a_cluster_of_yours_is_broken_only_by_faults_named() -> None:
     asked = question_of({"fault": "kill,power-cut"})
-    with pytest.raises(UsageTrouble) as refused:
+    with pytest.raises(UsageError) as refused:
         consented(asked, None)
     assert "--allow kill,power-cut" in refused.value.hint
-    with pytest.raises(UsageTrouble):
+    with pytest.raises(UsageError):
         consented(asked, "kill")
     consented(asked, "kill,power-cut")
     consented(question_of({"fault": "none"}), None)
-    with pytest.raises(UsageTrouble):
+    with pytest.raises(UsageError):
         consented(question_of({"storm": "3"}), "kill")

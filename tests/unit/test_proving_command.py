@@ -10,12 +10,12 @@ from xml.etree import ElementTree
 import pytest
 
 from walproof.cli import main
-from walproof.errors import TargetTrouble, WaitedInVain
-from walproof.model.event import DrillDone, Ended, Noted
+from walproof.errors import TargetError, WaitTimeout
+from walproof.model.event import DrillDone, Ended, Note
 from walproof.model.ports import LedgerOrder
 from walproof.records.reader import read
-from walproof.targets.pretend import Pretend, PretendRun, pretend
-from walproof.targets.pretend_world import Nature
+from walproof.targets.simulated.cluster import Nature
+from walproof.targets.simulated.target import Simulated, SimulatedRun, simulated
 
 Run = Callable[..., tuple[int, str, str]]
 QUICK = "pretend?slowness=3"
@@ -35,7 +35,7 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureF
     return go
 
 
-def instead(monkeypatch: pytest.MonkeyPatch, target: Pretend) -> None:
+def instead(monkeypatch: pytest.MonkeyPatch, target: Simulated) -> None:
     """Let every --target mean this one."""
     monkeypatch.setattr(importlib.import_module("walproof.cli.prove"), "choose", lambda text: target)
 
@@ -112,7 +112,7 @@ def test_the_matrix_is_the_manuals_table(run: Run) -> None:
 
 
 def test_a_dry_run_tells_the_story_and_does_nothing(run: Run, tmp_path: Path) -> None:
-    code, out, _ = run("--target", QUICK, "--fault", "kill,cut", "--levels", "on", "--dry-run")
+    code, out, _ = run("--target", QUICK, "--fault", "kill,partition", "--levels", "on", "--dry-run")
     assert code == 0
     assert "the postmaster is killed with -9" in out
     assert list(tmp_path.iterdir()) == []
@@ -147,7 +147,7 @@ def test_a_record_that_cannot_be_written_is_exit_3(run: Run, tmp_path: Path) -> 
 
 
 def test_a_cluster_of_yours_is_not_broken_without_consent(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    target = pretend(QUICK)
+    target = simulated(QUICK)
     instead(monkeypatch, target)
     code, _, err = run("--target", "service=mine", "--fault", "kill", "--levels", "on")
     assert code == 2
@@ -156,7 +156,7 @@ def test_a_cluster_of_yours_is_not_broken_without_consent(run: Run, monkeypatch:
     assert run("--target", "service=mine", "--fault", "kill", "--levels", "on", "--allow", "kill")[0] == 0
 
 
-class Cables(Pretend):
+class Cables(Simulated):
     """Cannot be killed."""
 
     def why_not(self, capability: object) -> str | None:
@@ -170,11 +170,11 @@ def test_a_fault_the_target_cannot_do_is_skipped_and_never_a_pass(run: Run, monk
     assert json.loads(out)["drills"][0]["why"] == "skipped, because it is welded shut"
 
 
-class Incurable(Pretend):
+class Incurable(Simulated):
     """Never heals."""
 
     def heal(self) -> None:
-        raise WaitedInVain("waited 120 s for the cluster to be whole again in vain", "look at the logs")
+        raise WaitTimeout("waited 120 s for the cluster to be whole again in vain", "look at the logs")
 
 
 def test_a_cluster_that_does_not_heal_is_undecided_and_its_logs_are_kept(
@@ -190,11 +190,11 @@ def test_a_cluster_that_does_not_heal_is_undecided_and_its_logs_are_kept(
     assert kept == ["drill-1-n1.log", "drill-1-n2.log", "drill-1-n3.log"]
 
 
-class Shy(Pretend):
+class Shy(Simulated):
     """Refuses the fault when it is asked for."""
 
     def kill(self, member: str) -> None:
-        raise TargetTrouble(f"{member} is already down", "")
+        raise TargetError(f"{member} is already down", "")
 
 
 def test_a_fault_that_is_refused_at_the_last_moment_is_undecided(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,10 +204,10 @@ def test_a_fault_that_is_refused_at_the_last_moment_is_undecided(run: Run, monke
     assert "could not be done: n1 is already down" in json.loads(out)["drills"][0]["why"]
 
 
-class Silent(Pretend):
+class Silent(Simulated):
     """Its writers never get a commit through."""
 
-    def open_ledger(self, order: LedgerOrder) -> PretendRun:
+    def open_ledger(self, order: LedgerOrder) -> SimulatedRun:
         found = super().open_ledger(order)
         self.world.held_until = float("inf")
         return found
@@ -220,7 +220,7 @@ def test_writers_that_never_commit_are_undecided_not_an_error(run: Run, monkeypa
     assert "WRITERS_UP" in json.loads(out)["drills"][0]["why"]
 
 
-class Impatient(Pretend):
+class Impatient(Simulated):
     """Somebody presses Ctrl-C right after the second fault."""
 
     kills = 0
@@ -248,4 +248,4 @@ def test_ctrl_c_heals_first_then_tells_what_was_found(run: Run, monkeypatch: pyt
     events = read(Path("rec")).events
     assert isinstance(events[-1], Ended)
     assert events[-1].stopped_by == "interrupted"
-    assert any(isinstance(e, Noted) and "healed first" in e.text for e in events)
+    assert any(isinstance(e, Note) and "healed first" in e.text for e in events)

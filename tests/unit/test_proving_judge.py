@@ -10,7 +10,7 @@ from walproof.model.attempt import Attempts, Outcome, Rows
 from walproof.model.guarantee import Level
 from walproof.model.ports import WitnessReport
 from walproof.proving import gate, judge, question, verdicts
-from walproof.proving.judge import judged, not_in_force_s, two_leaders_s
+from walproof.proving.judge import judged, not_in_effect_s, two_leaders_s
 
 A, D, U, R = Outcome.ACKNOWLEDGED, Outcome.DOWNGRADED, Outcome.UNKNOWN, Outcome.REFUSED
 NAMES = ("ANY 1 (n2, n3)", "")
@@ -54,7 +54,7 @@ def test_every_kind_of_attempt_is_counted_once() -> None:
     assert (found.acknowledged, found.kept, found.lost) == (2, 1, 1)
     assert (found.unknown, found.recovered) == (2, 1)
     assert (found.downgraded, found.downgraded_lost) == (2, 1)
-    assert (found.refused, found.from_nowhere, found.doubled, found.altered) == (1, 0, 0, 0)
+    assert (found.refused, found.phantom, found.duplicate, found.corrupted) == (1, 0, 0, 0)
 
 
 def test_the_span_of_the_loss_is_told() -> None:
@@ -62,41 +62,41 @@ def test_the_span_of_the_loss_is_told() -> None:
     assert (found.lost, found.lost_from, found.lost_to) == (2, 2.0, 4.5)
 
 
-def test_a_row_of_a_refused_attempt_comes_from_nowhere() -> None:
+def test_a_row_of_a_refused_attempt_comes_phantom() -> None:
     found = judged(ledger((1, A, 1.0), (2, R, 2.0)), [rows(1, 2)]).findings
-    assert found.from_nowhere == 1
+    assert found.phantom == 1
 
 
-def test_a_row_nobody_wrote_comes_from_nowhere_even_with_absurd_numbers() -> None:
+def test_a_row_nobody_wrote_comes_phantom_even_with_absurd_numbers() -> None:
     strange = Rows(
         "n2", np.array([0, 0, -1], np.int32), np.array([1, -5, 1 << 41], np.int64), *[np.ones(3, np.uint32)] * 2
     )
     found = judged(ledger((1, A, 1.0)), [strange]).findings
-    assert (found.kept, found.from_nowhere) == (1, 2)
+    assert (found.kept, found.phantom) == (1, 2)
 
 
 def test_a_doubled_row_is_seen() -> None:
     found = judged(ledger((1, A, 1.0), (2, A, 2.0)), [rows(1, 2, 2)]).findings
-    assert (found.doubled, found.kept, found.lost) == (1, 2, 0)
+    assert (found.duplicate, found.kept, found.lost) == (1, 2, 0)
 
 
 @pytest.mark.parametrize("column", ["checksum", "stated"])
 def test_an_altered_payload_or_checksum_is_seen(column: str) -> None:
     other = np.array([1, 9], np.uint32)
     wrong = replace(rows(1, 2), checksum=other) if column == "checksum" else replace(rows(1, 2), stated=other)
-    assert judged(ledger((1, A, 1.0), (2, A, 2.0)), [wrong]).findings.altered == 1
+    assert judged(ledger((1, A, 1.0), (2, A, 2.0)), [wrong]).findings.corrupted == 1
 
 
 def test_a_payload_altered_together_with_its_checksum_is_seen() -> None:
     both = np.array([1, 9], np.uint32)
     wrong = replace(rows(1, 2), checksum=both, stated=both)
-    assert judged(ledger((1, A, 1.0), (2, A, 2.0)), [wrong]).findings.altered == 1
+    assert judged(ledger((1, A, 1.0), (2, A, 2.0)), [wrong]).findings.corrupted == 1
 
 
 def test_what_another_member_altered_counts_but_what_it_lacks_is_told_apart() -> None:
     other = replace(rows(1, member="n3"), checksum=np.array([7], np.uint32))
     found = judged(ledger((1, A, 1.0), (2, A, 2.0)), [rows(1, 2), other])
-    assert (found.findings.lost, found.findings.altered, found.differs) == (0, 1, {"n3": 1})
+    assert (found.findings.lost, found.findings.corrupted, found.differs) == (0, 1, {"n3": 1})
 
 
 def test_without_any_rows_everything_acknowledged_is_lost() -> None:
@@ -142,12 +142,12 @@ def test_unknown_timelines_prove_nothing() -> None:
     assert two_leaders_s(replace(tries, timeline=np.array([0, 0, 2, 2], np.int32))) == 0.0
 
 
-def test_a_remote_level_without_names_is_not_in_force() -> None:
+def test_a_remote_level_without_names_is_not_in_effect() -> None:
     tries = replace(ledger((1, A, 1.0), (2, A, 2.0), (3, A, 3.0), (4, A, 4.0)), names=np.array([0, 1, 1, 0], np.int16))
-    assert not_in_force_s(tries) == pytest.approx(1.0)
-    assert not_in_force_s(tries, until=2.0) == 0.0
+    assert not_in_effect_s(tries) == pytest.approx(1.0)
+    assert not_in_effect_s(tries, until=2.0) == 0.0
     local = replace(tries, level=np.full(4, list(Level).index(Level.LOCAL), np.int8))
-    assert not_in_force_s(local) == 0.0
+    assert not_in_effect_s(local) == 0.0
 
 
 def test_a_row_seen_on_the_leader_and_gone_is_a_dirty_read() -> None:

@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from walproof.errors import UsageTrouble
+from walproof.errors import UsageError
 from walproof.model.guarantee import Level, Loss
 from walproof.model.verdict import Drill, Findings, Verdict, Victim
 from walproof.proving.as_json import answer_as_json
@@ -39,7 +39,7 @@ def test_a_loss_the_manual_allows_is_still_broken_and_says_so() -> None:
     assert "promises nothing" in why
 
 
-@pytest.mark.parametrize("wrong", ["altered", "doubled", "from_nowhere"])
+@pytest.mark.parametrize("wrong", ["corrupted", "duplicate", "phantom"])
 def test_every_contradiction_breaks(wrong: str) -> None:
     assert decided(replace(FINE, **{wrong: 1}), [], None)[0] is Verdict.BROKEN
     assert decided(replace(FINE, two_leaders_s=1.5), [], None)[0] is Verdict.BROKEN
@@ -50,8 +50,8 @@ def test_a_failed_assumption_makes_it_undecided_and_says_why() -> None:
     assert decided(LOSS, [failed], True) == (Verdict.UNDECIDED, "the writers had nothing acknowledged")
 
 
-def test_a_level_not_in_force_is_undecided_unless_it_lost() -> None:
-    failed = Assumption("level in force", False, "it meant local", spoils=False)
+def test_a_level_not_in_effect_is_undecided_unless_it_lost() -> None:
+    failed = Assumption("level in effect", False, "it meant local", spoils=False)
     assert decided(FINE, [failed], True) == (Verdict.UNDECIDED, "it meant local")
     verdict, why = decided(LOSS, [failed], True)
     assert verdict is Verdict.BROKEN
@@ -88,7 +88,7 @@ def test_the_conclusion_says_when_a_proof_is_weak() -> None:
 
 def test_the_gate_reads_limits_and_refuses_nonsense() -> None:
     for text in ("rpo", "rto=", "speed=3", "rto=fast"):
-        with pytest.raises(UsageTrouble):
+        with pytest.raises(UsageError):
             gate(text)
 
 

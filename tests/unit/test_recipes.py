@@ -17,9 +17,9 @@ from tests.fixtures.priced_records import price_record, prove_record
 from walproof.advising.advise import advise, chosen_surroundings
 from walproof.advising.evidence import evidence_of
 from walproof.advising.recipes.catalogue import recipe, recipes
-from walproof.advising.wishes import classes_of
-from walproof.errors import UsageTrouble
-from walproof.model.advice import Choice, Place, Wish
+from walproof.advising.requirements import classes_of
+from walproof.errors import UsageError
+from walproof.model.advice import Choice, Place, Requirements
 from walproof.model.guarantee import Level, QuorumKind
 
 PLACE = Place("patroni", 18, "4.1.0", ("n1", "n2", "n3"), "n1", "lab")
@@ -29,8 +29,8 @@ SHARED = Path(__file__).parents[3] / "shared" / "cnpg"
 def choices() -> tuple[Choice, ...]:
     evidence = evidence_of([("a", price_record()), ("b", prove_record(Level.ON))])
     around = chosen_surroundings(evidence, None, None)
-    strict = advise(evidence, Wish(rpo_s=0.0, rto_s=30.0), around, classes_of(["logs:rpo=2s"])).choices
-    loose = advise(evidence, Wish(), around).choices
+    strict = advise(evidence, Requirements(rpo_s=0.0, rto_s=30.0), around, classes_of(["logs:rpo=2s"])).choices
+    loose = advise(evidence, Requirements(), around).choices
     return (*strict, *loose)
 
 
@@ -158,5 +158,5 @@ def test_first_becomes_priority_in_every_recipe() -> None:
 def test_the_targets_own_manager_comes_first_and_unknown_recipes_are_refused() -> None:
     assert next(iter(recipes(first(), PLACE))) == "patroni"
     assert next(iter(recipes(first(), replace(PLACE, manager="none")))) == "plain"
-    with pytest.raises(UsageTrouble, match="no recipe"):
+    with pytest.raises(UsageError, match="no recipe"):
         recipe(first(), PLACE, "oracle")

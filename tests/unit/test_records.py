@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.fixtures.records import full_record, price_events
-from walproof.errors import MachineTrouble, UsageTrouble
-from walproof.model.event import Begun, Ended, Event, Noted, SearchStep
+from walproof.errors import MachineError, UsageError
+from walproof.model.event import Ended, Event, Note, SearchStep, Started
 from walproof.records import layout
 from walproof.records.codec import KINDS, decode, encode
 from walproof.records.reader import Tail, follow, read
@@ -80,13 +80,13 @@ def test_a_written_record_is_read_whole(tmp_path: Path) -> None:
 def test_each_event_is_on_disk_before_the_next(tmp_path: Path) -> None:
     with Writer(tmp_path / "r", "price") as emit:
         for count in range(1, 4):
-            emit(Noted(float(count), "x"))
+            emit(Note(float(count), "x"))
             assert len(read(tmp_path / "r").events) == count
 
 
 def test_a_record_being_written_is_shown_with_a_notice(tmp_path: Path) -> None:
     with Writer(tmp_path / "r", "price") as emit:
-        emit(Noted(1.0, "x"))
+        emit(Note(1.0, "x"))
         record = read(tmp_path / "r")
     assert "still being written" in record.notices[0]
     assert not record.complete
@@ -123,23 +123,23 @@ def test_damage_in_the_middle_is_skipped_and_named(tmp_path: Path) -> None:
 
 
 def test_a_newer_format_is_read_with_a_notice(tmp_path: Path) -> None:
-    path = written(tmp_path / "r", (Noted(1.0, "x"),))
+    path = written(tmp_path / "r", (Note(1.0, "x"),))
     said = json.loads((path / "record.json").read_text()) | {"format": 99, "walproof": "9.9"}
     (path / "record.json").write_text(json.dumps(said))
     with (path / "events.jsonl").open("a") as file:
         file.write('{"kind":"teleported","at":2.0}\n')
-        file.write('{"kind":"noted","at":3.0,"text":"y","colour":"blue"}\n')
+        file.write('{"kind":"note","at":3.0,"text":"y","colour":"blue"}\n')
         file.write('{"kind":"ended","at":4.0,"stopped_by":"done"}\n')
     record = read(path)
-    assert [e.kind for e in record.events] == ["noted", "ended", "noted", "ended"]
+    assert [e.kind for e in record.events] == ["note", "ended", "note", "ended"]
     assert "9.9" in record.notices[0]
     assert any("teleported" in n for n in record.notices)
     assert any("colour" in n for n in record.notices)
 
 
 def test_unknown_fields_deep_inside_are_noticed() -> None:
-    raw = json.loads(encode(next(e for e in full_record() if e.kind == "slice-done")))
-    raw["result"]["slice"]["arm"]["mood"] = "good"
+    raw = json.loads(encode(next(e for e in full_record() if e.kind == "sample-done")))
+    raw["result"]["sample"]["arm"]["mood"] = "good"
     event, notice = decode(json.dumps(raw))
     assert event is not None
     assert "mood" in notice
@@ -157,7 +157,7 @@ def test_an_unknown_value_skips_the_line_only() -> None:
 def test_what_is_not_a_record_is_a_usage_trouble(tmp_path: Path, name: str) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "file").write_text("hello")
-    with pytest.raises(UsageTrouble, match="not a record"):
+    with pytest.raises(UsageError, match="not a record"):
         read(tmp_path / name)
 
 
@@ -170,20 +170,20 @@ def test_a_damaged_header_does_not_hide_the_events(tmp_path: Path) -> None:
 
 
 def test_a_second_record_does_not_overwrite_the_first(tmp_path: Path) -> None:
-    written(tmp_path / "r", (Noted(1.0, "x"),))
-    with pytest.raises(UsageTrouble, match="already holds"):
+    written(tmp_path / "r", (Note(1.0, "x"),))
+    with pytest.raises(UsageError, match="already holds"):
         Writer(tmp_path / "r", "price")
 
 
 @pytest.mark.parametrize(
-    ("tail", "kept"), [(b'{"kind":"noted","at":2.', 1), (b'{"kind":"noted","at":2.0,"text":"y"}', 2)]
+    ("tail", "kept"), [(b'{"kind":"note","at":2.', 1), (b'{"kind":"note","at":2.0,"text":"y"}', 2)]
 )
 def test_resume_goes_on_after_a_crash(tmp_path: Path, tail: bytes, kept: int) -> None:
-    path = written(tmp_path / "r", (Noted(1.0, "x"),)) / "events.jsonl"
+    path = written(tmp_path / "r", (Note(1.0, "x"),)) / "events.jsonl"
     first = path.read_bytes().splitlines(keepends=True)[0]
     path.write_bytes(first + tail)
     with Writer(tmp_path / "r", "price", resume=True) as emit:
-        emit(Noted(9.0, "again"))
+        emit(Note(9.0, "again"))
     record = read(tmp_path / "r")
     assert len(record.events) == kept + 2
     assert record.notices == ()
@@ -208,7 +208,7 @@ def test_an_end_that_was_written_is_not_written_twice(tmp_path: Path) -> None:
 
 def test_no_place_for_the_record_is_a_machine_trouble(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(MachineTrouble, match="cannot write the record"):
+    with pytest.raises(MachineError, match="cannot write the record"):
         Writer(tmp_path / "file" / "r", "price")
 
 
@@ -216,8 +216,8 @@ def test_a_full_disk_is_a_machine_trouble(tmp_path: Path) -> None:
     (tmp_path / "r").mkdir()
     (tmp_path / "r" / "events.jsonl").symlink_to("/dev/full")
     emit = Writer(tmp_path / "r", "price", resume=True)
-    with pytest.raises(MachineTrouble, match="No space left"):
-        emit(Noted(1.0, "x"))
+    with pytest.raises(MachineError, match="No space left"):
+        emit(Note(1.0, "x"))
 
 
 def test_kept_files_stay_inside_the_record(tmp_path: Path) -> None:
@@ -237,7 +237,7 @@ def test_default_records_have_names_of_their_own(tmp_path: Path, monkeypatch: py
 def test_a_tail_gives_each_event_once_even_when_lines_come_in_pieces(tmp_path: Path) -> None:
     (tmp_path / "record.json").write_text("{}")
     tail = Tail(tmp_path)
-    line = encode(Begun(1.0, "price", {}, "walproof price", 1, "0")).encode() + b"\n"
+    line = encode(Started(1.0, "price", {}, "walproof price", 1, "0")).encode() + b"\n"
     assert tail.more() == ()
     with (tmp_path / "events.jsonl").open("ab", buffering=0) as file:
         file.write(line[:10])

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from walproof.errors import MachineTrouble
+from walproof.errors import MachineError
 from walproof.records.journal import Journal
 
 
@@ -34,5 +34,5 @@ def test_no_journal_means_nothing_pending(tmp_path: Path) -> None:
 
 def test_no_room_for_the_journal_is_a_machine_trouble(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(MachineTrouble, match="cannot write the journal"):
+    with pytest.raises(MachineError, match="cannot write the journal"):
         Journal(tmp_path / "file" / "j").note(1.0, "lab", "parameter", "x", before=None, after=None)

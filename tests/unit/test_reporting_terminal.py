@@ -38,7 +38,7 @@ def test_a_price_table_has_a_row_per_level_and_clients_for_each_setting() -> Non
     text = drawn(price_tables(price_events(SETTINGS[:2], (1, 16))))
     assert sum(line.strip().startswith("remote_apply") and " (" in line for line in text.splitlines()) == 4
     assert "rtt 2 ms" in text
-    assert "anatomy of a commit" in text
+    assert "commit latency breakdown" in text
 
 
 def test_drills_are_told_one_by_one_and_summed_up() -> None:
@@ -99,7 +99,7 @@ def test_price_json_has_the_keys_of_its_schema(events: tuple[Event, ...]) -> Non
     said = json.loads(json.dumps(price_json(events, "r"), allow_nan=False))
     assert {"record", "baseline", "stopped_by", "arms"} <= said.keys()
     for arm in said["arms"]:
-        assert {"level", "clients", "blocks", "tps", "ratio", "latency_ms", "doubts"} <= arm.keys()
+        assert {"level", "clients", "blocks", "tps", "ratio", "latency_ms", "caveats"} <= arm.keys()
         assert set(arm["tps"]) == set(arm["ratio"]) == {"value", "low", "high"}
         assert set(arm["latency_ms"]) == {"mean", "p50", "p95", "p99"}
 
@@ -126,7 +126,7 @@ def test_tables_fit_the_terminal_without_cutting_a_word(width: int) -> None:
         assert word in text
 
 
-def test_doubts_are_spelt_out_even_in_a_narrow_terminal() -> None:
+def test_caveats_are_spelt_out_even_in_a_narrow_terminal() -> None:
     text = drawn(price_tables(price_events(blocks=3)), width=80)
-    assert "doubts (?): a " in text
+    assert "caveats (?): a " in text
     assert "too few blocks" in text

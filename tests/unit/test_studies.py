@@ -1,4 +1,4 @@
-"""Studies as declared, their plans, and claims judged on made-up slices."""
+"""Studies as declared, their plans, and claims judged on made-up samples."""
 
 import math
 from dataclasses import replace
@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from walproof.errors import UsageTrouble
-from walproof.model.event import ClaimJudged, DrillDone, Event, SliceDone
+from walproof.errors import UsageError
+from walproof.model.event import ClaimJudged, DrillDone, Event, SampleDone
 from walproof.model.guarantee import Level
-from walproof.model.plan import Setting, Slice
-from walproof.model.sample import SliceResult
+from walproof.model.plan import Sample, Scenario
+from walproof.model.sample import SampleResult
 from walproof.model.verdict import Drill, Findings, Verdict, Victim
 from walproof.proving.faults import CATALOGUE
 from walproof.studies.claims import ClaimVerdict, Measured, beside, judge, judgement
@@ -36,8 +36,8 @@ TPS = {("off", 8): 2000.0, ("local", 8): 1000.0, ("on", 8): 700.0, ("local", 32)
 PART = Part(name="p", levels=tuple(Level), clients=(8, 32), rtt_ms=(3.0,))
 
 
-def slices(blocks: int = 8, noise: float = 0.02, failed: int = 0) -> list[Event]:
-    """Slices of every arm of TPS in every block, with a block effect all arms share."""
+def samples(blocks: int = 8, noise: float = 0.02, failed: int = 0) -> list[Event]:
+    """Samples of every arm of TPS in every block, with a block effect all arms share."""
     rng = np.random.default_rng(7)
     events: list[Event] = []
     for block in range(1, blocks + 1):
@@ -45,9 +45,9 @@ def slices(blocks: int = 8, noise: float = 0.02, failed: int = 0) -> list[Event]
         for position, ((level, clients), tps) in enumerate(TPS.items()):
             arm = PART.arm(Level(level), clients)
             seen = tps * float(np.exp(shared + rng.normal(0, noise)))
-            planned = Slice(block, position, arm, Setting(rtt_ms=3.0))
+            planned = Sample(block, position, arm, Scenario(rtt_ms=3.0))
             events.append(
-                SliceDone(0.0, SliceResult(planned, 0.0, 1.0, int(seen), failed, seen, 1000 * clients / seen))
+                SampleDone(0.0, SampleResult(planned, 0.0, 1.0, int(seen), failed, seen, 1000 * clients / seen))
             )
     return events
 
@@ -94,7 +94,7 @@ def test_a_quick_visit_is_planned_within_five_minutes(name: str) -> None:
 
 
 def test_a_ratio_is_judged_by_its_whole_interval() -> None:
-    measured = Measured(slices(), [PART])
+    measured = Measured(samples(), [PART])
     assert judge(ratio("on", "local", above=0.6, below=0.8), measured).verdict is ClaimVerdict.REPRODUCED
     assert judge(ratio("on", "local", above=0.9), measured).verdict is ClaimVerdict.NOT_REPRODUCED
     assert judge(ratio("on", "local", above=0.70), measured).verdict is ClaimVerdict.UNDECIDED
@@ -102,14 +102,14 @@ def test_a_ratio_is_judged_by_its_whole_interval() -> None:
 
 
 def test_pairs_take_away_what_blocks_share() -> None:
-    estimate = Measured(slices(), [PART]).ratio(arm("on"), arm("local"))
+    estimate = Measured(samples(), [PART]).ratio(arm("on"), arm("local"))
     assert estimate is not None
     assert estimate.covers(0.7)
     assert estimate.half_width < 0.05
 
 
 def test_a_figure_stands_beside_its_own_arm_and_is_unknown_without_one() -> None:
-    measured = Measured(slices(), [PART])
+    measured = Measured(samples(), [PART])
     tps = beside("s", Figure(where="w", paper=650, of=arm("on")), measured, 1.0)
     assert (tps.paper, tps.unit) == (650, "tps")
     assert tps.low < tps.value < tps.high
@@ -119,7 +119,7 @@ def test_a_figure_stands_beside_its_own_arm_and_is_unknown_without_one() -> None
 
 
 def test_an_order_needs_every_step_and_a_reversal_is_said() -> None:
-    measured = Measured(slices(), [PART])
+    measured = Measured(samples(), [PART])
     right = OrderClaim(name="n", says="s", paper="p", kind="order", arms=(arm("off"), arm("local"), arm("on")))
     wrong = replace_arms(right, (arm("on"), arm("local")))
     assert judge(right, measured).verdict is ClaimVerdict.REPRODUCED
@@ -134,14 +134,14 @@ def replace_arms(claim: OrderClaim, arms: tuple[ArmNamed, ...]) -> OrderClaim:
 def test_a_trend_compares_two_ratios() -> None:
     rises = TrendClaim(name="n", says="s", paper="p", kind="trend", part="p", level=Level.ON, clients=(8, 32))
     falls = rises.model_copy(update={"direction": "falls"})
-    assert judge(rises, Measured(slices(), [PART])).verdict is ClaimVerdict.REPRODUCED
-    assert judge(falls, Measured(slices(), [PART])).verdict is ClaimVerdict.NOT_REPRODUCED
+    assert judge(rises, Measured(samples(), [PART])).verdict is ClaimVerdict.REPRODUCED
+    assert judge(falls, Measured(samples(), [PART])).verdict is ClaimVerdict.NOT_REPRODUCED
 
 
 def test_a_trend_may_lead_from_one_part_to_another() -> None:
     other = PART.model_copy(update={"name": "q"})
     claim = TrendClaim(name="n", says="s", paper="p", kind="trend", part="p", then="q", level=Level.ON, clients=(8, 32))
-    judged = judge(claim, Measured(slices(), [PART, other]))
+    judged = judge(claim, Measured(samples(), [PART, other]))
     assert judged.verdict is ClaimVerdict.REPRODUCED
     assert "with p" in judged.measured
     assert "with q" in judged.measured
@@ -151,15 +151,15 @@ def test_latency_added_is_in_milliseconds() -> None:
     claim = LatencyClaim(
         name="n", says="s", paper="p", kind="latency", of=arm("on"), to=arm("local"), above_ms=1, below_ms=9
     )
-    judged = judge(claim, Measured(slices(), [PART]))
+    judged = judge(claim, Measured(samples(), [PART]))
     assert judged.verdict is ClaimVerdict.REPRODUCED
     assert "ms" in judged.measured
 
 
 def test_what_failed_in_the_paper_and_works_here_is_not_reproduced() -> None:
     claim = CompletesClaim(name="n", says="s", paper="p", kind="completes", of=arm("on"), paper_completes=False)
-    assert judge(claim, Measured(slices(), [PART])).verdict is ClaimVerdict.NOT_REPRODUCED
-    assert judge(claim, Measured(slices(failed=1), [PART])).verdict is ClaimVerdict.REPRODUCED
+    assert judge(claim, Measured(samples(), [PART])).verdict is ClaimVerdict.NOT_REPRODUCED
+    assert judge(claim, Measured(samples(failed=1), [PART])).verdict is ClaimVerdict.REPRODUCED
 
 
 def drill(rto_s: float | None, lost: int = 0) -> DrillDone:
@@ -185,7 +185,7 @@ def test_recovery_is_judged_by_the_slowest_drill(events: list[Event], verdict: C
 
 def test_a_judgement_is_an_event_with_the_scaling_said() -> None:
     claim = ratio("on", "local", above=0.6).model_copy(update={"scaled": "8 clients here"})
-    event = judgement("study", claim, Measured(slices(), [PART]), 5.0)
+    event = judgement("study", claim, Measured(samples(), [PART]), 5.0)
     assert isinstance(event, ClaimJudged)
     assert "[8 clients here]" in event.claim
 
@@ -194,14 +194,14 @@ def test_an_unknown_key_is_refused_by_name(tmp_path: Path) -> None:
     path = tmp_path / "study.toml"
     text = (Path(str(studies()["synchronous-commit"])) / "study.toml").read_text()
     path.write_text("colour = 'red'\n" + text)
-    with pytest.raises(UsageTrouble, match="colour"):
+    with pytest.raises(UsageError, match="colour"):
         read_study(path)
 
 
 def test_an_unknown_study_names_those_there_are() -> None:
-    with pytest.raises(UsageTrouble) as trouble:
+    with pytest.raises(UsageError) as error:
         shipped("nothing")
-    assert "edb-varying-cost" in trouble.value.hint
+    assert "edb-varying-cost" in error.value.hint
 
 
 def test_drills_can_be_left_without_events() -> None:

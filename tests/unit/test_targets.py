@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from walproof.errors import TargetTrouble, UsageTrouble
+from walproof.errors import TargetError, UsageError
 from walproof.model.event import Described
 from walproof.model.topology import Description, Endpoint
 from walproof.pricing.quality import mixed_versions
-from walproof.targets import commands, consent
-from walproof.targets.configuring import reordered
-from walproof.targets.patroni_config import flat, merged, undoing
-from walproof.targets.target_file import described, own_cluster, read_target_file, target_of
-from walproof.targets.values import same_value
-from walproof.targets.ways import check_version, resolved
+from walproof.targets.external import commands, consent
+from walproof.targets.external.target_file import described, own_cluster, read_target_file, target_of
+from walproof.targets.patroni.config import flat, merged, undoing
+from walproof.targets.sql.alter_system import reordered
+from walproof.targets.sql.connection import check_version, resolved
+from walproof.targets.sql.values import same_value
 
 
 def test_a_url_is_patroni_or_postgres_and_its_password_is_in_no_name() -> None:
@@ -57,19 +57,19 @@ def test_a_target_file_is_read_and_everything_unknown_refused(tmp_path: Path) ->
     ],
 )
 def test_a_target_that_cannot_be_meant_names_the_key(tree: dict[str, object], words: str) -> None:
-    with pytest.raises(UsageTrouble) as wrong:
+    with pytest.raises(UsageError) as wrong:
         target_of(tree, "c.toml")
     assert words in wrong.value.message
 
 
 def test_a_file_that_is_missing_or_not_toml_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageTrouble, match="cannot be read"):
+    with pytest.raises(UsageError, match="cannot be read"):
         described(str(tmp_path / "none.toml"))
     bad = tmp_path / "bad.toml"
     bad.write_text("kind = = 3")
-    with pytest.raises(UsageTrouble, match="not TOML"):
+    with pytest.raises(UsageError, match="not TOML"):
         described(str(bad))
-    with pytest.raises(UsageTrouble, match="no target"):
+    with pytest.raises(UsageError, match="no target"):
         own_cluster("banana")
 
 
@@ -95,19 +95,19 @@ def test_a_service_is_resolved_as_libpq_does(tmp_path: Path, monkeypatch: pytest
 
 @pytest.mark.parametrize("version", [130011, 190000])
 def test_a_version_never_tried_is_said(version: int) -> None:
-    with pytest.raises(TargetTrouble, match="14 to 18"):
+    with pytest.raises(TargetError, match="14 to 18"):
         check_version(version, "n1")
     check_version(140000, "n1")
     check_version(180006, "n1")
 
 
 def test_missing_consent_names_the_exact_flag() -> None:
-    with pytest.raises(UsageTrouble) as wrong:
+    with pytest.raises(UsageError) as wrong:
         consent.require("pricing", ["load", "config"], consent.read("load"), "db1")
     assert wrong.value.exit_code == 2
     assert "--allow load,config" in wrong.value.hint
     consent.require("pricing", ["load"], consent.read("config, load"), "db1")
-    with pytest.raises(UsageTrouble, match="no consent"):
+    with pytest.raises(UsageError, match="no consent"):
         consent.require("pricing", ["load"], consent.read("everything"), "db1")
 
 
@@ -116,9 +116,9 @@ def test_a_users_command_is_filled_in_quoted_and_its_failure_told() -> None:
     places = commands.places_of("n1; rm", endpoint)
     assert commands.filled("ssh {host} kill {member}", places) == "ssh 10.0.0.1 kill 'n1; rm'"
     assert commands.run("echo {port}", places) == "5432\n"
-    with pytest.raises(TargetTrouble, match="no such thing"):
+    with pytest.raises(TargetError, match="no such thing"):
         commands.run("echo no such thing >&2; exit 3", places)
-    with pytest.raises(UsageTrouble, match="cannot be filled in"):
+    with pytest.raises(UsageError, match="cannot be filled in"):
         commands.run("ssh {server}", places)
 
 

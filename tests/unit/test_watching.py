@@ -15,13 +15,13 @@ from walproof.model.event import DrillDone, FaultChanged
 from walproof.model.guarantee import Level
 from walproof.model.topology import ClusterView, LinkView, MemberView, Role
 from walproof.model.verdict import Drill, Findings, Verdict, Victim
-from walproof.targets.eyes import Glance, joined
+from walproof.targets.sql.poller import Glance, joined
 from walproof.watching import terminal
 from walproof.watching.canary import Chirp
 from walproof.watching.catalogue import ALERTS, PANELS, Source
-from walproof.watching.declared import promise
+from walproof.watching.collector import Gathering
 from walproof.watching.exporter import Metrics
-from walproof.watching.gathering import Gathering
+from walproof.watching.metrics import promise
 from walproof.watching.page import Page, page_html
 from walproof.watching.picture import Picture, happened, heard, linked, looked
 from walproof.watching.rules import alert_rules, dashboard
@@ -45,13 +45,13 @@ def test_the_examples_are_true() -> None:
 
 
 @pytest.mark.parametrize(
-    ("names", "streaming", "in_force", "left"),
+    ("names", "streaming", "in_effect", "left"),
     [('ANY 1 ("n2","n3")', 2, 1, 1), ('ANY 2 ("n2","n3")', 1, 2, -1), ("", 2, 0, 0), ("*", 2, 1, 1)],
 )
-def test_the_promise_is_what_the_names_say(names: str, streaming: int, in_force: int, left: int) -> None:
+def test_the_promise_is_what_the_names_say(names: str, streaming: int, in_effect: int, left: int) -> None:
     now = promise(view(0, names=names, streaming=streaming), 1)
-    assert (now.in_force, now.left) == (in_force, left)
-    assert ("local" in now.words) == (in_force == 0)
+    assert (now.in_effect, now.left) == (in_effect, left)
+    assert ("local" in now.words) == (in_effect == 0)
     assert ("commits wait" in now.words) == (left < 0)
 
 
@@ -70,7 +70,7 @@ def test_a_new_leader_a_silent_member_and_empty_names_are_told() -> None:
     told = [h.text for h in picture.happenings]
     assert told == ["n2 leads", "n1 is silent", "standby names are empty: remote levels are local"]
     assert picture.declared == 1
-    assert picture.in_force == 0
+    assert picture.in_effect == 0
 
 
 def test_drills_faults_canaries_and_links_are_drawn_in_the_terminal() -> None:

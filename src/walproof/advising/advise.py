@@ -1,28 +1,19 @@
-"""Wishes against evidence → ranked choices, or which wish is impossible and why. Pure: same evidence, same advice."""
+"""Requirements against evidence → ranked choices, or which requirement cannot be met and why. Pure."""
 
 import math
 from collections.abc import Iterable, Sequence
 
-from walproof.advising.clockwork import fastest, timeouts_for
-from walproof.advising.fitting import Reason, assumptions, effective, given_up, guards, of_leader, reasons
-from walproof.errors import UndecidedTrouble, UsageTrouble
-from walproof.model.advice import (
-    Advice,
-    Choice,
-    ClassChoice,
-    Evidence,
-    PricedArm,
-    Refused,
-    Surroundings,
-    Wish,
-)
+from walproof.advising.candidates import Reason, assumptions, effective, given_up, guards, of_leader, reasons
+from walproof.advising.timeouts import fastest, timeouts_for
+from walproof.errors import UndecidedError, UsageError
+from walproof.model.advice import Advice, Choice, ClassChoice, Evidence, PricedArm, Refused, Requirements, Surroundings
 from walproof.model.estimate import Estimate
 from walproof.model.guarantee import Level
 
 MOST_CHOICES = 5
 SAME_PACE = 1.15
 """Throughputs whose ratio is less are ranked alike, and the stronger guarantee goes first."""
-Classes = tuple[tuple[str, Wish], ...]
+Classes = tuple[tuple[str, Requirements], ...]
 
 
 def surroundings_in(evidence: Evidence) -> tuple[Surroundings, ...]:
@@ -31,10 +22,10 @@ def surroundings_in(evidence: Evidence) -> tuple[Surroundings, ...]:
 
 
 def chosen_surroundings(evidence: Evidence, rtt_ms: float | None, workload: str | None) -> Surroundings:
-    """The one the advice is for; UsageTrouble lists them when it is not clear which."""
+    """The one the advice is for; UsageError lists them when it is not clear which."""
     there = surroundings_in(evidence)
     if not there:
-        raise UndecidedTrouble(
+        raise UndecidedError(
             "the records hold no priced commits that say anything about a configuration",
             "walproof price --levels off,local,remote_write,on,remote_apply --clients 1,16",
         )
@@ -48,13 +39,11 @@ def chosen_surroundings(evidence: Evidence, rtt_ms: float | None, workload: str 
         return fitting[0]
     listed = "; ".join(s.text for s in there)
     if not fitting:
-        raise UsageTrouble(f"nothing was priced in such surroundings; there are: {listed}", "see --rtt and --workload")
-    raise UsageTrouble(
-        f"the records were priced in several surroundings: {listed}", "say yours: --rtt 10ms --workload …"
-    )
+        raise UsageError(f"nothing was priced in such surroundings; there are: {listed}", "see --rtt and --workload")
+    raise UsageError(f"the records were priced in several surroundings: {listed}", "say yours: --rtt 10ms --workload …")
 
 
-def advise(evidence: Evidence, wish: Wish, surroundings: Surroundings, classes: Classes = ()) -> Advice:
+def advise(evidence: Evidence, wish: Requirements, surroundings: Surroundings, classes: Classes = ()) -> Advice:
     """Ranked choices which meet the wish, dominated ones dropped; with none, what is refused and the nearest."""
     arms = [a for a in evidence.priced if a.surroundings == surroundings]
     whole = strictest(wish, classes)
@@ -68,19 +57,19 @@ def advise(evidence: Evidence, wish: Wish, surroundings: Surroundings, classes: 
     )
     refused = () if choices else refusals(against, whole, evidence, surroundings)
     dropped = len(meeting) - len(kept)
-    return Advice(wish, surroundings, evidence.place, choices, refused, evidence.doubts, dropped, classes)
+    return Advice(wish, surroundings, evidence.place, choices, refused, evidence.caveats, dropped, classes)
 
 
-def strictest(wish: Wish, classes: Classes) -> Wish:
-    """What the cluster must be able to do: the strictest class decides on loss and reads, everybody's wishes stay."""
-    wishes = [wish, *(w for _, w in classes)]
-    rpos = [w.rpo_s for w in wishes if w.rpo_s is not None]
-    return Wish(
+def strictest(wish: Requirements, classes: Classes) -> Requirements:
+    """What the cluster must be able to do: the strictest class decides on loss and reads; every other one stays."""
+    requirements = [wish, *(w for _, w in classes)]
+    rpos = [w.rpo_s for w in requirements if w.rpo_s is not None]
+    return Requirements(
         min(rpos, default=None),
         wish.rto_s,
         wish.max_commit_latency_ms,
         wish.min_tps,
-        any(w.read_your_writes for w in wishes),
+        any(w.read_your_writes for w in requirements),
     )
 
 
@@ -100,7 +89,7 @@ def undominated(arms: Sequence[PricedArm]) -> list[PricedArm]:
     return [arm for arm in arms if not any(beats(other, arm) for other in arms)]
 
 
-def _rank(arm: PricedArm, wish: Wish, evidence: Evidence, fastest_tps: float) -> tuple[object, ...]:
+def _rank(arm: PricedArm, wish: Requirements, evidence: Evidence, fastest_tps: float) -> tuple[object, ...]:
     """Fewer things beyond a wish's edge first, then faster by more than SAME_PACE, then stronger, then quicker."""
     edge = sum("part of its interval" in text for text in assumptions(arm, wish, evidence))
     slower = math.floor(math.log(fastest_tps / max(arm.tps.value, 1e-9)) / math.log(SAME_PACE))
@@ -108,7 +97,9 @@ def _rank(arm: PricedArm, wish: Wish, evidence: Evidence, fastest_tps: float) ->
     return (edge, slower, strength, arm.p95_ms.value, arm.clients, repr(arm))
 
 
-def _choice(number: int, arm: PricedArm, wish: Wish, evidence: Evidence, classes: tuple[ClassChoice, ...]) -> Choice:
+def _choice(
+    number: int, arm: PricedArm, wish: Requirements, evidence: Evidence, classes: tuple[ClassChoice, ...]
+) -> Choice:
     strict = guards(arm) and wish.rpo_s == 0
     level = effective(arm)
     proven = tuple(p.text for p in evidence.proven if p.level is level)
@@ -167,7 +158,7 @@ def _same_place(one: PricedArm, other: PricedArm) -> bool:
 Against = Sequence[tuple[PricedArm, tuple[Reason, ...]]]
 
 
-def refusals(against: Against, wish: Wish, evidence: Evidence, around: Surroundings) -> tuple[Refused, ...]:
+def refusals(against: Against, wish: Requirements, evidence: Evidence, around: Surroundings) -> tuple[Refused, ...]:
     """Each wish that nothing priced meets, alone or together with the rest, and the limit that forbids it."""
     names = dict.fromkeys(r.wish for _, why in against for r in why)
     alone = [name for name in names if all(any(r.wish == name for r in why) for _, why in against)]

@@ -5,14 +5,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from walproof.advising.promising import promised
+from walproof.advising.guarantees import promised
 from walproof.estimating.binomial import clean_bound, exact_bounds
 from walproof.model.advice import Evidence, Place, PricedArm, Proven, Surroundings
-from walproof.model.event import Described, DrillDone, Event, SliceDone
+from walproof.model.event import Described, DrillDone, Event, SampleDone
 from walproof.model.guarantee import Level, QuorumKind, read_standby_names
 from walproof.model.histogram import quantile_ms
 from walproof.model.plan import WorkloadKind
-from walproof.model.sample import SliceResult
+from walproof.model.sample import SampleResult
 from walproof.model.topology import Description
 from walproof.model.verdict import Drill, Verdict
 
@@ -43,17 +43,17 @@ def evidence_of(records: Records) -> Evidence:
     """What all records together say; the last one that describes its target names the place."""
     descriptions = [e.description for _, events in records for e in events if isinstance(e, Described)]
     place = place_of(descriptions[-1]) if descriptions else Place(manager="none")
-    doubts = _doubts(descriptions)
-    return Evidence(_priced(records), _proven(records), place, doubts)
+    caveats = _caveats(descriptions)
+    return Evidence(_priced(records), _proven(records), place, caveats)
 
 
-def _doubts(descriptions: Sequence[Description]) -> tuple[str, ...]:
-    doubts = []
+def _caveats(descriptions: Sequence[Description]) -> tuple[str, ...]:
+    caveats = []
     if len({d.target for d in descriptions}) > 1:
-        doubts.append("the records are of different targets")
+        caveats.append("the records are of different targets")
     if len({_major(d) for d in descriptions}) > 1:
-        doubts.append("the records are of different PostgreSQL versions")
-    return tuple(doubts)
+        caveats.append("the records are of different PostgreSQL versions")
+    return tuple(caveats)
 
 
 def _major(description: Description) -> int:
@@ -79,10 +79,10 @@ def place_of(description: Description) -> Place:
     )
 
 
-def _key(result: SliceResult) -> _Key | None:
-    """None for slices that say nothing about a configuration to run: searches, fsync off, read-only, open loop."""
-    planned, window = result.slice, result.window
-    arm, setting = planned.arm, planned.setting
+def _key(result: SampleResult) -> _Key | None:
+    """None for samples that say nothing about a configuration to run: searches, fsync off, read-only, open loop."""
+    planned, window = result.sample, result.window
+    arm, setting = planned.arm, planned.scenario
     if planned.block < 1 or setting.fsync is False or arm.rate is not None or arm.mix or result.transactions == 0:
         return None
     if arm.workload.kind is WorkloadKind.SELECT_ONLY:
@@ -104,7 +104,7 @@ def _priced(records: Records) -> tuple[PricedArm, ...]:
     found: dict[_Key, _Seen] = defaultdict(_Seen)
     for name, events in records:
         for event in events:
-            if not isinstance(event, SliceDone) or (key := _key(event.result)) is None:
+            if not isinstance(event, SampleDone) or (key := _key(event.result)) is None:
                 continue
             seen, result = found[key], event.result
             seen.tps[name].append(result.tps)

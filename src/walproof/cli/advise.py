@@ -1,4 +1,4 @@
-"""`walproof advise`: records and wishes in, ranked choices out. Decides nothing by itself."""
+"""`walproof advise`: records and requirements in, ranked choices out. Decides nothing by itself."""
 
 import json
 from pathlib import Path
@@ -12,8 +12,8 @@ from walproof.advising.advise import advise as advised
 from walproof.advising.advise import chosen_surroundings
 from walproof.advising.evidence import evidence_of
 from walproof.advising.recipes.catalogue import recipe, recipes
-from walproof.advising.wishes import EXAMPLE, classes_of, wish_of
-from walproof.errors import MachineTrouble
+from walproof.advising.requirements import EXAMPLE, classes_of, wish_of
+from walproof.errors import MachineError
 from walproof.model.advice import Advice, Choice
 from walproof.model.estimate import Estimate
 from walproof.model.units import duration_s
@@ -22,13 +22,13 @@ from walproof.records.reader import read
 
 def advice_of(
     records: tuple[str, ...],
-    wishes: dict[str, str | None],
+    requirements: dict[str, str | None],
     classes: tuple[str, ...],
     where: tuple[str | None, str | None],
 ) -> Advice:
-    """The advice for wishes as typed; `where` is the round trip and workload that are the user's."""
+    """The advice for requirements as typed; `where` is the round trip and workload that are the user's."""
     evidence = evidence_of([(name, read(Path(name)).events) for name in records])
-    wish = wish_of((name, text) for name, text in wishes.items() if text is not None)
+    wish = wish_of((name, text) for name, text in requirements.items() if text is not None)
     rtt, workload = where
     around = chosen_surroundings(evidence, None if rtt is None else 1000 * duration_s(rtt), workload)
     return advised(evidence, wish, around, classes_of(classes))
@@ -66,7 +66,7 @@ def advise(
     **more: object,
 ) -> int:
     """Which level, quorum, pool and timeouts to run, from records of price and prove. Exit 1 when a wish is refused."""
-    wishes = {
+    requirements = {
         "rpo": rpo,
         "rto": rto,
         "max-commit-latency": max_commit_latency,
@@ -74,7 +74,7 @@ def advise(
         "read-your-writes": "yes" if read_your_writes else None,
     }
     classes, where = more["classes"], (more["rtt"], more["workload"])
-    advice = advice_of(records, wishes, classes, where)  # type: ignore[arg-type]
+    advice = advice_of(records, requirements, classes, where)  # type: ignore[arg-type]
     number = int(str(more["number"]))
     if more["out"]:
         _write_recipes(Path(str(more["out"])), chosen(advice, number), advice)
@@ -93,7 +93,7 @@ def _write_recipes(folder: Path, choice: Choice, advice: Advice) -> None:
         for made in recipes(choice, advice.place).values():
             (folder / made.file).write_text(made.text, "utf-8")
     except OSError as wrong:
-        raise MachineTrouble(f"cannot write recipes to {folder}: {wrong.strerror}", "name another --out") from None
+        raise MachineError(f"cannot write recipes to {folder}: {wrong.strerror}", "name another --out") from None
 
 
 def _interval(estimate: Estimate, digits: int) -> str:
@@ -129,19 +129,19 @@ def _show(advice: Advice) -> None:
     console.print(table)
     for c in advice.choices[:1]:
         _details(console, c)
-    for doubt in advice.doubts:
-        console.print(f"doubt: {doubt}", style="yellow")
+    for caveat in advice.caveats:
+        console.print(f"caveat: {caveat}", style="yellow")
     console.print("next: walproof advise … --json > advice.json; walproof apply advice.json --dry-run", style="dim")
 
 
 def _details(console: Console, choice: Choice) -> None:
-    for label, lines in (("proven", choice.proven), ("assumed", choice.assumed), ("gives up", choice.gives_up)):
+    for label, lines in (("proven", choice.proven), ("assumed", choice.assumed), ("gives up", choice.trade_offs)):
         for line in lines or ("nothing in these records",):
             console.print(f"  {label:9} {line}", soft_wrap=True)
     if choice.rto_s is not None:
         seen = choice.rto_s
         console.print(f"  recovery  {seen.value:.1f} s seen ({seen.low:.1f}–{seen.high:.1f})")
     if choice.timeouts.asked:
-        console.print(f"  vanished  a leader that vanishes is replaced within {choice.timeouts.vanished_s:g} s")
+        console.print(f"  vanished  a leader that vanishes is replaced within {choice.timeouts.leader_failure_s:g} s")
     for one in choice.classes:
         console.print(f"  class     {one.name}: {one.level} ({one.why})", soft_wrap=True)

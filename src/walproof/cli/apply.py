@@ -1,4 +1,4 @@
-"""`walproof apply`: a choice of advice put into force on a cluster, or taken back. Shows the difference first."""
+"""`walproof apply`: a choice of advice put into effect on a cluster, or taken back. Shows the difference first."""
 
 import json
 from pathlib import Path
@@ -10,18 +10,18 @@ from rich.console import Console
 from walproof.advising.advice_file import chosen, read_advice
 from walproof.advising.recipes.settings import patroni_change, plain_change
 from walproof.cli.advise import advice_of
-from walproof.cli.journaled import APPLIED, Layer, journal_of_apply
-from walproof.errors import UsageTrouble
+from walproof.cli.journals import APPLIED, Layer, journal_of_apply
+from walproof.errors import UsageError
 from walproof.model.advice import Advice, Choice, Place
-from walproof.targets import consent
-from walproof.targets.applying import InForce, configurable, differences
-from walproof.targets.applying import apply as applied
-from walproof.targets.choosing import choose
-from walproof.targets.configuring import Difference
-from walproof.targets.patroni import PatroniTarget
-from walproof.targets.postgres import PostgresTarget
+from walproof.targets.choose import choose
+from walproof.targets.external import consent
+from walproof.targets.external.apply import InEffect, configurable, differences
+from walproof.targets.external.apply import apply as applied
+from walproof.targets.patroni.target import PatroniTarget
+from walproof.targets.postgres.target import PostgresTarget
+from walproof.targets.sql.alter_system import Difference
 
-WISHES = (
+REQUIREMENTS = (
     ("--rpo", "0"),
     ("--rto", "30s"),
     ("--max-commit-latency", "10ms"),
@@ -31,8 +31,8 @@ WISHES = (
 )
 
 
-def _with_wishes(command: Any) -> Any:
-    for name, meta in reversed(WISHES):
+def _with_requirements(command: Any) -> Any:
+    for name, meta in reversed(REQUIREMENTS):
         command = click.option(name, metavar=meta, default=None, help="As in advise, when a RECORD is given.")(command)
     return command
 
@@ -47,7 +47,7 @@ def _with_wishes(command: Any) -> Any:
 @click.option("--dry-run", is_flag=True, help="Show the difference and change nothing.")
 @click.option("--undo", is_flag=True, help="Take the last application back.")
 @click.option("--json", "json_wanted", is_flag=True, help="One JSON object on standard output, nothing else.")
-@_with_wishes
+@_with_requirements
 def apply(
     advice: str | None,
     number: int,
@@ -55,9 +55,9 @@ def apply(
     allow: str | None,
     **more: Any,
 ) -> int:
-    """Put advice into force: the difference, the change, the wait until the views show it; else everything back."""
+    """Put advice into effect: the difference, the change, the wait until the views show it; else everything back."""
     if advice is None and not more["undo"]:
-        raise UsageTrouble("what shall be applied?", "walproof advise RECORD --rpo 0 --json > advice.json; apply it")
+        raise UsageError("what shall be applied?", "walproof advise RECORD --rpo 0 --json > advice.json; apply it")
     choice = None if advice is None else chosen(_advice(advice, more), number)
     place = configurable(choose(target))
     own = not place.name.startswith("lab:")
@@ -85,12 +85,10 @@ def _advice(path: str, words: dict[str, Any]) -> Advice:
     if Path(path).is_file() and Path(path).suffix == ".json":
         return read_advice(Path(path).read_text("utf-8", errors="replace"))
     names = ("rpo", "rto", "max-commit-latency", "min-tps")
-    wishes = {name: words[name.replace("-", "_")] for name in names}
-    if not any(wishes.values()):
-        raise UsageTrouble(
-            f"{path} is a record: say what you wish", "walproof apply RECORD --rpo 0, or give advice.json"
-        )
-    return advice_of((path,), wishes, (), (words["rtt"], words["workload"]))
+    requirements = {name: words[name.replace("-", "_")] for name in names}
+    if not any(requirements.values()):
+        raise UsageError(f"{path} is a record: say what you wish", "walproof apply RECORD --rpo 0, or give advice.json")
+    return advice_of((path,), requirements, (), (words["rtt"], words["workload"]))
 
 
 def _change(choice: Choice, place: PatroniTarget | PostgresTarget) -> dict[str, Any]:
@@ -114,7 +112,7 @@ def _tell(
     choice: Choice,
     place: PatroniTarget | PostgresTarget,
     lines: tuple[Difference, ...],
-    now: InForce | None,
+    now: InEffect | None,
     *,
     as_json: bool,
 ) -> None:
@@ -123,21 +121,21 @@ def _tell(
             "target": place.name,
             "choice": choice.words,
             "differences": [{"where": d.where, "name": d.name, "before": d.before, "after": d.after} for d in lines],
-            "in_force": None if now is None else {"names": now.standby_names, "synchronous": list(now.synchronous)},
+            "in_effect": None if now is None else {"names": now.standby_names, "synchronous": list(now.synchronous)},
         }
         click.echo(json.dumps(tree))
         return
     console = Console(highlight=False)
     if now is not None:
         console.print(
-            f"in force on {place.name}: {choice.words}; {now.standby_names or 'no standby named'}", style="bold"
+            f"in effect on {place.name}: {choice.words}; {now.standby_names or 'no standby named'}", style="bold"
         )
         console.print("walproof apply --undo takes it back", style="dim")
     elif lines:
         console.print(f"would change {len(lines)} settings of {place.name}: {choice.words}", style="bold")
         _show_lines(lines)
     else:
-        console.print(f"nothing to change: {choice.words} is already in force on {place.name}", style="bold")
+        console.print(f"nothing to change: {choice.words} is already in effect on {place.name}", style="bold")
 
 
 def _undo(place: PatroniTarget | PostgresTarget, *, as_json: bool) -> int:

@@ -8,12 +8,12 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from walproof.cli.beginning import begun, sigterm_as_ctrl_c
-from walproof.cli.own_lab import own_lab
 from walproof.cli.progress import progress_bar
+from walproof.cli.run_options import begun, sigterm_as_ctrl_c
+from walproof.cli.temporary_lab import own_lab
 from walproof.estimating.enough import StoppedBy
 from walproof.lab import home
-from walproof.lab.designing import LabOrder
+from walproof.lab.design import LabOrder
 from walproof.model.event import Described, Ended, Event
 from walproof.model.guarantee import Level
 from walproof.model.ports import Target
@@ -84,7 +84,7 @@ def _page(target: Target, record: Path, *, wanted: bool) -> Iterator[None]:
         yield
         return
     from walproof.watching.buttons import Buttons
-    from walproof.watching.gathering import Gathering
+    from walproof.watching.collector import Gathering
     from walproof.watching.page import Page
 
     links = getattr(target, "links_drawn", None)

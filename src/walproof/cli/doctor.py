@@ -9,12 +9,12 @@ from rich.text import Text
 
 from walproof.advising.doctor.catalogue import CATALOGUE, diagnosed, failing
 from walproof.advising.doctor.finding import Finding
-from walproof.advising.doctor.telling import as_json, as_junit, counts, sarif_text
-from walproof.errors import MachineTrouble
+from walproof.advising.doctor.output import as_json, as_junit, counts, sarif_text
+from walproof.errors import MachineError
 from walproof.model.facts import Facts
 from walproof.records.layout import version
-from walproof.targets.choosing import choose
-from walproof.targets.looking import facts_at
+from walproof.targets.choose import choose
+from walproof.targets.facts import facts_at
 
 STYLE = {"error": "bold red", "warning": "yellow", "note": "cyan"}
 
@@ -51,7 +51,7 @@ def _write(where: str, text: str) -> None:
     try:
         Path(where).write_text(text, "utf-8")
     except OSError as wrong:
-        raise MachineTrouble(f"cannot write {where}: {wrong.strerror}", "name a writable file") from None
+        raise MachineError(f"cannot write {where}: {wrong.strerror}", "name a writable file") from None
 
 
 def _show(facts: Facts, findings: tuple[Finding, ...]) -> None:

@@ -8,12 +8,13 @@ import click
 from rich.console import Console
 
 from walproof.cli.lab_show import status_json, status_table
-from walproof.errors import TargetTrouble, UsageTrouble
-from walproof.lab import home, manager, members, raising, software, wiring
+from walproof.errors import TargetError, UsageError
+from walproof.lab import create, home, member_links, members, patroni
 from walproof.lab.blueprint import Blueprint, Disk
-from walproof.lab.clock import RealClock
-from walproof.lab.designing import LabOrder, design, read_parameters
-from walproof.lab.look import look
+from walproof.lab.design import LabOrder, design, read_parameters
+from walproof.lab.observe import look
+from walproof.machine import software
+from walproof.machine.clock import RealClock
 from walproof.model.guarantee import SyncMode
 from walproof.model.units import size_bytes
 
@@ -56,14 +57,14 @@ def lab() -> None:
 
 def _member(blueprint: Blueprint, name: str) -> str:
     if name not in blueprint.members:
-        raise UsageTrouble(f"{name!r} is not a member", f"the members are {', '.join(blueprint.members)}")
+        raise UsageError(f"{name!r} is not a member", f"the members are {', '.join(blueprint.members)}")
     return name
 
 
 def _leader(blueprint: Blueprint) -> str:
     leader = look(blueprint).leader
     if leader is None:
-        raise TargetTrouble("the lab has no leader just now", "walproof lab status")
+        raise TargetError("the lab has no leader just now", "walproof lab status")
     return leader
 
 
@@ -109,7 +110,7 @@ def up(count: int, sync: str | None, quorum: int | None, **more: object) -> None
     clock = RealClock()
     begun = clock.now()
     console = Console(stderr=True)
-    blueprint = raising.raise_lab(design(order), clock, lambda words: console.print(f"[dim]{words}[/dim]"))
+    blueprint = create.create_lab(design(order), clock, lambda words: console.print(f"[dim]{words}[/dim]"))
     view = look(blueprint)
     click.echo(
         f"The lab {blueprint.name} is up after {clock.now() - begun:.1f} s: {len(blueprint.members)} members, "
@@ -129,14 +130,14 @@ def _say_ways(blueprint: Blueprint) -> None:
 @lab.command()
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output, nothing else.")
 def status(as_json: bool) -> None:
-    """Members, roles, timelines, lag, and the standby names in force."""
+    """Members, roles, timelines, lag, and the standby names in effect."""
     blueprint = home.load()
     view = look(blueprint)
     if as_json:
-        click.echo(status_json(view, wire_dead=wiring.state(blueprint).dead))
+        click.echo(status_json(view, wire_dead=member_links.state(blueprint).dead))
         return
     status_table(view, Console())
-    links = wiring.state(blueprint)
+    links = member_links.state(blueprint)
     if links.needed:
         click.secho(f"links: {links.words}", fg="red" if links.dead else None)
 
@@ -169,7 +170,7 @@ def logs(member: str, lines: int) -> None:
 def down() -> None:
     """End the lab, complete or left behind by a killed walproof; nothing of it stays."""
     name = home.lab_name()
-    there = raising.lower_lab(name, RealClock())
+    there = create.destroy_lab(name, RealClock())
     click.echo(f"The lab {name} is down." if there else f"No lab {name} is up; nothing to end.")
 
 
@@ -178,7 +179,7 @@ def down() -> None:
 def restart(member: str) -> None:
     """Restart PostgreSQL of MEMBER through Patroni."""
     blueprint = home.load()
-    manager.restart(blueprint, _member(blueprint, member))
+    patroni.restart(blueprint, _member(blueprint, member))
     click.echo(f"{member} was restarted.")
 
 
@@ -187,14 +188,14 @@ def restart(member: str) -> None:
 @click.option("--no-pause", is_flag=True, help="Do not hold clients in PgBouncer meanwhile.")
 def switchover(to: str | None, no_pause: bool) -> None:
     """Hand the leadership over as planned; clients of PgBouncer are held meanwhile and lose no transaction."""
-    from walproof.lab.handing_over import hand_over
+    from walproof.lab.switchover import switch_over
 
     blueprint = home.load()
     before = _leader(blueprint)
     if to is not None and _member(blueprint, to) == before:
-        raise UsageTrouble(f"{to} is the leader already", "walproof lab status")
+        raise UsageError(f"{to} is the leader already", "walproof lab status")
     clock = RealClock()
     begun = clock.now()
-    after = hand_over(blueprint, before, to, clock, hold=not no_pause)
+    after = switch_over(blueprint, before, to, clock, hold=not no_pause)
     held = "not held" if no_pause else "held in PgBouncer meanwhile"
     click.echo(f"The leader is {after} (was {before}) after {clock.now() - begun:.1f} s; clients were {held}.")

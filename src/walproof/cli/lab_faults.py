@@ -6,23 +6,23 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from walproof.errors import MachineTrouble, UsageTrouble
-from walproof.lab import home
+from walproof.errors import MachineError, UsageError
+from walproof.lab import cpu_limits, home
 from walproof.lab.blueprint import Blueprint
-from walproof.lab.faults import available, disks, force, heal, members, power, processors
+from walproof.lab.faults import active, availability, disks, power, processes, recover
 from walproof.lab.faults.catalogue import Line, catalogue
 from walproof.model.units import duration_s
 
 _NAME = click.option("--name", metavar="LAB", default=None, help="Which lab.  [default: $WALPROOF_LAB, or lab]")
 _JSON = click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output, nothing else.")
 _OF_A_MEMBER = {
-    "kill": members.kill,
-    "stop": members.stop,
-    "kill-member": members.kill_member,
-    "freeze": members.freeze,
-    "thaw": members.thaw,
+    "kill": processes.kill,
+    "stop": processes.stop,
+    "kill-member": processes.kill_member,
+    "freeze": processes.freeze,
+    "thaw": processes.thaw,
     "power-cut": power.cut_power,
-    "restart": members.restart,
+    "restart": processes.restart,
 }
 _DONE = {
     "kill": "the postmaster of {m} was killed; Patroni fails over or starts it again",
@@ -48,11 +48,11 @@ def fault(
 ) -> None:  # fmt: skip
     """Break a member: kill, stop, kill-member, freeze, thaw, power-cut, restart MEMBER; or dcs-loss."""
     if (what is not None) + listing + healing != 1:
-        raise UsageTrouble("say one of: a fault and its member, --list, --heal", "walproof lab fault --list")
+        raise UsageError("say one of: a fault and its member, --list, --heal", "walproof lab fault --list")
     if listing:
         there = _if_up(name)
-        now = force.in_force(there) if there else ()
-        _show(catalogue(available.reasons(there)), now, as_json)
+        now = active.in_effect(there) if there else ()
+        _show(catalogue(availability.reasons(there)), now, as_json)
     elif healing:
         _healed(home.load(name), as_json)
     else:
@@ -62,31 +62,31 @@ def fault(
 def _if_up(name: str | None) -> Blueprint | None:
     try:
         return home.load(name)
-    except MachineTrouble:
+    except MachineError:
         return None
 
 
 def _inject(blueprint: Blueprint, what: str, member: str | None, as_json: bool) -> None:
     if what == "dcs-loss":
         if member:
-            raise UsageTrouble("dcs-loss concerns the majority, not one member", "walproof lab fault dcs-loss")
-        members.lose_dcs(blueprint)
+            raise UsageError("dcs-loss concerns the majority, not one member", "walproof lab fault dcs-loss")
+        processes.lose_dcs(blueprint)
     elif what not in _OF_A_MEMBER:
-        raise UsageTrouble(f"there is no fault {what!r}", "walproof lab fault --list")
+        raise UsageError(f"there is no fault {what!r}", "walproof lab fault --list")
     elif member is None:
-        raise UsageTrouble(f"{what} needs a member", f"walproof lab fault {what} {'|'.join(blueprint.members)}")
+        raise UsageError(f"{what} needs a member", f"walproof lab fault {what} {'|'.join(blueprint.members)}")
     else:
         _OF_A_MEMBER[what](blueprint, member)
     _say(_DONE[what].format(m=member), {"fault": what, "member": member}, as_json)
 
 
 def _healed(blueprint: Blueprint, as_json: bool) -> None:
-    healing = heal.heal(blueprint)
-    said = f"healed: {', '.join(healing.undone)}; " if healing.undone else "nothing was in force; "
+    healing = recover.heal(blueprint)
+    said = f"healed: {', '.join(healing.undone)}; " if healing.undone else "nothing was in effect; "
     _say(f"{said}the cluster is whole", {"undone": healing.undone, "whole": True}, as_json)
 
 
-def _show(lines: tuple[Line, ...], now: tuple[force.InForce, ...], as_json: bool) -> None:
+def _show(lines: tuple[Line, ...], now: tuple[active.InEffect, ...], as_json: bool) -> None:
     if as_json:
         rows = [
             {
@@ -101,7 +101,7 @@ def _show(lines: tuple[Line, ...], now: tuple[force.InForce, ...], as_json: bool
             for line in lines
         ]
         there = [{"fault": f.fault, "member": f.member, "since": f.since, "detail": f.detail} for f in now]
-        click.echo(json.dumps({"faults": rows, "in_force": there}))
+        click.echo(json.dumps({"faults": rows, "in_effect": there}))
         return
     possible = sum(line.why_not is None for line in lines)
     click.echo(f"{possible} of {len(lines)} faults are available here")
@@ -113,7 +113,7 @@ def _show(lines: tuple[Line, ...], now: tuple[force.InForce, ...], as_json: bool
         table.add_row(line.fault.verb, line.fault.happens, line.fault.capability.value, line.why_not or "yes")
     Console().print(table)
     for fault_now in now:
-        click.echo(f"in force: {fault_now.detail or fault_now.fault} {fault_now.member}".rstrip())
+        click.echo(f"in effect: {fault_now.detail or fault_now.fault} {fault_now.member}".rstrip())
 
 
 @click.command()
@@ -121,23 +121,23 @@ def _show(lines: tuple[Line, ...], now: tuple[force.InForce, ...], as_json: bool
 @click.option("--slow", metavar="5ms", help="Each flush takes that much longer.")
 @click.option("--failing", is_flag=True, help="Flushes fail with an I/O error.")
 @click.option("--full", is_flag=True, help="No space is left.")
-@click.option("--heal", "healing", is_flag=True, help="Take the trouble away.")
+@click.option("--heal", "healing", is_flag=True, help="Take the error away.")
 @_NAME
 @_JSON
 def disk(member: str, name: str | None, as_json: bool, slow: str | None, **others: bool) -> None:
     """Make a member's disk slow, failing or full while it works, and well again."""
-    asked = [trouble for trouble, given in others.items() if given] + ([disks.SLOW] if slow is not None else [])
+    asked = [error for error, given in others.items() if given] + ([disks.SLOW] if slow is not None else [])
     if len(asked) != 1:
-        raise UsageTrouble("say one of --slow 5ms, --failing, --full, --heal", f"walproof lab disk {member} --slow 5ms")
+        raise UsageError("say one of --slow 5ms, --failing, --full, --heal", f"walproof lab disk {member} --slow 5ms")
     blueprint = home.load(name)
     if asked == ["healing"]:
         said = "is well again" if disks.heal(blueprint, member) else "was well"
     else:
         disks.hurt(blueprint, member, asked[0], duration_s(slow) if slow is not None else 0.0)
-        said = f"is {disks.trouble_of(blueprint, member)}"
+        said = f"is {disks.condition_of(blueprint, member)}"
     _say(
         f"the disk of {member} {said}",
-        {"member": member, "trouble": disks.trouble_of(blueprint, member) or None},
+        {"member": member, "error": disks.condition_of(blueprint, member) or None},
         as_json,
     )
 
@@ -149,15 +149,15 @@ def disk(member: str, name: str | None, as_json: bool, slow: str | None, **other
 @_NAME
 @_JSON
 def cpu(cores: str | None, member: str | None, clear: bool, name: str | None, as_json: bool) -> None:
-    """Limit every member, or one, to that many cores while it runs; without arguments, say what is in force."""
+    """Limit every member, or one, to that many cores while it runs; without arguments, say what is in effect."""
     if clear and cores is not None:
-        raise UsageTrouble("--clear takes every limit away and needs no number", "walproof lab cpu --clear")
+        raise UsageError("--clear takes every limit away and needs no number", "walproof lab cpu --clear")
     blueprint = home.load(name)
     if clear:
-        processors.limit(blueprint, None, None)
+        cpu_limits.limit(blueprint, None, None)
     elif cores is not None:
-        processors.limit(blueprint, member, _cores(cores))
-    limits = {m: processors.cores_of(blueprint, m) for m in blueprint.members}
+        cpu_limits.limit(blueprint, member, _cores(cores))
+    limits = {m: cpu_limits.cores_of(blueprint, m) for m in blueprint.members}
     words = ", ".join(f"{m} {c:g} cores" if c else f"{m} unlimited" for m, c in limits.items())
     _say(words, {"cores": limits}, as_json)
 
@@ -166,7 +166,7 @@ def _cores(text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise UsageTrouble(f"{text!r} is not a number of cores", "write it like 0.5 or 2") from None
+        raise UsageError(f"{text!r} is not a number of cores", "write it like 0.5 or 2") from None
 
 
 def _say(words: str, facts: dict[str, object], as_json: bool) -> None:

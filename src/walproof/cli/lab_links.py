@@ -8,8 +8,8 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from walproof.errors import UsageTrouble
-from walproof.lab import wiring
+from walproof.errors import UsageError
+from walproof.lab import member_links
 from walproof.lab.blueprint import Blueprint
 from walproof.lab.home import load
 from walproof.links.measure import Measured, Probing
@@ -75,8 +75,8 @@ def link(probes: int, as_json: bool, **options: Any) -> int:
         change(blueprint, asked)
     elif asked.members:
         directions_of(asked.members, blueprint.members)
-    state = wiring.state(blueprint)
-    found = wiring.measured(blueprint, Probing(round_trips=probes, one_way=max(100, probes)))
+    state = member_links.state(blueprint)
+    found = member_links.measured(blueprint, Probing(round_trips=probes, one_way=max(100, probes)))
     if as_json:
         click.echo(json.dumps(as_object(state, found)))
     else:
@@ -88,23 +88,23 @@ def link(probes: int, as_json: bool, **options: Any) -> int:
 @click.argument("member")
 def cut(member: str) -> int:
     """Cut MEMBER from every other member; clients still reach it."""
-    return _said(wiring.cut(load(), member), f"{member} is cut from every other member; clients still reach it.")
+    return _said(member_links.cut(load(), member), f"{member} is cut from every other member; clients still reach it.")
 
 
 @click.command("isolate")
 @click.argument("member")
 def isolate(member: str) -> int:
     """Cut MEMBER from everybody, clients too."""
-    return _said(wiring.isolate(load(), member), f"{member} is cut from everybody, clients too.")
+    return _said(member_links.isolate(load(), member), f"{member} is cut from everybody, clients too.")
 
 
 @click.command("heal")
 def heal() -> int:
     """Undo every fault, cut and isolation and wait until the cluster is whole; the shape of the links stays."""
-    from walproof.lab.faults.heal import heal as heal_lab
+    from walproof.lab.faults.recover import heal as heal_lab
 
     blueprint = load()
-    dead = wiring.state(blueprint).dead
+    dead = member_links.state(blueprint).dead
     undone = (*(["death of the wire"] if dead else []), *heal_lab(blueprint).undone)
     click.echo(
         f"The cluster is whole. Undone: {', '.join(undone)}."
@@ -115,29 +115,29 @@ def heal() -> int:
 
 
 def change(blueprint: Blueprint, asked: Asked) -> Links:
-    """Do what the options ask; UsageTrouble for options that contradict one another, before anything is changed."""
+    """Do what the options ask; UsageError for options that contradict one another, before anything is changed."""
     if asked.regions:
         if asked.shape or asked.clear or asked.cut or asked.members:
-            raise UsageTrouble("--regions sets every pair at once", "give it alone, then shape single pairs")
+            raise UsageError("--regions sets every pair at once", "give it alone, then shape single pairs")
         regions = read_regions(asked.regions)
         table = matrix(regions, blueprint.members)
         home = places(regions, blueprint.members)
         click.echo(f"{regions.title}: {', '.join(f'{m} {s}' for m, s in home.items())} ({regions.source})", err=True)
-        return wiring.put(blueprint, table)
+        return member_links.put(blueprint, table)
     directions = directions_of(asked.members, blueprint.members)
     if asked.clear:
         if asked.shape or asked.cut:
-            raise UsageTrouble("--clear takes the shape away and the other options set it", "give one or the other")
-        return wiring.clear(blueprint, directions)
+            raise UsageError("--clear takes the shape away and the other options set it", "give one or the other")
+        return member_links.clear(blueprint, directions)
     if asked.rtt and asked.delay:
-        raise UsageTrouble("--rtt and --delay say the same twice", "give --rtt for pairs, --delay for directions")
+        raise UsageError("--rtt and --delay say the same twice", "give --rtt for pairs, --delay for directions")
     if asked.rtt and any((b, a) not in directions for a, b in directions):
-        raise UsageTrouble("one way has no round trip", "give --delay with n1..n2, or name the pair: n1 n2")
-    return wiring.shape(blueprint, directions, change_of(asked))
+        raise UsageError("one way has no round trip", "give --delay with n1..n2, or name the pair: n1 n2")
+    return member_links.shape(blueprint, directions, change_of(asked))
 
 
 def change_of(asked: Asked) -> Change:
-    """The options in numbers; UsageTrouble names the one that cannot be read."""
+    """The options in numbers; UsageError names the one that cannot be read."""
     words = asked.shape
     delay = duration_s(words["rtt"]) / 2 if "rtt" in words else duration_s(words["delay"]) if "delay" in words else None
     rate = None
@@ -152,7 +152,7 @@ def change_of(asked: Asked) -> Change:
     )
 
 
-def as_object(state: wiring.WiringState, found: tuple[Measured, ...]) -> dict[str, Any]:
+def as_object(state: member_links.WiringState, found: tuple[Measured, ...]) -> dict[str, Any]:
     """Everything `lab link` knows, for programs. Times in ms, loss as a share of 1."""
     links = state.links
     return {
@@ -177,7 +177,7 @@ def as_object(state: wiring.WiringState, found: tuple[Measured, ...]) -> dict[st
     }
 
 
-def show(state: wiring.WiringState, found: tuple[Measured, ...], members: tuple[str, ...]) -> None:
+def show(state: member_links.WiringState, found: tuple[Measured, ...], members: tuple[str, ...]) -> None:
     """The conclusion, then a row a direction."""
     console = Console()
     console.print(state.words, style="bold red" if state.dead else "bold")

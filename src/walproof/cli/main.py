@@ -1,4 +1,4 @@
-"""The command `walproof`: verbs are loaded when called; the outermost edge where troubles become exit codes."""
+"""The command `walproof`: verbs are loaded when called; the outermost edge where errors become exit codes."""
 
 import atexit
 import importlib
@@ -7,7 +7,7 @@ import sys
 
 import click
 
-from walproof.errors import Trouble
+from walproof.errors import Error
 
 VERBS = {
     "demo": "A real cluster, its prices, two drills, one conclusion.",
@@ -19,9 +19,13 @@ VERBS = {
     "watch": "The cluster live: page, terminal or metrics.",
     "doctor": "What is wrong with a cluster's durability.",
     "advise": "Which configuration to run.",
-    "apply": "Put advice into force, or take it back.",
-    "restore": "Put back what an interrupted run had changed.",
+    "apply": "Put advice into effect, or take it back.",
+    "revert": "Revert what an interrupted run had changed.",
 }
+
+
+ALIASES = {"restore": "revert"}
+"""Former names of verbs."""
 
 
 class Verbs(click.Group):
@@ -33,6 +37,7 @@ class Verbs(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command object of a verb, None for an unknown one."""
+        cmd_name = ALIASES.get(cmd_name, cmd_name)
         if cmd_name not in VERBS:
             return None
         command = getattr(importlib.import_module(f"walproof.cli.{cmd_name}"), cmd_name)
@@ -50,19 +55,19 @@ def walproof() -> None:
     """Prove what your PostgreSQL commits survive, and know what it costs."""
 
 
-def say(trouble: Trouble) -> None:
+def say(error: Error) -> None:
     """One sentence on standard error, and what to do next."""
-    click.echo(f"walproof: {trouble.message}", err=True)
-    if trouble.hint:
-        click.echo(f"  next: {trouble.hint}", err=True)
+    click.echo(f"walproof: {error.message}", err=True)
+    if error.hint:
+        click.echo(f"  next: {error.hint}", err=True)
 
 
 def _as_ordinary_user(argv: list[str]) -> None:
     """Labs of ordinary users live in namespaces of their own: go on in there where the command means the lab."""
-    from walproof.lab import ordinary
+    from walproof.lab import rootless
 
-    atexit.register(ordinary.step_outside)
-    ordinary.step_inside(argv)
+    atexit.register(rootless.step_outside)
+    rootless.step_inside(argv)
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -71,9 +76,9 @@ def main(argv: list[str] | None = None) -> None:
         if os.geteuid() != 0:
             _as_ordinary_user(sys.argv[1:] if argv is None else argv)
         code = walproof.main(args=argv, standalone_mode=False)
-    except Trouble as trouble:
-        say(trouble)
-        code = trouble.exit_code
+    except Error as error:
+        say(error)
+        code = error.exit_code
     except click.ClickException as wrong:
         click.echo(f"walproof: {wrong.format_message()}", err=True)
         click.echo("  next: walproof --help, or the same verb with --help", err=True)

@@ -7,20 +7,27 @@ from typing import Any, cast
 import click
 from rich.console import Console
 
-from walproof.cli.beginning import begun, sigterm_as_ctrl_c, with_options
-from walproof.cli.journaled import keep_journal
+from walproof.cli.journals import keep_journal
 from walproof.cli.progress import progress_bar
-from walproof.errors import UsageTrouble
+from walproof.cli.run_options import begun, sigterm_as_ctrl_c, with_options
+from walproof.errors import UsageError
 from walproof.model.event import Described, Ended, Event
 from walproof.pricing.answer import Answer
 from walproof.pricing.bench import Bench, PricedTarget
+from walproof.pricing.command import (
+    answer_as_json,
+    answer_lines,
+    check_target,
+    consents_needed,
+    pursue,
+    said_beforehand,
+)
 from walproof.pricing.question import Words, question_of, seed_of
-from walproof.pricing.whole import answer_as_json, answer_lines, check_target, consents_needed, pursue, said_beforehand
 from walproof.records.layout import FORMAT
 from walproof.records.reader import read
 from walproof.records.writer import Writer
-from walproof.targets import consent
-from walproof.targets.choosing import choose, is_yours
+from walproof.targets.choose import choose, is_yours
+from walproof.targets.external import consent
 
 WIDE = 140
 """Columns of a table that goes into a file or a pipe."""
@@ -42,14 +49,14 @@ OPTIONS: tuple[tuple[str, str, str], ...] = (
     ("--load", "Open loop at these fractions of measured capacity.", "0.5,0.8"),
     ("--rate", "Offer at most this many transactions per second.", "TPS"),
     ("--max-clients", "Never more clients than this.", "N"),
-    ("--slice", "Length of one slice; chosen by the budget when not said.", "2s"),
+    ("--sample", "Length of one sample; chosen by the budget when not said.", "2s"),
     ("--precision", "Stop when every ratio is within ± this share (3%).", "3%"),
     ("--budget", "Stop after this time of measuring (2min).", "2min"),
     ("--seed", "Seed of every random choice (1).", "N"),
     ("--limit", "Latency limit (p95) of --tune.", "10ms"),
     ("--level", "Level that --tune tunes (on).", "LEVEL"),
     ("--predict", "Clients and round trip to predict from what was measured.", "CLIENTS@RTT,…"),
-    ("--allow", "Consent on a cluster of yours: load, config; and not-in-force.", "WORD,…"),
+    ("--allow", "Consent on a cluster of yours: load, config; and not-in-effect.", "WORD,…"),
 )
 FLAGS = (
     ("--aa", "Run the baseline against itself: its interval must cover 1."),
@@ -73,7 +80,7 @@ def price(
 ) -> int:
     """What each commit level costs, with honest error bars."""
     if resume and record:
-        raise UsageTrouble("--resume continues a record, so --record has no place beside it", "leave one of them out")
+        raise UsageError("--resume continues a record, so --record has no place beside it", "leave one of them out")
     earlier: tuple[Event, ...] = ()
     if resume:
         earlier, words, target = _resumed(Path(resume), words, target)
@@ -116,16 +123,16 @@ def _resumed(
     found = read(record)
     first = found.begun
     if first is None or first.verb != "price":
-        raise UsageTrouble(f"{record} holds no price run to continue", "give the directory that `walproof price` named")
+        raise UsageError(f"{record} holds no price run to continue", "give the directory that `walproof price` named")
     if found.format > FORMAT:
-        raise UsageTrouble(
+        raise UsageError(
             f"{record} was written by a newer walproof (format {found.format}; this one writes {FORMAT})",
             "continue it with that walproof, or start anew",
         )
     anew = {k for k, v in words.items() if v not in (None, False)}
     if anew - {"budget", "precision", "allow"}:
         spoken = ", ".join("--" + k.replace("_", "-") for k in sorted(anew - {"budget", "precision", "allow"}))
-        raise UsageTrouble(
+        raise UsageError(
             f"a resumed run keeps its own question, so {spoken} cannot change", "leave it out, or start anew"
         )
     question = {**words, **{k: v for k, v in first.question.items() if k not in ("target",)}}

@@ -9,11 +9,11 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from walproof.cli.beginning import begun, sigterm_as_ctrl_c, with_options
-from walproof.cli.journaled import keep_journal
-from walproof.errors import MachineTrouble
+from walproof.cli.journals import keep_journal
+from walproof.cli.run_options import begun, sigterm_as_ctrl_c, with_options
+from walproof.errors import MachineError
 from walproof.lab import home
-from walproof.model.event import Described, DrillBegun, DrillDone, Emit, Ended, Event, FaultChanged, Noted
+from walproof.model.event import Described, DrillDone, DrillStarted, Emit, Ended, Event, FaultChanged, Note
 from walproof.model.ports import Target
 from walproof.model.verdict import Drill
 from walproof.proving.as_json import answer_as_json
@@ -26,7 +26,7 @@ from walproof.proving.matrix import COLUMNS, matrix
 from walproof.proving.question import Words, consented, question_of
 from walproof.proving.run import Interrupted, Shell, conduct
 from walproof.records.writer import Writer
-from walproof.targets.choosing import choose, is_yours
+from walproof.targets.choose import choose, is_yours
 
 OPTIONS: tuple[tuple[str, str, str], ...] = (
     ("--fault", "What is broken (kill); --dry-run shows each one's story.", "kill,cut,…"),
@@ -117,7 +117,7 @@ def _campaign(
     shell = Shell(place, emit, writer.keep, question.seed, home.patience())
     drills, interrupted = _conducted(shell, question, emit)
     for sentence in control_sentences(drills):
-        emit(Noted(clock.now(), sentence))
+        emit(Note(clock.now(), sentence))
     emit(Ended(clock.now(), "interrupted" if interrupted else "done"))
     return drills, interrupted, events
 
@@ -130,7 +130,7 @@ def _conducted(shell: Shell, question: Question, emit: Emit) -> tuple[list[Drill
             shell, _plan(question, shell.target), enough=lambda so_far: enough(question, so_far, clock.now() - start)
         ), False
     except Interrupted as stopped:
-        emit(Noted(shell.target.clock.now(), "interrupted: the cluster was healed first"))
+        emit(Note(shell.target.clock.now(), "interrupted: the cluster was healed first"))
         return stopped.drills, True
 
 
@@ -139,25 +139,25 @@ def _plan(question: Question, place: Target) -> list[PlannedDrill]:
 
 
 def _writable(name: object) -> Path | None:
-    """The file to write later; MachineTrouble now when it cannot be."""
+    """The file to write later; MachineError now when it cannot be."""
     if not name:
         return None
     path = Path(str(name))
     try:
         path.touch()
     except OSError as wrong:
-        raise MachineTrouble(f"{path} cannot be written: {wrong.strerror}", "choose another --junit FILE") from None
+        raise MachineError(f"{path} cannot be written: {wrong.strerror}", "choose another --junit FILE") from None
     return path
 
 
 def _tell(event: Event) -> None:
     """One line of progress on standard error."""
     match event:
-        case DrillBegun():
+        case DrillStarted():
             text = f"drill {event.number}: {event.fault} at {event.level}"
         case FaultChanged():
             who = ", ".join(event.members)
-            text = f"  {event.fault}: {'healed' if event.healed else 'in force'} on {who}"
+            text = f"  {event.fault}: {'healed' if event.cleared else 'in effect'} on {who}"
         case DrillDone():
             text = f"  {event.drill.verdict.mark} {event.drill.why}"
         case _:

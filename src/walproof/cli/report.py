@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from walproof.errors import MachineTrouble, UsageTrouble
+from walproof.errors import MachineError, UsageError
 from walproof.records.reader import Record, read
 from walproof.reporting.outline import Outline
 
@@ -25,7 +25,7 @@ def report(
 ) -> int:
     """A record as tables, a page, Markdown, JSON or CSV; several records side by side: what changed, is it real."""
     if as_markdown + as_csv + as_json + (html_file == "-") > 1:
-        raise UsageTrouble("only one thing can go to standard output", "choose one of --markdown, --csv, --json")
+        raise UsageError("only one thing can go to standard output", "choose one of --markdown, --csv, --json")
     found = [read(Path(name)) for name in records]
     page = html_file or (str(found[0].directory / "report.html") if opened else None)
     if page:
@@ -47,7 +47,7 @@ def report(
 
 def _outline(found: Sequence[Record]) -> Outline:
     from walproof.reporting.comparison import compared
-    from walproof.reporting.composing import composed
+    from walproof.reporting.compose import composed
 
     return composed(found[0]) if len(found) == 1 else compared(found)
 
@@ -63,7 +63,7 @@ def _write_page(name: str, found: Sequence[Record], *, opened: bool) -> None:
     try:
         path.write_text(text, "utf-8")
     except OSError as wrong:
-        raise MachineTrouble(f"cannot write {path}: {wrong.strerror}", "name a writable place with --html") from None
+        raise MachineError(f"cannot write {path}: {wrong.strerror}", "name a writable place with --html") from None
     click.echo(f"page: {path}", err=True)
     if opened and not webbrowser.open(path.resolve().as_uri()):
         click.echo(f"no browser could be started here; open {path.resolve()}", err=True)

@@ -10,13 +10,13 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from walproof.cli.beginning import begun, sigterm_as_ctrl_c
-from walproof.cli.journaled import keep_journal
-from walproof.cli.own_lab import own_lab
+from walproof.cli.journals import keep_journal
 from walproof.cli.progress import progress_bar
+from walproof.cli.run_options import begun, sigterm_as_ctrl_c
+from walproof.cli.temporary_lab import own_lab
 from walproof.lab import home
 from walproof.lab.blueprint import Disk
-from walproof.lab.designing import LabOrder
+from walproof.lab.design import LabOrder
 from walproof.lab.faults import volumes
 from walproof.model.event import Described, Ended
 from walproof.model.ports import Target
@@ -25,8 +25,8 @@ from walproof.reporting.conclusion import claims_tally
 from walproof.reporting.terminal import study_tables
 from walproof.studies.conduct import Conductor, Visit
 from walproof.studies.declaration import Study, read_study, shipped, studies
-from walproof.targets import consent
-from walproof.targets.choosing import choose, is_yours
+from walproof.targets.choose import choose, is_yours
+from walproof.targets.external import consent
 
 
 @click.group()

@@ -8,16 +8,16 @@ import click
 from rich.console import Console
 from rich.live import Live
 
-from walproof.errors import UsageTrouble
+from walproof.errors import UsageError
 from walproof.model.guarantee import Level, level
 from walproof.model.ports import Target
 from walproof.model.topology import LinkView
 from walproof.records.layout import record_directory
-from walproof.targets.choosing import choose
+from walproof.targets.choose import choose
 from walproof.watching.buttons import Buttons
 from walproof.watching.canary import Canary
+from walproof.watching.collector import Gathering
 from walproof.watching.exporter import Exporter
-from walproof.watching.gathering import Gathering
 from walproof.watching.page import Page
 from walproof.watching.rules import alert_rules, dashboard
 from walproof.watching.terminal import drawn
@@ -44,7 +44,7 @@ def _links(target: Target) -> Callable[[], tuple[LinkView, ...]] | None:
 @click.option("--canary", is_flag=True, help="Commit one tiny row per level per second and draw its latency.")
 @click.option("--exporter", is_flag=True, help="Serve metrics for Prometheus (canary included) instead of a page.")
 @click.option(
-    "--quorum", metavar="N", type=click.IntRange(0), help="Standbys declared; the most seen in force when not said."
+    "--quorum", metavar="N", type=click.IntRange(0), help="Standbys declared; the most seen in effect when not said."
 )
 @click.option("--levels", metavar="LEVEL,…", default=",".join(Level), show_default=True, help="Levels of the canary.")
 @click.option("--seconds", metavar="N", type=float, help="End by itself after so long.")
@@ -70,18 +70,18 @@ def watch(
         return 0
     sung = tuple(level(text) for text in levels.split(",") if text.strip())
     if not sung:
-        raise UsageTrouble("no level is named", f"--levels takes some of {', '.join(Level)}")
+        raise UsageError("no level is named", f"--levels takes some of {', '.join(Level)}")
     _check(port, seconds)
     if exporter and terminal:
-        raise UsageTrouble("--exporter serves metrics and --terminal draws here", "choose one of them")
+        raise UsageError("--exporter serves metrics and --terminal draws here", "choose one of them")
     if canary and record and not target:
-        raise UsageTrouble("a record takes no canary", "add --target, or leave --canary out")
+        raise UsageError("a record takes no canary", "add --target, or leave --canary out")
     directory = record_directory(record) if record else None
     chosen = None if directory and not target else choose(target)
     ended = threading.Event()
     if exporter:
         if chosen is None:
-            raise UsageTrouble("a record has no metrics", "leave RECORD out, or leave --exporter out")
+            raise UsageError("a record has no metrics", "leave RECORD out, or leave --exporter out")
         return _export(chosen, (host, port or 9187), (sung, quorum), _timer(seconds, ended.set), ended)
     gathering = Gathering(chosen, record=directory, links=_links(chosen) if chosen else None)
     singer = Canary(chosen, sung, gathering.heard) if canary and chosen else None
@@ -101,9 +101,9 @@ def watch(
 
 def _check(port: int, seconds: float | None) -> None:
     if not 0 <= port <= 65535:
-        raise UsageTrouble(f"{port} is not a port", "give one between 1 and 65535, or leave --port out")
+        raise UsageError(f"{port} is not a port", "give one between 1 and 65535, or leave --port out")
     if seconds is not None and not 0 < seconds < threading.TIMEOUT_MAX:
-        raise UsageTrouble(f"{seconds:g} seconds cannot be meant", "--seconds 60, or leave it out")
+        raise UsageError(f"{seconds:g} seconds is not valid", "--seconds 60, or leave it out")
 
 
 def _timer(seconds: float | None, end: Callable[[], None]) -> threading.Timer | None:

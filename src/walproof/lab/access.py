@@ -7,26 +7,26 @@ from pathlib import Path
 import psutil
 import psycopg
 
-from walproof.errors import MachineTrouble, TargetTrouble
+from walproof.errors import MachineError, TargetError
 from walproof.lab import assembly, home
 from walproof.lab.blueprint import Blueprint
 from walproof.lab.privileges import as_member_user
 from walproof.lab.programs import haproxy, pgbouncer
-from walproof.lab.software import program
+from walproof.machine.software import program
 from walproof.model.ports import Clock
 from walproof.model.topology import Route
 from walproof.model.waiting import Wait, wait_for
 
 
 def check_ports(blueprint: Blueprint) -> None:
-    """MachineTrouble names the first port on the loopback that is taken."""
+    """MachineError names the first port on the loopback that is taken."""
     for name, port in blueprint.ports.items():
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 probe.bind(("127.0.0.1", port))
             except OSError as wrong:
-                raise MachineTrouble(
+                raise MachineError(
                     f"the address 127.0.0.1:{port} ({name}) is already taken: {wrong.strerror}",
                     f"walproof lab up --port {blueprint.port_base + 100}",
                 ) from None
@@ -88,12 +88,12 @@ def routed_leader(blueprint: Blueprint) -> str | None:
 def _short(path: Path) -> str:
     """A socket's path may be 107 bytes at most (unix(7)): the check is clearer than the kernel's message."""
     if len(str(path).encode()) > 107:
-        raise MachineTrouble(f"the path {path} is too long for a socket", "set WALPROOF_STATE to a shorter folder")
+        raise MachineError(f"the path {path} is too long for a socket", "set WALPROOF_STATE to a shorter folder")
     return str(path)
 
 
 def check_paths(blueprint: Blueprint) -> None:
-    """MachineTrouble when the state folder's path is too long for sockets."""
+    """MachineError when the state folder's path is too long for sockets."""
     _short(blueprint.access_dir / "haproxy.sock.12345.tmp")
 
 
@@ -108,13 +108,13 @@ def wait_until_routed(blueprint: Blueprint, clock: Clock, leader: str | None = N
 
 
 def pool_command(blueprint: Blueprint, command: str) -> None:
-    """A word to PgBouncer's console: PAUSE, RESUME or RELOAD; TargetTrouble when it refuses."""
+    """A word to PgBouncer's console: PAUSE, RESUME or RELOAD; TargetError when it refuses."""
     way = blueprint.endpoint(Route.PGBOUNCER, database="pgbouncer").conninfo()
     try:
         with psycopg.connect(way, autocommit=True, cursor_factory=psycopg.ClientCursor) as console:
             console.execute(command.encode())
     except psycopg.Error as wrong:
-        raise TargetTrouble(f"PgBouncer refuses {command}: {str(wrong).strip()}", "walproof lab status") from None
+        raise TargetError(f"PgBouncer refuses {command}: {str(wrong).strip()}", "walproof lab status") from None
 
 
 def pool_clients(blueprint: Blueprint) -> dict[str, int]:

@@ -4,12 +4,12 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from walproof.errors import MachineTrouble
+from walproof.errors import MachineError
 from walproof.lab import home
 from walproof.lab.blueprint import Blueprint
 from walproof.lab.privileges import make_folder, write_private
 from walproof.lab.programs import etcd, haproxy, patroni, pgbouncer, postgres
-from walproof.lab.software import program
+from walproof.machine.software import program
 
 
 def lab_parameters(blueprint: Blueprint) -> dict[str, str]:
@@ -79,13 +79,13 @@ def write_member(blueprint: Blueprint, member: str) -> None:
 
 
 def pgbouncer_version(said: str) -> tuple[int, int]:
-    """(1, 18) of "PgBouncer 1.18.0"; MachineTrouble when it says something else."""
+    """(1, 18) of "PgBouncer 1.18.0"; MachineError when it says something else."""
     words = said.split()
     try:
         major, minor = words[1].split(".")[:2]
         return int(major), int(minor)
     except (IndexError, ValueError):
-        raise MachineTrouble(f"pgbouncer --version says {said!r}") from None
+        raise MachineError(f"pgbouncer --version says {said!r}") from None
 
 
 def write_access(blueprint: Blueprint, version: tuple[int, int]) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from walproof.errors import MachineTrouble, UsageTrouble
+from walproof.errors import MachineError, UsageError
 from walproof.lab.blueprint import Blueprint
 from walproof.lab.privileges import make_folder, write_private
 
@@ -25,11 +25,11 @@ def lab_name() -> str:
 
 
 def patience() -> float:
-    """The multiplier of every named wait: WALPROOF_PATIENCE, at least 0.1; UsageTrouble when it is not a number."""
+    """The multiplier of every named wait: WALPROOF_PATIENCE, at least 0.1; UsageError when it is not a number."""
     try:
         return max(0.1, float(os.environ.get("WALPROOF_PATIENCE", "1")))
     except ValueError:
-        raise UsageTrouble("WALPROOF_PATIENCE is not a number", "for instance WALPROOF_PATIENCE=2") from None
+        raise UsageError("WALPROOF_PATIENCE is not a number", "for instance WALPROOF_PATIENCE=2") from None
 
 
 def state_folder() -> Path:
@@ -50,7 +50,7 @@ def lab_home(name: str) -> Path:
 
 
 def open_state() -> Path:
-    """The state folder, made when missing; MachineTrouble where it cannot be written."""
+    """The state folder, made when missing; MachineError where it cannot be written."""
     folder = state_folder()
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -58,11 +58,11 @@ def open_state() -> Path:
             # Members run as nobody and must get through, never look around.
             folder.chmod(0o711)
     except OSError as wrong:
-        raise MachineTrouble(
+        raise MachineError(
             f"the state folder {folder} cannot be made: {wrong.strerror}", "set WALPROOF_STATE to a folder of yours"
         ) from None
     if not os.access(folder, os.W_OK):
-        raise MachineTrouble(f"no right to write in {folder}", "set WALPROOF_STATE to a folder of yours")
+        raise MachineError(f"no right to write in {folder}", "set WALPROOF_STATE to a folder of yours")
     return folder
 
 
@@ -74,7 +74,7 @@ def locked(name: str) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise MachineTrouble(
+            raise MachineError(
                 f"another walproof is raising or ending the lab {name} just now",
                 "wait for it, then walproof lab status",
             ) from None
@@ -94,7 +94,7 @@ def stored(name: str) -> Blueprint | None:
     except FileNotFoundError:
         return None
     except (PermissionError, NotADirectoryError):
-        raise MachineTrouble(f"no right to read the lab in {lab_home(name)}", "run as the user who raised it") from None
+        raise MachineError(f"no right to read the lab in {lab_home(name)}", "run as the user who raised it") from None
     except ValidationError:
         return None
 
@@ -110,11 +110,11 @@ def is_complete(blueprint: Blueprint) -> bool:
 
 
 def load(name: str | None = None) -> Blueprint:
-    """The blueprint of a lab that is up; MachineTrouble when none is."""
+    """The blueprint of a lab that is up; MachineError when none is."""
     wanted = name or lab_name()
     blueprint = stored(wanted)
     if blueprint is None or not is_complete(blueprint):
-        raise MachineTrouble(f"no lab is up (looked for {wanted!r} in {state_folder()})", "walproof lab up")
+        raise MachineError(f"no lab is up (looked for {wanted!r} in {state_folder()})", "walproof lab up")
     return blueprint
 
 

@@ -14,7 +14,7 @@ from walproof.lab import home, member_init
 from walproof.lab.blueprint import Blueprint
 from walproof.lab.network import NAMESPACES
 from walproof.lab.privileges import as_member_user
-from walproof.lab.software import program
+from walproof.machine.software import program
 from walproof.model.ports import Clock
 from walproof.model.waiting import Wait, wait_for
 
@@ -96,13 +96,13 @@ def start_member(blueprint: Blueprint, member: str) -> None:
             start_new_session=True,
         )
     # Here and not above: the limits of processors know members themselves.
-    from walproof.lab.faults import processors
+    from walproof.lab import cpu_limits
 
-    processors.enrol(blueprint, member, first.pid)
+    cpu_limits.enrol(blueprint, member, first.pid)
 
 
 def signal_all(blueprint: Blueprint, member: str, number: int) -> None:
-    """Send a signal to every process of the member; those that end meanwhile are no trouble."""
+    """Send a signal to every process of the member; those that end meanwhile are no error."""
     for process in processes(blueprint, member):
         _send(process, number)
 

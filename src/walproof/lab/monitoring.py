@@ -5,13 +5,13 @@ import sys
 
 import httpx2
 
-from walproof.errors import MachineTrouble
+from walproof.errors import MachineError
 from walproof.lab import access, home
 from walproof.lab.blueprint import ETCD_CLIENT_PORT, POSTGRES_PORT, REST_PORT, Blueprint
-from walproof.lab.clock import RealClock
 from walproof.lab.privileges import make_folder, write_private
 from walproof.lab.programs import postgres_exporter, prometheus
-from walproof.lab.software import program
+from walproof.machine.clock import RealClock
+from walproof.machine.software import program
 from walproof.model.waiting import Wait, wait_for
 
 EXPORTER_PORT = 9187
@@ -19,7 +19,7 @@ EXPORTER_PORT = 9187
 
 
 def start(blueprint: Blueprint) -> None:
-    """Start everything and wait until Prometheus answers; MachineTrouble names a missing package."""
+    """Start everything and wait until Prometheus answers; MachineError names a missing package."""
     folder = blueprint.access_dir
     rules, config = folder / "rules.yml", folder / "prometheus.yml"
     settings = prometheus.PrometheusSettings(
@@ -74,7 +74,7 @@ def _rules() -> str:
         [sys.executable, "-m", "walproof", "watch", "--print", "rules"], capture_output=True, text=True, check=False
     )
     if said.returncode:
-        raise MachineTrouble(f"walproof watch --print rules failed: {said.stderr.strip()}", "make install")
+        raise MachineError(f"walproof watch --print rules failed: {said.stderr.strip()}", "make install")
     return said.stdout
 
 

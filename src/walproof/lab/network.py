@@ -6,9 +6,9 @@ import socket
 import subprocess
 from pathlib import Path
 
-from walproof.errors import MachineTrouble
+from walproof.errors import MachineError
 from walproof.lab.blueprint import Blueprint
-from walproof.lab.software import program
+from walproof.machine.software import program
 
 NAMESPACES = Path("/run/netns")
 # No default route: nothing leaves the machine, and Patroni's look-up of its own name fails at once, not after 10 s.
@@ -31,14 +31,12 @@ def _ip(*arguments: str, script: str | None = None) -> str:
         [program("ip"), *arguments, *batch], input=script, capture_output=True, text=True, check=False
     )
     if said.returncode != 0:
-        raise MachineTrouble(
-            f"the network could not be made: {said.stderr.strip()}", "run as root, see walproof lab up"
-        )
+        raise MachineError(f"the network could not be made: {said.stderr.strip()}", "run as root, see walproof lab up")
     return said.stdout
 
 
 def build(blueprint: Blueprint) -> None:
-    """Make bridge, namespaces and cables; MachineTrouble when the kernel refuses."""
+    """Make bridge, namespaces and cables; MachineError when the kernel refuses."""
     lines = [
         f"link add {blueprint.bridge} type bridge",
         f"addr add {blueprint.gateway}/24 dev {blueprint.bridge}",

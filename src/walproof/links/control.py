@@ -13,9 +13,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from walproof.errors import MachineTrouble, Trouble, WaitedInVain
+from walproof.errors import Error, MachineError, WaitTimeout
+from walproof.links.emulator import REPLY_BYTES
 from walproof.links.settings import Direction, LinkSetting
-from walproof.links.wire import REPLY_BYTES
 from walproof.model.ports import Clock
 from walproof.model.waiting import Wait, wait_for
 
@@ -82,7 +82,7 @@ def rows(table: Table) -> list[list[Any]]:
 def launch(
     files: WireFiles, devices: Mapping[str, str], table: Table, clock: Clock, *, environment: Mapping[str, str]
 ) -> Look:
-    """Start the process for {namespace: address} and wait until it answers; MachineTrouble says why not."""
+    """Start the process for {namespace: address} and wait until it answers; MachineError says why not."""
     files.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     config = {
         "devices": [{"namespace": n, "address": a} for n, a in devices.items()],
@@ -95,7 +95,7 @@ def launch(
         os.write(config_fd, json.dumps(config).encode())
     with _private(files.log) as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "walproof.links.wire", str(files.config)],
+            [sys.executable, "-m", "walproof.links.emulator", str(files.config)],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -107,14 +107,14 @@ def launch(
         os.write(pid_fd, str(process.pid).encode())
     try:
         wait_for(Wait.PROGRAM_READY, lambda: process.poll() is not None or look(files) is not None, clock, pace_s=0.02)
-    except WaitedInVain:
+    except WaitTimeout:
         process.kill()
         process.wait()
         raise
     now = look(files)
     if now is None:
         said = files.log.read_text().strip().splitlines() or ["it said nothing"]
-        raise MachineTrouble(f"the wire did not start: {said[-2] if len(said) > 1 else said[0]}", said[-1])
+        raise MachineError(f"the wire did not start: {said[-2] if len(said) > 1 else said[0]}", said[-1])
     return now
 
 
@@ -133,10 +133,10 @@ def look(files: WireFiles) -> Look | None:
 
 
 def set_table(files: WireFiles, table: Table) -> Look:
-    """Put a whole table in force; MachineTrouble when the wire is dead."""
+    """Put a whole table in effect; MachineError when the wire is dead."""
     answer = _ask(files, {"do": "set", "table": rows(table)})
     if answer is None:
-        raise MachineTrouble("the wire is dead", "`walproof lab heal` starts it again")
+        raise MachineError("the wire is dead", "`walproof lab heal` starts it again")
     return answer
 
 
@@ -149,7 +149,7 @@ def end(files: WireFiles, clock: Clock) -> None:
             os.kill(pid, signal.SIGTERM)
         try:
             wait_for(Wait.PROGRAM_GONE, lambda: running(files) is None, clock, pace_s=0.02)
-        except Trouble:
+        except Error:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
     for path in (files.config, files.control, files.pidfile, files.log):

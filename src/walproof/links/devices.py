@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 
-from walproof.errors import MachineTrouble
+from walproof.errors import MachineError
 from walproof.links.namespaces import inside
 
 DEVICE = "wire0"
@@ -26,11 +26,11 @@ def bridge_port(cable: str, *, forwarding: bool) -> None:
     argv = ["bridge", "link", "set", "dev", cable, "state", "3" if forwarding else "0"]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        raise MachineTrouble(f"`{' '.join(argv)}` says: {done.stderr.strip()}", "is the lab up? `walproof lab status`")
+        raise MachineError(f"`{' '.join(argv)}` says: {done.stderr.strip()}", "is the lab up? `walproof lab status`")
 
 
 def ip(*words: str, namespace: str | None = None, batch: Iterable[str] | None = None) -> str:
-    """Run ip(8), in a namespace, on lines of a batch where given; its output. MachineTrouble with its own words."""
+    """Run ip(8), in a namespace, on lines of a batch where given; its output. MachineError with its own words."""
     argv = ["ip", *(("-n", namespace) if namespace else ()), *words]
     if batch is not None:
         argv += ["-batch", "-"]
@@ -38,7 +38,7 @@ def ip(*words: str, namespace: str | None = None, batch: Iterable[str] | None = 
         argv, input="".join(f"{line}\n" for line in batch or ()), capture_output=True, text=True, check=False
     )
     if done.returncode != 0:
-        raise MachineTrouble(f"`{' '.join(argv)}` says: {done.stderr.strip()}", "is the lab up? `walproof lab status`")
+        raise MachineError(f"`{' '.join(argv)}` says: {done.stderr.strip()}", "is the lab up? `walproof lab status`")
     return done.stdout
 
 
@@ -63,13 +63,13 @@ def lay(namespace: str) -> None:
 
 
 def attach(namespace: str, *, persist: bool = False) -> int:
-    """A non-blocking descriptor of the device in that namespace, made when missing; MachineTrouble says why not."""
+    """A non-blocking descriptor of the device in that namespace, made when missing; MachineError says why not."""
     request = struct.pack("16sH22x", DEVICE.encode(), _IFF_TUN | _IFF_NO_PI | _IFF_VNET_HDR)
     with inside(namespace):
         try:
             fd = os.open(_TUN, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError as no:
-            raise MachineTrouble(
+            raise MachineError(
                 f"the wire needs {_TUN}, which cannot be opened here ({no.strerror})",
                 f"load the tun module, or as root: chmod 666 {_TUN}",
             ) from no
@@ -79,7 +79,7 @@ def attach(namespace: str, *, persist: bool = False) -> int:
                 fcntl.ioctl(fd, _TUNSETPERSIST, 1)
         except OSError as no:
             os.close(fd)
-            raise MachineTrouble(
+            raise MachineError(
                 f"the wire may not have its device in namespace {namespace} ({no.strerror})",
                 "it needs CAP_NET_ADMIN there: run as root, or as the user who started the lab",
             ) from no

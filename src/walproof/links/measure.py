@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
-from walproof.errors import MachineTrouble
+from walproof.errors import MachineError
 from walproof.links.namespaces import inside
 from walproof.links.settings import Direction
 
@@ -123,7 +123,7 @@ def _raw(place: Place) -> socket.socket:
         try:
             sock = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
         except PermissionError as no:
-            raise MachineTrouble(
+            raise MachineError(
                 "links cannot be measured without CAP_NET_RAW", "run as the user who started the lab, or as root"
             ) from no
     sock.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)

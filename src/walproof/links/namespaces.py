@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from walproof.errors import MachineTrouble
+from walproof.errors import MachineError
 
 NAMED = Path("/run/netns")
 _CLONE_NEWNET = 0x40000000
@@ -15,7 +15,7 @@ _libc = ctypes.CDLL(None, use_errno=True)  # os.setns came with Python 3.12 only
 
 @contextmanager
 def inside(namespace: str) -> Iterator[None]:
-    """The calling thread is in that network namespace for the block; MachineTrouble when it is missing or forbidden."""
+    """The calling thread is in that network namespace for the block; MachineError when it is missing or forbidden."""
     home = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
     try:
         _enter(namespace)
@@ -36,13 +36,13 @@ def _enter(namespace: str) -> None:
     try:
         there = os.open(NAMED / namespace, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as no:
-        raise MachineTrouble(
+        raise MachineError(
             f"the network namespace {namespace} is not there ({no.strerror})", "is the lab up? `walproof lab status`"
         ) from no
     try:
         _set(there)
     except OSError as no:
-        raise MachineTrouble(
+        raise MachineError(
             f"the network namespace {namespace} may not be entered ({no.strerror})",
             "run as the user who started the lab, or as root",
         ) from no

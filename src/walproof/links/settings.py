@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from walproof.errors import UsageTrouble
+from walproof.errors import UsageError
 
 Direction = tuple[str, str]
 """(source, destination): member names in the lab, IPv4 addresses in the wire's own process."""
@@ -55,16 +55,16 @@ class Change:
 
 
 def check(setting: LinkSetting) -> None:
-    """UsageTrouble for what no wire can do: negative or endless delay, loss above the whole, a rate of nothing."""
+    """UsageError for what no wire can do: negative or endless delay, loss above the whole, a rate of nothing."""
     hint = "write for example --rtt 10ms --jitter 1ms --loss 0.1% --rate 100mbit/s"
     if not 0 <= setting.delay_s <= LONGEST_DELAY_S:
-        raise UsageTrouble(f"a delay of {setting.delay_s:g} s is not between 0 and {LONGEST_DELAY_S:g} s", hint)
+        raise UsageError(f"a delay of {setting.delay_s:g} s is not between 0 and {LONGEST_DELAY_S:g} s", hint)
     if not 0 <= setting.jitter_s <= LONGEST_DELAY_S:
-        raise UsageTrouble(f"a jitter of {setting.jitter_s:g} s is not between 0 and {LONGEST_DELAY_S:g} s", hint)
+        raise UsageError(f"a jitter of {setting.jitter_s:g} s is not between 0 and {LONGEST_DELAY_S:g} s", hint)
     if not 0 <= setting.loss <= 1:
-        raise UsageTrouble(f"a loss of {setting.loss:.0%} is not between 0% and 100%", hint)
+        raise UsageError(f"a loss of {setting.loss:.0%} is not between 0% and 100%", hint)
     if setting.rate_bps is not None and not setting.rate_bps >= LEAST_RATE_BPS:
-        raise UsageTrouble(f"a rate of {setting.rate_bps:g} bit/s is less than {LEAST_RATE_BPS:g} bit/s", hint)
+        raise UsageError(f"a rate of {setting.rate_bps:g} bit/s is less than {LEAST_RATE_BPS:g} bit/s", hint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,9 +140,9 @@ def directions_of(words: Iterable[str], members: Iterable[str]) -> tuple[Directi
     names = tuple(word for word in asked if ".." not in word)
     for name in (*names, *(end for word in one_way for end in word.split("..", 1))):
         if name not in known:
-            raise UsageTrouble(f"no member is called {name!r}", f"members are {', '.join(known)}")
+            raise UsageError(f"no member is called {name!r}", f"members are {', '.join(known)}")
     if len(set(names)) != len(names) or any(a == b for a, b in (w.split("..", 1) for w in one_way)):
-        raise UsageTrouble("a link has two different ends", "name two members, such as n1 n3, or one way: n1..n2")
+        raise UsageError("a link has two different ends", "name two members, such as n1 n3, or one way: n1..n2")
     found = [(a, b) for a, b in (word.split("..", 1) for word in one_way)]
     if len(names) == 1:
         found += [d for d in all_directions(known) if names[0] in d]

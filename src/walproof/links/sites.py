@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from walproof.errors import UsageTrouble
+from walproof.errors import UsageError
 from walproof.links.settings import Direction, LinkSetting, all_directions, check
 from walproof.model.units import duration_s
 
@@ -42,7 +42,7 @@ def shipped() -> tuple[str, ...]:
 
 
 def read_regions(name_or_path: str) -> Regions:
-    """A shipped region file by name, or one of yours by path; UsageTrouble when it cannot be read or understood."""
+    """A shipped region file by name, or one of yours by path; UsageError when it cannot be read or understood."""
     try:
         if name_or_path in shipped():
             text = (_SHIPPED / f"{name_or_path}.toml").read_text()
@@ -51,21 +51,19 @@ def read_regions(name_or_path: str) -> Regions:
         return Regions.model_validate(tomllib.loads(text))
     except OSError as no:
         known = ", ".join(shipped())
-        raise UsageTrouble(
-            f"no region file {name_or_path!r} ({no.strerror})", f"name one of {known}, or a file"
-        ) from no
+        raise UsageError(f"no region file {name_or_path!r} ({no.strerror})", f"name one of {known}, or a file") from no
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as no:
-        raise UsageTrouble(f"{name_or_path} is not TOML: {no}", "see `walproof lab link --regions europe`") from no
+        raise UsageError(f"{name_or_path} is not TOML: {no}", "see `walproof lab link --regions europe`") from no
     except ValidationError as no:
         first = no.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
-        raise UsageTrouble(
+        raise UsageError(
             f"{name_or_path}: {where}: {first['msg']}", "sites = [...], then [[round_trip]] tables"
         ) from no
 
 
 def matrix(regions: Regions, members: tuple[str, ...]) -> dict[Direction, LinkSetting]:
-    """Every direction between members, half the round trip each way; UsageTrouble where the file leaves a pair open."""
+    """Every direction between members, half the round trip each way; UsageError where the file leaves a pair open."""
     home = places(regions, members)
     table = {}
     for a, b in all_directions(members):
@@ -78,11 +76,11 @@ def matrix(regions: Regions, members: tuple[str, ...]) -> dict[Direction, LinkSe
 def places(regions: Regions, members: tuple[str, ...]) -> dict[str, str]:
     """The site of every member."""
     if not regions.sites:
-        raise UsageTrouble("the region file names no site", 'sites = ["london", "paris"]')
+        raise UsageError("the region file names no site", 'sites = ["london", "paris"]')
     named = regions.members
     for member, site in named.items():
         if member not in members or site not in regions.sites:
-            raise UsageTrouble(f"the region file puts {member!r} in {site!r}", f"members are {', '.join(members)}")
+            raise UsageError(f"the region file puts {member!r} in {site!r}", f"members are {', '.join(members)}")
     return {m: named.get(m, regions.sites[i % len(regions.sites)]) for i, m in enumerate(members)}
 
 
@@ -92,4 +90,4 @@ def _between(regions: Regions, one: str, other: str) -> tuple[float, float]:
     for row in regions.round_trip:
         if set(row.between) == {one, other}:
             return duration_s(row.rtt), duration_s(row.jitter)
-    raise UsageTrouble(f"the region file says nothing of {one}–{other}", "add a [[round_trip]] with that pair")
+    raise UsageError(f"the region file says nothing of {one}–{other}", "add a [[round_trip]] with that pair")

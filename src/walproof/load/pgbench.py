@@ -1,4 +1,4 @@
-"""What to run for one slice: pgbench's argument list and the scripts it needs. Pure; starts nothing.
+"""What to run for one sample: pgbench's argument list and the scripts it needs. Pure; starts nothing.
 
 The level goes into the session (libpq's `options`). Through a transaction pool, and where levels are mixed, it goes
 into each transaction instead (SET LOCAL), because there a session is not the client's own.
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
-from walproof.errors import UsageTrouble
+from walproof.errors import UsageError
 from walproof.model.guarantee import Level
 from walproof.model.plan import Arm, Workload, WorkloadKind
 from walproof.model.topology import Endpoint, Route
@@ -41,17 +41,17 @@ def threads(clients: int) -> int:
 
 
 def script_of(workload: Workload) -> str:
-    """The transaction's text; UsageTrouble when the user's script cannot be read or is empty."""
+    """The transaction's text; UsageError when the user's script cannot be read or is empty."""
     if workload.kind is not WorkloadKind.SCRIPT:
         return (_SCRIPTS / f"{workload.kind}.sql").read_text(encoding="utf-8")
     if workload.script is None:
-        raise UsageTrouble("the workload is a script, but none is named", "write --script FILE.sql")
+        raise UsageError("the workload is a script, but none is named", "write --script FILE.sql")
     try:
         text = Path(workload.script).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as trouble:
-        raise UsageTrouble(f"the script {workload.script} cannot be read: {trouble}", "name a pgbench script") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"the script {workload.script} cannot be read: {error}", "name a pgbench script") from None
     if not any(line.strip() and not line.lstrip().startswith(("--", "\\")) for line in text.splitlines()):
-        raise UsageTrouble(f"the script {workload.script} holds no SQL", "see pgbench's manual, Custom Scripts")
+        raise UsageError(f"the script {workload.script} holds no SQL", "see pgbench's manual, Custom Scripts")
     return text
 
 
@@ -84,7 +84,7 @@ def session_options(arm: Arm) -> str:
 def invocation(arm: Arm, endpoint: Endpoint, folder: Path, seed: int, *, pgbench: Path, longest_s: int) -> Invocation:
     """How to start pgbench for that arm; per-transaction logs go to `folder`/log.PID…
 
-    The caller ends it by SIGALRM after the wanted time, which pgbench takes for the end of -T: so a slice may last a
+    The caller ends it by SIGALRM after the wanted time, which pgbench takes for the end of -T: so a sample may last a
     fraction of a second longer than connecting takes. `longest_s` is the -T that ends it in any case.
     """
     pooled = arm.route is Route.PGBOUNCER

@@ -1,4 +1,4 @@
-"""The words of advice: wishes, the evidence they are held against, choices, refusals."""
+"""The words of advice: requirements, the evidence they are held against, choices, refusals."""
 
 from dataclasses import dataclass, field
 
@@ -7,7 +7,7 @@ from walproof.model.guarantee import Level, QuorumKind
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class Requirements:
     """What is wished; None is no wish. rpo_s 0 means: no acknowledged commit may be lost with the leader."""
 
     rpo_s: float | None = None
@@ -122,12 +122,12 @@ class Evidence:
     priced: tuple[PricedArm, ...]
     proven: tuple[Proven, ...]
     place: Place
-    doubts: tuple[str, ...] = ()
+    caveats: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """How soon trouble is noticed; Patroni's in whole seconds. expected_rto_s is for a leader that vanishes."""
+    """How soon error is noticed; Patroni's in whole seconds. expected_rto_s is for a leader that vanishes."""
 
     ttl: int = 30
     loop_wait: int = 10
@@ -139,7 +139,7 @@ class Timeouts:
     """Whether an RTO was wished: without one Patroni's clockwork is left as it is."""
 
     @property
-    def vanished_s(self) -> float:
+    def leader_failure_s(self) -> float:
         """Worst time until writes go on after a leader vanished: ttl, one loop, and a promotion of about 2 s."""
         return self.ttl + self.loop_wait + 2.0
 
@@ -149,7 +149,7 @@ class ClassChoice:
     """The level of one class of transactions within a choice."""
 
     name: str
-    wish: Wish
+    wish: Requirements
     level: Level
     why: str
 
@@ -173,7 +173,7 @@ class Choice:
     rto_s: Estimate | None
     proven: tuple[str, ...]
     assumed: tuple[str, ...]
-    gives_up: tuple[str, ...]
+    trade_offs: tuple[str, ...]
     records: tuple[str, ...] = ()
     classes: tuple[ClassChoice, ...] = ()
 
@@ -195,14 +195,14 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """Ranked choices, or refusals. The same evidence and wishes give the same advice."""
+    """Ranked choices, or refusals. The same evidence and requirements give the same advice."""
 
-    wish: Wish
+    wish: Requirements
     surroundings: Surroundings
     place: Place
     choices: tuple[Choice, ...]
     refused: tuple[Refused, ...] = ()
-    doubts: tuple[str, ...] = ()
+    caveats: tuple[str, ...] = ()
     dropped: int = 0
     """Choices that another one beats in every respect."""
-    classes: tuple[tuple[str, Wish], ...] = field(default_factory=tuple)
+    classes: tuple[tuple[str, Requirements], ...] = field(default_factory=tuple)

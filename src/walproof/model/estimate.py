@@ -1,4 +1,4 @@
-"""A number with its interval, and the doubts that belong beside it."""
+"""A number with its interval, and the caveats that belong beside it."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -22,18 +22,18 @@ class Estimate:
         return self.low <= number <= self.high
 
 
-class Doubt(StrEnum):
+class Caveat(StrEnum):
     """Why a number should be read with care; shown next to it."""
 
     DRIFT = "drift"
     STOLEN = "stolen processor time"
-    CHECKPOINT = "checkpoint inside a slice"
+    CHECKPOINT = "checkpoint inside a sample"
     CLIENT_BOUND = "client-bound"
     FEW_BLOCKS = "too few blocks"
     LOCK_BOUND = "lock-bound"
     UNVERIFIED_LINK = "unverified link"
     STANDBY_BEHIND = "standby fell behind"
-    NOT_IN_FORCE = "guarantee not in force"
+    NOT_IN_EFFECT = "guarantee not in effect"
     FAILED_OVER = "failed over during the run"
     FAILURES = "transactions failed"
     MIXED_VERSIONS = "mixed versions"

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from walproof.model.estimate import Estimate
-from walproof.model.plan import Setting
-from walproof.model.sample import SliceResult
+from walproof.model.plan import Scenario
+from walproof.model.sample import SampleResult
 from walproof.model.topology import ClusterView, Description
 from walproof.model.verdict import Drill
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class Started:
     """The first event of a record: which verb (price, prove, study, watch), what was asked, how to repeat."""
 
     at: float
@@ -24,7 +24,7 @@ class Begun:
     command: str
     seed: int
     version: str
-    kind: Literal["begun"] = "begun"
+    kind: Literal["started"] = "started"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,31 +37,31 @@ class Described:
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class Observed:
     """One look at the cluster."""
 
     at: float
     view: ClusterView
-    kind: Literal["looked"] = "looked"
+    kind: Literal["observed"] = "observed"
 
 
 @dataclass(frozen=True, slots=True)
-class SettingEntered:
-    """Outer factors are in force from now; `links` holds asked and measured round trips, ms, by "a-b"."""
+class ScenarioEntered:
+    """Outer factors are in effect from now; `links` holds asked and measured round trips, ms, by "a-b"."""
 
     at: float
-    setting: Setting
+    scenario: Scenario
     measured: dict[str, float] = field(default_factory=dict)
-    kind: Literal["setting-entered"] = "setting-entered"
+    kind: Literal["scenario-entered"] = "scenario-entered"
 
 
 @dataclass(frozen=True, slots=True)
-class SliceDone:
-    """A slice was measured."""
+class SampleDone:
+    """A sample was measured."""
 
     at: float
-    result: SliceResult
-    kind: Literal["slice-done"] = "slice-done"
+    result: SampleResult
+    kind: Literal["sample-done"] = "sample-done"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,24 +79,24 @@ class SearchStep:
 
 
 @dataclass(frozen=True, slots=True)
-class DrillBegun:
+class DrillStarted:
     """A drill starts: writers are running."""
 
     at: float
     number: int
     fault: str
     level: str
-    kind: Literal["drill-begun"] = "drill-begun"
+    kind: Literal["drill-started"] = "drill-started"
 
 
 @dataclass(frozen=True, slots=True)
 class FaultChanged:
-    """A fault was injected or healed on members."""
+    """A fault was injected into members, or cleared."""
 
     at: float
     fault: str
     members: tuple[str, ...]
-    healed: bool
+    cleared: bool
     kind: Literal["fault-changed"] = "fault-changed"
 
 
@@ -124,7 +124,7 @@ class ClaimJudged:
 
 
 @dataclass(frozen=True, slots=True)
-class FigureBeside:
+class FigureCompared:
     """A figure a published study prints, beside what was measured here; not a number where nothing was."""
 
     at: float
@@ -135,7 +135,7 @@ class FigureBeside:
     value: float
     low: float
     high: float
-    kind: Literal["figure-beside"] = "figure-beside"
+    kind: Literal["figure-compared"] = "figure-compared"
 
     @property
     def measured(self) -> Estimate:
@@ -144,17 +144,17 @@ class FigureBeside:
 
 
 @dataclass(frozen=True, slots=True)
-class Noted:
+class Note:
     """Something worth a sentence in the report."""
 
     at: float
     text: str
-    kind: Literal["noted"] = "noted"
+    kind: Literal["note"] = "note"
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The last event: why it stopped ("precision", "budget", "done", "interrupted", or the trouble's sentence)."""
+    """The last event: why it stopped ("precision", "budget", "done", "interrupted", or the error's sentence)."""
 
     at: float
     stopped_by: str
@@ -162,18 +162,18 @@ class Ended:
 
 
 Event = (
-    Begun
+    Started
     | Described
-    | Looked
-    | SettingEntered
-    | SliceDone
+    | Observed
+    | ScenarioEntered
+    | SampleDone
     | SearchStep
-    | DrillBegun
+    | DrillStarted
     | FaultChanged
     | DrillDone
     | ClaimJudged
-    | FigureBeside
-    | Noted
+    | FigureCompared
+    | Note
     | Ended
 )
 Emit = Callable[[Event], None]

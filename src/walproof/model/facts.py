@@ -88,11 +88,11 @@ class Waiter:
 
 @dataclass(frozen=True, slots=True)
 class MemberFacts:
-    """One member. `name` is what the manager or cluster_name calls it; `trouble` says why it was not looked at."""
+    """One member. `name` is what the manager or cluster_name calls it; `error` says why it was not looked at."""
 
     name: str
     address: str = ""
-    trouble: str = ""
+    error: str = ""
     version: int = 0
     """server_version_num."""
     leader: bool = False
@@ -188,14 +188,14 @@ class Facts:
     @property
     def leader(self) -> MemberFacts | None:
         """The leader that was looked at, None when there is none."""
-        return next((m for m in self.members if m.leader and not m.trouble), None)
+        return next((m for m in self.members if m.leader and not m.error), None)
 
     @property
     def standbys(self) -> tuple[MemberFacts, ...]:
         """Standbys that were looked at."""
-        return tuple(m for m in self.members if not m.leader and not m.trouble)
+        return tuple(m for m in self.members if not m.leader and not m.error)
 
     @property
     def looked_at(self) -> tuple[MemberFacts, ...]:
         """Members that answered."""
-        return tuple(m for m in self.members if not m.trouble)
+        return tuple(m for m in self.members if not m.error)

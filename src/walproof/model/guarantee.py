@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
-from walproof.errors import UsageTrouble
+from walproof.errors import UsageError
 
 
 class Level(StrEnum):
@@ -28,11 +28,11 @@ class Level(StrEnum):
 
 
 def level(text: str) -> Level:
-    """The level of that name; UsageTrouble names the five."""
+    """The level of that name; UsageError names the five."""
     try:
         return Level(text.strip().lower())
     except ValueError:
-        raise UsageTrouble(f"{text!r} is not a commit level", f"the levels are {', '.join(Level)}") from None
+        raise UsageError(f"{text!r} is not a commit level", f"the levels are {', '.join(Level)}") from None
 
 
 class SyncMode(StrEnum):

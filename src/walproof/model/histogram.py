@@ -1,4 +1,4 @@
-"""Latencies as counts in log-spaced buckets 1 % wide, so that slices pool exactly and ten million fit in a page.
+"""Latencies as counts in log-spaced buckets 1 % wide, so that samples pool exactly and ten million fit in a page.
 
 Bucket b holds latencies in [BASE_MS * 1.01**b, BASE_MS * 1.01**(b+1)); a quantile is off by at most 1 %.
 """

@@ -1,4 +1,4 @@
-"""What a price run asks: settings (outer factors that need a reload), arms (inner factors), slices in blocks."""
+"""What a price run asks: scenarios (outer factors that need a reload), arms (inner factors), samples in blocks."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -34,7 +34,7 @@ class Workload:
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class Scenario:
     """Outer factors; None leaves the target as it is. rtt_ms is between members; cores per member."""
 
     quorum_kind: QuorumKind | None = None
@@ -48,7 +48,7 @@ class Setting:
 
     @property
     def text(self) -> str:
-        """Short words for tables; 'as it is' when nothing is set."""
+        """Short words for tables; 'default settings' when nothing is set."""
         words = [
             "" if self.quorum is None else f"{self.quorum_kind or QuorumKind.ANY} {self.quorum}",
             "" if self.rtt_ms is None else f"rtt {self.rtt_ms:g} ms",
@@ -58,12 +58,12 @@ class Setting:
             "" if self.wal_volume is None else ("wal apart" if self.wal_volume else "wal with data"),
             *(f"{name}={value}" for name, value in self.parameters),
         ]
-        return ", ".join(w for w in words if w) or "as it is"
+        return ", ".join(w for w in words if w) or "default settings"
 
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """Inner factors: what one slice runs. `mix` is weights per level, in place of `level` alone."""
+    """Inner factors: what one sample runs. `mix` is weights per level, in place of `level` alone."""
 
     level: Level
     clients: int
@@ -78,10 +78,10 @@ class Arm:
 
 
 @dataclass(frozen=True, slots=True)
-class Slice:
-    """One planned measurement: which block, where in it, what, under which setting."""
+class Sample:
+    """One planned measurement: which block, where in it, what, under which scenario."""
 
     block: int
     position: int
     arm: Arm
-    setting: Setting
+    scenario: Scenario

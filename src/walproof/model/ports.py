@@ -6,8 +6,8 @@ from typing import Protocol, runtime_checkable
 
 from walproof.model.attempt import Attempts, Rows
 from walproof.model.guarantee import Level, SyncMode
-from walproof.model.plan import Setting, Slice, Workload
-from walproof.model.sample import SliceResult
+from walproof.model.plan import Sample, Scenario, Workload
+from walproof.model.sample import SampleResult
 from walproof.model.topology import ClusterView, Description, Endpoint, Route
 
 
@@ -26,7 +26,7 @@ class Clock(Protocol):
 class Capability(StrEnum):
     """What a target may be able to do beyond being looked at."""
 
-    PRICE = "run priced slices"
+    PRICE = "run priced samples"
     LEDGER = "be written by the ledger"
     KILL = "kill PostgreSQL"
     STOP = "stop PostgreSQL"
@@ -51,7 +51,7 @@ class Target(Protocol):
     clock: Clock
 
     def describe(self) -> Description:
-        """Versions, machine, members, settings in force."""
+        """Versions, machine, members, settings in effect."""
         ...
 
     def observe(self) -> ClusterView:
@@ -59,7 +59,7 @@ class Target(Protocol):
         ...
 
     def endpoint(self, route: Route) -> Endpoint:
-        """The clients' way to the leader; TargetTrouble where this target has no such route."""
+        """The clients' way to the leader; TargetError where this target has no such route."""
         ...
 
     def member_endpoint(self, member: str) -> Endpoint:
@@ -73,26 +73,26 @@ class Target(Protocol):
 
 @runtime_checkable
 class CanBePriced(Protocol):
-    """Runs slices. Capability.PRICE."""
+    """Runs samples. Capability.PRICE."""
 
     def prepare(self, workload: Workload) -> None:
         """Load what the workload needs; idempotent."""
         ...
 
-    def check(self, setting: Setting) -> None:
-        """Refuse factors that cannot be brought into force here (a Trouble says why); changes nothing."""
+    def check(self, setting: Scenario) -> None:
+        """Refuse factors that cannot be brought into effect here (a Error says why); changes nothing."""
         ...
 
-    def enter(self, setting: Setting) -> dict[str, float]:
-        """Bring the outer factors into force and verify; measured round trips in ms by "a-b"."""
+    def enter(self, setting: Scenario) -> dict[str, float]:
+        """Bring the outer factors into effect and verify; measured round trips in ms by "a-b"."""
         ...
 
     def leave(self) -> None:
         """Put back every setting that `enter` changed."""
         ...
 
-    def run_slice(self, planned: Slice, seconds: float, seed: int) -> SliceResult:
-        """Run one slice and look beside it."""
+    def run_sample(self, planned: Sample, seconds: float, seed: int) -> SampleResult:
+        """Run one sample and look beside it."""
         ...
 
 
@@ -219,8 +219,8 @@ class CanBreak(Protocol):
         """Packets from source no longer reach destination."""
         ...
 
-    def hurt_disk(self, member: str, trouble: str, slow_s: float = 0.0) -> None:
-        """`trouble`: slow, failing or full."""
+    def hurt_disk(self, member: str, error: str, slow_s: float = 0.0) -> None:
+        """`error`: slow, failing or full."""
         ...
 
     def switch_over(self, to: str | None = None) -> None:
@@ -238,14 +238,14 @@ class CanBreak(Protocol):
 
 @runtime_checkable
 class CanConfigure(Protocol):
-    """Sets the cluster's configuration and waits until it is in force. SET_PARAMETERS, SET_SYNC."""
+    """Sets the cluster's configuration and waits until it is in effect. SET_PARAMETERS, SET_SYNC."""
 
     def set_parameters(self, parameters: dict[str, str | None]) -> None:
-        """Set parameters cluster-wide (None resets) and wait until they are in force."""
+        """Set parameters cluster-wide (None resets) and wait until they are in effect."""
         ...
 
     def set_sync(self, mode: SyncMode, quorum: int) -> None:
-        """Set synchronous mode and quorum, and wait until the names are in force."""
+        """Set synchronous mode and quorum, and wait until the names are in effect."""
         ...
 
 

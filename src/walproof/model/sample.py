@@ -1,13 +1,13 @@
-"""What one slice measured: throughput, a histogram of latencies, and what was seen meanwhile."""
+"""What one sample measured: throughput, a histogram of latencies, and what was seen meanwhile."""
 
 from dataclasses import dataclass, field
 
-from walproof.model.plan import Slice
+from walproof.model.plan import Sample
 
 
 @dataclass(frozen=True, slots=True)
 class MemberWindow:
-    """What one member did during a slice. Rates are over the slice; latencies are means in ms; None is not known.
+    """What one member did during a sample. Rates are over the sample; latencies are means in ms; None is not known.
 
     disk_reads and disk_writes are bytes that reached the storage layer (/proc/PID/io); wal_flushes counts fsyncs.
     """
@@ -25,11 +25,11 @@ class MemberWindow:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What was seen beside a slice.
+    """What was seen beside a sample.
 
     waits: share of looks at client backends per wait event ("IPC:SyncRep": 0.6; "cpu" when none); members by name;
     stolen: share of processor time stolen or used by others; client_cores: what pgbench itself used;
-    checkpoints: finished during the slice; standby_names as in force at its end; streaming: standbys connected;
+    checkpoints: finished during the sample; standby_names as in effect at its end; streaming: standbys connected;
     link_verified: None when no link is shaped.
     """
 
@@ -46,14 +46,14 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
-class SliceResult:
-    """One slice as measured.
+class SampleResult:
+    """One sample as measured.
 
     histogram: latency bucket → count, buckets of `estimating.histogram` (log-spaced, 1 % wide), per level of a mix
     under "per_level". Latencies in ms; tps in transactions per second.
     """
 
-    slice: Slice
+    sample: Sample
     started_at: float
     seconds: float
     transactions: int

@@ -64,7 +64,7 @@ class MemberView:
     sync_state: str = ""
     """pg_stat_replication.sync_state of this standby: sync, quorum, potential, async, or empty."""
     standby_names: str | None = None
-    """synchronous_standby_names in force there, when it was asked."""
+    """synchronous_standby_names in effect there, when it was asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class LinkView:
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """What a target is, for the record: versions and machine facts as text, the settings in force."""
+    """What a target is, for the record: versions and machine facts as text, the settings in effect."""
 
     target: str
     members: tuple[str, ...]

@@ -2,7 +2,7 @@
 
 import re
 
-from walproof.errors import UsageTrouble
+from walproof.errors import UsageError
 
 _DURATION = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
 _RATE = {"kbit/s": 1e3, "mbit/s": 1e6, "gbit/s": 1e9}
@@ -13,7 +13,7 @@ def _read(text: str, what: str, units: dict[str, float], example: str, bare: flo
     match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-zA-Z/]*)\s*", text)
     factor = None if match is None else units.get(match[2].lower(), bare if match[2] == "" else None)
     if match is None or factor is None:
-        raise UsageTrouble(f"{text!r} is not a {what}", f"write it like {example}")
+        raise UsageError(f"{text!r} is not a {what}", f"write it like {example}")
     return float(match[1]) * factor
 
 
@@ -45,5 +45,5 @@ def share(text: str) -> float:
     stripped = text.strip()
     value = _read(stripped.removesuffix("%"), "share", {}, "0.1% or 0.001", 0.01 if stripped.endswith("%") else 1.0)
     if value > 1:
-        raise UsageTrouble(f"{text!r} is more than the whole", "write a share between 0% and 100%")
+        raise UsageError(f"{text!r} is more than the whole", "write a share between 0% and 100%")
     return value

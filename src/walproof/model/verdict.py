@@ -52,12 +52,12 @@ class Findings:
     lost: int = 0
     recovered: int = 0
     downgraded_lost: int = 0
-    from_nowhere: int = 0
-    doubled: int = 0
-    altered: int = 0
+    phantom: int = 0
+    duplicate: int = 0
+    corrupted: int = 0
     two_leaders_s: float = 0.0
     """Seconds in which acknowledgements on two timelines overlapped."""
-    not_in_force_s: float = 0.0
+    not_in_effect_s: float = 0.0
     """Seconds in which a remote level was acknowledged while standby names were empty."""
     stale_reads: int = 0
     fresh_reads: int = 0

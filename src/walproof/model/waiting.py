@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from enum import Enum
 
-from walproof.errors import WaitedInVain
+from walproof.errors import WaitTimeout
 from walproof.model.ports import Clock
 
 
@@ -16,9 +16,9 @@ class Wait(Enum):
     QUORUM_NAMED = (60.0, "every standby of the quorum to be named")
     PROGRAM_GONE = (15.0, "a process to end")
     NEW_LEADER = (90.0, "a new leader")
-    CLUSTER_WHOLE = (120.0, "the cluster to be whole again")
+    CLUSTER_HEALTHY = (120.0, "the cluster to be whole again")
     FIRST_COMMIT_AFTER = (90.0, "a first commit after the fault")
-    SETTING_IN_FORCE = (30.0, "a setting to be in force")
+    SETTING_IN_EFFECT = (30.0, "a setting to be in effect")
     WRITERS_UP = (30.0, "the writers to commit")
     SWITCHOVER = (60.0, "a planned switchover")
     PITFALL_SHOWN = (40.0, "a pitfall to show itself")
@@ -37,11 +37,11 @@ class Wait(Enum):
 def wait_for(
     wait: Wait, done: Callable[[], bool], clock: Clock, *, pace_s: float = 0.1, patience: float = 1.0
 ) -> float:
-    """Ask `done` every `pace_s` until it is true; seconds waited. WaitedInVain names the wait when it runs out."""
+    """Ask `done` every `pace_s` until it is true; seconds waited. WaitTimeout names the wait when it runs out."""
     begun = clock.now()
     while not done():
         if clock.now() - begun > wait.seconds * patience:
-            raise WaitedInVain(
+            raise WaitTimeout(
                 f"waited {wait.seconds * patience:.0f} s for {wait.what} ({wait.name}) in vain",
                 "see `walproof lab status` and `walproof lab logs`; WALPROOF_PATIENCE=2 doubles every wait",
             )

@@ -1,1 +1,1 @@
-"""What a guarantee costs: blocks, estimates, doubts, anatomy, break-even, prediction."""
+"""What a guarantee costs: blocks, estimates, caveats, breakdown, break-even, prediction."""

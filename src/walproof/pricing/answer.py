@@ -4,16 +4,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from walproof.estimating.enough import StoppedBy
-from walproof.pricing.anatomy import Anatomy
 from walproof.pricing.estimates import PriceTable
+from walproof.pricing.latency_breakdown import Breakdown
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The table, anatomies, and what searches and predictions found: parts ready for JSON by name, and sentences."""
+    """The table, breakdowns, and what searches and predictions found: parts ready for JSON by name, and sentences."""
 
     table: PriceTable
     stopped_by: StoppedBy
-    anatomies: tuple[Anatomy, ...] = ()
+    breakdowns: tuple[Breakdown, ...] = ()
     parts: tuple[tuple[str, Any], ...] = ()
     sentences: tuple[str, ...] = ()

@@ -26,7 +26,7 @@ def arm_as_json(price: ArmPrice) -> dict[str, Any]:
         "tps": interval(price.tps),
         "ratio": interval(price.ratio),
         "latency_ms": _values(price.latency),
-        "doubts": [str(doubt) for doubt in price.doubts],
+        "caveats": [str(caveat) for caveat in price.caveats],
         "setting": price.setting.text,
         "transactions": price.transactions,
         "failed": price.failed,

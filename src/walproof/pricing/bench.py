@@ -1,22 +1,22 @@
-"""The one place where pricing touches a target: settings entered, slices run, every step emitted. Decides nothing."""
+"""The one place where pricing touches a target: settings entered, samples run, every step emitted. Decides nothing."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from walproof.errors import MachineTrouble
-from walproof.model.event import Emit, Event, Looked, Noted, SearchStep, SettingEntered, SliceDone
-from walproof.model.plan import Arm, Setting, Slice, Workload
+from walproof.errors import MachineError
+from walproof.model.event import Emit, Event, Note, Observed, SampleDone, ScenarioEntered, SearchStep
+from walproof.model.plan import Arm, Sample, Scenario, Workload
 from walproof.model.ports import CanBePriced, Target
-from walproof.model.sample import SliceResult
-from walproof.pricing.design import slice_seed
+from walproof.model.sample import SampleResult
+from walproof.pricing.design import sample_seed
 
 PATIENCE = 3
-"""Slices that may fail one after another before the run gives up."""
+"""Samples that may fail one after another before the run gives up."""
 
 
 class PricedTarget(Target, CanBePriced, Protocol):
-    """A target that runs slices."""
+    """A target that runs samples."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,18 +37,18 @@ def untold(_: Progress) -> None:
 
 
 class Bench:
-    """A target under measurement: remembers the setting in force and every event, earlier ones of a resumed run too."""
+    """A target under measurement: remembers the setting in effect and every event, those of a resumed run too."""
 
     def __init__(self, target: PricedTarget, emit: Emit, seed: int, earlier: Sequence[Event] = ()) -> None:
         self.target = target
         self.seed = seed
         self.events: list[Event] = list(earlier)
         self._emit = emit
-        self._setting: Setting | None = None
+        self._setting: Scenario | None = None
         self._prepared: set[Workload] = set()
         self._failures = 0
         self._lowest = 0
-        self._searched = {e.result.slice: e.result for e in earlier if isinstance(e, SliceDone)}
+        self._searched = {e.result.sample: e.result for e in earlier if isinstance(e, SampleDone)}
         self._steps = {_said(e) for e in earlier if isinstance(e, SearchStep)}
 
     def now(self) -> float:
@@ -62,7 +62,7 @@ class Bench:
 
     def note(self, text: str) -> None:
         """A sentence for the report."""
-        self.say(Noted(self.now(), text))
+        self.say(Note(self.now(), text))
 
     def step(self, found: SearchStep) -> None:
         """A step of a search, unless the run that is resumed already said so."""
@@ -72,9 +72,9 @@ class Bench:
     def look(self) -> None:
         """One look at the cluster, emitted when the leader or the standby names are not what they were."""
         view = self.target.observe()
-        last = next((e.view for e in reversed(self.events) if isinstance(e, Looked)), None)
+        last = next((e.view for e in reversed(self.events) if isinstance(e, Observed)), None)
         if last is None or (last.leader, last.standby_names) != (view.leader, view.standby_names):
-            self.say(Looked(self.now(), view))
+            self.say(Observed(self.now(), view))
 
     def prepare(self, arms: Sequence[Arm]) -> None:
         """Load what the arms' workloads need, once each; the largest scale last stays."""
@@ -83,31 +83,31 @@ class Bench:
                 self.target.prepare(workload)
                 self._prepared.add(workload)
 
-    def enter(self, setting: Setting) -> None:
-        """Bring a setting into force unless it already is."""
+    def enter(self, setting: Scenario) -> None:
+        """Bring a setting into effect unless it already is."""
         if setting != self._setting:
             measured = self.target.enter(setting)
             self._setting = setting
-            self.say(SettingEntered(self.now(), setting, measured))
+            self.say(ScenarioEntered(self.now(), setting, measured))
 
     def leave(self) -> None:
         """Put back what settings changed; the target may have more to put back than settings."""
         self._setting = None
         self.target.leave()
 
-    def measure(self, planned: Slice, seconds: float) -> SliceResult | None:
-        """One slice; None when it failed, noted; MachineTrouble after three failures in a row."""
+    def measure(self, planned: Sample, seconds: float) -> SampleResult | None:
+        """One sample; None when it failed, noted; MachineError after three failures in a row."""
         try:
-            result = self.target.run_slice(planned, seconds, slice_seed(self.seed, planned))
-        except MachineTrouble as trouble:
+            result = self.target.run_sample(planned, seconds, sample_seed(self.seed, planned))
+        except MachineError as error:
             self._failures += 1
             if self._failures >= PATIENCE:
                 raise
-            self.note(f"a slice of {planned.arm.level} with {planned.arm.clients} clients failed: {trouble.message}")
+            self.note(f"a sample of {planned.arm.level} with {planned.arm.clients} clients failed: {error.message}")
             self.look()
             return None
         self._failures = 0
-        self.say(SliceDone(self.now(), result))
+        self.say(SampleDone(self.now(), result))
         return result
 
     def next_search_block(self) -> int:
@@ -115,7 +115,7 @@ class Bench:
         self._lowest -= 1
         return self._lowest
 
-    def searched(self, planned: Sequence[Slice]) -> list[SliceResult]:
+    def searched(self, planned: Sequence[Sample]) -> list[SampleResult]:
         """The results of a search's block that the run that is resumed measured whole; else none."""
         found = [self._searched[one] for one in planned if one in self._searched]
         return found if len(found) == len(planned) else []

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from walproof.model.guarantee import Level
-from walproof.model.plan import Arm, Setting, Slice
+from walproof.model.plan import Arm, Sample, Scenario
 
 WARM_BLOCK = 0
-"""Number of the block whose slices warm caches and are never counted."""
+"""Number of the block whose samples warm caches and are never counted."""
 AGAIN = "a/a"
 """Label of the baseline run against itself."""
 
@@ -27,10 +27,10 @@ class Question:
     load: fractions of measured capacity to offer as open loop afterwards.
     """
 
-    settings: tuple[Setting, ...]
+    scenarios: tuple[Scenario, ...]
     arms: tuple[Arm, ...]
     baseline: Level = Level.LOCAL
-    slice_s: float = 1.5
+    sample_s: float = 1.5
     precision: float = 0.03
     budget_s: float = 120.0
     seed: int = 1
@@ -48,7 +48,7 @@ def is_baseline(arm: Arm, baseline: Level) -> bool:
     return arm.level is baseline and not arm.mix and arm.label != AGAIN
 
 
-def block(number: int, setting: Setting, arms: Sequence[Arm], seed: int) -> tuple[Slice, ...]:
+def block(number: int, setting: Scenario, arms: Sequence[Arm], seed: int) -> tuple[Sample, ...]:
     """One block: every arm once, in the random order of this seed and number; equal arguments give equal blocks."""
     rng = np.random.default_rng([seed, number])
     groups: dict[Arm, list[Arm]] = {}
@@ -56,7 +56,7 @@ def block(number: int, setting: Setting, arms: Sequence[Arm], seed: int) -> tupl
         groups.setdefault(group(arm), []).append(arm)
     shuffled = list(groups.values())
     order = [shuffled[i][j] for i in rng.permutation(len(shuffled)) for j in rng.permutation(len(shuffled[i]))]
-    return tuple(Slice(number, position, arm, setting) for position, arm in enumerate(order))
+    return tuple(Sample(number, position, arm, setting) for position, arm in enumerate(order))
 
 
 def still_needed(arms: Sequence[Arm], narrow: Collection[Arm], baseline: Level) -> tuple[Arm, ...]:
@@ -74,7 +74,7 @@ def still_needed(arms: Sequence[Arm], narrow: Collection[Arm], baseline: Level) 
     return tuple(kept)
 
 
-def visit_order(settings: Sequence[Setting], round_number: int, seed: int) -> tuple[Setting, ...]:
+def visit_order(settings: Sequence[Scenario], round_number: int, seed: int) -> tuple[Scenario, ...]:
     """The settings in this round's random order: every round visits each once, so slow drift falls on all."""
     rng = np.random.default_rng([seed, 7919, round_number])
     return tuple(settings[i] for i in rng.permutation(len(settings)))
@@ -85,16 +85,16 @@ def blocks_per_visit(round_number: int) -> int:
     return 2 if round_number == 0 else 4
 
 
-def slice_seconds(budget_s: float, arms: int, settings: int, blocks: int = 10) -> float:
-    """A slice length with which about ten blocks fit the budget, between 0.5 and 1.5 s; 0.35 s goes to starting each.
+def sample_seconds(budget_s: float, arms: int, settings: int, blocks: int = 10) -> float:
+    """A sample length with which about ten blocks fit the budget, between 0.5 and 1.5 s; 0.35 s goes to starting each.
 
-    >>> slice_seconds(120, 10, 1), slice_seconds(600, 4, 1)
+    >>> sample_seconds(120, 10, 1), sample_seconds(600, 4, 1)
     (0.85, 1.5)
     """
     return round(min(1.5, max(0.5, budget_s / (blocks * max(1, arms) * max(1, settings)) - 0.35)), 2)
 
 
-def slice_seed(seed: int, planned: Slice) -> int:
-    """The seed of one slice's random numbers."""
+def sample_seed(seed: int, planned: Sample) -> int:
+    """The seed of one sample's random numbers."""
     words = [seed, abs(planned.block), planned.position, int(planned.block < 0)]
     return int(np.random.default_rng(words).integers(1, 2**31))

@@ -8,14 +8,14 @@ import numpy as np
 
 from walproof.estimating.intervals import as_ratio, stopped_interval
 from walproof.estimating.quantiles import quantile_intervals
-from walproof.model.estimate import Doubt, Estimate
-from walproof.model.event import Begun, Ended, Event, SliceDone
+from walproof.model.estimate import Caveat, Estimate
+from walproof.model.event import Ended, Event, SampleDone, Started
 from walproof.model.guarantee import Level, level
 from walproof.model.histogram import quantile_ms
-from walproof.model.plan import Arm, Setting
-from walproof.model.sample import SliceResult
+from walproof.model.plan import Arm, Scenario
+from walproof.model.sample import SampleResult
 from walproof.pricing.design import WARM_BLOCK, group, is_baseline
-from walproof.pricing.quality import doubts_of, failed_over, mixed_versions
+from walproof.pricing.quality import caveats_of, failed_over, mixed_versions
 
 UNKNOWN = Estimate(math.nan, math.nan, math.nan)
 
@@ -43,13 +43,13 @@ class ClassPrice:
 class ArmPrice:
     """What one arm costs under one setting. ratio is to the baseline of the same setting, clients and route."""
 
-    setting: Setting
+    setting: Scenario
     arm: Arm
     blocks: int
     tps: Estimate
     ratio: Estimate
     latency: Latency
-    doubts: tuple[Doubt, ...]
+    caveats: tuple[Caveat, ...]
     classes: tuple[ClassPrice, ...] = ()
     transactions: int = 0
     failed: int = 0
@@ -66,16 +66,16 @@ class PriceTable:
     stopped_by: str = ""
 
 
-Blocks = dict[int, dict[Arm, SliceResult]]
+Blocks = dict[int, dict[Arm, SampleResult]]
 
 
-def slices_of(events: Iterable[Event]) -> dict[Setting, Blocks]:
-    """Counted slices by setting, block and arm; warm slices and searches (blocks below 1) are left out."""
-    found: dict[Setting, Blocks] = {}
+def samples_of(events: Iterable[Event]) -> dict[Scenario, Blocks]:
+    """Counted samples by setting, block and arm; warm samples and searches (blocks below 1) are left out."""
+    found: dict[Scenario, Blocks] = {}
     for event in events:
-        if isinstance(event, SliceDone) and event.result.slice.block > WARM_BLOCK:
-            planned = event.result.slice
-            found.setdefault(planned.setting, {}).setdefault(planned.block, {})[planned.arm] = event.result
+        if isinstance(event, SampleDone) and event.result.sample.block > WARM_BLOCK:
+            planned = event.result.sample
+            found.setdefault(planned.scenario, {}).setdefault(planned.block, {})[planned.arm] = event.result
     return found
 
 
@@ -98,12 +98,12 @@ def ratio_of(blocks: Blocks, arm: Arm, baseline: Level) -> tuple[Estimate, int]:
     return (as_ratio(stopped_interval(logs)) if len(logs) else UNKNOWN), len(logs)
 
 
-def tps_of(results: Sequence[SliceResult]) -> Estimate:
+def tps_of(results: Sequence[SampleResult]) -> Estimate:
     """Throughput over blocks with its interval."""
     return stopped_interval(np.array([r.tps for r in results])) if results else UNKNOWN
 
 
-def latency_of(results: Sequence[SliceResult], histograms: Sequence[dict[int, int]], seed: int = 0) -> Latency:
+def latency_of(results: Sequence[SampleResult], histograms: Sequence[dict[int, int]], seed: int = 0) -> Latency:
     """Latency of one arm: mean over blocks, quantiles of the pooled histogram."""
     means = np.array([r.mean_ms for r in results if r.mean_ms > 0])
     p50, p95, p99 = quantile_intervals(histograms, (0.5, 0.95, 0.99), np.random.default_rng(seed))
@@ -112,14 +112,14 @@ def latency_of(results: Sequence[SliceResult], histograms: Sequence[dict[int, in
 
 def price_table(events: Sequence[Event]) -> PriceTable:
     """The table of a record's events, or of those so far."""
-    begun = next((e for e in events if isinstance(e, Begun)), None)
+    begun = next((e for e in events if isinstance(e, Started)), None)
     baseline = level(str(begun.question.get("baseline", "local"))) if begun else Level.LOCAL
     ended = next((e for e in reversed(events) if isinstance(e, Ended)), None)
     general = (
-        *((Doubt.FAILED_OVER,) if failed_over(events) else ()),
-        *((Doubt.MIXED_VERSIONS,) if mixed_versions(events) else ()),
+        *((Caveat.FAILED_OVER,) if failed_over(events) else ()),
+        *((Caveat.MIXED_VERSIONS,) if mixed_versions(events) else ()),
     )
-    found = slices_of(events)
+    found = samples_of(events)
     prices = [
         _price(setting, arm, blocks, baseline, general)
         for setting, blocks in found.items()
@@ -132,7 +132,7 @@ def _order(arm: Arm) -> tuple[str, str, int, str, int]:
     return (arm.route, arm.workload.text, arm.clients, arm.label, arm.level.strength + (10 if arm.mix else 0))
 
 
-def _price(setting: Setting, arm: Arm, blocks: Blocks, baseline: Level, general: tuple[Doubt, ...]) -> ArmPrice:
+def _price(setting: Scenario, arm: Arm, blocks: Blocks, baseline: Level, general: tuple[Caveat, ...]) -> ArmPrice:
     results = [measured[arm] for _, measured in sorted(blocks.items()) if arm in measured]
     ratio, pairs = ratio_of(blocks, arm, baseline)
     return ArmPrice(
@@ -142,7 +142,7 @@ def _price(setting: Setting, arm: Arm, blocks: Blocks, baseline: Level, general:
         tps=tps_of(results),
         ratio=ratio,
         latency=latency_of(results, [r.histogram for r in results]),
-        doubts=doubts_of(results, log_ratios(blocks, arm, baseline), general),
+        caveats=caveats_of(results, log_ratios(blocks, arm, baseline), general),
         classes=_classes(results) if arm.mix else (),
         transactions=sum(r.transactions for r in results),
         failed=sum(r.failed for r in results),
@@ -150,12 +150,12 @@ def _price(setting: Setting, arm: Arm, blocks: Blocks, baseline: Level, general:
     )
 
 
-def _classes(results: Sequence[SliceResult]) -> tuple[ClassPrice, ...]:
+def _classes(results: Sequence[SampleResult]) -> tuple[ClassPrice, ...]:
     names = sorted({name for r in results for name in r.per_level}, key=lambda n: list(Level).index(Level(n)))
     return tuple(_class(name, [r for r in results if r.per_level.get(name)]) for name in names)
 
 
-def _class(name: str, results: Sequence[SliceResult]) -> ClassPrice:
+def _class(name: str, results: Sequence[SampleResult]) -> ClassPrice:
     histograms = [r.per_level[name] for r in results]
     rates = np.array([sum(h.values()) / r.seconds for h, r in zip(histograms, results, strict=True)])
     means = np.array([mean_of(h) for h in histograms])

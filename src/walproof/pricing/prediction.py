@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize, stats
 
-from walproof.errors import UndecidedTrouble
+from walproof.errors import UndecidedError
 from walproof.model.estimate import Estimate
 from walproof.model.guarantee import Level
 
@@ -112,7 +112,7 @@ def throughputs(parameters: Numbers, level: Level, places: Sequence[tuple[int, f
 def fit(points: Sequence[Point], processors: int = 2) -> Model:
     """The network of one level closest to its points: least squares on log throughput and a weak prior."""
     if len(points) < FEWEST_POINTS:
-        raise UndecidedTrouble(
+        raise UndecidedError(
             f"{len(points)} measured points are too few to fit {len(PRIOR)} parameters",
             "measure more --clients and --rtt, at least four points a level",
         )

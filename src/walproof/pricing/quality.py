@@ -1,4 +1,4 @@
-"""Doubts about measured numbers: when one belongs beside a price. Judges windows and blocks; measures nothing."""
+"""Caveats about measured numbers: when one belongs beside a price. Judges windows and blocks; measures nothing."""
 
 from collections.abc import Callable, Iterable, Sequence
 from statistics import fmean
@@ -6,11 +6,11 @@ from statistics import fmean
 import numpy as np
 from scipy import stats
 
-from walproof.model.estimate import Doubt
-from walproof.model.event import Described, DrillBegun, Event, Looked
+from walproof.model.estimate import Caveat
+from walproof.model.event import Described, DrillStarted, Event, Observed
 from walproof.model.guarantee import Level
 from walproof.model.plan import Arm, WorkloadKind
-from walproof.model.sample import SliceResult
+from walproof.model.sample import SampleResult
 
 FEW = 6
 """Blocks below which an interval is shown but doubted."""
@@ -20,17 +20,17 @@ LOCK_SHARE = 0.25
 BEHIND_MS = 500.0
 DRIFT_CHANGE = 0.1
 
-Results = Sequence[SliceResult]
+Results = Sequence[SampleResult]
 
 
-def doubts_of(results: Results, logs: np.ndarray, general: tuple[Doubt, ...] = ()) -> tuple[Doubt, ...]:
-    """Every doubt about one arm: of its slices in block order, its log-ratios, and the run in general."""
+def caveats_of(results: Results, logs: np.ndarray, general: tuple[Caveat, ...] = ()) -> tuple[Caveat, ...]:
+    """Every caveat about one arm: of its samples in block order, its log-ratios, and the run in general."""
     if not results:
-        return (Doubt.FEW_BLOCKS,)
-    found = [doubt for doubt, applies in RULES.items() if applies(results)]
+        return (Caveat.FEW_BLOCKS,)
+    found = [caveat for caveat, applies in RULES.items() if applies(results)]
     if drifts(np.log([r.tps for r in results if r.tps > 0])) or drifts(logs):
-        found.append(Doubt.DRIFT)
-    return tuple(sorted({*found, *general}, key=list(Doubt).index))
+        found.append(Caveat.DRIFT)
+    return tuple(sorted({*found, *general}, key=list(Caveat).index))
 
 
 def drifts(logs: np.ndarray) -> bool:
@@ -46,12 +46,12 @@ def drifts(logs: np.ndarray) -> bool:
 
 
 def failed_over(events: Iterable[Event]) -> bool:
-    """Whether looks while slices were measured saw more than one leader; drills of the same record do not count."""
+    """Whether looks while samples were measured saw more than one leader; drills of the same record do not count."""
     leaders: set[str] = set()
     for event in events:
-        if isinstance(event, DrillBegun):
+        if isinstance(event, DrillStarted):
             break
-        if isinstance(event, Looked) and event.view.leader:
+        if isinstance(event, Observed) and event.view.leader:
             leaders.add(event.view.leader)
     return len(leaders) > 1
 
@@ -73,16 +73,16 @@ def _levels(arm: Arm) -> tuple[Level, ...]:
     return tuple(level for level, _ in arm.mix) or (arm.level,)
 
 
-def _not_in_force(results: Results) -> bool:
-    remote = any(level.remote for level in _levels(results[0].slice.arm))
-    durable = any(level is not Level.OFF for level in _levels(results[0].slice.arm))
-    lying = durable and any(r.slice.setting.fsync is False for r in results)
+def _not_in_effect(results: Results) -> bool:
+    remote = any(level.remote for level in _levels(results[0].sample.arm))
+    durable = any(level is not Level.OFF for level in _levels(results[0].sample.arm))
+    lying = durable and any(r.sample.scenario.fsync is False for r in results)
     return lying or (remote and any(not r.window.standby_names.strip() for r in results))
 
 
 def _unverified(results: Results) -> bool:
     return any(
-        r.window.link_verified is False or (bool(r.slice.setting.rtt_ms) and r.window.link_verified is None)
+        r.window.link_verified is False or (bool(r.sample.scenario.rtt_ms) and r.window.link_verified is None)
         for r in results
     )
 
@@ -93,20 +93,20 @@ def _behind(results: Results) -> bool:
 
 
 def _lock_bound(results: Results) -> bool:
-    arm = results[0].slice.arm
+    arm = results[0].sample.arm
     small = arm.workload.kind is WorkloadKind.TPCB_LIKE and arm.workload.scale < arm.clients
     waiting = fmean(sum(s for w, s in r.window.waits.items() if w.startswith("Lock:")) for r in results)
     return small or waiting > LOCK_SHARE
 
 
-RULES: dict[Doubt, Callable[[Results], bool]] = {
-    Doubt.STOLEN: lambda rs: fmean(r.window.stolen for r in rs) > STOLEN_SHARE,
-    Doubt.CHECKPOINT: lambda rs: any(r.window.checkpoints for r in rs),
-    Doubt.CLIENT_BOUND: lambda rs: fmean(r.window.client_cores for r in rs) > CLIENT_CORES,
-    Doubt.FEW_BLOCKS: lambda rs: len(rs) < FEW,
-    Doubt.LOCK_BOUND: _lock_bound,
-    Doubt.UNVERIFIED_LINK: _unverified,
-    Doubt.STANDBY_BEHIND: _behind,
-    Doubt.NOT_IN_FORCE: _not_in_force,
-    Doubt.FAILURES: lambda rs: any(r.failed for r in rs),
+RULES: dict[Caveat, Callable[[Results], bool]] = {
+    Caveat.STOLEN: lambda rs: fmean(r.window.stolen for r in rs) > STOLEN_SHARE,
+    Caveat.CHECKPOINT: lambda rs: any(r.window.checkpoints for r in rs),
+    Caveat.CLIENT_BOUND: lambda rs: fmean(r.window.client_cores for r in rs) > CLIENT_CORES,
+    Caveat.FEW_BLOCKS: lambda rs: len(rs) < FEW,
+    Caveat.LOCK_BOUND: _lock_bound,
+    Caveat.UNVERIFIED_LINK: _unverified,
+    Caveat.STANDBY_BEHIND: _behind,
+    Caveat.NOT_IN_EFFECT: _not_in_effect,
+    Caveat.FAILURES: lambda rs: any(r.failed for r in rs),
 }

@@ -1,4 +1,4 @@
-"""Words of the command line → a Question, or one sentence why it cannot be meant. Reads scripts' existence only.
+"""Words of the command line → a Question, or one sentence why it is not valid. Reads scripts' existence only.
 
 The words themselves go into the record, so that --resume and --repeat ask the very same thing.
 """
@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from walproof.errors import UsageTrouble
+from walproof.errors import UsageError
 from walproof.links.sites import read_regions
 from walproof.model.guarantee import Level, QuorumKind, level
-from walproof.model.plan import Arm, Setting, Workload, WorkloadKind
+from walproof.model.plan import Arm, Scenario, Workload, WorkloadKind
 from walproof.model.topology import Route
 from walproof.model.units import duration_s, share
-from walproof.pricing.design import AGAIN, Question, slice_seconds
+from walproof.pricing.design import AGAIN, Question, sample_seconds
 
 MOST_CLIENTS = 262_143
 """The largest max_connections that PostgreSQL takes (its manual, Connection Settings)."""
@@ -38,7 +38,7 @@ def question_of(words: Words, standbys: int | None = None) -> Question:
     workload = workload_of(str(words.get("workload") or "tpcb-like"), whole(words.get("scale") or 20, "scale"))
     mix = mix_of(words.get("mix"))
     if mix and workload.kind is WorkloadKind.SELECT_ONLY:
-        raise UsageTrouble(
+        raise UsageError(
             "select-only commits nothing, so a mix of commit levels has no meaning in it",
             "choose another --workload, or leave --mix out",
         )
@@ -47,40 +47,40 @@ def question_of(words: Words, standbys: int | None = None) -> Question:
     settings = settings_of(words, standbys)
     budget_s = duration_s(str(words.get("budget") or "2min"))
     if budget_s <= 0:
-        raise UsageTrouble("a budget of nothing measures nothing", "--budget 2min")
+        raise UsageError("a budget of nothing measures nothing", "--budget 2min")
     load = fractions_of(words.get("load"))
-    spoken = words.get("slice")
+    spoken = words.get("sample")
     phases = 1 + len(load)
-    slice_s = duration_s(str(spoken)) if spoken else slice_seconds(budget_s, len(arms) * phases, len(settings))
-    if slice_s <= 0:
-        raise UsageTrouble("a slice of no length measures nothing", "--slice 2s")
+    sample_s = duration_s(str(spoken)) if spoken else sample_seconds(budget_s, len(arms) * phases, len(settings))
+    if sample_s <= 0:
+        raise UsageError("a sample of no length measures nothing", "--sample 2s")
     precision = share(str(words.get("precision") or "3%"))
     if precision <= 0:
-        raise UsageTrouble("a precision of 0 is never reached", "--precision 3%")
-    return Question(settings, arms, baseline, slice_s, precision, budget_s, seed_of(words), load)
+        raise UsageError("a precision of 0 is never reached", "--precision 3%")
+    return Question(settings, arms, baseline, sample_s, precision, budget_s, seed_of(words), load)
 
 
 def _searches(words: Words) -> None:
     """Refuse searches that lack their goal, and goals without a search."""
     if words.get("tune") and not words.get("limit"):
-        raise UsageTrouble("a tune without a latency limit would only pile up clients", "--tune --limit 10ms")
+        raise UsageError("a tune without a latency limit would only pile up clients", "--tune --limit 10ms")
     for goal in ("limit", "level"):
         if words.get(goal) and not words.get("tune"):
-            raise UsageTrouble(f"--{goal} belongs to --tune", "--tune --level on --limit 10ms")
+            raise UsageError(f"--{goal} belongs to --tune", "--tune --level on --limit 10ms")
     if words.get("tune") and words.get("break_even"):
-        raise UsageTrouble("--tune and --break-even are two searches", "ask them one after the other")
+        raise UsageError("--tune and --break-even are two searches", "ask them one after the other")
     if words.get("tune") and words.get("mix"):
-        raise UsageTrouble("a mix cannot be tuned: tuning is for one level", "leave --mix out")
+        raise UsageError("a mix cannot be tuned: tuning is for one level", "leave --mix out")
     if words.get("limit") and duration_s(str(words["limit"])) <= 0:
-        raise UsageTrouble("nothing stays under a limit of 0", "--limit 10ms")
+        raise UsageError("nothing stays under a limit of 0", "--limit 10ms")
     if level(str(words.get("level") or "on")) is level(str(words.get("baseline") or "local")) and words.get("tune"):
-        raise UsageTrouble("tuning a level against itself compares nothing", "choose another --level or --baseline")
+        raise UsageError("tuning a level against itself compares nothing", "choose another --level or --baseline")
     if predictions_of(words.get("predict")) or words.get("hold_out"):
         rtts = words.get("rtt")
         clients = FOR_PREDICTION if words.get("clients") is None else words["clients"]
         points = len(clients_of(clients)) * (len(listed(rtts, "round trips", "--rtt 0,3ms")) if rtts else 1)
         if points < 4:
-            raise UsageTrouble(
+            raise UsageError(
                 f"a prediction from {points} measured points a level would be a guess",
                 "measure at least four, for example --clients 1,4,16,64",
             )
@@ -103,7 +103,7 @@ def _arms(words: Words, baseline: Level, workload: Workload, mix: tuple[tuple[Le
     route = _one_of(Route, str(words.get("route") or "direct"), "route")
     pool = None if words.get("pool") is None else whole(words["pool"], "pool")
     if pool is not None and route is not Route.PGBOUNCER:
-        raise UsageTrouble("a pool size needs PgBouncer in the route", "--route pgbouncer --pool 20")
+        raise UsageError("a pool size needs PgBouncer in the route", "--route pgbouncer --pool 20")
     rate = None if words.get("rate") is None else float(whole(words["rate"], "rate"))
     arms: list[Arm] = []
     default = FOR_PREDICTION if words.get("predict") or words.get("hold_out") else "1,16"
@@ -122,16 +122,14 @@ def _arms(words: Words, baseline: Level, workload: Workload, mix: tuple[tuple[Le
 
 def _within(clients: int, cap: object) -> None:
     if cap is not None and clients > whole(cap, "cap on clients"):
-        raise UsageTrouble(f"{clients} clients are more than --max-clients {cap} allows", f"--clients {cap}")
+        raise UsageError(f"{clients} clients are more than --max-clients {cap} allows", f"--clients {cap}")
 
 
 def listed(text: object, what: str, example: str) -> list[str]:
     """The parts of a comma-separated list; an empty list or an empty part is refused."""
     parts = [part.strip() for part in str(text).split(",")]
     if not all(parts):
-        raise UsageTrouble(
-            f"the list of {what} {text!r} has nothing in it or an empty place", f"write it like {example}"
-        )
+        raise UsageError(f"the list of {what} {text!r} has nothing in it or an empty place", f"write it like {example}")
     return parts
 
 
@@ -148,7 +146,7 @@ def clients_of(text: object) -> tuple[int, ...]:
     parts = listed(text, "clients", "--clients 1,16")
     counts = tuple(dict.fromkeys(whole(part, "number of clients") for part in parts))
     if max(counts) > MOST_CLIENTS:
-        raise UsageTrouble(
+        raise UsageError(
             f"{max(counts)} clients are more than PostgreSQL ever lets in (max_connections is at most {MOST_CLIENTS})",
             "--clients 1,16,64",
         )
@@ -158,27 +156,25 @@ def clients_of(text: object) -> tuple[int, ...]:
 def whole(text: object, what: str) -> int:
     """A whole number from 1 up."""
     if not re.fullmatch(r"\+?[0-9]{1,9}", str(text).strip()) or int(str(text)) < 1:
-        raise UsageTrouble(f"{text!r} is not a {what}: it must be a whole number from 1 up", "for example 16")
+        raise UsageError(f"{text!r} is not a {what}: it must be a whole number from 1 up", "for example 16")
     return int(str(text))
 
 
 def workload_of(text: str, scale: int) -> Workload:
     """A workload by name, `batch:N`, or the path of a pgbench script that can be read."""
     if text in (WorkloadKind.BATCH, "batch:"):
-        raise UsageTrouble("a batch needs its number of rows", "--workload batch:100")
+        raise UsageError("a batch needs its number of rows", "--workload batch:100")
     if text.startswith("batch:"):
         return Workload(WorkloadKind.BATCH, scale, whole(text.removeprefix("batch:"), "number of rows"))
     if text in {k.value for k in WorkloadKind} - {WorkloadKind.SCRIPT.value}:
         return Workload(WorkloadKind(text), scale)
     if not text.endswith(".sql") and not os.path.exists(text):
         names = "tpcb-like, select-only, simple-update, insert, batch:N"
-        raise UsageTrouble(
+        raise UsageError(
             f"{text!r} is no workload and no file", f"choose {names}, or give the path of a pgbench script"
         )
     if not os.path.isfile(text) or not os.access(text, os.R_OK):
-        raise UsageTrouble(
-            f"the script {text!r} cannot be read", "give the path of a pgbench script this user may read"
-        )
+        raise UsageError(f"the script {text!r} cannot be read", "give the path of a pgbench script this user may read")
     return Workload(WorkloadKind.SCRIPT, scale, script=os.path.abspath(text))
 
 
@@ -190,9 +186,9 @@ def mix_of(text: object) -> tuple[tuple[Level, float], ...]:
     for part in listed(text, "a mix", "--mix on=10,local=90"):
         name, _, weight = part.partition("=")
         if not re.fullmatch(r"\d+(\.\d+)?", weight.strip()) or float(weight) <= 0:
-            raise UsageTrouble(f"{part!r} is not a level and its weight", "write it like --mix on=10,local=90")
+            raise UsageError(f"{part!r} is not a level and its weight", "write it like --mix on=10,local=90")
         if level(name) in weights:
-            raise UsageTrouble(f"the mix names {level(name)} twice", "give each level one weight")
+            raise UsageError(f"the mix names {level(name)} twice", "give each level one weight")
         weights[level(name)] = float(weight)
     return tuple(weights.items())
 
@@ -208,11 +204,11 @@ def fractions_of(text: object) -> tuple[float, ...]:
         return ()
     fractions = tuple(share(part) for part in listed(text, "loads", "--load 0.5,0.8"))
     if min(fractions) <= 0:
-        raise UsageTrouble("a load of 0 offers nothing", "--load 0.5,0.8")
+        raise UsageError("a load of 0 offers nothing", "--load 0.5,0.8")
     return fractions
 
 
-def settings_of(words: Words, standbys: int | None) -> tuple[Setting, ...]:
+def settings_of(words: Words, standbys: int | None) -> tuple[Scenario, ...]:
     """Every combination of the outer factors asked; one setting that changes nothing when none is."""
     quorums = (
         [quorum_of(part, standbys) for part in listed(words["quorum"], "quorums", "--quorum any1,first1,all")]
@@ -223,7 +219,7 @@ def settings_of(words: Words, standbys: int | None) -> tuple[Setting, ...]:
     regions = _each(words.get("regions"), "regions", "--regions europe,one-region", _region)
     cores = _each(words.get("cpu"), "processors", "--cpu 1,2", _cores)
     return tuple(
-        Setting(kind, k, rtt, region, cpu, fsync, wal)
+        Scenario(kind, k, rtt, region, cpu, fsync, wal)
         for (kind, k), rtt, region, cpu, fsync, wal in itertools.product(
             quorums,
             rtts,
@@ -251,7 +247,7 @@ def _region(part: str) -> str:
 
 def _cores(part: str) -> float:
     if not re.fullmatch(r"\d+(\.\d+)?", part) or float(part) <= 0:
-        raise UsageTrouble(f"{part!r} is not a number of processors", "--cpu 0.5,2")
+        raise UsageError(f"{part!r} is not a number of processors", "--cpu 0.5,2")
     return float(part)
 
 
@@ -260,7 +256,7 @@ def _switch(text: object, what: str) -> Sequence[bool | None]:
         return [None]
     words = listed(text, what, f"--{what} on,off")
     if not set(words) <= {"on", "off"}:
-        raise UsageTrouble(f"{text!r} is neither on nor off", f"--{what} on,off")
+        raise UsageError(f"{text!r} is neither on nor off", f"--{what} on,off")
     return [word == "on" for word in words]
 
 
@@ -274,9 +270,9 @@ def quorum_of(text: str, standbys: int | None) -> tuple[QuorumKind, int]:
         return QuorumKind.FIRST, standbys or 1
     match = re.fullmatch(r"(any|first)\s*([1-9]\d*)", text.lower())
     if match is None:
-        raise UsageTrouble(f"{text!r} is not a quorum", "write it like --quorum any1,first1,all")
+        raise UsageError(f"{text!r} is not a quorum", "write it like --quorum any1,first1,all")
     if standbys is not None and int(match[2]) > standbys:
-        raise UsageTrouble(
+        raise UsageError(
             f"a quorum of {match[2]} is larger than the {standbys} standbys there are",
             f"ask for at most any{max(1, standbys)}, or a lab with more members (lab up --members N)",
         )
@@ -287,4 +283,4 @@ def _one_of(kinds: type[Route], text: str, what: str) -> Route:
     try:
         return kinds(text)
     except ValueError:
-        raise UsageTrouble(f"{text!r} is not a {what}", f"choose {', '.join(kinds)}") from None
+        raise UsageError(f"{text!r} is not a {what}", f"choose {', '.join(kinds)}") from None

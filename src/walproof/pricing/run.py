@@ -12,8 +12,8 @@ import numpy as np
 from walproof.estimating.enough import StoppedBy, narrow
 from walproof.estimating.intervals import as_ratio, stopped_interval
 from walproof.model.estimate import Estimate
-from walproof.model.event import SliceDone
-from walproof.model.plan import Arm, Setting, Slice
+from walproof.model.event import SampleDone
+from walproof.model.plan import Arm, Sample, Scenario
 from walproof.pricing.bench import Bench, Progress, Tell, untold
 from walproof.pricing.design import (
     AGAIN,
@@ -25,12 +25,12 @@ from walproof.pricing.design import (
     still_needed,
     visit_order,
 )
-from walproof.pricing.estimates import Blocks, ratio_of, slices_of, tps_of
+from walproof.pricing.estimates import Blocks, ratio_of, samples_of, tps_of
 
 FEWEST = 2
 """Blocks every setting gets, even beyond the budget: below that there is no interval at all."""
 START_S = 0.4
-"""What starting a slice is taken to cost before any was seen."""
+"""What starting a sample is taken to cost before any was seen."""
 
 
 def conduct(bench: Bench, question: Question, tell: Tell = untold) -> StoppedBy:
@@ -57,11 +57,11 @@ def offered(bench: Bench, question: Question, fraction: float) -> tuple[Arm, ...
     """Open-loop arms that offer this fraction of what each closed-loop arm could do (its lowest over settings)."""
     label = f"load {fraction:g}"
     earlier = {
-        e.result.slice.arm for e in bench.events if isinstance(e, SliceDone) and e.result.slice.arm.label == label
+        e.result.sample.arm for e in bench.events if isinstance(e, SampleDone) and e.result.sample.arm.label == label
     }
     if earlier:
         return tuple(sorted(earlier, key=lambda a: (a.clients, a.level.strength)))
-    found = slices_of(bench.events)
+    found = samples_of(bench.events)
     arms = []
     for arm in question.arms:
         if arm.label == AGAIN:
@@ -82,13 +82,13 @@ class _Grid:
     def __init__(self, bench: Bench, question: Question, tell: Tell) -> None:
         self.bench, self.question, self.tell = bench, question, tell
         mine = set(question.arms)
-        self.found = slices_of(bench.events)
-        done = [e.result for e in bench.events if isinstance(e, SliceDone) and e.result.slice.arm in mine]
-        self.number = max([0, *(e.result.slice.block for e in bench.events if isinstance(e, SliceDone))])
+        self.found = samples_of(bench.events)
+        done = [e.result for e in bench.events if isinstance(e, SampleDone) and e.result.sample.arm in mine]
+        self.number = max([0, *(e.result.sample.block for e in bench.events if isinstance(e, SampleDone))])
         self.spent_s = sum(r.seconds + START_S for r in done)
-        self.slices = 0
+        self.samples = 0
         self.begun = bench.now()
-        self.warmed: set[Setting] = set()
+        self.warmed: set[Scenario] = set()
 
     def elapsed(self) -> float:
         """Seconds of the budget used, those of an earlier, resumed run included."""
@@ -98,7 +98,7 @@ class _Grid:
         """Rounds over the settings until every arm is narrow or the budget is used up."""
         for round_number in itertools.count():
             pending = [
-                s for s in visit_order(self.question.settings, round_number, self.question.seed) if self.needed(s)
+                s for s in visit_order(self.question.scenarios, round_number, self.question.seed) if self.needed(s)
             ]
             if not pending:
                 return StoppedBy.PRECISION
@@ -107,7 +107,7 @@ class _Grid:
                     return StoppedBy.BUDGET
         raise AssertionError("unreachable")
 
-    def visit(self, setting: Setting, blocks: int) -> bool:
+    def visit(self, setting: Scenario, blocks: int) -> bool:
         """Some blocks under one setting; False when the budget does not hold another."""
         for _ in range(blocks):
             arms = self.needed(setting)
@@ -121,52 +121,52 @@ class _Grid:
             self.number += 1
             for planned in block(self.number, setting, arms, self.question.seed):
                 self.report(planned)
-                result = self.bench.measure(planned, self.question.slice_s)
+                result = self.bench.measure(planned, self.question.sample_s)
                 if result is None:
                     break
                 self.found.setdefault(setting, {}).setdefault(self.number, {})[planned.arm] = result
-                self.slices += 1
+                self.samples += 1
         return True
 
     def affords(self, arms: int) -> bool:
         """Whether another block of that many arms fits the budget."""
-        each = (self.bench.now() - self.begun) / self.slices if self.slices else self.question.slice_s + START_S
+        each = (self.bench.now() - self.begun) / self.samples if self.samples else self.question.sample_s + START_S
         return self.elapsed() + arms * each <= self.question.budget_s
 
-    def has(self, setting: Setting) -> int:
+    def has(self, setting: Scenario) -> int:
         """Blocks of these arms measured under the setting."""
         arms = set(self.question.arms)
         return sum(1 for measured in self.measured(setting).values() if arms & set(measured))
 
     def has_few_elsewhere(self) -> bool:
         """Whether another setting still lacks the fewest blocks, so that the run goes on though the budget is used."""
-        return any(self.has(s) < FEWEST for s in self.question.settings)
+        return any(self.has(s) < FEWEST for s in self.question.scenarios)
 
-    def measured(self, setting: Setting) -> Blocks:
+    def measured(self, setting: Scenario) -> Blocks:
         """Blocks so far under the setting."""
         return self.found.get(setting, {})
 
-    def needed(self, setting: Setting) -> tuple[Arm, ...]:
+    def needed(self, setting: Scenario) -> tuple[Arm, ...]:
         """Arms still too wide under the setting, with their baselines."""
         blocks = self.measured(setting)
         fine = {arm for arm in self.question.arms if precise(blocks, arm, self.question)}
         return still_needed(self.question.arms, fine, self.question.baseline)
 
-    def warm(self, setting: Setting) -> None:
-        """One uncounted slice a workload and route, at the most clients, so that no arm meets cold caches first."""
+    def warm(self, setting: Scenario) -> None:
+        """One uncounted sample a workload and route, at the most clients, so that no arm meets cold caches first."""
         self.warmed.add(setting)
         most: dict[object, Arm] = {}
         for arm in sorted(self.question.arms, key=lambda a: a.clients):
             most[arm.workload, arm.route] = replace(arm, level=self.question.baseline, mix=(), label="warm", rate=None)
         for position, arm in enumerate(most.values()):
-            planned = Slice(WARM_BLOCK, position, arm, setting)
+            planned = Sample(WARM_BLOCK, position, arm, setting)
             self.report(planned)
-            self.bench.measure(planned, self.question.slice_s)
+            self.bench.measure(planned, self.question.sample_s)
 
-    def report(self, planned: Slice) -> None:
+    def report(self, planned: Sample) -> None:
         """Tell how it stands."""
         arm = planned.arm
-        doing = f"block {planned.block}: {arm.level}, {arm.clients} clients, {planned.setting.text}"
+        doing = f"block {planned.block}: {arm.level}, {arm.clients} clients, {planned.scenario.text}"
         self.tell(Progress(self.elapsed(), self.question.budget_s, self.number, doing))
 
 

@@ -5,22 +5,22 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from walproof.errors import TargetTrouble
+from walproof.errors import TargetError
 from walproof.estimating.enough import StoppedBy
 from walproof.model.estimate import Estimate
 from walproof.model.event import Event, SearchStep
 from walproof.model.guarantee import QuorumKind, level, read_standby_names
-from walproof.model.plan import Setting
+from walproof.model.plan import Scenario
 from walproof.model.topology import Route
 from walproof.model.units import duration_s
 from walproof.pricing import breakeven, prediction, tuning
-from walproof.pricing.anatomy import round_trip_ms
 from walproof.pricing.answer import Answer
 from walproof.pricing.as_json import interval, number
 from walproof.pricing.bench import Bench, Tell
 from walproof.pricing.breakeven import MOST_CLIENTS, Found
 from walproof.pricing.design import Question
 from walproof.pricing.estimates import PriceTable, price_table
+from walproof.pricing.latency_breakdown import round_trip_ms
 from walproof.pricing.prediction import Point
 from walproof.pricing.question import Words, predictions_of, whole
 from walproof.pricing.seek import Search, find_break_even, find_tuned
@@ -51,12 +51,12 @@ def searched(bench: Bench, question: Question, words: Words, tell: Tell) -> Answ
 
 def _edges(bench: Bench, question: Question, words: Words, tell: Tell) -> Parts:
     most = MOST_CLIENTS if words.get("max_clients") is None else whole(words["max_clients"], "cap on clients")
-    each = replace(question, budget_s=question.budget_s / len(question.settings))
+    each = replace(question, budget_s=question.budget_s / len(question.scenarios))
     shown: list[dict[str, Any]] = []
     sentences: list[str] = []
-    for setting in question.settings:
+    for setting in question.scenarios:
         edges, top = find_break_even(Search(bench, each, tell), setting, question.arms[0], most)
-        where = f"{setting.text}: " if len(question.settings) > 1 else ""
+        where = f"{setting.text}: " if len(question.scenarios) > 1 else ""
         for one, found in edges.items():
             shown.append({"setting": setting.text, "level": str(one), "peak_clients": top, **_edge(found)})
             said = breakeven.sentence(found, question.baseline) if found else RAN_OUT.format(one)
@@ -81,8 +81,8 @@ def _tuned(bench: Bench, question: Question, words: Words, tell: Tell) -> Parts:
     limit_ms = 1000 * duration_s(str(words["limit"]))
     most = tuning.MOST_CLIENTS if words.get("max_clients") is None else whole(words["max_clients"], "cap on clients")
     shown, sentences = [], []
-    for setting in question.settings:
-        each = replace(question, budget_s=question.budget_s / len(question.settings))
+    for setting in question.scenarios:
+        each = replace(question, budget_s=question.budget_s / len(question.scenarios))
         space = tuning.Space(
             base=replace(question.arms[0], label=""),
             level=level(str(words.get("level") or "on")),
@@ -113,7 +113,7 @@ def _tuned(bench: Bench, question: Question, words: Words, tell: Tell) -> Parts:
 
 
 def _quorum_open(bench: Bench) -> bool:
-    """Whether waiting for any one of several standbys would be something else than what is in force."""
+    """Whether waiting for any one of several standbys would be something else than what is in effect."""
     view = bench.target.observe()
     now = read_standby_names(view.standby_names)
     return len(view.standbys) >= 2 and (now is None or (now.kind, now.k) != (QuorumKind.ANY, 1))
@@ -122,7 +122,7 @@ def _quorum_open(bench: Bench) -> bool:
 def _has_pool(bench: Bench) -> bool:
     try:
         bench.target.endpoint(Route.PGBOUNCER)
-    except TargetTrouble:
+    except TargetError:
         return False
     return True
 
@@ -147,9 +147,9 @@ def _tuned_sentence(tuned: tuning.Tuned, ratio: Estimate, score: tuning.Score, l
     )
 
 
-def points_of(table: PriceTable, events: Sequence[Event]) -> dict[Setting, list[Point]]:
+def points_of(table: PriceTable, events: Sequence[Event]) -> dict[Scenario, list[Point]]:
     """Closed-loop points by setting without its round trip; the round trip is the measured one where there is one."""
-    points: dict[Setting, list[Point]] = {}
+    points: dict[Scenario, list[Point]] = {}
     for price in table.arms:
         if price.arm.rate is None and not price.arm.mix and not price.arm.label and price.tps.value > 0:
             measured = round_trip_ms(events, price.setting)
@@ -184,7 +184,7 @@ def predicted(table: PriceTable, events: Sequence[Event], words: Words) -> Parts
 
 
 def _predictions(
-    by_outer: dict[Setting, list[Point]], wanted: Sequence[tuple[int, float | None]]
+    by_outer: dict[Scenario, list[Point]], wanted: Sequence[tuple[int, float | None]]
 ) -> list[dict[str, Any]]:
     shown = []
     for outer, points in by_outer.items():

@@ -1,6 +1,6 @@
 """Conducts the searches on a bench: break-even and tuning, step by step, each step emitted. It acts.
 
-Slices of a search carry block numbers below zero, so that the grid's table does not count them.
+Samples of a search carry block numbers below zero, so that the grid's table does not count them.
 """
 
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -15,8 +15,8 @@ from walproof.model.estimate import Estimate
 from walproof.model.event import SearchStep
 from walproof.model.guarantee import Level
 from walproof.model.histogram import pooled, quantile_ms
-from walproof.model.plan import Arm, Setting
-from walproof.model.sample import SliceResult
+from walproof.model.plan import Arm, Scenario
+from walproof.model.sample import SampleResult
 from walproof.pricing import breakeven, tuning
 from walproof.pricing.bench import Bench, Progress, Tell
 from walproof.pricing.breakeven import Ask, Found
@@ -33,7 +33,7 @@ FINAL_SHARE = 0.4
 
 
 class Search:
-    """A search under way on a bench: runs the slices its generator asks for, within a budget."""
+    """A search under way on a bench: runs the samples its generator asks for, within a budget."""
 
     def __init__(self, bench: Bench, question: Question, tell: Tell) -> None:
         self.bench, self.question, self.tell = bench, question, tell
@@ -52,22 +52,22 @@ class Search:
     def pairs_a_point(self) -> int:
         """Most pairs a point of the break-even search may take, so that about eight points a level fit the budget."""
         levels = len({arm.level for arm in self.question.arms})
-        pair_s = 2 * (self.question.slice_s + 0.4)
+        pair_s = 2 * (self.question.sample_s + 0.4)
         return max(PAIRS[0], min(PAIRS[1], int(self.question.budget_s / (8 * levels * pair_s))))
 
-    def run_block(self, setting: Setting, arms: Sequence[Arm], doing: str) -> dict[Arm, SliceResult]:
+    def run_block(self, setting: Scenario, arms: Sequence[Arm], doing: str) -> dict[Arm, SampleResult]:
         """One block of arms under a setting; empty when one failed. What a resumed run measured is not run again."""
         self.blocks += 1
         number = self.bench.next_search_block()
         plan = [replace(one, block=number) for one in block(-number, setting, arms, self.question.seed)]
         if earlier := self.bench.searched(plan):
             self.replayed_s += sum(result.seconds for result in earlier)
-            return {result.slice.arm: result for result in earlier}
+            return {result.sample.arm: result for result in earlier}
         self.bench.enter(setting)
-        measured: dict[Arm, SliceResult] = {}
+        measured: dict[Arm, SampleResult] = {}
         for planned in plan:
             self.tell(Progress(self.elapsed(), self.question.budget_s, self.blocks, doing))
-            result = self.bench.measure(planned, self.question.slice_s)
+            result = self.bench.measure(planned, self.question.sample_s)
             if result is None or result.tps <= 0:
                 return {}
             measured[planned.arm] = result
@@ -75,7 +75,7 @@ class Search:
 
 
 def find_break_even(
-    search: Search, setting: Setting, base: Arm, most: int
+    search: Search, setting: Scenario, base: Arm, most: int
 ) -> tuple[dict[Level, Found | None], int | None]:
     """Break-even of every level but the baseline under one setting, and the clients of the baseline's peak.
 
@@ -106,7 +106,7 @@ def _driven(
     return None
 
 
-def _paired_point(search: Search, setting: Setting, base: Arm, ask: Ask) -> Estimate:
+def _paired_point(search: Search, setting: Scenario, base: Arm, ask: Ask) -> Estimate:
     """The ratio at one point: pairs until its anytime interval leaves out the goal, is narrow, or pairs run out."""
     one = replace(base, level=ask.level, clients=ask.clients, label="tried")
     other = replace(base, level=search.question.baseline, clients=ask.against, label="")
@@ -131,8 +131,8 @@ def _paired_point(search: Search, setting: Setting, base: Arm, ask: Ask) -> Esti
 
 def find_tuned(search: Search, space: tuning.Space, limit_ms: float) -> tuple[Tuned, Estimate, int, Score]:
     """The tuned contestants, the final ratio level / baseline, the pairs it rests on, and the level's final score."""
-    per_slice = search.question.slice_s + 0.8
-    searching = tuning.tune(space, limit_ms, int((1 - FINAL_SHARE) * search.question.budget_s / per_slice))
+    per_sample = search.question.sample_s + 0.8
+    searching = tuning.tune(space, limit_ms, int((1 - FINAL_SHARE) * search.question.budget_s / per_sample))
     try:
         asked = next(searching)
         while True:
@@ -140,7 +140,7 @@ def find_tuned(search: Search, space: tuning.Space, limit_ms: float) -> tuple[Tu
     except StopIteration as end:
         tuned: Tuned = end.value
     logs: list[float] = []
-    seen: list[SliceResult] = []
+    seen: list[SampleResult] = []
     for _ in range(FINAL_PAIRS[1]):
         results = _one_each(search, (tuned.best, tuned.best_local), "tuned against tuned")
         if len(results) == 2:
@@ -160,7 +160,7 @@ def find_tuned(search: Search, space: tuning.Space, limit_ms: float) -> tuple[Tu
 
 def _scores(search: Search, asked: Round, limit_ms: float) -> Mapping[Contestant, Score]:
     """Run a round and score whoever ran; its steps are emitted."""
-    ran: dict[Contestant, list[tuple[float, SliceResult]]] = {}
+    ran: dict[Contestant, list[tuple[float, SampleResult]]] = {}
     for _ in range(asked.blocks):
         results = _one_each(search, asked.contestants, f"tuning, {len(asked.contestants)} left")
         middle = float(np.mean([np.log(r.tps) for r in results.values()])) if results else 0.0
@@ -181,18 +181,18 @@ def _scores(search: Search, asked: Round, limit_ms: float) -> Mapping[Contestant
     return scores
 
 
-def _p95(results: Sequence[SliceResult]) -> float:
+def _p95(results: Sequence[SampleResult]) -> float:
     return quantile_ms(pooled(r.histogram for r in results), 0.95)
 
 
-def _one_each(search: Search, field: Sequence[Contestant], doing: str) -> dict[Contestant, SliceResult]:
+def _one_each(search: Search, field: Sequence[Contestant], doing: str) -> dict[Contestant, SampleResult]:
     """Each contestant once: settings in random order (each is entered once a block), arms in random order within."""
-    by_setting: dict[Setting, list[Arm]] = {}
+    by_setting: dict[Scenario, list[Arm]] = {}
     for contestant in field:
         by_setting.setdefault(contestant.setting, []).append(contestant.arm)
     settings = list(by_setting)
     rng = np.random.default_rng([search.question.seed, search.blocks])
-    found: dict[Contestant, SliceResult] = {}
+    found: dict[Contestant, SampleResult] = {}
     for i in rng.permutation(len(settings)):
         measured = search.run_block(settings[i], by_setting[settings[i]], doing)
         found.update({Contestant(settings[i], arm): result for arm, result in measured.items()})

@@ -8,9 +8,9 @@ then over settings, quorum and pools at the best two numbers of clients. A gener
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from walproof.errors import TargetTrouble
+from walproof.errors import TargetError
 from walproof.model.guarantee import Level, QuorumKind
-from walproof.model.plan import Arm, Setting
+from walproof.model.plan import Arm, Scenario
 from walproof.model.topology import Route
 
 PARAMETERS: tuple[tuple[tuple[str, str], ...], ...] = (
@@ -33,7 +33,7 @@ FEWEST_WAYS = 4
 class Contestant:
     """One way to run one level: outer setting and arm."""
 
-    setting: Setting
+    setting: Scenario
     arm: Arm
 
 
@@ -69,7 +69,7 @@ Search = Generator[Round, Mapping[Contestant, Score], Tuned]
 class Space:
     """Where to search: base arm, level and baseline, most clients, whether there is a pool.
 
-    quorum_open: whether a quorum of one is not in force yet and could be.
+    quorum_open: whether a quorum of one is not in effect yet and could be.
     """
 
     base: Arm
@@ -78,7 +78,7 @@ class Space:
     most_clients: int
     quorum_open: bool
     pooled: bool
-    outer: Setting
+    outer: Scenario
 
 
 def clients_field(space: Space, level: Level) -> tuple[Contestant, ...]:
@@ -107,17 +107,17 @@ def ways_field(space: Space, level: Level, clients: Sequence[int], count: int) -
     return tuple(dict.fromkeys([*ways, *pooled]))[:count]
 
 
-def _contestant(space: Space, level: Level, clients: int, setting: Setting | None = None) -> Contestant:
+def _contestant(space: Space, level: Level, clients: int, setting: Scenario | None = None) -> Contestant:
     return Contestant(setting or space.outer, replace(space.base, level=level, clients=clients))
 
 
-def tune(space: Space, limit_ms: float, slices: int) -> Search:
-    """The best contestant of the level and of the baseline, within about so many slices."""
+def tune(space: Space, limit_ms: float, samples: int) -> Search:
+    """The best contestant of the level and of the baseline, within about so many samples."""
     both = (space.level, space.baseline)
     fields = {one: clients_field(space, one) for one in both}
     ranked = yield from halve(fields, limit_ms)
-    left = slices - rounds_cost_slices(len(fields[space.level]))
-    count = max((n for n in range(FEWEST_WAYS, 25) if rounds_cost_slices(n) <= left), default=FEWEST_WAYS)
+    left = samples - rounds_cost_samples(len(fields[space.level]))
+    count = max((n for n in range(FEWEST_WAYS, 25) if rounds_cost_samples(n) <= left), default=FEWEST_WAYS)
     fields = {one: ways_field(space, one, [c.arm.clients for c in ranked[one][:2]], count) for one in both}
     ranked = yield from halve(fields, limit_ms)
     return Tuned(ranked[space.level][0], ranked[space.baseline][0])
@@ -134,7 +134,7 @@ def halve(
         ranked = {one: ranking([c for c in group if c in scores], scores, limit_ms) for one, group in left.items()}
         for one, group in ranked.items():
             if not group:
-                raise TargetTrouble(f"no slice of {one} could be measured while tuning", "the record says why")
+                raise TargetError(f"no sample of {one} could be measured while tuning", "the record says why")
         left = {one: group[: max(1, len(group) // 2)] for one, group in ranked.items()}
         if max(map(len, left.values())) == 1:
             return ranked
@@ -152,17 +152,17 @@ def ranking(group: Sequence[Contestant], scores: Mapping[Contestant, Score], lim
     return sorted(group, key=rank)
 
 
-def rounds_cost_slices(count: int) -> int:
-    """Slices it takes to halve so many contestants of both levels to one: each round costs about the same.
+def rounds_cost_samples(count: int) -> int:
+    """Samples it takes to halve so many contestants of both levels to one: each round costs about the same.
 
-    >>> rounds_cost_slices(8)
+    >>> rounds_cost_samples(8)
     48
     """
-    slices, blocks = 2 * count, 1
+    samples, blocks = 2 * count, 1
     while count > 3:
         count, blocks = count // 2, blocks * 2
-        slices += 2 * count * blocks
-    return slices
+        samples += 2 * count * blocks
+    return samples
 
 
 def words(contestant: Contestant) -> str:

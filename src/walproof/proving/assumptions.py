@@ -8,12 +8,12 @@ from walproof.model.guarantee import Level
 from walproof.model.topology import ClusterView, Role
 from walproof.model.verdict import Findings
 from walproof.proving.faults import Fault
-from walproof.proving.judge import not_in_force_s
+from walproof.proving.judge import not_in_effect_s
 from walproof.proving.outage import Outage
 from walproof.proving.verdicts import Assumption
 
 _WELL = ("running", "streaming")
-_QUIET = ("none", "slow-disk", "restart", "cut-one-way", "full-disk", "switchover", "dcs-loss")
+_QUIET = ("none", "slow-disk", "restart", "partition-one-way", "full-disk", "switchover", "dcs-loss")
 """Faults that a good cluster may take without any sign: a quick restart, or Patroni's failsafe when the DCS is gone."""
 _ENOUGH = 10
 """Fewer acknowledgements than this before the fault put nothing at risk worth judging."""
@@ -32,7 +32,7 @@ class Course:
     stopped_at: float
     looks: tuple[ClusterView, ...]
     healed: bool
-    trouble: str = ""
+    error: str = ""
     """Why the cluster did not heal, or a wait that ran out."""
     after: ClusterView | None = None
     elected_at: float | None = None
@@ -71,22 +71,22 @@ def checked(
     """Every assumption of a drill, in the order in which they are told."""
     before = int((attempts.ended[attempts.outcome == 1] <= course.fault_at).sum()) if len(attempts) else 0
     return [
-        Assumption("cluster whole before", whole(course.before), "the cluster was not whole before the fault"),
+        Assumption("cluster healthy before", whole(course.before), "the cluster was not healthy before the fault"),
         Assumption(
             "writers alive",
             before >= _ENOUGH,
             f"the writers had only {before} commits acknowledged before the fault",
         ),
-        _in_force(course, attempts, out),
+        _in_effect(course, attempts, out),
         Assumption(
             "fault happened",
             not course.refused and _fault_seen(course, findings, out),
             course.refused or f"nothing that was seen shows that {course.fault.name} happened",
         ),
         Assumption(
-            "cluster healed",
+            "cluster recovered",
             course.healed,
-            course.trouble or "the cluster did not heal",
+            course.error or "the cluster did not heal",
         ),
         Assumption(
             "every member read",
@@ -97,22 +97,22 @@ def checked(
     ]
 
 
-def _in_force(course: Course, attempts: Attempts, out: Outage | None) -> Assumption:
+def _in_effect(course: Course, attempts: Attempts, out: Outage | None) -> Assumption:
     """Remote levels mean local while no standby is named; what counts is the time up to the outage's end.
 
     A new leader of a non-strict cluster serves before its standbys are back: that time is reported, but it is not
     what this fault put at risk.
     """
-    name = "level in force"
+    name = "level in effect"
     if not course.level.remote:
         return Assumption(name, True, "")
     changed = course.after is not None and course.after.leader != course.before.leader
     until = float("inf")
     if changed and out is not None and out.first_after is not None:
         until = out.first_after
-    bare = not_in_force_s(attempts, until)
+    bare = not_in_effect_s(attempts, until)
     if bare > 0:
         sentence = f"{course.level} was acknowledged for {bare:.1f} s with no standby named: it meant local"
         return Assumption(name, False, sentence, spoils=False)
     known = bool((attempts.names >= 0).any()) or bool(course.before.standby_names.strip())
-    return Assumption(name, known, f"{course.level} was not seen in force: no standby was named", spoils=False)
+    return Assumption(name, known, f"{course.level} was not seen in effect: no standby was named", spoils=False)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from walproof.errors import UsageTrouble
+from walproof.errors import UsageError
 from walproof.model.guarantee import Level, survives
 from walproof.model.topology import Route
 from walproof.model.verdict import Drill, Victim
@@ -14,7 +14,18 @@ from walproof.proving.verdicts import bounds, drills_for
 
 MATRIX = ("kill-all", "kill", "double-kill", "double-power")
 """The manual's columns: local disk, a standby takes over, its PostgreSQL crashed too, its operating system too."""
-STORM = ("kill", "kill-member", "freeze", "power-cut", "cut", "isolate", "restart", "switchover", "slow-disk", "stop")
+STORM = (
+    "kill",
+    "kill-member",
+    "freeze",
+    "power-cut",
+    "partition",
+    "isolate",
+    "restart",
+    "switchover",
+    "slow-disk",
+    "stop",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +61,11 @@ class Question:
 
 
 def victim_for(fault: Fault, asked: Victim | None) -> Victim:
-    """The victim asked for where the fault can fall on it, else its own first; UsageTrouble when it cannot be meant."""
+    """The victim asked for where the fault can fall on it, else its own first; UsageError when it is not valid."""
     if asked is None:
         return fault.victims[0]
     if asked not in fault.victims:
-        raise UsageTrouble(
+        raise UsageError(
             f"{fault.name} cannot fall on {asked}", f"its victims are {', '.join(str(v) for v in fault.victims)}"
         )
     return asked
@@ -67,7 +78,7 @@ def planned(question: Question, able: Collection[str] = STORM) -> list[PlannedDr
     drills needed; the run stops earlier where a level has lost.
     """
     if question.writers < 1 or question.repeat < 1:
-        raise UsageTrouble("writers and repeats must be at least 1", "for instance --writers 16 --repeat 3")
+        raise UsageError("writers and repeats must be at least 1", "for instance --writers 16 --repeat 3")
     rng = np.random.default_rng(question.seed)
     if question.storm:
         return _storm(question, rng, [name for name in STORM if name in able] or list(STORM))

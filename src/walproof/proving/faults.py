@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from walproof.errors import UsageTrouble
+from walproof.errors import UsageError
 from walproof.model.guarantee import Loss
 from walproof.model.ports import Capability
 from walproof.model.verdict import Victim
@@ -17,9 +17,9 @@ class Deed(StrEnum):
     KILL_MEMBER = "kill member"
     FREEZE = "freeze"
     CUT_POWER = "cut power"
-    CUT = "cut"
+    PARTITION = "partition"
     ISOLATE = "isolate"
-    CUT_ONE_WAY = "cut one way"
+    PARTITION_ONE_WAY = "partition one way"
     SLOW_DISK = "slow disk"
     FAILING_DISK = "failing disk"
     FULL_DISK = "full disk"
@@ -65,7 +65,7 @@ class Fault:
     """One entry. `loss` is what is gone when the victim is the leader; None when nothing acknowledged is at risk.
 
     `prepares` are steps before the moment of the fault. `serves_after`: commits go on by themselves afterwards; else
-    only healing brings them back. `hold_s`: how long it is left in force once commits go on, or in all.
+    only healing brings them back. `hold_s`: how long it is left in effect once commits go on, or in all.
     """
 
     name: str
@@ -135,10 +135,10 @@ _ALL = (
         Loss.LEADER_GONE,
     ),
     Fault(
-        "cut",
+        "partition",
         _ANY_MEMBER,
         (Capability.CUT_LINKS,),
-        (Step(Deed.CUT),),
+        (Step(Deed.PARTITION),),
         Story(
             "the member loses the others and the DCS, its clients stay: it acknowledges until it demotes",
             _TAKEOVER,
@@ -157,10 +157,10 @@ _ALL = (
         hold_s=3.0,
     ),
     Fault(
-        "cut-one-way",
+        "partition-one-way",
         _ONE_MEMBER,
         (Capability.CUT_LINKS,),
-        (Step(Deed.CUT_ONE_WAY),),
+        (Step(Deed.PARTITION_ONE_WAY),),
         Story(
             "what the member sends no longer reaches the others; what they send arrives", _TAKEOVER, "links come back"
         ),
@@ -301,11 +301,11 @@ _VICTIM_WORDS = {
 
 
 def fault(name: str) -> Fault:
-    """The fault of that name; UsageTrouble lists the catalogue."""
+    """The fault of that name; UsageError lists the catalogue."""
     try:
         return CATALOGUE[name.strip().lower()]
     except KeyError:
-        raise UsageTrouble(f"{name!r} is not a fault", f"the faults are {', '.join(CATALOGUE)}") from None
+        raise UsageError(f"{name!r} is not a fault", f"the faults are {', '.join(CATALOGUE)}") from None
 
 
 def victim(text: str) -> Victim:
@@ -313,7 +313,7 @@ def victim(text: str) -> Victim:
     try:
         return _VICTIM_WORDS.get(text.strip().lower()) or Victim(text.strip().lower())
     except ValueError:
-        raise UsageTrouble(
+        raise UsageError(
             f"{text!r} is not a victim", "the victims are leader, sync, standby, all-standbys, cluster"
         ) from None
 

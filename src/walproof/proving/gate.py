@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from xml.etree import ElementTree
 
-from walproof.errors import UsageTrouble
+from walproof.errors import UsageError
 from walproof.model.units import duration_s
 from walproof.model.verdict import Drill, Verdict
 
@@ -20,7 +20,7 @@ class Gate:
 
 
 def gate(text: str) -> Gate:
-    """The limits a text states; UsageTrouble for another word.
+    """The limits a text states; UsageError for another word.
 
     >>> gate("rpo=0,rto=30s")
     Gate(rpo_s=0.0, rto_s=30.0)
@@ -29,7 +29,7 @@ def gate(text: str) -> Gate:
     for part in text.split(","):
         name, _, value = part.strip().partition("=")
         if name not in ("rpo", "rto") or not value:
-            raise UsageTrouble(f"{part.strip()!r} is not a requirement", "for instance --require rpo=0,rto=30s")
+            raise UsageError(f"{part.strip()!r} is not a requirement", "for instance --require rpo=0,rto=30s")
         limits[name] = duration_s(value)
     return Gate(limits.get("rpo"), limits.get("rto"))
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from walproof.errors import TargetTrouble
+from walproof.errors import TargetError
 from walproof.model.ports import CanBreak, CanRevive, Clock, Target
 from walproof.model.topology import ClusterView
 from walproof.model.verdict import Victim
@@ -24,7 +24,7 @@ def why_skipped(target: Target, fault: Fault) -> str | None:
 
 
 def chosen_victims(view: ClusterView, victim: Victim, pick: Callable[[Sequence[str]], str]) -> tuple[str, ...]:
-    """The members meant by a kind of victim in this look; `pick` chooses one of several. TargetTrouble when none is."""
+    """The members meant by a kind of victim in this look; `pick` chooses one of several. TargetError when none is."""
     standbys = tuple(m.name for m in view.members if m.name != view.leader)
     candidates = {
         Victim.LEADER: (view.leader,) if view.leader else (),
@@ -34,7 +34,7 @@ def chosen_victims(view: ClusterView, victim: Victim, pick: Callable[[Sequence[s
         Victim.CLUSTER: tuple(m.name for m in view.members),
     }[victim]
     if not candidates:
-        raise TargetTrouble(f"there is no {victim} to be the victim just now", "see walproof lab status")
+        raise TargetError(f"there is no {victim} to be the victim just now", "see walproof lab status")
     return candidates if victim in (Victim.ALL_STANDBYS, Victim.CLUSTER) else (pick(candidates),)
 
 
@@ -57,7 +57,7 @@ def _do(target: CanBreak, deed: Deed, member: str, slow_s: float, others: tuple[
             target.hurt_disk(member, "failing")
         case Deed.FULL_DISK:
             target.hurt_disk(member, "full")
-        case Deed.CUT_ONE_WAY:
+        case Deed.PARTITION_ONE_WAY:
             for other in others:
                 target.cut_one_way(member, other)
         case Deed.REVIVE:
@@ -70,7 +70,7 @@ def _do(target: CanBreak, deed: Deed, member: str, slow_s: float, others: tuple[
                 Deed.KILL_MEMBER: target.kill_member,
                 Deed.FREEZE: target.freeze,
                 Deed.CUT_POWER: target.cut_power,
-                Deed.CUT: target.cut,
+                Deed.PARTITION: target.cut,
                 Deed.ISOLATE: target.isolate,
                 Deed.RESTART: target.restart,
             }

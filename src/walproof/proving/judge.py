@@ -1,4 +1,4 @@
-"""The ledger against the rows: what was kept, lost, recovered, doubled, altered or from nowhere. Reads no cluster.
+"""The ledger against the rows: what was kept, lost, recovered, duplicate, corrupted or phantom. Reads no cluster.
 
 Works in parts of about a million attempts, so that ten million need little more memory than their own columns.
 """
@@ -34,9 +34,9 @@ class _Tally:
     lost: int = 0
     recovered: int = 0
     downgraded_lost: int = 0
-    from_nowhere: int = 0
-    doubled: int = 0
-    altered: int = 0
+    phantom: int = 0
+    duplicate: int = 0
+    corrupted: int = 0
     lost_from: float = float("inf")
     lost_to: float = float("-inf")
 
@@ -78,9 +78,9 @@ def _tally_part(
     sums.lost += int(gone.sum())
     sums.recovered += int(((outcome == Outcome.UNKNOWN) & present).sum())
     sums.downgraded_lost += int(((outcome == Outcome.DOWNGRADED) & ~present).sum())
-    sums.from_nowhere += int((~explained).sum())
-    sums.doubled += int(explained.sum()) - int(present.sum())
-    sums.altered += int(((read != attempts.checksum[chosen][at]) | (read != stated)).sum())
+    sums.phantom += int((~explained).sum())
+    sums.duplicate += int(explained.sum()) - int(present.sum())
+    sums.corrupted += int(((read != attempts.checksum[chosen][at]) | (read != stated)).sum())
     if gone.any():
         times = attempts.ended[chosen][gone]
         sums.lost_from = min(sums.lost_from, float(times.min()))
@@ -104,7 +104,7 @@ def _outcomes(attempts: Attempts) -> dict[Outcome, int]:
 def judged(attempts: Attempts, members: Iterable[Rows], witness: WitnessReport | None = None) -> Judgement:
     """Attempts against the rows of every member, the surviving leader first; rows may be given one by one (lazily).
 
-    kept, lost, recovered are judged on the surviving leader; doubled, altered and from nowhere on the worst member.
+    kept, lost, recovered are judged on the surviving leader; duplicate, corrupted and phantom on the worst member.
     """
     counts = _outcomes(attempts)
     findings = Findings(
@@ -113,7 +113,7 @@ def judged(attempts: Attempts, members: Iterable[Rows], witness: WitnessReport |
         unknown=counts[Outcome.UNKNOWN],
         refused=counts[Outcome.REFUSED],
         two_leaders_s=two_leaders_s(attempts),
-        not_in_force_s=not_in_force_s(attempts),
+        not_in_effect_s=not_in_effect_s(attempts),
         lost=counts[Outcome.ACKNOWLEDGED],
         downgraded_lost=counts[Outcome.DOWNGRADED],
     )
@@ -122,7 +122,7 @@ def judged(attempts: Attempts, members: Iterable[Rows], witness: WitnessReport |
     for rows in members:
         sums = _tallied(attempts, rows)
         worst = {
-            name: max(getattr(findings, name), getattr(sums, name)) for name in ("from_nowhere", "doubled", "altered")
+            name: max(getattr(findings, name), getattr(sums, name)) for name in ("phantom", "duplicate", "corrupted")
         }
         findings = replace(findings, **worst)
         if leader is None:
@@ -198,7 +198,7 @@ def _empty_names(attempts: Attempts) -> NDArray[np.bool_]:
     return bare
 
 
-def not_in_force_s(attempts: Attempts, until: float = float("inf")) -> float:
+def not_in_effect_s(attempts: Attempts, until: float = float("inf")) -> float:
     """Seconds in which a remote level was acknowledged while the standby names were empty: it quietly meant local.
 
     Only acknowledgements before `until` count. One alone counts as its own duration.

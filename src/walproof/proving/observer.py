@@ -3,8 +3,8 @@
 import threading
 from collections.abc import Callable
 
-from walproof.errors import Trouble
-from walproof.model.event import Emit, Looked
+from walproof.errors import Error
+from walproof.model.event import Emit, Observed
 from walproof.model.ports import CanBeWatchedClosely, Clock, CloseLook, Target
 from walproof.model.topology import ClusterView
 
@@ -49,7 +49,7 @@ class Observer:
         """Take one look now and keep it."""
         try:
             view = self._target.observe()
-        except Trouble:
+        except Error:
             return
         self._looks.append(view)
         self._last_look = view
@@ -60,7 +60,7 @@ class Observer:
         )
         if shape != self._last and not self._ended.is_set():
             self._last = shape
-            self._emit(Looked(view.at, view))
+            self._emit(Observed(view.at, view))
 
     @property
     def looks(self) -> tuple[ClusterView, ...]:

@@ -1,9 +1,9 @@
-"""Words of the command line → a Question, or one sentence why it cannot be meant. Looks at no cluster."""
+"""Words of the command line → a Question, or one sentence why it is not valid. Looks at no cluster."""
 
 from collections.abc import Mapping
 from typing import Any
 
-from walproof.errors import UsageTrouble
+from walproof.errors import UsageError
 from walproof.model.guarantee import Level, level
 from walproof.model.topology import Route
 from walproof.model.units import share
@@ -21,9 +21,9 @@ QUICK_S = 600.0
 def question_of(words: Words) -> Question:
     """The question these words ask.
 
-    >>> q = question_of({"fault": "kill,cut", "levels": "off,on", "repeat": "3"})
+    >>> q = question_of({"fault": "kill,partition", "levels": "off,on", "repeat": "3"})
     >>> [f.name for f in q.faults], [str(l) for l in q.levels], q.repeat
-    (['kill', 'cut'], ['off', 'on'], 3)
+    (['kill', 'partition'], ['off', 'on'], 3)
     """
     _consistent(words)
     matrix = bool(words.get("matrix"))
@@ -49,16 +49,16 @@ def _consistent(words: Words) -> None:
     empty = next((name for name, said in words.items() if isinstance(said, str) and not said.strip()), None)
     if empty:
         flag = "--" + empty.replace("_", "-")
-        raise UsageTrouble(f"{flag} has nothing in it", f"leave {flag} out, or see walproof prove --help")
+        raise UsageError(f"{flag} has nothing in it", f"leave {flag} out, or see walproof prove --help")
     if words.get("matrix"):
         if words.get("fault") or words.get("storm"):
-            raise UsageTrouble("--matrix brings its own faults", "leave --fault and --storm out")
+            raise UsageError("--matrix brings its own faults", "leave --fault and --storm out")
         if words.get("victim"):
-            raise UsageTrouble("--matrix brings its own victims", "leave --victim out")
+            raise UsageError("--matrix brings its own victims", "leave --victim out")
     elif words.get("quick"):
-        raise UsageTrouble("--quick belongs to --matrix", "walproof prove --matrix --quick")
+        raise UsageError("--quick belongs to --matrix", "walproof prove --matrix --quick")
     if words.get("storm") and words.get("fault"):
-        raise UsageTrouble("--storm draws its own faults", "leave --fault out")
+        raise UsageError("--storm draws its own faults", "leave --fault out")
     for name in _listed(words["allow"], "fault") if words.get("allow") else ():
         fault(name)
 
@@ -72,7 +72,7 @@ def _levels(text: object, matrix: bool) -> tuple[Level, ...]:
 def _listed(text: object, what: str) -> list[str]:
     words = [word.strip() for word in str(text).split(",") if word.strip()]
     if not words:
-        raise UsageTrouble(f"no {what} is named", "for instance --fault kill,cut --levels off,on")
+        raise UsageError(f"no {what} is named", "for instance --fault kill,partition --levels off,on")
     return words
 
 
@@ -80,7 +80,7 @@ def _route(text: object) -> Route:
     try:
         return Route(str(text or Route.MULTI_HOST).strip().lower())
     except ValueError:
-        raise UsageTrouble(f"{text!r} is not a route", f"the routes are {', '.join(Route)}") from None
+        raise UsageError(f"{text!r} is not a route", f"the routes are {', '.join(Route)}") from None
 
 
 def _bound(text: object) -> float | None:
@@ -88,7 +88,7 @@ def _bound(text: object) -> float | None:
         return None
     bound = share(str(text))
     if not 0 < bound < 1:
-        raise UsageTrouble("a bound of 0 would need endless drills", "--until-bound 5%")
+        raise UsageError("a bound of 0 would need endless drills", "--until-bound 5%")
     return bound
 
 
@@ -99,9 +99,9 @@ def whole(text: object, what: str, otherwise: int) -> int:
     try:
         number = int(str(text))
     except ValueError:
-        raise UsageTrouble(f"{text!r} is not a whole number of {what}", f"--{what} 10") from None
+        raise UsageError(f"{text!r} is not a whole number of {what}", f"--{what} 10") from None
     if number < 1:
-        raise UsageTrouble(f"{what} must be at least 1, not {number}", f"--{what} 10")
+        raise UsageError(f"{what} must be at least 1, not {number}", f"--{what} 10")
     return number
 
 
@@ -113,7 +113,7 @@ def consented(question: Question, allow: object) -> None:
         fault(sorted(unknown)[0])
     missing = [f.name for f in _asked(question) if f.steps and f.name not in allowed]
     if missing:
-        raise UsageTrouble(
+        raise UsageError(
             f"this is not a lab: {', '.join(missing)} would break a cluster of yours, and you did not allow it",
             f"--allow {','.join(missing)} if you mean it",
         )

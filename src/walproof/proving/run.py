@@ -5,20 +5,20 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from walproof.errors import Trouble, WaitedInVain
+from walproof.errors import Error, WaitTimeout
 from walproof.model.attempt import Attempts, Rows
-from walproof.model.event import DrillBegun, DrillDone, Emit, FaultChanged, Noted
+from walproof.model.event import DrillDone, DrillStarted, Emit, FaultChanged, Note
 from walproof.model.ports import CanBreak, CanKeepLedger, LedgerOrder, LedgerRun, Target, WitnessReport
 from walproof.model.topology import ClusterView
 from walproof.model.verdict import Drill, Verdict
 from walproof.model.waiting import Wait, wait_for
 from walproof.proving.assumptions import Course, whole
 from walproof.proving.campaign import PlannedDrill
+from walproof.proving.conclude import Notes, told_drill
 from walproof.proving.faults import loss_of
 from walproof.proving.inject import chosen_victims, inject, why_skipped
 from walproof.proving.manager_log import elected_at
 from walproof.proving.observer import Observer
-from walproof.proving.telling import Notes, told_drill
 
 Keep = Callable[[str, str], object]
 """Keeps a text beside the record: (name, text)."""
@@ -56,8 +56,8 @@ def conduct(shell: Shell, plan: Iterable[PlannedDrill], *, enough: Callable[[Seq
             raise Interrupted(drills) from None
         drills.append(drill)
         shell.emit(DrillDone(shell.target.clock.now(), drill))
-        if drill.assumptions.get("cluster healed") is False:
-            shell.emit(Noted(shell.target.clock.now(), "the cluster did not heal: no further drill"))
+        if drill.assumptions.get("cluster recovered") is False:
+            shell.emit(Note(shell.target.clock.now(), "the cluster did not heal: no further drill"))
             break
         if enough(drills):
             break
@@ -65,7 +65,7 @@ def conduct(shell: Shell, plan: Iterable[PlannedDrill], *, enough: Callable[[Seq
 
 
 def one_drill(shell: Shell, planned: PlannedDrill) -> Drill:
-    """One drill from a whole cluster to its verdict; every trouble of the target makes it undecided, not an error."""
+    """One drill from a whole cluster to its verdict; every error of the target makes it undecided, not an error."""
     target = shell.target
     skipped = why_skipped(target, planned.fault)
     if skipped is None and not isinstance(target, CanKeepLedger):
@@ -75,8 +75,8 @@ def one_drill(shell: Shell, planned: PlannedDrill) -> Drill:
     assert isinstance(target, CanKeepLedger)
     try:
         _wait_whole(shell)
-    except Trouble as trouble:
-        return _drill(planned, Verdict.UNDECIDED, f"the cluster was not whole before the fault: {trouble.message}")
+    except Error as error:
+        return _drill(planned, Verdict.UNDECIDED, f"the cluster was not whole before the fault: {error.message}")
     with Observer(target, shell.emit) as observer:
         return _under_load(shell, planned, observer, target)
 
@@ -88,15 +88,15 @@ def _under_load(shell: Shell, planned: PlannedDrill, observer: Observer, ledger:
         run = ledger.open_ledger(order)
         course = _course(shell, planned, observer, run)
         attempts, witness = run.stop(), run.witnessed()
-    except Trouble as trouble:
-        return _drill(planned, Verdict.UNDECIDED, trouble.message)
+    except Error as error:
+        return _drill(planned, Verdict.UNDECIDED, error.message)
     finally:
         if run is not None:
             run.stop()
     try:
-        wait_for(Wait.CLUSTER_WHOLE, lambda: whole(shell.target.observe()), observer.clock, patience=shell.patience)
-    except Trouble as trouble:
-        course = replace(course, healed=False, trouble=course.trouble or f"the cluster did not heal: {trouble.message}")
+        wait_for(Wait.CLUSTER_HEALTHY, lambda: whole(shell.target.observe()), observer.clock, patience=shell.patience)
+    except Error as error:
+        course = replace(course, healed=False, error=course.error or f"the cluster did not heal: {error.message}")
     course = replace(course, after=shell.target.observe(), looks=observer.looks)
     if not course.healed:
         _keep_logs(shell, planned, course)
@@ -108,11 +108,11 @@ def _course(shell: Shell, planned: PlannedDrill, observer: Observer, run: Ledger
     target, clock = shell.target, observer.clock
     rng = np.random.default_rng([shell.seed, planned.number])
     wait_for(Wait.WRITERS_UP, lambda: run.progress().acknowledged >= planned.writers, clock, patience=shell.patience)
-    shell.emit(DrillBegun(clock.now(), planned.number, planned.fault.name, str(planned.level)))
+    shell.emit(DrillStarted(clock.now(), planned.number, planned.fault.name, str(planned.level)))
     before = target.observe()
     victims = chosen_victims(before, planned.victim, lambda names: names[int(rng.integers(len(names)))])
     breaker = target if isinstance(target, CanBreak) else None
-    trouble, refused, healed = "", "", True
+    error, refused, healed = "", "", True
     elected: float | None = None
     try:
         if breaker and planned.fault.prepares:
@@ -121,19 +121,19 @@ def _course(shell: Shell, planned: PlannedDrill, observer: Observer, run: Ledger
         fault_at = clock.now()
         if breaker and planned.fault.steps:
             inject(breaker, planned.fault, planned.fault.steps, victims=victims, view=before, clock=clock)
-        shell.emit(FaultChanged(fault_at, planned.fault.name, victims, healed=False))
-        trouble = _wait_commits(shell, planned, observer, run, fault_at)
+        shell.emit(FaultChanged(fault_at, planned.fault.name, victims, cleared=False))
+        error = _wait_commits(shell, planned, observer, run, fault_at)
         elected = _elected(target, observer.last, fault_at)
         clock.pause(planned.fault.hold_s)
-    except Trouble as no:
+    except Error as no:
         refused, fault_at = f"{planned.fault.name} could not be done: {no.message}", clock.now()
     finally:
         heal_at = clock.now()
         if breaker:
             healed, unhealed = _heal(shell, breaker, planned, victims)
-            trouble = unhealed or trouble
+            error = unhealed or error
     if planned.fault.steps:
-        trouble = _wait_commits(shell, planned, observer, run, heal_at, healing=True) or trouble
+        error = _wait_commits(shell, planned, observer, run, heal_at, healing=True) or error
     clock.pause(1.0)
     return Course(
         planned.fault,
@@ -145,7 +145,7 @@ def _course(shell: Shell, planned: PlannedDrill, observer: Observer, run: Ledger
         clock.now(),
         observer.looks,
         healed,
-        trouble,
+        error,
         refused=refused,
         elected_at=elected,
     )
@@ -174,7 +174,7 @@ def _wait_commits(
 
     try:
         wait_for(Wait.FIRST_COMMIT_AFTER, back, observer.clock, patience=shell.patience)
-    except WaitedInVain as vain:
+    except WaitTimeout as vain:
         return vain.message
     return ""
 
@@ -190,7 +190,7 @@ def _elected(target: Target, view: ClusterView | None, fault_at: float) -> float
         return None
     try:
         return elected_at(target.logs(view.leader), fault_at)
-    except Trouble:
+    except Error:
         return None
 
 
@@ -199,9 +199,9 @@ def _heal(shell: Shell, breaker: CanBreak, planned: PlannedDrill, victims: tuple
     healed, why = True, ""
     try:
         breaker.heal()
-    except Trouble as trouble:
-        healed, why = False, f"the cluster did not heal: {trouble.message}"
-    shell.emit(FaultChanged(shell.target.clock.now(), planned.fault.name, victims, healed=healed))
+    except Error as error:
+        healed, why = False, f"the cluster did not heal: {error.message}"
+    shell.emit(FaultChanged(shell.target.clock.now(), planned.fault.name, victims, cleared=healed))
     return healed, why
 
 
@@ -212,15 +212,15 @@ def _keep_logs(shell: Shell, planned: PlannedDrill, course: Course) -> None:
         if isinstance(target, CanBreak):
             try:
                 text = target.logs(member.name)
-            except Trouble as trouble:
-                text = trouble.message
+            except Error as error:
+                text = error.message
             shell.keep(f"drill-{planned.number}-{member.name}.log", text)
-    shell.emit(Noted(target.clock.now(), f"drill {planned.number}: logs of every member are kept in the record"))
+    shell.emit(Note(target.clock.now(), f"drill {planned.number}: logs of every member are kept in the record"))
 
 
 def _wait_whole(shell: Shell) -> None:
     clock = shell.target.clock
-    wait_for(Wait.CLUSTER_WHOLE, lambda: whole(shell.target.observe()), clock, patience=shell.patience)
+    wait_for(Wait.CLUSTER_HEALTHY, lambda: whole(shell.target.observe()), clock, patience=shell.patience)
 
 
 def _read_and_tell(
@@ -239,8 +239,8 @@ def _read_and_tell(
             try:
                 one = target.read_ledger(member, planned.number)
                 wrong = target.check_data(member)
-            except Trouble as trouble:
-                notes.problems[f"{member} unread"] = trouble.message
+            except Error as error:
+                notes.problems[f"{member} unread"] = error.message
                 if member == leader:
                     return
                 continue

@@ -31,9 +31,9 @@ def wrongs(findings: Findings) -> list[str]:
     """What contradicts "no acknowledged commit is lost and no row is invented", each in a clause."""
     counted = (
         (findings.lost, "acknowledged commit lost", "acknowledged commits lost"),
-        (findings.altered, "row altered", "rows altered"),
-        (findings.doubled, "row doubled", "rows doubled"),
-        (findings.from_nowhere, "row from nowhere", "rows from nowhere"),
+        (findings.corrupted, "row corrupted", "rows corrupted"),
+        (findings.duplicate, "row duplicate", "rows duplicate"),
+        (findings.phantom, "phantom row", "phantom rows"),
         (findings.broken_freshness, "acknowledged row not visible at once", "acknowledged rows not visible at once"),
     )
     said = [f"{count:,} {one if count == 1 else many}" for count, one, many in counted if count]

@@ -10,6 +10,7 @@ from typing import Annotated, Any, get_args
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from walproof.model.event import Event
+from walproof.records.old_names import upgraded
 
 KINDS: dict[str, type] = {str(f.default): e for e in get_args(Event) for f in dataclasses.fields(e) if f.name == "kind"}
 _ADAPTER: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="kind")])
@@ -29,6 +30,7 @@ def decode(line: str) -> tuple[Event | None, str]:
         return None, "not JSON"
     if not isinstance(raw, dict) or not isinstance(raw.get("kind"), str):
         return None, "not an event"
+    raw = upgraded(raw)
     if raw["kind"] not in KINDS:
         return None, f"unknown kind {raw['kind'][:40]!r}"
     try:

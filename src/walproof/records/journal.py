@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from walproof.errors import MachineTrouble
+from walproof.errors import MachineError
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class Journal:
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as wrong:
-            raise MachineTrouble(
+            raise MachineError(
                 f"cannot write the journal {self.path}: {wrong.strerror or wrong}",
                 "nothing was changed; free some room or set WALPROOF_STATE to a writable folder",
             ) from None

@@ -8,10 +8,10 @@ from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as installed
 from pathlib import Path
 
-from walproof.errors import UsageTrouble
+from walproof.errors import UsageError
 
-FORMAT = 1
-"""Raised when an old reader would misunderstand, not when it would merely skip something new."""
+FORMAT = 2
+"""Raised when an old reader would misunderstand, not when it would merely skip something new. old_names.py reads 1."""
 HEADER = "record.json"
 EVENTS = "events.jsonl"
 FILES = "files"
@@ -71,11 +71,11 @@ def read_header(directory: Path) -> tuple[Header | None, str]:
 
 
 def record_directory(path: Path) -> Path:
-    """The record directory meant by `path` (itself, or a file inside it); UsageTrouble when it is not a record."""
+    """The record directory meant by `path` (itself, or a file inside it); UsageError when it is not a record."""
     directory = path.parent if path.name in (HEADER, EVENTS) and path.is_file() else path
     hint = "give the directory that `walproof price` or `walproof prove` named, such as records/20260101T120000Z-price"
     if not directory.exists():
-        raise UsageTrouble(f"{path} is not a record: there is no such directory", hint)
+        raise UsageError(f"{path} is not a record: there is no such directory", hint)
     if not directory.is_dir() or not ((directory / HEADER).is_file() or (directory / EVENTS).is_file()):
-        raise UsageTrouble(f"{path} is not a record: neither {HEADER} nor {EVENTS} is in it", hint)
+        raise UsageError(f"{path} is not a record: neither {HEADER} nor {EVENTS} is in it", hint)
     return directory

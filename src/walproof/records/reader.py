@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from walproof.errors import MachineTrouble
-from walproof.model.event import Begun, Ended, Event
+from walproof.errors import MachineError
+from walproof.model.event import Ended, Event, Started
 from walproof.model.ports import Clock
 from walproof.records.codec import decode
 from walproof.records.layout import EVENTS, FILES, FORMAT, read_header, record_directory
@@ -31,9 +31,9 @@ class Record:
         return tuple(e for e in self.events if isinstance(e, kind))
 
     @property
-    def begun(self) -> Begun | None:
+    def begun(self) -> Started | None:
         """What was asked, None when the beginning is missing."""
-        return next(iter(self.of(Begun)), None)
+        return next(iter(self.of(Started)), None)
 
     @property
     def complete(self) -> bool:
@@ -47,7 +47,7 @@ class Record:
 
 
 def read(path: Path) -> Record:
-    """The record at `path`; UsageTrouble (exit 2) when it is not one, MachineTrouble when it may not be read."""
+    """The record at `path`; UsageError (exit 2) when it is not one, MachineError when it may not be read."""
     directory = record_directory(path)
     header, wrong = read_header(directory)
     notices = [wrong + "; the events are read all the same."] if wrong else []
@@ -58,8 +58,8 @@ def read(path: Path) -> Record:
         )
     try:
         data = (directory / EVENTS).read_bytes() if (directory / EVENTS).exists() else b""
-    except OSError as trouble:
-        raise MachineTrouble(f"cannot read {directory / EVENTS}: {trouble.strerror}", "check its owner") from None
+    except OSError as error:
+        raise MachineError(f"cannot read {directory / EVENTS}: {error.strerror}", "check its owner") from None
     events, skipped = _events(data)
     notices += skipped
     if not events:
@@ -74,7 +74,7 @@ def _events(data: bytes) -> tuple[tuple[Event, ...], list[str]]:
     lines = data.split(b"\n")
     torn = lines.pop()
     events: list[Event] = []
-    troubles: Counter[str] = Counter()
+    errors: Counter[str] = Counter()
     first: dict[str, int] = {}
     for number, line in enumerate(lines, 1):
         if not line.strip():
@@ -83,13 +83,13 @@ def _events(data: bytes) -> tuple[tuple[Event, ...], list[str]]:
         if event is not None:
             events.append(event)
         if notice:
-            troubles[notice] += 1
+            errors[notice] += 1
             first.setdefault(notice, number)
     notices = [
         f"line {first[notice]} was skipped: {notice}."
         if count == 1 and not notice.startswith("unknown field")
         else f"{count} lines from line {first[notice]} on: {notice} was skipped."
-        for notice, count in troubles.items()
+        for notice, count in errors.items()
     ]
     if torn.strip():
         event, _ = decode(torn.decode("utf-8", errors="replace"))

@@ -9,7 +9,7 @@ from time import time
 from types import TracebackType
 from typing import Self
 
-from walproof.errors import MachineTrouble, Trouble, UsageTrouble
+from walproof.errors import Error, MachineError, UsageError
 from walproof.model.event import Ended, Event
 from walproof.records.codec import encode
 from walproof.records.layout import EVENTS, FILES, FORMAT, HEADER, Header, new_name, safe_name, version
@@ -63,7 +63,7 @@ class Writer:
             raise _cannot(self.directory, wrong) from None
 
     def __call__(self, event: Event) -> None:
-        """Append one event; MachineTrouble when there is no room."""
+        """Append one event; MachineError when there is no room."""
         line = (encode(event) + "\n").encode()
         with self._lock:
             self._ended = self._ended or isinstance(event, Ended)
@@ -99,7 +99,7 @@ class Writer:
         try:
             if not self._ended:
                 self(Ended(time(), _why(value)))
-        except MachineTrouble:
+        except MachineError:
             if value is None:
                 raise
         finally:
@@ -111,7 +111,7 @@ def _why(value: BaseException | None) -> str:
         return "done"
     if isinstance(value, KeyboardInterrupt):
         return "interrupted"
-    return value.message if isinstance(value, Trouble) else f"an error inside walproof: {type(value).__name__}"
+    return value.message if isinstance(value, Error) else f"an error inside walproof: {type(value).__name__}"
 
 
 def _fresh(parent: Path, verb: str) -> Path:
@@ -149,9 +149,9 @@ def _mend(path: Path) -> None:
         file.write(data[-1:])
 
 
-def _taken(directory: Path) -> UsageTrouble:
-    return UsageTrouble(f"{directory} already holds a record", "choose another directory, or use --resume")
+def _taken(directory: Path) -> UsageError:
+    return UsageError(f"{directory} already holds a record", "choose another directory, or use --resume")
 
 
-def _cannot(directory: Path, wrong: OSError) -> MachineTrouble:
-    return MachineTrouble(f"cannot write the record in {directory}: {wrong.strerror or wrong}", _HINT)
+def _cannot(directory: Path, wrong: OSError) -> MachineError:
+    return MachineError(f"cannot write the record in {directory}: {wrong.strerror or wrong}", _HINT)

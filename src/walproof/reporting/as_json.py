@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from walproof.model.event import ClaimJudged, Described, DrillDone, Event, FigureBeside, SearchStep, SliceDone
-from walproof.pricing.anatomy import anatomies, anatomy_as_json
+from walproof.model.event import ClaimJudged, Described, DrillDone, Event, FigureCompared, SampleDone, SearchStep
 from walproof.pricing.as_json import table_as_json
 from walproof.pricing.estimates import price_table
+from walproof.pricing.latency_breakdown import breakdown_as_json, breakdowns
 from walproof.proving.as_json import drill_as_json, finite
 from walproof.proving.verdicts import bounds
 from walproof.reporting.conclusion import conclusion
@@ -17,7 +17,7 @@ from walproof.reporting.outline import Outline, Table
 def price_json(events: Sequence[Event], record: str | None) -> dict[str, Any]:
     """The object of `price --json` from events alone."""
     found = table_as_json(price_table(events), record)
-    return {**found, "conclusion": conclusion(events), "anatomy": [anatomy_as_json(a) for a in anatomies(events)]}
+    return {**found, "conclusion": conclusion(events), "breakdown": [breakdown_as_json(a) for a in breakdowns(events)]}
 
 
 def prove_json(events: Sequence[Event], record: str | None) -> dict[str, Any]:
@@ -34,13 +34,13 @@ def prove_json(events: Sequence[Event], record: str | None) -> dict[str, Any]:
 def record_json(events: Sequence[Event], record: str, notices: Sequence[str]) -> dict[str, Any]:
     """Everything `report --json` prints: price, drills, claims, searches, environment, notices."""
     whole: dict[str, Any] = {"record": record, "notices": list(notices), "conclusion": conclusion(events)}
-    if any(isinstance(e, SliceDone) for e in events):
+    if any(isinstance(e, SampleDone) for e in events):
         whole |= price_json(events, record)
     if any(isinstance(e, DrillDone) for e in events):
         whole |= prove_json(events, record)
     steps = [e for e in events if isinstance(e, SearchStep)]
     claims = [e for e in events if isinstance(e, ClaimJudged)]
-    figures = [e for e in events if isinstance(e, FigureBeside)]
+    figures = [e for e in events if isinstance(e, FigureCompared)]
     described = next((e.description for e in reversed(events) if isinstance(e, Described)), None)
     whole |= {"searches": [finite(asdict(s)) for s in steps]} if steps else {}
     whole |= {"claims": [finite(asdict(c)) for c in claims]} if claims else {}

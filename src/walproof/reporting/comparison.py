@@ -6,22 +6,13 @@ from statistics import median
 
 from walproof.estimating.comparing import change, shares_differ, shifted
 from walproof.model.event import Described, DrillDone
-from walproof.model.plan import Arm, Setting
+from walproof.model.plan import Arm, Scenario
 from walproof.model.verdict import Drill, Verdict
 from walproof.pricing.estimates import ArmPrice, PriceTable, price_table
 from walproof.records.reader import Record
 from walproof.reporting.conclusion import sentences
 from walproof.reporting.outline import Cell, Outline, Prose, Section, Table, columns, row
-from walproof.reporting.wording import (
-    NOT_KNOWN,
-    arm_words,
-    fault_words,
-    place_words,
-    plus_minus,
-    ratio,
-    seconds,
-    whole,
-)  # fmt: skip
+from walproof.reporting.wording import NOT_KNOWN, arm_words, fault_words, place_words, plus_minus, ratio, seconds, whole
 
 
 def compared(records: Sequence[Record]) -> Outline:
@@ -47,7 +38,7 @@ def _names(records: Sequence[Record]) -> list[str]:
 
 
 def _prices(names: Sequence[str], tables: Sequence[PriceTable]) -> tuple[Section, ...]:
-    by_arm: list[dict[tuple[Setting, Arm], ArmPrice]] = [{(p.setting, p.arm): p for p in t.arms} for t in tables]
+    by_arm: list[dict[tuple[Scenario, Arm], ArmPrice]] = [{(p.setting, p.arm): p for p in t.arms} for t in tables]
     arms = list(dict.fromkeys(key for found in by_arm for key in found))
     if not arms:
         return ()

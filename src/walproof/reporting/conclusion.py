@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from statistics import median
 
-from walproof.model.event import ClaimJudged, DrillDone, Event, SearchStep, SliceDone
+from walproof.model.event import ClaimJudged, DrillDone, Event, SampleDone, SearchStep
 from walproof.model.guarantee import Level
 from walproof.model.verdict import Drill, Verdict
 from walproof.pricing.conclusion import conclusion as price_sentence
@@ -17,7 +17,7 @@ def sentences(events: Sequence[Event], table: PriceTable | None = None) -> tuple
     """What it costs, what was lost, how long it took: one to three sentences. `table` saves computing it again."""
     drills = [e.drill for e in events if isinstance(e, DrillDone)]
     said: list[str] = []
-    if any(isinstance(e, SliceDone) for e in events):
+    if any(isinstance(e, SampleDone) for e in events):
         priced = table or price_table(events)
         sought = () if priced.arms else search_sentences(events)
         said += sought or (price_sentence(priced),)

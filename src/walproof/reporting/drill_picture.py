@@ -4,7 +4,7 @@ from markupsafe import Markup, escape
 
 from walproof.model.verdict import Drill
 from walproof.reporting.axes import Scale, round_ticks, spread_rows, tick_text
-from walproof.reporting.drawing import hit, line, svg, text
+from walproof.reporting.svg import hit, line, svg, text
 from walproof.reporting.wording import seconds, whole
 
 WIDTH, LEFT, RIGHT = 900, 52, 16

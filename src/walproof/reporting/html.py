@@ -8,9 +8,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from walproof.reporting import wording
-from walproof.reporting.drawing import marker, picture
 from walproof.reporting.drill_picture import timeline
 from walproof.reporting.outline import Evidence, Figure, Outline, Prose, Table
+from walproof.reporting.svg import marker, picture
 
 
 def page(outline: Outline) -> str:

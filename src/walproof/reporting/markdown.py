@@ -28,9 +28,9 @@ def _block(block: Block) -> str:
         case Table():
             return f"**{_safe(block.title)}**\n\n{_table(block)}"
         case Figure():
-            doubts = "\n".join(f"- ⚠ {_safe(d)}" for d in block.doubts)
-            folded = f"<details><summary>doubts ({len(block.doubts)})</summary>\n\n{doubts}\n\n</details>"
-            return f"**{_safe(block.title)}**\n\n{_table(block.table)}" + (f"\n\n{folded}" if doubts else "")
+            caveats = "\n".join(f"- ⚠ {_safe(d)}" for d in block.caveats)
+            folded = f"<details><summary>caveats ({len(block.caveats)})</summary>\n\n{caveats}\n\n</details>"
+            return f"**{_safe(block.title)}**\n\n{_table(block.table)}" + (f"\n\n{folded}" if caveats else "")
         case Evidence():
             told = [
                 f"- drill {d.number}: {d.verdict.mark} {d.verdict}, {_safe(d.why)}; lost {whole(d.findings.lost)}, "

@@ -120,7 +120,7 @@ Picture = Chart | Bars | Reaches
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """Pictures with their legend, a sentence that says what is to be seen, doubts, and the same numbers as a table."""
+    """Pictures with their legend, a sentence that says what is to be seen, caveats, and the same numbers as a table."""
 
     key: str
     title: str
@@ -128,7 +128,7 @@ class Figure:
     pictures: tuple[Picture, ...]
     legend: tuple[tuple[str, str], ...]
     table: Table
-    doubts: tuple[str, ...] = ()
+    caveats: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from walproof.reporting.wording import arm_words, place_words
 
 HEADS = (
     "record", "kind", "setting", "workload", "level", "clients", "drill", "fault", "victim", "verdict", "measure",
-    "value", "low", "high", "unit", "doubts",
+    "value", "low", "high", "unit", "caveats",
 )  # fmt: skip
 Row = dict[str, str | int | float]
 
@@ -43,7 +43,7 @@ def _rows(events: Sequence[Event]) -> Iterator[Row]:
 
 def _price(price: ArmPrice) -> Iterator[Row]:
     where: Row = {"kind": "price", "setting": price.setting.text, "workload": place_words(price)}
-    where |= {"level": arm_words(price), "clients": price.arm.clients, "doubts": "; ".join(price.doubts)}
+    where |= {"level": arm_words(price), "clients": price.arm.clients, "caveats": "; ".join(price.caveats)}
     found = {"tps": (price.tps, "1/s"), "ratio": (price.ratio, "of baseline")}
     found |= {f"latency {n}": (getattr(price.latency, n), "ms") for n in ("mean", "p50", "p95", "p99")}
     for measure, (estimate, unit) in found.items():

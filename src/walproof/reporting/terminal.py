@@ -6,11 +6,11 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from walproof.model.event import ClaimJudged, Event, FigureBeside
+from walproof.model.event import ClaimJudged, Event, FigureCompared
 from walproof.reporting import outline as pages
 from walproof.reporting.as_json import price_json, prove_json
 from walproof.reporting.conclusion import conclusion
-from walproof.reporting.fitting import Fitting, table, with_lines
+from walproof.reporting.table_width import Fitting, table, with_lines
 from walproof.reporting.terminal_drills import prove_tables
 from walproof.reporting.terminal_price import price_tables
 from walproof.reporting.wording import found, number
@@ -38,7 +38,7 @@ def tables(events: Sequence[Event]) -> list[RenderableType]:
 def study_tables(events: Sequence[Event]) -> list[RenderableType]:
     """Claims and figures of published studies beside what was measured; empty without any."""
     claims = [e for e in events if isinstance(e, ClaimJudged)]
-    figures = [e for e in events if isinstance(e, FigureBeside)]
+    figures = [e for e in events if isinstance(e, FigureCompared)]
     shown: list[RenderableType] = []
     if claims:
         shown.append(Group(Text("published claims", style="bold"), Text(), *map(_claim, claims)))

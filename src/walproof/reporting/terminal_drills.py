@@ -8,7 +8,7 @@ from rich.text import Text
 from walproof.model.event import DrillDone, Event
 from walproof.model.verdict import Drill, Verdict
 from walproof.proving.verdicts import bounds, controls
-from walproof.reporting.fitting import Fitting, table, with_lines
+from walproof.reporting.table_width import Fitting, table, with_lines
 from walproof.reporting.wording import fault_words, percent, seconds, whole
 
 _STYLE = {Verdict.HELD: "green", Verdict.BROKEN: "bold red", Verdict.UNDECIDED: "yellow", Verdict.SKIPPED: "dim"}

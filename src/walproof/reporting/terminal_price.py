@@ -1,4 +1,4 @@
-"""Prices, anatomy and searches as tables for the terminal, also a narrow one. Lays out; the numbers are pricing's."""
+"""Prices, breakdown and searches as tables for the terminal, also a narrow one. Lays out; the numbers are pricing's."""
 
 from collections.abc import Sequence
 from itertools import groupby
@@ -7,25 +7,25 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from walproof.model.estimate import Estimate
-from walproof.model.event import Event, SearchStep, SliceDone
-from walproof.pricing.anatomy import Anatomy, anatomies
+from walproof.model.event import Event, SampleDone, SearchStep
 from walproof.pricing.estimates import ArmPrice, Latency, price_table
-from walproof.reporting.fitting import Fitting, table, with_lines
+from walproof.pricing.latency_breakdown import Breakdown, breakdowns
+from walproof.reporting.table_width import Fitting, table, with_lines
 from walproof.reporting.wording import arm_words, number, place_words, plus_minus, ratio
 from walproof.reporting.wording import found as in_words
 
 
 def price_tables(events: Sequence[Event]) -> list[RenderableType]:
-    """A table per setting, the anatomy of a commit, and the steps of searches; empty when nothing was priced."""
-    if not any(isinstance(e, SliceDone | SearchStep) for e in events):
+    """A table per setting, the commit latency breakdown, and the steps of searches; empty when nothing was priced."""
+    if not any(isinstance(e, SampleDone | SearchStep) for e in events):
         return []
     found = price_table(events)
     made = [
         _prices(list(arms), str(found.baseline))
         for _, arms in groupby(found.arms, key=lambda p: (p.setting, place_words(p)))
     ]
-    cut = anatomies(events)
-    made += [_anatomies(cut)] if cut else []
+    cut = breakdowns(events)
+    made += [_breakdowns(cut)] if cut else []
     steps = [e for e in events if isinstance(e, SearchStep)]
     made += [_searches(steps)] if steps else []
     return made
@@ -33,14 +33,14 @@ def price_tables(events: Sequence[Event]) -> list[RenderableType]:
 
 def _prices(arms: Sequence[ArmPrice], baseline: str) -> RenderableType:
     title = f"price · {arms[0].setting.text} · {place_words(arms[0])}"
-    kinds = list(dict.fromkeys(doubt for p in arms for doubt in p.doubts))
-    letters = {doubt: "abcdefghijklmnop"[i % 16] for i, doubt in enumerate(kinds)}
+    kinds = list(dict.fromkeys(caveat for p in arms for caveat in p.caveats))
+    letters = {caveat: "abcdefghijklmnop"[i % 16] for i, caveat in enumerate(kinds)}
     blocks = {p.blocks for p in arms}
     wide, narrow = [], []
     for p in arms:
         first: list[str | Text] = [arm_words(p), str(p.arm.clients), plus_minus(p.tps), ratio(p.ratio)]
-        short = Text("".join(letters[d] for d in p.doubts), style="yellow")
-        wide.append([*first, *_latency(p.latency), str(p.blocks), Text(", ".join(p.doubts), style="yellow")])
+        short = Text("".join(letters[d] for d in p.caveats), style="yellow")
+        wide.append([*first, *_latency(p.latency), str(p.blocks), Text(", ".join(p.caveats), style="yellow")])
         narrow.append([*first, *_latency(p.latency)[1:], short])
         for one in p.classes:
             mixed: list[str | Text] = [Text(f"  {one.level}", style="dim"), "", plus_minus(one.tps), ""]
@@ -56,12 +56,12 @@ def _prices(arms: Sequence[ArmPrice], baseline: str) -> RenderableType:
         ">p95",
         ">p99",
         ">blocks",
-        "doubts",
+        "caveats",
     )
     tight = ("level", ">n", ">tps", f">of {baseline}'s (95 %)", ">p50", ">p95", ">p99", "?")
     some = f"{min(blocks)}" if len(blocks) == 1 else f"{min(blocks)} to {max(blocks)}"
     notes = [f"n: clients; p50, p95, p99: latency in ms; from {some} blocks"]
-    notes += ["doubts (?): " + "; ".join(f"{letter} {doubt}" for doubt, letter in letters.items())] if kinds else []
+    notes += ["caveats (?): " + "; ".join(f"{letter} {caveat}" for caveat, letter in letters.items())] if kinds else []
     return Fitting(table(title, heads, wide), with_lines(table(title, tight, narrow), notes, "dim"))
 
 
@@ -69,7 +69,7 @@ def _latency(latency: Latency) -> list[str]:
     return [number(e.value) for e in (latency.mean, latency.p50, latency.p95, latency.p99)]
 
 
-def _anatomies(found: Sequence[Anatomy]) -> RenderableType:
+def _breakdowns(found: Sequence[Breakdown]) -> RenderableType:
     parts = list(dict.fromkeys(part.name for a in found for part in a.parts))
     rows = [
         [a.setting.text, str(a.level), str(a.clients), *(_part(a, p) for p in parts), number(a.sum_ms),
@@ -77,22 +77,22 @@ def _anatomies(found: Sequence[Anatomy]) -> RenderableType:
         for a in found
     ]  # fmt: skip
     heads = ("setting", "level", ">clients", *(f">{p}" for p in parts), ">sum", ">measured")
-    wide = table("anatomy of a commit, ms", heads, rows)
+    wide = table("commit latency breakdown, ms", heads, rows)
     return Fitting(
         wide, Group(*(_upright(list(mine)) for _, mine in groupby(found, key=lambda a: (a.setting, a.level))))
     )
 
 
-def _part(found: Anatomy, name: str) -> str:
+def _part(found: Breakdown, name: str) -> str:
     return next((plus_minus(p.ms) for p in found.parts if p.name == name), "")
 
 
-def _upright(found: Sequence[Anatomy]) -> RenderableType:
+def _upright(found: Sequence[Breakdown]) -> RenderableType:
     parts = list(dict.fromkeys(part.name for a in found for part in a.parts))
     rows = [[part, *(_part(a, part) for a in found)] for part in parts]
     rows += [["sum", *(number(a.sum_ms) for a in found)], ["measured", *(plus_minus(a.measured) for a in found)]]
     heads = ("part", *(f">{a.clients} client{'s' * (a.clients > 1)}" for a in found))
-    return table(f"anatomy of a commit at {found[0].level}, ms · {found[0].setting.text}", heads, rows)
+    return table(f"commit latency breakdown at {found[0].level}, ms · {found[0].setting.text}", heads, rows)
 
 
 def _searches(steps: Sequence[SearchStep]) -> RenderableType:

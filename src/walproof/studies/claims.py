@@ -11,10 +11,10 @@ import numpy as np
 
 from walproof.estimating.intervals import as_ratio, stopped_interval
 from walproof.model.estimate import Estimate
-from walproof.model.event import ClaimJudged, DrillDone, Event, FigureBeside, SliceDone
+from walproof.model.event import ClaimJudged, DrillDone, Event, FigureCompared, SampleDone
 from walproof.model.guarantee import Level
 from walproof.model.plan import Arm
-from walproof.model.sample import SliceResult
+from walproof.model.sample import SampleResult
 from walproof.model.verdict import Drill
 from walproof.pricing.design import WARM_BLOCK
 from walproof.studies.declaration import (
@@ -49,51 +49,53 @@ class Judged:
 
 
 class Measured:
-    """Slices of a study by arm, drills by part; answers with estimates, None where nothing was measured."""
+    """Samples of a study by arm, drills by part; answers with estimates, None where nothing was measured."""
 
     def __init__(self, events: Sequence[Event], parts: Sequence[Part]) -> None:
         self._parts = {part.name: part for part in parts}
-        self._slices: dict[Arm, list[SliceResult]] = defaultdict(list)
+        self._samples: dict[Arm, list[SampleResult]] = defaultdict(list)
         self.drills: dict[str, list[Drill]] = defaultdict(list)
         for event in events:
-            if isinstance(event, SliceDone) and event.result.slice.block > WARM_BLOCK:
+            if isinstance(event, SampleDone) and event.result.sample.block > WARM_BLOCK:
                 # Earlier versions labelled arms with their part's name.
-                self._slices[replace(event.result.slice.arm, label="")].append(event.result)
+                self._samples[replace(event.result.sample.arm, label="")].append(event.result)
             elif isinstance(event, DrillDone):
                 self.drills[event.drill.evidence.get("part", "")].append(event.drill)
 
-    def slices(self, arm: ArmNamed) -> list[SliceResult]:
-        """Every slice of that arm; a factor left out matches any value."""
+    def samples(self, arm: ArmNamed) -> list[SampleResult]:
+        """Every sample of that arm; a factor left out matches any value."""
         part = self._parts[arm.part]
-        settings = part.settings()
+        settings = part.scenarios()
         return [
             s
-            for s in self._slices[part.arm(arm.level, arm.clients)]
-            if s.slice.setting in settings
-            and arm.rtt_ms in (None, s.slice.setting.rtt_ms)
-            and arm.cores in (None, s.slice.setting.cores)
+            for s in self._samples[part.arm(arm.level, arm.clients)]
+            if s.sample.scenario in settings
+            and arm.rtt_ms in (None, s.sample.scenario.rtt_ms)
+            and arm.cores in (None, s.sample.scenario.cores)
         ]
 
     def ratio(self, of: ArmNamed, to: ArmNamed) -> Estimate | None:
         """Throughput of one arm over another's: paired by block within one setting, else from independent means."""
-        return _log_difference(self.slices(of), self.slices(to), lambda s: s.tps)
+        return _log_difference(self.samples(of), self.samples(to), lambda s: s.tps)
 
     def level_of(self, arm: ArmNamed, unit: str) -> Estimate | None:
-        """Throughput in transactions per second or mean latency in ms of one arm; None below two slices."""
-        values = [s.tps if unit == "tps" else s.mean_ms for s in self.slices(arm)]
+        """Throughput in transactions per second or mean latency in ms of one arm; None below two samples."""
+        values = [s.tps if unit == "tps" else s.mean_ms for s in self.samples(arm)]
         return stopped_interval(np.array(values)) if len(values) >= 2 else None
 
     def added_ms(self, of: ArmNamed, to: ArmNamed) -> Estimate | None:
         """Mean latency of one arm less the other's, ms, paired by block."""
-        return _difference(self.slices(of), self.slices(to), lambda s: s.mean_ms)
+        return _difference(self.samples(of), self.samples(to), lambda s: s.mean_ms)
 
 
-def _by_block(slices: Sequence[SliceResult], value: Callable[[SliceResult], float]) -> dict[tuple[object, int], float]:
-    return {(s.slice.setting, s.slice.block): value(s) for s in slices}
+def _by_block(
+    samples: Sequence[SampleResult], value: Callable[[SampleResult], float]
+) -> dict[tuple[object, int], float]:
+    return {(s.sample.scenario, s.sample.block): value(s) for s in samples}
 
 
 def _difference(
-    of: Sequence[SliceResult], to: Sequence[SliceResult], value: Callable[[SliceResult], float]
+    of: Sequence[SampleResult], to: Sequence[SampleResult], value: Callable[[SampleResult], float]
 ) -> Estimate | None:
     mine, theirs = _by_block(of, value), _by_block(to, value)
     shared = sorted(mine.keys() & theirs.keys(), key=lambda key: key[1])
@@ -107,7 +109,7 @@ def _difference(
 
 
 def _log_difference(
-    of: Sequence[SliceResult], to: Sequence[SliceResult], value: Callable[[SliceResult], float]
+    of: Sequence[SampleResult], to: Sequence[SampleResult], value: Callable[[SampleResult], float]
 ) -> Estimate | None:
     if any(value(s) <= 0 for s in (*of, *to)):
         return None
@@ -130,9 +132,9 @@ def _named(of: ArmNamed, to: ArmNamed, sign: str) -> str:
 
 
 def _within(named: str, estimate: Estimate | None, low: float | None, high: float | None, unit: str = "") -> Judged:
-    """Reproduced when the value lies within the bounds and its interval does not leave both sides open to doubt."""
+    """Reproduced when the value lies within the bounds and its interval does not leave both sides open to caveat."""
     if estimate is None:
-        return Judged("not measured", ClaimVerdict.UNDECIDED, "too few slices of these arms")
+        return Judged("not measured", ClaimVerdict.UNDECIDED, "too few samples of these arms")
     floor, ceiling = -math.inf if low is None else low, math.inf if high is None else high
     words = f"{named} {_words(estimate, unit)}"
     bounds = " and ".join(
@@ -149,7 +151,7 @@ def _order(claim: OrderClaim, measured: Measured) -> Judged:
     steps = [measured.ratio(a, b) for a, b in zip(claim.arms, claim.arms[1:], strict=False)]
     known = [s for s in steps if s is not None]
     if len(known) < len(steps):
-        return Judged("not measured", ClaimVerdict.UNDECIDED, "too few slices of these arms")
+        return Judged("not measured", ClaimVerdict.UNDECIDED, "too few samples of these arms")
     words = ", ".join(
         f"{a.level}/{b.level} {s.value:.2f}" for a, b, s in zip(claim.arms, claim.arms[1:], known, strict=False)
     )
@@ -171,7 +173,7 @@ def _trend(claim: TrendClaim, measured: Measured) -> Judged:
 
     first, last = at(claim.part, claim.clients[0]), at(claim.then or claim.part, claim.clients[1])
     if first is None or last is None:
-        return Judged("not measured", ClaimVerdict.UNDECIDED, "too few slices of these arms")
+        return Judged("not measured", ClaimVerdict.UNDECIDED, "too few samples of these arms")
     where = (claim.part, claim.then) if claim.then else tuple(f"{clients} clients" for clients in claim.clients)
     name = f"{claim.level}/{claim.baseline}"
     words = f"{name} {_words(first)} with {where[0]}, {_words(last)} with {where[1]}"
@@ -185,11 +187,11 @@ def _trend(claim: TrendClaim, measured: Measured) -> Judged:
 
 
 def _completes(claim: CompletesClaim, measured: Measured) -> Judged:
-    slices = measured.slices(claim.of)
-    if not slices:
-        return Judged("not measured", ClaimVerdict.UNDECIDED, "no slice of this arm")
-    done, failed = sum(s.transactions for s in slices), sum(s.failed for s in slices)
-    words = f"{done:,} transactions, {failed} failed, {np.mean([s.tps for s in slices]):,.0f} tps"
+    samples = measured.samples(claim.of)
+    if not samples:
+        return Judged("not measured", ClaimVerdict.UNDECIDED, "no sample of this arm")
+    done, failed = sum(s.transactions for s in samples), sum(s.failed for s in samples)
+    words = f"{done:,} transactions, {failed} failed, {np.mean([s.tps for s in samples]):,.0f} tps"
     completes = failed == 0 and done > 0
     verdict = ClaimVerdict.REPRODUCED if completes == claim.paper_completes else ClaimVerdict.NOT_REPRODUCED
     return Judged(words, verdict, "it completes here" if completes else "transactions failed here")
@@ -242,10 +244,10 @@ def judgement(study: str, claim: Claim, measured: Measured, at: float) -> ClaimJ
     )
 
 
-def beside(study: str, figure: Figure, measured: Measured, at: float) -> FigureBeside:
+def beside(study: str, figure: Figure, measured: Measured, at: float) -> FigureCompared:
     """One figure of the paper beside ours, as the event of the record."""
     found: Estimate | None = None
     if figure.of is not None:
         found = measured.ratio(figure.of, figure.to) if figure.to else measured.level_of(figure.of, figure.unit)
     ours = (math.nan, math.nan, math.nan) if found is None else (found.value, found.low, found.high)
-    return FigureBeside(at, study, figure.where, figure.unit, figure.paper, *ours)
+    return FigureCompared(at, study, figure.where, figure.unit, figure.paper, *ours)

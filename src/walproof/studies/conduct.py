@@ -5,12 +5,12 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from walproof.errors import TargetTrouble, Trouble, UsageTrouble
+from walproof.errors import Error, TargetError, UsageError
 from walproof.estimating.enough import StoppedBy
-from walproof.model.event import ClaimJudged, DrillDone, Emit, Event, Noted
+from walproof.model.event import ClaimJudged, DrillDone, Emit, Event, Note
 from walproof.model.ports import CanBePriced, Capability, Target
 from walproof.pricing.bench import Bench, Progress, Tell
-from walproof.pricing.design import Question, slice_seconds
+from walproof.pricing.design import Question, sample_seconds
 from walproof.pricing.run import conduct as price
 from walproof.proving.campaign import PlannedDrill
 from walproof.proving.faults import CATALOGUE
@@ -35,9 +35,9 @@ class Visit:
     patience: float = 1.0
 
     def __post_init__(self) -> None:
-        """UsageTrouble for a budget that measures nothing or never ends."""
+        """UsageError for a budget that measures nothing or never ends."""
         if self.budget_s is not None and not 0 < self.budget_s < math.inf:
-            raise UsageTrouble(f"a budget of {self.budget_s:g} s cannot be meant", "--budget 240, in seconds")
+            raise UsageError(f"a budget of {self.budget_s:g} s is not valid", "--budget 240, in seconds")
 
 
 def questions(study: Study, visit: Visit) -> list[tuple[Part, Question]]:
@@ -46,13 +46,13 @@ def questions(study: Study, visit: Visit) -> list[tuple[Part, Question]]:
     whole = 60 * minutes if visit.budget_s is None else visit.budget_s
     repeats = sum(d.quick_repeat if visit.quick else d.repeat for d in study.drill)
     left = max(whole - DRILL_S * repeats, whole / 3)
-    weights = [p.share * len(p.levels) * len(p.clients) * len(p.settings()) for p in study.part]
+    weights = [p.share * len(p.levels) * len(p.clients) * len(p.scenarios()) for p in study.part]
     found = []
     for part, weight in zip(study.part, weights, strict=True):
-        settings, arms = part.settings(), part.arms()
+        settings, arms = part.scenarios(), part.arms()
         budget_s = left * weight / sum(weights)
-        slice_s = slice_seconds(budget_s, len(arms), len(settings))
-        question = Question(settings, arms, study.baseline, slice_s, NEVER, budget_s, visit.seed)
+        sample_s = sample_seconds(budget_s, len(arms), len(settings))
+        question = Question(settings, arms, study.baseline, sample_s, NEVER, budget_s, visit.seed)
         found.append((part, question))
     return found
 
@@ -89,9 +89,7 @@ class Conductor:
         """Every part, every drill, every claim; what a target cannot do is noted and its claims stay undecided."""
         target = self._target
         if not isinstance(target, CanBePriced):
-            raise TargetTrouble(
-                f"{target.name} cannot be priced", "walproof study run NAME without --target uses a lab"
-            )
+            raise TargetError(f"{target.name} cannot be priced", "walproof study run NAME without --target uses a lab")
         bench = Bench(target, self._say, self._visit.seed)
         for part, question in questions(self._study, self._visit):
             reason = self._unable(part)
@@ -132,11 +130,11 @@ class Conductor:
         shell = Shell(self._target, named, self._keep, self._visit.seed, self._visit.patience)
         try:
             prove(shell, plan, enough=lambda _: False)
-        except Trouble as trouble:
-            self._note(f"drill {part.name} ended early: {trouble.message}")
+        except Error as error:
+            self._note(f"drill {part.name} ended early: {error.message}")
 
     def _note(self, text: str) -> None:
-        self._say(Noted(self._target.clock.now(), text))
+        self._say(Note(self._target.clock.now(), text))
 
 
 def _within(part: str, tell: Tell) -> Tell:

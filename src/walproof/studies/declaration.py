@@ -8,9 +8,9 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, PositiveFloat, PositiveInt, ValidationError
 
-from walproof.errors import UsageTrouble
+from walproof.errors import UsageError
 from walproof.model.guarantee import Level, SyncMode
-from walproof.model.plan import Arm, Setting, Workload, WorkloadKind
+from walproof.model.plan import Arm, Scenario, Workload, WorkloadKind
 from walproof.model.topology import Route
 from walproof.proving.faults import fault
 
@@ -48,10 +48,10 @@ class Part(_Strict):
     """Weight of this part's time against the other parts'."""
     paper: str = ""
 
-    def settings(self) -> tuple[Setting, ...]:
+    def scenarios(self) -> tuple[Scenario, ...]:
         """The outer factors: round trips × processors."""
         return tuple(
-            Setting(rtt_ms=rtt, cores=cores, fsync=self.fsync)
+            Scenario(rtt_ms=rtt, cores=cores, fsync=self.fsync)
             for rtt, cores in itertools.product(self.rtt_ms or (None,), self.cores or (None,))
         )
 
@@ -60,7 +60,7 @@ class Part(_Strict):
         return tuple(self.arm(level, clients) for clients, level in itertools.product(self.clients, self.levels))
 
     def arm(self, level: Level, clients: int) -> Arm:
-        """What a slice of this part runs."""
+        """What a sample of this part runs."""
         return Arm(level, clients, Workload(self.workload, self.scale, self.rows), self.route)
 
 
@@ -208,9 +208,7 @@ def _check(study: Study) -> None:
         _declared(f"claim {claim.name!r}", _meant(claim), known)
     for figure in study.figure:
         if figure.unit == "ratio" and (figure.of is None) != (figure.to is None):
-            raise UsageTrouble(
-                f"the figure {figure.where!r} is a ratio of one arm", "give it `of` and `to`, or neither"
-            )
+            raise UsageError(f"the figure {figure.where!r} is a ratio of one arm", "give it `of` and `to`, or neither")
         _declared(f"figure {figure.where!r}", {arm.part for arm in (figure.of, figure.to) if arm}, parts)
 
 
@@ -229,26 +227,26 @@ def _meant(claim: Claim) -> set[str]:
 
 def _declared(what: str, meant: set[str], known: set[str]) -> None:
     for name in sorted(meant - known):
-        raise UsageTrouble(
+        raise UsageError(
             f"the {what} is about {name!r}, which the study does not declare",
             f"it declares {', '.join(sorted(known)) or 'none'}",
         )
 
 
 def read_study(path: Path) -> Study:
-    """The study declared in a file; UsageTrouble names the first thing that is wrong with it."""
+    """The study declared in a file; UsageError names the first thing that is wrong with it."""
     try:
         study = Study.model_validate(tomllib.loads(path.read_text("utf-8")))
-    except OSError as trouble:
-        raise UsageTrouble(f"{path} cannot be read: {trouble.strerror}", "walproof study list") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as trouble:
-        raise UsageTrouble(
-            f"{path} is not TOML: {trouble}", "see a shipped study with `walproof study show NAME`"
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}", "walproof study list") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(
+            f"{path} is not TOML: {error}", "see a shipped study with `walproof study show NAME`"
         ) from None
-    except ValidationError as trouble:
-        first = trouble.errors()[0]
+    except ValidationError as error:
+        first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
-        raise UsageTrouble(
+        raise UsageError(
             f"{path.name}: {where}: {first['msg'].lower()}", "walproof study show NAME prints a valid one"
         ) from None
     _check(study)
@@ -265,8 +263,8 @@ def studies() -> dict[str, Path]:
 
 
 def shipped(name: str) -> tuple[Study, str]:
-    """A shipped study and its story; UsageTrouble names those there are."""
+    """A shipped study and its story; UsageError names those there are."""
     folder = studies().get(name.replace("_", "-"))
     if folder is None:
-        raise UsageTrouble(f"there is no study {name!r}", f"the studies are {', '.join(studies())}")
+        raise UsageError(f"there is no study {name!r}", f"the studies are {', '.join(studies())}")
     return read_study(folder / "study.toml"), (folder / "story.md").read_text()

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from walproof.errors import Trouble, UsageTrouble
+from walproof.errors import Error, UsageError
 from walproof.model.ports import CanBreak, Capability, Target
 
 
@@ -18,7 +18,7 @@ class Button:
 
 
 class Buttons:
-    """The actions a target offers; one at a time, the last trouble kept for the page."""
+    """The actions a target offers; one at a time, the last error kept for the page."""
 
     def __init__(self, target: Target) -> None:
         self._target = target
@@ -41,14 +41,14 @@ class Buttons:
         )
 
     def press(self, word: str, member: str) -> None:
-        """Start one action on a thread of its own; UsageTrouble when it is not offered or another is running."""
+        """Start one action on a thread of its own; UsageError when it is not offered or another is running."""
         button = next((b for b in self.offered() if b.word == word), None)
         if button is None or button.why_not is not None or not isinstance(self._target, CanBreak):
-            raise UsageTrouble(f"{word!r} cannot be done here", button.why_not or "" if button else "see the buttons")
+            raise UsageError(f"{word!r} cannot be done here", button.why_not or "" if button else "see the buttons")
         if button.needs_member and member not in self._target.describe().members:
-            raise UsageTrouble(f"there is no member {member!r}", "press a member's own button")
+            raise UsageError(f"there is no member {member!r}", "press a member's own button")
         if not self._busy.acquire(blocking=False):
-            raise UsageTrouble("another action is still running", "wait until it is done")
+            raise UsageError("another action is still running", "wait until it is done")
         target = self._target
         actions: dict[str, Callable[[], None]] = {
             "kill": lambda: target.kill(member),
@@ -66,7 +66,7 @@ class Buttons:
             self.last = f"{word} {member} …"
             action()
             self.last = f"{word} {member}: done"
-        except Trouble as trouble:
-            self.last = f"{word} {member}: {trouble.message}"
+        except Error as error:
+            self.last = f"{word} {member}: {error.message}"
         finally:
             self._busy.release()

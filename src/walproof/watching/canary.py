@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import psycopg
 
-from walproof.errors import TargetTrouble
+from walproof.errors import TargetError
 from walproof.model.guarantee import Level
 from walproof.model.ports import Target
 from walproof.model.topology import Endpoint, Route
@@ -39,7 +39,7 @@ def _prepare(endpoint: Endpoint) -> None:
             "SELECT obj_description(to_regclass(%s)), to_regclass(%s) IS NOT NULL", (TABLE, TABLE)
         ).fetchone()
         if found and found[1] and found[0] != MARK:
-            raise TargetTrouble(f"a table {TABLE} exists that is not walproof's", "rename it, or name another database")
+            raise TargetError(f"a table {TABLE} exists that is not walproof's", "rename it, or name another database")
         if found and not found[1]:
             connection.execute(f"CREATE TABLE {TABLE} (level text PRIMARY KEY, at timestamptz)")
             connection.execute(f"COMMENT ON TABLE {TABLE} IS '{MARK}'")

@@ -66,9 +66,9 @@ PANELS = (
         "acknowledged, downgraded, unknown, refused",
     ),
     Panel(
-        "Quorum in force",
-        "walproof_quorum_in_force",
-        "in force",
+        "Quorum in effect",
+        "walproof_quorum_in_effect",
+        "in effect",
         "short",
         Source.WALPROOF,
         "how many standbys a commit waits for; 0 means that remote levels are local",
@@ -181,7 +181,7 @@ PANELS = (
 ALERTS = (
     Alert(
         "WalproofNamesEmptied",
-        "walproof_quorum_declared > 0 and walproof_quorum_in_force == 0",
+        "walproof_quorum_declared > 0 and walproof_quorum_in_effect == 0",
         "5s",
         "critical",
         "synchronous_standby_names is empty: on, remote_write and remote_apply are local now",
@@ -189,7 +189,7 @@ ALERTS = (
     ),
     Alert(
         "WalproofQuorumReduced",
-        "walproof_quorum_in_force > 0 and walproof_quorum_in_force < walproof_quorum_declared",
+        "walproof_quorum_in_effect > 0 and walproof_quorum_in_effect < walproof_quorum_declared",
         "5s",
         "warning",
         "fewer standbys are waited for than declared",

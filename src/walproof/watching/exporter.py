@@ -1,4 +1,4 @@
-"""walproof's own metrics for Prometheus: commit latency per level, guarantee in force against declared, who waits.
+"""walproof's own metrics for Prometheus: commit latency per level, guarantee in effect against declared, who waits.
 
 Reads through standing eyes and a canary; changes nothing but the canary's own row.
 """
@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
 
-from walproof.errors import MachineTrouble
+from walproof.errors import MachineError
 from walproof.model.guarantee import Level
 from walproof.model.ports import Target
 from walproof.model.topology import Role
-from walproof.targets.eyes import Glance, eyes_on
+from walproof.targets.sql.poller import Glance, eyes_on
 from walproof.watching.canary import Canary, Chirp
-from walproof.watching.declared import promise
+from walproof.watching.metrics import promise
 
 BUCKETS = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 
@@ -27,7 +27,7 @@ class Metrics:
         self.commit = Histogram("walproof_commit_seconds", "A canary's commit", ["level"], buckets=BUCKETS, registry=r)
         self.canary = Counter("walproof_canary", "Canary commits", ["level", "outcome"], registry=r)
         self.in_doubt = Counter("walproof_in_doubt", "Canaries whose answer never came", registry=r)
-        self.in_force = Gauge("walproof_quorum_in_force", "Standbys a remote commit waits for", registry=r)
+        self.in_effect = Gauge("walproof_quorum_in_effect", "Standbys a remote commit waits for", registry=r)
         self.declared = Gauge("walproof_quorum_declared", "Standbys it should wait for", registry=r)
         self.left = Gauge("walproof_quorum_left", "Standbys that may go before commits wait", registry=r)
         self.changes = Counter("walproof_sync_set_changes", "Changes of the synchronous set", registry=r)
@@ -52,7 +52,7 @@ class Metrics:
         """Take over one look."""
         view = glance.view
         now = promise(view, declared)
-        self.in_force.set(now.in_force)
+        self.in_effect.set(now.in_effect)
         self.declared.set(now.declared)
         self.left.set(now.left)
         self.waiting.set(glance.waiting)
@@ -93,9 +93,9 @@ class Exporter:
         self._learn = declared is None
         try:
             self._server, _ = start_http_server(address[1], addr=address[0], registry=self.metrics.registry)
-        except OSError as trouble:
-            raise MachineTrouble(
-                f"cannot listen on {address[0]}:{address[1]}: {trouble.strerror}", "choose another with --port"
+        except OSError as error:
+            raise MachineError(
+                f"cannot listen on {address[0]}:{address[1]}: {error.strerror}", "choose another with --port"
             ) from None
         self._eyes = eyes_on(target)
         self._canary = Canary(target, levels, self.metrics.heard)
@@ -104,7 +104,7 @@ class Exporter:
         """One look taken over; call it about twice a second."""
         glance = self._eyes.glance()
         if self._learn:
-            self._declared = max(self._declared, promise(glance.view, 0).in_force)
+            self._declared = max(self._declared, promise(glance.view, 0).in_effect)
         self.metrics.looked(glance, self._declared)
         if self._pool is not None:
             self.metrics.pooled(self._pool())

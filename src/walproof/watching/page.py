@@ -12,9 +12,9 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from walproof.errors import MachineTrouble, UsageTrouble
+from walproof.errors import MachineError, UsageError
 from walproof.watching.buttons import Buttons
-from walproof.watching.gathering import Gathering
+from walproof.watching.collector import Gathering
 
 STATIC = resources.files("walproof.watching") / "static"
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -118,8 +118,8 @@ class Page:
         try:
             asked = await request.json()
             self._buttons.press(str(asked["word"]), str(asked.get("member", "")))
-        except UsageTrouble as trouble:
-            return JSONResponse({"error": f"{trouble.message}; {trouble.hint}"}, 409)
+        except UsageError as error:
+            return JSONResponse({"error": f"{error.message}; {error.hint}"}, 409)
         except (ValueError, KeyError, TypeError):
             return JSONResponse({"error": "an action is {word, member}"}, 400)
         return JSONResponse({"started": True})
@@ -135,12 +135,12 @@ class Page:
         await serving
 
     def run(self, ready: Callable[[str], None]) -> None:
-        """Serve until stopped, telling `ready` the address; MachineTrouble when it is taken."""
+        """Serve until stopped, telling `ready` the address; MachineError when it is taken."""
         self._ready = ready
         try:
             asyncio.run(self._serve())
         except (SystemExit, OSError):
-            raise MachineTrouble(
+            raise MachineError(
                 f"cannot listen on {self._host}:{self._port}", "choose another address with --host or --port"
             ) from None
 

@@ -5,22 +5,22 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from walproof.model.event import (
-    Begun,
     ClaimJudged,
-    DrillBegun,
     DrillDone,
+    DrillStarted,
     Ended,
     Event,
     FaultChanged,
-    Noted,
-    SettingEntered,
-    SliceDone,
+    Note,
+    SampleDone,
+    ScenarioEntered,
+    Started,
 )
 from walproof.model.histogram import quantile_ms
 from walproof.model.topology import LinkView, Role
-from walproof.targets.eyes import Glance
+from walproof.targets.sql.poller import Glance
 from walproof.watching.canary import Chirp
-from walproof.watching.declared import promise
+from walproof.watching.metrics import promise
 
 KEEP_S = 180.0
 """How much of the past the picture holds."""
@@ -70,7 +70,7 @@ class Picture:
     members: tuple[MemberDrawn, ...] = ()
     links: tuple[LinkView, ...] = ()
     names: str = ""
-    in_force: int = 0
+    in_effect: int = 0
     declared: int = 0
     left: int = 0
     promise: str = ""
@@ -91,7 +91,7 @@ def looked(picture: Picture, glance: Glance) -> Picture:
     """The picture after one look at the cluster; role changes become happenings."""
     view = glance.view
     now = promise(view, max(picture.declared, 0))
-    declared = max(picture.declared, now.in_force)
+    declared = max(picture.declared, now.in_effect)
     now = promise(view, declared)
     members = tuple(
         MemberDrawn(m.name, str(m.role), m.state, m.timeline, m.lag_bytes, m.address, m.sync_state)
@@ -103,7 +103,7 @@ def looked(picture: Picture, glance: Glance) -> Picture:
         leader=view.leader,
         members=members,
         names=view.standby_names,
-        in_force=now.in_force,
+        in_effect=now.in_effect,
         declared=declared,
         left=now.left,
         promise=now.words if view.leader else "no leader: nothing can be committed",
@@ -139,7 +139,7 @@ def _changes(before: Picture, after: Picture) -> list[str]:
         was = old.get(member.name)
         if was and was.role != member.role and Role.UNKNOWN in (was.role, member.role):
             found.append(f"{member.name} is silent" if member.role == Role.UNKNOWN else f"{member.name} answers again")
-    if before.in_force and not after.in_force and after.leader:
+    if before.in_effect and not after.in_effect and after.leader:
         found.append("standby names are empty: remote levels are local")
     return found
 
@@ -167,28 +167,28 @@ def _happened(picture: Picture, happening: Happening) -> Picture:
 def happened(picture: Picture, event: Event) -> Picture:
     """The picture after one event of a record."""
     match event:
-        case SliceDone(result=result):
-            arm = result.slice.arm
+        case SampleDone(result=result):
+            arm = result.sample.arm
             series = str(arm.level)
             slow = quantile_ms(result.histogram, 0.95) if result.histogram else None
             text = f"{arm.level}, {arm.clients} clients: {result.tps:,.0f} tps"
-            counted = _happened(picture, Happening(event.at, "slice", text))
+            counted = _happened(picture, Happening(event.at, "sample", text))
             return _with_point(counted, Point(event.at, series, tps=result.tps, ms=slow))
-        case DrillBegun():
+        case DrillStarted():
             text = f"drill {event.number}: {event.fault} at {event.level}"
         case FaultChanged():
-            text = f"{event.fault} {'healed' if event.healed else 'on'} {', '.join(event.members)}"
+            text = f"{event.fault} {'healed' if event.cleared else 'on'} {', '.join(event.members)}"
         case DrillDone(drill=drill):
             lost = f"{drill.findings.lost} lost" if drill.findings.lost else "nothing lost"
             time = "" if drill.rto_s is None else f", back after {drill.rto_s:.1f} s"
             text = f"{drill.fault} at {drill.level}: {drill.verdict}, {lost}{time}"
-        case SettingEntered():
-            text = f"setting: {event.setting.text}"
+        case ScenarioEntered():
+            text = f"setting: {event.scenario.text}"
         case ClaimJudged():
             text = f"{event.claim}: {event.verdict}"
-        case Noted():
+        case Note():
             text = event.text
-        case Begun():
+        case Started():
             text = f"{event.verb} begins"
         case Ended():
             text = f"ended: {event.stopped_by}"

@@ -29,7 +29,7 @@ def drawn(picture: Picture) -> RenderableType:
 
 
 def _head(picture: Picture) -> Text:
-    bad = not picture.leader or picture.left < 0 or (picture.declared and not picture.in_force)
+    bad = not picture.leader or picture.left < 0 or (picture.declared and not picture.in_effect)
     head = Text(f"{picture.target}: ", style="dim")
     head.append(picture.promise or "no look yet", style="bold red" if bad else "bold green")
     if picture.waiting:

@@ -1,9 +1,9 @@
 """Every check in one place, and the page docs/doctor.md made from it; runs nothing by itself."""
 
 from walproof.advising.doctor import (
+    checks_access,
     checks_durability,
     checks_levels,
-    checks_looking,
     checks_patroni,
     checks_quorum,
     checks_standby,
@@ -17,9 +17,9 @@ GROUPS: dict[str, tuple[Check, ...]] = {
     "What a commit promises": checks_levels.CHECKS,
     "Who must answer": checks_quorum.CHECKS,
     "How standbys follow": checks_standby.CHECKS,
-    "How soon trouble is noticed": checks_timeouts.CHECKS,
+    "How soon error is noticed": checks_timeouts.CHECKS,
     "Patroni": checks_patroni.CHECKS,
-    "What was seen": checks_looking.CHECKS,
+    "What was seen": checks_access.CHECKS,
 }
 
 CATALOGUE: tuple[Check, ...] = tuple(check for group in GROUPS.values() for check in group)

@@ -11,12 +11,12 @@ LEVEL = "https://www.postgresql.org/docs/current/runtime-config-wal.html#GUC-SYN
 
 
 def names_of(facts: Facts) -> str:
-    """synchronous_standby_names in force on the leader."""
+    """synchronous_standby_names in effect on the leader."""
     return facts.leader.value("synchronous_standby_names") if facts.leader else ""
 
 
 def level_of(facts: Facts) -> Level | None:
-    """synchronous_commit in force on the leader; boolean spellings are already normalised by PostgreSQL."""
+    """synchronous_commit in effect on the leader; boolean spellings are already normalised by PostgreSQL."""
     value = facts.leader.value("synchronous_commit") if facts.leader else ""
     return Level(value) if value in set(Level) else None
 

@@ -1,4 +1,4 @@
-"""Checks of how soon trouble is noticed, and of what fills up meanwhile: timeouts, slots, senders, checkpoints."""
+"""Checks of how soon error is noticed, and of what fills up meanwhile: timeouts, slots, senders, checkpoints."""
 
 from collections.abc import Iterator
 
@@ -129,7 +129,7 @@ def _pending(facts: Facts) -> Iterator[Hit]:
         waiting = sorted(s.name for s in member.settings.values() if s.pending_restart)
         if waiting:
             fix = "patronictl restart CLUSTER --pending" if facts.patroni else "restart PostgreSQL on this member"
-            yield Hit(f"{', '.join(waiting)} changed but not in force", fix, "pg_settings", member.name)
+            yield Hit(f"{', '.join(waiting)} changed but not in effect", fix, "pg_settings", member.name)
 
 
 def _gone_clients(facts: Facts) -> Iterator[Hit]:
@@ -245,7 +245,7 @@ CHECKS = (
     Check(
         "settings-pending",
         Severity.WARNING,
-        "settings are changed but not in force",
+        "settings are changed but not in effect",
         "What the file says is not what protects you; a restart at failover changes behaviour.",
         "https://www.postgresql.org/docs/current/view-pg-settings.html",
         "ALTER SYSTEM SET max_connections = 77, no restart",

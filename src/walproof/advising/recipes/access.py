@@ -29,7 +29,7 @@ tcp_keepintvl = 3
 tcp_keepcnt = 3
 tcp_user_timeout = {1000 * seconds}
 ; milliseconds; a dead leader is noticed, instead of TCP's 15 minutes
-query_wait_timeout = {int(choice.timeouts.vanished_s) + 10}
+query_wait_timeout = {int(choice.timeouts.leader_failure_s) + 10}
 ; longer than a failover: clients wait through it instead of failing
 """
     return Recipe("pgbouncer", "walproof-pgbouncer.ini", text)
@@ -50,7 +50,7 @@ listen postgres_leader
     # a member that is no longer the leader loses its sessions at once: nobody goes on writing there
     default-server inter 1s fall 2 rise 1 on-marked-down shutdown-sessions
     timeout connect 2s
-    # a commit that waits for a standby is not idle trouble: longer than a failover ({choice.timeouts.vanished_s:g} s)
+    # a commit that waits for a standby is not idle: longer than a failover ({choice.timeouts.leader_failure_s:g} s)
     timeout client 30m
     timeout server 30m
     option clitcpka

@@ -2,7 +2,7 @@
 
 from walproof.advising.recipes import access, cnpg, patroni, plain
 from walproof.advising.recipes.settings import Recipe
-from walproof.errors import UsageTrouble
+from walproof.errors import UsageError
 from walproof.model.advice import Choice, Place
 
 
@@ -23,8 +23,8 @@ def recipes(choice: Choice, place: Place) -> dict[str, Recipe]:
 
 
 def recipe(choice: Choice, place: Place, name: str) -> Recipe:
-    """The recipe of that name; UsageTrouble lists them."""
+    """The recipe of that name; UsageError lists them."""
     known = recipes(choice, place)
     if name not in known:
-        raise UsageTrouble(f"there is no recipe {name!r}", "choose " + ", ".join(known))
+        raise UsageError(f"there is no recipe {name!r}", "choose " + ", ".join(known))
     return known[name]

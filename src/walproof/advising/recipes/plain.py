@@ -37,7 +37,7 @@ def alter_system(choice: Choice, place: Place) -> Recipe:
     lines += [f"ALTER SYSTEM SET {s.name} = {quoted(s.value)};  -- {s.why}" for s in settings(choice, place)]
     lines += [
         "SELECT pg_reload_conf();",
-        "-- in force? SHOW synchronous_standby_names; SELECT * FROM pg_stat_replication;",
+        "-- in effect? SHOW synchronous_standby_names; SELECT * FROM pg_stat_replication;",
     ]
     return Recipe("plain", "walproof.sql", "\n".join(lines) + "\n")
 

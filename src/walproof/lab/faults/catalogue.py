@@ -52,12 +52,13 @@ FAULTS: tuple[Fault, ...] = (
         "nothing to heal",
     ),
     Fault(
-        "cut", "a member is cut from every other one, clients still reach it", Capability.CUT_LINKS, "lab cut MEMBER",
+        "partition", "a member is cut from every other one, clients still reach it", Capability.CUT_LINKS,
+        "lab cut MEMBER",
         "walproof lab heal",
     ),
     Fault("isolate", "a member is cut from everybody", Capability.CUT_LINKS, "lab isolate MEMBER", "walproof lab heal"),
     Fault(
-        "cut-one-way", "packets of one direction vanish", Capability.CUT_LINKS, "lab link A..B --cut",
+        "partition-one-way", "packets of one direction vanish", Capability.CUT_LINKS, "lab link A..B --cut",
         "walproof lab heal",
     ),
     Fault(

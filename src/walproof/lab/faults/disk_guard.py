@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 
 from walproof.lab import home, members
-from walproof.lab.clock import RealClock
 from walproof.lab.faults import disks
+from walproof.machine.clock import RealClock
 
 _PACE_S = 0.2
 _DIE_WITH_GUARD = ("setpriv", "--pdeathsig", "TERM", "--")

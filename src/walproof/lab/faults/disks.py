@@ -16,11 +16,11 @@ from pathlib import Path
 
 import psutil
 
-from walproof.errors import MachineTrouble, UsageTrouble
+from walproof.errors import MachineError, UsageError
 from walproof.lab import home, members
 from walproof.lab.blueprint import Blueprint
-from walproof.lab.clock import RealClock
-from walproof.lab.faults import force, volumes
+from walproof.lab.faults import active, volumes
+from walproof.machine.clock import RealClock
 from walproof.model.waiting import Wait, wait_for
 
 SLOW, FAILING, FULL = "slow", "failing", "full"
@@ -44,19 +44,17 @@ class Injection:
         return (*quiet, "-e", f"trace={self.calls}", "-e", f"inject={self.calls}:{self.what}", *to)
 
 
-def injection(trouble: str, slow_s: float = 0.0) -> Injection:
-    """The injection of a trouble; UsageTrouble for an unknown one or an impossible delay (seconds)."""
-    if trouble == SLOW:
+def injection(condition: str, slow_s: float = 0.0) -> Injection:
+    """The injection of a condition; UsageError for an unknown one or an impossible delay (seconds)."""
+    if condition == SLOW:
         if not 0 < slow_s <= LONGEST_S:
-            raise UsageTrouble(
-                f"a flush cannot take {slow_s:g} s longer", f"choose more than 0 and up to {LONGEST_S:g}s"
-            )
+            raise UsageError(f"a flush cannot take {slow_s:g} s longer", f"choose more than 0 and up to {LONGEST_S:g}s")
         return Injection(_FLUSHES, f"delay_enter={round(slow_s * 1e6)}")
-    if trouble == FAILING:
+    if condition == FAILING:
         return Injection(_FLUSHES, "error=EIO")
-    if trouble == FULL:
+    if condition == FULL:
         return Injection(_WRITES, "error=ENOSPC")
-    raise UsageTrouble(f"a disk cannot be {trouble!r}", "slow, failing or full")
+    raise UsageError(f"a disk cannot be {condition!r}", "slow, failing or full")
 
 
 @functools.cache
@@ -70,20 +68,20 @@ def unavailable() -> str | None:
     return None if tried.returncode == 0 else "this kernel does not let processes be traced (ptrace)"
 
 
-def hurt(blueprint: Blueprint, member: str, trouble: str, slow_s: float = 0.0) -> None:
-    """Put a trouble into force on every PostgreSQL process of the member, later ones too; replaces the former one."""
-    wanted = injection(trouble, slow_s)
-    force.refuse_nonsense(blueprint, trouble, member)
-    really = trouble == FULL and bool(volumes.volumes(blueprint, member))
+def hurt(blueprint: Blueprint, member: str, condition: str, slow_s: float = 0.0) -> None:
+    """Apply a condition to every PostgreSQL process of the member and on later ones; replaces the former one."""
+    wanted = injection(condition, slow_s)
+    active.refuse_nonsense(blueprint, condition, member)
+    really = condition == FULL and bool(volumes.volumes(blueprint, member))
     if not really and (why := unavailable()):
-        raise MachineTrouble(f"the disk of {member} cannot be made {trouble}: {why}", "apt-get install strace")
-    detail = f"{trouble} {slow_s * 1e3:g} ms" if trouble == SLOW else trouble
-    now = trouble_of(blueprint, member)
+        raise MachineError(f"the disk of {member} cannot be made {condition}: {why}", "apt-get install strace")
+    detail = f"{condition} {slow_s * 1e3:g} ms" if condition == SLOW else condition
+    now = condition_of(blueprint, member)
     if now == detail:
-        raise UsageTrouble(f"the disk of {member} is {detail} already", f"walproof lab disk {member} --heal")
+        raise UsageError(f"the disk of {member} is {detail} already", f"walproof lab disk {member} --heal")
     if now:
         heal(blueprint, member)
-    with force.noted(blueprint, force.InForce(force.DISK, member, RealClock().now(), detail)):
+    with active.noted(blueprint, active.InEffect(active.DISK, member, RealClock().now(), detail)):
         if really:
             _fill(blueprint, member)
         else:
@@ -105,19 +103,19 @@ def full(blueprint: Blueprint, member: str) -> None:
     hurt(blueprint, member, FULL)
 
 
-def trouble_of(blueprint: Blueprint, member: str) -> str:
+def condition_of(blueprint: Blueprint, member: str) -> str:
     """What ails the member's disk, in words; empty when nothing does."""
-    return next((f.detail for f in force.in_force(blueprint) if (f.fault, f.member) == (force.DISK, member)), "")
+    return next((f.detail for f in active.in_effect(blueprint) if (f.fault, f.member) == (active.DISK, member)), "")
 
 
 def heal(blueprint: Blueprint, member: str) -> bool:
-    """Take the trouble away; False when the disk was well. Works after a kill -9 in the middle of the injection."""
-    force.known(blueprint, member)
-    was = bool(trouble_of(blueprint, member))
+    """Take the condition away; False when the disk was well. Works after a kill -9 in the middle of the injection."""
+    active.known(blueprint, member)
+    was = bool(condition_of(blueprint, member))
     end_guard(blueprint, member)
     for volume in volumes.volumes(blueprint, member):
         _ballast(volume).unlink(missing_ok=True)
-    force.strike(blueprint, force.DISK, member)
+    active.strike(blueprint, active.DISK, member)
     return was
 
 
@@ -169,12 +167,12 @@ def _guard(blueprint: Blueprint, member: str, wanted: Injection) -> None:
 
     def held() -> bool:
         if guard.poll() is not None:
-            raise MachineTrouble(f"the guard of the disk of {member} ended: {_last_line(log)}", f"see {log}")
+            raise MachineError(f"the guard of the disk of {member} ended: {_last_line(log)}", f"see {log}")
         return all(members_traced(blueprint, member))
 
     try:
-        wait_for(Wait.SETTING_IN_FORCE, held, RealClock(), pace_s=0.05)
-    except MachineTrouble:
+        wait_for(Wait.SETTING_IN_EFFECT, held, RealClock(), pace_s=0.05)
+    except MachineError:
         end_guard(blueprint, member)
         raise
 

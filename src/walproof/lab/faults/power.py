@@ -15,13 +15,13 @@ from pathlib import Path
 
 import psutil
 
-from walproof.errors import MachineTrouble, UsageTrouble
+from walproof.errors import MachineError, UsageError
 from walproof.lab import members
 from walproof.lab.blueprint import Blueprint
-from walproof.lab.clock import RealClock
-from walproof.lab.faults import disks, force, volumes
-from walproof.lab.faults.commands import run
-from walproof.lab.faults.members import forget_postmaster
+from walproof.lab.faults import active, disks, volumes
+from walproof.lab.faults.processes import forget_postmaster
+from walproof.machine.clock import RealClock
+from walproof.machine.commands import run
 
 _SHUTDOWN = 0x8004587D
 """EXT4_IOC_SHUTDOWN, _IOR('X', 125, __u32) of linux/fs/ext4/ext4.h; what `xfs_io -x -c shutdown` issues."""
@@ -42,13 +42,13 @@ def unavailable(blueprint: Blueprint) -> str | None:
 
 
 def cut_power(blueprint: Blueprint, member: str) -> None:
-    """Cut it. UsageTrouble for a member unknown or down, MachineTrouble without images; nothing has changed then."""
-    force.refuse_nonsense(blueprint, force.POWER, member)
+    """Cut it. UsageError for a member unknown or down, MachineError without images; nothing has changed then."""
+    active.refuse_nonsense(blueprint, active.POWER, member)
     if why := unavailable(blueprint):
-        raise MachineTrouble(f"the power of {member} cannot be cut: {why}", "walproof lab fault --list")
+        raise MachineError(f"the power of {member} cannot be cut: {why}", "walproof lab fault --list")
     if not members.processes(blueprint, member):
-        raise UsageTrouble(f"{member} is already down", "walproof lab fault --heal")
-    with force.noted(blueprint, force.InForce(force.POWER, member, RealClock().now())):
+        raise UsageError(f"{member} is already down", "walproof lab fault --heal")
+    with active.noted(blueprint, active.InEffect(active.POWER, member, RealClock().now())):
         _cut(blueprint, member)
 
 
@@ -62,7 +62,7 @@ def _cut(blueprint: Blueprint, member: str) -> None:
         _one_instant(blueprint.veth(member), opened)
     except OSError as refused:
         cable(blueprint, member, up=True)
-        raise MachineTrouble(
+        raise MachineError(
             f"the file system of {member} cannot be shut down: {refused.strerror}",
             "needs a kernel with EXT4_IOC_SHUTDOWN",
         ) from None
@@ -74,7 +74,7 @@ def _cut(blueprint: Blueprint, member: str) -> None:
             process.suspend()
     cable(blueprint, member, up=False)
     members.kill_everything(blueprint, member, RealClock())
-    # strace held them; a dead member needs no guard. The trouble of its disk stays noted until it is healed.
+    # strace held them; a dead member needs no guard. The error of its disk stays noted until it is healed.
     disks.end_guard(blueprint, member)
     volumes.detach(blueprint, member)
 
@@ -130,5 +130,5 @@ def cable(blueprint: Blueprint, member: str, *, up: bool) -> None:
     rule = ["ip", "-n", blueprint.namespace(member), "rule"]
     there = "blackhole" in run([*rule, "show"])
     if there == up:
-        with contextlib.suppress(MachineTrouble):
+        with contextlib.suppress(MachineError):
             run([*rule, "del" if up else "add", "pref", "0", "type", "blackhole"])

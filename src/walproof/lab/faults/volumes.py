@@ -8,10 +8,10 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from walproof.errors import MachineTrouble, UsageTrouble, WaitedInVain
+from walproof.errors import MachineError, UsageError, WaitTimeout
 from walproof.lab.blueprint import Blueprint, Disk
-from walproof.lab.clock import RealClock
-from walproof.lab.faults.commands import run
+from walproof.machine.clock import RealClock
+from walproof.machine.commands import run
 from walproof.model.waiting import Wait, wait_for
 
 SMALLEST = 256 << 20
@@ -62,20 +62,18 @@ def _whole_machine() -> bool:
 
 
 def check(disk: Disk) -> None:
-    """Refuse a disk that this machine cannot make (MachineTrouble) or that cannot be meant (UsageTrouble)."""
+    """Refuse a disk that this machine cannot make (MachineError) or that is not valid (UsageError)."""
     if disk.kind != "image":
         if disk.wal_volume:
-            raise UsageTrouble("a WAL volume is an image beside the member's own", "--disk image --wal-volume")
+            raise UsageError("a WAL volume is an image beside the member's own", "--disk image --wal-volume")
         return
     if disk.size_bytes < SMALLEST:
-        raise UsageTrouble(
+        raise UsageError(
             f"a disk of {disk.size_bytes / 2**20:.3g} MB is too small for a cluster",
             f"use --disk-size {SMALLEST >> 20}MB or more",
         )
     if why := unavailable():
-        raise MachineTrouble(
-            f"--disk image is not available: {why}", "use --disk plain; every fault but power cut works"
-        )
+        raise MachineError(f"--disk image is not available: {why}", "use --disk plain; every fault but power cut works")
 
 
 def prepare(blueprint: Blueprint) -> None:
@@ -174,9 +172,9 @@ def _loop(image: Path) -> str:
     try:
         # Direct I/O: a flush inside the image is a flush of the machine's own disk, and pages are cached once.
         return run(["losetup", "--find", "--show", "--direct-io=on", str(image)]).strip()
-    except MachineTrouble as trouble:
-        if "unused loop device" in trouble.message or "find" in trouble.message:
-            raise MachineTrouble("no loop device is left on this machine", _FREE_A_LOOP) from None
+    except MachineError as error:
+        if "unused loop device" in error.message or "find" in error.message:
+            raise MachineError("no loop device is left on this machine", _FREE_A_LOOP) from None
         return run(["losetup", "--find", "--show", str(image)], hint=_FREE_A_LOOP).strip()
 
 
@@ -195,19 +193,19 @@ def _unmount(mount_point: Path) -> None:
     for pid in _mount_namespaces():
         # Only our own images can be mounted there: the path lies below the lab's home.
         if any(place == str(mount_point) for _, place in _mounts(pid)):
-            with contextlib.suppress(MachineTrouble):
+            with contextlib.suppress(MachineError):
                 run(["nsenter", f"--mount=/proc/{pid}/ns/mnt", "umount", "--lazy", str(mount_point)])
 
 
 def _patiently_unmount(mount_point: Path) -> None:
     def gone() -> bool:
-        with contextlib.suppress(MachineTrouble):
+        with contextlib.suppress(MachineError):
             run(["umount", str(mount_point)])
         return not mounted(mount_point)
 
     try:
         wait_for(Wait.PROGRAM_GONE, gone, RealClock())
-    except WaitedInVain:
+    except WaitTimeout:
         run(["umount", "--lazy", str(mount_point)])
 
 
@@ -223,5 +221,5 @@ def _mount_namespaces() -> list[str]:
 
 def _detach(device: str) -> None:
     # Freed by the unmount already, or about to be.
-    with contextlib.suppress(MachineTrouble):
+    with contextlib.suppress(MachineError):
         run(["losetup", "--detach", device])

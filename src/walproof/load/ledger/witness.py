@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 import psycopg
 
-from walproof.load.ledger.notes import tail
-from walproof.load.ledger.order import WitnessOrder, read_witness_order
-from walproof.load.ledger.sightings import Look, Sightings
+from walproof.load.ledger.attempt_file import tail
+from walproof.load.ledger.reads import Look, Sightings
+from walproof.load.ledger.task import WitnessOrder, read_witness_order
 from walproof.model.ports import WitnessReport
 from walproof.model.topology import Endpoint
 

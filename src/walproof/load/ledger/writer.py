@@ -13,10 +13,10 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from walproof.load.ledger.answers import Answer, leave_server, outcome
-from walproof.load.ledger.notes import Note, NoteFile
-from walproof.load.ledger.order import WriterOrder, read_writer_order
-from walproof.load.ledger.wire import Stage, Wire
+from walproof.load.ledger.attempt_file import Note, NoteFile
+from walproof.load.ledger.outcome import Answer, leave_server, outcome
+from walproof.load.ledger.protocol import Stage, Wire
+from walproof.load.ledger.task import WriterOrder, read_writer_order
 from walproof.model.attempt import Outcome
 from walproof.model.guarantee import Level
 from walproof.model.topology import Endpoint

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from walproof.errors import UsageTrouble
-from walproof.studies.pitfalls import losing, managing, seeing, waiting
+from walproof.errors import UsageError
+from walproof.studies.pitfalls import failover, loss, visibility, waits
 from walproof.studies.pitfalls.scene import Found, Scene
 
 
@@ -21,38 +21,38 @@ class Pitfall:
 
 
 CATALOGUE: tuple[Pitfall, ...] = (
-    Pitfall("P1", "a cancelled wait becomes success, visible and unreplicated", waiting.cancelled),
-    Pitfall("P2", "restarting the primary makes waiting commits visible, unreplicated", waiting.restarted),
-    Pitfall("P3", "remote_write does not survive the standby's power cut", losing.standby_power, slow=True),
-    Pitfall("P4", "a partitioned leader acknowledges until it demotes; all lost", losing.partitioned_leader, slow=True),
-    Pitfall("P5", "non-strict mode: the last standby goes, commits silently become local", managing.silently_local),
-    Pitfall("P6", "strict mode's '*' is satisfied by any WAL receiver", managing.anybody, slow=True),
-    Pitfall("P7", "ANY 1 (a, b): leader and acknowledging standby lost together", losing.quorum_dies_together),
-    Pitfall("P8", "a standby name that nobody has: commits wait for ever", waiting.for_nobody),
-    Pitfall("P9", "pg_rewind erases acknowledged commits without a trace", losing.rewound, slow=True),
-    Pitfall("P10", "divergence is not loss: commits in doubt count apart", losing.divergence_is_not_loss, slow=True),
-    Pitfall("P11", "standby reads are stale at on; at remote_apply only some are fresh", seeing.stale),
-    Pitfall("P12", "order of visibility differs between members (long fork)", seeing.long_fork),
-    Pitfall("P13", "an invisible waiting commit becomes visible by a restart", waiting.invisible_then_visible),
-    Pitfall("P14", "remote_apply freezes when a standby's query blocks replay", seeing.replay_blocked),
-    Pitfall("P15", "a vanished standby stalls commits until wal_sender_timeout", waiting.vanished),
-    Pitfall("P16", "one slow standby disk stalls everyone under ALL; ANY hides it", seeing.slow_disk),
-    Pitfall("P17", "clients never notice a dead leader without TCP timeouts", managing.unnoticed, slow=True),
-    Pitfall("P18", "fsync off, or a lying disk, breaks every promise", losing.lying_disk, slow=True, ruins=True),
-    Pitfall("P19", "a frozen leader wakes up and answers after its successor", losing.frozen_leader, slow=True),
-    Pitfall("P20", "SET LOCAL synchronous_commit opts one transaction out", losing.opted_out, slow=True),
-    Pitfall("P21", "lag columns tell what was reported, not what would be lost", seeing.misleading_lag, slow=True),
-    Pitfall("P22", "maximum_lag_on_failover 0 leaves nobody eligible", managing.nobody_eligible, slow=True),
+    Pitfall("P1", "a cancelled wait becomes success, visible and unreplicated", waits.cancelled),
+    Pitfall("P2", "restarting the primary makes waiting commits visible, unreplicated", waits.restarted),
+    Pitfall("P3", "remote_write does not survive the standby's power cut", loss.standby_power, slow=True),
+    Pitfall("P4", "a partitioned leader acknowledges until it demotes; all lost", loss.partitioned_leader, slow=True),
+    Pitfall("P5", "non-strict mode: the last standby goes, commits silently become local", failover.silently_local),
+    Pitfall("P6", "strict mode's '*' is satisfied by any WAL receiver", failover.anybody, slow=True),
+    Pitfall("P7", "ANY 1 (a, b): leader and acknowledging standby lost together", loss.quorum_dies_together),
+    Pitfall("P8", "a standby name that nobody has: commits wait for ever", waits.for_nobody),
+    Pitfall("P9", "pg_rewind erases acknowledged commits without a trace", loss.rewound, slow=True),
+    Pitfall("P10", "divergence is not loss: commits in doubt count apart", loss.divergence_is_not_loss, slow=True),
+    Pitfall("P11", "standby reads are stale at on; at remote_apply only some are fresh", visibility.stale),
+    Pitfall("P12", "order of visibility differs between members (long fork)", visibility.long_fork),
+    Pitfall("P13", "an invisible waiting commit becomes visible by a restart", waits.invisible_then_visible),
+    Pitfall("P14", "remote_apply freezes when a standby's query blocks replay", visibility.replay_blocked),
+    Pitfall("P15", "a vanished standby stalls commits until wal_sender_timeout", waits.vanished),
+    Pitfall("P16", "one slow standby disk stalls everyone under ALL; ANY hides it", visibility.slow_disk),
+    Pitfall("P17", "clients never notice a dead leader without TCP timeouts", failover.unnoticed, slow=True),
+    Pitfall("P18", "fsync off, or a lying disk, breaks every promise", loss.lying_disk, slow=True, ruins=True),
+    Pitfall("P19", "a frozen leader wakes up and answers after its successor", loss.frozen_leader, slow=True),
+    Pitfall("P20", "SET LOCAL synchronous_commit opts one transaction out", loss.opted_out, slow=True),
+    Pitfall("P21", "lag columns tell what was reported, not what would be lost", visibility.misleading_lag, slow=True),
+    Pitfall("P22", "maximum_lag_on_failover 0 leaves nobody eligible", failover.nobody_eligible, slow=True),
 )
 
 
 def pitfalls(text: str) -> tuple[Pitfall, ...]:
-    """The pitfalls a text names: "all", or numbers like "P1,P4"; UsageTrouble for another one."""
+    """The pitfalls a text names: "all", or numbers like "P1,P4"; UsageError for another one."""
     if text.strip().lower() == "all":
         return CATALOGUE
     known = {p.number.lower(): p for p in CATALOGUE}
     words = [w.strip().lower() for w in text.split(",") if w.strip()]
     unknown = [w for w in words if w not in known]
     if unknown or not words:
-        raise UsageTrouble(f"{text!r} is not a known pitfall", "P1 to P22, several with commas, or all")
+        raise UsageError(f"{text!r} is not a known pitfall", "P1 to P22, several with commas, or all")
     return tuple(known[w] for w in words)

@@ -8,12 +8,12 @@ from typing import Any
 
 import psycopg
 
-from walproof.errors import MachineTrouble, Trouble
+from walproof.errors import Error, MachineError
 from walproof.lab import home
 from walproof.lab.blueprint import Blueprint, Disk
-from walproof.lab.clock import RealClock
-from walproof.lab.designing import LabOrder, design
-from walproof.lab.raising import raised
+from walproof.lab.create import temporary_lab
+from walproof.lab.design import LabOrder, design
+from walproof.machine.clock import RealClock
 from walproof.model.event import ClaimJudged, Emit, Ended
 from walproof.studies.pitfalls.catalogue import Pitfall
 from walproof.studies.pitfalls.scene import Found, Scene
@@ -52,7 +52,7 @@ def stage(say: Say, *, disk: str = "image", name: str = "", port: int = FIRST_PO
     order = LabOrder(
         name=name or f"{home.lab_name()}-pitfalls", port=port, disk=Disk(kind=disk), parameters=dict(STOCK_TIMEOUTS)
     )
-    with raised(design(order), RealClock(), say) as blueprint:
+    with temporary_lab(design(order), RealClock(), say) as blueprint:
         yield blueprint
 
 
@@ -65,15 +65,15 @@ def play(blueprint: Blueprint, pitfall: Pitfall) -> Told:
     try:
         scene.begin()
         found = pitfall.reproduce(scene)
-    except (Trouble, psycopg.Error) as trouble:
-        why = trouble.message if isinstance(trouble, Trouble) else str(trouble).strip()
+    except (Error, psycopg.Error) as error:
+        why = error.message if isinstance(error, Error) else str(error).strip()
     except KeyboardInterrupt:
         # The lab is about to be ended: nothing to heal.
         scene.end(heal=False)
         raise
     try:
         scene.end(heal=not pitfall.ruins)
-    except Trouble as unhealed:
+    except Error as unhealed:
         why = why or f"the lab did not heal afterwards: {unhealed.message}"
     return Told(pitfall, found, time.monotonic() - began, why)
 
@@ -93,7 +93,7 @@ def play_all(wanted: Sequence[Pitfall], say: Say) -> Generator[Told, None, None]
                     yield told
                     if told.why or pitfall.ruins:
                         break
-        except MachineTrouble:
+        except MachineError:
             if disk == "plain" or len(left) < len(wanted):
                 raise
             say("no disk images here: without them no power can be cut")

@@ -12,13 +12,13 @@ from typing import Any
 import psutil
 import psycopg
 
-from walproof.errors import TargetTrouble
+from walproof.errors import TargetError
 from walproof.lab import members
 from walproof.lab.blueprint import Blueprint
-from walproof.lab.clock import RealClock
 from walproof.lab.home import patience
+from walproof.machine.clock import RealClock
 from walproof.model.waiting import Wait, wait_for
-from walproof.targets.lab import LabTarget
+from walproof.targets.lab.target import LabTarget
 
 Link = psycopg.Connection[Any]
 
@@ -63,10 +63,10 @@ class Scene:
 
     @property
     def leader(self) -> str:
-        """The leader's name now; TargetTrouble when there is none."""
+        """The leader's name now; TargetError when there is none."""
         found = self.target.observe().leader
         if found is None:
-            raise TargetTrouble("the lab has no leader just now", "walproof lab status")
+            raise TargetError("the lab has no leader just now", "walproof lab status")
         return found
 
     @property
@@ -136,7 +136,7 @@ class Scene:
         return found
 
     def until(self, shown: Callable[[], bool], wait: Wait = Wait.PITFALL_SHOWN) -> float:
-        """Wait for something to show; seconds waited. WaitedInVain when it does not."""
+        """Wait for something to show; seconds waited. WaitTimeout when it does not."""
         return wait_for(wait, shown, self.clock, patience=patience())
 
     def waits_for_standby(self, attempt: Attempt) -> None:
@@ -156,7 +156,7 @@ class Scene:
                 stopped.append(process)
         try:
             if len(stopped) < len(standbys):
-                raise TargetTrouble("a standby has no WAL receiver to hold", "walproof lab status")
+                raise TargetError("a standby has no WAL receiver to hold", "walproof lab status")
             yield
         finally:
             for process in stopped:

@@ -87,7 +87,7 @@ function drawSeries(id, p, value) {
     svg.append(shape("text", { x: left - 6, y: y(v) + 4, "text-anchor": "end", class: "q" }, v >= 100 ? Math.round(v).toLocaleString("en") : v.toPrecision(2)));
   }
   for (const seconds of [0, 60, 120]) svg.append(shape("text", { x: x(end - seconds), y: 195, "text-anchor": "end", class: "q" }, seconds ? `-${seconds} s` : "now"));
-  for (const h of p.happenings) if (h.kind !== "slice" && h.at > end - span) {
+  for (const h of p.happenings) if (h.kind !== "sample" && h.at > end - span) {
     const line = shape("line", { x1: x(h.at), x2: x(h.at), y1: top, y2: bottom, stroke: h.kind === "fault-changed" ? "var(--bad)" : "var(--line)", "stroke-dasharray": "4 4" });
     line.append(shape("title", {}, `${clock(h.at)} ${h.text}`)); svg.append(line);
   }
@@ -107,7 +107,7 @@ function drawSeries(id, p, value) {
 function draw(p) {
   $("target").textContent = p.target;
   const said = $("promise"); if (said.textContent !== p.promise) said.textContent = p.promise || "no look yet";
-  said.className = !p.leader || (p.declared && !p.in_force) || p.left < 0 ? "bad" : p.in_force < p.declared ? "warn" : "";
+  said.className = !p.leader || (p.declared && !p.in_effect) || p.left < 0 ? "bad" : p.in_effect < p.declared ? "warn" : "";
   $("names").textContent = (p.names ? `synchronous_standby_names = ${p.names}` : "synchronous_standby_names is empty") + (p.waiting ? `; ${p.waiting} sessions wait, the longest ${p.longest_wait_s.toFixed(1)} s` : "");
   $("action").textContent = p.action || $("action").textContent;
   drawMap(p); drawMembers(p);

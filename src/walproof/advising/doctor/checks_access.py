@@ -1,0 +1,57 @@
+"""Checks of the look itself: what could not be seen is said, never passed over."""
+
+from collections.abc import Iterator
+
+from walproof.advising.doctor.finding import Check, Hit, Severity
+from walproof.model.facts import Facts
+
+
+def _unreachable(facts: Facts) -> Iterator[Hit]:
+    for member in facts.members:
+        if member.error:
+            fix = "let walproof reach it (pg_hba.conf, firewall, dsn in the target file) and run again"
+            yield Hit(member.error, fix, member.address, member.name)
+
+
+def _rights(facts: Facts) -> Iterator[Hit]:
+    for member in facts.looked_at:
+        if not member.monitor:
+            evidence = f"role {member.user} is neither superuser nor a member of pg_monitor"
+            yield Hit(evidence, f'GRANT pg_monitor TO "{member.user}";', "pg_roles", member.name)
+
+
+def _databases(facts: Facts) -> Iterator[Hit]:
+    if facts.not_looked_at:
+        evidence = "functions not looked into in: " + ", ".join(facts.not_looked_at)
+        yield Hit(evidence, "run the doctor with a role that may CONNECT there", "pg_database")
+
+
+CHECKS = (
+    Check(
+        "member-unseen",
+        Severity.WARNING,
+        "a member was not looked at",
+        "It may have any of the other errors.",
+        "https://www.postgresql.org/docs/current/client-authentication-problems.html",
+        "stop a standby",
+        _unreachable,
+    ),
+    Check(
+        "rights-missing",
+        Severity.WARNING,
+        "the role may not see everything",
+        "Lags, waits, slots' holders and some settings stay hidden: checks on them say nothing.",
+        "https://www.postgresql.org/docs/current/predefined-roles.html",
+        "run the doctor as a plain LOGIN role",
+        _rights,
+    ),
+    Check(
+        "databases-unseen",
+        Severity.NOTE,
+        "some databases were not looked into",
+        "Functions there may override synchronous_commit.",
+        "https://www.postgresql.org/docs/current/catalog-pg-proc.html",
+        "REVOKE CONNECT ON DATABASE app",
+        _databases,
+    ),
+)

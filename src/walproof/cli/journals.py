@@ -1,0 +1,73 @@
+"""Which journal a verb keeps: in its record for runs, in the state folder for apply. Wires; decides nothing."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+from walproof.lab import home
+from walproof.records.journal import Change, Journal
+from walproof.records.layout import safe_name
+from walproof.targets.sql.alter_system import Notebook
+
+NAME = "journal.jsonl"
+APPLIED = "applied"
+
+
+@runtime_checkable
+class Noting(Protocol):
+    """A cluster of yours: it notes every setting before it changes it, for `walproof restore`."""
+
+    journal: Notebook | None
+
+
+def keep_journal(target: object, directory: Path) -> None:
+    """Let a cluster of yours note its changes in the record at `directory`; other targets need none."""
+    if isinstance(target, Noting):
+        target.journal = Journal(directory / NAME)
+
+
+def applied_folder() -> Path:
+    """Where journals of apply lie."""
+    return home.state_folder() / APPLIED
+
+
+def journal_of_apply(target: str) -> Journal:
+    """The journal of everything ever applied to that target; the folder is the user's alone."""
+    folder = applied_folder()
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return Journal(folder / f"{safe_name(target)}.jsonl")
+
+
+class Layer:
+    """The newest part of a journal of apply: down to the last complete application, or that one included."""
+
+    def __init__(self, journal: Journal, *, complete: bool) -> None:
+        self._journal = journal
+        self._complete = complete
+
+    def note(self, at: float, target: str, what: str, name: str, *, before: str | None, after: str | None) -> Change:
+        """As the journal itself."""
+        return self._journal.note(at, target, what, name, before=before, after=after)
+
+    def undone(self, change: Change) -> None:
+        """As the journal itself."""
+        self._journal.undone(change)
+
+    def pending(self, target: str | None = None) -> Sequence[Change]:
+        """Changes of that layer, newest first, without the marks of completion."""
+        found: list[Change] = []
+        marks = 0
+        for change in self._journal.pending(target):
+            if change.what == APPLIED:
+                marks += 1
+                if marks > int(self._complete):
+                    break
+                continue
+            found.append(change)
+        return found
+
+    def close(self, target: str) -> None:
+        """Take the mark of the application just put back away too."""
+        newest = next(iter(self._journal.pending(target)), None)
+        if self._complete and newest is not None and newest.what == APPLIED:
+            self._journal.undone(newest)

@@ -1,0 +1,87 @@
+"""When a cluster is whole: a leader, every standby streaming on its timeline, the names of the quorum in effect."""
+
+from typing import Any
+
+from walproof.errors import TargetError, WaitTimeout
+from walproof.lab import home, patroni
+from walproof.lab.blueprint import Blueprint
+from walproof.lab.observe import look
+from walproof.model.guarantee import read_standby_names
+from walproof.model.ports import Clock
+from walproof.model.topology import ClusterView
+from walproof.model.waiting import Wait, wait_for
+
+
+def missing(members: tuple[str, ...], view: ClusterView, config: dict[str, Any]) -> str:
+    """What the cluster lacks to be whole, in words; "" when it is whole. config is Patroni's, as in the DCS."""
+    if view.leader is None:
+        return "there is no leader"
+    head = view.member(view.leader)
+    for member in members:
+        seen = view.member(member)
+        if seen is None or member == view.leader:
+            continue
+        if seen.state != "streaming":
+            return f"{member} is {seen.state}, not streaming"
+        if head is not None and seen.timeline != head.timeline:
+            return f"{member} is on timeline {seen.timeline}, the leader on {head.timeline}"
+    return _names_missing(members, view, config)
+
+
+def _names_missing(members: tuple[str, ...], view: ClusterView, config: dict[str, Any]) -> str:
+    mode = str(config.get("synchronous_mode", "off")).lower()
+    quorum = read_standby_names(view.standby_names)
+    standbys = [m for m in members if m != view.leader]
+    if mode in ("off", "false") or not standbys:
+        return "" if quorum is None or mode not in ("off", "false") else "standby names are still in effect"
+    wanted = min(int(config.get("synchronous_node_count", 1)), len(standbys))
+    if quorum is None or "*" in quorum.names:
+        return "no standby is named synchronous"
+    named = [m for m in standbys if m in quorum.names]
+    expected = len(standbys) if mode == "quorum" else wanted
+    if len(named) < expected or quorum.k != wanted:
+        return f"the names in effect are {quorum.text}"
+    counted = [m for m in view.synchronous if m in named]
+    return "" if len(counted) >= expected else "a named standby does not count yet"
+
+
+def why_unhealthy(blueprint: Blueprint, wanted: dict[str, Any] | None = None) -> str:
+    """The same, asked of the lab just now; `wanted` goes over what Patroni says, which may lag behind a change."""
+    try:
+        return missing(blueprint.members, look(blueprint), {**patroni.config(blueprint), **(wanted or {})})
+    except TargetError as error:
+        return error.message
+
+
+def wait_until_healthy(
+    blueprint: Blueprint, clock: Clock, wait: Wait = Wait.CLUSTER_HEALTHY, *, wanted: dict[str, Any] | None = None
+) -> None:
+    """Wait until the cluster is whole; a member that hangs for half of it is cloned anew. WaitTimeout says why."""
+    said = [""]
+    begun = clock.now()
+    cloned: set[str] = set()
+
+    def whole() -> bool:
+        said[0] = why_unhealthy(blueprint, wanted)
+        if said[0] and clock.now() - begun > wait.seconds * home.patience() / 2:
+            _clone_anew(blueprint, cloned)
+        return not said[0]
+
+    try:
+        wait_for(wait, whole, clock, pace_s=0.25, patience=home.patience())
+    except WaitTimeout as vain:
+        raise WaitTimeout(f"{vain.message}: {said[0]}", vain.hint) from None
+
+
+def _clone_anew(blueprint: Blueprint, cloned: set[str]) -> None:
+    view = look(blueprint)
+    if view.leader is None:
+        return
+    for seen in view.members:
+        if seen.name != view.leader and seen.state != "streaming" and seen.name not in cloned:
+            cloned.add(seen.name)
+            try:
+                patroni.reinitialize(blueprint, seen.name)
+            except TargetError:
+                # Its Patroni is busy or down: the wait goes on and says so at its end.
+                continue

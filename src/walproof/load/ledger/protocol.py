@@ -1,0 +1,193 @@
+"""One connection of a writer, without blocking: connect, ask where it leads, send attempts, hear answers.
+
+Over libpq itself (psycopg.pq) because a Python object per statement would cost more than the server's own work.
+"""
+
+import struct
+from dataclasses import dataclass
+from enum import Enum
+from importlib.resources import files
+
+import psycopg
+from psycopg import pq
+from psycopg.pq.abc import PGresult
+
+from walproof.load.ledger.attempt_file import Note
+from walproof.load.ledger.outcome import Answer
+from walproof.load.ledger.task import WriterOrder
+
+_TEXT = files("walproof.load.ledger")
+FACTS = (_TEXT / "facts.sql").read_bytes()
+INSERT = (_TEXT / "insert.sql").read_text(encoding="utf-8")
+INSERT_POOLED = (_TEXT / "insert_pooled.sql").read_text(encoding="utf-8")
+_INT8 = struct.Struct(">q").pack
+_LSN = struct.Struct(">Q").unpack
+_BINARY = [pq.Format.BINARY] * 3
+_INT8_OID, _BYTEA_OID = 20, 17
+_OIDS = [_INT8_OID, _INT8_OID, _BYTEA_OID]
+_GOOD = (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK)
+
+
+class Stage(Enum):
+    """Where a connection stands."""
+
+    CONNECTING = "connecting"
+    ASKING = "asking where it leads"
+    PREPARING = "preparing"
+    IDLE = "idle"
+    WAITING = "waiting for an answer"
+    LOST = "lost"
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """What came back with a row: WAL position, standby names, and through a pool level, server and timeline."""
+
+    lsn: int
+    names: bytes
+    level: bytes | None = None
+    server: bytes | None = None
+    timeline: bytes | None = None
+
+
+class Wire:
+    """A connection in some stage; `on_ready` is called when its socket wakes."""
+
+    def __init__(self, conninfo: str, order: WriterOrder, writer: int, host: int) -> None:
+        self.writer = writer
+        self.host = host
+        self.stage = Stage.CONNECTING
+        self.since = 0.0
+        self.note: Note | None = None
+        self.server = self.timeline = self.names = b""
+        self.returned: Returned | None = None
+        self.error = ""
+        self.wants_write = True
+        self._pooled = order.pooled
+        template = INSERT_POOLED if order.pooled else INSERT
+        self._insert = template.format(drill=order.drill, writer=writer, level=order.level).encode()
+        self._results: list[PGresult] = []
+        self._warned: list[str] = []
+        self._pg = pq.PGconn.connect_start(conninfo.encode())
+        if self._pg.status == pq.ConnStatus.BAD:
+            self.lose()
+
+    @property
+    def socket(self) -> int:
+        """The file descriptor; it may change while connecting."""
+        return self._pg.socket
+
+    @property
+    def backend_pid(self) -> int:
+        """The server process behind it."""
+        return self._pg.backend_pid
+
+    def lose(self) -> None:
+        """Give the connection up; its last error stays in `error`."""
+        self.error = self.error or self._pg.get_error_message()
+        self.stage = Stage.LOST
+        self._pg.finish()
+
+    def on_ready(self) -> Answer | None:
+        """Go on; an Answer when the outstanding attempt is answered, or its connection is gone (severity LOST)."""
+        waiting = self.stage is Stage.WAITING
+        try:
+            if self.stage is Stage.CONNECTING:
+                self._connect()
+                return None
+            if self.wants_write:
+                self.wants_write = bool(self._pg.flush())
+            self._pg.consume_input()
+            if self.stage is Stage.IDLE:
+                return None  # a notice or a changed setting; a lost connection is told by psycopg.Error
+            while not self._pg.is_busy():
+                result = self._pg.get_result()
+                if result is None:
+                    return self._complete()
+                self._results.append(result)
+                if self._pg.status == pq.ConnStatus.BAD:
+                    return self._fallen(waiting)
+        except psycopg.Error as error:
+            self.error = self.error or str(error)
+            return self._fallen(waiting)
+        return None
+
+    def send(self, number: int, stated: int, payload: bytes) -> bool:
+        """Send an attempt; False when the connection broke doing so (the attempt is unknown then)."""
+        self.stage = Stage.WAITING
+        params = [_INT8(number), _INT8(stated), payload]
+        try:
+            if self._pooled:
+                self._pg.send_query_params(self._insert, params, _OIDS, _BINARY, pq.Format.BINARY)
+            else:
+                self._pg.send_query_prepared(b"w", params, _BINARY, pq.Format.BINARY)
+            self.wants_write = bool(self._pg.flush())
+        except psycopg.Error as error:
+            self.error = str(error)
+            self.lose()
+            return False
+        return True
+
+    def _fallen(self, waiting: bool) -> Answer | None:
+        """The connection is gone: what its last words say about the outstanding attempt, if there is one."""
+        answer = self._answer() if waiting else None
+        self._results.clear()
+        self.lose()
+        # Success heard without ReadyForQuery is not yet a commit: in the extended protocol the commit follows Sync.
+        return Answer(False, "", "LOST") if answer is not None and answer.success else answer
+
+    def _connect(self) -> None:
+        status = self._pg.connect_poll()
+        self.wants_write = status == pq.PollingStatus.WRITING
+        if status == pq.PollingStatus.FAILED:
+            self.lose()
+        elif status == pq.PollingStatus.OK:
+            self._pg.nonblocking = 1
+            self._pg.notice_handler = self._noticed
+            self.stage = Stage.ASKING
+            self._pg.send_query(FACTS)
+            self.wants_write = bool(self._pg.flush())
+
+    def _noticed(self, result: PGresult) -> None:
+        self._warned.append((result.error_field(pq.DiagnosticField.SQLSTATE) or b"").decode())
+
+    def _complete(self) -> Answer | None:
+        """Every result of the command is in, ReadyForQuery too."""
+        stage, self.stage = self.stage, Stage.IDLE
+        answer = self._answer()
+        last = self._results[-1] if self._results else None
+        self._results.clear()
+        if stage is Stage.WAITING:
+            self.returned = self._read(last) if answer.success and last is not None else None
+            return answer
+        if not answer.success or last is None:
+            self.lose()
+        elif stage is Stage.ASKING:
+            self.server, self.timeline, self.names = (last.get_value(0, i) or b"" for i in range(3))
+            if not self._pooled and not self.timeline:
+                self.error = "the server is still in recovery"  # its timeline would not be known when it is promoted
+                self.lose()
+            elif not self._pooled:
+                self.stage = Stage.PREPARING
+                self._pg.send_prepare(b"w", self._insert, _OIDS)
+                self.wants_write = bool(self._pg.flush())
+        return None
+
+    def _answer(self) -> Answer:
+        warned = tuple(self._warned)
+        self._warned.clear()
+        for result in self._results:
+            if result.status not in _GOOD:
+                field = pq.DiagnosticField
+                self.error = result.get_error_message()
+                sqlstate = (result.error_field(field.SQLSTATE) or b"").decode()
+                severity = (result.error_field(field.SEVERITY_NONLOCALIZED) or b"LOST").decode()
+                return Answer(False, sqlstate, severity, warned)
+        return Answer(bool(self._results), "", "" if self._results else "LOST", warned)
+
+    def _read(self, result: PGresult) -> Returned:
+        lsn = _LSN(result.get_value(0, 0) or bytes(8))[0]
+        names = result.get_value(0, 1) or b""
+        if not self._pooled:
+            return Returned(lsn, names)
+        return Returned(lsn, names, result.get_value(0, 2), result.get_value(0, 3), result.get_value(0, 4))

@@ -1,0 +1,170 @@
+"""pgbench's per-transaction logs (manual, pgbench, Per-Transaction Logging) read as columns, piece by piece.
+
+Millions of lines a second: fields are found and turned into numbers by whole columns, never line by line.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from walproof.errors import MachineError
+from walproof.model.histogram import bucketed, pooled
+
+_PIECE = 8 << 20
+_SPACE, _LINE, _ZERO = 32, 10, 48
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Logged transactions: which one of its client's (from 1), latency and end in µs (end since the epoch), script.
+
+    Failed ones are counted apart.
+    """
+
+    number: NDArray[np.int64]
+    latency_us: NDArray[np.int64]
+    script: NDArray[np.int64]
+    end_us: NDArray[np.int64]
+    failed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Logs of one sample, added up.
+
+    transactions: all of them, early ones too. credit: transactions counted by the share of them that lies within the
+    times asked for, so that neither starting nor stopping biases throughput. Of those begun within them: sum of
+    latencies in ms, histograms of latency, whole and per script number, the first start and last end (epoch s).
+    """
+
+    transactions: int = 0
+    failed: int = 0
+    credit: float = 0.0
+    began: float = float("inf")
+    ended: float = 0.0
+    sum_ms: float = 0.0
+    histogram: dict[int, int] = field(default_factory=dict)
+    per_script: dict[int, dict[int, int]] = field(default_factory=dict)
+
+    @property
+    def mean_ms(self) -> float:
+        """Mean latency, NaN of nothing."""
+        counted = sum(self.histogram.values())
+        return self.sum_ms / counted if counted else float("nan")
+
+
+def pieces(path: Path, size: int = _PIECE) -> Iterator[Columns]:
+    """The log in pieces of about `size` bytes; a last line cut short (pgbench was killed) is left out."""
+    rest = b""
+    with path.open("rb") as file:
+        while block := file.read(size):
+            whole, newline, rest = (rest + block).rpartition(b"\n")
+            if newline:
+                yield columns(whole + newline)
+
+
+def warm_from(paths: Sequence[Path], since: float, until: float) -> float:
+    """When every client has ended its second transaction, epoch s, but never later than half-way to `until`.
+
+    A client's first transaction connects, prepares its statements and fills its session's caches; with many clients
+    that is a good part of a short sample. Only the first piece of each log is looked at.
+    """
+    seconds = [piece.end_us[piece.number == 2] for path in paths for piece in islice(pieces(path), 1)]
+    warm = max((float(ends.max()) / 1e6 for ends in seconds if len(ends)), default=since)
+    return min(max(since, warm), (since + until) / 2)
+
+
+def columns(text: bytes) -> Columns:
+    """Columns of whole lines; MachineError when lines have differing numbers of fields.
+
+    Line: client, number, latency µs or "failed"/"skipped", script, end s, end µs, then lag and retries where asked.
+    """
+    raw = np.frombuffer(text, dtype=np.uint8)
+    ends = np.flatnonzero((raw == _SPACE) | (raw == _LINE))
+    per_line = int(np.argmax(raw[ends[:64]] == _LINE)) + 1
+    if per_line < 6 or len(ends) % per_line or not (raw[ends[per_line - 1 :: per_line]] == _LINE).all():
+        raise MachineError("pgbench's log has lines of differing shape", "is another pgbench writing there?")
+    table = ends.reshape(-1, per_line)
+    starts = table + 0
+    starts[:, 1:] = table[:, :-1] + 1
+    latency_from = starts[:, 2]
+    good = raw[latency_from] - np.uint8(_ZERO) < 10
+    failed = int(len(good) - np.count_nonzero(good))
+    if failed:
+        table, starts = table[good], starts[good]
+    seconds = _number(raw, starts[:, 4], table[:, 4])
+    return Columns(
+        _number(raw, starts[:, 1], table[:, 1]),
+        _number(raw, starts[:, 2], table[:, 2]),
+        _number(raw, starts[:, 3], table[:, 3]),
+        seconds * 1_000_000 + _number(raw, starts[:, 5], table[:, 5]),
+        failed,
+    )
+
+
+def _number(raw: NDArray[np.uint8], start: NDArray[np.int64], end: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Decimal numbers between positions, digit by digit for all rows at once."""
+    value = np.zeros(len(start), dtype=np.int64)
+    if len(start) == 0:
+        return value
+    length = end - start
+    for place in range(int(length.max())):
+        here = length > place
+        if here.all():
+            value = value * 10 + (raw[start + place].astype(np.int64) - _ZERO)
+        else:
+            value[here] = value[here] * 10 + (raw[start[here] + place].astype(np.int64) - _ZERO)
+    return value
+
+
+def summary(paths: Sequence[Path], since: float = 0.0, until: float = float("inf"), *, scripts: int = 1) -> Summary:
+    """These logs added up; latencies of transactions begun at `since` or later, credit up to `until` (epoch s)."""
+    total = Summary()
+    for path in paths:
+        for piece in pieces(path):
+            total = _plus(total, piece, (since, until), scripts)
+    return total
+
+
+def _credit(latency_ms: NDArray[np.float64], end_s: NDArray[np.float64], within: tuple[float, float]) -> float:
+    """The sum of the shares of transactions that lie within those two times."""
+    length = np.maximum(latency_ms / 1000, 1e-6)
+    inside = np.minimum(end_s, within[1]) - np.maximum(end_s - length, within[0])
+    return float(np.clip(inside / length, 0, 1).sum())
+
+
+def _plus(total: Summary, piece: Columns, within: tuple[float, float], scripts: int) -> Summary:
+    latency_ms = piece.latency_us / 1000.0
+    end_s = piece.end_us / 1e6
+    total = replace(
+        total,
+        transactions=total.transactions + len(latency_ms),
+        failed=total.failed + piece.failed,
+        credit=total.credit + _credit(latency_ms, end_s, within),
+    )
+    counted = end_s - latency_ms / 1000 >= within[0]
+    if not counted.any():
+        return total
+    latency_ms, end_s, script = latency_ms[counted], end_s[counted], piece.script[counted]
+    per_script = dict(total.per_script)
+    if scripts > 1:
+        for number in range(scripts):
+            mine = bucketed(latency_ms[script == number])
+            per_script[number] = pooled([per_script.get(number, {}), mine])
+    return replace(
+        total,
+        began=min(total.began, float((end_s - latency_ms / 1000).min())),
+        ended=max(total.ended, float(end_s.max())),
+        sum_ms=total.sum_ms + float(latency_ms.sum()),
+        histogram=pooled([total.histogram, bucketed(latency_ms)]),
+        per_script=per_script,
+    )
+
+
+def log_files(folder: Path) -> list[Path]:
+    """The logs that pgbench's threads left in a folder."""
+    return sorted(path for path in folder.glob("log.*"))

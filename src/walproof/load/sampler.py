@@ -1,0 +1,228 @@
+"""What happens beside a sample: counters of every member before and after, and looks at waits in between.
+
+One light connection a member, kept over samples. A member that does not answer is left out, never an error.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from importlib.resources import files
+from statistics import fmean
+
+import psycopg
+
+from walproof.load import cpu_usage
+from walproof.load.connection import Line, Row
+from walproof.load.cpu_usage import Machine, Used
+from walproof.model.ports import Clock
+from walproof.model.sample import MemberWindow, Window
+from walproof.model.topology import Endpoint
+
+_HERE = files("walproof.load")
+_COUNTERS = {version: (_HERE / f"counters_{version}.sql").read_bytes() for version in (18, 17, 14)}
+_WAITS = (_HERE / "waits.sql").read_bytes()
+_LAGS = (_HERE / "lags.sql").read_bytes()
+_LAGS_EVERY = 4
+_ALONE_S = 10.0
+_END = b"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'walproof-load'"
+Pids = Callable[[str], Iterable[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """One member's counters: WAL position in bytes, flushes and their ms, checkpoints, names in effect, streaming."""
+
+    lsn: int | None
+    flushes: int | None
+    flush_ms: float | None
+    checkpoints: int
+    names: str
+    streaming: int
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Everything at one moment (epoch s): per member, the machine, the load's own processes, all known processes."""
+
+    at: float
+    counters: dict[str, Counters]
+    members: dict[str, Used]
+    machine: Machine
+    client: Used
+    known: Used
+
+
+@dataclass(slots=True)
+class Looks:
+    """What was seen in between: sessions per wait event, and lags per standby in ms (write, flush, replay)."""
+
+    waits: dict[str, int] = field(default_factory=dict)
+    lags: dict[str, list[tuple[float | None, float | None, float | None]]] = field(default_factory=dict)
+    count: int = 0
+
+
+class Beside:
+    """Keeps one connection a member; `pids` gives a member's processes, `others` every further one of the target."""
+
+    def __init__(
+        self,
+        members: Mapping[str, Endpoint],
+        clock: Clock,
+        pids: Pids | None = None,
+        others: Callable[[], Iterable[int]] | None = None,
+    ) -> None:
+        self._members = dict(members)
+        self._pids = pids
+        self._others = others
+        self._clock = clock
+        self._lines: dict[str, Line] = {}
+        self._silent: dict[str, float] = {}
+        """Members that did not answer, until when they are left alone."""
+
+    def connect(self) -> None:
+        """Connect to every member beforehand, so that it does not cost the sample."""
+        for member in self._members:
+            self._line(member)
+
+    def snapshot(self, at: float, client: Iterable[int]) -> Snapshot:
+        """Counters of every member now; `client` are the load's own processes."""
+        counters = {name: c for name in self._members if (c := self._counters(name)) is not None}
+        members = {name: cpu_usage.used(self._pids(name)) for name in self._members} if self._pids else {}
+        others = self._others() if self._others else ()
+        known = cpu_usage.used({*others, *(pid for u in members.values() for pid in u.cpu_s)}, disk=False)
+        return Snapshot(at, counters, members, cpu_usage.machine(), cpu_usage.used(client, disk=False), known)
+
+    def look(self, leader: str, looks: Looks) -> None:
+        """One look at the waits on the leader; at the lags every few looks."""
+        for event, count in self._ask(leader, _WAITS):
+            looks.waits[str(event)] = looks.waits.get(str(event), 0) + int(count or 0)
+        if looks.count % _LAGS_EVERY == _LAGS_EVERY - 1:
+            for name, *lags in self._ask(leader, _LAGS):
+                write, flush, replay = map(_real, lags)
+                looks.lags.setdefault(str(name), []).append((write, flush, replay))
+        looks.count += 1
+
+    def end_load(self, leader: str) -> None:
+        """End the load's sessions on the leader: they hang, as when no standby answers."""
+        self._ask(leader, _END)
+
+    def close(self) -> None:
+        """Close every connection."""
+        for line in self._lines.values():
+            line.close()
+        self._lines.clear()
+
+    def _ask(self, member: str, query: bytes) -> list[Row]:
+        line = self._line(member)
+        if line is None:
+            return []
+        try:
+            return line.ask(query)
+        except psycopg.Error:
+            self._give_up(member)
+            return []
+
+    def _line(self, member: str) -> Line | None:
+        """The member's connection, made when there is none; None while it is left alone."""
+        if member not in self._lines and self._clock.now() >= self._silent.get(member, 0.0):
+            try:
+                self._lines[member] = Line(
+                    self._members[member].conninfo(
+                        application_name="walproof",
+                        connect_timeout="2",
+                        gssencmode="disable",
+                        options="-c synchronous_commit=local",
+                    ),
+                    self._clock,
+                )
+            except (psycopg.Error, KeyError):
+                self._give_up(member)
+        return self._lines.get(member)
+
+    def _give_up(self, member: str) -> None:
+        line = self._lines.pop(member, None)
+        if line is not None:
+            line.close()
+        self._silent[member] = self._clock.now() + _ALONE_S
+
+    def _counters(self, member: str) -> Counters | None:
+        line = self._line(member)
+        found = self._ask(member, _COUNTERS[next(v for v in _COUNTERS if line.version >= v or v == 14)]) if line else []
+        if not found:
+            return None
+        lsn, flushes, flush_ms, checkpoints, names, streaming = found[0]
+        return Counters(
+            _whole(lsn), _whole(flushes), _real(flush_ms), _whole(checkpoints) or 0, names or "", _whole(streaming) or 0
+        )
+
+
+def _whole(text: str | None) -> int | None:
+    return None if text is None else int(text)
+
+
+def _real(text: str | None) -> float | None:
+    return None if text is None else float(text)
+
+
+def window(before: Snapshot, after: Snapshot, looks: Looks, leader: str) -> Window:
+    """The difference of two snapshots, with the looks in between. Pure."""
+    seconds = max(after.at - before.at, 1e-3)
+    members = {name: _member(name, before, after, looks, seconds) for name in {*after.counters, *after.members}}
+    total = max(after.machine.total - before.machine.total, 1e-3)
+    client = cpu_usage.cpu_between(before.client, after.client)
+    at_end = after.counters.get(leader)
+    at_begin = before.counters.get(leader)
+    seen = sum(looks.waits.values())
+    return Window(
+        waits={event: count / seen for event, count in sorted(looks.waits.items())} if seen else {},
+        members=members,
+        stolen=_stolen(before, after, client, total),
+        client_cores=client / seconds,
+        machine_busy=(after.machine.busy - before.machine.busy) / total,
+        checkpoints=max(0, at_end.checkpoints - at_begin.checkpoints) if at_end and at_begin else 0,
+        standby_names=at_end.names if at_end else "",
+        streaming=at_end.streaming if at_end else 0,
+    )
+
+
+def _stolen(before: Snapshot, after: Snapshot, client: float, total: float) -> float:
+    """Share of processor time that went to a hypervisor, or to processes that are neither target nor load."""
+    taken = after.machine.stolen - before.machine.stolen
+    if after.known.cpu_s:
+        processes = after.machine.processes - before.machine.processes
+        taken += max(0.0, processes - client - cpu_usage.cpu_between(before.known, after.known))
+    return max(0.0, taken / total)
+
+
+def _member(name: str, before: Snapshot, after: Snapshot, looks: Looks, seconds: float) -> MemberWindow:
+    old, new = before.counters.get(name), after.counters.get(name)
+    cpu = reads = writes = None
+    if name in before.members and name in after.members and after.members[name].cpu_s:
+        cpu = cpu_usage.cpu_between(before.members[name], after.members[name]) / seconds
+        reads = cpu_usage.bytes_between(before.members[name].read, after.members[name].read)
+        writes = cpu_usage.bytes_between(before.members[name].written, after.members[name].written)
+    # A PostgreSQL 18 walreceiver reports its flushes only when it ends: none counted means that none is known.
+    flushes = (_difference(old.flushes, new.flushes) or None) if old and new else None
+    spent = _difference(old.flush_ms, new.flush_ms) if old and new else None
+    lags = looks.lags.get(name, [])
+    write, flush, replay = (_mean([stage[i] for stage in lags]) for i in range(3))
+    return MemberWindow(
+        cpu_cores=cpu,
+        disk_reads=reads,
+        disk_writes=writes,
+        wal_flushes=None if flushes is None else int(flushes),
+        wal_flush_ms=spent / flushes if flushes and spent else None,
+        wal_bytes=int(d) if old and new and (d := _difference(old.lsn, new.lsn)) is not None else None,
+        write_lag_ms=write,
+        flush_lag_ms=flush,
+        replay_lag_ms=replay,
+    )
+
+
+def _difference(old: float | None, new: float | None) -> float | None:
+    """None when either is unknown, or when the counter was reset in between."""
+    return None if old is None or new is None or new < old else new - old
+
+
+def _mean(values: list[float | None]) -> float | None:
+    known = [v for v in values if v is not None]
+    return fmean(known) if known else None

@@ -1,0 +1,1 @@
+"""This machine: its clock, the programs installed on it, and running them."""

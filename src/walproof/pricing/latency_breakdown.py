@@ -1,0 +1,184 @@
+"""The commit latency breakdown: what part of its latency each promise adds, from paired differences.
+
+Within one block the levels are run at the same clients close together, so the difference of neighbouring levels is
+the price of the one step between them. The differences telescope: they add up to the strongest level's latency.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+
+from walproof.estimating.intervals import t_interval
+from walproof.model.estimate import Estimate
+from walproof.model.event import Event, ScenarioEntered
+from walproof.model.guarantee import Level
+from walproof.model.plan import Arm, Scenario
+from walproof.model.sample import SampleResult
+from walproof.pricing.as_json import interval
+from walproof.pricing.design import group
+from walproof.pricing.estimates import Blocks, samples_of
+
+STEPS = {
+    Level.OFF: "transaction",
+    Level.LOCAL: "local flush",
+    Level.REMOTE_WRITE: "network and remote write",
+    Level.ON: "remote flush",
+    Level.REMOTE_APPLY: "remote apply",
+}
+"""What a level adds to the next weaker one."""
+BUSY = 0.9
+"""Share of the machine's processors in use from which they are named as the bottleneck."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One part of a commit: ms with its 95 % interval over blocks."""
+
+    name: str
+    ms: Estimate
+
+
+@dataclass(frozen=True, slots=True)
+class Breakdown:
+    """The parts of a commit at `level` under one setting and number of clients, and the latency measured for it.
+
+    measured is the mean over every block of that level; parts come from blocks that hold all levels. witnesses are
+    independent measurements in ms (flushes, lags, round trip) and shares of waiting.
+    """
+
+    setting: Scenario
+    level: Level
+    clients: int
+    blocks: int
+    parts: tuple[Part, ...]
+    measured: Estimate
+    witnesses: dict[str, float]
+    sentence: str
+
+    @property
+    def sum_ms(self) -> float:
+        """The parts added up."""
+        return sum(part.ms.value for part in self.parts)
+
+
+def breakdowns(events: Sequence[Event]) -> tuple[Breakdown, ...]:
+    """One breakdown for every setting and group of arms in which at least two neighbouring levels share two blocks."""
+    found = []
+    for setting, blocks in samples_of(events).items():
+        groups = {group(a): None for measured in blocks.values() for a in measured if a.rate is None and not a.label}
+        for one in sorted(groups, key=lambda g: (g.route, g.workload.text, g.clients)):
+            made = _breakdown(setting, blocks, one, round_trip_ms(events, setting))
+            if made is not None:
+                found.append(made)
+    return tuple(found)
+
+
+def round_trip_ms(events: Iterable[Event], setting: Scenario) -> float | None:
+    """The mean measured round trip between members under a setting, ms; None when nobody measured it."""
+    measured = [
+        v for e in events if isinstance(e, ScenarioEntered) and e.scenario == setting for v in e.measured.values()
+    ]
+    return fmean(measured) if measured else None
+
+
+def _breakdown(setting: Scenario, blocks: Blocks, one: Arm, rtt_ms: float | None) -> Breakdown | None:
+    by_level = [
+        {a.level: r for a, r in measured.items() if group(a) == one and not a.mix and not a.label and r.mean_ms > 0}
+        for _, measured in sorted(blocks.items())
+    ]
+    levels = [level for level in Level if any(level in found for found in by_level)]
+    complete = [found for found in by_level if all(level in found for level in levels)]
+    if len(levels) < 2 or len(complete) < 2:
+        return None
+    latencies = {level: np.array([found[level].mean_ms for found in complete]) for level in levels}
+    parts = _split(_telescope(levels, latencies), _seen_rtt(complete, rtt_ms))
+    strongest = levels[-1]
+    every = [found[strongest] for found in by_level if strongest in found]
+    measured = t_interval(np.array([r.mean_ms for r in every]))
+    seen = witnesses(every)
+    sentence = bottleneck(strongest, one.clients, parts, measured, every)
+    return Breakdown(setting, strongest, one.clients, len(complete), parts, measured, seen, sentence)
+
+
+def _telescope(levels: Sequence[Level], latencies: dict[Level, np.ndarray]) -> list[tuple[str, np.ndarray]]:
+    """Names and per-block ms of each step; levels that were not measured are merged into the next one that was."""
+    steps = []
+    before = np.zeros_like(latencies[levels[0]])
+    skipped: list[str] = []
+    for level in Level:
+        skipped.append(STEPS[level])
+        if level in levels:
+            steps.append((" + ".join(skipped), latencies[level] - before))
+            before, skipped = latencies[level], []
+    return steps
+
+
+def _split(steps: Sequence[tuple[str, np.ndarray]], rtt_ms: float | None) -> tuple[Part, ...]:
+    """Estimates of the steps; the round trip, where known, is taken out of the step that holds the network."""
+    parts: list[Part] = []
+    for name, values in steps:
+        whole = t_interval(values)
+        if "network" not in name or rtt_ms is None:
+            parts.append(Part(name, whole))
+            continue
+        network = min(rtt_ms, max(0.0, whole.value))
+        rest = name.replace("network and ", "")
+        parts.append(Part("network", Estimate(network, min(network, max(0.0, whole.low)), network)))
+        parts.append(Part(rest, Estimate(whole.value - network, whole.low - network, whole.high - network)))
+    return tuple(parts)
+
+
+def _seen_rtt(complete: Sequence[dict[Level, SampleResult]], entered_ms: float | None) -> float | None:
+    seen = [r.window.rtt_ms for found in complete for r in found.values() if r.window.rtt_ms is not None]
+    return fmean(seen) if seen else entered_ms
+
+
+def witnesses(results: Sequence[SampleResult]) -> dict[str, float]:
+    """What was seen beside these samples: mean flush and lags over members in ms, shares of waits of at least 2 %."""
+    members = [m for r in results for m in r.window.members.values()]
+    seen: dict[str, float] = {}
+    for name in ("wal_flush_ms", "write_lag_ms", "flush_lag_ms", "replay_lag_ms"):
+        values = [v for m in members if (v := getattr(m, name)) is not None]
+        if values:
+            seen[name] = round(fmean(values), 4)
+    events = {event for r in results for event in r.window.waits}
+    shares = {event: fmean(r.window.waits.get(event, 0.0) for r in results) for event in events}
+    seen.update({f"wait {event}": round(v, 4) for event, v in sorted(shares.items(), key=lambda p: -p[1]) if v >= 0.02})
+    busy = fmean(r.window.machine_busy for r in results)
+    if busy > 0:
+        seen["machine_busy"] = round(busy, 4)
+    return seen
+
+
+def bottleneck(
+    level: Level, clients: int, parts: Sequence[Part], measured: Estimate, results: Sequence[SampleResult]
+) -> str:
+    """One sentence naming what most of a commit's time goes to, and whether the processors are the reason."""
+    largest = max(parts, key=lambda part: part.ms.value)
+    total = sum(part.ms.value for part in parts)
+    share = largest.ms.value / total if total > 0 else math.nan
+    busy = fmean(r.window.machine_busy for r in results)
+    why = f"; the processors are {busy:.0%} busy, so every part also waits for them" if busy >= BUSY else ""
+    return (
+        f"A commit at {level} with {clients} clients takes {measured.value:.2f} ms; "
+        f"{share:.0%} of it is {largest.name} ({largest.ms.value:.2f} ms){why}."
+    )
+
+
+def breakdown_as_json(breakdown: Breakdown) -> dict[str, Any]:
+    """The breakdown as JSON-ready values."""
+    return {
+        "setting": breakdown.setting.text,
+        "level": str(breakdown.level),
+        "clients": breakdown.clients,
+        "blocks": breakdown.blocks,
+        "parts_ms": {part.name: interval(part.ms) for part in breakdown.parts},
+        "sum_ms": round(breakdown.sum_ms, 4),
+        "measured_ms": interval(breakdown.measured),
+        "witnesses": breakdown.witnesses,
+        "bottleneck": breakdown.sentence,
+    }

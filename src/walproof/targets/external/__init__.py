@@ -1,0 +1,1 @@
+"""What all clusters that walproof did not start have in common: the target file, consent, commands, own database."""

@@ -1,0 +1,146 @@
+"""Outer factors of a price run on the lab: quorum, links, processors, parameters; entered, verified and put back.
+
+A factor that a setting leaves open is as it was before the first one.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from walproof.errors import UsageError
+from walproof.lab import cpu_limits, member_links, patroni
+from walproof.lab.blueprint import Blueprint
+from walproof.lab.health import wait_until_healthy
+from walproof.links.sites import matrix, read_regions
+from walproof.model.guarantee import QuorumKind
+from walproof.model.plan import Scenario
+from walproof.model.ports import Clock
+
+_SYNC_KEYS = ("synchronous_mode", "synchronous_node_count", "synchronous_mode_strict")
+
+
+@dataclass(frozen=True, slots=True)
+class Factor:
+    """One outer factor in effect: its value, and how to put back what was there before it."""
+
+    value: object
+    restore: Callable[[], None]
+
+
+def wanted(setting: Scenario) -> dict[str, object]:
+    """The factors that a setting names, in the order in which they are entered.
+
+    >>> wanted(Scenario(rtt_ms=3.0, fsync=False))
+    {'parameters': (('fsync', 'off'),), 'links': ('rtt', 3.0)}
+    """
+    parameters = dict(setting.parameters)
+    if setting.fsync is not None:
+        parameters["fsync"] = "on" if setting.fsync else "off"
+    found: dict[str, object] = {}
+    if parameters:
+        found["parameters"] = tuple(sorted(parameters.items()))
+    if setting.quorum is not None:
+        found["quorum"] = (setting.quorum_kind or QuorumKind.ANY, setting.quorum)
+    if setting.cores is not None:
+        found["cores"] = setting.cores
+    if setting.regions is not None:
+        found["links"] = ("regions", setting.regions)
+    elif setting.rtt_ms is not None:
+        found["links"] = ("rtt", setting.rtt_ms)
+    return found
+
+
+class LabSettings:
+    """Enters and leaves settings of one lab."""
+
+    def __init__(self, blueprint: Blueprint, clock: Clock) -> None:
+        self._blueprint = blueprint
+        self._clock = clock
+        self._entered: dict[str, Factor] = {}
+
+    def enter(self, setting: Scenario) -> dict[str, float]:
+        """Bring the factors into effect, put back those no longer named; measured round trips in ms by "a-b"."""
+        self.check(setting)
+        factors = wanted(setting)
+        for name in [n for n, f in self._entered.items() if factors.get(n) != f.value]:
+            self._entered.pop(name).restore()
+        for name, value in factors.items():
+            if name not in self._entered:
+                self._entered[name] = Factor(value, _ENTER[name](self, value))
+        if factors.keys() & {"quorum", "parameters"}:
+            wait_until_healthy(self._blueprint, self._clock)
+        return member_links.round_trips_ms(self._blueprint)
+
+    def leave(self) -> None:
+        """Put back everything, the last entered first."""
+        for name in reversed(list(self._entered)):
+            self._entered.pop(name).restore()
+
+    def check(self, setting: Scenario) -> None:
+        """Refuse what this lab or this machine cannot bring into effect; changes nothing."""
+        standbys = len(self._blueprint.members) - 1
+        if setting.quorum is not None and not 0 <= setting.quorum <= standbys:
+            raise UsageError(f"a quorum of {setting.quorum} needs as many standbys; there are {standbys}")
+        if setting.rtt_ms is not None and setting.rtt_ms < 0:
+            raise UsageError(f"a round trip of {setting.rtt_ms:g} ms cannot be")
+        if setting.regions is not None:
+            matrix(read_regions(setting.regions), self._blueprint.members)
+        if setting.cores is not None:
+            cpu_limits.check(setting.cores)
+        apart = self._blueprint.disk.wal_volume
+        if setting.wal_volume is not None and setting.wal_volume != apart:
+            where = "on its own volume" if apart else "with the data"
+            raise UsageError(f"this lab keeps its WAL {where}", "walproof lab up --disk image --wal-volume")
+
+    def parameters(self, value: Any) -> Callable[[], None]:
+        """Set parameters cluster-wide; what puts them back."""
+        inside = patroni.config(self._blueprint).get("postgresql", {}).get("parameters", {})
+        before = {name: None if inside.get(name) is None else str(inside[name]) for name, _ in value}
+        patroni.set_parameters(self._blueprint, dict(value))
+        return lambda: patroni.set_parameters(self._blueprint, before)
+
+    def quorum(self, value: Any) -> Callable[[], None]:
+        """ANY k is Patroni's quorum mode, FIRST k its synchronous mode; strictness stays as it is."""
+        kind, k = value
+        config = patroni.config(self._blueprint)
+        before = {key: config.get(key) for key in _SYNC_KEYS}
+        mode = "off" if k == 0 else "quorum" if kind is QuorumKind.ANY else "on"
+        self._patch({"synchronous_mode": mode, "synchronous_node_count": max(1, k)})
+        return lambda: self._patch(before)
+
+    def cores(self, value: Any) -> Callable[[], None]:
+        """Limit every member's processors."""
+        before = {member: cpu_limits.cores_of(self._blueprint, member) for member in self._blueprint.members}
+        cpu_limits.limit(self._blueprint, None, float(value))
+
+        def restore() -> None:
+            for member, cores in before.items():
+                cpu_limits.limit(self._blueprint, member, cores)
+
+        return restore
+
+    def links(self, value: Any) -> Callable[[], None]:
+        """The same round trip everywhere, or a region file's."""
+        before = dict(member_links.asked(self._blueprint).asked)
+        kind, what = value
+        if kind == "regions":
+            member_links.put(self._blueprint, matrix(read_regions(what), self._blueprint.members))
+        else:
+            member_links.set_round_trip(self._blueprint, float(what))
+
+        def restore() -> None:
+            member_links.put(self._blueprint, before)
+
+        return restore
+
+    def _patch(self, change: dict[str, Any]) -> None:
+        patroni.patch_config(self._blueprint, change)
+        wait_until_healthy(self._blueprint, self._clock)
+
+
+_ENTER: dict[str, Callable[[LabSettings, Any], Callable[[], None]]] = {
+    "parameters": LabSettings.parameters,
+    "quorum": LabSettings.quorum,
+    "cores": LabSettings.cores,
+    "links": LabSettings.links,
+}

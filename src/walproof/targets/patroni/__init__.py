@@ -1,0 +1,1 @@
+"""A Patroni cluster as a target."""

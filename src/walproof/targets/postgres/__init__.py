@@ -1,0 +1,1 @@
+"""Plain PostgreSQL with streaming replication as a target."""

@@ -1,0 +1,1 @@
+"""A simulated cluster on a virtual clock as a target."""

@@ -1,0 +1,255 @@
+"""The simulated cluster itself: members, who leads, and how each fault runs its course on virtual time. Seeded."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from walproof.errors import TargetError
+from walproof.model.guarantee import Quorum, QuorumKind, SyncMode
+from walproof.model.topology import ClusterView, MemberView, Role
+from walproof.targets.simulated.clock import VirtualClock
+from walproof.targets.simulated.ledger import Rule, Serving, SimulatedLedger
+
+TTL_S = 20.0
+_UP = ("running", "streaming")
+
+
+@dataclass(frozen=True, slots=True)
+class Nature:
+    """How this simulated cluster is made, and which lie it tells."""
+
+    members: tuple[str, ...] = ("n1", "n2", "n3")
+    sync: SyncMode = SyncMode.QUORUM
+    quorum: int = 1
+    rtt_s: float = 0.0005
+    seed: int = 1
+    slowness: float = 1.0
+    lie: str = ""
+
+
+@dataclass(slots=True)
+class Break:
+    """A leader that stopped serving and is not replaced yet."""
+
+    leader: str
+    at: float
+    """Until when its standbys received from it, or it flushed."""
+    rule: Rule = Rule.RECEIVED
+    same_leader: bool = False
+
+
+@dataclass(slots=True)
+class World:
+    """The state now; every change first lets the ledger work up to this moment."""
+
+    nature: Nature
+    clock: VirtualClock
+    rng: np.random.Generator
+    leader: str | None = None
+    timeline: int = 1
+    states: dict[str, str] = field(default_factory=dict)
+    down_at: dict[str, float] = field(default_factory=dict)
+    lost_power: set[str] = field(default_factory=set)
+    named: tuple[str, ...] = ()
+    names_gone: bool = False
+    """The lie: names silently emptied."""
+    broken: Break | None = None
+    cut: bool = False
+    dcs: bool = True
+    slow: dict[str, float] = field(default_factory=dict)
+    ledger: SimulatedLedger | None = None
+    reached: float = 0.0
+    held_until: float = 0.0
+    promoted: Callable[[str], None] | None = None
+    """Called with the old leader once somebody took over."""
+
+    def begin(self) -> None:
+        """Everybody up, the first member leads."""
+        self.leader = self.nature.members[0]
+        self.states = {m: "streaming" for m in self.nature.members}
+        self.states[self.leader] = "running"
+        self.named = self._up_standbys()
+        self.reached = self.clock.now()
+
+    def _up_standbys(self) -> tuple[str, ...]:
+        return tuple(m for m in self.nature.members if m != self.leader and self.states[m] == "streaming")
+
+    @property
+    def names(self) -> str:
+        """synchronous_standby_names as in effect on the leader."""
+        if self.nature.sync is SyncMode.OFF or self.names_gone:
+            return ""
+        if not self.named:
+            return "*" if self.nature.sync is SyncMode.STRICT else ""
+        if self.nature.sync is SyncMode.QUORUM:
+            return Quorum(QuorumKind.ANY, min(self.nature.quorum, len(self.named)), self.named).text
+        return Quorum(QuorumKind.FIRST, 1, self.named[:1]).text
+
+    def serving(self) -> Serving | None:
+        """How commits are served now; None when nobody serves."""
+        if self.leader is None:
+            return None
+        live = [m for m in self.named if self.states[m] == "streaming" and not self.cut]
+        waits = len(live) >= min(self.nature.quorum, max(1, len(self.named)))
+        slow = sorted(self.slow.get(m, 0.0) for m in live)
+        slowest = slow[min(self.nature.quorum, len(slow)) - 1] if slow else 0.0
+        replicates = bool(self._up_standbys()) and not self.cut
+        return Serving(
+            self.leader, self.timeline, self.names, waits, replicates, self.slow.get(self.leader, 0.0), slowest
+        )
+
+    def sync(self) -> None:
+        """Let the ledger work up to now under the state as it was."""
+        now = self.clock.now()
+        held = self.held_until > self.reached
+        # A hold ends with an entry in the diary, so no span is partly held.
+        if self.ledger is not None and not held:
+            self.ledger.advance(self.reached, now, self.serving())
+        self.reached = max(self.reached, now)
+
+    def hold(self, seconds: float) -> None:
+        """Nobody is served for that long, without an error: a planned pause."""
+        self.sync()
+        self.held_until = self.clock.now() + seconds
+        self.clock.after(seconds, self.sync)
+
+    def down(self, member: str, state: str, back_after: float | None = None) -> None:
+        """A standby goes; the names follow a little later; it may come back by itself."""
+        self.sync()
+        self.states[member] = state
+        self.down_at[member] = self.clock.now()
+        serving = self.serving()
+        if self.ledger is not None and serving is not None and serving.names and not serving.waits:
+            self.ledger.stall(self.clock.now())
+        self.clock.after(float(self.rng.uniform(1, 3)), self.rename)
+        if back_after is not None:
+            self.clock.after(back_after, lambda: self.up(member))
+
+    def up(self, member: str) -> None:
+        """A member streams again from whoever leads."""
+        if self.states[member] in _UP:
+            return
+        self.sync()
+        self.states[member] = "streaming" if self.leader else "starting"
+        if self.leader:
+            self.rename()
+            if self.ledger is not None and not self.cut:
+                self.ledger.caught_up(self.clock.now())
+                if self._enough_live():
+                    self.ledger.acknowledge_waiting(self.clock.now())
+
+    def _enough_live(self) -> bool:
+        serving = self.serving()
+        return serving is not None and serving.waits
+
+    def rename(self) -> None:
+        """The manager writes the standby names that are live; a non-strict cluster then waits for nobody."""
+        if self.leader is None or self.cut or not self.dcs:
+            return
+        self.sync()
+        live = self._up_standbys()
+        if self.ledger is not None and self.named and not live and self.nature.sync is not SyncMode.STRICT:
+            self.ledger.release(self.clock.now())
+        self.named = live or (self.named if self.nature.sync is SyncMode.STRICT else ())
+
+    def lose_leader(self, state: str, rule: Rule, *, received_until: float | None = None, same: bool = False) -> None:
+        """The leader stops serving now; unanswered commits stay unanswered."""
+        if self.leader is None:
+            return
+        self.sync()
+        now = self.clock.now()
+        if self.ledger is not None:
+            lying = self.nature.lie == "downgraded" and self.ledger.order.level.remote
+            self.ledger.break_off(now, success=lying)
+        self.broken = Break(self.leader, now if received_until is None else received_until, rule, same)
+        self.states[self.leader] = state
+        self.down_at[self.leader] = now
+        self.leader = None
+        self.cut = False
+
+    def elect(self) -> None:
+        """Somebody takes over when somebody can; asks again in a second otherwise."""
+        if self.broken is None or self.leader is not None:
+            return
+        old = self.broken
+        candidates = [m for m in self.nature.members if m != old.leader and self.states[m] in (*_UP, "starting")]
+        ready = [m for m in candidates if self.clock.now() - self.down_at.get(m, -1e9) >= 2.0]
+        crashed_together = self.states[old.leader] == "crashed" and all(
+            self.down_at.get(m) == self.down_at[old.leader] for m in self.nature.members
+        )
+        if old.same_leader or crashed_together or (not ready and self.states[old.leader] == "crashed"):
+            winner, rule = old.leader, Rule.ALL if old.rule is Rule.ALL else Rule.LOCAL
+        elif ready and self.dcs:
+            winner = ready[int(self.rng.integers(len(ready)))]
+            rule = Rule.FLUSHED if winner in self.lost_power and old.rule is Rule.RECEIVED else old.rule
+        else:
+            self.clock.after(1.0, self.elect)
+            return
+        self._promote(winner, rule, old)
+
+    def _promote(self, winner: str, rule: Rule, old: Break) -> None:
+        self.sync()
+        if self.ledger is not None:
+            self.ledger.resolve(old.at, rule)
+        self.leader, self.timeline, self.broken = winner, self.timeline + 1, None
+        self.states[winner] = "running"
+        self.lost_power.clear()
+        for member in self.nature.members:
+            if self.states[member] == "starting":
+                self.states[member] = "streaming"
+        self.named = self._up_standbys()
+        if self.states[old.leader] in ("crashed", "stopped"):
+            self.clock.after(2.0, lambda: self.up(old.leader))
+        if self.nature.lie == "late":
+            self.hold(45.0)
+        if self.promoted is not None:
+            self.promoted(old.leader)
+
+    def whole(self) -> bool:
+        """Whether a leader is there and everybody else streams."""
+        return self.leader is not None and all(
+            self.states[m] == ("running" if m == self.leader else "streaming") for m in self.nature.members
+        )
+
+    def heal(self) -> None:
+        """Undo every fault and wait until the cluster is whole."""
+        self.sync()
+        self.slow.clear()
+        if self.cut:
+            self.cut = False
+            if self.ledger is not None:
+                self.ledger.caught_up(self.clock.now())
+                self.ledger.acknowledge_waiting(self.clock.now())
+        self.dcs = True
+        waited = 0
+        while not self.whole():
+            for member in self.nature.members:
+                waits_for_successor = (
+                    self.broken is not None and member == self.broken.leader and not self.broken.same_leader
+                )
+                if member != self.leader and not waits_for_successor:
+                    self.up(member)
+            if self.broken is not None:
+                self.clock.after(1.0, self.elect)
+            self.clock.pause(1.0)
+            waited += 1
+            if waited > 120:
+                raise TargetError("the simulated cluster does not heal")
+
+    def view(self) -> ClusterView:
+        """One look: what the cluster says of itself."""
+        members = []
+        for name in self.nature.members:
+            leads, state = name == self.leader, self.states[name]
+            up = state in _UP
+            sync = ""
+            if up and not leads and self.leader and self.nature.sync is not SyncMode.OFF:
+                quorum = self.nature.sync is SyncMode.QUORUM
+                counts = self.named if quorum else self.named[:1]
+                sync = ("quorum" if quorum else "sync") if name in counts else "potential"
+            role = Role.LEADER if leads else Role.STANDBY if up else Role.UNKNOWN
+            members.append(MemberView(name, role, state, self.timeline if up else None, 0, 0, sync_state=sync))
+        lying = self.nature.lie == "names"
+        names = Quorum(QuorumKind.ANY, 1, self.named).text if lying and self.named else self.names
+        return ClusterView(self.clock.now(), tuple(members), self.leader, names)

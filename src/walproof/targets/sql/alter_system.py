@@ -1,0 +1,241 @@
+"""Settings changed on a cluster of yours: journaled before, waited for until in effect, put back exactly as they were.
+
+Never changes anything without a journal; never puts back what somebody else has changed since.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any, Protocol
+
+import psycopg
+from psycopg import sql
+from psycopg.rows import dict_row
+
+from walproof.errors import MachineError, TargetError, UsageError
+from walproof.model.ports import Clock
+from walproof.model.topology import Endpoint
+from walproof.model.waiting import Wait, wait_for
+from walproof.targets.sql.connection import sentence
+
+AUTO, ORDER, CONFIG = "alter-system", "auto.conf order", "patroni config"
+_AUTO = (resources.files("walproof.targets.sql.queries") / "auto_conf.sql").read_bytes()
+_IN_EFFECT = (resources.files("walproof.targets.sql.queries") / "in_effect.sql").read_bytes()
+
+
+class Noted(Protocol):
+    """A change as the journal keeps it (records.journal.Change)."""
+
+    @property
+    def what(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def before(self) -> str | None: ...
+    @property
+    def after(self) -> str | None: ...
+
+
+class Notebook(Protocol):
+    """A journal (records.journal.Journal)."""
+
+    def note(self, at: float, target: str, what: str, name: str, *, before: str | None, after: str | None) -> Any:
+        """Write down a change before it is made."""
+        ...
+
+    def undone(self, change: Any) -> None:
+        """It was put back."""
+        ...
+
+    def pending(self, target: str | None = None) -> Sequence[Any]:
+        """Changes not put back, newest first."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One line of what apply would do: member (or "cluster"), name, value now, value then."""
+
+    where: str
+    name: str
+    before: str | None
+    after: str | None
+
+    @property
+    def text(self) -> str:
+        """As a diff."""
+        then = "removed" if self.after is None else self.after
+        return f"{self.where}: {self.name}: {'not set' if self.before is None else self.before} → {then}"
+
+
+def connected(endpoint: Endpoint) -> "psycopg.Connection[dict[str, Any]]":
+    """An administrator's connection, in autocommit."""
+    try:
+        return psycopg.connect(
+            endpoint.conninfo(application_name="walproof configuring", connect_timeout="3"),
+            autocommit=True,
+            row_factory=dict_row,
+        )
+    except psycopg.Error as wrong:
+        raise sentence(wrong) from None
+
+
+def auto_conf(connection: "psycopg.Connection[dict[str, Any]]") -> dict[str, str]:
+    """postgresql.auto.conf as name → value in its order; TargetError names the right that is missing."""
+    try:
+        return {row["name"]: row["value"] for row in connection.execute(_AUTO).fetchall()}
+    except psycopg.Error as wrong:
+        if isinstance(wrong, psycopg.errors.InsufficientPrivilege):
+            user = connection.info.user
+            raise TargetError(
+                f"role {user} may not read postgresql.auto.conf or change settings",
+                f'use a superuser, or as one: GRANT pg_read_all_settings TO "{user}"; GRANT EXECUTE ON FUNCTION '
+                f'pg_show_all_file_settings(), pg_reload_conf() TO "{user}"; '
+                f'GRANT ALTER SYSTEM ON PARAMETER … TO "{user}"',
+            ) from None
+        raise sentence(wrong) from None
+
+
+def alter(connection: "psycopg.Connection[dict[str, Any]]", name: str, value: str | None) -> None:
+    """ALTER SYSTEM SET, or RESET for None."""
+    statement = sql.SQL("ALTER SYSTEM RESET {}").format(sql.Identifier(name))
+    if value is not None:
+        statement = sql.SQL("ALTER SYSTEM SET {} = {}").format(sql.Identifier(name), sql.Literal(value))
+    try:
+        connection.execute(statement)
+    except psycopg.errors.InsufficientPrivilege:
+        user = connection.info.user
+        raise TargetError(
+            f"role {user} may not set {name}",
+            f'as superuser: GRANT ALTER SYSTEM ON PARAMETER {name} TO "{user}" (15 or later)',
+        ) from None
+    except psycopg.Error as wrong:
+        raise UsageError(f"{name} = {value!r} is refused: {' '.join(str(wrong).split())}", "see SHOW " + name) from None
+
+
+def reordered(now: Mapping[str, str], wanted: Sequence[str]) -> list[str]:
+    """Which entries to set again, in turn, so that the file has the wanted order: ALTER SYSTEM appends at the end.
+
+    >>> reordered({"b": "2", "a": "1"}, ["a", "b"])
+    ['b']
+    """
+    left = [name for name in wanted if name in now]
+    kept = 0
+    for name in now:
+        if kept < len(left) and name == left[kept]:
+            kept += 1
+    return left[kept:]
+
+
+class AutoConf:
+    """Changes parameters of servers without a manager, by ALTER SYSTEM on each member."""
+
+    def __init__(self, target: str, clock: Clock, members: Mapping[str, Endpoint]) -> None:
+        self._target, self._clock, self._members = target, clock, members
+
+    def differences(self, wanted: Mapping[str, str | None]) -> tuple[Difference, ...]:
+        """What setting these would change, per member; nothing is touched."""
+        found = []
+        for member, endpoint in self._members.items():
+            with connected(endpoint) as connection:
+                now = auto_conf(connection)
+                shown = {name: _shown(connection, name) for name in wanted}
+            for name, value in wanted.items():
+                if now.get(name) != value and not (name not in now and shown[name] == value):
+                    found.append(Difference(member, name, now.get(name, shown[name]), value))
+        return tuple(found)
+
+    def set(self, wanted: Mapping[str, str | None], journal: Notebook, patience: float = 1.0) -> None:
+        """Set on every member, each change journaled before, and wait until every one is in effect."""
+        for member, endpoint in self._members.items():
+            with connected(endpoint) as connection:
+                self._refuse_restart(connection, wanted)
+                now = auto_conf(connection)
+                journal.note(
+                    self._clock.now(),
+                    self._target,
+                    f"{ORDER} {member}",
+                    "order",
+                    before=json.dumps(list(now)),
+                    after=None,
+                )
+                for name, value in wanted.items():
+                    what = f"{AUTO} {member}"
+                    journal.note(self._clock.now(), self._target, what, name, before=now.get(name), after=value)
+                    alter(connection, name, value)
+            self._reload(member, list(wanted), patience)
+
+    @staticmethod
+    def _refuse_restart(connection: "psycopg.Connection[dict[str, Any]]", wanted: Mapping[str, str | None]) -> None:
+        rows = connection.execute(
+            "SELECT name FROM pg_settings WHERE context = 'postmaster' AND name = ANY(%s)", (list(wanted),)
+        ).fetchall()
+        if rows:
+            names = ", ".join(str(r["name"]) for r in rows)
+            raise UsageError(
+                f"{names} takes effect only at a restart, which walproof does not do without a manager",
+                "set it yourself, restart, and apply the rest",
+            )
+
+    def _reload(self, member: str, names: list[str], patience: float) -> None:
+        """Reload and wait until new sessions of that member say that every entry is applied."""
+        with connected(self._members[member]) as connection:
+            row = connection.execute("SELECT clock_timestamp() AS asked, pg_reload_conf()").fetchone()
+        asked = row["asked"] if row else None
+
+        def in_effect() -> bool:
+            with connected(self._members[member]) as fresh:
+                said = fresh.execute(_IN_EFFECT, {"asked": asked, "names": names}).fetchone()
+            return bool(said and said["in_effect"])
+
+        wait_for(Wait.SETTING_IN_EFFECT, in_effect, self._clock, pace_s=0.1, patience=patience)
+
+    def undo(self, changes: Sequence[Noted], done: Callable[[Any], None], patience: float = 1.0) -> list[str]:
+        """Put back, newest first; sentences about what was left because somebody changed it since."""
+        left: list[str] = []
+        for member, endpoint in self._members.items():
+            mine = [c for c in changes if c.what == f"{AUTO} {member}"]
+            orders = [c for c in changes if c.what == f"{ORDER} {member}"]
+            if not mine and not orders:
+                continue
+            with connected(endpoint) as connection:
+                left += self._put_back(connection, member, mine)
+                if orders:
+                    before = json.loads(orders[-1].before or "[]")
+                    for name in reordered(now := auto_conf(connection), before):
+                        alter(connection, name, now[name])
+            self._reload(member, [c.name for c in mine], patience)
+            for change in (*mine, *orders):
+                done(change)
+        known = {f"{kind} {m}" for kind in (AUTO, ORDER) for m in self._members}
+        left += [f"{c.what} {c.name}: no such member here, left alone" for c in changes if c.what not in known]
+        return left
+
+    @staticmethod
+    def _put_back(connection: "psycopg.Connection[dict[str, Any]]", member: str, changes: Sequence[Noted]) -> list[str]:
+        left = []
+        for change in changes:
+            now = auto_conf(connection).get(change.name)
+            if now == change.before:
+                continue
+            if now != change.after:
+                left.append(f"{member}: {change.name} is {now!r} now, set by somebody else since: left alone")
+                continue
+            alter(connection, change.name, change.before)
+        return left
+
+
+def _shown(connection: "psycopg.Connection[dict[str, Any]]", name: str) -> str | None:
+    row = connection.execute("SELECT current_setting(%s, true) AS value", (name,)).fetchone()
+    if row is None or row["value"] is None:
+        version = connection.info.server_version // 10000
+        raise UsageError(f"PostgreSQL {version} has no parameter {name}", "leave it out")
+    return str(row["value"])
+
+
+def need(journal: Notebook | None) -> Notebook:
+    """The journal, or MachineError: nothing of yours is changed without one."""
+    if journal is None:
+        raise MachineError("nothing is changed on a cluster of yours without a journal", "this verb keeps none")
+    return journal

@@ -1,0 +1,118 @@
+"""libpq's ways in: from a DSN or service to hosts, user, TLS and a password file; the password goes nowhere else."""
+
+import atexit
+import contextlib
+import os
+import tempfile
+from dataclasses import dataclass
+
+import psycopg
+from psycopg.conninfo import make_conninfo
+
+from walproof.errors import TargetError, UsageError
+from walproof.model.topology import Endpoint
+
+KEPT = (
+    "sslmode",
+    "sslrootcert",
+    "sslcert",
+    "sslkey",
+    "sslcrl",
+    "sslnegotiation",
+    "channel_binding",
+    "gssencmode",
+    "krbsrvname",
+    "require_auth",
+)
+OLDEST, NEWEST = 140000, 190000
+
+
+@dataclass(frozen=True, slots=True)
+class Ways:
+    """Hosts of a DSN in order, and everything else an Endpoint needs; passfile holds the password, mode 0600."""
+
+    hosts: tuple[tuple[str, int], ...]
+    database: str
+    user: str
+    passfile: str | None
+    options: tuple[tuple[str, str], ...]
+
+    def endpoint(self, hosts: tuple[tuple[str, int], ...], *, database: str = "", **options: str) -> Endpoint:
+        """An Endpoint to these hosts."""
+        return Endpoint(hosts, database or self.database, self.user, self.passfile, (*self.options, *options.items()))
+
+
+def conninfo_of(dsn: str, service: str, **more: str) -> str:
+    """One libpq string of a DSN and a service."""
+    words: dict[str, str] = {"service": service} if service else {}
+    try:
+        return make_conninfo(dsn, **{**words, **more})
+    except psycopg.ProgrammingError as wrong:
+        raise UsageError(f"this is not a DSN: {' '.join(str(wrong).split())}", "host=a,b user=postgres") from None
+
+
+def resolved(dsn: str, service: str = "") -> Ways:
+    """Ways of a DSN or service as libpq itself reads it (PG* variables, pgpass and service file included).
+
+    libpq resolves all that only for a connection, so one is begun; it need not succeed. A Unix socket stays one.
+    """
+    conninfo = conninfo_of(dsn, service, connect_timeout="2")
+    raw = psycopg.pq.PGconn.connect_start(conninfo.encode())
+    try:
+        found = {o.keyword.decode(): o.val.decode() for o in raw.info if o.val}
+        # What libpq would assume anyway is left out: an older pgbench may not know the word.
+        said = {o.keyword.decode() for o in raw.info if o.val and o.val != o.compiled}
+    finally:
+        raw.finish()
+    hosts = (found.get("host") or found.get("hostaddr") or "localhost").split(",")
+    ports = (found.get("port") or "5432").split(",")
+    ports = ports * len(hosts) if len(ports) == 1 else ports
+    password = found.get("password", "")
+    passfile = _kept(password) if password else found.get("passfile")
+    if passfile and not os.path.exists(passfile):
+        passfile = None
+    options = tuple((name, found[name]) for name in KEPT if name in said)
+    if any(p and not p.isdecimal() for p in ports):
+        raise UsageError(f"{','.join(ports)} is not a port", "host=a,b port=5432 user=postgres")
+    pairs = tuple((h, int(p or 5432)) for h, p in zip(hosts, ports, strict=False))
+    return Ways(pairs, found.get("dbname") or "postgres", found.get("user", ""), passfile, options)
+
+
+def _kept(password: str) -> str:
+    """The password in a file only we read, removed when this process ends; never on a command line."""
+    handle, path = tempfile.mkstemp(prefix="walproof-pgpass-")
+    escaped = password.replace("\\", "\\\\").replace(":", "\\:")
+    with os.fdopen(handle, "w") as file:
+        file.write(f"*:*:*:*:{escaped}\n")
+    atexit.register(_removed, path)
+    return path
+
+
+def _removed(path: str) -> None:
+    with contextlib.suppress(OSError):
+        os.unlink(path)
+
+
+def sentence(wrong: psycopg.Error) -> TargetError:
+    """libpq's own error as one sentence, with the next thing to type."""
+    words = " ".join(str(wrong).split())
+    lower = words.lower()
+    if "password" in lower:
+        return TargetError(
+            f"the password is refused or missing: {words}", "give it in ~/.pgpass, PGPASSWORD or a service"
+        )
+    if "pg_hba.conf" in lower:
+        return TargetError(
+            f"the server does not let us in: {words}", "add a line for this host and user to pg_hba.conf"
+        )
+    if "does not exist" in lower:
+        return TargetError(f"the server refuses: {words}", "name another user or database in the DSN")
+    return TargetError(f"the cluster does not answer: {words}", "is it up, and may this machine reach it?")
+
+
+def check_version(version: int, member: str) -> None:
+    """Refuse what walproof was never tried on: PostgreSQL before 14 and after 18."""
+    if not OLDEST <= version < NEWEST:
+        raise TargetError(
+            f"{member} runs PostgreSQL {version // 10000}; walproof knows 14 to 18", "see docs/your-cluster.md"
+        )

@@ -1,0 +1,157 @@
+"""Gathers the doctor's facts: read-only, every member at once, each statement limited to two seconds."""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from importlib import resources
+from typing import Any
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.rows import dict_row
+
+from walproof.errors import Error
+from walproof.model.facts import Facts, MemberFacts, Override, PatroniFacts, Sender, SettingFact, Slot, Waiter
+
+_OPTIONS = "-c default_transaction_read_only=on -c statement_timeout=2000 -c lock_timeout=500 -c jit=off"
+_MOST_DATABASES = 8
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """One member to look at: its name (empty: find out), host:port to show, and libpq's words to connect."""
+
+    name: str
+    shown: str
+    conninfo: str
+
+
+def query(name: str) -> bytes:
+    """A question of the doctor, as a DBA may paste it."""
+    return (resources.files("walproof.targets.sql.queries") / "doctor" / f"{name}.sql").read_bytes()
+
+
+def _connect(conninfo: str, **more: str) -> "psycopg.Connection[Row]":
+    words = make_conninfo(conninfo, application_name="walproof doctor", connect_timeout="2", options=_OPTIONS, **more)
+    return psycopg.connect(words, autocommit=True, row_factory=dict_row)
+
+
+def gathered(target: str, addresses: Sequence[Address], manager: Callable[[], PatroniFacts] | None = None) -> Facts:
+    """One snapshot of all members and the manager, looked at side by side; who does not answer says why."""
+    begun = time.monotonic()
+    looks: dict[int, tuple[MemberFacts, tuple[str, ...]]] = {}
+    managed: list[PatroniFacts | Error] = []
+
+    def look(place: int, address: Address) -> None:
+        looks[place] = _member(address)
+
+    def ask() -> None:
+        try:
+            if manager is not None:
+                managed.append(manager())
+        except Error as error:
+            managed.append(error)
+
+    threads = [threading.Thread(target=look, args=pair, daemon=True) for pair in enumerate(addresses)]
+    threads.append(threading.Thread(target=ask, daemon=True))
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=15)
+    members = [
+        looks[i][0] if i in looks else MemberFacts(a.name or a.shown, a.shown, "did not answer within 15 s")
+        for i, a in enumerate(addresses)
+    ]
+    unseen = tuple(dict.fromkeys(db for _, left in looks.values() for db in left))
+    patroni = managed[0] if managed else None
+    if isinstance(patroni, Error):
+        raise patroni
+    return Facts(target, tuple(members), patroni, time.monotonic() - begun, unseen)
+
+
+def _member(address: Address) -> tuple[MemberFacts, tuple[str, ...]]:
+    try:
+        with _connect(address.conninfo) as connection:
+            return _looked(connection, address)
+    except (psycopg.Error, OSError) as wrong:
+        words = " ".join(str(wrong).split())
+        return MemberFacts(address.name or address.shown, address.shown, words), ()
+
+
+def _rows(connection: "psycopg.Connection[Row]", name: str) -> list[Row]:
+    return connection.execute(query(name)).fetchall()
+
+
+def _looked(connection: "psycopg.Connection[Row]", address: Address) -> tuple[MemberFacts, tuple[str, ...]]:
+    itself = _rows(connection, "self")[0]
+    settings = {row["name"]: SettingFact(**row) for row in _rows(connection, "settings")}
+    overrides: list[Override] = []
+    unseen: tuple[str, ...] = ()
+    if itself["leader"]:
+        overrides = [Override(**row) for row in _rows(connection, "overrides")]
+        functions, unseen = _functions(connection, address)
+        overrides += functions
+    monitor = bool(itself["superuser"] or itself["monitor"])
+    received = _received(itself)
+    facts = MemberFacts(
+        address.name or itself["cluster_name"] or address.shown,
+        address.shown,
+        version=itself["version"],
+        leader=itself["leader"],
+        settings=settings,
+        senders=tuple(Sender(**row) for row in _rows(connection, "senders")),
+        receiver_status="unseen" if itself["receivers"] and not monitor else (itself["receiver_status"] or ""),
+        receiver_slot=itself["receiver_slot"] or "",
+        receiver_name=received or itself["cluster_name"],
+        slots=tuple(Slot(**row) for row in _rows(connection, "slots")),
+        overrides=tuple(overrides),
+        waiters=tuple(Waiter(**row) for row in _rows(connection, "waiters")),
+    )
+    return _with_state(facts, itself, monitor), unseen
+
+
+def _with_state(facts: MemberFacts, itself: Row, monitor: bool) -> MemberFacts:
+    return replace(
+        facts,
+        timeline=itself["timeline"],
+        system_identifier=itself["system_identifier"] or "",
+        replay_paused=itself["replay_paused"],
+        oldest_query_s=0.0 if itself["leader"] else itself["oldest_query_s"],
+        oldest_prepared_s=itself["oldest_prepared_s"],
+        checksum_failures=itself["checksum_failures"],
+        archive_failing=itself["archive_failing"],
+        unlogged_tables=itself["unlogged_tables"],
+        superuser=bool(itself["superuser"]),
+        monitor=monitor,
+        user=itself["user"],
+    )
+
+
+def _received(itself: Row) -> str:
+    """The application_name in the walreceiver's own conninfo, "" when it may not be seen."""
+    try:
+        words = conninfo_to_dict(itself["receiver_conninfo"] or "")
+    except psycopg.ProgrammingError:
+        return ""
+    return str(words.get("application_name") or words.get("fallback_application_name") or "")
+
+
+def _functions(connection: "psycopg.Connection[Row]", address: Address) -> tuple[list[Override], tuple[str, ...]]:
+    """Functions of every database the role may enter, at most eight; names of those not entered."""
+    databases = _rows(connection, "databases")
+    found = [Override(**row) for row in _rows(connection, "functions")]
+    current = connection.info.dbname
+    others = [d["name"] for d in databases if d["name"] != current]
+    allowed = {d["name"] for d in databases if d["may"]}
+    unseen = [name for i, name in enumerate(others) if name not in allowed or i >= _MOST_DATABASES]
+    for name in others:
+        if name in unseen:
+            continue
+        try:
+            with _connect(address.conninfo, dbname=name) as inside:
+                found += [Override(**row) for row in _rows(inside, "functions")]
+        except psycopg.Error:
+            unseen.append(name)
+    return found, tuple(unseen)

@@ -1,0 +1,130 @@
+"""The ledger on any target that speaks SQL: makes its own table, starts the writers, reads members back.
+
+Never touches a table of that name that does not carry our mark.
+"""
+
+from importlib.resources import files
+
+import psycopg
+
+from walproof.errors import MachineError, TargetError
+from walproof.load.ledger.processes import RunningLedger, Ways
+from walproof.model.attempt import Rows
+from walproof.model.ports import LedgerOrder, LedgerRun, Target
+from walproof.model.topology import Endpoint, Route
+from walproof.targets.sql.rows import payload_rows, summed_rows
+
+MARK = "written by walproof; safe to drop"
+_CREATE = (files("walproof.load.ledger") / "create.sql").read_bytes()
+_HERE = files("walproof.targets.sql.queries")
+_ROWS = (_HERE / "ledger_rows.sql").read_text(encoding="utf-8")
+_ROWS_17 = (_HERE / "ledger_rows_17.sql").read_text(encoding="utf-8")
+_WHOSE = (_HERE / "ledger_mark.sql").read_bytes()
+_CHECK = (_HERE / "ledger_check.sql").read_bytes()
+_FAILURES = b"SELECT coalesce(sum(checksum_failures), 0)::bigint FROM pg_stat_database"
+_BUSY = b"SELECT count(*) FROM pg_stat_activity WHERE application_name = 'walproof-ledger'"
+_AMCHECK = b"SELECT count(*) FROM pg_available_extensions WHERE name = 'amcheck'"
+
+
+def _connected(endpoint: Endpoint, what: str) -> psycopg.Connection:
+    """A connection in autocommit whose own commits wait for nobody: DDL must not hang where standbys are missing."""
+    try:
+        connection = psycopg.connect(
+            endpoint.conninfo(application_name="walproof", gssencmode="disable", connect_timeout="5"), autocommit=True
+        )
+        connection.execute("SET synchronous_commit = local")
+    except psycopg.Error as error:
+        raise TargetError(f"{what} does not answer: {str(error).strip()}", "is the cluster up?") from None
+    return connection
+
+
+class SqlLedger:
+    """CanKeepLedger for any target with SQL ways in; `route` is how the table itself is made and dropped."""
+
+    def __init__(self, target: Target, route: Route = Route.MULTI_HOST) -> None:
+        self._target = target
+        self._route = route
+
+    def open_ledger(self, order: LedgerOrder) -> LedgerRun:
+        """Create the ledger's own table when missing (never touch one that is not ours) and start the writers."""
+        self._make(order.drill)
+        members = tuple((name, self._target.member_endpoint(name)) for name in self._target.describe().members)
+        return RunningLedger(order, Ways(self._target.endpoint(order.route), members))
+
+    def _make(self, drill: int) -> None:
+        with _connected(self._target.endpoint(self._route), "the leader") as connection:
+            try:
+                if not self._ours(connection):
+                    connection.execute(_CREATE)
+                elif connection.execute(_BUSY).fetchone() == (0,):
+                    connection.execute("TRUNCATE walproof.walproof_ledger")
+                else:  # another ledger writes beside this one
+                    connection.execute("DELETE FROM walproof.walproof_ledger WHERE drill = %s", (drill,))
+                if connection.execute(_AMCHECK).fetchone() == (1,):
+                    connection.execute("CREATE EXTENSION IF NOT EXISTS amcheck")
+            except psycopg.Error as error:
+                raise TargetError(
+                    f"the ledger's table cannot be made: {str(error).strip()}",
+                    "the user needs CREATE in the database (and superuser for amcheck)",
+                ) from None
+
+    def _ours(self, connection: psycopg.Connection) -> bool:
+        """Whether our table is there; MachineError when somebody else's is."""
+        found = connection.execute(_WHOSE).fetchone()
+        if found is None:
+            return False
+        if found[1] != MARK:
+            raise MachineError(
+                f"the table {found[0]} is not walproof's, so it is left alone",
+                "rename it, or give walproof another database",
+            )
+        return True
+
+    def read_ledger(self, member: str, drill: int) -> Rows:
+        """The rows of one drill as that member holds them."""
+        with _connected(self._target.member_endpoint(member), member) as connection:
+            summed = connection.info.server_version >= 180000
+            query = (_ROWS if summed else _ROWS_17).format(drill=int(drill))
+            try:
+                with connection.cursor().copy(query.encode()) as copy:
+                    raw = b"".join(bytes(block) for block in copy)
+            except psycopg.Error as error:
+                raise TargetError(f"{member} cannot be read: {str(error).strip()}", "is it whole?") from None
+        return (summed_rows if summed else payload_rows)(member, raw)
+
+    def check_data(self, member: str) -> str:
+        """Data checksums and amcheck of that member: "" when sound, else what is wrong."""
+        with _connected(self._target.member_endpoint(member), member) as connection:
+            wrong = []
+            try:
+                failures = connection.execute(_FAILURES).fetchone()
+                if failures is not None and failures[0]:
+                    wrong.append(f"{failures[0]} pages failed their checksum")
+                if connection.execute("SELECT 1 FROM pg_extension WHERE extname = 'amcheck'").fetchone():
+                    wrong += [str(row[0]) for row in self._amcheck(connection)]
+            except psycopg.Error as error:
+                wrong.append(str(error).strip().splitlines()[0])
+        return "; ".join(wrong)
+
+    @staticmethod
+    def _amcheck(connection: psycopg.Connection) -> list[tuple[str]]:
+        if connection.execute("SELECT to_regclass('walproof.walproof_ledger_attempt')").fetchone() == (None,):
+            return []
+        connection.execute("SELECT bt_index_check('walproof.walproof_ledger_attempt'::regclass, true)")
+        return connection.execute(_CHECK).fetchall()
+
+    def drop_ledger(self) -> None:
+        """Remove the ledger's own table, and its schema when nothing else is in it."""
+        with _connected(self._target.endpoint(self._route), "the leader") as connection:
+            if not self._ours(connection):
+                return
+            try:
+                connection.execute("DROP TABLE walproof.walproof_ledger")
+                others = connection.execute(
+                    "SELECT count(*) FROM pg_depend WHERE refclassid = 'pg_namespace'::regclass"
+                    " AND refobjid = to_regnamespace('walproof')"
+                ).fetchone()
+                if others == (0,):
+                    connection.execute("DROP SCHEMA walproof")
+            except psycopg.Error as error:
+                raise TargetError(f"the ledger's table stays: {str(error).strip()}", "drop it by hand") from None

@@ -1,0 +1,177 @@
+"""Prices any target that speaks SQL: loads what workloads need, runs pgbench for a sample, looks beside it."""
+
+import shutil
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+
+import psycopg
+
+from walproof.errors import MachineError, TargetError
+from walproof.load.pgbench import invocation, script_of
+from walproof.load.pgbench_log import Summary
+from walproof.load.pgbench_process import RunningLoad
+from walproof.load.sampler import Beside, Looks, Pids, window
+from walproof.load.work_directory import new_room
+from walproof.model.plan import Arm, Sample, Workload, WorkloadKind
+from walproof.model.ports import Target
+from walproof.model.sample import SampleResult
+from walproof.model.topology import Route
+from walproof.targets.sql.workloads import ready
+
+_LOOK_S = 0.1
+_CONNECT_S = 30.0
+_GRACE_S = 5.0
+LINK_TOLERANCE = 0.25
+"""Share by which a measured round trip may miss the one asked for; 0.5 ms are always forgiven."""
+
+
+class SqlPricer:
+    """Prepares and runs samples on any target with SQL ways in; outer factors are the target's own."""
+
+    def __init__(
+        self,
+        target: Target,
+        *,
+        pgbench: Path | None = None,
+        pids: Pids | None = None,
+        others: Callable[[], Iterable[int]] | None = None,
+    ) -> None:
+        self._target = target
+        self._pgbench = pgbench
+        self._pids = pids
+        self._others = others
+        self._beside: Beside | None = None
+        self._rtt_ms: float | None = None
+        self._verified: bool | None = None
+        self._pool: int | None = None
+        self._warming: dict[int, float] = {}
+        """Seconds that this many clients took to get warm, when last seen."""
+
+    def prepare(self, workload: Workload) -> None:
+        """Load what the workload needs; idempotent. Tables of these names that are not ours are never touched."""
+        if workload.kind is WorkloadKind.SCRIPT:
+            script_of(workload)
+        ready(self._target.endpoint(self._plain_route()), workload, self._program())
+
+    def link_measured(self, measured: dict[str, float], asked_ms: float | None) -> None:
+        """Note what `enter` measured, for the windows of the samples to come."""
+        self._rtt_ms = max(measured.values()) if measured else None
+        self._verified = link_verified(measured, asked_ms)
+
+    def run_sample(self, planned: Sample, seconds: float, seed: int) -> SampleResult:
+        """Run one sample and look beside it."""
+        arm = planned.arm
+        leader = self._target.observe().leader
+        if leader is None:
+            raise TargetError("there is no leader just now", "walproof lab status")
+        self._set_pool(arm)
+        self._sampler().connect()
+        room = new_room()
+        try:
+            started = invocation(
+                arm,
+                self._target.endpoint(arm.route),
+                room,
+                seed,
+                pgbench=self._program(),
+                longest_s=int(seconds + _CONNECT_S + 60),
+            )
+            with RunningLoad(started, room, self._target.clock) as load:
+                return self._measure(load, planned, seconds, leader)
+        except OSError as error:
+            raise MachineError(f"pgbench cannot be run: {error}", "make install") from None
+        finally:
+            shutil.rmtree(room, ignore_errors=True)
+
+    def _measure(self, load: RunningLoad, planned: Sample, seconds: float, leader: str) -> SampleResult:
+        clock, beside = self._target.clock, self._sampler()
+        load.await_connected(planned.arm.clients, _CONNECT_S)
+        # Snapshots lie outside what is measured: reading hundreds of files in /proc would cost the sample.
+        before = beside.snapshot(clock.now(), [load.pid])
+        looks, since = Looks(), clock.now()
+        until = since + seconds + self._warming.get(planned.arm.clients, 0.0)
+        while not load.ended:
+            clock.pause(max(0.0, min(_LOOK_S, until - clock.now())))
+            if clock.now() >= until and looks.count:
+                break
+            beside.look(leader, looks)
+        until = clock.now()
+        after, died = beside.snapshot(until, [load.pid]), load.ended
+        load.end(_GRACE_S, lambda: beside.end_load(leader))
+        found, warm = load.summary(since, until)
+        self._warming[planned.arm.clients] = min(warm - since, seconds)
+        if not found.transactions and (died or load.aborted):
+            raise load.error()
+        seen = replace(window(before, after, looks, leader), link_verified=self._verified, rtt_ms=self._rtt_ms)
+        levels = [level for level, _ in planned.arm.mix]
+        return replace(
+            _result(planned, found, (warm, until), load.aborted), window=seen, per_level=_per_level(found, levels)
+        )
+
+    def _sampler(self) -> Beside:
+        if self._beside is None:
+            members = {m: self._target.member_endpoint(m) for m in self._target.describe().members}
+            self._beside = Beside(members, self._target.clock, self._pids, self._others)
+        return self._beside
+
+    def _program(self) -> Path:
+        found = self._pgbench or shutil.which("pgbench")
+        if found is None or not Path(found).exists():
+            raise MachineError("there is no pgbench", "make install, or put PostgreSQL's bin directory on PATH")
+        return Path(found)
+
+    def _plain_route(self) -> Route:
+        """A way to the leader on which a session is the client's own."""
+        try:
+            self._target.endpoint(Route.MULTI_HOST)
+        except TargetError:
+            return Route.DIRECT
+        return Route.MULTI_HOST
+
+    def _set_pool(self, arm: Arm) -> None:
+        """The pool's size through PgBouncer's console, when the arm asks for one other than now."""
+        if arm.route is not Route.PGBOUNCER or arm.pool is None or arm.pool == self._pool:
+            return
+        way = self._target.endpoint(Route.PGBOUNCER).conninfo(dbname="pgbouncer")
+        try:
+            with psycopg.connect(way, autocommit=True, cursor_factory=psycopg.ClientCursor) as console:
+                console.execute(f"SET default_pool_size = {int(arm.pool)}".encode())
+                console.execute(b"RECONNECT")
+        except psycopg.Error as error:
+            raise TargetError(
+                f"PgBouncer's pool cannot be set to {arm.pool}: {str(error).strip()}", "the user must be its admin"
+            ) from None
+        self._pool = arm.pool
+
+
+def link_verified(measured: dict[str, float], asked_ms: float | None) -> bool | None:
+    """Whether every measured round trip is near the one asked for; None when none was asked.
+
+    >>> link_verified({"n1-n2": 10.6}, 10.0), link_verified({}, 10.0), link_verified({"n1-n2": 0.1}, None)
+    (True, False, None)
+    """
+    if asked_ms is None:
+        return None
+    allowed = max(0.5, LINK_TOLERANCE * asked_ms)
+    return bool(measured) and all(abs(ms - asked_ms) <= allowed for ms in measured.values())
+
+
+def _per_level(found: Summary, levels: Iterable[str]) -> dict[str, dict[int, int]]:
+    return {str(level): found.per_script.get(number, {}) for number, level in enumerate(levels)}
+
+
+def _result(planned: Sample, found: Summary, within: tuple[float, float], aborted: int) -> SampleResult:
+    """Throughput between two times, every client being warm."""
+    since, until = within
+    seconds = max(until - since, 1e-3)
+    return SampleResult(
+        sample=planned,
+        started_at=since,
+        seconds=seconds,
+        transactions=found.transactions,
+        failed=found.failed + aborted,
+        tps=found.credit / seconds,
+        mean_ms=found.mean_ms if found.histogram else 0.0,
+        histogram=found.histogram,
+    )

@@ -1,0 +1,175 @@
+"""The simulated cluster: every lie is caught, and an honest one never raises a false alarm."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from walproof.errors import UsageError
+from walproof.model.event import DrillDone, Event, FaultChanged, Observed
+from walproof.model.guarantee import Level
+from walproof.model.ports import CanBePriced, CanBreak, CanConfigure, CanKeepLedger, CanRevive
+from walproof.model.topology import Route
+from walproof.model.verdict import Drill, Verdict, Victim
+from walproof.proving.campaign import PlannedDrill
+from walproof.proving.faults import CATALOGUE
+from walproof.proving.run import Shell, conduct
+from walproof.proving.verdicts import wrongs
+from walproof.targets.simulated.target import LIES, simulated
+
+
+def drilled(
+    where: str, fault: str = "kill", level: Level = Level.ON, *, victim: Victim | None = None, writers: int = 8
+) -> tuple[Drill, list[Event]]:
+    """One drill on a simulated cluster, and what it emitted."""
+    events: list[Event] = []
+    entry = CATALOGUE[fault]
+    planned = PlannedDrill(1, entry, victim or entry.victims[0], level, Route.MULTI_HOST, writers)
+    shell = Shell(simulated(where), events.append, lambda name, text: None, seed=7)
+    return conduct(shell, [planned], enough=lambda drills: False)[0], events
+
+
+@pytest.mark.parametrize("protocol", [CanBePriced, CanBreak, CanConfigure, CanKeepLedger, CanRevive])
+def test_it_has_every_capability(protocol: type) -> None:
+    assert isinstance(simulated("pretend"), protocol)
+
+
+@pytest.mark.parametrize("text", ["pretend?lie=white", "pretend?colour=red", "pretend?members=9", "pretend?seed=x"])
+def test_what_it_does_not_know_is_refused(text: str) -> None:
+    with pytest.raises(UsageError):
+        simulated(text)
+
+
+@pytest.mark.parametrize(
+    ("lie", "count"),
+    [("lost", "lost"), ("duplicate", "duplicate"), ("corrupted", "corrupted"), ("nowhere", "phantom")],
+)
+def test_a_lie_about_rows_is_caught_and_named(lie: str, count: str) -> None:
+    drill, _ = drilled(f"pretend?lie={lie}&slowness=3")
+    assert drill.verdict is Verdict.BROKEN
+    assert getattr(drill.findings, count) > 0
+
+
+def test_two_leaders_are_caught() -> None:
+    drill, _ = drilled("pretend?lie=two-leaders&slowness=3")
+    assert drill.verdict is Verdict.BROKEN
+    assert drill.findings.two_leaders_s > 1
+
+
+def test_a_cancelled_wait_told_as_success_is_caught_as_a_loss() -> None:
+    drill, _ = drilled("pretend?lie=downgraded&slowness=3")
+    assert drill.verdict is Verdict.BROKEN
+    assert drill.findings.lost > 0
+
+
+def test_a_leader_announced_too_early_does_not_shorten_the_outage() -> None:
+    drill, _ = drilled("pretend?lie=late&slowness=3")
+    assert drill.rto_s is not None
+    assert drill.rto_s > 45
+    assert "late" in drill.evidence
+
+
+def test_names_emptied_in_silence_are_caught() -> None:
+    drill, _ = drilled("pretend?lie=names&slowness=3")
+    assert drill.verdict is not Verdict.HELD
+    assert drill.findings.not_in_effect_s > 0
+    assert drill.assumptions["level in effect"] is False
+
+
+def test_every_lie_has_its_test() -> None:
+    tested = {"lost", "duplicate", "corrupted", "nowhere", "two-leaders", "downgraded", "late", "names"}
+    assert set(LIES) == tested
+
+
+@pytest.mark.parametrize("fault", list(CATALOGUE))
+def test_every_fault_runs_its_course_and_on_holds(fault: str) -> None:
+    drill, events = drilled("pretend?slowness=3", fault)
+    assert drill.verdict is Verdict.HELD, drill.why
+    assert all(drill.assumptions.values())
+    assert any(isinstance(e, DrillDone) for e in events)
+    if CATALOGUE[fault].steps:
+        assert [e.cleared for e in events if isinstance(e, FaultChanged)] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("fault", "level"),
+    [
+        ("kill", Level.OFF),
+        ("kill-all", Level.OFF),
+        ("partition", Level.LOCAL),
+        ("power-cut", Level.OFF),
+        ("double-power", Level.REMOTE_WRITE),
+    ],
+)
+def test_what_a_level_does_not_promise_is_lost(fault: str, level: Level) -> None:
+    drill, _ = drilled("pretend?slowness=2", fault, level, writers=16)
+    assert drill.verdict is Verdict.BROKEN
+    assert drill.findings.lost > 0
+    assert drill.promised is False
+
+
+def test_the_looks_tell_the_change_of_leader() -> None:
+    drill, events = drilled("pretend?slowness=3")
+    leaders = [e.view.leader for e in events if isinstance(e, Observed)]
+    assert leaders[0] == "n1"
+    assert None in leaders
+    assert drill.leader_after not in (None, "n1")
+    assert (drill.timeline_before, drill.timeline_after) == (1, 2)
+    assert drill.recovery.detection_s is not None
+    assert drill.recovery.promotion_s is not None
+
+
+def test_the_same_seed_gives_the_same_drill() -> None:
+    once, _ = drilled("pretend?seed=5&slowness=3")
+    again, _ = drilled("pretend?seed=5&slowness=3")
+    assert once == again
+    assert drilled("pretend?seed=6&slowness=3")[0] != once
+
+
+def test_without_synchronous_names_on_is_undecided_not_held() -> None:
+    drill, _ = drilled("pretend?sync=off&slowness=3", "kill-all")
+    assert drill.verdict is Verdict.UNDECIDED
+    assert "meant local" in drill.why
+
+
+def test_a_strict_cluster_without_standbys_stalls_and_keeps_everything() -> None:
+    drill, _ = drilled("pretend?sync=strict&slowness=3", "freeze", victim=Victim.ALL_STANDBYS)
+    assert drill.verdict is Verdict.HELD, drill.why
+    assert drill.findings.not_in_effect_s == 0
+    assert drill.rto_s is not None
+    assert drill.rto_s > 2
+
+
+HONEST = st.tuples(
+    st.integers(1, 10**6),
+    st.sampled_from(sorted(CATALOGUE)),
+    st.sampled_from(list(Level)),
+    st.sampled_from(["quorum", "on", "strict"]),
+    st.integers(2, 5),
+    st.integers(0, 3),
+    st.sampled_from(["0ms", "1ms", "10ms"]),
+)
+
+
+@settings(max_examples=1000, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(HONEST)
+def test_an_honest_cluster_raises_no_false_alarm(history: tuple[int, str, Level, str, int, int, str]) -> None:
+    """What is reported is exactly what happened: lost only where the simulator itself lost it, and nothing else."""
+    seed, fault, level, sync, members, which, rtt = history
+    entry = CATALOGUE[fault]
+    victim = entry.victims[which % len(entry.victims)]
+    where = simulated(f"pretend?seed={seed}&sync={sync}&members={members}&rtt={rtt}&slowness=25")
+    planned = PlannedDrill(1, entry, victim, level, Route.MULTI_HOST, 4)
+    shell = Shell(where, lambda event: None, lambda name, text: None, seed=seed)
+    drill = conduct(shell, [planned], enough=lambda drills: False)[0]
+    truth = where.truly_lost(1)
+    assert drill.findings.lost == truth, drill.why
+    assert wrongs(replace(drill.findings, lost=0)) == []
+    assert drill.findings.dirty_reads == 0
+    if drill.promised and drill.findings.not_in_effect_s == 0:
+        assert truth == 0, drill.why
+    if truth == 0:
+        assert drill.verdict in (Verdict.HELD, Verdict.UNDECIDED), drill.why
+    if not level.remote and truth == 0:
+        assert drill.verdict is Verdict.HELD, drill.why
