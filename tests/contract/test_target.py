@@ -96,7 +96,8 @@ def test_a_killed_leader_loses_nothing_at_on_and_the_cluster_heals(target: Targe
         pytest.skip(reason)
     events: list[Event] = []
     planned = PlannedDrill(next(DRILLS), CATALOGUE["kill"], Victim.LEADER, Level.ON, Route.MULTI_HOST, writers=8)
-    shell = Shell(target, events.append, lambda name, text: None, patience=3.0)
+    target.clock.patience *= 3
+    shell = Shell(target, events.append, lambda name, text: None)
     (drill,) = conduct(shell, [planned], enough=lambda drills: False)
     # A machine too busy to keep its standbys named makes it undecided; it must never lose, be skipped or not heal.
     assert drill.verdict in (Verdict.HELD, Verdict.UNDECIDED), f"{drill.why} {drill.assumptions} {drill.evidence}"

@@ -26,7 +26,7 @@ from walproof.targets.sql.ledger import SqlLedger
 from walproof.targets.sql.price import SqlPricer
 
 pytestmark = pytest.mark.lab
-PATIENCE = 3.0
+TIMES = 3.0
 SMALL = Workload(scale=1)
 
 
@@ -40,7 +40,7 @@ def pair(request: pytest.FixtureRequest) -> Iterator[PlainPair]:
 
 def until(run: LedgerRun, enough: Callable[[Progress], bool]) -> None:
     """Wait until the ledger's progress is enough."""
-    wait_for(Wait.WRITERS_UP, lambda: enough(run.progress()), RealClock(), patience=PATIENCE)
+    wait_for(Wait.WRITERS_UP, lambda: enough(run.progress()), RealClock(), times=TIMES)
 
 
 def pairs(writer: np.ndarray, number: np.ndarray) -> set[tuple[int, int]]:
@@ -180,9 +180,9 @@ def test_a_cancelled_wait_is_downgraded_and_a_terminated_one_unknown(pair: Plain
         return int(str(pair.sql("n1", WAITING.format(what="count(*)"))[0][0])) >= 3
 
     with frozen(pair.postmaster("n2")):
-        wait_for(Wait.SETTING_IN_EFFECT, all_waiting, RealClock(), patience=PATIENCE)
+        wait_for(Wait.SETTING_IN_EFFECT, all_waiting, RealClock(), times=TIMES)
         cancelled = pair.sql("n1", WAITING.format(what="pg_cancel_backend(pid)"))
-        wait_for(Wait.SETTING_IN_EFFECT, all_waiting, RealClock(), patience=PATIENCE)
+        wait_for(Wait.SETTING_IN_EFFECT, all_waiting, RealClock(), times=TIMES)
         ended = pair.sql("n1", WAITING.format(what="pg_terminate_backend(pid)"))
         assert run.progress().writers_alive == 3
         attempts = run.stop()
@@ -227,7 +227,7 @@ def named(target: LabTarget, beginning: str) -> None:
         Wait.QUORUM_NAMED,
         lambda: target.observe().standby_names.startswith(beginning),
         RealClock(),
-        patience=PATIENCE,
+        times=TIMES,
     )
 
 

@@ -19,6 +19,8 @@ from walproof.records.writer import Writer
 class Ticking:
     """A clock that goes on by itself when somebody pauses."""
 
+    patience = 1.0
+
     def __init__(self) -> None:
         self.at = 0.0
         self.paused = 0

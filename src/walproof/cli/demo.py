@@ -66,7 +66,7 @@ def demo(directory: Path | None, port: int, postgres: str | None, budget: str, s
             if price(Bench(target, emit, seed), question, tell) is StoppedBy.INTERRUPTED:
                 raise KeyboardInterrupt
             say("killing the leader under load, at off and at on")
-            _drills(Shell(target, emit, writer.keep, seed, home.patience()), tell)
+            _drills(Shell(target, emit, writer.keep, seed), tell)
             emit(Ended(now(), "done"))
     _print(events, writer.directory)
     return 0

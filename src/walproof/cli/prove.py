@@ -12,7 +12,6 @@ from rich.table import Table
 from walproof.cli.journals import keep_journal
 from walproof.cli.run_options import begun, sigterm_as_ctrl_c, with_options
 from walproof.errors import MachineError
-from walproof.lab import home
 from walproof.model.event import Described, DrillDone, DrillStarted, Emit, Ended, Event, FaultChanged, Note
 from walproof.model.ports import Target
 from walproof.model.verdict import Drill
@@ -114,7 +113,7 @@ def _campaign(
 
     emit(begun("prove", words, at=clock.now(), seed=question.seed))
     emit(Described(clock.now(), place.describe()))
-    shell = Shell(place, emit, writer.keep, question.seed, home.patience())
+    shell = Shell(place, emit, writer.keep, question.seed)
     drills, interrupted = _conducted(shell, question, emit)
     for sentence in control_sentences(drills):
         emit(Note(clock.now(), sentence))

@@ -14,7 +14,6 @@ from walproof.cli.journals import keep_journal
 from walproof.cli.progress import progress_bar
 from walproof.cli.run_options import begun, sigterm_as_ctrl_c
 from walproof.cli.temporary_lab import own_lab
-from walproof.lab import home
 from walproof.lab.blueprint import Disk
 from walproof.lab.design import LabOrder
 from walproof.lab.faults import volumes
@@ -90,7 +89,7 @@ def run(
 ) -> int:
     """Run a study, by name or the path of a study.toml."""
     declared = read_study(Path(name)) if name.endswith(".toml") else shipped(name)[0]
-    visit = Visit(quick, seed, budget, home.patience())
+    visit = Visit(quick, seed, budget)
     if is_yours(target):
         needed = ["load", "kill"] if declared.drill else ["load"]
         consent.require("running a study", needed, consent.read(allow), str(target).rpartition("@")[2])

@@ -104,7 +104,7 @@ def wait_until_routed(blueprint: Blueprint, clock: Clock, leader: str | None = N
         found = routed_leader(blueprint)
         return found is not None and (leader is None or found == leader)
 
-    wait_for(Wait.PROGRAM_READY, through, clock, pace_s=0.05, patience=home.patience())
+    wait_for(Wait.PROGRAM_READY, through, clock, pace_s=0.05)
 
 
 def pool_command(blueprint: Blueprint, command: str) -> None:

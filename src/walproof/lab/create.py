@@ -153,7 +153,7 @@ def _await_leader(blueprint: Blueprint, clock: Clock) -> None:
         lived[0] = lived[0] or alive
         return False
 
-    wait_for(Wait.FIRST_LEADER, led, clock, pace_s=0.25, patience=home.patience())
+    wait_for(Wait.FIRST_LEADER, led, clock, pace_s=0.25)
 
 
 def _last_words(blueprint: Blueprint) -> str:
@@ -221,7 +221,7 @@ def _kill_marked(blueprint: Blueprint, clock: Clock) -> None:
                 continue
         return not left
 
-    wait_for(Wait.PROGRAM_GONE, gone, clock, pace_s=0.02, patience=home.patience())
+    wait_for(Wait.PROGRAM_GONE, gone, clock, pace_s=0.02)
 
 
 def _remove_folder(blueprint: Blueprint, clock: Clock) -> None:
@@ -232,7 +232,7 @@ def _remove_folder(blueprint: Blueprint, clock: Clock) -> None:
         return not blueprint.home.exists()
 
     try:
-        wait_for(Wait.PROGRAM_GONE, gone, clock, patience=home.patience())
+        wait_for(Wait.PROGRAM_GONE, gone, clock)
     except WaitTimeout:
         hint = "look for mounts below it: findmnt"
         raise MachineError(f"the folder {blueprint.home} could not be removed", hint) from None

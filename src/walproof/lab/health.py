@@ -3,7 +3,7 @@
 from typing import Any
 
 from walproof.errors import TargetError, WaitTimeout
-from walproof.lab import home, patroni
+from walproof.lab import patroni
 from walproof.lab.blueprint import Blueprint
 from walproof.lab.observe import look
 from walproof.model.guarantee import read_standby_names
@@ -63,12 +63,12 @@ def wait_until_healthy(
 
     def whole() -> bool:
         said[0] = why_unhealthy(blueprint, wanted)
-        if said[0] and clock.now() - begun > wait.seconds * home.patience() / 2:
+        if said[0] and clock.now() - begun > wait.seconds * clock.patience / 2:
             _clone_anew(blueprint, cloned)
         return not said[0]
 
     try:
-        wait_for(wait, whole, clock, pace_s=0.25, patience=home.patience())
+        wait_for(wait, whole, clock, pace_s=0.25)
     except WaitTimeout as vain:
         raise WaitTimeout(f"{vain.message}: {said[0]}", vain.hint) from None
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from walproof.errors import MachineError, UsageError
+from walproof.errors import MachineError
 from walproof.lab.blueprint import Blueprint
 from walproof.lab.privileges import make_folder, write_private
 
@@ -22,14 +22,6 @@ _BLUEPRINTS = TypeAdapter(Blueprint)
 def lab_name() -> str:
     """The lab meant when none is named: WALPROOF_LAB, else "lab"."""
     return os.environ.get("WALPROOF_LAB") or "lab"
-
-
-def patience() -> float:
-    """The multiplier of every named wait: WALPROOF_PATIENCE, at least 0.1; UsageError when it is not a number."""
-    try:
-        return max(0.1, float(os.environ.get("WALPROOF_PATIENCE", "1")))
-    except ValueError:
-        raise UsageError("WALPROOF_PATIENCE is not a number", "for instance WALPROOF_PATIENCE=2") from None
 
 
 def state_folder() -> Path:

@@ -121,7 +121,7 @@ def kill_everything(blueprint: Blueprint, member: str, clock: Clock) -> None:
             _send(process, signal.SIGKILL)
         return all(_is_over(process) for process in left)
 
-    wait_for(Wait.PROGRAM_GONE, gone, clock, pace_s=0.02, patience=home.patience())
+    wait_for(Wait.PROGRAM_GONE, gone, clock, pace_s=0.02)
 
 
 def _is_over(process: psutil.Process) -> bool:

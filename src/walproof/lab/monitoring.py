@@ -31,8 +31,7 @@ def start(blueprint: Blueprint) -> None:
     _start_exporters(blueprint)
     _start_own(blueprint)
     access.spawn(blueprint, "prometheus", prometheus.argv(settings, program("prometheus"), config))
-    wait_for(Wait.PROGRAM_READY, lambda: _answers(prometheus.ready_url(settings.port)), RealClock(), pace_s=0.2,
-             patience=home.patience())  # fmt: skip
+    wait_for(Wait.PROGRAM_READY, lambda: _answers(prometheus.ready_url(settings.port)), RealClock(), pace_s=0.2)
 
 
 def _answers(url: str) -> bool:

@@ -143,7 +143,7 @@ def set_parameters(blueprint: Blueprint, parameters: dict[str, str | None]) -> N
             return False
         return all(_same(state.get(n), expected[n]) for state in known.values() for n in wanted)
 
-    wait_for(Wait.SETTING_IN_EFFECT, in_effect, clock, pace_s=0.2, patience=4 * home.patience())
+    wait_for(Wait.SETTING_IN_EFFECT, in_effect, clock, pace_s=0.2, times=4)
     if restarted:
         wait_until_healthy(blueprint, clock)
 

@@ -120,7 +120,6 @@ def _start_keeper(first_port: int) -> int:
             lambda: pid_file.exists() or process.poll() is not None,
             RealClock(),
             pace_s=0.02,
-            patience=home.patience(),
         )
     if process.poll() is not None:
         said = (folder / f".{home.lab_name()}.keeper.log").read_text().strip().splitlines()

@@ -1,7 +1,7 @@
 """A planned switchover as clients should see it: held in the pool, handed over, let go. Loses no transaction."""
 
 from walproof.errors import Error
-from walproof.lab import access, home, patroni
+from walproof.lab import access, patroni
 from walproof.lab.blueprint import Blueprint
 from walproof.lab.observe import look
 from walproof.model.ports import Clock
@@ -36,5 +36,5 @@ def _wait_for_other(blueprint: Blueprint, leader: str, clock: Clock) -> str:
         found[:] = [now]
         return True
 
-    wait_for(Wait.SWITCHOVER, handed, clock, pace_s=0.05, patience=home.patience())
+    wait_for(Wait.SWITCHOVER, handed, clock, pace_s=0.05)
     return found[0]

@@ -5,7 +5,7 @@ import signal
 from pathlib import Path
 
 from walproof.errors import UsageError
-from walproof.lab import home, members, switchover
+from walproof.lab import members, switchover
 from walproof.lab.blueprint import Blueprint
 from walproof.lab.health import wait_until_healthy
 from walproof.lab.observe import look
@@ -51,7 +51,7 @@ def _move(blueprint: Blueprint, member: str, *, apart: bool, clock: Clock) -> No
             members.program_pid(blueprint, member, "patroni") is None and members.postmaster(blueprint, member) is None
         ),
         clock,
-        patience=2 * home.patience(),
+        times=2,
     )
     inside = blueprint.data_dir(member) / "pg_wal"
     outside = blueprint.member_dir(member) / "wal" / "pg_wal"

@@ -12,7 +12,9 @@ from walproof.model.topology import ClusterView, Description, Endpoint, Route
 
 
 class Clock(Protocol):
-    """Time as an argument: seconds since the epoch, and a pause. The lab's is real, pretend's is virtual."""
+    """Time as an argument: seconds since the epoch, and a pause; `patience` multiplies every named wait."""
+
+    patience: float
 
     def now(self) -> float:
         """Seconds since the epoch."""

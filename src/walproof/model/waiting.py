@@ -34,15 +34,17 @@ class Wait(Enum):
         return str(self.value[1])
 
 
-def wait_for(
-    wait: Wait, done: Callable[[], bool], clock: Clock, *, pace_s: float = 0.1, patience: float = 1.0
-) -> float:
-    """Ask `done` every `pace_s` until it is true; seconds waited. WaitTimeout names the wait when it runs out."""
+def wait_for(wait: Wait, done: Callable[[], bool], clock: Clock, *, pace_s: float = 0.1, times: float = 1.0) -> float:
+    """Ask `done` every `pace_s` until it is true; seconds waited. WaitTimeout names the wait when it runs out.
+
+    It runs out after the wait's seconds times the clock's patience, and times `times` where one wait takes longer.
+    """
     begun = clock.now()
+    longest_s = wait.seconds * clock.patience * times
     while not done():
-        if clock.now() - begun > wait.seconds * patience:
+        if clock.now() - begun > longest_s:
             raise WaitTimeout(
-                f"waited {wait.seconds * patience:.0f} s for {wait.what} ({wait.name}) in vain",
+                f"waited {longest_s:.0f} s for {wait.what} ({wait.name}) in vain",
                 "see `walproof lab status` and `walproof lab logs`; WALPROOF_PATIENCE=2 doubles every wait",
             )
         clock.pause(pace_s)

@@ -16,6 +16,7 @@ class WatchedClock:
 
     def __init__(self, clock: Clock, after: Callable[[], None]) -> None:
         self._clock, self._after = clock, after
+        self.patience = clock.patience
 
     def now(self) -> float:
         """The virtual time."""

@@ -26,13 +26,12 @@ Keep = Callable[[str, str], object]
 
 @dataclass(frozen=True, slots=True)
 class Shell:
-    """What a run acts with: the target, where events go, where logs are kept, how patient it is, the seed."""
+    """What a run acts with: the target, where events go, where logs are kept, the seed."""
 
     target: Target
     emit: Emit
     keep: Keep
     seed: int = 1
-    patience: float = 1.0
 
 
 class Interrupted(KeyboardInterrupt):
@@ -94,7 +93,7 @@ def _under_load(shell: Shell, planned: PlannedDrill, observer: Observer, ledger:
         if run is not None:
             run.stop()
     try:
-        wait_for(Wait.CLUSTER_HEALTHY, lambda: whole(shell.target.observe()), observer.clock, patience=shell.patience)
+        wait_for(Wait.CLUSTER_HEALTHY, lambda: whole(shell.target.observe()), observer.clock)
     except Error as error:
         course = replace(course, healed=False, error=course.error or f"the cluster did not heal: {error.message}")
     course = replace(course, after=shell.target.observe(), looks=observer.looks)
@@ -107,7 +106,7 @@ def _course(shell: Shell, planned: PlannedDrill, observer: Observer, run: Ledger
     """Load up, fault in at its seeded moment, commits again, hold, heal."""
     target, clock = shell.target, observer.clock
     rng = np.random.default_rng([shell.seed, planned.number])
-    wait_for(Wait.WRITERS_UP, lambda: run.progress().acknowledged >= planned.writers, clock, patience=shell.patience)
+    wait_for(Wait.WRITERS_UP, lambda: run.progress().acknowledged >= planned.writers, clock)
     shell.emit(DrillStarted(clock.now(), planned.number, planned.fault.name, str(planned.level)))
     before = target.observe()
     victims = chosen_victims(before, planned.victim, lambda names: names[int(rng.integers(len(names)))])
@@ -122,7 +121,7 @@ def _course(shell: Shell, planned: PlannedDrill, observer: Observer, run: Ledger
         if breaker and planned.fault.steps:
             inject(breaker, planned.fault, planned.fault.steps, victims=victims, view=before, clock=clock)
         shell.emit(FaultChanged(fault_at, planned.fault.name, victims, cleared=False))
-        error = _wait_commits(shell, planned, observer, run, fault_at)
+        error = _wait_commits(planned, observer, run, fault_at)
         elected = _elected(target, observer.last, fault_at)
         clock.pause(planned.fault.hold_s)
     except Error as no:
@@ -133,7 +132,7 @@ def _course(shell: Shell, planned: PlannedDrill, observer: Observer, run: Ledger
             healed, unhealed = _heal(shell, breaker, planned, victims)
             error = unhealed or error
     if planned.fault.steps:
-        error = _wait_commits(shell, planned, observer, run, heal_at, healing=True) or error
+        error = _wait_commits(planned, observer, run, heal_at, healing=True) or error
     clock.pause(1.0)
     return Course(
         planned.fault,
@@ -152,7 +151,7 @@ def _course(shell: Shell, planned: PlannedDrill, observer: Observer, run: Ledger
 
 
 def _wait_commits(
-    shell: Shell, planned: PlannedDrill, observer: Observer, run: LedgerRun, since: float, *, healing: bool = False
+    planned: PlannedDrill, observer: Observer, run: LedgerRun, since: float, *, healing: bool = False
 ) -> str:
     """Wait for a commit begun after `since` plus a moment for answers under way; what was awaited in vain, or ""."""
     if not healing and not planned.fault.serves_after:
@@ -173,7 +172,7 @@ def _wait_commits(
         return now.leader is not None and (now.leader != before or _timeline(now) != timeline)
 
     try:
-        wait_for(Wait.FIRST_COMMIT_AFTER, back, observer.clock, patience=shell.patience)
+        wait_for(Wait.FIRST_COMMIT_AFTER, back, observer.clock)
     except WaitTimeout as vain:
         return vain.message
     return ""
@@ -220,7 +219,7 @@ def _keep_logs(shell: Shell, planned: PlannedDrill, course: Course) -> None:
 
 def _wait_whole(shell: Shell) -> None:
     clock = shell.target.clock
-    wait_for(Wait.CLUSTER_HEALTHY, lambda: whole(shell.target.observe()), clock, patience=shell.patience)
+    wait_for(Wait.CLUSTER_HEALTHY, lambda: whole(shell.target.observe()), clock)
 
 
 def _read_and_tell(

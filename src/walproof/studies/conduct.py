@@ -32,7 +32,6 @@ class Visit:
     quick: bool = False
     seed: int = 1
     budget_s: float | None = None
-    patience: float = 1.0
 
     def __post_init__(self) -> None:
         """UsageError for a budget that measures nothing or never ends."""
@@ -127,7 +126,7 @@ class Conductor:
                 event = replace(event, drill=drill)
             self._say(event)
 
-        shell = Shell(self._target, named, self._keep, self._visit.seed, self._visit.patience)
+        shell = Shell(self._target, named, self._keep, self._visit.seed)
         try:
             prove(shell, plan, enough=lambda _: False)
         except Error as error:

@@ -15,7 +15,6 @@ import psycopg
 from walproof.errors import TargetError
 from walproof.lab import members
 from walproof.lab.blueprint import Blueprint
-from walproof.lab.home import patience
 from walproof.machine.clock import RealClock
 from walproof.model.waiting import Wait, wait_for
 from walproof.targets.lab.target import LabTarget
@@ -137,7 +136,7 @@ class Scene:
 
     def until(self, shown: Callable[[], bool], wait: Wait = Wait.PITFALL_SHOWN) -> float:
         """Wait for something to show; seconds waited. WaitTimeout when it does not."""
-        return wait_for(wait, shown, self.clock, patience=patience())
+        return wait_for(wait, shown, self.clock)
 
     def waits_for_standby(self, attempt: Attempt) -> None:
         """Wait until that commit waits for its standby."""

@@ -12,7 +12,6 @@ import psycopg
 from psycopg.rows import dict_row
 
 from walproof.errors import Error, TargetError, UsageError
-from walproof.lab import home
 from walproof.machine import software
 from walproof.machine.clock import RealClock
 from walproof.model.attempt import Rows
@@ -176,7 +175,7 @@ class OwnCluster:
         standbys = [
             self.admin(m.name) for m in self.observe().standbys if m.name in self._members and m.lsn is not None
         ]
-        database.arrived(standbys, self.file.database, self.clock, home.patience())
+        database.arrived(standbys, self.file.database, self.clock)
         self._made.set()
 
     def close(self) -> None:
@@ -321,7 +320,7 @@ class OwnCluster:
             synchronous = len(self.observe().synchronous)
             return synchronous == 0 if wanted is None else synchronous >= wanted.k
 
-        wait_for(Wait.QUORUM_NAMED, counts, self.clock, pace_s=0.2, patience=home.patience())
+        wait_for(Wait.QUORUM_NAMED, counts, self.clock, pace_s=0.2)
 
     # faults: your commands
 

@@ -49,10 +49,10 @@ def make(leader: Endpoint, name: str) -> bool:
     return True
 
 
-def arrived(standbys: list[Endpoint], name: str, clock: Clock, patience: float = 1.0) -> None:
+def arrived(standbys: list[Endpoint], name: str, clock: Clock) -> None:
     """Wait until every standby has replayed its making."""
     for endpoint in standbys:
-        wait_for(Wait.SETTING_IN_EFFECT, partial(_there, endpoint, name), clock, patience=patience)
+        wait_for(Wait.SETTING_IN_EFFECT, partial(_there, endpoint, name), clock)
 
 
 def _there(endpoint: Endpoint, name: str) -> bool:

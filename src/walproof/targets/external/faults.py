@@ -3,7 +3,6 @@
 from typing import Protocol
 
 from walproof.errors import TargetError
-from walproof.lab import home
 from walproof.model.ports import Clock
 from walproof.model.topology import ClusterView
 from walproof.model.waiting import Wait, wait_for
@@ -98,4 +97,4 @@ class BrokenByCommand:
             standbys = [m for m in view.members if m.name != view.leader]
             return view.leader is not None and all(m.state == "streaming" for m in standbys)
 
-        wait_for(Wait.CLUSTER_HEALTHY, whole, self.clock, pace_s=0.5, patience=home.patience())
+        wait_for(Wait.CLUSTER_HEALTHY, whole, self.clock, pace_s=0.5)

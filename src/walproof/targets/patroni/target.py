@@ -4,7 +4,6 @@ import json
 from typing import Any
 
 from walproof.errors import TargetError, UsageError
-from walproof.lab import home
 from walproof.model.guarantee import QuorumKind, SyncMode, read_standby_names
 from walproof.model.topology import Endpoint
 from walproof.model.waiting import Wait, wait_for
@@ -77,7 +76,7 @@ class PatroniTarget(OwnCluster, BrokenByCommand):
             raise TargetError("Patroni is paused: it switches over only to a member that is named", "patronictl resume")
         leader = self.leader()
         if to is not None:
-            wait_for(Wait.QUORUM_NAMED, lambda: self._may_lead(to), self.clock, pace_s=0.3, patience=home.patience())
+            wait_for(Wait.QUORUM_NAMED, lambda: self._may_lead(to), self.clock, pace_s=0.3)
         body = {"leader": leader, **({"candidate": to} if to else {})}
         self.rest.tell("POST", f"{self._api(leader)}/switchover", body, timeout_s=120)
 
@@ -85,7 +84,7 @@ class PatroniTarget(OwnCluster, BrokenByCommand):
             now = self.observe().leader
             return now is not None and now != leader
 
-        wait_for(Wait.SWITCHOVER, handed, self.clock, patience=home.patience())
+        wait_for(Wait.SWITCHOVER, handed, self.clock)
 
     def _may_lead(self, member: str) -> bool:
         """Patroni hands over only to a standby that counts, where there are synchronous ones."""
@@ -143,7 +142,7 @@ class PatroniTarget(OwnCluster, BrokenByCommand):
         def in_effect() -> bool:
             return self.rest.config() == wanted and all(self._has(m, n, parameters) for m, n in shown.items())
 
-        wait_for(Wait.SETTING_IN_EFFECT, in_effect, self.clock, pace_s=0.3, patience=4 * home.patience())
+        wait_for(Wait.SETTING_IN_EFFECT, in_effect, self.clock, pace_s=0.3, times=4)
         self._await_sync(wanted)
 
     def _has(self, member: str, names: dict[str, str | None], parameters: Tree) -> bool:
@@ -180,7 +179,7 @@ class PatroniTarget(OwnCluster, BrokenByCommand):
             met = named is not None and (named.kind, named.k) == (kind, asked) and len(view.synchronous) >= asked
             return met or not asked
 
-        wait_for(Wait.QUORUM_NAMED, counts, self.clock, pace_s=0.3, patience=home.patience())
+        wait_for(Wait.QUORUM_NAMED, counts, self.clock, pace_s=0.3)
 
     def set_parameters(self, parameters: dict[str, str | None]) -> None:
         """Parameters of PostgreSQL through Patroni; synchronous_standby_names is Patroni's own."""

@@ -7,7 +7,6 @@ import psycopg
 from psycopg.rows import dict_row
 
 from walproof.errors import TargetError, UsageError
-from walproof.lab import home
 from walproof.model.guarantee import Quorum, QuorumKind, SyncMode, read_standby_names
 from walproof.model.topology import Endpoint
 from walproof.targets.external.cluster import OwnCluster
@@ -39,7 +38,7 @@ class PostgresTarget(OwnCluster, BrokenByCommand):
         quorum = read_standby_names(parameters.get(NAMES) or "") if NAMES in parameters else None
         if quorum is not None:
             self._refuse_hanging(quorum)
-        self._auto().set(parameters, self._journal(), home.patience())
+        self._auto().set(parameters, self._journal())
         if NAMES in parameters:
             self.await_quorum(quorum)
 
@@ -67,7 +66,7 @@ class PostgresTarget(OwnCluster, BrokenByCommand):
     def put_back(self, journal: Notebook) -> list[str]:
         """Undo every pending change of this target."""
         pending = [c for c in journal.pending(self.name) if c.what != "database"]
-        return self._auto().undo(pending, journal.undone, home.patience()) if pending else []
+        return self._auto().undo(pending, journal.undone) if pending else []
 
 
 @dataclass(frozen=True, slots=True)

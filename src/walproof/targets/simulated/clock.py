@@ -11,6 +11,7 @@ class VirtualClock:
     """A clock that passes only when paused."""
 
     virtual = True
+    patience = 1.0
 
     def __init__(self) -> None:
         self._now = EPOCH

@@ -146,7 +146,7 @@ class AutoConf:
                     found.append(Difference(member, name, now.get(name, shown[name]), value))
         return tuple(found)
 
-    def set(self, wanted: Mapping[str, str | None], journal: Notebook, patience: float = 1.0) -> None:
+    def set(self, wanted: Mapping[str, str | None], journal: Notebook) -> None:
         """Set on every member, each change journaled before, and wait until every one is in effect."""
         for member, endpoint in self._members.items():
             with connected(endpoint) as connection:
@@ -164,7 +164,7 @@ class AutoConf:
                     what = f"{AUTO} {member}"
                     journal.note(self._clock.now(), self._target, what, name, before=now.get(name), after=value)
                     alter(connection, name, value)
-            self._reload(member, list(wanted), patience)
+            self._reload(member, list(wanted))
 
     @staticmethod
     def _refuse_restart(connection: "psycopg.Connection[dict[str, Any]]", wanted: Mapping[str, str | None]) -> None:
@@ -178,7 +178,7 @@ class AutoConf:
                 "set it yourself, restart, and apply the rest",
             )
 
-    def _reload(self, member: str, names: list[str], patience: float) -> None:
+    def _reload(self, member: str, names: list[str]) -> None:
         """Reload and wait until new sessions of that member say that every entry is applied."""
         with connected(self._members[member]) as connection:
             row = connection.execute("SELECT clock_timestamp() AS asked, pg_reload_conf()").fetchone()
@@ -189,9 +189,9 @@ class AutoConf:
                 said = fresh.execute(_IN_EFFECT, {"asked": asked, "names": names}).fetchone()
             return bool(said and said["in_effect"])
 
-        wait_for(Wait.SETTING_IN_EFFECT, in_effect, self._clock, pace_s=0.1, patience=patience)
+        wait_for(Wait.SETTING_IN_EFFECT, in_effect, self._clock)
 
-    def undo(self, changes: Sequence[Noted], done: Callable[[Any], None], patience: float = 1.0) -> list[str]:
+    def undo(self, changes: Sequence[Noted], done: Callable[[Any], None]) -> list[str]:
         """Put back, newest first; sentences about what was left because somebody changed it since."""
         left: list[str] = []
         for member, endpoint in self._members.items():
@@ -205,7 +205,7 @@ class AutoConf:
                     before = json.loads(orders[-1].before or "[]")
                     for name in reordered(now := auto_conf(connection), before):
                         alter(connection, name, now[name])
-            self._reload(member, [c.name for c in mine], patience)
+            self._reload(member, [c.name for c in mine])
             for change in (*mine, *orders):
                 done(change)
         known = {f"{kind} {m}" for kind in (AUTO, ORDER) for m in self._members}
