@@ -1,20 +1,36 @@
-"""What the pure core asks of the world: clock, target, and a target's optional capabilities."""
+"""What the pure core asks of the world: a clock, a target, and one small protocol for each thing a target may be able to do.
 
-from dataclasses import dataclass
+A target hands out its capabilities as objects (`Target.capabilities`): what it cannot do is absent there, with the
+reason. Nobody asks a target for its type.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol
 
 from walproof.model.attempt import Attempts, Rows
-from walproof.model.guarantee import Level, SyncMode
+from walproof.model.configuration import ConfigChange, ConfigPlan
+from walproof.model.facts import Facts
+from walproof.model.guarantee import Level
 from walproof.model.plan import Sample, Scenario, Workload
 from walproof.model.sample import SampleResult
-from walproof.model.topology import ClusterView, Description, Endpoint, Route
+from walproof.model.topology import ClusterView, Description, Endpoint, LinkView, Route, Snapshot
+
+
+class Closes(Protocol):
+    """Something that goes on until it is closed."""
+
+    def close(self) -> None:
+        """End it; safe to call twice."""
+        ...
 
 
 class Clock(Protocol):
-    """Time as an argument: seconds since the epoch, and a pause; `patience` multiplies every named wait."""
+    """Time as an argument. The machine's is real, the simulated target's is virtual."""
 
     patience: float
+    """The multiplier of every named wait."""
 
     def now(self) -> float:
         """Seconds since the epoch."""
@@ -24,87 +40,151 @@ class Clock(Protocol):
         """Let that much time pass."""
         ...
 
+    def every(self, seconds: float, act: Callable[[], None]) -> Closes:
+        """Call `act` about every so many seconds until closed: in a thread, or after each pause of virtual time."""
+        ...
+
+    def together(self, acts: Sequence[Callable[[], None]]) -> None:
+        """Do all of them at once (one after another on virtual time); the first error is raised when all have ended."""
+        ...
+
 
 class Capability(StrEnum):
-    """What a target may be able to do beyond being looked at."""
+    """What a target may be able to do beyond being observed; faults by the names they have everywhere."""
 
-    PRICE = "run priced samples"
-    LEDGER = "be written by the ledger"
-    KILL = "kill PostgreSQL"
-    STOP = "stop PostgreSQL"
-    KILL_MEMBER = "kill a whole member"
-    FREEZE = "freeze a member"
-    CUT_POWER = "cut a member's power"
-    CUT_LINKS = "cut links"
-    SHAPE_LINKS = "shape links"
-    LIMIT_PROCESSORS = "limit processors"
-    HURT_DISK = "hurt a disk"
-    LOSE_DCS = "take the DCS majority away"
-    RESTART = "restart PostgreSQL"
-    SWITCH_OVER = "switch over as planned"
-    SET_PARAMETERS = "set parameters"
-    SET_SYNC = "set synchronous mode and quorum"
+    PRICE = "price"
+    LEDGER = "ledger"
+    KILL = "kill"
+    STOP = "stop"
+    KILL_MEMBER = "kill-member"
+    FREEZE = "freeze"
+    POWER_CUT = "power-cut"
+    PARTITION = "partition"
+    ISOLATE = "isolate"
+    PARTITION_ONE_WAY = "partition-one-way"
+    SLOW_DISK = "slow-disk"
+    FAILING_DISK = "failing-disk"
+    FULL_DISK = "full-disk"
+    DCS_LOSS = "dcs-loss"
+    RESTART = "restart"
+    SWITCHOVER = "switchover"
+    SHAPE_LINKS = "shape-links"
+    LIMIT_PROCESSORS = "limit-processors"
+    CONFIGURE = "configure"
+    INSPECT = "inspect"
 
 
-class Target(Protocol):
-    """The core of every target: what it is, one look, ways in. `clock` is the time it lives in."""
+class MemberFault(Protocol):
+    """One fault of one member, and its undoing. kill, stop, kill-member, freeze, power-cut, partition, isolate, …"""
 
-    name: str
-    clock: Clock
-
-    def describe(self) -> Description:
-        """Versions, machine, members, settings in effect."""
+    def inject(self, member: str) -> None:
+        """Do it to the member; UsageError when the member is unknown or already down."""
         ...
 
-    def observe(self) -> ClusterView:
-        """One look at every member; a member that does not answer is shown as unreachable, never an error."""
-        ...
-
-    def endpoint(self, route: Route) -> Endpoint:
-        """The clients' way to the leader; TargetError where this target has no such route."""
-        ...
-
-    def member_endpoint(self, member: str) -> Endpoint:
-        """Straight to one member."""
-        ...
-
-    def why_not(self, capability: Capability) -> str | None:
-        """None where the target can do it now, else one clause saying why not."""
+    def undo(self, member: str) -> None:
+        """Undo it and start what it ended; does not wait for PostgreSQL. Safe where nothing was done."""
         ...
 
 
-@runtime_checkable
-class CanBePriced(Protocol):
-    """Runs samples. Capability.PRICE."""
+class SlowDisk(Protocol):
+    """Flushes of one member that take longer."""
+
+    def inject(self, member: str, delay_s: float) -> None:
+        """Each flush takes `delay_s` seconds longer before it is issued."""
+        ...
+
+    def undo(self, member: str) -> None:
+        """Flushes as they were."""
+        ...
+
+
+class LinkFault(Protocol):
+    """Packets of one direction between two members that vanish."""
+
+    def inject(self, source: str, destination: str) -> None:
+        """Packets from source no longer reach destination."""
+        ...
+
+    def undo(self, source: str, destination: str) -> None:
+        """They reach it again."""
+        ...
+
+
+class ClusterFault(Protocol):
+    """A fault of what all members share: the majority of the DCS."""
+
+    def inject(self) -> None:
+        """Take it away."""
+        ...
+
+    def undo(self) -> None:
+        """Bring it back."""
+        ...
+
+
+class Restart(Protocol):
+    """PostgreSQL restarted in an orderly way, through the failover manager."""
+
+    def restart(self, member: str) -> None:
+        """Returns when it was restarted."""
+        ...
+
+
+class Switchover(Protocol):
+    """A planned change of leader, through the failover manager."""
+
+    def switch_over(self, to: str | None = None) -> None:
+        """Returns when another member (`to`, where it is named) leads; clients are held where a pooler can."""
+        ...
+
+
+class Recovery(Protocol):
+    """Brings a cluster back after faults."""
+
+    def recover(self) -> None:
+        """Undo every fault, start what is down, wait until the cluster is healthy; safe when it is. WaitTimeout."""
+        ...
+
+
+class MemberLogs(Protocol):
+    """Logs of members."""
+
+    def logs(self, member: str) -> str:
+        """The last lines of every log of the member, for the record."""
+        ...
+
+
+class Pricing(Protocol):
+    """Runs samples under scenarios."""
 
     def prepare(self, workload: Workload) -> None:
         """Load what the workload needs; idempotent."""
         ...
 
-    def check(self, setting: Scenario) -> None:
-        """Refuse factors that cannot be brought into effect here (a Error says why); changes nothing."""
+    def check(self, scenario: Scenario) -> None:
+        """Refuse factors that cannot be brought into effect here (an Error says why); changes nothing."""
         ...
 
-    def enter(self, setting: Scenario) -> dict[str, float]:
+    def enter(self, scenario: Scenario) -> dict[str, float]:
         """Bring the outer factors into effect and verify; measured round trips in ms by "a-b"."""
         ...
 
     def leave(self) -> None:
-        """Put back every setting that `enter` changed."""
+        """Revert every setting that `enter` changed."""
         ...
 
     def run_sample(self, planned: Sample, seconds: float, seed: int) -> SampleResult:
-        """Run one sample and look beside it."""
+        """Run one sample and observe meanwhile."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerOrder:
-    """What the ledger shall do: writers in all, level of their commits, the route, readers beside them."""
+    """What the ledger shall do: writers in all, level of their commits, the route, readers alongside."""
 
     level: Level
     writers: int = 16
-    route: Route = Route.MULTI_HOST
+    route: str = "multi-host"
     witnesses: bool = True
     drill: int = 0
     payload_bytes: int = 100
@@ -122,7 +202,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class WitnessReport:
-    """What readers saw beside the writers: reads by staleness, rows seen on the leader (writer, number), long forks.
+    """What readers saw alongside the writers: reads by staleness, rows seen on the leader (writer, number), long forks.
 
     `fresh_by_member` maps a standby to (reads that found the acknowledged row, reads that did not);
     `fresh_somewhere` counts the same with every standby asked at once: found on at least one, found on none.
@@ -135,7 +215,6 @@ class WitnessReport:
     fresh_somewhere: tuple[int, int] = (0, 0)
 
 
-@runtime_checkable
 class LedgerRun(Protocol):
     """Writers at work, in processes of their own."""
 
@@ -152,9 +231,8 @@ class LedgerRun(Protocol):
         ...
 
 
-@runtime_checkable
-class CanKeepLedger(Protocol):
-    """Is written by the ledger and read back. Capability.LEDGER."""
+class Ledger(Protocol):
+    """Is written by the ledger's writers and read back."""
 
     def open_ledger(self, order: LedgerOrder) -> LedgerRun:
         """Create the ledger's own table when missing (never touch one that is not ours) and start the writers."""
@@ -173,109 +251,221 @@ class CanKeepLedger(Protocol):
         ...
 
 
-@runtime_checkable
-class CanBreak(Protocol):
-    """Faults of a member and their healing; each needs its Capability, ask `why_not` first."""
+class LoadProcess(Protocol):
+    """One program that puts load on a target, started by a LoadRunner."""
 
-    def kill(self, member: str) -> None:
-        """Postmaster killed with -9; the manager starts it again or fails over."""
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """Its process ids on this machine; () where it runs elsewhere."""
         ...
 
-    def stop(self, member: str) -> None:
-        """PostgreSQL stopped in an orderly way."""
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs."""
         ...
 
-    def kill_member(self, member: str) -> None:
-        """Every process of the member killed with -9."""
+    def sockets(self) -> int:
+        """How many connections it holds."""
         ...
 
-    def freeze(self, member: str) -> None:
-        """Every process of the member stopped (SIGSTOP or freezer)."""
+    def finish(self) -> None:
+        """Tell it that its time is over; it ends by itself."""
         ...
 
-    def thaw(self, member: str) -> None:
-        """Go on after freeze."""
+    def wait(self, longest_s: float) -> bool:
+        """Wait for its end; False when it still runs after that many seconds."""
         ...
 
-    def cut_power(self, member: str) -> None:
-        """File system shut down unflushed, processes killed, wire down."""
+    def kill(self) -> None:
+        """End it at once; safe when it has ended."""
         ...
 
-    def restart(self, member: str) -> None:
-        """PostgreSQL restarted through the manager."""
-        ...
-
-    def lose_dcs(self) -> None:
-        """Take the majority of the DCS away."""
-        ...
-
-    def cut(self, member: str) -> None:
-        """Cut from every other member; clients still reach it."""
-        ...
-
-    def isolate(self, member: str) -> None:
-        """Cut from everybody, clients too."""
-        ...
-
-    def cut_one_way(self, source: str, destination: str) -> None:
-        """Packets from source no longer reach destination."""
-        ...
-
-    def hurt_disk(self, member: str, error: str, slow_s: float = 0.0) -> None:
-        """`error`: slow, failing or full."""
-        ...
-
-    def switch_over(self, to: str | None = None) -> None:
-        """Planned, through the manager; clients held in the pool where there is one."""
-        ...
-
-    def heal(self) -> None:
-        """Undo every fault, start what is down, and wait until the cluster is whole; safe when it is whole."""
-        ...
-
-    def logs(self, member: str) -> str:
-        """The last lines of every log of the member, for the record."""
+    def output(self) -> str:
+        """What it has written to standard output and error so far."""
         ...
 
 
-@runtime_checkable
-class CanConfigure(Protocol):
-    """Sets the cluster's configuration and waits until it is in effect. SET_PARAMETERS, SET_SYNC."""
+class LoadRunner(Protocol):
+    """Where load runs: processes on this machine, or Jobs in a cluster; and how to get what it wrote."""
 
-    def set_parameters(self, parameters: dict[str, str | None]) -> None:
-        """Set parameters cluster-wide (None resets) and wait until they are in effect."""
+    def work_directory(self) -> str:
+        """A new directory, as the programs see it, whose files `fetch` reads; removed by `clean`."""
         ...
 
-    def set_sync(self, mode: SyncMode, quorum: int) -> None:
-        """Set synchronous mode and quorum, and wait until the names are in effect."""
+    def put(self, path: str, text: str) -> None:
+        """Write a file there."""
+        ...
+
+    def start(self, argv: Sequence[str], directory: str, log: str, *, until_closed: bool = False) -> LoadProcess:
+        """Start a program in that directory, its output into the file `log`.
+
+        `until_closed`: its standard input stays open, and it must end when that is closed; `finish` does so, and so
+        does the end of this process, however it ends. Else `finish` sends SIGALRM.
+        """
+        ...
+
+    def fetch(self, directory: str, pattern: str) -> Sequence[Any]:
+        """Local paths (pathlib.Path) of the files that match, fetched when they are elsewhere."""
+        ...
+
+    def clean(self, directory: str) -> None:
+        """Remove the directory; safe when it is gone."""
         ...
 
 
-@runtime_checkable
-class CanRevive(Protocol):
-    """Brings one member back while faults elsewhere stay: what double faults need ("the leader is gone for good")."""
+class Notebook(Protocol):
+    """A journal of changes (records.journal.Journal), so that a run that was killed can be reverted."""
 
-    def revive(self, member: str) -> None:
-        """Power and wire on, disk mounted again and unhurt, programs started; does not wait for PostgreSQL."""
+    def note(self, at: float, target: str, what: str, name: str, *, before: str | None, after: str | None) -> Any:
+        """Write down a change before it is made."""
+        ...
+
+    def undone(self, change: Any) -> None:
+        """It was reverted."""
+        ...
+
+    def pending(self, target: str | None = None) -> Sequence[Any]:
+        """Changes not reverted, newest first."""
         ...
 
 
-class CloseLook(Protocol):
-    """Standing eyes on every member, for moments that a single look would miss."""
+class Configuration(Protocol):
+    """The cluster's configuration: planned, applied, awaited, undone."""
 
-    def view(self) -> ClusterView:
+    def plan(self, change: ConfigChange) -> ConfigPlan:
+        """What the change would change now, and the version it was planned on. Touches nothing; UsageError."""
+        ...
+
+    def apply(self, plan: ConfigPlan, journal: Notebook) -> None:
+        """Make the change, journaled before. TargetError when the configuration is no longer the planned version."""
+        ...
+
+    def wait(self, plan: ConfigPlan) -> None:
+        """Wait until every member says that it is in effect; WaitTimeout."""
+        ...
+
+    def undo(self, journal: Notebook) -> list[str]:
+        """Revert every pending change of the journal; sentences about what was left alone because others changed it."""
+        ...
+
+
+class Inspection(Protocol):
+    """The doctor's read-only facts about every member."""
+
+    def facts(self) -> Facts:
+        """One snapshot; TargetError when nobody answers."""
+        ...
+
+
+class Poller(Protocol):
+    """A connection to every member, for moments that one observation would miss."""
+
+    def snapshot(self) -> Snapshot:
         """What is known now; returns at once."""
         ...
 
     def close(self) -> None:
-        """Stop looking."""
+        """Stop polling."""
         ...
 
 
-@runtime_checkable
-class CanBeWatchedClosely(Protocol):
-    """Can be looked at many times a second, whoever is silent."""
+class Links(Protocol):
+    """Links between members that are shaped or cut."""
 
-    def closely(self) -> CloseLook:
-        """Open the eyes; the caller closes them."""
+    def links(self) -> tuple[LinkView, ...]:
+        """Every direction that is shaped or cut, as asked."""
+        ...
+
+
+class Pool(Protocol):
+    """A connection pooler in front of the cluster."""
+
+    def pool_clients(self) -> dict[str, int]:
+        """Its clients by state."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What a target can do now: None (or no entry) where it cannot, and then `reasons` says why in one clause."""
+
+    pricing: Pricing | None = None
+    ledger: Ledger | None = None
+    faults: Mapping[Capability, MemberFault] = field(default_factory=dict)
+    slow_disk: SlowDisk | None = None
+    partition_one_way: LinkFault | None = None
+    dcs_loss: ClusterFault | None = None
+    restart: Restart | None = None
+    switchover: Switchover | None = None
+    recovery: Recovery | None = None
+    logs: MemberLogs | None = None
+    configuration: Configuration | None = None
+    inspection: Inspection | None = None
+    links: Links | None = None
+    pool: Pool | None = None
+    scenario_factors: frozenset[Capability] = frozenset()
+    """SHAPE_LINKS and LIMIT_PROCESSORS, where a scenario may name them."""
+    reasons: Mapping[Capability, str] = field(default_factory=dict)
+
+    def why_not(self, capability: Capability) -> str | None:
+        """None where the target can do it now, else one clause saying why not."""
+        single: dict[Capability, object | None] = {
+            Capability.PRICE: self.pricing,
+            Capability.LEDGER: self.ledger,
+            Capability.SLOW_DISK: self.slow_disk,
+            Capability.PARTITION_ONE_WAY: self.partition_one_way,
+            Capability.DCS_LOSS: self.dcs_loss,
+            Capability.RESTART: self.restart,
+            Capability.SWITCHOVER: self.switchover,
+            Capability.CONFIGURE: self.configuration,
+            Capability.INSPECT: self.inspection,
+        }
+        there = capability in self.faults or capability in self.scenario_factors or single.get(capability) is not None
+        return None if there else self.reasons.get(capability, f"this target cannot do it ({capability})")
+
+
+class Target(Protocol):
+    """The core of every target: what it is, one observation, routes. `clock` is the time it lives in."""
+
+    name: str
+    clock: Clock
+    external: bool
+    """Whether walproof did not start it: then everything beyond looking needs consent."""
+    journal: Notebook | None
+    """Where changes are written down before they are made; external targets change nothing without one."""
+
+    def describe(self) -> Description:
+        """Versions, machine, settings in effect."""
+        ...
+
+    def observe(self) -> ClusterView:
+        """One observation of every member there is now; one that does not answer is shown as unreachable."""
+        ...
+
+    def poller(self, *, pace_s: float = 0.5, silent_s: float = 0.9) -> Poller:
+        """Poll every member each `pace_s`; one silent for `silent_s` longer is unreachable. The caller closes it."""
+        ...
+
+    def routes(self) -> tuple[Route, ...]:
+        """How clients can reach the leader, the most direct first."""
+        ...
+
+    def endpoint(self, route: str) -> Endpoint:
+        """Connection parameters of a route; TargetError where this target has none of that name."""
+        ...
+
+    def member_endpoint(self, member: str) -> Endpoint:
+        """Connection parameters straight to one member."""
+        ...
+
+    def elected_at(self, since: float) -> float | None:
+        """When a successor was elected after `since` (seconds since the epoch); None when the manager does not say."""
+        ...
+
+    def capabilities(self) -> Capabilities:
+        """What it can do now."""
+        ...
+
+    def close(self) -> None:
+        """Remove what it keeps on the cluster for a run (walproof's own database); safe to call twice."""
         ...

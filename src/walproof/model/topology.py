@@ -1,4 +1,4 @@
-"""Who is in the cluster and where: members as seen in one look, and the ways clients reach them."""
+"""Who is in the cluster and where: members as seen in one observation, and how clients reach them."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -12,24 +12,28 @@ class Role(StrEnum):
     UNKNOWN = "unknown"
 
 
-class Route(StrEnum):
-    """How clients reach the leader."""
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A way for clients to reach the leader, by the name its target gives it."""
 
-    DIRECT = "direct"
-    MULTI_HOST = "multi-host"
-    HAPROXY = "haproxy"
-    PGBOUNCER = "pgbouncer"
+    name: str
+    pools: bool = False
+    """A server session may serve another client after each transaction: nothing of a session stays."""
+    follows: bool = True
+    """New connections reach the leader after a failover too."""
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A way in for libpq: hosts in order, a database, a user, a password file; never the password itself."""
+    """Connection parameters for libpq: hosts in order, a database, a user, a password file; never the password itself."""
 
     hosts: tuple[tuple[str, int], ...]
     database: str = "postgres"
     user: str = "postgres"
     passfile: str | None = None
     options: tuple[tuple[str, str], ...] = ()
+    pooled: bool = False
+    """Behind a transaction pooler: what holds for a session must be sent with each transaction."""
 
     def conninfo(self, **more: str) -> str:
         """A libpq connection string; `more` overrides (dbname, user, application_name, …)."""
@@ -51,7 +55,7 @@ def _quoted(value: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class MemberView:
-    """One member in one look. lsn is in bytes (WAL position); lag_bytes is against the leader's, None when unknown."""
+    """One member in one observation. lsn is in bytes (WAL position); lag_bytes is against the leader's, None when unknown."""
 
     name: str
     role: Role
@@ -65,11 +69,13 @@ class MemberView:
     """pg_stat_replication.sync_state of this standby: sync, quorum, potential, async, or empty."""
     standby_names: str | None = None
     """synchronous_standby_names in effect there, when it was asked."""
+    identity: str = ""
+    """Tells this instance from another that takes its name or address later (a pod's uid); "" where nobody says."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """One look at everything. `at` is seconds since the epoch."""
+    """One observation of everything. `at` is seconds since the epoch."""
 
     at: float
     members: tuple[MemberView, ...]
@@ -110,3 +116,13 @@ class Description:
     members: tuple[str, ...]
     facts: dict[str, str] = field(default_factory=dict)
     settings: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What a poller knows: the cluster, commits so far on the leader, sessions in SyncRep and the longest such wait."""
+
+    view: ClusterView
+    commits: int | None = None
+    waiting: int = 0
+    longest_wait_s: float = 0.0

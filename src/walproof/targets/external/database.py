@@ -49,7 +49,7 @@ def make(leader: Endpoint, name: str) -> bool:
     return True
 
 
-def arrived(standbys: list[Endpoint], name: str, clock: Clock) -> None:
+def arrived(standbys: list[Endpoint], name: str, clock: Clock, ) -> None:
     """Wait until every standby has replayed its making."""
     for endpoint in standbys:
         wait_for(Wait.SETTING_IN_EFFECT, partial(_there, endpoint, name), clock)

@@ -1,100 +1,128 @@
-"""Faults of a cluster of yours: each is your command, or the manager's own restart and switchover; nothing else."""
+"""Faults of an external cluster: each is a command of the target file with the command that undoes it; nothing else."""
 
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from walproof.errors import TargetError
-from walproof.model.ports import Clock
-from walproof.model.topology import ClusterView
+from walproof.model.ports import Capability, Clock, MemberFault
+from walproof.model.topology import ClusterView, Endpoint
 from walproof.model.waiting import Wait, wait_for
-from walproof.targets.external.target_file import TargetFile
+from walproof.targets.external import commands
+
+UNDOES: dict[Capability, str] = {
+    Capability.KILL: "recover",
+    Capability.STOP: "recover",
+    Capability.KILL_MEMBER: "recover",
+    Capability.FREEZE: "thaw",
+    Capability.POWER_CUT: "recover",
+    Capability.PARTITION: "recover",
+    Capability.ISOLATE: "recover",
+}
+"""Which command undoes a fault; all but `freeze` may do without, where the cluster comes back by itself."""
 
 
-class _Broken(Protocol):
-    file: TargetFile
+@dataclass(slots=True)
+class UserCommands:
+    """The commands of a target file, and the faults done so far that are not undone: (fault, member)."""
+
+    commands: Mapping[str, str]
+    member_endpoint: Callable[[str], Endpoint]
+    injected: list[tuple[Capability, str]] = field(default_factory=list)
+
+    def run(self, name: str, member: str, other: str = "") -> str:
+        """Run the command of that name for a member and give its output; TargetError when there is none."""
+        template = self.commands.get(name)
+        if template is None:
+            raise TargetError(f"the target file has no command for {name}", f'[faults] {name} = "ssh {{host}} …"')
+        return commands.run(template, commands.places_of(member, self.member_endpoint(member), other))
+
+    def undo(self, fault: Capability, member: str) -> None:
+        """Run the command that undoes the fault, where there is one."""
+        if UNDOES[fault] in self.commands:
+            self.run(UNDOES[fault], member)
+        self.injected = [pair for pair in self.injected if pair != (fault, member)]
+
+    def faults(self) -> dict[Capability, MemberFault]:
+        """Every fault that has a command."""
+        return {fault: CommandFault(self, fault) for fault in UNDOES if fault.value in self.commands}
+
+    def reasons(self) -> dict[Capability, str]:
+        """Why the other faults cannot be done."""
+        missing = {c: f"the target file has no command for it ([faults] {c} = …)" for c in UNDOES}
+        others = {
+            Capability.DCS_LOSS: "walproof cannot take an external DCS away",
+            Capability.PARTITION_ONE_WAY: "walproof cannot cut one direction of an external network",
+            **{
+                c: "walproof does not touch the disks of an external cluster"
+                for c in (Capability.SLOW_DISK, Capability.FAILING_DISK, Capability.FULL_DISK)
+            },
+            Capability.SHAPE_LINKS: "an external cluster's links are left alone",
+            Capability.LIMIT_PROCESSORS: "an external cluster's processors are left alone",
+        }
+        return {**missing, **others}
+
+
+@dataclass(frozen=True, slots=True)
+class CommandFault:
+    """One fault by the user's command."""
+
+    commands: UserCommands
+    fault: Capability
+
+    def inject(self, member: str) -> None:
+        """Run the command; noted before, so that recovery undoes it whatever happens."""
+        self.commands.injected.append((self.fault, member))
+        self.commands.run(self.fault.value, member)
+
+    def undo(self, member: str) -> None:
+        """Run the command that undoes it."""
+        self.commands.undo(self.fault, member)
+
+
+@dataclass(frozen=True, slots=True)
+class CommandLogs:
+    """Logs of members by the user's command."""
+
+    commands: UserCommands
+
+    def logs(self, member: str) -> str:
+        """What the command prints, "" without one."""
+        return self.commands.run("logs", member) if "logs" in self.commands.commands else ""
+
+
+@dataclass(frozen=True, slots=True)
+class CommandRestart:
+    """A restart by the user's command."""
+
+    commands: UserCommands
+
+    def restart(self, member: str) -> None:
+        """Run the command restart."""
+        self.commands.run("restart", member)
+
+
+@dataclass(frozen=True, slots=True)
+class CommandSwitchover:
+    """A switchover by the user's command, run for the leader, {member2} the one to take over."""
+
+    commands: UserCommands
+    leader: Callable[[], str]
+
+    def switch_over(self, to: str | None = None) -> None:
+        """Run the command switchover."""
+        self.commands.run("switchover", self.leader(), to or "")
+
+
+@dataclass(frozen=True, slots=True)
+class CommandRecovery:
+    """Undoes what was done by commands, newest first, then waits until the cluster is healthy."""
+
+    commands: UserCommands
+    observe: Callable[[], ClusterView]
     clock: Clock
-    harmed: list[tuple[str, str]]
 
-    def command(self, fault: str, member: str, other: str = "") -> None: ...
-    def observe(self) -> ClusterView: ...
-    def leader(self) -> str: ...
-
-
-def _hurt(target: _Broken, fault: str, member: str, other: str = "") -> None:
-    target.harmed.append((fault, member))
-    target.command(fault, member, other)
-
-
-class BrokenByCommand:
-    """CanBreak and CanRevive by the [faults] of a target file."""
-
-    def kill(self: _Broken, member: str) -> None:
-        """Your command kill."""
-        _hurt(self, "kill", member)
-
-    def stop(self: _Broken, member: str) -> None:
-        """Your command stop."""
-        _hurt(self, "stop", member)
-
-    def kill_member(self: _Broken, member: str) -> None:
-        """Your command kill-member."""
-        _hurt(self, "kill-member", member)
-
-    def freeze(self: _Broken, member: str) -> None:
-        """Your command freeze."""
-        _hurt(self, "freeze", member)
-
-    def thaw(self: _Broken, member: str) -> None:
-        """Your command thaw."""
-        self.command("thaw", member)
-
-    def cut_power(self: _Broken, member: str) -> None:
-        """Your command cut-power."""
-        _hurt(self, "cut-power", member)
-
-    def restart(self: _Broken, member: str) -> None:
-        """Your command restart."""
-        self.command("restart", member)
-
-    def lose_dcs(self: _Broken) -> None:
-        """Not possible."""
-        raise TargetError("walproof has no way to take your DCS away", "prove that on the lab")
-
-    def cut(self: _Broken, member: str) -> None:
-        """Your command cut."""
-        _hurt(self, "cut", member)
-
-    def isolate(self: _Broken, member: str) -> None:
-        """Your command isolate."""
-        _hurt(self, "isolate", member)
-
-    def cut_one_way(self: _Broken, source: str, destination: str) -> None:
-        """Not possible."""
-        raise TargetError("walproof cannot cut one direction of your network", "prove that on the lab")
-
-    def hurt_disk(self: _Broken, member: str, error: str, slow_s: float = 0.0) -> None:
-        """Not possible."""
-        raise TargetError("walproof does not hurt your disks", "prove that on the lab")
-
-    def switch_over(self: _Broken, to: str | None = None) -> None:
-        """Your command switch-over, run for the leader, {member2} the one to take over."""
-        self.command("switch-over", self.leader(), to or "")
-
-    def revive(self: _Broken, member: str) -> None:
-        """Your command revive."""
-        self.command("revive", member)
-
-    def heal(self: _Broken) -> None:
-        """Your commands thaw and heal for every member that was hurt; then wait until everybody streams."""
-        while self.harmed:
-            fault, member = self.harmed[-1]
-            for undo in ("thaw",) if fault == "freeze" else ("heal",):
-                if undo in self.file.faults:
-                    self.command(undo, member)
-            self.harmed.pop()
-
-        def whole() -> bool:
-            view = self.observe()
-            standbys = [m for m in view.members if m.name != view.leader]
-            return view.leader is not None and all(m.state == "streaming" for m in standbys)
-
-        wait_for(Wait.CLUSTER_HEALTHY, whole, self.clock, pace_s=0.5)
+    def recover(self) -> None:
+        """Undo every fault; WaitTimeout when the cluster stays unhealthy."""
+        for fault, member in reversed(list(self.commands.injected)):
+            self.commands.undo(fault, member)
+        wait_for(Wait.CLUSTER_HEALTHY, lambda: self.observe().healthy, self.clock, pace_s=0.5)

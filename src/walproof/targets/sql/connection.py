@@ -1,18 +1,20 @@
-"""libpq's ways in: from a DSN or service to hosts, user, TLS and a password file; the password goes nowhere else."""
+"""Connection parameters as libpq reads them from a DSN or service; a password goes into a private file, nowhere else."""
 
 import atexit
 import contextlib
 import os
 import tempfile
 from dataclasses import dataclass
+from typing import Any
 
 import psycopg
 from psycopg.conninfo import make_conninfo
+from psycopg.rows import dict_row
 
 from walproof.errors import TargetError, UsageError
 from walproof.model.topology import Endpoint
 
-KEPT = (
+OPTIONS = (
     "sslmode",
     "sslrootcert",
     "sslcert",
@@ -28,7 +30,7 @@ OLDEST, NEWEST = 140000, 190000
 
 
 @dataclass(frozen=True, slots=True)
-class Ways:
+class ConnectionParameters:
     """Hosts of a DSN in order, and everything else an Endpoint needs; passfile holds the password, mode 0600."""
 
     hosts: tuple[tuple[str, int], ...]
@@ -51,8 +53,8 @@ def conninfo_of(dsn: str, service: str, **more: str) -> str:
         raise UsageError(f"this is not a DSN: {' '.join(str(wrong).split())}", "host=a,b user=postgres") from None
 
 
-def resolved(dsn: str, service: str = "") -> Ways:
-    """Ways of a DSN or service as libpq itself reads it (PG* variables, pgpass and service file included).
+def resolved(dsn: str, service: str = "") -> ConnectionParameters:
+    """What a DSN or service means, as libpq itself reads it (PG* variables, pgpass and service file included).
 
     libpq resolves all that only for a connection, so one is begun; it need not succeed. A Unix socket stays one.
     """
@@ -61,24 +63,24 @@ def resolved(dsn: str, service: str = "") -> Ways:
     try:
         found = {o.keyword.decode(): o.val.decode() for o in raw.info if o.val}
         # What libpq would assume anyway is left out: an older pgbench may not know the word.
-        said = {o.keyword.decode() for o in raw.info if o.val and o.val != o.compiled}
+        given = {o.keyword.decode() for o in raw.info if o.val and o.val != o.compiled}
     finally:
         raw.finish()
     hosts = (found.get("host") or found.get("hostaddr") or "localhost").split(",")
     ports = (found.get("port") or "5432").split(",")
     ports = ports * len(hosts) if len(ports) == 1 else ports
     password = found.get("password", "")
-    passfile = _kept(password) if password else found.get("passfile")
+    passfile = _stored(password) if password else found.get("passfile")
     if passfile and not os.path.exists(passfile):
         passfile = None
-    options = tuple((name, found[name]) for name in KEPT if name in said)
+    options = tuple((name, found[name]) for name in OPTIONS if name in given)
     if any(p and not p.isdecimal() for p in ports):
         raise UsageError(f"{','.join(ports)} is not a port", "host=a,b port=5432 user=postgres")
     pairs = tuple((h, int(p or 5432)) for h, p in zip(hosts, ports, strict=False))
-    return Ways(pairs, found.get("dbname") or "postgres", found.get("user", ""), passfile, options)
+    return ConnectionParameters(pairs, found.get("dbname") or "postgres", found.get("user", ""), passfile, options)
 
 
-def _kept(password: str) -> str:
+def _stored(password: str) -> str:
     """The password in a file only we read, removed when this process ends; never on a command line."""
     handle, path = tempfile.mkstemp(prefix="walproof-pgpass-")
     escaped = password.replace("\\", "\\\\").replace(":", "\\:")
@@ -93,7 +95,7 @@ def _removed(path: str) -> None:
         os.unlink(path)
 
 
-def sentence(wrong: psycopg.Error) -> TargetError:
+def connection_error(wrong: psycopg.Error) -> TargetError:
     """libpq's own error as one sentence, with the next thing to type."""
     words = " ".join(str(wrong).split())
     lower = words.lower()
@@ -116,3 +118,15 @@ def check_version(version: int, member: str) -> None:
         raise TargetError(
             f"{member} runs PostgreSQL {version // 10000}; walproof knows 14 to 18", "see docs/your-cluster.md"
         )
+
+
+def connected(endpoint: Endpoint) -> "psycopg.Connection[dict[str, Any]]":
+    """An administrator's connection in autocommit, rows as dictionaries; TargetError when it cannot be made."""
+    try:
+        return psycopg.connect(
+            endpoint.conninfo(application_name="walproof configuring", connect_timeout="3"),
+            autocommit=True,
+            row_factory=dict_row,
+        )
+    except psycopg.Error as wrong:
+        raise connection_error(wrong) from None

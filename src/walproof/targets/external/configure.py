@@ -1,0 +1,34 @@
+"""A configuration change from plan to effect; on any error, and on Ctrl-C, what was changed is reverted."""
+
+from walproof.errors import Error, MachineError
+from walproof.model.configuration import ConfigChange, ConfigPlan
+from walproof.model.ports import Configuration, Notebook
+
+
+def configure(configuration: Configuration, change: ConfigChange, journal: Notebook | None) -> ConfigPlan:
+    """Plan the change, apply it, wait until it is in effect; MachineError without a journal."""
+    plan = configuration.plan(change)
+    if plan.differences:
+        configuration.apply(plan, needed(journal))
+        configuration.wait(plan)
+    return plan
+
+
+def applied(configuration: Configuration, plan: ConfigPlan, journal: Notebook) -> None:
+    """Apply a plan and wait until it is in effect; on any error or Ctrl-C it is reverted before that goes on."""
+    try:
+        configuration.apply(plan, journal)
+        configuration.wait(plan)
+    except (Error, KeyboardInterrupt) as wrong:
+        left = configuration.undo(journal)
+        if isinstance(wrong, Error):
+            wrong.message += "; everything was reverted" + "".join(f"; {sentence}" for sentence in left)
+            wrong.args = (wrong.message,)
+        raise
+
+
+def needed(journal: Notebook | None) -> Notebook:
+    """The journal; MachineError when there is none: an external cluster is not changed without one."""
+    if journal is None:
+        raise MachineError("nothing is changed on an external cluster without a journal", "this verb keeps none")
+    return journal

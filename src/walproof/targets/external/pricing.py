@@ -1,0 +1,88 @@
+"""Pricing an external cluster: under the caps of the target file, in walproof's own database, settings journaled."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from walproof.errors import UsageError
+from walproof.model.configuration import ConfigChange, SyncReplication
+from walproof.model.guarantee import QuorumKind
+from walproof.model.plan import Sample, Scenario, Workload
+from walproof.model.ports import Configuration, Notebook
+from walproof.model.sample import SampleResult
+from walproof.targets.external.configure import configure
+from walproof.targets.external.target_file import CapsPart
+from walproof.targets.sql.price import SqlPricer
+
+
+class ExternalPricing:
+    """Runs samples by SqlPricer; a scenario may only name a quorum and parameters."""
+
+    def __init__(
+        self,
+        pricer: SqlPricer,
+        caps: CapsPart,
+        configuration: Configuration,
+        *,
+        journal: Callable[[], Notebook | None],
+        open_database: Callable[[], None],
+        close_database: Callable[[], None],
+    ) -> None:
+        self._pricer = pricer
+        self._caps = caps
+        self._configuration = configuration
+        self._journal = journal
+        self._open = open_database
+        self._close = close_database
+        self._entered = Scenario()
+
+    def prepare(self, workload: Workload) -> None:
+        """Load what the workload needs, in walproof's own database."""
+        self._open()
+        self._pricer.prepare(workload)
+
+    def check(self, scenario: Scenario) -> None:
+        """Refuse what shapes machines: on an external cluster only quorum and parameters are changed."""
+        for what, value in (("rtt", scenario.rtt_ms), ("regions", scenario.regions), ("cpu", scenario.cores)):
+            if value is not None:
+                raise UsageError(f"--{what} shapes a lab, not an external cluster", "leave it out, or price the lab")
+        if scenario.fsync is not None or scenario.wal_volume is not None:
+            raise UsageError("fsync and the WAL's volume of an external cluster are left alone", "price them on the lab")
+
+    def enter(self, scenario: Scenario) -> dict[str, float]:
+        """Quorum and parameters, those of the scenario before reverted first."""
+        self.check(scenario)
+        if scenario == self._entered:
+            return {}
+        journal = self._journal()
+        if journal is not None and self._entered != Scenario():
+            self._configuration.undo(journal)
+        # Before the first change: one that fails halfway is reverted at the next scenario too.
+        self._entered = scenario
+        replication = None
+        if scenario.quorum is not None:
+            replication = SyncReplication(scenario.quorum_kind or QuorumKind.ANY, scenario.quorum)
+        change = ConfigChange(dict(scenario.parameters), replication)
+        if change != ConfigChange():
+            configure(self._configuration, change, journal)
+        return {}
+
+    def leave(self) -> None:
+        """Revert every setting that was changed, and remove walproof's own database."""
+        journal = self._journal()
+        if journal is not None:
+            self._configuration.undo(journal)
+        self._entered = Scenario()
+        self._close()
+
+    def run_sample(self, planned: Sample, seconds: float, seed: int) -> SampleResult:
+        """Run one sample under the caps of the target file; UsageError beyond max_clients."""
+        caps, arm = self._caps, planned.arm
+        if caps.max_clients is not None and arm.clients > caps.max_clients:
+            raise UsageError(
+                f"{arm.clients} clients are more than this target's max_clients = {caps.max_clients}",
+                "ask fewer --clients",
+            )
+        if caps.rate is None or (arm.rate is not None and arm.rate <= caps.rate):
+            return self._pricer.run_sample(planned, seconds, seed)
+        capped = replace(planned, arm=replace(arm, rate=caps.rate))
+        return replace(self._pricer.run_sample(capped, seconds, seed), sample=planned)
