@@ -11,6 +11,8 @@ import tempfile
 from pathlib import Path
 from statistics import fmean
 
+from walproof.targets.external.apply import apply, configurable
+
 from benchmarks.own_lab import own_lab
 from walproof.advising.advise import advise, chosen_surroundings
 from walproof.advising.evidence import evidence_of
@@ -22,7 +24,6 @@ from walproof.model.guarantee import Level
 from walproof.model.histogram import pooled, quantile_ms
 from walproof.model.plan import Arm, Sample, Scenario, Workload
 from walproof.records.journal import Journal
-from walproof.targets.external.apply import apply, configurable
 from walproof.targets.lab.target import LabTarget
 
 WANTED = 0.8
@@ -38,7 +39,7 @@ def priced(target: LabTarget, setting: Scenario, blocks: int, seconds: float) ->
     arms = [Arm(level, CLIENTS, Workload()) for level in LEVELS]
     for block in range(1, blocks + 1):
         for place, arm in enumerate(chance.sample(arms, len(arms))):
-            result = target.run_sample(Sample(block, place, arm, setting), seconds, block)
+            result = target.pricing.run_sample(Sample(block, place, arm, setting), seconds, block)
             events.append(SampleDone(target.clock.now(), result))
     return events
 
@@ -48,7 +49,10 @@ def rounds(target: LabTarget, choice: Choice, setting: Scenario, count: int, sec
     arm = Arm(choice.level, choice.clients, Workload())
     inside = 0
     for number in range(count):
-        done = [target.run_sample(Sample(1, 0, arm, setting), seconds, 100 + 10 * number + i) for i in range(SAMPLES)]
+        done = [
+            target.pricing.run_sample(Sample(1, 0, arm, setting), seconds, 100 + 10 * number + i)
+            for i in range(SAMPLES)
+        ]
         tps = fmean(d.tps for d in done)
         p95 = quantile_ms(pooled(d.histogram for d in done), 0.95)
         held = choice.tps.covers(tps) and choice.p95_ms.covers(p95)
@@ -60,7 +64,7 @@ def rounds(target: LabTarget, choice: Choice, setting: Scenario, count: int, sec
 def at(target: LabTarget, rtt_ms: float, asked: argparse.Namespace) -> bool:
     """One round trip: price, advise, apply, look again, undo."""
     setting = Scenario(rtt_ms=rtt_ms)
-    target.enter(setting)
+    target.pricing.enter(setting)
     try:
         events = priced(target, setting, asked.blocks, asked.seconds)
         evidence = evidence_of([("priced", events)])
@@ -76,7 +80,7 @@ def at(target: LabTarget, rtt_ms: float, asked: argparse.Namespace) -> bool:
             inside = rounds(target, choice, setting, asked.rounds, asked.seconds)
             place.put_back(journal)
     finally:
-        target.leave()
+        target.pricing.leave()
     met = bool(inside >= WANTED * asked.rounds)
     print(f"{'met' if met else 'NOT MET'}: inside in {inside} of {asked.rounds} rounds at {rtt_ms:g} ms", flush=True)
     return met
@@ -92,7 +96,7 @@ def main() -> int:
     asked = parser.parse_args()
     with own_lab("advice", LabOrder(port=6130)) as blueprint:
         target = LabTarget(blueprint)
-        target.prepare(Workload())
+        target.pricing.prepare(Workload())
         met = [at(target, float(rtt), asked) for rtt in asked.rtt.split(",")]
     return int(not all(met))
 

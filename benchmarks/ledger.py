@@ -56,7 +56,7 @@ def main() -> int:
         for number, (level, wanted) in enumerate(WANTED.items()):
             for witnesses in (True, False):
                 order = LedgerOrder(level, asked.writers, witnesses=witnesses, drill=number)
-                run = target.open_ledger(order)
+                run = target.ledger.open_ledger(order)
                 assert isinstance(run, RunningLedger)
                 found = pace(run, asked.seconds)
                 attempts = run.stop()
@@ -70,9 +70,9 @@ def main() -> int:
                     flush=True,
                 )
             begun = time.monotonic()
-            rows = target.read_ledger(blueprint.members[0], number)
+            rows = target.ledger.read_ledger(blueprint.members[0], number)
             print(f"  {len(rows):,} rows of {len(attempts):,} attempts read back in {time.monotonic() - begun:.2f} s")
-        target.drop_ledger()
+        target.ledger.drop_ledger()
     return int(missed > 0)
 
 

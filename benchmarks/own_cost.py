@@ -21,7 +21,6 @@ from walproof.lab.design import LabOrder
 from walproof.load.pgbench import threads
 from walproof.model.guarantee import level
 from walproof.model.plan import Arm, Sample, Scenario, Workload
-from walproof.model.topology import Route
 from walproof.targets.lab.target import LabTarget
 
 WANTED = 0.98
@@ -46,12 +45,12 @@ def main() -> int:
     parser.add_argument("--level", default="on")
     parser.add_argument("--clients", type=int, default=8)
     asked = parser.parse_args()
-    arm = Arm(level(asked.level), asked.clients, Workload(scale=20), Route.DIRECT)
+    arm = Arm(level(asked.level), asked.clients, Workload(scale=20), "direct")
     chance = random.Random(1)
     logs: list[float] = []
     with own_lab("cost", LabOrder(port=5890)) as blueprint:
         target = LabTarget(blueprint)
-        target.prepare(arm.workload)
+        target.pricing.prepare(arm.workload)
         plain(target, arm, asked.seconds, 0)
         for number in range(asked.pairs):
             seed, pair = number + 1, {}
@@ -59,7 +58,9 @@ def main() -> int:
                 if kind == "plain":
                     pair[kind] = plain(target, arm, asked.seconds, seed)
                 else:
-                    pair[kind] = target.run_sample(Sample(number, 0, arm, Scenario()), float(asked.seconds), seed).tps
+                    pair[kind] = target.pricing.run_sample(
+                        Sample(number, 0, arm, Scenario()), float(asked.seconds), seed
+                    ).tps
             logs.append(math.log(pair["price"] / pair["plain"]))
             print(f"  pair {number + 1}: price {pair['price']:,.0f}, plain {pair['plain']:,.0f} tps", flush=True)
     around = t_interval(np.array(logs))

@@ -53,8 +53,10 @@ def plain_ratios(target: LabTarget) -> list[float]:
     seconds = BUDGET_S / REPEATS / 2
     ratios = []
     for number in range(REPEATS):
-        local = target.run_sample(Sample(-1, 2 * number, arm, Scenario()), seconds, number)
-        on = target.run_sample(Sample(-1, 2 * number + 1, replace(arm, level=Level.ON), Scenario()), seconds, number)
+        local = target.pricing.run_sample(Sample(-1, 2 * number, arm, Scenario()), seconds, number)
+        on = target.pricing.run_sample(
+            Sample(-1, 2 * number + 1, replace(arm, level=Level.ON), Scenario()), seconds, number
+        )
         ratios.append(on.tps / local.tps)
         print(f"plain run {number + 1}: on/local {ratios[-1]:.3f}", flush=True)
     return ratios
@@ -71,7 +73,7 @@ def main() -> int:
     }
     spell_s = float(sys.argv[1]) if len(sys.argv) == 2 else SPELL_S
     with priced_lab("precision") as target:
-        target.prepare(Workload(scale=SCALE))
+        target.pricing.prepare(Workload(scale=SCALE))
         with background(spell_s):
             ratios = plain_ratios(target)
             answer, _ = asked(target, words)

@@ -71,7 +71,7 @@ def measured(target: LabTarget, arm: Arm, seconds: float, seed: int) -> dict[str
     """`tps`, and µs of processor per transaction by kind of process; `idle` is what the processors had left."""
     watch, before = Watch(), machine()
     watch.start()
-    result = target.run_sample(Sample(seed, 0, arm, Scenario()), seconds, seed)
+    result = target.pricing.run_sample(Sample(seed, 0, arm, Scenario()), seconds, seed)
     after = machine()
     watch.over.set()
     watch.join()
@@ -99,8 +99,8 @@ def main() -> int:
     chance = random.Random(1)
     found: dict[Level, list[dict[str, float]]] = {arm.level: [] for arm in arms}
     with priced_lab("processors", max_connections="200") as target:
-        target.prepare(workload)
-        target.enter(Scenario(rtt_ms=asked.rtt, parameters=(("commit_delay", str(asked.delay)),)))
+        target.pricing.prepare(workload)
+        target.pricing.enter(Scenario(rtt_ms=asked.rtt, parameters=(("commit_delay", str(asked.delay)),)))
         for pair in range(asked.pairs):
             for arm in chance.sample(arms, 2):
                 found[arm.level].append(measured(target, arm, 6.0, pair + 1))

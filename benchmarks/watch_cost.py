@@ -62,7 +62,7 @@ def cost(target: LabTarget, name: str, seconds: float) -> None:
     """Print the ratio of throughput with and without the page, at 1 and 16 clients."""
     rng = np.random.default_rng(1)
     workload = Workload()
-    target.prepare(workload)
+    target.pricing.prepare(workload)
     for clients in (1, 16):
         logs, used, block = [], [], 0
         begun = target.clock.now()
@@ -75,7 +75,7 @@ def cost(target: LabTarget, name: str, seconds: float) -> None:
                     wait_for(Wait.PROGRAM_READY, lambda page=page: len(page.seen) > 2, target.clock)  # type: ignore[misc]
                 before = page.cpu_s() if page else 0.0
                 planned = Sample(block, 0, Arm(Level.ON, clients, workload), Scenario())
-                tps[bool(watched)] = target.run_sample(planned, SAMPLE_S, block).tps
+                tps[bool(watched)] = target.pricing.run_sample(planned, SAMPLE_S, block).tps
                 if page:
                     used.append((page.cpu_s() - before) / SAMPLE_S)
                     page.close()
@@ -112,7 +112,7 @@ def lag(target: LabTarget, name: str, kills: int) -> None:
 
             wait_for(Wait.NEW_LEADER, shown, target.clock, pace_s=0.01)
             lags.append(max(0.0, target.clock.now() - new[0]))
-            target.heal()
+            target.operations.recover()
     finally:
         page.close()
     print(f"lag behind the cluster: {np.median(lags):.2f} s median, {max(lags):.2f} s worst of {kills} kills")

@@ -26,7 +26,6 @@ from walproof.links import control
 from walproof.links.measure import Measured, Place, Probing, losses, round_trips
 from walproof.links.namespaces import inside
 from walproof.links.settings import Change
-from walproof.model.topology import Route
 
 Row = tuple[str, str, str, bool]
 """What was asked, what was obtained, the bound, whether it is met."""
@@ -91,7 +90,7 @@ def commits(lab: Blueprint, pairs: int) -> Row:
     member_links.set_round_trip(lab, 10)
     took: dict[str, list[float]] = {"on": [], "local": []}
     try:
-        with psycopg.connect(lab.endpoint(Route.MULTI_HOST).conninfo(), autocommit=True) as link:
+        with psycopg.connect(lab.endpoint("multi-host").conninfo(), autocommit=True) as link:
             link.execute("CREATE TABLE IF NOT EXISTS wire_benchmark (n bigint)")
             for n in range(pairs):
                 for level in random.sample(list(took), 2):

@@ -10,14 +10,14 @@ from walproof.model.attempt import Outcome
 from walproof.model.event import DrillDone, DrillStarted, Event, FaultChanged
 from walproof.model.guarantee import Level
 from walproof.model.ports import CanBreak, CanKeepLedger, Capability, LedgerOrder, Target
-from walproof.model.topology import Role, Route
+from walproof.model.topology import Role
 from walproof.model.verdict import Verdict, Victim
 from walproof.model.waiting import Wait, wait_for
 from walproof.proving.assumptions import whole
 from walproof.proving.campaign import PlannedDrill
 from walproof.proving.faults import CATALOGUE
 from walproof.proving.judge import judged
-from walproof.proving.run import Shell, conduct
+from walproof.proving.run import Shell, run_drills
 from walproof.targets.lab.target import LabTarget
 from walproof.targets.simulated.target import simulated
 
@@ -60,14 +60,14 @@ def test_one_look_shows_every_member_and_one_leader(target: Target) -> None:
 
 def test_a_capability_is_there_or_said_why_not(target: Target) -> None:
     for capability in Capability:
-        reason = target.why_not(capability)
+        reason = target.capabilities().why_not(capability)
         assert reason is None or reason.strip()
 
 
 def test_what_the_ledger_was_told_is_on_every_member(target: Target) -> None:
     assert isinstance(target, CanKeepLedger)
     drill = next(DRILLS)
-    run = target.open_ledger(LedgerOrder(Level.ON, writers=4, drill=drill))
+    run = target.ledger.open_ledger(LedgerOrder(Level.ON, writers=4, drill=drill))
     try:
         wait_for(Wait.WRITERS_UP, lambda: run.progress().acknowledged >= 40, target.clock)
     finally:
@@ -78,27 +78,27 @@ def test_what_the_ledger_was_told_is_on_every_member(target: Target) -> None:
     assert all(name.strip() for name in names)
     leader = target.observe().leader
     assert leader is not None
-    found = judged(attempts, [target.read_ledger(leader, drill)]).findings
+    found = judged(attempts, [target.ledger.read_ledger(leader, drill)]).findings
     assert found.acknowledged >= 40
     assert (found.lost, found.phantom, found.duplicate, found.corrupted) == (0, 0, 0, 0)
     for member in target.describe().members:
 
         def all_there(member: str = member) -> bool:
             assert isinstance(target, CanKeepLedger)
-            return judged(attempts, [target.read_ledger(member, drill)]).findings.lost == 0
+            return judged(attempts, [target.ledger.read_ledger(member, drill)]).findings.lost == 0
 
         wait_for(Wait.STANDBYS_STREAMING, all_there, target.clock)
-        assert target.check_data(member) == ""
+        assert target.ledger.check_data(member) == ""
 
 
 def test_a_killed_leader_loses_nothing_at_on_and_the_cluster_heals(target: Target) -> None:
-    if reason := target.why_not(Capability.KILL):
+    if reason := target.capabilities().why_not(Capability.KILL):
         pytest.skip(reason)
     events: list[Event] = []
-    planned = PlannedDrill(next(DRILLS), CATALOGUE["kill"], Victim.LEADER, Level.ON, Route.MULTI_HOST, writers=8)
+    planned = PlannedDrill(next(DRILLS), CATALOGUE["kill"], Victim.LEADER, Level.ON, "multi-host", writers=8)
     target.clock.patience *= 3
     shell = Shell(target, events.append, lambda name, text: None)
-    (drill,) = conduct(shell, [planned], enough=lambda drills: False)
+    (drill,) = run_drills(shell, [planned], enough=lambda drills: False)
     # A machine too busy to keep its standbys named makes it undecided; it must never lose, be skipped or not heal.
     assert drill.verdict in (Verdict.HELD, Verdict.UNDECIDED), f"{drill.why} {drill.assumptions} {drill.evidence}"
     assert drill.findings.acknowledged > 100
@@ -115,8 +115,8 @@ def test_a_killed_leader_loses_nothing_at_on_and_the_cluster_heals(target: Targe
 
 def test_healing_a_whole_cluster_changes_nothing(target: Target) -> None:
     assert isinstance(target, CanBreak)
-    target.heal()
-    target.heal()
+    target.operations.recover()
+    target.operations.recover()
     assert whole(target.observe())
 
 

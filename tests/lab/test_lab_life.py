@@ -22,7 +22,6 @@ from walproof.lab.health import wait_until_healthy
 from walproof.lab.observe import look
 from walproof.machine.clock import RealClock
 from walproof.model.guarantee import SyncMode
-from walproof.model.topology import Route
 from walproof.model.waiting import Wait, wait_for
 
 pytestmark = [pytest.mark.lab, pytest.mark.skipif(bool(why_no_lab()), reason=why_no_lab() or "-")]
@@ -74,7 +73,7 @@ def test_psql_asks_the_leader_or_a_member_and_parameters_are_in_effect(raised: B
 
 
 def test_clients_reach_the_leader_over_every_route_and_nobody_without_the_password(raised: Blueprint) -> None:
-    for route in (Route.MULTI_HOST, Route.HAPROXY, Route.PGBOUNCER):
+    for route in ("multi-host", "haproxy", "pgbouncer"):
         with psycopg.connect(raised.endpoint(route).conninfo(), autocommit=True) as link:
             assert link.execute("SELECT pg_is_in_recovery()").fetchone() == (False,)
     way = raised.member_endpoint("n1").conninfo(passfile="/dev/null", password="guessed")
@@ -99,7 +98,7 @@ def test_logs_of_a_member_and_of_the_access_layer_are_shown(raised: Blueprint) -
 
 
 def test_a_switchover_hands_over_and_clients_of_the_pool_lose_no_transaction(raised: Blueprint) -> None:
-    way = raised.endpoint(Route.PGBOUNCER).conninfo(connect_timeout="60")
+    way = raised.endpoint("pgbouncer").conninfo(connect_timeout="60")
     over, failed, done = threading.Event(), [], []
 
     def write() -> None:

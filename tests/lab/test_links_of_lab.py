@@ -16,7 +16,6 @@ from tests.fixtures.labs import a_lab, why_no_lab
 from walproof.lab import member_links
 from walproof.lab.blueprint import Blueprint
 from walproof.lab.observe import look
-from walproof.model.topology import Route
 
 REASON = why_no_lab() or ("" if may_lay_cables() else "needs root and /dev/net/tun")
 pytestmark = [pytest.mark.lab, pytest.mark.skipif(bool(REASON), reason=REASON or "-")]
@@ -51,7 +50,7 @@ def fastest_commit_ms(lab: Blueprint, level: str, tries: int = 25) -> float:
 
 def streams(lab: Blueprint) -> set[tuple[str, int]]:
     """Standbys and their connections, by the walsender that serves each."""
-    with psycopg.connect(lab.endpoint(Route.MULTI_HOST).conninfo()) as link:
+    with psycopg.connect(lab.endpoint("multi-host").conninfo()) as link:
         return set(link.execute("SELECT application_name, pid FROM pg_stat_replication").fetchall())
 
 

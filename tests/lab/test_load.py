@@ -19,7 +19,6 @@ from walproof.model.attempt import Attempts, Outcome, Rows
 from walproof.model.guarantee import Level, QuorumKind
 from walproof.model.plan import Arm, Sample, Scenario, Workload, WorkloadKind
 from walproof.model.ports import LedgerOrder, LedgerRun, Progress
-from walproof.model.topology import Route
 from walproof.model.waiting import Wait, wait_for
 from walproof.targets.lab.target import LabTarget
 from walproof.targets.sql.ledger import SqlLedger
@@ -73,7 +72,7 @@ def pricer(pair: PlainPair) -> SqlPricer:
         Arm(Level.ON, 2, Workload(WorkloadKind.BATCH, rows=10)),
         Arm(Level.ON, 4, SMALL, mix=((Level.ON, 50.0), (Level.LOCAL, 50.0))),
         Arm(Level.LOCAL, 2, SMALL, rate=50.0),
-        Arm(Level.ON, 2, SMALL, Route.PGBOUNCER),
+        Arm(Level.ON, 2, SMALL, "pgbouncer"),
     ],
     ids=["tpcb", "insert", "batch", "mix", "rate", "pooled"],
 )
@@ -144,9 +143,7 @@ def test_every_acknowledged_row_is_on_both_members_and_the_readers_saw_them(pair
 
 def test_through_a_pool_each_row_carries_level_server_and_timeline(pair: PlainPair) -> None:
     ledger = SqlLedger(PlainTarget(pair))
-    run = ledger.open_ledger(
-        LedgerOrder(Level.REMOTE_WRITE, writers=2, route=Route.PGBOUNCER, drill=2, witnesses=False)
-    )
+    run = ledger.open_ledger(LedgerOrder(Level.REMOTE_WRITE, writers=2, route="pgbouncer", drill=2, witnesses=False))
     until(run, lambda p: p.acknowledged >= 20)
     attempts = run.stop()
     assert chosen(attempts, Outcome.ACKNOWLEDGED) <= held(ledger.read_ledger("n1", 2))
@@ -235,20 +232,20 @@ def named(target: LabTarget, beginning: str) -> None:
 def test_the_labs_factors_are_entered_measured_and_put_back(lab: Blueprint) -> None:
     target = LabTarget(lab)
     setting = Scenario(quorum_kind=QuorumKind.ANY, quorum=2, rtt_ms=8.0, parameters=(("commit_delay", "50"),))
-    target.prepare(SMALL)
+    target.pricing.prepare(SMALL)
     try:
-        measured = target.enter(setting)
+        measured = target.pricing.enter(setting)
         assert set(measured) == {"n1-n2", "n1-n3", "n2-n3"}
         assert min(measured.values()) >= 7.5
         named(target, "ANY 2")
-        found = target.run_sample(Sample(0, 0, Arm(Level.ON, 2, SMALL, Route.PGBOUNCER, pool=10), setting), 1.0, 1)
+        found = target.pricing.run_sample(Sample(0, 0, Arm(Level.ON, 2, SMALL, "pgbouncer", pool=10), setting), 1.0, 1)
         assert found.transactions > 0
         assert found.mean_ms >= 7.5
         assert found.window.standby_names.startswith("ANY 2")
-        target.enter(Scenario(rtt_ms=8.0))
+        target.pricing.enter(Scenario(rtt_ms=8.0))
         named(target, "ANY 1")
     finally:
-        target.leave()
-    target.enter(Scenario())
+        target.pricing.leave()
+    target.pricing.enter(Scenario())
     assert not any(link.delay_s for link in member_links.asked(lab).asked.values())
     named(target, "ANY 1")

@@ -74,12 +74,12 @@ def test_every_alert_fires_by_its_cause_and_clears(blueprint: Blueprint, target:
     try:
         target.hurt_disk(standbys[0], "slow", 4.0)
         until(lambda: "WalproofCommitsStuck" in firing(blueprint))
-        target.heal()
+        target.operations.recover()
         until(lambda: "WalproofCommitsStuck" not in firing(blueprint))
 
         target.kill_member(standbys[0])
         until(lambda: {"WalproofQuorumReduced", "WalproofSyncSetChanged"} <= firing(blueprint))
-        target.heal()
+        target.operations.recover()
         until(lambda: "WalproofQuorumReduced" not in firing(blueprint))
 
         target.set_sync(SyncMode.OFF, 0)
@@ -93,5 +93,5 @@ def test_every_alert_fires_by_its_cause_and_clears(blueprint: Blueprint, target:
         until(lambda: "WalproofNoLeader" in firing(blueprint))
         until(lambda: "WalproofInDoubt" in firing(blueprint))
     finally:
-        target.heal()
+        target.operations.recover()
     until(lambda: not firing(blueprint))

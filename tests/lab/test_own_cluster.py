@@ -21,7 +21,6 @@ from walproof.lab.blueprint import Blueprint
 from walproof.model.advice import Requirements
 from walproof.model.guarantee import Level, SyncMode
 from walproof.model.ports import Capability, LedgerOrder
-from walproof.model.topology import Route
 from walproof.model.waiting import Wait, wait_for
 from walproof.records.journal import Journal
 from walproof.targets.external.target_file import own_cluster
@@ -58,10 +57,10 @@ def test_everything_is_discovered_from_one_rest_address(lab: Blueprint, target: 
     assert view.leader in lab.members
     assert len(view.synchronous) == 2
     assert target.describe().facts["patroni"].startswith("4.")
-    assert target.endpoint(Route.DIRECT).hosts[0][0] == lab.address(str(view.leader))
-    assert target.why_not(Capability.SWITCH_OVER) is None
-    assert target.why_not(Capability.RESTART) is None
-    assert target.why_not(Capability.CUT_POWER)
+    assert target.endpoint("direct").hosts[0][0] == lab.address(str(view.leader))
+    assert target.capabilities().why_not(Capability.SWITCHOVER) is None
+    assert target.capabilities().why_not(Capability.RESTART) is None
+    assert target.capabilities().why_not(Capability.POWER_CUT)
 
 
 def test_nothing_is_found_on_a_well_made_lab(lab: Blueprint, target: PatroniTarget) -> None:
@@ -72,12 +71,12 @@ def test_nothing_is_found_on_a_well_made_lab(lab: Blueprint, target: PatroniTarg
 
 def test_the_ledger_writes_in_a_database_of_its_own_and_every_member_is_read(target: PatroniTarget) -> None:
     before = everything(target)
-    ledger = target.open_ledger(LedgerOrder(Level.ON, writers=2, witnesses=False))
+    ledger = target.ledger.open_ledger(LedgerOrder(Level.ON, writers=2, witnesses=False))
     wait_for(Wait.WRITERS_UP, lambda: ledger.progress().acknowledged > 20, target.clock)
     ledger.stop()
     leader = str(target.observe().leader)
-    assert len(target.read_ledger(leader, 0)) >= 20
-    target.drop_ledger()
+    assert len(target.ledger.read_ledger(leader, 0)) >= 20
+    target.ledger.drop_ledger()
     assert is_back(target, before)
 
 
@@ -188,10 +187,10 @@ def test_patroni_restarts_and_switches_over_when_told(target: PatroniTarget) -> 
     view = target.observe()
     standby = view.standbys[0].name
     target.restart(standby)
-    target.heal()
+    target.operations.recover()
     target.switch_over(standby)
     assert target.observe().leader == standby
-    target.heal()
+    target.operations.recover()
 
 
 def test_the_whole_loop_ends_in_a_configuration_that_is_in_effect_and_gated(

@@ -21,7 +21,6 @@ from walproof.model.advice import Requirements
 from walproof.model.guarantee import Level, QuorumKind
 from walproof.model.plan import Arm, Sample, Scenario, Workload, WorkloadKind
 from walproof.model.ports import Capability, LedgerOrder
-from walproof.model.topology import Route
 from walproof.model.waiting import Wait, wait_for
 from walproof.records.journal import Journal
 from walproof.records.writer import Writer
@@ -60,37 +59,37 @@ def test_members_are_found_and_named_by_how_they_stream(pair: PlainPair, tmp_pat
         assert view.standbys[0].state == "streaming"
         described = target.describe()
         assert described.facts["postgres"] == "15"
-        assert target.endpoint(Route.MULTI_HOST).conninfo()
+        assert target.endpoint("multi-host").conninfo()
         with pytest.raises(TargetError, match="haproxy"):
-            target.endpoint(Route.HAPROXY)
+            target.endpoint("haproxy")
         with pytest.raises(TargetError, match="no way in"):
             target.member_endpoint("n9")
 
 
 def test_only_what_the_file_gives_commands_for_can_be_broken(pair: PlainPair, tmp_path: Path) -> None:
     with opened(str(pair_file(pair, tmp_path))) as target:
-        assert target.why_not(Capability.STOP) is None
-        assert "[faults] kill" in str(target.why_not(Capability.KILL))
-        assert target.why_not(Capability.CUT_POWER)
-        assert target.why_not(Capability.HURT_DISK)
+        assert target.capabilities().why_not(Capability.STOP) is None
+        assert "[faults] kill" in str(target.capabilities().why_not(Capability.KILL))
+        assert target.capabilities().why_not(Capability.POWER_CUT)
+        assert target.capabilities().why_not(Capability.HURT_DISK)
 
 
 def test_it_is_priced_and_written_in_a_database_of_its_own_which_goes_away(pair: PlainPair, tmp_path: Path) -> None:
     with opened(str(pair_file(pair, tmp_path))) as target:
         before = everything(target)
         workload = Workload(WorkloadKind.INSERT, scale=1)
-        target.prepare(workload)
-        measured = target.run_sample(Sample(1, 0, Arm(Level.LOCAL, 2, workload), Scenario()), 1.0, 1)
+        target.pricing.prepare(workload)
+        measured = target.pricing.run_sample(Sample(1, 0, Arm(Level.LOCAL, 2, workload), Scenario()), 1.0, 1)
         assert measured.transactions > 0
         with pytest.raises(UsageError, match="max_clients = 4"):
-            target.run_sample(Sample(1, 0, Arm(Level.LOCAL, 5, workload), Scenario()), 1.0, 1)
-        ledger = target.open_ledger(LedgerOrder(Level.LOCAL, writers=2, witnesses=False))
+            target.pricing.run_sample(Sample(1, 0, Arm(Level.LOCAL, 5, workload), Scenario()), 1.0, 1)
+        ledger = target.ledger.open_ledger(LedgerOrder(Level.LOCAL, writers=2, witnesses=False))
         wait_for(Wait.WRITERS_UP, lambda: ledger.progress().acknowledged > 20, target.clock)
         attempts = ledger.stop()
-        rows = target.read_ledger(str(target.observe().leader), 0)
+        rows = target.ledger.read_ledger(str(target.observe().leader), 0)
         assert len(rows) >= 20
         assert len(attempts) >= len(rows) - 2
-        target.drop_ledger()
+        target.ledger.drop_ledger()
         assert is_back(target, before)
 
 

@@ -30,7 +30,7 @@ def target(lab: Blueprint) -> Iterator[LabTarget]:
     try:
         yield target
     finally:
-        target.heal()
+        target.operations.recover()
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def url(target: LabTarget) -> Iterator[str]:
 def test_a_fault_pressed_on_the_page_shows_the_new_leader(target: LabTarget, url: str) -> None:
     leader = target.observe().leader
     assert leader is not None
-    target.cut_one_way(*[m for m in target.blueprint.members if m != leader])
+    target.capabilities().partition_one_way.inject(*[m for m in target.blueprint.members if m != leader])
     with chromium() as opened:
         page = opened.page
         page.goto(url)

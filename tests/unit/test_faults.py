@@ -125,7 +125,7 @@ def test_every_fault_says_what_it_needs_and_how_it_heals() -> None:
     assert len({fault.name for fault in FAULTS}) == len(FAULTS)
     assert all(fault.happens and fault.heals and fault.verb.startswith("lab ") for fault in FAULTS)
     needed = {fault.capability for fault in FAULTS}
-    never_faults = {Capability.PRICE, Capability.LEDGER, Capability.SET_PARAMETERS, Capability.SET_SYNC}
+    never_faults = {Capability.PRICE, Capability.LEDGER, Capability.CONFIGURE, Capability.CONFIGURE}
     assert set(Capability) - needed <= never_faults | {Capability.SHAPE_LINKS}
 
 

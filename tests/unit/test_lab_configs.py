@@ -13,7 +13,7 @@ from walproof.lab.design import LabOrder, quorum_of, read_parameters
 from walproof.lab.health import missing
 from walproof.lab.programs import etcd, haproxy, patroni, pgbouncer, postgres
 from walproof.model.guarantee import SyncMode
-from walproof.model.topology import ClusterView, MemberView, Role, Route
+from walproof.model.topology import ClusterView, MemberView, Role
 
 PASSWORDS = {"postgres": "pw-a", "replicator": "pw-b", "rewinder": "pw-c", "rest": "pw-d"}
 ADDRESSES = {"n1": "10.77.9.11", "n2": "10.77.9.12", "n3": "10.77.9.13"}
@@ -131,9 +131,9 @@ def test_every_member_has_its_own_address_namespace_and_cable() -> None:
 
 def test_routes_lead_to_the_loopback_or_to_every_member() -> None:
     made = blueprint()
-    assert made.endpoint(Route.HAPROXY).hosts == (("127.0.0.1", 5500),)
-    assert len(made.endpoint(Route.MULTI_HOST).hosts) == 3
-    assert "pw" not in made.endpoint(Route.MULTI_HOST).conninfo().replace("pgpass", "")
+    assert made.endpoint("haproxy").hosts == (("127.0.0.1", 5500),)
+    assert len(made.endpoint("multi-host").hosts) == 3
+    assert "pw" not in made.endpoint("multi-host").conninfo().replace("pgpass", "")
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from walproof.load.pgbench_log import columns, pieces, summary, warm_from
 from walproof.load.sampler import Counters, Looks, Snapshot, window
 from walproof.model.guarantee import Level
 from walproof.model.plan import Arm, Scenario, Workload, WorkloadKind
-from walproof.model.topology import Endpoint, Route
+from walproof.model.topology import Endpoint
 from walproof.targets.lab.scenarios import wanted
 from walproof.targets.sql.price import link_verified
 
@@ -48,7 +48,7 @@ def test_the_password_is_never_on_the_command_line() -> None:
 
 
 def test_through_a_pool_the_level_goes_into_each_transaction() -> None:
-    made = invocation(Arm(Level.ON, 4, route=Route.PGBOUNCER), ENDPOINT, Path("/r"), 1, pgbench=PGBENCH, longest_s=9)
+    made = invocation(Arm(Level.ON, 4, route="pgbouncer"), ENDPOINT, Path("/r"), 1, pgbench=PGBENCH, longest_s=9)
     assert after(made.argv, "-M") == "simple"
     assert "synchronous_commit" not in made.argv[-1]
     assert "BEGIN\\;SET LOCAL synchronous_commit TO on;" in made.scripts["script.sql"]

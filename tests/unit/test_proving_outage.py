@@ -5,10 +5,10 @@ from datetime import datetime
 
 import numpy as np
 import pytest
+from walproof.proving.manager_log import elected_at
 
 from tests.unit.test_proving_judge import A, U, ledger
 from walproof.model.topology import ClusterView, MemberView, Role
-from walproof.proving.manager_log import elected_at
 from walproof.proving.outage import acknowledged_at, outage, pace, split
 
 

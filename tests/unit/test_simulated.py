@@ -10,11 +10,10 @@ from walproof.errors import UsageError
 from walproof.model.event import DrillDone, Event, FaultChanged, Observed
 from walproof.model.guarantee import Level
 from walproof.model.ports import CanBePriced, CanBreak, CanConfigure, CanKeepLedger, CanRevive
-from walproof.model.topology import Route
 from walproof.model.verdict import Drill, Verdict, Victim
 from walproof.proving.campaign import PlannedDrill
 from walproof.proving.faults import CATALOGUE
-from walproof.proving.run import Shell, conduct
+from walproof.proving.run import Shell, run_drills
 from walproof.proving.verdicts import wrongs
 from walproof.targets.simulated.target import LIES, simulated
 
@@ -25,9 +24,9 @@ def drilled(
     """One drill on a simulated cluster, and what it emitted."""
     events: list[Event] = []
     entry = CATALOGUE[fault]
-    planned = PlannedDrill(1, entry, victim or entry.victims[0], level, Route.MULTI_HOST, writers)
+    planned = PlannedDrill(1, entry, victim or entry.victims[0], level, "multi-host", writers)
     shell = Shell(simulated(where), events.append, lambda name, text: None, seed=7)
-    return conduct(shell, [planned], enough=lambda drills: False)[0], events
+    return run_drills(shell, [planned], enough=lambda drills: False)[0], events
 
 
 @pytest.mark.parametrize("protocol", [CanBePriced, CanBreak, CanConfigure, CanKeepLedger, CanRevive])
@@ -160,9 +159,9 @@ def test_an_honest_cluster_raises_no_false_alarm(history: tuple[int, str, Level,
     entry = CATALOGUE[fault]
     victim = entry.victims[which % len(entry.victims)]
     where = simulated(f"pretend?seed={seed}&sync={sync}&members={members}&rtt={rtt}&slowness=25")
-    planned = PlannedDrill(1, entry, victim, level, Route.MULTI_HOST, 4)
+    planned = PlannedDrill(1, entry, victim, level, "multi-host", 4)
     shell = Shell(where, lambda event: None, lambda name, text: None, seed=seed)
-    drill = conduct(shell, [planned], enough=lambda drills: False)[0]
+    drill = run_drills(shell, [planned], enough=lambda drills: False)[0]
     truth = where.truly_lost(1)
     assert drill.findings.lost == truth, drill.why
     assert wrongs(replace(drill.findings, lost=0)) == []

@@ -8,18 +8,17 @@ import click
 from rich.console import Console
 
 from walproof.advising.advice_file import chosen, read_advice
-from walproof.advising.recipes.settings import patroni_change, plain_change
+from walproof.advising.recipes.settings import config_change
 from walproof.cli.advise import advice_of
 from walproof.cli.journals import APPLIED, Layer, journal_of_apply
 from walproof.errors import UsageError
 from walproof.model.advice import Advice, Choice, Place
+from walproof.model.configuration import ConfigChange, Difference
+from walproof.model.ports import Capability, Configuration, Target
+from walproof.model.topology import ClusterView
 from walproof.targets.choose import choose
 from walproof.targets.external import consent
-from walproof.targets.external.apply import InEffect, configurable, differences
-from walproof.targets.external.apply import apply as applied
-from walproof.targets.patroni.target import PatroniTarget
-from walproof.targets.postgres.target import PostgresTarget
-from walproof.targets.sql.alter_system import Difference
+from walproof.targets.external.configure import applied
 
 REQUIREMENTS = (
     ("--rpo", "0"),
@@ -59,26 +58,34 @@ def apply(
     if advice is None and not more["undo"]:
         raise UsageError("what shall be applied?", "walproof advise RECORD --rpo 0 --json > advice.json; apply it")
     choice = None if advice is None else chosen(_advice(advice, more), number)
-    place = configurable(choose(target))
-    own = not place.name.startswith("lab:")
+    place = choose(target)
+    configuration = place.capabilities().configuration
+    if configuration is None:
+        reason = place.capabilities().why_not(Capability.CONFIGURE)
+        raise UsageError(f"{place.name} has no configuration to apply to: {reason}", "name a lab or a cluster")
     if choice is None or more["undo"]:
-        if own:
+        if place.external:
             consent.require("undoing", ["config"], consent.read(allow), place.name)
-        return _undo(place, as_json=more["json_wanted"])
-    change = _change(choice, place)
-    lines = differences(place, change)
-    if more["dry_run"] or not lines:
-        _tell(choice, place, lines, None, as_json=more["json_wanted"])
+        return _undo(place, configuration, as_json=more["json_wanted"])
+    plan = configuration.plan(_change(choice, place))
+    if more["dry_run"] or not plan.differences:
+        _tell(choice, place, plan.differences, None, as_json=more["json_wanted"])
         return 0
-    if own:
+    if place.external:
         consent.require("applying", ["config"], consent.read(allow), place.name)
     if not more["json_wanted"]:
-        _show_lines(lines)
-    journal = journal_of_apply(place.name)
-    now = applied(place, change, Layer(journal, complete=False))
-    journal.note(place.clock.now(), place.name, APPLIED, choice.words, before=None, after=None)
-    _tell(choice, place, lines, now, as_json=more["json_wanted"])
+        _show_lines(plan.differences)
+    journal = journal_of_apply(_journal_name(place))
+    applied(configuration, plan, Layer(journal, complete=False))
+    name = _journal_name(place)
+    journal.note(place.clock.now(), name, APPLIED, choice.words, before=None, after=None)
+    _tell(choice, place, plan.differences, place.observe(), as_json=more["json_wanted"])
     return 0
+
+
+def _journal_name(place: Target) -> str:
+    """What the journal calls the target: a lab by its full name, so that `revert` finds it wherever it is called."""
+    return place.name if place.name != "lab" else "lab:lab"
 
 
 def _advice(path: str, words: dict[str, Any]) -> Advice:
@@ -91,16 +98,12 @@ def _advice(path: str, words: dict[str, Any]) -> Advice:
     return advice_of((path,), requirements, (), (words["rtt"], words["workload"]))
 
 
-def _change(choice: Choice, place: PatroniTarget | PostgresTarget) -> dict[str, Any]:
-    """For this very cluster: its own versions and names, not those of the records."""
+def _change(choice: Choice, place: Target) -> ConfigChange:
+    """For this very cluster: its own versions, not those of the records."""
     facts = place.describe().facts
-    versions = Place(
-        place.manager,
-        int(facts.get("postgres", "18")),
-        facts.get("patroni", ""),
-        tuple(m.name for m in place.observe().members if ":" not in m.name),
-    )
-    return patroni_change(choice, versions) if isinstance(place, PatroniTarget) else plain_change(choice, versions)
+    members = tuple(m.name for m in place.observe().members)
+    versions = Place(facts.get("manager", "none"), int(facts.get("postgres", "18")), facts.get("patroni", ""), members)
+    return config_change(choice, versions)
 
 
 def _show_lines(lines: tuple[Difference, ...]) -> None:
@@ -110,9 +113,9 @@ def _show_lines(lines: tuple[Difference, ...]) -> None:
 
 def _tell(
     choice: Choice,
-    place: PatroniTarget | PostgresTarget,
+    place: Target,
     lines: tuple[Difference, ...],
-    now: InEffect | None,
+    now: ClusterView | None,
     *,
     as_json: bool,
 ) -> None:
@@ -138,11 +141,12 @@ def _tell(
         console.print(f"nothing to change: {choice.words} is already in effect on {place.name}", style="bold")
 
 
-def _undo(place: PatroniTarget | PostgresTarget, *, as_json: bool) -> int:
-    layer = Layer(journal_of_apply(place.name), complete=True)
-    count = len(layer.pending(place.name))
-    left = place.put_back(layer)
-    layer.close(place.name)
+def _undo(place: Target, configuration: Configuration, *, as_json: bool) -> int:
+    layer = Layer(journal_of_apply(_journal_name(place)), complete=True)
+    name = _journal_name(place)
+    count = len(layer.pending(name))
+    left = configuration.undo(layer)
+    layer.close(name)
     if as_json:
         click.echo(json.dumps({"target": place.name, "undone": count, "left": left}))
         return 1 if left else 0

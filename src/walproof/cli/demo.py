@@ -23,8 +23,7 @@ from walproof.pricing.question import question_of
 from walproof.pricing.run import conduct as price
 from walproof.proving.campaign import Question, planned
 from walproof.proving.faults import fault
-from walproof.proving.run import Shell
-from walproof.proving.run import conduct as prove
+from walproof.proving.run import Shell, run_drills
 from walproof.records.writer import Writer, check_place
 from walproof.reporting.conclusion import conclusion
 from walproof.reporting.terminal import tables
@@ -75,7 +74,7 @@ def demo(directory: Path | None, port: int, postgres: str | None, budget: str, s
 def _drills(shell: Shell, tell: Tell) -> None:
     plan = planned(Question((fault("kill"),), (Level.OFF, Level.ON), seed=shell.seed))
     tell(Standing(0.0, 1.0, 0, "two kill drills"))
-    prove(shell, plan, enough=lambda _: False)
+    run_drills(shell, plan, enough=lambda _: False)
 
 
 @contextmanager

@@ -10,11 +10,11 @@ from rich.text import Text
 from walproof.advising.doctor.catalogue import CATALOGUE, diagnosed, failing
 from walproof.advising.doctor.finding import Finding
 from walproof.advising.doctor.output import as_json, as_junit, counts, sarif_text
-from walproof.errors import MachineError
+from walproof.errors import MachineError, UsageError
 from walproof.model.facts import Facts
+from walproof.model.ports import Capability
 from walproof.records.layout import version
 from walproof.targets.choose import choose
-from walproof.targets.facts import facts_at
 
 STYLE = {"error": "bold red", "warning": "yellow", "note": "cyan"}
 
@@ -31,7 +31,11 @@ def doctor(target: str | None, json_wanted: bool, sarif: str | None, junit: str 
         for check in CATALOGUE:
             click.echo(f"{check.severity:8} {check.id:32} {check.title}")
         return 0
-    facts = facts_at(choose(target))
+    place = choose(target)
+    able = place.capabilities()
+    if able.inspection is None:
+        raise UsageError(f"{place.name}: {able.why_not(Capability.INSPECT)}", "the doctor inspects real servers only")
+    facts = able.inspection.facts()
     findings = diagnosed(facts)
     if sarif:
         _write(sarif, sarif_text(facts, findings, version()))

@@ -2,27 +2,19 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol, runtime_checkable
 
 from walproof.lab import home
+from walproof.model.ports import Target
 from walproof.records.journal import Change, Journal
 from walproof.records.layout import safe_name
-from walproof.targets.sql.alter_system import Notebook
 
 NAME = "journal.jsonl"
 APPLIED = "applied"
 
 
-@runtime_checkable
-class Noting(Protocol):
-    """A cluster of yours: it notes every setting before it changes it, for `walproof restore`."""
-
-    journal: Notebook | None
-
-
-def keep_journal(target: object, directory: Path) -> None:
-    """Let a cluster of yours note its changes in the record at `directory`; other targets need none."""
-    if isinstance(target, Noting):
+def keep_journal(target: Target, directory: Path) -> None:
+    """Let an external cluster note its changes in the record at `directory`; other targets need none."""
+    if target.external:
         target.journal = Journal(directory / NAME)
 
 

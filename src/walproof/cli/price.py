@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import click
 from rich.console import Console
@@ -13,7 +13,7 @@ from walproof.cli.run_options import begun, sigterm_as_ctrl_c, with_options
 from walproof.errors import UsageError
 from walproof.model.event import Described, Ended, Event
 from walproof.pricing.answer import Answer
-from walproof.pricing.bench import Bench, PricedTarget
+from walproof.pricing.bench import Bench
 from walproof.pricing.command import (
     answer_as_json,
     answer_lines,
@@ -26,7 +26,7 @@ from walproof.pricing.question import Words, question_of, seed_of
 from walproof.records.layout import FORMAT
 from walproof.records.reader import read
 from walproof.records.writer import Writer
-from walproof.targets.choose import choose, is_yours
+from walproof.targets.choose import choose
 from walproof.targets.external import consent
 
 WIDE = 140
@@ -91,7 +91,7 @@ def price(
         return 0
     allowed = consent.read(words.get("allow"))
     check_target(place, words, allowed)
-    if is_yours(target):
+    if place.external:
         consent.require("pricing", consents_needed(words), allowed, place.name)
     where = Path(resume) if resume else (Path(record) if record else None)
     with (
@@ -100,7 +100,7 @@ def price(
         progress_bar(Console(stderr=True), quiet=as_json) as tell,
     ):
         keep_journal(place, writer.directory)
-        bench = Bench(cast(PricedTarget, place), writer, seed_of(words), earlier)
+        bench = Bench(place, writer, seed_of(words), earlier)
         if not resume:
             bench.say(begun("price", {**words, **_defaults(words, target)}, at=bench.now(), seed=bench.seed))
         bench.say(Described(bench.now(), place.describe()))

@@ -23,9 +23,9 @@ from walproof.proving.gate import Gate, exceeded, exit_code, gate, junit
 from walproof.proving.inject import why_skipped
 from walproof.proving.matrix import COLUMNS, matrix
 from walproof.proving.question import Words, consented, question_of
-from walproof.proving.run import Interrupted, Shell, conduct
+from walproof.proving.run import Interrupted, Shell, run_drills
 from walproof.records.writer import Writer
-from walproof.targets.choose import choose, is_yours
+from walproof.targets.choose import choose
 
 OPTIONS: tuple[tuple[str, str, str], ...] = (
     ("--fault", "What is broken (kill); --dry-run shows each one's story.", "kill,cut,…"),
@@ -65,7 +65,7 @@ def prove(target: str | None, record: str | None, as_json: bool, dry_run: bool, 
     planned(question)
     junit_file = _writable(words.get("junit"))
     place = choose(target)
-    if is_yours(target):
+    if place.external:
         consented(question, words.get("allow"))
     if dry_run:
         click.echo("\n".join(said_beforehand(question, place)))
@@ -125,7 +125,7 @@ def _conducted(shell: Shell, question: Question, emit: Emit) -> tuple[list[Drill
     clock = shell.target.clock
     start = clock.now()
     try:
-        return conduct(
+        return run_drills(
             shell, _plan(question, shell.target), enough=lambda so_far: enough(question, so_far, clock.now() - start)
         ), False
     except Interrupted as stopped:

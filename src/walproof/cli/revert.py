@@ -10,7 +10,6 @@ from walproof.errors import UsageError
 from walproof.records.journal import Journal
 from walproof.records.layout import record_directory
 from walproof.targets.choose import choose
-from walproof.targets.external.apply import configurable, put_back
 
 
 @click.command()
@@ -26,9 +25,9 @@ def revert(record: str | None, target: str | None, json_wanted: bool) -> int:
         journal = Layer(Journal(path), complete=complete)
         for name in dict.fromkeys(c.target for c in journal.pending()):
             count = len(journal.pending(name))
-            place = configurable(choose(target or name))
+            place = choose(target or name)
             place.name = name
-            left = put_back(place, journal)
+            left = place.revert(journal)
             done.append({"target": name, "journal": str(path), "undone": count, "left": left})
     if json_wanted:
         click.echo(json.dumps({"restored": done}))

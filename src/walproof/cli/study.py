@@ -24,7 +24,7 @@ from walproof.reporting.conclusion import claims_tally
 from walproof.reporting.terminal import study_tables
 from walproof.studies.conduct import Conductor, Visit
 from walproof.studies.declaration import Study, read_study, shipped, studies
-from walproof.targets.choose import choose, is_yours
+from walproof.targets.choose import choose, is_external
 from walproof.targets.external import consent
 
 
@@ -90,7 +90,7 @@ def run(
     """Run a study, by name or the path of a study.toml."""
     declared = read_study(Path(name)) if name.endswith(".toml") else shipped(name)[0]
     visit = Visit(quick, seed, budget)
-    if is_yours(target):
+    if target is not None and is_external(target):
         needed = ["load", "kill"] if declared.drill else ["load"]
         consent.require("running a study", needed, consent.read(allow), str(target).rpartition("@")[2])
     check_place(directory)

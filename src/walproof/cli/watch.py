@@ -24,9 +24,9 @@ from walproof.watching.terminal import drawn
 
 
 def _links(target: Target) -> Callable[[], tuple[LinkView, ...]] | None:
-    """The lab's wire, None for targets that have none to show."""
-    asked: Callable[[], tuple[LinkView, ...]] | None = getattr(target, "links_drawn", None)
-    return asked
+    """Links between members, None for targets that have none to show."""
+    links = target.capabilities().links
+    return None if links is None else links.links
 
 
 @click.command()
@@ -128,8 +128,9 @@ def _export(
     _timer: threading.Timer | None,
     ended: threading.Event,
 ) -> int:
-    pool: Callable[[], dict[str, int]] | None = getattr(target, "pool_clients", None)
-    exporter = Exporter(target, address=address, levels=declared[0], declared=declared[1], pool=pool)
+    pool = target.capabilities().pool
+    clients = None if pool is None else pool.pool_clients
+    exporter = Exporter(target, address=address, levels=declared[0], declared=declared[1], pool=clients)
     click.echo(f"metrics at http://{address[0]}:{address[1]}/metrics\nCtrl-C ends it", err=True)
     try:
         while not ended.wait(0.5):

@@ -14,7 +14,6 @@ from walproof.lab.privileges import as_member_user
 from walproof.lab.programs import haproxy, pgbouncer
 from walproof.machine.software import program
 from walproof.model.ports import Clock
-from walproof.model.topology import Route
 from walproof.model.waiting import Wait, wait_for
 
 
@@ -109,7 +108,7 @@ def wait_until_routed(blueprint: Blueprint, clock: Clock, leader: str | None = N
 
 def pool_command(blueprint: Blueprint, command: str) -> None:
     """A word to PgBouncer's console: PAUSE, RESUME or RELOAD; TargetError when it refuses."""
-    way = blueprint.endpoint(Route.PGBOUNCER, database="pgbouncer").conninfo()
+    way = blueprint.endpoint("pgbouncer", database="pgbouncer").conninfo()
     try:
         with psycopg.connect(way, autocommit=True, cursor_factory=psycopg.ClientCursor) as console:
             console.execute(command.encode())
@@ -119,7 +118,7 @@ def pool_command(blueprint: Blueprint, command: str) -> None:
 
 def pool_clients(blueprint: Blueprint) -> dict[str, int]:
     """PgBouncer's clients by state, active and waiting; empty when its console does not answer."""
-    way = blueprint.endpoint(Route.PGBOUNCER, database="pgbouncer").conninfo()
+    way = blueprint.endpoint("pgbouncer", database="pgbouncer").conninfo()
     try:
         with psycopg.connect(way, autocommit=True, cursor_factory=psycopg.ClientCursor) as console:
             cursor = console.execute("SHOW POOLS")

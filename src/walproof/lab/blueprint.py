@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from walproof.model.guarantee import SyncMode
-from walproof.model.topology import Endpoint, Route
+from walproof.model.topology import Endpoint
 
 POSTGRES_PORT = 5432
 REST_PORT = 8008
@@ -110,15 +110,15 @@ class Blueprint:
         """Patroni's REST address."""
         return f"http://{self.address(member)}:{REST_PORT}"
 
-    def endpoint(self, route: Route, *, user: str = "postgres", database: str = "postgres") -> Endpoint:
+    def endpoint(self, route: str, *, user: str = "postgres", database: str = "postgres") -> Endpoint:
         """The clients' way to the leader; direct is the caller's business, who knows the leader."""
         local = "127.0.0.1"
         hosts = {
-            Route.MULTI_HOST: tuple((self.address(m), POSTGRES_PORT) for m in self.members),
-            Route.HAPROXY: ((local, self.ports["leader"]),),
-            Route.PGBOUNCER: ((local, self.ports["pgbouncer"]),),
+            "multi-host": tuple((self.address(m), POSTGRES_PORT) for m in self.members),
+            "haproxy": ((local, self.ports["leader"]),),
+            "pgbouncer": ((local, self.ports["pgbouncer"]),),
         }[route]
-        options = (("target_session_attrs", "read-write"),) if route is Route.MULTI_HOST else ()
+        options = (("target_session_attrs", "read-write"),) if route == "multi-host" else ()
         return Endpoint(hosts, database, user, str(self.passfile), (("connect_timeout", "2"), *options))
 
     def member_endpoint(self, member: str, *, user: str = "postgres", database: str = "postgres") -> Endpoint:

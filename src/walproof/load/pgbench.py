@@ -13,7 +13,7 @@ from pathlib import Path
 from walproof.errors import UsageError
 from walproof.model.guarantee import Level
 from walproof.model.plan import Arm, Workload, WorkloadKind
-from walproof.model.topology import Endpoint, Route
+from walproof.model.topology import Endpoint
 
 APPLICATION = "walproof-load"
 _SCRIPTS = files("walproof.load.scripts")
@@ -75,9 +75,8 @@ def with_level(script: str, level: Level, *, combined: bool) -> str:
     return "\n".join([*lines[:first], opening, *lines[first:], "END;"])
 
 
-def session_options(arm: Arm) -> str:
+def session_options(arm: Arm, *, pooled: bool) -> str:
     """What the session starts with; empty where the level goes into the transaction."""
-    pooled = arm.route is Route.PGBOUNCER
     return "" if pooled or arm.mix else f"-c synchronous_commit={arm.level}"
 
 
@@ -87,8 +86,8 @@ def invocation(arm: Arm, endpoint: Endpoint, folder: Path, seed: int, *, pgbench
     The caller ends it by SIGALRM after the wanted time, which pgbench takes for the end of -T: so a sample may last a
     fraction of a second longer than connecting takes. `longest_s` is the -T that ends it in any case.
     """
-    pooled = arm.route is Route.PGBOUNCER
-    options = session_options(arm)
+    pooled = endpoint.pooled
+    options = session_options(arm, pooled=pooled)
     more = {"application_name": APPLICATION, "gssencmode": "disable", **({"options": options} if options else {})}
     argv = [str(pgbench), "-n", "-M", "simple" if pooled else "prepared", "-c", str(arm.clients)]
     argv += ["-j", str(threads(arm.clients)), "-T", str(longest_s), "--random-seed", str(seed % (1 << 31))]

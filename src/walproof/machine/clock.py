@@ -1,7 +1,10 @@
 """The machine's own clock: what the lab and real targets live by."""
 
 import os
+import threading
 import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 from walproof.errors import UsageError
 
@@ -27,3 +30,37 @@ class RealClock:
     def pause(self, seconds: float) -> None:
         """Let that much time pass."""
         time.sleep(seconds)
+
+    def every(self, seconds: float, act: Callable[[], None]) -> "Repeating":
+        """Call `act` at once and then about every so many seconds, in a thread, until closed."""
+        return Repeating(seconds, act)
+
+    def together(self, acts: Sequence[Callable[[], None]]) -> None:
+        """Do all of them at once, each in a thread; the first error is raised when all have ended."""
+        if len(acts) == 1:
+            acts[0]()
+            return
+        with ThreadPoolExecutor(max(1, len(acts))) as pool:
+            for done in [pool.submit(act) for act in acts]:
+                done.result()
+
+
+class Repeating:
+    """A thread that calls a function again and again; an error of the function ends it and is shown by threading."""
+
+    def __init__(self, seconds: float, act: Callable[[], None]) -> None:
+        self._seconds, self._act = seconds, act
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="repeating", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._closed.is_set():
+            self._act()
+            self._closed.wait(self._seconds)
+
+    def close(self) -> None:
+        """End it; waits for a call under way."""
+        self._closed.set()
+        if self._thread is not threading.current_thread():
+            self._thread.join(timeout=30)

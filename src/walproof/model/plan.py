@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from walproof.model.guarantee import Level, QuorumKind
-from walproof.model.topology import Route
 
 
 class WorkloadKind(StrEnum):
@@ -68,7 +67,7 @@ class Arm:
     level: Level
     clients: int
     workload: Workload = Workload()
-    route: Route = Route.DIRECT
+    route: str = "direct"
     pool: int | None = None
     rate: float | None = None
     """Offered load in transactions per second (open loop); None is a closed loop."""

@@ -1,4 +1,4 @@
-"""What the pure core asks of the world: a clock, a target, and one small protocol for each thing a target may be able to do.
+"""What the pure core asks of the world: a clock, a target, and a small protocol for each thing a target may do.
 
 A target hands out its capabilities as objects (`Target.capabilities`): what it cannot do is absent there, with the
 reason. Nobody asks a target for its type.
@@ -464,6 +464,10 @@ class Target(Protocol):
 
     def capabilities(self) -> Capabilities:
         """What it can do now."""
+        ...
+
+    def revert(self, journal: Notebook) -> list[str]:
+        """Undo every pending change of the journal and remove what a killed run left; sentences about what stays."""
         ...
 
     def close(self) -> None:

@@ -25,7 +25,7 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Connection parameters for libpq: hosts in order, a database, a user, a password file; never the password itself."""
+    """Connection parameters for libpq: hosts in order, database, user, password file; never the password itself."""
 
     hosts: tuple[tuple[str, int], ...]
     database: str = "postgres"
@@ -55,7 +55,7 @@ def _quoted(value: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class MemberView:
-    """One member in one observation. lsn is in bytes (WAL position); lag_bytes is against the leader's, None when unknown."""
+    """One member in one observation. lsn: WAL position in bytes; lag_bytes: behind the leader, None when unknown."""
 
     name: str
     role: Role
@@ -90,6 +90,14 @@ class ClusterView:
     def standbys(self) -> tuple[MemberView, ...]:
         """Members that say they are standbys."""
         return tuple(m for m in self.members if m.role is Role.STANDBY)
+
+    @property
+    def healthy(self) -> bool:
+        """Whether a leader is there and every other member is a standby that streams."""
+        return self.leader is not None and all(
+            m.name == self.leader or (m.role is Role.STANDBY and m.state in ("running", "streaming"))
+            for m in self.members
+        )
 
     @property
     def synchronous(self) -> tuple[str, ...]:

@@ -2,21 +2,16 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
-from walproof.errors import MachineError
+from walproof.errors import MachineError, TargetError
 from walproof.model.event import Emit, Event, Note, Observed, SampleDone, ScenarioEntered, SearchStep
 from walproof.model.plan import Arm, Sample, Scenario, Workload
-from walproof.model.ports import CanBePriced, Target
+from walproof.model.ports import Target
 from walproof.model.sample import SampleResult
 from walproof.pricing.design import sample_seed
 
 PATIENCE = 3
 """Samples that may fail one after another before the run gives up."""
-
-
-class PricedTarget(Target, CanBePriced, Protocol):
-    """A target that runs samples."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +34,12 @@ def untold(_: Progress) -> None:
 class Bench:
     """A target under measurement: remembers the setting in effect and every event, those of a resumed run too."""
 
-    def __init__(self, target: PricedTarget, emit: Emit, seed: int, earlier: Sequence[Event] = ()) -> None:
+    def __init__(self, target: Target, emit: Emit, seed: int, earlier: Sequence[Event] = ()) -> None:
+        pricing = target.capabilities().pricing
+        if pricing is None:
+            raise TargetError(f"{target.name} cannot be priced", "walproof lab up")
         self.target = target
+        self.pricing = pricing
         self.seed = seed
         self.events: list[Event] = list(earlier)
         self._emit = emit
@@ -80,25 +79,25 @@ class Bench:
         """Load what the arms' workloads need, once each; the largest scale last stays."""
         for workload in sorted({arm.workload for arm in arms}, key=lambda w: (w.scale, w.text)):
             if workload not in self._prepared:
-                self.target.prepare(workload)
+                self.pricing.prepare(workload)
                 self._prepared.add(workload)
 
     def enter(self, setting: Scenario) -> None:
         """Bring a setting into effect unless it already is."""
         if setting != self._setting:
-            measured = self.target.enter(setting)
+            measured = self.pricing.enter(setting)
             self._setting = setting
             self.say(ScenarioEntered(self.now(), setting, measured))
 
     def leave(self) -> None:
         """Put back what settings changed; the target may have more to put back than settings."""
         self._setting = None
-        self.target.leave()
+        self.pricing.leave()
 
     def measure(self, planned: Sample, seconds: float) -> SampleResult | None:
         """One sample; None when it failed, noted; MachineError after three failures in a row."""
         try:
-            result = self.target.run_sample(planned, seconds, sample_seed(self.seed, planned))
+            result = self.pricing.run_sample(planned, seconds, sample_seed(self.seed, planned))
         except MachineError as error:
             self._failures += 1
             if self._failures >= PATIENCE:

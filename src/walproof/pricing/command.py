@@ -8,7 +8,7 @@ from walproof.errors import TargetError
 from walproof.estimating.enough import StoppedBy
 from walproof.model.event import Ended, SearchStep
 from walproof.model.plan import Scenario
-from walproof.model.ports import CanBePriced, Capability, Target
+from walproof.model.ports import Capability, Target
 from walproof.pricing.answer import Answer
 from walproof.pricing.as_json import table_as_json
 from walproof.pricing.bench import Bench, Tell
@@ -22,13 +22,13 @@ from walproof.pricing.searches import predicted, prediction_steps, searched
 
 def check_target(target: Target, words: Words, allowed: Collection[str]) -> None:
     """Refuse what cannot be priced: no such capability, a quorum too large, a guarantee not in effect."""
-    why = target.why_not(Capability.PRICE)
-    if why is not None or not isinstance(target, CanBePriced):
-        raise TargetError(f"{target.name} cannot be priced: {why or 'it runs no samples'}", "walproof lab up")
+    able = target.capabilities()
+    if able.pricing is None:
+        raise TargetError(f"{target.name} cannot be priced: {able.why_not(Capability.PRICE)}", "walproof lab up")
     view = target.observe()
     question = question_of(words, len(view.standbys) or None)
     for setting in question.scenarios:
-        target.check(setting)
+        able.pricing.check(setting)
     remote = sorted({a.level for a in question.arms if a.level.remote}, key=lambda one: one.strength)
     bare = not view.standby_names.strip() and any(s.quorum is None for s in question.scenarios)
     if remote and bare and "not-in-effect" not in allowed:

@@ -14,7 +14,6 @@ from walproof.errors import UsageError
 from walproof.links.sites import read_regions
 from walproof.model.guarantee import Level, QuorumKind, level
 from walproof.model.plan import Arm, Scenario, Workload, WorkloadKind
-from walproof.model.topology import Route
 from walproof.model.units import duration_s, share
 from walproof.pricing.design import AGAIN, Question, sample_seconds
 
@@ -100,9 +99,9 @@ def predictions_of(text: object) -> tuple[tuple[int, float | None], ...]:
 
 def _arms(words: Words, baseline: Level, workload: Workload, mix: tuple[tuple[Level, float], ...]) -> tuple[Arm, ...]:
     levels = levels_of(words.get("levels"), baseline, only_baseline=bool(mix or words.get("aa")))
-    route = _one_of(Route, str(words.get("route") or "direct"), "route")
+    route = str(words.get("route") or "direct")
     pool = None if words.get("pool") is None else whole(words["pool"], "pool")
-    if pool is not None and route is not Route.PGBOUNCER:
+    if pool is not None and route != "pgbouncer":
         raise UsageError("a pool size needs PgBouncer in the route", "--route pgbouncer --pool 20")
     rate = None if words.get("rate") is None else float(whole(words["rate"], "rate"))
     arms: list[Arm] = []
@@ -277,10 +276,3 @@ def quorum_of(text: str, standbys: int | None) -> tuple[QuorumKind, int]:
             f"ask for at most any{max(1, standbys)}, or a lab with more members (lab up --members N)",
         )
     return QuorumKind(match[1].upper()), int(match[2])
-
-
-def _one_of(kinds: type[Route], text: str, what: str) -> Route:
-    try:
-        return kinds(text)
-    except ValueError:
-        raise UsageError(f"{text!r} is not a {what}", f"choose {', '.join(kinds)}") from None

@@ -11,7 +11,6 @@ from walproof.model.estimate import Estimate
 from walproof.model.event import Event, SearchStep
 from walproof.model.guarantee import QuorumKind, level, read_standby_names
 from walproof.model.plan import Scenario
-from walproof.model.topology import Route
 from walproof.model.units import duration_s
 from walproof.pricing import breakeven, prediction, tuning
 from walproof.pricing.answer import Answer
@@ -121,7 +120,7 @@ def _quorum_open(bench: Bench) -> bool:
 
 def _has_pool(bench: Bench) -> bool:
     try:
-        bench.target.endpoint(Route.PGBOUNCER)
+        bench.target.endpoint("pgbouncer")
     except TargetError:
         return False
     return True

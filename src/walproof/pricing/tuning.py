@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from walproof.errors import TargetError
 from walproof.model.guarantee import Level, QuorumKind
 from walproof.model.plan import Arm, Scenario
-from walproof.model.topology import Route
 
 PARAMETERS: tuple[tuple[tuple[str, str], ...], ...] = (
     (("commit_delay", "3000"), ("commit_siblings", "5")),
@@ -100,7 +99,7 @@ def ways_field(space: Space, level: Level, clients: Sequence[int], count: int) -
     if space.quorum_open and space.outer.quorum is None and level.remote:
         ways.append(_contestant(space, level, best, replace(space.outer, quorum_kind=QuorumKind.ANY, quorum=1)))
     pools = [pool for pool in POOLS if pool <= best] if space.pooled else []
-    pooled = [replace(plain, arm=replace(plain.arm, route=Route.PGBOUNCER, pool=pool)) for pool in pools]
+    pooled = [replace(plain, arm=replace(plain.arm, route="pgbouncer", pool=pool)) for pool in pools]
     # Every kind of way has its turn before any has its second.
     ways += [*pooled[:1], *(_contestant(space, level, best, one) for one in changed[1:])]
     ways += [_contestant(space, level, n, one) for n in (*others, *larger) for one in (*changed[:2], None)]

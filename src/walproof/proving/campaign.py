@@ -7,7 +7,6 @@ import numpy as np
 
 from walproof.errors import UsageError
 from walproof.model.guarantee import Level, survives
-from walproof.model.topology import Route
 from walproof.model.verdict import Drill, Victim
 from walproof.proving.faults import CATALOGUE, Fault, loss_of
 from walproof.proving.verdicts import bounds, drills_for
@@ -36,7 +35,7 @@ class PlannedDrill:
     fault: Fault
     victim: Victim
     level: Level
-    route: Route = Route.MULTI_HOST
+    route: str = "multi-host"
     writers: int = 16
     warm_s: float = 2.0
     """Acknowledged work before the fault: the moment is this plus a random part of a second."""
@@ -49,7 +48,7 @@ class Question:
     faults: tuple[Fault, ...]
     levels: tuple[Level, ...]
     victim: Victim | None = None
-    route: Route = Route.MULTI_HOST
+    route: str = "multi-host"
     writers: int = 16
     repeat: int = 1
     until_bound: float | None = None

@@ -10,23 +10,22 @@ from walproof.model.verdict import Victim
 
 
 class Deed(StrEnum):
-    """One thing done to a cluster; `inject.py` knows the verb of each."""
+    """One thing done to a cluster, by the name of the capability that does it (model.ports.Capability)."""
 
     KILL = "kill"
     STOP = "stop"
-    KILL_MEMBER = "kill member"
+    KILL_MEMBER = "kill-member"
     FREEZE = "freeze"
-    CUT_POWER = "cut power"
+    POWER_CUT = "power-cut"
     PARTITION = "partition"
     ISOLATE = "isolate"
-    PARTITION_ONE_WAY = "partition one way"
-    SLOW_DISK = "slow disk"
-    FAILING_DISK = "failing disk"
-    FULL_DISK = "full disk"
-    LOSE_DCS = "lose dcs"
+    PARTITION_ONE_WAY = "partition-one-way"
+    SLOW_DISK = "slow-disk"
+    FAILING_DISK = "failing-disk"
+    FULL_DISK = "full-disk"
+    DCS_LOSS = "dcs-loss"
     RESTART = "restart"
-    SWITCH_OVER = "switch over"
-    REVIVE = "revive"
+    SWITCHOVER = "switchover"
 
 
 class Whom(StrEnum):
@@ -49,6 +48,8 @@ class Step:
     whom: Whom = Whom.VICTIM
     after_s: float = 0.0
     apart_s: float = 0.0
+    undo: bool = False
+    """Undo it instead: power on, programs started."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +128,8 @@ _ALL = (
     Fault(
         "power-cut",
         _ANY_MEMBER,
-        (Capability.CUT_POWER,),
-        (Step(Deed.CUT_POWER),),
+        (Capability.POWER_CUT,),
+        (Step(Deed.POWER_CUT),),
         Story(
             "the member's power goes: what was not flushed is gone", _TAKEOVER, "power on, file system mounted again"
         ),
@@ -137,7 +138,7 @@ _ALL = (
     Fault(
         "partition",
         _ANY_MEMBER,
-        (Capability.CUT_LINKS,),
+        (Capability.PARTITION,),
         (Step(Deed.PARTITION),),
         Story(
             "the member loses the others and the DCS, its clients stay: it acknowledges until it demotes",
@@ -150,7 +151,7 @@ _ALL = (
     Fault(
         "isolate",
         _ANY_MEMBER,
-        (Capability.CUT_LINKS,),
+        (Capability.ISOLATE,),
         (Step(Deed.ISOLATE),),
         Story("the member is cut from everybody, clients too", _TAKEOVER, "the links come back"),
         Loss.LEADER_GONE,
@@ -159,7 +160,7 @@ _ALL = (
     Fault(
         "partition-one-way",
         _ONE_MEMBER,
-        (Capability.CUT_LINKS,),
+        (Capability.PARTITION_ONE_WAY,),
         (Step(Deed.PARTITION_ONE_WAY),),
         Story(
             "what the member sends no longer reaches the others; what they send arrives", _TAKEOVER, "links come back"
@@ -171,7 +172,7 @@ _ALL = (
     Fault(
         "slow-disk",
         _ANY_MEMBER,
-        (Capability.HURT_DISK,),
+        (Capability.SLOW_DISK,),
         (Step(Deed.SLOW_DISK),),
         Story(
             "every flush of the member takes 20 ms longer",
@@ -183,7 +184,7 @@ _ALL = (
     Fault(
         "failing-disk",
         _ONE_MEMBER,
-        (Capability.HURT_DISK,),
+        (Capability.FAILING_DISK,),
         (Step(Deed.FAILING_DISK),),
         Story("every flush of the member fails with EIO: PostgreSQL panics", _TAKEOVER, "the disk works again"),
         Loss.LEADER_GONE,
@@ -192,7 +193,7 @@ _ALL = (
     Fault(
         "full-disk",
         _ONE_MEMBER,
-        (Capability.HURT_DISK,),
+        (Capability.FULL_DISK,),
         (Step(Deed.FULL_DISK),),
         Story("every write of the member fails with ENOSPC", _TAKEOVER, "there is room again"),
         Loss.LEADER_GONE,
@@ -202,8 +203,8 @@ _ALL = (
     Fault(
         "dcs-loss",
         (Victim.CLUSTER,),
-        (Capability.LOSE_DCS,),
-        (Step(Deed.LOSE_DCS),),
+        (Capability.DCS_LOSS,),
+        (Step(Deed.DCS_LOSS),),
         Story("the majority of the DCS is gone: the leader must demote itself", _TAKEOVER, "the DCS comes back"),
         Loss.LEADER_GONE,
         serves_after=False,
@@ -223,8 +224,8 @@ _ALL = (
     Fault(
         "switchover",
         (Victim.LEADER,),
-        (Capability.SWITCH_OVER,),
-        (Step(Deed.SWITCH_OVER),),
+        (Capability.SWITCHOVER,),
+        (Step(Deed.SWITCHOVER),),
         Story(
             "a planned change of leader through the manager",
             "nothing is lost at any level, no transaction fails",
@@ -258,13 +259,13 @@ _ALL = (
     Fault(
         "double-power",
         (Victim.CLUSTER,),
-        (Capability.CUT_POWER, Capability.HURT_DISK),
+        (Capability.POWER_CUT, Capability.SLOW_DISK),
         (
             # The standbys first: a leader that stops a moment earlier gives them time to flush what it acknowledged.
             # One after another: the last alone acknowledges then, and no other has flushed what it had only written.
-            Step(Deed.CUT_POWER, Whom.STANDBYS, apart_s=0.3),
-            Step(Deed.CUT_POWER, Whom.LEADER),
-            Step(Deed.REVIVE, Whom.STANDBYS, after_s=1.0),
+            Step(Deed.POWER_CUT, Whom.STANDBYS, apart_s=0.3),
+            Step(Deed.POWER_CUT, Whom.LEADER),
+            Step(Deed.POWER_CUT, Whom.STANDBYS, after_s=1.0, undo=True),
         ),
         Story(
             "the leader is gone for good while every standby, whose disk takes 5 ms a flush, loses power",

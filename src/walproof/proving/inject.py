@@ -1,10 +1,10 @@
-"""Does the deeds of a fault to a target, through its optional capabilities; decides nothing."""
+"""Carries out the steps of a fault on a target, through its capabilities."""
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from walproof.errors import TargetError
-from walproof.model.ports import CanBreak, CanRevive, Clock, Target
+from walproof.model.ports import Capabilities, Capability, Clock, Target
 from walproof.model.topology import ClusterView
 from walproof.model.verdict import Victim
 from walproof.proving.faults import SLOW_FLUSH_S, Deed, Fault, Step, Whom
@@ -12,19 +12,12 @@ from walproof.proving.faults import SLOW_FLUSH_S, Deed, Fault, Step, Whom
 
 def why_skipped(target: Target, fault: Fault) -> str | None:
     """Why this target cannot do the fault now, None when it can."""
-    if fault.steps and not isinstance(target, CanBreak):
-        return f"{target.name} cannot break anything"
-    for capability in fault.needs:
-        reason = target.why_not(capability)
-        if reason:
-            return reason
-    if any(step.deed is Deed.REVIVE for step in fault.steps) and not isinstance(target, CanRevive):
-        return f"{target.name} cannot bring back one member alone"
-    return None
+    able = target.capabilities()
+    return next((reason for capability in fault.needs if (reason := able.why_not(capability))), None)
 
 
 def chosen_victims(view: ClusterView, victim: Victim, pick: Callable[[Sequence[str]], str]) -> tuple[str, ...]:
-    """The members meant by a kind of victim in this look; `pick` chooses one of several. TargetError when none is."""
+    """The members meant by a kind of victim in this view; `pick` chooses one of several. TargetError when none is."""
     standbys = tuple(m.name for m in view.members if m.name != view.leader)
     candidates = {
         Victim.LEADER: (view.leader,) if view.leader else (),
@@ -49,36 +42,28 @@ def _members(step: Step, victims: tuple[str, ...], view: ClusterView) -> tuple[s
     }[step.whom]
 
 
-def _do(target: CanBreak, deed: Deed, member: str, slow_s: float, others: tuple[str, ...]) -> None:
-    match deed:
-        case Deed.SLOW_DISK:
-            target.hurt_disk(member, "slow", slow_s)
-        case Deed.FAILING_DISK:
-            target.hurt_disk(member, "failing")
-        case Deed.FULL_DISK:
-            target.hurt_disk(member, "full")
-        case Deed.PARTITION_ONE_WAY:
-            for other in others:
-                target.cut_one_way(member, other)
-        case Deed.REVIVE:
-            if isinstance(target, CanRevive):
-                target.revive(member)
-        case _:
-            verbs: dict[Deed, Callable[[str], None]] = {
-                Deed.KILL: target.kill,
-                Deed.STOP: target.stop,
-                Deed.KILL_MEMBER: target.kill_member,
-                Deed.FREEZE: target.freeze,
-                Deed.CUT_POWER: target.cut_power,
-                Deed.PARTITION: target.cut,
-                Deed.ISOLATE: target.isolate,
-                Deed.RESTART: target.restart,
-            }
-            verbs[deed](member)
+def _on_member(able: Capabilities, step: Step, member: str, slow_s: float, others: tuple[str, ...]) -> None:
+    """One step on one member; TargetError when the target lost the capability meanwhile."""
+    capability = Capability(step.deed.value)
+    if step.deed is Deed.SLOW_DISK and able.slow_disk:
+        if step.undo:
+            able.slow_disk.undo(member)
+        else:
+            able.slow_disk.inject(member, slow_s)
+    elif step.deed is Deed.PARTITION_ONE_WAY and able.partition_one_way:
+        for other in others:
+            able.partition_one_way.inject(member, other)
+    elif step.deed is Deed.RESTART and able.restart:
+        able.restart.restart(member)
+    elif capability in able.faults:
+        fault = able.faults[capability]
+        (fault.undo if step.undo else fault.inject)(member)
+    else:
+        raise TargetError(f"{step.deed} cannot be done any more: {able.why_not(capability)}")
 
 
 def inject(
-    target: CanBreak,
+    target: Target,
     fault: Fault,
     steps: tuple[Step, ...],
     *,
@@ -86,26 +71,27 @@ def inject(
     view: ClusterView,
     clock: Clock,
 ) -> None:
-    """Do the steps one after another; a deed on several members goes out to all at once on a real clock."""
+    """Carry out the steps one after another; one on several members is carried out on all at once."""
+    able = target.capabilities()
     slow_s = SLOW_FLUSH_S.get(fault.name, 0.01)
     everybody = tuple(m.name for m in view.members)
     for step in steps:
         if step.after_s:
             clock.pause(step.after_s)
-        if step.deed is Deed.LOSE_DCS:
-            target.lose_dcs()
+        if step.deed is Deed.DCS_LOSS and able.dcs_loss:
+            able.dcs_loss.inject()
             continue
-        if step.deed is Deed.SWITCH_OVER:
-            target.switch_over(None)
+        if step.deed is Deed.SWITCHOVER and able.switchover:
+            able.switchover.switch_over(None)
             continue
-        members = _members(step, victims, view)
-        work = [(m, tuple(o for o in everybody if o != m)) for m in members]
-        if getattr(clock, "virtual", False) or len(work) < 2 or step.apart_s:
-            for place, (member, others) in enumerate(work):
-                if place and step.apart_s:
+        acts = [
+            partial(_on_member, able, step, member, slow_s, tuple(o for o in everybody if o != member))
+            for member in _members(step, victims, view)
+        ]
+        if step.apart_s:
+            for place, act in enumerate(acts):
+                if place:
                     clock.pause(step.apart_s)
-                _do(target, step.deed, member, slow_s, others)
-            continue
-        with ThreadPoolExecutor(len(work)) as pool:
-            for done in [pool.submit(_do, target, step.deed, m, slow_s, o) for m, o in work]:
-                done.result()
+                act()
+        elif acts:
+            clock.together(acts)

@@ -5,17 +5,16 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from walproof.errors import Error, TargetError, UsageError
+from walproof.errors import Error, UsageError
 from walproof.estimating.enough import StoppedBy
 from walproof.model.event import ClaimJudged, DrillDone, Emit, Event, Note
-from walproof.model.ports import CanBePriced, Capability, Target
+from walproof.model.ports import Capability, Target
 from walproof.pricing.bench import Bench, Progress, Tell
 from walproof.pricing.design import Question, sample_seconds
 from walproof.pricing.run import conduct as price
 from walproof.proving.campaign import PlannedDrill
 from walproof.proving.faults import CATALOGUE
-from walproof.proving.run import Shell
-from walproof.proving.run import conduct as prove
+from walproof.proving.run import Shell, run_drills
 from walproof.studies.claims import Measured, beside, judgement
 from walproof.studies.declaration import DrillPart, Part, Study
 
@@ -87,8 +86,6 @@ class Conductor:
     def run(self, tell: Tell) -> Sequence[ClaimJudged]:
         """Every part, every drill, every claim; what a target cannot do is noted and its claims stay undecided."""
         target = self._target
-        if not isinstance(target, CanBePriced):
-            raise TargetError(f"{target.name} cannot be priced", "walproof study run NAME without --target uses a lab")
         bench = Bench(target, self._say, self._visit.seed)
         for part, question in questions(self._study, self._visit):
             reason = self._unable(part)
@@ -109,11 +106,11 @@ class Conductor:
         return found
 
     def _unable(self, part: Part) -> str | None:
-        if part.rtt_ms and (reason := self._target.why_not(Capability.SHAPE_LINKS)):
+        if part.rtt_ms and (reason := self._target.capabilities().why_not(Capability.SHAPE_LINKS)):
             return reason
-        if part.cores and (reason := self._target.why_not(Capability.LIMIT_PROCESSORS)):
+        if part.cores and (reason := self._target.capabilities().why_not(Capability.LIMIT_PROCESSORS)):
             return reason
-        if part.fsync is not None and (reason := self._target.why_not(Capability.SET_PARAMETERS)):
+        if part.fsync is not None and (reason := self._target.capabilities().why_not(Capability.CONFIGURE)):
             return reason
         return None
 
@@ -128,7 +125,7 @@ class Conductor:
 
         shell = Shell(self._target, named, self._keep, self._visit.seed)
         try:
-            prove(shell, plan, enough=lambda _: False)
+            run_drills(shell, plan, enough=lambda _: False)
         except Error as error:
             self._note(f"drill {part.name} ended early: {error.message}")
 

@@ -11,7 +11,6 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, PositiveFlo
 from walproof.errors import UsageError
 from walproof.model.guarantee import Level, SyncMode
 from walproof.model.plan import Arm, Scenario, Workload, WorkloadKind
-from walproof.model.topology import Route
 from walproof.proving.faults import fault
 
 LIBRARY = resources.files("walproof.studies") / "library"
@@ -43,7 +42,7 @@ class Part(_Strict):
     rtt_ms: tuple[NonNegativeFloat, ...] = ()
     cores: tuple[PositiveFloat, ...] = ()
     fsync: bool | None = None
-    route: Route = Route.DIRECT
+    route: str = "direct"
     share: float = Field(1.0, gt=0)
     """Weight of this part's time against the other parts'."""
     paper: str = ""
@@ -71,7 +70,7 @@ class DrillPart(_Strict):
     fault: str
     level: Level
     writers: int = Field(16, ge=1)
-    route: Route = Route.MULTI_HOST
+    route: str = "multi-host"
     repeat: int = Field(3, ge=1)
     quick_repeat: int = Field(1, ge=1)
     paper: str = ""

@@ -1,23 +1,33 @@
-"""Which target a `--target` means: nothing is the lab, `pretend…` the simulated one, else yours by file, URL or DSN."""
+"""Which target a `--target` means. A target is one folder with a `TYPE`, and one line in TARGETS."""
 
+from walproof.errors import UsageError
 from walproof.model.ports import Target
+from walproof.targets import lab, patroni, postgres, simulated
+from walproof.targets.external.target_file import HINT, kind_of
+from walproof.targets.kind import TargetType
+
+TARGETS: list[TargetType] = [
+    lab.TYPE,
+    simulated.TYPE,
+    patroni.TYPE,
+    postgres.TYPE,
+]
 
 
-def choose(text: str | None) -> Target:
-    """The target named so; TargetError when it is not up or does not answer, UsageError when it is not valid."""
-    if text is None or text == "lab" or text.startswith("lab:"):
-        from walproof.targets.lab.target import lab_target
-
-        return lab_target(text.removeprefix("lab:") if text and text.startswith("lab:") else None)
-    if text == "pretend" or text.startswith("pretend?"):
-        from walproof.targets.simulated.target import simulated
-
-        return simulated(text)
-    from walproof.targets.external.target_file import own_cluster
-
-    return own_cluster(text)
+def choose(address: str | None) -> Target:
+    """The target of that address (None: the lab); TargetError when it does not answer, UsageError for no target."""
+    text = "lab" if address is None else address
+    for kind in TARGETS:
+        if kind.accepts(text):
+            return kind.open(text)
+    kind_named = kind_of(text)
+    if kind_named is not None:
+        names = ", ".join(kind.name for kind in TARGETS if kind.external)
+        raise UsageError(f"the target file {text}: kind {kind_named!r} is not known", f"the kinds are {names}")
+    raise UsageError(f"{text!r} is no target: neither a file, a URL nor a DSN", HINT)
 
 
-def is_yours(text: str | None) -> bool:
-    """Whether a `--target` means a cluster that walproof did not start, where everything needs consent."""
-    return not (text is None or text.split(":")[0] == "lab" or text.split("?")[0] == "pretend")
+def is_external(address: str | None) -> bool:
+    """Whether the address means a cluster that walproof did not start, where everything needs consent."""
+    text = "lab" if address is None else address
+    return next((kind.external for kind in TARGETS if kind.accepts(text)), True)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from walproof.errors import Error, UsageError
-from walproof.model.ports import CanBreak, Capability, Target
+from walproof.model.ports import Capability, Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,39 +27,39 @@ class Buttons:
 
     def offered(self) -> tuple[Button, ...]:
         """Every button with what forbids it."""
-        if not isinstance(self._target, CanBreak):
+        able = self._target.capabilities()
+        if able.recovery is None:
             return ()
-        why = self._target.why_not
+        why = able.why_not
         return (
             Button("kill", True, why(Capability.KILL)),
             Button("freeze", True, why(Capability.FREEZE)),
-            Button("cut", True, why(Capability.CUT_LINKS)),
-            Button("isolate", True, why(Capability.CUT_LINKS)),
-            Button("power cut", True, why(Capability.CUT_POWER)),
-            Button("switch over", False, why(Capability.SWITCH_OVER)),
-            Button("heal", False, None),
+            Button("partition", True, why(Capability.PARTITION)),
+            Button("isolate", True, why(Capability.ISOLATE)),
+            Button("power-cut", True, why(Capability.POWER_CUT)),
+            Button("switchover", False, why(Capability.SWITCHOVER)),
+            Button("recover", False, None),
         )
 
     def press(self, word: str, member: str) -> None:
         """Start one action on a thread of its own; UsageError when it is not offered or another is running."""
         button = next((b for b in self.offered() if b.word == word), None)
-        if button is None or button.why_not is not None or not isinstance(self._target, CanBreak):
+        if button is None or button.why_not is not None:
             raise UsageError(f"{word!r} cannot be done here", button.why_not or "" if button else "see the buttons")
-        if button.needs_member and member not in self._target.describe().members:
+        if button.needs_member and self._target.observe().member(member) is None:
             raise UsageError(f"there is no member {member!r}", "press a member's own button")
         if not self._busy.acquire(blocking=False):
             raise UsageError("another action is still running", "wait until it is done")
-        target = self._target
-        actions: dict[str, Callable[[], None]] = {
-            "kill": lambda: target.kill(member),
-            "freeze": lambda: target.freeze(member),
-            "cut": lambda: target.cut(member),
-            "isolate": lambda: target.isolate(member),
-            "power cut": lambda: target.cut_power(member),
-            "switch over": lambda: target.switch_over(None),
-            "heal": target.heal,
-        }
-        threading.Thread(target=self._run, args=(word, member, actions[word]), daemon=True).start()
+        threading.Thread(target=self._run, args=(word, member, self._action(word, member)), daemon=True).start()
+
+    def _action(self, word: str, member: str) -> Callable[[], None]:
+        able = self._target.capabilities()
+        if word == "recover" and able.recovery is not None:
+            return able.recovery.recover
+        if word == "switchover" and able.switchover is not None:
+            return able.switchover.switch_over
+        fault = able.faults[Capability(word)]
+        return lambda: fault.inject(member)
 
     def _run(self, word: str, member: str, action: Callable[[], None]) -> None:
         try:

@@ -13,7 +13,7 @@ import psycopg
 from walproof.errors import TargetError
 from walproof.model.guarantee import Level
 from walproof.model.ports import Target
-from walproof.model.topology import Endpoint, Route
+from walproof.model.topology import Endpoint
 
 TABLE = "walproof_canary"
 MARK = "walproof: canary, safe to drop"
@@ -65,7 +65,7 @@ class Canary:
             thread.start()
 
     def _endpoint(self) -> Endpoint:
-        return self._target.endpoint(Route.MULTI_HOST)
+        return self._target.endpoint("multi-host")
 
     def close(self) -> None:
         """Stop singing and remove the table; a cluster that does not answer keeps it."""

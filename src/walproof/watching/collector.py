@@ -7,7 +7,6 @@ from pathlib import Path
 from walproof.model.ports import Target
 from walproof.model.topology import LinkView
 from walproof.records.reader import Tail
-from walproof.targets.sql.poller import eyes_on
 from walproof.watching.canary import Chirp
 from walproof.watching.picture import Picture, happened, heard, linked, looked
 
@@ -29,7 +28,7 @@ class Gathering:
         self.picture = Picture(target=target.name if target else str(record))
         self.version = 0
         self._lock = threading.Lock()
-        self._eyes = eyes_on(target, pace_s=pace_s) if target else None
+        self._eyes = target.poller(pace_s=pace_s) if target else None
         self._tail = Tail(record) if record else None
         self._links = links
         self._closed = threading.Event()
@@ -57,7 +56,7 @@ class Gathering:
         turns = 0
         while not self._closed.wait(TURN_S):
             if self._eyes:
-                glance = self._eyes.glance()
+                glance = self._eyes.snapshot()
                 self._change(lambda picture, seen=glance: looked(picture, seen))  # type: ignore[misc]
             if self._links and turns % LINKS_EVERY == 0:
                 drawn = self._links()

@@ -10,8 +10,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, star
 from walproof.errors import MachineError
 from walproof.model.guarantee import Level
 from walproof.model.ports import Target
-from walproof.model.topology import Role
-from walproof.targets.sql.poller import Glance, eyes_on
+from walproof.model.topology import Role, Snapshot
 from walproof.watching.canary import Canary, Chirp
 from walproof.watching.metrics import promise
 
@@ -48,7 +47,7 @@ class Metrics:
         elif chirp.outcome == "acknowledged":
             self.commit.labels(chirp.level).observe(chirp.seconds)
 
-    def looked(self, glance: Glance, declared: int) -> None:
+    def looked(self, glance: Snapshot, declared: int) -> None:
         """Take over one look."""
         view = glance.view
         now = promise(view, declared)
@@ -97,12 +96,12 @@ class Exporter:
             raise MachineError(
                 f"cannot listen on {address[0]}:{address[1]}: {error.strerror}", "choose another with --port"
             ) from None
-        self._eyes = eyes_on(target)
+        self._eyes = target.poller()
         self._canary = Canary(target, levels, self.metrics.heard)
 
     def turn(self) -> None:
         """One look taken over; call it about twice a second."""
-        glance = self._eyes.glance()
+        glance = self._eyes.snapshot()
         if self._learn:
             self._declared = max(self._declared, promise(glance.view, 0).in_effect)
         self.metrics.looked(glance, self._declared)

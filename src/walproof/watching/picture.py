@@ -17,8 +17,7 @@ from walproof.model.event import (
     Started,
 )
 from walproof.model.histogram import quantile_ms
-from walproof.model.topology import LinkView, Role
-from walproof.targets.sql.poller import Glance
+from walproof.model.topology import LinkView, Role, Snapshot
 from walproof.watching.canary import Chirp
 from walproof.watching.metrics import promise
 
@@ -87,7 +86,7 @@ class Picture:
         return asdict(self)
 
 
-def looked(picture: Picture, glance: Glance) -> Picture:
+def looked(picture: Picture, glance: Snapshot) -> Picture:
     """The picture after one look at the cluster; role changes become happenings."""
     view = glance.view
     now = promise(view, max(picture.declared, 0))
@@ -115,7 +114,7 @@ def looked(picture: Picture, glance: Glance) -> Picture:
     return _paced(drawn, glance)
 
 
-def _paced(picture: Picture, glance: Glance) -> Picture:
+def _paced(picture: Picture, glance: Snapshot) -> Picture:
     """Commits per second on the leader over two seconds; a smaller counter is another server's."""
     at, before = glance.view.at, picture.commits
     if glance.commits is None:

@@ -1,9 +1,9 @@
 """What a choice sets in PostgreSQL and in Patroni, as plain names and values with the reason for each."""
 
 from dataclasses import dataclass
-from typing import Any
 
 from walproof.model.advice import Choice, Place
+from walproof.model.configuration import ConfigChange, SyncReplication
 from walproof.model.guarantee import Quorum, QuorumKind
 
 
@@ -85,15 +85,14 @@ def patroni_settings(choice: Choice, place: Place) -> dict[str, object]:
     }
 
 
-def patroni_change(choice: Choice, place: Place) -> dict[str, Any]:
-    """The whole PATCH of Patroni's dynamic configuration."""
+def config_change(choice: Choice, place: Place) -> ConfigChange:
+    """The choice as a change of a cluster's configuration; keys that the manager's version lacks are left out."""
     parameters = {s.name: s.value for s in postgres_settings(choice)}
-    return {**patroni_settings(choice, place), "postgresql": {"parameters": parameters}}
-
-
-def plain_change(choice: Choice, place: Place) -> dict[str, str | None]:
-    """Every parameter for ALTER SYSTEM on servers without a manager."""
-    return {
-        **{s.name: s.value for s in postgres_settings(choice)},
-        "synchronous_standby_names": standby_names(choice, place),
-    }
+    sync = SyncReplication(None, 0)
+    if choice.quorum > 0:
+        method = choice.quorum_kind or QuorumKind.ANY
+        if place.manager == "patroni" and (version_of(place.patroni) or (4, 1)) < (4,):
+            method = QuorumKind.FIRST
+        sync = SyncReplication(method, choice.quorum, choice.strict)
+    manager = {k: v for k, v in patroni_settings(choice, place).items() if not k.startswith("synchronous_")}
+    return ConfigChange(parameters, sync, manager if place.manager == "patroni" else {})

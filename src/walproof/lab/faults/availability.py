@@ -5,14 +5,16 @@ from walproof.lab.blueprint import Blueprint
 from walproof.lab.faults import disks, power, volumes
 from walproof.model.ports import Capability
 
+_DISK = (Capability.SLOW_DISK, Capability.FAILING_DISK, Capability.FULL_DISK)
+
 
 def why_not(blueprint: Blueprint, capability: Capability) -> str | None:
     """None where the lab can do it now, else one clause."""
-    if capability is Capability.CUT_POWER:
+    if capability is Capability.POWER_CUT:
         return power.unavailable(blueprint)
     if capability is Capability.LIMIT_PROCESSORS:
         return cpu_limits.unavailable()
-    if capability is Capability.HURT_DISK:
+    if capability in _DISK:
         return disks.unavailable()
     return None
 
@@ -22,7 +24,7 @@ def reasons(blueprint: Blueprint | None) -> dict[Capability, str | None]:
     if blueprint is not None:
         return {capability: why_not(blueprint, capability) for capability in Capability}
     return {
-        Capability.CUT_POWER: volumes.unavailable(),
+        Capability.POWER_CUT: volumes.unavailable(),
         Capability.LIMIT_PROCESSORS: cpu_limits.unavailable(),
-        Capability.HURT_DISK: disks.unavailable(),
+        **dict.fromkeys(_DISK, disks.unavailable()),
     }

@@ -36,11 +36,11 @@ FAULTS: tuple[Fault, ...] = (
         "lab fault freeze MEMBER", "walproof lab fault thaw MEMBER, or --heal",
     ),
     Fault(
-        "power-cut", "what was not flushed is gone, every process dead, the cable down", Capability.CUT_POWER,
+        "power-cut", "what was not flushed is gone, every process dead, the cable down", Capability.POWER_CUT,
         "lab fault power-cut MEMBER", "walproof lab fault --heal: mounts, replays the journal, starts",
     ),
     Fault(
-        "dcs-loss", "etcd stops answering on a majority of the members", Capability.LOSE_DCS, "lab fault dcs-loss",
+        "dcs-loss", "etcd stops answering on a majority of the members", Capability.DCS_LOSS, "lab fault dcs-loss",
         _BY_HEAL,
     ),
     Fault(
@@ -48,29 +48,29 @@ FAULTS: tuple[Fault, ...] = (
         "by itself",
     ),
     Fault(
-        "switchover", "the leadership is handed over as planned", Capability.SWITCH_OVER, "lab switchover",
+        "switchover", "the leadership is handed over as planned", Capability.SWITCHOVER, "lab switchover",
         "nothing to heal",
     ),
     Fault(
-        "partition", "a member is cut from every other one, clients still reach it", Capability.CUT_LINKS,
+        "partition", "a member is cut from every other one, clients still reach it", Capability.PARTITION,
         "lab cut MEMBER",
         "walproof lab heal",
     ),
-    Fault("isolate", "a member is cut from everybody", Capability.CUT_LINKS, "lab isolate MEMBER", "walproof lab heal"),
+    Fault("isolate", "a member is cut from everybody", Capability.ISOLATE, "lab isolate MEMBER", "walproof lab heal"),
     Fault(
-        "partition-one-way", "packets of one direction vanish", Capability.CUT_LINKS, "lab link A..B --cut",
+        "partition-one-way", "packets of one direction vanish", Capability.PARTITION_ONE_WAY, "lab link A..B --cut",
         "walproof lab heal",
     ),
     Fault(
-        "slow-disk", "each flush takes that much longer before it is issued", Capability.HURT_DISK,
+        "slow-disk", "each flush takes that much longer before it is issued", Capability.SLOW_DISK,
         "lab disk MEMBER --slow 5ms", "walproof lab disk MEMBER --heal",
     ),
     Fault(
-        "failing-disk", "flushes fail with an I/O error", Capability.HURT_DISK, "lab disk MEMBER --failing",
+        "failing-disk", "flushes fail with an I/O error", Capability.FAILING_DISK, "lab disk MEMBER --failing",
         "walproof lab disk MEMBER --heal",
     ),
     Fault(
-        "full-disk", "no space is left", Capability.HURT_DISK, "lab disk MEMBER --full",
+        "full-disk", "no space is left", Capability.FULL_DISK, "lab disk MEMBER --full",
         "walproof lab disk MEMBER --heal",
     ),
     Fault(
@@ -91,7 +91,7 @@ class Line:
 def catalogue(why_not: Mapping[Capability, str | None]) -> tuple[Line, ...]:
     """Every fault with the reason against it, from the reasons against capabilities.
 
-    >>> [line.fault.name for line in catalogue({Capability.CUT_POWER: "needs root"}) if line.why_not]
+    >>> [line.fault.name for line in catalogue({Capability.POWER_CUT: "needs root"}) if line.why_not]
     ['power-cut']
     """
     return tuple(Line(fault, why_not.get(fault.capability)) for fault in FAULTS)

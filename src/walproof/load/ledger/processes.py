@@ -16,7 +16,7 @@ from walproof.load.ledger.witness import read_report
 from walproof.load.work_directory import new_room
 from walproof.model.attempt import Attempts
 from walproof.model.ports import LedgerOrder, Progress, WitnessReport
-from walproof.model.topology import Endpoint, Route
+from walproof.model.topology import Endpoint
 
 _PROCESSES = 2
 _END_S = 15.0
@@ -42,7 +42,7 @@ def _shares(order: LedgerOrder, ways: Ways, room: Path) -> list[WriterOrder]:
         count=0,
         drill=order.drill,
         payload_bytes=order.payload_bytes,
-        pooled=order.route is Route.PGBOUNCER,
+        pooled=ways.endpoint.pooled,
         connect_s=2.0 + order.writers / 50,
     )
     return [

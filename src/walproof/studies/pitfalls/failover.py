@@ -58,7 +58,7 @@ def anybody(scene: Scene) -> Found:
         if receiver is not None:
             receiver.kill()
             receiver.wait()
-        scene.target.heal()
+        scene.target.operations.recover()
         patroni.set_sync(scene.blueprint, SyncMode.QUORUM, 1)
     return Found(
         waited and commit.told == "success",
@@ -104,7 +104,7 @@ def nobody_eligible(scene: Scene) -> Found:
         nobody = scene.target.observe().leader is None
     finally:
         patroni.patch_config(scene.blueprint, {"maximum_lag_on_failover": before})
-        scene.target.heal()
+        scene.target.operations.recover()
         patroni.set_sync(scene.blueprint, SyncMode.QUORUM, 1)
     return Found(
         nobody,

@@ -6,9 +6,9 @@ import time
 import psycopg
 
 from walproof.lab import member_links, patroni
+from walproof.lab.faults import power, recover
 from walproof.lab.faults import processes as member_faults
 from walproof.model.guarantee import Level
-from walproof.model.topology import Route
 from walproof.model.verdict import Drill, Verdict
 from walproof.proving.campaign import PlannedDrill
 from walproof.proving.faults import CATALOGUE
@@ -19,7 +19,7 @@ from walproof.studies.pitfalls.scene import Found, Scene
 def _drill(scene: Scene, fault: str, level: Level, number: int, writers: int = 16) -> Drill:
     """One drill of the prover on this lab."""
     entry = CATALOGUE[fault]
-    planned = PlannedDrill(number, entry, entry.victims[0], level, Route.MULTI_HOST, writers)
+    planned = PlannedDrill(number, entry, entry.victims[0], level, "multi-host", writers)
     return one_drill(Shell(scene.target, lambda _: None, lambda _, __: None, seed=number), planned)
 
 
@@ -81,7 +81,7 @@ def rewound(scene: Scene) -> Found:
         acknowledged += 1
     seen = scene.count(old, "P9")
     new = scene.new_leader(old)
-    scene.target.heal()
+    scene.target.operations.recover()
     left = {m: scene.count(m, "P9") for m in scene.blueprint.members}
     return Found(
         acknowledged == seen == 200 and not any(left.values()),
@@ -146,7 +146,7 @@ def frozen_leader(scene: Scene) -> Found:
         link.execute("INSERT INTO walproof_pitfall (key) VALUES ('successor')")
     member_faults.thaw(scene.blueprint, old)
     late = [a for a in attempts if a.done(15) and a.told == "success" and a.ended > elected]
-    scene.target.heal()
+    scene.target.operations.recover()
     kept = scene.count(new, "P19")
     return Found(
         bool(late) and kept < len(late),
@@ -167,9 +167,9 @@ def lying_disk(scene: Scene) -> Found:
     for i in range(200):
         link.execute("INSERT INTO walproof_pitfall (key) VALUES (%s)", (f"P18-{i}",))
     for member in (*standbys, leader):
-        scene.target.cut_power(member)
+        power.cut_power(scene.blueprint, member)
     for member in standbys:
-        scene.target.revive(member)
+        recover.revive(scene.blueprint, member)
     new = scene.new_leader(leader)
     kept = scene.count(new, "P18")
     return Found(

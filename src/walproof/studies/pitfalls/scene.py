@@ -204,7 +204,7 @@ class Scene:
                 link.close()
         self._links.clear()
         if heal:
-            self.target.heal()
+            self.target.operations.recover()
 
 
 def _title(process: psutil.Process) -> str:

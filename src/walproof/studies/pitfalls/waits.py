@@ -140,7 +140,7 @@ def vanished(scene: Scene) -> Found:
         stalled = not commit.done(12)
         other = scene.ask(leader, "SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'")
     finally:
-        scene.target.heal()
+        scene.target.operations.recover()
         patroni.set_sync(scene.blueprint, SyncMode.QUORUM, 1)
     return Found(
         stalled and usual.told == "success",

@@ -6,7 +6,6 @@ managers (postgres/, patroni/) say who is in it and how it is configured.
 
 import atexit
 import threading
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 from typing import Protocol
@@ -26,6 +25,7 @@ from walproof.targets.external.faults import (
     CommandSwitchover,
     UserCommands,
 )
+from walproof.targets.external.membership import Membership
 from walproof.targets.external.pricing import ExternalPricing
 from walproof.targets.external.target_file import TargetFile
 from walproof.targets.sql.connection import ConnectionParameters
@@ -43,9 +43,8 @@ class Manager(Protocol):
     name: str
     """"patroni", or "none"."""
 
-    def members(self) -> Mapping[str, Endpoint]:
-        """Who is in it now, by name, with connection parameters in the database of the DSN; cheap to ask often."""
-        ...
+    members: Membership
+    """Who is in it now, by name, with connection parameters in the database of the DSN."""
 
     def facts(self) -> dict[str, str]:
         """Versions and settings of the manager, for the record."""
@@ -133,7 +132,7 @@ class ExternalCluster:
         return found
 
     def elected_at(self, since: float) -> float | None:
-        """When the manager elected a successor, read from the leader's log where the target file has a command for it."""
+        """When the manager elected a successor, by the leader's log where the target file has a command for it."""
         view = self.observe()
         if view.leader is None or "logs" not in self.file.faults:
             return None
@@ -147,7 +146,7 @@ class ExternalCluster:
 
     def routes(self) -> tuple[Route, ...]:
         """Straight to the leader, libpq's list of hosts, and those of the target file."""
-        named = tuple(Route(name, pools=name == "pgbouncer") for name in self.file.routes)
+        named = tuple(Route(name, pools=part.pools) for name, part in self.file.routes.items())
         return (Route("direct", follows=False), Route("multi-host"), *named)
 
     def endpoint(self, route: str) -> Endpoint:
@@ -158,12 +157,11 @@ class ExternalCluster:
             hosts = tuple(e.hosts[0] for e in self.manager.members().values())
             options = {"target_session_attrs": "read-write", "connect_timeout": "2"}
             return self._inside(self._parameters.endpoint(hosts, **options))
-        known = {r.name: r for r in self.routes()}
-        if route not in known:
+        part = self.file.routes.get(route)
+        if part is None:
             raise TargetError(f"{self.name} has no route {route}", f'[routes] {route} = "host:port" in the target file')
-        host, _, port = self.file.routes[route].rpartition(":")
-        endpoint = self._parameters.endpoint(((host, int(port)),), connect_timeout="2")
-        return replace(self._inside(endpoint), pooled=known[route].pools)
+        endpoint = self._parameters.endpoint((part.host,), connect_timeout="2")
+        return replace(self._inside(endpoint), pooled=part.pools)
 
     def _inside(self, endpoint: Endpoint) -> Endpoint:
         return replace(endpoint, database=self.file.database) if self._made.is_set() else endpoint
@@ -200,6 +198,15 @@ class ExternalCluster:
                 if change.what == "database":
                     self.journal.undone(change)
 
+    def revert(self, journal: Notebook) -> list[str]:
+        """Undo every pending change, remove walproof's own database if one was left; sentences about what stays."""
+        left = self.configuration.undo(journal)
+        for change in journal.pending(self.name):
+            if change.what == "database":
+                database.remove(self.admin(self.leader()), self.file.database)
+                journal.undone(change)
+        return left
+
     # what it can do
 
     @cached_property
@@ -208,7 +215,8 @@ class ExternalCluster:
         return self.manager.configuration(self)
 
     @cached_property
-    def _pricing(self) -> ExternalPricing:
+    def pricing(self) -> ExternalPricing:
+        """Samples under the caps of the target file."""
         return ExternalPricing(
             SqlPricer(self, pgbench=software.postgres_bin(None) / "pgbench"),
             self.file.caps,
@@ -219,7 +227,8 @@ class ExternalCluster:
         )
 
     @cached_property
-    def _ledger(self) -> SqlLedger:
+    def ledger(self) -> SqlLedger:
+        """The ledger, in walproof's own database."""
         return SqlLedger(self, open_database=self.open_database, close_database=self.close)
 
     def capabilities(self) -> Capabilities:
@@ -233,8 +242,8 @@ class ExternalCluster:
         if "switchover" in self.file.faults:
             switchover = CommandSwitchover(commands, self.leader)
         return Capabilities(
-            pricing=self._pricing,
-            ledger=self._ledger,
+            pricing=self.pricing,
+            ledger=self.ledger,
             faults=commands.faults(),
             restart=restart,
             switchover=switchover,

@@ -5,20 +5,8 @@ import subprocess
 from collections.abc import Mapping
 
 from walproof.errors import TargetError, UsageError
-from walproof.model.ports import Capability
 from walproof.model.topology import Endpoint
 
-GIVES: dict[Capability, str] = {
-    Capability.KILL: "kill",
-    Capability.STOP: "stop",
-    Capability.KILL_MEMBER: "kill-member",
-    Capability.FREEZE: "freeze",
-    Capability.CUT_POWER: "cut-power",
-    Capability.CUT_LINKS: "isolate",
-    Capability.RESTART: "restart",
-    Capability.SWITCH_OVER: "switch-over",
-}
-"""Which command makes which capability possible."""
 _LONGEST_S = 120
 
 

@@ -1,4 +1,4 @@
-"""walproof's own database on a cluster of yours: made, marked, removed; one without our mark is never touched."""
+"""walproof's own database on an external cluster: made, marked, removed; one without our mark is never touched."""
 
 from functools import partial
 from importlib import resources
@@ -10,7 +10,7 @@ from walproof.errors import MachineError, TargetError
 from walproof.model.ports import Clock
 from walproof.model.topology import Endpoint
 from walproof.model.waiting import Wait, wait_for
-from walproof.targets.sql.alter_system import connected
+from walproof.targets.sql.connection import connected
 
 MARK = "made by walproof; safe to drop"
 _WHOSE = (resources.files("walproof.targets.sql.queries") / "database_mark.sql").read_bytes()
@@ -49,7 +49,7 @@ def make(leader: Endpoint, name: str) -> bool:
     return True
 
 
-def arrived(standbys: list[Endpoint], name: str, clock: Clock, ) -> None:
+def arrived(standbys: list[Endpoint], name: str, clock: Clock) -> None:
     """Wait until every standby has replayed its making."""
     for endpoint in standbys:
         wait_for(Wait.SETTING_IN_EFFECT, partial(_there, endpoint, name), clock)

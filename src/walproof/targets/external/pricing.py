@@ -46,7 +46,9 @@ class ExternalPricing:
             if value is not None:
                 raise UsageError(f"--{what} shapes a lab, not an external cluster", "leave it out, or price the lab")
         if scenario.fsync is not None or scenario.wal_volume is not None:
-            raise UsageError("fsync and the WAL's volume of an external cluster are left alone", "price them on the lab")
+            raise UsageError(
+                "fsync and the WAL's volume of an external cluster are left alone", "price them on the lab"
+            )
 
     def enter(self, scenario: Scenario) -> dict[str, float]:
         """Quorum and parameters, those of the scenario before reverted first."""

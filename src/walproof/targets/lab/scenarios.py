@@ -27,30 +27,30 @@ class Factor:
     restore: Callable[[], None]
 
 
-def wanted(setting: Scenario) -> dict[str, object]:
+def wanted(scenario: Scenario) -> dict[str, object]:
     """The factors that a setting names, in the order in which they are entered.
 
     >>> wanted(Scenario(rtt_ms=3.0, fsync=False))
     {'parameters': (('fsync', 'off'),), 'links': ('rtt', 3.0)}
     """
-    parameters = dict(setting.parameters)
-    if setting.fsync is not None:
-        parameters["fsync"] = "on" if setting.fsync else "off"
+    parameters = dict(scenario.parameters)
+    if scenario.fsync is not None:
+        parameters["fsync"] = "on" if scenario.fsync else "off"
     found: dict[str, object] = {}
     if parameters:
         found["parameters"] = tuple(sorted(parameters.items()))
-    if setting.quorum is not None:
-        found["quorum"] = (setting.quorum_kind or QuorumKind.ANY, setting.quorum)
-    if setting.cores is not None:
-        found["cores"] = setting.cores
-    if setting.regions is not None:
-        found["links"] = ("regions", setting.regions)
-    elif setting.rtt_ms is not None:
-        found["links"] = ("rtt", setting.rtt_ms)
+    if scenario.quorum is not None:
+        found["quorum"] = (scenario.quorum_kind or QuorumKind.ANY, scenario.quorum)
+    if scenario.cores is not None:
+        found["cores"] = scenario.cores
+    if scenario.regions is not None:
+        found["links"] = ("regions", scenario.regions)
+    elif scenario.rtt_ms is not None:
+        found["links"] = ("rtt", scenario.rtt_ms)
     return found
 
 
-class LabSettings:
+class LabScenarios:
     """Enters and leaves settings of one lab."""
 
     def __init__(self, blueprint: Blueprint, clock: Clock) -> None:
@@ -58,10 +58,10 @@ class LabSettings:
         self._clock = clock
         self._entered: dict[str, Factor] = {}
 
-    def enter(self, setting: Scenario) -> dict[str, float]:
+    def enter(self, scenario: Scenario) -> dict[str, float]:
         """Bring the factors into effect, put back those no longer named; measured round trips in ms by "a-b"."""
-        self.check(setting)
-        factors = wanted(setting)
+        self.check(scenario)
+        factors = wanted(scenario)
         for name in [n for n, f in self._entered.items() if factors.get(n) != f.value]:
             self._entered.pop(name).restore()
         for name, value in factors.items():
@@ -76,19 +76,19 @@ class LabSettings:
         for name in reversed(list(self._entered)):
             self._entered.pop(name).restore()
 
-    def check(self, setting: Scenario) -> None:
+    def check(self, scenario: Scenario) -> None:
         """Refuse what this lab or this machine cannot bring into effect; changes nothing."""
         standbys = len(self._blueprint.members) - 1
-        if setting.quorum is not None and not 0 <= setting.quorum <= standbys:
-            raise UsageError(f"a quorum of {setting.quorum} needs as many standbys; there are {standbys}")
-        if setting.rtt_ms is not None and setting.rtt_ms < 0:
-            raise UsageError(f"a round trip of {setting.rtt_ms:g} ms cannot be")
-        if setting.regions is not None:
-            matrix(read_regions(setting.regions), self._blueprint.members)
-        if setting.cores is not None:
-            cpu_limits.check(setting.cores)
+        if scenario.quorum is not None and not 0 <= scenario.quorum <= standbys:
+            raise UsageError(f"a quorum of {scenario.quorum} needs as many standbys; there are {standbys}")
+        if scenario.rtt_ms is not None and scenario.rtt_ms < 0:
+            raise UsageError(f"a round trip of {scenario.rtt_ms:g} ms cannot be")
+        if scenario.regions is not None:
+            matrix(read_regions(scenario.regions), self._blueprint.members)
+        if scenario.cores is not None:
+            cpu_limits.check(scenario.cores)
         apart = self._blueprint.disk.wal_volume
-        if setting.wal_volume is not None and setting.wal_volume != apart:
+        if scenario.wal_volume is not None and scenario.wal_volume != apart:
             where = "on its own volume" if apart else "with the data"
             raise UsageError(f"this lab keeps its WAL {where}", "walproof lab up --disk image --wal-volume")
 
@@ -138,9 +138,9 @@ class LabSettings:
         wait_until_healthy(self._blueprint, self._clock)
 
 
-_ENTER: dict[str, Callable[[LabSettings, Any], Callable[[], None]]] = {
-    "parameters": LabSettings.parameters,
-    "quorum": LabSettings.quorum,
-    "cores": LabSettings.cores,
-    "links": LabSettings.links,
+_ENTER: dict[str, Callable[[LabScenarios, Any], Callable[[], None]]] = {
+    "parameters": LabScenarios.parameters,
+    "quorum": LabScenarios.quorum,
+    "cores": LabScenarios.cores,
+    "links": LabScenarios.links,
 }

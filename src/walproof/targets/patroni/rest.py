@@ -95,6 +95,26 @@ class PatroniRest:
             return {}
         return said if isinstance(said, dict) else {}
 
+    def versions(self, cluster: dict[str, Any] | None = None) -> dict[str, str]:
+        """Patroni's version on each member of /cluster, "?" where it does not answer."""
+        members = (cluster or self.cluster())["members"]
+        return {
+            str(m.get("name")): str((self.status(str(m.get("api_url", ""))).get("patroni") or {}).get("version", "?"))
+            for m in members
+        }
+
+    def version(self) -> tuple[int, ...]:
+        """The oldest member's version, () when nobody says it."""
+        found = [tuple(int(p) for p in v.split(".") if p.isdigit()) for v in self.versions().values()]
+        return min((v for v in found if v), default=())
+
+    def member_url(self, member: str) -> str:
+        """The REST address of one member; TargetError when Patroni knows none of that name."""
+        for listed in self.cluster()["members"]:
+            if listed.get("name") == member:
+                return str(listed["api_url"]).removesuffix("/patroni")
+        raise TargetError(f"Patroni knows no member {member!r}", "patronictl list")
+
     def tell(self, method: str, url: str, body: dict[str, Any], *, timeout_s: float = 60.0) -> str:
         """Order something; Patroni's words. TargetError when it refuses, naming missing credentials on 401."""
         try:

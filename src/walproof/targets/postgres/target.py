@@ -1,72 +1,76 @@
-"""Plain PostgreSQL by DSN or service: standbys found through pg_stat_replication, settings by ALTER SYSTEM."""
+"""Plain PostgreSQL by DSN or service: standbys found through pg_stat_replication, anew when a new one streams."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import psycopg
 from psycopg.rows import dict_row
 
 from walproof.errors import TargetError, UsageError
-from walproof.model.guarantee import Quorum, QuorumKind, SyncMode, read_standby_names
+from walproof.model.ports import Configuration, Restart, Switchover
 from walproof.model.topology import Endpoint
-from walproof.targets.external.cluster import OwnCluster
-from walproof.targets.external.faults import BrokenByCommand
-from walproof.targets.external.target_file import TargetFile
-from walproof.targets.sql.alter_system import AutoConf, Difference, Notebook
-from walproof.targets.sql.connection import Ways, check_version, conninfo_of, resolved, sentence
-from walproof.targets.sql.facts import query
-
-NAMES = "synchronous_standby_names"
+from walproof.targets.external.cluster import ExternalCluster
+from walproof.targets.external.membership import Membership
+from walproof.targets.external.target_file import TargetFile, is_file, read_tree, validated, without_password
+from walproof.targets.postgres.configuration import PostgresConfiguration
+from walproof.targets.sql.connection import ConnectionParameters, check_version, connection_error, conninfo_of, resolved
+from walproof.targets.sql.facts import Inspector, query
 
 
-class PostgresTarget(OwnCluster, BrokenByCommand):
-    """Servers of yours without a manager that walproof knows."""
+class NoManager:
+    """Servers without a failover manager that walproof knows: hosts of the DSN and standbys that stream from them."""
 
-    def __init__(self, name: str, file: TargetFile, ways: Ways, members: dict[str, Endpoint]) -> None:
-        super().__init__(name, file, ways, members)
-        self.harmed: list[tuple[str, str]] = []
+    name = "none"
 
-    def _auto(self) -> AutoConf:
-        return AutoConf(self.name, self.clock, self._members)
+    def __init__(self, file: TargetFile, parameters: ConnectionParameters) -> None:
+        self._parameters = parameters
+        self._named = {_place(at): label for label, at in file.members.items()}
+        self._found: dict[tuple[str, int], _Found] = {}
+        self._errors: dict[tuple[str, int], psycopg.Error] = {}
+        self._reach_named()
+        self.members = Membership(self._find)
 
-    def differences(self, wanted: dict[str, str | None]) -> tuple[Difference, ...]:
-        """What setting these would change."""
-        return self._auto().differences(wanted)
+    def _reach_named(self) -> None:
+        """Reach every host of the DSN and of the target file; TargetError when no leader is among them."""
+        for host in dict.fromkeys((*self._parameters.hosts, *self._named)):
+            try:
+                self._found[host] = _asked(self._parameters.endpoint((host,)))
+            except psycopg.Error as wrong:
+                self._errors[host] = wrong
+        if not any(f.row.get("leader") for f in self._found.values()):
+            raise _no_leader(self._found, self._errors)
 
-    def set_parameters(self, parameters: dict[str, str | None]) -> None:
-        """ALTER SYSTEM on every member, reload, wait until in effect; standby names only when they can be met."""
-        quorum = read_standby_names(parameters.get(NAMES) or "") if NAMES in parameters else None
-        if quorum is not None:
-            self._refuse_hanging(quorum)
-        self._auto().set(parameters, self._journal())
-        if NAMES in parameters:
-            self.await_quorum(quorum)
+    def _find(self) -> dict[str, Endpoint]:
+        """Members as far as known, and every standby that streams from whoever leads now."""
+        leader = next((f for f in map(_asked_again, list(self._found.values())) if f and f.row.get("leader")), None)
+        if leader is not None:
+            _find_standbys(leader, self._found, self._parameters)
+        return _members(self._found, self._errors, self._named, self._parameters)
 
-    def _refuse_hanging(self, quorum: Quorum) -> None:
-        streaming = {m.name for m in self.observe().members if m.state == "streaming"}
-        able = streaming if "*" in quorum.names else streaming & set(quorum.names)
-        if len(able) < quorum.k:
-            raise UsageError(
-                f"{quorum.text} would hang every commit: {len(able)} of its standbys stream now",
-                f"streaming: {', '.join(sorted(streaming)) or 'nobody'}",
-            )
+    def facts(self) -> dict[str, str]:
+        """Nothing beyond PostgreSQL itself."""
+        return {}
 
-    def set_quorum(self, kind: QuorumKind, k: int) -> None:
-        """Every standby that streams now is named."""
-        names = tuple(m.name for m in self.observe().members if m.state == "streaming")
-        self.set_parameters({NAMES: Quorum(kind, k, names).text if names else ""})
+    def configuration(self, cluster: ExternalCluster) -> Configuration:
+        """ALTER SYSTEM on every member."""
+        return PostgresConfiguration(cluster.name, cluster.clock, self.members, cluster.observe)
 
-    def set_sync(self, mode: SyncMode, quorum: int) -> None:
-        """Without a manager: off empties the names, anything else names every standby with ANY."""
-        if mode is SyncMode.OFF:
-            self.set_parameters({NAMES: ""})
-        else:
-            self.set_quorum(QuorumKind.FIRST if mode is SyncMode.ON else QuorumKind.ANY, quorum)
+    def inspector(self, cluster: ExternalCluster) -> Inspector:
+        """The doctor's facts, without a manager's."""
+        return Inspector(cluster.name, self.members)
 
-    def put_back(self, journal: Notebook) -> list[str]:
-        """Undo every pending change of this target."""
-        pending = [c for c in journal.pending(self.name) if c.what != "database"]
-        return self._auto().undo(pending, journal.undone) if pending else []
+    def restart(self, cluster: ExternalCluster) -> Restart | None:
+        """There is no manager that could."""
+        return None
+
+    def switchover(self, cluster: ExternalCluster) -> Switchover | None:
+        """There is no manager that could."""
+        return None
+
+    def elected_at(self, log: str, since: float) -> float | None:
+        """There is no manager that could say."""
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,30 +100,26 @@ def _asked(endpoint: Endpoint) -> _Found:
     return _Found(endpoint, "" if name == "walreceiver" else str(name), row, senders, upstream)
 
 
-def open_postgres(name: str, file: TargetFile) -> PostgresTarget:
-    """Reach every host of the DSN and every standby that streams; TargetError when no leader is among them."""
-    ways = resolved(file.dsn, file.service)
+def open_postgres(address: str) -> ExternalCluster:
+    """The cluster of a DSN, a libpq URL or a target file; TargetError when no leader answers."""
+    name, file = read_address(address)
     conninfo_of(file.dsn, file.service)
-    found: dict[tuple[str, int], _Found] = {}
-    errors: dict[tuple[str, int], psycopg.Error] = {}
-    named = {_place(at): label for label, at in file.members.items()}
-    for host in dict.fromkeys((*ways.hosts, *named)):
-        try:
-            found[host] = _asked(ways.endpoint((host,)))
-        except psycopg.Error as wrong:
-            errors[host] = wrong
-    leader = next((f for f in found.values() if f.row.get("leader")), None)
-    if leader is None:
-        raise _no_leader(found, errors)
-    _discover(leader, found, ways)
-    members = _members(found, errors, named, ways)
-    target = PostgresTarget(name, file, ways, members)
-    target.unaddressed = tuple(
-        s["application_name"]
-        for s in leader.senders
-        if s["application_name"] not in members and s["state"] == "streaming" and s["application_name"]
-    )
-    return target
+    parameters = resolved(file.dsn, file.service)
+    return ExternalCluster(name, file, parameters, NoManager(file, parameters))
+
+
+def read_address(address: str) -> tuple[str, TargetFile]:
+    """(name without any password, target) of a DSN, a libpq URL or a target file; UsageError when it is not valid."""
+    if is_file(address):
+        path = Path(address)
+        file = validated(TargetFile, read_tree(path), str(path))
+        if not (file.dsn or file.service):
+            raise UsageError(f"the target file {path}: postgres needs dsn or service", 'dsn = "host=a,b user=postgres"')
+        return str(path.absolute()), file
+    file = TargetFile(kind="postgres", dsn=address)
+    if address.startswith(("postgres://", "postgresql://")):
+        return without_password(address)[0], file
+    return " ".join(w for w in address.split() if not w.startswith("password=")), file
 
 
 def _place(text: str) -> tuple[str, int]:
@@ -129,7 +129,7 @@ def _place(text: str) -> tuple[str, int]:
 
 def _no_leader(found: dict[tuple[str, int], _Found], errors: dict[tuple[str, int], psycopg.Error]) -> Exception:
     if not found:
-        return sentence(next(iter(errors.values())))
+        return connection_error(next(iter(errors.values())))
     (host, port), standby = next(iter(found.items()))
     where = standby.upstream or "see primary_conninfo there"
     return TargetError(
@@ -137,7 +137,15 @@ def _no_leader(found: dict[tuple[str, int], _Found], errors: dict[tuple[str, int
     )
 
 
-def _discover(leader: _Found, found: dict[tuple[str, int], _Found], ways: Ways) -> None:
+def _asked_again(known: _Found) -> _Found | None:
+    """The same server as it is now, None when it does not answer."""
+    try:
+        return _asked(known.endpoint)
+    except (psycopg.Error, TargetError):
+        return None
+
+
+def _find_standbys(leader: _Found, found: dict[tuple[str, int], _Found], parameters: ConnectionParameters) -> None:
     """Standbys of pg_stat_replication by their address, on the leader's port and on 5432, where they answer."""
     known = {f.name for f in found.values()}
     for sender in leader.senders:
@@ -148,12 +156,11 @@ def _discover(leader: _Found, found: dict[tuple[str, int], _Found], ways: Ways) 
             if (address, port) in found:
                 continue
             try:
-                other = _asked(ways.endpoint(((address, port),)))
+                other = _asked(parameters.endpoint(((address, port),)))
             except (psycopg.Error, TargetError):
                 continue
-            if other.row.get("system_identifier") == leader.row.get("system_identifier") and not other.row.get(
-                "leader"
-            ):
+            same = other.row.get("system_identifier") == leader.row.get("system_identifier")
+            if same and not other.row.get("leader"):
                 found[address, port] = other
                 break
 
@@ -162,14 +169,14 @@ def _members(
     found: dict[tuple[str, int], _Found],
     errors: dict[tuple[str, int], psycopg.Error],
     named: dict[tuple[str, int], str],
-    ways: Ways,
+    parameters: ConnectionParameters,
 ) -> dict[str, Endpoint]:
-    """Names → ways in: the file's names first, then how they stream, else host:port; never two alike."""
+    """Names → connection parameters: the file's names first, then how they stream, else host:port; never two alike."""
     members: dict[str, Endpoint] = {}
-    told = [f.name for f in found.values()]
+    names = [f.name for f in found.values()]
     for place, one in found.items():
-        label = named.get(place) or (one.name if one.name and told.count(one.name) == 1 else f"{place[0]}:{place[1]}")
+        label = named.get(place) or (one.name if one.name and names.count(one.name) == 1 else f"{place[0]}:{place[1]}")
         members[label] = one.endpoint
     for place in errors:
-        members.setdefault(named.get(place) or f"{place[0]}:{place[1]}", ways.endpoint((place,)))
+        members.setdefault(named.get(place) or f"{place[0]}:{place[1]}", parameters.endpoint((place,)))
     return members

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from walproof.errors import TargetError
-from walproof.model.guarantee import Quorum, QuorumKind, SyncMode
+from walproof.model.configuration import SyncReplication
+from walproof.model.guarantee import Quorum, QuorumKind
 from walproof.model.topology import ClusterView, MemberView, Role
 from walproof.targets.simulated.clock import VirtualClock
 from walproof.targets.simulated.ledger import Rule, Serving, SimulatedLedger
@@ -15,13 +16,25 @@ TTL_S = 20.0
 _UP = ("running", "streaming")
 
 
+_ANY_1 = SyncReplication(QuorumKind.ANY, 1)
+
+
+def sync_of(text: str) -> SyncReplication:
+    """off, on, quorum or strict (as Patroni calls them) for one standby; ValueError for another word."""
+    return {
+        "off": SyncReplication(None, 0),
+        "on": SyncReplication(QuorumKind.FIRST, 1),
+        "quorum": SyncReplication(QuorumKind.ANY, 1),
+        "strict": SyncReplication(QuorumKind.FIRST, 1, strict=True),
+    }[text]
+
+
 @dataclass(frozen=True, slots=True)
 class Nature:
     """How this simulated cluster is made, and which lie it tells."""
 
     members: tuple[str, ...] = ("n1", "n2", "n3")
-    sync: SyncMode = SyncMode.QUORUM
-    quorum: int = 1
+    sync: SyncReplication = _ANY_1
     rtt_s: float = 0.0005
     seed: int = 1
     slowness: float = 1.0
@@ -78,12 +91,12 @@ class World:
     @property
     def names(self) -> str:
         """synchronous_standby_names as in effect on the leader."""
-        if self.nature.sync is SyncMode.OFF or self.names_gone:
+        if self.nature.sync.method is None or self.names_gone:
             return ""
         if not self.named:
-            return "*" if self.nature.sync is SyncMode.STRICT else ""
-        if self.nature.sync is SyncMode.QUORUM:
-            return Quorum(QuorumKind.ANY, min(self.nature.quorum, len(self.named)), self.named).text
+            return "*" if self.nature.sync.strict else ""
+        if self.nature.sync.method is QuorumKind.ANY:
+            return Quorum(QuorumKind.ANY, min(self.nature.sync.number, len(self.named)), self.named).text
         return Quorum(QuorumKind.FIRST, 1, self.named[:1]).text
 
     def serving(self) -> Serving | None:
@@ -91,9 +104,9 @@ class World:
         if self.leader is None:
             return None
         live = [m for m in self.named if self.states[m] == "streaming" and not self.cut]
-        waits = len(live) >= min(self.nature.quorum, max(1, len(self.named)))
+        waits = len(live) >= min(self.nature.sync.number, max(1, len(self.named)))
         slow = sorted(self.slow.get(m, 0.0) for m in live)
-        slowest = slow[min(self.nature.quorum, len(slow)) - 1] if slow else 0.0
+        slowest = slow[min(self.nature.sync.number, len(slow)) - 1] if slow else 0.0
         replicates = bool(self._up_standbys()) and not self.cut
         return Serving(
             self.leader, self.timeline, self.names, waits, replicates, self.slow.get(self.leader, 0.0), slowest
@@ -149,9 +162,9 @@ class World:
             return
         self.sync()
         live = self._up_standbys()
-        if self.ledger is not None and self.named and not live and self.nature.sync is not SyncMode.STRICT:
+        if self.ledger is not None and self.named and not live and not self.nature.sync.strict:
             self.ledger.release(self.clock.now())
-        self.named = live or (self.named if self.nature.sync is SyncMode.STRICT else ())
+        self.named = live or (self.named if self.nature.sync.strict else ())
 
     def lose_leader(self, state: str, rule: Rule, *, received_until: float | None = None, same: bool = False) -> None:
         """The leader stops serving now; unanswered commits stay unanswered."""
@@ -206,14 +219,14 @@ class World:
         if self.promoted is not None:
             self.promoted(old.leader)
 
-    def whole(self) -> bool:
+    def healthy(self) -> bool:
         """Whether a leader is there and everybody else streams."""
         return self.leader is not None and all(
             self.states[m] == ("running" if m == self.leader else "streaming") for m in self.nature.members
         )
 
-    def heal(self) -> None:
-        """Undo every fault and wait until the cluster is whole."""
+    def recover(self) -> None:
+        """Undo every fault and wait until the cluster is healthy."""
         self.sync()
         self.slow.clear()
         if self.cut:
@@ -223,7 +236,7 @@ class World:
                 self.ledger.acknowledge_waiting(self.clock.now())
         self.dcs = True
         waited = 0
-        while not self.whole():
+        while not self.healthy():
             for member in self.nature.members:
                 waits_for_successor = (
                     self.broken is not None and member == self.broken.leader and not self.broken.same_leader
@@ -235,17 +248,17 @@ class World:
             self.clock.pause(1.0)
             waited += 1
             if waited > 120:
-                raise TargetError("the simulated cluster does not heal")
+                raise TargetError("the simulated cluster does not recover")
 
     def view(self) -> ClusterView:
-        """One look: what the cluster says of itself."""
+        """What the cluster says of itself."""
         members = []
         for name in self.nature.members:
             leads, state = name == self.leader, self.states[name]
             up = state in _UP
             sync = ""
-            if up and not leads and self.leader and self.nature.sync is not SyncMode.OFF:
-                quorum = self.nature.sync is SyncMode.QUORUM
+            if up and not leads and self.leader and self.nature.sync.method is not None:
+                quorum = self.nature.sync.method is QuorumKind.ANY
                 counts = self.named if quorum else self.named[:1]
                 sync = ("quorum" if quorum else "sync") if name in counts else "potential"
             role = Role.LEADER if leads else Role.STANDBY if up else Role.UNKNOWN

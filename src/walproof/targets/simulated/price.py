@@ -1,11 +1,9 @@
-"""What a simulated cluster costs: a throughput formula with seeded noise; sets parameters and synchronous mode."""
-
-from dataclasses import replace
+"""What a simulated cluster costs: a throughput formula with seeded noise."""
 
 import numpy as np
 
 from walproof.errors import TargetError
-from walproof.model.guarantee import Level, SyncMode
+from walproof.model.guarantee import Level
 from walproof.model.histogram import bucketed
 from walproof.model.plan import Sample, Scenario, Workload
 from walproof.model.sample import SampleResult, Window
@@ -16,46 +14,45 @@ _SERVICE_MS = 0.16
 _COMMIT_MS = {Level.OFF: 0.0, Level.LOCAL: 0.25, Level.REMOTE_WRITE: 0.35, Level.ON: 0.5, Level.REMOTE_APPLY: 0.55}
 
 
-class SimulatedPrice:
-    """CanBePriced and CanConfigure of the simulated cluster."""
+class SimulatedPricing:
+    """Samples of the simulated cluster."""
 
-    def __init__(self, world: World, rng: np.random.Generator) -> None:
-        self._world, self._noise = world, rng
-        self._parameters: dict[str, str] = {}
-        self._setting = Scenario()
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._scenario = Scenario()
 
     def prepare(self, workload: Workload) -> None:
         """Nothing to load."""
 
-    def check(self, setting: Scenario) -> None:
+    def check(self, scenario: Scenario) -> None:
         """Refuse a quorum larger than the standbys."""
         standbys = len(self._world.nature.members) - 1
-        if setting.quorum is not None and setting.quorum > standbys:
-            raise TargetError(f"a quorum of {setting.quorum} needs more than {standbys} standbys")
+        if scenario.quorum is not None and scenario.quorum > standbys:
+            raise TargetError(f"a quorum of {scenario.quorum} needs more than {standbys} standbys")
 
-    def enter(self, setting: Scenario) -> dict[str, float]:
+    def enter(self, scenario: Scenario) -> dict[str, float]:
         """Remember the outer factors; the round trip asked for is obtained exactly."""
-        self.check(setting)
-        self._setting = setting
-        if setting.rtt_ms is None:
+        self.check(scenario)
+        self._scenario = scenario
+        if scenario.rtt_ms is None:
             return {}
         first, *others = self._world.nature.members
-        return {f"{first}-{other}": setting.rtt_ms for other in others}
+        return {f"{first}-{other}": scenario.rtt_ms for other in others}
 
     def leave(self) -> None:
         """Back to what it was."""
-        self._setting = Scenario()
+        self._scenario = Scenario()
 
     def mean_ms(self, planned: Sample) -> float:
         """The true mean latency of an arm: queueing at two processors, plus flush and round trip.
 
         Asymptotic bounds of a closed network (Lazowska et al. 1984, ch. 5): the larger of no queueing and saturation.
         """
-        arm, setting = planned.arm, planned.scenario
-        rtt_ms = self._world.nature.rtt_s * 1000 if setting.rtt_ms is None else setting.rtt_ms
-        commit = _COMMIT_MS[arm.level] * (0.2 if setting.fsync is False else 1.0)
+        arm, scenario = planned.arm, planned.scenario
+        rtt_ms = self._world.nature.rtt_s * 1000 if scenario.rtt_ms is None else scenario.rtt_ms
+        commit = _COMMIT_MS[arm.level] * (0.2 if scenario.fsync is False else 1.0)
         commit += rtt_ms if arm.level.remote and self._world.names else 0.0
-        cores = setting.cores or 2.0
+        cores = scenario.cores or 2.0
         alone = _SERVICE_MS + commit
         saturated = arm.clients * _SERVICE_MS / cores + 0.15 * commit
         return max(alone, saturated)
@@ -84,19 +81,3 @@ class SimulatedPrice:
             histogram,
             window=Window(standby_names=self._world.names, streaming=len(self._world.named)),
         )
-
-    def set_parameters(self, parameters: dict[str, str | None]) -> None:
-        """In force at once."""
-        for name, value in parameters.items():
-            if value is None:
-                self._parameters.pop(name, None)
-            else:
-                self._parameters[name] = value
-
-    def set_sync(self, mode: SyncMode, quorum: int) -> None:
-        """In force at once."""
-        world = self._world
-        if quorum > len(world.nature.members) - 1:
-            raise TargetError(f"a quorum of {quorum} needs more standbys", "add members or lower the quorum")
-        world.sync()
-        world.nature = replace(world.nature, sync=mode, quorum=quorum)

@@ -1,84 +1,27 @@
-"""Settings changed on a cluster of yours: journaled before, waited for until in effect, put back exactly as they were.
+"""Parameters changed by ALTER SYSTEM on each member: journaled before, awaited, reverted exactly as they were.
 
-Never changes anything without a journal; never puts back what somebody else has changed since.
+Never reverts what somebody else has changed since.
 """
 
+import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from importlib import resources
-from typing import Any, Protocol
+from typing import Any
 
 import psycopg
 from psycopg import sql
-from psycopg.rows import dict_row
 
-from walproof.errors import MachineError, TargetError, UsageError
-from walproof.model.ports import Clock
+from walproof.errors import TargetError, UsageError
+from walproof.model.configuration import Difference
+from walproof.model.ports import Clock, Notebook
 from walproof.model.topology import Endpoint
 from walproof.model.waiting import Wait, wait_for
-from walproof.targets.sql.connection import sentence
+from walproof.targets.sql.connection import connected, connection_error
 
-AUTO, ORDER, CONFIG = "alter-system", "auto.conf order", "patroni config"
+AUTO, ORDER = "alter-system", "auto.conf order"
 _AUTO = (resources.files("walproof.targets.sql.queries") / "auto_conf.sql").read_bytes()
 _IN_EFFECT = (resources.files("walproof.targets.sql.queries") / "in_effect.sql").read_bytes()
-
-
-class Noted(Protocol):
-    """A change as the journal keeps it (records.journal.Change)."""
-
-    @property
-    def what(self) -> str: ...
-    @property
-    def name(self) -> str: ...
-    @property
-    def before(self) -> str | None: ...
-    @property
-    def after(self) -> str | None: ...
-
-
-class Notebook(Protocol):
-    """A journal (records.journal.Journal)."""
-
-    def note(self, at: float, target: str, what: str, name: str, *, before: str | None, after: str | None) -> Any:
-        """Write down a change before it is made."""
-        ...
-
-    def undone(self, change: Any) -> None:
-        """It was put back."""
-        ...
-
-    def pending(self, target: str | None = None) -> Sequence[Any]:
-        """Changes not put back, newest first."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """One line of what apply would do: member (or "cluster"), name, value now, value then."""
-
-    where: str
-    name: str
-    before: str | None
-    after: str | None
-
-    @property
-    def text(self) -> str:
-        """As a diff."""
-        then = "removed" if self.after is None else self.after
-        return f"{self.where}: {self.name}: {'not set' if self.before is None else self.before} → {then}"
-
-
-def connected(endpoint: Endpoint) -> "psycopg.Connection[dict[str, Any]]":
-    """An administrator's connection, in autocommit."""
-    try:
-        return psycopg.connect(
-            endpoint.conninfo(application_name="walproof configuring", connect_timeout="3"),
-            autocommit=True,
-            row_factory=dict_row,
-        )
-    except psycopg.Error as wrong:
-        raise sentence(wrong) from None
 
 
 def auto_conf(connection: "psycopg.Connection[dict[str, Any]]") -> dict[str, str]:
@@ -94,7 +37,7 @@ def auto_conf(connection: "psycopg.Connection[dict[str, Any]]") -> dict[str, str
                 f'pg_show_all_file_settings(), pg_reload_conf() TO "{user}"; '
                 f'GRANT ALTER SYSTEM ON PARAMETER … TO "{user}"',
             ) from None
-        raise sentence(wrong) from None
+        raise connection_error(wrong) from None
 
 
 def alter(connection: "psycopg.Connection[dict[str, Any]]", name: str, value: str | None) -> None:
@@ -146,6 +89,14 @@ class AutoConf:
                     found.append(Difference(member, name, now.get(name, shown[name]), value))
         return tuple(found)
 
+    def version(self) -> str:
+        """A token of every member's postgresql.auto.conf as it is now."""
+        found = []
+        for member, endpoint in self._members.items():
+            with connected(endpoint) as connection:
+                found.append((member, auto_conf(connection)))
+        return hashlib.sha256(json.dumps(found).encode()).hexdigest()
+
     def set(self, wanted: Mapping[str, str | None], journal: Notebook) -> None:
         """Set on every member, each change journaled before, and wait until every one is in effect."""
         for member, endpoint in self._members.items():
@@ -186,13 +137,13 @@ class AutoConf:
 
         def in_effect() -> bool:
             with connected(self._members[member]) as fresh:
-                said = fresh.execute(_IN_EFFECT, {"asked": asked, "names": names}).fetchone()
-            return bool(said and said["in_effect"])
+                row = fresh.execute(_IN_EFFECT, {"asked": asked, "names": names}).fetchone()
+            return bool(row and row["in_effect"])
 
         wait_for(Wait.SETTING_IN_EFFECT, in_effect, self._clock)
 
-    def undo(self, changes: Sequence[Noted], done: Callable[[Any], None]) -> list[str]:
-        """Put back, newest first; sentences about what was left because somebody changed it since."""
+    def undo(self, changes: Sequence[Any], done: Callable[[Any], None]) -> list[str]:
+        """Revert, newest first; sentences about what was left because somebody changed it since."""
         left: list[str] = []
         for member, endpoint in self._members.items():
             mine = [c for c in changes if c.what == f"{AUTO} {member}"]
@@ -200,7 +151,7 @@ class AutoConf:
             if not mine and not orders:
                 continue
             with connected(endpoint) as connection:
-                left += self._put_back(connection, member, mine)
+                left += self._revert(connection, member, mine)
                 if orders:
                     before = json.loads(orders[-1].before or "[]")
                     for name in reordered(now := auto_conf(connection), before):
@@ -213,7 +164,7 @@ class AutoConf:
         return left
 
     @staticmethod
-    def _put_back(connection: "psycopg.Connection[dict[str, Any]]", member: str, changes: Sequence[Noted]) -> list[str]:
+    def _revert(connection: "psycopg.Connection[dict[str, Any]]", member: str, changes: Sequence[Any]) -> list[str]:
         left = []
         for change in changes:
             now = auto_conf(connection).get(change.name)
@@ -232,10 +183,3 @@ def _shown(connection: "psycopg.Connection[dict[str, Any]]", name: str) -> str |
         version = connection.info.server_version // 10000
         raise UsageError(f"PostgreSQL {version} has no parameter {name}", "leave it out")
     return str(row["value"])
-
-
-def need(journal: Notebook | None) -> Notebook:
-    """The journal, or MachineError: nothing of yours is changed without one."""
-    if journal is None:
-        raise MachineError("nothing is changed on a cluster of yours without a journal", "this verb keeps none")
-    return journal

@@ -1,4 +1,4 @@
-"""Connection parameters as libpq reads them from a DSN or service; a password goes into a private file, nowhere else."""
+"""Connection parameters as libpq reads them from a DSN or service; a password goes into a private file only."""
 
 import atexit
 import contextlib

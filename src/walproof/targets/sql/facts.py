@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
 from typing import Any
@@ -11,8 +11,9 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import dict_row
 
-from walproof.errors import Error
+from walproof.errors import Error, TargetError
 from walproof.model.facts import Facts, MemberFacts, Override, PatroniFacts, Sender, SettingFact, Slot, Waiter
+from walproof.model.topology import Endpoint
 
 _OPTIONS = "-c default_transaction_read_only=on -c statement_timeout=2000 -c lock_timeout=500 -c jit=off"
 _MOST_DATABASES = 8
@@ -36,6 +37,29 @@ def query(name: str) -> bytes:
 def _connect(conninfo: str, **more: str) -> "psycopg.Connection[Row]":
     words = make_conninfo(conninfo, application_name="walproof doctor", connect_timeout="2", options=_OPTIONS, **more)
     return psycopg.connect(words, autocommit=True, row_factory=dict_row)
+
+
+@dataclass(frozen=True, slots=True)
+class Inspector:
+    """The doctor's facts about a cluster: members asked anew each time, and the manager where there is one."""
+
+    target: str
+    members: Callable[[], Mapping[str, Endpoint]]
+    manager: Callable[[], PatroniFacts] | None = None
+
+    def facts(self) -> Facts:
+        """One snapshot; TargetError when nobody answers."""
+        addresses = [
+            Address(name, ":".join(map(str, e.hosts[0])), e.conninfo(target_session_attrs="any"))
+            for name, e in self.members().items()
+        ]
+        found = gathered(self.target, addresses, self.manager)
+        if not found.looked_at:
+            reason = found.members[0].error if found.members else "it has no members"
+            raise TargetError(
+                f"no member of {self.target} answers the doctor: {reason}", "is it up, are the DSN and password right?"
+            )
+        return found
 
 
 def gathered(target: str, addresses: Sequence[Address], manager: Callable[[], PatroniFacts] | None = None) -> Facts:

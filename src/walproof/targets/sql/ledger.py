@@ -3,6 +3,7 @@
 Never touches a table of that name that does not carry our mark.
 """
 
+from collections.abc import Callable
 from importlib.resources import files
 
 import psycopg
@@ -11,7 +12,7 @@ from walproof.errors import MachineError, TargetError
 from walproof.load.ledger.processes import RunningLedger, Ways
 from walproof.model.attempt import Rows
 from walproof.model.ports import LedgerOrder, LedgerRun, Target
-from walproof.model.topology import Endpoint, Route
+from walproof.model.topology import Endpoint
 from walproof.targets.sql.rows import payload_rows, summed_rows
 
 MARK = "written by walproof; safe to drop"
@@ -38,17 +39,39 @@ def _connected(endpoint: Endpoint, what: str) -> psycopg.Connection:
     return connection
 
 
-class SqlLedger:
-    """CanKeepLedger for any target with SQL ways in; `route` is how the table itself is made and dropped."""
+def _nothing() -> None:
+    """There is no database of its own to make or remove."""
 
-    def __init__(self, target: Target, route: Route = Route.MULTI_HOST) -> None:
+
+def _endpoint(target: Target, member: str) -> Endpoint | None:
+    """Connection parameters of a member, None for one that cannot be addressed."""
+    try:
+        return target.member_endpoint(member)
+    except TargetError:
+        return None
+
+
+class SqlLedger:
+    """The ledger of any target that speaks SQL; `route` is how the table itself is made and dropped."""
+
+    def __init__(
+        self,
+        target: Target,
+        route: str = "multi-host",
+        *,
+        open_database: Callable[[], None] = _nothing,
+        close_database: Callable[[], None] = _nothing,
+    ) -> None:
         self._target = target
         self._route = route
+        self._open, self._close = open_database, close_database
 
     def open_ledger(self, order: LedgerOrder) -> LedgerRun:
         """Create the ledger's own table when missing (never touch one that is not ours) and start the writers."""
+        self._open()
         self._make(order.drill)
-        members = tuple((name, self._target.member_endpoint(name)) for name in self._target.describe().members)
+        names = [m.name for m in self._target.observe().members]
+        members = tuple((name, endpoint) for name in names if (endpoint := _endpoint(self._target, name)) is not None)
         return RunningLedger(order, Ways(self._target.endpoint(order.route), members))
 
     def _make(self, drill: int) -> None:
@@ -114,7 +137,11 @@ class SqlLedger:
         return connection.execute(_CHECK).fetchall()
 
     def drop_ledger(self) -> None:
-        """Remove the ledger's own table, and its schema when nothing else is in it."""
+        """Remove the ledger's own table, its schema when nothing else is in it, and walproof's own database."""
+        self._drop_table()
+        self._close()
+
+    def _drop_table(self) -> None:
         with _connected(self._target.endpoint(self._route), "the leader") as connection:
             if not self._ours(connection):
                 return

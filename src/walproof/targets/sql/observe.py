@@ -49,7 +49,9 @@ def observed(members: Mapping[str, Endpoint], clock: Clock) -> ClusterView:
     others = tuple(
         MemberView(s["name"], Role.STANDBY, s["state"], address=s["address"] or "", sync_state=s["sync_state"])
         for s in senders
-        if s["name"] and s["name"] not in (*members, *_NO_STANDBYS) and s["state"] == "streaming"
+        if s["name"]
+        and s["name"] not in (*members, *_NO_STANDBYS)
+        and s["state"] == "streaming"
         and s["address"] not in addresses
     )
     return replace(view, members=(*view.members, *others))

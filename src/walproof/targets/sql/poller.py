@@ -1,4 +1,4 @@
-"""Polls every member over a connection of its own, so that one that does not answer delays no other. Changes nothing."""
+"""Polls every member over a connection of its own, so that one that does not answer delays no other."""
 
 import threading
 from collections.abc import Callable, Mapping

@@ -16,7 +16,7 @@ from walproof.load.work_directory import new_room
 from walproof.model.plan import Arm, Sample, Workload, WorkloadKind
 from walproof.model.ports import Target
 from walproof.model.sample import SampleResult
-from walproof.model.topology import Route
+from walproof.model.topology import ClusterView
 from walproof.targets.sql.workloads import ready
 
 _LOOK_S = 0.1
@@ -42,6 +42,7 @@ class SqlPricer:
         self._pids = pids
         self._others = others
         self._beside: Beside | None = None
+        self._sampled: tuple[str, ...] = ()
         self._rtt_ms: float | None = None
         self._verified: bool | None = None
         self._pool: int | None = None
@@ -62,11 +63,11 @@ class SqlPricer:
     def run_sample(self, planned: Sample, seconds: float, seed: int) -> SampleResult:
         """Run one sample and look beside it."""
         arm = planned.arm
-        leader = self._target.observe().leader
-        if leader is None:
+        view = self._target.observe()
+        if view.leader is None:
             raise TargetError("there is no leader just now", "walproof lab status")
         self._set_pool(arm)
-        self._sampler().connect()
+        self._sampler(view).connect()
         room = new_room()
         try:
             started = invocation(
@@ -78,14 +79,14 @@ class SqlPricer:
                 longest_s=int(seconds + _CONNECT_S + 60),
             )
             with RunningLoad(started, room, self._target.clock) as load:
-                return self._measure(load, planned, seconds, leader)
+                return self._measure(load, planned, seconds, view)
         except OSError as error:
             raise MachineError(f"pgbench cannot be run: {error}", "make install") from None
         finally:
             shutil.rmtree(room, ignore_errors=True)
 
-    def _measure(self, load: RunningLoad, planned: Sample, seconds: float, leader: str) -> SampleResult:
-        clock, beside = self._target.clock, self._sampler()
+    def _measure(self, load: RunningLoad, planned: Sample, seconds: float, view: ClusterView) -> SampleResult:
+        clock, beside, leader = self._target.clock, self._sampler(view), view.leader or ""
         load.await_connected(planned.arm.clients, _CONNECT_S)
         # Snapshots lie outside what is measured: reading hundreds of files in /proc would cost the sample.
         before = beside.snapshot(clock.now(), [load.pid])
@@ -109,10 +110,15 @@ class SqlPricer:
             _result(planned, found, (warm, until), load.aborted), window=seen, per_level=_per_level(found, levels)
         )
 
-    def _sampler(self) -> Beside:
-        if self._beside is None:
-            members = {m: self._target.member_endpoint(m) for m in self._target.describe().members}
+    def _sampler(self, view: ClusterView) -> Beside:
+        """The sampler of the members there are now: made anew when they are others than before."""
+        names = tuple(m.name for m in view.members if m.lsn is not None)
+        if self._beside is None or not set(names) <= set(self._sampled):
+            if self._beside is not None:
+                self._beside.close()
+            members = {name: self._target.member_endpoint(name) for name in names}
             self._beside = Beside(members, self._target.clock, self._pids, self._others)
+            self._sampled = names
         return self._beside
 
     def _program(self) -> Path:
@@ -121,21 +127,18 @@ class SqlPricer:
             raise MachineError("there is no pgbench", "make install, or put PostgreSQL's bin directory on PATH")
         return Path(found)
 
-    def _plain_route(self) -> Route:
-        """A way to the leader on which a session is the client's own."""
-        try:
-            self._target.endpoint(Route.MULTI_HOST)
-        except TargetError:
-            return Route.DIRECT
-        return Route.MULTI_HOST
+    def _plain_route(self) -> str:
+        """A route on which a session is the client's own, following the leader where there is such a one."""
+        plain = [route for route in self._target.routes() if not route.pools]
+        return next((route.name for route in plain if route.follows), plain[0].name)
 
     def _set_pool(self, arm: Arm) -> None:
         """The pool's size through PgBouncer's console, when the arm asks for one other than now."""
-        if arm.route is not Route.PGBOUNCER or arm.pool is None or arm.pool == self._pool:
+        if arm.pool is None or arm.pool == self._pool:
             return
-        way = self._target.endpoint(Route.PGBOUNCER).conninfo(dbname="pgbouncer")
+        console_options = self._target.endpoint(arm.route).conninfo(dbname="pgbouncer")
         try:
-            with psycopg.connect(way, autocommit=True, cursor_factory=psycopg.ClientCursor) as console:
+            with psycopg.connect(console_options, autocommit=True, cursor_factory=psycopg.ClientCursor) as console:
                 console.execute(f"SET default_pool_size = {int(arm.pool)}".encode())
                 console.execute(b"RECONNECT")
         except psycopg.Error as error:

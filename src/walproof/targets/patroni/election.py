@@ -1,4 +1,4 @@
-"""When the manager decided, read from its log: the moment a successor took the leader's lock. Pure."""
+"""When Patroni elected a successor, read from its log: the moment a member took the leader lock. Pure."""
 
 import re
 from datetime import datetime

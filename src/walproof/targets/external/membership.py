@@ -1,0 +1,37 @@
+"""Who is in an external cluster, asked anew in the background: a cluster that does not answer delays nobody."""
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+
+from walproof.errors import Error
+from walproof.model.topology import Endpoint
+
+Members = Mapping[str, Endpoint]
+
+
+class Membership:
+    """The members as last found by `find`, which is called again at most every `every_s` seconds."""
+
+    def __init__(self, find: Callable[[], Members], every_s: float = 2.0) -> None:
+        """Find them a first time; an Error of `find` goes on."""
+        self._find, self._every_s = find, every_s
+        self._members = find()
+        self._found_at = time.monotonic()
+        self._finding = threading.Lock()
+
+    def __call__(self) -> Members:
+        """The members known now; returns at once."""
+        if time.monotonic() - self._found_at > self._every_s and self._finding.acquire(blocking=False):
+            threading.Thread(target=self._refresh, name="find members", daemon=True).start()
+        return self._members
+
+    def _refresh(self) -> None:
+        try:
+            self._members = self._find() or self._members
+        except Error:
+            # Nobody answers just now: those known last stay.
+            pass
+        finally:
+            self._found_at = time.monotonic()
+            self._finding.release()

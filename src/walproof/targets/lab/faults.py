@@ -1,0 +1,142 @@
+"""The lab's faults as capabilities: each a pair of functions of lab/faults, one that injects and one that undoes."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from walproof.errors import TargetError
+from walproof.lab import access, member_links, members, switchover
+from walproof.lab.blueprint import Blueprint
+from walproof.lab.faults import availability, disks, power, processes, recover
+from walproof.model.ports import Capability, Clock, MemberFault
+from walproof.model.topology import ClusterView, LinkView
+
+Act = Callable[[Blueprint, str], object]
+
+
+def _reconnect(blueprint: Blueprint, _: str) -> object:
+    return member_links.heal(blueprint)
+
+
+_FAULTS: Mapping[Capability, tuple[Act, Act]] = {
+    Capability.KILL: (processes.kill, recover.revive),
+    Capability.STOP: (processes.stop, recover.revive),
+    Capability.KILL_MEMBER: (processes.kill_member, recover.revive),
+    Capability.FREEZE: (processes.freeze, recover.revive),
+    Capability.POWER_CUT: (power.cut_power, recover.revive),
+    Capability.PARTITION: (member_links.cut, _reconnect),
+    Capability.ISOLATE: (member_links.isolate, _reconnect),
+    Capability.FAILING_DISK: (disks.failing, disks.heal),
+    Capability.FULL_DISK: (disks.full, disks.heal),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LabFault:
+    """One fault of a member of this lab."""
+
+    blueprint: Blueprint
+    acts: tuple[Act, Act]
+
+    def inject(self, member: str) -> None:
+        """Do it."""
+        self.acts[0](self.blueprint, member)
+
+    def undo(self, member: str) -> None:
+        """Undo it and start what it ended."""
+        self.acts[1](self.blueprint, member)
+
+
+@dataclass(frozen=True, slots=True)
+class LabSlowDisk:
+    """Flushes of a member delayed by system call injection."""
+
+    blueprint: Blueprint
+
+    def inject(self, member: str, delay_s: float) -> None:
+        """Each flush takes `delay_s` seconds longer before it is issued."""
+        disks.slow(self.blueprint, member, delay_s)
+
+    def undo(self, member: str) -> None:
+        """As it was."""
+        disks.heal(self.blueprint, member)
+
+
+@dataclass(frozen=True, slots=True)
+class LabOneWay:
+    """Packets of one direction dropped by the link emulator."""
+
+    blueprint: Blueprint
+
+    def inject(self, source: str, destination: str) -> None:
+        """Packets from source no longer reach destination."""
+        member_links.cut_one_way(self.blueprint, source, destination)
+
+    def undo(self, source: str, destination: str) -> None:
+        """Every link is connected again."""
+        member_links.heal(self.blueprint)
+
+
+@dataclass(frozen=True, slots=True)
+class LabDcs:
+    """etcd on a majority of the members."""
+
+    blueprint: Blueprint
+
+    def inject(self) -> None:
+        """Stop it."""
+        processes.lose_dcs(self.blueprint)
+
+    def undo(self) -> None:
+        """Let it go on."""
+        processes.find_dcs(self.blueprint)
+
+
+@dataclass(frozen=True, slots=True)
+class LabOperations:
+    """Restart, switchover, recovery, logs, links and pool of this lab."""
+
+    blueprint: Blueprint
+    clock: Clock
+    observe: Callable[[], ClusterView]
+
+    def restart(self, member: str) -> None:
+        """PostgreSQL restarted through Patroni."""
+        processes.restart(self.blueprint, member)
+
+    def switch_over(self, to: str | None = None) -> None:
+        """Planned, clients held in PgBouncer."""
+        leader = self.observe().leader
+        if leader is None:
+            raise TargetError("there is no leader to switch over from", "walproof lab status; walproof lab fault clear")
+        switchover.switch_over(self.blueprint, leader, to, self.clock)
+
+    def recover(self) -> None:
+        """Undo every fault and wait until the cluster is healthy."""
+        recover.heal(self.blueprint, self.clock)
+
+    def logs(self, member: str) -> str:
+        """The last lines of every log of the member."""
+        return members.logs(self.blueprint, member)
+
+    def links(self) -> tuple[LinkView, ...]:
+        """Every direction that is shaped or cut, as asked."""
+        asked = member_links.asked(self.blueprint)
+        trips = {d: 1000 * (s.delay_s + asked.setting((d[1], d[0])).delay_s) for d, s in asked.table.items()}
+        shaped = [LinkView(a, b, rtt_ms=trips[a, b] or None, cut=s.cut) for (a, b), s in asked.table.items()]
+        others = {m: [o for o in self.blueprint.members if o != m] for m in asked.isolated}
+        alone = [LinkView(a, b, cut=True) for a in others for b in others[a] if (a, b) not in asked.table]
+        return (*shaped, *alone)
+
+    def pool_clients(self) -> dict[str, int]:
+        """PgBouncer's clients by state."""
+        return access.pool_clients(self.blueprint)
+
+
+def faults_of(blueprint: Blueprint, reasons: Mapping[Capability, str]) -> dict[Capability, MemberFault]:
+    """The faults that this lab on this machine can have."""
+    return {c: LabFault(blueprint, acts) for c, acts in _FAULTS.items() if c not in reasons}
+
+
+def reasons_of(blueprint: Blueprint) -> dict[Capability, str]:
+    """Why the others cannot be had, one clause each."""
+    return {c: why for c in Capability if (why := availability.why_not(blueprint, c)) is not None}

@@ -1,0 +1,256 @@
+"""Faults of a simulated cluster, each with its undoing: how they run their course on virtual time is the cluster's."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from walproof.errors import TargetError
+from walproof.model.attempt import Outcome
+from walproof.model.ports import Capability, MemberFault
+from walproof.targets.simulated.cluster import TTL_S, World
+from walproof.targets.simulated.ledger import Rule, Serving
+
+
+@dataclass(frozen=True, slots=True)
+class OneFault:
+    """One fault of a member, and what undoes it."""
+
+    act: Callable[[str], None]
+    reverse: Callable[[str], None]
+
+    def inject(self, member: str) -> None:
+        """Do it."""
+        self.act(member)
+
+    def undo(self, member: str) -> None:
+        """Undo it."""
+        self.reverse(member)
+
+
+@dataclass(frozen=True, slots=True)
+class SlowFlushes:
+    """Flushes of one member that take longer."""
+
+    world: World
+
+    def inject(self, member: str, delay_s: float) -> None:
+        """From now on."""
+        self.world.sync()
+        self.world.slow[member] = delay_s
+
+    def undo(self, member: str) -> None:
+        """As they were."""
+        self.world.sync()
+        self.world.slow.pop(member, None)
+
+
+@dataclass(frozen=True, slots=True)
+class OneWay:
+    """A leader that is not heard is a leader partitioned."""
+
+    faults: "SimulatedFaults"
+
+    def inject(self, source: str, destination: str) -> None:
+        """Partition the source where it leads."""
+        if self.faults.leads(source) and not self.faults.world.cut:
+            self.faults.partition(source)
+
+    def undo(self, source: str, destination: str) -> None:
+        """Recovery reconnects everybody."""
+
+
+@dataclass(frozen=True, slots=True)
+class LostDcs:
+    """The DCS majority of a simulated cluster."""
+
+    faults: "SimulatedFaults"
+
+    def inject(self) -> None:
+        """The leader demotes itself and nobody follows until it is back."""
+        self.faults.lose_dcs()
+
+    def undo(self) -> None:
+        """It is back."""
+        self.faults.world.dcs = True
+
+
+class SimulatedFaults:
+    """Every fault, restart, switchover, recovery and logs of one simulated cluster."""
+
+    def __init__(self, world: World, rng: np.random.Generator) -> None:
+        self.world, self._rng = world, rng
+
+    def of_members(self) -> dict[Capability, MemberFault]:
+        """Faults that fall on one member."""
+        found: dict[Capability, Callable[[str], None]] = {
+            Capability.KILL: self.kill,
+            Capability.STOP: self.stop,
+            Capability.KILL_MEMBER: self.kill_member,
+            Capability.FREEZE: self.freeze,
+            Capability.POWER_CUT: self.cut_power,
+            Capability.PARTITION: self.partition,
+            Capability.ISOLATE: self.isolate,
+            Capability.FAILING_DISK: self.fail_disk,
+            Capability.FULL_DISK: self.fail_disk,
+        }
+        return {
+            c: OneFault(act, self.power_on if c is Capability.POWER_CUT else self.world.up) for c, act in found.items()
+        }
+
+    def slow_disk(self) -> SlowFlushes:
+        """Slow flushes."""
+        return SlowFlushes(self.world)
+
+    def one_way(self) -> OneWay:
+        """One direction cut."""
+        return OneWay(self)
+
+    def dcs(self) -> LostDcs:
+        """The DCS majority gone."""
+        return LostDcs(self)
+
+    def leads(self, member: str) -> bool:
+        """Whether the member leads; TargetError when there is none of that name."""
+        if member not in self.world.states:
+            raise TargetError(f"there is no member {member}", f"members: {', '.join(self.world.nature.members)}")
+        return member == self.world.leader
+
+    def _soon(self, low: float, high: float) -> None:
+        self.world.clock.after(float(self._rng.uniform(low, high)), self.world.elect)
+
+    def promoted(self, old: str) -> None:
+        """What the liar of two leaders does once there is a second one."""
+        world = self.world
+        if world.nature.lie == "two-leaders" and world.leader != old:
+            beside, now = Serving(old, world.timeline - 1, world.names), world.clock.now()
+            world.clock.after(3.0, lambda: _beside(world, beside, now))
+
+    def kill(self, member: str) -> None:
+        """The postmaster dies; somebody takes over in two to four seconds."""
+        if self.leads(member):
+            self.world.lose_leader("crashed", Rule.RECEIVED)
+            self._soon(2.1, 4.0)
+        else:
+            self.world.down(member, "crashed", back_after=2.0)
+
+    def stop(self, member: str) -> None:
+        """An orderly stop ships everything first."""
+        if self.leads(member):
+            self.world.lose_leader("stopped", Rule.ALL)
+            self._soon(2.1, 4.0)
+        else:
+            self.world.down(member, "stopped", back_after=3.0)
+
+    def _gone(self, member: str, state: str) -> None:
+        if self.leads(member):
+            self.world.lose_leader(state, Rule.RECEIVED)
+            self._soon(TTL_S, TTL_S + 3)
+        else:
+            self.world.down(member, state)
+
+    def kill_member(self, member: str) -> None:
+        """The whole member dies: the ttl must pass."""
+        self._gone(member, "dead")
+
+    def freeze(self, member: str) -> None:
+        """Stands still until healing."""
+        self._gone(member, "frozen")
+
+    def isolate(self, member: str) -> None:
+        """Unreachable for everybody."""
+        self._gone(member, "unreachable")
+
+    def cut_power(self, member: str) -> None:
+        """What was not flushed is gone."""
+        self.world.lost_power.add(member)
+        self._gone(member, "off")
+
+    def partition(self, member: str) -> None:
+        """Clients still reach it: it goes on until it demotes itself."""
+        world = self.world
+        if not self.leads(member):
+            world.down(member, "unreachable")
+            return
+        world.sync()
+        world.cut = True
+        since = world.clock.now()
+        if world.ledger is not None:
+            world.ledger.stall(since)
+
+        def demote() -> None:
+            if world.cut and world.leader == member:
+                world.lose_leader("demoted", Rule.RECEIVED, received_until=since)
+                self._soon(TTL_S - 13, TTL_S - 10)
+
+        world.clock.after(float(self._rng.uniform(10, 13)), demote)
+
+    def fail_disk(self, member: str) -> None:
+        """A failing or full disk: PostgreSQL panics."""
+        if self.leads(member):
+            self.world.lose_leader("failing", Rule.RECEIVED)
+            self._soon(3.0, 5.0)
+        else:
+            self.world.down(member, "failing")
+
+    def restart(self, member: str) -> None:
+        """Orderly: everything committed is there again in a second."""
+        if self.leads(member):
+            self.world.lose_leader("restarting", Rule.ALL, same=True)
+            self._soon(1.0, 1.5)
+        else:
+            self.world.down(member, "restarting", back_after=1.0)
+
+    def lose_dcs(self) -> None:
+        """The leader demotes itself and nobody follows until healing."""
+        world = self.world
+        world.dcs = False
+
+        def demote() -> None:
+            if not world.dcs and world.leader is not None:
+                world.lose_leader("demoted", Rule.ALL, same=True)
+
+        world.clock.after(float(self._rng.uniform(10, 13)), demote)
+
+    def switch_over(self, to: str | None = None) -> None:
+        """Clients are held for a moment, the work under way ends, another member leads."""
+        world = self.world
+        old, standbys = world.leader, world._up_standbys()
+        if old is None or not standbys or (to is not None and to not in standbys):
+            raise TargetError("nobody can take over", "wait until every standby streams")
+        world.hold(0.8)
+        world.timeline += 1
+        world.leader = to or standbys[int(self._rng.integers(len(standbys)))]
+        world.states[old], world.states[world.leader] = "streaming", "running"
+        world.named = world._up_standbys()
+        world.clock.pause(1.0)
+
+    def power_on(self, member: str) -> None:
+        """Power back on; recovers for two seconds."""
+        world = self.world
+        world.down_at[member] = world.clock.now()
+        world.states[member] = "starting"
+
+    def recover(self) -> None:
+        """Undo every fault and wait until the cluster is healthy."""
+        self.world.recover()
+
+    def logs(self, member: str) -> str:
+        """A simulated log."""
+        return f"{member}: simulated, {self.world.states.get(member, 'unknown')}\n"
+
+
+def _beside(world: World, serving: Serving, since: float) -> None:
+    """The lie of two leaders: for three seconds the old one acknowledged beside the new one; its rows are even kept."""
+    ledger = world.ledger
+    if ledger is None or ledger.stopped_at is not None:
+        return
+    world.sync()
+    theirs = (ledger["server"] == ledger.servers.index(world.leader or "")) & (
+        ledger["started"].astype(np.float64) >= since
+    )
+    chosen = theirs & (ledger["writer"] % 2 == 0) & (ledger["outcome"] == Outcome.ACKNOWLEDGED)
+    if serving.server in ledger.servers:
+        server = np.where(chosen, ledger.servers.index(serving.server), ledger["server"])
+        ledger.columns["server"] = server.astype(np.int16)
+        ledger.columns["timeline"] = np.where(chosen, serving.timeline, ledger["timeline"]).astype(np.int32)
