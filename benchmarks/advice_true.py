@@ -11,12 +11,10 @@ import tempfile
 from pathlib import Path
 from statistics import fmean
 
-from walproof.targets.external.apply import apply, configurable
-
 from benchmarks.own_lab import own_lab
 from walproof.advising.advise import advise, chosen_surroundings
 from walproof.advising.evidence import evidence_of
-from walproof.advising.recipes.settings import patroni_change
+from walproof.advising.recipes.settings import config_change
 from walproof.lab.design import LabOrder
 from walproof.model.advice import Choice, Requirements
 from walproof.model.event import Described, Event, SampleDone
@@ -24,6 +22,7 @@ from walproof.model.guarantee import Level
 from walproof.model.histogram import pooled, quantile_ms
 from walproof.model.plan import Arm, Sample, Scenario, Workload
 from walproof.records.journal import Journal
+from walproof.targets.external.configure import applied
 from walproof.targets.lab.target import LabTarget
 
 WANTED = 0.8
@@ -73,12 +72,12 @@ def at(target: LabTarget, rtt_ms: float, asked: argparse.Namespace) -> bool:
             f"rtt {rtt_ms:g} ms: {choice.words} promises {choice.tps.low:.0f} to {choice.tps.high:.0f} tps, "
             f"p95 {choice.p95_ms.low:.1f} to {choice.p95_ms.high:.1f} ms"
         )
-        place = configurable(target)
+        configuration = target.configuration
         with tempfile.TemporaryDirectory() as folder:
             journal = Journal(Path(folder) / "journal.jsonl")
-            apply(place, patroni_change(choice, evidence.place), journal)
+            applied(configuration, configuration.plan(config_change(choice, evidence.place)), journal)
             inside = rounds(target, choice, setting, asked.rounds, asked.seconds)
-            place.put_back(journal)
+            configuration.undo(journal)
     finally:
         target.pricing.leave()
     met = bool(inside >= WANTED * asked.rounds)

@@ -18,6 +18,7 @@ from walproof.estimating.intervals import as_ratio, t_interval
 from walproof.lab.design import LabOrder
 from walproof.model.guarantee import Level
 from walproof.model.plan import Arm, Sample, Scenario, Workload
+from walproof.model.ports import Capability
 from walproof.model.waiting import Wait, wait_for
 from walproof.targets.lab.target import LabTarget
 
@@ -96,7 +97,7 @@ def lag(target: LabTarget, name: str, kills: int) -> None:
         for _ in range(kills):
             old = target.observe().leader
             assert old is not None
-            target.kill(old)
+            target.capabilities().faults[Capability.KILL].inject(old)
             new: list[float] = []
 
             def led(old: str = old, new: list[float] = new) -> bool:

@@ -1,23 +1,26 @@
 """What every target must be able to do, asked of each of them: the simulated one always, the lab where there is one."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.fixtures.own_cluster import lab_file, opened, pair_file
 from tests.fixtures.plain_pair import debian_pair, synchronous
+from walproof.errors import TargetError
 from walproof.model.attempt import Outcome
+from walproof.model.configuration import ConfigChange
 from walproof.model.event import DrillDone, DrillStarted, Event, FaultChanged
 from walproof.model.guarantee import Level
-from walproof.model.ports import CanBreak, CanKeepLedger, Capability, LedgerOrder, Target
+from walproof.model.ports import Capability, Ledger, LedgerOrder, Target
 from walproof.model.topology import Role
 from walproof.model.verdict import Verdict, Victim
 from walproof.model.waiting import Wait, wait_for
-from walproof.proving.assumptions import whole
 from walproof.proving.campaign import PlannedDrill
 from walproof.proving.faults import CATALOGUE
 from walproof.proving.judge import judged
 from walproof.proving.run import Shell, run_drills
+from walproof.records.journal import Journal
 from walproof.targets.lab.target import LabTarget
 from walproof.targets.simulated.target import simulated
 
@@ -27,11 +30,11 @@ DRILLS = iter(range(1, 10_000))
 REAL = [pytest.param(name, marks=pytest.mark.lab) for name in ("lab", "patroni", "postgres")]
 
 
-@pytest.fixture(scope="module", params=["pretend", *REAL])
+@pytest.fixture(scope="module", params=["sim", *REAL])
 def target(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
     """Each target in turn; the lab is raised once, and is then a Patroni cluster of yours by its REST address."""
-    if request.param == "pretend":
-        yield simulated("pretend?slowness=3")
+    if request.param == "sim":
+        yield simulated("sim?slowness=3")
     elif request.param == "lab":
         yield LabTarget(request.getfixturevalue("lab"))
     elif request.param == "patroni":
@@ -53,7 +56,42 @@ def test_it_describes_itself_and_its_members(target: Target) -> None:
 def test_one_look_shows_every_member_and_one_leader(target: Target) -> None:
     view = target.observe()
     assert {m.name for m in view.members} == set(target.describe().members)
-    assert whole(view)
+    poller = target.poller()
+    try:
+        wait_for(Wait.PROGRAM_READY, lambda: poller.snapshot().view.leader == view.leader, target.clock)
+    finally:
+        poller.close()
+
+
+def test_its_routes_have_names_and_say_whether_they_pool(target: Target) -> None:
+    routes = target.routes()
+    assert len({route.name for route in routes}) == len(routes) > 0
+    assert any(route.follows for route in routes)
+    assert not all(route.pools for route in routes)
+
+
+def test_a_configuration_is_planned_applied_awaited_and_undone(target: Target, tmp_path: Path) -> None:
+    configuration = target.capabilities().configuration
+    assert configuration is not None
+    journal = Journal(tmp_path / "journal.jsonl")
+    change = ConfigChange({"work_mem": "5MB"})
+    plan, outdated = configuration.plan(change), configuration.plan(ConfigChange({"work_mem": "6MB"}))
+    assert any(d.name.endswith("work_mem") for d in plan.differences)
+    configuration.apply(plan, journal)
+    configuration.wait(plan)
+    try:
+        assert configuration.plan(change).differences == ()
+        with pytest.raises(TargetError, match="meanwhile"):
+            configuration.apply(outdated, journal)
+    finally:
+        assert configuration.undo(journal) == []
+    assert configuration.plan(change).differences == plan.differences
+    assert not journal.pending()
+
+
+def test_one_leader_is_shown(target: Target) -> None:
+    view = target.observe()
+    assert view.healthy
     leading = [m.name for m in view.members if m.role is Role.LEADER]
     assert leading == [view.leader]
 
@@ -64,10 +102,16 @@ def test_a_capability_is_there_or_said_why_not(target: Target) -> None:
         assert reason is None or reason.strip()
 
 
-def test_what_the_ledger_was_told_is_on_every_member(target: Target) -> None:
-    assert isinstance(target, CanKeepLedger)
+def ledger_of(target: Target) -> Ledger:
+    ledger = target.capabilities().ledger
+    assert ledger is not None
+    return ledger
+
+
+def test_what_the_ledger_acknowledged_is_on_every_member(target: Target) -> None:
+    ledger = ledger_of(target)
     drill = next(DRILLS)
-    run = target.ledger.open_ledger(LedgerOrder(Level.ON, writers=4, drill=drill))
+    run = ledger.open_ledger(LedgerOrder(Level.ON, writers=4, drill=drill))
     try:
         wait_for(Wait.WRITERS_UP, lambda: run.progress().acknowledged >= 40, target.clock)
     finally:
@@ -78,17 +122,16 @@ def test_what_the_ledger_was_told_is_on_every_member(target: Target) -> None:
     assert all(name.strip() for name in names)
     leader = target.observe().leader
     assert leader is not None
-    found = judged(attempts, [target.ledger.read_ledger(leader, drill)]).findings
+    found = judged(attempts, [ledger.read_ledger(leader, drill)]).findings
     assert found.acknowledged >= 40
     assert (found.lost, found.phantom, found.duplicate, found.corrupted) == (0, 0, 0, 0)
     for member in target.describe().members:
 
         def all_there(member: str = member) -> bool:
-            assert isinstance(target, CanKeepLedger)
-            return judged(attempts, [target.ledger.read_ledger(member, drill)]).findings.lost == 0
+            return judged(attempts, [ledger.read_ledger(member, drill)]).findings.lost == 0
 
         wait_for(Wait.STANDBYS_STREAMING, all_there, target.clock)
-        assert target.ledger.check_data(member) == ""
+        assert ledger.check_data(member) == ""
 
 
 def test_a_killed_leader_loses_nothing_at_on_and_the_cluster_heals(target: Target) -> None:
@@ -107,19 +150,21 @@ def test_a_killed_leader_loses_nothing_at_on_and_the_cluster_heals(target: Targe
     assert drill.rto_s is not None
     assert drill.leader_before is not None
     assert drill.victims == (drill.leader_before,)
-    assert whole(target.observe())
+    assert target.observe().healthy
     assert sum(isinstance(e, DrillStarted) for e in events) == 1
     assert [e.cleared for e in events if isinstance(e, FaultChanged)] == [False, True]
     assert sum(isinstance(e, DrillDone) for e in events) == 1
 
 
 def test_healing_a_whole_cluster_changes_nothing(target: Target) -> None:
-    assert isinstance(target, CanBreak)
-    target.operations.recover()
-    target.operations.recover()
-    assert whole(target.observe())
+    recovery = target.capabilities().recovery
+    assert recovery is not None
+    recovery.recover()
+    recovery.recover()
+    assert target.observe().healthy
 
 
 def test_the_log_of_every_member_can_be_kept(target: Target) -> None:
-    assert isinstance(target, CanBreak)
-    assert all(target.logs(member).strip() for member in target.describe().members)
+    logs = target.capabilities().logs
+    assert logs is not None
+    assert all(logs.logs(member).strip() for member in target.describe().members)

@@ -9,7 +9,9 @@ import httpx2
 import pytest
 
 from tests.fixtures.labs import a_lab
+from walproof.lab import patroni
 from walproof.lab.blueprint import Blueprint
+from walproof.lab.faults import disks, processes
 from walproof.machine.clock import RealClock
 from walproof.model.guarantee import SyncMode
 from walproof.model.waiting import Wait, wait_for
@@ -72,24 +74,24 @@ def test_every_alert_fires_by_its_cause_and_clears(blueprint: Blueprint, target:
     view = target.observe()
     standbys = [m for m in blueprint.members if m != view.leader]
     try:
-        target.hurt_disk(standbys[0], "slow", 4.0)
+        disks.slow(blueprint, standbys[0], 4.0)
         until(lambda: "WalproofCommitsStuck" in firing(blueprint))
         target.operations.recover()
         until(lambda: "WalproofCommitsStuck" not in firing(blueprint))
 
-        target.kill_member(standbys[0])
+        processes.kill_member(blueprint, standbys[0])
         until(lambda: {"WalproofQuorumReduced", "WalproofSyncSetChanged"} <= firing(blueprint))
         target.operations.recover()
         until(lambda: "WalproofQuorumReduced" not in firing(blueprint))
 
-        target.set_sync(SyncMode.OFF, 0)
+        patroni.set_sync(blueprint, SyncMode.OFF, 0)
         until(lambda: "WalproofNamesEmptied" in firing(blueprint))
-        target.set_sync(SyncMode.QUORUM, 2)
+        patroni.set_sync(blueprint, SyncMode.QUORUM, 2)
         until(lambda: "WalproofNamesEmptied" not in firing(blueprint))
 
         leader = target.observe().leader
         assert leader is not None
-        target.freeze(leader)
+        processes.freeze(blueprint, leader)
         until(lambda: "WalproofNoLeader" in firing(blueprint))
         until(lambda: "WalproofInDoubt" in firing(blueprint))
     finally:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from tests.fixtures.own_cluster import everything, found, is_back, lab_file
+from tests.fixtures.own_cluster import everything, external, found, is_back, lab_file
 from tests.fixtures.priced_records import price_record
 from walproof.advising.advice_file import as_json
 from walproof.advising.advise import advise, chosen_surroundings
@@ -19,14 +19,17 @@ from walproof.cli.main import walproof
 from walproof.errors import TargetError, UsageError, WaitTimeout
 from walproof.lab.blueprint import Blueprint
 from walproof.model.advice import Requirements
-from walproof.model.guarantee import Level, SyncMode
+from walproof.model.configuration import ConfigChange, SyncReplication
+from walproof.model.guarantee import Level, QuorumKind
 from walproof.model.ports import Capability, LedgerOrder
 from walproof.model.waiting import Wait, wait_for
 from walproof.records.journal import Journal
-from walproof.targets.external.target_file import own_cluster
+from walproof.targets.external.cluster import ExternalCluster
+from walproof.targets.external.configure import configure
 from walproof.targets.lab.target import LabTarget
 from walproof.targets.patroni.config import merged
-from walproof.targets.patroni.target import PatroniTarget
+from walproof.targets.patroni.rest import PatroniRest
+from walproof.targets.patroni.target import PatroniManager
 
 pytestmark = pytest.mark.lab
 
@@ -37,11 +40,15 @@ def file(lab: Blueprint, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def target(file: Path) -> Iterator[PatroniTarget]:
-    made = own_cluster(str(file))
-    assert isinstance(made, PatroniTarget)
+def target(file: Path) -> Iterator[ExternalCluster]:
+    made = external(str(file))
     yield made
     made.close()
+
+
+def rest_of(target: ExternalCluster) -> PatroniRest:
+    assert isinstance(target.manager, PatroniManager)
+    return target.manager.rest
 
 
 def run(*words: str) -> tuple[int, str]:
@@ -51,7 +58,7 @@ def run(*words: str) -> tuple[int, str]:
     return int(done.return_value or 0), done.stdout
 
 
-def test_everything_is_discovered_from_one_rest_address(lab: Blueprint, target: PatroniTarget) -> None:
+def test_everything_is_discovered_from_one_rest_address(lab: Blueprint, target: ExternalCluster) -> None:
     view = target.observe()
     assert {m.name for m in view.members} == set(lab.members)
     assert view.leader in lab.members
@@ -63,13 +70,13 @@ def test_everything_is_discovered_from_one_rest_address(lab: Blueprint, target: 
     assert target.capabilities().why_not(Capability.POWER_CUT)
 
 
-def test_nothing_is_found_on_a_well_made_lab(lab: Blueprint, target: PatroniTarget) -> None:
+def test_nothing_is_found_on_a_well_made_lab(lab: Blueprint, target: ExternalCluster) -> None:
     # Waited for: on a busy machine a standby may flush late just when it is looked at, and the doctor says so.
     wait_for(Wait.QUORUM_NAMED, lambda: not found(LabTarget(lab)), target.clock)
     wait_for(Wait.QUORUM_NAMED, lambda: not found(target), target.clock)
 
 
-def test_the_ledger_writes_in_a_database_of_its_own_and_every_member_is_read(target: PatroniTarget) -> None:
+def test_the_ledger_writes_in_a_database_of_its_own_and_every_member_is_read(target: ExternalCluster) -> None:
     before = everything(target)
     ledger = target.ledger.open_ledger(LedgerOrder(Level.ON, writers=2, witnesses=False))
     wait_for(Wait.WRITERS_UP, lambda: ledger.progress().acknowledged > 20, target.clock)
@@ -95,13 +102,13 @@ PATRONI_SEEDS: tuple[tuple[str, dict[str, Any]], ...] = (
 )
 
 
-def replaced(target: PatroniTarget, config: dict[str, Any]) -> None:
+def replaced(target: ExternalCluster, config: dict[str, Any]) -> None:
     """Patroni answers /config from a view that may be a loop old."""
-    target.rest.replace(config)
-    wait_for(Wait.SETTING_IN_EFFECT, lambda: target.rest.config() == config, target.clock)
+    rest_of(target).replace(config)
+    wait_for(Wait.SETTING_IN_EFFECT, lambda: rest_of(target).config() == config, target.clock)
 
 
-def _seen(target: PatroniTarget, check: str) -> bool:
+def _seen(target: ExternalCluster, check: str) -> bool:
     """Whether the doctor finds it once the members follow the configuration."""
     try:
         wait_for(Wait.SETTING_IN_EFFECT, lambda: check in found(target), target.clock)
@@ -110,9 +117,9 @@ def _seen(target: PatroniTarget, check: str) -> bool:
     return True
 
 
-def test_each_patroni_seed_is_found_on_the_lab(target: PatroniTarget) -> None:
+def test_each_patroni_seed_is_found_on_the_lab(target: ExternalCluster) -> None:
     missed = []
-    sound = target.rest.config()
+    sound = rest_of(target).config()
     try:
         for check, change in PATRONI_SEEDS:
             replaced(target, merged(sound, change))
@@ -123,14 +130,14 @@ def test_each_patroni_seed_is_found_on_the_lab(target: PatroniTarget) -> None:
     wait_for(Wait.QUORUM_NAMED, lambda: not found(target), target.clock)
 
 
-def test_a_quorum_of_yours_is_set_and_put_back(target: PatroniTarget, tmp_path: Path) -> None:
-    before = target.rest.config()
+def test_a_quorum_of_yours_is_set_and_put_back(target: ExternalCluster, tmp_path: Path) -> None:
+    before = rest_of(target).config()
     journal = Journal(tmp_path / "j.jsonl")
     target.journal = journal
-    target.set_sync(SyncMode.QUORUM, 2)
+    configure(target.configuration, ConfigChange(replication=SyncReplication(QuorumKind.ANY, 2)), journal)
     assert target.observe().standby_names.upper().startswith("ANY 2")
-    assert target.put_back(journal) == []
-    assert target.rest.config() == before
+    assert target.revert(journal) == []
+    assert rest_of(target).config() == before
     assert target.observe().standby_names.upper().startswith("ANY 1")
 
 
@@ -138,12 +145,11 @@ def test_patroni_refuses_changes_without_credentials(lab: Blueprint, file: Path)
     words = f'\ndsn = "user=postgres passfile={lab.passfile}"\n'
     bare = file.parent / "bare.toml"
     bare.write_text(f'kind = "patroni"\nrest = ["{lab.rest_url(lab.members[0])}"]{words}')
-    stranger = own_cluster(str(bare))
-    assert isinstance(stranger, PatroniTarget)
+    stranger = external(str(bare))
     with pytest.raises(TargetError, match="without credentials"):
-        stranger.rest.patch({"ttl": 21})
+        rest_of(stranger).patch({"ttl": 21})
     with pytest.raises(TargetError, match="no Patroni answers"):
-        own_cluster("http://127.0.0.1:1")
+        external("http://127.0.0.1:1")
 
 
 @pytest.fixture(scope="module")
@@ -156,45 +162,47 @@ def advice(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_apply_by_rest_then_undo_leaves_configuration_and_settings_as_they_were(
-    target: PatroniTarget, file: Path, advice: Path
+    target: ExternalCluster, file: Path, advice: Path
 ) -> None:
-    before, config = everything(target), target.rest.config()
+    before, config = everything(target), rest_of(target).config()
     with pytest.raises(UsageError, match="did not allow it"):
         run("apply", str(advice), "--target", str(file))
     code, said = run("apply", str(advice), "--target", str(file), "--allow", "config", "--json")
     assert code == 0
     assert len(json.loads(said)["in_effect"]["synchronous"]) == 2
-    assert target.rest.config()["synchronous_mode_strict"] is True
+    assert rest_of(target).config()["synchronous_mode_strict"] is True
     assert run("apply", "--undo", "--target", str(file), "--allow", "config")[0] == 0
-    assert target.rest.config() == config
+    assert rest_of(target).config() == config
     assert is_back(target, before)
 
 
-def test_after_kill_9_restore_puts_patronis_configuration_back(target: PatroniTarget, file: Path, advice: Path) -> None:
-    before, config = everything(target), target.rest.config()
+def test_after_kill_9_patronis_configuration_is_reverted(target: ExternalCluster, file: Path, advice: Path) -> None:
+    before, config = everything(target), rest_of(target).config()
     words = [sys.executable, "-m", "tests.fixtures.killed_midway", str(file), str(advice), "1"]
     killed = subprocess.run(words, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2])
     assert killed.returncode == -9, killed.stderr
-    wait_for(Wait.SETTING_IN_EFFECT, lambda: target.rest.config() != config, target.clock)
-    code, said = run("restore", "--json")
+    wait_for(Wait.SETTING_IN_EFFECT, lambda: rest_of(target).config() != config, target.clock)
+    code, said = run("revert", "--json")
     assert code == 0
     assert json.loads(said)["restored"][0]["undone"] == 1
-    assert target.rest.config() == config
+    assert rest_of(target).config() == config
     assert is_back(target, before)
 
 
-def test_patroni_restarts_and_switches_over_when_told(target: PatroniTarget) -> None:
+def test_patroni_restarts_and_switches_over_when_told(target: ExternalCluster) -> None:
     view = target.observe()
     standby = view.standbys[0].name
-    target.restart(standby)
-    target.operations.recover()
-    target.switch_over(standby)
+    able = target.capabilities()
+    assert able.restart and able.switchover and able.recovery
+    able.restart.restart(standby)
+    able.recovery.recover()
+    able.switchover.switch_over(standby)
     assert target.observe().leader == standby
-    target.operations.recover()
+    able.recovery.recover()
 
 
 def test_the_whole_loop_ends_in_a_configuration_that_is_in_effect_and_gated(
-    target: PatroniTarget, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    target: ExternalCluster, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """price → prove → advise → apply → gate, as docs/your-cluster.md walks through it."""
     monkeypatch.chdir(tmp_path)

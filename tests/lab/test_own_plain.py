@@ -18,13 +18,15 @@ from walproof.advising.evidence import evidence_of
 from walproof.cli.main import walproof
 from walproof.errors import MachineError, TargetError, UsageError
 from walproof.model.advice import Requirements
+from walproof.model.configuration import ConfigChange, SyncReplication
 from walproof.model.guarantee import Level, QuorumKind
 from walproof.model.plan import Arm, Sample, Scenario, Workload, WorkloadKind
 from walproof.model.ports import Capability, LedgerOrder
 from walproof.model.waiting import Wait, wait_for
 from walproof.records.journal import Journal
 from walproof.records.writer import Writer
-from walproof.targets.postgres.target import PostgresTarget
+from walproof.targets.external.cluster import ExternalCluster
+from walproof.targets.external.configure import applied, configure
 
 pytestmark = pytest.mark.lab
 
@@ -51,6 +53,10 @@ def run(*words: str) -> tuple[int, str]:
     return int(done.return_value or 0), done.output
 
 
+def changed(target: ExternalCluster, parameters: dict[str, str | None]) -> None:
+    configure(target.configuration, ConfigChange(parameters), target.journal)
+
+
 def test_members_are_found_and_named_by_how_they_stream(pair: PlainPair, tmp_path: Path) -> None:
     with opened(str(pair_file(pair, tmp_path))) as target:
         view = target.observe()
@@ -62,7 +68,7 @@ def test_members_are_found_and_named_by_how_they_stream(pair: PlainPair, tmp_pat
         assert target.endpoint("multi-host").conninfo()
         with pytest.raises(TargetError, match="haproxy"):
             target.endpoint("haproxy")
-        with pytest.raises(TargetError, match="no way in"):
+        with pytest.raises(TargetError, match="cannot address"):
             target.member_endpoint("n9")
 
 
@@ -71,7 +77,7 @@ def test_only_what_the_file_gives_commands_for_can_be_broken(pair: PlainPair, tm
         assert target.capabilities().why_not(Capability.STOP) is None
         assert "[faults] kill" in str(target.capabilities().why_not(Capability.KILL))
         assert target.capabilities().why_not(Capability.POWER_CUT)
-        assert target.capabilities().why_not(Capability.HURT_DISK)
+        assert target.capabilities().why_not(Capability.SLOW_DISK)
 
 
 def test_it_is_priced_and_written_in_a_database_of_its_own_which_goes_away(pair: PlainPair, tmp_path: Path) -> None:
@@ -106,13 +112,15 @@ def test_a_database_of_that_name_without_our_mark_is_left_alone(pair: PlainPair,
 def test_nothing_is_changed_without_a_journal_and_hanging_quorums_are_refused(pair: PlainPair, tmp_path: Path) -> None:
     with opened(str(pair_file(pair, tmp_path))) as target:
         with pytest.raises(MachineError, match="journal"):
-            target.set_parameters({"work_mem": "5MB"})
+            changed(target, {"work_mem": "5MB"})
         target.journal = Journal(tmp_path / "journal.jsonl")
         with pytest.raises(UsageError, match="would hang every commit"):
-            target.set_quorum(QuorumKind.ANY, 2)
+            configure(
+                target.configuration, ConfigChange(replication=SyncReplication(QuorumKind.ANY, 2)), target.journal
+            )
         with pytest.raises(UsageError, match="only at a restart"):
-            target.set_parameters({"max_connections": "310"})
-        assert not target.put_back(target.journal)
+            changed(target, {"max_connections": "310"})
+        assert not target.revert(target.journal)
 
 
 def test_apply_then_undo_leaves_everything_as_it_was(
@@ -174,8 +182,8 @@ def test_a_database_left_by_kill_9_is_removed_by_restore(pair: PlainPair, tmp_pa
         pass
     script = (
         "import os, pathlib, sys; from walproof.records.journal import Journal;"
-        "from walproof.targets.external.target_file import own_cluster;"
-        "t = own_cluster(sys.argv[1]); t.journal = Journal(pathlib.Path(sys.argv[2]) / 'journal.jsonl');"
+        "from walproof.targets.choose import choose;"
+        "t = choose(sys.argv[1]); t.journal = Journal(pathlib.Path(sys.argv[2]) / 'journal.jsonl');"
         "t.open_database(); os.kill(os.getpid(), 9)"
     )
     words = [sys.executable, "-c", script, file, str(record)]
@@ -187,13 +195,11 @@ def test_a_database_left_by_kill_9_is_removed_by_restore(pair: PlainPair, tmp_pa
 
 
 def test_a_refused_change_is_taken_back_with_what_came_before_it(pair: PlainPair, tmp_path: Path) -> None:
-    from walproof.targets.external.apply import apply
-
     with opened(str(pair_file(pair, tmp_path))) as target:
-        assert isinstance(target, PostgresTarget)
         before = everything(target)
-        with pytest.raises(UsageError, match="everything was put back"):
-            apply(target, {"checkpoint_timeout": "7min", "work_mem": "nonsense"}, Journal(tmp_path / "j.jsonl"))
+        plan = target.configuration.plan(ConfigChange({"checkpoint_timeout": "7min", "work_mem": "nonsense"}))
+        with pytest.raises(UsageError, match="everything was reverted"):
+            applied(target.configuration, plan, Journal(tmp_path / "j.jsonl"))
         assert is_back(target, before)
 
 
@@ -201,10 +207,10 @@ def test_what_somebody_else_changed_since_is_left_alone(pair: PlainPair, tmp_pat
     with opened(str(pair_file(pair, tmp_path))) as target:
         journal = Journal(tmp_path / "j.jsonl")
         target.journal = journal
-        target.set_parameters({"work_mem": "5MB"})
+        changed(target, {"work_mem": "5MB"})
         pair.sql("n1", "ALTER SYSTEM SET work_mem = '6MB'")
         try:
-            (left,) = target.put_back(journal)
+            (left,) = target.revert(journal)
             assert "somebody else" in left
             assert pair.sql("n1", "SHOW work_mem") == [("6MB",)]
         finally:
@@ -236,7 +242,7 @@ def test_a_role_without_rights_learns_which_grant_helps(pair: PlainPair, tmp_pat
             assert "rights-missing" in found(target)
             target.journal = Journal(tmp_path / "j.jsonl")
             with pytest.raises(TargetError) as refused:
-                target.set_parameters({"work_mem": "5MB"})
+                changed(target, {"work_mem": "5MB"})
             assert "GRANT" in refused.value.hint
             with pytest.raises(TargetError) as denied:
                 target.open_database()

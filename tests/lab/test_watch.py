@@ -11,6 +11,7 @@ from tests.fixtures.browsers import CHROMIUM, chromium
 from walproof.lab.blueprint import Blueprint
 from walproof.machine.clock import RealClock
 from walproof.model.waiting import Wait, wait_for
+from walproof.targets.lab.faults import LabOneWay
 from walproof.targets.lab.target import LabTarget
 from walproof.watching.buttons import Buttons
 from walproof.watching.collector import Gathering
@@ -35,7 +36,7 @@ def target(lab: Blueprint) -> Iterator[LabTarget]:
 
 @pytest.fixture
 def url(target: LabTarget) -> Iterator[str]:
-    gathering = Gathering(target, links=target.links_drawn)
+    gathering = Gathering(target, links=target.operations.links)
     page = Page(gathering, Buttons(target))
     told: list[str] = []
     server = threading.Thread(target=page.run, args=(told.append,), daemon=True)
@@ -52,7 +53,7 @@ def url(target: LabTarget) -> Iterator[str]:
 def test_a_fault_pressed_on_the_page_shows_the_new_leader(target: LabTarget, url: str) -> None:
     leader = target.observe().leader
     assert leader is not None
-    target.capabilities().partition_one_way.inject(*[m for m in target.blueprint.members if m != leader])
+    LabOneWay(target.blueprint).inject(*[m for m in target.blueprint.members if m != leader])
     with chromium() as opened:
         page = opened.page
         page.goto(url)
@@ -61,7 +62,7 @@ def test_a_fault_pressed_on_the_page_shows_the_new_leader(target: LabTarget, url
         assert "#" not in page.url
         page.hover("#map")
         opened.picture("live-page-cut", full_page=True)
-        page.get_by_role("button", name="heal", exact=True).click()
+        page.get_by_role("button", name="recover", exact=True).click()
         expect(page.locator("#map")).not_to_contain_text("cut one way", timeout=PATIENT_MS)
         expect(page.locator("#action")).to_contain_text("done", timeout=PATIENT_MS)
         page.get_by_role("button", name=f"kill {leader}", exact=True).click()

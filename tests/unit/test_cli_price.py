@@ -123,7 +123,7 @@ def test_a_dry_run_says_what_it_would_do_and_does_nothing(run: Run, target: Fake
         (["--budget", "0"], "budget"),
         (["--load", "1.5"], "more than the whole"),
         (["--pool", "4"], "PgBouncer"),
-        (["--route", "teleport"], "not a route"),
+        (["--route", "teleport"], "not a route here"),
         (["--cpu", "0"], "not a number of processors"),
         (["--fsync", "maybe"], "neither on nor off"),
         (["--predict", "many"], "clients"),
@@ -155,7 +155,8 @@ def test_a_guarantee_not_in_effect_is_refused_and_priced_with_a_doubt_when_allow
     assert "guarantee not in effect" in found["arms"][1]["caveats"]
 
 
-def test_a_cluster_of_the_users_is_not_loaded_without_consent(run: Run, target: FakePriced) -> None:
+def test_an_external_cluster_is_not_loaded_without_consent(run: Run, target: FakePriced) -> None:
+    target.external = True
     code, _, err = run("--target", "mine.toml", "--levels", "on")
     assert code == 2
     assert "--allow load" in err
@@ -173,8 +174,8 @@ def test_a_record_of_a_newer_walproof_is_not_continued(run: Run) -> None:
     assert "newer walproof" in err
 
 
-def test_a_cluster_of_the_users_keeps_a_journal_beside_the_record(run: Run, target: FakePriced) -> None:
-    target.journal = None
+def test_an_external_cluster_keeps_a_journal_in_the_record(run: Run, target: FakePriced) -> None:
+    target.external = True
     assert (
         run("--target", "mine", "--levels", "on", "--clients", "1", "--allow", "load", "--record", "rec", "--json")[0]
         == 0

@@ -125,12 +125,13 @@ def test_every_fault_says_what_it_needs_and_how_it_heals() -> None:
     assert len({fault.name for fault in FAULTS}) == len(FAULTS)
     assert all(fault.happens and fault.heals and fault.verb.startswith("lab ") for fault in FAULTS)
     needed = {fault.capability for fault in FAULTS}
-    never_faults = {Capability.PRICE, Capability.LEDGER, Capability.CONFIGURE, Capability.CONFIGURE}
+    never_faults = {Capability.PRICE, Capability.LEDGER, Capability.CONFIGURE, Capability.INSPECT}
     assert set(Capability) - needed <= never_faults | {Capability.SHAPE_LINKS}
 
 
 def test_the_list_gives_the_reason_of_the_capability() -> None:
-    lines = catalogue({Capability.HURT_DISK: "no strace"})
+    disks = (Capability.SLOW_DISK, Capability.FAILING_DISK, Capability.FULL_DISK)
+    lines = catalogue(dict.fromkeys(disks, "no strace"))
     assert {line.fault.name for line in lines if line.why_not == "no strace"} == {
         "slow-disk",
         "failing-disk",

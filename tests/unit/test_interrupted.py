@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM in the middle of a run: healed, the record closed, exit 130."""
+"""Ctrl-C and SIGTERM in the middle of a run: recovered, the record closed, exit 130."""
 
 import json
 import os
@@ -13,7 +13,8 @@ from walproof.model.event import DrillDone, Ended
 from walproof.model.plan import Sample
 from walproof.model.sample import SampleResult
 from walproof.records.reader import read
-from walproof.targets.simulated.target import Simulated
+from walproof.targets.simulated.faults import SimulatedFaults
+from walproof.targets.simulated.price import SimulatedPricing
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM]
 Run = Callable[..., tuple[int, str, str]]
@@ -45,15 +46,15 @@ def stopped_by(record: str) -> str:
 def signalled_in_sample(which: int, number: signal.Signals, monkeypatch: pytest.MonkeyPatch) -> list[Sample]:
     """The signal comes in that sample; the samples begun, to be looked at afterwards."""
     begun: list[Sample] = []
-    run_sample = Simulated.run_sample
+    run_sample = SimulatedPricing.run_sample
 
-    def signalled(self: Simulated, planned: Sample, seconds: float, seed: int) -> SampleResult:
+    def signalled(self: SimulatedPricing, planned: Sample, seconds: float, seed: int) -> SampleResult:
         begun.append(planned)
         if len(begun) == which:
             os.kill(os.getpid(), number)
         return run_sample(self, planned, seconds, seed)
 
-    monkeypatch.setattr(Simulated, "run_sample", signalled)
+    monkeypatch.setattr(SimulatedPricing, "run_sample", signalled)
     return begun
 
 
@@ -62,14 +63,14 @@ def test_price_tells_what_it_has_and_leaves_the_target(
     run: Run, number: signal.Signals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left: list[bool] = []
-    leave = Simulated.leave
+    leave = SimulatedPricing.leave
 
-    def leaving(self: Simulated) -> None:
+    def leaving(self: SimulatedPricing) -> None:
         left.append(True)
         leave(self)
 
     signalled_in_sample(9, number, monkeypatch)
-    monkeypatch.setattr(Simulated, "leave", leaving)
+    monkeypatch.setattr(SimulatedPricing, "leave", leaving)
     words = ("--levels", "local,on", "--clients", "1", "--precision", "0.1%", "--record", "rec", "--json")
     code, out, _ = run("price", "--target", "pretend", *words)
     assert code == 130
@@ -80,30 +81,30 @@ def test_price_tells_what_it_has_and_leaves_the_target(
 
 @pytest.mark.parametrize("number", SIGNALS)
 def test_prove_heals_before_it_ends(run: Run, number: signal.Signals, monkeypatch: pytest.MonkeyPatch) -> None:
-    healed: list[bool] = []
+    recovered: list[bool] = []
     kills = 0
-    kill, heal = Simulated.kill, Simulated.heal
+    kill, recover = SimulatedFaults.kill, SimulatedFaults.recover
 
-    def killing(self: Simulated, member: str) -> None:
+    def killing(self: SimulatedFaults, member: str) -> None:
         nonlocal kills
         kills += 1
         kill(self, member)
         if kills == 2:
             os.kill(os.getpid(), number)
 
-    def healing(self: Simulated) -> None:
-        healed.append(True)
-        heal(self)
+    def recovering(self: SimulatedFaults) -> None:
+        recovered.append(True)
+        recover(self)
 
-    monkeypatch.setattr(Simulated, "kill", killing)
-    monkeypatch.setattr(Simulated, "heal", healing)
+    monkeypatch.setattr(SimulatedFaults, "kill", killing)
+    monkeypatch.setattr(SimulatedFaults, "recover", recovering)
     code, out, _ = run(
         "prove", "--target", "pretend", "--levels", "on", "--repeat", "3", "--record", "rec", "--json"
     )  # fmt: skip
     assert code == 130
     assert len(json.loads(out)["drills"]) == 1
     assert len([e for e in read(Path("rec")).events if isinstance(e, DrillDone)]) == 1
-    assert len(healed) == 2
+    assert len(recovered) == 2
     assert stopped_by("rec") == "interrupted"
 
 

@@ -159,7 +159,7 @@ def test_prove(run: Run, lie: str) -> None:
 def test_status() -> None:
     target = simulated("pretend")
     jsonschema.validate(only(status_json(target.observe())), STATUS)
-    target.kill(str(target.observe().leader))
+    target.faults.kill(str(target.observe().leader))
     jsonschema.validate(only(status_json(target.observe())), STATUS)
 
 

@@ -1,6 +1,7 @@
 """Samples without a server: how pgbench is called, its logs as columns, what counters beside it say."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -48,7 +49,8 @@ def test_the_password_is_never_on_the_command_line() -> None:
 
 
 def test_through_a_pool_the_level_goes_into_each_transaction() -> None:
-    made = invocation(Arm(Level.ON, 4, route="pgbouncer"), ENDPOINT, Path("/r"), 1, pgbench=PGBENCH, longest_s=9)
+    pooled = replace(ENDPOINT, pooled=True)
+    made = invocation(Arm(Level.ON, 4, route="pgbouncer"), pooled, Path("/r"), 1, pgbench=PGBENCH, longest_s=9)
     assert after(made.argv, "-M") == "simple"
     assert "synchronous_commit" not in made.argv[-1]
     assert "BEGIN\\;SET LOCAL synchronous_commit TO on;" in made.scripts["script.sql"]

@@ -1,47 +1,59 @@
-"""Settings entered one after the other on a cluster of yours: each begins from how the cluster was found."""
+"""Settings entered one after the other on a cluster of paper: each begins from how the cluster was found."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.fixtures.blueprints import a_blueprint
+from tests.fixtures.priced_fake import FakePriced
 from walproof.errors import UsageError
 from walproof.machine.clock import RealClock
-from walproof.model.guarantee import QuorumKind
+from walproof.model.configuration import ConfigChange, ConfigPlan, Difference
 from walproof.model.plan import Scenario
-from walproof.model.topology import Endpoint
+from walproof.model.ports import Notebook
 from walproof.records.journal import Journal
-from walproof.targets.external.cluster import OwnCluster
-from walproof.targets.external.target_file import TargetFile
-from walproof.targets.lab.scenarios import LabSettings
-from walproof.targets.sql.alter_system import Notebook
-from walproof.targets.sql.connection import Ways
+from walproof.targets.external.pricing import ExternalPricing
+from walproof.targets.external.target_file import CapsPart
+from walproof.targets.lab.scenarios import LabScenarios
+from walproof.targets.sql.price import SqlPricer
 
-NAME = "yours"
-PLACE = (("127.0.0.1", 1),)
+NAME = "paper"
 
 
-class Paper(OwnCluster):
-    """Parameters kept in a dictionary in place of servers."""
+class Paper:
+    """A configuration that is a dictionary in place of servers."""
 
     def __init__(self, journal: Path) -> None:
-        ways = Ways(PLACE, "postgres", "postgres", None, ())
-        super().__init__(NAME, TargetFile(kind="postgres", dsn="host=a"), ways, {"n1": Endpoint(PLACE, "p", "u", None)})
         self.journal = Journal(journal)
         self.now: dict[str, str | None] = {"names": "", "commit_delay": "0"}
         self.changes = 0
+        self.refused = ""
+        self.pricing = ExternalPricing(
+            SqlPricer(FakePriced()),
+            CapsPart(),
+            self,
+            journal=lambda: self.journal,
+            open_database=lambda: None,
+            close_database=lambda: None,
+        )
 
-    def set_parameters(self, parameters: dict[str, str | None]) -> None:
-        for name, value in parameters.items():
-            self._journal().note(0.0, NAME, "paper", name, before=self.now.get(name), after=value)
-            self.now[name] = value
+    def plan(self, change: ConfigChange) -> ConfigPlan:
+        sync = change.replication
+        wanted = {**({"names": f"{sync.method} {sync.number}"} if sync else {}), **change.parameters}
+        return ConfigPlan(change, tuple(Difference(NAME, n, self.now.get(n), v) for n, v in wanted.items()), "")
+
+    def apply(self, plan: ConfigPlan, journal: Notebook) -> None:
+        for one in plan.differences:
+            if one.name == self.refused:
+                raise RuntimeError
+            journal.note(0.0, NAME, "paper", one.name, before=self.now.get(one.name), after=one.after)
+            self.now[one.name] = one.after
             self.changes += 1
 
-    def set_quorum(self, kind: QuorumKind, k: int) -> None:
-        self.set_parameters({"names": f"{kind} {k}"})
+    def wait(self, plan: ConfigPlan) -> None:
+        """It is in effect already."""
 
-    def put_back(self, journal: Notebook) -> list[str]:
+    def undo(self, journal: Notebook) -> list[str]:
         for change in journal.pending(NAME):
             self.now[change.name] = change.before
             journal.undone(change)
@@ -58,41 +70,34 @@ def of(quorum: int | None = None, **parameters: str) -> Scenario:
 
 
 def test_a_parameter_of_the_setting_before_is_put_back(paper: Paper) -> None:
-    paper.enter(of(commit_delay="100"))
+    paper.pricing.enter(of(commit_delay="100"))
     assert paper.now == {"names": "", "commit_delay": "100"}
-    paper.enter(of(quorum=1))
+    paper.pricing.enter(of(quorum=1))
     assert paper.now == {"names": "ANY 1", "commit_delay": "0"}
-    paper.enter(Scenario())
+    paper.pricing.enter(Scenario())
     assert paper.now == {"names": "", "commit_delay": "0"}
 
 
 def test_the_same_setting_twice_changes_nothing_the_second_time(paper: Paper) -> None:
-    paper.enter(of(quorum=1, commit_delay="100"))
-    paper.enter(of(quorum=1, commit_delay="100"))
+    paper.pricing.enter(of(quorum=1, commit_delay="100"))
+    paper.pricing.enter(of(quorum=1, commit_delay="100"))
     assert paper.changes == 2
 
 
-def test_a_setting_that_failed_halfway_is_put_back_at_the_next(paper: Paper, monkeypatch: pytest.MonkeyPatch) -> None:
-    set_parameters: Callable[[dict[str, str | None]], None] = paper.set_parameters
-
-    def refused(parameters: dict[str, str | None]) -> None:
-        if "commit_delay" in parameters:
-            raise RuntimeError
-        set_parameters(parameters)
-
-    monkeypatch.setattr(paper, "set_parameters", refused)
+def test_a_scenario_that_failed_halfway_is_reverted_at_the_next(paper: Paper) -> None:
+    paper.refused = "commit_delay"
     with pytest.raises(RuntimeError):
-        paper.enter(of(quorum=1, commit_delay="100"))
+        paper.pricing.enter(of(quorum=1, commit_delay="100"))
     assert paper.now["names"] == "ANY 1"
-    paper.enter(Scenario())
+    paper.pricing.enter(Scenario())
     assert paper.now == {"names": "", "commit_delay": "0"}
 
 
 def test_leaving_puts_everything_back_and_the_same_setting_can_be_entered_again(paper: Paper) -> None:
-    paper.enter(of(commit_delay="100"))
-    paper.leave()
+    paper.pricing.enter(of(commit_delay="100"))
+    paper.pricing.leave()
     assert paper.now["commit_delay"] == "0"
-    paper.enter(of(commit_delay="100"))
+    paper.pricing.enter(of(commit_delay="100"))
     assert paper.now["commit_delay"] == "100"
 
 
@@ -109,10 +114,10 @@ def test_leaving_puts_everything_back_and_the_same_setting_can_be_entered_again(
 def test_what_shapes_machines_is_refused_before_anything_is_changed(
     tmp_path: Path, setting: Scenario, word: str
 ) -> None:
-    yours = Paper(tmp_path / "journal")
+    paper = Paper(tmp_path / "journal")
     with pytest.raises(UsageError, match=word):
-        yours.check(setting)
-    assert yours.changes == 0
+        paper.pricing.check(setting)
+    assert paper.changes == 0
 
 
 @pytest.mark.parametrize(
@@ -126,4 +131,4 @@ def test_what_shapes_machines_is_refused_before_anything_is_changed(
 )
 def test_a_lab_refuses_beforehand_what_it_is_not_made_for(tmp_path: Path, setting: Scenario, word: str) -> None:
     with pytest.raises(UsageError, match=word):
-        LabSettings(a_blueprint(tmp_path), RealClock()).check(setting)
+        LabScenarios(a_blueprint(tmp_path), RealClock()).check(setting)

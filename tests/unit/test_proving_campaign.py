@@ -57,7 +57,6 @@ def test_the_matrix_brings_five_levels_and_its_own_faults() -> None:
         {"fault": ","},
         {"levels": "on,sometimes"},
         {"victim": "bystander"},
-        {"route": "carrier pigeon"},
         {"repeat": "0"},
         {"writers": "-3"},
         {"writers": "many"},

@@ -2,9 +2,10 @@
 
 import importlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from xml.etree import ElementTree
 
 import pytest
@@ -12,10 +13,11 @@ import pytest
 from walproof.cli import main
 from walproof.errors import TargetError, WaitTimeout
 from walproof.model.event import DrillDone, Ended, Note
-from walproof.model.ports import LedgerOrder
+from walproof.model.ports import Capabilities, Capability, LedgerOrder, MemberFault
 from walproof.records.reader import read
 from walproof.targets.simulated.cluster import Nature
-from walproof.targets.simulated.target import Simulated, SimulatedRun, simulated
+from walproof.targets.simulated.target import Simulated, simulated
+from walproof.targets.simulated.written import SimulatedRun
 
 Run = Callable[..., tuple[int, str, str]]
 QUICK = "pretend?slowness=3"
@@ -146,8 +148,9 @@ def test_a_record_that_cannot_be_written_is_exit_3(run: Run, tmp_path: Path) -> 
     assert "next:" in err
 
 
-def test_a_cluster_of_yours_is_not_broken_without_consent(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_external_cluster_is_not_broken_without_consent(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     target = simulated(QUICK)
+    monkeypatch.setattr(target, "external", True)
     instead(monkeypatch, target)
     code, _, err = run("--target", "service=mine", "--fault", "kill", "--levels", "on")
     assert code == 2
@@ -156,31 +159,34 @@ def test_a_cluster_of_yours_is_not_broken_without_consent(run: Run, monkeypatch:
     assert run("--target", "service=mine", "--fault", "kill", "--levels", "on", "--allow", "kill")[0] == 0
 
 
-class Cables(Simulated):
+class Unable(Simulated):
     """Cannot be killed."""
 
-    def why_not(self, capability: object) -> str | None:
-        return "it is welded shut"
+    def capabilities(self) -> Capabilities:
+        able = super().capabilities()
+        faults = {capability: fault for capability, fault in able.faults.items() if capability != Capability.KILL}
+        return replace(
+            able, faults=cast(Mapping[Capability, MemberFault], faults), reasons={Capability.KILL: "it is welded shut"}
+        )
 
 
 def test_a_fault_the_target_cannot_do_is_skipped_and_never_a_pass(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    instead(monkeypatch, Cables(Nature(slowness=3)))
+    instead(monkeypatch, Unable(Nature(slowness=3)))
     code, out, _ = run("--levels", "on", "--json")
     assert code == 4
     assert json.loads(out)["drills"][0]["why"] == "skipped, because it is welded shut"
 
 
-class Incurable(Simulated):
-    """Never heals."""
-
-    def heal(self) -> None:
-        raise WaitTimeout("waited 120 s for the cluster to be whole again in vain", "look at the logs")
+def never(*_: object) -> None:
+    raise WaitTimeout("waited 120 s for the cluster to be healthy in vain", "look at the logs")
 
 
 def test_a_cluster_that_does_not_heal_is_undecided_and_its_logs_are_kept(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    instead(monkeypatch, Incurable(Nature(slowness=3)))
+    target = Simulated(Nature(slowness=3))
+    monkeypatch.setattr(target.faults, "recover", never)
+    instead(monkeypatch, target)
     code, out, _ = run("--fault", "freeze", "--levels", "on", "--repeat", "3", "--record", "rec", "--json")
     found = json.loads(out)
     assert code == 4
@@ -190,61 +196,59 @@ def test_a_cluster_that_does_not_heal_is_undecided_and_its_logs_are_kept(
     assert kept == ["drill-1-n1.log", "drill-1-n2.log", "drill-1-n3.log"]
 
 
-class Shy(Simulated):
-    """Refuses the fault when it is asked for."""
-
-    def kill(self, member: str) -> None:
-        raise TargetError(f"{member} is already down", "")
+def refused(member: str) -> None:
+    raise TargetError(f"{member} is already down", "")
 
 
 def test_a_fault_that_is_refused_at_the_last_moment_is_undecided(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    instead(monkeypatch, Shy(Nature(slowness=3)))
+    target = Simulated(Nature(slowness=3))
+    monkeypatch.setattr(target.faults, "kill", refused)
+    instead(monkeypatch, target)
     code, out, _ = run("--levels", "on", "--json")
     assert code == 4
     assert "could not be done: n1 is already down" in json.loads(out)["drills"][0]["why"]
 
 
-class Silent(Simulated):
-    """Its writers never get a commit through."""
+def test_writers_that_never_commit_are_undecided_not_an_error(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = Simulated(Nature(slowness=3))
+    open_ledger = target.ledger.open_ledger
 
-    def open_ledger(self, order: LedgerOrder) -> SimulatedRun:
-        found = super().open_ledger(order)
-        self.world.held_until = float("inf")
+    def silent(order: LedgerOrder) -> SimulatedRun:
+        found = open_ledger(order)
+        target.world.held_until = float("inf")
         return found
 
-
-def test_writers_that_never_commit_are_undecided_not_an_error(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    instead(monkeypatch, Silent(Nature(slowness=3)))
+    monkeypatch.setattr(target.ledger, "open_ledger", silent)
+    instead(monkeypatch, target)
     code, out, _ = run("--levels", "on", "--json")
     assert code == 4
     assert "WRITERS_UP" in json.loads(out)["drills"][0]["why"]
 
 
-class Impatient(Simulated):
-    """Somebody presses Ctrl-C right after the second fault."""
+def test_ctrl_c_heals_first_then_tells_what_was_found(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = Simulated(Nature(slowness=3))
+    kill, recover = target.faults.kill, target.faults.recover
+    killed: list[str] = []
+    recovered: list[bool] = []
 
-    kills = 0
-    healed = 0
-
-    def kill(self, member: str) -> None:
-        super().kill(member)
-        self.kills += 1
-        if self.kills == 2:
+    def killing(member: str) -> None:
+        kill(member)
+        killed.append(member)
+        if len(killed) == 2:
             raise KeyboardInterrupt
 
-    def heal(self) -> None:
-        self.healed += 1
-        super().heal()
+    def recovering() -> None:
+        recovered.append(True)
+        recover()
 
-
-def test_ctrl_c_heals_first_then_tells_what_was_found(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    target = Impatient(Nature(slowness=3))
+    monkeypatch.setattr(target.faults, "kill", killing)
+    monkeypatch.setattr(target.faults, "recover", recovering)
     instead(monkeypatch, target)
     code, out, _ = run("--levels", "on", "--repeat", "5", "--record", "rec", "--json")
     assert code == 130
     assert len(json.loads(out)["drills"]) == 1
-    assert target.healed == 2
-    assert target.world.whole()
+    assert len(recovered) == 2
+    assert target.world.healthy()
     events = read(Path("rec")).events
     assert isinstance(events[-1], Ended)
     assert events[-1].stopped_by == "interrupted"

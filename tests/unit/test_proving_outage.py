@@ -5,11 +5,11 @@ from datetime import datetime
 
 import numpy as np
 import pytest
-from walproof.proving.manager_log import elected_at
 
 from tests.unit.test_proving_judge import A, U, ledger
 from walproof.model.topology import ClusterView, MemberView, Role
 from walproof.proving.outage import acknowledged_at, outage, pace, split
+from walproof.targets.patroni.election import elected_at
 
 
 def steady(begin: float, end: float) -> list[float]:

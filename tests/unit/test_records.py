@@ -3,6 +3,7 @@
 import doctest
 import json
 import math
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from tests.fixtures.records import full_record, price_events
 from walproof.errors import MachineError, UsageError
 from walproof.model.event import Ended, Event, Note, SearchStep, Started
+from walproof.model.ports import Closes
 from walproof.records import layout
 from walproof.records.codec import KINDS, decode, encode
 from walproof.records.reader import Tail, follow, read
@@ -31,6 +33,12 @@ class Ticking:
     def pause(self, seconds: float) -> None:
         self.at += seconds
         self.paused += 1
+
+    def every(self, seconds: float, act: Callable[[], None]) -> Closes:
+        raise NotImplementedError
+
+    def together(self, acts: Sequence[Callable[[], None]]) -> None:
+        raise NotImplementedError
 
 
 def written(directory: Path, events: tuple[Event, ...]) -> Path:

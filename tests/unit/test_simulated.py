@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from walproof.errors import UsageError
 from walproof.model.event import DrillDone, Event, FaultChanged, Observed
 from walproof.model.guarantee import Level
-from walproof.model.ports import CanBePriced, CanBreak, CanConfigure, CanKeepLedger, CanRevive
+from walproof.model.ports import Capability
 from walproof.model.verdict import Drill, Verdict, Victim
 from walproof.proving.campaign import PlannedDrill
 from walproof.proving.faults import CATALOGUE
@@ -29,12 +29,12 @@ def drilled(
     return run_drills(shell, [planned], enough=lambda drills: False)[0], events
 
 
-@pytest.mark.parametrize("protocol", [CanBePriced, CanBreak, CanConfigure, CanKeepLedger, CanRevive])
-def test_it_has_every_capability(protocol: type) -> None:
-    assert isinstance(simulated("pretend"), protocol)
+@pytest.mark.parametrize("capability", [c for c in Capability if c is not Capability.INSPECT])
+def test_it_has_every_capability(capability: Capability) -> None:
+    assert simulated("sim").capabilities().why_not(capability) is None
 
 
-@pytest.mark.parametrize("text", ["pretend?lie=white", "pretend?colour=red", "pretend?members=9", "pretend?seed=x"])
+@pytest.mark.parametrize("text", ["sim?lie=white", "sim?colour=red", "sim?members=9", "sim?seed=x"])
 def test_what_it_does_not_know_is_refused(text: str) -> None:
     with pytest.raises(UsageError):
         simulated(text)
@@ -45,32 +45,32 @@ def test_what_it_does_not_know_is_refused(text: str) -> None:
     [("lost", "lost"), ("duplicate", "duplicate"), ("corrupted", "corrupted"), ("nowhere", "phantom")],
 )
 def test_a_lie_about_rows_is_caught_and_named(lie: str, count: str) -> None:
-    drill, _ = drilled(f"pretend?lie={lie}&slowness=3")
+    drill, _ = drilled(f"sim?lie={lie}&slowness=3")
     assert drill.verdict is Verdict.BROKEN
     assert getattr(drill.findings, count) > 0
 
 
 def test_two_leaders_are_caught() -> None:
-    drill, _ = drilled("pretend?lie=two-leaders&slowness=3")
+    drill, _ = drilled("sim?lie=two-leaders&slowness=3")
     assert drill.verdict is Verdict.BROKEN
     assert drill.findings.two_leaders_s > 1
 
 
 def test_a_cancelled_wait_told_as_success_is_caught_as_a_loss() -> None:
-    drill, _ = drilled("pretend?lie=downgraded&slowness=3")
+    drill, _ = drilled("sim?lie=downgraded&slowness=3")
     assert drill.verdict is Verdict.BROKEN
     assert drill.findings.lost > 0
 
 
 def test_a_leader_announced_too_early_does_not_shorten_the_outage() -> None:
-    drill, _ = drilled("pretend?lie=late&slowness=3")
+    drill, _ = drilled("sim?lie=late&slowness=3")
     assert drill.rto_s is not None
     assert drill.rto_s > 45
     assert "late" in drill.evidence
 
 
 def test_names_emptied_in_silence_are_caught() -> None:
-    drill, _ = drilled("pretend?lie=names&slowness=3")
+    drill, _ = drilled("sim?lie=names&slowness=3")
     assert drill.verdict is not Verdict.HELD
     assert drill.findings.not_in_effect_s > 0
     assert drill.assumptions["level in effect"] is False
@@ -83,7 +83,7 @@ def test_every_lie_has_its_test() -> None:
 
 @pytest.mark.parametrize("fault", list(CATALOGUE))
 def test_every_fault_runs_its_course_and_on_holds(fault: str) -> None:
-    drill, events = drilled("pretend?slowness=3", fault)
+    drill, events = drilled("sim?slowness=3", fault)
     assert drill.verdict is Verdict.HELD, drill.why
     assert all(drill.assumptions.values())
     assert any(isinstance(e, DrillDone) for e in events)
@@ -102,14 +102,14 @@ def test_every_fault_runs_its_course_and_on_holds(fault: str) -> None:
     ],
 )
 def test_what_a_level_does_not_promise_is_lost(fault: str, level: Level) -> None:
-    drill, _ = drilled("pretend?slowness=2", fault, level, writers=16)
+    drill, _ = drilled("sim?slowness=2", fault, level, writers=16)
     assert drill.verdict is Verdict.BROKEN
     assert drill.findings.lost > 0
     assert drill.promised is False
 
 
 def test_the_looks_tell_the_change_of_leader() -> None:
-    drill, events = drilled("pretend?slowness=3")
+    drill, events = drilled("sim?slowness=3")
     leaders = [e.view.leader for e in events if isinstance(e, Observed)]
     assert leaders[0] == "n1"
     assert None in leaders
@@ -120,20 +120,20 @@ def test_the_looks_tell_the_change_of_leader() -> None:
 
 
 def test_the_same_seed_gives_the_same_drill() -> None:
-    once, _ = drilled("pretend?seed=5&slowness=3")
-    again, _ = drilled("pretend?seed=5&slowness=3")
+    once, _ = drilled("sim?seed=5&slowness=3")
+    again, _ = drilled("sim?seed=5&slowness=3")
     assert once == again
-    assert drilled("pretend?seed=6&slowness=3")[0] != once
+    assert drilled("sim?seed=6&slowness=3")[0] != once
 
 
 def test_without_synchronous_names_on_is_undecided_not_held() -> None:
-    drill, _ = drilled("pretend?sync=off&slowness=3", "kill-all")
+    drill, _ = drilled("sim?sync=off&slowness=3", "kill-all")
     assert drill.verdict is Verdict.UNDECIDED
     assert "meant local" in drill.why
 
 
 def test_a_strict_cluster_without_standbys_stalls_and_keeps_everything() -> None:
-    drill, _ = drilled("pretend?sync=strict&slowness=3", "freeze", victim=Victim.ALL_STANDBYS)
+    drill, _ = drilled("sim?sync=strict&slowness=3", "freeze", victim=Victim.ALL_STANDBYS)
     assert drill.verdict is Verdict.HELD, drill.why
     assert drill.findings.not_in_effect_s == 0
     assert drill.rto_s is not None
@@ -158,11 +158,11 @@ def test_an_honest_cluster_raises_no_false_alarm(history: tuple[int, str, Level,
     seed, fault, level, sync, members, which, rtt = history
     entry = CATALOGUE[fault]
     victim = entry.victims[which % len(entry.victims)]
-    where = simulated(f"pretend?seed={seed}&sync={sync}&members={members}&rtt={rtt}&slowness=25")
+    where = simulated(f"sim?seed={seed}&sync={sync}&members={members}&rtt={rtt}&slowness=25")
     planned = PlannedDrill(1, entry, victim, level, "multi-host", 4)
     shell = Shell(where, lambda event: None, lambda name, text: None, seed=seed)
     drill = run_drills(shell, [planned], enough=lambda drills: False)[0]
-    truth = where.truly_lost(1)
+    truth = where.ledger.truly_lost(1)
     assert drill.findings.lost == truth, drill.why
     assert wrongs(replace(drill.findings, lost=0)) == []
     assert drill.findings.dirty_reads == 0

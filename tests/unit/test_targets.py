@@ -10,26 +10,32 @@ from hypothesis import strategies as st
 
 from walproof.errors import TargetError, UsageError
 from walproof.model.event import Described
+from walproof.model.ports import Capability
 from walproof.model.topology import Description, Endpoint
 from walproof.pricing.quality import mixed_versions
+from walproof.targets.choose import choose
 from walproof.targets.external import commands, consent
-from walproof.targets.external.target_file import described, own_cluster, read_target_file, target_of
+from walproof.targets.external.faults import UserCommands
+from walproof.targets.external.target_file import TargetFile, read_tree, validated
 from walproof.targets.patroni.config import flat, merged, undoing
+from walproof.targets.patroni.file import read_address as patroni_address
+from walproof.targets.postgres.target import read_address
 from walproof.targets.sql.alter_system import reordered
 from walproof.targets.sql.connection import check_version, resolved
 from walproof.targets.sql.values import same_value
 
 
 def test_a_url_is_patroni_or_postgres_and_its_password_is_in_no_name() -> None:
-    name, file = described("http://me:secret@db1:8008/")
-    assert (name, file.kind, file.rest, file.restapi.user) == ("http://db1:8008", "patroni", ("http://db1:8008",), "me")
-    assert file.restapi.password.get_secret_value() == "secret"
-    name, file = described("postgresql://me:secret@db1,db2/app?sslmode=require")
+    name, patroni = patroni_address("http://me:secret@db1:8008/")
+    assert (name, patroni.kind, patroni.rest) == ("http://db1:8008", "patroni", ("http://db1:8008",))
+    assert patroni.restapi.user == "me"
+    assert patroni.restapi.password.get_secret_value() == "secret"
+    assert "secret" not in repr(patroni.restapi)
+    name, file = read_address("postgresql://me:secret@db1,db2/app?sslmode=require")
     assert name == "postgresql://me@db1,db2/app?sslmode=require"
     assert file.kind == "postgres"
-    name, _ = described("host=db1 user=me password=secret")
+    name, _ = read_address("host=db1 user=me password=secret")
     assert name == "host=db1 user=me"
-    assert "secret" not in repr(described("http://me:secret@db1:8008/")[1].restapi)
 
 
 def test_a_target_file_is_read_and_everything_unknown_refused(tmp_path: Path) -> None:
@@ -38,59 +44,96 @@ def test_a_target_file_is_read_and_everything_unknown_refused(tmp_path: Path) ->
         'kind = "postgres"\nservice = "app"\n[faults]\nkill = "ssh {host} sudo systemctl kill -s KILL postgresql"\n'
         "[caps]\nmax_clients = 8\nrate = 100\n"
     )
-    file = read_target_file(path)
+    file = validated(TargetFile, read_tree(path), str(path))
     assert file.caps.max_clients == 8
     assert file.faults["kill"].startswith("ssh {host}")
-    assert described(str(path))[0] == str(path)
+    assert read_address(str(path))[0] == str(path)
 
 
 @pytest.mark.parametrize(
     ("tree", "words"),
     [
-        ({"kind": "oracle"}, "kind"),
-        ({"kind": "postgres"}, "dsn or service"),
-        ({"kind": "patroni"}, "rest"),
+        ({"dsn": "host=a"}, "kind"),
         ({"kind": "postgres", "dsn": "host=a", "colour": 1}, "colour"),
         ({"kind": "postgres", "dsn": "host=a", "faults": {"explode": "x"}}, "explode"),
         ({"kind": "postgres", "dsn": "host=a", "caps": {"max_clients": 0}}, "max_clients"),
         ({"kind": "postgres", "dsn": "host=a", "routes": {"nginx": "x"}}, "nginx"),
+        ({"kind": "postgres", "dsn": "host=a", "faults": {"cut-power": "x"}}, "cut-power"),
     ],
 )
 def test_a_target_that_cannot_be_meant_names_the_key(tree: dict[str, object], words: str) -> None:
     with pytest.raises(UsageError) as wrong:
-        target_of(tree, "c.toml")
+        validated(TargetFile, tree, "c.toml")
     assert words in wrong.value.message
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('kind = "oracle"', "'oracle' is not known"),
+        ('kind = "postgres"', "dsn or service"),
+        ('kind = "patroni"', "rest"),
+        ('dsn = "host=a"', "kind"),
+    ],
+)
+def test_a_file_that_no_target_accepts_says_what_is_missing(tmp_path: Path, text: str, words: str) -> None:
+    path = tmp_path / "c.toml"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=words):
+        choose(str(path))
+
+
+def test_a_fault_by_its_former_name_says_what_it_is_called_now() -> None:
+    with pytest.raises(UsageError) as wrong:
+        validated(TargetFile, {"kind": "postgres", "dsn": "host=a", "faults": {"switch-over": "x"}}, "c.toml")
+    assert wrong.value.hint == "it is called switchover now"
+
+
+def test_routes_are_named_by_the_file_and_say_whether_they_pool() -> None:
+    tree: dict[str, object] = {"kind": "postgres", "routes": {"pgbouncer": "a:6432", "rw": {"address": "b:5432"}}}
+    file = validated(TargetFile, tree, "c.toml")
+    assert (file.routes["pgbouncer"].pools, file.routes["rw"].pools) == (True, False)
+    assert file.routes["rw"].host == ("b", 5432)
+
+
+@pytest.mark.parametrize(
+    ("fault", "undo", "there"),
+    [("isolate", None, {Capability.ISOLATE}), ("freeze", None, set()), ("freeze", "thaw", {Capability.FREEZE})],
+)
+def test_a_command_makes_only_its_own_fault_possible(fault: str, undo: str | None, there: set[Capability]) -> None:
+    given = {fault: "true", **({undo: "true"} if undo else {})}
+    assert set(UserCommands(given, lambda member: Endpoint((("h", 1),))).faults()) == there
 
 
 def test_a_file_that_is_missing_or_not_toml_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be read"):
-        described(str(tmp_path / "none.toml"))
+        choose(str(tmp_path / "none.toml"))
     bad = tmp_path / "bad.toml"
     bad.write_text("kind = = 3")
     with pytest.raises(UsageError, match="not TOML"):
-        described(str(bad))
+        choose(str(bad))
     with pytest.raises(UsageError, match="no target"):
-        own_cluster("banana")
+        choose("banana")
 
 
 def test_a_password_goes_into_a_private_file_and_nowhere_else(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PGPASSWORD", "a:b\\c")
-    ways = resolved("host=/nowhere,127.0.0.1 port=1,2 user=me dbname=app sslmode=require")
-    assert ways.hosts == (("/nowhere", 1), ("127.0.0.1", 2))
-    assert (ways.database, ways.user) == ("app", "me")
-    assert ("sslmode", "require") in ways.options
-    assert ways.passfile is not None
-    assert stat.S_IMODE(os.stat(ways.passfile).st_mode) == 0o600
-    assert Path(ways.passfile).read_text() == "*:*:*:*:a\\:b\\\\c\n"
-    assert "a:b" not in ways.endpoint((("h", 1),)).conninfo()
+    parameters = resolved("host=/nowhere,127.0.0.1 port=1,2 user=me dbname=app sslmode=require")
+    assert parameters.hosts == (("/nowhere", 1), ("127.0.0.1", 2))
+    assert (parameters.database, parameters.user) == ("app", "me")
+    assert ("sslmode", "require") in parameters.options
+    assert parameters.passfile is not None
+    assert stat.S_IMODE(os.stat(parameters.passfile).st_mode) == 0o600
+    assert Path(parameters.passfile).read_text() == "*:*:*:*:a\\:b\\\\c\n"
+    assert "a:b" not in parameters.endpoint((("h", 1),)).conninfo()
 
 
 def test_a_service_is_resolved_as_libpq_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "services"
     path.write_text("[mine]\nhost=db7\nport=5444\nuser=me\ndbname=app\n")
     monkeypatch.setenv("PGSERVICEFILE", str(path))
-    ways = resolved("", "mine")
-    assert (ways.hosts, ways.user, ways.database) == ((("db7", 5444),), "me", "app")
+    parameters = resolved("", "mine")
+    assert (parameters.hosts, parameters.user, parameters.database) == ((("db7", 5444),), "me", "app")
 
 
 @pytest.mark.parametrize("version", [130011, 190000])

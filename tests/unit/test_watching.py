@@ -13,9 +13,9 @@ from starlette.testclient import TestClient
 
 from walproof.model.event import DrillDone, FaultChanged
 from walproof.model.guarantee import Level
-from walproof.model.topology import ClusterView, LinkView, MemberView, Role
+from walproof.model.topology import ClusterView, Endpoint, LinkView, MemberView, Role, Snapshot
 from walproof.model.verdict import Drill, Findings, Verdict, Victim
-from walproof.targets.sql.poller import Glance, joined
+from walproof.targets.sql.observe import combined
 from walproof.watching import terminal
 from walproof.watching.canary import Chirp
 from walproof.watching.catalogue import ALERTS, PANELS, Source
@@ -36,8 +36,8 @@ def view(at: float, leader: str | None = "n1", names: str = 'ANY 1 ("n2","n3")',
     return ClusterView(at, tuple(members), leader, names)
 
 
-def glance(at: float, commits: int | None = None, **more: Any) -> Glance:
-    return Glance(view(at, **more), commits, 0, 0.0)
+def glance(at: float, commits: int | None = None, **more: Any) -> Snapshot:
+    return Snapshot(view(at, **more), commits, 0, 0.0)
 
 
 def test_the_examples_are_true() -> None:
@@ -103,7 +103,8 @@ def test_members_rows_become_one_view_and_the_higher_timeline_leads() -> None:
         "n2": {**row, "standbys": [standby]},
         "n3": {**row, "standby": True, "lsn": 400, "standbys": []},
     }
-    seen = joined(1.0, ("n1", "n2", "n3", "n4"), rows, {n: "" for n in ("n1", "n2", "n3", "n4")})
+    members = {n: Endpoint(((n, 5432),)) for n in ("n1", "n2", "n3", "n4")}
+    seen = combined(1.0, members, rows)
     assert seen.view.leader == "n2"
     third, fourth = seen.view.member("n3"), seen.view.member("n4")
     assert third is not None and (third.lag_bytes, third.state) == (100, "streaming")
@@ -140,8 +141,8 @@ def test_every_walproof_query_of_the_catalogue_names_a_metric_the_exporter_has()
 def test_a_change_of_the_synchronous_set_is_counted_once() -> None:
     metrics = Metrics()
     metrics.looked(glance(1.0), 1)
-    metrics.looked(Glance(replace(view(2.0), members=view(2.0).members[:2]), None, 0, 0.0), 1)
-    metrics.looked(Glance(replace(view(3.0), members=view(3.0).members[:2]), None, 0, 0.0), 1)
+    metrics.looked(Snapshot(replace(view(2.0), members=view(2.0).members[:2]), None, 0, 0.0), 1)
+    metrics.looked(Snapshot(replace(view(3.0), members=view(3.0).members[:2]), None, 0, 0.0), 1)
     assert b"walproof_sync_set_changes_total 1.0" in generate_latest(metrics.registry)
 
 

@@ -14,6 +14,7 @@ from walproof.cli.run_options import begun, sigterm_as_ctrl_c, with_options
 from walproof.errors import MachineError
 from walproof.model.event import Described, DrillDone, DrillStarted, Emit, Ended, Event, FaultChanged, Note
 from walproof.model.ports import Target
+from walproof.model.topology import route_of
 from walproof.model.verdict import Drill
 from walproof.proving.as_json import answer_as_json
 from walproof.proving.campaign import PlannedDrill, Question, enough, planned
@@ -65,6 +66,7 @@ def prove(target: str | None, record: str | None, as_json: bool, dry_run: bool, 
     planned(question)
     junit_file = _writable(words.get("junit"))
     place = choose(target)
+    route_of(place.routes(), question.route)
     if place.external:
         consented(question, words.get("allow"))
     if dry_run:

@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from walproof.errors import UsageError
+
 
 class Role(StrEnum):
     """What a member is just now, as it says itself."""
@@ -21,6 +23,18 @@ class Route:
     """A server session may serve another client after each transaction: nothing of a session stays."""
     follows: bool = True
     """New connections reach the leader after a failover too."""
+
+
+def route_of(routes: tuple[Route, ...], name: str) -> Route:
+    """The route of that name; UsageError lists those there are.
+
+    >>> route_of((Route("direct"), Route("pooler", pools=True)), "pooler").pools
+    True
+    """
+    found = next((route for route in routes if route.name == name), None)
+    if found is None:
+        raise UsageError(f"{name!r} is not a route here", f"the routes are {', '.join(r.name for r in routes)}")
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from walproof.estimating.enough import StoppedBy
 from walproof.model.event import Ended, SearchStep
 from walproof.model.plan import Scenario
 from walproof.model.ports import Capability, Target
+from walproof.model.topology import route_of
 from walproof.pricing.answer import Answer
 from walproof.pricing.as_json import table_as_json
 from walproof.pricing.bench import Bench, Tell
@@ -27,6 +28,8 @@ def check_target(target: Target, words: Words, allowed: Collection[str]) -> None
         raise TargetError(f"{target.name} cannot be priced: {able.why_not(Capability.PRICE)}", "walproof lab up")
     view = target.observe()
     question = question_of(words, len(view.standbys) or None)
+    for arm in question.arms:
+        route_of(target.routes(), arm.route)
     for setting in question.scenarios:
         able.pricing.check(setting)
     remote = sorted({a.level for a in question.arms if a.level.remote}, key=lambda one: one.strength)

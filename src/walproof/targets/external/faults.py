@@ -43,12 +43,15 @@ class UserCommands:
         self.injected = [pair for pair in self.injected if pair != (fault, member)]
 
     def faults(self) -> dict[Capability, MemberFault]:
-        """Every fault that has a command."""
-        return {fault: CommandFault(self, fault) for fault in UNDOES if fault.value in self.commands}
+        """Every fault that has a command; freeze only with its thaw, for nothing else wakes a frozen member."""
+        able = [fault for fault in UNDOES if fault.value in self.commands]
+        return {f: CommandFault(self, f) for f in able if f is not Capability.FREEZE or "thaw" in self.commands}
 
     def reasons(self) -> dict[Capability, str]:
         """Why the other faults cannot be done."""
         missing = {c: f"the target file has no command for it ([faults] {c} = …)" for c in UNDOES}
+        if "freeze" in self.commands:
+            missing[Capability.FREEZE] = "the target file has no command that undoes it ([faults] thaw = …)"
         others = {
             Capability.DCS_LOSS: "walproof cannot take an external DCS away",
             Capability.PARTITION_ONE_WAY: "walproof cannot cut one direction of an external network",

@@ -77,8 +77,8 @@ class Simulated:
         self.pricing = SimulatedPricing(self.world)
         self.ledger = SimulatedLedgers(self.world, rng)
         self._configuration = SimulatedConfiguration(self.name, self.world)
-        self._faults = SimulatedFaults(self.world, rng)
-        self.world.promoted = self._faults.promoted
+        self.faults = SimulatedFaults(self.world, rng)
+        self.world.promoted = self.faults.promoted
 
     def describe(self) -> Description:
         """What is simulated; says so first."""
@@ -98,7 +98,7 @@ class Simulated:
 
     def routes(self) -> tuple[Route, ...]:
         """By name only: there is nothing to connect to."""
-        return (Route("direct", follows=False), Route("multi-host"), Route("pgbouncer", pools=True))
+        return (Route("direct", follows=False), Route("multi-host"), Route("haproxy"), Route("pgbouncer", pools=True))
 
     def endpoint(self, route: str) -> Endpoint:
         """TargetError: there is nothing to connect to."""
@@ -114,7 +114,7 @@ class Simulated:
 
     def capabilities(self) -> Capabilities:
         """Everything but what needs a real server."""
-        faults = self._faults
+        faults = self.faults
         return Capabilities(
             pricing=self.pricing,
             ledger=self.ledger,
