@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.priced_lab import asked, judged, priced_lab
-from walproof.estimating.enough import narrow
 from walproof.estimating.intervals import FEWEST_BLOCKS, Numbers, as_ratio, stopped_interval
+from walproof.estimating.stopping import narrow
 from walproof.model.guarantee import Level
 from walproof.pricing.design import AGAIN
 from walproof.pricing.estimates import log_ratios, samples_of

@@ -12,7 +12,7 @@ import pytest
 
 from tests.fixtures.priced_fake import FakePriced, throughput
 from walproof.errors import TargetError
-from walproof.estimating.enough import StoppedBy
+from walproof.estimating.stopping import StoppedBy
 from walproof.model.estimate import Caveat
 from walproof.model.event import Ended, Event, Note, Observed, SampleDone, Started
 from walproof.model.guarantee import Level

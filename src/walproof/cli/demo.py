@@ -11,7 +11,7 @@ from rich.console import Console
 from walproof.cli.progress import progress_bar
 from walproof.cli.run_options import begun, sigterm_as_ctrl_c
 from walproof.cli.temporary_lab import own_lab
-from walproof.estimating.enough import StoppedBy
+from walproof.estimating.stopping import StoppedBy
 from walproof.lab import home
 from walproof.lab.design import LabOrder
 from walproof.model.event import Described, Ended, Event

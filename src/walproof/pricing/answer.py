@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from walproof.estimating.enough import StoppedBy
+from walproof.estimating.stopping import StoppedBy
 from walproof.pricing.estimates import PriceTable
 from walproof.pricing.latency_breakdown import Breakdown
 

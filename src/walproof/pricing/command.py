@@ -5,7 +5,7 @@ from collections.abc import Collection
 from typing import Any
 
 from walproof.errors import TargetError
-from walproof.estimating.enough import StoppedBy
+from walproof.estimating.stopping import StoppedBy
 from walproof.model.event import Ended, SearchStep
 from walproof.model.plan import Scenario
 from walproof.model.ports import CanBePriced, Capability, Target

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from walproof.estimating.enough import StoppedBy, narrow
 from walproof.estimating.intervals import as_ratio, stopped_interval
+from walproof.estimating.stopping import StoppedBy, narrow
 from walproof.model.estimate import Estimate
 from walproof.model.event import SampleDone
 from walproof.model.plan import Arm, Sample, Scenario

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from walproof.errors import TargetError
-from walproof.estimating.enough import StoppedBy
+from walproof.estimating.stopping import StoppedBy
 from walproof.model.estimate import Estimate
 from walproof.model.event import Event, SearchStep
 from walproof.model.guarantee import QuorumKind, level, read_standby_names

@@ -9,8 +9,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from walproof.estimating.enough import narrow
 from walproof.estimating.intervals import anytime_interval, as_ratio, stopped_interval
+from walproof.estimating.stopping import narrow
 from walproof.model.estimate import Estimate
 from walproof.model.event import SearchStep
 from walproof.model.guarantee import Level

@@ -100,7 +100,7 @@ def _cost(price: ArmPrice | None) -> tuple[Cell | str, ...]:
     return ratio(price.ratio), number(price.latency.p95.value)
 
 
-def _proof(level: Level, drills: Sequence[Drill], bound: dict[str, float | None]) -> tuple[Cell | str, ...]:
+def _proof(level: Level, drills: Sequence[Drill], bound: dict[str, float]) -> tuple[Cell | str, ...]:
     mine = [d for d in drills if d.level is level]
     if not mine:
         return NOT_KNOWN, NOT_KNOWN, NOT_KNOWN

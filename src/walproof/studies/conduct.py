@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from walproof.errors import Error, TargetError, UsageError
-from walproof.estimating.enough import StoppedBy
+from walproof.estimating.stopping import StoppedBy
 from walproof.model.event import ClaimJudged, DrillDone, Emit, Event, Note
 from walproof.model.ports import CanBePriced, Capability, Target
 from walproof.pricing.bench import Bench, Progress, Tell
