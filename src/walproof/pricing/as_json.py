@@ -27,7 +27,7 @@ def arm_as_json(price: ArmPrice) -> dict[str, Any]:
         "ratio": interval(price.ratio),
         "latency_ms": _values(price.latency),
         "caveats": [str(caveat) for caveat in price.caveats],
-        "setting": price.setting.text,
+        "scenario": price.scenario.text,
         "transactions": price.transactions,
         "failed": price.failed,
         "latency_interval_ms": _intervals(price.latency),
