@@ -31,9 +31,8 @@ def main() -> int:
             off = abs(breakdown.sum_ms / other.measured.value - 1)
             worst = max(worst, off)
             parts = ", ".join(f"{p.name} {p.ms.value:.3f}" for p in breakdown.parts)
-            print(
-                f"{breakdown.scenario.text}, {counted(breakdown.clients, 'client')}: {parts} = {breakdown.sum_ms:.3f} ms;"
-            )
+            clients = counted(breakdown.clients, "client")
+            print(f"{breakdown.scenario.text}, {clients}: {parts} = {breakdown.sum_ms:.3f} ms;")
             print(f"  measured in the other blocks {other.measured.value:.3f} ms, off by {off:.1%}")
             print(f"  {breakdown.bottleneck}")
     return judged("worst miss of the parts' sum", worst, "at most 0.10", worst <= 0.1)

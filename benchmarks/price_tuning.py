@@ -1,9 +1,9 @@
 """Tuned `on` against tuned `local` at round trips of 0, 3 and 10 ms.
 
 `python -m benchmarks.price_tuning [--workload simple-update] [--cpu N]`: about 15 minutes on a lab of its own; limit
-a p95 of 100 ms. Without --cpu the members, the clients and the link emulator share the machine's processors; with it each
-member has at most so many, as where every member has a machine of its own. With tpcb-like many sessions wait for the
-same rows too, so its scale is larger.
+a p95 of 100 ms. Without --cpu the members, the clients and the link emulator share the machine's processors; with it
+each member has at most so many, as where every member has a machine of its own. With tpcb-like many sessions wait for
+the same rows too, so its scale is larger.
 """
 
 import argparse
