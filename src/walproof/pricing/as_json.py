@@ -59,7 +59,7 @@ def _class(priced: ClassPrice) -> dict[str, Any]:
 
 
 def interval(estimate: Estimate) -> dict[str, float | None]:
-    """{"value", "low", "high"}, null where a number is not finite, as JSON has no other word."""
+    """{"value", "low", "high"}, null where a number is not finite, because JSON has no NaN."""
     return {"value": number(estimate.value), "low": number(estimate.low), "high": number(estimate.high)}
 
 

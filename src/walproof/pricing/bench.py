@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from walproof.errors import MachineError
+from walproof.model.estimate import Estimate
 from walproof.model.event import Emit, Event, Note, Observed, SampleDone, ScenarioEntered, SearchStep
 from walproof.model.plan import Arm, Sample, Scenario, Workload
 from walproof.model.ports import CanBePriced, Target
@@ -65,10 +66,11 @@ class Bench:
         """Emit a sentence for the report."""
         self.emit(Note(self.now(), text))
 
-    def step(self, found: SearchStep) -> None:
+    def step(self, search: str, tried: dict[str, Any], found: Estimate, conclusion: str) -> None:
         """Emit a step of a search, unless the resumed run already did."""
-        if _identity(found) not in self._steps:
-            self.emit(found)
+        step = SearchStep(self.now(), search, tried, found.value, found.low, found.high, conclusion)
+        if _identity(step) not in self._steps:
+            self.emit(step)
 
     def observe(self) -> None:
         """Observe the cluster; emitted when the leader or the standby names have changed since the last time."""

@@ -13,7 +13,6 @@ import numpy as np
 
 from walproof.estimating.intervals import anytime_interval, as_ratio
 from walproof.model.estimate import Estimate
-from walproof.model.event import SearchStep
 from walproof.model.guarantee import Level
 from walproof.model.plan import Arm, Scenario
 from walproof.model.units import counted
@@ -30,6 +29,8 @@ PAIRS = (4, 10)
 """Fewest and most pairs spent on one point."""
 POINTS = 8
 """About how many points a level is expected to take."""
+
+RAN_OUT = "the budget ran out before the search ended; its steps are in the record, a larger --budget finishes it."
 
 Result = TypeVar("Result")
 
@@ -129,7 +130,7 @@ def break_even_under(
     for level in levels:
         found = None if peak is None else _driven(find_break_even(level, peak, most), measure, search)
         shown.append({"scenario": scenario.text, "level": str(level), "peak_clients": peak, **_as_json(found)})
-        conclusions.append(where + (_conclusion(found, baseline) if found else _ran_out(level)))
+        conclusions.append(where + (_conclusion(found, baseline) if found else f"{level}: {RAN_OUT}"))
     return shown, conclusions
 
 
@@ -162,11 +163,9 @@ def _measured(search: SearchRun, scenario: Scenario, base: Arm, point: TrialPoin
         if enough and (not ratio.covers(GOAL) or ratio.half_width <= 0.01 or search.over()):
             break
     reaches = "reaches" if ratio.value >= GOAL else "is below"
-    conclusion = f"{reaches} {GOAL:.0%} of {other.level}'s with {point.against}"
+    conclusion = f"{reaches} {GOAL:.0%} of {other.level} with {counted(point.against, 'client')}"
     tried = {"level": str(point.level), "clients": point.clients, "against": point.against, "scenario": scenario.text}
-    search.bench.step(
-        SearchStep(search.bench.now(), "break-even", tried, ratio.value, ratio.low, ratio.high, conclusion)
-    )
+    search.bench.step("break-even", tried, ratio, conclusion)
     return ratio
 
 
@@ -191,8 +190,8 @@ def _as_json(found: BreakEven | None) -> dict[str, Any]:
 
 
 def _conclusion(found: BreakEven, baseline: Level) -> str:
-    ratio = f"{found.ratio.value:.3f}, interval {found.ratio.low:.3f}–{found.ratio.high:.3f}"
-    peak = f"{GOAL:.0%} of {baseline}'s peak ({counted(found.peak_clients, 'client')})"
+    ratio = f"ratio {found.ratio.value:.3f}, 95 % CI {found.ratio.low:.3f}–{found.ratio.high:.3f}"
+    peak = f"{GOAL:.0%} of the peak of {baseline} ({counted(found.peak_clients, 'client')})"
     if found.clients is None:
         return (
             f"{found.level} does not reach {peak} with up to {counted(found.below, 'client')}; "
@@ -200,10 +199,3 @@ def _conclusion(found: BreakEven, baseline: Level) -> str:
         )
     below = f"; {found.below} {'was' if found.below == 1 else 'were'} not enough" if found.below else ""
     return f"{found.level} reaches {peak} with {counted(found.clients, 'client')} ({ratio}){below}."
-
-
-def _ran_out(level: Level) -> str:
-    return (
-        f"{level}: the budget ran out before the search ended; its steps are in the record, "
-        "a larger --budget finishes it."
-    )

@@ -1,13 +1,12 @@
 """A price command from check to result: the grid and its predictions, or a search; the result as text and JSON."""
 
-import math
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from walproof.errors import TargetError
 from walproof.estimating.stopping import StoppedBy
-from walproof.model.event import Ended, SearchStep
+from walproof.model.event import Ended
 from walproof.model.plan import Scenario
 from walproof.model.ports import CanBePriced, Capability, Target
 from walproof.model.units import counted
@@ -16,10 +15,10 @@ from walproof.pricing.bench import Bench, OnProgress
 from walproof.pricing.break_even import break_even_under
 from walproof.pricing.conclusion import conclusion
 from walproof.pricing.design import Question
-from walproof.pricing.estimates import PriceTable, price_table
+from walproof.pricing.estimates import UNKNOWN, PriceTable, price_table
 from walproof.pricing.latency_breakdown import Breakdown, breakdown_as_json, breakdowns
 from walproof.pricing.options import PriceOptions
-from walproof.pricing.prediction import hold_out, points_of, prediction_steps, predictions
+from walproof.pricing.prediction import emit_predictions, hold_out, points_of, predictions
 from walproof.pricing.run import SearchRun, run_price
 from walproof.pricing.tuning import tuned_under
 
@@ -96,8 +95,7 @@ def run_command(bench: Bench, options: PriceOptions, on_progress: OnProgress) ->
             parts["prediction"], predicted = predictions(points, options.predict)
         if options.hold_out:
             parts["hold_out"], missed = hold_out(points)
-    for step in prediction_steps(parts, bench.now()):
-        bench.step(step)
+    emit_predictions(bench, parts)
     return PriceResult(table, stopped, breakdowns(bench.events), parts, (*predicted, *missed))
 
 
@@ -126,14 +124,9 @@ def _run_search(bench: Bench, question: Question, options: PriceOptions, on_prog
     finally:
         bench.leave()
     for number, sentence in enumerate(conclusions, 1):
-        bench.step(_conclusion_step("tuning" if options.tune else "break-even", number, sentence, bench.now()))
+        bench.step("tuning" if options.tune else "break-even", {"answer": number}, UNKNOWN, sentence)
     part = {"tuning" if options.tune else "break_even": shown}
     return PriceResult(price_table(bench.events), stopped, (), part, tuple(conclusions))
-
-
-def _conclusion_step(search: str, number: int, sentence: str, at: float) -> SearchStep:
-    """A conclusion of a search, for the record: it has no value of its own."""
-    return SearchStep(at, search, {"answer": number}, math.nan, math.nan, math.nan, sentence)
 
 
 def result_lines(result: PriceResult) -> list[str]:

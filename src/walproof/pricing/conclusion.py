@@ -14,7 +14,7 @@ def conclusion(table: PriceTable) -> str:
     again = next((p for p in priced if p.arm.label == AGAIN), None)
     if again is not None:
         covers = "covers 1, as it should" if again.ratio.covers(1.0) else "does not cover 1: this machine is not steady"
-        return f"{table.baseline} against itself: {_ratio(again)}, which {covers}."
+        return f"{table.baseline} against itself: {_ratio(again, table)}, which {covers}."
     others = [p for p in priced if p.arm.level is not table.baseline or p.arm.mix]
     if not others:
         return _alone(table)
@@ -27,7 +27,7 @@ def conclusion(table: PriceTable) -> str:
     clear = "" if not shown.ratio.covers(1.0) else ", which may be nothing at all"
     return (
         f"With {counted(most, 'client')} {name} {verb} {abs(cost):.0%} of {table.baseline}'s throughput{clear} "
-        f"({_ratio(shown)}), p95 {shown.latency.p95.value:.2f} ms."
+        f"({_ratio(shown, table)}), p95 {shown.latency.p95.value:.2f} ms."
     )
 
 
@@ -38,5 +38,6 @@ def _alone(table: PriceTable) -> str:
     return f"{best.arm.level} with {counted(best.arm.clients, 'client')}: {best.tps.value:.0f} transactions per second."
 
 
-def _ratio(price: ArmPrice) -> str:
-    return f"{price.ratio.value:.3f} of it, 95 % interval {price.ratio.low:.3f}–{price.ratio.high:.3f}"
+def _ratio(price: ArmPrice, table: PriceTable) -> str:
+    ratio = price.ratio
+    return f"ratio to {table.baseline} {ratio.value:.3f}, 95 % CI {ratio.low:.3f}–{ratio.high:.3f}"

@@ -18,11 +18,12 @@ from scipy import optimize, stats
 
 from walproof.errors import UndecidedError
 from walproof.model.estimate import Estimate
-from walproof.model.event import Event, SearchStep
+from walproof.model.event import Event
 from walproof.model.guarantee import Level
 from walproof.model.plan import Scenario
 from walproof.model.units import counted
 from walproof.pricing.as_json import interval, number
+from walproof.pricing.bench import Bench
 from walproof.pricing.estimates import PriceTable
 from walproof.pricing.latency_breakdown import round_trip_ms
 
@@ -258,14 +259,12 @@ def _miss_as_json(miss: Miss) -> dict[str, Any]:
     }
 
 
-def prediction_steps(parts: dict[str, Any], at: float) -> list[SearchStep]:
-    """Predictions and held-out points as events, so that a report need not fit again what took seconds."""
+def emit_predictions(bench: Bench, parts: dict[str, Any]) -> None:
+    """Emit predictions and held-out points as steps, so that a report need not fit again what took seconds."""
     misses = parts.get("hold_out", {}).get("misses", [])
     made = [("hold-out", miss, miss["predicted_tps"], f"off by {miss['error'] or 0:.1%}") for miss in misses]
     made += [("prediction", one, one["tps"], "predicted, not measured") for one in parts.get("prediction", [])]
-    steps = []
     for search, one, tps, conclusion in made:
-        low, value, high = (math.nan if tps[k] is None else float(tps[k]) for k in ("low", "value", "high"))
+        found = Estimate(*(math.nan if tps[k] is None else float(tps[k]) for k in ("value", "low", "high")))
         tried = {k: one[k] for k in ("scenario", "level", "clients", "rtt_ms", "measured_tps") if k in one}
-        steps.append(SearchStep(at, search, tried, value, low, high, conclusion))
-    return steps
+        bench.step(search, tried, found, conclusion)

@@ -76,8 +76,8 @@ def _levels(arm: Arm) -> tuple[Level, ...]:
 def _not_in_effect(results: Results) -> bool:
     remote = any(level.remote for level in _levels(results[0].sample.arm))
     durable = any(level is not Level.OFF for level in _levels(results[0].sample.arm))
-    lying = durable and any(r.sample.scenario.fsync is False for r in results)
-    return lying or (remote and any(not r.window.standby_names.strip() for r in results))
+    unsafe = durable and any(r.sample.scenario.fsync is False for r in results)
+    return unsafe or (remote and any(not r.window.standby_names.strip() for r in results))
 
 
 def _unverified(results: Results) -> bool:

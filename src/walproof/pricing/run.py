@@ -11,7 +11,6 @@ import numpy as np
 
 from walproof.estimating.intervals import as_ratio, stopped_interval
 from walproof.estimating.stopping import StoppedBy, narrow
-from walproof.model.estimate import Estimate
 from walproof.model.event import SampleDone
 from walproof.model.plan import Arm, Sample, Scenario
 from walproof.model.sample import SampleResult
@@ -178,11 +177,7 @@ def precise(blocks: Blocks, arm: Arm, question: Question) -> bool:
         ratio, pairs = ratio_of(blocks, arm, question.baseline)
         return narrow(ratio, pairs, question.precision)
     rates = [measured[arm].tps for measured in blocks.values() if arm in measured and measured[arm].tps > 0]
-    return bool(rates) and narrow(_relative(rates), len(rates), question.precision)
-
-
-def _relative(rates: Sequence[float]) -> Estimate:
-    return as_ratio(stopped_interval(np.log(rates)))
+    return bool(rates) and narrow(as_ratio(stopped_interval(np.log(rates))), len(rates), question.precision)
 
 
 class SearchRun:

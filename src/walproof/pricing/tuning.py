@@ -16,7 +16,6 @@ from walproof.errors import TargetError
 from walproof.estimating.intervals import as_ratio, stopped_interval
 from walproof.estimating.stopping import narrow
 from walproof.model.estimate import Estimate
-from walproof.model.event import SearchStep
 from walproof.model.guarantee import Level, QuorumKind, read_standby_names
 from walproof.model.histogram import pooled, quantile_ms
 from walproof.model.plan import Arm, Scenario
@@ -254,12 +253,9 @@ def _compared(search: SearchRun, tuned: Tuned) -> TunedPrice:
         ratio = as_ratio(stopped_interval(np.array(logs)))
         if len(logs) >= FINAL_PAIRS[0] and (narrow(ratio, len(logs), search.question.precision) or search.over()):
             break
-    score = Score(ratio.value, float(np.mean([r.tps for r in results])), _p95(results))
     tried = {"final": f"{tuned.best.text} against {tuned.best_baseline.text}", "pairs": len(logs)}
-    search.bench.step(
-        SearchStep(search.bench.now(), "tuning", tried, ratio.value, ratio.low, ratio.high, "tuned against tuned")
-    )
-    return TunedPrice(tuned, ratio, len(logs), score)
+    search.bench.step("tuning", tried, ratio, "tuned against tuned")
+    return TunedPrice(tuned, ratio, len(logs), _score(logs, results))
 
 
 def _scores(search: SearchRun, asked: Round, limit_ms: float) -> Mapping[Candidate, Score]:
@@ -270,23 +266,17 @@ def _scores(search: SearchRun, asked: Round, limit_ms: float) -> Mapping[Candida
         middle = float(np.mean([np.log(r.tps) for r in results.values()])) if results else 0.0
         for candidate, result in results.items():
             ran.setdefault(candidate, []).append((float(np.log(result.tps)) - middle, result))
-    scores = {
-        c: Score(
-            float(np.mean([log for log, _ in found])),
-            float(np.mean([r.tps for _, r in found])),
-            _p95([r for _, r in found]),
-        )
-        for c, found in ran.items()
-    }
+    scores = {c: _score([log for log, _ in found], [r for _, r in found]) for c, found in ran.items()}
     for candidate, score in scores.items():
         verdict = "within the limit" if score.p95_ms <= limit_ms else f"p95 {score.p95_ms:.2f} ms is over the limit"
         tried = {"candidate": candidate.text, "blocks": asked.blocks, "p95_ms": round(score.p95_ms, 3)}
-        search.bench.step(SearchStep(search.bench.now(), "tuning", tried, score.tps, score.tps, score.tps, verdict))
+        search.bench.step("tuning", tried, Estimate(score.tps, score.tps, score.tps), verdict)
     return scores
 
 
-def _p95(results: Sequence[SampleResult]) -> float:
-    return quantile_ms(pooled(r.histogram for r in results), 0.95)
+def _score(logs: Sequence[float], results: Sequence[SampleResult]) -> Score:
+    p95_ms = quantile_ms(pooled(r.histogram for r in results), 0.95)
+    return Score(float(np.mean(logs)), float(np.mean([r.tps for r in results])), p95_ms)
 
 
 def _one_each(search: SearchRun, candidates: Sequence[Candidate], doing: str) -> dict[Candidate, SampleResult]:
@@ -335,6 +325,6 @@ def _conclusion(found: TunedPrice, limit_ms: float) -> str:
     held = "within" if score.p95_ms <= limit_ms else "over"
     return (
         f"Tuned {best.arm.level} reaches {ratio.value:.1%} of tuned {baseline.arm.level} "
-        f"(95 % interval {ratio.low:.3f}–{ratio.high:.3f}): {score.tps:.0f} tps, p95 {score.p95_ms:.2f} ms, {held} the "
+        f"(95 % CI {ratio.low:.3f}–{ratio.high:.3f}): {score.tps:.0f} tps, p95 {score.p95_ms:.2f} ms, {held} the "
         f"limit of {limit_ms:g} ms, with {best.text}; against {baseline.text}."
     )
