@@ -7,8 +7,9 @@ same blocks the parts add up by construction; in other blocks they need not.
 import sys
 from collections.abc import Sequence
 
-from benchmarks.priced_lab import asked, judged, priced_lab
+from benchmarks.priced_lab import judged, priced, priced_lab
 from walproof.model.event import Event, SampleDone
+from walproof.model.units import counted
 from walproof.pricing.latency_breakdown import breakdowns
 
 
@@ -19,20 +20,21 @@ def half(events: Sequence[Event], odd: int) -> list[Event]:
 
 def main() -> int:
     """0 when the parts add up to the measured latency within 10 % everywhere."""
-    words = {"clients": "1,8", "rtt": "0,5ms", "sample": "1.2s", "budget": "6min", "precision": "0.1%"}
+    options = {"clients": "1,8", "rtt": "0,5ms", "sample": "1.2s", "budget": "6min", "precision": "0.1%"}
     with priced_lab("breakdown") as target:
-        _, bench = asked(target, words)
+        _, bench = priced(target, options)
     worst = 0.0
     for parts_from, judged_on in ((0, 1), (1, 0)):
-        made = {(a.setting, a.clients): a for a in breakdowns(half(bench.events, parts_from))}
+        made = {(a.scenario, a.clients): a for a in breakdowns(half(bench.events, parts_from))}
         for other in breakdowns(half(bench.events, judged_on)):
-            breakdown = made[other.setting, other.clients]
+            breakdown = made[other.scenario, other.clients]
             off = abs(breakdown.sum_ms / other.measured.value - 1)
             worst = max(worst, off)
             parts = ", ".join(f"{p.name} {p.ms.value:.3f}" for p in breakdown.parts)
-            print(f"{breakdown.setting.text}, {breakdown.clients} clients: {parts} = {breakdown.sum_ms:.3f} ms;")
+            clients = counted(breakdown.clients, "client")
+            print(f"{breakdown.scenario.text}, {clients}: {parts} = {breakdown.sum_ms:.3f} ms;")
             print(f"  measured in the other blocks {other.measured.value:.3f} ms, off by {off:.1%}")
-            print(f"  {breakdown.sentence}")
+            print(f"  {breakdown.bottleneck}")
     return judged("worst miss of the parts' sum", worst, "at most 0.10", worst <= 0.1)
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.priced_lab import asked, judged, priced_lab
-from walproof.estimating.enough import narrow
+from benchmarks.priced_lab import judged, priced, priced_lab
 from walproof.estimating.intervals import FEWEST_BLOCKS, Numbers, as_ratio, stopped_interval
+from walproof.estimating.stopping import narrow
 from walproof.model.guarantee import Level
 from walproof.pricing.design import AGAIN
 from walproof.pricing.estimates import log_ratios, samples_of
@@ -23,9 +23,9 @@ RUNS = 100
 
 def measured() -> Numbers:
     """Log-ratios of one long A/A run."""
-    words = {"aa": True, "clients": "4", "precision": "0.1%", "budget": "11min", "sample": "0.2s"}
+    options = {"aa": True, "clients": "4", "precision": "0.1%", "budget": "11min", "sample": "0.2s"}
     with priced_lab("honesty") as target:
-        _, bench = asked(target, words)
+        _, bench = priced(target, options)
     return pairs(bench.events)
 
 

@@ -1,7 +1,7 @@
 """Ten million logged transactions summarised: seconds and megabytes.
 
 `python -m benchmarks.price_million`: writes a log of pgbench's shape (about 350 MB) into a temporary folder, and
-reads it in a process of its own, whose peak memory the kernel tells.
+reads it in a process of its own, whose peak memory the kernel reports.
 """
 
 import json
@@ -20,10 +20,10 @@ import json, resource, sys, time
 from pathlib import Path
 from walproof.load.pgbench_log import summary
 from walproof.model.histogram import quantile_ms
-begun = time.monotonic()
+started = time.monotonic()
 found = summary([Path(sys.argv[1])])
 quantiles = [quantile_ms(found.histogram, q) for q in (0.5, 0.95, 0.99)]
-took = time.monotonic() - begun
+took = time.monotonic() - started
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 print(json.dumps({"s": took, "mb": peak, "n": found.transactions, "quantiles": quantiles}))
 """

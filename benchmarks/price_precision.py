@@ -1,7 +1,7 @@
-"""Beside a load that comes and goes: the interval of 4 minutes of blocks against the spread of plain sequential runs.
+"""Under a load that comes and goes: the interval of 4 minutes of blocks against the spread of plain sequential runs.
 
 `python -m benchmarks.price_precision [SECONDS]`: 10 minutes on its own lab. Plain: four times 30 s of local, then 30 s
-of on. The load uses every processor for SECONDS (30) on the whole, then rests as long, as a nightly job or a neighbour
+of on. The load uses every processor for SECONDS (30) on average, then rests as long, as a nightly job or a neighbour
 does. The shorter its spells, the more of them a plain run averages over.
 """
 
@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 
-from benchmarks.priced_lab import asked, judged, priced_lab
+from benchmarks.priced_lab import judged, priced, priced_lab
 from walproof.model.guarantee import Level
 from walproof.model.plan import Arm, Sample, Scenario, Workload
 from walproof.targets.lab.target import LabTarget
@@ -36,7 +36,7 @@ while True:
 
 @contextlib.contextmanager
 def background(spell_s: float) -> Iterator[None]:
-    """One load on every processor that comes and goes, both for that many seconds on the whole."""
+    """One load on every processor that comes and goes, both for that many seconds on average."""
     script = COMES_AND_GOES.format(seed=1, spell_s=spell_s)
     running = [subprocess.Popen([sys.executable, "-c", script]) for _ in range(os.cpu_count() or 1)]
     try:
@@ -63,8 +63,8 @@ def plain_ratios(target: LabTarget) -> list[float]:
 
 
 def main() -> int:
-    """Both ways beside the same kind of load; 0 when the interval is at least three times narrower."""
-    words = {
+    """Both under the same kind of load; 0 when the interval is at least three times narrower."""
+    options = {
         "levels": "local,on",
         "clients": str(CLIENTS),
         "precision": "0.1%",
@@ -76,8 +76,8 @@ def main() -> int:
         target.pricing.prepare(Workload(scale=SCALE))
         with background(spell_s):
             ratios = plain_ratios(target)
-            answer, _ = asked(target, words)
-    found = next(p for p in answer.table.arms if p.arm.level is Level.ON)
+            result, _ = priced(target, options)
+    found = next(p for p in result.table.arms if p.arm.level is Level.ON)
     width, spread = found.ratio.high - found.ratio.low, max(ratios) - min(ratios)
     print(
         f"blocks: on/local {found.ratio.value:.3f} ({found.ratio.low:.3f}–{found.ratio.high:.3f}), {found.paired} pairs"

@@ -8,10 +8,9 @@ import math
 import sys
 from collections.abc import Sequence
 
-from benchmarks.priced_lab import asked, judged, priced_lab
+from benchmarks.priced_lab import judged, priced, priced_lab
 from walproof.model.guarantee import Level
-from walproof.pricing.prediction import Miss, Point, median_error, missed
-from walproof.pricing.searches import points_of
+from walproof.pricing.prediction import Miss, Point, median_error, missed, points_of
 
 SHOWN_CLIENTS = (1, 4, 16, 64)
 SHOWN_RTTS = (0.0, 5.0, 20.0)
@@ -25,17 +24,17 @@ def shown(point: Point) -> bool:
 
 
 def misses_of(points: Sequence[Point]) -> list[Miss]:
-    """Every point beside what the fit to the shown ones says of it, level by level."""
+    """Every point and its prediction from a fit to the shown ones, level by level."""
     found: list[Miss] = []
     for level in dict.fromkeys(p.level for p in points):
-        mine = [p for p in points if p.level is level]
-        found += missed([p for p in mine if shown(p)], mine)
+        of_level = [p for p in points if p.level is level]
+        found += missed([p for p in of_level if shown(p)], of_level)
     return found
 
 
 def main() -> int:
     """0 when the median error on hidden points is at most 10 %."""
-    words = {
+    options = {
         "levels": ",".join((Level.LOCAL, Level.ON)),
         "clients": ",".join(map(str, CLIENTS)),
         "rtt": ",".join(f"{rtt}ms" for rtt in RTTS),
@@ -45,13 +44,13 @@ def main() -> int:
         "precision": "0.5%",
     }
     with priced_lab("prediction") as target:
-        answer, bench = asked(target, words)
-    everything = misses_of([p for points in points_of(answer.table, bench.events).values() for p in points])
+        result, bench = priced(target, options)
+    everything = misses_of([p for points in points_of(result.table, bench.events).values() for p in points])
     for miss in sorted(everything, key=lambda m: (m.point.level, m.point.rtt_ms, m.point.clients)):
-        point, said = miss.point, miss.predicted
+        point, fitted = miss.point, miss.predicted
         print(
             f"{point.level:>6} {point.clients:>3} clients {point.rtt_ms:5.1f} ms: measured {point.tps:7.0f}, "
-            f"{'fitted   ' if shown(point) else 'predicted'} {said.value:7.0f} ({said.low:.0f}–{said.high:.0f}), "
+            f"{'fitted   ' if shown(point) else 'predicted'} {fitted.value:7.0f} ({fitted.low:.0f}–{fitted.high:.0f}), "
             f"off by {miss.error:.1%}"
         )
     misses = [miss for miss in everything if not shown(miss.point)]

@@ -1,4 +1,4 @@
-"""Where the processors go: processor time per transaction by kind of process, `on` beside `local`, paired.
+"""Where the processors go: processor time per transaction by kind of process, `on` against `local`, paired.
 
 `python -m benchmarks.price_processors [--rtt 0] [--clients 64] [--delay 3000] [--workload simple-update] [--pairs 6]`:
 about 3 minutes on a lab of its own. Says what tuning can win back (idle processors) and what it cannot (work that a
@@ -22,7 +22,7 @@ from walproof.model.guarantee import Level
 from walproof.model.plan import Arm, Sample, Scenario, Workload, WorkloadKind
 from walproof.targets.lab.target import LabTarget
 
-LOOK_S = 0.3
+POLL_S = 0.3
 KINDS = (
     ("walsender", "WAL senders"),
     ("walreceiver", "WAL receivers"),
@@ -30,7 +30,7 @@ KINDS = (
     ("checkpointer", "checkpointer"),
     ("postgres: ", "sessions"),
     ("pgbench", "pgbench"),
-    ("walproof.links.emulator", "the wire"),
+    ("walproof.links.emulator", "link emulator"),
     ("etcd", "etcd and Patroni"),
     ("patroni", "etcd and Patroni"),
 )
@@ -47,7 +47,7 @@ def kind(pid: int) -> str:
 
 
 class Watch(threading.Thread):
-    """Looks often at every process, so that the time of sessions that end with the sample is counted too."""
+    """Polls every process often, so that the time of sessions that end with the sample is counted too."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
@@ -57,8 +57,8 @@ class Watch(threading.Thread):
         self.last = used(psutil.pids(), disk=False)
 
     def run(self) -> None:
-        """Until `over`: add what each process used since the last look; one that was born in between counts whole."""
-        while not self.over.wait(LOOK_S):
+        """Until `over`: add what each process used since the last poll; one that is new counts in full."""
+        while not self.over.wait(POLL_S):
             now = used(psutil.pids(), disk=False)
             for pid, seconds in now.cpu_s.items():
                 if self.kinds.get(pid, "other") == "other":
@@ -93,31 +93,31 @@ def main() -> int:
     parser.add_argument("--delay", type=int, default=3000, help="commit_delay in µs")
     parser.add_argument("--workload", default="simple-update")
     parser.add_argument("--pairs", type=int, default=6)
-    asked = parser.parse_args()
-    workload = Workload(WorkloadKind(asked.workload), scale=100)
-    arms = [Arm(level, asked.clients, workload) for level in (Level.LOCAL, Level.ON)]
+    arguments = parser.parse_args()
+    workload = Workload(WorkloadKind(arguments.workload), scale=100)
+    arms = [Arm(level, arguments.clients, workload) for level in (Level.LOCAL, Level.ON)]
     chance = random.Random(1)
     found: dict[Level, list[dict[str, float]]] = {arm.level: [] for arm in arms}
     with priced_lab("processors", max_connections="200") as target:
         target.pricing.prepare(workload)
-        target.pricing.enter(Scenario(rtt_ms=asked.rtt, parameters=(("commit_delay", str(asked.delay)),)))
-        for pair in range(asked.pairs):
+        target.pricing.enter(Scenario(rtt_ms=arguments.rtt, parameters=(("commit_delay", str(arguments.delay)),)))
+        for pair in range(arguments.pairs):
             for arm in chance.sample(arms, 2):
                 found[arm.level].append(measured(target, arm, 6.0, pair + 1))
     local, on = map(mean, found.values())
     rates, idle = [(local.pop(name), on.pop(name)) for name in ("tps", "idle")]
-    print(f"µs of processor per transaction, {asked.clients} clients, {asked.rtt:g} ms, {workload.text}")
+    print(f"µs of processor per transaction, {arguments.clients} clients, {arguments.rtt:g} ms, {workload.text}")
     print(f"{'':18}{'local':>8}{'on':>8}{'more':>8}")
     for name in sorted({*local, *on}, key=lambda name: -local.get(name, 0.0)):
-        told(name, local.get(name, 0.0), on.get(name, 0.0))
-    told("together", sum(local.values()), sum(on.values()))
-    told("idle", *idle)
+        print_row(name, local.get(name, 0.0), on.get(name, 0.0))
+    print_row("together", sum(local.values()), sum(on.values()))
+    print_row("idle", *idle)
     print(f"{'tps':18}{rates[0]:8,.0f}{rates[1]:8,.0f}{rates[1] / rates[0]:8.3f}")
     return 0
 
 
-def told(name: str, local: float, on: float) -> None:
-    """One row."""
+def print_row(name: str, local: float, on: float) -> None:
+    """One row of the table."""
     print(f"{name:18}{local:8.0f}{on:8.0f}{on - local:+8.0f}")
 
 

@@ -1,15 +1,15 @@
 """Tuned `on` against tuned `local` at round trips of 0, 3 and 10 ms.
 
 `python -m benchmarks.price_tuning [--workload simple-update] [--cpu N]`: about 15 minutes on a lab of its own; limit
-a p95 of 100 ms. Without --cpu the members, the clients and the wire share the machine's processors; with it each
-member has at most so many, as where every member has a machine of its own. With tpcb-like many sessions wait for the
-same rows too, so its scale is larger.
+a p95 of 100 ms. Without --cpu the members, the clients and the link emulator share the machine's processors; with it
+each member has at most so many, as where every member has a machine of its own. With tpcb-like many sessions wait for
+the same rows too, so its scale is larger.
 """
 
 import argparse
 import sys
 
-from benchmarks.priced_lab import asked, judged, priced_lab
+from benchmarks.priced_lab import judged, priced, priced_lab
 
 RTTS = ("0", "3ms", "10ms")
 
@@ -19,27 +19,27 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workload", default="simple-update")
     parser.add_argument("--cpu", help="processors per member")
-    given = parser.parse_args()
-    words = {
+    arguments = parser.parse_args()
+    options = {
         "tune": True,
-        "workload": given.workload,
+        "workload": arguments.workload,
         "limit": "100ms",
         "level": "on",
         "rtt": ",".join(RTTS),
-        "scale": "300" if given.workload == "tpcb-like" else "100",
+        "scale": "300" if arguments.workload == "tpcb-like" else "100",
         "max_clients": "128",
         "budget": "15min",
         "sample": "1.5s",
         "precision": "1.5%",
-        "cpu": given.cpu,
+        "cpu": arguments.cpu,
     }
     with priced_lab("tuning", max_connections="200") as target:
-        answer, _ = asked(target, words)
-    print("\n".join(answer.sentences))
-    found = dict(answer.parts)["tuning"]
+        result, _ = priced(target, options)
+    print("\n".join(result.conclusions))
+    found = result.parts["tuning"]
     codes = [
         judged(
-            f"tuned on of tuned local, {one['setting']}",
+            f"tuned on of tuned local, {one['scenario']}",
             one["ratio"]["value"],
             "at least 0.97",
             one["ratio"]["value"] >= 0.97,

@@ -1,33 +1,33 @@
-"""A lab of a benchmark's own as a target that can be priced, and the folding its benchmarks share."""
+"""A temporary lab as a target that can be priced, and what the price benchmarks share."""
 
 import contextlib
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from benchmarks.own_lab import own_lab
 from walproof.lab.design import LabOrder
 from walproof.model.event import Started
-from walproof.pricing.answer import Answer
-from walproof.pricing.bench import Bench, untold
-from walproof.pricing.command import pursue
+from walproof.pricing.bench import Bench, ignore_progress
+from walproof.pricing.command import PriceResult, run_command
+from walproof.pricing.options import RawOptions, parse_options
 from walproof.targets.lab.target import LabTarget
 
 
 @contextlib.contextmanager
 def priced_lab(name: str, *, port: int = 5850, **parameters: str) -> Iterator[LabTarget]:
-    """Three members with a quorum of one, on ports of their own; ended whatever happens."""
+    """Three members with a quorum of one, on ports of their own; destroyed whatever happens."""
     with own_lab(f"bench-{name}", LabOrder(port=port, parameters=dict(parameters))) as blueprint:
         yield LabTarget(blueprint)
 
 
-def asked(target: LabTarget, words: Mapping[str, Any]) -> tuple[Answer, Bench]:
-    """The answer to these words of `walproof price` on the target, and the bench with every event."""
-    bench = Bench(target, lambda _: None, int(words.get("seed", 1)))
-    bench.say(Started(bench.now(), "price", dict(words), "", bench.seed, "benchmark"))
-    return pursue(bench, words, untold), bench
+def priced(target: LabTarget, raw: RawOptions) -> tuple[PriceResult, Bench]:
+    """The result of these options of `walproof price` on the target, and the bench with every event."""
+    options = parse_options(raw)
+    bench = Bench(target, lambda _: None, options.grid.seed)
+    bench.emit(Started(bench.now(), "price", dict(raw), "", bench.seed, "benchmark"))
+    return run_command(bench, options, ignore_progress), bench
 
 
 def judged(what: str, value: float, limit: str, good: bool) -> int:
-    """Print one figure beside its limit; exit code 0 when it is met, 1 when not."""
+    """Print one figure and its limit; exit code 0 when it is met, 1 when not."""
     print(f"{'met' if good else 'NOT MET'}: {what}: {value:.3f} ({limit})", flush=True)
     return 0 if good else 1

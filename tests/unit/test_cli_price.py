@@ -1,4 +1,4 @@
-"""`walproof price` from words to exit code, on a fake target in virtual time."""
+"""`walproof price` from options to exit code, on a fake target in virtual time."""
 
 import json
 from collections.abc import Callable
@@ -9,7 +9,8 @@ import pytest
 
 from tests.fixtures.priced_fake import FakePriced
 from walproof.cli import main
-from walproof.model.event import SearchStep
+from walproof.model.event import SampleDone, SearchStep
+from walproof.records.old_names import KINDS, OPTIONS
 from walproof.records.reader import read
 from walproof.reporting.conclusion import conclusion
 
@@ -66,7 +67,7 @@ def test_a_round_trip_and_a_quorum_are_outer_factors(run: Run, target: FakePrice
     found = as_json(
         run, "--levels", "on", "--clients", "1", "--rtt", "0,5ms", "--quorum", "any1,all", "--budget", "30s"
     )
-    assert len({a["setting"] for a in found["arms"]}) == 4
+    assert len({a["scenario"] for a in found["arms"]}) == 4
     assert {s.quorum for s in target.entered} == {1, 2}
     assert target.left == 1
 
@@ -87,6 +88,21 @@ def test_ctrl_c_prints_what_there_is_and_resume_goes_on(run: Run, target: FakePr
     assert found["stopped_by"] == "precision"
     assert found["arms"][0]["blocks"] >= 8
     assert {s.arm.clients for s in target.asked} == {2}
+
+
+def test_a_record_of_format_1_is_resumed_with_its_own_sample_length(run: Run, target: FakePriced) -> None:
+    target.interrupt_after = 4
+    run("--levels", "on", "--clients", "2", "--sample", "500ms", "--record", "rec", "--json")
+    target.interrupt_after = None
+    lines = Path("rec/events.jsonl").read_text().splitlines()
+    old = {new: name for name, new in {**KINDS, **OPTIONS}.items()}
+    first = {**json.loads(lines[0]), "kind": old["started"]}
+    first["question"][old["sample"]] = first["question"].pop("sample")
+    kept = [line for line in lines[1:] if json.loads(line)["kind"] != "sample-done"]
+    Path("rec/events.jsonl").write_text("\n".join([json.dumps(first), *kept]) + "\n")
+    as_json(run, "--resume", "rec")
+    record = read(Path("rec"))
+    assert {e.result.seconds for e in record.events if isinstance(e, SampleDone)} == {0.5}
 
 
 def test_a_dry_run_says_what_it_would_do_and_does_nothing(run: Run, target: FakePriced) -> None:
@@ -133,7 +149,7 @@ def test_a_dry_run_says_what_it_would_do_and_does_nothing(run: Run, target: Fake
         (["--resume", "x", "--record", "y"], "--record"),
     ],
 )
-def test_what_cannot_be_meant_is_one_sentence_and_exit_2(
+def test_what_is_not_valid_is_one_sentence_and_exit_2(
     run: Run, target: FakePriced, words: list[str], says: str
 ) -> None:
     code, out, err = run(*words)
@@ -144,19 +160,18 @@ def test_what_cannot_be_meant_is_one_sentence_and_exit_2(
     assert list(Path().iterdir()) == []
 
 
-def test_a_guarantee_not_in_effect_is_refused_and_priced_with_a_doubt_when_allowed(
+def test_a_guarantee_not_in_effect_is_refused_and_priced_with_a_caveat_when_allowed(
     run: Run, target: FakePriced
 ) -> None:
     target.standby_names = ""
     code, _, err = run("--levels", "on", "--clients", "1")
     assert code == 3
-    assert "quietly mean local" in err
+    assert "silently mean local" in err
     found = as_json(run, "--levels", "on", "--clients", "1", "--allow", "not-in-effect")
     assert "guarantee not in effect" in found["arms"][1]["caveats"]
 
 
 def test_an_external_cluster_is_not_loaded_without_consent(run: Run, target: FakePriced) -> None:
-    target.external = True
     code, _, err = run("--target", "mine.toml", "--levels", "on")
     assert code == 2
     assert "--allow load" in err
@@ -175,7 +190,7 @@ def test_a_record_of_a_newer_walproof_is_not_continued(run: Run) -> None:
 
 
 def test_an_external_cluster_keeps_a_journal_in_the_record(run: Run, target: FakePriced) -> None:
-    target.external = True
+    target.journal = None
     assert (
         run("--target", "mine", "--levels", "on", "--clients", "1", "--allow", "load", "--record", "rec", "--json")[0]
         == 0

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from walproof.estimating import binomial, enough, intervals, quantiles
-from walproof.estimating.binomial import clean_bound, exact_bounds
-from walproof.estimating.enough import narrow
+from walproof.estimating import binomial, intervals, quantiles, stopping
+from walproof.estimating.binomial import upper_bound
 from walproof.estimating.intervals import Numbers, anytime_interval, as_ratio, stopped_interval, t_interval
 from walproof.estimating.quantiles import quantile_intervals
+from walproof.estimating.stopping import narrow
 from walproof.model.estimate import Estimate
 from walproof.model.histogram import bucketed
 
@@ -26,7 +26,7 @@ SHAPES: dict[str, Draw] = {
 }
 
 
-@pytest.mark.parametrize("module", [binomial, enough, intervals, quantiles])
+@pytest.mark.parametrize("module", [binomial, intervals, quantiles, stopping])
 def test_examples_in_docstrings_are_true(module: object) -> None:
     assert doctest.testmod(module).failed == 0  # type: ignore[arg-type]
 
@@ -111,14 +111,29 @@ def test_t_interval_equals_scipys() -> None:
 
 
 def test_twelve_clean_runs_leave_22_percent_open() -> None:
-    assert clean_bound(12) == pytest.approx(0.2209, abs=1e-4)
-    assert clean_bound(60) < 0.05 < clean_bound(58)
+    assert upper_bound(0, 12) == pytest.approx(0.2209, abs=1e-4)
+    assert upper_bound(0, 60) < 0.05 < upper_bound(0, 58)
 
 
-def test_exact_bounds_contain_their_share() -> None:
-    for failures in range(11):
-        found = exact_bounds(failures, 10)
-        assert 0 <= found.low <= failures / 10 <= found.high <= 1
+def test_one_failure_in_ten_is_at_most_39_4_percent_one_sided() -> None:
+    assert upper_bound(1, 10) == pytest.approx(0.3942, abs=5e-5)
+    assert stats.binom.cdf(1, 10, upper_bound(1, 10)) == pytest.approx(0.05)
+
+
+def test_the_upper_bound_contains_the_share_and_grows_with_it() -> None:
+    bounds = [upper_bound(failures, 10) for failures in range(11)]
+    assert all(0 <= failures / 10 <= bound <= 1 for failures, bound in enumerate(bounds))
+    assert bounds == sorted(bounds)
+
+
+def test_no_trials_leave_everything_open() -> None:
+    assert upper_bound(0, 0) == 1.0
+
+
+@pytest.mark.parametrize("probability", [0.05, 0.2, 0.5])
+def test_the_upper_bound_covers_the_true_probability_in_95_of_100(probability: float) -> None:
+    covered = sum(stats.binom.pmf(k, 12, probability) for k in range(13) if upper_bound(k, 12) >= probability)
+    assert covered >= 0.95
 
 
 def test_quantiles_of_blocks_hold_the_true_quantile() -> None:

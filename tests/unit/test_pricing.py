@@ -1,4 +1,4 @@
-"""The price run: its design, its folding into a table, its caveats, its breakdown, its manners when interrupted."""
+"""The price run: its design, its folding into a table, its caveats, its breakdown, what it does when interrupted."""
 
 import doctest
 import json
@@ -11,44 +11,58 @@ import numpy as np
 import pytest
 
 from tests.fixtures.priced_fake import FakePriced, throughput
-from walproof.errors import TargetError
-from walproof.estimating.enough import StoppedBy
+from walproof.errors import TargetError, UsageError
+from walproof.estimating.stopping import StoppedBy
 from walproof.model.estimate import Caveat
 from walproof.model.event import Ended, Event, Note, Observed, SampleDone, Started
 from walproof.model.guarantee import Level
 from walproof.model.plan import Arm, Sample, Scenario, Workload
 from walproof.model.sample import MemberWindow, SampleResult, Window
 from walproof.model.topology import ClusterView
-from walproof.pricing import design, question
+from walproof.pricing import design, options
 from walproof.pricing.as_json import table_as_json
-from walproof.pricing.bench import Bench, Progress
+from walproof.pricing.bench import Bench, RunProgress
 from walproof.pricing.conclusion import conclusion
 from walproof.pricing.design import AGAIN, Question, block, still_needed, visit_order
 from walproof.pricing.estimates import price_table, ratio_of, samples_of
 from walproof.pricing.latency_breakdown import breakdowns
+from walproof.pricing.options import RawOptions, TuneOptions, parse_options
 from walproof.pricing.quality import caveats_of, drifts, failed_over
-from walproof.pricing.question import question_of
-from walproof.pricing.run import conduct
+from walproof.pricing.run import run_price
 
 LOCAL, ON = Arm(Level.LOCAL, 4), Arm(Level.ON, 4)
+
+
+def question_of(raw: RawOptions) -> Question:
+    """What these options ask of a target whose standbys are not known."""
+    return parse_options(raw).question()
 
 
 def priced(target: FakePriced, asked: Question, earlier: list[Event] | None = None) -> tuple[list[Event], StoppedBy]:
     """Events of a whole run."""
     bench = Bench(target, lambda _: None, asked.seed, earlier or [])
-    bench.say(Started(0.0, "price", {"baseline": str(asked.baseline)}, "", asked.seed, "0"))
-    stopped = conduct(bench, asked)
-    bench.say(Ended(bench.now(), str(stopped)))
+    bench.emit(Started(0.0, "price", {"baseline": str(asked.baseline)}, "", asked.seed, "0"))
+    stopped = run_price(bench, asked)
+    bench.emit(Ended(bench.now(), str(stopped)))
     return bench.events, stopped
 
 
-@pytest.mark.parametrize("module", [design, question])
+@pytest.mark.parametrize("module", [design, options])
 def test_examples_in_docstrings_are_true(module: object) -> None:
     assert doctest.testmod(module).failed == 0  # type: ignore[arg-type]
 
 
+def test_options_are_parsed_once_and_the_quorum_follows_the_standbys() -> None:
+    options = parse_options({"levels": "on", "quorum": "all,any2", "rtt": "0,5ms", "tune": True, "limit": "10ms"})
+    assert options.tune == TuneOptions(Level.ON, 10.0)
+    assert [(s.quorum, s.rtt_ms) for s in options.question(2).scenarios] == [(2, 0), (2, 5), (2, 0), (2, 5)]
+    assert {s.quorum for s in options.question().scenarios} == {1, 2}
+    with pytest.raises(UsageError, match="larger than the 1 standby of"):
+        options.question(1)
+
+
 def test_a_block_visits_each_arm_once_in_an_order_of_its_seed() -> None:
-    arms = question_of({"clients": "1,4,16"}).arms
+    arms = parse_options({"clients": "1,4,16"}).grid.arms
     first = block(1, Scenario(), arms, seed=7)
     assert Counter(s.arm for s in first) == Counter(arms)
     assert first == block(1, Scenario(), arms, seed=7)
@@ -56,7 +70,7 @@ def test_a_block_visits_each_arm_once_in_an_order_of_its_seed() -> None:
 
 
 def test_arms_that_are_compared_stand_together_in_a_block() -> None:
-    arms = question_of({"clients": "1,4,16"}).arms
+    arms = parse_options({"clients": "1,4,16"}).grid.arms
     clients = [s.arm.clients for s in block(3, Scenario(), arms, seed=1)]
     assert sum(a != b for a, b in pairwise(clients)) == 2
 
@@ -73,10 +87,10 @@ def test_narrow_arms_are_left_out_but_never_the_baseline_of_a_wide_one() -> None
     assert still_needed((LOCAL,), set(), Level.LOCAL) == (LOCAL,)
 
 
-def test_each_round_visits_every_setting_once() -> None:
-    settings = tuple(Scenario(rtt_ms=float(ms)) for ms in range(6))
-    orders = [visit_order(settings, n, 1) for n in range(4)]
-    assert all(set(order) == set(settings) for order in orders)
+def test_each_round_visits_every_scenario_once() -> None:
+    scenarios = tuple(Scenario(rtt_ms=float(ms)) for ms in range(6))
+    orders = [visit_order(scenarios, n, 1) for n in range(4)]
+    assert all(set(order) == set(scenarios) for order in orders)
     assert len(set(orders)) > 1
 
 
@@ -106,10 +120,10 @@ def test_a_run_stops_at_its_budget() -> None:
     assert {p.blocks for p in price_table(events).arms} == {price_table(events).arms[0].blocks}
 
 
-def test_even_a_tiny_budget_gives_each_setting_two_blocks() -> None:
-    settings = (Scenario(rtt_ms=0.0), Scenario(rtt_ms=3.0), Scenario(rtt_ms=10.0))
-    events, _ = priced(FakePriced(), Question(settings, (LOCAL, ON), budget_s=1, sample_s=1.0))
-    assert {s: len(b) for s, b in samples_of(events).items()} == dict.fromkeys(settings, 2)
+def test_even_a_tiny_budget_gives_each_scenario_two_blocks() -> None:
+    scenarios = (Scenario(rtt_ms=0.0), Scenario(rtt_ms=3.0), Scenario(rtt_ms=10.0))
+    events, _ = priced(FakePriced(), Question(scenarios, (LOCAL, ON), budget_s=1, sample_s=1.0))
+    assert {s: len(b) for s, b in samples_of(events).items()} == dict.fromkeys(scenarios, 2)
 
 
 def test_time_goes_to_the_arms_still_wide() -> None:
@@ -173,8 +187,8 @@ def test_three_failures_in_a_row_end_the_run_and_leave_the_target() -> None:
 
 
 def test_the_progress_bar_learns_how_much_of_the_budget_is_used() -> None:
-    seen: list[Progress] = []
-    conduct(Bench(FakePriced(), lambda _: None, 1), Question((Scenario(),), (LOCAL, ON), budget_s=50), seen.append)
+    seen: list[RunProgress] = []
+    run_price(Bench(FakePriced(), lambda _: None, 1), Question((Scenario(),), (LOCAL, ON), budget_s=50), seen.append)
     assert [p.elapsed_s for p in seen] == sorted(p.elapsed_s for p in seen)
     assert {p.budget_s for p in seen} == {50}
 
@@ -188,7 +202,7 @@ def test_open_loop_offers_fractions_of_what_was_measured() -> None:
     assert opened[Level.ON].tps.value == pytest.approx(closed[Level.ON] / 2, rel=0.1)
 
 
-def test_a_mix_is_priced_by_class_beside_the_baseline() -> None:
+def test_a_mix_is_priced_by_class_with_the_baseline() -> None:
     asked = question_of({"mix": "on=10,local=90", "clients": "4"})
     table = price_table(priced(FakePriced(), asked)[0])
     mixed = next(p for p in table.arms if p.arm.mix)
@@ -212,7 +226,7 @@ def test_the_parts_of_a_commit_add_up_to_its_latency_and_the_network_is_the_roun
     assert found.sum_ms == pytest.approx(found.measured.value, rel=0.1)
     assert parts["network"] == pytest.approx(10.0)
     assert parts["local flush"] == pytest.approx(0.3, abs=0.05)
-    assert "network" in found.sentence
+    assert "network" in found.bottleneck
 
 
 def test_levels_not_measured_are_merged_in_the_breakdown() -> None:
@@ -221,10 +235,10 @@ def test_levels_not_measured_are_merged_in_the_breakdown() -> None:
     assert [p.name for p in found.parts] == ["transaction + local flush", "network and remote write + remote flush"]
 
 
-def samples(window: Window, arm: Arm = ON, setting: Scenario = Scenario(), failed: int = 0) -> list[SampleResult]:  # noqa: B008
+def samples(window: Window, arm: Arm = ON, scenario: Scenario = Scenario(), failed: int = 0) -> list[SampleResult]:  # noqa: B008
     """Ten equal samples seen through that window."""
     return [
-        SampleResult(Sample(n, 0, arm, setting), 0.0, 1.0, 100, failed, 100.0, 1.0, {1: 9}, {}, window)
+        SampleResult(Sample(n, 0, arm, scenario), 0.0, 1.0, 100, failed, 100.0, 1.0, {1: 9}, {}, window)
         for n in range(10)
     ]
 
@@ -240,7 +254,7 @@ FINE = Window(standby_names="ANY 1 (a)")
         (Caveat.CLIENT_BOUND, samples(replace(FINE, client_cores=0.95))),
         (Caveat.LOCK_BOUND, samples(FINE, Arm(Level.ON, 64, Workload(scale=10)))),
         (Caveat.LOCK_BOUND, samples(replace(FINE, waits={"Lock:transactionid": 0.5}))),
-        (Caveat.UNVERIFIED_LINK, samples(FINE, setting=Scenario(rtt_ms=3.0))),
+        (Caveat.UNVERIFIED_LINK, samples(FINE, scenario=Scenario(rtt_ms=3.0))),
         (Caveat.STANDBY_BEHIND, samples(replace(FINE, members={"n2": MemberWindow(replay_lag_ms=900.0)}))),
         (Caveat.NOT_IN_EFFECT, samples(Window())),
         (Caveat.NOT_IN_EFFECT, samples(FINE, LOCAL, Scenario(fsync=False))),
@@ -249,7 +263,7 @@ FINE = Window(standby_names="ANY 1 (a)")
         (Caveat.FEW_BLOCKS, samples(FINE)[:5]),
     ],
 )
-def test_each_doubt_stands_beside_the_number_it_concerns(caveat: Caveat, results: list[SampleResult]) -> None:
+def test_each_caveat_stands_with_the_number_it_concerns(caveat: Caveat, results: list[SampleResult]) -> None:
     assert caveats_of(results, np.array([])) == (caveat,)
 
 
@@ -264,10 +278,10 @@ def test_a_trend_is_drift_and_noise_is_not() -> None:
     assert sum(drifts(rng.normal(0, 0.2, 20)) for _ in range(200)) <= 8
 
 
-def test_two_leaders_in_the_looks_are_a_failover() -> None:
-    looks = [Observed(1.0, ClusterView(1.0, (), leader)) for leader in ("n1", "n2")]
-    assert failed_over(looks)
-    assert not failed_over(looks[:1])
+def test_two_leaders_observed_are_a_failover() -> None:
+    observed = [Observed(1.0, ClusterView(1.0, (), leader)) for leader in ("n1", "n2")]
+    assert failed_over(observed)
+    assert not failed_over(observed[:1])
 
 
 def test_the_table_as_json_has_the_promised_keys_and_only_finite_numbers() -> None:
@@ -276,6 +290,12 @@ def test_the_table_as_json_has_the_promised_keys_and_only_finite_numbers() -> No
     assert {"record", "baseline", "stopped_by", "arms"} <= set(found)
     assert {"level", "clients", "blocks", "tps", "ratio", "latency_ms", "caveats"} <= set(found["arms"][0])
     assert set(found["arms"][0]["latency_ms"]) == {"mean", "p50", "p95", "p99"}
+
+
+def test_one_client_is_not_one_clients() -> None:
+    events, _ = priced(FakePriced(), Question((Scenario(),), (Arm(Level.LOCAL, 1), Arm(Level.ON, 1))))
+    assert conclusion(price_table(events)).startswith("With 1 client the level on")
+    assert "with 1 client takes" in breakdowns(events)[0].bottleneck
 
 
 def test_nothing_measured_says_so() -> None:

@@ -16,13 +16,13 @@ from walproof.model.guarantee import Level
 from walproof.model.plan import Arm, Sample, Scenario
 from walproof.model.sample import SampleResult
 from walproof.pricing import prediction, tuning
-from walproof.pricing.answer import Answer
-from walproof.pricing.bench import Bench, untold
-from walproof.pricing.breakeven import Ask, Found, break_even, peak
-from walproof.pricing.command import answer_lines, pursue
+from walproof.pricing.bench import Bench, ignore_progress
+from walproof.pricing.break_even import BreakEven, TrialPoint, find_break_even, find_peak
+from walproof.pricing.command import PriceResult, result_lines, run_command
 from walproof.pricing.estimates import price_table
+from walproof.pricing.options import parse_options
 from walproof.pricing.prediction import PRIOR, Point, fit, held_out, median_error, predict, solve
-from walproof.pricing.tuning import Contestant, Score, Space, ranking
+from walproof.pricing.tuning import Candidate, Score, Space, ranking
 
 
 @pytest.mark.parametrize("module", [prediction, tuning])
@@ -30,9 +30,9 @@ def test_examples_in_docstrings_are_true(module: object) -> None:
     assert doctest.testmod(module).failed == 0  # type: ignore[arg-type]
 
 
-def answered(generator: Any, rtt_ms: float = 0.0) -> tuple[Any, list[Ask]]:
+def resulted(generator: Any, rtt_ms: float = 0.0) -> tuple[Any, list[TrialPoint]]:
     """Drive a search with the true surface; what it found and what it asked."""
-    asks: list[Ask] = []
+    asks: list[TrialPoint] = []
     try:
         ask = next(generator)
         while True:
@@ -45,9 +45,9 @@ def answered(generator: Any, rtt_ms: float = 0.0) -> tuple[Any, list[Ask]]:
 
 
 def test_break_even_is_found_by_searching_and_not_by_trying_every_number() -> None:
-    top, _ = answered(peak(Level.LOCAL))
-    found, asks = answered(break_even(Level.ON, top), rtt_ms=10.0)
-    assert isinstance(found, Found)
+    top, _ = resulted(find_peak(Level.LOCAL))
+    found, asks = resulted(find_break_even(Level.ON, top), rtt_ms=10.0)
+    assert isinstance(found, BreakEven)
     assert found.clients is not None
     goal = 0.99 * throughput(Arm(Level.LOCAL, top))
     assert throughput(Arm(Level.ON, found.clients), 10.0) >= goal > throughput(Arm(Level.ON, found.below), 10.0)
@@ -56,35 +56,35 @@ def test_break_even_is_found_by_searching_and_not_by_trying_every_number() -> No
 
 
 def test_a_longer_round_trip_needs_more_clients() -> None:
-    near, _ = answered(break_even(Level.ON, 32), rtt_ms=3.0)
-    far, _ = answered(break_even(Level.ON, 32), rtt_ms=10.0)
+    near, _ = resulted(find_break_even(Level.ON, 32), rtt_ms=3.0)
+    far, _ = resulted(find_break_even(Level.ON, 32), rtt_ms=10.0)
     assert near.clients < far.clients
 
 
-def test_a_level_that_never_gets_there_is_said_not_to() -> None:
-    found, _ = answered(break_even(Level.ON, 16, most=32), rtt_ms=50.0)
+def test_a_level_that_never_gets_there_is_reported() -> None:
+    found, _ = resulted(find_break_even(Level.ON, 16, most=32), rtt_ms=50.0)
     assert found.clients is None
     assert found.below == 32
     assert found.ratio.value < 0.99
 
 
 def test_a_level_that_needs_fewer_clients_than_the_peak_is_followed_downwards() -> None:
-    found, _ = answered(break_even(Level.OFF, 64))
+    found, _ = resulted(find_break_even(Level.OFF, 64))
     assert found.clients is not None
     assert found.clients < 32
 
 
-def pursued(target: FakePriced, **words: Any) -> tuple[Answer, Bench]:
-    """The answer to these words on the fake target."""
+def priced(target: FakePriced, **raw: Any) -> tuple[PriceResult, Bench]:
+    """The result of these options on the fake target."""
     bench = Bench(target, lambda _: None, 1)
-    return pursue(bench, words, untold), bench
+    return run_command(bench, parse_options(raw), ignore_progress), bench
 
 
 def test_break_even_on_a_target_leaves_steps_and_a_sentence() -> None:
-    answer, bench = pursued(FakePriced(noise=0.005), break_even=True, levels="on", rtt="5ms", budget="30min")
-    (found,) = dict(answer.parts)["break_even"]
+    result, bench = priced(FakePriced(noise=0.005), break_even=True, levels="on", rtt="5ms", budget="30min")
+    (found,) = result.parts["break_even"]
     assert found["clients"] > found["below"] > 0
-    assert "reaches 99%" in answer_lines(answer)[0]
+    assert "reaches 99%" in result_lines(result)[0]
     assert any(isinstance(e, SearchStep) for e in bench.events)
     assert not price_table(bench.events).arms
     assert all(e.result.sample.block < 0 for e in bench.events if isinstance(e, SampleDone))
@@ -92,37 +92,37 @@ def test_break_even_on_a_target_leaves_steps_and_a_sentence() -> None:
 
 def test_a_search_ends_soon_after_its_budget_and_leaves_the_target() -> None:
     target = FakePriced(noise=0.1)
-    answer, _ = pursued(target, break_even=True, levels="on", budget="20s", sample="1s")
+    result, _ = priced(target, break_even=True, levels="on", budget="20s", sample="1s")
     assert target.left == 1
     assert target.clock.now() - 1_800_000_000 < 60
-    assert not dict(answer.parts)["break_even"][0]["decided"]
-    assert "budget ran out" in answer_lines(answer)[0]
-    assert answer.stopped_by == "budget"
+    assert not result.parts["break_even"][0]["decided"]
+    assert "budget ran out" in result_lines(result)[0]
+    assert result.stopped_by == "budget"
 
 
 @pytest.mark.parametrize(
-    "words",
+    "raw",
     [
         {"tune": True, "limit": "30ms", "budget": "20min", "sample": "1s"},
         {"break_even": True, "levels": "on", "rtt": "5ms", "budget": "30min"},
     ],
 )
-def test_a_resumed_search_goes_on_where_it_was_interrupted(words: dict[str, Any]) -> None:
-    whole, whole_bench = pursued(FakePriced(noise=0.01), **words)
+def test_a_resumed_search_goes_on_where_it_was_interrupted(raw: dict[str, Any]) -> None:
+    uninterrupted, bench = priced(FakePriced(noise=0.01), **raw)
     first = Bench(FakePriced(noise=0.01, interrupt_after=20), lambda _: None, 1)
-    interrupted = pursue(first, words, untold)
+    interrupted = run_command(first, parse_options(raw), ignore_progress)
     assert interrupted.stopped_by == "interrupted"
-    assert "--resume" in answer_lines(interrupted)[0]
+    assert "--resume" in result_lines(interrupted)[0]
     target = FakePriced(noise=0.01)
     second = Bench(target, lambda _: None, 1, earlier=first.events)
-    resumed = pursue(second, words, untold)
-    assert resumed.parts == whole.parts
+    resumed = run_command(second, parse_options(raw), ignore_progress)
+    assert resumed.parts == uninterrupted.parts
 
     def steps(bench: Bench) -> list[tuple[Any, ...]]:
         return [(e.tried, e.value, e.conclusion) for e in bench.events if isinstance(e, SearchStep) and e.value > 0]
 
-    assert steps(second) == steps(whole_bench)
-    measured = sum(isinstance(e, SampleDone) for e in whole_bench.events)
+    assert steps(second) == steps(bench)
+    measured = sum(isinstance(e, SampleDone) for e in bench.events)
     assert measured - 20 <= len(target.asked) < measured - 10
 
 
@@ -135,65 +135,67 @@ class Tunable(FakePriced):
         return replace(result, tps=result.tps * (1.3 if good else 1.0))
 
 
-def test_tuning_finds_the_setting_that_helps_and_compares_with_tuned_local_in_pairs() -> None:
-    answer, bench = pursued(Tunable(noise=0.01), tune=True, limit="30ms", budget="20min", sample="1s")
-    (found,) = dict(answer.parts)["tuning"]
+def test_tuning_finds_the_parameters_that_help_and_compares_with_tuned_local_in_pairs() -> None:
+    result, bench = priced(Tunable(noise=0.01), tune=True, limit="30ms", budget="20min", sample="1s")
+    (found,) = result.parts["tuning"]
     assert found["tuned"]["parameters"]["commit_delay"] == "1000"
     assert found["tuned_baseline"]["level"] == "local"
     assert found["within_limit"]
     assert found["pairs"] >= 8
     assert found["ratio"]["low"] > 1.1
-    assert "Tuned on reaches" in answer_lines(answer)[0]
+    assert "Tuned on reaches" in result_lines(result)[0]
     assert sum(isinstance(e, SearchStep) and "final" in e.tried for e in bench.events) == 1
 
 
 def test_under_a_tight_limit_fewer_clients_win() -> None:
-    wide, _ = pursued(FakePriced(noise=0.01), tune=True, limit="100ms", budget="10min", sample="1s")
-    tight, _ = pursued(FakePriced(noise=0.01), tune=True, limit="5ms", budget="10min", sample="1s")
-    clients = [dict(a.parts)["tuning"][0]["tuned"]["clients"] for a in (wide, tight)]
+    wide, _ = priced(FakePriced(noise=0.01), tune=True, limit="100ms", budget="10min", sample="1s")
+    tight, _ = priced(FakePriced(noise=0.01), tune=True, limit="5ms", budget="10min", sample="1s")
+    clients = [a.parts["tuning"][0]["tuned"]["clients"] for a in (wide, tight)]
     assert clients[0] > clients[1]
 
 
 def test_ranking_puts_the_faster_within_the_limit_and_the_quicker_beyond_it() -> None:
-    field = [Contestant(Scenario(), Arm(Level.ON, n)) for n in (1, 2, 4, 8)]
-    scores = dict(zip(field, (Score(0.0, 1, 1), Score(1.0, 2, 9), Score(2.0, 4, 11), Score(3.0, 8, 20)), strict=True))
-    assert ranking(field, scores, 10) == [field[1], field[0], field[2], field[3]]
-    assert ranking(field, scores, 0.5) == field
+    candidates = [Candidate(Scenario(), Arm(Level.ON, n)) for n in (1, 2, 4, 8)]
+    scores = dict(
+        zip(candidates, (Score(0.0, 1, 1), Score(1.0, 2, 9), Score(2.0, 4, 11), Score(3.0, 8, 20)), strict=True)
+    )
+    assert ranking(candidates, scores, 10) == [candidates[i] for i in (1, 0, 2, 3)]
+    assert ranking(candidates, scores, 0.5) == candidates
 
 
-def driven(space: Space, samples: int, score: Callable[[Contestant], float]) -> tuple[tuning.Tuned, int]:
+def driven(space: Space, samples: int, score: Callable[[Candidate], float]) -> tuple[tuning.Tuned, int]:
     """A search driven to its end by known scores; the samples it asked for."""
     searching, cost = tuning.tune(space, 10, samples), 0
     try:
         asked = next(searching)
         while True:
-            cost += asked.blocks * len(asked.contestants)
-            asked = searching.send({c: Score(score(c), 1, 1) for c in asked.contestants})
+            cost += asked.blocks * len(asked.candidates)
+            asked = searching.send({c: Score(score(c), 1, 1) for c in asked.candidates})
     except StopIteration as end:
         return end.value, cost
 
 
 @pytest.mark.parametrize("pooled", [True, False])
-def test_tuning_finds_the_best_clients_first_and_then_the_best_way_within_its_samples(pooled: bool) -> None:
-    space = Space(Arm(Level.ON, 1), Level.ON, Level.LOCAL, 128, quorum_open=True, pooled=pooled, outer=Scenario())
+def test_tuning_finds_the_best_clients_first_and_then_the_best_configuration_within_its_samples(pooled: bool) -> None:
+    space = Space(Arm(Level.ON, 1), Level.ON, Level.LOCAL, 128, quorum_open=True, has_pool=pooled, scenario=Scenario())
 
-    def score(one: Contestant) -> float:
+    def score(one: Candidate) -> float:
         best = 96 if one.arm.level is Level.ON else 16
-        helps = one.setting.quorum == 1 or (one.arm.level is Level.LOCAL and one.arm.pool == 16)
+        helps = one.scenario.quorum == 1 or (one.arm.level is Level.LOCAL and one.arm.pool == 16)
         return -abs(one.arm.clients - best) + 5 * helps
 
     tuned, cost = driven(space, 120, score)
-    assert (tuned.best.arm.clients, tuned.best.setting.quorum) == (96, 1)
-    assert (tuned.best_local.arm.clients, tuned.best_local.arm.pool) == (16, 16 if pooled else None)
+    assert (tuned.best.arm.clients, tuned.best.scenario.quorum) == (96, 1)
+    assert (tuned.best_baseline.arm.clients, tuned.best_baseline.arm.pool) == (16, 16 if pooled else None)
     assert cost <= 120
 
 
 def test_a_level_that_cannot_be_measured_ends_the_tuning_with_a_sentence() -> None:
-    space = Space(Arm(Level.ON, 1), Level.ON, Level.LOCAL, 8, quorum_open=False, pooled=False, outer=Scenario())
+    space = Space(Arm(Level.ON, 1), Level.ON, Level.LOCAL, 8, quorum_open=False, has_pool=False, scenario=Scenario())
     searching = tuning.tune(space, 10, 40)
     asked = next(searching)
     with pytest.raises(TargetError, match="no sample of on"):
-        searching.send({c: Score(0, 1, 1) for c in asked.contestants if c.arm.level is Level.LOCAL})
+        searching.send({c: Score(0, 1, 1) for c in asked.candidates if c.arm.level is Level.LOCAL})
 
 
 def test_mean_value_analysis_agrees_with_the_textbook() -> None:
@@ -252,11 +254,11 @@ def test_three_points_are_too_few() -> None:
         fit(surface((Level.ON,))[:3])
 
 
-def test_prediction_and_hold_out_are_part_of_the_answer() -> None:
-    answer, _ = pursued(
+def test_prediction_and_hold_out_are_part_of_the_result() -> None:
+    result, _ = priced(
         FakePriced(noise=0.01), levels="on", clients="1,4,16", rtt="0,10ms", predict="8@5ms,32", hold_out=True
     )
-    parts = dict(answer.parts)
+    parts = result.parts
     eight = next(p for p in parts["prediction"] if (p["level"], p["clients"]) == ("on", 8))
     assert eight["rtt_ms"] == 5.0
     assert eight["tps"]["value"] == pytest.approx(throughput(Arm(Level.ON, 8), 5.0), rel=0.2)

@@ -7,6 +7,7 @@ from xml.etree import ElementTree
 import pytest
 
 from walproof.errors import UsageError
+from walproof.estimating.binomial import upper_bound
 from walproof.model.guarantee import Level, Loss
 from walproof.model.verdict import Drill, Findings, Verdict, Victim
 from walproof.proving.as_json import answer_as_json
@@ -14,7 +15,7 @@ from walproof.proving.conclusion import conclusion
 from walproof.proving.gate import exit_code, gate, junit
 from walproof.proving.matrix import cell
 from walproof.proving.question import question_of
-from walproof.proving.verdicts import Assumption, bounds, controls, decided, drills_for, loss_bound, promised
+from walproof.proving.verdicts import Assumption, bounds, controls, decided, drills_for, promised
 
 FINE = Findings(acknowledged=100, kept=100)
 LOSS = Findings(acknowledged=100, kept=90, lost=10)
@@ -59,16 +60,16 @@ def test_a_level_not_in_effect_is_undecided_unless_it_lost() -> None:
 
 
 def test_the_bound_is_the_exact_binomial_one() -> None:
-    assert loss_bound(12) == pytest.approx(1 - 0.05 ** (1 / 12))
-    assert loss_bound(10, 1) == pytest.approx(0.3942, abs=1e-3)
-    assert loss_bound(3, 3) == 1.0
-    assert loss_bound(drills_for(0.05)) <= 0.05  # type: ignore[operator]
-    assert loss_bound(drills_for(0.05) - 1) > 0.05  # type: ignore[operator]
+    assert upper_bound(0, 12) == pytest.approx(1 - 0.05 ** (1 / 12))
+    assert upper_bound(1, 10) == pytest.approx(0.3942, abs=1e-3)
+    assert upper_bound(3, 3) == 1.0
+    assert upper_bound(0, drills_for(0.05)) <= 0.05
+    assert upper_bound(0, drills_for(0.05) - 1) > 0.05
 
 
 def test_bounds_leave_undecided_drills_out() -> None:
     undecided = replace(drill(), verdict=Verdict.UNDECIDED)
-    assert bounds([drill(), drill(), undecided]) == {"on": loss_bound(2)}
+    assert bounds([drill(), drill(), undecided]) == {"on": upper_bound(0, 2)}
 
 
 def test_a_weaker_level_that_lost_is_the_positive_control() -> None:

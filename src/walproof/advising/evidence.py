@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from walproof.advising.guarantees import promised
-from walproof.estimating.binomial import clean_bound, exact_bounds
+from walproof.estimating.binomial import upper_bound
 from walproof.model.advice import Evidence, Place, PricedArm, Proven, Surroundings
 from walproof.model.event import Described, DrillDone, Event, SampleDone
 from walproof.model.guarantee import Level, QuorumKind, read_standby_names
@@ -145,14 +145,13 @@ def _proven(records: Records) -> tuple[Proven, ...]:
 def _campaign(key: tuple[Level, str, str], drills: Iterable[tuple[str, Drill]]) -> Proven:
     told = list(drills)
     broken = sum(d.verdict is Verdict.BROKEN for _, d in told)
-    bound = clean_bound(len(told)) if not broken else exact_bounds(broken, len(told)).high
     return Proven(
         key[0],
         key[1],
         key[2],
         len(told) - broken,
         broken,
-        bound,
+        upper_bound(broken, len(told)),
         tuple(d.rto_s for _, d in told if d.rto_s is not None),
         tuple(d.rpo_s or 0.0 for _, d in told),
         ", ".join(sorted({name for name, _ in told})),

@@ -11,16 +11,15 @@ from rich.console import Console
 from walproof.cli.progress import progress_bar
 from walproof.cli.run_options import begun, sigterm_as_ctrl_c
 from walproof.cli.temporary_lab import own_lab
-from walproof.estimating.enough import StoppedBy
+from walproof.estimating.stopping import StoppedBy
 from walproof.lab import home
 from walproof.lab.design import LabOrder
 from walproof.model.event import Described, Ended, Event
 from walproof.model.guarantee import Level
 from walproof.model.ports import Target
-from walproof.pricing.bench import Bench, Tell
-from walproof.pricing.bench import Progress as Standing
-from walproof.pricing.question import question_of
-from walproof.pricing.run import conduct as price
+from walproof.pricing.bench import Bench, OnProgress, RunProgress
+from walproof.pricing.options import parse_options
+from walproof.pricing.run import run_price
 from walproof.proving.campaign import Question, planned
 from walproof.proving.faults import fault
 from walproof.proving.run import Shell, run_drills
@@ -42,7 +41,7 @@ PRICED = {"levels": ",".join(Level), "clients": "1,16", "precision": "2%"}
 @click.option("--watch", "watched", is_flag=True, help="The live page beside it.")
 def demo(directory: Path | None, port: int, postgres: str | None, budget: str, seed: int, watched: bool) -> int:
     """A real cluster, its prices, two drills, one conclusion."""
-    question = question_of({**PRICED, "budget": budget, "seed": seed})
+    question = parse_options({**PRICED, "budget": budget, "seed": seed}).question()
     console, events = Console(stderr=True), list[Event]()
 
     def say(words: str) -> None:
@@ -62,7 +61,7 @@ def demo(directory: Path | None, port: int, postgres: str | None, budget: str, s
             emit(begun("demo", asked, at=now(), seed=seed))
             emit(Described(now(), target.describe()))
             say("pricing five commit levels with 1 and 16 clients")
-            if price(Bench(target, emit, seed), question, tell) is StoppedBy.INTERRUPTED:
+            if run_price(Bench(target, emit, seed), question, tell) is StoppedBy.INTERRUPTED:
                 raise KeyboardInterrupt
             say("killing the leader under load, at off and at on")
             _drills(Shell(target, emit, writer.keep, seed), tell)
@@ -71,9 +70,9 @@ def demo(directory: Path | None, port: int, postgres: str | None, budget: str, s
     return 0
 
 
-def _drills(shell: Shell, tell: Tell) -> None:
+def _drills(shell: Shell, tell: OnProgress) -> None:
     plan = planned(Question((fault("kill"),), (Level.OFF, Level.ON), seed=shell.seed))
-    tell(Standing(0.0, 1.0, 0, "two kill drills"))
+    tell(RunProgress(0.0, 1.0, 0, "two kill drills"))
     run_drills(shell, plan, enough=lambda _: False)
 
 

@@ -12,17 +12,17 @@ from walproof.cli.progress import progress_bar
 from walproof.cli.run_options import begun, sigterm_as_ctrl_c, with_options
 from walproof.errors import UsageError
 from walproof.model.event import Described, Ended, Event
-from walproof.pricing.answer import Answer
 from walproof.pricing.bench import Bench
 from walproof.pricing.command import (
-    answer_as_json,
-    answer_lines,
+    PriceResult,
     check_target,
     consents_needed,
-    pursue,
-    said_beforehand,
+    dry_run_lines,
+    result_as_json,
+    result_lines,
+    run_command,
 )
-from walproof.pricing.question import Words, question_of, seed_of
+from walproof.pricing.options import RawOptions, parse_options
 from walproof.records.layout import FORMAT
 from walproof.records.reader import read
 from walproof.records.writer import Writer
@@ -75,24 +75,22 @@ FLAGS = (
 @click.option("--resume", metavar="RECORD", default=None, help="Continue a record with the question it holds.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output, nothing else.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
-def price(
-    target: str | None, record: str | None, resume: str | None, as_json: bool, dry_run: bool, **words: Any
-) -> int:
+def price(target: str | None, record: str | None, resume: str | None, as_json: bool, dry_run: bool, **raw: Any) -> int:
     """What each commit level costs, with honest error bars."""
     if resume and record:
         raise UsageError("--resume continues a record, so --record has no place beside it", "leave one of them out")
     earlier: tuple[Event, ...] = ()
     if resume:
-        earlier, words, target = _resumed(Path(resume), words, target)
-    question_of(words)
+        earlier, raw, target = _resumed(Path(resume), raw, target)
+    options = parse_options(raw)
     place = choose(target)
     if dry_run:
-        click.echo("\n".join(said_beforehand(words, place)))
+        click.echo("\n".join(dry_run_lines(options, place)))
         return 0
-    allowed = consent.read(words.get("allow"))
-    check_target(place, words, allowed)
+    allowed = consent.read(raw.get("allow"))
+    check_target(place, options, allowed)
     if place.external:
-        consent.require("pricing", consents_needed(words), allowed, place.name)
+        consent.require("pricing", consents_needed(options), allowed, place.name)
     where = Path(resume) if resume else (Path(record) if record else None)
     with (
         Writer(where, "price", resume=bool(resume)) as writer,
@@ -100,24 +98,24 @@ def price(
         progress_bar(Console(stderr=True), quiet=as_json) as tell,
     ):
         keep_journal(place, writer.directory)
-        bench = Bench(place, writer, seed_of(words), earlier)
+        bench = Bench(place, writer, options.grid.seed, earlier)
         if not resume:
-            bench.say(begun("price", {**words, **_defaults(words, target)}, at=bench.now(), seed=bench.seed))
-        bench.say(Described(bench.now(), place.describe()))
-        answer = pursue(bench, words, tell)
-        bench.say(Ended(bench.now(), str(answer.stopped_by)))
-    _show(answer, bench.events, str(writer.directory), as_json=as_json)
-    if answer.stopped_by == "interrupted":
+            bench.emit(begun("price", {**raw, **_defaults(raw, target)}, at=bench.now(), seed=bench.seed))
+        bench.emit(Described(bench.now(), place.describe()))
+        result = run_command(bench, options, tell)
+        bench.emit(Ended(bench.now(), str(result.stopped_by)))
+    _show(result, bench.events, str(writer.directory), as_json=as_json)
+    if result.stopped_by == "interrupted":
         return 130
-    return 0 if answer.table.arms or answer.parts else 4
+    return 0 if result.table.arms or result.parts else 4
 
 
-def _defaults(words: Words, target: str | None) -> dict[str, Any]:
-    return {"baseline": words.get("baseline") or "local", "target": target or "lab"}
+def _defaults(raw: RawOptions, target: str | None) -> dict[str, Any]:
+    return {"baseline": raw.get("baseline") or "local", "target": target or "lab"}
 
 
 def _resumed(
-    record: Path, words: dict[str, Any], target: str | None
+    record: Path, raw: dict[str, Any], target: str | None
 ) -> tuple[tuple[Event, ...], dict[str, Any], str | None]:
     """Events and question of a record; --budget, --precision and --allow may be said anew, other words may not."""
     found = read(record)
@@ -129,31 +127,31 @@ def _resumed(
             f"{record} was written by a newer walproof (format {found.format}; this one writes {FORMAT})",
             "continue it with that walproof, or start anew",
         )
-    anew = {k for k, v in words.items() if v not in (None, False)}
+    anew = {k for k, v in raw.items() if v not in (None, False)}
     if anew - {"budget", "precision", "allow"}:
         spoken = ", ".join("--" + k.replace("_", "-") for k in sorted(anew - {"budget", "precision", "allow"}))
         raise UsageError(
             f"a resumed run keeps its own question, so {spoken} cannot change", "leave it out, or start anew"
         )
-    question = {**words, **{k: v for k, v in first.question.items() if k not in ("target",)}}
-    question.update({k: words[k] for k in anew})
+    question = {**raw, **{k: v for k, v in first.question.items() if k not in ("target",)}}
+    question.update({k: raw[k] for k in anew})
     said = first.question.get("target")
     return found.events, question, target or (None if said in (None, "lab") else str(said))
 
 
-def _show(answer: Answer, events: list[Event], record: str, *, as_json: bool) -> None:
+def _show(result: PriceResult, events: list[Event], record: str, *, as_json: bool) -> None:
     if as_json:
-        click.echo(json.dumps(answer_as_json(answer, record)))
+        click.echo(json.dumps(result_as_json(result, record)))
         return
     from walproof.reporting.terminal import price_tables
 
     console = Console()
     if not console.is_terminal:
         console = Console(width=WIDE)
-    lines = answer_lines(answer)
+    lines = result_lines(result)
     console.print(lines[0], style="bold", highlight=False)
     for part in price_tables(events):
         console.print(part)
     for line in lines[1:]:
         console.print(line, highlight=False)
-    console.print(f"stopped by {answer.stopped_by}; record: {record}", highlight=False)
+    console.print(f"stopped by {result.stopped_by}; record: {record}", highlight=False)

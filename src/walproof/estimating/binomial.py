@@ -1,29 +1,17 @@
-"""What a count of clean or failed trials says about their probability. Knows numbers only."""
+"""What a count of failed trials says about their probability. Knows numbers only."""
 
-from scipy import stats
-
-from walproof.model.estimate import Estimate
+from scipy import special
 
 
-def clean_bound(trials: int, alpha: float = 0.05) -> float:
-    """The highest failure probability (one-sided, 95 %) that `trials` without a failure leave open; 1.0 for none.
+def upper_bound(failures: int, trials: int, confidence: float = 0.95) -> float:
+    """One-sided upper confidence bound on the probability of a failure; 1.0 without trials.
 
-    1 - alpha^(1/n), close to the "rule of three", 3/n (Hanley & Lippman-Hand 1983).
+    Clopper & Pearson (1934), exact. Without a failure it is 1 - (1 - confidence)^(1/trials), close to the "rule of
+    three", 3/trials (Hanley & Lippman-Hand 1983).
 
-    >>> round(clean_bound(12), 3), clean_bound(0)
-    (0.221, 1.0)
+    >>> round(upper_bound(0, 10), 3), round(upper_bound(1, 10), 3), upper_bound(10, 10), upper_bound(0, 0)
+    (0.259, 0.394, 1.0, 1.0)
     """
-    return 1.0 if trials == 0 else 1 - alpha ** (1 / trials)
-
-
-def exact_bounds(failures: int, trials: int, alpha: float = 0.05) -> Estimate:
-    """The share of failures with the exact two-sided interval of Clopper & Pearson (1934).
-
-    >>> exact_bounds(0, 10).low, round(exact_bounds(0, 10).high, 3)
-    (0.0, 0.308)
-    """
-    if trials == 0:
-        return Estimate(0.0, 0.0, 1.0)
-    low = 0.0 if failures == 0 else float(stats.beta.ppf(alpha / 2, failures, trials - failures + 1))
-    high = 1.0 if failures == trials else float(stats.beta.ppf(1 - alpha / 2, failures + 1, trials - failures))
-    return Estimate(failures / trials, low, high)
+    if failures >= trials:
+        return 1.0
+    return float(special.betaincinv(failures + 1, trials - failures, confidence))

@@ -1,4 +1,4 @@
-"""Whether two independent measurements differ, or only look so. Knows numbers only."""
+"""Whether two independent measurements differ by more than chance. Knows numbers only."""
 
 import math
 from collections.abc import Sequence

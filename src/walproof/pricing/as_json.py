@@ -27,7 +27,7 @@ def arm_as_json(price: ArmPrice) -> dict[str, Any]:
         "ratio": interval(price.ratio),
         "latency_ms": _values(price.latency),
         "caveats": [str(caveat) for caveat in price.caveats],
-        "setting": price.setting.text,
+        "scenario": price.scenario.text,
         "transactions": price.transactions,
         "failed": price.failed,
         "latency_interval_ms": _intervals(price.latency),
@@ -59,7 +59,7 @@ def _class(priced: ClassPrice) -> dict[str, Any]:
 
 
 def interval(estimate: Estimate) -> dict[str, float | None]:
-    """{"value", "low", "high"}, null where a number is not finite, as JSON has no other word."""
+    """{"value", "low", "high"}, null where a number is not finite, because JSON has no NaN."""
     return {"value": number(estimate.value), "low": number(estimate.low), "high": number(estimate.high)}
 
 

@@ -1,105 +1,149 @@
-"""The whole of a price command: the grid, then break-even, tuning or prediction as asked; its answer in words, JSON."""
+"""A price command from check to result: the grid and its predictions, or a search; the result as text and JSON."""
 
-import math
 from collections.abc import Collection
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from walproof.errors import TargetError
-from walproof.estimating.enough import StoppedBy
-from walproof.model.event import Ended, SearchStep
+from walproof.estimating.stopping import StoppedBy
+from walproof.model.event import Ended
 from walproof.model.plan import Scenario
 from walproof.model.ports import Capability, Target
 from walproof.model.topology import route_of
-from walproof.pricing.answer import Answer
+from walproof.model.units import counted
 from walproof.pricing.as_json import table_as_json
-from walproof.pricing.bench import Bench, Tell
+from walproof.pricing.bench import Bench, OnProgress
+from walproof.pricing.break_even import break_even_under
 from walproof.pricing.conclusion import conclusion
-from walproof.pricing.estimates import price_table
-from walproof.pricing.latency_breakdown import breakdown_as_json, breakdowns
-from walproof.pricing.question import Words, question_of
-from walproof.pricing.run import conduct
-from walproof.pricing.searches import predicted, prediction_steps, searched
+from walproof.pricing.design import Question
+from walproof.pricing.estimates import UNKNOWN, PriceTable, price_table
+from walproof.pricing.latency_breakdown import Breakdown, breakdown_as_json, breakdowns
+from walproof.pricing.options import PriceOptions
+from walproof.pricing.prediction import emit_predictions, hold_out, points_of, predictions
+from walproof.pricing.run import SearchRun, run_price
+from walproof.pricing.tuning import tuned_under
+
+INTERRUPTED = "The search was interrupted: its steps so far are in the record, and --resume goes on with it."
 
 
-def check_target(target: Target, words: Words, allowed: Collection[str]) -> None:
+@dataclass(frozen=True, slots=True)
+class PriceResult:
+    """The table, breakdowns, and what searches and predictions found: JSON-ready parts by name, and conclusions."""
+
+    table: PriceTable
+    stopped_by: StoppedBy
+    breakdowns: tuple[Breakdown, ...] = ()
+    parts: dict[str, Any] = field(default_factory=dict)
+    conclusions: tuple[str, ...] = ()
+
+
+def check_target(target: Target, options: PriceOptions, allowed: Collection[str]) -> None:
     """Refuse what cannot be priced: no such capability, a quorum too large, a guarantee not in effect."""
     able = target.capabilities()
     if able.pricing is None:
         raise TargetError(f"{target.name} cannot be priced: {able.why_not(Capability.PRICE)}", "walproof lab up")
     view = target.observe()
-    question = question_of(words, len(view.standbys) or None)
+    question = options.question(len(view.standbys) or None)
     for arm in question.arms:
         route_of(target.routes(), arm.route)
-    for setting in question.scenarios:
-        able.pricing.check(setting)
+    for scenario in question.scenarios:
+        able.pricing.check(scenario)
     remote = sorted({a.level for a in question.arms if a.level.remote}, key=lambda one: one.strength)
     bare = not view.standby_names.strip() and any(s.quorum is None for s in question.scenarios)
     if remote and bare and "not-in-effect" not in allowed:
         raise TargetError(
-            f"synchronous_standby_names is empty on {target.name}, so {', '.join(remote)} would quietly mean local",
+            f"synchronous_standby_names is empty on {target.name}, so {', '.join(remote)} would silently mean local",
             "add --quorum any1 to bring one into effect, ask only --levels off,local, or --allow not-in-effect",
         )
 
 
-def consents_needed(words: Words) -> tuple[str, ...]:
-    """The words of --allow that this run needs on a cluster of the user's."""
-    changes = words.get("tune") or any(setting != Scenario() for setting in question_of(words).scenarios)
+def consents_needed(options: PriceOptions) -> tuple[str, ...]:
+    """The names that --allow must give for this run on an external cluster."""
+    changes = options.tune or any(scenario != Scenario() for scenario in options.question().scenarios)
     return ("load", "config") if changes else ("load",)
 
 
-def said_beforehand(words: Words, target: Target) -> list[str]:
+def dry_run_lines(options: PriceOptions, target: Target) -> list[str]:
     """What the run would do, one line each."""
-    question = question_of(words, len(target.observe().standbys) or None)
-    arms = len(question.arms)
-    search = "tune" if words.get("tune") else "break-even" if words.get("break_even") else ""
+    question = options.question(len(target.observe().standbys) or None)
+    arms, scenarios = len(question.arms), len(question.scenarios)
+    search = "tune" if options.tune else "break-even" if options.break_even else ""
     return [
         *([f"a search ({search}) in place of the grid, within {question.budget_s:.0f} s"] if search else []),
-        f"on {target.name}: {arms} arms under {len(question.scenarios)} settings, against {question.baseline}",
-        *(f"  setting: {setting.text}" for setting in question.scenarios),
+        f"on {target.name}: {counted(arms, 'arm')} under {counted(scenarios, 'scenario')}, against {question.baseline}",
+        *(f"  scenario: {scenario.text}" for scenario in question.scenarios),
         *(
-            f"  arm: {a.level}{' (mix)' if a.mix else ''}, {a.clients} clients, {a.workload.text}, {a.route}"
+            f"  arm: {a.level}{' (mix)' if a.mix else ''}, {counted(a.clients, 'client')}, {a.workload.text}, {a.route}"
             for a in question.arms
         ),
         f"samples of {question.sample_s:g} s, {arms * question.sample_s:.0f} s a block; to ± {question.precision:.1%} "
         f"or {question.budget_s:.0f} s; seed {question.seed}",
-        f"loads pgbench's own tables at scale {question.arms[0].workload.scale} and puts back every setting it changes",
+        f"loads pgbench's own tables at scale {question.arms[0].workload.scale} and reverts every parameter it changes",
     ]
 
 
-def pursue(bench: Bench, words: Words, tell: Tell) -> Answer:
-    """Run everything these words ask on the bench; a search takes the whole budget in place of the grid."""
-    question = question_of(words, len(bench.target.observe().standbys) or None)
-    if words.get("tune") or words.get("break_even"):
-        answer = searched(bench, question, words, tell)
-        final = () if answer.stopped_by is StoppedBy.INTERRUPTED else answer.sentences
-        for number, sentence in enumerate(final, 1):
-            bench.step(_answered("tuning" if words.get("tune") else "break-even", number, sentence, bench.now()))
-        return answer
-    stopped = conduct(bench, question, tell)
+def run_command(bench: Bench, options: PriceOptions, on_progress: OnProgress) -> PriceResult:
+    """Run everything these options ask on the bench; a search takes the whole budget in place of the grid."""
+    question = options.question(len(bench.target.observe().standbys) or None)
+    if options.tune or options.break_even:
+        return _run_search(bench, question, options, on_progress)
+    stopped = run_price(bench, question, on_progress)
     table = price_table([*bench.events, Ended(bench.now(), str(stopped))])
-    parts, sentences = predicted(table, bench.events, words)
-    for step in prediction_steps(parts, bench.now()):
-        bench.step(step)
-    return Answer(table, stopped, breakdowns(bench.events), parts, sentences)
+    parts: dict[str, Any] = {}
+    predicted: list[str] = []
+    missed: list[str] = []
+    if options.predict or options.hold_out:
+        points = points_of(table, bench.events)
+        if options.predict:
+            parts["prediction"], predicted = predictions(points, options.predict)
+        if options.hold_out:
+            parts["hold_out"], missed = hold_out(points)
+    emit_predictions(bench, parts)
+    return PriceResult(table, stopped, breakdowns(bench.events), parts, (*predicted, *missed))
 
 
-def _answered(search: str, number: int, sentence: str, at: float) -> SearchStep:
-    """What a search came to, for the record: no value of its own, but the last word."""
-    return SearchStep(at, search, {"answer": number}, math.nan, math.nan, math.nan, sentence)
+def _run_search(bench: Bench, question: Question, options: PriceOptions, on_progress: OnProgress) -> PriceResult:
+    """Run the search that was asked, every scenario with its share of the budget; the target is left as it was."""
+    shown: list[dict[str, Any]] = []
+    conclusions: list[str] = []
+    each = replace(question, budget_s=question.budget_s / len(question.scenarios))
+    try:
+        bench.prepare(question.arms)
+        bench.observe()
+        started = bench.now()
+        for scenario in question.scenarios:
+            search = SearchRun(bench, each, on_progress)
+            if options.tune:
+                tuned = tuned_under(search, scenario, options.tune.level, options.tune.limit_ms, options.max_clients)
+                found, sentences = [tuned[0]], [tuned[1]]
+            else:
+                found, sentences = break_even_under(search, scenario, question.arms[0], options.max_clients)
+            shown += found
+            conclusions += sentences
+        stopped = StoppedBy.BUDGET if bench.now() - started >= question.budget_s else StoppedBy.DONE
+    except KeyboardInterrupt:
+        bench.note("interrupted; the steps of the search so far are kept")
+        return PriceResult(price_table(bench.events), StoppedBy.INTERRUPTED, conclusions=(INTERRUPTED,))
+    finally:
+        bench.leave()
+    for number, sentence in enumerate(conclusions, 1):
+        bench.step("tuning" if options.tune else "break-even", {"answer": number}, UNKNOWN, sentence)
+    part = {"tuning" if options.tune else "break_even": shown}
+    return PriceResult(price_table(bench.events), stopped, (), part, tuple(conclusions))
 
 
-def answer_lines(answer: Answer) -> list[str]:
-    """Sentences of the answer, the conclusion first."""
-    first = [conclusion(answer.table)] if answer.table.arms or not answer.sentences else []
-    return [*first, *answer.sentences, *(a.sentence for a in answer.breakdowns)]
+def result_lines(result: PriceResult) -> list[str]:
+    """Sentences of the result, the conclusion first."""
+    first = [conclusion(result.table)] if result.table.arms or not result.conclusions else []
+    return [*first, *result.conclusions, *(a.bottleneck for a in result.breakdowns)]
 
 
-def answer_as_json(answer: Answer, record: str | None) -> dict[str, Any]:
+def result_as_json(result: PriceResult, record: str | None) -> dict[str, Any]:
     """The object of `--json`: the table's keys, then breakdown and what else was asked."""
     return {
-        **table_as_json(answer.table, record),
-        "stopped_by": str(answer.stopped_by),
-        "conclusion": answer_lines(answer)[0],
-        "breakdown": [breakdown_as_json(a) for a in answer.breakdowns],
-        **dict(answer.parts),
+        **table_as_json(result.table, record),
+        "stopped_by": str(result.stopped_by),
+        "conclusion": result_lines(result)[0],
+        "breakdown": [breakdown_as_json(a) for a in result.breakdowns],
+        **result.parts,
     }

@@ -21,7 +21,7 @@ AGAIN = "a/a"
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What a price run asks: settings (outer) × arms (inner), the baseline, and when to stop.
+    """What a price run asks: scenarios (outer) × arms (inner), the baseline, and when to stop.
 
     precision: half-width of a ratio's interval as a share of the ratio; budget_s: seconds of measuring;
     load: fractions of measured capacity to offer as open loop afterwards.
@@ -48,7 +48,7 @@ def is_baseline(arm: Arm, baseline: Level) -> bool:
     return arm.level is baseline and not arm.mix and arm.label != AGAIN
 
 
-def block(number: int, setting: Scenario, arms: Sequence[Arm], seed: int) -> tuple[Sample, ...]:
+def block(number: int, scenario: Scenario, arms: Sequence[Arm], seed: int) -> tuple[Sample, ...]:
     """One block: every arm once, in the random order of this seed and number; equal arguments give equal blocks."""
     rng = np.random.default_rng([seed, number])
     groups: dict[Arm, list[Arm]] = {}
@@ -56,7 +56,7 @@ def block(number: int, setting: Scenario, arms: Sequence[Arm], seed: int) -> tup
         groups.setdefault(group(arm), []).append(arm)
     shuffled = list(groups.values())
     order = [shuffled[i][j] for i in rng.permutation(len(shuffled)) for j in rng.permutation(len(shuffled[i]))]
-    return tuple(Sample(number, position, arm, setting) for position, arm in enumerate(order))
+    return tuple(Sample(number, position, arm, scenario) for position, arm in enumerate(order))
 
 
 def still_needed(arms: Sequence[Arm], narrow: Collection[Arm], baseline: Level) -> tuple[Arm, ...]:
@@ -74,27 +74,27 @@ def still_needed(arms: Sequence[Arm], narrow: Collection[Arm], baseline: Level) 
     return tuple(kept)
 
 
-def visit_order(settings: Sequence[Scenario], round_number: int, seed: int) -> tuple[Scenario, ...]:
-    """The settings in this round's random order: every round visits each once, so slow drift falls on all."""
+def visit_order(scenarios: Sequence[Scenario], round_number: int, seed: int) -> tuple[Scenario, ...]:
+    """The scenarios in this round's random order: every round visits each once, so slow drift falls on all."""
     rng = np.random.default_rng([seed, 7919, round_number])
-    return tuple(settings[i] for i in rng.permutation(len(settings)))
+    return tuple(scenarios[i] for i in rng.permutation(len(scenarios)))
 
 
 def blocks_per_visit(round_number: int) -> int:
-    """How many blocks are run before the next setting is entered: few at first, so that each has some early."""
+    """How many blocks are run before the next scenario is entered: few at first, so that each has some early."""
     return 2 if round_number == 0 else 4
 
 
-def sample_seconds(budget_s: float, arms: int, settings: int, blocks: int = 10) -> float:
+def sample_seconds(budget_s: float, arms: int, scenarios: int, blocks: int = 10) -> float:
     """A sample length with which about ten blocks fit the budget, between 0.5 and 1.5 s; 0.35 s goes to starting each.
 
     >>> sample_seconds(120, 10, 1), sample_seconds(600, 4, 1)
     (0.85, 1.5)
     """
-    return round(min(1.5, max(0.5, budget_s / (blocks * max(1, arms) * max(1, settings)) - 0.35)), 2)
+    return round(min(1.5, max(0.5, budget_s / (blocks * max(1, arms) * max(1, scenarios)) - 0.35)), 2)
 
 
 def sample_seed(seed: int, planned: Sample) -> int:
     """The seed of one sample's random numbers."""
-    words = [seed, abs(planned.block), planned.position, int(planned.block < 0)]
-    return int(np.random.default_rng(words).integers(1, 2**31))
+    key = [seed, abs(planned.block), planned.position, int(planned.block < 0)]
+    return int(np.random.default_rng(key).integers(1, 2**31))

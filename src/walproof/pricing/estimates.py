@@ -41,9 +41,9 @@ class ClassPrice:
 
 @dataclass(frozen=True, slots=True)
 class ArmPrice:
-    """What one arm costs under one setting. ratio is to the baseline of the same setting, clients and route."""
+    """What one arm costs under one scenario. ratio is to the baseline of the same scenario, clients and route."""
 
-    setting: Scenario
+    scenario: Scenario
     arm: Arm
     blocks: int
     tps: Estimate
@@ -59,7 +59,7 @@ class ArmPrice:
 
 @dataclass(frozen=True, slots=True)
 class PriceTable:
-    """Every arm's price, in the order settings and arms were first asked; why the run stopped."""
+    """Every arm's price, in the order scenarios and arms were first asked; why the run stopped."""
 
     baseline: Level
     arms: tuple[ArmPrice, ...]
@@ -70,7 +70,7 @@ Blocks = dict[int, dict[Arm, SampleResult]]
 
 
 def samples_of(events: Iterable[Event]) -> dict[Scenario, Blocks]:
-    """Counted samples by setting, block and arm; warm samples and searches (blocks below 1) are left out."""
+    """Counted samples by scenario, block and arm; warm samples and searches (blocks below 1) are left out."""
     found: dict[Scenario, Blocks] = {}
     for event in events:
         if isinstance(event, SampleDone) and event.result.sample.block > WARM_BLOCK:
@@ -112,8 +112,8 @@ def latency_of(results: Sequence[SampleResult], histograms: Sequence[dict[int, i
 
 def price_table(events: Sequence[Event]) -> PriceTable:
     """The table of a record's events, or of those so far."""
-    begun = next((e for e in events if isinstance(e, Started)), None)
-    baseline = level(str(begun.question.get("baseline", "local"))) if begun else Level.LOCAL
+    started = next((e for e in events if isinstance(e, Started)), None)
+    baseline = level(str(started.question.get("baseline", "local"))) if started else Level.LOCAL
     ended = next((e for e in reversed(events) if isinstance(e, Ended)), None)
     general = (
         *((Caveat.FAILED_OVER,) if failed_over(events) else ()),
@@ -121,8 +121,8 @@ def price_table(events: Sequence[Event]) -> PriceTable:
     )
     found = samples_of(events)
     prices = [
-        _price(setting, arm, blocks, baseline, general)
-        for setting, blocks in found.items()
+        _price(scenario, arm, blocks, baseline, general)
+        for scenario, blocks in found.items()
         for arm in sorted({a for measured in blocks.values() for a in measured}, key=_order)
     ]
     return PriceTable(baseline, tuple(prices), ended.stopped_by if ended else "")
@@ -132,11 +132,11 @@ def _order(arm: Arm) -> tuple[str, str, int, str, int]:
     return (arm.route, arm.workload.text, arm.clients, arm.label, arm.level.strength + (10 if arm.mix else 0))
 
 
-def _price(setting: Scenario, arm: Arm, blocks: Blocks, baseline: Level, general: tuple[Caveat, ...]) -> ArmPrice:
+def _price(scenario: Scenario, arm: Arm, blocks: Blocks, baseline: Level, general: tuple[Caveat, ...]) -> ArmPrice:
     results = [measured[arm] for _, measured in sorted(blocks.items()) if arm in measured]
     ratio, pairs = ratio_of(blocks, arm, baseline)
     return ArmPrice(
-        setting=setting,
+        scenario=scenario,
         arm=arm,
         blocks=len(results),
         tps=tps_of(results),

@@ -1,4 +1,4 @@
-"""The commit latency breakdown: what part of its latency each promise adds, from paired differences.
+"""The commit latency breakdown: what part of its latency each guarantee adds, from paired differences.
 
 Within one block the levels are run at the same clients close together, so the difference of neighbouring levels is
 the price of the one step between them. The differences telescope: they add up to the strongest level's latency.
@@ -18,6 +18,7 @@ from walproof.model.event import Event, ScenarioEntered
 from walproof.model.guarantee import Level
 from walproof.model.plan import Arm, Scenario
 from walproof.model.sample import SampleResult
+from walproof.model.units import counted
 from walproof.pricing.as_json import interval
 from walproof.pricing.design import group
 from walproof.pricing.estimates import Blocks, samples_of
@@ -35,7 +36,7 @@ BUSY = 0.9
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class LatencyPart:
     """One part of a commit: ms with its 95 % interval over blocks."""
 
     name: str
@@ -44,20 +45,20 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Breakdown:
-    """The parts of a commit at `level` under one setting and number of clients, and the latency measured for it.
+    """The parts of a commit at `level` under one scenario and number of clients, and the latency measured for it.
 
-    measured is the mean over every block of that level; parts come from blocks that hold all levels. witnesses are
-    independent measurements in ms (flushes, lags, round trip) and shares of waiting.
+    measured is the mean over every block of that level; parts come from blocks that hold all levels. metrics are
+    independent measurements in ms (flushes, lags) and shares (waits, processors); bottleneck is a sentence.
     """
 
-    setting: Scenario
+    scenario: Scenario
     level: Level
     clients: int
     blocks: int
-    parts: tuple[Part, ...]
+    parts: tuple[LatencyPart, ...]
     measured: Estimate
-    witnesses: dict[str, float]
-    sentence: str
+    metrics: dict[str, float]
+    bottleneck: str
 
     @property
     def sum_ms(self) -> float:
@@ -66,26 +67,26 @@ class Breakdown:
 
 
 def breakdowns(events: Sequence[Event]) -> tuple[Breakdown, ...]:
-    """One breakdown for every setting and group of arms in which at least two neighbouring levels share two blocks."""
+    """One breakdown for every scenario and group of arms in which at least two neighbouring levels share two blocks."""
     found = []
-    for setting, blocks in samples_of(events).items():
+    for scenario, blocks in samples_of(events).items():
         groups = {group(a): None for measured in blocks.values() for a in measured if a.rate is None and not a.label}
         for one in sorted(groups, key=lambda g: (g.route, g.workload.text, g.clients)):
-            made = _breakdown(setting, blocks, one, round_trip_ms(events, setting))
+            made = _breakdown(scenario, blocks, one, round_trip_ms(events, scenario))
             if made is not None:
                 found.append(made)
     return tuple(found)
 
 
-def round_trip_ms(events: Iterable[Event], setting: Scenario) -> float | None:
-    """The mean measured round trip between members under a setting, ms; None when nobody measured it."""
+def round_trip_ms(events: Iterable[Event], scenario: Scenario) -> float | None:
+    """The mean measured round trip between members under a scenario, ms; None when nobody measured it."""
     measured = [
-        v for e in events if isinstance(e, ScenarioEntered) and e.scenario == setting for v in e.measured.values()
+        v for e in events if isinstance(e, ScenarioEntered) and e.scenario == scenario for v in e.measured.values()
     ]
     return fmean(measured) if measured else None
 
 
-def _breakdown(setting: Scenario, blocks: Blocks, one: Arm, rtt_ms: float | None) -> Breakdown | None:
+def _breakdown(scenario: Scenario, blocks: Blocks, one: Arm, rtt_ms: float | None) -> Breakdown | None:
     by_level = [
         {a.level: r for a, r in measured.items() if group(a) == one and not a.mix and not a.label and r.mean_ms > 0}
         for _, measured in sorted(blocks.items())
@@ -95,13 +96,12 @@ def _breakdown(setting: Scenario, blocks: Blocks, one: Arm, rtt_ms: float | None
     if len(levels) < 2 or len(complete) < 2:
         return None
     latencies = {level: np.array([found[level].mean_ms for found in complete]) for level in levels}
-    parts = _split(_telescope(levels, latencies), _seen_rtt(complete, rtt_ms))
+    parts = _split(_telescope(levels, latencies), _observed_rtt(complete, rtt_ms))
     strongest = levels[-1]
     every = [found[strongest] for found in by_level if strongest in found]
     measured = t_interval(np.array([r.mean_ms for r in every]))
-    seen = witnesses(every)
-    sentence = bottleneck(strongest, one.clients, parts, measured, every)
-    return Breakdown(setting, strongest, one.clients, len(complete), parts, measured, seen, sentence)
+    bottleneck = _bottleneck(strongest, one.clients, parts, measured, every)
+    return Breakdown(scenario, strongest, one.clients, len(complete), parts, measured, _metrics(every), bottleneck)
 
 
 def _telescope(levels: Sequence[Level], latencies: dict[Level, np.ndarray]) -> list[tuple[str, np.ndarray]]:
@@ -117,28 +117,28 @@ def _telescope(levels: Sequence[Level], latencies: dict[Level, np.ndarray]) -> l
     return steps
 
 
-def _split(steps: Sequence[tuple[str, np.ndarray]], rtt_ms: float | None) -> tuple[Part, ...]:
+def _split(steps: Sequence[tuple[str, np.ndarray]], rtt_ms: float | None) -> tuple[LatencyPart, ...]:
     """Estimates of the steps; the round trip, where known, is taken out of the step that holds the network."""
-    parts: list[Part] = []
+    parts: list[LatencyPart] = []
     for name, values in steps:
-        whole = t_interval(values)
+        step = t_interval(values)
         if "network" not in name or rtt_ms is None:
-            parts.append(Part(name, whole))
+            parts.append(LatencyPart(name, step))
             continue
-        network = min(rtt_ms, max(0.0, whole.value))
+        network = min(rtt_ms, max(0.0, step.value))
         rest = name.replace("network and ", "")
-        parts.append(Part("network", Estimate(network, min(network, max(0.0, whole.low)), network)))
-        parts.append(Part(rest, Estimate(whole.value - network, whole.low - network, whole.high - network)))
+        parts.append(LatencyPart("network", Estimate(network, min(network, max(0.0, step.low)), network)))
+        parts.append(LatencyPart(rest, Estimate(step.value - network, step.low - network, step.high - network)))
     return tuple(parts)
 
 
-def _seen_rtt(complete: Sequence[dict[Level, SampleResult]], entered_ms: float | None) -> float | None:
+def _observed_rtt(complete: Sequence[dict[Level, SampleResult]], entered_ms: float | None) -> float | None:
     seen = [r.window.rtt_ms for found in complete for r in found.values() if r.window.rtt_ms is not None]
     return fmean(seen) if seen else entered_ms
 
 
-def witnesses(results: Sequence[SampleResult]) -> dict[str, float]:
-    """What was seen beside these samples: mean flush and lags over members in ms, shares of waits of at least 2 %."""
+def _metrics(results: Sequence[SampleResult]) -> dict[str, float]:
+    """Observed with these samples: mean flush and lags over members in ms, shares of waits of at least 2 %."""
     members = [m for r in results for m in r.window.members.values()]
     seen: dict[str, float] = {}
     for name in ("wal_flush_ms", "write_lag_ms", "flush_lag_ms", "replay_lag_ms"):
@@ -154,17 +154,17 @@ def witnesses(results: Sequence[SampleResult]) -> dict[str, float]:
     return seen
 
 
-def bottleneck(
-    level: Level, clients: int, parts: Sequence[Part], measured: Estimate, results: Sequence[SampleResult]
+def _bottleneck(
+    level: Level, clients: int, parts: Sequence[LatencyPart], measured: Estimate, results: Sequence[SampleResult]
 ) -> str:
     """One sentence naming what most of a commit's time goes to, and whether the processors are the reason."""
     largest = max(parts, key=lambda part: part.ms.value)
     total = sum(part.ms.value for part in parts)
     share = largest.ms.value / total if total > 0 else math.nan
     busy = fmean(r.window.machine_busy for r in results)
-    why = f"; the processors are {busy:.0%} busy, so every part also waits for them" if busy >= BUSY else ""
+    why = f"; the processors are {busy:.0%} busy, so every part also waits for a processor" if busy >= BUSY else ""
     return (
-        f"A commit at {level} with {clients} clients takes {measured.value:.2f} ms; "
+        f"A commit at {level} with {counted(clients, 'client')} takes {measured.value:.2f} ms; "
         f"{share:.0%} of it is {largest.name} ({largest.ms.value:.2f} ms){why}."
     )
 
@@ -172,13 +172,13 @@ def bottleneck(
 def breakdown_as_json(breakdown: Breakdown) -> dict[str, Any]:
     """The breakdown as JSON-ready values."""
     return {
-        "setting": breakdown.setting.text,
+        "scenario": breakdown.scenario.text,
         "level": str(breakdown.level),
         "clients": breakdown.clients,
         "blocks": breakdown.blocks,
         "parts_ms": {part.name: interval(part.ms) for part in breakdown.parts},
         "sum_ms": round(breakdown.sum_ms, 4),
         "measured_ms": interval(breakdown.measured),
-        "witnesses": breakdown.witnesses,
-        "bottleneck": breakdown.sentence,
+        "metrics": breakdown.metrics,
+        "bottleneck": breakdown.bottleneck,
     }

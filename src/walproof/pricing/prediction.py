@@ -1,4 +1,4 @@
-"""Throughput where nobody measured: a closed queueing network fitted to measured points. Numbers in, numbers out.
+"""Prediction of throughput at points not measured: a closed queueing network fitted to measured points.
 
 Stations: processors (several servers, slowed by contention), the WAL flush (one flush carries a group of commits, so
 its rate grows with the queue), and a delay (remote flush and round trip, where nobody queues). Solved by exact mean
@@ -8,8 +8,9 @@ load-dependent form as in Bolch et al. (2006), Queueing Networks and Markov Chai
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,15 +18,22 @@ from scipy import optimize, stats
 
 from walproof.errors import UndecidedError
 from walproof.model.estimate import Estimate
+from walproof.model.event import Event
 from walproof.model.guarantee import Level
+from walproof.model.plan import Scenario
+from walproof.model.units import counted
+from walproof.pricing.as_json import interval, number
+from walproof.pricing.bench import Bench
+from walproof.pricing.estimates import PriceTable
+from walproof.pricing.latency_breakdown import round_trip_ms
 
 Numbers = NDArray[np.float64]
 
 PRIOR = np.array([math.log(0.5), math.log(0.3), math.log(8.0), math.log(0.3), math.log(0.003), 0.0, math.log(0.1)])
 """Logarithms of: processor ms, flush ms, commits a flush, own delay ms, contention, round trips waited for, and what
-carrying packets over a distance adds to the processors' work, as a share of it (on a lab the wire shares them)."""
+carrying packets over a distance adds to the processors' work, as a share of it (a lab's link emulator shares them)."""
 SPREAD = np.array([1.5, 1.5, 1.0, 1.5, 1.5, 0.15, 1.0])
-"""How far from the prior a parameter may wander, standard deviations of its logarithm."""
+"""How far from the prior a parameter may lie, standard deviations of its logarithm."""
 NOISE = 0.04
 """Relative noise of a measured throughput the prior is weighed against."""
 FEWEST_POINTS = 4
@@ -57,7 +65,7 @@ class Model:
 
 @dataclass(frozen=True, slots=True)
 class Miss:
-    """A prediction beside a measured point that the fit was not shown; error is a share of the measured."""
+    """A measured point that the fit was not shown, and its prediction; error is a share of the measured."""
 
     point: Point
     predicted: Estimate
@@ -90,14 +98,14 @@ def solve(paces_ms: Sequence[Numbers], delays_ms: Numbers) -> Numbers:
     return found * 1000
 
 
-def throughputs(parameters: Numbers, level: Level, places: Sequence[tuple[int, float]], processors: int) -> Numbers:
-    """Transactions per second at each (clients, round trip in ms), shape (variants, places).
+def throughputs(parameters: Numbers, level: Level, conditions: Sequence[tuple[int, float]], processors: int) -> Numbers:
+    """Transactions per second at each condition (clients, round trip in ms), shape (variants, conditions).
 
     parameters: logarithms in the order of PRIOR, shape (variants, 7); all variants are solved in one recursion.
     """
     work, flush, together, own_delay, contention, trips, carrying = np.exp(parameters).T[:, :, None]
-    rtts, where = np.unique([rtt for _, rtt in places], return_inverse=True)
-    clients = np.array([n for n, _ in places])
+    rtts, where = np.unique([rtt for _, rtt in conditions], return_inverse=True)
+    clients = np.array([n for n, _ in conditions])
     present = np.arange(1, clients.max() + 1, dtype=np.float64)[None, :]
     processing = work * (1 + contention * np.maximum(0.0, present - processors)) / np.minimum(present, processors)
     # Whoever comes while a flush runs waits for the next, which then carries about half of those present.
@@ -105,27 +113,27 @@ def throughputs(parameters: Numbers, level: Level, places: Sequence[tuple[int, f
     delays = own_delay + (trips * rtts[None, :] if level.remote else 0.0 * rtts[None, :])
     repeated = [np.repeat(pace, len(rtts), axis=0) for pace in (processing, flushing)]
     repeated[0] *= (1 + carrying * (rtts > NEAR_MS)[None, :]).reshape(-1, 1)
-    whole = solve(repeated, delays.ravel()).reshape(len(parameters), len(rtts), -1)
-    return np.asarray(whole[:, where, clients - 1], dtype=np.float64)
+    solved = solve(repeated, delays.ravel()).reshape(len(parameters), len(rtts), -1)
+    return np.asarray(solved[:, where, clients - 1], dtype=np.float64)
 
 
 def fit(points: Sequence[Point], processors: int = 2) -> Model:
     """The network of one level closest to its points: least squares on log throughput and a weak prior."""
     if len(points) < FEWEST_POINTS:
         raise UndecidedError(
-            f"{len(points)} measured points are too few to fit {len(PRIOR)} parameters",
+            f"{counted(len(points), 'measured point')} cannot fit {len(PRIOR)} parameters",
             "measure more --clients and --rtt, at least four points a level",
         )
     level = points[0].level
     logs = np.log([p.tps for p in points])
-    places = [(p.clients, p.rtt_ms) for p in points]
+    conditions = [(p.clients, p.rtt_ms) for p in points]
 
     def residuals(parameters: Numbers) -> Numbers:
-        said = throughputs(parameters[None, :], level, places, processors)[0]
-        return np.concatenate([(np.log(said) - logs) / NOISE, (parameters - PRIOR) / SPREAD])
+        fitted = throughputs(parameters[None, :], level, conditions, processors)[0]
+        return np.concatenate([(np.log(fitted) - logs) / NOISE, (parameters - PRIOR) / SPREAD])
 
     def slopes(parameters: Numbers) -> Numbers:
-        return np.vstack([_slopes(parameters, level, places, processors) / NOISE, np.diag(1 / SPREAD)])
+        return np.vstack([_slopes(parameters, level, conditions, processors) / NOISE, np.diag(1 / SPREAD)])
 
     starts = [PRIOR, PRIOR + np.array([0.7, -1, 0.5, -1, 0, 0, 0]), PRIOR + np.array([-0.5, 1, -0.5, 1, 1, 0, 0])]
     found = [optimize.least_squares(residuals, start, jac=slopes, max_nfev=60, ftol=1e-6) for start in starts]
@@ -144,19 +152,19 @@ def fit(points: Sequence[Point], processors: int = 2) -> Model:
     )
 
 
-def _slopes(parameters: Numbers, level: Level, places: Sequence[tuple[int, float]], processors: int) -> Numbers:
-    """How log throughput at each place changes with each parameter, shape (places, 7)."""
+def _slopes(parameters: Numbers, level: Level, conditions: Sequence[tuple[int, float]], processors: int) -> Numbers:
+    """How log throughput under each condition changes with each parameter, shape (conditions, 7)."""
     step = 1e-4
     variants = np.vstack([parameters, parameters + step * np.eye(len(parameters))])
-    logs = np.log(throughputs(variants, level, places, processors))
+    logs = np.log(throughputs(variants, level, conditions, processors))
     return np.asarray((logs[1:] - logs[0]).T / step, dtype=np.float64)
 
 
 def predict(model: Model, clients: int, rtt_ms: float) -> Estimate:
     """Transactions per second at a point, with a 95 % prediction interval (delta method, residual noise added)."""
-    parameters, place = np.array(model.parameters), [(clients, rtt_ms)]
-    middle = float(throughputs(parameters[None, :], model.level, place, model.processors)[0, 0])
-    gradient = _slopes(parameters, model.level, place, model.processors)[0]
+    parameters, condition = np.array(model.parameters), [(clients, rtt_ms)]
+    middle = float(throughputs(parameters[None, :], model.level, condition, model.processors)[0, 0])
+    gradient = _slopes(parameters, model.level, condition, model.processors)[0]
     variance = float(gradient @ np.array(model.covariance) @ gradient) + model.noise**2
     half = float(stats.t.ppf(0.975, max(2, model.points - 4))) * math.sqrt(variance)
     return Estimate(middle, middle * math.exp(-half), middle * math.exp(half))
@@ -166,11 +174,11 @@ def held_out(points: Sequence[Point], processors: int = 2, folds: int = 4, seed:
     """Each point of each level predicted from a fit to the other folds; points are dealt to folds at random."""
     misses: list[Miss] = []
     for level in dict.fromkeys(p.level for p in points):
-        mine = [p for p in points if p.level is level]
-        order = np.random.default_rng(seed).permutation(len(mine))
+        of_level = [p for p in points if p.level is level]
+        order = np.random.default_rng(seed).permutation(len(of_level))
         for fold in range(folds):
-            hidden = [mine[i] for i in order[fold::folds]]
-            shown = [p for p in mine if p not in hidden]
+            hidden = [of_level[i] for i in order[fold::folds]]
+            shown = [p for p in of_level if p not in hidden]
             if hidden and len(shown) >= FEWEST_POINTS:
                 misses += missed(shown, hidden, processors)
     return tuple(misses)
@@ -179,10 +187,84 @@ def held_out(points: Sequence[Point], processors: int = 2, folds: int = 4, seed:
 def missed(shown: Sequence[Point], hidden: Sequence[Point], processors: int = 2) -> list[Miss]:
     """Hidden points of one level as predicted from the shown ones."""
     model = fit(shown, processors)
-    said = [(p, predict(model, p.clients, p.rtt_ms)) for p in hidden]
-    return [Miss(p, e, abs(e.value / p.tps - 1)) for p, e in said]
+    predicted = [(p, predict(model, p.clients, p.rtt_ms)) for p in hidden]
+    return [Miss(p, e, abs(e.value / p.tps - 1)) for p, e in predicted]
 
 
 def median_error(misses: Sequence[Miss]) -> float:
     """The median error as a share; not a number when nothing was held out."""
     return median(m.error for m in misses) if misses else math.nan
+
+
+def points_of(table: PriceTable, events: Sequence[Event]) -> dict[Scenario, list[Point]]:
+    """Closed-loop points by scenario without its round trip; the round trip is the measured one where there is one."""
+    points: dict[Scenario, list[Point]] = {}
+    for price in table.arms:
+        if price.arm.rate is None and not price.arm.mix and not price.arm.label and price.tps.value > 0:
+            measured = round_trip_ms(events, price.scenario)
+            rtt_ms = price.scenario.rtt_ms or 0.0 if measured is None else measured
+            outer = replace(price.scenario, rtt_ms=None)
+            points.setdefault(outer, []).append(Point(price.arm.level, price.arm.clients, rtt_ms, price.tps.value))
+    return points
+
+
+def predictions(
+    by_scenario: dict[Scenario, list[Point]], wanted: Sequence[tuple[int, float | None]]
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """Every level's throughput at the wanted clients and round trips: JSON-ready objects, and conclusions.
+
+    A round trip of None is the smallest measured; a level with too few points is left out.
+    """
+    shown: list[dict[str, Any]] = []
+    conclusions: list[str] = []
+    for scenario, points in by_scenario.items():
+        for level in dict.fromkeys(p.level for p in points):
+            of_level = [p for p in points if p.level is level]
+            if len(of_level) < FEWEST_POINTS:
+                continue
+            model = fit(of_level)
+            for clients, asked_ms in wanted:
+                rtt_ms = min(p.rtt_ms for p in of_level) if asked_ms is None else asked_ms
+                tps = predict(model, clients, rtt_ms)
+                where = {"scenario": scenario.text, "level": str(level), "clients": clients, "rtt_ms": rtt_ms}
+                shown.append({**where, "tps": interval(tps)})
+                conclusions.append(
+                    f"Predicted: {level} with {counted(clients, 'client')} at a round trip of {rtt_ms:.3g} ms: "
+                    f"{tps.value:.0f} tps, 95 % interval {tps.low:.0f}–{tps.high:.0f}."
+                )
+    return shown, conclusions
+
+
+def hold_out(by_scenario: dict[Scenario, list[Point]]) -> tuple[dict[str, Any], list[str]]:
+    """The prediction's error on points it was not shown: a JSON-ready object, and the conclusion if there is one."""
+    misses = [miss for points in by_scenario.values() for miss in held_out(points)]
+    error = median_error(misses)
+    inside = sum(m.predicted.covers(m.point.tps) for m in misses)
+    conclusion = (
+        f"On {counted(len(misses), 'point')} it was not shown, the prediction is off by {error:.1%} in the median; "
+        f"{inside} of {len(misses)} within their interval."
+    )
+    shown = {"median_error": number(error), "misses": [_miss_as_json(m) for m in misses]}
+    return shown, [] if math.isnan(error) else [conclusion]
+
+
+def _miss_as_json(miss: Miss) -> dict[str, Any]:
+    return {
+        "level": str(miss.point.level),
+        "clients": miss.point.clients,
+        "rtt_ms": number(miss.point.rtt_ms),
+        "measured_tps": number(miss.point.tps),
+        "predicted_tps": interval(miss.predicted),
+        "error": number(miss.error),
+    }
+
+
+def emit_predictions(bench: Bench, parts: dict[str, Any]) -> None:
+    """Emit predictions and held-out points as steps, so that a report need not fit again what took seconds."""
+    misses = parts.get("hold_out", {}).get("misses", [])
+    made = [("hold-out", miss, miss["predicted_tps"], f"off by {miss['error'] or 0:.1%}") for miss in misses]
+    made += [("prediction", one, one["tps"], "predicted, not measured") for one in parts.get("prediction", [])]
+    for search, one, tps, conclusion in made:
+        found = Estimate(*(math.nan if tps[k] is None else float(tps[k]) for k in ("value", "low", "high")))
+        tried = {k: one[k] for k in ("scenario", "level", "clients", "rtt_ms", "measured_tps") if k in one}
+        bench.step(search, tried, found, conclusion)

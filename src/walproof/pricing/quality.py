@@ -1,4 +1,4 @@
-"""Caveats about measured numbers: when one belongs beside a price. Judges windows and blocks; measures nothing."""
+"""Caveats about measured numbers: when one applies to a price. Judges windows and blocks; measures nothing."""
 
 from collections.abc import Callable, Iterable, Sequence
 from statistics import fmean
@@ -13,7 +13,7 @@ from walproof.model.plan import Arm, WorkloadKind
 from walproof.model.sample import SampleResult
 
 FEW = 6
-"""Blocks below which an interval is shown but doubted."""
+"""Blocks below which an interval is shown with a caveat."""
 STOLEN_SHARE = 0.05
 CLIENT_CORES = 0.85
 LOCK_SHARE = 0.25
@@ -36,7 +36,7 @@ def caveats_of(results: Results, logs: np.ndarray, general: tuple[Caveat, ...] =
 def drifts(logs: np.ndarray) -> bool:
     """Whether values over blocks rise or fall: Kendall's tau at 1 %, and more than 10 % from first to last third.
 
-    Mann (1945); a trend in throughput leaves the paired ratio sound, but says that the machine was not itself.
+    Mann (1945); a trend in throughput leaves the paired ratio sound, but says that the machine was not steady.
     """
     if len(logs) < 8:
         return False
@@ -46,7 +46,7 @@ def drifts(logs: np.ndarray) -> bool:
 
 
 def failed_over(events: Iterable[Event]) -> bool:
-    """Whether looks while samples were measured saw more than one leader; drills of the same record do not count."""
+    """Whether more than one leader was observed while samples were measured; drills of the same record do not count."""
     leaders: set[str] = set()
     for event in events:
         if isinstance(event, DrillStarted):
@@ -76,8 +76,8 @@ def _levels(arm: Arm) -> tuple[Level, ...]:
 def _not_in_effect(results: Results) -> bool:
     remote = any(level.remote for level in _levels(results[0].sample.arm))
     durable = any(level is not Level.OFF for level in _levels(results[0].sample.arm))
-    lying = durable and any(r.sample.scenario.fsync is False for r in results)
-    return lying or (remote and any(not r.window.standby_names.strip() for r in results))
+    unsafe = durable and any(r.sample.scenario.fsync is False for r in results)
+    return unsafe or (remote and any(not r.window.standby_names.strip() for r in results))
 
 
 def _unverified(results: Results) -> bool:

@@ -1,4 +1,4 @@
-"""Conducts a price run on a target: warm, blocks until precise or out of budget, then offered loads. The acting part.
+"""Runs a price on a target: warm-up, blocks until precise or out of budget, then offered loads; and blocks of searches.
 
 Always leaves the target as it was, after Ctrl-C too; whatever was measured is already emitted.
 """
@@ -9,12 +9,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from walproof.estimating.enough import StoppedBy, narrow
 from walproof.estimating.intervals import as_ratio, stopped_interval
-from walproof.model.estimate import Estimate
+from walproof.estimating.stopping import StoppedBy, narrow
 from walproof.model.event import SampleDone
 from walproof.model.plan import Arm, Sample, Scenario
-from walproof.pricing.bench import Bench, Progress, Tell, untold
+from walproof.model.sample import SampleResult
+from walproof.model.units import counted
+from walproof.pricing.bench import Bench, OnProgress, RunProgress, ignore_progress
 from walproof.pricing.design import (
     AGAIN,
     WARM_BLOCK,
@@ -28,23 +29,23 @@ from walproof.pricing.design import (
 from walproof.pricing.estimates import Blocks, ratio_of, samples_of, tps_of
 
 FEWEST = 2
-"""Blocks every setting gets, even beyond the budget: below that there is no interval at all."""
+"""Blocks every scenario gets, even beyond the budget: below that there is no interval at all."""
 START_S = 0.4
 """What starting a sample is taken to cost before any was seen."""
 
 
-def conduct(bench: Bench, question: Question, tell: Tell = untold) -> StoppedBy:
+def run_price(bench: Bench, question: Question, on_progress: OnProgress = ignore_progress) -> StoppedBy:
     """Run the question on the bench; why it stopped. The target is left as it was, whatever happens."""
     try:
         bench.prepare(question.arms)
-        bench.look()
+        bench.observe()
         share = 1 / (1 + len(question.load))
         closed = replace(question, budget_s=question.budget_s * share)
-        stopped = _Grid(bench, closed, tell).run()
+        stopped = _Grid(bench, closed, on_progress).run()
         for fraction in question.load:
             opened = replace(closed, arms=offered(bench, question, fraction))
-            stopped = max(stopped, _Grid(bench, opened, tell).run(), key=lambda s: s is StoppedBy.BUDGET)
-        bench.look()
+            stopped = max(stopped, _Grid(bench, opened, on_progress).run(), key=lambda s: s is StoppedBy.BUDGET)
+        bench.observe()
         return stopped
     except KeyboardInterrupt:
         bench.note("interrupted; what was measured so far is kept, --resume goes on")
@@ -54,7 +55,7 @@ def conduct(bench: Bench, question: Question, tell: Tell = untold) -> StoppedBy:
 
 
 def offered(bench: Bench, question: Question, fraction: float) -> tuple[Arm, ...]:
-    """Open-loop arms that offer this fraction of what each closed-loop arm could do (its lowest over settings)."""
+    """Open-loop arms that offer this fraction of what each closed-loop arm could do (its lowest over scenarios)."""
     label = f"load {fraction:g}"
     earlier = {
         e.result.sample.arm for e in bench.events if isinstance(e, SampleDone) and e.result.sample.arm.label == label
@@ -77,97 +78,97 @@ def offered(bench: Bench, question: Question, fraction: float) -> tuple[Arm, ...
 
 
 class _Grid:
-    """One grid of settings and arms while it runs."""
+    """One grid of scenarios and arms while it runs."""
 
-    def __init__(self, bench: Bench, question: Question, tell: Tell) -> None:
-        self.bench, self.question, self.tell = bench, question, tell
-        mine = set(question.arms)
+    def __init__(self, bench: Bench, question: Question, on_progress: OnProgress) -> None:
+        self.bench, self.question, self.on_progress = bench, question, on_progress
+        asked = set(question.arms)
         self.found = samples_of(bench.events)
-        done = [e.result for e in bench.events if isinstance(e, SampleDone) and e.result.sample.arm in mine]
+        done = [e.result for e in bench.events if isinstance(e, SampleDone) and e.result.sample.arm in asked]
         self.number = max([0, *(e.result.sample.block for e in bench.events if isinstance(e, SampleDone))])
         self.spent_s = sum(r.seconds + START_S for r in done)
         self.samples = 0
-        self.begun = bench.now()
+        self.started = bench.now()
         self.warmed: set[Scenario] = set()
 
     def elapsed(self) -> float:
         """Seconds of the budget used, those of an earlier, resumed run included."""
-        return self.spent_s + self.bench.now() - self.begun
+        return self.spent_s + self.bench.now() - self.started
 
     def run(self) -> StoppedBy:
-        """Rounds over the settings until every arm is narrow or the budget is used up."""
+        """Rounds over the scenarios until every arm is narrow or the budget is used up."""
         for round_number in itertools.count():
             pending = [
                 s for s in visit_order(self.question.scenarios, round_number, self.question.seed) if self.needed(s)
             ]
             if not pending:
                 return StoppedBy.PRECISION
-            for setting in pending:
-                if not self.visit(setting, blocks_per_visit(round_number)):
+            for scenario in pending:
+                if not self.visit(scenario, blocks_per_visit(round_number)):
                     return StoppedBy.BUDGET
         raise AssertionError("unreachable")
 
-    def visit(self, setting: Scenario, blocks: int) -> bool:
-        """Some blocks under one setting; False when the budget does not hold another."""
+    def visit(self, scenario: Scenario, blocks: int) -> bool:
+        """Some blocks under one scenario; False when the budget does not hold another."""
         for _ in range(blocks):
-            arms = self.needed(setting)
+            arms = self.needed(scenario)
             if not arms:
                 return True
-            if not self.affords(len(arms)) and self.has(setting) >= FEWEST:
+            if not self.affords(len(arms)) and self.has(scenario) >= FEWEST:
                 return self.has_few_elsewhere()
-            self.bench.enter(setting)
-            if setting not in self.warmed:
-                self.warm(setting)
+            self.bench.enter(scenario)
+            if scenario not in self.warmed:
+                self.warm(scenario)
             self.number += 1
-            for planned in block(self.number, setting, arms, self.question.seed):
+            for planned in block(self.number, scenario, arms, self.question.seed):
                 self.report(planned)
                 result = self.bench.measure(planned, self.question.sample_s)
                 if result is None:
                     break
-                self.found.setdefault(setting, {}).setdefault(self.number, {})[planned.arm] = result
+                self.found.setdefault(scenario, {}).setdefault(self.number, {})[planned.arm] = result
                 self.samples += 1
         return True
 
     def affords(self, arms: int) -> bool:
         """Whether another block of that many arms fits the budget."""
-        each = (self.bench.now() - self.begun) / self.samples if self.samples else self.question.sample_s + START_S
+        each = (self.bench.now() - self.started) / self.samples if self.samples else self.question.sample_s + START_S
         return self.elapsed() + arms * each <= self.question.budget_s
 
-    def has(self, setting: Scenario) -> int:
-        """Blocks of these arms measured under the setting."""
+    def has(self, scenario: Scenario) -> int:
+        """Blocks of these arms measured under the scenario."""
         arms = set(self.question.arms)
-        return sum(1 for measured in self.measured(setting).values() if arms & set(measured))
+        return sum(1 for measured in self.measured(scenario).values() if arms & set(measured))
 
     def has_few_elsewhere(self) -> bool:
-        """Whether another setting still lacks the fewest blocks, so that the run goes on though the budget is used."""
+        """Whether another scenario still lacks the fewest blocks, so that the run goes on though the budget is used."""
         return any(self.has(s) < FEWEST for s in self.question.scenarios)
 
-    def measured(self, setting: Scenario) -> Blocks:
-        """Blocks so far under the setting."""
-        return self.found.get(setting, {})
+    def measured(self, scenario: Scenario) -> Blocks:
+        """Blocks so far under the scenario."""
+        return self.found.get(scenario, {})
 
-    def needed(self, setting: Scenario) -> tuple[Arm, ...]:
-        """Arms still too wide under the setting, with their baselines."""
-        blocks = self.measured(setting)
+    def needed(self, scenario: Scenario) -> tuple[Arm, ...]:
+        """Arms still too wide under the scenario, with their baselines."""
+        blocks = self.measured(scenario)
         fine = {arm for arm in self.question.arms if precise(blocks, arm, self.question)}
         return still_needed(self.question.arms, fine, self.question.baseline)
 
-    def warm(self, setting: Scenario) -> None:
+    def warm(self, scenario: Scenario) -> None:
         """One uncounted sample a workload and route, at the most clients, so that no arm meets cold caches first."""
-        self.warmed.add(setting)
+        self.warmed.add(scenario)
         most: dict[object, Arm] = {}
         for arm in sorted(self.question.arms, key=lambda a: a.clients):
             most[arm.workload, arm.route] = replace(arm, level=self.question.baseline, mix=(), label="warm", rate=None)
         for position, arm in enumerate(most.values()):
-            planned = Sample(WARM_BLOCK, position, arm, setting)
+            planned = Sample(WARM_BLOCK, position, arm, scenario)
             self.report(planned)
             self.bench.measure(planned, self.question.sample_s)
 
     def report(self, planned: Sample) -> None:
-        """Tell how it stands."""
+        """Report how far the run is."""
         arm = planned.arm
-        doing = f"block {planned.block}: {arm.level}, {arm.clients} clients, {planned.scenario.text}"
-        self.tell(Progress(self.elapsed(), self.question.budget_s, self.number, doing))
+        doing = f"block {planned.block}: {arm.level}, {counted(arm.clients, 'client')}, {planned.scenario.text}"
+        self.on_progress(RunProgress(self.elapsed(), self.question.budget_s, self.number, doing))
 
 
 def precise(blocks: Blocks, arm: Arm, question: Question) -> bool:
@@ -176,8 +177,43 @@ def precise(blocks: Blocks, arm: Arm, question: Question) -> bool:
         ratio, pairs = ratio_of(blocks, arm, question.baseline)
         return narrow(ratio, pairs, question.precision)
     rates = [measured[arm].tps for measured in blocks.values() if arm in measured and measured[arm].tps > 0]
-    return bool(rates) and narrow(_relative(rates), len(rates), question.precision)
+    return bool(rates) and narrow(as_ratio(stopped_interval(np.log(rates))), len(rates), question.precision)
 
 
-def _relative(rates: Sequence[float]) -> Estimate:
-    return as_ratio(stopped_interval(np.log(rates)))
+class SearchRun:
+    """A search (break-even, tuning) while it runs: measures the blocks it asks for, within its share of the budget."""
+
+    def __init__(self, bench: Bench, question: Question, on_progress: OnProgress) -> None:
+        self.bench, self.question, self.on_progress = bench, question, on_progress
+        self.started = bench.now()
+        self.replayed_s = 0.0
+        self.blocks = 0
+
+    def elapsed(self) -> float:
+        """Seconds since the search started, those of a resumed run included."""
+        return self.bench.now() - self.started + self.replayed_s
+
+    def over(self) -> bool:
+        """Whether the budget is used up."""
+        return self.elapsed() >= self.question.budget_s
+
+    def run_block(self, scenario: Scenario, arms: Sequence[Arm], doing: str) -> dict[Arm, SampleResult]:
+        """One block of arms under a scenario; empty when one failed. What a resumed run measured is not run again.
+
+        Its number is below zero, so that the grid's table does not count it.
+        """
+        self.blocks += 1
+        number = self.bench.next_search_block()
+        plan = [replace(one, block=number) for one in block(-number, scenario, arms, self.question.seed)]
+        if earlier := self.bench.earlier_results(plan):
+            self.replayed_s += sum(result.seconds for result in earlier)
+            return {result.sample.arm: result for result in earlier}
+        self.bench.enter(scenario)
+        measured: dict[Arm, SampleResult] = {}
+        for planned in plan:
+            self.on_progress(RunProgress(self.elapsed(), self.question.budget_s, self.blocks, doing))
+            result = self.bench.measure(planned, self.question.sample_s)
+            if result is None or result.tps <= 0:
+                return {}
+            measured[planned.arm] = result
+        return measured

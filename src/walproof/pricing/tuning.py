@@ -1,16 +1,29 @@
-"""Sync at the price of async: which clients and settings give a level the most throughput under a latency limit.
+"""Tuning: which clients, parameters, quorum and pool give a level the most throughput under a latency limit.
 
-Successive halving (Karnin, Koren & Somekh 2013; Jamieson & Talwalkar 2016) over paired blocks: every contestant left
+Successive halving (Karnin, Koren & Somekh 2013; Jamieson & Talwalkar 2016) over paired blocks: every candidate left
 runs once a block, the better half of each level goes on with twice the blocks. First over clients, which matter most,
-then over settings, quorum and pools at the best two numbers of clients. A generator: asks for rounds, runs none.
+then over parameters, quorum and pools at the best two numbers of clients. The search is a generator that yields rounds;
+`tuned_under` runs them on a target, then compares tuned level and tuned baseline in pairs.
 """
 
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
 
 from walproof.errors import TargetError
-from walproof.model.guarantee import Level, QuorumKind
+from walproof.estimating.intervals import as_ratio, stopped_interval
+from walproof.estimating.stopping import narrow
+from walproof.model.estimate import Estimate
+from walproof.model.guarantee import Level, QuorumKind, read_standby_names
+from walproof.model.histogram import pooled, quantile_ms
 from walproof.model.plan import Arm, Scenario
+from walproof.model.sample import SampleResult
+from walproof.model.units import counted
+from walproof.pricing.as_json import interval, number
+from walproof.pricing.bench import Bench
+from walproof.pricing.run import START_S, SearchRun
 
 PARAMETERS: tuple[tuple[tuple[str, str], ...], ...] = (
     (("commit_delay", "3000"), ("commit_siblings", "5")),
@@ -24,21 +37,32 @@ POOLS = (32, 16)
 CLIENTS = (8, 16, 32, 48, 64, 96, 128)
 MOST_CLIENTS = 64
 """Clients beyond this are tried only when --max-clients says so: PostgreSQL's own default allows 100 sessions."""
-FEWEST_WAYS = 4
-"""Ways of each level that are tried at the best numbers of clients, whatever the budget."""
+FEWEST_CANDIDATES = 4
+"""Candidates of each level that are tried at the best numbers of clients, whatever the budget."""
+FINAL_PAIRS = (8, 60)
+"""Fewest and most pairs of the last paired run of tuned level against tuned baseline."""
+FINAL_SHARE = 0.4
+"""Share of the budget kept for that last run."""
 
 
 @dataclass(frozen=True, slots=True)
-class Contestant:
-    """One way to run one level: outer setting and arm."""
+class Candidate:
+    """One configuration to run one level with: scenario and arm."""
 
-    setting: Scenario
+    scenario: Scenario
     arm: Arm
+
+    @property
+    def text(self) -> str:
+        """The candidate in short words."""
+        arm = self.arm
+        pool = f", pool {arm.pool}" if arm.pool else ""
+        return f"{arm.level}, {counted(arm.clients, 'client')}, {arm.route}{pool}, {self.scenario.text}"
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """How a contestant did: mean over blocks of log(tps / the block's geometric mean), tps, p95 in ms."""
+    """How a candidate performed: mean over blocks of log(tps / the block's geometric mean), tps, p95 in ms."""
 
     log_tps: float
     tps: float
@@ -47,26 +71,26 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """Contestants to be run in so many blocks."""
+    """Candidates to be run in so many blocks."""
 
-    contestants: tuple[Contestant, ...]
+    candidates: tuple[Candidate, ...]
     blocks: int
 
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """The best contestant of the level and of the baseline."""
+    """The best candidate of the level and of the baseline."""
 
-    best: Contestant
-    best_local: Contestant
+    best: Candidate
+    best_baseline: Candidate
 
 
-Search = Generator[Round, Mapping[Contestant, Score], Tuned]
+Rounds = Generator[Round, Mapping[Candidate, Score], Tuned]
 
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """Where to search: base arm, level and baseline, most clients, whether there is a pool.
+    """Where to search: base arm, level and baseline, most clients, whether there is a pool, the scenario to start from.
 
     quorum_open: whether a quorum of one is not in effect yet and could be.
     """
@@ -76,57 +100,57 @@ class Space:
     baseline: Level
     most_clients: int
     quorum_open: bool
-    pooled: bool
-    outer: Scenario
+    has_pool: bool
+    scenario: Scenario
 
 
-def clients_field(space: Space, level: Level) -> tuple[Contestant, ...]:
-    """One level as it is, with every number of clients worth trying."""
+def client_candidates(space: Space, level: Level) -> tuple[Candidate, ...]:
+    """One level under the scenario alone, with every number of clients worth trying."""
     clients = [n for n in CLIENTS if n <= space.most_clients] or [space.most_clients]
-    return tuple(_contestant(space, level, n) for n in clients)
+    return tuple(_candidate(space, level, n) for n in clients)
 
 
-def ways_field(space: Space, level: Level, clients: Sequence[int], count: int) -> tuple[Contestant, ...]:
-    """`count` ways to run a level with these numbers of clients (best first), the likeliest to help first.
+def config_candidates(space: Space, level: Level, clients: Sequence[int], count: int) -> tuple[Candidate, ...]:
+    """`count` configurations of a level with these numbers of clients (best first), the likeliest to help first.
 
     Where commits are delayed, the next larger number of clients is tried too: they fill the wait.
     """
     best, *others = clients
     larger = [n for n in CLIENTS if best < n <= space.most_clients][:1]
-    changed = [replace(space.outer, parameters=(*space.outer.parameters, *one)) for one in PARAMETERS]
-    plain = _contestant(space, level, best)
-    ways = [plain, *(_contestant(space, level, n, changed[0]) for n in (best, *larger))]
-    if space.quorum_open and space.outer.quorum is None and level.remote:
-        ways.append(_contestant(space, level, best, replace(space.outer, quorum_kind=QuorumKind.ANY, quorum=1)))
-    pools = [pool for pool in POOLS if pool <= best] if space.pooled else []
-    pooled = [replace(plain, arm=replace(plain.arm, route="pgbouncer", pool=pool)) for pool in pools]
-    # Every kind of way has its turn before any has its second.
-    ways += [*pooled[:1], *(_contestant(space, level, best, one) for one in changed[1:])]
-    ways += [_contestant(space, level, n, one) for n in (*others, *larger) for one in (*changed[:2], None)]
-    return tuple(dict.fromkeys([*ways, *pooled]))[:count]
+    changed = [replace(space.scenario, parameters=(*space.scenario.parameters, *one)) for one in PARAMETERS]
+    plain = _candidate(space, level, best)
+    found = [plain, *(_candidate(space, level, n, changed[0]) for n in (best, *larger))]
+    if space.quorum_open and space.scenario.quorum is None and level.remote:
+        found.append(_candidate(space, level, best, replace(space.scenario, quorum_kind=QuorumKind.ANY, quorum=1)))
+    pools = [pool for pool in POOLS if pool <= best] if space.has_pool else []
+    in_pools = [replace(plain, arm=replace(plain.arm, route="pgbouncer", pool=pool)) for pool in pools]
+    # Every kind of change has its turn before any has its second.
+    found += [*in_pools[:1], *(_candidate(space, level, best, one) for one in changed[1:])]
+    found += [_candidate(space, level, n, one) for n in (*others, *larger) for one in (*changed[:2], None)]
+    return tuple(dict.fromkeys([*found, *in_pools]))[:count]
 
 
-def _contestant(space: Space, level: Level, clients: int, setting: Scenario | None = None) -> Contestant:
-    return Contestant(setting or space.outer, replace(space.base, level=level, clients=clients))
+def _candidate(space: Space, level: Level, clients: int, scenario: Scenario | None = None) -> Candidate:
+    return Candidate(scenario or space.scenario, replace(space.base, level=level, clients=clients))
 
 
-def tune(space: Space, limit_ms: float, samples: int) -> Search:
-    """The best contestant of the level and of the baseline, within about so many samples."""
+def tune(space: Space, limit_ms: float, samples: int) -> Rounds:
+    """The best candidate of the level and of the baseline, within about so many samples."""
     both = (space.level, space.baseline)
-    fields = {one: clients_field(space, one) for one in both}
-    ranked = yield from halve(fields, limit_ms)
-    left = samples - rounds_cost_samples(len(fields[space.level]))
-    count = max((n for n in range(FEWEST_WAYS, 25) if rounds_cost_samples(n) <= left), default=FEWEST_WAYS)
-    fields = {one: ways_field(space, one, [c.arm.clients for c in ranked[one][:2]], count) for one in both}
-    ranked = yield from halve(fields, limit_ms)
+    found = {one: client_candidates(space, one) for one in both}
+    ranked = yield from halve(found, limit_ms)
+    left = samples - rounds_cost_samples(len(found[space.level]))
+    count = max((n for n in range(FEWEST_CANDIDATES, 25) if rounds_cost_samples(n) <= left), default=FEWEST_CANDIDATES)
+    found = {one: config_candidates(space, one, [c.arm.clients for c in ranked[one][:2]], count) for one in both}
+    ranked = yield from halve(found, limit_ms)
     return Tuned(ranked[space.level][0], ranked[space.baseline][0])
 
 
 def halve(
-    fields: Mapping[Level, Sequence[Contestant]], limit_ms: float
-) -> Generator[Round, Mapping[Contestant, Score], dict[Level, list[Contestant]]]:
-    """Halve each level's field until one is left; those of the last round, best first."""
-    left = {one: list(field) for one, field in fields.items()}
+    candidates: Mapping[Level, Sequence[Candidate]], limit_ms: float
+) -> Generator[Round, Mapping[Candidate, Score], dict[Level, list[Candidate]]]:
+    """Halve each level's candidates until one is left; those of the last round, best first."""
+    left = {one: list(group) for one, group in candidates.items()}
     blocks = 1
     while True:
         scores = yield Round(tuple(c for group in left.values() for c in group), blocks)
@@ -140,11 +164,11 @@ def halve(
         blocks *= 2
 
 
-def ranking(group: Sequence[Contestant], scores: Mapping[Contestant, Score], limit_ms: float) -> list[Contestant]:
+def ranking(group: Sequence[Candidate], scores: Mapping[Candidate, Score], limit_ms: float) -> list[Candidate]:
     """Best first: those under the limit by throughput, then the others by latency."""
 
-    def rank(contestant: Contestant) -> tuple[bool, float]:
-        score = scores[contestant]
+    def rank(candidate: Candidate) -> tuple[bool, float]:
+        score = scores[candidate]
         over = score.p95_ms > limit_ms
         return over, (score.p95_ms if over else -score.log_tps)
 
@@ -152,7 +176,7 @@ def ranking(group: Sequence[Contestant], scores: Mapping[Contestant, Score], lim
 
 
 def rounds_cost_samples(count: int) -> int:
-    """Samples it takes to halve so many contestants of both levels to one: each round costs about the same.
+    """Samples it takes to halve so many candidates of both levels to one: each round costs about the same.
 
     >>> rounds_cost_samples(8)
     48
@@ -164,8 +188,142 @@ def rounds_cost_samples(count: int) -> int:
     return samples
 
 
-def words(contestant: Contestant) -> str:
-    """The contestant in short words."""
-    arm = contestant.arm
-    pool = f", pool {arm.pool}" if arm.pool else ""
-    return f"{arm.level}, {arm.clients} clients, {arm.route}{pool}, {contestant.setting.text}"
+@dataclass(frozen=True, slots=True)
+class TunedPrice:
+    """Tuned level against tuned baseline, measured in `pairs` blocks: their ratio, and the level's tps and p95."""
+
+    tuned: Tuned
+    ratio: Estimate
+    pairs: int
+    score: Score
+
+
+def tuned_under(
+    search: SearchRun, scenario: Scenario, level: Level, limit_ms: float, most: int | None
+) -> tuple[dict[str, Any], str]:
+    """Tune a level under one scenario and a limit on its p95: a JSON-ready object and the conclusion."""
+    space = Space(
+        base=replace(search.question.arms[0], label=""),
+        level=level,
+        baseline=search.question.baseline,
+        most_clients=most or MOST_CLIENTS,
+        quorum_open=_quorum_open(search.bench),
+        has_pool=_has_pool(search.bench),
+        scenario=scenario,
+    )
+    found = _compared(search, _searched(search, space, limit_ms))
+    shown = {
+        "scenario": scenario.text,
+        "level": str(level),
+        "limit_ms": limit_ms,
+        "tuned": _as_json(found.tuned.best),
+        "tuned_baseline": _as_json(found.tuned.best_baseline),
+        "tps": number(found.score.tps),
+        "p95_ms": number(found.score.p95_ms),
+        "within_limit": found.score.p95_ms <= limit_ms,
+        "ratio": interval(found.ratio),
+        "pairs": found.pairs,
+    }
+    return shown, _conclusion(found, limit_ms)
+
+
+def _searched(search: SearchRun, space: Space, limit_ms: float) -> Tuned:
+    """Drive the search with measured rounds."""
+    sample_s = search.question.sample_s + 2 * START_S
+    searching = tune(space, limit_ms, int((1 - FINAL_SHARE) * search.question.budget_s / sample_s))
+    try:
+        asked = next(searching)
+        while True:
+            asked = searching.send(_scores(search, asked, limit_ms))
+    except StopIteration as end:
+        tuned: Tuned = end.value
+        return tuned
+
+
+def _compared(search: SearchRun, tuned: Tuned) -> TunedPrice:
+    """The last paired run: until its ratio is precise, the budget used up, or the pairs run out."""
+    logs: list[float] = []
+    results: list[SampleResult] = []
+    for _ in range(FINAL_PAIRS[1]):
+        found = _one_each(search, (tuned.best, tuned.best_baseline), "tuned against tuned")
+        if len(found) == 2:
+            logs.append(float(np.log(found[tuned.best].tps / found[tuned.best_baseline].tps)))
+            results.append(found[tuned.best])
+        ratio = as_ratio(stopped_interval(np.array(logs)))
+        if len(logs) >= FINAL_PAIRS[0] and (narrow(ratio, len(logs), search.question.precision) or search.over()):
+            break
+    tried = {"final": f"{tuned.best.text} against {tuned.best_baseline.text}", "pairs": len(logs)}
+    search.bench.step("tuning", tried, ratio, "tuned against tuned")
+    return TunedPrice(tuned, ratio, len(logs), _score(logs, results))
+
+
+def _scores(search: SearchRun, asked: Round, limit_ms: float) -> Mapping[Candidate, Score]:
+    """Run a round and score every candidate that ran; its steps are emitted."""
+    ran: dict[Candidate, list[tuple[float, SampleResult]]] = {}
+    for _ in range(asked.blocks):
+        results = _one_each(search, asked.candidates, f"tuning, {len(asked.candidates)} left")
+        middle = float(np.mean([np.log(r.tps) for r in results.values()])) if results else 0.0
+        for candidate, result in results.items():
+            ran.setdefault(candidate, []).append((float(np.log(result.tps)) - middle, result))
+    scores = {c: _score([log for log, _ in found], [r for _, r in found]) for c, found in ran.items()}
+    for candidate, score in scores.items():
+        verdict = "within the limit" if score.p95_ms <= limit_ms else f"p95 {score.p95_ms:.2f} ms is over the limit"
+        tried = {"candidate": candidate.text, "blocks": asked.blocks, "p95_ms": round(score.p95_ms, 3)}
+        search.bench.step("tuning", tried, Estimate(score.tps, score.tps, score.tps), verdict)
+    return scores
+
+
+def _score(logs: Sequence[float], results: Sequence[SampleResult]) -> Score:
+    p95_ms = quantile_ms(pooled(r.histogram for r in results), 0.95)
+    return Score(float(np.mean(logs)), float(np.mean([r.tps for r in results])), p95_ms)
+
+
+def _one_each(search: SearchRun, candidates: Sequence[Candidate], doing: str) -> dict[Candidate, SampleResult]:
+    """Each candidate once: scenarios in random order (each is entered once a block), arms in random order within."""
+    by_scenario: dict[Scenario, list[Arm]] = {}
+    for candidate in candidates:
+        by_scenario.setdefault(candidate.scenario, []).append(candidate.arm)
+    scenarios = list(by_scenario)
+    rng = np.random.default_rng([search.question.seed, search.blocks])
+    found: dict[Candidate, SampleResult] = {}
+    for i in rng.permutation(len(scenarios)):
+        measured = search.run_block(scenarios[i], by_scenario[scenarios[i]], doing)
+        found.update({Candidate(scenarios[i], arm): result for arm, result in measured.items()})
+    return found
+
+
+def _quorum_open(bench: Bench) -> bool:
+    """Whether waiting for any one of several standbys would be something else than what is in effect."""
+    view = bench.target.observe()
+    now = read_standby_names(view.standby_names)
+    return len(view.standbys) >= 2 and (now is None or (now.kind, now.k) != (QuorumKind.ANY, 1))
+
+
+def _has_pool(bench: Bench) -> bool:
+    try:
+        bench.target.endpoint("pgbouncer")
+    except TargetError:
+        return False
+    return True
+
+
+def _as_json(one: Candidate) -> dict[str, Any]:
+    return {
+        "level": str(one.arm.level),
+        "clients": one.arm.clients,
+        "route": str(one.arm.route),
+        "pool": one.arm.pool,
+        "scenario": one.scenario.text,
+        "parameters": dict(one.scenario.parameters),
+    }
+
+
+def _conclusion(found: TunedPrice, limit_ms: float) -> str:
+    best, baseline = found.tuned.best, found.tuned.best_baseline
+    ratio, score = found.ratio, found.score
+    held = "within" if score.p95_ms <= limit_ms else "over"
+    return (
+        f"Tuned {best.arm.level} reaches {ratio.value:.1%} of tuned {baseline.arm.level} "
+        f"(95 % CI {ratio.low:.3f}–{ratio.high:.3f}): {score.tps:.0f} tps, p95 {score.p95_ms:.2f} ms, {held} the "
+        f"limit of {limit_ms:g} ms, with {best.text}; against {baseline.text}."
+    )

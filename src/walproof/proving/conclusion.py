@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from statistics import median
 
+from walproof.estimating.binomial import upper_bound
 from walproof.model.guarantee import Level
 from walproof.model.verdict import Drill, Verdict
-from walproof.proving.verdicts import controls, loss_bound
+from walproof.proving.verdicts import controls
 
 
 def _of_level(level: Level, fault: str, drills: Sequence[Drill]) -> str:
@@ -20,7 +21,7 @@ def _of_level(level: Level, fault: str, drills: Sequence[Drill]) -> str:
         return f"{level} lost {lost:,} acknowledged commit{'s' if lost != 1 else ''}{where}"
     if any(d.verdict is Verdict.BROKEN for d in decided):
         return f"{level} broken: {next(d.why for d in decided if d.verdict is Verdict.BROKEN)}"
-    bound = loss_bound(len(decided)) or 1.0
+    bound = upper_bound(0, len(decided))
     drills_said = "drill" if len(decided) == 1 else "drills"
     return f"{level} lost nothing in {len(decided)} {drills_said} (loss in at most {bound:.0%} of drills)"
 

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from walproof.estimating.binomial import upper_bound
 from walproof.model.guarantee import Level, Loss, survives
 from walproof.model.verdict import Drill, Verdict
-from walproof.proving.verdicts import loss_bound
 
 COLUMNS: tuple[tuple[str, str, Loss | None], ...] = (
     ("kill-all", "local disk, after a PostgreSQL crash", Loss.POSTGRES_CRASH),
@@ -48,7 +48,7 @@ def _losses(promised: bool, decided: list[Drill]) -> Cell:
     if losing:
         worst = max(d.findings.lost for d in losing)
         return Cell(promised, "✘", f"lost in {len(losing)} of {len(decided)}, up to {worst} commits")
-    bound = loss_bound(len(decided)) or 1.0
+    bound = upper_bound(0, len(decided))
     return Cell(promised, "✔", f"0 of {len(decided)} lost, loss in at most {bound:.0%} of drills")
 
 

@@ -3,12 +3,9 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from scipy.special import betaincinv
-
+from walproof.estimating.binomial import upper_bound
 from walproof.model.guarantee import Level, Loss, survives
 from walproof.model.verdict import Drill, Findings, Verdict
-
-CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,23 +57,6 @@ def decided(findings: Findings, assumptions: Iterable[Assumption], promise: bool
     return Verdict.HELD, f"all {findings.acknowledged:,} acknowledged commits are there"
 
 
-def loss_bound(drills: int, losing: int = 0) -> float | None:
-    """Upper 95 % limit on the probability that a drill loses something, from `losing` of `drills`.
-
-    Clopper & Pearson 1934, one-sided; 1 - 0.05**(1/n) when none lost. None without drills.
-
-    >>> round(loss_bound(10), 3), round(loss_bound(59), 3), loss_bound(0)
-    (0.259, 0.05, None)
-    """
-    if drills == 0:
-        return None
-    if losing >= drills:
-        return 1.0
-    if losing == 0:
-        return float(1 - (1 - CONFIDENCE) ** (1 / drills))
-    return float(betaincinv(losing + 1, drills - losing, CONFIDENCE))
-
-
 def drills_for(bound: float) -> int:
     """How many clean drills allow that bound.
 
@@ -84,19 +64,19 @@ def drills_for(bound: float) -> int:
     (59, 10)
     """
     drills = 1
-    while (loss_bound(drills) or 1.0) > bound:
+    while upper_bound(0, drills) > bound:
         drills += 1
     return drills
 
 
-def bounds(drills: Iterable[Drill]) -> dict[str, float | None]:
-    """The loss bound per level over every decided drill of a campaign."""
+def bounds(drills: Iterable[Drill]) -> dict[str, float]:
+    """Upper 95 % bound on the probability of a loss per level, over every decided drill of a campaign."""
     counted: dict[str, tuple[int, int]] = {}
     for drill in drills:
         if drill.verdict in (Verdict.HELD, Verdict.BROKEN):
             total, losing = counted.get(str(drill.level), (0, 0))
             counted[str(drill.level)] = (total + 1, losing + (drill.findings.lost > 0))
-    return {level: loss_bound(total, losing) for level, (total, losing) in counted.items()}
+    return {level: upper_bound(losing, total) for level, (total, losing) in counted.items()}
 
 
 def controls(drills: Iterable[Drill]) -> Mapping[tuple[str, Level], str]:

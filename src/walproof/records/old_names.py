@@ -18,6 +18,8 @@ _FIELDS = {
     "slice-done": {},
     "fault-changed": {"healed": "cleared"},
 }
+OPTIONS = {"slice": "sample"}
+_TRIED = {"setting": "scenario", "contestant": "candidate"}
 _RESULT = {"slice": "sample"}
 _FINDINGS = {
     "from_nowhere": "phantom",
@@ -49,6 +51,10 @@ def upgraded(raw: dict[str, Any]) -> dict[str, Any]:
         tree["result"] = _renamed(tree["result"], _RESULT)
         if isinstance(tree["result"].get("sample"), dict):
             tree["result"]["sample"] = _renamed(tree["result"]["sample"], {"setting": "scenario"})
+    if kind == "begun" and isinstance(tree.get("question"), dict):
+        tree["question"] = _renamed(tree["question"], OPTIONS)
+    if kind == "search-step" and isinstance(tree.get("tried"), dict):
+        tree["tried"] = _renamed(tree["tried"], _TRIED)
     if kind == "drill-done" and isinstance(tree.get("drill"), dict):
         tree["drill"] = _drill(tree["drill"])
     if "fault" in tree:

@@ -38,7 +38,7 @@ def _names(records: Sequence[Record]) -> list[str]:
 
 
 def _prices(names: Sequence[str], tables: Sequence[PriceTable]) -> tuple[Section, ...]:
-    by_arm: list[dict[tuple[Scenario, Arm], ArmPrice]] = [{(p.setting, p.arm): p for p in t.arms} for t in tables]
+    by_arm: list[dict[tuple[Scenario, Arm], ArmPrice]] = [{(p.scenario, p.arm): p for p in t.arms} for t in tables]
     arms = list(dict.fromkeys(key for found in by_arm for key in found))
     if not arms:
         return ()
@@ -47,7 +47,7 @@ def _prices(names: Sequence[str], tables: Sequence[PriceTable]) -> tuple[Section
         found = [prices.get(key) for prices in by_arm]
         first = next(p for p in found if p is not None)
         cells: list[Cell | str] = [Cell(arm_words(first), str(first.arm.level)), str(first.arm.clients)]
-        cells += [f"{first.setting.text}, {place_words(first)}"]
+        cells += [f"{first.scenario.text}, {place_words(first)}"]
         cells += [NOT_KNOWN if p is None else _priced(p) for p in found]
         rows.append(row(*cells, *(_changed(found[0], p, len(arms) * (len(tables) - 1)) for p in found[1:])))
     heads = columns("level", ">clients", "under", *(f">{n}" for n in names), *(f"{n}: change" for n in names[1:]))

@@ -71,7 +71,7 @@ def _facts(record: Record) -> tuple[str, ...]:
 
 def _glance(table: PriceTable, drills: Sequence[Drill]) -> tuple[Section, ...]:
     """Price and proof of each level side by side, at the most clients of the first setting."""
-    arms = [p for p in table.arms if p.setting == table.arms[0].setting and not (p.arm.mix or p.arm.label)]
+    arms = [p for p in table.arms if p.scenario == table.arms[0].scenario and not (p.arm.mix or p.arm.label)]
     most = max((p.arm.clients for p in arms), default=0)
     by_level = {p.arm.level: p for p in reversed(arms) if p.arm.clients == most and p.arm.rate is None}
     levels = [level for level in Level if level in by_level or any(d.level is level for d in drills)]
@@ -89,7 +89,7 @@ def _glance(table: PriceTable, drills: Sequence[Drill]) -> tuple[Section, ...]:
         cells += _proof(lv, drills, bound) if drills else ()
         cells += [Cell(", ".join(by_level[lv].caveats) if lv in by_level else "", "warn")] if doubted else []
         rows.append(row(*cells))
-    where = f" ({arms[0].setting.text})" if arms and arms[0].setting.text != "as it is" else ""
+    where = f" ({arms[0].scenario.text})" if arms and arms[0].scenario.text != "as it is" else ""
     title = f"the promises, with {most} clients{where}" if arms else "the promises"
     return (Section("glance", "At a glance", "", (Table("glance", title, columns(*names), tuple(rows)),)),)
 
@@ -100,7 +100,7 @@ def _cost(price: ArmPrice | None) -> tuple[Cell | str, ...]:
     return ratio(price.ratio), number(price.latency.p95.value)
 
 
-def _proof(level: Level, drills: Sequence[Drill], bound: dict[str, float | None]) -> tuple[Cell | str, ...]:
+def _proof(level: Level, drills: Sequence[Drill], bound: dict[str, float]) -> tuple[Cell | str, ...]:
     mine = [d for d in drills if d.level is level]
     if not mine:
         return NOT_KNOWN, NOT_KNOWN, NOT_KNOWN

@@ -56,7 +56,7 @@ def price_rows(arms: Iterable[ArmPrice], baseline: str, *, key: str = "price") -
     for p in arms:
         latency = (p.latency.mean, p.latency.p50, p.latency.p95, p.latency.p99)
         cells: list[Cell | str] = [
-            p.setting.text,
+            p.scenario.text,
             place_words(p),
             Cell(arm_words(p), str(p.arm.level)),
             str(p.arm.clients),
@@ -74,7 +74,7 @@ def _panels(table: PriceTable) -> list[tuple[str, list[ArmPrice]]]:
     """Arms by setting, workload and way in, with the panel's title: only what differs is named."""
 
     def where(price: ArmPrice) -> tuple[str, str]:
-        return price.setting.text, place_words(price)
+        return price.scenario.text, place_words(price)
 
     arms = sorted(table.arms, key=lambda p: [where(a) for a in table.arms].index(where(p)))
     grouped = [(key, list(group)) for key, group in groupby(arms, key=where)]
@@ -86,7 +86,7 @@ def _surface(table: PriceTable) -> Section:
     charts = tuple(_ratio_chart(title, arms, str(table.baseline)) for title, arms in _panels(table))
     levels = dict.fromkeys((arm_words(p), _tone(p)) for p in table.arms)
     caveats = tuple(
-        f"{p.setting.text}, {arm_words(p)} with {p.arm.clients} clients: {', '.join(p.caveats)}"
+        f"{p.scenario.text}, {arm_words(p)} with {p.arm.clients} clients: {', '.join(p.caveats)}"
         for p in table.arms
         if p.caveats
     )
@@ -142,7 +142,7 @@ def _percentiles(table: PriceTable) -> Section:
         pictures.append(Reaches(title, "ms", tuple(rows)))
     names = ("setting", "level", ">clients", ">mean ms", ">p50 ms", ">p95 ms", ">p99 ms")
     rows_ = tuple(
-        row(p.setting.text, Cell(arm_words(p), _tone(p)), str(p.arm.clients), *(in_words(e) for e in
+        row(p.scenario.text, Cell(arm_words(p), _tone(p)), str(p.arm.clients), *(in_words(e) for e in
             (p.latency.mean, p.latency.p50, p.latency.p95, p.latency.p99)))
         for p in table.arms
     )  # fmt: skip
@@ -155,7 +155,7 @@ def _percentiles(table: PriceTable) -> Section:
 def _breakdown(found: Sequence[Breakdown]) -> Section:
     bars = [
         (
-            a.setting.text,
+            a.scenario.text,
             Bar(
                 f"{a.level} · {a.clients}",
                 tuple(Part(p.name, max(0.0, p.ms.value), f"{p.name}: {plus_minus(p.ms)} ms") for p in a.parts),
@@ -170,7 +170,7 @@ def _breakdown(found: Sequence[Breakdown]) -> Section:
     names = list(dict.fromkeys(p.name for a in found for p in a.parts))
     rows = tuple(
         row(
-            a.setting.text,
+            a.scenario.text,
             Cell(str(a.level), str(a.level)),
             str(a.clients),
             *(next((plus_minus(p.ms) for p in a.parts if p.name == n), "") for n in names),
@@ -184,10 +184,12 @@ def _breakdown(found: Sequence[Breakdown]) -> Section:
     says = "What each promise adds, from paired differences between neighbouring levels; the mark is what was measured."
     whole = Table("breakdown", "parts of a commit, ms", heads, rows)
     figure = Figure("breakdown", "Breakdown of a commit", says, pictures, legend, whole)
-    return Section("breakdown", "Where the time goes", "", (figure, Prose(tuple(a.sentence for a in _busiest(found)))))
+    return Section(
+        "breakdown", "Where the time goes", "", (figure, Prose(tuple(a.bottleneck for a in _busiest(found))))
+    )
 
 
 def _busiest(found: Sequence[Breakdown]) -> list[Breakdown]:
     """One breakdown a setting: that of the most clients."""
-    most = {a.setting: a for a in sorted(found, key=lambda a: a.clients)}
-    return [a for a in found if a is most[a.setting]]
+    most = {a.scenario: a for a in sorted(found, key=lambda a: a.clients)}
+    return [a for a in found if a is most[a.scenario]]

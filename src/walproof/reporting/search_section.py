@@ -7,7 +7,7 @@ from itertools import groupby
 from walproof.model.estimate import Estimate
 from walproof.model.event import Event, SearchStep
 from walproof.model.guarantee import Level
-from walproof.pricing.breakeven import GOAL
+from walproof.pricing.break_even import GOAL
 from walproof.reporting.outline import Block, Cell, Chart, Dot, Figure, Line, Section, Table, columns, row
 from walproof.reporting.wording import found, number, percent
 
@@ -33,7 +33,7 @@ def _by_search(steps: Iterable[SearchStep]) -> Iterable[tuple[str, Iterable[Sear
 
 def _last(steps: Sequence[SearchStep]) -> list[SearchStep]:
     """The last word on each point: a resumed run predicts anew."""
-    return list({tuple(s.tried.get(k) for k in ("setting", "level", "clients", "rtt_ms")): s for s in steps}.values())
+    return list({tuple(s.tried.get(k) for k in ("scenario", "level", "clients", "rtt_ms")): s for s in steps}.values())
 
 
 def _search(name: str, steps: Sequence[SearchStep]) -> Figure:
@@ -104,7 +104,7 @@ def _rtt(step: SearchStep) -> float | None:
 def _foretold(steps: Sequence[SearchStep]) -> Table:
     rows = tuple(
         row(
-            str(s.tried.get("setting", "")),
+            str(s.tried.get("scenario", "")),
             Cell(_level(s), _level(s)),
             str(s.tried.get("clients")),
             number(_rtt(s)),

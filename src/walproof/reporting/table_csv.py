@@ -42,7 +42,7 @@ def _rows(events: Sequence[Event]) -> Iterator[Row]:
 
 
 def _price(price: ArmPrice) -> Iterator[Row]:
-    where: Row = {"kind": "price", "setting": price.setting.text, "workload": place_words(price)}
+    where: Row = {"kind": "price", "setting": price.scenario.text, "workload": place_words(price)}
     where |= {"level": arm_words(price), "clients": price.arm.clients, "caveats": "; ".join(price.caveats)}
     found = {"tps": (price.tps, "1/s"), "ratio": (price.ratio, "of baseline")}
     found |= {f"latency {n}": (getattr(price.latency, n), "ms") for n in ("mean", "p50", "p95", "p99")}

@@ -22,7 +22,7 @@ def price_tables(events: Sequence[Event]) -> list[RenderableType]:
     found = price_table(events)
     made = [
         _prices(list(arms), str(found.baseline))
-        for _, arms in groupby(found.arms, key=lambda p: (p.setting, place_words(p)))
+        for _, arms in groupby(found.arms, key=lambda p: (p.scenario, place_words(p)))
     ]
     cut = breakdowns(events)
     made += [_breakdowns(cut)] if cut else []
@@ -32,7 +32,7 @@ def price_tables(events: Sequence[Event]) -> list[RenderableType]:
 
 
 def _prices(arms: Sequence[ArmPrice], baseline: str) -> RenderableType:
-    title = f"price · {arms[0].setting.text} · {place_words(arms[0])}"
+    title = f"price · {arms[0].scenario.text} · {place_words(arms[0])}"
     kinds = list(dict.fromkeys(caveat for p in arms for caveat in p.caveats))
     letters = {caveat: "abcdefghijklmnop"[i % 16] for i, caveat in enumerate(kinds)}
     blocks = {p.blocks for p in arms}
@@ -72,14 +72,14 @@ def _latency(latency: Latency) -> list[str]:
 def _breakdowns(found: Sequence[Breakdown]) -> RenderableType:
     parts = list(dict.fromkeys(part.name for a in found for part in a.parts))
     rows = [
-        [a.setting.text, str(a.level), str(a.clients), *(_part(a, p) for p in parts), number(a.sum_ms),
+        [a.scenario.text, str(a.level), str(a.clients), *(_part(a, p) for p in parts), number(a.sum_ms),
          plus_minus(a.measured)]
         for a in found
     ]  # fmt: skip
     heads = ("setting", "level", ">clients", *(f">{p}" for p in parts), ">sum", ">measured")
     wide = table("commit latency breakdown, ms", heads, rows)
     return Fitting(
-        wide, Group(*(_upright(list(mine)) for _, mine in groupby(found, key=lambda a: (a.setting, a.level))))
+        wide, Group(*(_upright(list(mine)) for _, mine in groupby(found, key=lambda a: (a.scenario, a.level))))
     )
 
 
@@ -92,7 +92,7 @@ def _upright(found: Sequence[Breakdown]) -> RenderableType:
     rows = [[part, *(_part(a, part) for a in found)] for part in parts]
     rows += [["sum", *(number(a.sum_ms) for a in found)], ["measured", *(plus_minus(a.measured) for a in found)]]
     heads = ("part", *(f">{a.clients} client{'s' * (a.clients > 1)}" for a in found))
-    return table(f"commit latency breakdown at {found[0].level}, ms · {found[0].setting.text}", heads, rows)
+    return table(f"commit latency breakdown at {found[0].level}, ms · {found[0].scenario.text}", heads, rows)
 
 
 def _searches(steps: Sequence[SearchStep]) -> RenderableType:

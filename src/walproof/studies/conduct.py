@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from walproof.errors import Error, UsageError
-from walproof.estimating.enough import StoppedBy
+from walproof.estimating.stopping import StoppedBy
 from walproof.model.event import ClaimJudged, DrillDone, Emit, Event, Note
 from walproof.model.ports import Capability, Target
-from walproof.pricing.bench import Bench, Progress, Tell
+from walproof.pricing.bench import Bench, OnProgress, RunProgress
 from walproof.pricing.design import Question, sample_seconds
-from walproof.pricing.run import conduct as price
+from walproof.pricing.run import run_price
 from walproof.proving.campaign import PlannedDrill
 from walproof.proving.faults import CATALOGUE
 from walproof.proving.run import Shell, run_drills
@@ -83,7 +83,7 @@ class Conductor:
         self.events.append(event)
         self._emit(event)
 
-    def run(self, tell: Tell) -> Sequence[ClaimJudged]:
+    def run(self, tell: OnProgress) -> Sequence[ClaimJudged]:
         """Every part, every drill, every claim; what a target cannot do is noted and its claims stay undecided."""
         target = self._target
         bench = Bench(target, self._say, self._visit.seed)
@@ -92,7 +92,7 @@ class Conductor:
             if reason:
                 self._note(f"part {part.name} is left out: {reason}")
                 continue
-            if price(bench, question, _within(part.name, tell)) is StoppedBy.INTERRUPTED:
+            if run_price(bench, question, _within(part.name, tell)) is StoppedBy.INTERRUPTED:
                 # Price keeps what it has and returns; a study without its other parts judges nothing.
                 raise KeyboardInterrupt
         for drilled, plan in drills_of(self._study, self._visit):
@@ -114,8 +114,8 @@ class Conductor:
             return reason
         return None
 
-    def _drill(self, part: DrillPart, plan: Sequence[PlannedDrill], tell: Tell) -> None:
-        tell(Progress(0.0, DRILL_S * len(plan), 0, f"{part.name}: {part.fault} at {part.level}"))
+    def _drill(self, part: DrillPart, plan: Sequence[PlannedDrill], tell: OnProgress) -> None:
+        tell(RunProgress(0.0, DRILL_S * len(plan), 0, f"{part.name}: {part.fault} at {part.level}"))
 
         def named(event: Event) -> None:
             if isinstance(event, DrillDone):
@@ -133,5 +133,5 @@ class Conductor:
         self._say(Note(self._target.clock.now(), text))
 
 
-def _within(part: str, tell: Tell) -> Tell:
+def _within(part: str, tell: OnProgress) -> OnProgress:
     return lambda progress: tell(replace(progress, doing=f"{part}: {progress.doing}"))

@@ -1,4 +1,4 @@
-"""Whether enough has been seen: by precision, or by budget. Looks at widths; knows numbers only."""
+"""When to stop measuring: by precision, or by budget. Compares widths; knows numbers only."""
 
 from enum import StrEnum
 
