@@ -8,7 +8,7 @@ from importlib.resources import files
 import psycopg
 
 from walproof.errors import MachineError, TargetError
-from walproof.load.ledger.processes import RunningLedger, Ways
+from walproof.load.ledger.processes import RunningLedger
 from walproof.model.attempt import Rows
 from walproof.model.ports import LedgerOrder, LedgerRun, Target
 from walproof.model.topology import Endpoint, Route
@@ -49,7 +49,7 @@ class SqlLedger:
         """Create the ledger's own table when missing (never touch one that is not ours) and start the writers."""
         self._make(order.drill)
         members = tuple((name, self._target.member_endpoint(name)) for name in self._target.describe().members)
-        return RunningLedger(order, Ways(self._target.endpoint(order.route), members))
+        return RunningLedger(order, self._target.endpoint(order.route), members)
 
     def _make(self, drill: int) -> None:
         with _connected(self._target.endpoint(self._route), "the leader") as connection:
