@@ -13,7 +13,6 @@ from walproof.model.ports import CanBreak, CanKeepLedger, Capability, LedgerOrde
 from walproof.model.topology import Role, Route
 from walproof.model.verdict import Verdict, Victim
 from walproof.model.waiting import Wait, wait_for
-from walproof.proving.assumptions import whole
 from walproof.proving.campaign import PlannedDrill
 from walproof.proving.faults import CATALOGUE
 from walproof.proving.judge import judged
@@ -53,7 +52,7 @@ def test_it_describes_itself_and_its_members(target: Target) -> None:
 def test_one_look_shows_every_member_and_one_leader(target: Target) -> None:
     view = target.observe()
     assert {m.name for m in view.members} == set(target.describe().members)
-    assert whole(view)
+    assert view.healthy
     leading = [m.name for m in view.members if m.role is Role.LEADER]
     assert leading == [view.leader]
 
@@ -107,7 +106,7 @@ def test_a_killed_leader_loses_nothing_at_on_and_the_cluster_heals(target: Targe
     assert drill.rto_s is not None
     assert drill.leader_before is not None
     assert drill.victims == (drill.leader_before,)
-    assert whole(target.observe())
+    assert target.observe().healthy
     assert sum(isinstance(e, DrillStarted) for e in events) == 1
     assert [e.cleared for e in events if isinstance(e, FaultChanged)] == [False, True]
     assert sum(isinstance(e, DrillDone) for e in events) == 1
@@ -117,7 +116,7 @@ def test_healing_a_whole_cluster_changes_nothing(target: Target) -> None:
     assert isinstance(target, CanBreak)
     target.heal()
     target.heal()
-    assert whole(target.observe())
+    assert target.observe().healthy
 
 
 def test_the_log_of_every_member_can_be_kept(target: Target) -> None:

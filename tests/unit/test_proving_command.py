@@ -1,4 +1,4 @@
-"""`walproof prove` from words to exit code, on simulated clusters in virtual time."""
+"""`walproof prove` from options to exit code, on simulated clusters in virtual time."""
 
 import importlib
 import json
@@ -26,9 +26,9 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureF
     """Runs the verb in an empty directory; exit code, standard output, standard error."""
     monkeypatch.chdir(tmp_path)
 
-    def go(*words: str) -> tuple[int, str, str]:
+    def go(*arguments: str) -> tuple[int, str, str]:
         with pytest.raises(SystemExit) as end:
-            main.main(["prove", *words])
+            main.main(["prove", *arguments])
         out, err = capsys.readouterr()
         return int(end.value.code or 0), out, err
 
@@ -53,6 +53,7 @@ def test_json_is_one_object_with_the_keys_of_the_schema(run: Run) -> None:
     by_level = {drill["level"]: drill for drill in found["drills"]}
     assert by_level["off"]["verdict"] == "broken"
     assert by_level["off"]["lost"] > 0
+    assert by_level["off"]["why"].startswith("expected loss: ")
     assert by_level["on"]["verdict"] == "held"
     assert found["loss_bound"]["on"] == pytest.approx(0.95)
     assert "off lost" in found["positive_control"]["kill on"]
@@ -98,7 +99,7 @@ def test_a_storm_on_an_honest_cluster_holds(run: Run) -> None:
     assert all(drill["lost"] == 0 for drill in found["drills"])
 
 
-def test_the_matrix_is_the_manuals_table(run: Run) -> None:
+def test_the_matrix_is_the_table_of_documented_guarantees(run: Run) -> None:
     _, out, _ = run("--target", "pretend?slowness=2", "--matrix", "--quick", "--writers", "32", "--json")
     table = json.loads(out)["matrix"]
     assert list(table) == ["off", "local", "remote_write", "on", "remote_apply"]
@@ -129,7 +130,7 @@ def test_a_dry_run_tells_the_story_and_does_nothing(run: Run, tmp_path: Path) ->
         ("--victim", "cluster", "--fault", "kill"),
     ],
 )
-def test_what_cannot_be_meant_is_exit_2_with_a_hint_and_no_record(
+def test_an_option_that_is_not_valid_is_exit_2_with_a_hint_and_no_record(
     run: Run, tmp_path: Path, words: tuple[str, ...]
 ) -> None:
     code, out, err = run("--target", QUICK, *words)
@@ -146,7 +147,7 @@ def test_a_record_that_cannot_be_written_is_exit_3(run: Run, tmp_path: Path) -> 
     assert "next:" in err
 
 
-def test_a_cluster_of_yours_is_not_broken_without_consent(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_external_cluster_is_not_disrupted_without_consent(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     target = simulated(QUICK)
     instead(monkeypatch, target)
     code, _, err = run("--target", "service=mine", "--fault", "kill", "--levels", "on")
@@ -156,7 +157,7 @@ def test_a_cluster_of_yours_is_not_broken_without_consent(run: Run, monkeypatch:
     assert run("--target", "service=mine", "--fault", "kill", "--levels", "on", "--allow", "kill")[0] == 0
 
 
-class Cables(Simulated):
+class NotKillable(Simulated):
     """Cannot be killed."""
 
     def why_not(self, capability: object) -> str | None:
@@ -164,23 +165,23 @@ class Cables(Simulated):
 
 
 def test_a_fault_the_target_cannot_do_is_skipped_and_never_a_pass(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    instead(monkeypatch, Cables(Nature(slowness=3)))
+    instead(monkeypatch, NotKillable(Nature(slowness=3)))
     code, out, _ = run("--levels", "on", "--json")
     assert code == 4
     assert json.loads(out)["drills"][0]["why"] == "skipped, because it is welded shut"
 
 
-class Incurable(Simulated):
-    """Never heals."""
+class NeverRecovers(Simulated):
+    """Never recovers from a fault."""
 
     def heal(self) -> None:
-        raise WaitTimeout("waited 120 s for the cluster to be whole again in vain", "look at the logs")
+        raise WaitTimeout("timed out after 120 s waiting for the cluster to be healthy", "read the logs")
 
 
-def test_a_cluster_that_does_not_heal_is_undecided_and_its_logs_are_kept(
+def test_a_cluster_that_does_not_recover_is_undecided_and_its_logs_are_kept(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    instead(monkeypatch, Incurable(Nature(slowness=3)))
+    instead(monkeypatch, NeverRecovers(Nature(slowness=3)))
     code, out, _ = run("--fault", "freeze", "--levels", "on", "--repeat", "3", "--record", "rec", "--json")
     found = json.loads(out)
     assert code == 4
@@ -190,7 +191,7 @@ def test_a_cluster_that_does_not_heal_is_undecided_and_its_logs_are_kept(
     assert kept == ["drill-1-n1.log", "drill-1-n2.log", "drill-1-n3.log"]
 
 
-class Shy(Simulated):
+class Refusing(Simulated):
     """Refuses the fault when it is asked for."""
 
     def kill(self, member: str) -> None:
@@ -198,13 +199,13 @@ class Shy(Simulated):
 
 
 def test_a_fault_that_is_refused_at_the_last_moment_is_undecided(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    instead(monkeypatch, Shy(Nature(slowness=3)))
+    instead(monkeypatch, Refusing(Nature(slowness=3)))
     code, out, _ = run("--levels", "on", "--json")
     assert code == 4
     assert "could not be done: n1 is already down" in json.loads(out)["drills"][0]["why"]
 
 
-class Silent(Simulated):
+class NeverCommits(Simulated):
     """Its writers never get a commit through."""
 
     def open_ledger(self, order: LedgerOrder) -> SimulatedRun:
@@ -214,17 +215,17 @@ class Silent(Simulated):
 
 
 def test_writers_that_never_commit_are_undecided_not_an_error(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    instead(monkeypatch, Silent(Nature(slowness=3)))
+    instead(monkeypatch, NeverCommits(Nature(slowness=3)))
     code, out, _ = run("--levels", "on", "--json")
     assert code == 4
     assert "WRITERS_UP" in json.loads(out)["drills"][0]["why"]
 
 
-class Impatient(Simulated):
-    """Somebody presses Ctrl-C right after the second fault."""
+class Interrupted(Simulated):
+    """Ctrl-C is pressed right after the second fault."""
 
     kills = 0
-    healed = 0
+    recovered = 0
 
     def kill(self, member: str) -> None:
         super().kill(member)
@@ -233,17 +234,17 @@ class Impatient(Simulated):
             raise KeyboardInterrupt
 
     def heal(self) -> None:
-        self.healed += 1
+        self.recovered += 1
         super().heal()
 
 
-def test_ctrl_c_heals_first_then_tells_what_was_found(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    target = Impatient(Nature(slowness=3))
+def test_ctrl_c_clears_the_fault_first_then_reports_what_was_found(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = Interrupted(Nature(slowness=3))
     instead(monkeypatch, target)
     code, out, _ = run("--levels", "on", "--repeat", "5", "--record", "rec", "--json")
     assert code == 130
     assert len(json.loads(out)["drills"]) == 1
-    assert target.healed == 2
+    assert target.recovered == 2
     assert target.world.whole()
     events = read(Path("rec")).events
     assert isinstance(events[-1], Ended)

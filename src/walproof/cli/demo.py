@@ -21,8 +21,9 @@ from walproof.pricing.bench import Bench, Tell
 from walproof.pricing.bench import Progress as Standing
 from walproof.pricing.question import question_of
 from walproof.pricing.run import conduct as price
-from walproof.proving.campaign import Question, planned
+from walproof.proving.campaign import planned
 from walproof.proving.faults import fault
+from walproof.proving.options import ProveOptions
 from walproof.proving.run import Shell
 from walproof.proving.run import conduct as prove
 from walproof.records.writer import Writer, check_place
@@ -73,7 +74,7 @@ def demo(directory: Path | None, port: int, postgres: str | None, budget: str, s
 
 
 def _drills(shell: Shell, tell: Tell) -> None:
-    plan = planned(Question((fault("kill"),), (Level.OFF, Level.ON), seed=shell.seed))
+    plan = planned(ProveOptions((fault("kill"),), (Level.OFF, Level.ON), seed=shell.seed))
     tell(Standing(0.0, 1.0, 0, "two kill drills"))
     prove(shell, plan, enough=lambda _: False)
 

@@ -66,6 +66,11 @@ class MemberView:
     standby_names: str | None = None
     """synchronous_standby_names in effect there, when it was asked."""
 
+    @property
+    def serving(self) -> bool:
+        """Whether its PostgreSQL runs, and streams when it is a standby."""
+        return self.state in ("running", "streaming")
+
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
@@ -79,6 +84,13 @@ class ClusterView:
     def member(self, name: str) -> MemberView | None:
         """The member of that name, or None."""
         return next((m for m in self.members if m.name == name), None)
+
+    @property
+    def healthy(self) -> bool:
+        """Whether there is a leader and every other member is a standby that runs or streams."""
+        return self.leader is not None and all(
+            m.name == self.leader or (m.role is Role.STANDBY and m.serving) for m in self.members
+        )
 
     @property
     def standbys(self) -> tuple[MemberView, ...]:

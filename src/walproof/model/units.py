@@ -1,4 +1,4 @@
-"""Quantities as people write them, read into plain numbers of one unit."""
+"""Quantities as people write them, read into plain numbers of one unit; and counts as people read them."""
 
 import re
 
@@ -47,3 +47,23 @@ def share(text: str) -> float:
     if value > 1:
         raise UsageError(f"{text!r} is more than the whole", "write a share between 0% and 100%")
     return value
+
+
+def parse_positive_int(text: object, what: str) -> int:
+    """An integer from 1 up of at most nine digits; UsageError names `what` it should have been.
+
+    >>> parse_positive_int("16", "number of clients")
+    16
+    """
+    if not re.fullmatch(r"\+?[0-9]{1,9}", str(text).strip()) or int(str(text)) < 1:
+        raise UsageError(f"{text!r} is not a {what}: it must be a whole number from 1 up", "for example 16")
+    return int(str(text))
+
+
+def counted(count: int, noun: str) -> str:
+    """A count and its noun, in the plural unless it is one.
+
+    >>> counted(1, "client"), counted(1600, "client")
+    ('1 client', '1,600 clients')
+    """
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

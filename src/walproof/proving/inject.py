@@ -1,4 +1,4 @@
-"""Does the deeds of a fault to a target, through its optional capabilities; decides nothing."""
+"""Does the operations of a fault on a target, through its optional capabilities; decides nothing."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -7,7 +7,7 @@ from walproof.errors import TargetError
 from walproof.model.ports import CanBreak, CanRevive, Clock, Target
 from walproof.model.topology import ClusterView
 from walproof.model.verdict import Victim
-from walproof.proving.faults import SLOW_FLUSH_S, Deed, Fault, Step, Whom
+from walproof.proving.faults import SLOW_FLUSH_S, Fault, Operation, Step, StepVictim
 
 
 def why_skipped(target: Target, fault: Fault) -> str | None:
@@ -18,7 +18,7 @@ def why_skipped(target: Target, fault: Fault) -> str | None:
         reason = target.why_not(capability)
         if reason:
             return reason
-    if any(step.deed is Deed.REVIVE for step in fault.steps) and not isinstance(target, CanRevive):
+    if any(step.operation is Operation.REVIVE for step in fault.steps) and not isinstance(target, CanRevive):
         return f"{target.name} cannot bring back one member alone"
     return None
 
@@ -42,39 +42,39 @@ def _members(step: Step, victims: tuple[str, ...], view: ClusterView) -> tuple[s
     standbys = tuple(m.name for m in view.members if m.name != view.leader)
     leader = (view.leader,) if view.leader else ()
     return {
-        Whom.VICTIM: victims,
-        Whom.LEADER: leader,
-        Whom.STANDBYS: standbys,
-        Whom.EVERYBODY: (*leader, *standbys),
-    }[step.whom]
+        StepVictim.VICTIM: victims,
+        StepVictim.LEADER: leader,
+        StepVictim.STANDBYS: standbys,
+        StepVictim.ALL: (*leader, *standbys),
+    }[step.victim]
 
 
-def _do(target: CanBreak, deed: Deed, member: str, slow_s: float, others: tuple[str, ...]) -> None:
-    match deed:
-        case Deed.SLOW_DISK:
+def _do(target: CanBreak, operation: Operation, member: str, slow_s: float, others: tuple[str, ...]) -> None:
+    match operation:
+        case Operation.SLOW_DISK:
             target.hurt_disk(member, "slow", slow_s)
-        case Deed.FAILING_DISK:
+        case Operation.FAILING_DISK:
             target.hurt_disk(member, "failing")
-        case Deed.FULL_DISK:
+        case Operation.FULL_DISK:
             target.hurt_disk(member, "full")
-        case Deed.PARTITION_ONE_WAY:
+        case Operation.PARTITION_ONE_WAY:
             for other in others:
                 target.cut_one_way(member, other)
-        case Deed.REVIVE:
+        case Operation.REVIVE:
             if isinstance(target, CanRevive):
                 target.revive(member)
         case _:
-            verbs: dict[Deed, Callable[[str], None]] = {
-                Deed.KILL: target.kill,
-                Deed.STOP: target.stop,
-                Deed.KILL_MEMBER: target.kill_member,
-                Deed.FREEZE: target.freeze,
-                Deed.CUT_POWER: target.cut_power,
-                Deed.PARTITION: target.cut,
-                Deed.ISOLATE: target.isolate,
-                Deed.RESTART: target.restart,
+            verbs: dict[Operation, Callable[[str], None]] = {
+                Operation.KILL: target.kill,
+                Operation.STOP: target.stop,
+                Operation.KILL_MEMBER: target.kill_member,
+                Operation.FREEZE: target.freeze,
+                Operation.POWER_CUT: target.cut_power,
+                Operation.PARTITION: target.cut,
+                Operation.ISOLATE: target.isolate,
+                Operation.RESTART: target.restart,
             }
-            verbs[deed](member)
+            verbs[operation](member)
 
 
 def inject(
@@ -86,16 +86,16 @@ def inject(
     view: ClusterView,
     clock: Clock,
 ) -> None:
-    """Do the steps one after another; a deed on several members goes out to all at once on a real clock."""
+    """Do the steps one after another; an operation on several members goes out to all at once on a real clock."""
     slow_s = SLOW_FLUSH_S.get(fault.name, 0.01)
     everybody = tuple(m.name for m in view.members)
     for step in steps:
         if step.after_s:
             clock.pause(step.after_s)
-        if step.deed is Deed.LOSE_DCS:
+        if step.operation is Operation.DCS_LOSS:
             target.lose_dcs()
             continue
-        if step.deed is Deed.SWITCH_OVER:
+        if step.operation is Operation.SWITCHOVER:
             target.switch_over(None)
             continue
         members = _members(step, victims, view)
@@ -104,8 +104,8 @@ def inject(
             for place, (member, others) in enumerate(work):
                 if place and step.apart_s:
                     clock.pause(step.apart_s)
-                _do(target, step.deed, member, slow_s, others)
+                _do(target, step.operation, member, slow_s, others)
             continue
         with ThreadPoolExecutor(len(work)) as pool:
-            for done in [pool.submit(_do, target, step.deed, m, slow_s, o) for m, o in work]:
+            for done in [pool.submit(_do, target, step.operation, m, slow_s, o) for m, o in work]:
                 done.result()

@@ -12,9 +12,9 @@ from walproof.model.ports import CanBreak, CanKeepLedger, LedgerOrder, LedgerRun
 from walproof.model.topology import ClusterView
 from walproof.model.verdict import Drill, Verdict
 from walproof.model.waiting import Wait, wait_for
-from walproof.proving.assumptions import Course, whole
+from walproof.proving.assumptions import DrillRun
 from walproof.proving.campaign import PlannedDrill
-from walproof.proving.conclude import Notes, told_drill
+from walproof.proving.conclude import DrillData, concluded_drill
 from walproof.proving.faults import loss_of
 from walproof.proving.inject import chosen_victims, inject, why_skipped
 from walproof.proving.manager_log import elected_at
@@ -93,16 +93,16 @@ def _under_load(shell: Shell, planned: PlannedDrill, observer: Observer, ledger:
         if run is not None:
             run.stop()
     try:
-        wait_for(Wait.CLUSTER_HEALTHY, lambda: whole(shell.target.observe()), observer.clock)
+        wait_for(Wait.CLUSTER_HEALTHY, lambda: shell.target.observe().healthy, observer.clock)
     except Error as error:
-        course = replace(course, healed=False, error=course.error or f"the cluster did not heal: {error.message}")
-    course = replace(course, after=shell.target.observe(), looks=observer.looks)
-    if not course.healed:
+        course = replace(course, recovered=False, error=course.error or f"the cluster did not heal: {error.message}")
+    course = replace(course, after=shell.target.observe(), views=observer.looks)
+    if not course.recovered:
         _keep_logs(shell, planned, course)
     return _read_and_tell(shell, planned, course, attempts, witness)
 
 
-def _course(shell: Shell, planned: PlannedDrill, observer: Observer, run: LedgerRun) -> Course:
+def _course(shell: Shell, planned: PlannedDrill, observer: Observer, run: LedgerRun) -> DrillRun:
     """Load up, fault in at its seeded moment, commits again, hold, heal."""
     target, clock = shell.target, observer.clock
     rng = np.random.default_rng([shell.seed, planned.number])
@@ -134,7 +134,7 @@ def _course(shell: Shell, planned: PlannedDrill, observer: Observer, run: Ledger
     if planned.fault.steps:
         error = _wait_commits(planned, observer, run, heal_at, healing=True) or error
     clock.pause(1.0)
-    return Course(
+    return DrillRun(
         planned.fault,
         planned.level,
         victims,
@@ -204,7 +204,7 @@ def _heal(shell: Shell, breaker: CanBreak, planned: PlannedDrill, victims: tuple
     return healed, why
 
 
-def _keep_logs(shell: Shell, planned: PlannedDrill, course: Course) -> None:
+def _keep_logs(shell: Shell, planned: PlannedDrill, course: DrillRun) -> None:
     """Every member's logs beside the record."""
     target = shell.target
     for member in course.before.members:
@@ -219,11 +219,11 @@ def _keep_logs(shell: Shell, planned: PlannedDrill, course: Course) -> None:
 
 def _wait_whole(shell: Shell) -> None:
     clock = shell.target.clock
-    wait_for(Wait.CLUSTER_HEALTHY, lambda: whole(shell.target.observe()), clock)
+    wait_for(Wait.CLUSTER_HEALTHY, lambda: shell.target.observe().healthy, clock)
 
 
 def _read_and_tell(
-    shell: Shell, planned: PlannedDrill, course: Course, attempts: Attempts, witness: WitnessReport
+    shell: Shell, planned: PlannedDrill, course: DrillRun, attempts: Attempts, witness: WitnessReport
 ) -> Drill:
     """Read every member, the surviving leader first, and judge."""
     target = shell.target
@@ -231,7 +231,7 @@ def _read_and_tell(
     assert course.after is not None
     leader = course.after.leader or course.before.leader or ""
     members = [leader, *(m.name for m in course.after.members if m.name != leader)]
-    notes = Notes(attempts, witness)
+    notes = DrillData(attempts, witness)
 
     def rows() -> Iterator[Rows]:
         for member in members:
@@ -248,7 +248,7 @@ def _read_and_tell(
             notes.read.append(member)
             yield one
 
-    return told_drill(planned, course, rows(), notes)
+    return concluded_drill(planned, course, rows(), notes)
 
 
 def _drill(planned: PlannedDrill, verdict: Verdict, why: str) -> Drill:
