@@ -89,13 +89,13 @@ def _pitfalls(words: RawOptions, record: Path | None, *, as_json: bool) -> int:
     wanted, seed = catalogue.pitfalls(str(words["pitfall"])), parse_options(words).seed
     with Writer(record, "pitfalls") as writer, sigterm_as_ctrl_c():
         writer(begun("prove", words, at=time.time(), seed=seed))
-        told, interrupted = run.reproduce(wanted, writer, lambda text: click.echo(text, err=True))
+        runs, interrupted = run.reproduce(wanted, writer, lambda text: click.echo(text, err=True))
     if as_json:
-        found = [run.as_dict(one) for one in told]
+        found = [run.as_dict(one) for one in runs]
         click.echo(json.dumps({"record": str(writer.directory), "pitfalls": found}))
     else:
-        click.echo(f"{run.shown(told, len(wanted))}\nrecord: {writer.directory}")
-    return 130 if interrupted else run.exit_code(told)
+        click.echo(f"{run.as_text(runs, len(wanted))}\nrecord: {writer.directory}")
+    return 130 if interrupted else run.exit_code(runs)
 
 
 def _campaign(
