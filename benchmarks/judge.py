@@ -1,6 +1,6 @@
 """Judges ten million attempts against the rows of three members; prints seconds and peak memory. Needs no cluster.
 
-Run: `.venv/bin/python -m benchmarks.judge [MILLIONS]`. The issue's limit: under 60 s and under 1 GB.
+Run: `.venv/bin/python -m benchmarks.judge [MILLIONS]`. The limit: under 60 s and under 1 GB.
 """
 
 import resource
@@ -18,25 +18,25 @@ WRITERS = 64
 LOST = 1_000
 
 
-def made(size: int) -> Attempts:
+def attempts_of(size: int) -> Attempts:
     """A ledger of that many attempts, all but a few unknown ones acknowledged, in the order of their ends."""
     rng = np.random.default_rng(1)
-    place = np.arange(size, dtype=np.int64)
+    index = np.arange(size, dtype=np.int64)
     outcome = np.full(size, Outcome.ACKNOWLEDGED, dtype=np.int8)
     outcome[::100_000] = Outcome.UNKNOWN
-    started = place.astype(np.float64) * 1e-4
+    started = index.astype(np.float64) * 1e-4
     ended = started + 0.005
     ended[outcome == Outcome.UNKNOWN] = np.nan
     return Attempts(
-        writer=(place % WRITERS).astype(np.int32),
-        number=place // WRITERS,
+        writer=(index % WRITERS).astype(np.int32),
+        number=index // WRITERS,
         started=started,
         ended=ended,
         outcome=outcome,
         level=np.full(size, list(Level).index(Level.ON), dtype=np.int8),
-        server=(place > size // 2).astype(np.int16),
-        timeline=(1 + (place > size // 2)).astype(np.int32),
-        lsn=place.astype(np.uint64),
+        server=(index > size // 2).astype(np.int16),
+        timeline=(1 + (index > size // 2)).astype(np.int32),
+        lsn=index.astype(np.uint64),
         names=np.zeros(size, dtype=np.int16),
         checksum=rng.integers(0, 1 << 32, size, dtype=np.uint32),
         servers=("n1", "n2"),
@@ -57,10 +57,10 @@ def members(attempts: Attempts) -> Iterator[Rows]:
 def main() -> int:
     """Measure once."""
     size = int(float(sys.argv[1] if len(sys.argv) > 1 else 10) * 1e6)
-    attempts = made(size)
-    begun = time.perf_counter()
+    attempts = attempts_of(size)
+    started_at = time.perf_counter()
     found = judged(attempts, members(attempts)).findings
-    seconds = time.perf_counter() - begun
+    seconds = time.perf_counter() - started_at
     peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(f"{size:,} attempts against 3 members: {seconds:.1f} s, {peak_mb:.0f} MB at most, {found.lost} lost")
     unknown = int((attempts.outcome[size // 2 - LOST : size // 2] == Outcome.UNKNOWN).sum())

@@ -49,29 +49,29 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--writers", type=int, default=16)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     missed = 0
     with own_lab("ledger", LabOrder(port=5880)) as blueprint:
         target = LabTarget(blueprint)
         for number, (level, wanted) in enumerate(WANTED.items()):
             for witnesses in (True, False):
-                order = LedgerOrder(level, asked.writers, witnesses=witnesses, drill=number)
+                order = LedgerOrder(level, options.writers, witnesses=witnesses, drill=number)
                 run = target.ledger.open_ledger(order)
                 assert isinstance(run, RunningLedger)
-                found = pace(run, asked.seconds)
+                found = pace(run, options.seconds)
                 attempts = run.stop()
                 met = found.per_s >= wanted or not witnesses
                 missed += not met
                 print(
-                    f"{'met' if met else 'NOT MET'}: {level}, {asked.writers} writers,"
+                    f"{'met' if met else 'NOT MET'}: {level}, {options.writers} writers,"
                     f" {'with' if witnesses else 'no'} readers: {found.per_s:,.0f} acknowledged/s"
                     f" (at least {wanted:,} with readers);"
                     f" the writers use {found.cpu_ms:.0f} ms of processor per 1,000; load {os.getloadavg()[0]:.1f}",
                     flush=True,
                 )
-            begun = time.monotonic()
+            started = time.monotonic()
             rows = target.ledger.read_ledger(blueprint.members[0], number)
-            print(f"  {len(rows):,} rows of {len(attempts):,} attempts read back in {time.monotonic() - begun:.2f} s")
+            print(f"  {len(rows):,} rows of {len(attempts):,} attempts read back in {time.monotonic() - started:.2f} s")
         target.ledger.drop_ledger()
     return int(missed > 0)
 

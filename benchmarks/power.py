@@ -1,6 +1,6 @@
 """What a power cut leaves: `python -m benchmarks.power [leader|standby] [--rounds 6]`.
 
-leader: one member, each level and fsync on and off, the power cut under load: how many acknowledged commits are gone.
+leader: one member, each level and fsync on and off, the power cut under load: how many acknowledged commits are lost.
 standby: a standby with a slow disk and its leader lose their power together; the standby is promoted; what it lacks.
 """
 
@@ -33,7 +33,7 @@ _LOAD_S = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Survival:
-    """Acknowledged before the cut, and of these gone after the power-on; `note` says why nothing could be read."""
+    """Acknowledged before the cut, and of these lost after the power-on; `note` says why nothing could be read."""
 
     acknowledged: int
     lost: int
@@ -42,7 +42,7 @@ class Survival:
 
 @contextlib.contextmanager
 def alone(blueprint: Blueprint, member: str) -> Iterator[str]:
-    """The member's PostgreSQL started and promoted by itself, no manager near; yields "" or why it does not start."""
+    """The member's PostgreSQL started and promoted without Patroni; yields "" or why it does not start."""
     program = str(blueprint.postgres_bin / "pg_ctl")
     where = [program, "-D", str(blueprint.data_dir(member)), "-w", "-t", "60"]
     options = f"-c listen_addresses={blueprint.address(member)} -p {POSTGRES_PORT}"
@@ -92,12 +92,12 @@ def _survived(blueprint: Blueprint, member: str, writers: Writers) -> Survival:
             return Survival(writers.total(), writers.total(), "PostgreSQL does not start any more")
         try:
             return Survival(writers.total(), writers.lost(rows_at(blueprint.member_endpoint(member))))
-        except psycopg.Error as wrong:
-            return Survival(writers.total(), writers.total(), str(wrong).splitlines()[0])
+        except psycopg.Error as unreadable:
+            return Survival(writers.total(), writers.total(), str(unreadable).splitlines()[0])
 
 
 def standby_cut(blueprint: Blueprint, level: str, slow_s: float) -> Survival:
-    """Leader and slow standby of a whole two-member lab lose their power together; the standby is promoted."""
+    """Leader and slow standby of a healthy two-member lab lose their power together; the standby is promoted."""
     view = look(blueprint)
     leader = str(view.leader)
     standby = next(m for m in blueprint.members if m != leader)
@@ -108,12 +108,12 @@ def standby_cut(blueprint: Blueprint, level: str, slow_s: float) -> Survival:
         cut_power(blueprint, leader)
     power.power_on(blueprint, standby)
     survival = _survived(blueprint, standby, writers)
-    _begin_anew(blueprint, leader, standby)
+    _reclone(blueprint, leader, standby)
     return survival
 
 
-def _begin_anew(blueprint: Blueprint, leader: str, standby: str) -> None:
-    """The promoted standby's history is thrown away: it clones the old leader, which comes back."""
+def _reclone(blueprint: Blueprint, leader: str, standby: str) -> None:
+    """The promoted standby's data is deleted: it clones the old leader, which comes back."""
     for entry in blueprint.data_dir(standby).iterdir():
         shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
     disks.heal(blueprint, standby)
@@ -133,7 +133,7 @@ def leader_table() -> bool:
             flush=True,
         )
     held = kept["local", "on"].lost == 0 and kept["off", "on"].lost > 0 and kept["local", "off"].lost > 0
-    print("as promised: local with fsync=on lost nothing, the others did" if held else "NOT as promised")
+    print("as documented: local with fsync=on lost nothing, the others did" if held else "NOT as documented")
     return held
 
 
@@ -157,14 +157,14 @@ def standby_table(rounds: int, slow_s: float, levels: tuple[str, ...] = ("remote
 
 
 def main() -> None:
-    """Both tables, or the one asked for; exit code 1 when a promise of the table of levels was not seen."""
-    asked = argparse.ArgumentParser(description=__doc__)
-    asked.add_argument("which", nargs="?", choices=("leader", "standby"))
-    asked.add_argument("--rounds", type=int, default=6)
-    asked.add_argument("--slow-ms", type=float, default=5.0)
-    words = asked.parse_args()
-    held = [leader_table()] if words.which != "standby" else []
-    held += [standby_table(words.rounds, words.slow_ms / 1e3)] if words.which != "leader" else []
+    """Both tables, or the one asked for; exit code 1 when a level did not keep or lose what it is documented to."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("which", nargs="?", choices=("leader", "standby"))
+    parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--slow-ms", type=float, default=5.0)
+    options = parser.parse_args()
+    held = [leader_table()] if options.which != "standby" else []
+    held += [standby_table(options.rounds, options.slow_ms / 1e3)] if options.which != "leader" else []
     sys.exit(0 if all(held) else 1)
 
 

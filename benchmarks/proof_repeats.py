@@ -1,4 +1,4 @@
-"""The proofs the project must show, by `walproof prove` on a lab of its own; prints each beside what is asked.
+"""The proofs the project must show, by `walproof prove` on a lab of its own; prints each with what is required.
 
 Run: `.venv/bin/python -m benchmarks.proof_repeats [NAME …]`; without names all of them, about an hour on two cores.
 """
@@ -20,13 +20,13 @@ LAB_DOWN = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Promise:
-    """One thing to show: the words of the command, and what its drills must say."""
+class Proof:
+    """One thing to show: the options of the command, and what its drills must show."""
 
     name: str
-    words: str
-    asked: str
-    kept: Callable[[Drills], bool]
+    options: str
+    required: str
+    met: Callable[[Drills], bool]
 
 
 def _decided(drills: Drills) -> Drills:
@@ -61,32 +61,34 @@ def _power(drills: Drills) -> bool:
     return _lossy(_at(drills, "remote_write")) >= 3 and _nothing_lost(_at(drills, "on"))
 
 
-PROMISES = (
-    Promise("kill-on", "--fault kill --levels on --repeat 10", "nothing lost, median RTO ≤ 4 s", _within(4)),
-    Promise(
+PROOFS = (
+    Proof("kill-on", "--fault kill --levels on --repeat 10", "nothing lost, median RTO ≤ 4 s", _within(4)),
+    Proof(
         "kill-on-50",
         "--fault kill --levels on --repeat 10 --writers 50 --route pgbouncer",
         "50 clients through PgBouncer: nothing lost, median RTO ≤ 4 s",
         _within(4),
     ),
-    Promise(
+    Proof(
         "kill-on-200",
         "--fault kill --levels on --repeat 10 --writers 200 --route pgbouncer",
         "200 clients through PgBouncer: nothing lost, median RTO ≤ 4 s",
         _within(4),
     ),
-    Promise("kill-off", "--fault kill --levels off --repeat 10", "loss in ≥ 9 of 10", lambda d: _lossy(d) >= 9),
-    Promise("cut-local", "--fault cut --levels local --repeat 10", "loss in ≥ 9 of 10", lambda d: _lossy(d) >= 9),
-    Promise(
+    Proof("kill-off", "--fault kill --levels off --repeat 10", "loss in ≥ 9 of 10", lambda d: _lossy(d) >= 9),
+    Proof(
+        "partition-local", "--fault partition --levels local --repeat 10", "loss in ≥ 9 of 10", lambda d: _lossy(d) >= 9
+    ),
+    Proof(
         "double-power",
         "--fault double-power --levels remote_write,on --repeat 6 --writers 64",
         "remote_write loses in ≥ 3 of 6, on never",
         _power,
     ),
-    Promise("cut-on", "--fault cut --levels on --repeat 10", "nothing lost, median RTO ≤ 23 s", _within(23)),
-    Promise("isolate-on", "--fault isolate --levels on --repeat 10", "nothing lost, median RTO ≤ 23 s", _within(23)),
-    Promise("power-on", "--fault power-cut --levels on --repeat 10", "nothing lost, median RTO ≤ 23 s", _within(23)),
-    Promise(
+    Proof("partition-on", "--fault partition --levels on --repeat 10", "nothing lost, median RTO ≤ 23 s", _within(23)),
+    Proof("isolate-on", "--fault isolate --levels on --repeat 10", "nothing lost, median RTO ≤ 23 s", _within(23)),
+    Proof("power-on", "--fault power-cut --levels on --repeat 10", "nothing lost, median RTO ≤ 23 s", _within(23)),
+    Proof(
         "switchover",
         "--fault switchover --levels on --repeat 10 --route pgbouncer",
         "no failed transaction in 10",
@@ -95,8 +97,8 @@ PROMISES = (
 )
 
 
-def _run(promise: Promise, record: Path) -> Drills:
-    command = [WALPROOF, "prove", *promise.words.split(), "--json", "--record", str(record)]
+def _run(proof: Proof, record: Path) -> Drills:
+    command = [WALPROOF, "prove", *proof.options.split(), "--json", "--record", str(record)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode not in (0, 1, 4):
         raise SystemExit(done.returncode)
@@ -105,29 +107,29 @@ def _run(promise: Promise, record: Path) -> Drills:
 
 
 def main() -> int:
-    """Raise a lab, show every promise asked for, end the lab; 0 when all are kept."""
-    wanted = [p for p in PROMISES if not sys.argv[1:] or p.name in sys.argv[1:]]
+    """Create a lab, run every proof asked for, destroy the lab; 0 when all are met."""
+    wanted = [p for p in PROOFS if not sys.argv[1:] or p.name in sys.argv[1:]]
     if subprocess.run([WALPROOF, "lab", "up", "--disk", "image"], check=False).returncode:
         return LAB_DOWN
-    broken = 0
+    unmet = 0
     try:
-        for promise in wanted:
+        for proof in wanted:
             with tempfile.TemporaryDirectory() as folder:
-                drills = _run(promise, Path(folder) / "record")
-            kept = promise.kept(drills)
-            broken += not kept
+                drills = _run(proof, Path(folder) / "record")
+            met = proof.met(drills)
+            unmet += not met
             verdicts = {v: sum(d["verdict"] == v for d in drills) for v in ("held", "broken", "undecided", "skipped")}
-            said = ", ".join(f"{count} {verdict}" for verdict, count in verdicts.items() if count)
+            counts = ", ".join(f"{count} {verdict}" for verdict, count in verdicts.items() if count)
             failed = sum(d["unknown"] + d["refused"] + d["downgraded"] for d in drills)
             print(
-                f"{'kept  ' if kept else 'BROKEN'} {promise.name}: {promise.asked}; got {said}, "
+                f"{'met    ' if met else 'NOT MET'} {proof.name}: {proof.required}; got {counts}, "
                 f"loss in {_lossy(drills)} of {len(drills)}, median RTO {_rto(drills):.1f} s, "
                 f"{failed} transactions without success",
                 flush=True,
             )
     finally:
         subprocess.run([WALPROOF, "lab", "down"], check=False)
-    return 1 if broken else 0
+    return 1 if unmet else 0
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Random faults and healings, seeded: is the cluster whole after each, and does anything leak?
+"""Random faults and recoveries, seeded: is the cluster healthy after each, and does anything leak?
 
 `python -m benchmarks.rounds [--rounds 20] [--seed 1] [--kill]`: with --kill, walproof is killed with -9 at a random
-moment of each injection, and the healing has to cope with whatever it left.
+moment of each injection, and the recovery has to cope with whatever it left.
 """
 
 import argparse
@@ -36,12 +36,12 @@ FAULTS: tuple[tuple[str, ...], ...] = (
     ("disk", "--full"),
     ("cpu", "0.5"),
 )
-"""Words after `walproof lab`; the member is added where one is meant."""
+"""Arguments after `walproof lab`; the member is added where the fault takes one."""
 _LONGEST_HELD_S = 3.0
 
 
 @dataclass(frozen=True, slots=True)
-class Stock:
+class Resources:
     """What a lab may leak, counted on the whole machine or in this process."""
 
     processes: int
@@ -52,20 +52,20 @@ class Stock:
     groups: int
     descriptors: int
 
-    def more(self, before: "Stock") -> dict[str, int]:
+    def more(self, before: "Resources") -> dict[str, int]:
         """What there is more of than before; nothing when nothing leaked."""
         names = self.__slots__
         return {n: getattr(self, n) - getattr(before, n) for n in names if getattr(self, n) > getattr(before, n)}
 
 
-def stock(blueprint: Blueprint) -> Stock:
+def resources(blueprint: Blueprint) -> Resources:
     """Counted now: everything of this lab by its mark, namespaces, devices, mounts, loops and groups by its names."""
     inside = [p.pid for m in blueprint.members for p in members.processes(blueprint, m)]
     outside = [p.pid for p in members.marked(blueprint) if p.pid not in inside]
     own = f"wp{blueprint.number}"
     mounts = Path("/proc/mounts").read_text(encoding="utf-8").splitlines()
     groups = [g for m in blueprint.members if (g := cpu_limits.group_of(blueprint, m)) is not None and g.exists()]
-    return Stock(
+    return Resources(
         # Backends come and go with every client; programs do not.
         processes=len(outside) + _programs(blueprint),
         namespaces=sum(name.startswith(f"{own}-") for name in os.listdir(network.NAMESPACES)),
@@ -86,61 +86,61 @@ def _programs(blueprint: Blueprint) -> int:
     return names.total()
 
 
-def words_of(fault: tuple[str, ...], member: str) -> list[str]:
+def arguments_of(fault: tuple[str, ...], member: str) -> list[str]:
     """The command after `walproof lab`."""
     if fault == ("fault", "dcs-loss"):
         return list(fault)
     return [fault[0], member, *fault[1:]] if fault[0] == "disk" else [*fault, member]
 
 
-def inject(words: list[str], blueprint: Blueprint, kill_after_s: float | None) -> str:
-    """Run the command; killed with -9 after so many seconds when asked. What became of it, in words."""
-    command = [sys.executable, "-m", "walproof", "lab", *words]
+def inject(arguments: list[str], blueprint: Blueprint, kill_after_s: float | None) -> str:
+    """Run the command; killed with -9 after so many seconds when given. The result as text."""
+    command = [sys.executable, "-m", "walproof", "lab", *arguments]
     env = {**os.environ, "WALPROOF_LAB": blueprint.name}
     running = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     try:
-        said = running.communicate(timeout=kill_after_s)[1]
+        errors = running.communicate(timeout=kill_after_s)[1]
     except subprocess.TimeoutExpired:
         running.kill()
         running.communicate()
         return f"walproof killed after {kill_after_s:.2f} s"
-    return "in effect" if running.returncode == 0 else said.strip().splitlines()[0]
+    return "in effect" if running.returncode == 0 else errors.strip().splitlines()[0]
 
 
-def one_round(blueprint: Blueprint, chance: random.Random, kill: bool) -> tuple[str, str]:
-    """A fault, held a while, healed; what was done, and what the cluster lacks afterwards ("" when whole)."""
+def one_round(blueprint: Blueprint, generator: random.Random, kill: bool) -> tuple[str, str]:
+    """A fault, held a while, cleared; what was done, and why the cluster is not healthy afterwards ("" when it is)."""
     clock = RealClock()
-    words = words_of(chance.choice(FAULTS), chance.choice(blueprint.members))
-    became = inject(words, blueprint, chance.uniform(0.2, 1.2) if kill else None)
-    clock.pause(chance.uniform(0.0, _LONGEST_HELD_S))
-    begun = clock.now()
+    arguments = arguments_of(generator.choice(FAULTS), generator.choice(blueprint.members))
+    result = inject(arguments, blueprint, generator.uniform(0.2, 1.2) if kill else None)
+    clock.pause(generator.uniform(0.0, _LONGEST_HELD_S))
+    started = clock.now()
     recover.heal(blueprint)
     cpu_limits.release(blueprint)
-    return f"{' '.join(words)}: {became}; healed in {clock.now() - begun:.1f} s", why_unhealthy(blueprint)
+    return f"{' '.join(arguments)}: {result}; recovered in {clock.now() - started:.1f} s", why_unhealthy(blueprint)
 
 
 def main() -> None:
-    """Print every round, what leaked, and one conclusion; exit code 1 when the cluster was not whole or leaked."""
-    asked = argparse.ArgumentParser(description=__doc__)
-    asked.add_argument("--rounds", type=int, default=20)
-    asked.add_argument("--seed", type=int, default=1)
-    asked.add_argument("--kill", action="store_true")
-    words = asked.parse_args()
-    chance = random.Random(words.seed)
+    """Print every round, what leaked, and one conclusion; exit code 1 when the cluster was not healthy or leaked."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--kill", action="store_true")
+    options = parser.parse_args()
+    generator = random.Random(options.seed)
     broken = 0
     with own_lab("rounds", LabOrder(port=5740, disk=Disk("image", 1 << 30))) as blueprint:
-        # The first cut starts the wire, which then stays as long as the lab.
+        # The first cut starts the link emulator, which then stays as long as the lab.
         member_links.cut(blueprint, blueprint.members[0])
         recover.heal(blueprint)
-        before = stock(blueprint)
-        for number in range(1, words.rounds + 1):
-            done, lacks = one_round(blueprint, chance, words.kill)
+        before = resources(blueprint)
+        for number in range(1, options.rounds + 1):
+            done, lacks = one_round(blueprint, generator, options.kill)
             broken += bool(lacks)
-            print(f"{number:3} {done}; {lacks or 'whole'}", flush=True)
-        leaked = stock(blueprint).more(before)
-    after = stock(blueprint)
-    left = after.more(Stock(0, 0, 0, 0, 0, 0, before.descriptors))
-    print(f"seed {words.seed}: whole after {words.rounds - broken} of {words.rounds} rounds")
+            print(f"{number:3} {done}; {lacks or 'healthy'}", flush=True)
+        leaked = resources(blueprint).more(before)
+    after = resources(blueprint)
+    left = after.more(Resources(0, 0, 0, 0, 0, 0, before.descriptors))
+    print(f"seed {options.seed}: healthy after {options.rounds - broken} of {options.rounds} rounds")
     print(f"leaked while it was up: {leaked or 'nothing'}; left after it went down: {left or 'nothing'}")
     sys.exit(1 if broken or leaked or left else 0)
 

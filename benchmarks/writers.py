@@ -1,4 +1,4 @@
-"""Clients that only insert and remember what was acknowledged; as simple as can be, so that a loss is beyond caveat."""
+"""Clients that only insert and remember what was acknowledged; as simple as can be, so that a loss is certain."""
 
 import contextlib
 import random
@@ -22,15 +22,15 @@ class Writers:
     level: str
     count: int = 16
     think_s: float = 0.0
-    """The longest a writer thinks before each commit; without any, all commit in step with the standby's flushes."""
+    """The longest think time before each commit; with 0 all writers commit in step with the standby's flushes."""
     acknowledged: list[list[int]] = field(default_factory=list)
     _stop: threading.Event = field(default_factory=threading.Event)
     _threads: list[threading.Thread] = field(default_factory=list)
 
     def __enter__(self) -> "Writers":
-        with psycopg.connect(self.endpoint.conninfo(), autocommit=True) as link:
-            link.execute(f"DROP TABLE IF EXISTS {TABLE}")
-            link.execute(f"CREATE TABLE {TABLE} (writer int, number int, PRIMARY KEY (writer, number))")
+        with psycopg.connect(self.endpoint.conninfo(), autocommit=True) as connection:
+            connection.execute(f"DROP TABLE IF EXISTS {TABLE}")
+            connection.execute(f"CREATE TABLE {TABLE} (writer int, number int, PRIMARY KEY (writer, number))")
         self.acknowledged = [[] for _ in range(self.count)]
         self._threads = [threading.Thread(target=self._write, args=(w,), daemon=True) for w in range(self.count)]
         for thread in self._threads:
@@ -51,25 +51,25 @@ class Writers:
         return sum((writer, number) not in rows for writer, done in enumerate(self.acknowledged) for number in done)
 
     def _write(self, writer: int) -> None:
-        # Silence of the other side ends a writer, here as in any client: what it waited for was never acknowledged.
-        way = self.endpoint.conninfo(tcp_user_timeout="5000", keepalives_idle="2", keepalives_interval="1")
+        # A server that stops answering ends a writer, as it ends any client: what it waited for was never acknowledged.
+        conninfo = self.endpoint.conninfo(tcp_user_timeout="5000", keepalives_idle="2", keepalives_interval="1")
         done = self.acknowledged[writer]
-        with contextlib.suppress(psycopg.Error), psycopg.connect(way, autocommit=True) as link:
-            link.execute(f"SET synchronous_commit = {self.level}".encode())
-            # libpq itself: 16 threads share one interpreter, which shall not be what they wait for.
-            plain = link.pgconn
-            chance = random.Random(writer)
-            plain.prepare(b"one", f"INSERT INTO {TABLE} VALUES ({writer}, $1)".encode())
+        with contextlib.suppress(psycopg.Error), psycopg.connect(conninfo, autocommit=True) as connection:
+            connection.execute(f"SET synchronous_commit = {self.level}".encode())
+            # libpq itself: 16 threads share one interpreter, which must not be the bottleneck.
+            pgconn = connection.pgconn
+            generator = random.Random(writer)
+            pgconn.prepare(b"one", f"INSERT INTO {TABLE} VALUES ({writer}, $1)".encode())
             while not self._stop.is_set():
                 if self.think_s:
-                    self._stop.wait(chance.uniform(0.0, self.think_s))
-                said = plain.exec_prepared(b"one", [str(len(done)).encode()])
-                if said.status != ExecStatus.COMMAND_OK:
+                    self._stop.wait(generator.uniform(0.0, self.think_s))
+                result = pgconn.exec_prepared(b"one", [str(len(done)).encode()])
+                if result.status != ExecStatus.COMMAND_OK:
                     return
                 done.append(len(done))
 
 
 def rows_at(endpoint: Endpoint) -> set[tuple[int, int]]:
     """Every row that is there."""
-    with psycopg.connect(endpoint.conninfo(), autocommit=True) as link:
-        return {(int(w), int(n)) for w, n in link.execute(f"SELECT writer, number FROM {TABLE}")}
+    with psycopg.connect(endpoint.conninfo(), autocommit=True) as connection:
+        return {(int(w), int(n)) for w, n in connection.execute(f"SELECT writer, number FROM {TABLE}")}

@@ -8,7 +8,7 @@ import pytest
 from tests.fixtures.labs import a_lab
 from walproof.lab.blueprint import Blueprint, Disk
 from walproof.studies.pitfalls.catalogue import CATALOGUE, Pitfall
-from walproof.studies.pitfalls.run import STOCK_TIMEOUTS, play
+from walproof.studies.pitfalls.run import DEFAULT_TIMEOUTS, run_pitfall
 
 pytestmark = pytest.mark.lab
 EVERY = bool(os.environ.get("WALPROOF_ALL_PITFALLS"))
@@ -17,15 +17,15 @@ WANTED = sorted((p for p in CATALOGUE if EVERY or p.number in QUICK), key=lambda
 
 
 @pytest.fixture(scope="module")
-def stage() -> Iterator[Blueprint]:
-    """One lab for all of them; each leaves it whole."""
+def pitfall_blueprint() -> Iterator[Blueprint]:
+    """One lab for all of them; each leaves it healthy."""
     disk = Disk(kind="image") if EVERY else Disk()
-    with a_lab(parameters=dict(STOCK_TIMEOUTS), disk=disk) as blueprint:
+    with a_lab(parameters=dict(DEFAULT_TIMEOUTS), disk=disk) as blueprint:
         yield blueprint
 
 
 @pytest.mark.parametrize("pitfall", WANTED, ids=[p.number for p in WANTED])
-def test_the_pitfall_shows_itself(stage: Blueprint, pitfall: Pitfall) -> None:
-    told = play(stage, pitfall)
-    assert told.found is not None, told.why
-    assert told.found.reproduced, told.found.evidence
+def test_the_pitfall_shows_itself(pitfall_blueprint: Blueprint, pitfall: Pitfall) -> None:
+    done = run_pitfall(pitfall_blueprint, pitfall)
+    assert done.finding is not None, done.why
+    assert done.finding.reproduced, done.finding.evidence

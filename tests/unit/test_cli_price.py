@@ -172,6 +172,7 @@ def test_a_guarantee_not_in_effect_is_refused_and_priced_with_a_caveat_when_allo
 
 
 def test_an_external_cluster_is_not_loaded_without_consent(run: Run, target: FakePriced) -> None:
+    target.external = True
     code, _, err = run("--target", "mine.toml", "--levels", "on")
     assert code == 2
     assert "--allow load" in err
@@ -190,7 +191,7 @@ def test_a_record_of_a_newer_walproof_is_not_continued(run: Run) -> None:
 
 
 def test_an_external_cluster_keeps_a_journal_in_the_record(run: Run, target: FakePriced) -> None:
-    target.journal = None
+    target.external = True
     assert (
         run("--target", "mine", "--levels", "on", "--clients", "1", "--allow", "load", "--record", "rec", "--json")[0]
         == 0

@@ -1,4 +1,4 @@
-"""The ledger without a server: notes on file, what answers mean, what readers' looks say, COPY into columns."""
+"""The ledger without a server: attempt files, what answers mean, what reads show, COPY into columns."""
 
 import os
 import struct
@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from walproof.errors import TargetError
-from walproof.load.ledger.attempt_file import ROW, Note, NoteFile, read_counts, read_notes, tail
-from walproof.load.ledger.outcome import Answer, leave_server, outcome
+from walproof.load.ledger.attempt_file import ROW, AttemptFile, PendingAttempt, last_rows, read_attempts, read_counts
+from walproof.load.ledger.outcome import SUCCESS, Answer, outcome
 from walproof.load.ledger.protocol import INSERT, INSERT_POOLED
-from walproof.load.ledger.reads import Look, Sightings, acknowledged, disagree, stale_ms
-from walproof.load.ledger.task import WitnessOrder, WriterOrder, read_witness_order, read_writer_order, write_order
+from walproof.load.ledger.reads import Read, ReadTally, acknowledged, disagree, stale_ms
+from walproof.load.ledger.task import ReaderTask, WriterTask, read_reader_task, read_writer_task, write_task
 from walproof.load.ledger.writer import conninfos, payloads
 from walproof.model.attempt import Outcome
 from walproof.model.guarantee import Level
@@ -27,128 +27,129 @@ from walproof.targets.sql.rows import payload_rows, summed_rows
 ENDPOINT = Endpoint((("10.0.0.1", 5432), ("10.0.0.2", 5433)), passfile="/x/pgpass", options=(("connect_timeout", "2"),))
 
 
-def order(path: Path, *, pooled: bool = False) -> WriterOrder:
-    return WriterOrder(str(path), ENDPOINT, Level.ON, first=4, count=2, drill=7, pooled=pooled)
+def task(path: Path, *, pooled: bool = False) -> WriterTask:
+    return WriterTask(str(path), ENDPOINT, Level.ON, first=4, count=2, drill=7, pooled=pooled)
 
 
-def note(writer: int, checksum: int = 5, server: int = 0, names: int = 0) -> Note:
-    return Note(0, writer, 3, checksum, server, names)
+def pending(writer: int, checksum: int = 5, server: int = 0, names: int = 0) -> PendingAttempt:
+    return PendingAttempt(0, writer, 3, checksum, server, names)
 
 
-def test_an_attempt_is_on_file_before_it_is_answered(tmp_path: Path) -> None:
-    notes = NoteFile(tmp_path / "n", 3)
-    notes.before(11, 100.5, note(4))
-    read = read_notes([tmp_path / "n"])
+def test_an_attempt_is_in_the_file_before_it_is_answered(tmp_path: Path) -> None:
+    attempts = AttemptFile(tmp_path / "n", 3)
+    attempts.add(11, 100.5, pending(4))
+    read = read_attempts([tmp_path / "n"])
     assert (len(read), int(read.number[0]), int(read.writer[0])) == (1, 11, 4)
     assert read.outcome[0] == Outcome.UNKNOWN
     assert np.isnan(read.ended[0])
     assert read.level[0] == list(Level).index(Level.ON)
-    notes.close()
+    attempts.close()
 
 
 def test_an_answer_completes_the_attempt_and_the_counts(tmp_path: Path) -> None:
-    notes = NoteFile(tmp_path / "n", 0)
-    server, names = notes.word("servers", b"10.0.0.1"), notes.word("names", b"ANY 1 (n2)")
-    first, second = note(0, server=server, names=names), note(1, server=server, names=names)
-    notes.before(0, 1.0, first)
-    notes.before(0, 1.1, second)
-    notes.after(second, 2.0, Outcome.ACKNOWLEDGED, 0x10_0000_0002)
-    notes.after(first, 2.5, Outcome.DOWNGRADED, 9)
-    notes.state()
+    attempts = AttemptFile(tmp_path / "n", 0)
+    server, names = attempts.index_of("servers", b"10.0.0.1"), attempts.index_of("names", b"ANY 1 (n2)")
+    first, second = pending(0, server=server, names=names), pending(1, server=server, names=names)
+    attempts.add(0, 1.0, first)
+    attempts.add(0, 1.1, second)
+    attempts.complete(second, 2.0, Outcome.ACKNOWLEDGED, 0x10_0000_0002)
+    attempts.complete(first, 2.5, Outcome.DOWNGRADED, 9)
+    attempts.write_counts()
     counts = read_counts(tmp_path / "n")
     assert counts is not None
     assert (counts.acknowledged, counts.last_at, counts.rows) == (1, 2.0, 2)
-    notes.close()
-    read = read_notes([tmp_path / "n"])
+    attempts.close()
+    read = read_attempts([tmp_path / "n"])
     assert read.outcome.tolist() == [Outcome.DOWNGRADED, Outcome.ACKNOWLEDGED]
     assert read.lsn.tolist() == [9, 0x10_0000_0002]
     assert (read.servers, read.standby_names) == (("10.0.0.1",), ("ANY 1 (n2)",))
     assert (tmp_path / "n").stat().st_size == 512 + 2 * ROW.itemsize
 
 
-def test_notes_of_several_processes_share_one_list_of_servers(tmp_path: Path) -> None:
-    for name, words in (("a", [b"one", b"two"]), ("b", [b"two", b"three"])):
-        notes = NoteFile(tmp_path / name, 0)
-        for number, word in enumerate(words):
-            notes.before(number, 1.0, note(0, server=notes.word("servers", word), names=-1))
-        notes.close()
-    read = read_notes([tmp_path / "a", tmp_path / "b"])
+def test_files_of_several_processes_share_one_list_of_servers(tmp_path: Path) -> None:
+    for name, servers in (("a", [b"one", b"two"]), ("b", [b"two", b"three"])):
+        attempts = AttemptFile(tmp_path / name, 0)
+        for number, server in enumerate(servers):
+            attempts.add(number, 1.0, pending(0, server=attempts.index_of("servers", server), names=-1))
+        attempts.close()
+    read = read_attempts([tmp_path / "a", tmp_path / "b"])
     assert [read.servers[i] for i in read.server] == ["one", "two", "two", "three"]
     assert read.names.tolist() == [-1] * 4
 
 
-def test_notes_grow_beyond_their_first_room(tmp_path: Path) -> None:
-    notes = NoteFile(tmp_path / "n", 0)
-    notes._room = 3
-    notes._map.resize(512 + 3 * ROW.itemsize)
+def test_a_file_grows_beyond_its_first_capacity(tmp_path: Path) -> None:
+    attempts = AttemptFile(tmp_path / "n", 0)
+    attempts._capacity = 3
+    attempts._map.resize(512 + 3 * ROW.itemsize)
     for number in range(10):
-        notes.before(number, 1.0, note(0))
-    notes.close()
-    assert read_notes([tmp_path / "n"]).number.tolist() == list(range(10))
+        attempts.add(number, 1.0, pending(0))
+    attempts.close()
+    assert read_attempts([tmp_path / "n"]).number.tolist() == list(range(10))
 
 
-def test_kill_9_of_a_writer_loses_no_note(tmp_path: Path) -> None:
+def test_kill_9_of_a_writer_loses_no_attempt(tmp_path: Path) -> None:
     program = (
         "import os, signal, sys; from pathlib import Path\n"
-        "from walproof.load.ledger.attempt_file import Note, NoteFile\n"
-        "notes = NoteFile(Path(sys.argv[1]), 0)\n"
-        "for n in range(1000): notes.before(n, 1.0, Note(0, 0, 1, 2, 0, 0))\n"
+        "from walproof.load.ledger.attempt_file import PendingAttempt, AttemptFile\n"
+        "attempts = AttemptFile(Path(sys.argv[1]), 0)\n"
+        "for n in range(1000): attempts.add(n, 1.0, PendingAttempt(0, 0, 1, 2, 0, 0))\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     subprocess.run([sys.executable, "-c", program, str(tmp_path / "n")], check=False, env=environment)
-    assert read_notes([tmp_path / "n"]).number.tolist() == list(range(1000))
-    assert tail(tmp_path / "n", 3)["number"].tolist() == [997, 998, 999]
+    assert read_attempts([tmp_path / "n"]).number.tolist() == list(range(1000))
+    assert last_rows(tmp_path / "n", 3)["number"].tolist() == [997, 998, 999]
 
 
-def test_a_missing_note_file_is_an_empty_ledger(tmp_path: Path) -> None:
-    assert len(read_notes([tmp_path / "none"])) == 0
-    assert len(tail(tmp_path / "none", 5)) == 0
+def test_a_missing_attempt_file_is_an_empty_ledger(tmp_path: Path) -> None:
+    assert len(read_attempts([tmp_path / "none"])) == 0
+    assert len(last_rows(tmp_path / "none", 5)) == 0
 
 
 @pytest.mark.parametrize(
     ("answer", "expected"),
     [
-        (Answer(True), Outcome.ACKNOWLEDGED),
-        (Answer(True, warned=("01000",)), Outcome.DOWNGRADED),
-        (Answer(True, warned=("57P01",)), Outcome.DOWNGRADED),
-        (Answer(True, warned=("01004",)), Outcome.ACKNOWLEDGED),
-        (Answer(False, "25006", "ERROR"), Outcome.REFUSED),
-        (Answer(False, "53100", "ERROR"), Outcome.REFUSED),
-        (Answer(False, "57014", "ERROR"), Outcome.REFUSED),
-        (Answer(False, "57P01", "FATAL"), Outcome.UNKNOWN),
-        (Answer(False, "57P01", "ERROR"), Outcome.UNKNOWN),
-        (Answer(False, "08006", "ERROR"), Outcome.UNKNOWN),
-        (Answer(False, "XX000", "PANIC"), Outcome.UNKNOWN),
-        (Answer(False, "", "LOST"), Outcome.UNKNOWN),
+        (Answer(SUCCESS), Outcome.ACKNOWLEDGED),
+        (Answer(SUCCESS, warnings=("01000",)), Outcome.DOWNGRADED),
+        (Answer(SUCCESS, warnings=("57P01",)), Outcome.DOWNGRADED),
+        (Answer(SUCCESS, warnings=("01004",)), Outcome.ACKNOWLEDGED),
+        (Answer("25006", "ERROR"), Outcome.REFUSED),
+        (Answer("53100", "ERROR"), Outcome.REFUSED),
+        (Answer("57014", "ERROR"), Outcome.REFUSED),
+        (Answer("57P01", "FATAL"), Outcome.UNKNOWN),
+        (Answer("57P01", "ERROR"), Outcome.UNKNOWN),
+        (Answer("08006", "ERROR"), Outcome.UNKNOWN),
+        (Answer("XX000", "PANIC"), Outcome.UNKNOWN),
+        (Answer(""), Outcome.UNKNOWN),
     ],
 )
 def test_an_answer_means_one_of_four_outcomes(answer: Answer, expected: Outcome) -> None:
-    assert outcome(answer) is expected
+    assert answer.outcome is expected
+    assert outcome(answer.sqlstate or None, answer.severity, answer.warnings) is expected
 
 
 def test_a_writer_leaves_a_read_only_server_but_not_one_that_refuses_a_row() -> None:
-    assert leave_server(Answer(False, "25006", "ERROR"))
-    assert leave_server(Answer(False, "57P01", "FATAL"))
-    assert not leave_server(Answer(False, "53100", "ERROR"))
-    assert not leave_server(Answer(True, warned=("01000",)))
+    assert Answer("25006", "ERROR").leave_server
+    assert Answer("57P01", "FATAL").leave_server
+    assert not Answer("53100", "ERROR").leave_server
+    assert not Answer(SUCCESS, warnings=("01000",)).leave_server
 
 
-def test_orders_survive_their_file(tmp_path: Path) -> None:
-    asked = order(tmp_path / "n", pooled=True)
-    write_order(asked, tmp_path / "o")
-    assert read_writer_order(tmp_path / "o") == asked
-    witness = WitnessOrder("p", ENDPOINT, (("n1", ENDPOINT),), ("a", "b"), 16, 7)
-    write_order(witness, tmp_path / "w")
-    assert read_witness_order(tmp_path / "w") == witness
+def test_tasks_survive_their_file(tmp_path: Path) -> None:
+    asked = task(tmp_path / "n", pooled=True)
+    write_task(asked, tmp_path / "o")
+    assert read_writer_task(tmp_path / "o") == asked
+    reader = ReaderTask("p", (("n1", ENDPOINT),), ("a", "b"), 16, 7)
+    write_task(reader, tmp_path / "w")
+    assert read_reader_task(tmp_path / "w") == reader
 
 
 def test_the_level_goes_into_the_session_except_through_a_pool(tmp_path: Path) -> None:
-    direct, other = conninfos(order(tmp_path))
+    direct, other = conninfos(task(tmp_path))
     assert "synchronous_commit=on" in direct
     assert "host='10.0.0.1' port='5432'" in direct
     assert "host='10.0.0.2' port='5433'" in other
-    assert all("synchronous_commit" not in text for text in conninfos(order(tmp_path, pooled=True)))
+    assert all("synchronous_commit" not in text for text in conninfos(task(tmp_path, pooled=True)))
     assert "set_config('synchronous_commit', 'on', true)" in INSERT_POOLED.format(drill=1, writer=2, level="on")
     assert "set_config" not in INSERT
 
@@ -168,8 +169,8 @@ def rows_of(*entries: tuple[int, int, Outcome, float]) -> np.ndarray:
     return rows
 
 
-def look(member: str, leads: bool, newest: list[int], at: float = 10.0) -> Look:
-    return Look(member, leads, np.array(newest, dtype=np.int64), at)
+def read(member: str, leads: bool, newest: list[int], at: float = 10.0) -> Read:
+    return Read(member, leads, np.array(newest, dtype=np.int64), at)
 
 
 def test_only_acknowledged_rows_are_asked_for() -> None:
@@ -179,38 +180,38 @@ def test_only_acknowledged_rows_are_asked_for() -> None:
 
 def test_staleness_is_the_age_of_the_oldest_missing_acknowledgement() -> None:
     rows = rows_of((0, 4, Outcome.ACKNOWLEDGED, 9.5), (0, 5, Outcome.ACKNOWLEDGED, 9.75))
-    assert stale_ms(rows, look("n2", False, [3])) == pytest.approx(500)
-    assert stale_ms(rows, look("n2", False, [4])) == pytest.approx(250)
-    assert stale_ms(rows, look("n2", False, [9])) == 0.0
+    assert stale_ms(rows, read("n2", False, [3])) == pytest.approx(500)
+    assert stale_ms(rows, read("n2", False, [4])) == pytest.approx(250)
+    assert stale_ms(rows, read("n2", False, [9])) == 0.0
 
 
 def test_freshness_is_counted_per_standby_and_on_any() -> None:
-    sightings = Sightings(2)
+    tally = ReadTally(2)
     rows = rows_of((0, 5, Outcome.ACKNOWLEDGED, 9.0), (1, 7, Outcome.ACKNOWLEDGED, 9.0))
-    sightings.add(rows, [look("n1", True, [5, 7]), look("n2", False, [5, 6]), look("n3", False, [4, 7])])
-    report = sightings.report()
+    tally.add(rows, [read("n1", True, [5, 7]), read("n2", False, [5, 6]), read("n3", False, [4, 7])])
+    report = tally.report()
     assert report.fresh_by_member == {"n2": (1, 1), "n3": (1, 1)}
     assert report.fresh_somewhere == (2, 0)
     assert set(report.seen_on_leader) == {(0, 5), (1, 7)}
 
 
-def test_a_long_fork_is_two_looks_that_each_hold_what_the_other_lacks() -> None:
+def test_a_long_fork_is_two_reads_that_each_hold_what_the_other_lacks() -> None:
     assert disagree(np.array([1, 2]), np.array([2, 1]))
     assert not disagree(np.array([1, 2]), np.array([2, 2]))
-    sightings = Sightings(2)
-    sightings.add(rows_of(), [look("n1", True, [5, 6])])
-    sightings.add(rows_of(), [look("n2", False, [6, 5])])
-    assert sightings.report().long_forks == 1
+    tally = ReadTally(2)
+    tally.add(rows_of(), [read("n1", True, [5, 6])])
+    tally.add(rows_of(), [read("n2", False, [6, 5])])
+    assert tally.report().long_forks == 1
 
 
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), min_size=1, max_size=30))
-def test_looks_of_one_growing_order_never_disagree(steps: list[tuple[int, int]]) -> None:
-    sightings, newest = Sightings(2), [0, 0]
+def test_reads_of_one_growing_order_never_disagree(steps: list[tuple[int, int]]) -> None:
+    tally, newest = ReadTally(2), [0, 0]
     for writer, leads in steps:
         newest[writer] += 1
-        sightings.add(rows_of(), [look("n1" if leads else "n2", bool(leads), list(newest))])
-    assert sightings.report().long_forks == 0
+        tally.add(rows_of(), [read("n1" if leads else "n2", bool(leads), list(newest))])
+    assert tally.report().long_forks == 0
 
 
 def copied(entries: list[tuple[int, int, int, bytes]], *, summed: bool) -> bytes:
@@ -231,13 +232,13 @@ def test_copied_rows_are_read_back_whatever_their_length(entries: list[tuple[int
         assert (rows.checksum == rows.stated).all()
 
 
-def test_an_altered_payload_is_seen() -> None:
+def test_a_corrupted_payload_is_seen() -> None:
     rows = payload_rows(
         "n1", copied([(0, 1, zlib.crc32(b"abcd"), b"abcd"), (0, 2, zlib.crc32(b"efgh"), b"efgX")], summed=False)
     )
     assert (rows.checksum == rows.stated).tolist() == [True, False]
 
 
-def test_a_cut_answer_to_copy_is_trouble() -> None:
+def test_a_truncated_answer_to_copy_is_an_error() -> None:
     with pytest.raises(TargetError, match="cut short"):
         summed_rows("n1", copied([], summed=True)[:-1])

@@ -1,4 +1,4 @@
-"""A round of pitfalls is recorded as it goes: what was played before Ctrl-C is there, and the report says it."""
+"""A round of pitfalls is recorded as it goes: what was run before Ctrl-C is there, and the report shows it."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,67 +11,67 @@ from walproof.records.writer import Writer
 from walproof.reporting.conclusion import conclusion
 from walproof.studies.pitfalls import run
 from walproof.studies.pitfalls.catalogue import Pitfall
-from walproof.studies.pitfalls.scene import Found, Scene
+from walproof.studies.pitfalls.pitfall_lab import Finding, PitfallLab
 
 
-class Bare:
-    """A scene without a lab; `ended` says how often it was left."""
+class NoLab:
+    """A PitfallLab without a lab; `closed` counts how often it was closed."""
 
-    ended = 0
+    closed = 0
 
     def __init__(self, _blueprint: object) -> None:
         return
 
-    def begin(self) -> None:
+    def create_table(self) -> None:
         return
 
-    def end(self, *, heal: bool) -> None:
-        Bare.ended += 1
+    def close(self, *, recover: bool) -> None:
+        NoLab.closed += 1
 
 
 @contextmanager
-def bare_stage(*_: object, **__: object) -> Iterator[None]:
+def no_pitfall_lab(*_: object, **__: object) -> Iterator[None]:
     yield
 
 
-def shows(_scene: Scene) -> Found:
-    return Found(True, "seen")
+def shows(_lab: PitfallLab) -> Finding:
+    return Finding(True, "seen")
 
 
-def hides(_scene: Scene) -> Found:
-    return Found(False, "not seen")
+def hides(_lab: PitfallLab) -> Finding:
+    return Finding(False, "not seen")
 
 
-def interrupted(_scene: Scene) -> Found:
+def interrupted(_lab: PitfallLab) -> Finding:
     raise KeyboardInterrupt
 
 
 @pytest.fixture
-def bare(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "stage", bare_stage)
-    monkeypatch.setattr(run, "Scene", Bare)
+def no_lab(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "pitfall_lab", no_pitfall_lab)
+    monkeypatch.setattr(run, "PitfallLab", NoLab)
 
 
-@pytest.mark.usefixtures("bare")
-def test_what_was_played_before_ctrl_c_is_in_the_record_and_in_the_report(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("no_lab")
+def test_what_was_run_before_ctrl_c_is_in_the_record_and_in_the_report(tmp_path: Path) -> None:
     wanted = [Pitfall("P1", "one", shows), Pitfall("P2", "two", interrupted), Pitfall("P3", "three", shows)]
-    before = Bare.ended
+    before = NoLab.closed
     with Writer(tmp_path / "r", "pitfalls") as writer:
-        told, stopped = run.reproduce(wanted, writer, lambda _: None)
+        runs, stopped = run.reproduce(wanted, writer, lambda _: None)
     assert stopped
-    assert Bare.ended == before + 2
-    assert [one.verdict for one in told] == ["reproduced"]
+    assert NoLab.closed == before + 2
+    assert [one.verdict for one in runs] == ["reproduced"]
     record = read(tmp_path / "r")
     assert [e.kind for e in record.events] == ["claim-judged", "ended"]
     assert conclusion(record.events) == "The one published claim was reproduced here."
-    assert "2 were not played" in run.shown(told, len(wanted))
+    assert "2 were not run" in run.as_text(runs, len(wanted))
 
 
-@pytest.mark.usefixtures("bare")
-@pytest.mark.parametrize(("plays", "code"), [([shows], 0), ([shows, hides], 1)], ids=["shown", "hidden"])
-def test_the_exit_code_says_whether_each_showed_itself(tmp_path: Path, plays: list[object], code: int) -> None:
-    wanted = [Pitfall(f"P{n}", "a pitfall", play) for n, play in enumerate(plays)]  # type: ignore[arg-type]
+@pytest.mark.usefixtures("no_lab")
+@pytest.mark.parametrize(("reproduce", "code"), [([shows], 0), ([shows, hides], 1)], ids=["shown", "hidden"])
+def test_the_exit_code_says_whether_each_was_reproduced(tmp_path: Path, reproduce: list[object], code: int) -> None:
+    wanted = [Pitfall(f"P{n}", "a pitfall", one) for n, one in enumerate(reproduce)]  # type: ignore[arg-type]
     with Writer(tmp_path / "r", "pitfalls") as writer:
-        told, stopped = run.reproduce(wanted, writer, lambda _: None)
+        runs, stopped = run.reproduce(wanted, writer, lambda _: None)
     assert not stopped
-    assert run.exit_code(told) == code
+    assert run.exit_code(runs) == code

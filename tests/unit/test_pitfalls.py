@@ -7,8 +7,8 @@ import pytest
 
 from walproof.errors import UsageError
 from walproof.studies.pitfalls.catalogue import CATALOGUE, pitfalls
-from walproof.studies.pitfalls.run import Told, as_dict
-from walproof.studies.pitfalls.scene import Found
+from walproof.studies.pitfalls.pitfall_lab import Finding
+from walproof.studies.pitfalls.run import PitfallRun, as_dict
 
 RECORD = Path(__file__).parents[2] / "docs" / "track-record.md"
 
@@ -31,9 +31,9 @@ def test_the_track_record_has_a_row_for_each_and_at_least_18_reproduced() -> Non
     assert sum(verdict == "reproduced" for _, verdict in rows) >= 18
 
 
-def test_a_pitfall_the_lab_could_not_play_is_undecided_and_says_why() -> None:
-    told = Told(CATALOGUE[0], None, 3.04, "the lab has no leader just now")
-    assert told.verdict == "undecided"
-    assert as_dict(told)["evidence"] == "the lab has no leader just now"
-    assert Told(CATALOGUE[0], Found(True, "seen"), 1.0).verdict == "reproduced"
-    assert Told(CATALOGUE[0], Found(False, "not seen"), 1.0).verdict == "not reproduced"
+def test_a_pitfall_the_lab_could_not_run_is_undecided_and_says_why() -> None:
+    undecided = PitfallRun(CATALOGUE[0], None, 3.04, "the lab has no leader just now")
+    assert undecided.verdict == "undecided"
+    assert as_dict(undecided)["evidence"] == "the lab has no leader just now"
+    assert PitfallRun(CATALOGUE[0], Finding(True, "seen"), 1.0).verdict == "reproduced"
+    assert PitfallRun(CATALOGUE[0], Finding(False, "not seen"), 1.0).verdict == "not reproduced"

@@ -1,4 +1,4 @@
-"""`walproof prove` from words to exit code, on simulated clusters in virtual time."""
+"""`walproof prove` from options to exit code, on simulated clusters in virtual time."""
 
 import importlib
 import json
@@ -28,9 +28,9 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureF
     """Runs the verb in an empty directory; exit code, standard output, standard error."""
     monkeypatch.chdir(tmp_path)
 
-    def go(*words: str) -> tuple[int, str, str]:
+    def go(*arguments: str) -> tuple[int, str, str]:
         with pytest.raises(SystemExit) as end:
-            main.main(["prove", *words])
+            main.main(["prove", *arguments])
         out, err = capsys.readouterr()
         return int(end.value.code or 0), out, err
 
@@ -55,6 +55,7 @@ def test_json_is_one_object_with_the_keys_of_the_schema(run: Run) -> None:
     by_level = {drill["level"]: drill for drill in found["drills"]}
     assert by_level["off"]["verdict"] == "broken"
     assert by_level["off"]["lost"] > 0
+    assert by_level["off"]["why"].startswith("expected loss: ")
     assert by_level["on"]["verdict"] == "held"
     assert found["loss_bound"]["on"] == pytest.approx(0.95)
     assert "off lost" in found["positive_control"]["kill on"]
@@ -100,7 +101,7 @@ def test_a_storm_on_an_honest_cluster_holds(run: Run) -> None:
     assert all(drill["lost"] == 0 for drill in found["drills"])
 
 
-def test_the_matrix_is_the_manuals_table(run: Run) -> None:
+def test_the_matrix_is_the_table_of_documented_guarantees(run: Run) -> None:
     _, out, _ = run("--target", "pretend?slowness=2", "--matrix", "--quick", "--writers", "32", "--json")
     table = json.loads(out)["matrix"]
     assert list(table) == ["off", "local", "remote_write", "on", "remote_apply"]
@@ -131,7 +132,7 @@ def test_a_dry_run_tells_the_story_and_does_nothing(run: Run, tmp_path: Path) ->
         ("--victim", "cluster", "--fault", "kill"),
     ],
 )
-def test_what_cannot_be_meant_is_exit_2_with_a_hint_and_no_record(
+def test_an_option_that_is_not_valid_is_exit_2_with_a_hint_and_no_record(
     run: Run, tmp_path: Path, words: tuple[str, ...]
 ) -> None:
     code, out, err = run("--target", QUICK, *words)
@@ -181,7 +182,7 @@ def never(*_: object) -> None:
     raise WaitTimeout("waited 120 s for the cluster to be healthy in vain", "look at the logs")
 
 
-def test_a_cluster_that_does_not_heal_is_undecided_and_its_logs_are_kept(
+def test_a_cluster_that_does_not_recover_is_undecided_and_its_logs_are_kept(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target = Simulated(Nature(slowness=3))

@@ -9,7 +9,7 @@ import pytest
 from walproof.model.attempt import Attempts, Outcome, Rows
 from walproof.model.guarantee import Level
 from walproof.model.ports import WitnessReport
-from walproof.proving import gate, judge, question, verdicts
+from walproof.proving import gate, judge, options, verdicts
 from walproof.proving.judge import judged, not_in_effect_s, two_leaders_s
 
 A, D, U, R = Outcome.ACKNOWLEDGED, Outcome.DOWNGRADED, Outcome.UNKNOWN, Outcome.REFUSED
@@ -43,7 +43,7 @@ def rows(*numbers: int, member: str = "n2") -> Rows:
     return Rows(member, np.zeros(len(numbers), np.int32), np.array(numbers, np.int64), check, check.copy())
 
 
-@pytest.mark.parametrize("module", [verdicts, gate, question])
+@pytest.mark.parametrize("module", [verdicts, gate, options])
 def test_examples_in_docstrings_are_true(module: object) -> None:
     assert doctest.testmod(module).failed == 0  # type: ignore[arg-type]
 
@@ -57,17 +57,17 @@ def test_every_kind_of_attempt_is_counted_once() -> None:
     assert (found.refused, found.phantom, found.duplicate, found.corrupted) == (1, 0, 0, 0)
 
 
-def test_the_span_of_the_loss_is_told() -> None:
+def test_the_span_of_the_loss_is_reported() -> None:
     found = judged(ledger((1, A, 1.0), (2, A, 2.0), (3, A, 4.5)), [rows(1)]).findings
     assert (found.lost, found.lost_from, found.lost_to) == (2, 2.0, 4.5)
 
 
-def test_a_row_of_a_refused_attempt_comes_phantom() -> None:
+def test_a_row_of_a_refused_attempt_is_phantom() -> None:
     found = judged(ledger((1, A, 1.0), (2, R, 2.0)), [rows(1, 2)]).findings
     assert found.phantom == 1
 
 
-def test_a_row_nobody_wrote_comes_phantom_even_with_absurd_numbers() -> None:
+def test_a_row_nobody_wrote_is_phantom_even_with_absurd_numbers() -> None:
     strange = Rows(
         "n2", np.array([0, 0, -1], np.int32), np.array([1, -5, 1 << 41], np.int64), *[np.ones(3, np.uint32)] * 2
     )
@@ -75,25 +75,25 @@ def test_a_row_nobody_wrote_comes_phantom_even_with_absurd_numbers() -> None:
     assert (found.kept, found.phantom) == (1, 2)
 
 
-def test_a_doubled_row_is_seen() -> None:
+def test_a_duplicate_row_is_seen() -> None:
     found = judged(ledger((1, A, 1.0), (2, A, 2.0)), [rows(1, 2, 2)]).findings
     assert (found.duplicate, found.kept, found.lost) == (1, 2, 0)
 
 
 @pytest.mark.parametrize("column", ["checksum", "stated"])
-def test_an_altered_payload_or_checksum_is_seen(column: str) -> None:
+def test_a_corrupted_payload_or_checksum_is_seen(column: str) -> None:
     other = np.array([1, 9], np.uint32)
     wrong = replace(rows(1, 2), checksum=other) if column == "checksum" else replace(rows(1, 2), stated=other)
     assert judged(ledger((1, A, 1.0), (2, A, 2.0)), [wrong]).findings.corrupted == 1
 
 
-def test_a_payload_altered_together_with_its_checksum_is_seen() -> None:
+def test_a_payload_corrupted_together_with_its_checksum_is_seen() -> None:
     both = np.array([1, 9], np.uint32)
     wrong = replace(rows(1, 2), checksum=both, stated=both)
     assert judged(ledger((1, A, 1.0), (2, A, 2.0)), [wrong]).findings.corrupted == 1
 
 
-def test_what_another_member_altered_counts_but_what_it_lacks_is_told_apart() -> None:
+def test_what_another_member_corrupted_counts_but_what_it_lacks_is_counted_apart() -> None:
     other = replace(rows(1, member="n3"), checksum=np.array([7], np.uint32))
     found = judged(ledger((1, A, 1.0), (2, A, 2.0)), [rows(1, 2), other])
     assert (found.findings.lost, found.findings.corrupted, found.differs) == (0, 1, {"n3": 1})
@@ -111,9 +111,9 @@ def test_an_empty_ledger_is_judged_too() -> None:
 def test_judging_in_parts_finds_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     tries = ledger(*[(n, (A, U, D, R)[n % 4], float(n)) for n in range(1, 400)])
     there = rows(*[n for n in range(1, 400) if n % 3])
-    whole = judged(tries, [there])
+    at_once = judged(tries, [there])
     monkeypatch.setattr(judge, "_PART", 50)
-    assert judged(tries, [there]) == whole
+    assert judged(tries, [there]) == at_once
 
 
 def two_servers(late_start: float) -> Attempts:
@@ -128,7 +128,7 @@ def test_a_late_answer_of_the_old_leader_is_not_two_leaders() -> None:
     assert two_leaders_s(two_servers(late_start=9.5)) == 0.0
 
 
-def test_an_attempt_begun_on_the_old_leader_after_the_new_one_served_is_two_leaders() -> None:
+def test_an_attempt_started_on_the_old_leader_after_the_new_one_served_is_two_leaders() -> None:
     assert two_leaders_s(two_servers(late_start=10.7)) == pytest.approx(0.7)
 
 

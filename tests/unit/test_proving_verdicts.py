@@ -14,7 +14,7 @@ from walproof.proving.as_json import answer_as_json
 from walproof.proving.conclusion import conclusion
 from walproof.proving.gate import exit_code, gate, junit
 from walproof.proving.matrix import cell
-from walproof.proving.question import question_of
+from walproof.proving.options import parse_options
 from walproof.proving.verdicts import Assumption, bounds, controls, decided, drills_for, promised
 
 FINE = Findings(acknowledged=100, kept=100)
@@ -34,10 +34,11 @@ def test_nothing_lost_is_held_and_something_lost_is_broken() -> None:
     assert "promises to keep" in why
 
 
-def test_a_loss_the_manual_allows_is_still_broken_and_says_so() -> None:
+def test_a_loss_that_no_guarantee_covers_is_broken_and_called_expected() -> None:
     verdict, why = decided(LOSS, [], promised(Level.OFF, Loss.LEADER_GONE))
     assert verdict is Verdict.BROKEN
-    assert "promises nothing" in why
+    assert why == "expected loss: 10 acknowledged commits lost, which this level does not promise to keep"
+    assert "; 1 row corrupted" in decided(replace(LOSS, corrupted=1), [], False)[1]
 
 
 @pytest.mark.parametrize("wrong", ["corrupted", "duplicate", "phantom"])
@@ -52,7 +53,7 @@ def test_a_failed_assumption_makes_it_undecided_and_says_why() -> None:
 
 
 def test_a_level_not_in_effect_is_undecided_unless_it_lost() -> None:
-    failed = Assumption("level in effect", False, "it meant local", spoils=False)
+    failed = Assumption("level in effect", False, "it meant local", invalidates_loss=False)
     assert decided(FINE, [failed], True) == (Verdict.UNDECIDED, "it meant local")
     verdict, why = decided(LOSS, [failed], True)
     assert verdict is Verdict.BROKEN
@@ -84,6 +85,9 @@ def test_the_conclusion_says_when_a_proof_is_weak() -> None:
     assert "weak for on" in conclusion([drill(Level.OFF), drill(Level.ON)])
     strong = conclusion([drill(Level.OFF, LOSS), drill(Level.ON)])
     assert "off lost 10 acknowledged commits" in strong
+    assert "off lost 10 acknowledged commits (expected loss)" in conclusion(
+        [replace(drill(Level.OFF, LOSS), promised=False)]
+    )
     assert "weak" not in strong
 
 
@@ -109,12 +113,15 @@ def test_exit_codes() -> None:
     assert exit_code([replace(drill(findings=LOSS), rpo_s=2.0)], gate("rpo=1s")) == 1
 
 
-def test_junit_tells_failures_errors_and_skips_apart() -> None:
+def test_junit_separates_failures_errors_and_skips() -> None:
     undecided = replace(drill(), verdict=Verdict.UNDECIDED, why="the writers were dead")
     skipped = replace(drill(), verdict=Verdict.SKIPPED, why="skipped, because no power")
     suite = ElementTree.fromstring(junit([drill(), drill(Level.OFF, LOSS), undecided, skipped]))
     assert suite.attrib["tests"] == "4"
     assert (suite.attrib["failures"], suite.attrib["errors"], suite.attrib["skipped"]) == ("1", "1", "1")
+    failure = suite.find("testcase/failure")
+    assert failure is not None
+    assert failure.attrib["message"].startswith("expected loss: 10 acknowledged commits lost")
 
 
 def test_a_cell_of_the_matrix_shows_promise_mark_and_evidence() -> None:
@@ -128,7 +135,7 @@ def test_a_cell_of_the_matrix_shows_promise_mark_and_evidence() -> None:
     assert cell(Level.ON, "none", [drill(findings=seen, fault="none")]).mark == "✘"
 
 
-def test_json_holds_only_numbers_json_can_say() -> None:
+def test_json_holds_only_numbers_json_can_express() -> None:
     odd = replace(drill(), rto_s=float("nan"), rpo_s=float("inf"))
-    text = json.dumps(answer_as_json(question_of({}), [odd], "rec"), allow_nan=False)
+    text = json.dumps(answer_as_json(parse_options({}), [odd], "rec"), allow_nan=False)
     assert json.loads(text)["drills"][0]["rto_s"] is None

@@ -14,7 +14,7 @@ from walproof.model.verdict import Drill, Verdict, Victim
 from walproof.proving.campaign import PlannedDrill
 from walproof.proving.faults import CATALOGUE
 from walproof.proving.run import Shell, run_drills
-from walproof.proving.verdicts import wrongs
+from walproof.proving.verdicts import violations
 from walproof.targets.simulated.target import LIES, simulated
 
 
@@ -164,7 +164,7 @@ def test_an_honest_cluster_raises_no_false_alarm(history: tuple[int, str, Level,
     drill = run_drills(shell, [planned], enough=lambda drills: False)[0]
     truth = where.ledger.truly_lost(1)
     assert drill.findings.lost == truth, drill.why
-    assert wrongs(replace(drill.findings, lost=0)) == []
+    assert violations(replace(drill.findings, lost=0)) == []
     assert drill.findings.dirty_reads == 0
     if drill.promised and drill.findings.not_in_effect_s == 0:
         assert truth == 0, drill.why

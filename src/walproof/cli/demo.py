@@ -20,8 +20,9 @@ from walproof.model.ports import Target
 from walproof.pricing.bench import Bench, OnProgress, RunProgress
 from walproof.pricing.options import parse_options
 from walproof.pricing.run import run_price
-from walproof.proving.campaign import Question, planned
+from walproof.proving.campaign import planned
 from walproof.proving.faults import fault
+from walproof.proving.options import ProveOptions
 from walproof.proving.run import Shell, run_drills
 from walproof.records.writer import Writer, check_place
 from walproof.reporting.conclusion import conclusion
@@ -71,7 +72,7 @@ def demo(directory: Path | None, port: int, postgres: str | None, budget: str, s
 
 
 def _drills(shell: Shell, tell: OnProgress) -> None:
-    plan = planned(Question((fault("kill"),), (Level.OFF, Level.ON), seed=shell.seed))
+    plan = planned(ProveOptions((fault("kill"),), (Level.OFF, Level.ON), seed=shell.seed))
     tell(RunProgress(0.0, 1.0, 0, "two kill drills"))
     run_drills(shell, plan, enough=lambda _: False)
 

@@ -17,13 +17,13 @@ from walproof.model.ports import Target
 from walproof.model.topology import route_of
 from walproof.model.verdict import Drill
 from walproof.proving.as_json import answer_as_json
-from walproof.proving.campaign import PlannedDrill, Question, enough, planned
+from walproof.proving.campaign import PlannedDrill, enough, planned
 from walproof.proving.conclusion import conclusion, control_sentences
 from walproof.proving.faults import CATALOGUE
 from walproof.proving.gate import Gate, exceeded, exit_code, gate, junit
 from walproof.proving.inject import why_skipped
 from walproof.proving.matrix import COLUMNS, matrix
-from walproof.proving.question import Words, consented, question_of
+from walproof.proving.options import ProveOptions, RawOptions, check_allowed, parse_options
 from walproof.proving.run import Interrupted, Shell, run_drills
 from walproof.records.writer import Writer
 from walproof.targets.choose import choose
@@ -61,14 +61,14 @@ def prove(target: str | None, record: str | None, as_json: bool, dry_run: bool, 
     """What each commit level survives: real faults against a ledger of acknowledged commits."""
     if words.get("pitfall"):
         return _pitfalls(words, Path(record) if record else None, as_json=as_json)
-    question = question_of(words)
+    question = parse_options(words)
     limits = gate(str(words["require"])) if words.get("require") else None
     planned(question)
     junit_file = _writable(words.get("junit"))
     place = choose(target)
     route_of(place.routes(), question.route)
     if place.external:
-        consented(question, words.get("allow"))
+        check_allowed(question)
     if dry_run:
         click.echo("\n".join(said_beforehand(question, place)))
         return 0
@@ -84,24 +84,24 @@ def prove(target: str | None, record: str | None, as_json: bool, dry_run: bool, 
     return 130 if interrupted else exit_code(drills, limits)
 
 
-def _pitfalls(words: Words, record: Path | None, *, as_json: bool) -> int:
+def _pitfalls(words: RawOptions, record: Path | None, *, as_json: bool) -> int:
     """`--pitfall`: each on a lab of its own making, judged into a record."""
     from walproof.studies.pitfalls import catalogue, run
 
-    wanted, seed = catalogue.pitfalls(str(words["pitfall"])), question_of(words).seed
+    wanted, seed = catalogue.pitfalls(str(words["pitfall"])), parse_options(words).seed
     with Writer(record, "pitfalls") as writer, sigterm_as_ctrl_c():
         writer(begun("prove", words, at=time.time(), seed=seed))
-        told, interrupted = run.reproduce(wanted, writer, lambda text: click.echo(text, err=True))
+        runs, interrupted = run.reproduce(wanted, writer, lambda text: click.echo(text, err=True))
     if as_json:
-        found = [run.as_dict(one) for one in told]
+        found = [run.as_dict(one) for one in runs]
         click.echo(json.dumps({"record": str(writer.directory), "pitfalls": found}))
     else:
-        click.echo(f"{run.shown(told, len(wanted))}\nrecord: {writer.directory}")
-    return 130 if interrupted else run.exit_code(told)
+        click.echo(f"{run.as_text(runs, len(wanted))}\nrecord: {writer.directory}")
+    return 130 if interrupted else run.exit_code(runs)
 
 
 def _campaign(
-    question: Question, place: Target, writer: Writer, words: Words, *, quiet: bool
+    question: ProveOptions, place: Target, writer: Writer, words: RawOptions, *, quiet: bool
 ) -> tuple[list[Drill], bool, list[Event]]:
     """Run every drill into the record; (drills, whether Ctrl-C ended it, every event)."""
     events: list[Event] = []
@@ -123,7 +123,7 @@ def _campaign(
     return drills, interrupted, events
 
 
-def _conducted(shell: Shell, question: Question, emit: Emit) -> tuple[list[Drill], bool]:
+def _conducted(shell: Shell, question: ProveOptions, emit: Emit) -> tuple[list[Drill], bool]:
     clock = shell.target.clock
     start = clock.now()
     try:
@@ -135,7 +135,7 @@ def _conducted(shell: Shell, question: Question, emit: Emit) -> tuple[list[Drill
         return stopped.drills, True
 
 
-def _plan(question: Question, place: Target) -> list[PlannedDrill]:
+def _plan(question: ProveOptions, place: Target) -> list[PlannedDrill]:
     return planned(question, [name for name, fault in CATALOGUE.items() if why_skipped(place, fault) is None])
 
 
@@ -166,7 +166,7 @@ def _tell(event: Event) -> None:
     click.echo(text, err=True)
 
 
-def said_beforehand(question: Question, place: Target) -> list[str]:
+def said_beforehand(question: ProveOptions, place: Target) -> list[str]:
     """What would be done, fault by fault with its story, and what this target cannot do."""
     plan = _plan(question, place)
     lines = [f"{len(plan)} drills on {place.name} with {question.writers} writers over {question.route}:"]
@@ -177,14 +177,14 @@ def said_beforehand(question: Question, place: Target) -> list[str]:
         lines.append(f"  {fault.name} on {victims}, {len(mine)} × at {levels}")
         lines.append(f"    happens:  {fault.story.happens}")
         lines.append(f"    promised: {fault.story.promises}")
-        lines.append(f"    heals:    {fault.story.heals}")
+        lines.append(f"    recovers: {fault.story.recovers}")
         skipped = why_skipped(place, fault)
         if skipped:
             lines.append(f"    skipped, because {skipped}")
     return lines
 
 
-def _show(question: Question, drills: list[Drill], events: list[Event], limits: Gate | None, record: str) -> None:
+def _show(question: ProveOptions, drills: list[Drill], events: list[Event], limits: Gate | None, record: str) -> None:
     from walproof.reporting.terminal import prove_tables
 
     console = Console()
@@ -200,7 +200,7 @@ def _show(question: Question, drills: list[Drill], events: list[Event], limits: 
     console.print(f"record: {record}", highlight=False)
 
 
-def _matrix_table(question: Question, drills: list[Drill]) -> Table:
+def _matrix_table(question: ProveOptions, drills: list[Drill]) -> Table:
     table = Table(title="what a commit survives: ✔ kept  ✘ lost  ? undecided; (✔) what the manual promises")
     table.add_column("level")
     for _, heading, _ in COLUMNS:

@@ -1,4 +1,4 @@
-"""A light connection for counters: prepared once, answers as text, and never waits longer than it is told."""
+"""A connection for reading statistics: statements prepared once, rows as text, every answer within a time limit."""
 
 import select
 
@@ -10,14 +10,14 @@ from walproof.model.ports import Clock
 Row = tuple[str | None, ...]
 
 
-class Line:
-    """One connection to one member; psycopg.Error when it cannot be made, breaks, or does not answer in time."""
+class StatsConnection:
+    """One connection to one member; psycopg.Error when it cannot be opened, breaks, or exceeds `timeout_s`."""
 
-    def __init__(self, conninfo: str, clock: Clock, longest_s: float = 2.0) -> None:
+    def __init__(self, conninfo: str, clock: Clock, timeout_s: float = 2.0) -> None:
         self._connection = psycopg.connect(conninfo, autocommit=True)
         self._clock = clock
-        self._longest_s = longest_s
-        self._names: dict[bytes, bytes] = {}
+        self._timeout_s = timeout_s
+        self._prepared: dict[bytes, bytes] = {}
 
     @property
     def version(self) -> int:
@@ -28,26 +28,26 @@ class Line:
         """Close it; safe to call twice."""
         self._connection.close()
 
-    def ask(self, query: bytes) -> list[Row]:
+    def query(self, statement: bytes) -> list[Row]:
         """The rows of one statement as text."""
         pg = self._connection.pgconn
-        if query not in self._names:
-            name = f"q{len(self._names)}".encode()
-            pg.send_prepare(name, query)
+        if statement not in self._prepared:
+            name = f"q{len(self._prepared)}".encode()
+            pg.send_prepare(name, statement)
             self._answer()
-            self._names[query] = name
-        pg.send_query_prepared(self._names[query], None)
-        found = self._answer()
-        width, height = range(found.nfields), range(found.ntuples)
-        return [tuple(_text(found.get_value(row, column)) for column in width) for row in height]
+            self._prepared[statement] = name
+        pg.send_query_prepared(self._prepared[statement], None)
+        result = self._answer()
+        width, height = range(result.nfields), range(result.ntuples)
+        return [tuple(_text(result.get_value(row, column)) for column in width) for row in height]
 
     def _answer(self) -> pq.abc.PGresult:
         pg, last = self._connection.pgconn, None
-        until = self._clock.now() + self._longest_s
+        deadline = self._clock.now() + self._timeout_s
         while True:
             while pg.is_busy():
-                if not select.select([pg.socket], [], [], max(0.0, until - self._clock.now()))[0]:
-                    raise psycopg.OperationalError(f"no answer within {self._longest_s:g} s")
+                if not select.select([pg.socket], [], [], max(0.0, deadline - self._clock.now()))[0]:
+                    raise psycopg.OperationalError(f"no answer within {self._timeout_s:g} s")
                 pg.consume_input()
             result = pg.get_result()
             if result is None:
@@ -56,7 +56,7 @@ class Line:
                 raise psycopg.OperationalError(result.get_error_message())
             last = result
         if last is None:
-            raise psycopg.OperationalError("the server said nothing")
+            raise psycopg.OperationalError("the server sent no result")
         return last
 
 

@@ -1,4 +1,4 @@
--- One member's counters, PostgreSQL 14 to 16: checkpoints begun are in pg_stat_bgwriter.
+-- One member's counters, PostgreSQL 14 to 16: checkpoints started are in pg_stat_bgwriter.
 SELECT (CASE WHEN pg_is_in_recovery() THEN pg_last_wal_receive_lsn() ELSE pg_current_wal_lsn() END - '0/0')::bigint,
        (SELECT wal_sync FROM pg_stat_wal),
        (SELECT wal_sync_time FROM pg_stat_wal),

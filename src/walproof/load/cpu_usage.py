@@ -1,4 +1,4 @@
-"""Processor time and disk bytes from /proc: of chosen processes and of the machine. Reads; judges nothing."""
+"""Processor time and disk bytes from /proc: of chosen processes and of the machine. Linux only."""
 
 import os
 from collections.abc import Iterable
@@ -28,14 +28,14 @@ class Machine:
 
 
 def used(pids: Iterable[int], *, disk: bool = True) -> Used:
-    """What these processes used so far; those that are gone, or not ours to read, are left out."""
+    """What these processes used so far; processes that ended or cannot be read are left out."""
     cpu: dict[int, float] = {}
     read: dict[int, int] = {}
     written: dict[int, int] = {}
     for pid in pids:
         try:
-            words = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-            cpu[pid] = (int(words[11]) + int(words[12])) / _TICKS
+            columns = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+            cpu[pid] = (int(columns[11]) + int(columns[12])) / _TICKS
             if disk:
                 lines = dict(line.split(b": ") for line in Path(f"/proc/{pid}/io").read_bytes().splitlines())
                 read[pid], written[pid] = int(lines[b"read_bytes"]), int(lines[b"write_bytes"])
@@ -54,7 +54,7 @@ def machine() -> Machine:
 
 
 def cpu_between(before: Used, after: Used) -> float:
-    """Processor seconds between two looks; a process born in between counts whole, one that ended not at all.
+    """Processor seconds between two readings; all of a process that started in between, nothing of one that ended.
 
     >>> cpu_between(Used({1: 2.0}, {}, {}), Used({1: 2.5, 7: 0.25}, {}, {}))
     0.75
@@ -63,5 +63,5 @@ def cpu_between(before: Used, after: Used) -> float:
 
 
 def bytes_between(before: dict[int, int], after: dict[int, int]) -> int:
-    """The same for bytes."""
+    """Bytes between two readings, counted like cpu_between."""
     return sum(now - before.get(pid, 0) for pid, now in after.items())

@@ -1,7 +1,7 @@
-"""What to run for one sample: pgbench's argument list and the scripts it needs. Pure; starts nothing.
+"""What to run for one sample: pgbench's argument list and the scripts it needs. Pure.
 
 The level goes into the session (libpq's `options`). Through a transaction pool, and where levels are mixed, it goes
-into each transaction instead (SET LOCAL), because there a session is not the client's own.
+into each transaction instead (SET LOCAL), because sessions are shared by clients there.
 """
 
 import os
@@ -80,25 +80,27 @@ def session_options(arm: Arm, *, pooled: bool) -> str:
     return "" if pooled or arm.mix else f"-c synchronous_commit={arm.level}"
 
 
-def invocation(arm: Arm, endpoint: Endpoint, folder: Path, seed: int, *, pgbench: Path, longest_s: int) -> Invocation:
-    """How to start pgbench for that arm; per-transaction logs go to `folder`/log.PID…
+def invocation(
+    arm: Arm, endpoint: Endpoint, directory: Path, seed: int, *, pgbench: Path, timeout_s: int
+) -> Invocation:
+    """How to start pgbench for that arm; per-transaction logs go to `directory`/log.PID…
 
     The caller ends it by SIGALRM after the wanted time, which pgbench takes for the end of -T: so a sample may last a
-    fraction of a second longer than connecting takes. `longest_s` is the -T that ends it in any case.
+    fraction of a second longer than connecting takes. `timeout_s` is the -T that ends it in any case.
     """
     pooled = endpoint.pooled
     options = session_options(arm, pooled=pooled)
     more = {"application_name": APPLICATION, "gssencmode": "disable", **({"options": options} if options else {})}
     argv = [str(pgbench), "-n", "-M", "simple" if pooled else "prepared", "-c", str(arm.clients)]
-    argv += ["-j", str(threads(arm.clients)), "-T", str(longest_s), "--random-seed", str(seed % (1 << 31))]
-    argv += ["-l", f"--log-prefix={folder / 'log'}"]
+    argv += ["-j", str(threads(arm.clients)), "-T", str(timeout_s), "--random-seed", str(seed % (1 << 31))]
+    argv += ["-l", f"--log-prefix={directory / 'log'}"]
     argv += ["-R", f"{arm.rate:g}"] if arm.rate is not None else []
-    given, scripts, levels = _work(arm, folder, pooled=pooled)
+    given, scripts, levels = _work(arm, directory, pooled=pooled)
     return Invocation((*argv, *given, endpoint.conninfo(**more)), scripts, levels)
 
 
-def _work(arm: Arm, folder: Path, *, pooled: bool) -> tuple[list[str], dict[str, str], tuple[Level, ...]]:
-    """Arguments that say what to run, scripts, and levels by script number."""
+def _work(arm: Arm, directory: Path, *, pooled: bool) -> tuple[list[str], dict[str, str], tuple[Level, ...]]:
+    """Arguments for what to run, scripts, and levels by script number."""
     workload = arm.workload
     if workload.kind in _BUILT_IN and not pooled and not arm.mix:
         return ["-b", str(workload.kind)], {}, ()
@@ -108,8 +110,8 @@ def _work(arm: Arm, folder: Path, *, pooled: bool) -> tuple[list[str], dict[str,
         total = sum(weight for _, weight in arm.mix)
         scripts = {f"{level}.sql": with_level(text, level, combined=pooled) for level, _ in arm.mix}
         for level, weight in arm.mix:
-            given += ["-f", f"{folder / f'{level}.sql'}@{max(1, round(_WEIGHTS * weight / total))}"]
+            given += ["-f", f"{directory / f'{level}.sql'}@{max(1, round(_WEIGHTS * weight / total))}"]
         return given, scripts, tuple(level for level, _ in arm.mix)
     if pooled:
         text = with_level(text, arm.level, combined=True)
-    return [*given, "-f", str(folder / "script.sql")], {"script.sql": text}, ()
+    return [*given, "-f", str(directory / "script.sql")], {"script.sql": text}, ()

@@ -37,8 +37,8 @@ class Summary:
     """Logs of one sample, added up.
 
     transactions: all of them, early ones too. credit: transactions counted by the share of them that lies within the
-    times asked for, so that neither starting nor stopping biases throughput. Of those begun within them: sum of
-    latencies in ms, histograms of latency, whole and per script number, the first start and last end (epoch s).
+    times asked for, so that neither starting nor stopping biases throughput. Of those started within them: sum of
+    latencies in ms, histograms of latency, of all and per script number, the first start and last end (epoch s).
     """
 
     transactions: int = 0
@@ -62,16 +62,16 @@ def pieces(path: Path, size: int = _PIECE) -> Iterator[Columns]:
     rest = b""
     with path.open("rb") as file:
         while block := file.read(size):
-            whole, newline, rest = (rest + block).rpartition(b"\n")
+            lines, newline, rest = (rest + block).rpartition(b"\n")
             if newline:
-                yield columns(whole + newline)
+                yield columns(lines + newline)
 
 
 def warm_from(paths: Sequence[Path], since: float, until: float) -> float:
     """When every client has ended its second transaction, epoch s, but never later than half-way to `until`.
 
     A client's first transaction connects, prepares its statements and fills its session's caches; with many clients
-    that is a good part of a short sample. Only the first piece of each log is looked at.
+    that is a good part of a short sample. Only the first piece of each log is read.
     """
     seconds = [piece.end_us[piece.number == 2] for path in paths for piece in islice(pieces(path), 1)]
     warm = max((float(ends.max()) / 1e6 for ends in seconds if len(ends)), default=since)
@@ -79,7 +79,7 @@ def warm_from(paths: Sequence[Path], since: float, until: float) -> float:
 
 
 def columns(text: bytes) -> Columns:
-    """Columns of whole lines; MachineError when lines have differing numbers of fields.
+    """Columns of complete lines; MachineError when lines have differing numbers of fields.
 
     Line: client, number, latency µs or "failed"/"skipped", script, end s, end µs, then lag and retries where asked.
     """
@@ -122,7 +122,7 @@ def _number(raw: NDArray[np.uint8], start: NDArray[np.int64], end: NDArray[np.in
 
 
 def summary(paths: Sequence[Path], since: float = 0.0, until: float = float("inf"), *, scripts: int = 1) -> Summary:
-    """These logs added up; latencies of transactions begun at `since` or later, credit up to `until` (epoch s)."""
+    """These logs added up; latencies of transactions started at `since` or later, credit up to `until` (epoch s)."""
     total = Summary()
     for path in paths:
         for piece in pieces(path):
@@ -153,8 +153,8 @@ def _plus(total: Summary, piece: Columns, within: tuple[float, float], scripts: 
     per_script = dict(total.per_script)
     if scripts > 1:
         for number in range(scripts):
-            mine = bucketed(latency_ms[script == number])
-            per_script[number] = pooled([per_script.get(number, {}), mine])
+            of_script = bucketed(latency_ms[script == number])
+            per_script[number] = pooled([per_script.get(number, {}), of_script])
     return replace(
         total,
         began=min(total.began, float((end_s - latency_ms / 1000).min())),

@@ -1,6 +1,6 @@
-"""What happens beside a sample: counters of every member before and after, and looks at waits in between.
+"""Statistics of every member during a sample: counters before and after, wait events and lags polled in between.
 
-One light connection a member, kept over samples. A member that does not answer is left out, never an error.
+One connection per member, kept over samples. A member that does not answer is left out, never an error.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -11,7 +11,7 @@ from statistics import fmean
 import psycopg
 
 from walproof.load import cpu_usage
-from walproof.load.connection import Line, Row
+from walproof.load.connection import Row, StatsConnection
 from walproof.load.cpu_usage import Machine, Used
 from walproof.model.ports import Clock
 from walproof.model.sample import MemberWindow, Window
@@ -22,8 +22,8 @@ _COUNTERS = {version: (_HERE / f"counters_{version}.sql").read_bytes() for versi
 _WAITS = (_HERE / "waits.sql").read_bytes()
 _LAGS = (_HERE / "lags.sql").read_bytes()
 _LAGS_EVERY = 4
-_ALONE_S = 10.0
-_END = b"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'walproof-load'"
+_RETRY_AFTER_S = 10.0
+_TERMINATE = b"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'walproof-load'"
 Pids = Callable[[str], Iterable[int]]
 
 
@@ -52,16 +52,16 @@ class Snapshot:
 
 
 @dataclass(slots=True)
-class Looks:
-    """What was seen in between: sessions per wait event, and lags per standby in ms (write, flush, replay)."""
+class Polled:
+    """Polled during a sample: sessions per wait event, lags per standby in ms (write, flush, replay), polls so far."""
 
     waits: dict[str, int] = field(default_factory=dict)
     lags: dict[str, list[tuple[float | None, float | None, float | None]]] = field(default_factory=dict)
     count: int = 0
 
 
-class Beside:
-    """Keeps one connection a member; `pids` gives a member's processes, `others` every further one of the target."""
+class Sampler:
+    """Reads statistics of all members; `pids` gives a member's processes, `others` all further ones of the target."""
 
     def __init__(
         self,
@@ -74,14 +74,14 @@ class Beside:
         self._pids = pids
         self._others = others
         self._clock = clock
-        self._lines: dict[str, Line] = {}
-        self._silent: dict[str, float] = {}
-        """Members that did not answer, until when they are left alone."""
+        self._connections: dict[str, StatsConnection] = {}
+        self._retry_at: dict[str, float] = {}
+        """By member that did not answer: when it is tried again."""
 
     def connect(self) -> None:
         """Connect to every member beforehand, so that it does not cost the sample."""
         for member in self._members:
-            self._line(member)
+            self._connected(member)
 
     def snapshot(self, at: float, client: Iterable[int]) -> Snapshot:
         """Counters of every member now; `client` are the load's own processes."""
@@ -91,41 +91,41 @@ class Beside:
         known = cpu_usage.used({*others, *(pid for u in members.values() for pid in u.cpu_s)}, disk=False)
         return Snapshot(at, counters, members, cpu_usage.machine(), cpu_usage.used(client, disk=False), known)
 
-    def look(self, leader: str, looks: Looks) -> None:
-        """One look at the waits on the leader; at the lags every few looks."""
-        for event, count in self._ask(leader, _WAITS):
-            looks.waits[str(event)] = looks.waits.get(str(event), 0) + int(count or 0)
-        if looks.count % _LAGS_EVERY == _LAGS_EVERY - 1:
-            for name, *lags in self._ask(leader, _LAGS):
-                write, flush, replay = map(_real, lags)
-                looks.lags.setdefault(str(name), []).append((write, flush, replay))
-        looks.count += 1
+    def poll(self, leader: str, polled: Polled) -> None:
+        """Add the leader's wait events now; its standbys' lags every fourth time."""
+        for event, count in self._query(leader, _WAITS):
+            polled.waits[str(event)] = polled.waits.get(str(event), 0) + int(count or 0)
+        if polled.count % _LAGS_EVERY == _LAGS_EVERY - 1:
+            for name, *lags in self._query(leader, _LAGS):
+                write, flush, replay = map(_float, lags)
+                polled.lags.setdefault(str(name), []).append((write, flush, replay))
+        polled.count += 1
 
     def end_load(self, leader: str) -> None:
-        """End the load's sessions on the leader: they hang, as when no standby answers."""
-        self._ask(leader, _END)
+        """Terminate the load's sessions on the leader, which hang when no standby answers."""
+        self._query(leader, _TERMINATE)
 
     def close(self) -> None:
         """Close every connection."""
-        for line in self._lines.values():
-            line.close()
-        self._lines.clear()
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
 
-    def _ask(self, member: str, query: bytes) -> list[Row]:
-        line = self._line(member)
-        if line is None:
+    def _query(self, member: str, statement: bytes) -> list[Row]:
+        connection = self._connected(member)
+        if connection is None:
             return []
         try:
-            return line.ask(query)
+            return connection.query(statement)
         except psycopg.Error:
-            self._give_up(member)
+            self._disconnect(member)
             return []
 
-    def _line(self, member: str) -> Line | None:
-        """The member's connection, made when there is none; None while it is left alone."""
-        if member not in self._lines and self._clock.now() >= self._silent.get(member, 0.0):
+    def _connected(self, member: str) -> StatsConnection | None:
+        """The member's connection, opened when there is none; None until a failed member is tried again."""
+        if member not in self._connections and self._clock.now() >= self._retry_at.get(member, 0.0):
             try:
-                self._lines[member] = Line(
+                self._connections[member] = StatsConnection(
                     self._members[member].conninfo(
                         application_name="walproof",
                         connect_timeout="2",
@@ -135,45 +135,46 @@ class Beside:
                     self._clock,
                 )
             except (psycopg.Error, KeyError):
-                self._give_up(member)
-        return self._lines.get(member)
+                self._disconnect(member)
+        return self._connections.get(member)
 
-    def _give_up(self, member: str) -> None:
-        line = self._lines.pop(member, None)
-        if line is not None:
-            line.close()
-        self._silent[member] = self._clock.now() + _ALONE_S
+    def _disconnect(self, member: str) -> None:
+        connection = self._connections.pop(member, None)
+        if connection is not None:
+            connection.close()
+        self._retry_at[member] = self._clock.now() + _RETRY_AFTER_S
 
     def _counters(self, member: str) -> Counters | None:
-        line = self._line(member)
-        found = self._ask(member, _COUNTERS[next(v for v in _COUNTERS if line.version >= v or v == 14)]) if line else []
-        if not found:
+        connection = self._connected(member)
+        if connection is None:
             return None
-        lsn, flushes, flush_ms, checkpoints, names, streaming = found[0]
-        return Counters(
-            _whole(lsn), _whole(flushes), _real(flush_ms), _whole(checkpoints) or 0, names or "", _whole(streaming) or 0
-        )
+        version = next((version for version in _COUNTERS if connection.version >= version), min(_COUNTERS))
+        for lsn, flushes, flush_ms, checkpoints, names, streaming in self._query(member, _COUNTERS[version]):
+            return Counters(
+                _int(lsn), _int(flushes), _float(flush_ms), _int(checkpoints) or 0, names or "", _int(streaming) or 0
+            )
+        return None
 
 
-def _whole(text: str | None) -> int | None:
+def _int(text: str | None) -> int | None:
     return None if text is None else int(text)
 
 
-def _real(text: str | None) -> float | None:
+def _float(text: str | None) -> float | None:
     return None if text is None else float(text)
 
 
-def window(before: Snapshot, after: Snapshot, looks: Looks, leader: str) -> Window:
-    """The difference of two snapshots, with the looks in between. Pure."""
+def window(before: Snapshot, after: Snapshot, polled: Polled, leader: str) -> Window:
+    """The difference of two snapshots, with what was polled in between. Pure."""
     seconds = max(after.at - before.at, 1e-3)
-    members = {name: _member(name, before, after, looks, seconds) for name in {*after.counters, *after.members}}
+    members = {name: _member(name, before, after, polled, seconds) for name in {*after.counters, *after.members}}
     total = max(after.machine.total - before.machine.total, 1e-3)
     client = cpu_usage.cpu_between(before.client, after.client)
     at_end = after.counters.get(leader)
     at_begin = before.counters.get(leader)
-    seen = sum(looks.waits.values())
+    seen = sum(polled.waits.values())
     return Window(
-        waits={event: count / seen for event, count in sorted(looks.waits.items())} if seen else {},
+        waits={event: count / seen for event, count in sorted(polled.waits.items())} if seen else {},
         members=members,
         stolen=_stolen(before, after, client, total),
         client_cores=client / seconds,
@@ -185,7 +186,7 @@ def window(before: Snapshot, after: Snapshot, looks: Looks, leader: str) -> Wind
 
 
 def _stolen(before: Snapshot, after: Snapshot, client: float, total: float) -> float:
-    """Share of processor time that went to a hypervisor, or to processes that are neither target nor load."""
+    """Share of processor time that went to a hypervisor, or to processes of neither target nor load."""
     taken = after.machine.stolen - before.machine.stolen
     if after.known.cpu_s:
         processes = after.machine.processes - before.machine.processes
@@ -193,7 +194,7 @@ def _stolen(before: Snapshot, after: Snapshot, client: float, total: float) -> f
     return max(0.0, taken / total)
 
 
-def _member(name: str, before: Snapshot, after: Snapshot, looks: Looks, seconds: float) -> MemberWindow:
+def _member(name: str, before: Snapshot, after: Snapshot, polled: Polled, seconds: float) -> MemberWindow:
     old, new = before.counters.get(name), after.counters.get(name)
     cpu = reads = writes = None
     if name in before.members and name in after.members and after.members[name].cpu_s:
@@ -203,7 +204,7 @@ def _member(name: str, before: Snapshot, after: Snapshot, looks: Looks, seconds:
     # A PostgreSQL 18 walreceiver reports its flushes only when it ends: none counted means that none is known.
     flushes = (_difference(old.flushes, new.flushes) or None) if old and new else None
     spent = _difference(old.flush_ms, new.flush_ms) if old and new else None
-    lags = looks.lags.get(name, [])
+    lags = polled.lags.get(name, [])
     write, flush, replay = (_mean([stage[i] for stage in lags]) for i in range(3))
     return MemberWindow(
         cpu_cores=cpu,

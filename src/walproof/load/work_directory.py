@@ -1,4 +1,4 @@
-"""A folder in memory for one run of a load: its logs and notes must not compete for the disk under test."""
+"""A directory in memory for one run of a load: its files must not compete for the disk under test."""
 
 import contextlib
 import os
@@ -10,8 +10,8 @@ PREFIX = "walproof-load-"
 _MEMORY = Path("/dev/shm")
 
 
-def new_room() -> Path:
-    """A new folder, named after this process; those of processes that were killed are removed first."""
+def new_work_directory() -> Path:
+    """A new directory, named after this process; those of processes that were killed are removed first."""
     in_memory = _MEMORY.is_dir() and os.access(_MEMORY, os.W_OK)
     parent = _MEMORY if in_memory else Path(tempfile.gettempdir())
     _sweep(parent)
@@ -20,8 +20,8 @@ def new_room() -> Path:
 
 def _sweep(parent: Path) -> None:
     for left in parent.glob(f"{PREFIX}*"):
-        maker = left.name.removeprefix(PREFIX).partition("-")[0]
+        owner = left.name.removeprefix(PREFIX).partition("-")[0]
         with contextlib.suppress(OSError):
             ours = left.lstat().st_uid == os.getuid()
-            if ours and maker.isdigit() and not Path(f"/proc/{maker}").exists():
+            if ours and owner.isdigit() and not Path(f"/proc/{owner}").exists():
                 shutil.rmtree(left, ignore_errors=True)

@@ -86,6 +86,11 @@ class MemberView:
     identity: str = ""
     """Tells this instance from another that takes its name or address later (a pod's uid); "" where nobody says."""
 
+    @property
+    def serving(self) -> bool:
+        """Whether its PostgreSQL runs, and streams when it is a standby."""
+        return self.state in ("running", "streaming")
+
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
@@ -101,17 +106,16 @@ class ClusterView:
         return next((m for m in self.members if m.name == name), None)
 
     @property
+    def healthy(self) -> bool:
+        """Whether there is a leader and every other member is a standby that runs or streams."""
+        return self.leader is not None and all(
+            m.name == self.leader or (m.role is Role.STANDBY and m.serving) for m in self.members
+        )
+
+    @property
     def standbys(self) -> tuple[MemberView, ...]:
         """Members that say they are standbys."""
         return tuple(m for m in self.members if m.role is Role.STANDBY)
-
-    @property
-    def healthy(self) -> bool:
-        """Whether a leader is there and every other member is a standby that streams."""
-        return self.leader is not None and all(
-            m.name == self.leader or (m.role is Role.STANDBY and m.state in ("running", "streaming"))
-            for m in self.members
-        )
 
     @property
     def synchronous(self) -> tuple[str, ...]:

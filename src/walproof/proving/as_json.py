@@ -1,4 +1,4 @@
-"""Drills as the object that `walproof prove --json` prints: finite numbers or null. Shapes values; judges nothing."""
+"""Drills as the object that `walproof prove --json` prints: finite numbers or null."""
 
 import math
 from collections.abc import Sequence
@@ -6,15 +6,15 @@ from dataclasses import asdict
 from typing import Any
 
 from walproof.model.verdict import Drill
-from walproof.proving.campaign import Question
 from walproof.proving.conclusion import conclusion
 from walproof.proving.gate import Gate, exceeded
 from walproof.proving.matrix import matrix
+from walproof.proving.options import ProveOptions
 from walproof.proving.verdicts import bounds, controls
 
 
 def finite(value: Any) -> Any:
-    """The same value with every number that JSON cannot say as None, at any depth."""
+    """The same value with every number that JSON cannot express as None, at any depth."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
@@ -25,7 +25,7 @@ def finite(value: Any) -> Any:
 
 
 def drill_as_json(drill: Drill) -> dict[str, Any]:
-    """The keys of the schema first, then the rest of what is known."""
+    """The keys of the schema first, then everything else that is known."""
     counts = asdict(drill.findings)
     first = {
         "fault": drill.fault,
@@ -57,18 +57,20 @@ def drill_as_json(drill: Drill) -> dict[str, Any]:
 
 
 def answer_as_json(
-    question: Question, drills: Sequence[Drill], record: str | None, limits: Gate | None = None
+    options: ProveOptions, drills: Sequence[Drill], record: str | None, limits: Gate | None = None
 ) -> dict[str, Any]:
     """{"record", "drills", "loss_bound", …}."""
     answer: dict[str, Any] = {
         "record": record,
         "drills": [drill_as_json(drill) for drill in drills],
         "loss_bound": finite(bounds(drills)),
-        "positive_control": {f"{fault} {level}": said or None for (fault, level), said in controls(drills).items()},
+        "positive_control": {
+            f"{fault} {level}": control or None for (fault, level), control in controls(drills).items()
+        },
         "conclusion": conclusion(drills),
     }
-    if question.matrix:
-        table = matrix(drills, question.levels)
+    if options.matrix:
+        table = matrix(drills, options.levels)
         answer["matrix"] = {str(lv): {c: asdict(one) for c, one in row.items()} for lv, row in table.items()}
     if limits is not None:
         answer["exceeded"] = [f"drill {d.number}: {over}" for d in drills if (over := exceeded(limits, d))]

@@ -1,4 +1,4 @@
-"""Which drills in which order: levels × faults × repeats interleaved, storms, the matrix. Pure planning from a seed."""
+"""Which drills in which order: levels × faults × repeats interleaved, storms, the matrix. Pure, from a seed."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -8,28 +8,14 @@ import numpy as np
 from walproof.errors import UsageError
 from walproof.model.guarantee import Level, survives
 from walproof.model.verdict import Drill, Victim
-from walproof.proving.faults import CATALOGUE, Fault, loss_of
+from walproof.proving.faults import CATALOGUE, STORM, Fault, loss_of
+from walproof.proving.options import ProveOptions
 from walproof.proving.verdicts import bounds, drills_for
-
-MATRIX = ("kill-all", "kill", "double-kill", "double-power")
-"""The manual's columns: local disk, a standby takes over, its PostgreSQL crashed too, its operating system too."""
-STORM = (
-    "kill",
-    "kill-member",
-    "freeze",
-    "power-cut",
-    "partition",
-    "isolate",
-    "restart",
-    "switchover",
-    "slow-disk",
-    "stop",
-)
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedDrill:
-    """One drill to be run: what, on whom, at which level, over which route; `then` are further faults of a storm."""
+    """One drill to be run: fault, victim, level, route, number of writers."""
 
     number: int
     fault: Fault
@@ -38,29 +24,11 @@ class PlannedDrill:
     route: str = "multi-host"
     writers: int = 16
     warm_s: float = 2.0
-    """Acknowledged work before the fault: the moment is this plus a random part of a second."""
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """What a prove command asks."""
-
-    faults: tuple[Fault, ...]
-    levels: tuple[Level, ...]
-    victim: Victim | None = None
-    route: str = "multi-host"
-    writers: int = 16
-    repeat: int = 1
-    until_bound: float | None = None
-    storm: int = 0
-    seed: int = 1
-    matrix: bool = False
-    budget_s: float | None = None
-    """No drill begins after so much time."""
+    """Time of commits before the fault, to which a random part of a second is added."""
 
 
 def victim_for(fault: Fault, asked: Victim | None) -> Victim:
-    """The victim asked for where the fault can fall on it, else its own first; UsageError when it is not valid."""
+    """The victim asked for, else the fault's first; UsageError when the fault cannot fall on it."""
     if asked is None:
         return fault.victims[0]
     if asked not in fault.victims:
@@ -70,64 +38,62 @@ def victim_for(fault: Fault, asked: Victim | None) -> Victim:
     return asked
 
 
-def planned(question: Question, able: Collection[str] = STORM) -> list[PlannedDrill]:
+def planned(options: ProveOptions, available: Collection[str] = STORM) -> list[PlannedDrill]:
     """Every drill in order: each round visits every fault × level once in seeded random order.
 
-    `able`: faults this target can do, for a storm to choose from. `--until-bound b` plans as many rounds as clean
+    `available`: faults this target can do, for a storm to choose from. `--until-bound b` plans as many rounds as clean
     drills needed; the run stops earlier where a level has lost.
     """
-    if question.writers < 1 or question.repeat < 1:
-        raise UsageError("writers and repeats must be at least 1", "for instance --writers 16 --repeat 3")
-    rng = np.random.default_rng(question.seed)
-    if question.storm:
-        return _storm(question, rng, [name for name in STORM if name in able] or list(STORM))
+    rng = np.random.default_rng(options.seed)
+    if options.storm:
+        return _storm(options, rng, [name for name in STORM if name in available] or list(STORM))
     arms = [
-        (fault, victim_for(fault, question.victim if len(fault.victims) > 1 else None), level)
-        for fault in question.faults
-        for level in question.levels
+        (fault, victim_for(fault, options.victim if len(fault.victims) > 1 else None), level)
+        for fault in options.faults
+        for level in options.levels
     ]
-    rounds = question.repeat
-    if question.until_bound is not None:
+    rounds = options.repeat
+    if options.until_bound is not None:
         # Twice what clean drills need: undecided ones do not count, and `enough` ends it as soon as it can.
-        rounds = max(rounds, 2 * -(-drills_for(question.until_bound) // max(1, len(question.faults))))
+        rounds = max(rounds, 2 * -(-drills_for(options.until_bound) // max(1, len(options.faults))))
     plan: list[PlannedDrill] = []
     for _ in range(rounds):
         order = [int(index) for index in rng.permutation(len(arms))]
-        if question.budget_s is not None:
+        if options.budget_s is not None:
             order.sort(key=lambda index: _far_from_boundary(*arms[index]))
         for index in order:
             fault, victim, level = arms[index]
-            plan.append(PlannedDrill(len(plan) + 1, fault, victim, level, question.route, question.writers))
+            plan.append(PlannedDrill(len(plan) + 1, fault, victim, level, options.route, options.writers))
     return plan
 
 
 def _far_from_boundary(fault: Fault, victim: Victim, level: Level) -> int:
-    """How many levels away from where the manual's promise begins: the cells that decide a column come first."""
+    """How many levels away from the weakest that is documented to survive: those nearest to it are run first."""
     loss = loss_of(fault, victim)
     first = next((lv for lv in Level if loss is not None and survives(lv, loss)), Level.REMOTE_APPLY)
     return first.strength - 1 - level.strength if level.strength < first.strength else level.strength - first.strength
 
 
-def _storm(question: Question, rng: np.random.Generator, names: Sequence[str]) -> list[PlannedDrill]:
+def _storm(options: ProveOptions, rng: np.random.Generator, names: Sequence[str]) -> list[PlannedDrill]:
     """Seeded random faults on random victims, one after another, levels in turn."""
     plan: list[PlannedDrill] = []
-    for i in range(question.storm):
+    for i in range(options.storm):
         fault = CATALOGUE[names[int(rng.integers(len(names)))]]
         victim = fault.victims[int(rng.integers(len(fault.victims)))]
-        level = question.levels[i % len(question.levels)]
+        level = options.levels[i % len(options.levels)]
         warm_s = float(rng.uniform(1.0, 4.0))
-        plan.append(PlannedDrill(i + 1, fault, victim, level, question.route, question.writers, warm_s))
+        plan.append(PlannedDrill(i + 1, fault, victim, level, options.route, options.writers, warm_s))
     return plan
 
 
-def enough(question: Question, drills: Sequence[Drill], elapsed_s: float = 0.0) -> bool:
-    """Whether the budget is used up, or `--until-bound` answered: each level lost, or its clean drills reach it."""
-    if question.budget_s is not None and elapsed_s > question.budget_s:
+def enough(options: ProveOptions, drills: Sequence[Drill], elapsed_s: float = 0.0) -> bool:
+    """Whether the budget is used up, or every level lost something or reached `--until-bound`."""
+    if options.budget_s is not None and elapsed_s > options.budget_s:
         return True
-    if question.until_bound is None:
+    if options.until_bound is None:
         return False
     reached = bounds(drills)
     lost = {str(d.level) for d in drills if d.findings.lost}
     return all(
-        str(level) in lost or (reached.get(str(level)) or 1.0) <= question.until_bound for level in question.levels
+        str(level) in lost or (reached.get(str(level)) or 1.0) <= options.until_bound for level in options.levels
     )

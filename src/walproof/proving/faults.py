@@ -1,4 +1,4 @@
-"""The fault catalogue: what is done to whom, what is lost by it, what it needs, and its story. Does nothing."""
+"""The fault catalogue: operations, victims, what is lost, what it needs, and its story. Injects nothing."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -9,8 +9,8 @@ from walproof.model.ports import Capability
 from walproof.model.verdict import Victim
 
 
-class Deed(StrEnum):
-    """One thing done to a cluster, by the name of the capability that does it (model.ports.Capability)."""
+class Operation(StrEnum):
+    """One operation on a cluster, by the name of the capability that does it (model.ports.Capability)."""
 
     KILL = "kill"
     STOP = "stop"
@@ -28,24 +28,21 @@ class Deed(StrEnum):
     SWITCHOVER = "switchover"
 
 
-class Whom(StrEnum):
-    """On whom a step falls."""
+class StepVictim(StrEnum):
+    """The members that a step falls on."""
 
     VICTIM = "the victim"
     LEADER = "the leader"
     STANDBYS = "every standby"
-    EVERYBODY = "every member"
+    ALL = "every member"
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A deed; steps of one drill follow each other after `after_s`.
+    """One operation, `after_s` after the step before; on several members at once, or `apart_s` after one another."""
 
-    On several members it goes out at once, or one after another `apart_s` later.
-    """
-
-    deed: Deed
-    whom: Whom = Whom.VICTIM
+    operation: Operation
+    victim: StepVictim = StepVictim.VICTIM
     after_s: float = 0.0
     apart_s: float = 0.0
     undo: bool = False
@@ -54,19 +51,19 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """What happens, what the levels promise, how it heals: one sentence each."""
+    """What happens, what the levels promise, how the cluster recovers: one sentence each."""
 
     happens: str
     promises: str
-    heals: str
+    recovers: str
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One entry. `loss` is what is gone when the victim is the leader; None when nothing acknowledged is at risk.
+    """One entry. `loss` is what is lost when the victim is the leader; None when nothing acknowledged is at risk.
 
-    `prepares` are steps before the moment of the fault. `serves_after`: commits go on by themselves afterwards; else
-    only healing brings them back. `hold_s`: how long it is left in effect once commits go on, or in all.
+    `prepares` are steps before the moment of the fault. `serves_after`: commits continue without clearing the fault.
+    `hold_s`: how long it stays in effect once commits continue, or in all when they do not.
     """
 
     name: str
@@ -80,141 +77,134 @@ class Fault:
     hold_s: float = 2.0
 
 
-_ANY_MEMBER = (Victim.LEADER, Victim.SYNC_STANDBY, Victim.STANDBY, Victim.ALL_STANDBYS)
 _ONE_MEMBER = (Victim.LEADER, Victim.SYNC_STANDBY, Victim.STANDBY)
+_ANY_MEMBER = (*_ONE_MEMBER, Victim.ALL_STANDBYS)
 _TAKEOVER = (
     "remote_write, on and remote_apply: what a surviving standby has is kept; off and local promise nothing here"
 )
 
+
+def _takeover(
+    operation: Operation,
+    victims: tuple[Victim, ...],
+    needs: Capability,
+    story: Story,
+    *,
+    serves_after: bool = True,
+    hold_s: float = 2.0,
+) -> Fault:
+    """A fault of one operation, of the same name, after which a standby takes over when the leader is the victim."""
+    steps, loss = (Step(operation),), Loss.LEADER_GONE
+    return Fault(operation.value, victims, (needs,), steps, story, loss, serves_after=serves_after, hold_s=hold_s)
+
+
 _ALL = (
-    Fault(
-        "kill",
+    _takeover(
+        Operation.KILL,
         _ANY_MEMBER,
-        (Capability.KILL,),
-        (Step(Deed.KILL),),
+        Capability.KILL,
         Story("the postmaster is killed with -9", _TAKEOVER, "the manager starts it again, rewound when needed"),
-        Loss.LEADER_GONE,
     ),
     Fault(
-        "stop",
+        Operation.STOP.value,
         _ANY_MEMBER,
         (Capability.STOP,),
-        (Step(Deed.STOP),),
+        (Step(Operation.STOP),),
         Story(
             "PostgreSQL is stopped in an orderly way",
             "an orderly stop ships all WAL to connected standbys first: nothing should be lost at any level",
             "the manager starts it again",
         ),
     ),
-    Fault(
-        "kill-member",
+    _takeover(
+        Operation.KILL_MEMBER,
         _ANY_MEMBER,
-        (Capability.KILL_MEMBER,),
-        (Step(Deed.KILL_MEMBER),),
+        Capability.KILL_MEMBER,
         Story(
             "every process of the member, manager and DCS too, is killed with -9", _TAKEOVER, "all are started again"
         ),
-        Loss.LEADER_GONE,
     ),
-    Fault(
-        "freeze",
+    _takeover(
+        Operation.FREEZE,
         _ANY_MEMBER,
-        (Capability.FREEZE,),
-        (Step(Deed.FREEZE),),
-        Story("every process of the member stands still, as in a paused virtual machine", _TAKEOVER, "it is woken"),
-        Loss.LEADER_GONE,
+        Capability.FREEZE,
+        Story("every process of the member is paused, as in a paused virtual machine", _TAKEOVER, "it is resumed"),
         hold_s=3.0,
     ),
-    Fault(
-        "power-cut",
+    _takeover(
+        Operation.POWER_CUT,
         _ANY_MEMBER,
-        (Capability.POWER_CUT,),
-        (Step(Deed.POWER_CUT),),
-        Story(
-            "the member's power goes: what was not flushed is gone", _TAKEOVER, "power on, file system mounted again"
-        ),
-        Loss.LEADER_GONE,
+        Capability.POWER_CUT,
+        Story("the member loses power: what was not flushed is lost", _TAKEOVER, "power on, file system mounted again"),
     ),
-    Fault(
-        "partition",
+    _takeover(
+        Operation.PARTITION,
         _ANY_MEMBER,
-        (Capability.PARTITION,),
-        (Step(Deed.PARTITION),),
+        Capability.PARTITION,
         Story(
             "the member loses the others and the DCS, its clients stay: it acknowledges until it demotes",
             _TAKEOVER,
             "the links come back",
         ),
-        Loss.LEADER_GONE,
         hold_s=3.0,
     ),
-    Fault(
-        "isolate",
+    _takeover(
+        Operation.ISOLATE,
         _ANY_MEMBER,
-        (Capability.ISOLATE,),
-        (Step(Deed.ISOLATE),),
+        Capability.ISOLATE,
         Story("the member is cut from everybody, clients too", _TAKEOVER, "the links come back"),
-        Loss.LEADER_GONE,
         hold_s=3.0,
     ),
-    Fault(
-        "partition-one-way",
+    _takeover(
+        Operation.PARTITION_ONE_WAY,
         _ONE_MEMBER,
-        (Capability.PARTITION_ONE_WAY,),
-        (Step(Deed.PARTITION_ONE_WAY),),
+        Capability.PARTITION_ONE_WAY,
         Story(
             "what the member sends no longer reaches the others; what they send arrives", _TAKEOVER, "links come back"
         ),
-        Loss.LEADER_GONE,
         serves_after=False,
         hold_s=30.0,
     ),
     Fault(
-        "slow-disk",
+        Operation.SLOW_DISK.value,
         _ANY_MEMBER,
         (Capability.SLOW_DISK,),
-        (Step(Deed.SLOW_DISK),),
+        (Step(Operation.SLOW_DISK),),
         Story(
             "every flush of the member takes 20 ms longer",
             "nothing is lost at any level; commits wait",
-            "it is quick again",
+            "flushes take their usual time again",
         ),
         hold_s=4.0,
     ),
-    Fault(
-        "failing-disk",
+    _takeover(
+        Operation.FAILING_DISK,
         _ONE_MEMBER,
-        (Capability.FAILING_DISK,),
-        (Step(Deed.FAILING_DISK),),
+        Capability.FAILING_DISK,
         Story("every flush of the member fails with EIO: PostgreSQL panics", _TAKEOVER, "the disk works again"),
-        Loss.LEADER_GONE,
         hold_s=3.0,
     ),
-    Fault(
-        "full-disk",
+    _takeover(
+        Operation.FULL_DISK,
         _ONE_MEMBER,
-        (Capability.FULL_DISK,),
-        (Step(Deed.FULL_DISK),),
-        Story("every write of the member fails with ENOSPC", _TAKEOVER, "there is room again"),
-        Loss.LEADER_GONE,
-        hold_s=3.0,
+        Capability.FULL_DISK,
+        Story("every write of the member fails with ENOSPC", _TAKEOVER, "there is free space again"),
         serves_after=False,
+        hold_s=3.0,
     ),
-    Fault(
-        "dcs-loss",
+    _takeover(
+        Operation.DCS_LOSS,
         (Victim.CLUSTER,),
-        (Capability.DCS_LOSS,),
-        (Step(Deed.DCS_LOSS),),
-        Story("the majority of the DCS is gone: the leader must demote itself", _TAKEOVER, "the DCS comes back"),
-        Loss.LEADER_GONE,
+        Capability.DCS_LOSS,
+        Story("the majority of the DCS is lost: the leader must demote itself", _TAKEOVER, "the DCS comes back"),
         serves_after=False,
         hold_s=25.0,
     ),
     Fault(
-        "restart",
+        Operation.RESTART.value,
         _ONE_MEMBER,
         (Capability.RESTART,),
-        (Step(Deed.RESTART),),
+        (Step(Operation.RESTART),),
         Story(
             "PostgreSQL is restarted through the manager",
             "an orderly restart keeps everything at every level",
@@ -222,10 +212,10 @@ _ALL = (
         ),
     ),
     Fault(
-        "switchover",
+        Operation.SWITCHOVER.value,
         (Victim.LEADER,),
         (Capability.SWITCHOVER,),
-        (Step(Deed.SWITCHOVER),),
+        (Step(Operation.SWITCHOVER),),
         Story(
             "a planned change of leader through the manager",
             "nothing is lost at any level, no transaction fails",
@@ -236,7 +226,7 @@ _ALL = (
         "kill-all",
         (Victim.CLUSTER,),
         (Capability.KILL,),
-        (Step(Deed.KILL, Whom.EVERYBODY),),
+        (Step(Operation.KILL, StepVictim.ALL),),
         Story(
             "every postmaster is killed with -9 at once",
             "local and stronger survive a crash of PostgreSQL on the local disk alone; off does not",
@@ -248,9 +238,9 @@ _ALL = (
         "double-kill",
         (Victim.CLUSTER,),
         (Capability.KILL_MEMBER, Capability.KILL),
-        (Step(Deed.KILL_MEMBER, Whom.LEADER), Step(Deed.KILL, Whom.STANDBYS)),
+        (Step(Operation.KILL_MEMBER, StepVictim.LEADER), Step(Operation.KILL, StepVictim.STANDBYS)),
         Story(
-            "the leader is gone for good while PostgreSQL crashes on every standby",
+            "the leader is lost for good while PostgreSQL crashes on every standby",
             "remote_write and stronger: the standby's operating system still has what it wrote",
             "the standbys recover and elect one; the old leader comes back as a standby",
         ),
@@ -263,17 +253,17 @@ _ALL = (
         (
             # The standbys first: a leader that stops a moment earlier gives them time to flush what it acknowledged.
             # One after another: the last alone acknowledges then, and no other has flushed what it had only written.
-            Step(Deed.POWER_CUT, Whom.STANDBYS, apart_s=0.3),
-            Step(Deed.POWER_CUT, Whom.LEADER),
-            Step(Deed.POWER_CUT, Whom.STANDBYS, after_s=1.0, undo=True),
+            Step(Operation.POWER_CUT, StepVictim.STANDBYS, apart_s=0.3),
+            Step(Operation.POWER_CUT, StepVictim.LEADER),
+            Step(Operation.POWER_CUT, StepVictim.STANDBYS, after_s=1.0, undo=True),
         ),
         Story(
-            "the leader is gone for good while every standby, whose disk takes 5 ms a flush, loses power",
+            "the leader is lost for good while every standby, whose disk takes 5 ms a flush, loses power",
             "on and remote_apply: the standby flushed before the acknowledgement; remote_write does not promise this",
             "the standbys get power back and elect one; the old leader comes back as a standby",
         ),
         Loss.LEADER_AND_STANDBY_POWER,
-        prepares=(Step(Deed.SLOW_DISK, Whom.STANDBYS),),
+        prepares=(Step(Operation.SLOW_DISK, StepVictim.STANDBYS),),
     ),
     Fault(
         "none",
@@ -288,16 +278,27 @@ _ALL = (
 )
 
 CATALOGUE: dict[str, Fault] = {fault.name: fault for fault in _ALL}
+STORM = (
+    "kill",
+    "kill-member",
+    "freeze",
+    "power-cut",
+    "partition",
+    "isolate",
+    "restart",
+    "switchover",
+    "slow-disk",
+    "stop",
+)
+"""Faults that `--storm` draws from; their order is part of what a seed means."""
 SLOW_FLUSH_S = {"slow-disk": 0.02, "double-power": 0.005}
 
-_VICTIM_WORDS = {
-    "leader": Victim.LEADER,
+_VICTIM_ALIASES = {
     "sync": Victim.SYNC_STANDBY,
     "synchronous": Victim.SYNC_STANDBY,
     "standby": Victim.STANDBY,
     "standbys": Victim.ALL_STANDBYS,
     "all-standbys": Victim.ALL_STANDBYS,
-    "cluster": Victim.CLUSTER,
 }
 
 
@@ -310,9 +311,10 @@ def fault(name: str) -> Fault:
 
 
 def victim(text: str) -> Victim:
-    """The victim of that name (leader, sync, standby, all-standbys, cluster)."""
+    """The victim of that name (leader, sync, standby, all-standbys, cluster); UsageError lists them."""
+    name = text.strip().lower()
     try:
-        return _VICTIM_WORDS.get(text.strip().lower()) or Victim(text.strip().lower())
+        return _VICTIM_ALIASES.get(name) or Victim(name)
     except ValueError:
         raise UsageError(
             f"{text!r} is not a victim", "the victims are leader, sync, standby, all-standbys, cluster"
@@ -320,5 +322,5 @@ def victim(text: str) -> Victim:
 
 
 def loss_of(the_fault: Fault, on: Victim) -> Loss | None:
-    """What is gone for good when this fault falls on this victim; None when a healthy leader stays."""
+    """What is lost for good when this fault falls on this victim; None when a healthy leader stays."""
     return the_fault.loss if on in (Victim.LEADER, Victim.CLUSTER) else None

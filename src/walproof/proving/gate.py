@@ -1,11 +1,11 @@
-"""`--require rpo=0,rto=30s`: drills against limits, an exit code, and JUnit XML for a CI system. Runs nothing."""
+"""`--require rpo=0,rto=30s`: drills against limits, an exit code, and JUnit XML for a CI system. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from xml.etree import ElementTree
 
 from walproof.errors import UsageError
-from walproof.model.units import duration_s
+from walproof.model.units import counted, duration_s
 from walproof.model.verdict import Drill, Verdict
 
 HELD, EXCEEDED, UNDECIDED = 0, 1, 4
@@ -13,14 +13,14 @@ HELD, EXCEEDED, UNDECIDED = 0, 1, 4
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """Limits in seconds; rpo 0 means that no acknowledged commit may be lost. None asks nothing."""
+    """Limits in seconds, None where there is none; rpo 0 means that no acknowledged commit may be lost."""
 
     rpo_s: float | None = None
     rto_s: float | None = None
 
 
 def gate(text: str) -> Gate:
-    """The limits a text states; UsageError for another word.
+    """The limits in a text; UsageError for anything else in it.
 
     >>> gate("rpo=0,rto=30s")
     Gate(rpo_s=0.0, rto_s=30.0)
@@ -35,19 +35,19 @@ def gate(text: str) -> Gate:
 
 
 def exceeded(limits: Gate, drill: Drill) -> str:
-    """How a drill exceeds the limits, in a clause; "" when it does not or nothing can be said."""
+    """How a drill exceeds the limits, in a clause; "" when it does not, or when the drill was not decided."""
     if drill.verdict in (Verdict.UNDECIDED, Verdict.SKIPPED):
         return ""
-    said: list[str] = []
+    clauses: list[str] = []
     lost = drill.findings.lost
     if limits.rpo_s is not None and lost and (limits.rpo_s == 0 or (drill.rpo_s or 0.0) > limits.rpo_s):
-        said.append(f"{lost:,} acknowledged commits lost, written within {drill.rpo_s or 0.0:.2f} s")
+        clauses.append(f"{counted(lost, 'acknowledged commit')} lost, written within {drill.rpo_s or 0.0:.2f} s")
     if limits.rto_s is not None and (drill.rto_s is None or drill.rto_s > limits.rto_s):
         took = "commits did not come back" if drill.rto_s is None else f"commits came back after {drill.rto_s:.1f} s"
-        said.append(f"{took}, {limits.rto_s:g} s are allowed")
+        clauses.append(f"{took}, {limits.rto_s:g} s are allowed")
     if drill.verdict is Verdict.BROKEN and not lost:
-        said.append(drill.why)
-    return "; ".join(said)
+        clauses.append(drill.why)
+    return "; ".join(clauses)
 
 
 def exit_code(drills: Sequence[Drill], limits: Gate | None = None) -> int:

@@ -7,7 +7,7 @@ from walproof.errors import TargetError
 from walproof.model.ports import Capabilities, Capability, Clock, Target
 from walproof.model.topology import ClusterView
 from walproof.model.verdict import Victim
-from walproof.proving.faults import SLOW_FLUSH_S, Deed, Fault, Step, Whom
+from walproof.proving.faults import SLOW_FLUSH_S, Fault, Operation, Step, StepVictim
 
 
 def why_skipped(target: Target, fault: Fault) -> str | None:
@@ -35,31 +35,31 @@ def _members(step: Step, victims: tuple[str, ...], view: ClusterView) -> tuple[s
     standbys = tuple(m.name for m in view.members if m.name != view.leader)
     leader = (view.leader,) if view.leader else ()
     return {
-        Whom.VICTIM: victims,
-        Whom.LEADER: leader,
-        Whom.STANDBYS: standbys,
-        Whom.EVERYBODY: (*leader, *standbys),
-    }[step.whom]
+        StepVictim.VICTIM: victims,
+        StepVictim.LEADER: leader,
+        StepVictim.STANDBYS: standbys,
+        StepVictim.ALL: (*leader, *standbys),
+    }[step.victim]
 
 
 def _on_member(able: Capabilities, step: Step, member: str, slow_s: float, others: tuple[str, ...]) -> None:
     """One step on one member; TargetError when the target lost the capability meanwhile."""
-    capability = Capability(step.deed.value)
-    if step.deed is Deed.SLOW_DISK and able.slow_disk:
+    capability = Capability(step.operation.value)
+    if step.operation is Operation.SLOW_DISK and able.slow_disk:
         if step.undo:
             able.slow_disk.undo(member)
         else:
             able.slow_disk.inject(member, slow_s)
-    elif step.deed is Deed.PARTITION_ONE_WAY and able.partition_one_way:
+    elif step.operation is Operation.PARTITION_ONE_WAY and able.partition_one_way:
         for other in others:
             able.partition_one_way.inject(member, other)
-    elif step.deed is Deed.RESTART and able.restart:
+    elif step.operation is Operation.RESTART and able.restart:
         able.restart.restart(member)
     elif capability in able.faults:
         fault = able.faults[capability]
         (fault.undo if step.undo else fault.inject)(member)
     else:
-        raise TargetError(f"{step.deed} cannot be done any more: {able.why_not(capability)}")
+        raise TargetError(f"{step.operation} cannot be done any more: {able.why_not(capability)}")
 
 
 def inject(
@@ -78,10 +78,10 @@ def inject(
     for step in steps:
         if step.after_s:
             clock.pause(step.after_s)
-        if step.deed is Deed.DCS_LOSS and able.dcs_loss:
+        if step.operation is Operation.DCS_LOSS and able.dcs_loss:
             able.dcs_loss.inject()
             continue
-        if step.deed is Deed.SWITCHOVER and able.switchover:
+        if step.operation is Operation.SWITCHOVER and able.switchover:
             able.switchover.switch_over(None)
             continue
         acts = [

@@ -1,4 +1,4 @@
-"""The ledger against the rows: what was kept, lost, recovered, duplicate, corrupted or phantom. Reads no cluster.
+"""The ledger against the rows: what was kept, lost, recovered, duplicate, corrupted or phantom. Pure.
 
 Works in parts of about a million attempts, so that ten million need little more memory than their own columns.
 """
@@ -28,7 +28,7 @@ class Judgement:
 
 @dataclass(slots=True)
 class _Tally:
-    """Counts of one member while its parts are added up."""
+    """Counts of one member, added up part by part."""
 
     kept: int = 0
     lost: int = 0
@@ -73,16 +73,16 @@ def _tally_part(
     present[at] = True
     stated, read = rows.stated[found][explained], rows.checksum[found][explained]
     acknowledged = outcome == Outcome.ACKNOWLEDGED
-    gone = acknowledged & ~present
+    lost = acknowledged & ~present
     sums.kept += int((acknowledged & present).sum())
-    sums.lost += int(gone.sum())
+    sums.lost += int(lost.sum())
     sums.recovered += int(((outcome == Outcome.UNKNOWN) & present).sum())
     sums.downgraded_lost += int(((outcome == Outcome.DOWNGRADED) & ~present).sum())
     sums.phantom += int((~explained).sum())
     sums.duplicate += int(explained.sum()) - int(present.sum())
     sums.corrupted += int(((read != attempts.checksum[chosen][at]) | (read != stated)).sum())
-    if gone.any():
-        times = attempts.ended[chosen][gone]
+    if lost.any():
+        times = attempts.ended[chosen][lost]
         sums.lost_from = min(sums.lost_from, float(times.min()))
         sums.lost_to = max(sums.lost_to, float(times.max()))
 
@@ -167,11 +167,11 @@ def two_leaders_s(attempts: Attempts) -> float:
     """
     acknowledged = attempts.outcome == Outcome.ACKNOWLEDGED
     spans: list[tuple[int, int, float, float]] = []
-    for timeline in _few(attempts.timeline[acknowledged]):
+    for timeline in _distinct(attempts.timeline[acknowledged]):
         if timeline == 0:
             continue
         of_timeline = acknowledged & (attempts.timeline == timeline)
-        for server in _few(attempts.server[of_timeline]):
+        for server in _distinct(attempts.server[of_timeline]):
             chosen = of_timeline & (attempts.server == server)
             spans.append((server, timeline, float(attempts.ended[chosen].min()), float(attempts.started[chosen].max())))
     longest = 0.0
@@ -182,8 +182,8 @@ def two_leaders_s(attempts: Attempts) -> float:
     return longest
 
 
-def _few(column: NDArray[np.int32] | NDArray[np.int16]) -> list[int]:
-    """The distinct values of a column that holds few."""
+def _distinct(column: NDArray[np.int32] | NDArray[np.int16]) -> list[int]:
+    """The distinct values of a column with few of them."""
     return [int(value) for value in np.unique(column)]
 
 
@@ -193,13 +193,13 @@ def _empty_names(attempts: Attempts) -> NDArray[np.bool_]:
     remote = [i for i, level in enumerate(Level) if level.remote]
     if not empty:
         return np.zeros(len(attempts), dtype=bool)
-    bare: NDArray[np.bool_] = np.isin(attempts.names, empty) & np.isin(attempts.level, remote)
-    bare &= attempts.outcome == Outcome.ACKNOWLEDGED
-    return bare
+    without: NDArray[np.bool_] = np.isin(attempts.names, empty) & np.isin(attempts.level, remote)
+    without &= attempts.outcome == Outcome.ACKNOWLEDGED
+    return without
 
 
 def not_in_effect_s(attempts: Attempts, until: float = float("inf")) -> float:
-    """Seconds in which a remote level was acknowledged while the standby names were empty: it quietly meant local.
+    """Seconds in which a remote level was acknowledged while the standby names were empty: it meant local.
 
     Only acknowledgements before `until` count. One alone counts as its own duration.
     """
@@ -208,7 +208,7 @@ def not_in_effect_s(attempts: Attempts, until: float = float("inf")) -> float:
         return 0.0
     acknowledged = np.flatnonzero((attempts.outcome == Outcome.ACKNOWLEDGED) & (attempts.ended < until))
     order = acknowledged[np.argsort(attempts.ended[acknowledged], kind="stable")]
-    at, bare = attempts.ended[order], empty[order]
-    both = bare[1:] & bare[:-1]
+    at, without = attempts.ended[order], empty[order]
+    both = without[1:] & without[:-1]
     alone = float((attempts.ended[empty] - attempts.started[empty]).max())
     return max(float(np.diff(at)[both].sum()), alone, 1e-6)

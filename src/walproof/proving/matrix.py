@@ -1,15 +1,16 @@
-"""Drills as the manual's own table, level × what is lost, with the evidence behind each cell. Pure."""
+"""Drills as a table of PostgreSQL's documented guarantees, level × what is lost, with each cell's evidence. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from walproof.estimating.binomial import upper_bound
 from walproof.model.guarantee import Level, Loss, survives
+from walproof.model.units import counted
 from walproof.model.verdict import Drill, Verdict
 
 COLUMNS: tuple[tuple[str, str, Loss | None], ...] = (
     ("kill-all", "local disk, after a PostgreSQL crash", Loss.POSTGRES_CRASH),
-    ("kill", "leader gone, a standby takes over", Loss.LEADER_GONE),
+    ("kill", "leader lost, a standby takes over", Loss.LEADER_GONE),
     ("double-kill", "… after a PostgreSQL crash of the standby", Loss.LEADER_AND_STANDBY_POSTGRES),
     ("double-power", "… after a power cut of the standby", Loss.LEADER_AND_STANDBY_POWER),
     ("none", "visible on a standby at once", None),
@@ -18,7 +19,7 @@ COLUMNS: tuple[tuple[str, str, Loss | None], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """What the manual says, what was seen (✔ held, ✘ lost, ? undecided, – not run), and the evidence."""
+    """What is documented, what was seen (✔ held, ✘ lost, ? undecided, – not run), and the evidence."""
 
     promised: bool
     mark: str
@@ -26,7 +27,7 @@ class Cell:
 
     @property
     def surprising(self) -> bool:
-        """A promise that was broken; a missing promise that was kept by luck is none."""
+        """Whether a documented guarantee was broken."""
         return self.promised and self.mark == "✘"
 
 
@@ -34,12 +35,12 @@ def cell(level: Level, column: str, drills: Sequence[Drill]) -> Cell:
     """The cell of a level and a column (the fault's name)."""
     loss = next(what for name, _, what in COLUMNS if name == column)
     promised = level is Level.REMOTE_APPLY if loss is None else survives(level, loss)
-    mine = [d for d in drills if d.level is level and d.fault == column]
-    decided = [d for d in mine if d.verdict in (Verdict.HELD, Verdict.BROKEN)]
-    if not mine:
+    chosen = [d for d in drills if d.level is level and d.fault == column]
+    decided = [d for d in chosen if d.verdict in (Verdict.HELD, Verdict.BROKEN)]
+    if not chosen:
         return Cell(promised, "–", "not run")
     if not decided:
-        return Cell(promised, mine[-1].verdict.mark, mine[-1].why)
+        return Cell(promised, chosen[-1].verdict.mark, chosen[-1].why)
     return _freshness(promised, decided) if loss is None else _losses(promised, decided)
 
 
@@ -47,7 +48,8 @@ def _losses(promised: bool, decided: list[Drill]) -> Cell:
     losing = [d for d in decided if d.verdict is Verdict.BROKEN]
     if losing:
         worst = max(d.findings.lost for d in losing)
-        return Cell(promised, "✘", f"lost in {len(losing)} of {len(decided)}, up to {worst} commits")
+        lost = "lost" if promised or not worst else "expected loss"
+        return Cell(promised, "✘", f"{lost} in {len(losing)} of {len(decided)}, up to {counted(worst, 'commit')}")
     bound = upper_bound(0, len(decided))
     return Cell(promised, "✔", f"0 of {len(decided)} lost, loss in at most {bound:.0%} of drills")
 

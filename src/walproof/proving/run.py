@@ -12,9 +12,9 @@ from walproof.model.ports import Capability, Ledger, LedgerOrder, LedgerRun, Tar
 from walproof.model.topology import ClusterView
 from walproof.model.verdict import Drill, Verdict
 from walproof.model.waiting import Wait, wait_for
-from walproof.proving.assumptions import Course
+from walproof.proving.assumptions import DrillRun
 from walproof.proving.campaign import PlannedDrill
-from walproof.proving.conclude import Notes, told_drill
+from walproof.proving.conclude import DrillData, concluded_drill
 from walproof.proving.faults import loss_of
 from walproof.proving.inject import chosen_victims, inject, why_skipped
 from walproof.proving.observer import Observer
@@ -85,7 +85,7 @@ def _under_load(shell: Shell, planned: PlannedDrill, observer: Observer, ledger:
     run: LedgerRun | None = None
     try:
         run = ledger.open_ledger(order)
-        course = _course(shell, planned, observer, run)
+        drill_run = _drill_run(shell, planned, observer, run)
         attempts, witness = run.stop(), run.witnessed()
     except Error as error:
         return _drill(planned, Verdict.UNDECIDED, error.message)
@@ -93,16 +93,18 @@ def _under_load(shell: Shell, planned: PlannedDrill, observer: Observer, ledger:
         if run is not None:
             run.stop()
     try:
-        wait_for(Wait.CLUSTER_HEALTHY, lambda: _recovered(shell.target.observe(), course.before), shell.target.clock)
+        wait_for(Wait.CLUSTER_HEALTHY, lambda: _recovered(shell.target.observe(), drill_run.before), shell.target.clock)
     except Error as error:
-        course = replace(course, healed=False, error=course.error or f"the cluster did not recover: {error.message}")
-    course = replace(course, after=shell.target.observe(), looks=observer.views)
-    if not course.healed:
-        _keep_logs(shell, planned, course)
-    return _read_and_tell(shell, planned, course, attempts, witness)
+        drill_run = replace(
+            drill_run, recovered=False, error=drill_run.error or f"the cluster did not recover: {error.message}"
+        )
+    drill_run = replace(drill_run, after=shell.target.observe(), views=observer.views)
+    if not drill_run.recovered:
+        _keep_logs(shell, planned, drill_run)
+    return _read_and_tell(shell, planned, drill_run, attempts, witness)
 
 
-def _course(shell: Shell, planned: PlannedDrill, observer: Observer, run: LedgerRun) -> Course:
+def _drill_run(shell: Shell, planned: PlannedDrill, observer: Observer, run: LedgerRun) -> DrillRun:
     """Load up, fault in at its seeded moment, commits again, hold, recover."""
     target, clock = shell.target, shell.target.clock
     rng = np.random.default_rng([shell.seed, planned.number])
@@ -132,7 +134,7 @@ def _course(shell: Shell, planned: PlannedDrill, observer: Observer, run: Ledger
     if planned.fault.steps:
         error = _wait_commits(shell, planned, observer, run, recover_at, recovering=True) or error
     clock.pause(1.0)
-    return Course(
+    return DrillRun(
         planned.fault,
         planned.level,
         victims,
@@ -207,13 +209,13 @@ def _recover(shell: Shell, planned: PlannedDrill, victims: tuple[str, ...]) -> t
     return recovered, why
 
 
-def _keep_logs(shell: Shell, planned: PlannedDrill, course: Course) -> None:
+def _keep_logs(shell: Shell, planned: PlannedDrill, drill_run: DrillRun) -> None:
     """Every member's logs beside the record."""
     target = shell.target
     source = target.capabilities().logs
     if source is None:
         return
-    for member in course.before.members:
+    for member in drill_run.before.members:
         try:
             text = source.logs(member.name)
         except Error as error:
@@ -227,16 +229,16 @@ def _wait_healthy(shell: Shell) -> None:
 
 
 def _read_and_tell(
-    shell: Shell, planned: PlannedDrill, course: Course, attempts: Attempts, witness: WitnessReport
+    shell: Shell, planned: PlannedDrill, drill_run: DrillRun, attempts: Attempts, witness: WitnessReport
 ) -> Drill:
     """Read every member, the surviving leader first, and judge."""
     target = shell.target
     ledger = target.capabilities().ledger
     assert ledger is not None
-    assert course.after is not None
-    leader = course.after.leader or course.before.leader or ""
-    members = [leader, *(m.name for m in course.after.members if m.name != leader)]
-    notes = Notes(attempts, witness)
+    assert drill_run.after is not None
+    leader = drill_run.after.leader or drill_run.before.leader or ""
+    members = [leader, *(m.name for m in drill_run.after.members if m.name != leader)]
+    notes = DrillData(attempts, witness)
 
     def rows() -> Iterator[Rows]:
         for member in members:
@@ -253,7 +255,7 @@ def _read_and_tell(
             notes.read.append(member)
             yield one
 
-    return told_drill(planned, course, rows(), notes)
+    return concluded_drill(planned, drill_run, rows(), notes)
 
 
 def _drill(planned: PlannedDrill, verdict: Verdict, why: str) -> Drill:

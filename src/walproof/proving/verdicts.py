@@ -10,21 +10,21 @@ from walproof.model.verdict import Drill, Findings, Verdict
 
 @dataclass(frozen=True, slots=True)
 class Assumption:
-    """Something that must be true for a drill to mean anything, and the sentence for when it is not."""
+    """Something that must be true for a drill to mean anything, and the reason to give when it is not."""
 
     name: str
     holds: bool
-    otherwise: str
-    spoils: bool = True
-    """Whether it also takes the meaning from a loss that was found; a loss seen stays a loss when it does not."""
+    failure: str
+    invalidates_loss: bool = True
+    """Whether a loss that was found means nothing either when it does not hold."""
 
 
 def promised(level: Level, loss: Loss | None) -> bool | None:
-    """Whether the manual's table promises the level to survive the loss; None when nothing is at risk."""
+    """Whether the level is documented to survive the loss; None when nothing is at risk."""
     return None if loss is None else survives(level, loss)
 
 
-def wrongs(findings: Findings) -> list[str]:
+def violations(findings: Findings) -> list[str]:
     """What contradicts "no acknowledged commit is lost and no row is invented", each in a clause."""
     counted = (
         (findings.lost, "acknowledged commit lost", "acknowledged commits lost"),
@@ -33,27 +33,33 @@ def wrongs(findings: Findings) -> list[str]:
         (findings.phantom, "phantom row", "phantom rows"),
         (findings.broken_freshness, "acknowledged row not visible at once", "acknowledged rows not visible at once"),
     )
-    said = [f"{count:,} {one if count == 1 else many}" for count, one, many in counted if count]
+    clauses = [f"{count:,} {one if count == 1 else many}" for count, one, many in counted if count]
     if findings.two_leaders_s > 0:
-        said.append(f"two leaders acknowledged at once for {findings.two_leaders_s:.1f} s")
-    return said
+        clauses.append(f"two leaders acknowledged at once for {findings.two_leaders_s:.1f} s")
+    return clauses
 
 
 def decided(findings: Findings, assumptions: Iterable[Assumption], promise: bool | None) -> tuple[Verdict, str]:
-    """The verdict and one sentence why; a broken guarantee is a result, a broken assumption makes it undecided."""
+    """The verdict and one sentence why; a failed assumption makes it undecided.
+
+    Acknowledged commits lost are BROKEN at every level; where the level does not promise to keep them, the sentence
+    calls it an expected loss.
+    """
     failed = [a for a in assumptions if not a.holds]
-    spoilt = [a for a in failed if a.spoils]
-    if spoilt:
-        return Verdict.UNDECIDED, "; ".join(a.otherwise for a in spoilt)
-    wrong = wrongs(findings)
-    if wrong:
-        aside = ""
-        if findings.lost and promise is not None:
-            aside = "the level promises to keep them" if promise else "the level promises nothing here"
-        also = [a.otherwise for a in failed]
-        return Verdict.BROKEN, "; ".join([", ".join(wrong), *([aside] if aside else []), *also])
+    invalidating = [a.failure for a in failed if a.invalidates_loss]
+    if invalidating:
+        return Verdict.UNDECIDED, "; ".join(invalidating)
+    reasons = [a.failure for a in failed]
+    found = violations(findings)
+    if findings.lost and promise is False:
+        lost, *others = found
+        expected = f"expected loss: {lost}, which this level does not promise to keep"
+        return Verdict.BROKEN, "; ".join([expected, *others, *reasons])
+    if found:
+        promises = ["the level promises to keep them"] if findings.lost and promise else []
+        return Verdict.BROKEN, "; ".join([", ".join(found), *promises, *reasons])
     if failed:
-        return Verdict.UNDECIDED, "; ".join(a.otherwise for a in failed)
+        return Verdict.UNDECIDED, "; ".join(reasons)
     return Verdict.HELD, f"all {findings.acknowledged:,} acknowledged commits are there"
 
 

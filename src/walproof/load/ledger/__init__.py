@@ -1,1 +1,1 @@
-"""The ledger: every commit attempt noted on the client's side before it is sent and after it is answered."""
+"""The ledger: every commit attempt recorded by the client before it is sent and after it is answered."""

@@ -1,6 +1,6 @@
 """The ledger's file: one per writer process, mapped into memory so that kill -9 loses nothing; and reading it back.
 
-A row is on file before its attempt is sent. The header carries the counts that a parent looks at.
+A row is written before its attempt is sent. The header carries the counts that the parent process reads.
 """
 
 import json
@@ -40,8 +40,8 @@ ROW = np.dtype(
         "itemsize": 56,
     }
 )
-_BEFORE = struct.Struct("<qddQiiIhhbb6x")
-_AFTER = struct.Struct("<dQiiIhhb")
+_SENT = struct.Struct("<qddQiiIhhbb6x")
+_ANSWERED = struct.Struct("<dQiiIhhb")
 """From `ended` to `outcome`: rewritten together when the answer comes."""
 _COUNTS = struct.Struct("<qdqq")
 """acknowledged, time of the last acknowledgement, rows, writers connected."""
@@ -64,8 +64,8 @@ class Counts:
 
 
 @dataclass(slots=True)
-class Note:
-    """One attempt's place and facts, kept by the writer until it is answered."""
+class PendingAttempt:
+    """One attempt's offset in the file and its columns, kept by the writer until it is answered."""
 
     offset: int
     writer: int
@@ -75,96 +75,96 @@ class Note:
     names: int
 
 
-class NoteFile:
-    """The writer's side: append before the send, complete after the answer."""
+class AttemptFile:
+    """The writer's side: appends a row before the send, completes it after the answer."""
 
     def __init__(self, path: Path, level: int) -> None:
         self.path = path
         self._level = level
-        self._room = _ROWS_PER_STEP
+        self._capacity = _ROWS_PER_STEP
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
-        os.ftruncate(self._file, HEADER_BYTES + self._room * ROW.itemsize)
+        os.ftruncate(self._file, HEADER_BYTES + self._capacity * ROW.itemsize)
         self._map = mmap.mmap(self._file, 0)
         self._map[:8] = MAGIC
-        self._words: dict[str, dict[bytes, int]] = {"servers": {}, "names": {}}
-        self._word_file = Path(f"{path}.words").open("a", encoding="utf-8")  # noqa: SIM115 (closed in close)
+        self._indexes: dict[str, dict[bytes, int]] = {"servers": {}, "names": {}}
+        self._text_file = Path(f"{path}.texts").open("a", encoding="utf-8")  # noqa: SIM115 (closed in close)
         self.acknowledged = 0
         self.rows = 0
         self.connected = 0
         self._last_at = 0.0
 
-    def word(self, kind: str, text: bytes) -> int:
-        """The index of a server address ("servers") or of standby names ("names"); written down when new."""
-        known = self._words[kind]
+    def index_of(self, kind: str, text: bytes) -> int:
+        """The index of a server address ("servers") or of standby names ("names"); appended to the texts when new."""
+        known = self._indexes[kind]
         if text not in known:
             known[text] = len(known)
-            self._word_file.write(json.dumps([kind, text.decode(errors="replace")]) + "\n")
-            self._word_file.flush()
+            self._text_file.write(json.dumps([kind, text.decode(errors="replace")]) + "\n")
+            self._text_file.flush()
         return known[text]
 
-    def before(self, number: int, started: float, note: Note) -> None:
-        """Put an attempt on file as unknown; `note.offset` is set here."""
-        if self.rows == self._room:
-            self._room += _ROWS_PER_STEP
-            self._map.resize(HEADER_BYTES + self._room * ROW.itemsize)
-        note.offset = HEADER_BYTES + self.rows * 56
-        _BEFORE.pack_into(
+    def add(self, number: int, started: float, attempt: PendingAttempt) -> None:
+        """Append an attempt as unknown; `attempt.offset` is set here."""
+        if self.rows == self._capacity:
+            self._capacity += _ROWS_PER_STEP
+            self._map.resize(HEADER_BYTES + self._capacity * ROW.itemsize)
+        attempt.offset = HEADER_BYTES + self.rows * 56
+        _SENT.pack_into(
             self._map,
-            note.offset,
+            attempt.offset,
             number,
             started,
             float("nan"),
             0,
-            note.writer,
-            note.timeline,
-            note.checksum,
-            note.server,
-            note.names,
+            attempt.writer,
+            attempt.timeline,
+            attempt.checksum,
+            attempt.server,
+            attempt.names,
             0,
             self._level,
         )
         self.rows += 1
-        self.state()
+        self.write_counts()
 
-    def after(self, note: Note, ended: float, outcome: Outcome, lsn: int) -> None:
-        """Put the answer on file."""
-        _AFTER.pack_into(
+    def complete(self, attempt: PendingAttempt, ended: float, outcome: Outcome, lsn: int) -> None:
+        """Write the answer into the attempt's row."""
+        _ANSWERED.pack_into(
             self._map,
-            note.offset + 16,
+            attempt.offset + 16,
             ended,
             lsn,
-            note.writer,
-            note.timeline,
-            note.checksum,
-            note.server,
-            note.names,
+            attempt.writer,
+            attempt.timeline,
+            attempt.checksum,
+            attempt.server,
+            attempt.names,
             outcome,
         )
         if outcome is Outcome.ACKNOWLEDGED:
             self.acknowledged += 1
             self._last_at = ended
 
-    def state(self) -> None:
-        """Write the counts."""
+    def write_counts(self) -> None:
+        """Write the counts into the header."""
         _COUNTS.pack_into(self._map, _COUNTS_AT, self.acknowledged, self._last_at, self.rows, self.connected)
 
-    def error(self, text: str) -> None:
-        """Keep the last error in words."""
+    def set_error(self, text: str) -> None:
+        """Write the last error message into the header."""
         raw = text.strip().encode()[: _ERROR_BYTES - 1]
         self._map[_ERROR_AT : _ERROR_AT + _ERROR_BYTES] = raw.ljust(_ERROR_BYTES, b"\0")
 
     def close(self) -> None:
-        """Write the counts and cut the file to what is used."""
-        self.state()
+        """Write the counts and truncate the file to its rows."""
+        self.write_counts()
         self._map.flush()
         self._map.close()
         os.ftruncate(self._file, HEADER_BYTES + self.rows * ROW.itemsize)
         os.close(self._file)
-        self._word_file.close()
+        self._text_file.close()
 
 
 def read_counts(path: Path) -> Counts | None:
-    """The header of a note file as it stands; None before the writer has made it."""
+    """The header of an attempt file now; None before the writer has created it."""
     try:
         with path.open("rb") as file:
             header = file.read(HEADER_BYTES)
@@ -177,8 +177,8 @@ def read_counts(path: Path) -> Counts | None:
     return Counts(acknowledged, last_at, rows, connected, error)
 
 
-def tail(path: Path, rows: int) -> NDArray[Any]:
-    """The last `rows` rows of a note file that is being written, as a structured array of dtype ROW."""
+def last_rows(path: Path, rows: int) -> NDArray[Any]:
+    """The last `rows` rows of an attempt file that is being written, as a structured array of dtype ROW."""
     counts = read_counts(path)
     if counts is None or counts.rows == 0:
         return np.empty(0, ROW)
@@ -186,27 +186,27 @@ def tail(path: Path, rows: int) -> NDArray[Any]:
     return np.fromfile(path, ROW, count=counts.rows - first, offset=HEADER_BYTES + first * ROW.itemsize)
 
 
-def _words(path: Path) -> dict[str, list[str]]:
-    words: dict[str, list[str]] = {"servers": [], "names": []}
+def _read_texts(path: Path) -> dict[str, list[str]]:
+    texts: dict[str, list[str]] = {"servers": [], "names": []}
     try:
-        text = Path(f"{path}.words").read_text(encoding="utf-8")
+        lines = Path(f"{path}.texts").read_text(encoding="utf-8")
     except FileNotFoundError:
-        return words
-    for line in text.splitlines():
-        kind, word = json.loads(line)
-        words[kind].append(word)
-    return words
+        return texts
+    for line in lines.splitlines():
+        kind, text = json.loads(line)
+        texts[kind].append(text)
+    return texts
 
 
-def _mapping(words: Sequence[str], known: list[str]) -> NDArray[np.int16]:
+def _mapping(texts: Sequence[str], known: list[str]) -> NDArray[np.int16]:
     """Index in one file → index over all files; the last entry serves -1 (not known)."""
-    for word in words:
-        if word not in known:
-            known.append(word)
-    return np.array([*(known.index(w) for w in words), -1], dtype=np.int16)
+    for text in texts:
+        if text not in known:
+            known.append(text)
+    return np.array([*(known.index(text) for text in texts), -1], dtype=np.int16)
 
 
-def read_notes(paths: Sequence[Path]) -> Attempts:
+def read_attempts(paths: Sequence[Path]) -> Attempts:
     """Every attempt of these files, file after file, in the order they were sent; read in pieces to spare memory."""
     counted = [(path, counts.rows) for path in paths if (counts := read_counts(path)) is not None]
     total = sum(rows for _, rows in counted)
@@ -217,13 +217,15 @@ def read_notes(paths: Sequence[Path]) -> Attempts:
     names: list[str] = []
     at = 0
     for path, rows in counted:
-        words = _words(path)
-        maps = {"server": _mapping(words["servers"], servers), "names": _mapping(words["names"], names)}
+        texts = _read_texts(path)
+        maps = {"server": _mapping(texts["servers"], servers), "names": _mapping(texts["names"], names)}
         for first in range(0, rows, _CHUNK):
             size = min(_CHUNK, rows - first)
             piece = np.fromfile(path, ROW, count=size, offset=HEADER_BYTES + first * ROW.itemsize)
             if len(piece) != size:
-                raise MachineError(f"the ledger {path} is shorter than it says", "the disk may be full: make room")
+                raise MachineError(
+                    f"the ledger {path} is shorter than its header states", "the disk may be full: free some space"
+                )
             for name, column in columns.items():
                 column[at : at + size] = maps[name][piece[name]] if name in maps else piece[name]
             at += size

@@ -1,4 +1,4 @@
--- The ledger's own table. No unique key: a doubled row must be able to exist in order to be seen.
+-- The ledger's own table. No unique key: a duplicate row must be able to exist in order to be seen.
 CREATE SCHEMA IF NOT EXISTS walproof;
 
 CREATE TABLE walproof.walproof_ledger (

@@ -1,46 +1,59 @@
-"""What a server's answer to one commit says about it. Pure: acknowledged, downgraded, refused or unknown."""
+"""What the answer to one commit means: acknowledged, downgraded, refused or unknown. Pure; any client can ask it."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from walproof.model.attempt import Outcome
 
+SUCCESS = "00000"
 _MAYBE_COMMITTED = ("08", "57P", "XX")
 """Connection error, shutdowns and internal errors: the commit record may be on disk already."""
 _WAIT_CANCELLED = ("01000", "57P01")
-"""The warnings of SyncRepWaitForLSN (syncrep.c); told by code because the text follows lc_messages."""
+"""The warnings of SyncRepWaitForLSN (syncrep.c), recognised by code because the text follows lc_messages."""
 _READ_ONLY = "25006"
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What a result said: whether the command succeeded, else SQLSTATE and severity (not localised)."""
+def outcome(sqlstate: str | None, severity: str | None = "", warnings: Iterable[str] = ()) -> Outcome:
+    """The outcome of an autocommitted statement.
 
-    success: bool
-    sqlstate: str = ""
-    severity: str = ""
-    warned: tuple[str, ...] = ()
-    """SQLSTATEs of warnings that came with it."""
-
-
-def outcome(answer: Answer) -> Outcome:
-    """The outcome of an autocommitted INSERT that got this answer.
+    `sqlstate`: "00000" for success, "" or None when the connection ended without an answer. `severity`: not localised
+    (SEVERITY_NONLOCALIZED). `warnings`: SQLSTATEs of the warnings that came with the answer.
 
     Success with the warning that a wait for standbys was cancelled is DOWNGRADED. An ERROR aborts the transaction:
     REFUSED. FATAL, PANIC and errors that may come after the local commit leave it UNKNOWN.
 
-    >>> outcome(Answer(True)).name, outcome(Answer(True, warned=("01000",))).name
+    >>> outcome("00000").name, outcome("00000", warnings=["01000"]).name
     ('ACKNOWLEDGED', 'DOWNGRADED')
-    >>> outcome(Answer(False, "57P01", "FATAL")).name, outcome(Answer(False, "25006", "ERROR")).name
-    ('UNKNOWN', 'REFUSED')
+    >>> outcome("57P01", "FATAL").name, outcome("25006", "ERROR").name, outcome(None).name
+    ('UNKNOWN', 'REFUSED', 'UNKNOWN')
     """
-    if answer.success:
-        cancelled = any(code in _WAIT_CANCELLED for code in answer.warned)
+    if sqlstate == SUCCESS:
+        cancelled = any(code in _WAIT_CANCELLED for code in warnings)
         return Outcome.DOWNGRADED if cancelled else Outcome.ACKNOWLEDGED
-    if answer.severity != "ERROR" or answer.sqlstate.startswith(_MAYBE_COMMITTED):
+    if severity != "ERROR" or (sqlstate or "").startswith(_MAYBE_COMMITTED):
         return Outcome.UNKNOWN
     return Outcome.REFUSED
 
 
-def leave_server(answer: Answer) -> bool:
-    """Whether the writer should look for another server: this one is read-only or going down."""
-    return not answer.success and (outcome(answer) is Outcome.UNKNOWN or answer.sqlstate == _READ_ONLY)
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer to one statement, as `outcome` takes it."""
+
+    sqlstate: str
+    severity: str = ""
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def success(self) -> bool:
+        """Whether the command succeeded."""
+        return self.sqlstate == SUCCESS
+
+    @property
+    def outcome(self) -> Outcome:
+        """What the answer means for an autocommitted INSERT."""
+        return outcome(self.sqlstate, self.severity, self.warnings)
+
+    @property
+    def leave_server(self) -> bool:
+        """Whether the writer should go to another server: this one is read-only or shutting down."""
+        return not self.success and (self.outcome is Outcome.UNKNOWN or self.sqlstate == _READ_ONLY)

@@ -1,6 +1,6 @@
-"""One connection of a writer, without blocking: connect, ask where it leads, send attempts, hear answers.
+"""One non-blocking connection of a writer: connect, ask which server it is, send attempts, read answers.
 
-Over libpq itself (psycopg.pq) because a Python object per statement would cost more than the server's own work.
+Uses libpq itself (psycopg.pq) because a Python object per statement would cost more than the server's own work.
 """
 
 import struct
@@ -12,9 +12,9 @@ import psycopg
 from psycopg import pq
 from psycopg.pq.abc import PGresult
 
-from walproof.load.ledger.attempt_file import Note
-from walproof.load.ledger.outcome import Answer
-from walproof.load.ledger.task import WriterOrder
+from walproof.load.ledger.attempt_file import PendingAttempt
+from walproof.load.ledger.outcome import SUCCESS, Answer
+from walproof.load.ledger.task import WriterTask
 
 _TEXT = files("walproof.load.ledger")
 FACTS = (_TEXT / "facts.sql").read_bytes()
@@ -29,10 +29,10 @@ _GOOD = (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK)
 
 
 class Stage(Enum):
-    """Where a connection stands."""
+    """What a connection is doing."""
 
     CONNECTING = "connecting"
-    ASKING = "asking where it leads"
+    ASKING = "asking which server it is"
     PREPARING = "preparing"
     IDLE = "idle"
     WAITING = "waiting for an answer"
@@ -50,46 +50,41 @@ class Returned:
     timeline: bytes | None = None
 
 
-class Wire:
-    """A connection in some stage; `on_ready` is called when its socket wakes."""
+class WriterConnection:
+    """A connection in one of the stages; `on_ready` is called when its socket is ready."""
 
-    def __init__(self, conninfo: str, order: WriterOrder, writer: int, host: int) -> None:
+    def __init__(self, conninfo: str, task: WriterTask, writer: int, host: int) -> None:
         self.writer = writer
         self.host = host
         self.stage = Stage.CONNECTING
         self.since = 0.0
-        self.note: Note | None = None
+        self.attempt: PendingAttempt | None = None
         self.server = self.timeline = self.names = b""
         self.returned: Returned | None = None
         self.error = ""
         self.wants_write = True
-        self._pooled = order.pooled
-        template = INSERT_POOLED if order.pooled else INSERT
-        self._insert = template.format(drill=order.drill, writer=writer, level=order.level).encode()
+        self._pooled = task.pooled
+        template = INSERT_POOLED if task.pooled else INSERT
+        self._insert = template.format(drill=task.drill, writer=writer, level=task.level).encode()
         self._results: list[PGresult] = []
-        self._warned: list[str] = []
+        self._warnings: list[str] = []
         self._pg = pq.PGconn.connect_start(conninfo.encode())
         if self._pg.status == pq.ConnStatus.BAD:
-            self.lose()
+            self.close()
 
     @property
     def socket(self) -> int:
         """The file descriptor; it may change while connecting."""
         return self._pg.socket
 
-    @property
-    def backend_pid(self) -> int:
-        """The server process behind it."""
-        return self._pg.backend_pid
-
-    def lose(self) -> None:
-        """Give the connection up; its last error stays in `error`."""
+    def close(self) -> None:
+        """Close the connection; its last error stays in `error`."""
         self.error = self.error or self._pg.get_error_message()
         self.stage = Stage.LOST
         self._pg.finish()
 
     def on_ready(self) -> Answer | None:
-        """Go on; an Answer when the outstanding attempt is answered, or its connection is gone (severity LOST)."""
+        """Read and write; an Answer when the outstanding attempt is answered or its connection broke (no SQLSTATE)."""
         waiting = self.stage is Stage.WAITING
         try:
             if self.stage is Stage.CONNECTING:
@@ -99,17 +94,17 @@ class Wire:
                 self.wants_write = bool(self._pg.flush())
             self._pg.consume_input()
             if self.stage is Stage.IDLE:
-                return None  # a notice or a changed setting; a lost connection is told by psycopg.Error
+                return None  # a notice or a changed setting; a lost connection raises psycopg.Error
             while not self._pg.is_busy():
                 result = self._pg.get_result()
                 if result is None:
                     return self._complete()
                 self._results.append(result)
                 if self._pg.status == pq.ConnStatus.BAD:
-                    return self._fallen(waiting)
+                    return self._broken(waiting)
         except psycopg.Error as error:
             self.error = self.error or str(error)
-            return self._fallen(waiting)
+            return self._broken(waiting)
         return None
 
     def send(self, number: int, stated: int, payload: bytes) -> bool:
@@ -124,32 +119,32 @@ class Wire:
             self.wants_write = bool(self._pg.flush())
         except psycopg.Error as error:
             self.error = str(error)
-            self.lose()
+            self.close()
             return False
         return True
 
-    def _fallen(self, waiting: bool) -> Answer | None:
-        """The connection is gone: what its last words say about the outstanding attempt, if there is one."""
+    def _broken(self, waiting: bool) -> Answer | None:
+        """The connection broke: what its last results say about the outstanding attempt, if there is one."""
         answer = self._answer() if waiting else None
         self._results.clear()
-        self.lose()
-        # Success heard without ReadyForQuery is not yet a commit: in the extended protocol the commit follows Sync.
-        return Answer(False, "", "LOST") if answer is not None and answer.success else answer
+        self.close()
+        # Success received without ReadyForQuery is not yet a commit: in the extended protocol the commit follows Sync.
+        return Answer("") if answer is not None and answer.success else answer
 
     def _connect(self) -> None:
         status = self._pg.connect_poll()
         self.wants_write = status == pq.PollingStatus.WRITING
         if status == pq.PollingStatus.FAILED:
-            self.lose()
+            self.close()
         elif status == pq.PollingStatus.OK:
             self._pg.nonblocking = 1
-            self._pg.notice_handler = self._noticed
+            self._pg.notice_handler = self._on_notice
             self.stage = Stage.ASKING
             self._pg.send_query(FACTS)
             self.wants_write = bool(self._pg.flush())
 
-    def _noticed(self, result: PGresult) -> None:
-        self._warned.append((result.error_field(pq.DiagnosticField.SQLSTATE) or b"").decode())
+    def _on_notice(self, result: PGresult) -> None:
+        self._warnings.append((result.error_field(pq.DiagnosticField.SQLSTATE) or b"").decode())
 
     def _complete(self) -> Answer | None:
         """Every result of the command is in, ReadyForQuery too."""
@@ -161,12 +156,12 @@ class Wire:
             self.returned = self._read(last) if answer.success and last is not None else None
             return answer
         if not answer.success or last is None:
-            self.lose()
+            self.close()
         elif stage is Stage.ASKING:
             self.server, self.timeline, self.names = (last.get_value(0, i) or b"" for i in range(3))
             if not self._pooled and not self.timeline:
                 self.error = "the server is still in recovery"  # its timeline would not be known when it is promoted
-                self.lose()
+                self.close()
             elif not self._pooled:
                 self.stage = Stage.PREPARING
                 self._pg.send_prepare(b"w", self._insert, _OIDS)
@@ -174,16 +169,16 @@ class Wire:
         return None
 
     def _answer(self) -> Answer:
-        warned = tuple(self._warned)
-        self._warned.clear()
+        warnings = tuple(self._warnings)
+        self._warnings.clear()
         for result in self._results:
             if result.status not in _GOOD:
                 field = pq.DiagnosticField
                 self.error = result.get_error_message()
                 sqlstate = (result.error_field(field.SQLSTATE) or b"").decode()
-                severity = (result.error_field(field.SEVERITY_NONLOCALIZED) or b"LOST").decode()
-                return Answer(False, sqlstate, severity, warned)
-        return Answer(bool(self._results), "", "" if self._results else "LOST", warned)
+                severity = (result.error_field(field.SEVERITY_NONLOCALIZED) or b"").decode()
+                return Answer(sqlstate, severity, warnings)
+        return Answer(SUCCESS if self._results else "", warnings=warnings)
 
     def _read(self, result: PGresult) -> Returned:
         lsn = _LSN(result.get_value(0, 0) or bytes(8))[0]

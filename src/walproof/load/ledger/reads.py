@@ -1,7 +1,7 @@
-"""What readers' looks say together: freshness after acknowledgements, rows seen on a leader, orders that disagree.
+"""What reads of several members show together: freshness, rows seen on the leader, long forks. Pure.
 
-Pure. A look is the newest visible number per writer; a writer's rows commit one after the other, so a newest number
-at or above n means that row n is visible.
+A read is the newest visible number per writer; a writer's rows commit one after the other, so a newest number at or
+above n means that row n is visible.
 """
 
 from collections import deque
@@ -19,7 +19,7 @@ _COMPARED = 40
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Read:
     """One member's answer: name, whether it leads, newest number per writer shape (writers,), when asked, epoch s."""
 
     member: str
@@ -29,27 +29,27 @@ class Look:
 
 
 def disagree(one: NDArray[np.int64], other: NDArray[np.int64]) -> bool:
-    """Whether each look holds a row the other does not (long fork: the two saw rows appear in different order)."""
+    """Whether each read holds a row the other does not (long fork: the two saw rows appear in different order)."""
     return bool(np.any(one > other) and np.any(one < other))
 
 
 def acknowledged(rows: NDArray[Any], writers: int) -> NDArray[np.int64]:
-    """The newest acknowledged number per writer in a tail of note rows; -1 where there is none."""
+    """The newest acknowledged number per writer in the last rows of attempt files; -1 where there is none."""
     newest = np.full(writers, -1, dtype=np.int64)
     held = rows[rows["outcome"] == Outcome.ACKNOWLEDGED]
     np.maximum.at(newest, held["writer"], held["number"])
     return newest
 
 
-def stale_ms(rows: NDArray[Any], look: Look) -> float:
-    """For how long the oldest row the look misses had been acknowledged when it was asked for; ms."""
-    missed = rows[(rows["outcome"] == Outcome.ACKNOWLEDGED) & (rows["number"] > look.newest[rows["writer"]])]
-    return float((look.at - missed["ended"].min()) * 1000) if len(missed) else 0.0
+def stale_ms(rows: NDArray[Any], read: Read) -> float:
+    """For how long the oldest row missing in the read had been acknowledged when it was asked for; ms."""
+    missed = rows[(rows["outcome"] == Outcome.ACKNOWLEDGED) & (rows["number"] > read.newest[rows["writer"]])]
+    return float((read.at - missed["ended"].min()) * 1000) if len(missed) else 0.0
 
 
 @dataclass(slots=True)
-class Sightings:
-    """Adds up rounds; `report` at the end."""
+class ReadTally:
+    """Adds up rounds of reads; `report` at the end."""
 
     writers: int
     fresh: dict[str, list[int]] = field(default_factory=dict)
@@ -60,39 +60,39 @@ class Sightings:
     _leaders: deque[NDArray[np.int64]] = field(default_factory=lambda: deque(maxlen=_COMPARED))
     _standbys: deque[NDArray[np.int64]] = field(default_factory=lambda: deque(maxlen=_COMPARED))
 
-    def add(self, rows: NDArray[Any], looks: list[Look]) -> None:
-        """One round: the tail of notes read *before* the members were asked, and their looks."""
+    def add(self, rows: NDArray[Any], reads: list[Read]) -> None:
+        """One round: the last rows of the attempt files, read *before* the members were asked, and their answers."""
         wanted = acknowledged(rows, self.writers)
         asked = wanted >= 0
-        standbys = [look for look in looks if not look.leads]
-        for look in looks:
-            if look.leads:
-                self._led(look)
+        standbys = [read for read in reads if not read.leads]
+        for read in reads:
+            if read.leads:
+                self._add_seen(read)
             elif asked.any():
-                found = int(np.count_nonzero(look.newest[asked] >= wanted[asked]))
-                counts = self.fresh.setdefault(look.member, [0, 0])
+                found = int(np.count_nonzero(read.newest[asked] >= wanted[asked]))
+                counts = self.fresh.setdefault(read.member, [0, 0])
                 counts[0] += found
                 counts[1] += int(asked.sum()) - found
-                self.stale.append(stale_ms(rows, look))
+                self.stale.append(stale_ms(rows, read))
         if standbys and asked.any():
-            best = np.max([look.newest for look in standbys], axis=0)
+            best = np.max([read.newest for read in standbys], axis=0)
             found = int(np.count_nonzero(best[asked] >= wanted[asked]))
             self.somewhere[0] += found
             self.somewhere[1] += int(asked.sum()) - found
-        self._compare(looks)
+        self._count_long_forks(reads)
 
-    def _led(self, look: Look) -> None:
-        for writer in np.flatnonzero(look.newest >= 0):
-            self.seen[int(writer), int(look.newest[writer])] = None
+    def _add_seen(self, read: Read) -> None:
+        for writer in np.flatnonzero(read.newest >= 0):
+            self.seen[int(writer), int(read.newest[writer])] = None
         while len(self.seen) > _KEPT:
             self.seen.pop(next(iter(self.seen)))
 
-    def _compare(self, looks: list[Look]) -> None:
-        for look in looks:
-            others = self._standbys if look.leads else self._leaders
-            self.long_forks += any(disagree(look.newest, other) for other in others)
-        for look in looks:
-            (self._leaders if look.leads else self._standbys).append(look.newest)
+    def _count_long_forks(self, reads: list[Read]) -> None:
+        for read in reads:
+            others = self._standbys if read.leads else self._leaders
+            self.long_forks += any(disagree(read.newest, other) for other in others)
+        for read in reads:
+            (self._leaders if read.leads else self._standbys).append(read.newest)
 
     def report(self) -> WitnessReport:
         """Everything seen."""

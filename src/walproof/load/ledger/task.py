@@ -1,4 +1,4 @@
-"""What one writer process is told: plain values that travel as JSON in a file; never a password."""
+"""What a writer's or reader's process shall do: plain values that travel as JSON in a file; never a password."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -10,11 +10,11 @@ from walproof.model.topology import Endpoint
 
 
 @dataclass(frozen=True, slots=True)
-class WriterOrder:
+class WriterTask:
     """Writers `first` to `first + count - 1` of a drill write at `level` through `endpoint` into `path`.
 
-    `pooled`: sessions are not the client's own (PgBouncer, transaction pooling), so level and server go with each
-    row. Times in seconds: `patience_s` without an answer the writer goes elsewhere and only listens on the old
+    `pooled`: sessions are shared by clients (PgBouncer, transaction pooling), so level and server go with each row.
+    After `answer_timeout_s` without an answer a writer connects to another server and only listens on the old
     connection; `grace_s` is how long answers are awaited at the end.
     """
 
@@ -26,22 +26,21 @@ class WriterOrder:
     drill: int
     payload_bytes: int = 100
     pooled: bool = False
-    patience_s: float = 3.0
-    connect_s: float = 2.0
+    answer_timeout_s: float = 3.0
+    connect_timeout_s: float = 2.0
     grace_s: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class WitnessOrder:
-    """What the readers are told: the leader's way in, every member's, and the writers' note files."""
+class ReaderTask:
+    """Readers ask every member each `interval_s`, compare with the writers' `attempt_files`, and report to `path`."""
 
     path: str
-    leader: Endpoint
     members: tuple[tuple[str, Endpoint], ...]
-    notes: tuple[str, ...]
+    attempt_files: tuple[str, ...]
     writers: int
     drill: int
-    pace_s: float = 0.05
+    interval_s: float = 0.05
 
 
 def _endpoint(raw: dict[str, Any]) -> Endpoint:
@@ -54,20 +53,20 @@ def _endpoint(raw: dict[str, Any]) -> Endpoint:
     )
 
 
-def write_order(order: WriterOrder | WitnessOrder, path: Path) -> None:
-    """Put the order on file."""
-    path.write_text(json.dumps(asdict(order)), encoding="utf-8")
+def write_task(task: WriterTask | ReaderTask, path: Path) -> None:
+    """Write the task as JSON."""
+    path.write_text(json.dumps(asdict(task)), encoding="utf-8")
 
 
-def read_writer_order(path: Path) -> WriterOrder:
-    """The order that write_order put there."""
+def read_writer_task(path: Path) -> WriterTask:
+    """The task that write_task wrote."""
     raw = json.loads(path.read_text(encoding="utf-8"))
-    return WriterOrder(**{**raw, "endpoint": _endpoint(raw["endpoint"]), "level": Level(raw["level"])})
+    return WriterTask(**{**raw, "endpoint": _endpoint(raw["endpoint"]), "level": Level(raw["level"])})
 
 
-def read_witness_order(path: Path) -> WitnessOrder:
-    """The order that write_order put there."""
+def read_reader_task(path: Path) -> ReaderTask:
+    """The task that write_task wrote."""
     raw = json.loads(path.read_text(encoding="utf-8"))
     members = tuple((str(name), _endpoint(endpoint)) for name, endpoint in raw["members"])
-    notes = tuple(str(n) for n in raw["notes"])
-    return WitnessOrder(**{**raw, "leader": _endpoint(raw["leader"]), "members": members, "notes": notes})
+    files = tuple(str(name) for name in raw["attempt_files"])
+    return ReaderTask(**{**raw, "members": members, "attempt_files": files})

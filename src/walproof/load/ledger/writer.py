@@ -1,6 +1,6 @@
-"""A writer process: many connections, one loop. Notes every attempt before it is sent and after it is answered.
+"""A writer process: many connections, one loop. Records every attempt before it is sent and after it is answered.
 
-Started as `python -m walproof.load.ledger.writer ORDER.json`; ends when its standard input closes (the parent
+Started as `python -m walproof.load.ledger.writer TASK.json`; ends when its standard input closes (the parent
 stopped it, or died) or on SIGTERM.
 """
 
@@ -11,28 +11,28 @@ import sys
 import time
 import zlib
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
-from walproof.load.ledger.attempt_file import Note, NoteFile
-from walproof.load.ledger.outcome import Answer, leave_server, outcome
-from walproof.load.ledger.protocol import Stage, Wire
-from walproof.load.ledger.task import WriterOrder, read_writer_order
+from walproof.load.ledger.attempt_file import AttemptFile, PendingAttempt
+from walproof.load.ledger.outcome import Answer
+from walproof.load.ledger.protocol import Stage, WriterConnection
+from walproof.load.ledger.task import WriterTask, read_writer_task
 from walproof.model.attempt import Outcome
 from walproof.model.guarantee import Level
-from walproof.model.topology import Endpoint
 
-_TICK_S = 0.02
-_BACKOFF_S = 0.05
+_POLL_S = 0.02
+_RETRY_S = 0.05
 _AT_ONCE = 8
-"""Connections opened at a time to a server known to be good: each costs both sides milliseconds of SCRAM."""
+"""Connections opened at a time to a known leader: each costs both sides milliseconds of SCRAM."""
 _POOL_BYTES = 1 << 20
 
 
-def conninfos(order: WriterOrder) -> list[str]:
+def conninfos(task: WriterTask) -> list[str]:
     """One connection string per host: hosts are tried by the writer itself, so that a dead one delays nobody."""
-    given = order.endpoint
-    options = "" if order.pooled else f"-c synchronous_commit={order.level}"
-    more = {
+    endpoint = task.endpoint
+    options = "" if task.pooled else f"-c synchronous_commit={task.level}"
+    parameters = {
         "application_name": "walproof-ledger",
         "gssencmode": "disable",
         "keepalives_idle": "1",
@@ -41,10 +41,7 @@ def conninfos(order: WriterOrder) -> list[str]:
         "tcp_user_timeout": "3000",
         **({"options": options} if options else {}),
     }
-    return [
-        Endpoint((host,), given.database, given.user, given.passfile, given.options).conninfo(**more)
-        for host in given.hosts
-    ]
+    return [replace(endpoint, hosts=(host,)).conninfo(**parameters) for host in endpoint.hosts]
 
 
 def payloads(size: int, seed: int) -> Iterator[tuple[bytes, int]]:
@@ -57,197 +54,200 @@ def payloads(size: int, seed: int) -> Iterator[tuple[bytes, int]]:
         yield payload, zlib.crc32(payload)
 
 
-class Crew:
-    """Every writer of the process: which connection serves whom, who is waiting for one, whom we only listen to."""
+class Writers:
+    """All writers of the process: which have a connection, which wait for one, which only listen on an old one."""
 
-    def __init__(self, order: WriterOrder, notes: NoteFile) -> None:
-        self.order = order
-        self.notes = notes
+    def __init__(self, task: WriterTask, file: AttemptFile) -> None:
+        self.task = task
+        self.file = file
         self.stopping_since: float | None = None
-        self._level = list(Level).index(order.level)
-        self._conninfos = conninfos(order)
-        self._poll = select.epoll()
-        self._wires: dict[int, Wire] = {}
+        self._conninfos = conninfos(task)
+        self._epoll = select.epoll()
+        self._connections: dict[int, WriterConnection] = {}
         """By file descriptor."""
-        self._idle = list(range(order.first, order.first + order.count))
-        self._numbers = dict.fromkeys(self._idle, 0)
-        self._orphans: dict[int, Wire] = {}
-        """By writer: connections given up whose answer may still come."""
-        self._good: int | None = None
-        self._not_before = [0.0] * len(self._conninfos)
-        self._payloads = payloads(order.payload_bytes, order.first)
+        self._unconnected = list(range(task.first, task.first + task.count))
+        self._numbers = dict.fromkeys(self._unconnected, 0)
+        self._abandoned: dict[int, WriterConnection] = {}
+        """By writer: timed-out connections whose answer may still come."""
+        self._leader_host: int | None = None
+        self._retry_at = [0.0] * len(self._conninfos)
+        self._payloads = payloads(task.payload_bytes, task.first)
 
     def run(self) -> None:
         """Write until standard input closes or `stopping_since` is set; then await answers for `grace_s`."""
-        self._poll.register(sys.stdin.fileno(), select.EPOLLIN | select.EPOLLHUP)
-        next_tick = 0.0
+        self._epoll.register(sys.stdin.fileno(), select.EPOLLIN | select.EPOLLHUP)
+        next_check = 0.0
         while not self._finished():
-            for fd, _ in self._poll.poll(_TICK_S):
+            for fd, _ in self._epoll.poll(_POLL_S):
                 if fd == sys.stdin.fileno():
-                    self._poll.unregister(fd)
+                    self._epoll.unregister(fd)
                     self.stopping_since = self.stopping_since or time.time()
-                elif fd in self._wires:
-                    self._wake(self._wires[fd], fd)
+                elif fd in self._connections:
+                    self._on_ready(self._connections[fd], fd)
             now = time.time()
-            if now >= next_tick:
-                next_tick = now + _TICK_S
-                self._tick(now)
+            if now >= next_check:
+                next_check = now + _POLL_S
+                self._check_timeouts(now)
 
     def _finished(self) -> bool:
         if self.stopping_since is None:
             return False
-        waiting = any(w.stage is Stage.WAITING for w in self._wires.values())
-        return not waiting or time.time() > self.stopping_since + self.order.grace_s
+        waiting = any(w.stage is Stage.WAITING for w in self._connections.values())
+        return not waiting or time.time() > self.stopping_since + self.task.grace_s
 
-    def _wake(self, wire: Wire, fd: int) -> None:
-        unsettled = wire.stage is Stage.CONNECTING or wire.wants_write
-        answer = wire.on_ready()
+    def _on_ready(self, connection: WriterConnection, fd: int) -> None:
+        unsettled = connection.stage is Stage.CONNECTING or connection.wants_write
+        answer = connection.on_ready()
         if answer is not None:
-            self._note(wire, answer)
-        if wire.stage is Stage.IDLE:
-            self._idle_wire(wire, answer, fd)
-        elif wire.stage is Stage.LOST:
-            self._lost(wire, fd)
-        if unsettled and wire.stage is not Stage.LOST:
-            self._rewatch(wire, fd)
+            self._record(connection, answer)
+        if connection.stage is Stage.IDLE:
+            self._on_idle(connection, answer, fd)
+        elif connection.stage is Stage.LOST:
+            self._on_lost(connection, fd)
+        if unsettled and connection.stage is not Stage.LOST:
+            self._watch_socket(connection, fd)
 
-    def _idle_wire(self, wire: Wire, answer: Answer | None, fd: int) -> None:
-        if self._orphans.get(wire.writer) is wire or (answer is not None and leave_server(answer)):
-            wire.lose()
-            self._lost(wire, fd)
+    def _on_idle(self, connection: WriterConnection, answer: Answer | None, fd: int) -> None:
+        if self._abandoned.get(connection.writer) is connection or (answer is not None and answer.leave_server):
+            connection.close()
+            self._on_lost(connection, fd)
             return
-        if self._good is None and self.notes.acknowledged == 0:
-            self.notes.error("")  # what scouts heard from standbys is no news once the leader is found
-        self._good = wire.host
+        if self._leader_host is None and self.file.acknowledged == 0:
+            self.file.set_error("")  # errors of standbys no longer matter once the leader is found
+        self._leader_host = connection.host
         if answer is not None and not answer.success:
-            wire.since = time.time()
-        elif answer is not None or wire.note is None:
-            self._send(wire, fd)
+            connection.since = time.time()
+        elif answer is not None or connection.attempt is None:
+            self._send(connection, fd)
 
-    def _send(self, wire: Wire, fd: int) -> None:
+    def _send(self, connection: WriterConnection, fd: int) -> None:
         if self.stopping_since is not None:
             return
-        number = self._numbers[wire.writer]
-        self._numbers[wire.writer] = number + 1
+        number = self._numbers[connection.writer]
+        self._numbers[connection.writer] = number + 1
         payload, checksum = next(self._payloads)
-        timeline = int(wire.timeline, 16) if wire.timeline else 0
-        server = self.notes.word("servers", wire.server)
-        names = self.notes.word("names", wire.names)
-        wire.note = Note(0, wire.writer, timeline, checksum, server, names)
-        wire.since = time.time()
-        self.notes.before(number, wire.since, wire.note)
-        if not wire.send(number, checksum, payload):
-            self._lost(wire, fd)
-        elif wire.wants_write or wire.socket not in self._wires:
-            self._rewatch(wire, fd)
+        timeline = int(connection.timeline, 16) if connection.timeline else 0
+        server = self.file.index_of("servers", connection.server)
+        names = self.file.index_of("names", connection.names)
+        connection.attempt = PendingAttempt(0, connection.writer, timeline, checksum, server, names)
+        connection.since = time.time()
+        self.file.add(number, connection.since, connection.attempt)
+        if not connection.send(number, checksum, payload):
+            self._on_lost(connection, fd)
+        elif connection.wants_write or connection.socket not in self._connections:
+            self._watch_socket(connection, fd)
 
-    def _note(self, wire: Wire, answer: Answer) -> None:
-        note, wire.note = wire.note, None
-        if note is None:
+    def _record(self, connection: WriterConnection, answer: Answer) -> None:
+        attempt, connection.attempt = connection.attempt, None
+        if attempt is None:
             return
-        result, lsn = outcome(answer), 0
-        returned = wire.returned if answer.success else None
+        outcome, lsn = answer.outcome, 0
+        returned = connection.returned if answer.success else None
         if returned is not None:
-            lsn, wire.names = returned.lsn, returned.names
+            lsn, connection.names = returned.lsn, returned.names
             if returned.server is not None and returned.timeline is not None:
-                wire.server, wire.timeline = returned.server, returned.timeline
-                note.server = self.notes.word("servers", wire.server)
-                note.timeline = int(wire.timeline, 16) if wire.timeline else 0
-            note.names = self.notes.word("names", wire.names)
-        if result is not Outcome.UNKNOWN:
-            self.notes.after(note, time.time(), result, lsn)
+                connection.server, connection.timeline = returned.server, returned.timeline
+                attempt.server = self.file.index_of("servers", connection.server)
+                attempt.timeline = int(connection.timeline, 16) if connection.timeline else 0
+            attempt.names = self.file.index_of("names", connection.names)
+        if outcome is not Outcome.UNKNOWN:
+            self.file.complete(attempt, time.time(), outcome, lsn)
         if not answer.success:
-            self.notes.error(wire.error)
+            self.file.set_error(connection.error)
 
-    def _lost(self, wire: Wire, fd: int) -> None:
-        self._wires.pop(fd, None)
-        if self._good in (None, wire.host):  # a scout's "session is read-only" is no news once a leader is found
-            self.notes.error(wire.error)
-        if self._orphans.get(wire.writer) is wire:
-            del self._orphans[wire.writer]
+    def _on_lost(self, connection: WriterConnection, fd: int) -> None:
+        self._connections.pop(fd, None)
+        if self._leader_host in (
+            None,
+            connection.host,
+        ):  # "session is read-only" matters only until the leader is found
+            self.file.set_error(connection.error)
+        if self._abandoned.get(connection.writer) is connection:
+            del self._abandoned[connection.writer]
             return
-        if self._good == wire.host:
-            self._good = None
-        self._not_before[wire.host] = time.time() + _BACKOFF_S
-        self._idle.append(wire.writer)
+        if self._leader_host == connection.host:
+            self._leader_host = None
+        self._retry_at[connection.host] = time.time() + _RETRY_S
+        self._unconnected.append(connection.writer)
 
-    def _rewatch(self, wire: Wire, fd: int) -> None:
+    def _watch_socket(self, connection: WriterConnection, fd: int) -> None:
         """libpq may have changed its socket while connecting (next address, no SSL)."""
-        if wire.socket != fd:
-            self._wires.pop(fd, None)
-        known = wire.socket in self._wires
-        self._wires[wire.socket] = wire
-        events = select.EPOLLIN | (select.EPOLLOUT if wire.wants_write else 0)
-        if known and wire.socket == fd:
+        if connection.socket != fd:
+            self._connections.pop(fd, None)
+        known = connection.socket in self._connections
+        self._connections[connection.socket] = connection
+        events = select.EPOLLIN | (select.EPOLLOUT if connection.wants_write else 0)
+        if known and connection.socket == fd:
             try:
-                self._poll.modify(fd, events)
+                self._epoll.modify(fd, events)
                 return
             except FileNotFoundError:  # the same number, but a new socket
                 pass
-        self._poll.register(wire.socket, events)
+        self._epoll.register(connection.socket, events)
 
-    def _tick(self, now: float) -> None:
-        for fd, wire in list(self._wires.items()):
-            if wire.stage in (Stage.CONNECTING, Stage.ASKING, Stage.PREPARING):
-                if now > wire.since + self.order.connect_s:
-                    wire.error = f"no connection within {self.order.connect_s:g} s"
-                    wire.lose()
-                    self._lost(wire, fd)
-            elif wire.stage is Stage.IDLE and now > wire.since + _BACKOFF_S:
-                self._send(wire, fd)
-            elif wire.stage is Stage.WAITING and now > wire.since + self.order.patience_s:
-                self._give_up(wire)
+    def _check_timeouts(self, now: float) -> None:
+        for fd, connection in list(self._connections.items()):
+            if connection.stage in (Stage.CONNECTING, Stage.ASKING, Stage.PREPARING):
+                if now > connection.since + self.task.connect_timeout_s:
+                    connection.error = f"no connection within {self.task.connect_timeout_s:g} s"
+                    connection.close()
+                    self._on_lost(connection, fd)
+            elif connection.stage is Stage.IDLE and now > connection.since + _RETRY_S:
+                self._send(connection, fd)
+            elif connection.stage is Stage.WAITING and now > connection.since + self.task.answer_timeout_s:
+                self._abandon(connection)
         if self.stopping_since is None:
-            self._connect_some(now)
-        self.notes.connected = sum(w.stage in (Stage.IDLE, Stage.WAITING) for w in self._wires.values())
-        self.notes.state()
+            self._connect(now)
+        self.file.connected = sum(w.stage in (Stage.IDLE, Stage.WAITING) for w in self._connections.values())
+        self.file.write_counts()
 
-    def _give_up(self, wire: Wire) -> None:
-        """Go elsewhere, but keep listening: a thawed leader may still acknowledge, and that must be on file."""
-        if wire.writer in self._orphans:
+    def _abandon(self, connection: WriterConnection) -> None:
+        """Connect to another server, but keep listening: a thawed leader may still acknowledge."""
+        if connection.writer in self._abandoned:
             return
-        self._orphans[wire.writer] = wire
-        self.notes.error(f"no answer within {self.order.patience_s:g} s")
-        if self._good == wire.host:
-            self._good = None
-        self._idle.append(wire.writer)
+        self._abandoned[connection.writer] = connection
+        self.file.set_error(f"no answer within {self.task.answer_timeout_s:g} s")
+        if self._leader_host == connection.host:
+            self._leader_host = None
+        self._unconnected.append(connection.writer)
 
-    def _connect_some(self, now: float) -> None:
-        """To a known good server several at a time; else one scout per host, so that no dead host is waited for."""
-        busy = [0] * len(self._conninfos)
-        for wire in self._wires.values():
-            if wire.stage in (Stage.CONNECTING, Stage.ASKING, Stage.PREPARING):
-                busy[wire.host] += 1
+    def _connect(self, now: float) -> None:
+        """To a known leader several at a time; else one connection per host, so that no dead host is waited for."""
+        connecting = [0] * len(self._conninfos)
+        for connection in self._connections.values():
+            if connection.stage in (Stage.CONNECTING, Stage.ASKING, Stage.PREPARING):
+                connecting[connection.host] += 1
         for host, conninfo in enumerate(self._conninfos):
-            room = (_AT_ONCE if host == self._good else 1 if self._good is None else 0) - busy[host]
-            while self._idle and room > 0 and now >= self._not_before[host]:
-                room -= 1
+            allowed = _AT_ONCE if host == self._leader_host else 1 if self._leader_host is None else 0
+            free = allowed - connecting[host]
+            while self._unconnected and free > 0 and now >= self._retry_at[host]:
+                free -= 1
                 self._open(conninfo, host, now)
 
     def _open(self, conninfo: str, host: int, now: float) -> None:
-        wire = Wire(conninfo, self.order, self._idle.pop(0), host)
-        wire.since = now
-        if wire.stage is Stage.LOST:
-            self._lost(wire, -1)
+        connection = WriterConnection(conninfo, self.task, self._unconnected.pop(0), host)
+        connection.since = now
+        if connection.stage is Stage.LOST:
+            self._on_lost(connection, -1)
             return
-        self._wires[wire.socket] = wire
-        self._poll.register(wire.socket, select.EPOLLOUT)
+        self._connections[connection.socket] = connection
+        self._epoll.register(connection.socket, select.EPOLLOUT)
 
 
 def main() -> int:
-    """Read the order, write until told to stop."""
-    order = read_writer_order(Path(sys.argv[1]))
-    notes = NoteFile(Path(order.path), list(Level).index(order.level))
-    crew = Crew(order, notes)
+    """Read the task, write until stopped."""
+    task = read_writer_task(Path(sys.argv[1]))
+    file = AttemptFile(Path(task.path), list(Level).index(task.level))
+    writers = Writers(task, file)
 
     def stop(_signal: int, _frame: object) -> None:
-        crew.stopping_since = crew.stopping_since or time.time()
+        writers.stopping_since = writers.stopping_since or time.time()
 
     signal.signal(signal.SIGTERM, stop)
     try:
-        crew.run()
+        writers.run()
     finally:
-        notes.close()
+        file.close()
     return 0
 
 

@@ -1,11 +1,11 @@
-"""The pitfalls P1–P22 of the field: their titles, and the function that reproduces each. Runs nothing."""
+"""The pitfalls P1–P22 of the field: their titles, and the function that reproduces each."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from walproof.errors import UsageError
 from walproof.studies.pitfalls import failover, loss, visibility, waits
-from walproof.studies.pitfalls.scene import Found, Scene
+from walproof.studies.pitfalls.pitfall_lab import Finding, PitfallLab
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,10 +14,10 @@ class Pitfall:
 
     number: str
     title: str
-    reproduce: Callable[[Scene], Found]
+    reproduce: Callable[[PitfallLab], Finding]
     slow: bool = False
     ruins: bool = False
-    """Leaves data behind that were never flushed: the lab is not used again."""
+    """Leaves data files behind that were never flushed: the lab is not used again."""
 
 
 CATALOGUE: tuple[Pitfall, ...] = (
@@ -35,24 +35,23 @@ CATALOGUE: tuple[Pitfall, ...] = (
     Pitfall("P12", "order of visibility differs between members (long fork)", visibility.long_fork),
     Pitfall("P13", "an invisible waiting commit becomes visible by a restart", waits.invisible_then_visible),
     Pitfall("P14", "remote_apply freezes when a standby's query blocks replay", visibility.replay_blocked),
-    Pitfall("P15", "a vanished standby stalls commits until wal_sender_timeout", waits.vanished),
+    Pitfall("P15", "an unreachable standby stalls commits until wal_sender_timeout", waits.unreachable_standby),
     Pitfall("P16", "one slow standby disk stalls everyone under ALL; ANY hides it", visibility.slow_disk),
     Pitfall("P17", "clients never notice a dead leader without TCP timeouts", failover.unnoticed, slow=True),
     Pitfall("P18", "fsync off, or a lying disk, breaks every promise", loss.lying_disk, slow=True, ruins=True),
     Pitfall("P19", "a frozen leader wakes up and answers after its successor", loss.frozen_leader, slow=True),
     Pitfall("P20", "SET LOCAL synchronous_commit opts one transaction out", loss.opted_out, slow=True),
-    Pitfall("P21", "lag columns tell what was reported, not what would be lost", visibility.misleading_lag, slow=True),
+    Pitfall("P21", "lag columns show what was reported, not what would be lost", visibility.misleading_lag, slow=True),
     Pitfall("P22", "maximum_lag_on_failover 0 leaves nobody eligible", failover.nobody_eligible, slow=True),
 )
 
 
 def pitfalls(text: str) -> tuple[Pitfall, ...]:
-    """The pitfalls a text names: "all", or numbers like "P1,P4"; UsageError for another one."""
+    """The pitfalls named in a text: "all", or numbers like "P1,P4"; UsageError for an unknown one."""
     if text.strip().lower() == "all":
         return CATALOGUE
     known = {p.number.lower(): p for p in CATALOGUE}
-    words = [w.strip().lower() for w in text.split(",") if w.strip()]
-    unknown = [w for w in words if w not in known]
-    if unknown or not words:
+    numbers = [part.strip().lower() for part in text.split(",") if part.strip()]
+    if not numbers or any(number not in known for number in numbers):
         raise UsageError(f"{text!r} is not a known pitfall", "P1 to P22, several with commas, or all")
-    return tuple(known[w] for w in words)
+    return tuple(known[number] for number in numbers)

@@ -7,135 +7,135 @@ from walproof.lab import home, member_links, members, patroni
 from walproof.lab.faults import processes as member_faults
 from walproof.model.guarantee import SyncMode
 from walproof.model.waiting import Wait
-from walproof.studies.pitfalls.scene import Found, Scene
+from walproof.studies.pitfalls.pitfall_lab import Finding, PitfallLab
 
 
-def names(scene: Scene, leader: str) -> str:
+def names(lab: PitfallLab, leader: str) -> str:
     """synchronous_standby_names in effect on the leader."""
-    return str(scene.ask(leader, "SHOW synchronous_standby_names"))
+    return str(lab.query(leader, "SHOW synchronous_standby_names"))
 
 
-def silently_local(scene: Scene) -> Found:
+def silently_local(lab: PitfallLab) -> Finding:
     """P5: non-strict synchronous mode: the last standby goes and commits silently become local."""
-    leader = scene.leader
-    before = names(scene, leader)
-    with scene.no_standby_runs(scene.standbys):
-        took = scene.until(lambda: names(scene, leader) == "", Wait.NEW_LEADER)
-        commit = scene.attempt("P5", link=scene.link(leader))
-        commit.done(20)
-    return Found(
-        commit.told == "success" and not commit.notices and bool(before),
-        f"{before} was emptied {took:.0f} s after the last standby went; a commit at on then was told "
-        f"{commit.told!r} with {len(commit.notices)} warnings and is on {leader} alone",
+    leader = lab.leader
+    before = names(lab, leader)
+    with lab.standbys_down(lab.standbys):
+        took = lab.wait_until(lambda: names(lab, leader) == "", Wait.NEW_LEADER)
+        commit = lab.attempt("P5", connection=lab.connect(leader))
+        commit.answered(20)
+    return Finding(
+        commit.answer == "success" and not commit.notices and bool(before),
+        f"{before} was emptied {took:.0f} s after the last standby went; a commit at on was then answered "
+        f"{commit.answer!r} with {len(commit.notices)} warnings and is on {leader} alone",
     )
 
 
-def anybody(scene: Scene) -> Found:
+def anybody(lab: PitfallLab) -> Finding:
     """P6: strict mode without standbys is '*': any WAL receiver, a backup tool too, satisfies it."""
-    patroni.set_sync(scene.blueprint, SyncMode.STRICT, 1)
+    patroni.set_sync(lab.blueprint, SyncMode.STRICT, 1)
     receiver: subprocess.Popen[bytes] | None = None
     try:
-        leader = scene.leader
-        with scene.no_standby_runs(scene.standbys):
-            scene.until(lambda: names(scene, leader) == "*", Wait.NEW_LEADER)
-            commit = scene.attempt("P6", link=scene.link(leader))
-            waited = not commit.done(3)
-            folder = scene.blueprint.access_dir / "received"
+        leader = lab.leader
+        with lab.standbys_down(lab.standbys):
+            lab.wait_until(lambda: names(lab, leader) == "*", Wait.NEW_LEADER)
+            commit = lab.attempt("P6", connection=lab.connect(leader))
+            waited = not commit.answered(3)
+            folder = lab.blueprint.access_dir / "received"
             folder.mkdir(exist_ok=True)
-            way = scene.blueprint.member_endpoint(leader).conninfo(dbname="", application_name="a_backup_tool")
+            conninfo = lab.blueprint.member_endpoint(leader).conninfo(dbname="", application_name="a_backup_tool")
             receiver = subprocess.Popen(
-                [str(scene.blueprint.postgres_bin / "pg_receivewal"), "-d", way, "-D", str(folder), "--synchronous"],
-                env=home.environment(scene.blueprint),
+                [str(lab.blueprint.postgres_bin / "pg_receivewal"), "-d", conninfo, "-D", str(folder), "--synchronous"],
+                env=home.environment(lab.blueprint),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,
             )
-            commit.done(20)
-            who = scene.ask(
+            commit.answered(20)
+            who = lab.query(
                 leader, "SELECT string_agg(application_name || ' ' || sync_state, ', ') FROM pg_stat_replication"
             )
     finally:
         if receiver is not None:
             receiver.kill()
             receiver.wait()
-        scene.target.operations.recover()
-        patroni.set_sync(scene.blueprint, SyncMode.QUORUM, 1)
-    return Found(
-        waited and commit.told == "success",
-        f"with no standby left the names were '*' and a commit waited; pg_receivewal connected ({who}) and it was told "
-        f"{commit.told!r}: no standby holds it",
+        lab.target.operations.recover()
+        patroni.set_sync(lab.blueprint, SyncMode.QUORUM, 1)
+    return Finding(
+        waited and commit.answer == "success",
+        f"with no standby left the names were '*', a commit waited; pg_receivewal connected ({who}) and it got "
+        f"{commit.answer!r}: no standby holds it",
     )
 
 
-def unnoticed(scene: Scene) -> Found:
+def unnoticed(lab: PitfallLab) -> Finding:
     """P17: a client never notices a dead leader without tcp_user_timeout or keepalives."""
-    old = scene.leader
-    plain = scene.link(old, keepalives="0", tcp_user_timeout="0")
-    careful = scene.link(old, tcp_user_timeout="3000")
-    member_links.isolate(scene.blueprint, old)
-    waiting, noticing = scene.attempt("P17-plain", link=plain), scene.attempt("P17-careful", link=careful)
-    new = scene.new_leader(old)
-    noticed = noticing.done(30)
-    hangs = not waiting.done(3)
-    return Found(
-        noticed and hangs and noticing.told != "success",
-        f"{new} had taken over; a client with tcp_user_timeout 3 s was told {noticing.told!r} after "
+    old = lab.leader
+    plain = lab.connect(old, keepalives="0", tcp_user_timeout="0")
+    careful = lab.connect(old, tcp_user_timeout="3000")
+    member_links.isolate(lab.blueprint, old)
+    waiting, noticing = lab.attempt("P17-plain", connection=plain), lab.attempt("P17-careful", connection=careful)
+    new = lab.new_leader(old)
+    noticed = noticing.answered(30)
+    hangs = not waiting.answered(3)
+    return Finding(
+        noticed and hangs and noticing.answer != "success",
+        f"{new} had taken over; a client with tcp_user_timeout 3 s got {noticing.answer!r} after "
         f"{noticing.ended - noticing.began:.1f} s, one without still waited after {time.time() - waiting.began:.0f} s",
     )
 
 
-def nobody_eligible(scene: Scene) -> Found:
+def nobody_eligible(lab: PitfallLab) -> Finding:
     """P22: maximum_lag_on_failover 0: WAL that no commit waited for makes every standby ineligible: no leader."""
-    before = patroni.config(scene.blueprint).get("maximum_lag_on_failover")
-    patroni.set_sync(scene.blueprint, SyncMode.STRICT, 1)
-    patroni.patch_config(scene.blueprint, {"maximum_lag_on_failover": 0})
+    before = patroni.config(lab.blueprint).get("maximum_lag_on_failover")
+    patroni.set_sync(lab.blueprint, SyncMode.STRICT, 1)
+    patroni.patch_config(lab.blueprint, {"maximum_lag_on_failover": 0})
     try:
-        leader = scene.leader
-        with scene.held(scene.standbys):
-            scene.ask(leader, "SELECT pg_logical_emit_message(false, 'walproof', repeat('x', 4000))")
-            scene.ask(leader, "SELECT pg_switch_wal()")
-            _published(scene, leader)
-            member_faults.kill_member(scene.blueprint, leader)
-            _discard(scene)
+        leader = lab.leader
+        with lab.receivers_frozen(lab.standbys):
+            lab.query(leader, "SELECT pg_logical_emit_message(false, 'walproof', repeat('x', 4000))")
+            lab.query(leader, "SELECT pg_switch_wal()")
+            _published(lab, leader)
+            member_faults.kill_member(lab.blueprint, leader)
+            _discard(lab)
         began = time.monotonic()
-        while time.monotonic() - began < 40 and scene.target.observe().leader is None:
-            scene.clock.pause(1.0)
+        while time.monotonic() - began < 40 and lab.target.observe().leader is None:
+            lab.clock.pause(1.0)
         none_for = time.monotonic() - began
-        nobody = scene.target.observe().leader is None
+        nobody = lab.target.observe().leader is None
     finally:
-        patroni.patch_config(scene.blueprint, {"maximum_lag_on_failover": before})
-        scene.target.operations.recover()
-        patroni.set_sync(scene.blueprint, SyncMode.QUORUM, 1)
-    return Found(
+        patroni.patch_config(lab.blueprint, {"maximum_lag_on_failover": before})
+        lab.target.operations.recover()
+        patroni.set_sync(lab.blueprint, SyncMode.QUORUM, 1)
+    return Finding(
         nobody,
         f"{leader} wrote WAL that no commit waits for and died: no leader for {none_for:.0f} s (ttl 20 s), "
-        f"until maximum_lag_on_failover was raised again"
+        f"until maximum_lag_on_failover was increased again"
         if nobody
         else f"a leader was there after {none_for:.0f} s",
     )
 
 
-def _published(scene: Scene, leader: str) -> None:
-    """Wait until Patroni has told the DCS the leader's new position (once a loop)."""
-    want = int(scene.ask(leader, "SELECT pg_current_wal_lsn() - '0/0'::pg_lsn"))
+def _published(lab: PitfallLab, leader: str) -> None:
+    """Wait until Patroni has published the leader's new position in the DCS (once a loop)."""
+    want = int(lab.query(leader, "SELECT pg_current_wal_lsn() - '0/0'::pg_lsn"))
 
-    def told() -> bool:
+    def published() -> bool:
         try:
-            _, said = patroni.ask(scene.blueprint, scene.standbys[0], "/cluster")
+            _, status = patroni.ask(lab.blueprint, lab.standbys[0], "/cluster")
         except OSError:
             return False
-        rows = said.get("members", []) if isinstance(said, dict) else []
+        rows = status.get("members", []) if isinstance(status, dict) else []
         return any(_bytes(row.get("lag")) > 0 for row in rows if row.get("role") != "leader") or want == 0
 
-    scene.until(told)
+    lab.wait_until(published)
 
 
 def _bytes(text: object) -> int:
     return int(text) if isinstance(text, int) else 0
 
 
-def _discard(scene: Scene) -> None:
+def _discard(lab: PitfallLab) -> None:
     """Kill the standbys' PostgreSQL: what waits in their sockets is never read; their managers start it again."""
-    for member in scene.blueprint.members:
-        if members.postmaster(scene.blueprint, member) is not None:
-            member_faults.kill(scene.blueprint, member)
+    for member in lab.blueprint.members:
+        if members.postmaster(lab.blueprint, member) is not None:
+            member_faults.kill(lab.blueprint, member)

@@ -1,4 +1,4 @@
-"""Starts the lab that pitfalls need, reproduces them one after another, tells each, ends the lab. Decides nothing."""
+"""Creates the lab that pitfalls need, reproduces them one after another, reports each, destroys the lab."""
 
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -16,132 +16,133 @@ from walproof.lab.design import LabOrder, design
 from walproof.machine.clock import RealClock
 from walproof.model.event import ClaimJudged, Emit, Ended
 from walproof.studies.pitfalls.catalogue import Pitfall
-from walproof.studies.pitfalls.scene import Found, Scene
+from walproof.studies.pitfalls.pitfall_lab import Finding, PitfallLab
 
-Say = Callable[[str], None]
+Report = Callable[[str], None]
 FIRST_PORT = 8600
-STOCK_TIMEOUTS = {
+DEFAULT_TIMEOUTS = {
     "wal_sender_timeout": "60s",
     "wal_receiver_timeout": "60s",
     "tcp_user_timeout": "0",
     "tcp_keepalives_idle": "7200",
 }
-"""As PostgreSQL ships them: the lab's own quick timeouts are there to soften some of these pitfalls."""
+"""PostgreSQL's defaults: the lab's own fast timeouts would soften some of these pitfalls."""
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """One pitfall as it went; `found` is None when the lab could not play it, `why` says so."""
+class PitfallRun:
+    """One pitfall as it was run; `finding` is None when the lab could not reproduce it, for the reason `why`."""
 
     pitfall: Pitfall
-    found: Found | None
+    finding: Finding | None
     seconds: float
     why: str = ""
 
     @property
     def verdict(self) -> str:
         """reproduced, not reproduced, or undecided."""
-        if self.found is None:
+        if self.finding is None:
             return "undecided"
-        return "reproduced" if self.found.reproduced else "not reproduced"
+        return "reproduced" if self.finding.reproduced else "not reproduced"
+
+    @property
+    def evidence(self) -> str:
+        """What was seen, or why nothing could be."""
+        return self.finding.evidence if self.finding is not None else self.why
 
 
 @contextmanager
-def stage(say: Say, *, disk: str = "image", name: str = "", port: int = FIRST_PORT) -> Iterator[Blueprint]:
-    """A lab for pitfalls, ended with the block, also after an error or Ctrl-C."""
+def pitfall_lab(report: Report, *, disk: str = "image", name: str = "", port: int = FIRST_PORT) -> Iterator[Blueprint]:
+    """A lab for pitfalls, destroyed at the end of the block, also after an error or Ctrl-C."""
     order = LabOrder(
-        name=name or f"{home.lab_name()}-pitfalls", port=port, disk=Disk(kind=disk), parameters=dict(STOCK_TIMEOUTS)
+        name=name or f"{home.lab_name()}-pitfalls", port=port, disk=Disk(kind=disk), parameters=dict(DEFAULT_TIMEOUTS)
     )
-    with temporary_lab(design(order), RealClock(), say) as blueprint:
+    with temporary_lab(design(order), RealClock(), report) as blueprint:
         yield blueprint
 
 
-def play(blueprint: Blueprint, pitfall: Pitfall) -> Told:
-    """Reproduce one pitfall on a lab that is up, and leave the lab whole (unless the pitfall ruins it)."""
-    scene = Scene(blueprint)
+def run_pitfall(blueprint: Blueprint, pitfall: Pitfall) -> PitfallRun:
+    """Reproduce one pitfall on a lab that is up, and leave the lab healthy (unless the pitfall ruins it)."""
+    lab = PitfallLab(blueprint)
     began = time.monotonic()
-    found: Found | None = None
+    finding: Finding | None = None
     why = ""
     try:
-        scene.begin()
-        found = pitfall.reproduce(scene)
+        lab.create_table()
+        finding = pitfall.reproduce(lab)
     except (Error, psycopg.Error) as error:
         why = error.message if isinstance(error, Error) else str(error).strip()
     except KeyboardInterrupt:
-        # The lab is about to be ended: nothing to heal.
-        scene.end(heal=False)
+        # The lab is about to be destroyed: nothing to recover.
+        lab.close(recover=False)
         raise
     try:
-        scene.end(heal=not pitfall.ruins)
-    except Error as unhealed:
-        why = why or f"the lab did not heal afterwards: {unhealed.message}"
-    return Told(pitfall, found, time.monotonic() - began, why)
+        lab.close(recover=not pitfall.ruins)
+    except Error as error:
+        why = why or f"the lab did not recover afterwards: {error.message}"
+    return PitfallRun(pitfall, finding, time.monotonic() - began, why)
 
 
-def play_all(wanted: Sequence[Pitfall], say: Say) -> Generator[Told, None, None]:
-    """Every pitfall as it ends, on one lab as long as it heals; a new lab when it does not."""
+def run_all(wanted: Sequence[Pitfall], report: Report) -> Generator[PitfallRun, None, None]:
+    """Every pitfall as it ends, on one lab as long as it recovers; a new lab when it does not."""
     left = list(wanted)
     disk = "image"
     while left:
         try:
-            with stage(say, disk=disk) as blueprint:
+            with pitfall_lab(report, disk=disk) as blueprint:
                 while left:
                     pitfall = left.pop(0)
-                    say(f"{pitfall.number}: {pitfall.title}")
-                    told = play(blueprint, pitfall)
-                    say(f"  {told.verdict} in {told.seconds:.1f} s: {_words(told)}")
-                    yield told
-                    if told.why or pitfall.ruins:
+                    report(f"{pitfall.number}: {pitfall.title}")
+                    done = run_pitfall(blueprint, pitfall)
+                    report(f"  {done.verdict} in {done.seconds:.1f} s: {done.evidence}")
+                    yield done
+                    if done.why or pitfall.ruins:
                         break
         except MachineError:
             if disk == "plain" or len(left) < len(wanted):
                 raise
-            say("no disk images here: without them no power can be cut")
+            report("no disk images on this machine: without them power cuts are not possible")
             disk = "plain"
 
 
-def _words(told: Told) -> str:
-    return told.found.evidence if told.found is not None else told.why
-
-
-def as_dict(told: Told) -> dict[str, Any]:
+def as_dict(done: PitfallRun) -> dict[str, Any]:
     """For --json."""
     return {
-        "pitfall": told.pitfall.number,
-        "title": told.pitfall.title,
-        "verdict": told.verdict,
-        "evidence": _words(told),
-        "seconds": round(told.seconds, 1),
+        "pitfall": done.pitfall.number,
+        "title": done.pitfall.title,
+        "verdict": done.verdict,
+        "evidence": done.evidence,
+        "seconds": round(done.seconds, 1),
     }
 
 
-def reproduce(wanted: Sequence[Pitfall], emit: Emit, say: Say) -> tuple[list[Told], bool]:
-    """Play them into a record, each as it ends; (what came of them, whether Ctrl-C ended it)."""
-    told: list[Told] = []
+def reproduce(wanted: Sequence[Pitfall], emit: Emit, report: Report) -> tuple[list[PitfallRun], bool]:
+    """Run them into a record, each as it ends; (the runs, whether Ctrl-C ended them)."""
+    runs: list[PitfallRun] = []
     try:
-        with closing(play_all(wanted, say)) as played:
-            for one in played:
-                told.append(one)
+        with closing(run_all(wanted, report)) as running:
+            for one in running:
+                runs.append(one)
                 name, took = f"{one.pitfall.number}: {one.pitfall.title}", f"in {one.seconds:.1f} s"
-                emit(ClaimJudged(time.time(), "pitfalls", name, "it happens", _words(one), one.verdict, took))
+                emit(ClaimJudged(time.time(), "pitfalls", name, "it happens", one.evidence, one.verdict, took))
     except KeyboardInterrupt:
         emit(Ended(time.time(), "interrupted"))
-        return told, True
-    return told, False
+        return runs, True
+    return runs, False
 
 
-def shown(told: Sequence[Told], asked: int) -> str:
-    """Their table as text, a conclusion first."""
-    reproduced = sum(one.verdict == "reproduced" for one in told)
-    missing = f"; {asked - len(told)} were not played" if len(told) < asked else ""
-    lines = [f"{reproduced} of {len(told)} pitfalls reproduced{missing}."]
-    for one in told:
-        lines += [f"{one.pitfall.number:4} {one.verdict:15} {one.pitfall.title}", f"     {_words(one)}"]
+def as_text(runs: Sequence[PitfallRun], asked: int) -> str:
+    """The runs as text, a conclusion first."""
+    reproduced = sum(one.verdict == "reproduced" for one in runs)
+    missing = f"; {asked - len(runs)} were not run" if len(runs) < asked else ""
+    lines = [f"{reproduced} of {len(runs)} pitfalls reproduced{missing}."]
+    for one in runs:
+        lines += [f"{one.pitfall.number:4} {one.verdict:15} {one.pitfall.title}", f"     {one.evidence}"]
     return "\n".join(lines)
 
 
-def exit_code(told: Sequence[Told]) -> int:
-    """0 when all reproduced, 1 when one did not, 4 when nothing can be said of one."""
-    if any(one.verdict == "not reproduced" for one in told):
+def exit_code(runs: Sequence[PitfallRun]) -> int:
+    """0 when all were reproduced, 1 when one was not, 4 when one is undecided."""
+    if any(one.verdict == "not reproduced" for one in runs):
         return 1
-    return 4 if any(one.verdict == "undecided" for one in told) else 0
+    return 4 if any(one.verdict == "undecided" for one in runs) else 0

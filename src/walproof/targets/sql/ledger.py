@@ -9,7 +9,7 @@ from importlib.resources import files
 import psycopg
 
 from walproof.errors import MachineError, TargetError
-from walproof.load.ledger.processes import RunningLedger, Ways
+from walproof.load.ledger.processes import RunningLedger
 from walproof.model.attempt import Rows
 from walproof.model.ports import LedgerOrder, LedgerRun, Target
 from walproof.model.topology import Endpoint
@@ -72,7 +72,7 @@ class SqlLedger:
         self._make(order.drill)
         names = [m.name for m in self._target.observe().members]
         members = tuple((name, endpoint) for name in names if (endpoint := _endpoint(self._target, name)) is not None)
-        return RunningLedger(order, Ways(self._target.endpoint(order.route), members))
+        return RunningLedger(order, self._target.endpoint(order.route), members)
 
     def _make(self, drill: int) -> None:
         with _connected(self._target.endpoint(self._route), "the leader") as connection:

@@ -11,8 +11,8 @@ from walproof.errors import MachineError, TargetError
 from walproof.load.pgbench import invocation, script_of
 from walproof.load.pgbench_log import Summary
 from walproof.load.pgbench_process import RunningLoad
-from walproof.load.sampler import Beside, Looks, Pids, window
-from walproof.load.work_directory import new_room
+from walproof.load.sampler import Pids, Polled, Sampler, window
+from walproof.load.work_directory import new_work_directory
 from walproof.model.plan import Arm, Sample, Workload, WorkloadKind
 from walproof.model.ports import Target
 from walproof.model.sample import SampleResult
@@ -41,7 +41,7 @@ class SqlPricer:
         self._pgbench = pgbench
         self._pids = pids
         self._others = others
-        self._beside: Beside | None = None
+        self._current_sampler: Sampler | None = None
         self._sampled: tuple[str, ...] = ()
         self._rtt_ms: float | None = None
         self._verified: bool | None = None
@@ -68,35 +68,35 @@ class SqlPricer:
             raise TargetError("there is no leader just now", "walproof lab status")
         self._set_pool(arm)
         self._sampler(view).connect()
-        room = new_room()
+        work_directory = new_work_directory()
         try:
             started = invocation(
                 arm,
                 self._target.endpoint(arm.route),
-                room,
+                work_directory,
                 seed,
                 pgbench=self._program(),
-                longest_s=int(seconds + _CONNECT_S + 60),
+                timeout_s=int(seconds + _CONNECT_S + 60),
             )
-            with RunningLoad(started, room, self._target.clock) as load:
+            with RunningLoad(started, work_directory, self._target.clock) as load:
                 return self._measure(load, planned, seconds, view)
         except OSError as error:
             raise MachineError(f"pgbench cannot be run: {error}", "make install") from None
         finally:
-            shutil.rmtree(room, ignore_errors=True)
+            shutil.rmtree(work_directory, ignore_errors=True)
 
     def _measure(self, load: RunningLoad, planned: Sample, seconds: float, view: ClusterView) -> SampleResult:
         clock, beside, leader = self._target.clock, self._sampler(view), view.leader or ""
         load.await_connected(planned.arm.clients, _CONNECT_S)
         # Snapshots lie outside what is measured: reading hundreds of files in /proc would cost the sample.
         before = beside.snapshot(clock.now(), [load.pid])
-        looks, since = Looks(), clock.now()
+        polled, since = Polled(), clock.now()
         until = since + seconds + self._warming.get(planned.arm.clients, 0.0)
         while not load.ended:
             clock.pause(max(0.0, min(_LOOK_S, until - clock.now())))
-            if clock.now() >= until and looks.count:
+            if clock.now() >= until and polled.count:
                 break
-            beside.look(leader, looks)
+            beside.poll(leader, polled)
         until = clock.now()
         after, died = beside.snapshot(until, [load.pid]), load.ended
         load.end(_GRACE_S, lambda: beside.end_load(leader))
@@ -104,22 +104,22 @@ class SqlPricer:
         self._warming[planned.arm.clients] = min(warm - since, seconds)
         if not found.transactions and (died or load.aborted):
             raise load.error()
-        seen = replace(window(before, after, looks, leader), link_verified=self._verified, rtt_ms=self._rtt_ms)
+        seen = replace(window(before, after, polled, leader), link_verified=self._verified, rtt_ms=self._rtt_ms)
         levels = [level for level, _ in planned.arm.mix]
         return replace(
             _result(planned, found, (warm, until), load.aborted), window=seen, per_level=_per_level(found, levels)
         )
 
-    def _sampler(self, view: ClusterView) -> Beside:
+    def _sampler(self, view: ClusterView) -> Sampler:
         """The sampler of the members there are now: made anew when they are others than before."""
         names = tuple(m.name for m in view.members if m.lsn is not None)
-        if self._beside is None or not set(names) <= set(self._sampled):
-            if self._beside is not None:
-                self._beside.close()
+        if self._current_sampler is None or not set(names) <= set(self._sampled):
+            if self._current_sampler is not None:
+                self._current_sampler.close()
             members = {name: self._target.member_endpoint(name) for name in names}
-            self._beside = Beside(members, self._target.clock, self._pids, self._others)
+            self._current_sampler = Sampler(members, self._target.clock, self._pids, self._others)
             self._sampled = names
-        return self._beside
+        return self._current_sampler
 
     def _program(self) -> Path:
         found = self._pgbench or shutil.which("pgbench")

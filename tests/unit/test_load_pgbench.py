@@ -1,4 +1,4 @@
-"""Samples without a server: how pgbench is called, its logs as columns, what counters beside it say."""
+"""Samples without a server: how pgbench is called, its logs as columns, statistics read during a sample."""
 
 import os
 from dataclasses import replace
@@ -14,7 +14,7 @@ from walproof.load import work_directory
 from walproof.load.cpu_usage import Machine, Used, machine, used
 from walproof.load.pgbench import APPLICATION, invocation, script_of, with_level
 from walproof.load.pgbench_log import columns, pieces, summary, warm_from
-from walproof.load.sampler import Counters, Looks, Snapshot, window
+from walproof.load.sampler import Counters, Polled, Snapshot, window
 from walproof.model.guarantee import Level
 from walproof.model.plan import Arm, Scenario, Workload, WorkloadKind
 from walproof.model.topology import Endpoint
@@ -26,21 +26,21 @@ PGBENCH = Path("/bin/pgbench")
 
 
 def argv(arm: Arm) -> tuple[str, ...]:
-    return invocation(arm, ENDPOINT, Path("/room"), 7, pgbench=PGBENCH, longest_s=60).argv
+    return invocation(arm, ENDPOINT, Path("/work"), 7, pgbench=PGBENCH, timeout_s=60).argv
 
 
-def after(words: tuple[str, ...], flag: str) -> str:
-    return words[words.index(flag) + 1]
+def after(arguments: tuple[str, ...], flag: str) -> str:
+    return arguments[arguments.index(flag) + 1]
 
 
 def test_the_built_in_workload_runs_prepared_with_the_level_in_the_session() -> None:
-    words = argv(Arm(Level.REMOTE_APPLY, 16))
-    assert after(words, "-M") == "prepared"
-    assert after(words, "-b") == "tpcb-like"
-    assert after(words, "-c") == "16"
-    assert after(words, "--random-seed") == "7"
-    assert "synchronous_commit=remote_apply" in words[-1]
-    assert APPLICATION in words[-1]
+    arguments = argv(Arm(Level.REMOTE_APPLY, 16))
+    assert after(arguments, "-M") == "prepared"
+    assert after(arguments, "-b") == "tpcb-like"
+    assert after(arguments, "-c") == "16"
+    assert after(arguments, "--random-seed") == "7"
+    assert "synchronous_commit=remote_apply" in arguments[-1]
+    assert APPLICATION in arguments[-1]
 
 
 def test_the_password_is_never_on_the_command_line() -> None:
@@ -50,7 +50,7 @@ def test_the_password_is_never_on_the_command_line() -> None:
 
 def test_through_a_pool_the_level_goes_into_each_transaction() -> None:
     pooled = replace(ENDPOINT, pooled=True)
-    made = invocation(Arm(Level.ON, 4, route="pgbouncer"), pooled, Path("/r"), 1, pgbench=PGBENCH, longest_s=9)
+    made = invocation(Arm(Level.ON, 4, route="pgbouncer"), pooled, Path("/r"), 1, pgbench=PGBENCH, timeout_s=9)
     assert after(made.argv, "-M") == "simple"
     assert "synchronous_commit" not in made.argv[-1]
     assert "BEGIN\\;SET LOCAL synchronous_commit TO on;" in made.scripts["script.sql"]
@@ -62,7 +62,7 @@ def test_an_open_loop_is_a_rate() -> None:
 
 def test_a_mix_is_one_weighted_script_per_level() -> None:
     mix = ((Level.ON, 10.0), (Level.LOCAL, 90.0))
-    made = invocation(Arm(Level.ON, 4, mix=mix), ENDPOINT, Path("/r"), 1, pgbench=PGBENCH, longest_s=9)
+    made = invocation(Arm(Level.ON, 4, mix=mix), ENDPOINT, Path("/r"), 1, pgbench=PGBENCH, timeout_s=9)
     assert made.levels == (Level.ON, Level.LOCAL)
     assert "/r/on.sql@1000" in made.argv
     assert "/r/local.sql@9000" in made.argv
@@ -71,8 +71,8 @@ def test_a_mix_is_one_weighted_script_per_level() -> None:
 
 
 def test_a_batch_has_its_rows() -> None:
-    words = argv(Arm(Level.ON, 1, Workload(WorkloadKind.BATCH, rows=50)))
-    assert after(words, "-D") == "rows=50"
+    arguments = argv(Arm(Level.ON, 1, Workload(WorkloadKind.BATCH, rows=50)))
+    assert after(arguments, "-D") == "rows=50"
 
 
 def test_a_script_with_its_own_begin_gets_the_level_there() -> None:
@@ -87,9 +87,9 @@ def test_a_script_with_its_own_begin_gets_the_level_there() -> None:
 
 
 def test_a_script_without_begin_becomes_one_transaction_after_its_variables() -> None:
-    made = with_level("-- mine\n\\set a 1\nSELECT :a;\nSELECT 2;\n", Level.OFF, combined=True).splitlines()
+    made = with_level("-- a comment\n\\set a 1\nSELECT :a;\nSELECT 2;\n", Level.OFF, combined=True).splitlines()
     assert made == [
-        "-- mine",
+        "-- a comment",
         "\\set a 1",
         "BEGIN\\;SET LOCAL synchronous_commit TO off;",
         "SELECT :a;",
@@ -98,7 +98,7 @@ def test_a_script_without_begin_becomes_one_transaction_after_its_variables() ->
     ]
 
 
-def test_an_unreadable_script_is_the_users_mistake(tmp_path: Path) -> None:
+def test_an_unreadable_script_is_a_usage_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be read"):
         script_of(Workload(WorkloadKind.SCRIPT, script=str(tmp_path / "none.sql")))
     empty = tmp_path / "empty.sql"
@@ -135,7 +135,7 @@ def test_log_columns_are_what_was_written(lines: list[tuple[int, int, int, int, 
 
 @settings(max_examples=20, deadline=None)
 @given(LINES, st.integers(30, 400))
-def test_pieces_of_any_size_hold_every_whole_line(lines: list[tuple[int, int, int, int, int]], size: int) -> None:
+def test_pieces_of_any_size_hold_every_complete_line(lines: list[tuple[int, int, int, int, int]], size: int) -> None:
     import tempfile
 
     with tempfile.NamedTemporaryFile() as file:
@@ -222,10 +222,10 @@ def test_a_window_is_the_difference_of_its_ends() -> None:
         client=Used({9: 0.5}, {}, {}),
         known=Used({1: 2.0}, {}, {}),
     )
-    seen = window(before, later, Looks(waits={"cpu": 3, "IPC:SyncRep": 1}, lags={"n2": [(1.0, None, 3.0)]}), "n1")
-    mine = seen.members["n1"]
-    assert (mine.cpu_cores, mine.wal_bytes, mine.wal_flushes, mine.wal_flush_ms) == (0.5, 1000, 20, 0.5)
-    assert (mine.disk_reads, mine.disk_writes) == (7, 200)
+    seen = window(before, later, Polled(waits={"cpu": 3, "IPC:SyncRep": 1}, lags={"n2": [(1.0, None, 3.0)]}), "n1")
+    member = seen.members["n1"]
+    assert (member.cpu_cores, member.wal_bytes, member.wal_flushes, member.wal_flush_ms) == (0.5, 1000, 20, 0.5)
+    assert (member.disk_reads, member.disk_writes) == (7, 200)
     assert seen.waits == {"IPC:SyncRep": 0.25, "cpu": 0.75}
     assert (seen.client_cores, seen.machine_busy, seen.checkpoints, seen.streaming) == (0.25, 0.875, 1, 1)
     assert seen.stolen == pytest.approx((3.0 - 0.5 - 1.0) / 4.0)
@@ -234,22 +234,22 @@ def test_a_window_is_the_difference_of_its_ends() -> None:
 def test_a_member_that_restarted_has_unknown_counters_not_negative_ones() -> None:
     before = snapshot(0.0, counters={"n1": Counters(1000, 50, 9.0, 9, "", 0)})
     later = snapshot(1.0, counters={"n1": Counters(10, 1, 0.0, 0, "", 0)})
-    mine = window(before, later, Looks(), "n1").members["n1"]
-    assert (mine.wal_bytes, mine.wal_flushes, mine.wal_flush_ms) == (None, None, None)
+    member = window(before, later, Polled(), "n1").members["n1"]
+    assert (member.wal_bytes, member.wal_flushes, member.wal_flush_ms) == (None, None, None)
 
 
-def test_the_lags_of_a_standby_are_means_of_what_was_told() -> None:
+def test_the_lags_of_a_standby_are_means_of_what_was_reported() -> None:
     both = {"n2": Counters(1, None, None, 0, "", 0)}
-    looks = Looks(lags={"n2": [(1.0, 2.0, None), (3.0, 4.0, None)]})
-    mine = window(snapshot(0.0, counters=both), snapshot(1.0, counters=both), looks, "n1").members["n2"]
-    assert (mine.write_lag_ms, mine.flush_lag_ms, mine.replay_lag_ms) == (2.0, 3.0, None)
+    polled = Polled(lags={"n2": [(1.0, 2.0, None), (3.0, 4.0, None)]})
+    member = window(snapshot(0.0, counters=both), snapshot(1.0, counters=both), polled, "n1").members["n2"]
+    assert (member.write_lag_ms, member.flush_lag_ms, member.replay_lag_ms) == (2.0, 3.0, None)
 
 
 def test_processes_and_machine_are_read_from_proc() -> None:
     import os
 
-    mine = used([os.getpid(), 2**22 + 1])
-    assert set(mine.cpu_s) == {os.getpid()}
+    member = used([os.getpid(), 2**22 + 1])
+    assert set(member.cpu_s) == {os.getpid()}
     assert 0 < machine().busy <= machine().total
 
 
@@ -259,7 +259,7 @@ def test_a_link_is_verified_against_what_was_asked() -> None:
     assert link_verified({"a-b": 0.1}, None) is None
 
 
-def test_a_setting_names_its_factors() -> None:
+def test_a_scenario_names_its_factors() -> None:
     found = wanted(Scenario(quorum=2, cores=0.5, rtt_ms=3.0, regions="europe", parameters=(("commit_delay", "10"),)))
     assert found == {
         "parameters": (("commit_delay", "10"),),
@@ -279,11 +279,11 @@ def test_a_histogram_of_a_big_log_is_exact_in_number(tmp_path: Path) -> None:
     assert found.mean_ms == pytest.approx(latencies.mean() / 1000)
 
 
-def test_a_room_of_a_killed_process_is_swept_and_that_of_a_living_one_stays(
+def test_the_work_directory_of_a_killed_process_is_removed_and_that_of_a_living_one_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(work_directory, "_MEMORY", tmp_path)
-    for maker in (2**22 + 1, os.getpid()):
-        (tmp_path / f"{work_directory.PREFIX}{maker}-x").mkdir()
-    made = work_directory.new_room()
+    for owner in (2**22 + 1, os.getpid()):
+        (tmp_path / f"{work_directory.PREFIX}{owner}-x").mkdir()
+    made = work_directory.new_work_directory()
     assert sorted(p.name for p in tmp_path.iterdir()) == sorted([f"{work_directory.PREFIX}{os.getpid()}-x", made.name])

@@ -1,4 +1,4 @@
--- One look of a reader: is this a leader, and the newest visible number of every writer (-1: none yet).
+-- One read: whether this member leads, and the newest visible number of every writer (-1: none yet).
 SELECT NOT pg_is_in_recovery(),
        ARRAY(SELECT coalesce((SELECT l.number
                                 FROM walproof.walproof_ledger l

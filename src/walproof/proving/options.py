@@ -1,0 +1,120 @@
+"""The options of `walproof prove`: the values as typed are parsed once, here, or refused with one sentence. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from walproof.errors import UsageError
+from walproof.model.guarantee import Level, level
+from walproof.model.units import parse_positive_int, share
+from walproof.model.verdict import Victim
+from walproof.proving.faults import CATALOGUE, STORM, Fault, fault, victim
+from walproof.proving.matrix import COLUMNS
+
+RawOptions = Mapping[str, Any]
+"""Option name → value as typed, flag, or None when not given."""
+QUICK_S = 600.0
+"""`--matrix --quick` starts no drill after so many seconds: the longest one still ends within twelve minutes."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProveOptions:
+    """What `walproof prove` was asked. `storm`: number of random faults, 0 none. `allowed`: fault names of --allow."""
+
+    faults: tuple[Fault, ...]
+    levels: tuple[Level, ...]
+    victim: Victim | None = None
+    route: str = "multi-host"
+    writers: int = 16
+    repeat: int = 1
+    until_bound: float | None = None
+    storm: int = 0
+    seed: int = 1
+    matrix: bool = False
+    budget_s: float | None = None
+    """No drill starts after so much time."""
+    allowed: tuple[str, ...] = ()
+
+
+def parse_options(raw: RawOptions) -> ProveOptions:
+    """The options as values; UsageError for the first that is not valid or contradicts another.
+
+    >>> options = parse_options({"fault": "kill,partition", "levels": "off,on", "repeat": "3"})
+    >>> [f.name for f in options.faults], [str(l) for l in options.levels], options.repeat
+    (['kill', 'partition'], ['off', 'on'], 3)
+    """
+    _check_consistent(raw)
+    matrix, quick = bool(raw.get("matrix")), bool(raw.get("quick"))
+    names = [name for name, _, _ in COLUMNS] if matrix else _split(raw.get("fault") or "kill", "fault")
+    return ProveOptions(
+        faults=tuple(dict.fromkeys(fault(name) for name in names)),
+        levels=_levels(raw.get("levels"), matrix),
+        victim=victim(str(raw["victim"])) if raw.get("victim") else None,
+        route=_route(raw.get("route")),
+        writers=_positive(raw, "writers", 16),
+        repeat=_positive(raw, "repeat", 1 if not matrix or quick else 2),
+        until_bound=_bound(raw.get("until_bound")),
+        storm=_positive(raw, "storm", 0),
+        seed=_positive(raw, "seed", 1),
+        matrix=matrix,
+        budget_s=QUICK_S if matrix and quick else None,
+        allowed=tuple(fault(name).name for name in _split(raw["allow"], "fault")) if raw.get("allow") else (),
+    )
+
+
+def _check_consistent(raw: RawOptions) -> None:
+    """Refuse empty values, which would silently mean the default, and options that contradict one another."""
+    empty = next((name for name, value in raw.items() if isinstance(value, str) and not value.strip()), None)
+    if empty:
+        flag = "--" + empty.replace("_", "-")
+        raise UsageError(f"{flag} is empty", f"leave {flag} out, or see walproof prove --help")
+    if raw.get("matrix"):
+        if raw.get("fault") or raw.get("storm"):
+            raise UsageError("--matrix has its own faults", "leave --fault and --storm out")
+        if raw.get("victim"):
+            raise UsageError("--matrix has its own victims", "leave --victim out")
+    elif raw.get("quick"):
+        raise UsageError("--quick belongs to --matrix", "walproof prove --matrix --quick")
+    if raw.get("storm") and raw.get("fault"):
+        raise UsageError("--storm draws its own faults", "leave --fault out")
+
+
+def _levels(text: object, matrix: bool) -> tuple[Level, ...]:
+    if text is None:
+        return tuple(Level) if matrix else (Level.OFF, Level.ON)
+    return tuple(dict.fromkeys(level(name) for name in _split(text, "level")))
+
+
+def _split(text: object, what: str) -> list[str]:
+    names = [name.strip() for name in str(text).split(",") if name.strip()]
+    if not names:
+        raise UsageError(f"no {what} is named", "for instance --fault kill,partition --levels off,on")
+    return names
+
+
+def _route(text: object) -> str:
+    return str(text or "multi-host").strip().lower()
+
+
+def _bound(text: object) -> float | None:
+    if text is None:
+        return None
+    bound = share(str(text))
+    if not 0 < bound < 1:
+        raise UsageError("a bound of 0 would need endless drills", "--until-bound 5%")
+    return bound
+
+
+def _positive(raw: RawOptions, name: str, default: int) -> int:
+    return default if raw.get(name) is None else parse_positive_int(raw[name], f"value of --{name}")
+
+
+def check_allowed(options: ProveOptions) -> None:
+    """UsageError when a fault was asked on an external cluster that `--allow` does not name."""
+    asked = tuple(CATALOGUE[name] for name in STORM) if options.storm else options.faults
+    missing = [f.name for f in asked if f.steps and f.name not in options.allowed]
+    if missing:
+        raise UsageError(
+            f"this is not a lab: {', '.join(missing)} would disrupt an external cluster, and --allow does not name it",
+            f"--allow {','.join(missing)} to permit it",
+        )
