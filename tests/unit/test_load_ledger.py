@@ -17,7 +17,7 @@ from walproof.load.ledger.attempt_file import ROW, AttemptFile, PendingAttempt, 
 from walproof.load.ledger.outcome import SUCCESS, Answer, outcome
 from walproof.load.ledger.protocol import INSERT, INSERT_POOLED
 from walproof.load.ledger.reads import Read, ReadTally, acknowledged, disagree, stale_ms
-from walproof.load.ledger.task import ReaderTask, WriterTask, read_reader_task, read_writer_task, write_task
+from walproof.load.ledger.task import ReaderTask, WriterTask, read_reader_task, read_writer_task, task_text
 from walproof.load.ledger.writer import conninfos, payloads
 from walproof.model.attempt import Outcome
 from walproof.model.guarantee import Level
@@ -137,10 +137,10 @@ def test_a_writer_leaves_a_read_only_server_but_not_one_that_refuses_a_row() -> 
 
 def test_tasks_survive_their_file(tmp_path: Path) -> None:
     asked = task(tmp_path / "n", pooled=True)
-    write_task(asked, tmp_path / "o")
+    (tmp_path / "o").write_text(task_text(asked))
     assert read_writer_task(tmp_path / "o") == asked
     reader = ReaderTask("p", (("n1", ENDPOINT),), ("a", "b"), 16, 7)
-    write_task(reader, tmp_path / "w")
+    (tmp_path / "w").write_text(task_text(reader))
     assert read_reader_task(tmp_path / "w") == reader
 
 

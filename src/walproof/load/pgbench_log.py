@@ -163,8 +163,3 @@ def _plus(total: Summary, piece: Columns, within: tuple[float, float], scripts: 
         histogram=pooled([total.histogram, bucketed(latency_ms)]),
         per_script=per_script,
     )
-
-
-def log_files(folder: Path) -> list[Path]:
-    """The logs that pgbench's threads left in a folder."""
-    return sorted(path for path in folder.glob("log.*"))

@@ -7,6 +7,7 @@ reason. Nobody asks a target for its type.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
 from typing import Any, Protocol
 
 from walproof.model.attempt import Attempts, Rows
@@ -252,7 +253,7 @@ class Ledger(Protocol):
 
 
 class LoadProcess(Protocol):
-    """One program that puts load on a target, started by a LoadRunner."""
+    """One program that puts load on a target."""
 
     @property
     def pids(self) -> tuple[int, ...]:
@@ -272,7 +273,7 @@ class LoadProcess(Protocol):
         """Tell it that its time is over; it ends by itself."""
         ...
 
-    def wait(self, longest_s: float) -> bool:
+    def wait(self, timeout_s: float) -> bool:
         """Wait for its end; False when it still runs after that many seconds."""
         ...
 
@@ -280,36 +281,39 @@ class LoadProcess(Protocol):
         """End it at once; safe when it has ended."""
         ...
 
-    def output(self) -> str:
-        """What it has written to standard output and error so far."""
+
+class Workspace(Protocol):
+    """A directory where load runs, and how to get what it wrote there."""
+
+    directory: str
+    """Its path as the programs see it."""
+
+    def put(self, name: str, text: str) -> None:
+        """Write a file there."""
+        ...
+
+    def start(self, argv: Sequence[str], log: str) -> LoadProcess:
+        """Start a program there, its output into the file `log`; `finish` sends SIGALRM. OSError."""
+        ...
+
+    def start_module(self, module: str, argument: str, log: str) -> LoadProcess:
+        """Start a module of walproof; `finish`, and the end of this process, close its standard input. OSError."""
+        ...
+
+    def fetch(self, pattern: str) -> tuple[Path, ...]:
+        """Files there that match a pattern of names, as they are now, at paths of this machine."""
+        ...
+
+    def close(self) -> None:
+        """Remove the directory; safe to call twice."""
         ...
 
 
 class LoadRunner(Protocol):
-    """Where load runs: processes on this machine, or Jobs in a cluster; and how to get what it wrote."""
+    """Where load runs: processes on this machine, or Jobs in a cluster."""
 
-    def work_directory(self) -> str:
-        """A new directory, as the programs see it, whose files `fetch` reads; removed by `clean`."""
-        ...
-
-    def put(self, path: str, text: str) -> None:
-        """Write a file there."""
-        ...
-
-    def start(self, argv: Sequence[str], directory: str, log: str, *, until_closed: bool = False) -> LoadProcess:
-        """Start a program in that directory, its output into the file `log`.
-
-        `until_closed`: its standard input stays open, and it must end when that is closed; `finish` does so, and so
-        does the end of this process, however it ends. Else `finish` sends SIGALRM.
-        """
-        ...
-
-    def fetch(self, directory: str, pattern: str) -> Sequence[Any]:
-        """Local paths (pathlib.Path) of the files that match, fetched when they are elsewhere."""
-        ...
-
-    def clean(self, directory: str) -> None:
-        """Remove the directory; safe when it is gone."""
+    def open(self) -> Workspace:
+        """A new work directory there."""
         ...
 
 

@@ -53,19 +53,19 @@ def _endpoint(raw: dict[str, Any]) -> Endpoint:
     )
 
 
-def write_task(task: WriterTask | ReaderTask, path: Path) -> None:
-    """Write the task as JSON."""
-    path.write_text(json.dumps(asdict(task)), encoding="utf-8")
+def task_text(task: WriterTask | ReaderTask) -> str:
+    """The task as JSON."""
+    return json.dumps(asdict(task))
 
 
 def read_writer_task(path: Path) -> WriterTask:
-    """The task that write_task wrote."""
+    """The task in a file of its text."""
     raw = json.loads(path.read_text(encoding="utf-8"))
     return WriterTask(**{**raw, "endpoint": _endpoint(raw["endpoint"]), "level": Level(raw["level"])})
 
 
 def read_reader_task(path: Path) -> ReaderTask:
-    """The task that write_task wrote."""
+    """The task in a file of its text."""
     raw = json.loads(path.read_text(encoding="utf-8"))
     members = tuple((str(name), _endpoint(endpoint)) for name, endpoint in raw["members"])
     files = tuple(str(name) for name in raw["attempt_files"])

@@ -8,13 +8,13 @@ from pathlib import Path
 import psycopg
 
 from walproof.errors import MachineError, TargetError
+from walproof.load.local_runner import LocalRunner
 from walproof.load.pgbench import invocation, script_of
 from walproof.load.pgbench_log import Summary
 from walproof.load.pgbench_process import RunningLoad
 from walproof.load.sampler import Pids, Polled, Sampler, window
-from walproof.load.work_directory import new_work_directory
 from walproof.model.plan import Arm, Sample, Workload, WorkloadKind
-from walproof.model.ports import Target
+from walproof.model.ports import LoadRunner, Target
 from walproof.model.sample import SampleResult
 from walproof.model.topology import ClusterView
 from walproof.targets.sql.workloads import ready
@@ -36,8 +36,10 @@ class SqlPricer:
         pgbench: Path | None = None,
         pids: Pids | None = None,
         others: Callable[[], Iterable[int]] | None = None,
+        runner: LoadRunner | None = None,
     ) -> None:
         self._target = target
+        self._runner: LoadRunner = runner or LocalRunner()
         self._pgbench = pgbench
         self._pids = pids
         self._others = others
@@ -68,28 +70,28 @@ class SqlPricer:
             raise TargetError("there is no leader just now", "walproof lab status")
         self._set_pool(arm)
         self._sampler(view).connect()
-        work_directory = new_work_directory()
+        workspace = self._runner.open()
         try:
             started = invocation(
                 arm,
                 self._target.endpoint(arm.route),
-                work_directory,
+                Path(workspace.directory),
                 seed,
                 pgbench=self._program(),
                 timeout_s=int(seconds + _CONNECT_S + 60),
             )
-            with RunningLoad(started, work_directory, self._target.clock) as load:
+            with RunningLoad(started, workspace, self._target.clock) as load:
                 return self._measure(load, planned, seconds, view)
         except OSError as error:
             raise MachineError(f"pgbench cannot be run: {error}", "make install") from None
         finally:
-            shutil.rmtree(work_directory, ignore_errors=True)
+            workspace.close()
 
     def _measure(self, load: RunningLoad, planned: Sample, seconds: float, view: ClusterView) -> SampleResult:
         clock, beside, leader = self._target.clock, self._sampler(view), view.leader or ""
         load.await_connected(planned.arm.clients, _CONNECT_S)
         # Snapshots lie outside what is measured: reading hundreds of files in /proc would cost the sample.
-        before = beside.snapshot(clock.now(), [load.pid])
+        before = beside.snapshot(clock.now(), load.pids)
         polled, since = Polled(), clock.now()
         until = since + seconds + self._warming.get(planned.arm.clients, 0.0)
         while not load.ended:
@@ -98,7 +100,7 @@ class SqlPricer:
                 break
             beside.poll(leader, polled)
         until = clock.now()
-        after, died = beside.snapshot(until, [load.pid]), load.ended
+        after, died = beside.snapshot(until, load.pids), load.ended
         load.end(_GRACE_S, lambda: beside.end_load(leader))
         found, warm = load.summary(since, until)
         self._warming[planned.arm.clients] = min(warm - since, seconds)
