@@ -54,8 +54,8 @@ def test_two_levels_are_priced_and_the_record_can_be_read(run: Run) -> None:
     assert found["arms"][1]["ratio"]["high"] < 1
     record = read(Path("rec"))
     assert record.complete
-    assert record.begun is not None
-    assert record.begun.question["levels"] == "local,on"
+    assert record.started is not None
+    assert record.started.question["levels"] == "local,on"
 
 
 def test_all_five_levels_are_the_default(run: Run) -> None:
