@@ -30,7 +30,7 @@ check: .venv/.done ## ruff, mypy, import-linter, file sizes
 	@.venv/bin/ruff format --check .
 	@.venv/bin/mypy
 	@.venv/bin/lint-imports --no-cache
-	@tools/sizes 400 src tests benchmarks tools
+	@$(PY) -m tools.sizes 400 120 src tests benchmarks tools
 
 pictures: install ## the README's pictures, from a real run
 	@tools/install-programs test
