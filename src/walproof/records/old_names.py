@@ -46,7 +46,7 @@ VALUES: dict[str, dict[str, str]] = {
     "drill-started.fault": _FAULT,
     "fault-changed.fault": _FAULT,
     "drill-done.drill.fault": _FAULT,
-    "drill-done.drill.marks.what": _FAULT,
+    "drill-done.drill.marks.what": {**_FAULT, "healing": "fault cleared"},
     "search-step.conclusion": _DEFAULT,
     "search-step.tried.scenario": _DEFAULT,
     "search-step.tried.candidate": _DEFAULT,
