@@ -93,7 +93,7 @@ def test_a_retired_word_is_found_in_prose_and_in_identifiers(tmp_path: Path) -> 
     subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
     command = [str(tmp_path / "tools" / "retired_words")]
     assert subprocess.run(command, capture_output=True, check=False).returncode == 0
-    retired = ("anatom" + "y", "unt" + "old_callback", "Vanish" + "edLeader")
+    retired = ("anatom" + "y", "unt" + "old_callback", "Van" + "ishedLeader")
     (tmp_path / "planted.md").write_text("\n".join(retired))
     found = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (found.returncode, found.stdout.count("planted.md")) == (1, 3)

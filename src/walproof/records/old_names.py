@@ -41,6 +41,7 @@ FIELDS: dict[str, dict[str, str]] = {
 
 _FAULT = {"cut": "partition", "cut-one-way": "partition-one-way"}
 _DEFAULT = {"as it is": "default settings"}
+_CANDIDATE = {**_DEFAULT, "1 clients": "1 client"}
 VALUES: dict[str, dict[str, str]] = {
     "started.question.fault": _FAULT,
     "drill-started.fault": _FAULT,
@@ -49,8 +50,8 @@ VALUES: dict[str, dict[str, str]] = {
     "drill-done.drill.marks.what": {**_FAULT, "healing": "fault cleared"},
     "search-step.conclusion": _DEFAULT,
     "search-step.tried.scenario": _DEFAULT,
-    "search-step.tried.candidate": _DEFAULT,
-    "search-step.tried.final": _DEFAULT,
+    "search-step.tried.candidate": _CANDIDATE,
+    "search-step.tried.final": _CANDIDATE,
 }
 """Where a text lies → its renamed words."""
 
