@@ -25,12 +25,15 @@ test: .venv/.done ## every test, real cluster included
 unit: .venv/.done ## the tests that need no server
 	@$(PY) -m pytest -q tests/unit tests/replay tests/golden
 
-check: .venv/.done ## ruff, mypy, import-linter, file sizes
+check: .venv/.done ## ruff, mypy, import-linter, file sizes, import circles, ports, retired words
 	@.venv/bin/ruff check .
 	@.venv/bin/ruff format --check .
 	@.venv/bin/mypy
 	@.venv/bin/lint-imports --no-cache
-	@tools/sizes 400 src tests benchmarks tools
+	@$(PY) -m tools.sizes 400 120 src tests benchmarks tools
+	@$(PY) -m tools.import_circles walproof
+	@$(PY) -m tools.ports_only src/walproof
+	@tools/retired_words
 
 pictures: install ## the README's pictures, from a real run
 	@tools/install-programs test

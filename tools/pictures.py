@@ -31,7 +31,7 @@ def _demo(record: Path) -> str:
     reader.start()
     try:
         with chromium(height=860) as browser:
-            _look_on(browser.page, process.stderr)
+            _take_live_picture(browser.page, process.stderr)
     finally:
         if process.poll() is None and sys.exc_info()[0] is not None:
             process.send_signal(signal.SIGINT)
@@ -41,7 +41,7 @@ def _demo(record: Path) -> str:
     return printed[0]
 
 
-def _look_on(page: Page, lines: IO[str]) -> None:
+def _take_live_picture(page: Page, lines: IO[str]) -> None:
     """Open the live page the demo names, and take its picture once a new leader is shown."""
     url = ""
     for line in lines:

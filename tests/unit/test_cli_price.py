@@ -10,7 +10,7 @@ import pytest
 from tests.fixtures.priced_fake import FakePriced
 from walproof.cli import main
 from walproof.model.event import SampleDone, SearchStep
-from walproof.records.old_names import KINDS, OPTIONS
+from walproof.records.old_names import FIELDS, KINDS
 from walproof.records.reader import read
 from walproof.reporting.conclusion import conclusion
 
@@ -54,8 +54,8 @@ def test_two_levels_are_priced_and_the_record_can_be_read(run: Run) -> None:
     assert found["arms"][1]["ratio"]["high"] < 1
     record = read(Path("rec"))
     assert record.complete
-    assert record.begun is not None
-    assert record.begun.question["levels"] == "local,on"
+    assert record.started is not None
+    assert record.started.question["levels"] == "local,on"
 
 
 def test_all_five_levels_are_the_default(run: Run) -> None:
@@ -95,11 +95,13 @@ def test_a_record_of_format_1_is_resumed_with_its_own_sample_length(run: Run, ta
     run("--levels", "on", "--clients", "2", "--sample", "500ms", "--record", "rec", "--json")
     target.interrupt_after = None
     lines = Path("rec/events.jsonl").read_text().splitlines()
-    old = {new: name for name, new in {**KINDS, **OPTIONS}.items()}
+    old = {new: name for name, new in {**KINDS, **FIELDS["started.question"]}.items()}
     first = {**json.loads(lines[0]), "kind": old["started"]}
     first["question"][old["sample"]] = first["question"].pop("sample")
     kept = [line for line in lines[1:] if json.loads(line)["kind"] != "sample-done"]
     Path("rec/events.jsonl").write_text("\n".join([json.dumps(first), *kept]) + "\n")
+    header = json.loads(Path("rec/record.json").read_text())
+    Path("rec/record.json").write_text(json.dumps({**header, "format": 1}))
     as_json(run, "--resume", "rec")
     record = read(Path("rec"))
     assert {e.result.seconds for e in record.events if isinstance(e, SampleDone)} == {0.5}

@@ -12,7 +12,7 @@ from tests.fixtures.records import full_record, price_events
 from walproof.errors import MachineError, UsageError
 from walproof.model.event import Ended, Event, Note, SearchStep, Started
 from walproof.model.ports import Closes
-from walproof.records import layout
+from walproof.records import layout, old_names
 from walproof.records.codec import KINDS, decode, encode
 from walproof.records.reader import Tail, follow, read
 from walproof.records.writer import Writer
@@ -50,6 +50,7 @@ def written(directory: Path, events: tuple[Event, ...]) -> Path:
 
 def test_examples_in_docstrings_are_true() -> None:
     assert doctest.testmod(layout).failed == 0
+    assert doctest.testmod(old_names).failed == 0
 
 
 def test_every_kind_of_event_comes_back_equal() -> None:
@@ -74,9 +75,9 @@ def test_nan_comes_back_and_is_valid_json() -> None:
 
 
 def test_a_record_names_its_format_version_and_verb(tmp_path: Path) -> None:
-    said = json.loads((written(tmp_path / "r", price_events()) / "record.json").read_text())
-    assert said["format"] == layout.FORMAT
-    assert said["verb"] == "price"
+    header = json.loads((written(tmp_path / "r", price_events()) / "record.json").read_text())
+    assert header["format"] == layout.FORMAT
+    assert header["verb"] == "price"
 
 
 def test_a_written_record_is_read_whole(tmp_path: Path) -> None:
@@ -134,8 +135,8 @@ def test_damage_in_the_middle_is_skipped_and_named(tmp_path: Path) -> None:
 
 def test_a_newer_format_is_read_with_a_notice(tmp_path: Path) -> None:
     path = written(tmp_path / "r", (Note(1.0, "x"),))
-    said = json.loads((path / "record.json").read_text()) | {"format": 99, "walproof": "9.9"}
-    (path / "record.json").write_text(json.dumps(said))
+    header = json.loads((path / "record.json").read_text()) | {"format": 99, "walproof": "9.9"}
+    (path / "record.json").write_text(json.dumps(header))
     with (path / "events.jsonl").open("a") as file:
         file.write('{"kind":"teleported","at":2.0}\n')
         file.write('{"kind":"note","at":3.0,"text":"y","colour":"blue"}\n')
@@ -145,6 +146,23 @@ def test_a_newer_format_is_read_with_a_notice(tmp_path: Path) -> None:
     assert "9.9" in record.notices[0]
     assert any("teleported" in n for n in record.notices)
     assert any("colour" in n for n in record.notices)
+
+
+def test_what_is_written_today_is_left_as_it_is_by_the_upgrade() -> None:
+    for event in full_record():
+        raw = json.loads(encode(event))
+        assert old_names.upgraded(raw) == raw
+
+
+@pytest.mark.parametrize("header", [None, "{"])
+def test_events_of_format_1_are_known_without_their_header(tmp_path: Path, header: str | None) -> None:
+    (tmp_path / "events.jsonl").write_text(
+        '{"kind":"noted","at":1.0,"text":"x"}\n{"kind":"note","at":2.0,"text":"y"}\n'
+    )
+    if header is not None:
+        (tmp_path / "record.json").write_text(header)
+    assert read(tmp_path).events == (Note(1.0, "x"), Note(2.0, "y"))
+    assert Tail(tmp_path).more() == (Note(1.0, "x"), Note(2.0, "y"))
 
 
 def test_unknown_fields_deep_inside_are_noticed() -> None:
@@ -164,7 +182,7 @@ def test_an_unknown_value_skips_the_line_only() -> None:
 
 
 @pytest.mark.parametrize("name", ["absent", "empty", "file"])
-def test_what_is_not_a_record_is_a_usage_trouble(tmp_path: Path, name: str) -> None:
+def test_what_is_not_a_record_is_a_usage_error(tmp_path: Path, name: str) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "file").write_text("hello")
     with pytest.raises(UsageError, match="not a record"):
@@ -216,13 +234,13 @@ def test_an_end_that_was_written_is_not_written_twice(tmp_path: Path) -> None:
     assert len(record.events) == 1
 
 
-def test_no_place_for_the_record_is_a_machine_trouble(tmp_path: Path) -> None:
+def test_no_place_for_the_record_is_a_machine_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(MachineError, match="cannot write the record"):
         Writer(tmp_path / "file" / "r", "price")
 
 
-def test_a_full_disk_is_a_machine_trouble(tmp_path: Path) -> None:
+def test_a_full_disk_is_a_machine_error(tmp_path: Path) -> None:
     (tmp_path / "r").mkdir()
     (tmp_path / "r" / "events.jsonl").symlink_to("/dev/full")
     emit = Writer(tmp_path / "r", "price", resume=True)

@@ -1,14 +1,21 @@
-"""The journal of changed settings: on disk before the change, pending until put back."""
+"""The journal of changed settings: on disk before the change, pending until reverted."""
 
+import json
+import shutil
 from pathlib import Path
 
 import pytest
 
+from walproof.cli.journals import APPLIED
 from walproof.errors import MachineError
 from walproof.records.journal import Journal
+from walproof.targets.sql.alter_system import CONFIG
+
+SAVED = Path(__file__).parent.parent / "replay" / "records" / "apply-journal.jsonl"
+"""What `walproof apply` of version 0.1.0 wrote on a lab under Patroni."""
 
 
-def test_what_was_changed_and_not_put_back_is_pending_newest_first(tmp_path: Path) -> None:
+def test_what_was_changed_and_not_reverted_is_pending_newest_first(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "state" / "journal.jsonl")
     first = journal.note(1.0, "lab", "parameter", "fsync", before="on", after="off")
     second = journal.note(2.0, "lab", "sync", "mode", before=None, after="strict")
@@ -28,11 +35,23 @@ def test_a_torn_line_hides_nothing(tmp_path: Path) -> None:
     assert second.number == 2
 
 
+def test_a_journal_of_version_0_1_0_is_read(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal.jsonl")
+    shutil.copy(SAVED, journal.path)
+    mark, change = journal.pending("lab:base")
+    assert (mark.what, mark.name) == (APPLIED, "on ANY 1, 4 clients")
+    assert (change.number, change.what, change.name) == (1, CONFIG, "config")
+    assert json.loads(change.before or "")["config"]["synchronous_mode_strict"] is False
+    assert json.loads(change.after or "")["synchronous_mode_strict"] is True
+    journal.undone(change)
+    assert journal.pending() == (mark,)
+
+
 def test_no_journal_means_nothing_pending(tmp_path: Path) -> None:
     assert Journal(tmp_path / "none").pending() == ()
 
 
-def test_no_room_for_the_journal_is_a_machine_trouble(tmp_path: Path) -> None:
+def test_no_room_for_the_journal_is_a_machine_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(MachineError, match="cannot write the journal"):
         Journal(tmp_path / "file" / "j").note(1.0, "lab", "parameter", "x", before=None, after=None)

@@ -24,7 +24,7 @@ from walproof.proving.campaign import planned
 from walproof.proving.faults import fault
 from walproof.proving.options import ProveOptions
 from walproof.proving.run import Shell, run_drills
-from walproof.records.writer import Writer, check_place
+from walproof.records.writer import Writer, check_writable
 from walproof.reporting.conclusion import conclusion
 from walproof.reporting.terminal import tables
 
@@ -48,7 +48,7 @@ def demo(directory: Path | None, port: int, postgres: str | None, budget: str, s
     def say(words: str) -> None:
         console.print(f"[dim]{words}[/dim]")
 
-    check_place(directory)
+    check_writable(directory)
     order = LabOrder(name=f"{home.lab_name()}-demo", port=port, postgres=postgres)
     with sigterm_as_ctrl_c(), own_lab(order, say) as target, Writer(directory, "demo") as writer:
         now = target.clock.now

@@ -119,7 +119,7 @@ def _resumed(
 ) -> tuple[tuple[Event, ...], dict[str, Any], str | None]:
     """Events and question of a record; --budget, --precision and --allow may be said anew, other words may not."""
     found = read(record)
-    first = found.begun
+    first = found.started
     if first is None or first.verb != "price":
         raise UsageError(f"{record} holds no price run to continue", "give the directory that `walproof price` named")
     if found.format > FORMAT:

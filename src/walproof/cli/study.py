@@ -19,7 +19,7 @@ from walproof.lab.design import LabOrder
 from walproof.lab.faults import volumes
 from walproof.model.event import Described, Ended
 from walproof.model.ports import Target
-from walproof.records.writer import Writer, check_place
+from walproof.records.writer import Writer, check_writable
 from walproof.reporting.conclusion import claims_tally
 from walproof.reporting.terminal import study_tables
 from walproof.studies.conduct import Conductor, Visit
@@ -93,7 +93,7 @@ def run(
     if target is not None and is_external(target):
         needed = ["load", "kill"] if declared.drill else ["load"]
         consent.require("running a study", needed, consent.read(allow), str(target).rpartition("@")[2])
-    check_place(directory)
+    check_writable(directory)
     console = Console(stderr=True)
     with (
         sigterm_as_ctrl_c(),

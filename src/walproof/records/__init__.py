@@ -1,1 +1,1 @@
-"""The record directory: written as it happens, read as far as it goes, and a journal of settings to put back."""
+"""The record directory: written as it happens, read as far as it goes; and the journal of changed settings."""

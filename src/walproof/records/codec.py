@@ -10,6 +10,7 @@ from typing import Annotated, Any, get_args
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from walproof.model.event import Event
+from walproof.records.layout import FORMAT
 from walproof.records.old_names import upgraded
 
 KINDS: dict[str, type] = {str(f.default): e for e in get_args(Event) for f in dataclasses.fields(e) if f.name == "kind"}
@@ -22,15 +23,19 @@ def encode(event: Event) -> str:
     return _WRITER.dump_json(event).decode()
 
 
-def decode(line: str) -> tuple[Event | None, str]:
-    """The event of a line and a notice: (event, ""), (event, what was skipped) or (None, why it was skipped)."""
+def decode(line: str, version: int = FORMAT) -> tuple[Event | None, str]:
+    """The event of a line and a notice: (event, ""), (event, what was skipped) or (None, why it was skipped).
+
+    version: the format that the record's header names; an older one is upgraded first.
+    """
     try:
         raw = json.loads(line)
     except ValueError:
         return None, "not JSON"
     if not isinstance(raw, dict) or not isinstance(raw.get("kind"), str):
         return None, "not an event"
-    raw = upgraded(raw)
+    if version < FORMAT:
+        raw = upgraded(raw)
     if raw["kind"] not in KINDS:
         return None, f"unknown kind {raw['kind'][:40]!r}"
     try:

@@ -1,6 +1,6 @@
-"""The journal of settings changed on a cluster, so that `walproof restore` can put them back after kill -9.
+"""The journal of settings changed on a cluster, so that `walproof revert` can revert them, after kill -9 too.
 
-Before-values are on disk before the change is made; the journal itself never touches a cluster.
+The value before is on disk before the change is made; the journal itself never touches a cluster.
 """
 
 import json
@@ -14,9 +14,9 @@ from walproof.errors import MachineError
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One change about to be made: where (target's name), what kind (parameter, sync, link …), name, value before.
+    """One change about to be made: the target's name, what kind of setting, its name, its value before and after.
 
-    `before` None means it was not set; `after` is what was asked, to recognise changes made by others since.
+    `before` None means it was not set; `after` is the requested value, to recognise changes made by others since.
     """
 
     number: int
@@ -35,21 +35,21 @@ class Journal:
         self.path = path
 
     def note(self, at: float, target: str, what: str, name: str, *, before: str | None, after: str | None) -> Change:
-        """Write down a change, fsynced, before it is made; give the result to `undone` when it is put back."""
+        """Append a change, fsynced, before it is made; give the result to `undone` once it is reverted."""
         change = Change(1 + max((c.number for c in self.changes()), default=0), at, target, what, name, before, after)
         self._append({"change": asdict(change)})
         return change
 
     def undone(self, change: Change) -> None:
-        """The change has been put back."""
+        """The change has been reverted."""
         self._append({"undone": change.number})
 
     def changes(self) -> tuple[Change, ...]:
-        """Every change ever noted."""
+        """Every change ever appended."""
         return tuple(Change(**entry["change"]) for entry in self._entries() if "change" in entry)
 
     def pending(self, target: str | None = None) -> tuple[Change, ...]:
-        """Changes not put back, newest first: undo them in this order."""
+        """Changes not reverted, newest first: undo them in this order."""
         undone = {entry["undone"] for entry in self._entries() if "undone" in entry}
         left = (c for c in self.changes() if c.number not in undone and target in (None, c.target))
         return tuple(sorted(left, key=lambda c: -c.number))
@@ -81,5 +81,5 @@ class Journal:
         except OSError as wrong:
             raise MachineError(
                 f"cannot write the journal {self.path}: {wrong.strerror or wrong}",
-                "nothing was changed; free some room or set WALPROOF_STATE to a writable folder",
+                "nothing was changed; free some space or set WALPROOF_STATE to a writable folder",
             ) from None

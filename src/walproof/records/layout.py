@@ -1,4 +1,4 @@
-"""Where things lie in a record directory, and its format version; touches no file but to read the small record.json."""
+"""The files of a record directory and its format version; reads record.json and writes nothing."""
 
 import json
 import re
@@ -12,6 +12,8 @@ from walproof.errors import UsageError
 
 FORMAT = 2
 """Raised when an old reader would misunderstand, not when it would merely skip something new. old_names.py reads 1."""
+OLDEST = 1
+"""Assumed where the header is missing or damaged: upgrading what is of today's format changes nothing."""
 HEADER = "record.json"
 EVENTS = "events.jsonl"
 FILES = "files"
@@ -41,7 +43,7 @@ def version() -> str:
 
 
 def new_name(at: float, verb: str) -> str:
-    """The name of a record begun at `at` (seconds since the epoch).
+    """The name of a record started at `at` (seconds since the epoch).
 
     >>> new_name(0.0, "price")
     '19700101T000000Z-price'
@@ -59,10 +61,10 @@ def safe_name(name: str) -> str:
 
 
 def read_header(directory: Path) -> tuple[Header | None, str]:
-    """The header, or None and one sentence saying what is wrong with it."""
+    """The header and "", or None and a sentence saying what is wrong with it."""
     try:
-        said = json.loads((directory / HEADER).read_text("utf-8", errors="replace"))
-        header = Header(int(said["format"]), str(said["walproof"]), str(said["verb"]), str(said["created"]))
+        raw = json.loads((directory / HEADER).read_text("utf-8", errors="replace"))
+        header = Header(int(raw["format"]), str(raw["walproof"]), str(raw["verb"]), str(raw["created"]))
     except FileNotFoundError:
         return None, f"{HEADER} is missing"
     except (ValueError, KeyError, TypeError, OSError):

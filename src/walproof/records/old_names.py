@@ -1,5 +1,10 @@
-"""Records of format 1 in today's names: kinds, fields and values that were renamed. Pure; a line in, a line out."""
+"""Records of format 1 in the names of format 2: kinds of events, fields, and the values that are names. Pure.
 
+Sentences are left as they were written. What is already in format 2 comes back unchanged, so that a record of
+format 1 may be continued in format 2.
+"""
+
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,61 +17,67 @@ KINDS = {
     "figure-beside": "figure-compared",
     "noted": "note",
 }
-FAULTS = {"cut": "partition", "cut-one-way": "partition-one-way"}
-_FIELDS = {
-    "setting-entered": {"setting": "scenario"},
-    "slice-done": {},
+FIELDS: dict[str, dict[str, str]] = {
+    "started.question": {"slice": "sample"},
+    "search-step.tried": {"setting": "scenario", "contestant": "candidate"},
+    "scenario-entered": {"setting": "scenario"},
+    "sample-done.result": {"slice": "sample"},
+    "sample-done.result.sample": {"setting": "scenario"},
     "fault-changed": {"healed": "cleared"},
+    "drill-done.drill.findings": {
+        "from_nowhere": "phantom",
+        "doubled": "duplicate",
+        "altered": "corrupted",
+        "not_in_force_s": "not_in_effect_s",
+    },
+    "drill-done.drill.assumptions": {
+        "cluster whole before": "cluster healthy before",
+        "level in force": "level in effect",
+        "cluster healed": "cluster recovered",
+    },
+    "drill-done.drill.evidence": {"trouble": "error", "not in force": "not in effect"},
 }
-OPTIONS = {"slice": "sample"}
-_TRIED = {"setting": "scenario", "contestant": "candidate"}
-_RESULT = {"slice": "sample"}
-_FINDINGS = {
-    "from_nowhere": "phantom",
-    "doubled": "duplicate",
-    "altered": "corrupted",
-    "not_in_force_s": "not_in_effect_s",
+"""Where an object lies in an event (kind, then fields, in format 2) → its renamed fields."""
+
+_FAULT = {"cut": "partition", "cut-one-way": "partition-one-way"}
+_DEFAULT = {"as it is": "default settings"}
+_CANDIDATE = {**_DEFAULT, "1 clients": "1 client"}
+VALUES: dict[str, dict[str, str]] = {
+    "started.question.fault": _FAULT,
+    "drill-started.fault": _FAULT,
+    "fault-changed.fault": _FAULT,
+    "drill-done.drill.fault": _FAULT,
+    "drill-done.drill.marks.what": {**_FAULT, "healing": "fault cleared"},
+    "search-step.conclusion": _DEFAULT,
+    "search-step.tried.scenario": _DEFAULT,
+    "search-step.tried.candidate": _CANDIDATE,
+    "search-step.tried.final": _CANDIDATE,
 }
-_ASSUMPTIONS = {
-    "cluster whole before": "cluster healthy before",
-    "level in force": "level in effect",
-    "cluster healed": "cluster recovered",
-}
+"""Where a text lies → its renamed words."""
+
+_PLACES = {".".join(place.split(".")[:n]) for place in (*FIELDS, *VALUES) for n in range(1, place.count(".") + 2)}
 
 
-def _renamed(tree: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    return {names.get(name, name): value for name, value in tree.items()}
+def upgraded(event: Mapping[str, Any]) -> dict[str, Any]:
+    """A decoded line of format 1 as format 2 writes it.
 
-
-def upgraded(raw: dict[str, Any]) -> dict[str, Any]:
-    """An event of format 1 as format 2 writes it; one that is not of format 1 comes back as it is.
-
-    >>> upgraded({"kind": "noted", "at": 1.0, "text": "x"})
-    {'kind': 'note', 'at': 1.0, 'text': 'x'}
+    >>> upgraded({"kind": "fault-changed", "fault": "cut-one-way", "healed": True})
+    {'kind': 'fault-changed', 'fault': 'partition-one-way', 'cleared': True}
     """
-    kind = str(raw.get("kind"))
-    tree = _renamed(raw, _FIELDS.get(kind, {}))
-    tree["kind"] = KINDS.get(kind, kind)
-    if kind == "slice-done" and isinstance(tree.get("result"), dict):
-        tree["result"] = _renamed(tree["result"], _RESULT)
-        if isinstance(tree["result"].get("sample"), dict):
-            tree["result"]["sample"] = _renamed(tree["result"]["sample"], {"setting": "scenario"})
-    if kind == "begun" and isinstance(tree.get("question"), dict):
-        tree["question"] = _renamed(tree["question"], OPTIONS)
-    if kind == "search-step" and isinstance(tree.get("tried"), dict):
-        tree["tried"] = _renamed(tree["tried"], _TRIED)
-    if kind == "drill-done" and isinstance(tree.get("drill"), dict):
-        tree["drill"] = _drill(tree["drill"])
-    if "fault" in tree:
-        tree["fault"] = FAULTS.get(str(tree["fault"]), tree["fault"])
-    return tree
+    kind = str(event.get("kind"))
+    kind = KINDS.get(kind, kind)
+    return {**_upgraded(event, kind), "kind": kind}
 
 
-def _drill(drill: dict[str, Any]) -> dict[str, Any]:
-    found = dict(drill)
-    if isinstance(found.get("findings"), dict):
-        found["findings"] = _renamed(found["findings"], _FINDINGS)
-    if isinstance(found.get("assumptions"), dict):
-        found["assumptions"] = _renamed(found["assumptions"], _ASSUMPTIONS)
-    found["fault"] = FAULTS.get(str(found.get("fault")), found.get("fault"))
-    return found
+def _upgraded(value: Any, place: str) -> Any:
+    if place not in _PLACES:
+        return value
+    if isinstance(value, Mapping):
+        fields = {FIELDS.get(place, {}).get(name, name): below for name, below in value.items()}
+        return {name: _upgraded(below, f"{place}.{name}") for name, below in fields.items()}
+    if isinstance(value, list):
+        return [_upgraded(below, place) for below in value]
+    if isinstance(value, str):
+        for old, new in VALUES.get(place, {}).items():
+            value = re.sub(rf"(?<![\w-]){old}(?![\w-])", new, value)
+    return value

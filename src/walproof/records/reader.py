@@ -10,7 +10,7 @@ from walproof.errors import MachineError
 from walproof.model.event import Ended, Event, Started
 from walproof.model.ports import Clock
 from walproof.records.codec import decode
-from walproof.records.layout import EVENTS, FILES, FORMAT, read_header, record_directory
+from walproof.records.layout import EVENTS, FILES, FORMAT, OLDEST, read_header, record_directory
 
 E = TypeVar("E", bound=Event)
 
@@ -31,8 +31,8 @@ class Record:
         return tuple(e for e in self.events if isinstance(e, kind))
 
     @property
-    def begun(self) -> Started | None:
-        """What was asked, None when the beginning is missing."""
+    def started(self) -> Started | None:
+        """What was asked, None when the first event is missing."""
         return next(iter(self.of(Started)), None)
 
     @property
@@ -41,7 +41,7 @@ class Record:
         return bool(self.events) and isinstance(self.events[-1], Ended)
 
     def kept(self) -> tuple[Path, ...]:
-        """Files stored beside the events."""
+        """Files stored next to the events."""
         folder = self.directory / FILES
         return tuple(sorted(p for p in folder.iterdir() if p.is_file())) if folder.is_dir() else ()
 
@@ -60,17 +60,18 @@ def read(path: Path) -> Record:
         data = (directory / EVENTS).read_bytes() if (directory / EVENTS).exists() else b""
     except OSError as error:
         raise MachineError(f"cannot read {directory / EVENTS}: {error.strerror}", "check its owner") from None
-    events, skipped = _events(data)
+    version = header.format if header else OLDEST
+    events, skipped = _events(data, version)
     notices += skipped
     if not events:
         notices.append("nothing was recorded.")
     elif not isinstance(events[-1], Ended):
         notices.append("has no end: it is still being written, or was cut short.")
-    version, created = (header.walproof, header.created) if header else ("", "")
-    return Record(events, tuple(notices), directory, header.format if header else FORMAT, version, created)
+    written_by, created = (header.walproof, header.created) if header else ("", "")
+    return Record(events, tuple(notices), directory, version, written_by, created)
 
 
-def _events(data: bytes) -> tuple[tuple[Event, ...], list[str]]:
+def _events(data: bytes, version: int) -> tuple[tuple[Event, ...], list[str]]:
     lines = data.split(b"\n")
     torn = lines.pop()
     events: list[Event] = []
@@ -79,7 +80,7 @@ def _events(data: bytes) -> tuple[tuple[Event, ...], list[str]]:
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
-        event, notice = decode(line.decode("utf-8", errors="replace"))
+        event, notice = decode(line.decode("utf-8", errors="replace"), version)
         if event is not None:
             events.append(event)
         if notice:
@@ -92,7 +93,7 @@ def _events(data: bytes) -> tuple[tuple[Event, ...], list[str]]:
         for notice, count in errors.items()
     ]
     if torn.strip():
-        event, _ = decode(torn.decode("utf-8", errors="replace"))
+        event, _ = decode(torn.decode("utf-8", errors="replace"), version)
         if event is not None:
             events.append(event)
         else:
@@ -119,7 +120,9 @@ class Tail:
             data = file.read()
         self._offset += len(data)
         *lines, self._rest = (self._rest + data).split(b"\n")
-        decoded = [decode(line.decode("utf-8", errors="replace")) for line in lines if line.strip()]
+        header, _ = read_header(self.directory)
+        version = header.format if header else OLDEST
+        decoded = [decode(line.decode("utf-8", errors="replace"), version) for line in lines if line.strip()]
         self.notices += [notice for _, notice in decoded if notice]
         return tuple(event for event, _ in decoded if event is not None)
 

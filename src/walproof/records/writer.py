@@ -14,24 +14,24 @@ from walproof.model.event import Ended, Event
 from walproof.records.codec import encode
 from walproof.records.layout import EVENTS, FILES, FORMAT, HEADER, Header, new_name, safe_name, version
 
-_HINT = "free some room, or name a writable place with --record DIR"
+_HINT = "free some space, or name a writable directory with --record DIR"
 
 
-def check_place(directory: Path | None) -> None:
-    """Refuse now what Writer would refuse later: a record that is there, a place that cannot be written."""
+def check_writable(directory: Path | None) -> None:
+    """Raise now what Writer would raise later: UsageError when a record exists, MachineError when none can be made."""
     if directory is not None and (directory / EVENTS).exists():
-        raise _taken(directory)
-    place = directory or Path("records")
+        raise _exists(directory)
+    wanted = directory or Path("records")
     made: list[Path] = []
     try:
-        for folder in reversed((place, *place.parents)):
+        for folder in reversed((wanted, *wanted.parents)):
             if not folder.exists():
                 folder.mkdir()
                 made.append(folder)
-        with tempfile.TemporaryFile(dir=place):
+        with tempfile.TemporaryFile(dir=wanted):
             pass
     except OSError as wrong:
-        raise _cannot(place, wrong) from None
+        raise _unwritable(wanted, wrong) from None
     finally:
         for folder in reversed(made):
             folder.rmdir()
@@ -45,25 +45,25 @@ class Writer:
     """
 
     def __init__(self, directory: Path | None, verb: str, *, resume: bool = False) -> None:
-        self.directory = directory or _fresh(Path("records"), verb)
+        self.directory = directory or _unused(Path("records"), verb)
         self._lock = threading.Lock()
         self._ended = False
         if not resume and (self.directory / EVENTS).exists():
-            raise _taken(self.directory)
+            raise _exists(self.directory)
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
             if not (self.directory / HEADER).exists():
                 now = time()
                 header = Header(FORMAT, version(), verb, new_name(now, "").rstrip("-"))
-                _write_whole(self.directory / HEADER, header.text)
+                _write_atomically(self.directory / HEADER, header.text)
             if resume:
-                _mend(self.directory / EVENTS)
+                _end_last_line(self.directory / EVENTS)
             self._file = os.open(self.directory / EVENTS, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as wrong:
-            raise _cannot(self.directory, wrong) from None
+            raise _unwritable(self.directory, wrong) from None
 
     def __call__(self, event: Event) -> None:
-        """Append one event; MachineError when there is no room."""
+        """Append one event; MachineError when the disk is full."""
         line = (encode(event) + "\n").encode()
         with self._lock:
             self._ended = self._ended or isinstance(event, Ended)
@@ -71,16 +71,16 @@ class Writer:
                 while line:
                     line = line[os.write(self._file, line) :]
             except OSError as wrong:
-                raise _cannot(self.directory, wrong) from None
+                raise _unwritable(self.directory, wrong) from None
 
     def keep(self, name: str, text: str) -> Path:
-        """Store a text (a log, a configuration) beside the events; its path."""
+        """Store a text (a log, a configuration) next to the events; its path."""
         path = self.directory / FILES / safe_name(name)
         try:
             path.parent.mkdir(exist_ok=True)
             path.write_text(text, "utf-8", errors="replace")
         except OSError as wrong:
-            raise _cannot(self.directory, wrong) from None
+            raise _unwritable(self.directory, wrong) from None
         return path
 
     def close(self) -> None:
@@ -114,44 +114,44 @@ def _why(value: BaseException | None) -> str:
     return value.message if isinstance(value, Error) else f"an error inside walproof: {type(value).__name__}"
 
 
-def _fresh(parent: Path, verb: str) -> Path:
-    """A directory that does not exist yet; two records of one second are told apart by a number."""
+def _unused(parent: Path, verb: str) -> Path:
+    """A directory that does not exist yet; two records of one second differ by a number."""
     name = new_name(time(), verb)
     candidates = (parent / (name if n == 1 else f"{name}-{n}") for n in range(1, 1000))
     return next(c for c in candidates if not c.exists())
 
 
-def _write_whole(path: Path, text: str) -> None:
-    beside = path.with_name(path.name + ".new")
-    with beside.open("w", encoding="utf-8") as file:
+def _write_atomically(path: Path, text: str) -> None:
+    new = path.with_name(path.name + ".new")
+    with new.open("w", encoding="utf-8") as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
-    beside.replace(path)
+    new.replace(path)
 
 
-def _mend(path: Path) -> None:
-    """Make the file end with a newline again: a torn last line is cut off, a whole one without newline gets it."""
+def _end_last_line(path: Path) -> None:
+    """Make the file end with a newline again: a torn last line is cut off, a complete one keeps."""
     if not path.exists() or path.stat().st_size == 0:
         return
     data = path.read_bytes()
-    whole, _, rest = data.rpartition(b"\n")
+    complete, _, rest = data.rpartition(b"\n")
     if not rest:
         return
     try:
         json.loads(rest)
         data += b"\n"
     except ValueError:
-        data = whole + b"\n" if whole else b""
+        data = complete + b"\n" if complete else b""
     with path.open("r+b") as file:
         file.truncate(len(data))
         file.seek(max(len(data) - 1, 0))
         file.write(data[-1:])
 
 
-def _taken(directory: Path) -> UsageError:
+def _exists(directory: Path) -> UsageError:
     return UsageError(f"{directory} already holds a record", "choose another directory, or use --resume")
 
 
-def _cannot(directory: Path, wrong: OSError) -> MachineError:
+def _unwritable(directory: Path, wrong: OSError) -> MachineError:
     return MachineError(f"cannot write the record in {directory}: {wrong.strerror or wrong}", _HINT)

@@ -147,9 +147,9 @@ def _surroundings(names: Sequence[str], records: Sequence[Record]) -> tuple[Sect
 
 def _facts(record: Record) -> dict[str, str]:
     described = next((e.description for e in reversed(record.events) if isinstance(e, Described)), None)
-    facts = {"command": record.begun.command, "seed": str(record.begun.seed)} if record.begun else {}
-    facts |= {f"asked: {k}": str(v) for k, v in record.begun.question.items()} if record.begun else {}
-    facts["walproof"] = record.begun.version if record.begun else record.written_by
+    facts = {"command": record.started.command, "seed": str(record.started.seed)} if record.started else {}
+    facts |= {f"asked: {k}": str(v) for k, v in record.started.question.items()} if record.started else {}
+    facts["walproof"] = record.started.version if record.started else record.written_by
     if described:
         facts |= {"target": described.target, "members": ", ".join(described.members)}
         facts |= dict(described.facts) | {f"setting {k}": v for k, v in described.settings.items()}

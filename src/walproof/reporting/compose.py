@@ -43,7 +43,7 @@ def composed(record: Record) -> Outline:
 
 
 def _title(record: Record) -> str:
-    verb = record.begun.verb if record.begun else ""
+    verb = record.started.verb if record.started else ""
     titles = {
         "price": "What a commit costs",
         "prove": "What a commit survives",
@@ -60,7 +60,7 @@ def _simulated(events: Sequence[Event]) -> tuple[str, ...]:
 
 
 def _facts(record: Record) -> tuple[str, ...]:
-    begun = record.begun
+    begun = record.started
     described = next((e.description for e in record.events if isinstance(e, Described)), None)
     return (
         *((f"walproof {begun.verb}", moment(begun.at)) if begun else ()),
@@ -135,7 +135,7 @@ def _notes(events: Sequence[Event]) -> tuple[Section, ...]:
 
 def _environment(record: Record) -> tuple[Section, ...]:
     described = next((e.description for e in reversed(record.events) if isinstance(e, Described)), None)
-    begun = record.begun
+    begun = record.started
     blocks: list[Prose | Table] = []
     if begun:
         blocks.append(Prose((begun.command,), code=True))

@@ -1,0 +1,99 @@
+"""The gates of `make check` find what they are there to find: each is given a planted violation, and none."""
+
+import ast
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tools import import_circles, ports_only, sizes
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def test_a_circle_through_an_import_inside_a_function_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    planted = tmp_path / "planted_circle"
+    planted.mkdir()
+    (planted / "__init__.py").write_text("")
+    (planted / "above.py").write_text("from planted_circle import middle\n")
+    (planted / "middle.py").write_text("import planted_circle.below\n")
+    (planted / "below.py").write_text("def later():\n    from planted_circle.above import middle\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    circle = [f"planted_circle.{name}" for name in ("above", "middle", "below", "above")]
+    assert import_circles.circles("planted_circle") == [tuple(circle)]
+    (planted / "below.py").write_text("")
+    assert import_circles.circles("planted_circle") == []
+
+
+@pytest.mark.parametrize(("lengths", "code"), [((120, 1, 400), 0), ((1, 1, 401), 1), ((121, 121, 1), 1)])
+def test_long_files_and_a_long_median_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], lengths: tuple[int, ...], code: int
+) -> None:
+    for number, length in enumerate(lengths):
+        (tmp_path / f"{number}.py").write_text("\n" * length)
+    assert sizes.main(400, 120, [str(tmp_path)]) == code
+    assert f"3 files, {sum(lengths)} lines" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from walproof.targets.lab.target import LabTarget",
+        "from walproof.targets import simulated",
+        "def later():\n    import walproof.targets.patroni.target",
+        "importlib.import_module('walproof.targets.lab')",
+        "isinstance(place, CanBreak)",
+        "isinstance(place, (str, ports.CanBreak))",
+        "issubclass(kind, CanBreak | Other)",
+        "match place:\n    case CanBreak():\n        pass",
+        "getattr(target, 'members', ())",
+        "hasattr(self.target, 'route')",
+        "place.virtual",
+    ],
+)
+def test_knowing_a_target_by_more_than_its_ports_is_found(source: str) -> None:
+    assert len(list(ports_only.violations(ast.parse(source), frozenset({"CanBreak"})))) == 1
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from walproof.targets.choose import choose",
+        "from walproof.targets.external import consent",
+        "from walproof.model.ports import CanBreak",
+        "isinstance(event, SampleDone)",
+        "getattr(event, 'at')",
+        "target.observe()",
+    ],
+)
+def test_using_a_target_by_its_ports_is_not(source: str) -> None:
+    assert list(ports_only.violations(ast.parse(source), frozenset({"CanBreak"}))) == []
+
+
+def test_ports_and_classes_of_targets_are_known_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, text in {
+        "model/ports.py": "class CanKill: ...\n",
+        "targets/toy/target.py": "class Toy: ...\nisinstance(Toy(), CanKill)\n",
+        "proving/run.py": "isinstance(x, CanKill)\nisinstance(x, Toy)\nisinstance(x, int)\n",
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert ports_only.main(tmp_path) == 1
+    out = capsys.readouterr().out
+    assert "run.py:1: isinstance with CanKill" in out
+    assert "run.py:2: isinstance with Toy" in out
+    assert out.endswith(": 2\n")
+
+
+def test_a_retired_word_is_found_in_prose_and_in_identifiers(tmp_path: Path) -> None:
+    for name in ("tools/retired_words", "docs/retired-words.toml"):
+        (tmp_path / name).parent.mkdir()
+        shutil.copy(ROOT / name, tmp_path / name)
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    command = [str(tmp_path / "tools" / "retired_words")]
+    assert subprocess.run(command, capture_output=True, check=False).returncode == 0
+    retired = ("anatom" + "y", "unt" + "old_callback", "Van" + "ishedLeader")
+    (tmp_path / "planted.md").write_text("\n".join(retired))
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (found.returncode, found.stdout.count("planted.md")) == (1, 3)

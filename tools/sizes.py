@@ -1,0 +1,30 @@
+"""python -m tools.sizes MOST MEDIAN DIR...: no file of code longer than MOST lines, their median at most MEDIAN."""
+
+import statistics
+import sys
+from pathlib import Path
+
+ENDINGS = {".py", ".sql", ".j2", ".js", ".css"}
+
+
+def main(most: int, median: int, folders: list[str]) -> int:
+    """Print what is too long and the figures of each folder; the exit code."""
+    lines = {
+        path: len(path.read_text("utf-8").splitlines())
+        for folder in folders
+        for path in sorted(Path(folder).rglob("*"))
+        if path.suffix in ENDINGS and path.is_file()
+    }
+    long = [f"{path}: {count} lines, at most {most}" for path, count in lines.items() if count > most]
+    for folder in folders:
+        counts = [count for path, count in lines.items() if path.is_relative_to(folder)]
+        print(f"{folder}: {len(counts)} files, {sum(counts)} lines, longest {max(counts, default=0)}")
+    middle = statistics.median(lines.values())
+    if middle > median:
+        long.append(f"the median is {middle:g} lines, at most {median}")
+    print("\n".join(long) or f"sizes: no file over {most} lines, median {middle:g}")
+    return 1 if long else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]))
