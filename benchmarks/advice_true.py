@@ -22,7 +22,7 @@ from walproof.model.guarantee import Level
 from walproof.model.histogram import pooled, quantile_ms
 from walproof.model.plan import Arm, Sample, Scenario, Workload
 from walproof.records.journal import Journal
-from walproof.targets.external.configure import applied
+from walproof.targets.configure import applied
 from walproof.targets.lab.target import LabTarget
 
 WANTED = 0.8

@@ -16,7 +16,7 @@ from benchmarks.temporary_lab import benchmark_lab
 from walproof.lab.design import LabOrder
 from walproof.load.ledger.processes import RunningLedger
 from walproof.model.guarantee import Level
-from walproof.model.ports import LedgerOrder
+from walproof.model.load import LedgerOrder
 from walproof.targets.lab.target import LabTarget
 
 WANTED = {Level.OFF: 5000, Level.ON: 2000}

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 TARGETS = "walproof.targets"
-ALLOWED = ("walproof.targets.choose", "walproof.targets.external.consent")
+ALLOWED = ("walproof.targets.choose", "walproof.targets.configure", "walproof.targets.external.consent")
 ASKING = {"getattr", "hasattr", "setattr"}
 """Built-ins that ask an object what it has."""
 

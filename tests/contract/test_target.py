@@ -12,7 +12,8 @@ from walproof.model.attempt import Outcome
 from walproof.model.configuration import ConfigChange
 from walproof.model.event import DrillDone, DrillStarted, Event, FaultChanged
 from walproof.model.guarantee import Level
-from walproof.model.ports import Capability, Ledger, LedgerOrder, Target
+from walproof.model.load import LedgerOrder
+from walproof.model.ports import Capability, Ledger, Target
 from walproof.model.topology import Role
 from walproof.model.verdict import Verdict, Victim
 from walproof.model.waiting import Wait, wait_for

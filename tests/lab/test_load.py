@@ -17,8 +17,8 @@ from walproof.lab.blueprint import Blueprint
 from walproof.machine.clock import RealClock
 from walproof.model.attempt import Attempts, Outcome, Rows
 from walproof.model.guarantee import Level, QuorumKind
+from walproof.model.load import LedgerOrder, LedgerRun, Progress
 from walproof.model.plan import Arm, Sample, Scenario, Workload, WorkloadKind
-from walproof.model.ports import LedgerOrder, LedgerRun, Progress
 from walproof.model.waiting import Wait, wait_for
 from walproof.targets.lab.target import LabTarget
 from walproof.targets.sql.ledger import SqlLedger

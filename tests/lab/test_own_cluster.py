@@ -21,13 +21,14 @@ from walproof.lab.blueprint import Blueprint
 from walproof.model.advice import Requirements
 from walproof.model.configuration import ConfigChange, SyncReplication
 from walproof.model.guarantee import Level, QuorumKind
-from walproof.model.ports import Capability, LedgerOrder
+from walproof.model.load import LedgerOrder
+from walproof.model.ports import Capability
 from walproof.model.waiting import Wait, wait_for
 from walproof.patroni.config import merged
 from walproof.patroni.rest import PatroniRest
 from walproof.records.journal import Journal
+from walproof.targets.configure import configure
 from walproof.targets.external.cluster import ExternalCluster
-from walproof.targets.external.configure import configure
 from walproof.targets.lab.target import LabTarget
 from walproof.targets.patroni.target import PatroniManager
 

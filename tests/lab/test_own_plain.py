@@ -20,13 +20,14 @@ from walproof.errors import MachineError, TargetError, UsageError
 from walproof.model.advice import Requirements
 from walproof.model.configuration import ConfigChange, SyncReplication
 from walproof.model.guarantee import Level, QuorumKind
+from walproof.model.load import LedgerOrder
 from walproof.model.plan import Arm, Sample, Scenario, Workload, WorkloadKind
-from walproof.model.ports import Capability, LedgerOrder
+from walproof.model.ports import Capability
 from walproof.model.waiting import Wait, wait_for
 from walproof.records.journal import Journal
 from walproof.records.writer import Writer
+from walproof.targets.configure import applied, configure
 from walproof.targets.external.cluster import ExternalCluster
-from walproof.targets.external.configure import applied, configure
 
 pytestmark = pytest.mark.lab
 

@@ -5,7 +5,8 @@ import pytest
 from tests.fixtures import toy
 from tests.fixtures.plain_pair import debian_pair
 from walproof.model.guarantee import Level
-from walproof.model.ports import Capability, LedgerOrder
+from walproof.model.load import LedgerOrder
+from walproof.model.ports import Capability
 from walproof.model.waiting import Wait, wait_for
 from walproof.proving.judge import judged
 from walproof.targets import choose

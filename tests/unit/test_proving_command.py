@@ -13,7 +13,8 @@ import pytest
 from walproof.cli import main
 from walproof.errors import TargetError, WaitTimeout
 from walproof.model.event import DrillDone, Ended, Note
-from walproof.model.ports import Capabilities, Capability, LedgerOrder, MemberFault
+from walproof.model.load import LedgerOrder
+from walproof.model.ports import Capabilities, Capability, MemberFault
 from walproof.records.reader import read
 from walproof.targets.simulated.cluster import Nature
 from walproof.targets.simulated.target import Simulated, simulated

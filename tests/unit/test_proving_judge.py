@@ -8,7 +8,7 @@ import pytest
 
 from walproof.model.attempt import Attempts, Outcome, Rows
 from walproof.model.guarantee import Level
-from walproof.model.ports import WitnessReport
+from walproof.model.load import WitnessReport
 from walproof.proving import gate, judge, options, verdicts
 from walproof.proving.judge import judged, not_in_effect_s, two_leaders_s
 

@@ -9,7 +9,7 @@ import pytest
 from walproof.cli.journals import APPLIED
 from walproof.errors import MachineError
 from walproof.records.journal import Journal
-from walproof.targets.sql.alter_system import CONFIG
+from walproof.targets.patroni.configuration import CONFIG
 
 SAVED = Path(__file__).parent.parent / "replay" / "records" / "apply-journal.jsonl"
 """What `walproof apply` of version 0.1.0 wrote on a lab under Patroni."""

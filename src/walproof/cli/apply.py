@@ -17,8 +17,8 @@ from walproof.model.configuration import ConfigChange, Difference
 from walproof.model.ports import Capability, Configuration, Target
 from walproof.model.topology import ClusterView
 from walproof.targets.choose import choose
+from walproof.targets.configure import applied
 from walproof.targets.external import consent
-from walproof.targets.external.configure import applied
 
 REQUIREMENTS = (
     ("--rpo", "0"),

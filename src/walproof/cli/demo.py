@@ -86,8 +86,8 @@ def _page(target: Target, record: Path, *, wanted: bool) -> Iterator[None]:
     from walproof.watching.collector import Gathering
     from walproof.watching.page import Page
 
-    links = getattr(target, "links_drawn", None)
-    gathering = Gathering(target, record=record, links=links)
+    links = target.capabilities().links
+    gathering = Gathering(target, record=record, links=links.links if links else None)
     page = Page(gathering, Buttons(target))
     server = threading.Thread(
         target=page.run, args=(lambda url: click.echo(f"watch it at {url}", err=True),), daemon=True

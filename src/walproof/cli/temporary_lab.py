@@ -6,11 +6,12 @@ from contextlib import contextmanager
 from walproof.lab.create import temporary_lab
 from walproof.lab.design import LabOrder, design
 from walproof.machine.clock import RealClock
-from walproof.targets.lab.target import LabTarget
+from walproof.model.ports import Target
+from walproof.targets.choose import choose
 
 
 @contextmanager
-def own_lab(order: LabOrder, say: Callable[[str], None]) -> Iterator[LabTarget]:
+def own_lab(order: LabOrder, say: Callable[[str], None]) -> Iterator[Target]:
     """The target of a new lab; MachineError when one of that name is up already, which is left alone."""
     with temporary_lab(design(order), RealClock(), say) as blueprint:
-        yield LabTarget(blueprint)
+        yield choose(f"lab:{blueprint.name}")

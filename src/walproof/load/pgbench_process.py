@@ -5,7 +5,8 @@ from collections.abc import Callable
 from walproof.errors import TargetError
 from walproof.load.pgbench import Invocation
 from walproof.load.pgbench_log import Summary, summary, warm_from
-from walproof.model.ports import Clock, Workspace
+from walproof.model.load import Workspace
+from walproof.model.ports import Clock
 
 _INTERVAL_S = 0.005
 _OUTPUT = "output"

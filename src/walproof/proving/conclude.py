@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from walproof.model.attempt import Attempts, Rows
 from walproof.model.guarantee import Level, read_standby_names
-from walproof.model.ports import WitnessReport
+from walproof.model.load import WitnessReport
 from walproof.model.topology import ClusterView
 from walproof.model.verdict import Drill, Findings, Mark, Recovery
 from walproof.proving.assumptions import DrillRun, checked

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from walproof.model.attempt import Attempts, Outcome, Rows
 from walproof.model.guarantee import Level
-from walproof.model.ports import WitnessReport
+from walproof.model.load import WitnessReport
 from walproof.model.verdict import Findings
 
 _NUMBER_BITS = 40

@@ -8,7 +8,8 @@ import numpy as np
 from walproof.errors import Error, WaitTimeout
 from walproof.model.attempt import Attempts, Rows
 from walproof.model.event import DrillDone, DrillStarted, Emit, FaultChanged, Note
-from walproof.model.ports import Capability, Ledger, LedgerOrder, LedgerRun, Target, WitnessReport
+from walproof.model.load import LedgerOrder, LedgerRun, WitnessReport
+from walproof.model.ports import Capability, Ledger, Target
 from walproof.model.topology import ClusterView
 from walproof.model.verdict import Drill, Verdict
 from walproof.model.waiting import Wait, wait_for
@@ -20,7 +21,7 @@ from walproof.proving.inject import chosen_victims, inject, why_skipped
 from walproof.proving.observer import Observer
 
 Keep = Callable[[str, str], object]
-"""Keeps a text beside the record: (name, text)."""
+"""Keeps a text with the record: (name, text)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +154,7 @@ def _drill_run(shell: Shell, planned: PlannedDrill, observer: Observer, run: Led
 def _wait_commits(
     shell: Shell, planned: PlannedDrill, observer: Observer, run: LedgerRun, since: float, *, recovering: bool = False
 ) -> str:
-    """Wait for a commit begun after `since` plus a moment for answers under way; what was awaited in vain, or ""."""
+    """Wait for a commit acknowledged half a second after `since`; the message of a wait that timed out, or ""."""
     if not recovering and not planned.fault.serves_after:
         return ""
     settled = 0.5
@@ -210,7 +211,7 @@ def _recover(shell: Shell, planned: PlannedDrill, victims: tuple[str, ...]) -> t
 
 
 def _keep_logs(shell: Shell, planned: PlannedDrill, drill_run: DrillRun) -> None:
-    """Every member's logs beside the record."""
+    """Every member's logs with the record."""
     target = shell.target
     source = target.capabilities().logs
     if source is None:

@@ -10,7 +10,7 @@ from walproof.load.ledger.reader import read_report
 from walproof.load.ledger.task import ReaderTask, WriterTask, task_text
 from walproof.load.local_runner import LocalRunner
 from walproof.model.attempt import Attempts
-from walproof.model.ports import LedgerOrder, LoadProcess, LoadRunner, Progress, WitnessReport
+from walproof.model.load import LedgerOrder, LoadProcess, LoadRunner, Progress, WitnessReport
 from walproof.model.topology import Endpoint
 
 _PROCESSES = 2

@@ -19,7 +19,7 @@ import psycopg
 from walproof.load.ledger.attempt_file import last_rows
 from walproof.load.ledger.reads import Read, ReadTally
 from walproof.load.ledger.task import ReaderTask, read_reader_task
-from walproof.model.ports import WitnessReport
+from walproof.model.load import WitnessReport
 from walproof.model.topology import Endpoint
 
 _READ = (files("walproof.load.ledger") / "reader.sql").read_bytes()

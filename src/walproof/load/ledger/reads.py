@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from walproof.model.attempt import Outcome
-from walproof.model.ports import WitnessReport
+from walproof.model.load import WitnessReport
 
 _KEPT = 20_000
 _COMPARED = 40

@@ -58,7 +58,7 @@ def anybody(lab: PitfallLab) -> Finding:
         if receiver is not None:
             receiver.kill()
             receiver.wait()
-        lab.target.operations.recover()
+        lab.recover()
         configuration.set_sync(lab.blueprint, SyncMode.QUORUM, 1)
     return Finding(
         waited and commit.answer == "success",
@@ -104,7 +104,7 @@ def nobody_eligible(lab: PitfallLab) -> Finding:
         nobody = lab.target.observe().leader is None
     finally:
         patroni.patch_config(lab.blueprint, {"maximum_lag_on_failover": before})
-        lab.target.operations.recover()
+        lab.recover()
         configuration.set_sync(lab.blueprint, SyncMode.QUORUM, 1)
     return Finding(
         nobody,

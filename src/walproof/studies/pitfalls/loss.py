@@ -81,7 +81,7 @@ def rewound(lab: PitfallLab) -> Finding:
         acknowledged += 1
     seen = lab.count(old, "P9")
     new = lab.new_leader(old)
-    lab.target.operations.recover()
+    lab.recover()
     left = {m: lab.count(m, "P9") for m in lab.blueprint.members}
     return Finding(
         acknowledged == seen == 200 and not any(left.values()),
@@ -146,7 +146,7 @@ def frozen_leader(lab: PitfallLab) -> Finding:
         connection.execute("INSERT INTO walproof_pitfall (key) VALUES ('successor')")
     member_faults.thaw(lab.blueprint, old)
     late = [a for a in attempts if a.answered(15) and a.answer == "success" and a.ended > elected]
-    lab.target.operations.recover()
+    lab.recover()
     kept = lab.count(new, "P19")
     return Finding(
         bool(late) and kept < len(late),

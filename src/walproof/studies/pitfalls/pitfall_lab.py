@@ -15,9 +15,10 @@ import psycopg
 from walproof.errors import TargetError
 from walproof.lab import members
 from walproof.lab.blueprint import Blueprint
+from walproof.lab.faults.recover import recover as clear_faults
 from walproof.machine.clock import RealClock
 from walproof.model.waiting import Wait, wait_for
-from walproof.targets.lab.target import LabTarget
+from walproof.targets.choose import choose
 
 Connection = psycopg.Connection[Any]
 
@@ -55,7 +56,7 @@ class PitfallLab:
 
     def __init__(self, blueprint: Blueprint) -> None:
         self.blueprint = blueprint
-        self.target = LabTarget(blueprint)
+        self.target = choose(f"lab:{blueprint.name}")
         self.clock = RealClock()
         self._connections: list[Connection] = []
 
@@ -196,6 +197,10 @@ class PitfallLab:
         self.wait_until(found, Wait.NEW_LEADER)
         return self.leader
 
+    def recover(self) -> None:
+        """Clear every fault and wait until the lab is healthy."""
+        clear_faults(self.blueprint, self.clock)
+
     def close(self, *, recover: bool = True) -> None:
         """Close every connection; clear every fault and wait until the lab is healthy, when `recover`."""
         for connection in self._connections:
@@ -203,7 +208,7 @@ class PitfallLab:
                 connection.close()
         self._connections.clear()
         if recover:
-            self.target.operations.recover()
+            self.recover()
 
 
 def _title(process: psutil.Process) -> str:

@@ -138,7 +138,7 @@ def unreachable_standby(lab: PitfallLab) -> Finding:
         stalled = not commit.answered(12)
         other = lab.query(leader, "SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'")
     finally:
-        lab.target.operations.recover()
+        lab.recover()
         configuration.set_sync(lab.blueprint, SyncMode.QUORUM, 1)
     return Finding(
         stalled and usual.answer == "success",

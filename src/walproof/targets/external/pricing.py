@@ -9,7 +9,7 @@ from walproof.model.guarantee import QuorumKind
 from walproof.model.plan import Sample, Scenario, Workload
 from walproof.model.ports import Configuration, Notebook
 from walproof.model.sample import SampleResult
-from walproof.targets.external.configure import configure
+from walproof.targets.configure import configure
 from walproof.targets.external.target_file import CapsPart
 from walproof.targets.sql.price import SqlPricer
 

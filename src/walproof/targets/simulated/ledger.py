@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from walproof.model.attempt import Attempts, Outcome, Rows
 from walproof.model.guarantee import Level
-from walproof.model.ports import LedgerOrder, Progress, WitnessReport
+from walproof.model.load import LedgerOrder, Progress, WitnessReport
 
 LATENCY_S = {
     Level.OFF: 0.002,

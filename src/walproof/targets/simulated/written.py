@@ -6,7 +6,7 @@ import numpy as np
 
 from walproof.errors import TargetError
 from walproof.model.attempt import Attempts, Outcome, Rows
-from walproof.model.ports import LedgerOrder, Progress, WitnessReport
+from walproof.model.load import LedgerOrder, Progress, WitnessReport
 from walproof.targets.simulated.cluster import World
 from walproof.targets.simulated.ledger import SimulatedLedger
 

@@ -11,7 +11,8 @@ import psycopg
 from walproof.errors import MachineError, TargetError
 from walproof.load.ledger.processes import RunningLedger
 from walproof.model.attempt import Rows
-from walproof.model.ports import LedgerOrder, LedgerRun, Target
+from walproof.model.load import LedgerOrder, LedgerRun
+from walproof.model.ports import Target
 from walproof.model.topology import Endpoint
 from walproof.targets.sql.rows import payload_rows, summed_rows
 

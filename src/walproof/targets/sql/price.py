@@ -13,8 +13,9 @@ from walproof.load.pgbench import invocation, script_of
 from walproof.load.pgbench_log import Summary
 from walproof.load.pgbench_process import RunningLoad
 from walproof.load.sampler import Pids, Polled, Sampler, window
+from walproof.model.load import LoadRunner
 from walproof.model.plan import Arm, Sample, Workload, WorkloadKind
-from walproof.model.ports import LoadRunner, Target
+from walproof.model.ports import Target
 from walproof.model.sample import SampleResult
 from walproof.model.topology import ClusterView
 from walproof.targets.sql.workloads import ready

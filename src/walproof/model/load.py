@@ -1,0 +1,127 @@
+"""Load on a target: what the ledger's writers shall do and how they stand, and where load runs (ports)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from walproof.model.attempt import Attempts
+from walproof.model.guarantee import Level
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerOrder:
+    """What the ledger shall do: writers in all, level of their commits, the route, readers alongside."""
+
+    level: Level
+    writers: int = 16
+    route: str = "multi-host"
+    witnesses: bool = True
+    drill: int = 0
+    payload_bytes: int = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How the ledger stands: acknowledged so far, time of the last acknowledgement, last error in words."""
+
+    acknowledged: int
+    last_acknowledged_at: float | None
+    writers_alive: int
+    last_error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WitnessReport:
+    """What readers saw alongside the writers: reads by staleness, rows seen on the leader (writer, number), long forks.
+
+    `fresh_by_member` maps a standby to (reads that found the acknowledged row, reads that did not);
+    `fresh_somewhere` counts the same with every standby asked at once: found on at least one, found on none.
+    """
+
+    fresh_by_member: dict[str, tuple[int, int]]
+    seen_on_leader: tuple[tuple[int, int], ...] = ()
+    long_forks: int = 0
+    stale_ms: tuple[float, ...] = ()
+    fresh_somewhere: tuple[int, int] = (0, 0)
+
+
+class LedgerRun(Protocol):
+    """Writers at work, in processes of their own."""
+
+    def progress(self) -> Progress:
+        """How it stands now."""
+        ...
+
+    def stop(self) -> Attempts:
+        """End the writers and give the ledger; safe to call twice."""
+        ...
+
+    def witnessed(self) -> WitnessReport:
+        """What the readers saw; after stop."""
+        ...
+
+
+class LoadProcess(Protocol):
+    """One program that puts load on a target."""
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """Its process ids on this machine; () where it runs elsewhere."""
+        ...
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs."""
+        ...
+
+    def sockets(self) -> int:
+        """How many connections it holds."""
+        ...
+
+    def finish(self) -> None:
+        """Tell it that its time is over; it ends by itself."""
+        ...
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait for its end; False when it still runs after that many seconds."""
+        ...
+
+    def kill(self) -> None:
+        """End it at once; safe when it has ended."""
+        ...
+
+
+class Workspace(Protocol):
+    """A directory where load runs, and how to get what it wrote there."""
+
+    directory: str
+    """Its path as the programs see it."""
+
+    def put(self, name: str, text: str) -> None:
+        """Write a file there."""
+        ...
+
+    def start(self, argv: Sequence[str], log: str) -> LoadProcess:
+        """Start a program there, its output into the file `log`; `finish` sends SIGALRM. OSError."""
+        ...
+
+    def start_module(self, module: str, argument: str, log: str) -> LoadProcess:
+        """Start a module of walproof; `finish`, and the end of this process, close its standard input. OSError."""
+        ...
+
+    def fetch(self, pattern: str) -> tuple[Path, ...]:
+        """Files there that match a pattern of names, as they are now, at paths of this machine."""
+        ...
+
+    def close(self) -> None:
+        """Remove the directory; safe to call twice."""
+        ...
+
+
+class LoadRunner(Protocol):
+    """Where load runs: processes on this machine, or Jobs in a cluster."""
+
+    def open(self) -> Workspace:
+        """A new work directory there."""
+        ...
