@@ -180,7 +180,7 @@ def test_a_fault_the_target_cannot_do_is_skipped_and_never_a_pass(run: Run, monk
 
 
 def never(*_: object) -> None:
-    raise WaitTimeout("waited 120 s for the cluster to be healthy in vain", "look at the logs")
+    raise WaitTimeout("timed out after 120 s waiting for the cluster to be healthy", "look at the logs")
 
 
 def test_a_cluster_that_does_not_recover_is_undecided_and_its_logs_are_kept(

@@ -53,7 +53,7 @@ class Rows:
     number: NDArray[np.int64]
     checksum: NDArray[np.uint32]
     stated: NDArray[np.uint32]
-    """The checksum stored beside the payload; differs from `checksum` when a row was torn or corrupted."""
+    """The checksum stored with the payload; differs from `checksum` when a row was torn or corrupted."""
 
     def __len__(self) -> int:
         return len(self.writer)

@@ -1,4 +1,4 @@
-"""A number with its interval, and the caveats that belong beside it."""
+"""A number with its interval, and its caveats."""
 
 from dataclasses import dataclass
 from enum import StrEnum

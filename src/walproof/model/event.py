@@ -1,4 +1,4 @@
-"""What happens, as it happens: one frozen dataclass per kind, told apart by `kind`, `at` in seconds since the epoch.
+"""What happens, as it happens: one frozen dataclass per kind, distinguished by `kind`, `at` in seconds since the epoch.
 
 The record is a list of these. Adding a kind: a class here and its name in `Event`; readers skip kinds they do not know.
 """
@@ -38,7 +38,7 @@ class Described:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """One look at the cluster."""
+    """One observation of the cluster."""
 
     at: float
     view: ClusterView
@@ -111,7 +111,7 @@ class DrillDone:
 
 @dataclass(frozen=True, slots=True)
 class ClaimJudged:
-    """A claim of a published study beside what was measured: reproduced, not reproduced or undecided."""
+    """A claim of a published study compared with what was measured: reproduced, not reproduced or undecided."""
 
     at: float
     study: str
@@ -125,7 +125,7 @@ class ClaimJudged:
 
 @dataclass(frozen=True, slots=True)
 class FigureCompared:
-    """A figure a published study prints, beside what was measured here; not a number where nothing was."""
+    """A figure a published study prints, compared with what was measured here; not a number where nothing was."""
 
     at: float
     study: str

@@ -53,7 +53,7 @@ class QuorumKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Quorum:
-    """The meaning of synchronous_standby_names: kind, how many (k), and whom."""
+    """The meaning of synchronous_standby_names: kind, how many (k), and the names."""
 
     kind: QuorumKind
     k: int

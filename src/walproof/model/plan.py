@@ -19,7 +19,7 @@ class WorkloadKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """A workload: `rows` per commit for batch, `script` a path of the user's for script, `scale` pgbench's."""
+    """A workload: `rows` per commit for batch, `script` a path for script, `scale` pgbench's."""
 
     kind: WorkloadKind = WorkloadKind.TPCB_LIKE
     scale: int = 20

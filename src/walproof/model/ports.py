@@ -99,7 +99,7 @@ class SlowDisk(Protocol):
 
 
 class LinkFault(Protocol):
-    """Packets of one direction between two members that vanish."""
+    """Packets of one direction between two members that are dropped."""
 
     def inject(self, source: str, destination: str) -> None:
         """Packets from source no longer reach destination."""
@@ -315,7 +315,7 @@ class Target(Protocol):
     name: str
     clock: Clock
     external: bool
-    """Whether walproof did not start it: then everything beyond looking needs consent."""
+    """Whether walproof did not start it: then everything beyond observing needs consent."""
     journal: Notebook | None
     """Where changes are written down before they are made; external targets change nothing without one."""
 

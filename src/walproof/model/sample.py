@@ -25,9 +25,9 @@ class MemberWindow:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What was seen beside a sample.
+    """What was seen during a sample.
 
-    waits: share of looks at client backends per wait event ("IPC:SyncRep": 0.6; "cpu" when none); members by name;
+    waits: share of polls of client backends per wait event ("IPC:SyncRep": 0.6; "cpu" when none); members by name;
     stolen: share of processor time stolen or used by others; client_cores: what pgbench itself used;
     checkpoints: finished during the sample; standby_names as in effect at its end; streaming: standbys connected;
     link_verified: None when no link is shaped.

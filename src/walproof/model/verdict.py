@@ -7,7 +7,7 @@ from walproof.model.guarantee import Level
 
 
 class Verdict(StrEnum):
-    """Held, broken, or nothing can be said; skipped when the target cannot do the fault."""
+    """Held, broken, or undecided; skipped when the target cannot do the fault."""
 
     HELD = "held"
     BROKEN = "broken"
@@ -21,7 +21,7 @@ class Verdict(StrEnum):
 
 
 class Victim(StrEnum):
-    """On whom a fault falls."""
+    """Which members a fault falls on."""
 
     LEADER = "leader"
     SYNC_STANDBY = "synchronous standby"

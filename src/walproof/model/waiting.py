@@ -16,7 +16,7 @@ class Wait(Enum):
     QUORUM_NAMED = (60.0, "every standby of the quorum to be named")
     PROGRAM_GONE = (15.0, "a process to end")
     NEW_LEADER = (90.0, "a new leader")
-    CLUSTER_HEALTHY = (120.0, "the cluster to be whole again")
+    CLUSTER_HEALTHY = (120.0, "the cluster to be healthy")
     FIRST_COMMIT_AFTER = (90.0, "a first commit after the fault")
     SETTING_IN_EFFECT = (30.0, "a setting to be in effect")
     WRITERS_UP = (30.0, "the writers to commit")
@@ -39,13 +39,13 @@ def wait_for(wait: Wait, done: Callable[[], bool], clock: Clock, *, pace_s: floa
 
     It runs out after the wait's seconds times the clock's patience, and times `times` where one wait takes longer.
     """
-    begun = clock.now()
+    started = clock.now()
     longest_s = wait.seconds * clock.patience * times
     while not done():
-        if clock.now() - begun > longest_s:
+        if clock.now() - started > longest_s:
             raise WaitTimeout(
-                f"waited {longest_s:.0f} s for {wait.what} ({wait.name}) in vain",
+                f"timed out after {longest_s:.0f} s waiting for {wait.what} ({wait.name})",
                 "see `walproof lab status` and `walproof lab logs`; WALPROOF_PATIENCE=2 doubles every wait",
             )
         clock.pause(pace_s)
-    return clock.now() - begun
+    return clock.now() - started

@@ -1,1 +1,1 @@
-"""What can be priced and proved: the lab, yours by REST or DSN, and a simulated one."""
+"""What can be priced and proved: the lab, external clusters, and a simulated one. One folder a target."""

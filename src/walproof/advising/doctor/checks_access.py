@@ -14,15 +14,15 @@ def _unreachable(facts: Facts) -> Iterator[Hit]:
 
 
 def _rights(facts: Facts) -> Iterator[Hit]:
-    for member in facts.looked_at:
+    for member in facts.inspected:
         if not member.monitor:
             evidence = f"role {member.user} is neither superuser nor a member of pg_monitor"
             yield Hit(evidence, f'GRANT pg_monitor TO "{member.user}";', "pg_roles", member.name)
 
 
 def _databases(facts: Facts) -> Iterator[Hit]:
-    if facts.not_looked_at:
-        evidence = "functions not looked into in: " + ", ".join(facts.not_looked_at)
+    if facts.not_inspected:
+        evidence = "functions not looked into in: " + ", ".join(facts.not_inspected)
         yield Hit(evidence, "run the doctor with a role that may CONNECT there", "pg_database")
 
 

@@ -13,7 +13,7 @@ def _is(name: str, bad: str, good: str, *, restart: bool = False) -> Callable[[F
     """A look at one setting of every member: found where its value is `bad`."""
 
     def look(facts: Facts) -> Iterator[Hit]:
-        for member in facts.looked_at:
+        for member in facts.inspected:
             setting = member.setting(name)
             if setting is not None and setting.value == bad:
                 evidence, where, named = said(member, setting)
@@ -23,7 +23,7 @@ def _is(name: str, bad: str, good: str, *, restart: bool = False) -> Callable[[F
 
 
 def _checksums(facts: Facts) -> Iterator[Hit]:
-    for member in facts.looked_at:
+    for member in facts.inspected:
         if member.value("data_checksums") == "off":
             yield Hit(
                 "data_checksums = off",
@@ -34,7 +34,7 @@ def _checksums(facts: Facts) -> Iterator[Hit]:
 
 
 def _checksum_failures(facts: Facts) -> Iterator[Hit]:
-    for member in facts.looked_at:
+    for member in facts.inspected:
         if member.checksum_failures:
             yield Hit(
                 f"pg_stat_database.checksum_failures = {member.checksum_failures}",
@@ -46,7 +46,7 @@ def _checksum_failures(facts: Facts) -> Iterator[Hit]:
 
 
 def _wal_level(facts: Facts) -> Iterator[Hit]:
-    for member in facts.looked_at:
+    for member in facts.inspected:
         setting = member.setting("wal_level")
         if setting is not None and setting.value == "minimal":
             evidence, where, named = said(member, setting)
@@ -54,7 +54,7 @@ def _wal_level(facts: Facts) -> Iterator[Hit]:
 
 
 def _archive(facts: Facts) -> Iterator[Hit]:
-    for member in facts.looked_at:
+    for member in facts.inspected:
         if member.archive_failing:
             yield Hit(
                 "pg_stat_archiver: the last attempt failed and nothing was archived since",
@@ -65,7 +65,7 @@ def _archive(facts: Facts) -> Iterator[Hit]:
 
 
 def _commit_delay(facts: Facts) -> Iterator[Hit]:
-    for member in facts.looked_at:
+    for member in facts.inspected:
         setting = member.setting("commit_delay")
         if setting is not None and float(setting.value) >= 10_000:
             evidence, where, named = said(member, setting)
@@ -73,7 +73,7 @@ def _commit_delay(facts: Facts) -> Iterator[Hit]:
 
 
 def _window_of_off(facts: Facts) -> Iterator[Hit]:
-    for member in facts.looked_at:
+    for member in facts.inspected:
         setting = member.setting("wal_writer_delay")
         weak = member.value("synchronous_commit") == "off" or any(o.value == "off" for o in member.overrides)
         if member.leader and setting is not None and weak and setting.seconds > 0.2:

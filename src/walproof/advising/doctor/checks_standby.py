@@ -156,9 +156,9 @@ def _cold(facts: Facts) -> Iterator[Hit]:
 
 
 def _versions(facts: Facts) -> Iterator[Hit]:
-    versions = {m.version for m in facts.looked_at if m.version}
+    versions = {m.version for m in facts.inspected if m.version}
     if len(versions) > 1:
-        said_ = ", ".join(f"{m.name} {m.version // 10000}.{m.version % 10000}" for m in facts.looked_at)
+        said_ = ", ".join(f"{m.name} {m.version // 10000}.{m.version % 10000}" for m in facts.inspected)
         major = len({v // 10000 for v in versions}) > 1
         fix = "bring every member to the newest minor release, standbys first"
         yield Hit(said_, fix, "server_version_num", "", Severity.ERROR if major else Severity.WARNING)

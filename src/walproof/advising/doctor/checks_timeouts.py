@@ -12,7 +12,7 @@ SLOTS = "https://www.postgresql.org/docs/current/view-pg-replication-slots.html"
 
 
 def _sender_off(facts: Facts) -> Iterator[Hit]:
-    for member in facts.looked_at:
+    for member in facts.inspected:
         setting = member.setting("wal_sender_timeout")
         if setting is not None and setting.value == "0":
             evidence, where, named = said(member, setting)
@@ -37,7 +37,7 @@ def _sender_short(facts: Facts) -> Iterator[Hit]:
 
 
 def _keepalives(facts: Facts) -> Iterator[Hit]:
-    for member in facts.looked_at:
+    for member in facts.inspected:
         found = [member.setting(f"tcp_keepalives_{part}") for part in ("idle", "interval", "count")]
         if any(s is None for s in found):
             continue
@@ -56,7 +56,7 @@ def _keepalives(facts: Facts) -> Iterator[Hit]:
 
 
 def _user_timeout(facts: Facts) -> Iterator[Hit]:
-    for member in facts.looked_at:
+    for member in facts.inspected:
         setting = member.setting("tcp_user_timeout")
         if setting is not None and setting.value == "0":
             evidence, where, named = said(member, setting)
@@ -64,7 +64,7 @@ def _user_timeout(facts: Facts) -> Iterator[Hit]:
 
 
 def _checkpoint(facts: Facts) -> Iterator[Hit]:
-    for member in facts.looked_at:
+    for member in facts.inspected:
         setting = member.setting("checkpoint_timeout")
         if setting is not None and setting.seconds > 1800:
             evidence, where, named = said(member, setting)
@@ -86,7 +86,7 @@ def _slot_inactive(facts: Facts) -> Iterator[Hit]:
 
 
 def _slot_lost(facts: Facts) -> Iterator[Hit]:
-    for member in facts.looked_at:
+    for member in facts.inspected:
         for slot in member.slots:
             if slot.wal_status in ("lost", "unreserved"):
                 evidence = f"slot {slot.name}: wal_status = {slot.wal_status}"
@@ -104,7 +104,7 @@ def _senders_full(facts: Facts) -> Iterator[Hit]:
 
 
 def _slots_full(facts: Facts) -> Iterator[Hit]:
-    for member in facts.looked_at:
+    for member in facts.inspected:
         setting = member.setting("max_replication_slots")
         if setting is not None and member.slots and len(member.slots) >= int(setting.value):
             evidence = f"{len(member.slots)} of {setting.value} replication slots in use"
@@ -125,7 +125,7 @@ def _slots_fewer(facts: Facts) -> Iterator[Hit]:
 
 
 def _pending(facts: Facts) -> Iterator[Hit]:
-    for member in facts.looked_at:
+    for member in facts.inspected:
         waiting = sorted(s.name for s in member.settings.values() if s.pending_restart)
         if waiting:
             fix = "patronictl restart CLUSTER --pending" if facts.patroni else "restart PostgreSQL on this member"
@@ -133,7 +133,7 @@ def _pending(facts: Facts) -> Iterator[Hit]:
 
 
 def _gone_clients(facts: Facts) -> Iterator[Hit]:
-    for member in facts.looked_at:
+    for member in facts.inspected:
         setting = member.setting("client_connection_check_interval")
         leader = facts.leader
         if setting is not None and leader is member and setting.value == "0" and names_of(facts) and leader.waiters:

@@ -1,4 +1,4 @@
-"""What needs consent by name on a cluster of yours, and the sentence that says beforehand what will be done."""
+"""What needs consent by name on an external cluster, and the sentence that says beforehand what will be done."""
 
 from collections.abc import Iterable
 
@@ -6,7 +6,7 @@ from walproof.errors import UsageError
 
 MEANS = {
     "load": "puts load on the cluster, beyond one canary commit a second",
-    "config": "changes settings, and puts them back",
+    "config": "changes settings, and reverts them",
     "restart": "restarts PostgreSQL: sessions are lost",
     "switchover": "hands the leadership over: sessions are lost, writes pause",
     "kill": "kills PostgreSQL by your command",
@@ -38,6 +38,6 @@ def require(doing: str, needed: Iterable[str], allowed: frozenset[str], whose: s
     if missing:
         means = "; ".join(MEANS[word] for word in missing)
         raise UsageError(
-            f"{doing} {means} on {whose}, which is yours, and you did not allow it",
+            f"{doing} {means} on {whose}, an external cluster, and you did not allow it",
             f"--allow {','.join(dict.fromkeys([*sorted(allowed), *missing]))} consents; --dry-run tells",
         )

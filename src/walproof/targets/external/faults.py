@@ -125,7 +125,7 @@ class CommandRecovery:
     clock: Clock
 
     def recover(self) -> None:
-        """Undo every fault; WaitTimeout when the cluster stays unhealthy."""
+        """Undo every fault; WaitTimeout when the cluster does not become healthy."""
         for fault, member in reversed(list(self.commands.injected)):
             self.commands.undo(fault, member)
         wait_for(Wait.CLUSTER_HEALTHY, lambda: self.observe().healthy, self.clock, pace_s=0.5)

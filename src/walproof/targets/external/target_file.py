@@ -25,7 +25,7 @@ class CapsPart(Strict):
 
 
 class RoutePart(Strict):
-    """A route of the user's: host:port, and whether a transaction pooler answers there."""
+    """A route that the user names: host:port, and whether a transaction pooler answers there."""
 
     address: str
     pools: bool = False
@@ -81,7 +81,7 @@ FAULTS = (
     "recover",
     "logs",
 )
-_FORMER = {"cut-power": "power-cut", "cut": "partition", "switch-over": "switchover", "heal": "recover"}
+_FORMER = {"cut-power": "power-cut", "cut": "partition", "switch-over": "switchover", "heal": "recover"}  # former names
 F = TypeVar("F", bound=TargetFile)
 
 

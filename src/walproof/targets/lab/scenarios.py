@@ -1,4 +1,4 @@
-"""Outer factors of a price run on the lab: quorum, links, processors, parameters; entered, verified and put back.
+"""Outer factors of a price run on the lab: quorum, links, processors, parameters; entered, verified and reverted.
 
 A factor that a setting leaves open is as it was before the first one.
 """
@@ -21,7 +21,7 @@ _SYNC_KEYS = ("synchronous_mode", "synchronous_node_count", "synchronous_mode_st
 
 @dataclass(frozen=True, slots=True)
 class Factor:
-    """One outer factor in effect: its value, and how to put back what was there before it."""
+    """One outer factor in effect: its value, and how to revert it."""
 
     value: object
     restore: Callable[[], None]
@@ -59,7 +59,7 @@ class LabScenarios:
         self._entered: dict[str, Factor] = {}
 
     def enter(self, scenario: Scenario) -> dict[str, float]:
-        """Bring the factors into effect, put back those no longer named; measured round trips in ms by "a-b"."""
+        """Bring the factors into effect, revert those no longer named; measured round trips in ms by "a-b"."""
         self.check(scenario)
         factors = wanted(scenario)
         for name in [n for n, f in self._entered.items() if factors.get(n) != f.value]:
@@ -72,7 +72,7 @@ class LabScenarios:
         return member_links.round_trips_ms(self._blueprint)
 
     def leave(self) -> None:
-        """Put back everything, the last entered first."""
+        """Revert everything, the last entered first."""
         for name in reversed(list(self._entered)):
             self._entered.pop(name).restore()
 
@@ -93,7 +93,7 @@ class LabScenarios:
             raise UsageError(f"this lab keeps its WAL {where}", "walproof lab up --disk image --wal-volume")
 
     def parameters(self, value: Any) -> Callable[[], None]:
-        """Set parameters cluster-wide; what puts them back."""
+        """Set parameters cluster-wide; what reverts them."""
         inside = patroni.config(self._blueprint).get("postgresql", {}).get("parameters", {})
         before = {name: None if inside.get(name) is None else str(inside[name]) for name, _ in value}
         configuration.set_parameters(self._blueprint, dict(value))

@@ -75,7 +75,7 @@ class NoManager:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A server that answered: its name, whether it leads, who streams from it and from whom it streams."""
+    """A server that answered: its name, whether it leads, who streams from it, and its upstream."""
 
     endpoint: Endpoint
     name: str

@@ -10,4 +10,5 @@ def _open(address: str) -> Target:
     return simulated(address)
 
 
-TYPE = TargetType("simulated", lambda address: address.split("?")[0] in ("sim", "pretend"), _open, external=False)
+NAMES = ("sim", "pretend")  # former name
+TYPE = TargetType("simulated", lambda address: address.split("?")[0] in NAMES, _open, external=False)

@@ -1,4 +1,4 @@
-"""The simulated cluster itself: members, who leads, and how each fault runs its course on virtual time. Seeded."""
+"""The simulated cluster itself: members, who leads, and what each fault does in virtual time. Seeded."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

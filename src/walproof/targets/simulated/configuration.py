@@ -11,7 +11,7 @@ from walproof.targets.simulated.cluster import World
 
 
 class SimulatedConfiguration:
-    """Parameters are only remembered; synchronous replication changes who waits for whom."""
+    """Parameters are only remembered; synchronous replication takes effect."""
 
     def __init__(self, target: str, world: World) -> None:
         self._target, self._world = target, world

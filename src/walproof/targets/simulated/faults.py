@@ -1,4 +1,4 @@
-"""Faults of a simulated cluster, each with its undoing: how they run their course on virtual time is the cluster's."""
+"""Faults of a simulated cluster, each with its undoing: what follows in virtual time is the cluster's."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -123,8 +123,8 @@ class SimulatedFaults:
         """What the liar of two leaders does once there is a second one."""
         world = self.world
         if world.nature.lie == "two-leaders" and world.leader != old:
-            beside, now = Serving(old, world.timeline - 1, world.names), world.clock.now()
-            world.clock.after(3.0, lambda: _beside(world, beside, now))
+            old_serving, now = Serving(old, world.timeline - 1, world.names), world.clock.now()
+            world.clock.after(3.0, lambda: _also_acknowledge(world, old_serving, now))
 
     def kill(self, member: str) -> None:
         """The postmaster dies; somebody takes over in two to four seconds."""
@@ -154,7 +154,7 @@ class SimulatedFaults:
         self._gone(member, "dead")
 
     def freeze(self, member: str) -> None:
-        """Stands still until healing."""
+        """Does nothing until it is resumed."""
         self._gone(member, "frozen")
 
     def isolate(self, member: str) -> None:
@@ -202,7 +202,7 @@ class SimulatedFaults:
             self.world.down(member, "restarting", back_after=1.0)
 
     def lose_dcs(self) -> None:
-        """The leader demotes itself and nobody follows until healing."""
+        """The leader demotes itself and nobody follows until recovery."""
         world = self.world
         world.dcs = False
 
@@ -240,8 +240,8 @@ class SimulatedFaults:
         return f"{member}: simulated, {self.world.states.get(member, 'unknown')}\n"
 
 
-def _beside(world: World, serving: Serving, since: float) -> None:
-    """The lie of two leaders: for three seconds the old one acknowledged beside the new one; its rows are even kept."""
+def _also_acknowledge(world: World, serving: Serving, since: float) -> None:
+    """The lie of two leaders: for three seconds the old one acknowledged too; its rows are even kept."""
     ledger = world.ledger
     if ledger is None or ledger.stopped_at is not None:
         return

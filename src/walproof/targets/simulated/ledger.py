@@ -1,4 +1,4 @@
-"""The ledger of the simulated cluster: what each writer tried, what it was told, and which rows really survived."""
+"""The ledger of the simulated cluster: what each writer tried, which answer it got, and which rows really survived."""
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -163,22 +163,24 @@ class SimulatedLedger:
         writer, place = np.nonzero(started < end)
         counts = (started < end).sum(axis=1)
         after = np.where(counts > 0, ended[np.arange(len(free)), np.maximum(counts - 1, 0)], free)
-        begun, told = started[writer, place], ended[writer, place]
-        committed = begun + 0.4 * (told - begun)
-        delay = rng.uniform(0.01, 0.6, len(begun))
-        flushed = committed + delay if level is Level.OFF else 0.5 * committed + 0.5 * told
+        start, answered = started[writer, place], ended[writer, place]
+        committed = start + 0.4 * (answered - start)
+        delay = rng.uniform(0.01, 0.6, len(start))
+        flushed = committed + delay if level is Level.OFF else 0.5 * committed + 0.5 * answered
         received = (
-            0.4 * committed + 0.6 * told if remote else flushed + self._rtt_s / 2 + rng.uniform(0, 0.002, len(begun))
+            0.4 * committed + 0.6 * answered
+            if remote
+            else flushed + self._rtt_s / 2 + rng.uniform(0, 0.002, len(start))
         )
-        slow = serving.slow_standby_s + rng.uniform(0, 0.0005, len(begun))
+        slow = serving.slow_standby_s + rng.uniform(0, 0.0005, len(start))
         received_flushed = received + slow
         if remote and level is not Level.REMOTE_WRITE:
-            received_flushed = 0.2 * received + 0.8 * told
+            received_flushed = 0.2 * received + 0.8 * answered
         if not serving.replicates:
-            received = received_flushed = np.full(len(begun), _NEVER)
+            received = received_flushed = np.full(len(start), _NEVER)
         self._add(
-            after, writer, begun, ended=told, outcome=Outcome.ACKNOWLEDGED, committed=committed, flushed=flushed,
-            received=received, received_flushed=received_flushed, kept=True, **self._where(serving, begun),
+            after, writer, start, ended=answered, outcome=Outcome.ACKNOWLEDGED, committed=committed, flushed=flushed,
+            received=received, received_flushed=received_flushed, kept=True, **self._where(serving, start),
         )  # fmt: skip
 
     def _floats(self, name: str) -> NDArray[np.float64]:
@@ -210,7 +212,7 @@ class SimulatedLedger:
         self._free[self.columns["writer"][waiting].astype(np.intp)] = _NEVER
 
     def release(self, at: float) -> None:
-        """Commits that wait are told success now, though nobody has them: what emptying the standby names does."""
+        """Commits that wait get success now, though nobody has them: what emptying the standby names does."""
         ended = self._floats("ended")
         waiting = np.isinf(ended)
         self.columns["ended"] = np.where(waiting, at + 0.001, ended)
@@ -220,7 +222,7 @@ class SimulatedLedger:
             self._free = np.where(np.isinf(self._free), at + 0.002, self._free)
 
     def acknowledge_waiting(self, at: float) -> None:
-        """Standbys are back: what waited has arrived and is told success."""
+        """Standbys are back: what waited has arrived and gets success."""
         waiting = np.isinf(self._floats("ended"))
         for name in ("ended", "received", "received_flushed"):
             self.columns[name] = np.where(waiting, at, self._floats(name))
@@ -256,9 +258,9 @@ class SimulatedLedger:
     def progress(self, now: float) -> Progress:
         """What the writers would say now."""
         ended = self._floats("ended")
-        told = (self.columns["outcome"] == Outcome.ACKNOWLEDGED) & (ended <= now)
-        last = float(ended[told].max()) if told.any() else None
-        return Progress(int(told.sum()), last, self.order.writers)
+        acknowledged = (self.columns["outcome"] == Outcome.ACKNOWLEDGED) & (ended <= now)
+        last = float(ended[acknowledged].max()) if acknowledged.any() else None
+        return Progress(int(acknowledged.sum()), last, self.order.writers)
 
     def stop(self, now: float) -> Attempts:
         """End the writers: answers not given by now are unknown."""
@@ -289,8 +291,8 @@ class SimulatedLedger:
         for name in (*synchronous, *others):
             stale = 0 if sure and name in synchronous else int(rng.integers(1, 60))
             fresh[name] = (reads - stale, stale)
-        told = (self.columns["outcome"] == Outcome.ACKNOWLEDGED) & self.columns["kept"].astype(bool)
-        some = np.flatnonzero(told)[:: max(1, int(told.sum()) // 50)]
+        acknowledged = (self.columns["outcome"] == Outcome.ACKNOWLEDGED) & self.columns["kept"].astype(bool)
+        some = np.flatnonzero(acknowledged)[:: max(1, int(acknowledged.sum()) // 50)]
         seen = tuple((int(self.columns["writer"][i]), int(self.columns["number"][i])) for i in some)
         forks, stale_ms = int(rng.integers(0, 2)), tuple(float(x) for x in rng.exponential(3.0, 20))
         nowhere = 0 if self.order.level is Level.REMOTE_APPLY and synchronous else int(rng.integers(1, 60))

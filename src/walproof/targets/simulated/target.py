@@ -22,12 +22,12 @@ from walproof.targets.simulated.price import SimulatedPricing
 from walproof.targets.simulated.written import SimulatedLedgers
 
 LIES = {
-    "lost": "rows of acknowledged commits vanish",
+    "lost": "rows of acknowledged commits disappear",
     "duplicate": "a row is there twice",
     "corrupted": "a row's payload is another one",
     "nowhere": "a row is there that nobody wrote",
-    "two-leaders": "the old leader goes on acknowledging beside the new one",
-    "downgraded": "a cancelled wait for the standby is told as plain success",
+    "two-leaders": "the old leader goes on acknowledging although there is a new one",
+    "downgraded": "a cancelled wait for the standby is reported as plain success",
     "late": "a leader is announced long before it takes commits",
     "names": "the standby names are emptied, and the cluster says they are not",
 }

@@ -60,7 +60,7 @@ class SimulatedLedgers:
     def read_ledger(self, member: str, drill: int) -> Rows:
         """The rows of a drill, with the lie of the day; TargetError when the member is down."""
         if self.world.states.get(member) not in ("running", "streaming"):
-            raise TargetError(f"{member} does not answer", "heal the cluster first")
+            raise TargetError(f"{member} does not answer", "clear the fault first")
         if drill not in self._ledgers:
             raise TargetError(f"there is no ledger of drill {drill}")
         ledger = self._ledgers[drill]

@@ -56,7 +56,7 @@ def conninfo_of(dsn: str, service: str, **more: str) -> str:
 def resolved(dsn: str, service: str = "") -> ConnectionParameters:
     """What a DSN or service means, as libpq itself reads it (PG* variables, pgpass and service file included).
 
-    libpq resolves all that only for a connection, so one is begun; it need not succeed. A Unix socket stays one.
+    libpq resolves all that only for a connection, so one is started; it need not succeed. A Unix socket stays one.
     """
     conninfo = conninfo_of(dsn, service, connect_timeout="2")
     raw = psycopg.pq.PGconn.connect_start(conninfo.encode())

@@ -22,7 +22,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """One member to look at: its name (empty: find out), host:port to show, and libpq's words to connect."""
+    """One member to inspect: its name (empty: find out), host:port to show, and libpq's words to connect."""
 
     name: str
     shown: str
@@ -54,7 +54,7 @@ class Inspector:
             for name, e in self.members().items()
         ]
         found = gathered(self.target, addresses, self.manager)
-        if not found.looked_at:
+        if not found.inspected:
             reason = found.members[0].error if found.members else "it has no members"
             raise TargetError(
                 f"no member of {self.target} answers the doctor: {reason}", "is it up, are the DSN and password right?"
@@ -63,13 +63,13 @@ class Inspector:
 
 
 def gathered(target: str, addresses: Sequence[Address], manager: Callable[[], PatroniFacts] | None = None) -> Facts:
-    """One snapshot of all members and the manager, looked at side by side; who does not answer says why."""
-    begun = time.monotonic()
-    looks: dict[int, tuple[MemberFacts, tuple[str, ...]]] = {}
+    """One snapshot of all members and the manager, inspected at once; who does not answer says why."""
+    started = time.monotonic()
+    inspections: dict[int, tuple[MemberFacts, tuple[str, ...]]] = {}
     managed: list[PatroniFacts | Error] = []
 
-    def look(place: int, address: Address) -> None:
-        looks[place] = _member(address)
+    def inspect(place: int, address: Address) -> None:
+        inspections[place] = _member(address)
 
     def ask() -> None:
         try:
@@ -78,27 +78,27 @@ def gathered(target: str, addresses: Sequence[Address], manager: Callable[[], Pa
         except Error as error:
             managed.append(error)
 
-    threads = [threading.Thread(target=look, args=pair, daemon=True) for pair in enumerate(addresses)]
+    threads = [threading.Thread(target=inspect, args=pair, daemon=True) for pair in enumerate(addresses)]
     threads.append(threading.Thread(target=ask, daemon=True))
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(timeout=15)
     members = [
-        looks[i][0] if i in looks else MemberFacts(a.name or a.shown, a.shown, "did not answer within 15 s")
+        inspections[i][0] if i in inspections else MemberFacts(a.name or a.shown, a.shown, "did not answer within 15 s")
         for i, a in enumerate(addresses)
     ]
-    unseen = tuple(dict.fromkeys(db for _, left in looks.values() for db in left))
+    unseen = tuple(dict.fromkeys(db for _, left in inspections.values() for db in left))
     patroni = managed[0] if managed else None
     if isinstance(patroni, Error):
         raise patroni
-    return Facts(target, tuple(members), patroni, time.monotonic() - begun, unseen)
+    return Facts(target, tuple(members), patroni, time.monotonic() - started, unseen)
 
 
 def _member(address: Address) -> tuple[MemberFacts, tuple[str, ...]]:
     try:
         with _connect(address.conninfo) as connection:
-            return _looked(connection, address)
+            return _inspected(connection, address)
     except (psycopg.Error, OSError) as wrong:
         words = " ".join(str(wrong).split())
         return MemberFacts(address.name or address.shown, address.shown, words), ()
@@ -108,7 +108,7 @@ def _rows(connection: "psycopg.Connection[Row]", name: str) -> list[Row]:
     return connection.execute(query(name)).fetchall()
 
 
-def _looked(connection: "psycopg.Connection[Row]", address: Address) -> tuple[MemberFacts, tuple[str, ...]]:
+def _inspected(connection: "psycopg.Connection[Row]", address: Address) -> tuple[MemberFacts, tuple[str, ...]]:
     itself = _rows(connection, "self")[0]
     settings = {row["name"]: SettingFact(**row) for row in _rows(connection, "settings")}
     overrides: list[Override] = []

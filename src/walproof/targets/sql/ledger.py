@@ -82,7 +82,7 @@ class SqlLedger:
                     connection.execute(_CREATE)
                 elif connection.execute(_BUSY).fetchone() == (0,):
                     connection.execute("TRUNCATE walproof.walproof_ledger")
-                else:  # another ledger writes beside this one
+                else:  # another ledger writes too
                     connection.execute("DELETE FROM walproof.walproof_ledger WHERE drill = %s", (drill,))
                 if connection.execute(_AMCHECK).fetchone() == (1,):
                     connection.execute("CREATE EXTENSION IF NOT EXISTS amcheck")

@@ -1,4 +1,4 @@
-"""Prices any target that speaks SQL: loads what workloads need, runs pgbench for a sample, looks beside it."""
+"""Prices any target that speaks SQL: loads what workloads need, runs pgbench for a sample, observes meanwhile."""
 
 import shutil
 from collections.abc import Callable, Iterable
@@ -20,7 +20,7 @@ from walproof.model.sample import SampleResult
 from walproof.model.topology import ClusterView
 from walproof.targets.sql.workloads import ready
 
-_LOOK_S = 0.1
+_POLL_S = 0.1
 _CONNECT_S = 30.0
 _GRACE_S = 5.0
 LINK_TOLERANCE = 0.25
@@ -28,7 +28,7 @@ LINK_TOLERANCE = 0.25
 
 
 class SqlPricer:
-    """Prepares and runs samples on any target with SQL ways in; outer factors are the target's own."""
+    """Prepares and runs samples on any target that speaks SQL; outer factors are the target's own."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class SqlPricer:
         self._verified = link_verified(measured, asked_ms)
 
     def run_sample(self, planned: Sample, seconds: float, seed: int) -> SampleResult:
-        """Run one sample and look beside it."""
+        """Run one sample and observe meanwhile."""
         arm = planned.arm
         view = self._target.observe()
         if view.leader is None:
@@ -89,20 +89,20 @@ class SqlPricer:
             workspace.close()
 
     def _measure(self, load: RunningLoad, planned: Sample, seconds: float, view: ClusterView) -> SampleResult:
-        clock, beside, leader = self._target.clock, self._sampler(view), view.leader or ""
+        clock, sampler, leader = self._target.clock, self._sampler(view), view.leader or ""
         load.await_connected(planned.arm.clients, _CONNECT_S)
         # Snapshots lie outside what is measured: reading hundreds of files in /proc would cost the sample.
-        before = beside.snapshot(clock.now(), load.pids)
+        before = sampler.snapshot(clock.now(), load.pids)
         polled, since = Polled(), clock.now()
         until = since + seconds + self._warming.get(planned.arm.clients, 0.0)
         while not load.ended:
-            clock.pause(max(0.0, min(_LOOK_S, until - clock.now())))
+            clock.pause(max(0.0, min(_POLL_S, until - clock.now())))
             if clock.now() >= until and polled.count:
                 break
-            beside.poll(leader, polled)
+            sampler.poll(leader, polled)
         until = clock.now()
-        after, died = beside.snapshot(until, load.pids), load.ended
-        load.end(_GRACE_S, lambda: beside.end_load(leader))
+        after, died = sampler.snapshot(until, load.pids), load.ended
+        load.end(_GRACE_S, lambda: sampler.end_load(leader))
         found, warm = load.summary(since, until)
         self._warming[planned.arm.clients] = min(warm - since, seconds)
         if not found.transactions and (died or load.aborted):

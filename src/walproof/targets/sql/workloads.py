@@ -63,7 +63,9 @@ def _pgbench(
     argv = [str(pgbench), "-i", "-I", "dtGvp", "-q", "-s", str(workload.scale), way]
     done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=_LOAD_S)
     if done.returncode:
-        raise TargetError(f"pgbench -i: {(done.stderr or done.stdout).strip().splitlines()[-1]}", "is there room?")
+        raise TargetError(
+            f"pgbench -i: {(done.stderr or done.stdout).strip().splitlines()[-1]}", "is there free space?"
+        )
     mark = scale_mark(workload.scale)
     connection.execute(f"COMMENT ON TABLE pgbench_accounts IS '{mark}'".encode())
     connection.execute("CHECKPOINT")

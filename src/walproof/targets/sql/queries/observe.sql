@@ -1,4 +1,4 @@
--- One look at one member, as cheap as it can be: PostgreSQL 14 to 18, no superuser needed (pg_monitor sees more).
+-- One observation of one member, as cheap as it can be: PostgreSQL 14 to 18, no superuser needed (pg_monitor sees more).
 SELECT
     pg_is_in_recovery() AS standby,
     CASE WHEN pg_is_in_recovery() THEN coalesce(pg_last_wal_replay_lsn(), '0/0') ELSE pg_current_wal_lsn() END
