@@ -4,9 +4,10 @@ import pytest
 
 from walproof.errors import UsageError
 from walproof.model.guarantee import Level, Loss
+from walproof.model.ports import Capability
 from walproof.model.verdict import Victim
 from walproof.proving.campaign import planned
-from walproof.proving.faults import CATALOGUE, Operation, fault, loss_of, victim
+from walproof.proving.faults import CATALOGUE, fault, loss_of, victim
 from walproof.proving.options import check_allowed, parse_options
 
 
@@ -103,6 +104,8 @@ def test_an_external_cluster_is_disrupted_only_by_the_faults_that_allow_names() 
         check_allowed(parse_options({"storm": "3", "allow": "kill"}))
 
 
-def test_every_operation_is_the_fault_of_its_name() -> None:
-    for operation in Operation:
-        assert [step.operation for step in CATALOGUE[operation.value].steps] == [operation]
+def test_a_fault_of_one_operation_bears_the_name_of_its_capability() -> None:
+    none = {Capability.PRICE, Capability.LEDGER, Capability.CONFIGURE, Capability.INSPECT}
+    for capability in set(Capability) - none - {Capability.SHAPE_LINKS, Capability.LIMIT_PROCESSORS}:
+        assert [step.operation for step in CATALOGUE[capability.value].steps] == [capability]
+        assert CATALOGUE[capability.value].needs == (capability,)

@@ -9,25 +9,6 @@ from walproof.model.ports import Capability
 from walproof.model.verdict import Victim
 
 
-class Operation(StrEnum):
-    """One operation on a cluster, by the name of the capability that does it (model.ports.Capability)."""
-
-    KILL = "kill"
-    STOP = "stop"
-    KILL_MEMBER = "kill-member"
-    FREEZE = "freeze"
-    POWER_CUT = "power-cut"
-    PARTITION = "partition"
-    ISOLATE = "isolate"
-    PARTITION_ONE_WAY = "partition-one-way"
-    SLOW_DISK = "slow-disk"
-    FAILING_DISK = "failing-disk"
-    FULL_DISK = "full-disk"
-    DCS_LOSS = "dcs-loss"
-    RESTART = "restart"
-    SWITCHOVER = "switchover"
-
-
 class StepVictim(StrEnum):
     """The members that a step falls on."""
 
@@ -41,7 +22,7 @@ class StepVictim(StrEnum):
 class Step:
     """One operation, `after_s` after the step before; on several members at once, or `apart_s` after one another."""
 
-    operation: Operation
+    operation: Capability
     victim: StepVictim = StepVictim.VICTIM
     after_s: float = 0.0
     apart_s: float = 0.0
@@ -68,13 +49,17 @@ class Fault:
 
     name: str
     victims: tuple[Victim, ...]
-    needs: tuple[Capability, ...]
     steps: tuple[Step, ...]
     story: Story
     loss: Loss | None = None
     prepares: tuple[Step, ...] = ()
     serves_after: bool = True
     hold_s: float = 2.0
+
+    @property
+    def needs(self) -> tuple[Capability, ...]:
+        """The capabilities of its steps, each once."""
+        return tuple(dict.fromkeys(step.operation for step in (*self.prepares, *self.steps)))
 
 
 _ONE_MEMBER = (Victim.LEADER, Victim.SYNC_STANDBY, Victim.STANDBY)
@@ -85,9 +70,8 @@ _TAKEOVER = (
 
 
 def _takeover(
-    operation: Operation,
+    operation: Capability,
     victims: tuple[Victim, ...],
-    needs: Capability,
     story: Story,
     *,
     serves_after: bool = True,
@@ -95,21 +79,19 @@ def _takeover(
 ) -> Fault:
     """A fault of one operation, of the same name, after which a standby takes over when the leader is the victim."""
     steps, loss = (Step(operation),), Loss.LEADER_GONE
-    return Fault(operation.value, victims, (needs,), steps, story, loss, serves_after=serves_after, hold_s=hold_s)
+    return Fault(operation.value, victims, steps, story, loss, serves_after=serves_after, hold_s=hold_s)
 
 
 _ALL = (
     _takeover(
-        Operation.KILL,
-        _ANY_MEMBER,
         Capability.KILL,
+        _ANY_MEMBER,
         Story("the postmaster is killed with -9", _TAKEOVER, "the manager starts it again, rewound when needed"),
     ),
     Fault(
-        Operation.STOP.value,
+        Capability.STOP.value,
         _ANY_MEMBER,
-        (Capability.STOP,),
-        (Step(Operation.STOP),),
+        (Step(Capability.STOP),),
         Story(
             "PostgreSQL is stopped in an orderly way",
             "an orderly stop ships all WAL to connected standbys first: nothing should be lost at any level",
@@ -117,30 +99,26 @@ _ALL = (
         ),
     ),
     _takeover(
-        Operation.KILL_MEMBER,
-        _ANY_MEMBER,
         Capability.KILL_MEMBER,
+        _ANY_MEMBER,
         Story(
             "every process of the member, manager and DCS too, is killed with -9", _TAKEOVER, "all are started again"
         ),
     ),
     _takeover(
-        Operation.FREEZE,
-        _ANY_MEMBER,
         Capability.FREEZE,
+        _ANY_MEMBER,
         Story("every process of the member is paused, as in a paused virtual machine", _TAKEOVER, "it is resumed"),
         hold_s=3.0,
     ),
     _takeover(
-        Operation.POWER_CUT,
-        _ANY_MEMBER,
         Capability.POWER_CUT,
+        _ANY_MEMBER,
         Story("the member loses power: what was not flushed is lost", _TAKEOVER, "power on, file system mounted again"),
     ),
     _takeover(
-        Operation.PARTITION,
-        _ANY_MEMBER,
         Capability.PARTITION,
+        _ANY_MEMBER,
         Story(
             "the member loses the others and the DCS, its clients stay: it acknowledges until it demotes",
             _TAKEOVER,
@@ -149,16 +127,14 @@ _ALL = (
         hold_s=3.0,
     ),
     _takeover(
-        Operation.ISOLATE,
-        _ANY_MEMBER,
         Capability.ISOLATE,
+        _ANY_MEMBER,
         Story("the member is cut from everybody, clients too", _TAKEOVER, "the links come back"),
         hold_s=3.0,
     ),
     _takeover(
-        Operation.PARTITION_ONE_WAY,
-        _ONE_MEMBER,
         Capability.PARTITION_ONE_WAY,
+        _ONE_MEMBER,
         Story(
             "what the member sends no longer reaches the others; what they send arrives", _TAKEOVER, "links come back"
         ),
@@ -166,10 +142,9 @@ _ALL = (
         hold_s=30.0,
     ),
     Fault(
-        Operation.SLOW_DISK.value,
+        Capability.SLOW_DISK.value,
         _ANY_MEMBER,
-        (Capability.SLOW_DISK,),
-        (Step(Operation.SLOW_DISK),),
+        (Step(Capability.SLOW_DISK),),
         Story(
             "every flush of the member takes 20 ms longer",
             "nothing is lost at any level; commits wait",
@@ -178,33 +153,29 @@ _ALL = (
         hold_s=4.0,
     ),
     _takeover(
-        Operation.FAILING_DISK,
-        _ONE_MEMBER,
         Capability.FAILING_DISK,
+        _ONE_MEMBER,
         Story("every flush of the member fails with EIO: PostgreSQL panics", _TAKEOVER, "the disk works again"),
         hold_s=3.0,
     ),
     _takeover(
-        Operation.FULL_DISK,
-        _ONE_MEMBER,
         Capability.FULL_DISK,
+        _ONE_MEMBER,
         Story("every write of the member fails with ENOSPC", _TAKEOVER, "there is free space again"),
         serves_after=False,
         hold_s=3.0,
     ),
     _takeover(
-        Operation.DCS_LOSS,
-        (Victim.CLUSTER,),
         Capability.DCS_LOSS,
+        (Victim.CLUSTER,),
         Story("the majority of the DCS is lost: the leader must demote itself", _TAKEOVER, "the DCS comes back"),
         serves_after=False,
         hold_s=25.0,
     ),
     Fault(
-        Operation.RESTART.value,
+        Capability.RESTART.value,
         _ONE_MEMBER,
-        (Capability.RESTART,),
-        (Step(Operation.RESTART),),
+        (Step(Capability.RESTART),),
         Story(
             "PostgreSQL is restarted through the manager",
             "an orderly restart keeps everything at every level",
@@ -212,10 +183,9 @@ _ALL = (
         ),
     ),
     Fault(
-        Operation.SWITCHOVER.value,
+        Capability.SWITCHOVER.value,
         (Victim.LEADER,),
-        (Capability.SWITCHOVER,),
-        (Step(Operation.SWITCHOVER),),
+        (Step(Capability.SWITCHOVER),),
         Story(
             "a planned change of leader through the manager",
             "nothing is lost at any level, no transaction fails",
@@ -225,8 +195,7 @@ _ALL = (
     Fault(
         "kill-all",
         (Victim.CLUSTER,),
-        (Capability.KILL,),
-        (Step(Operation.KILL, StepVictim.ALL),),
+        (Step(Capability.KILL, StepVictim.ALL),),
         Story(
             "every postmaster is killed with -9 at once",
             "local and stronger survive a crash of PostgreSQL on the local disk alone; off does not",
@@ -237,8 +206,7 @@ _ALL = (
     Fault(
         "double-kill",
         (Victim.CLUSTER,),
-        (Capability.KILL_MEMBER, Capability.KILL),
-        (Step(Operation.KILL_MEMBER, StepVictim.LEADER), Step(Operation.KILL, StepVictim.STANDBYS)),
+        (Step(Capability.KILL_MEMBER, StepVictim.LEADER), Step(Capability.KILL, StepVictim.STANDBYS)),
         Story(
             "the leader is lost for good while PostgreSQL crashes on every standby",
             "remote_write and stronger: the standby's operating system still has what it wrote",
@@ -249,13 +217,12 @@ _ALL = (
     Fault(
         "double-power",
         (Victim.CLUSTER,),
-        (Capability.POWER_CUT, Capability.SLOW_DISK),
         (
             # The standbys first: a leader that stops a moment earlier gives them time to flush what it acknowledged.
             # One after another: the last alone acknowledges then, and no other has flushed what it had only written.
-            Step(Operation.POWER_CUT, StepVictim.STANDBYS, apart_s=0.3),
-            Step(Operation.POWER_CUT, StepVictim.LEADER),
-            Step(Operation.POWER_CUT, StepVictim.STANDBYS, after_s=1.0, undo=True),
+            Step(Capability.POWER_CUT, StepVictim.STANDBYS, apart_s=0.3),
+            Step(Capability.POWER_CUT, StepVictim.LEADER),
+            Step(Capability.POWER_CUT, StepVictim.STANDBYS, after_s=1.0, undo=True),
         ),
         Story(
             "the leader is lost for good while every standby, whose disk takes 5 ms a flush, loses power",
@@ -263,12 +230,11 @@ _ALL = (
             "the standbys get power back and elect one; the old leader comes back as a standby",
         ),
         Loss.LEADER_AND_STANDBY_POWER,
-        prepares=(Step(Operation.SLOW_DISK, StepVictim.STANDBYS),),
+        prepares=(Step(Capability.SLOW_DISK, StepVictim.STANDBYS),),
     ),
     Fault(
         "none",
         (Victim.CLUSTER,),
-        (),
         (),
         Story(
             "nothing happens", "nothing is lost; at remote_apply what is acknowledged is visible on the standby", "-"

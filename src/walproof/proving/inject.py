@@ -7,7 +7,7 @@ from walproof.errors import TargetError
 from walproof.model.ports import Capabilities, Capability, Clock, Target
 from walproof.model.topology import ClusterView
 from walproof.model.verdict import Victim
-from walproof.proving.faults import SLOW_FLUSH_S, Fault, Operation, Step, StepVictim
+from walproof.proving.faults import SLOW_FLUSH_S, Fault, Step, StepVictim
 
 
 def why_skipped(target: Target, fault: Fault) -> str | None:
@@ -44,16 +44,16 @@ def _members(step: Step, victims: tuple[str, ...], view: ClusterView) -> tuple[s
 
 def _on_member(able: Capabilities, step: Step, member: str, slow_s: float, others: tuple[str, ...]) -> None:
     """One step on one member; TargetError when the target lost the capability meanwhile."""
-    capability = Capability(step.operation.value)
-    if step.operation is Operation.SLOW_DISK and able.slow_disk:
+    capability = step.operation
+    if step.operation is Capability.SLOW_DISK and able.slow_disk:
         if step.undo:
             able.slow_disk.undo(member)
         else:
             able.slow_disk.inject(member, slow_s)
-    elif step.operation is Operation.PARTITION_ONE_WAY and able.partition_one_way:
+    elif step.operation is Capability.PARTITION_ONE_WAY and able.partition_one_way:
         for other in others:
             able.partition_one_way.inject(member, other)
-    elif step.operation is Operation.RESTART and able.restart:
+    elif step.operation is Capability.RESTART and able.restart:
         able.restart.restart(member)
     elif capability in able.faults:
         fault = able.faults[capability]
@@ -78,10 +78,10 @@ def inject(
     for step in steps:
         if step.after_s:
             clock.pause(step.after_s)
-        if step.operation is Operation.DCS_LOSS and able.dcs_loss:
+        if step.operation is Capability.DCS_LOSS and able.dcs_loss:
             able.dcs_loss.inject()
             continue
-        if step.operation is Operation.SWITCHOVER and able.switchover:
+        if step.operation is Capability.SWITCHOVER and able.switchover:
             able.switchover.switch_over(None)
             continue
         acts = [
