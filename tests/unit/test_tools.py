@@ -61,7 +61,7 @@ def test_knowing_a_target_by_more_than_its_ports_is_found(source: str) -> None:
     [
         "from walproof.targets.choose import choose",
         "from walproof.targets.external import consent",
-        "from walproof.model.ports import CanBreakisinstance(event, SampleDone)",
+        "from walproof.model.ports import CanBreak\nisinstance(event, SampleDone)",
         "getattr(event, 'at')",
         "target.observe()",
     ],
