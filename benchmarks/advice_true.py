@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 from statistics import fmean
 
-from benchmarks.own_lab import own_lab
+from benchmarks.temporary_lab import benchmark_lab
 from walproof.advising.advise import advise, chosen_surroundings
 from walproof.advising.evidence import evidence_of
 from walproof.advising.recipes.settings import config_change
@@ -93,7 +93,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--rtt", default="0,10")
     asked = parser.parse_args()
-    with own_lab("advice", LabOrder(port=6130)) as blueprint:
+    with benchmark_lab("advice", LabOrder(port=6130)) as blueprint:
         target = LabTarget(blueprint)
         target.pricing.prepare(Workload())
         met = [at(target, float(rtt), asked) for rtt in asked.rtt.split(",")]

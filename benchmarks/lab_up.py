@@ -11,17 +11,17 @@ from pathlib import Path
 ALLOWED_S = 15.0
 
 
-def _walproof(*words: str, state: Path) -> float:
-    begun = time.monotonic()
+def _walproof(*arguments: str, state: Path) -> float:
+    started = time.monotonic()
     environment = {**os.environ, "WALPROOF_STATE": str(state), "WALPROOF_LAB": "bench-up"}
     subprocess.run(
-        [sys.executable, "-m", "walproof", "lab", *words],
+        [sys.executable, "-m", "walproof", "lab", *arguments],
         check=True,
         env=environment,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    return time.monotonic() - begun
+    return time.monotonic() - started
 
 
 def main(times: int = 3) -> int:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import psutil
 
-from benchmarks.own_lab import own_lab
+from benchmarks.temporary_lab import benchmark_lab
 from walproof.lab.design import LabOrder
 from walproof.load.ledger.processes import RunningLedger
 from walproof.model.guarantee import Level
@@ -51,7 +51,7 @@ def main() -> int:
     parser.add_argument("--writers", type=int, default=16)
     options = parser.parse_args()
     missed = 0
-    with own_lab("ledger", LabOrder(port=5880)) as blueprint:
+    with benchmark_lab("ledger", LabOrder(port=5880)) as blueprint:
         target = LabTarget(blueprint)
         for number, (level, wanted) in enumerate(WANTED.items()):
             for witnesses in (True, False):

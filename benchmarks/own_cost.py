@@ -15,7 +15,7 @@ from statistics import fmean
 
 import numpy as np
 
-from benchmarks.own_lab import own_lab
+from benchmarks.temporary_lab import benchmark_lab
 from walproof.estimating.intervals import t_interval
 from walproof.lab.design import LabOrder
 from walproof.load.pgbench import threads
@@ -48,7 +48,7 @@ def main() -> int:
     arm = Arm(level(asked.level), asked.clients, Workload(scale=20), "direct")
     chance = random.Random(1)
     logs: list[float] = []
-    with own_lab("cost", LabOrder(port=5890)) as blueprint:
+    with benchmark_lab("cost", LabOrder(port=5890)) as blueprint:
         target = LabTarget(blueprint)
         target.pricing.prepare(arm.workload)
         plain(target, arm, asked.seconds, 0)

@@ -15,14 +15,14 @@ from dataclasses import dataclass
 
 import psycopg
 
-from benchmarks.own_lab import own_lab
+from benchmarks.temporary_lab import benchmark_lab
 from benchmarks.writers import Writers, rows_at
-from walproof.lab import members, patroni
+from walproof.lab import configuration, members
 from walproof.lab.blueprint import POSTGRES_PORT, Blueprint, Disk
 from walproof.lab.design import LabOrder
 from walproof.lab.faults import disks, power, recover
 from walproof.lab.health import wait_until_healthy
-from walproof.lab.observe import look
+from walproof.lab.observe import observe
 from walproof.machine.clock import RealClock
 from walproof.model.guarantee import SyncMode
 from walproof.model.waiting import Wait, wait_for
@@ -76,9 +76,9 @@ def cut_power(blueprint: Blueprint, member: str) -> None:
 def leader_cut(level: str, fsync: str) -> Survival:
     """A single member under load loses its power."""
     order = LabOrder(members=1, sync=SyncMode.OFF, port=5720, disk=_IMAGE)
-    with own_lab("power", order) as blueprint:
+    with benchmark_lab("power", order) as blueprint:
         if fsync == "off":
-            patroni.set_parameters(blueprint, {"fsync": "off"})
+            configuration.set_parameters(blueprint, {"fsync": "off"})
         with Writers(blueprint.member_endpoint("n1"), level) as writers:
             load(blueprint, writers)
             cut_power(blueprint, "n1")
@@ -98,7 +98,7 @@ def _survived(blueprint: Blueprint, member: str, writers: Writers) -> Survival:
 
 def standby_cut(blueprint: Blueprint, level: str, slow_s: float) -> Survival:
     """Leader and slow standby of a healthy two-member lab lose their power together; the standby is promoted."""
-    view = look(blueprint)
+    view = observe(blueprint)
     leader = str(view.leader)
     standby = next(m for m in blueprint.members if m != leader)
     disks.slow(blueprint, standby, slow_s)
@@ -116,9 +116,9 @@ def _reclone(blueprint: Blueprint, leader: str, standby: str) -> None:
     """The promoted standby's data is deleted: it clones the old leader, which comes back."""
     for entry in blueprint.data_dir(standby).iterdir():
         shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
-    disks.heal(blueprint, standby)
-    recover.revive(blueprint, leader)
-    recover.revive(blueprint, standby)
+    disks.clear(blueprint, standby)
+    recover.recover_member(blueprint, leader)
+    recover.recover_member(blueprint, standby)
     wait_until_healthy(blueprint, RealClock())
 
 
@@ -142,7 +142,7 @@ def standby_table(rounds: int, slow_s: float, levels: tuple[str, ...] = ("remote
     order = LabOrder(members=2, sync=SyncMode.QUORUM, port=5730, disk=_IMAGE)
     bad = dict.fromkeys(levels, 0)
     # In memory, where a flush costs next to nothing: the asked delay alone decides, not who else uses the disk.
-    with own_lab("power", order, in_memory=True) as blueprint:
+    with benchmark_lab("power", order, in_memory=True) as blueprint:
         for level in bad:
             for number in range(1, rounds + 1):
                 found = standby_cut(blueprint, level, slow_s)

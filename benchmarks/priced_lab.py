@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Iterator
 
-from benchmarks.own_lab import own_lab
+from benchmarks.temporary_lab import benchmark_lab
 from walproof.lab.design import LabOrder
 from walproof.model.event import Started
 from walproof.pricing.bench import Bench, ignore_progress
@@ -15,7 +15,7 @@ from walproof.targets.lab.target import LabTarget
 @contextlib.contextmanager
 def priced_lab(name: str, *, port: int = 5850, **parameters: str) -> Iterator[LabTarget]:
     """Three members with a quorum of one, on ports of their own; destroyed whatever happens."""
-    with own_lab(f"bench-{name}", LabOrder(port=port, parameters=dict(parameters))) as blueprint:
+    with benchmark_lab(f"bench-{name}", LabOrder(port=port, parameters=dict(parameters))) as blueprint:
         yield LabTarget(blueprint)
 
 

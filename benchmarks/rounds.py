@@ -13,12 +13,14 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.own_lab import own_lab
+from benchmarks.temporary_lab import benchmark_lab
 from walproof.lab import cpu_limits, member_links, members, network
 from walproof.lab.blueprint import Blueprint, Disk
 from walproof.lab.design import LabOrder
 from walproof.lab.faults import recover, volumes
-from walproof.lab.health import why_unhealthy
+from walproof.lab.health import current_problem
+from walproof.links.namespaces import NAMESPACES
+from walproof.machine import control_groups
 from walproof.machine.clock import RealClock
 
 FAULTS: tuple[tuple[str, ...], ...] = (
@@ -64,12 +66,12 @@ def resources(blueprint: Blueprint) -> Resources:
     outside = [p.pid for p in members.marked(blueprint) if p.pid not in inside]
     own = f"wp{blueprint.number}"
     mounts = Path("/proc/mounts").read_text(encoding="utf-8").splitlines()
-    groups = [g for m in blueprint.members if (g := cpu_limits.group_of(blueprint, m)) is not None and g.exists()]
+    groups = [m for m in blueprint.members if control_groups.group(blueprint.control_group(m))]
     return Resources(
         # Backends come and go with every client; programs do not.
         processes=len(outside) + _programs(blueprint),
-        namespaces=sum(name.startswith(f"{own}-") for name in os.listdir(network.NAMESPACES)),
-        links=sum(name.startswith((f"{own}v", f"{own}br")) for name in network.links()),
+        namespaces=sum(name.startswith(f"{own}-") for name in os.listdir(NAMESPACES)),
+        links=sum(name.startswith((f"{own}v", f"{own}br")) for name in network.devices()),
         mounts=sum(str(blueprint.home) in line for line in mounts),
         loops=len(volumes.loops(blueprint)),
         groups=len(groups),
@@ -114,9 +116,9 @@ def one_round(blueprint: Blueprint, generator: random.Random, kill: bool) -> tup
     result = inject(arguments, blueprint, generator.uniform(0.2, 1.2) if kill else None)
     clock.pause(generator.uniform(0.0, _LONGEST_HELD_S))
     started = clock.now()
-    recover.heal(blueprint)
-    cpu_limits.release(blueprint)
-    return f"{' '.join(arguments)}: {result}; recovered in {clock.now() - started:.1f} s", why_unhealthy(blueprint)
+    recover.recover(blueprint)
+    cpu_limits.remove(blueprint)
+    return f"{' '.join(arguments)}: {result}; recovered in {clock.now() - started:.1f} s", current_problem(blueprint)
 
 
 def main() -> None:
@@ -128,10 +130,10 @@ def main() -> None:
     options = parser.parse_args()
     generator = random.Random(options.seed)
     broken = 0
-    with own_lab("rounds", LabOrder(port=5740, disk=Disk("image", 1 << 30))) as blueprint:
+    with benchmark_lab("rounds", LabOrder(port=5740, disk=Disk("image", 1 << 30))) as blueprint:
         # The first cut starts the link emulator, which then stays as long as the lab.
-        member_links.cut(blueprint, blueprint.members[0])
-        recover.heal(blueprint)
+        member_links.partition(blueprint, blueprint.members[0])
+        recover.recover(blueprint)
         before = resources(blueprint)
         for number in range(1, options.rounds + 1):
             done, lacks = one_round(blueprint, generator, options.kill)

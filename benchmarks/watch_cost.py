@@ -13,7 +13,7 @@ import urllib.request
 import numpy as np
 import psutil
 
-from benchmarks.own_lab import own_lab
+from benchmarks.temporary_lab import benchmark_lab
 from walproof.estimating.intervals import as_ratio, t_interval
 from walproof.lab.design import LabOrder
 from walproof.model.guarantee import Level
@@ -123,7 +123,7 @@ def main() -> None:
     """Both figures on a lab of its own."""
     seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 180.0
     kills = int(sys.argv[2]) if len(sys.argv) > 2 else 5
-    with own_lab("watch-cost", LabOrder(port=7100)) as blueprint:
+    with benchmark_lab("watch-cost", LabOrder(port=7100)) as blueprint:
         target = LabTarget(blueprint)
         cost(target, blueprint.name, seconds)
         lag(target, blueprint.name, kills)

@@ -15,12 +15,13 @@ from walproof.lab.blueprint import Blueprint, Disk
 from walproof.lab.faults import active, availability, disks, power, processes, recover, volumes
 from walproof.lab.members import postmaster
 from walproof.lab.members import processes as member_processes
-from walproof.lab.observe import look
+from walproof.lab.observe import observe
+from walproof.machine import control_groups
 from walproof.model.ports import Capability
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(900)]
 
-if volumes.unavailable() or disks.unavailable() or cpu_limits.unavailable():
+if volumes.unavailable() or disks.unavailable() or control_groups.unavailable():
     pytest.skip("needs root, loop devices, strace and control groups", allow_module_level=True)
 
 
@@ -31,7 +32,7 @@ def on_images() -> Iterator[Blueprint]:
 
 
 def leader_of(blueprint: Blueprint) -> str:
-    leader = look(blueprint).leader
+    leader = observe(blueprint).leader
     assert leader is not None
     return leader
 
@@ -66,42 +67,42 @@ def test_a_commit_survives_the_power_cut_of_its_leader_and_of_a_standby(on_image
     assert not volumes.mounted(on_images.data_dir(leader).parent)
     with pytest.raises(UsageError, match="already"):
         power.cut_power(on_images, leader)
-    healing = recover.heal(on_images)
-    assert set(healing.undone) == {f"power-cut of {leader}", f"power-cut of {standby}"}
+    cleared = recover.recover(on_images)
+    assert set(cleared) == {f"power-cut of {leader}", f"power-cut of {standby}"}
     assert ask(on_images, leader_of(on_images), "SELECT answer FROM kept") == [(42,)]
-    assert recover.heal(on_images).undone == ()
+    assert recover.recover(on_images) == ()
 
 
-def test_a_frozen_standby_and_a_lost_majority_are_healed_together(on_images: Blueprint) -> None:
+def test_a_frozen_standby_and_a_lost_majority_are_recovered_together(on_images: Blueprint) -> None:
     standby = standby_of(on_images)
     processes.freeze(on_images, standby)
-    assert look(on_images).member(standby).state == "frozen"  # type: ignore[union-attr]
+    assert observe(on_images).member(standby).state == "frozen"  # type: ignore[union-attr]
     processes.lose_dcs(on_images)
     with pytest.raises(UsageError, match="frozen"):
         processes.kill(on_images, standby)
-    assert set(recover.heal(on_images).undone) >= {f"freeze of {standby}"}
+    assert set(recover.recover(on_images)) >= {f"freeze of {standby}"}
     assert active.in_effect(on_images) == ()
 
 
-def test_a_slow_disk_holds_every_process_of_postgresql_and_lets_go_of_all(on_images: Blueprint) -> None:
+def test_a_slow_disk_holds_every_process_of_postgresql_and_detaches_from_all(on_images: Blueprint) -> None:
     standby = standby_of(on_images)
     disks.slow(on_images, standby, 0.005)
-    held = disks.members_traced(on_images, standby)
+    held = disks.are_traced(on_images, standby)
     assert len(held) > 4
     assert all(held)
     with pytest.raises(UsageError, match="already"):
         disks.slow(on_images, standby, 0.005)
-    assert disks.heal(on_images, standby)
-    assert not any(disks.members_traced(on_images, standby))
+    assert disks.clear(on_images, standby)
+    assert not any(disks.are_traced(on_images, standby))
 
 
-def test_a_full_disk_is_really_full_until_it_is_healed(on_images: Blueprint) -> None:
+def test_a_full_disk_is_really_full_until_it_is_cleared(on_images: Blueprint) -> None:
     standby = standby_of(on_images)
     disks.full(on_images, standby)
     proof = on_images.data_dir(standby).parent / "one-more"
     with pytest.raises(OSError, match="No space"):
         proof.write_bytes(b"x" * (1 << 20))
-    disks.heal(on_images, standby)
+    disks.clear(on_images, standby)
     proof.write_bytes(b"x" * (1 << 20))
     proof.unlink()
 
@@ -113,8 +114,8 @@ def test_a_limit_covers_the_members_processes_and_those_of_its_next_life(on_imag
     processes.kill_member(on_images, standby)
     with pytest.raises(UsageError, match="down"):
         processes.kill(on_images, standby)
-    recover.heal(on_images)
-    group = cpu_limits.group_of(on_images, standby)
+    recover.recover(on_images)
+    group = control_groups.group(on_images.control_group(standby))
     assert group is not None
     assert str(postmaster(on_images, standby)) in (group / "cgroup.procs").read_text().split()
     cpu_limits.limit(on_images, None, None)
@@ -123,37 +124,37 @@ def test_a_limit_covers_the_members_processes_and_those_of_its_next_life(on_imag
 
 MIDDLE = """
 import os, sys
-from walproof.lab import home
-from walproof.lab.faults import disks, members, power, processors, stopping, volumes
+from walproof.lab import cpu_limits, home
+from walproof.lab.faults import disks, power, processes, suspend, volumes
 b, die = home.load(), lambda *_, **__: os.kill(os.getpid(), 9)
 leader, standby = sys.argv[1:3]
-for place, name, act in (
+for module, name, act in (
     (disks, "wait_for", lambda: disks.slow(b, standby, 0.01)),
-    (processors, "join", lambda: cpu_limits.limit(b, standby, 0.5)),
-    (members, "_signal_etcd", lambda: processes.lose_dcs(b)),
-    (stopping, "wait_for", lambda: processes.freeze(b, leader)),
-    (power, "cable", lambda: power.cut_power(b, leader)),
+    (cpu_limits, "_join_all", lambda: cpu_limits.limit(b, standby, 0.5)),
+    (processes, "_signal_etcd", lambda: processes.lose_dcs(b)),
+    (suspend, "wait_for", lambda: processes.freeze(b, leader)),
+    (power, "set_link", lambda: power.cut_power(b, leader)),
     (volumes, "detach", lambda: power.cut_power(b, standby)),
 ):
     child = os.fork()
     if child == 0:
-        setattr(place, name, die)
+        setattr(module, name, die)
         act()
     print(os.waitpid(child, 0)[1])
 """
 
 
 def test_walproof_killed_in_the_middle_of_each_fault_leaves_it_on_the_list(on_images: Blueprint) -> None:
-    # The last test here, and nothing is healed any more: the end of the lab must leave the machine as it was.
+    # The last test here, and nothing is cleared any more: destroying the lab must leave the machine as it was.
     command = [sys.executable, "-c", MIDDLE, *on_images.members[:2]]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     assert done.stdout.split() == ["9"] * 6, done.stderr
     left = {(f.fault, f.member) for f in active.in_effect(on_images)}
     assert left == {
-        (active.DISK, "n2"),
-        (active.DCS, ""),
+        ("slow-disk", "n2"),
+        (active.DCS_LOSS, ""),
         (active.FREEZE, "n1"),
-        (active.POWER, "n1"),
-        (active.POWER, "n2"),
+        (active.POWER_CUT, "n1"),
+        (active.POWER_CUT, "n2"),
     }
     assert cpu_limits.cores_of(on_images, "n2") == pytest.approx(0.5)

@@ -1,4 +1,4 @@
-"""A lab's life through the command line: up, looked at, talked to, handed over, down; killed on its way; bad input."""
+"""A lab's life through the command line: up, status, psql, switchover, down; killed on its conninfo; bad input."""
 
 import json
 import os
@@ -15,11 +15,11 @@ import pytest
 
 from tests.fixtures.labs import port_base, state_of_its_own, what_is_left, why_no_lab
 from walproof.errors import UsageError
-from walproof.lab import home, members, network, patroni
+from walproof.lab import configuration, home, members, network
 from walproof.lab.access import routed_leader
 from walproof.lab.blueprint import Blueprint
 from walproof.lab.health import wait_until_healthy
-from walproof.lab.observe import look
+from walproof.lab.observe import observe
 from walproof.machine.clock import RealClock
 from walproof.model.guarantee import SyncMode
 from walproof.model.waiting import Wait, wait_for
@@ -34,10 +34,10 @@ def run(*words: str, timeout: float = 240) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.fixture(scope="module")
-def temporary_lab() -> Iterator[Blueprint]:
+def created() -> Iterator[Blueprint]:
     with state_of_its_own():
-        said = run("up", "--port", str(port_base()), "--param", "work_mem=7MB")
-        assert said.returncode == 0, said.stderr
+        output = run("up", "--port", str(port_base()), "--param", "work_mem=7MB")
+        assert output.returncode == 0, output.stderr
         blueprint = home.load()
         yield blueprint
         ended = run("down")
@@ -47,9 +47,9 @@ def temporary_lab() -> Iterator[Blueprint]:
         assert (again.returncode, "nothing to end" in again.stdout) == (0, True)
 
 
-def test_every_standby_streams_and_counts_once_up_returns(raised: Blueprint) -> None:
-    said = run("status", "--json")
-    status = json.loads(said.stdout)
+def test_every_standby_is_streaming_and_synchronous_once_up_returns(created: Blueprint) -> None:
+    output = run("status", "--json")
+    status = json.loads(output.stdout)
     assert set(status) == {"members", "leader", "synchronous_standby_names"}
     assert [set(m) for m in status["members"]] == [{"name", "role", "state", "timeline", "lag_bytes", "address"}] * 3
     assert sorted(m["state"] for m in status["members"]) == ["running", "streaming", "streaming"]
@@ -57,100 +57,100 @@ def test_every_standby_streams_and_counts_once_up_returns(raised: Blueprint) -> 
     assert status["leader"] in run("status").stdout
 
 
-def test_a_second_up_says_that_the_lab_is_up(raised: Blueprint) -> None:
-    said = run("up")
-    assert said.returncode == 3
-    assert "is up already" in said.stderr
-    assert "Traceback" not in said.stderr
+def test_a_second_up_says_that_the_lab_is_up(created: Blueprint) -> None:
+    output = run("up")
+    assert output.returncode == 3
+    assert "is up already" in output.stderr
+    assert "Traceback" not in output.stderr
 
 
-def test_psql_asks_the_leader_or_a_member_and_parameters_are_in_effect(raised: Blueprint) -> None:
+def test_psql_asks_the_leader_or_a_member_and_parameters_are_in_effect(created: Blueprint) -> None:
     assert "7MB" in run("psql", "-c", "SHOW work_mem").stdout
     leader = json.loads(run("status", "--json").stdout)["leader"]
-    standby = next(m for m in raised.members if m != leader)
+    standby = next(m for m in created.members if m != leader)
     assert " t" in run("psql", standby, "-c", "SELECT pg_is_in_recovery()").stdout
     assert run("psql", "n9", "-c", "SELECT 1").returncode == 2
 
 
-def test_clients_reach_the_leader_over_every_route_and_nobody_without_the_password(raised: Blueprint) -> None:
+def test_clients_reach_the_leader_over_every_route_and_nobody_without_the_password(created: Blueprint) -> None:
     for route in ("multi-host", "haproxy", "pgbouncer"):
-        with psycopg.connect(raised.endpoint(route).conninfo(), autocommit=True) as link:
-            assert link.execute("SELECT pg_is_in_recovery()").fetchone() == (False,)
-    way = raised.member_endpoint("n1").conninfo(passfile="/dev/null", password="guessed")
+        with psycopg.connect(created.endpoint(route).conninfo(), autocommit=True) as connection:
+            assert connection.execute("SELECT pg_is_in_recovery()").fetchone() == (False,)
+    conninfo = created.member_endpoint("n1").conninfo(passfile="/dev/null", password="guessed")
     with pytest.raises(psycopg.OperationalError):
-        psycopg.connect(way)
+        psycopg.connect(conninfo)
 
 
-def test_secrets_are_in_files_that_only_their_owner_reads(raised: Blueprint) -> None:
-    word = home.read_secrets(raised)["postgres"]
-    holding = [path for path in raised.home.rglob("*") if path.is_file() and word.encode() in path.read_bytes()]
+def test_secrets_are_in_files_that_only_their_owner_reads(created: Blueprint) -> None:
+    password = home.read_secrets(created)["postgres"]
+    holding = [path for path in created.home.rglob("*") if path.is_file() and password.encode() in path.read_bytes()]
     assert len(holding) >= 5
     assert all(path.stat().st_mode & 0o077 == 0 for path in holding)
     assert not any(path.suffix == ".log" for path in holding)
-    for process in (p for m in raised.members for p in members.processes(raised, m)):
-        assert word not in " ".join(process.cmdline())
+    for process in (p for m in created.members for p in members.processes(created, m)):
+        assert password not in " ".join(process.cmdline())
 
 
-def test_logs_of_a_member_and_of_the_access_layer_are_shown(raised: Blueprint) -> None:
+def test_logs_of_a_member_and_of_the_access_layer_are_shown(created: Blueprint) -> None:
     assert "patroni.log" in run("logs", "n1", "--lines", "5").stdout
     assert "haproxy.log" in run("logs", "access").stdout
     assert run("logs", "n9").returncode == 2
 
 
-def test_a_switchover_hands_over_and_clients_of_the_pool_lose_no_transaction(raised: Blueprint) -> None:
-    way = raised.endpoint("pgbouncer").conninfo(connect_timeout="60")
+def test_a_switchover_hands_over_and_clients_of_the_pool_lose_no_transaction(created: Blueprint) -> None:
+    conninfo = created.endpoint("pgbouncer").conninfo(connect_timeout="60")
     over, failed, done = threading.Event(), [], []
 
     def write() -> None:
         try:
-            with psycopg.connect(way, autocommit=True, prepare_threshold=None) as link:
+            with psycopg.connect(conninfo, autocommit=True, prepare_threshold=None) as connection:
                 while not over.is_set():
-                    link.execute("INSERT INTO handed VALUES (1)")
+                    connection.execute("INSERT INTO handed VALUES (1)")
                     done.append(1)
         except psycopg.Error as wrong:
             failed.append(str(wrong))
 
-    with psycopg.connect(way, autocommit=True) as link:
-        link.execute("CREATE TABLE handed (a int)")
+    with psycopg.connect(conninfo, autocommit=True) as connection:
+        connection.execute("CREATE TABLE handed (a int)")
     writers = [threading.Thread(target=write) for _ in range(4)]
     for writer in writers:
         writer.start()
-    said = run("switchover")
+    output = run("switchover")
     before = len(done)
     wait_for(Wait.FIRST_COMMIT_AFTER, lambda: len(done) > before or bool(failed), RealClock())
     over.set()
     for writer in writers:
         writer.join()
-    assert said.returncode == 0, said.stderr
+    assert output.returncode == 0, output.stderr
     assert failed == []
-    with psycopg.connect(way, autocommit=True) as link:
-        assert link.execute("SELECT count(*) FROM handed").fetchone() == (len(done),)
+    with psycopg.connect(conninfo, autocommit=True) as connection:
+        assert connection.execute("SELECT count(*) FROM handed").fetchone() == (len(done),)
     leader = json.loads(run("status", "--json").stdout)["leader"]
-    assert f"The leader is {leader}" in said.stdout
-    assert routed_leader(raised) == leader
+    assert f"The leader is {leader}" in output.stdout
+    assert routed_leader(created) == leader
     assert run("switchover", "--to", leader).returncode == 2
 
 
-def test_parameters_and_names_are_in_effect_everywhere_once_they_are_set(raised: Blueprint) -> None:
-    wait_until_healthy(raised, RealClock())
-    patroni.set_parameters(raised, {"max_connections": "410", "work_mem": "5MB"})
-    for member in raised.members:
-        with psycopg.connect(raised.member_endpoint(member).conninfo()) as link:
-            assert link.execute("SHOW max_connections").fetchone() == ("410",)
-            assert link.execute("SHOW work_mem").fetchone() == ("5MB",)
-    patroni.set_parameters(raised, {"work_mem": None})
+def test_parameters_and_names_are_in_effect_everywhere_once_they_are_set(created: Blueprint) -> None:
+    wait_until_healthy(created, RealClock())
+    configuration.set_parameters(created, {"max_connections": "410", "work_mem": "5MB"})
+    for member in created.members:
+        with psycopg.connect(created.member_endpoint(member).conninfo()) as connection:
+            assert connection.execute("SHOW max_connections").fetchone() == ("410",)
+            assert connection.execute("SHOW work_mem").fetchone() == ("5MB",)
+    configuration.set_parameters(created, {"work_mem": None})
     assert "7MB" in run("psql", "-c", "SHOW work_mem").stdout
     with pytest.raises(UsageError):
-        patroni.set_parameters(raised, {"work_mem": "much"})
-    patroni.set_sync(raised, SyncMode.STRICT, 2)
-    assert look(raised).standby_names.startswith("2 (")
-    patroni.set_sync(raised, SyncMode.OFF, 1)
-    assert look(raised).standby_names == ""
-    patroni.set_sync(raised, SyncMode.QUORUM, 1)
-    assert look(raised).standby_names.startswith("ANY 1 (")
+        configuration.set_parameters(created, {"work_mem": "much"})
+    configuration.set_sync(created, SyncMode.STRICT, 2)
+    assert observe(created).standby_names.startswith("2 (")
+    configuration.set_sync(created, SyncMode.OFF, 1)
+    assert observe(created).standby_names == ""
+    configuration.set_sync(created, SyncMode.QUORUM, 1)
+    assert observe(created).standby_names.startswith("ANY 1 (")
 
 
-def _raising_reached(folder: Path, moment: str) -> bool:
+def _reached(folder: Path, moment: str) -> bool:
     name = home.lab_name()
     blueprint = home.stored(name)
     if blueprint is None:
@@ -164,11 +164,11 @@ def _raising_reached(folder: Path, moment: str) -> bool:
 
 
 @pytest.mark.parametrize(("moment", "verb"), [("planned", "down"), ("wired", "down"), ("started", "up")])
-def test_a_killed_up_is_swept_by_the_next_command(own_state: Path, moment: str, verb: str) -> None:
+def test_what_a_killed_up_left_is_destroyed_by_the_next_command(own_state: Path, moment: str, verb: str) -> None:
     words = [sys.executable, "-m", "walproof", "lab", "up", "--port", str(port_base() + 20)]
     up = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     until = time.monotonic() + 60
-    while not _raising_reached(own_state, moment) and time.monotonic() < until:
+    while not _reached(own_state, moment) and time.monotonic() < until:
         assert up.poll() is None
     os.kill(up.pid, signal.SIGKILL)
     up.wait()
@@ -185,13 +185,13 @@ def test_a_killed_up_is_swept_by_the_next_command(own_state: Path, moment: str, 
 def test_an_up_that_is_interrupted_ends_what_it_had_started(own_state: Path) -> None:
     words = [sys.executable, "-m", "walproof", "lab", "up", "--port", str(port_base() + 20)]
     up = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    while not _raising_reached(own_state, "started"):
+    while not _reached(own_state, "started"):
         assert up.poll() is None
     blueprint = home.stored(home.lab_name())
     up.send_signal(signal.SIGINT)
-    _, said = up.communicate(timeout=120)
+    _, output = up.communicate(timeout=120)
     assert up.returncode == 130
-    assert b"Traceback" not in said
+    assert b"Traceback" not in output
     assert blueprint is not None
     assert what_is_left(blueprint) == []
 
@@ -218,10 +218,10 @@ def test_an_up_that_is_interrupted_ends_what_it_had_started(own_state: Path) -> 
     ],
 )
 def test_bad_input_is_answered_in_one_sentence(own_state: Path, words: tuple[str, ...], code: int, says: str) -> None:
-    said = run(*words)
-    assert said.returncode == code, said.stderr
-    assert says in said.stderr
-    assert "Traceback" not in said.stderr
+    output = run(*words)
+    assert output.returncode == code, output.stderr
+    assert says in output.stderr
+    assert "Traceback" not in output.stderr
     assert not (own_state / home.lab_name()).exists()
 
 
@@ -231,19 +231,19 @@ def test_a_taken_address_is_named_and_nothing_is_started(own_state: Path) -> Non
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", port_base() + 20))
         taken.listen()
-        said = run("up", "--port", str(port_base() + 20))
-    assert said.returncode == 3
-    assert f"127.0.0.1:{port_base() + 20}" in said.stderr
+        output = run("up", "--port", str(port_base() + 20))
+    assert output.returncode == 3
+    assert f"127.0.0.1:{port_base() + 20}" in output.stderr
     assert not (own_state / home.lab_name()).exists()
 
 
 def test_a_missing_program_is_named_with_its_package(own_state: Path) -> None:
     script = (
-        "import shutil, sys; whole = shutil.which\n"
-        "shutil.which = lambda name, **more: None if name == 'haproxy' else whole(name, **more)\n"
+        "import shutil, sys; which = shutil.which\n"
+        "shutil.which = lambda name, **more: None if name == 'haproxy' else which(name, **more)\n"
         "from walproof.cli.main import main; main(['lab', 'up'])"
     )
-    said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    assert said.returncode == 3
-    assert "haproxy" in said.stderr
-    assert "make install" in said.stderr
+    output = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert output.returncode == 3
+    assert "haproxy" in output.stderr
+    assert "make install" in output.stderr

@@ -1,4 +1,4 @@
-"""A lab raised by uid 1000, in namespaces of its own: up, a question, a fault, down; nothing stays."""
+"""A lab created by uid 1000, in namespaces of its own: up, a question, a fault, down; nothing stays."""
 
 import json
 import os
@@ -20,7 +20,7 @@ AS_USER = ["setpriv", "--reuid", str(UID), "--regid", str(UID), "--clear-groups"
 
 
 def why_not() -> str:
-    """Why uid 1000 cannot raise a lab here, "" when it can."""
+    """Why no lab can be created here by uid 1000, "" when it can."""
     if reason := why_no_lab():
         return reason
     readable = subprocess.run([*AS_USER, sys.executable, "-c", "import walproof"], capture_output=True, check=False)
@@ -69,7 +69,7 @@ def left_behind(user_home: Path) -> list[str]:
     return found
 
 
-def test_an_ordinary_user_raises_asks_and_ends_a_lab_without_any_privilege(user_home: Path) -> None:
+def test_an_ordinary_user_creates_queries_and_destroys_a_lab_without_any_privilege(user_home: Path) -> None:
     port = port_base() + 20
     up = run(user_home, "lab", "up", "--port", str(port))
     try:
@@ -92,7 +92,7 @@ def test_an_ordinary_user_raises_asks_and_ends_a_lab_without_any_privilege(user_
     assert not (user_home / "state" / "lab").exists()
 
 
-def test_what_needs_root_says_so_and_a_refused_order_leaves_nothing(user_home: Path) -> None:
+def test_what_needs_root_says_so_and_refused_options_leave_nothing(user_home: Path) -> None:
     image = run(user_home, "lab", "up", "--disk", "image", "--port", str(port_base() + 20))
     assert (image.returncode, "needs root" in image.stderr) == (3, True), image.stderr
     refused = run(user_home, "lab", "up", "--members", "9")

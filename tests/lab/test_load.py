@@ -247,5 +247,5 @@ def test_the_labs_factors_are_entered_measured_and_put_back(lab: Blueprint) -> N
     finally:
         target.pricing.leave()
     target.pricing.enter(Scenario())
-    assert not any(link.delay_s for link in member_links.asked(lab).asked.values())
+    assert not any(link.delay_s for link in member_links.configured(lab).settings.values())
     named(target, "ANY 1")

@@ -9,7 +9,7 @@ import httpx2
 import pytest
 
 from tests.fixtures.labs import a_lab
-from walproof.lab import patroni
+from walproof.lab import configuration
 from walproof.lab.blueprint import Blueprint
 from walproof.lab.faults import disks, processes
 from walproof.machine.clock import RealClock
@@ -17,6 +17,7 @@ from walproof.model.guarantee import SyncMode
 from walproof.model.waiting import Wait, wait_for
 from walproof.targets.lab.target import LabTarget
 from walproof.watching.catalogue import PANELS
+from walproof.watching.exporter import monitoring_of_labs
 from walproof.watching.rules import alert_rules
 
 pytestmark = pytest.mark.lab
@@ -24,7 +25,7 @@ pytestmark = pytest.mark.lab
 
 @pytest.fixture(scope="module")
 def blueprint() -> Iterator[Blueprint]:
-    with a_lab(monitoring=True, quorum=2) as raised:
+    with a_lab(monitoring_of_labs(), quorum=2) as raised:
         yield raised
 
 
@@ -84,9 +85,9 @@ def test_every_alert_fires_by_its_cause_and_clears(blueprint: Blueprint, target:
         target.operations.recover()
         until(lambda: "WalproofQuorumReduced" not in firing(blueprint))
 
-        patroni.set_sync(blueprint, SyncMode.OFF, 0)
+        configuration.set_sync(blueprint, SyncMode.OFF, 0)
         until(lambda: "WalproofNamesEmptied" in firing(blueprint))
-        patroni.set_sync(blueprint, SyncMode.QUORUM, 2)
+        configuration.set_sync(blueprint, SyncMode.QUORUM, 2)
         until(lambda: "WalproofNamesEmptied" not in firing(blueprint))
 
         leader = target.observe().leader

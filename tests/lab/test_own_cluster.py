@@ -23,12 +23,12 @@ from walproof.model.configuration import ConfigChange, SyncReplication
 from walproof.model.guarantee import Level, QuorumKind
 from walproof.model.ports import Capability, LedgerOrder
 from walproof.model.waiting import Wait, wait_for
+from walproof.patroni.config import merged
+from walproof.patroni.rest import PatroniRest
 from walproof.records.journal import Journal
 from walproof.targets.external.cluster import ExternalCluster
 from walproof.targets.external.configure import configure
 from walproof.targets.lab.target import LabTarget
-from walproof.targets.patroni.config import merged
-from walproof.targets.patroni.rest import PatroniRest
 from walproof.targets.patroni.target import PatroniManager
 
 pytestmark = pytest.mark.lab

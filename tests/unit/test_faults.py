@@ -11,13 +11,14 @@ from walproof.errors import Error, MachineError, UsageError
 from walproof.lab import cpu_limits, home
 from walproof.lab.blueprint import Blueprint
 from walproof.lab.faults import active, disks, power, processes
-from walproof.lab.faults.active import InEffect
+from walproof.lab.faults.active import ActiveFault
 from walproof.lab.faults.catalogue import FAULTS, catalogue
+from walproof.machine import control_groups
 from walproof.model.ports import Capability
 
 
-def frozen(member: str) -> InEffect:
-    return InEffect(active.FREEZE, member, 1.0)
+def frozen(member: str) -> ActiveFault:
+    return ActiveFault(active.FREEZE, member, 1.0)
 
 
 @pytest.fixture
@@ -27,21 +28,21 @@ def paper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Blueprint:
     return blueprint
 
 
-def test_a_fault_is_on_the_list_until_it_is_struck(paper: Blueprint) -> None:
-    active.note(paper, frozen("n1"))
-    active.note(paper, frozen("n2"))
+def test_a_fault_is_on_the_list_until_it_is_removed(paper: Blueprint) -> None:
+    active.add(paper, frozen("n1"))
+    active.add(paper, frozen("n2"))
     assert [f.member for f in active.in_effect(paper)] == ["n1", "n2"]
-    active.strike(paper, active.FREEZE, "n1")
+    active.remove(paper, active.FREEZE, "n1")
     assert [f.member for f in active.in_effect(paper)] == ["n2"]
-    active.strike(paper, active.FREEZE)
+    active.remove(paper, active.FREEZE)
     assert active.in_effect(paper) == ()
 
 
-def test_a_fault_is_noted_before_it_is_injected_and_struck_when_it_refuses(paper: Blueprint) -> None:
-    seen: list[tuple[InEffect, ...]] = []
+def test_a_fault_is_listed_before_it_is_injected_and_removed_when_it_fails(paper: Blueprint) -> None:
+    seen: list[tuple[ActiveFault, ...]] = []
 
     def inject() -> None:
-        with active.noted(paper, frozen("n1")):
+        with active.added(paper, frozen("n1")):
             seen.append(active.in_effect(paper))
             raise MachineError("the kernel says no")
 
@@ -52,7 +53,7 @@ def test_a_fault_is_noted_before_it_is_injected_and_struck_when_it_refuses(paper
 
 
 def test_a_killed_walproof_leaves_its_fault_on_the_list(paper: Blueprint) -> None:
-    with pytest.raises(SystemExit), active.noted(paper, frozen("n1")):
+    with pytest.raises(SystemExit), active.added(paper, frozen("n1")):
         raise SystemExit(9)
     assert active.in_effect(paper) == (frozen("n1"),)
 
@@ -62,21 +63,21 @@ def test_a_killed_walproof_leaves_its_fault_on_the_list(paper: Blueprint) -> Non
     [
         ((frozen("n1"),), active.FREEZE, "n1", "already in effect"),
         ((frozen("n1"),), "kill", "n1", "frozen"),
-        ((frozen("n1"),), active.POWER, "n1", None),
+        ((frozen("n1"),), active.POWER_CUT, "n1", None),
         ((frozen("n1"),), "kill", "n2", None),
-        ((InEffect(active.POWER, "n1", 1.0),), "kill", "n1", "already down"),
-        ((InEffect(active.POWER, "n1", 1.0),), active.KILL_MEMBER, "n1", "already down"),
-        ((InEffect(active.DCS, "", 1.0),), active.DCS, "", "already in effect"),
-        ((InEffect(active.DCS, "", 1.0),), "kill", "n1", None),
-        ((InEffect(active.DISK, "n1", 1.0, "full"),), "kill", "n1", None),
+        ((ActiveFault(active.POWER_CUT, "n1", 1.0),), "kill", "n1", "already down"),
+        ((ActiveFault(active.POWER_CUT, "n1", 1.0),), active.KILL_MEMBER, "n1", "already down"),
+        ((ActiveFault(active.DCS_LOSS, "", 1.0),), active.DCS_LOSS, "", "already in effect"),
+        ((ActiveFault(active.DCS_LOSS, "", 1.0),), "kill", "n1", None),
+        ((ActiveFault("full-disk", "n1", 1.0),), "kill", "n1", None),
         ((), "kill", "n1", None),
     ],
 )
 def test_a_fault_is_refused_where_it_makes_no_sense(
-    now: tuple[InEffect, ...], fault: str, member: str, says: str | None
+    now: tuple[ActiveFault, ...], fault: str, member: str, says: str | None
 ) -> None:
-    said = active.refusal(now, fault, member)
-    assert said is None if says is None else says in str(said)
+    reason = active.why_refused(now, fault, member)
+    assert reason is None if says is None else says in str(reason)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +91,7 @@ def test_an_unknown_member_is_refused_by_name(paper: Blueprint, fault: object) -
 
 
 @pytest.mark.parametrize("fault", [processes.kill, processes.stop, processes.kill_member, processes.freeze])
-def test_a_member_that_is_down_cannot_be_hurt_again(paper: Blueprint, fault: object) -> None:
+def test_a_member_that_is_down_takes_no_further_fault(paper: Blueprint, fault: object) -> None:
     assert callable(fault)
     with pytest.raises(UsageError, match="n1"):
         fault(paper, "n1")
@@ -104,26 +105,26 @@ def test_a_power_cut_without_images_says_what_to_type(paper: Blueprint) -> None:
 
 
 @pytest.mark.parametrize(("error", "slow_s"), [("slow", 0.0), ("slow", -1.0), ("slow", 61.0), ("sleepy", 0.0)])
-def test_an_impossible_trouble_of_a_disk_is_refused(paper: Blueprint, error: str, slow_s: float) -> None:
+def test_an_impossible_disk_fault_is_refused(paper: Blueprint, error: str, slow_s: float) -> None:
     with pytest.raises(UsageError):
-        disks.hurt(paper, "n1", error, slow_s)
+        disks.inject(paper, "n1", error, slow_s)
     assert active.in_effect(paper) == ()
 
 
-def test_a_well_disk_is_healed_without_a_word(paper: Blueprint) -> None:
-    assert disks.heal(paper, "n1") is False
+def test_a_disk_without_a_fault_is_cleared_silently(paper: Blueprint) -> None:
+    assert disks.clear(paper, "n1") is False
 
 
 @pytest.mark.parametrize("cores", [0.0, -1.0, 4096.0])
 def test_impossible_cores_are_refused(paper: Blueprint, cores: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cpu_limits, "unavailable", lambda: None)
+    monkeypatch.setattr(control_groups, "unavailable", lambda: None)
     with pytest.raises(UsageError, match="cores"):
         cpu_limits.limit(paper, None, cores)
 
 
-def test_every_fault_says_what_it_needs_and_how_it_heals() -> None:
+def test_every_fault_says_what_it_needs_and_how_it_is_cleared() -> None:
     assert len({fault.name for fault in FAULTS}) == len(FAULTS)
-    assert all(fault.happens and fault.heals and fault.verb.startswith("lab ") for fault in FAULTS)
+    assert all(fault.happens and fault.cleared_by and fault.command.startswith("lab ") for fault in FAULTS)
     needed = {fault.capability for fault in FAULTS}
     never_faults = {Capability.PRICE, Capability.LEDGER, Capability.CONFIGURE, Capability.INSPECT}
     assert set(Capability) - needed <= never_faults | {Capability.SHAPE_LINKS}
@@ -162,8 +163,8 @@ def test_the_list_gives_the_reason_of_the_capability() -> None:
 )
 def test_bad_input_is_one_sentence_and_changes_nothing(paper: Blueprint, verb: str, words: str) -> None:
     command: click.Command = getattr(lab_faults, verb)
-    with pytest.raises(Error) as said:
+    with pytest.raises(Error) as error:
         command.main(args=words.split(), standalone_mode=False)
-    assert said.value.exit_code == 2
-    assert "\n" not in said.value.message
+    assert error.value.exit_code == 2
+    assert "\n" not in error.value.message
     assert active.in_effect(paper) == ()

@@ -9,15 +9,15 @@ import pytest
 
 from tests.fixtures.blueprints import a_blueprint
 from walproof.errors import MachineError, UsageError
-from walproof.lab import cpu_limits
 from walproof.lab.blueprint import Disk
 from walproof.lab.faults import disks, power, volumes
+from walproof.machine import control_groups
 from walproof.machine.commands import run
 
 IMAGE = Disk("image", volumes.SMALLEST)
 needs_images = pytest.mark.skipif(volumes.unavailable() is not None, reason=str(volumes.unavailable()))
 needs_strace = pytest.mark.skipif(disks.unavailable() is not None, reason=str(disks.unavailable()))
-needs_groups = pytest.mark.skipif(cpu_limits.unavailable() is not None, reason=str(cpu_limits.unavailable()))
+needs_groups = pytest.mark.skipif(control_groups.unavailable() is not None, reason=str(control_groups.unavailable()))
 
 
 @needs_images
@@ -49,7 +49,7 @@ def test_after_a_power_cut_what_was_flushed_is_there_and_what_was_not_is_gone(tm
 
 
 @needs_images
-def test_an_image_mounted_in_another_mount_namespace_is_given_back_too(tmp_path: Path) -> None:
+def test_an_image_mounted_in_another_mount_namespace_is_released_too(tmp_path: Path) -> None:
     blueprint = a_blueprint(tmp_path, members=1, disk=IMAGE)
     volumes.prepare(blueprint)
     command = "read line; exec sleep 600"
@@ -88,7 +88,7 @@ def test_a_disk_too_small_for_a_cluster_is_refused(tmp_path: Path) -> None:
         volumes.prepare(a_blueprint(tmp_path, disk=Disk("image", 1 << 20)))
 
 
-def test_a_wal_volume_beside_a_plain_disk_is_refused(tmp_path: Path) -> None:
+def test_a_wal_volume_with_a_plain_disk_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="WAL volume"):
         volumes.prepare(a_blueprint(tmp_path, disk=Disk("plain", wal_volume=True)))
 
@@ -113,7 +113,7 @@ for line in sys.stdin:
 
 @needs_strace
 @pytest.mark.parametrize(("error", "says"), [("failing", "Input/output error"), ("full", "No space left on device")])
-def test_injection_fails_flushes_of_a_running_process_and_lets_it_go_unhurt(
+def test_injection_fails_flushes_of_a_running_process_and_detaches_from_it(
     tmp_path: Path, error: str, says: str
 ) -> None:
     flusher = subprocess.Popen(
@@ -152,25 +152,25 @@ def test_a_slow_flush_is_asked_for_in_microseconds_before_it_is_issued() -> None
 
 def test_a_group_of_version_two_gets_quota_and_controller(tmp_path: Path) -> None:
     (tmp_path / "cgroup.subtree_control").write_text("")
-    cpu_limits.establish(cpu_limits.Hierarchy(tmp_path, 2), tmp_path / "walproof-paper-n1", 0.5)
+    control_groups.create(control_groups.Hierarchy(tmp_path, 2), tmp_path / "walproof-paper-n1", 0.5)
     assert (tmp_path / "walproof-paper-n1" / "cpu.max").read_text() == "50000 100000"
     assert (tmp_path / "cgroup.subtree_control").read_text() == "+cpu"
 
 
 @needs_groups
-def test_a_real_group_limits_its_process_and_is_disbanded_under_it() -> None:
-    found = cpu_limits.hierarchy()
+def test_a_real_group_limits_its_process_and_is_deleted_under_it() -> None:
+    found = control_groups.hierarchy()
     assert found is not None
     group = found.root / f"walproof-paper-{os.getpid()}"
     sleeper = subprocess.Popen(["sleep", "600"])
     try:
-        cpu_limits.establish(found, group, 0.5)
+        control_groups.create(found, group, 0.5)
         (group / "cgroup.procs").write_text(str(sleeper.pid))
         assert str(sleeper.pid) in (group / "cgroup.procs").read_text().split()
-        cpu_limits.disband(group)
+        control_groups.delete(group)
         assert not group.exists()
         assert sleeper.poll() is None
     finally:
         sleeper.kill()
         sleeper.wait()
-        cpu_limits.disband(group)
+        control_groups.delete(group)

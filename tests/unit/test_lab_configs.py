@@ -1,5 +1,7 @@
 """The lab's configuration files, from settings alone."""
 
+import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -7,13 +9,16 @@ import pytest
 import yaml
 
 from walproof.errors import UsageError
+from walproof.lab import home
 from walproof.lab.assembly import pgbouncer_version
 from walproof.lab.blueprint import Blueprint
-from walproof.lab.design import LabOrder, quorum_of, read_parameters
-from walproof.lab.health import missing
+from walproof.lab.design import LabOrder, quorum_of
+from walproof.lab.health import problem
+from walproof.lab.parameters import read_parameters
 from walproof.lab.programs import etcd, haproxy, patroni, pgbouncer, postgres
 from walproof.model.guarantee import SyncMode
 from walproof.model.topology import ClusterView, MemberView, Role
+from walproof.patroni.config import sync_settings
 
 PASSWORDS = {"postgres": "pw-a", "replicator": "pw-b", "rewinder": "pw-c", "rest": "pw-d"}
 ADDRESSES = {"n1": "10.77.9.11", "n2": "10.77.9.12", "n3": "10.77.9.13"}
@@ -45,7 +50,7 @@ def patroni_tree(**more: Any) -> dict[str, Any]:
             "passfile": Path("/p"),
             "subnet": "10.77.9.0/24",
             "passwords": PASSWORDS,
-            "dynamic": patroni.dynamic("quick", "quorum", 1, {"work_mem": "4MB"}),
+            "dynamic": patroni.dynamic(SyncMode.QUORUM, 1, {"work_mem": "4MB"}, fast_timeouts=True),
             **more,
         }
     )
@@ -60,12 +65,12 @@ def test_patroni_listens_on_the_members_own_address_and_admits_only_the_labs_sub
     assert all("10.77.9.0/24 scram-sha-256" in line for line in tree["postgresql"]["pg_hba"])
 
 
-def test_patroni_keeps_to_what_it_enforces_when_quick_and_to_its_own_defaults_when_stock() -> None:
-    quick = patroni.dynamic("quick", "off", 1, {})
-    assert (quick["ttl"], quick["loop_wait"], quick["retry_timeout"], quick["primary_start_timeout"]) == (20, 1, 3, 0)
-    stock = patroni.dynamic("stock", "off", 1, {})
-    assert (stock["ttl"], stock["loop_wait"], stock["retry_timeout"]) == (30, 10, 10)
-    assert "primary_start_timeout" not in stock
+def test_timeouts_are_the_least_that_patroni_allows_when_fast_and_its_defaults_otherwise() -> None:
+    fast = patroni.dynamic(SyncMode.OFF, 1, {}, fast_timeouts=True)
+    assert (fast["ttl"], fast["loop_wait"], fast["retry_timeout"], fast["primary_start_timeout"]) == (20, 1, 3, 0)
+    default = patroni.dynamic(SyncMode.OFF, 1, {}, fast_timeouts=False)
+    assert (default["ttl"], default["loop_wait"], default["retry_timeout"]) == (30, 10, 10)
+    assert "primary_start_timeout" not in default
 
 
 @pytest.mark.parametrize(
@@ -73,8 +78,8 @@ def test_patroni_keeps_to_what_it_enforces_when_quick_and_to_its_own_defaults_wh
     [("off", "off", False), ("on", "on", False), ("quorum", "quorum", False), ("strict", "on", True)],
 )
 def test_synchronous_modes_are_patronis(sync: str, mode: str, strict: bool) -> None:
-    said = patroni.sync_settings(sync, 2)
-    assert said == {"synchronous_mode": mode, "synchronous_mode_strict": strict, "synchronous_node_count": 2}
+    settings = sync_settings(SyncMode(sync), 2)
+    assert settings == {"synchronous_mode": mode, "synchronous_mode_strict": strict, "synchronous_node_count": 2}
 
 
 def test_a_lab_on_images_flushes_what_it_bootstraps() -> None:
@@ -116,10 +121,10 @@ def test_pgbouncer_pools_transactions_and_keeps_prepared_statements_where_it_can
 
 
 def test_postgres_never_turns_off_what_a_promise_rests_on() -> None:
-    for timing in ("quick", "stock"):
-        said = postgres.parameters(timing, 3)
-        assert not {"fsync", "full_page_writes", "synchronous_commit"} & set(said)
-        assert said["wal_log_hints"] == "on"
+    for fast in (True, False):
+        parameters = postgres.parameters(3, fast_timeouts=fast)
+        assert not {"fsync", "full_page_writes", "synchronous_commit"} & set(parameters)
+        assert parameters["wal_log_hints"] == "on"
 
 
 def test_every_member_has_its_own_address_namespace_and_cable() -> None:
@@ -176,18 +181,32 @@ QUORUM = {"synchronous_mode": "quorum", "synchronous_node_count": 1}
         (view(LEADER, member("n2", Role.STANDBY, state="starting")), {}, "not streaming"),
         (view(LEADER, member("n2", Role.STANDBY, timeline=2)), {}, "timeline"),
         (view(LEADER, member("n2", Role.STANDBY, "async")), QUORUM, "no standby is named"),
-        (view(LEADER, member("n2", Role.STANDBY, "async"), names='ANY 1 ("n2")'), QUORUM, "does not count"),
+        (view(LEADER, member("n2", Role.STANDBY, "async"), names='ANY 1 ("n2")'), QUORUM, "not synchronous yet"),
         (view(LEADER, member("n2", Role.STANDBY, "sync"), names="n2"), {}, "still in effect"),
     ],
 )
 def test_a_cluster_that_is_not_whole_says_why(seen: ClusterView, config: dict[str, Any], word: str) -> None:
-    assert word in missing(tuple(m.name for m in seen.members), seen, config)
+    assert word in problem(tuple(m.name for m in seen.members), seen, config)
 
 
 def test_a_cluster_with_streaming_standbys_all_named_is_whole() -> None:
     standbys = [member(n, Role.STANDBY, "quorum") for n in ("n2", "n3")]
-    assert missing(("n1", "n2", "n3"), view(LEADER, *standbys, names="ANY 1 (n2,n3)"), QUORUM) == ""
-    assert missing(("n1", "n2", "n3"), view(LEADER, *standbys, names="ANY 1 (n2)"), QUORUM) != ""
+    assert problem(("n1", "n2", "n3"), view(LEADER, *standbys, names="ANY 1 (n2,n3)"), QUORUM) == ""
+    assert problem(("n1", "n2", "n3"), view(LEADER, *standbys, names="ANY 1 (n2)"), QUORUM) != ""
     first = {"synchronous_mode": "on", "synchronous_node_count": 1}
     sync = [member("n2", Role.STANDBY, "sync"), member("n3", Role.STANDBY, "async")]
-    assert missing(("n1", "n2", "n3"), view(LEADER, *sync, names="n2"), first) == ""
+    assert problem(("n1", "n2", "n3"), view(LEADER, *sync, names="n2"), first) == ""
+
+
+@pytest.mark.parametrize(("timing", "timeouts"), [("quick", "fast"), ("stock", "default")])
+def test_a_blueprint_of_walproof_0_1_still_loads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, timing: str, timeouts: str
+) -> None:
+    monkeypatch.setenv("WALPROOF_STATE", str(tmp_path))
+    now = blueprint(home=tmp_path / "lab")
+    home.store(now)
+    path = tmp_path / "lab" / "blueprint.json"
+    old = {**json.loads(path.read_text()), "timing": timing, "monitoring": False}
+    del old["timeouts"]
+    path.write_text(json.dumps(old))
+    assert home.stored("lab") == replace(now, timeouts=timeouts)  # type: ignore[arg-type]

@@ -16,7 +16,7 @@ from walproof.links.settings import Change, Links, LinkSetting
 @pytest.fixture
 def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Blueprint:
     """A lab on paper; any attempt to touch a link fails the test."""
-    for name in ("shape", "put", "clear", "cut", "isolate"):
+    for name in ("shape", "set_all", "reset", "partition", "isolate"):
         monkeypatch.setattr(member_links, name, lambda *_: pytest.fail("a link was touched"))
     return Blueprint("paper", 1, ("n1", "n2", "n3"), tmp_path, tmp_path, 18)
 
@@ -47,7 +47,7 @@ def asked(*members: str, **options: Any) -> Asked:
     ],
     ids=str,
 )
-def test_what_cannot_be_meant_is_refused_and_no_link_is_touched(
+def test_what_is_not_valid_is_refused_and_no_link_is_touched(
     lab: Blueprint, monkeypatch: pytest.MonkeyPatch, wrong: Asked
 ) -> None:
     # The real `shape` checks values before anything else: let it, on links that exist on paper only.
@@ -78,34 +78,34 @@ def test_the_words_of_a_setting_are_short() -> None:
     assert words_of(LinkSetting()) == "unshaped"
 
 
-def test_a_lab_without_links_needs_no_wire(tmp_path: Path) -> None:
+def test_a_lab_without_links_needs_no_emulator(tmp_path: Path) -> None:
     paper = Blueprint("paper", 1, ("n1", "n2"), tmp_path, tmp_path, 18)
     state = member_links.state(paper)
     assert not state.needed
     assert not state.dead
-    assert state.words == "links unshaped"
+    assert state.summary == "links unshaped"
 
 
-def test_links_asked_with_nobody_to_carry_them_are_called_dead(tmp_path: Path) -> None:
+def test_links_whose_emulator_does_not_run_are_called_dead(tmp_path: Path) -> None:
     paper = Blueprint("paper", 1, ("n1", "n2"), tmp_path, tmp_path, 18)
     member_links._store(paper, Links({("n1", "n2"): LinkSetting(0.005)}))
     state = member_links.state(paper)
     assert state.dead
-    assert "dead" in state.words
+    assert "dead" in state.summary
 
 
 def test_an_unknown_member_cannot_be_cut(tmp_path: Path) -> None:
     paper = Blueprint("paper", 1, ("n1", "n2"), tmp_path, tmp_path, 18)
-    for act in (member_links.cut, member_links.isolate):
+    for act in (member_links.partition, member_links.isolate):
         with pytest.raises(UsageError, match="n9"):
             act(paper, "n9")
     with pytest.raises(UsageError, match="n9"):
-        member_links.cut_one_way(paper, "n1", "n9")
+        member_links.partition_one_way(paper, "n1", "n9")
     assert not (tmp_path / "links.json").exists()
 
 
-def test_a_lab_that_is_down_has_no_links_to_shape_and_nothing_is_noted(tmp_path: Path) -> None:
+def test_a_lab_that_is_down_has_no_links_to_shape_and_nothing_is_stored(tmp_path: Path) -> None:
     paper = Blueprint("paper", 251, ("n1", "n2"), tmp_path, tmp_path, 18)
     with pytest.raises(MachineError, match="not there"):
         member_links.set_round_trip(paper, 10)
-    assert not member_links.asked(paper).table
+    assert not member_links.configured(paper).table

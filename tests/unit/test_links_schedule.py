@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from walproof.links.schedule import QUEUE_S, Lane
+from walproof.links.schedule import QUEUE_S, Channel
 from walproof.links.settings import LinkSetting
 
 
-def lane(**words: float | bool) -> Lane:
-    return Lane(LinkSetting(**words), Random(7))  # type: ignore[arg-type]
+def lane(**words: float | bool) -> Channel:
+    return Channel(LinkSetting(**words), Random(7))  # type: ignore[arg-type]
 
 
 def test_a_delay_is_added_to_the_time_a_packet_came() -> None:
@@ -21,7 +21,7 @@ def test_a_delay_is_added_to_the_time_a_packet_came() -> None:
 def test_nothing_passes_a_cut() -> None:
     cut = lane(delay_s=0.005, cut=True)
     assert cut.due(1.0, 100) is None
-    assert (cut.offered, cut.refused, cut.taken) == (1, 1, 0)
+    assert (cut.offered, cut.refused, cut.lost) == (1, 1, 0)
 
 
 @pytest.mark.parametrize("share", [0.001, 0.01, 0.5])
@@ -30,7 +30,7 @@ def test_loss_is_as_asked_over_many_packets(share: float) -> None:
     lost = sum(lossy.due(float(i), 100) is None for i in range(count))
     deviation = (share * (1 - share) * count) ** 0.5
     assert abs(lost - share * count) < 5 * deviation
-    assert lossy.taken == lost
+    assert lossy.lost == lost
 
 
 def test_loss_of_everything_loses_everything() -> None:
@@ -75,7 +75,7 @@ def test_the_rate_holds_over_a_long_stream() -> None:
 def test_no_packet_overtakes_or_arrives_before_it_came(
     gaps: list[float], delay: float, jitter: float, rate: float | None
 ) -> None:
-    one, now, last = Lane(LinkSetting(delay, jitter, 0.0, rate), Random(1)), 0.0, 0.0
+    one, now, last = Channel(LinkSetting(delay, jitter, 0.0, rate), Random(1)), 0.0, 0.0
     for gap in gaps:
         now += gap
         due = one.due(now, 1000)
@@ -94,5 +94,5 @@ def test_jitter_spreads_around_the_delay() -> None:
 
 
 def test_the_same_seed_loses_the_same_packets() -> None:
-    one, other = (Lane(LinkSetting(loss=0.3), Random(5)) for _ in range(2))
+    one, other = (Channel(LinkSetting(loss=0.3), Random(5)) for _ in range(2))
     assert [one.due(float(i), 1) for i in range(500)] == [other.due(float(i), 1) for i in range(500)]

@@ -17,11 +17,11 @@ def test_no_words_mean_every_direction() -> None:
     assert len(all_directions(MEMBERS)) == 6
 
 
-def test_one_member_means_all_its_own_links_both_ways() -> None:
+def test_one_member_means_all_its_own_links_in_both_directions() -> None:
     assert set(directions_of(("n1",), MEMBERS)) == {("n1", "n2"), ("n2", "n1"), ("n1", "n3"), ("n3", "n1")}
 
 
-def test_two_members_mean_their_pair_both_ways() -> None:
+def test_two_members_mean_their_pair_in_both_directions() -> None:
     assert set(directions_of(("n1", "n3"), MEMBERS)) == {("n1", "n3"), ("n3", "n1")}
 
 
@@ -76,23 +76,23 @@ def test_an_endless_rate_takes_the_limit_away() -> None:
     assert Change(rate_bps=float("inf")).onto(limited).plain
 
 
-def test_only_what_is_asked_crosses_the_wire() -> None:
+def test_only_what_is_configured_passes_the_emulator() -> None:
     links = Links().changed(all_directions(MEMBERS), Change(delay_s=0.005))
     assert len(links.table) == 6
     assert Links().changed(all_directions(MEMBERS), Change(delay_s=0.0)).table == {}
 
 
-def test_healing_undoes_cuts_and_keeps_the_shape() -> None:
+def test_recovery_undoes_cuts_and_keeps_the_shape() -> None:
     links = Links().changed([("n1", "n2")], Change(delay_s=0.005)).changed(all_directions(MEMBERS), Change(cut=True))
-    healed = Links(links.asked, frozenset({"n1"})).healed()
-    assert healed.table == {("n1", "n2"): LinkSetting(delay_s=0.005)}
-    assert not healed.isolated
-    assert not healed.cuts
+    recovered = Links(links.settings, frozenset({"n1"})).without_cuts()
+    assert recovered.table == {("n1", "n2"): LinkSetting(delay_s=0.005)}
+    assert not recovered.isolated
+    assert not recovered.cuts
 
 
 def test_clearing_undoes_the_shape_and_keeps_cuts() -> None:
     links = Links().changed([("n1", "n2")], Change(delay_s=0.005, cut=True)).changed([("n2", "n1")], Change(loss=0.1))
-    cleared = links.cleared(all_directions(MEMBERS))
+    cleared = links.reset(all_directions(MEMBERS))
     assert cleared.table == {("n1", "n2"): LinkSetting(cut=True)}
 
 

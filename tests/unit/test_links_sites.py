@@ -6,7 +6,7 @@ import pytest
 
 from walproof.errors import UsageError
 from walproof.links.settings import all_directions
-from walproof.links.sites import Regions, matrix, places, read_regions, shipped
+from walproof.links.sites import Regions, matrix, read_regions, shipped, sites_of
 
 MEMBERS = ("n1", "n2", "n3")
 HEAD = 'title = "t"\nsource = "s"\nsites = ["a", "b"]\n'
@@ -37,7 +37,7 @@ def test_half_the_round_trip_goes_each_way() -> None:
 def test_more_members_than_sites_share_them_in_turn() -> None:
     regions = read_regions("europe")
     members = ("n1", "n2", "n3", "n4", "n5")
-    assert places(regions, members)["n4"] == "london"
+    assert sites_of(regions, members)["n4"] == "london"
     assert matrix(regions, members)["n1", "n4"].delay_s == pytest.approx(0.00015)
 
 
@@ -45,7 +45,7 @@ def test_members_may_be_put_where_they_are(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text(HEAD + '[members]\nn1 = "b"\n[[round_trip]]\nbetween = ["a", "b"]\nrtt = "7ms"\n')
     regions = read_regions(str(path))
-    assert places(regions, MEMBERS) == {"n1": "b", "n2": "b", "n3": "a"}
+    assert sites_of(regions, MEMBERS) == {"n1": "b", "n2": "b", "n3": "a"}
     assert matrix(regions, MEMBERS)["n1", "n3"].delay_s == pytest.approx(0.0035)
 
 
@@ -55,7 +55,7 @@ def test_members_may_be_put_where_they_are(tmp_path: Path) -> None:
         ("not toml at all [", "not TOML"),
         ('title = "t"\nsource = "s"\n', "sites"),
         (HEAD + "colour = 1\n", "colour"),
-        (HEAD, "nothing of"),
+        (HEAD, "does not name"),
         (HEAD + '[[round_trip]]\nbetween = ["a", "b"]\nrtt = "-7ms"\n', "-7ms"),
         (HEAD + '[[round_trip]]\nbetween = ["a", "b"]\nrtt = "1h"\n', "not between"),
         (HEAD + '[members]\nn9 = "a"\n', "n9"),

@@ -12,12 +12,12 @@ from walproof.errors import TargetError, UsageError
 from walproof.model.event import Described
 from walproof.model.ports import Capability
 from walproof.model.topology import Description, Endpoint
+from walproof.patroni.config import flat, merged, undoing
 from walproof.pricing.quality import mixed_versions
 from walproof.targets.choose import choose
 from walproof.targets.external import commands, consent
 from walproof.targets.external.faults import UserCommands
 from walproof.targets.external.target_file import TargetFile, read_tree, validated
-from walproof.targets.patroni.config import flat, merged, undoing
 from walproof.targets.patroni.file import read_address as patroni_address
 from walproof.targets.postgres.target import read_address
 from walproof.targets.sql.alter_system import reordered

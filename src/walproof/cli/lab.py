@@ -11,9 +11,10 @@ from walproof.cli.lab_show import status_json, status_table
 from walproof.errors import TargetError, UsageError
 from walproof.lab import create, home, member_links, members, patroni
 from walproof.lab.blueprint import Blueprint, Disk
-from walproof.lab.design import LabOrder, design, read_parameters
-from walproof.lab.observe import look
-from walproof.machine import software
+from walproof.lab.design import LabOrder, design
+from walproof.lab.observe import observe
+from walproof.lab.parameters import read_parameters
+from walproof.machine import programs
 from walproof.machine.clock import RealClock
 from walproof.model.guarantee import SyncMode
 from walproof.model.units import size_bytes
@@ -62,7 +63,7 @@ def _member(blueprint: Blueprint, name: str) -> str:
 
 
 def _leader(blueprint: Blueprint) -> str:
-    leader = look(blueprint).leader
+    leader = observe(blueprint).leader
     if leader is None:
         raise TargetError("the lab has no leader just now", "walproof lab status")
     return leader
@@ -86,11 +87,11 @@ def _leader(blueprint: Blueprint) -> str:
 @click.option("--wal-volume", is_flag=True, help="WAL on an image of its own.")
 @click.option("--cpu", type=float, metavar="CORES", help="Processors of each member, like 0.5.")
 @click.option(
-    "--timing",
-    type=click.Choice(["quick", "stock"]),
-    default="quick",
+    "--timeouts",
+    type=click.Choice(["fast", "default"]),
+    default="fast",
     show_default=True,
-    help="Timeouts for a quick or a usual failover.",
+    help="Of a fast failover, or as PostgreSQL and Patroni ship them.",
 )
 @click.option("--monitoring", is_flag=True, help="Prometheus and exporters too.")
 def up(count: int, sync: str | None, quorum: int | None, **more: object) -> None:
@@ -104,14 +105,20 @@ def up(count: int, sync: str | None, quorum: int | None, **more: object) -> None
         port=int(str(more["port"])),
         disk=Disk(str(more["disk"]), size_bytes(str(more["disk_size"])), bool(more["wal_volume"])),
         cores=more["cpu"],  # type: ignore[arg-type]
-        timing=str(more["timing"]),
-        monitoring=bool(more["monitoring"]),
+        timeouts="default" if more["timeouts"] == "default" else "fast",
     )
     clock = RealClock()
     begun = clock.now()
     console = Console(stderr=True)
-    blueprint = create.create_lab(design(order), clock, lambda words: console.print(f"[dim]{words}[/dim]"))
-    view = look(blueprint)
+    monitored = None
+    if more["monitoring"]:
+        from walproof.watching.exporter import monitoring_of_labs
+
+        monitored = monitoring_of_labs()
+    blueprint = create.create_lab(
+        design(order), clock, lambda line: console.print(f"[dim]{line}[/dim]"), monitored=monitored
+    )
+    view = observe(blueprint)
     click.echo(
         f"The lab {blueprint.name} is up after {clock.now() - begun:.1f} s: {len(blueprint.members)} members, "
         f"leader {view.leader}, synchronous_standby_names {view.standby_names or '(none)'}."
@@ -132,14 +139,14 @@ def _say_ways(blueprint: Blueprint) -> None:
 def status(as_json: bool) -> None:
     """Members, roles, timelines, lag, and the standby names in effect."""
     blueprint = home.load()
-    view = look(blueprint)
+    view = observe(blueprint)
     if as_json:
         click.echo(status_json(view, wire_dead=member_links.state(blueprint).dead))
         return
     status_table(view, Console())
     links = member_links.state(blueprint)
     if links.needed:
-        click.secho(f"links: {links.words}", fg="red" if links.dead else None)
+        click.secho(f"links: {links.summary}", fg="red" if links.dead else None)
 
 
 @lab.command()
@@ -149,7 +156,7 @@ def psql(member: str | None, command: str | None) -> None:
     """psql on the leader, or on MEMBER."""
     blueprint = home.load()
     chosen = _member(blueprint, member) if member else _leader(blueprint)
-    program = software.client_program(blueprint.postgres_bin, "psql")
+    program = programs.client_program(blueprint.postgres_bin, "psql")
     way = blueprint.member_endpoint(chosen).conninfo()
     sys.stdout.flush()
     # In place of this process: Ctrl-C belongs to psql.

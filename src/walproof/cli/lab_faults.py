@@ -81,12 +81,12 @@ def _inject(blueprint: Blueprint, what: str, member: str | None, as_json: bool) 
 
 
 def _healed(blueprint: Blueprint, as_json: bool) -> None:
-    healing = recover.heal(blueprint)
-    said = f"healed: {', '.join(healing.undone)}; " if healing.undone else "nothing was in effect; "
-    _say(f"{said}the cluster is whole", {"undone": healing.undone, "whole": True}, as_json)
+    undone = recover.recover(blueprint)
+    said = f"healed: {', '.join(undone)}; " if undone else "nothing was in effect; "
+    _say(f"{said}the cluster is whole", {"undone": undone, "whole": True}, as_json)
 
 
-def _show(lines: tuple[Line, ...], now: tuple[active.InEffect, ...], as_json: bool) -> None:
+def _show(lines: tuple[Line, ...], now: tuple[active.ActiveFault, ...], as_json: bool) -> None:
     if as_json:
         rows = [
             {
@@ -95,8 +95,8 @@ def _show(lines: tuple[Line, ...], now: tuple[active.InEffect, ...], as_json: bo
                 "needs": line.fault.capability.value,
                 "available": line.why_not is None,
                 "why_not": line.why_not,
-                "command": f"walproof {line.fault.verb}",
-                "heals": line.fault.heals,
+                "command": f"walproof {line.fault.command}",
+                "heals": line.fault.cleared_by,
             }
             for line in lines
         ]
@@ -110,7 +110,7 @@ def _show(lines: tuple[Line, ...], now: tuple[active.InEffect, ...], as_json: bo
     for heading in ("what happens", "capability", "here"):
         table.add_column(heading)
     for line in lines:
-        table.add_row(line.fault.verb, line.fault.happens, line.fault.capability.value, line.why_not or "yes")
+        table.add_row(line.fault.command, line.fault.happens, line.fault.capability.value, line.why_not or "yes")
     Console().print(table)
     for fault_now in now:
         click.echo(f"in effect: {fault_now.detail or fault_now.fault} {fault_now.member}".rstrip())
@@ -131,13 +131,13 @@ def disk(member: str, name: str | None, as_json: bool, slow: str | None, **other
         raise UsageError("say one of --slow 5ms, --failing, --full, --heal", f"walproof lab disk {member} --slow 5ms")
     blueprint = home.load(name)
     if asked == ["healing"]:
-        said = "is well again" if disks.heal(blueprint, member) else "was well"
+        said = "is well again" if disks.clear(blueprint, member) else "was well"
     else:
-        disks.hurt(blueprint, member, asked[0], duration_s(slow) if slow is not None else 0.0)
-        said = f"is {disks.condition_of(blueprint, member)}"
+        disks.inject(blueprint, member, asked[0], duration_s(slow) if slow is not None else 0.0)
+        said = f"is {asked[0]}"
     _say(
         f"the disk of {member} {said}",
-        {"member": member, "error": disks.condition_of(blueprint, member) or None},
+        {"member": member, "error": None if asked == ["healing"] else asked[0]},
         as_json,
     )
 

@@ -14,7 +14,7 @@ from walproof.lab.blueprint import Blueprint
 from walproof.lab.home import load
 from walproof.links.measure import Measured, Probing
 from walproof.links.settings import Change, Links, LinkSetting, directions_of
-from walproof.links.sites import matrix, places, read_regions, shipped
+from walproof.links.sites import matrix, read_regions, shipped, sites_of
 from walproof.model.units import duration_s, rate_bps, share
 
 
@@ -88,7 +88,9 @@ def link(probes: int, as_json: bool, **options: Any) -> int:
 @click.argument("member")
 def cut(member: str) -> int:
     """Cut MEMBER from every other member; clients still reach it."""
-    return _said(member_links.cut(load(), member), f"{member} is cut from every other member; clients still reach it.")
+    return _said(
+        member_links.partition(load(), member), f"{member} is cut from every other member; clients still reach it."
+    )
 
 
 @click.command("isolate")
@@ -101,11 +103,11 @@ def isolate(member: str) -> int:
 @click.command("heal")
 def heal() -> int:
     """Undo every fault, cut and isolation and wait until the cluster is whole; the shape of the links stays."""
-    from walproof.lab.faults.recover import heal as heal_lab
+    from walproof.lab.faults.recover import recover
 
     blueprint = load()
     dead = member_links.state(blueprint).dead
-    undone = (*(["death of the wire"] if dead else []), *heal_lab(blueprint).undone)
+    undone = (*(["death of the link emulator"] if dead else []), *recover(blueprint))
     click.echo(
         f"The cluster is whole. Undone: {', '.join(undone)}."
         if undone
@@ -121,14 +123,14 @@ def change(blueprint: Blueprint, asked: Asked) -> Links:
             raise UsageError("--regions sets every pair at once", "give it alone, then shape single pairs")
         regions = read_regions(asked.regions)
         table = matrix(regions, blueprint.members)
-        home = places(regions, blueprint.members)
+        home = sites_of(regions, blueprint.members)
         click.echo(f"{regions.title}: {', '.join(f'{m} {s}' for m, s in home.items())} ({regions.source})", err=True)
-        return member_links.put(blueprint, table)
+        return member_links.set_all(blueprint, table)
     directions = directions_of(asked.members, blueprint.members)
     if asked.clear:
         if asked.shape or asked.cut:
             raise UsageError("--clear takes the shape away and the other options set it", "give one or the other")
-        return member_links.clear(blueprint, directions)
+        return member_links.reset(blueprint, directions)
     if asked.rtt and asked.delay:
         raise UsageError("--rtt and --delay say the same twice", "give --rtt for pairs, --delay for directions")
     if asked.rtt and any((b, a) not in directions for a, b in directions):
@@ -152,11 +154,11 @@ def change_of(asked: Asked) -> Change:
     )
 
 
-def as_object(state: member_links.WiringState, found: tuple[Measured, ...]) -> dict[str, Any]:
+def as_object(state: member_links.LinksState, found: tuple[Measured, ...]) -> dict[str, Any]:
     """Everything `lab link` knows, for programs. Times in ms, loss as a share of 1."""
     links = state.links
     return {
-        "wire": state.wire,
+        "link_emulator": state.emulator,
         "pid": state.pid,
         "real_time": state.real_time,
         "isolated": sorted(links.isolated),
@@ -177,12 +179,12 @@ def as_object(state: member_links.WiringState, found: tuple[Measured, ...]) -> d
     }
 
 
-def show(state: member_links.WiringState, found: tuple[Measured, ...], members: tuple[str, ...]) -> None:
+def show(state: member_links.LinksState, found: tuple[Measured, ...], members: tuple[str, ...]) -> None:
     """The conclusion, then a row a direction."""
     console = Console()
-    console.print(state.words, style="bold red" if state.dead else "bold")
+    console.print(state.summary, style="bold red" if state.dead else "bold")
     if state.needed and not state.dead and not state.real_time:
-        console.print("the wire has no real-time priority here: delays grow on a busy machine", style="yellow")
+        console.print("the link emulator has no real-time priority here: delays grow on a busy machine", style="yellow")
     table = Table(box=None, pad_edge=False)
     for name in ("link", "asked", "round trip asked", "measured", "p99", "lost one way"):
         table.add_column(name, justify="left" if name in ("link", "asked") else "right")

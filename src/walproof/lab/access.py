@@ -1,4 +1,4 @@
-"""HAProxy and PgBouncer as processes: started, asked, held and let go. Decides nothing about members."""
+"""HAProxy and PgBouncer as processes: started, queried, paused and resumed. Decides nothing about members."""
 
 import socket
 import subprocess
@@ -12,7 +12,7 @@ from walproof.lab import assembly, home
 from walproof.lab.blueprint import Blueprint
 from walproof.lab.privileges import as_member_user
 from walproof.lab.programs import haproxy, pgbouncer
-from walproof.machine.software import program
+from walproof.machine.programs import program
 from walproof.model.ports import Clock
 from walproof.model.waiting import Wait, wait_for
 
@@ -31,8 +31,8 @@ def check_ports(blueprint: Blueprint) -> None:
                 ) from None
 
 
-def spawn(blueprint: Blueprint, name: str, argv: list[str], **more: str) -> None:
-    """Start a program of the access layer as the members' user; `more` goes into its environment."""
+def spawn(blueprint: Blueprint, name: str, argv: list[str], **variables: str) -> None:
+    """Start a program of the access layer as the members' user, with those environment variables too."""
     folder = blueprint.access_dir
     with (folder / f"{name}.log").open("ab") as log:
         process = subprocess.Popen(
@@ -41,7 +41,7 @@ def spawn(blueprint: Blueprint, name: str, argv: list[str], **more: str) -> None
             stdout=log,
             stderr=log,
             cwd=folder,
-            env=home.environment(blueprint, HOME=str(folder), **more),
+            env=home.environment(blueprint, HOME=str(folder), **variables),
             start_new_session=True,
         )
     (folder / f"{name}.pid").write_text(str(process.pid))
@@ -58,8 +58,8 @@ def runs(blueprint: Blueprint, name: str) -> bool:
 
 def start(blueprint: Blueprint) -> None:
     """Write the files and start HAProxy and PgBouncer where they do not run."""
-    said = subprocess.run([program("pgbouncer"), "--version"], capture_output=True, text=True, check=False)
-    assembly.write_access(blueprint, assembly.pgbouncer_version(said.stdout))
+    version = subprocess.run([program("pgbouncer"), "--version"], capture_output=True, text=True, check=False)
+    assembly.write_access(blueprint, assembly.pgbouncer_version(version.stdout))
     folder = blueprint.access_dir
     if not runs(blueprint, "haproxy"):
         spawn(blueprint, "haproxy", haproxy.argv(program("haproxy"), folder / "haproxy.cfg"))
@@ -68,24 +68,24 @@ def start(blueprint: Blueprint) -> None:
 
 
 def routed_leader(blueprint: Blueprint) -> str | None:
-    """Whom HAProxy sends writers to just now, None when nobody (asked over its runtime socket)."""
+    """The member HAProxy routes writers to now, None when none (queried over its runtime socket)."""
     try:
-        with socket.socket(socket.AF_UNIX) as talk:
-            talk.settimeout(1)
-            talk.connect(_short(blueprint.access_dir / "haproxy.sock"))
-            talk.sendall(b"show stat\n")
-            said = b"".join(iter(lambda: talk.recv(65536), b"")).decode()
+        with socket.socket(socket.AF_UNIX) as runtime:
+            runtime.settimeout(1)
+            runtime.connect(_short(blueprint.access_dir / "haproxy.sock"))
+            runtime.sendall(b"show stat\n")
+            answer = b"".join(iter(lambda: runtime.recv(65536), b"")).decode()
     except OSError:
         return None
-    for line in said.splitlines():
-        words = line.split(",")
-        if len(words) > 17 and words[0] == "leader" and words[1] in blueprint.members and words[17].startswith("UP"):
-            return words[1]
+    for line in answer.splitlines():
+        cells = line.split(",")
+        if len(cells) > 17 and cells[0] == "leader" and cells[1] in blueprint.members and cells[17].startswith("UP"):
+            return cells[1]
     return None
 
 
 def _short(path: Path) -> str:
-    """A socket's path may be 107 bytes at most (unix(7)): the check is clearer than the kernel's message."""
+    """A socket's path may be 107 bytes at most (unix(7)): this message is clearer than the kernel's."""
     if len(str(path).encode()) > 107:
         raise MachineError(f"the path {path} is too long for a socket", "set WALPROOF_STATE to a shorter folder")
     return str(path)
@@ -97,20 +97,20 @@ def check_paths(blueprint: Blueprint) -> None:
 
 
 def wait_until_routed(blueprint: Blueprint, clock: Clock, leader: str | None = None) -> None:
-    """Wait until HAProxy and PgBouncer let a writer through to the leader (to that one, when named)."""
+    """Wait until HAProxy and PgBouncer route a writer to the leader (to that one, when named)."""
 
-    def through() -> bool:
+    def routed() -> bool:
         found = routed_leader(blueprint)
         return found is not None and (leader is None or found == leader)
 
-    wait_for(Wait.PROGRAM_READY, through, clock, pace_s=0.05)
+    wait_for(Wait.PROGRAM_READY, routed, clock, pace_s=0.05)
 
 
 def pool_command(blueprint: Blueprint, command: str) -> None:
-    """A word to PgBouncer's console: PAUSE, RESUME or RELOAD; TargetError when it refuses."""
-    way = blueprint.endpoint("pgbouncer", database="pgbouncer").conninfo()
+    """A command on PgBouncer's console: PAUSE, RESUME or RELOAD; TargetError when it refuses."""
+    conninfo = blueprint.endpoint("pgbouncer", database="pgbouncer").conninfo()
     try:
-        with psycopg.connect(way, autocommit=True, cursor_factory=psycopg.ClientCursor) as console:
+        with psycopg.connect(conninfo, autocommit=True, cursor_factory=psycopg.ClientCursor) as console:
             console.execute(command.encode())
     except psycopg.Error as wrong:
         raise TargetError(f"PgBouncer refuses {command}: {str(wrong).strip()}", "walproof lab status") from None
@@ -118,9 +118,9 @@ def pool_command(blueprint: Blueprint, command: str) -> None:
 
 def pool_clients(blueprint: Blueprint) -> dict[str, int]:
     """PgBouncer's clients by state, active and waiting; empty when its console does not answer."""
-    way = blueprint.endpoint("pgbouncer", database="pgbouncer").conninfo()
+    conninfo = blueprint.endpoint("pgbouncer", database="pgbouncer").conninfo()
     try:
-        with psycopg.connect(way, autocommit=True, cursor_factory=psycopg.ClientCursor) as console:
+        with psycopg.connect(conninfo, autocommit=True, cursor_factory=psycopg.ClientCursor) as console:
             cursor = console.execute("SHOW POOLS")
             names = [column.name for column in cursor.description or ()]
             pools = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]

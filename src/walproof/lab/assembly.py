@@ -1,7 +1,6 @@
 """Blueprint → the files of every member and of the access layer. Writes files; starts nothing."""
 
 import json
-from dataclasses import replace
 from typing import Any
 
 from walproof.errors import MachineError
@@ -9,18 +8,19 @@ from walproof.lab import home
 from walproof.lab.blueprint import Blueprint
 from walproof.lab.privileges import make_folder, write_private
 from walproof.lab.programs import etcd, haproxy, patroni, pgbouncer, postgres
-from walproof.machine.software import program
+from walproof.machine.programs import program
 
 
 def lab_parameters(blueprint: Blueprint) -> dict[str, str]:
-    """PostgreSQL's parameters as the lab sets them by itself, `--param` over them."""
-    own = postgres.parameters(blueprint.timing, len(blueprint.members))
-    return {**own, **blueprint.parameters}
+    """PostgreSQL's parameters as the lab sets them by itself, overridden by `--param`."""
+    defaults = postgres.parameters(len(blueprint.members), fast_timeouts=blueprint.fast_timeouts)
+    return {**defaults, **blueprint.parameters}
 
 
 def dynamic_config(blueprint: Blueprint) -> dict[str, Any]:
-    """Patroni's configuration in the DCS as the lab begins with."""
-    return patroni.dynamic(blueprint.timing, blueprint.sync.value, blueprint.quorum, lab_parameters(blueprint))
+    """Patroni's configuration in the DCS when the lab is created."""
+    parameters = lab_parameters(blueprint)
+    return patroni.dynamic(blueprint.sync, blueprint.quorum, parameters, fast_timeouts=blueprint.fast_timeouts)
 
 
 def _patroni_settings(blueprint: Blueprint, member: str, passwords: dict[str, str]) -> patroni.PatroniSettings:
@@ -42,13 +42,12 @@ def _patroni_settings(blueprint: Blueprint, member: str, passwords: dict[str, st
 
 
 def _etcd_settings(blueprint: Blueprint, member: str) -> etcd.EtcdSettings:
-    quick = etcd.EtcdSettings(
+    return etcd.EtcdSettings(
         name=member,
         addresses={m: blueprint.address(m) for m in blueprint.members},
         data_dir=blueprint.member_dir(member) / "etcd",
         token=blueprint.name,
     )
-    return quick if blueprint.timing == "quick" else replace(quick, heartbeat_ms=100, election_ms=1000)
 
 
 def write_member(blueprint: Blueprint, member: str) -> None:
@@ -78,14 +77,13 @@ def write_member(blueprint: Blueprint, member: str) -> None:
     write_private(folder / "member.json", json.dumps(programs, indent=1))
 
 
-def pgbouncer_version(said: str) -> tuple[int, int]:
-    """(1, 18) of "PgBouncer 1.18.0"; MachineError when it says something else."""
-    words = said.split()
+def pgbouncer_version(output: str) -> tuple[int, int]:
+    """(1, 18) of "PgBouncer 1.18.0"; MachineError when it cannot be parsed."""
     try:
-        major, minor = words[1].split(".")[:2]
+        major, minor = output.split()[1].split(".")[:2]
         return int(major), int(minor)
     except (IndexError, ValueError):
-        raise MachineError(f"pgbouncer --version says {said!r}") from None
+        raise MachineError(f"pgbouncer --version prints {output!r}") from None
 
 
 def write_access(blueprint: Blueprint, version: tuple[int, int]) -> None:
@@ -102,7 +100,7 @@ def write_access(blueprint: Blueprint, version: tuple[int, int]) -> None:
                 standby_port=ports["standby"],
                 stats_port=ports["haproxy-stats"],
                 socket=folder / "haproxy.sock",
-                timing=blueprint.timing,
+                fast_timeouts=blueprint.fast_timeouts,
             )
         ),
     )
@@ -113,6 +111,6 @@ def write_access(blueprint: Blueprint, version: tuple[int, int]) -> None:
         leader_port=ports["leader"],
         auth_file=folder / "users.txt",
         version=version,
-        timing=blueprint.timing,
+        fast_timeouts=blueprint.fast_timeouts,
     )
     write_private(folder / "pgbouncer.ini", pgbouncer.config_text(settings))

@@ -2,13 +2,15 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
+from walproof.lab.programs.patroni import REST_PORT
 from walproof.model.guarantee import SyncMode
 from walproof.model.topology import Endpoint
 
 POSTGRES_PORT = 5432
-REST_PORT = 8008
-ETCD_CLIENT_PORT = 2379
+
+Timeouts = Literal["default", "fast"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +24,7 @@ class Disk:
 
 @dataclass(frozen=True, slots=True)
 class Blueprint:
-    """Everything the lab is made from, kept as JSON beside it (lab/home.py). `number` picks the subnet."""
+    """Everything the lab is created from, kept as JSON in its folder (lab/home.py). `number` picks the subnet."""
 
     name: str
     number: int
@@ -37,10 +39,15 @@ class Blueprint:
     parameters: dict[str, str] = field(default_factory=dict)
     disk: Disk = Disk()
     cores: float | None = None
-    timing: str = "quick"
-    monitoring: bool = False
+    timeouts: Timeouts = "fast"
+    """PostgreSQL's, Patroni's and HAProxy's: their defaults, or those of a fast failover."""
     user: str = "nobody"
-    """Whom members run as under root; the invoking user otherwise."""
+    """The user members run as: nobody under root, the invoking user otherwise."""
+
+    @property
+    def fast_timeouts(self) -> bool:
+        """Whether failures are noticed in seconds."""
+        return self.timeouts == "fast"
 
     @property
     def subnet(self) -> str:
@@ -65,8 +72,12 @@ class Blueprint:
         """The member's network namespace, as `ip netns` names it."""
         return f"wp{self.number}-{member}"
 
+    def control_group(self, member: str) -> str:
+        """The name of the member's control group."""
+        return f"walproof-{self.name}-{member}"
+
     def veth(self, member: str) -> str:
-        """The host's end of the member's cable; the member's end is eth0."""
+        """The host's end of the member's veth pair; the member's end is eth0."""
         return f"wp{self.number}v{self.members.index(member) + 1}"
 
     def member_dir(self, member: str) -> Path:
@@ -111,7 +122,7 @@ class Blueprint:
         return f"http://{self.address(member)}:{REST_PORT}"
 
     def endpoint(self, route: str, *, user: str = "postgres", database: str = "postgres") -> Endpoint:
-        """The clients' way to the leader; direct is the caller's business, who knows the leader."""
+        """How clients reach the leader by that route; not DIRECT, for which the caller must know the leader."""
         local = "127.0.0.1"
         hosts = {
             "multi-host": tuple((self.address(m), POSTGRES_PORT) for m in self.members),

@@ -1,13 +1,15 @@
-"""From what was asked on the command line to a blueprint, with every refusal in words. Starts nothing."""
+"""Turns the options of `lab up` into a blueprint, or refuses them. Starts nothing."""
 
+import importlib.util
 from dataclasses import dataclass, field
 
 from walproof.errors import MachineError, UsageError
 from walproof.lab import home
-from walproof.lab.blueprint import Blueprint, Disk
+from walproof.lab.blueprint import Blueprint, Disk, Timeouts
 from walproof.lab.faults import volumes
+from walproof.lab.parameters import check_parameters
 from walproof.lab.privileges import member_user
-from walproof.machine import software
+from walproof.machine.programs import postgres_bin, postgres_version, program
 from walproof.model.guarantee import SyncMode
 
 MOST_MEMBERS = 7
@@ -28,23 +30,15 @@ class LabOrder:
     port: int = 5500
     disk: Disk = field(default_factory=Disk)
     cores: float | None = None
-    timing: str = "quick"
-    monitoring: bool = False
+    timeouts: Timeouts = "fast"
 
 
-def read_parameters(texts: tuple[str, ...]) -> dict[str, str]:
-    """Parameters by name of "name=value" texts; UsageError for anything else.
-
-    >>> read_parameters(("work_mem=64MB",))
-    {'work_mem': '64MB'}
-    """
-    found = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals or not name.strip():
-            raise UsageError(f"{text!r} is not a parameter", "write it like --param work_mem=64MB")
-        found[name.strip().lower()] = value.strip()
-    return found
+def check_programs() -> None:
+    """Find everything a lab needs; MachineError names what is missing."""
+    for name in ("etcd", "haproxy", "pgbouncer", "ip", "setpriv", "nsenter", "unshare"):
+        program(name)
+    if importlib.util.find_spec("patroni") is None:
+        raise MachineError("Patroni is missing from this Python", "make install")
 
 
 def quorum_of(order: LabOrder) -> tuple[SyncMode, int]:
@@ -64,23 +58,21 @@ def quorum_of(order: LabOrder) -> tuple[SyncMode, int]:
 
 
 def design(order: LabOrder) -> Blueprint:
-    """The blueprint of an order (number 0 until it is raised); UsageError or MachineError says what is wrong."""
+    """The blueprint of an order (number 0 until it is created); UsageError or MachineError when it cannot be."""
     if not 1 <= order.members <= MOST_MEMBERS:
         raise UsageError(f"{order.members} members is not valid", f"a lab has 1 to {MOST_MEMBERS} members")
     if not 1024 <= order.port <= 65000:
         raise UsageError(f"port {order.port} cannot be the lab's first", "give one between 1024 and 65000")
-    if order.timing not in ("quick", "stock"):
-        raise UsageError(f"{order.timing!r} is not a timing", "the timings are quick and stock")
     if order.cores is not None and order.cores <= 0:
         raise UsageError(f"{order.cores} processors is not valid", "give a number like 0.5")
     volumes.check(order.disk)
     sync, quorum = quorum_of(order)
-    software.check_programs()
-    bin_dir = software.postgres_bin(order.postgres)
-    version = software.postgres_version(bin_dir)
+    check_programs()
+    bin_dir = postgres_bin(order.postgres)
+    version = postgres_version(bin_dir)
     if version < OLDEST_POSTGRES:
         raise MachineError(f"PostgreSQL {version} is too old for the lab", f"give {OLDEST_POSTGRES} or newer")
-    software.check_parameters(bin_dir, order.parameters)
+    check_parameters(bin_dir, order.parameters)
     name = order.name or home.lab_name()
     if not name.replace("-", "").replace("_", "").isalnum():
         raise UsageError(f"{name!r} cannot name a lab", "use letters, digits, - and _")
@@ -97,7 +89,6 @@ def design(order: LabOrder) -> Blueprint:
         parameters=order.parameters,
         disk=order.disk,
         cores=order.cores,
-        timing=order.timing,
-        monitoring=order.monitoring,
+        timeouts=order.timeouts,
         user=member_user(),
     )

@@ -1,19 +1,19 @@
-"""When a cluster is whole: a leader, every standby streaming on its timeline, the names of the quorum in effect."""
+"""When a lab's cluster is healthy: a leader, every standby streaming on its timeline, the quorum's names in effect."""
 
 from typing import Any
 
 from walproof.errors import TargetError, WaitTimeout
 from walproof.lab import patroni
 from walproof.lab.blueprint import Blueprint
-from walproof.lab.observe import look
+from walproof.lab.observe import observe
 from walproof.model.guarantee import read_standby_names
 from walproof.model.ports import Clock
 from walproof.model.topology import ClusterView
 from walproof.model.waiting import Wait, wait_for
 
 
-def missing(members: tuple[str, ...], view: ClusterView, config: dict[str, Any]) -> str:
-    """What the cluster lacks to be whole, in words; "" when it is whole. config is Patroni's, as in the DCS."""
+def problem(members: tuple[str, ...], view: ClusterView, config: dict[str, Any]) -> str:
+    """Why the cluster is not healthy, one clause; "" when it is. config is Patroni's, as in the DCS."""
     if view.leader is None:
         return "there is no leader"
     head = view.member(view.leader)
@@ -25,10 +25,10 @@ def missing(members: tuple[str, ...], view: ClusterView, config: dict[str, Any])
             return f"{member} is {seen.state}, not streaming"
         if head is not None and seen.timeline != head.timeline:
             return f"{member} is on timeline {seen.timeline}, the leader on {head.timeline}"
-    return _names_missing(members, view, config)
+    return _problem_of_names(members, view, config)
 
 
-def _names_missing(members: tuple[str, ...], view: ClusterView, config: dict[str, Any]) -> str:
+def _problem_of_names(members: tuple[str, ...], view: ClusterView, config: dict[str, Any]) -> str:
     mode = str(config.get("synchronous_mode", "off")).lower()
     quorum = read_standby_names(view.standby_names)
     standbys = [m for m in members if m != view.leader]
@@ -41,14 +41,14 @@ def _names_missing(members: tuple[str, ...], view: ClusterView, config: dict[str
     expected = len(standbys) if mode == "quorum" else wanted
     if len(named) < expected or quorum.k != wanted:
         return f"the names in effect are {quorum.text}"
-    counted = [m for m in view.synchronous if m in named]
-    return "" if len(counted) >= expected else "a named standby does not count yet"
+    synchronous = [m for m in view.synchronous if m in named]
+    return "" if len(synchronous) >= expected else "a named standby is not synchronous yet"
 
 
-def why_unhealthy(blueprint: Blueprint, wanted: dict[str, Any] | None = None) -> str:
-    """The same, asked of the lab just now; `wanted` goes over what Patroni says, which may lag behind a change."""
+def current_problem(blueprint: Blueprint, wanted: dict[str, Any] | None = None) -> str:
+    """The same, of the lab now; `wanted` goes over Patroni's configuration, which may lag behind a change."""
     try:
-        return missing(blueprint.members, look(blueprint), {**patroni.config(blueprint), **(wanted or {})})
+        return problem(blueprint.members, observe(blueprint), {**patroni.config(blueprint), **(wanted or {})})
     except TargetError as error:
         return error.message
 
@@ -56,25 +56,28 @@ def why_unhealthy(blueprint: Blueprint, wanted: dict[str, Any] | None = None) ->
 def wait_until_healthy(
     blueprint: Blueprint, clock: Clock, wait: Wait = Wait.CLUSTER_HEALTHY, *, wanted: dict[str, Any] | None = None
 ) -> None:
-    """Wait until the cluster is whole; a member that hangs for half of it is cloned anew. WaitTimeout says why."""
-    said = [""]
-    begun = clock.now()
+    """Wait until the cluster is healthy; WaitTimeout says why it is not.
+
+    A member that is not streaming after half of the wait is cloned again from the leader.
+    """
+    reason = [""]
+    started = clock.now()
     cloned: set[str] = set()
 
-    def whole() -> bool:
-        said[0] = why_unhealthy(blueprint, wanted)
-        if said[0] and clock.now() - begun > wait.seconds * clock.patience / 2:
-            _clone_anew(blueprint, cloned)
-        return not said[0]
+    def healthy() -> bool:
+        reason[0] = current_problem(blueprint, wanted)
+        if reason[0] and clock.now() - started > wait.seconds * clock.patience / 2:
+            _clone_again(blueprint, cloned)
+        return not reason[0]
 
     try:
-        wait_for(wait, whole, clock, pace_s=0.25)
-    except WaitTimeout as vain:
-        raise WaitTimeout(f"{vain.message}: {said[0]}", vain.hint) from None
+        wait_for(wait, healthy, clock, pace_s=0.25)
+    except WaitTimeout as timeout:
+        raise WaitTimeout(f"{timeout.message}: {reason[0]}", timeout.hint) from None
 
 
-def _clone_anew(blueprint: Blueprint, cloned: set[str]) -> None:
-    view = look(blueprint)
+def _clone_again(blueprint: Blueprint, cloned: set[str]) -> None:
+    view = observe(blueprint)
     if view.leader is None:
         return
     for seen in view.members:
@@ -83,5 +86,5 @@ def _clone_anew(blueprint: Blueprint, cloned: set[str]) -> None:
             try:
                 patroni.reinitialize(blueprint, seen.name)
             except TargetError:
-                # Its Patroni is busy or down: the wait goes on and says so at its end.
+                # Its Patroni is busy or down: the wait goes on and reports it at its end.
                 continue

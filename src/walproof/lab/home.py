@@ -8,19 +8,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from walproof.errors import MachineError
 from walproof.lab.blueprint import Blueprint
 from walproof.lab.privileges import make_folder, write_private
 
 MARK = "WALPROOF_LAB_HOME"
-"""Environment variable that every process of a lab carries: how a sweep knows them."""
+"""Environment variable that every process of a lab carries: how whatever is left of a lab is found."""
 _BLUEPRINTS = TypeAdapter(Blueprint)
 
 
 def lab_name() -> str:
-    """The lab meant when none is named: WALPROOF_LAB, else "lab"."""
+    """The lab to use when none is named: WALPROOF_LAB, else "lab"."""
     return os.environ.get("WALPROOF_LAB") or "lab"
 
 
@@ -42,39 +42,39 @@ def lab_home(name: str) -> Path:
 
 
 def open_state() -> Path:
-    """The state folder, made when missing; MachineError where it cannot be written."""
+    """The state folder, created when missing; MachineError where it cannot be written."""
     folder = state_folder()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if _is_root():
-            # Members run as nobody and must get through, never look around.
+            # Members run as nobody and must get through, never list it.
             folder.chmod(0o711)
     except OSError as wrong:
         raise MachineError(
-            f"the state folder {folder} cannot be made: {wrong.strerror}", "set WALPROOF_STATE to a folder of yours"
+            f"the state folder {folder} cannot be created: {wrong.strerror}", "set WALPROOF_STATE to a folder you own"
         ) from None
     if not os.access(folder, os.W_OK):
-        raise MachineError(f"no right to write in {folder}", "set WALPROOF_STATE to a folder of yours")
+        raise MachineError(f"no right to write in {folder}", "set WALPROOF_STATE to a folder you own")
     return folder
 
 
 @contextmanager
 def locked(name: str) -> Iterator[None]:
-    """Only one walproof raises or ends a lab at a time; the lock dies with its process."""
+    """Only one walproof creates or destroys a lab at a time; the lock ends with its process."""
     path = open_state() / f".{name}.lock"
     with path.open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise MachineError(
-                f"another walproof is raising or ending the lab {name} just now",
+                f"another walproof is creating or destroying the lab {name} just now",
                 "wait for it, then walproof lab status",
             ) from None
         yield
 
 
 def store(blueprint: Blueprint) -> None:
-    """Write the blueprint: before anything is started, so that a sweep finds what to end."""
+    """Write the blueprint: before anything is started, so that `walproof lab down` finds what to end."""
     make_folder(blueprint.home, 0o711, given=False)
     write_private(blueprint.home / "blueprint.json", _BLUEPRINTS.dump_json(blueprint, indent=1).decode(), given=False)
 
@@ -82,22 +82,26 @@ def store(blueprint: Blueprint) -> None:
 def stored(name: str) -> Blueprint | None:
     """The blueprint of a lab, up or not; None when there is no such lab."""
     try:
-        return _BLUEPRINTS.validate_json((lab_home(name) / "blueprint.json").read_bytes())
+        data = json.loads((lab_home(name) / "blueprint.json").read_bytes())
+        if "timing" in data:
+            # Written by walproof 0.1: quick was what is called fast now, stock what is called default.
+            data["timeouts"] = {"quick": "fast", "stock": "default"}[data.pop("timing")]
+        return _BLUEPRINTS.validate_python(data)
     except FileNotFoundError:
         return None
     except (PermissionError, NotADirectoryError):
-        raise MachineError(f"no right to read the lab in {lab_home(name)}", "run as the user who raised it") from None
-    except ValidationError:
+        raise MachineError(f"no right to read the lab in {lab_home(name)}", "run as the user who created it") from None
+    except (ValueError, KeyError):
         return None
 
 
 def mark_up(blueprint: Blueprint) -> None:
-    """Note that the lab is complete."""
+    """Record that the lab is complete."""
     (blueprint.home / "up").touch()
 
 
 def is_complete(blueprint: Blueprint) -> bool:
-    """Whether `lab up` had ended well."""
+    """Whether `lab up` had succeeded."""
     return (blueprint.home / "up").exists()
 
 
@@ -122,25 +126,25 @@ def used_numbers() -> set[int]:
 
 def make_secrets(blueprint: Blueprint) -> None:
     """New random passwords, in files only their owner reads: secrets.json and libpq's pgpass."""
-    words = {who: secrets.token_urlsafe(24) for who in ("postgres", "replicator", "rewinder", "rest")}
-    write_private(blueprint.home / "secrets.json", json.dumps(words), given=False)
-    write_private(blueprint.passfile, passfile_text(words), given=False)
+    passwords = {who: secrets.token_urlsafe(24) for who in ("postgres", "replicator", "rewinder", "rest")}
+    write_private(blueprint.home / "secrets.json", json.dumps(passwords), given=False)
+    write_private(blueprint.passfile, passfile_text(passwords), given=False)
 
 
-def passfile_text(words: dict[str, str]) -> str:
+def passfile_text(passwords: dict[str, str]) -> str:
     """libpq's password file: one line a role, any host."""
-    return "".join(f"*:*:*:{role}:{word}\n" for role, word in words.items() if role != "rest")
+    return "".join(f"*:*:*:{role}:{password}\n" for role, password in passwords.items() if role != "rest")
 
 
 def read_secrets(blueprint: Blueprint) -> dict[str, str]:
     """Passwords by role: postgres, replicator, rewinder, rest."""
-    words: dict[str, str] = json.loads((blueprint.home / "secrets.json").read_text())
-    return words
+    passwords: dict[str, str] = json.loads((blueprint.home / "secrets.json").read_text())
+    return passwords
 
 
-def environment(blueprint: Blueprint, **more: str) -> dict[str, str]:
-    """The environment of every process of the lab: small, with the mark that a sweep looks for."""
+def environment(blueprint: Blueprint, **variables: str) -> dict[str, str]:
+    """The environment of every process of the lab: minimal, with the mark it is found by, and those variables."""
     kept = {name: os.environ[name] for name in ("PATH", "TZ", "WALPROOF_STATE") if name in os.environ}
     kept.setdefault("PATH", "/usr/local/bin:/usr/bin:/bin")
     kept["PATH"] += ":/usr/sbin:/sbin"
-    return {**kept, "LC_ALL": "C.UTF-8", MARK: str(blueprint.home), "PYTHONDONTWRITEBYTECODE": "1", **more}
+    return {**kept, "LC_ALL": "C.UTF-8", MARK: str(blueprint.home), "PYTHONDONTWRITEBYTECODE": "1", **variables}

@@ -52,7 +52,7 @@ class MemberInit:
             process.returncode = 0
 
     def await_answer(self, url: str) -> None:
-        """Ask until the answer says that it is healthy, at most 20 s: then the program has to cope by itself."""
+        """Request that URL until it answers that it is healthy, at most 20 s: then the program starts without."""
         until = time.monotonic() + 20
         while time.monotonic() < until and not self.ending:
             self.reap()
@@ -65,7 +65,7 @@ class MemberInit:
             time.sleep(0.05)
 
     def reap(self) -> None:
-        """Collect whoever ended; orphans too, else a zombie postmaster looks alive to Patroni for ever."""
+        """Collect what ended; orphans too, else Patroni takes a zombie postmaster for a live one for ever."""
         while True:
             try:
                 pid, _ = os.waitpid(-1, os.WNOHANG)

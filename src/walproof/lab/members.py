@@ -12,9 +12,10 @@ import psutil
 
 from walproof.lab import home, member_init
 from walproof.lab.blueprint import Blueprint
-from walproof.lab.network import NAMESPACES
 from walproof.lab.privileges import as_member_user
-from walproof.machine.software import program
+from walproof.links.namespaces import NAMESPACES
+from walproof.machine import control_groups
+from walproof.machine.programs import program
 from walproof.model.ports import Clock
 from walproof.model.waiting import Wait, wait_for
 
@@ -56,7 +57,7 @@ def inside(blueprint: Blueprint, member: str, argv: Sequence[str]) -> list[str]:
 def run_inside(
     blueprint: Blueprint, member: str, argv: Sequence[str], *, timeout_s: float = 60.0
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command inside the member as its user and give what it said; never raises for its exit code."""
+    """Run a command inside the member as its user; its output and exit code, whatever it is."""
     return subprocess.run(
         inside(blueprint, member, argv),
         capture_output=True,
@@ -79,7 +80,7 @@ def _init_pid(blueprint: Blueprint, member: str) -> int | None:
 
 
 def start_member(blueprint: Blueprint, member: str) -> None:
-    """Start the member's programs that do not run; its init process too when that is gone."""
+    """Start the member's programs that do not run, and its init process when that has ended."""
     pid = _init_pid(blueprint, member)
     if pid is not None:
         os.kill(pid, signal.SIGHUP)
@@ -95,10 +96,7 @@ def start_member(blueprint: Blueprint, member: str) -> None:
             env=home.environment(blueprint, HOME=str(folder)),
             start_new_session=True,
         )
-    # Here and not above: the limits of processors know members themselves.
-    from walproof.lab import cpu_limits
-
-    cpu_limits.enrol(blueprint, member, first.pid)
+    control_groups.join(control_groups.group(blueprint.control_group(member)), first.pid)
 
 
 def signal_all(blueprint: Blueprint, member: str, number: int) -> None:
@@ -115,13 +113,13 @@ def _send(process: psutil.Process, number: int) -> None:
 def kill_everything(blueprint: Blueprint, member: str, clock: Clock) -> None:
     """Kill every process of the member with -9, again and again until none is left (they may fork meanwhile)."""
 
-    def gone() -> bool:
+    def ended() -> bool:
         left = processes(blueprint, member)
         for process in left:
             _send(process, signal.SIGKILL)
         return all(_is_over(process) for process in left)
 
-    wait_for(Wait.PROGRAM_GONE, gone, clock, pace_s=0.02)
+    wait_for(Wait.PROGRAM_GONE, ended, clock, pace_s=0.02)
 
 
 def _is_over(process: psutil.Process) -> bool:
@@ -151,18 +149,18 @@ def program_pid(blueprint: Blueprint, member: str, name: str) -> int | None:
     """Pid of "etcd" or "patroni" of that member, None when it does not run."""
     for process in processes(blueprint, member):
         try:
-            words = process.cmdline()
+            argv = process.cmdline()
         except psutil.Error:
             continue
-        if (name == "etcd" and words and Path(words[0]).name == "etcd") or (
-            name == "patroni" and words[1:3] == ["-m", "patroni"]
+        if (name == "etcd" and argv and Path(argv[0]).name == "etcd") or (
+            name == "patroni" and argv[1:3] == ["-m", "patroni"]
         ):
             return process.pid
     return None
 
 
 def marked(blueprint: Blueprint) -> list[psutil.Process]:
-    """Every process that carries the lab's mark in its environment, in whatever namespace; never this one."""
+    """Every process that carries the lab's mark in its environment, in whatever namespace; this process left out."""
     mark = f"{home.MARK}={blueprint.home}".encode()
     found = []
     for pid in psutil.pids():
@@ -180,6 +178,6 @@ def logs(blueprint: Blueprint, member: str, lines: int = 50) -> str:
     """The last lines of every log of the member."""
     parts = []
     for path in sorted(blueprint.member_dir(member).glob("*.log")):
-        said = subprocess.run(["tail", "-n", str(lines), str(path)], capture_output=True, text=True, check=False)
-        parts.append(f"==> {path.name} <==\n{said.stdout}")
+        tail = subprocess.run(["tail", "-n", str(lines), str(path)], capture_output=True, text=True, check=False)
+        parts.append(f"==> {path.name} <==\n{tail.stdout}")
     return "\n".join(parts)

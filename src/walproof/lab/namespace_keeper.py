@@ -1,6 +1,6 @@
-"""Keeps an ordinary user's private namespaces alive, lends the host's loopback ports into them, and lets others enter.
+"""Keeps an ordinary user's private namespaces alive, forwards the host's loopback ports into them, and enters them.
 
-Runs as `python -S keeper.py keep PIDFILE PORT=FD…` (by unshare), or `python -S keeper.py enter PID -- ARGV…`.
+Run as `python -S namespace_keeper.py keep PIDFILE PORT=FD…` (by unshare), or `… enter PID -- ARGV…`.
 Standard library only and single-threaded: setns(2) of a user namespace refuses a process with threads.
 """
 
@@ -17,7 +17,7 @@ INSIDE = "WALPROOF_INSIDE"
 _CLONE_NEWNS, _CLONE_NEWNET, _CLONE_NEWUSER = 0x00020000, 0x40000000, 0x10000000
 _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_RAISE = 47, 2
 _CAPABILITY_VERSION_3 = 0x20080522
-_EMPTY_LOOKS = 8
+_EMPTY_CHECKS = 8
 
 
 def _checked(code: int, what: str) -> None:
@@ -31,15 +31,15 @@ def _keep_capabilities(libc: ctypes.CDLL) -> None:
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
     data = (ctypes.c_uint32 * 6)()
     _checked(libc.capget(header, data), "capget")
-    for word in (0, 3):
-        data[word + 2] = data[word + 1]
+    for first in (0, 3):
+        data[first + 2] = data[first + 1]
     _checked(libc.capset(header, data), "capset")
     for capability in range(int(Path("/proc/sys/kernel/cap_last_cap").read_text()) + 1):
         libc.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_RAISE, capability, 0, 0)
 
 
 def enter(pid: int, argv: list[str]) -> None:
-    """Step into the namespaces of that process, capabilities and working folder kept, and become argv."""
+    """Enter the namespaces of that process, capabilities and working folder kept, and execute argv."""
     libc = ctypes.CDLL(None, use_errno=True)
     here = os.getcwd()
     spaces = (("user", _CLONE_NEWUSER), ("net", _CLONE_NEWNET), ("mnt", _CLONE_NEWNS))
@@ -64,7 +64,7 @@ def _others_inside() -> bool:
     return False
 
 
-async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     try:
         while data := await reader.read(1 << 16):
             writer.write(data)
@@ -75,48 +75,48 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
         writer.close()
 
 
-async def _lend(port: int, descriptor: int) -> asyncio.Server:
-    async def lead(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _forward(port: int, descriptor: int) -> asyncio.Server:
+    async def connect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            there, back = await asyncio.open_connection("127.0.0.1", port)
+            inner_reader, inner_writer = await asyncio.open_connection("127.0.0.1", port)
         except OSError:
             writer.close()
             return
-        await asyncio.gather(_pump(reader, back), _pump(there, writer))
+        await asyncio.gather(_copy(reader, inner_writer), _copy(inner_reader, writer))
 
-    return await asyncio.start_server(lead, sock=socket.socket(fileno=descriptor))
+    return await asyncio.start_server(connect, sock=socket.socket(fileno=descriptor))
 
 
-async def _stay(lent: dict[int, int]) -> None:
-    """Lend the ports until nobody else has been inside for a while."""
-    servers = [await _lend(port, descriptor) for port, descriptor in lent.items()]
+async def _serve(forwarded: dict[int, int]) -> None:
+    """Forward the ports until no other process has been inside for a while."""
+    servers = [await _forward(port, descriptor) for port, descriptor in forwarded.items()]
     empty = 0
-    while empty < _EMPTY_LOOKS:
+    while empty < _EMPTY_CHECKS:
         await asyncio.sleep(0.5)
         empty = 0 if _others_inside() else empty + 1
     for server in servers:
         server.close()
 
 
-def keep(pid_file: Path, lent: dict[int, int]) -> None:
-    """Make the namespaces ready (a private /run for named ones, the loopback up), say so in pid_file, and stay."""
+def keep(pid_file: Path, forwarded: dict[int, int]) -> None:
+    """Prepare the namespaces (a private /run for named ones, the loopback up), write pid_file, and serve."""
     subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=755", "walproof", "/run"], check=True)
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
     new = pid_file.with_name(pid_file.name + ".new")
     new.write_text(str(os.getpid()))
     new.replace(pid_file)
     try:
-        asyncio.run(_stay(lent))
+        asyncio.run(_serve(forwarded))
     finally:
         pid_file.unlink(missing_ok=True)
 
 
-def main(words: list[str]) -> None:
+def main(arguments: list[str]) -> None:
     """`keep PIDFILE PORT=FD…` or `enter PID -- ARGV…`."""
-    if words[0] == "enter":
-        enter(int(words[1]), words[3:])
-    pairs = [word.split("=") for word in words[2:]]
-    keep(Path(words[1]), {int(port): int(descriptor) for port, descriptor in pairs})
+    if arguments[0] == "enter":
+        enter(int(arguments[1]), arguments[3:])
+    pairs = [pair.split("=") for pair in arguments[2:]]
+    keep(Path(arguments[1]), {int(port): int(descriptor) for port, descriptor in pairs})
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Under whom the lab's programs run: nobody under root (PostgreSQL refuses root), the invoking user otherwise."""
+"""The user the lab's programs run as: nobody under root (PostgreSQL refuses root), the invoking user otherwise."""
 
 import os
 import pwd
@@ -20,12 +20,12 @@ def as_member_user(argv: Sequence[str]) -> list[str]:
     for nobody otherwise (capabilities(7), setpriv(1)).
     """
     if os.geteuid() != 0:
-        # Inside a user namespace of one's own: what runs there needs none of its capabilities.
+        # Inside a private user namespace: what runs there needs none of its capabilities.
         return ["setpriv", "--inh-caps", "-all", "--ambient-caps", "-all", "--", *argv]
-    who = pwd.getpwnam(UNDER_ROOT)
+    user = pwd.getpwnam(UNDER_ROOT)
     kept = "-all,+dac_read_search"
     return [
-        *("setpriv", "--reuid", str(who.pw_uid), "--regid", str(who.pw_gid), "--clear-groups"),
+        *("setpriv", "--reuid", str(user.pw_uid), "--regid", str(user.pw_gid), "--clear-groups"),
         *("--inh-caps", kept, "--ambient-caps", kept, "--bounding-set", kept, "--"),
         *argv,
     ]
@@ -34,8 +34,8 @@ def as_member_user(argv: Sequence[str]) -> list[str]:
 def give(path: Path) -> None:
     """Hand a file or folder to the members' user; nothing to do for an ordinary user."""
     if os.geteuid() == 0:
-        who = pwd.getpwnam(UNDER_ROOT)
-        os.chown(path, who.pw_uid, who.pw_gid)
+        user = pwd.getpwnam(UNDER_ROOT)
+        os.chown(path, user.pw_uid, user.pw_gid)
 
 
 def write_private(path: Path, text: str, *, given: bool = True) -> None:

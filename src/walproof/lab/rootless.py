@@ -1,6 +1,6 @@
-"""Labs of ordinary users: the whole command steps into private user, network and mount namespaces of its own.
+"""Labs of ordinary users: the command moves into private user, network and mount namespaces.
 
-Decides when to step inside, starts the keeper of the namespaces, and replaces this process by itself inside them.
+Decides when to step inside, starts the namespace keeper, and executes the same command again inside.
 """
 
 import contextlib
@@ -12,15 +12,15 @@ import sys
 from pathlib import Path
 
 from walproof.errors import MachineError
-from walproof.lab import home, namespace_keeper
+from walproof.lab import home, members, namespace_keeper
 from walproof.lab.blueprint import Blueprint
 from walproof.machine.clock import RealClock
-from walproof.machine.software import program
+from walproof.machine.programs import program
 from walproof.model.waiting import Wait, wait_for
 
-RAISING = (("lab", "up"), ("demo",), ("study",), ("prove", "--pitfall"))
-"""Words of commands that raise a lab; others step inside only where one is."""
-USING = ("lab", "demo", "price", "prove", "study", "watch", "doctor", "advise", "apply", "restore")
+CREATING = (("lab", "up"), ("demo",), ("study",), ("prove", "--pitfall"))
+"""Arguments of commands that create a lab; others step inside only where one is."""
+USING = ("lab", "demo", "price", "prove", "study", "watch", "doctor", "advise", "apply", "revert", "restore")
 
 
 def step_inside(argv: list[str]) -> None:
@@ -28,15 +28,17 @@ def step_inside(argv: list[str]) -> None:
 
     MachineError where the kernel allows ordinary users no namespaces.
     """
-    if os.geteuid() == 0 or namespace_keeper.INSIDE in os.environ or not _means_the_lab(argv):
+    if os.geteuid() == 0 or namespace_keeper.INSIDE in os.environ or not _uses_a_lab(argv):
         return
-    pid = _holder()
+    if named := _values(argv, "--lab"):
+        os.environ["WALPROOF_LAB"] = named[-1]
+    pid = _holding_pid()
     if pid is None:
-        if not any(set(words) <= set(argv) and words[0] == argv[0] for words in RAISING):
+        if not any(set(some) <= set(argv) and some[0] == argv[0] for some in CREATING):
             return
         pid = _start_keeper(_first_port(argv))
     sys.stdout.flush()
-    gate = [
+    enter = [
         sys.executable,
         "-S",
         namespace_keeper.__file__,
@@ -48,35 +50,33 @@ def step_inside(argv: list[str]) -> None:
         "walproof",
         *argv,
     ]
-    os.execv(sys.executable, gate)
+    os.execv(sys.executable, enter)
 
 
-def _means_the_lab(argv: list[str]) -> bool:
+def _uses_a_lab(argv: list[str]) -> bool:
     if not argv or argv[0] not in USING or {"-h", "--help"} & set(argv):
         return False
-    for word, following in zip(argv, [*argv[1:], ""], strict=True):
-        named = following if word == "--target" else word.removeprefix("--target=") if "--target=" in word else None
-        if named is not None and named.split(":")[0] != "lab":
-            return False
-    return True
+    return all(target.split(":")[0] == "lab" for target in _values(argv, "--target"))
 
 
 def _first_port(argv: list[str]) -> int:
-    for word, following in zip(argv, [*argv[1:], ""], strict=True):
-        text = following if word == "--port" else word.removeprefix("--port=") if "--port=" in word else ""
-        if text.isdigit() and 1024 <= int(text) <= 65000:
-            return int(text)
-    return 5500
+    ports = (int(text) for text in _values(argv, "--port") if text.isdigit())
+    return next((port for port in ports if 1024 <= port <= 65000), 5500)
+
+
+def _values(argv: list[str], option: str) -> list[str]:
+    """What the option was given, as two arguments or as one with =."""
+    pairs = zip(argv, [*argv[1:], ""], strict=True)
+    given = ((argument, following) for argument, following in pairs if argument.split("=")[0] == option)
+    return [argument.partition("=")[2] if "=" in argument else following for argument, following in given]
 
 
 def _pid_file() -> Path:
     return home.state_folder() / f".{home.lab_name()}.keeper"
 
 
-def _holder() -> int | None:
+def _holding_pid() -> int | None:
     """A process that holds the lab's namespaces: the keeper, else any process of the lab."""
-    from walproof.lab import members
-
     try:
         pid = int(_pid_file().read_text())
         if b"keeper.py" in Path(f"/proc/{pid}/cmdline").read_bytes():
@@ -93,8 +93,8 @@ def _start_keeper(first_port: int) -> int:
     pid_file = folder / f".{home.lab_name()}.keeper"
     pid_file.unlink(missing_ok=True)
     with contextlib.ExitStack() as stack:
-        lent = {port: stack.enter_context(_listen(port)) for port in _ports(first_port)}
-        words = [f"{port}={listener.fileno()}" for port, listener in lent.items()]
+        listeners = {port: stack.enter_context(_listen(port)) for port in _ports(first_port)}
+        forwarded = [f"{port}={listener.fileno()}" for port, listener in listeners.items()]
         options = ("--user", "--map-current-user", "--keep-caps", "--net", "--mount")
         log = stack.enter_context((folder / f".{home.lab_name()}.keeper.log").open("wb"))
         process = subprocess.Popen(
@@ -106,12 +106,12 @@ def _start_keeper(first_port: int) -> int:
                 namespace_keeper.__file__,
                 "keep",
                 str(pid_file),
-                *words,
+                *forwarded,
             ],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            pass_fds=[listener.fileno() for listener in lent.values()],
+            pass_fds=[listener.fileno() for listener in listeners.values()],
             start_new_session=True,
             env={**os.environ, "PATH": os.environ.get("PATH", "") + ":/usr/sbin:/sbin:/usr/bin:/bin"},
         )
@@ -122,21 +122,22 @@ def _start_keeper(first_port: int) -> int:
             pace_s=0.02,
         )
     if process.poll() is not None:
-        said = (folder / f".{home.lab_name()}.keeper.log").read_text().strip().splitlines()
+        logged = (folder / f".{home.lab_name()}.keeper.log").read_text().strip().splitlines()
+        reason = logged[-1] if logged else "no reason given"
         raise MachineError(
-            f"this machine allows ordinary users no namespaces of their own: {said[-1] if said else 'no reason given'}",
+            f"this machine allows ordinary users no namespaces of their own: {reason}",
             "run as root (sudo), or allow them: sysctl kernel.unprivileged_userns_clone=1, user.max_user_namespaces>0",
         )
     return process.pid
 
 
 def _ports(first_port: int) -> list[int]:
-    drawn = Blueprint("", 0, (), Path(), Path(), 0, port_base=first_port)
-    return list(drawn.ports.values())
+    blueprint = Blueprint("", 0, (), Path(), Path(), 0, port_base=first_port)
+    return list(blueprint.ports.values())
 
 
 def _listen(port: int) -> socket.socket:
-    """A listener on the host's own loopback; the keeper lends it to what listens there inside."""
+    """A listener on the host's own loopback; the keeper forwards it to what listens there inside."""
     listener = socket.socket()
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -151,13 +152,13 @@ def _listen(port: int) -> socket.socket:
 
 
 def step_outside() -> None:
-    """At the end of a command: end the keeper when no lab stands in its namespaces, such as after a refused order."""
+    """At the end of a command: end the keeper when no lab is in its namespaces, such as after refused options."""
     if namespace_keeper.INSIDE in os.environ and not home.lab_home(home.lab_name()).exists():
-        let_go()
+        end_keeper()
 
 
-def let_go() -> None:
-    """End the keeper, from inside, once the lab is down; the namespaces go with the last process in them."""
+def end_keeper() -> None:
+    """End the namespace keeper, from inside, once the lab is down; the namespaces end with their last process."""
     pid = os.environ.get(namespace_keeper.INSIDE, "")
     if os.geteuid() == 0 or not pid.isdigit():
         return

@@ -1,15 +1,15 @@
-"""A planned switchover as clients should see it: held in the pool, handed over, let go. Loses no transaction."""
+"""A planned switchover: clients are held in the pool, the leader hands over, clients resume. Loses no transaction."""
 
 from walproof.errors import Error
 from walproof.lab import access, patroni
 from walproof.lab.blueprint import Blueprint
-from walproof.lab.observe import look
+from walproof.lab.observe import observe
 from walproof.model.ports import Clock
 from walproof.model.waiting import Wait, wait_for
 
 
 def switch_over(blueprint: Blueprint, leader: str, to: str | None, clock: Clock, *, hold: bool = True) -> str:
-    """Switch over from `leader` to `to` (None: Patroni chooses) and give the new leader's name.
+    """Switch over from `leader` to `to` (None: Patroni chooses); the new leader's name.
 
     With `hold`, PgBouncer lets transactions end and holds new ones until HAProxy sends writers to the new leader.
     """
@@ -28,7 +28,7 @@ def _wait_for_other(blueprint: Blueprint, leader: str, clock: Clock) -> str:
 
     def handed() -> bool:
         try:
-            now = look(blueprint).leader
+            now = observe(blueprint).leader
         except Error:
             return False
         if now is None or now == leader or access.routed_leader(blueprint) != now:

@@ -1,1 +1,1 @@
-"""The wire between members: delay, jitter, loss, rate, cuts; and the check of what was really obtained."""
+"""The link emulator between members: delay, jitter, loss, rate, cuts; and measurements of what the links really do."""

@@ -1,4 +1,4 @@
-"""Talking to the wire's process: start it, set its table, look at its counters, end it. Carries no packet itself."""
+"""Controls the link emulator's process: starts it, sets its table, reads its counters, ends it. Carries no packet."""
 
 import contextlib
 import json
@@ -24,7 +24,7 @@ ANSWER_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """One direction since its setting was set: packets offered, lost as asked, refused by a cut or a full queue."""
+    """One direction since it was set: packets offered, lost as configured, refused by a cut or a full queue."""
 
     offered: int
     octets: int
@@ -33,8 +33,8 @@ class Counters:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """The wire's process as it describes itself; counters by direction of addresses. `processor_s` is its own time."""
+class Status:
+    """The link emulator's process now; counters by direction of addresses; `processor_s` is its CPU time."""
 
     pid: int
     since: float
@@ -45,14 +45,14 @@ class Look:
 
 
 @dataclass(frozen=True, slots=True)
-class WireFiles:
-    """Where one lab's wire keeps what it needs; all readable by its owner only."""
+class EmulatorFiles:
+    """The files of one lab's link emulator; all readable by their owner only."""
 
     folder: Path
 
     @property
     def config(self) -> Path:
-        """Devices and first table; the process ends when it goes away."""
+        """Devices and first table; the process ends when it is removed."""
         return self.folder / "wire.json"
 
     @property
@@ -62,12 +62,12 @@ class WireFiles:
 
     @property
     def pidfile(self) -> Path:
-        """The process, for the day it does not answer."""
+        """The process id, in case it does not answer."""
         return self.folder / "wire.pid"
 
     @property
     def log(self) -> Path:
-        """What it said on its way out."""
+        """What it printed when it failed."""
         return self.folder / "wire.log"
 
 
@@ -75,13 +75,13 @@ Table = Mapping[Direction, LinkSetting]
 
 
 def rows(table: Table) -> list[list[Any]]:
-    """A table of addresses as the wire's process reads it."""
+    """A table of addresses as the link emulator reads it."""
     return [[source, destination, asdict(setting)] for (source, destination), setting in table.items()]
 
 
 def launch(
-    files: WireFiles, devices: Mapping[str, str], table: Table, clock: Clock, *, environment: Mapping[str, str]
-) -> Look:
+    files: EmulatorFiles, devices: Mapping[str, str], table: Table, clock: Clock, *, environment: Mapping[str, str]
+) -> Status:
     """Start the process for {namespace: address} and wait until it answers; MachineError says why not."""
     files.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     config = {
@@ -106,15 +106,19 @@ def launch(
     with _private(files.pidfile) as pid_fd:
         os.write(pid_fd, str(process.pid).encode())
     try:
-        wait_for(Wait.PROGRAM_READY, lambda: process.poll() is not None or look(files) is not None, clock, pace_s=0.02)
+        wait_for(
+            Wait.PROGRAM_READY, lambda: process.poll() is not None or status(files) is not None, clock, pace_s=0.02
+        )
     except WaitTimeout:
         process.kill()
         process.wait()
         raise
-    now = look(files)
+    now = status(files)
     if now is None:
-        said = files.log.read_text().strip().splitlines() or ["it said nothing"]
-        raise MachineError(f"the wire did not start: {said[-2] if len(said) > 1 else said[0]}", said[-1])
+        logged = files.log.read_text().strip().splitlines() or ["it logged nothing"]
+        raise MachineError(
+            f"the link emulator did not start: {logged[-2] if len(logged) > 1 else logged[0]}", logged[-1]
+        )
     return now
 
 
@@ -127,20 +131,20 @@ def _private(path: Path) -> Any:
         os.close(fd)
 
 
-def look(files: WireFiles) -> Look | None:
+def status(files: EmulatorFiles) -> Status | None:
     """The process as it is now, None when it is dead or does not answer."""
-    return _ask(files, {"do": "look"})
+    return _ask(files, {"do": "status"})
 
 
-def set_table(files: WireFiles, table: Table) -> Look:
-    """Put a whole table in effect; MachineError when the wire is dead."""
+def set_table(files: EmulatorFiles, table: Table) -> Status:
+    """Put a whole table in effect; MachineError when the link emulator is dead."""
     answer = _ask(files, {"do": "set", "table": rows(table)})
     if answer is None:
-        raise MachineError("the wire is dead", "`walproof lab heal` starts it again")
+        raise MachineError("the link emulator is dead", "`walproof lab fault clear` starts it again")
     return answer
 
 
-def end(files: WireFiles, clock: Clock) -> None:
+def end(files: EmulatorFiles, clock: Clock) -> None:
     """End the process and remove its files; safe when it is dead."""
     _ask(files, {"do": "end"})
     pid = running(files)
@@ -156,8 +160,8 @@ def end(files: WireFiles, clock: Clock) -> None:
         path.unlink(missing_ok=True)
 
 
-def running(files: WireFiles) -> int | None:
-    """Its process number while it runs; a number that now belongs to somebody else is not it."""
+def running(files: EmulatorFiles) -> int | None:
+    """Its process id while it runs; None when that id now belongs to another process."""
     try:
         pid = int(files.pidfile.read_text())
         argv = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
@@ -169,17 +173,17 @@ def running(files: WireFiles) -> int | None:
     return pid if str(files.config).encode() in argv and state != "Z" else None
 
 
-def _ask(files: WireFiles, request: dict[str, Any]) -> Look | None:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as asking:
-        asking.settimeout(ANSWER_S)
+def _ask(files: EmulatorFiles, request: dict[str, Any]) -> Status | None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
+        connection.settimeout(ANSWER_S)
         try:
-            asking.connect(str(files.control))
-            asking.send(json.dumps(request).encode())
-            data = json.loads(asking.recv(REPLY_BYTES))
+            connection.connect(str(files.control))
+            connection.send(json.dumps(request).encode())
+            data = json.loads(connection.recv(REPLY_BYTES))
         except (OSError, ValueError):
             return None
     counters = {
         (row["from"], row["to"]): Counters(row["offered"], row["bytes"], row["lost"], row["refused"])
         for row in data["lanes"]
     }
-    return Look(data["pid"], data["since"], data["real_time"], data["processor_s"], data["undelivered"], counters)
+    return Status(data["pid"], data["since"], data["real_time"], data["processor_s"], data["undelivered"], counters)

@@ -1,14 +1,14 @@
-"""The wire's device in each member's namespace and the routes over it. Carries no packet itself."""
+"""The link emulator's device in each member's namespace and the routes over it. Carries no packet itself."""
 
 import fcntl
 import os
 import struct
-import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 
 from walproof.errors import MachineError
 from walproof.links.namespaces import inside
+from walproof.machine.commands import ip, run
 
 DEVICE = "wire0"
 HEADER_BYTES = 10
@@ -20,32 +20,16 @@ _IFF_TUN, _IFF_NO_PI, _IFF_VNET_HDR = 0x0001, 0x1000, 0x4000
 _F_CSUM, _F_TSO4, _F_TSO6 = 0x01, 0x02, 0x04
 
 
-def bridge_port(cable: str, *, forwarding: bool) -> None:
-    """Let a port of a bridge forward frames, or drop them silently both ways while its carrier stays."""
+def bridge_port(device: str, *, forwarding: bool) -> None:
+    """Let a port of a bridge forward frames, or drop them silently in both directions while its carrier stays."""
     # linux/if_bridge.h: disabled 0, forwarding 3. `ip link … bridge_slave state 0` is accepted and does nothing.
-    argv = ["bridge", "link", "set", "dev", cable, "state", "3" if forwarding else "0"]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise MachineError(f"`{' '.join(argv)}` says: {done.stderr.strip()}", "is the lab up? `walproof lab status`")
+    run(["bridge", "link", "set", "dev", device, "state", "3" if forwarding else "0"])
 
 
-def ip(*words: str, namespace: str | None = None, batch: Iterable[str] | None = None) -> str:
-    """Run ip(8), in a namespace, on lines of a batch where given; its output. MachineError with its own words."""
-    argv = ["ip", *(("-n", namespace) if namespace else ()), *words]
-    if batch is not None:
-        argv += ["-batch", "-"]
-    done = subprocess.run(
-        argv, input="".join(f"{line}\n" for line in batch or ()), capture_output=True, text=True, check=False
-    )
-    if done.returncode != 0:
-        raise MachineError(f"`{' '.join(argv)}` says: {done.stderr.strip()}", "is the lab up? `walproof lab status`")
-    return done.stdout
+def create(namespace: str) -> None:
+    """Create the device there, up and persistent, and let packets arrive by another path than answers leave.
 
-
-def lay(namespace: str) -> None:
-    """Make the device there, up and persistent, and let packets come in by another way than answers leave.
-
-    Persistent, so that packets vanish when the wire's process dies instead of taking the kernel's own path again.
+    Persistent, so that packets are lost when the link emulator dies instead of taking the kernel's own path again.
     """
     os.close(attach(namespace, persist=True))
     with inside(namespace):
@@ -58,19 +42,19 @@ def lay(namespace: str) -> None:
             path = Path("/proc/sys/net") / knob
             if path.exists() and path.read_text().strip() != value:
                 path.write_text(value)
-    # The same 1500 as the cable: the segment size of a connection fits both paths, so it may switch while it lives.
+    # The same 1500 as eth0: the segment size of a connection fits both paths, so it may switch while it lives.
     ip("link", "set", DEVICE, "mtu", "1500", "txqueuelen", str(QUEUE_PACKETS), "up", namespace=namespace)
 
 
 def attach(namespace: str, *, persist: bool = False) -> int:
-    """A non-blocking descriptor of the device in that namespace, made when missing; MachineError says why not."""
+    """A non-blocking descriptor of the device in that namespace, created when missing; MachineError says why not."""
     request = struct.pack("16sH22x", DEVICE.encode(), _IFF_TUN | _IFF_NO_PI | _IFF_VNET_HDR)
     with inside(namespace):
         try:
             fd = os.open(_TUN, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError as no:
             raise MachineError(
-                f"the wire needs {_TUN}, which cannot be opened here ({no.strerror})",
+                f"the link emulator needs {_TUN}, which cannot be opened here ({no.strerror})",
                 f"load the tun module, or as root: chmod 666 {_TUN}",
             ) from no
         try:
@@ -80,32 +64,32 @@ def attach(namespace: str, *, persist: bool = False) -> int:
         except OSError as no:
             os.close(fd)
             raise MachineError(
-                f"the wire may not have its device in namespace {namespace} ({no.strerror})",
+                f"the link emulator may not have its device in namespace {namespace} ({no.strerror})",
                 "it needs CAP_NET_ADMIN there: run as root, or as the user who started the lab",
             ) from no
     return fd
 
 
 def offload(fd: int, *, whole: bool) -> None:
-    """Let TCP hand over segments of up to 64 KB as one packet (`whole`), or packets as a cable would carry them."""
+    """Let TCP hand over segments of up to 64 KB as one packet (`whole`), or packets as eth0 would carry them."""
     fcntl.ioctl(fd, _TUNSETOFFLOAD, _F_CSUM | (_F_TSO4 | _F_TSO6 if whole else 0))
 
 
 def route(namespace: str, address: str, over: Iterable[str]) -> None:
-    """Send what goes from `address` to the addresses `over` by the wire, everything else as before.
+    """Send what goes from `address` to the addresses `over` by the link emulator, everything else as before.
 
     Established connections keep both their addresses, so they stay.
     """
     wanted = set(over)
     present = ip("-4", "-o", "route", "show", "dev", DEVICE, namespace=namespace)
-    there = {line.split()[0].removesuffix("/32") for line in present.splitlines() if line.strip()}
-    lines = [f"route replace {a}/32 dev {DEVICE} src {address} metric 5" for a in sorted(wanted - there)]
-    lines += [f"route del {a}/32 dev {DEVICE}" for a in sorted(there - wanted)]
+    routed = {line.split()[0].removesuffix("/32") for line in present.splitlines() if line.strip()}
+    lines = [f"route replace {a}/32 dev {DEVICE} src {address} metric 5" for a in sorted(wanted - routed)]
+    lines += [f"route del {a}/32 dev {DEVICE}" for a in sorted(routed - wanted)]
     if lines:
         ip(namespace=namespace, batch=lines)
 
 
-def lift(namespace: str) -> None:
+def delete(namespace: str) -> None:
     """Remove the device and with it its routes; safe when it is not there."""
     with inside(namespace):
         there = Path(f"/proc/sys/net/ipv4/conf/{DEVICE}").exists()

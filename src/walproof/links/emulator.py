@@ -1,6 +1,6 @@
-"""The wire's own process: reads packets from every member's device, holds each until due, writes it to the receiver's.
+"""The link emulator's process: reads packets from members' devices, holds each until due, writes it to the receiver's.
 
-`python -m walproof.links.emulator CONFIG`. It sets no routes and decides no delays; it ends when its config goes.
+`python -m walproof.links.emulator CONFIG`. It sets no routes and chooses no delays; it ends when CONFIG is removed.
 """
 
 import ctypes
@@ -22,13 +22,13 @@ from typing import Any
 from walproof.errors import Error
 from walproof.links.devices import HEADER_BYTES, attach, offload
 from walproof.links.namespaces import exists
-from walproof.links.schedule import Lane
+from walproof.links.schedule import Channel
 from walproof.links.settings import LinkSetting
 
 BATCH = 64
 LARGEST = HEADER_BYTES + 65535 + 1
-LOOK_AROUND_S = 1.0
-"""How often it looks whether its lab is still there."""
+CHECK_LAB_S = 1.0
+"""How often it checks whether its lab is still there."""
 REPLY_BYTES = 1 << 18
 # Source and destination, side by side in the IPv4 header (RFC 791): eight bytes that name a direction.
 KEY = slice(HEADER_BYTES + 12, HEADER_BYTES + 20)
@@ -42,64 +42,64 @@ LONG_S = 1e-3
 """Where some direction's delay is shorter, it never rests: the rest would show."""
 
 
-class Wire:
-    """Every device, every direction, and what is on its way. One thread: no lock, no hand-over, no second copy."""
+class LinkEmulator:
+    """Every device, every direction, and the packets in flight. One thread: no lock, no hand-over, no second copy."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self.config = config
         self.seed = int(config["seed"])
         self.fds = {d["address"]: attach(d["namespace"]) for d in config["devices"]}
         self.ends = {socket.inet_aton(address): fd for address, fd in self.fds.items()}
-        self.lanes: dict[bytes, Lane] = {}
-        self.under_way: list[tuple[float, int, int, bytes]] = []
+        self.channels: dict[bytes, Channel] = {}
+        self.in_flight: list[tuple[float, int, int, bytes]] = []
         self.count = 0
         self.undelivered = 0
         self.lead = 0.0
         self.rest = 0.0
-        self.begun = time.time()
+        self.started = time.time()
         self.control = _listen(config["control"])
-        self.asking: set[socket.socket] = set()
+        self.connections: set[socket.socket] = set()
         self.ended = False
 
     def set_table(self, rows: list[list[Any]]) -> None:
         """Take over a whole table [[source, destination, setting], …]; unchanged directions keep their counters."""
-        new: dict[bytes, Lane] = {}
+        new: dict[bytes, Channel] = {}
         lossy = set()
-        for source, destination, words in rows:
-            setting = LinkSetting(**words)
+        for source, destination, values in rows:
+            setting = LinkSetting(**values)
             key = socket.inet_aton(source) + socket.inet_aton(destination)
-            old = self.lanes.get(key)
-            dice = Random(f"{self.seed} {source} {destination}")
-            new[key] = old if old is not None and old.setting == setting else Lane(setting, dice)
+            old = self.channels.get(key)
+            rng = Random(f"{self.seed} {source} {destination}")
+            new[key] = old if old is not None and old.setting == setting else Channel(setting, rng)
             if setting.loss and not setting.cut:
                 lossy.add(source)
         for address, fd in self.fds.items():
             # A lost packet must be one packet, not the 64 KB that segmentation offload hands over at once.
             offload(fd, whole=address not in lossy)
-        self.lanes = new
-        shortest = min((lane.setting.delay_s for lane in new.values() if not lane.setting.cut), default=0.0)
+        self.channels = new
+        shortest = min((channel.setting.delay_s for channel in new.values() if not channel.setting.cut), default=0.0)
         self.rest = REST_S if shortest >= LONG_S else 0.0
-        cut = {key for key, lane in new.items() if lane.setting.cut}
+        cut = {key for key, channel in new.items() if channel.setting.cut}
         if cut:
-            self.under_way = [entry for entry in self.under_way if entry[3][KEY] not in cut]
-            heapq.heapify(self.under_way)
+            self.in_flight = [entry for entry in self.in_flight if entry[3][KEY] not in cut]
+            heapq.heapify(self.in_flight)
 
     def run(self) -> None:
-        """Carry packets until told to end or until the lab is gone."""
+        """Carry packets until asked to end or until the lab is removed."""
         listening = self.control.fileno()
         devices = list(self.fds.values())
-        look_at = time.monotonic() + LOOK_AROUND_S
+        check_at = time.monotonic() + CHECK_LAB_S
         rested = False
         while not self.ended and self.fds:
             now = time.monotonic()
-            wake = self.under_way[0][0] - self.lead if self.under_way else look_at
+            wake = self.in_flight[0][0] - self.lead if self.in_flight else check_at
             pause = wake - now if wake > now else 0.0
-            watched: list[int | socket.socket] = [*devices, listening, *self.asking]
+            watched: list[int | socket.socket] = [*devices, listening, *self.connections]
             ready = select.select(watched, [], [], pause)[0]
             came = time.monotonic()
-            if not ready and self.under_way and pause:
+            if not ready and self.in_flight and pause:
                 self._learn(came - wake)
-            # What came during the rest came, on the whole, in the middle of it.
+            # What came during the rest came, on average, in the middle of it.
             stamp = came - self.rest / 2 if rested and came - now < AT_ONCE_S else came
             for one in ready:
                 if isinstance(one, socket.socket):
@@ -107,24 +107,24 @@ class Wire:
                 elif one == listening:
                     self._accept()
                 else:
-                    self._take(one, stamp)
-            self._give()
+                    self._receive(one, stamp)
+            self._send_due()
             rested = bool(ready) and self.rest > 0.0
             if rested:
                 time.sleep(self.rest)
-            if came >= look_at:
-                look_at = came + LOOK_AROUND_S
-                self._look_around()
+            if came >= check_at:
+                check_at = came + CHECK_LAB_S
+                self._check_lab()
                 devices = list(self.fds.values())
 
     def _learn(self, late: float) -> None:
         # A sleeping process wakes some 50 µs late, here for a packet that is due and before for the same one when it
-        # came: letting it go twice that sooner meets the asked delay on the whole.
+        # came: sending it twice that sooner meets the configured delay on average.
         self.lead += (min(2 * late, LONGEST_LEAD_S) - self.lead) / 16
 
-    def _take(self, fd: int, now: float) -> None:
+    def _receive(self, fd: int, now: float) -> None:
         """Read what waits in one device and came `now`, up to a batch, so that no member starves another."""
-        read, push, lanes, ends, under_way = os.read, heapq.heappush, self.lanes, self.ends, self.under_way
+        read, push, channels, ends, in_flight = os.read, heapq.heappush, self.channels, self.ends, self.in_flight
         for _ in range(BATCH):
             try:
                 packet = read(fd, LARGEST)
@@ -132,84 +132,84 @@ class Wire:
                 return
             except OSError as no:
                 if no.errno == errno.EBADFD:
-                    self._lose(fd)
+                    self._close(fd)
                 return
             key = packet[KEY]
             end = ends.get(key[4:])
             if end is None:
                 continue
-            lane = lanes.get(key)
-            due = now if lane is None else lane.due(now, len(packet) - HEADER_BYTES)
+            channel = channels.get(key)
+            due = now if channel is None else channel.due(now, len(packet) - HEADER_BYTES)
             if due is not None:
                 self.count += 1
-                push(under_way, (due, self.count, end, packet))
+                push(in_flight, (due, self.count, end, packet))
 
-    def _give(self) -> None:
+    def _send_due(self) -> None:
         """Write out everything due by now."""
-        under_way, pop, write = self.under_way, heapq.heappop, os.write
+        in_flight, pop, write = self.in_flight, heapq.heappop, os.write
         now = time.monotonic() + self.lead + self.rest / 2
-        while under_way and under_way[0][0] <= now:
-            _, _, fd, packet = pop(under_way)
+        while in_flight and in_flight[0][0] <= now:
+            _, _, fd, packet = pop(in_flight)
             try:
                 write(fd, packet)
             except OSError:
                 self.undelivered += 1
 
-    def _lose(self, fd: int) -> None:
+    def _close(self, fd: int) -> None:
         self.fds = {address: other for address, other in self.fds.items() if other != fd}
         self.ends = {address: other for address, other in self.ends.items() if other != fd}
         os.close(fd)
 
-    def _look_around(self) -> None:
+    def _check_lab(self) -> None:
         if not Path(self.config["path"]).exists():
             self.ended = True
         for device in self.config["devices"]:
             if device["address"] in self.fds and not exists(device["namespace"]):
                 # The open device would keep a removed namespace alive.
-                self._lose(self.fds[device["address"]])
+                self._close(self.fds[device["address"]])
 
     def _accept(self) -> None:
         try:
-            asking, _ = self.control.accept()
+            connection, _ = self.control.accept()
         except OSError:
             return
-        asking.setblocking(False)
-        self.asking.add(asking)
+        connection.setblocking(False)
+        self.connections.add(connection)
 
-    def _answer(self, asking: socket.socket) -> None:
-        self.asking.discard(asking)
-        with asking:
+    def _answer(self, connection: socket.socket) -> None:
+        self.connections.discard(connection)
+        with connection:
             try:
-                request = json.loads(asking.recv(REPLY_BYTES))
-                asking.send(json.dumps(self.reply(request)).encode())
+                request = json.loads(connection.recv(REPLY_BYTES))
+                connection.send(json.dumps(self.reply(request)).encode())
             except (OSError, ValueError, KeyError, TypeError):
                 return
 
     def reply(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Do what was asked over the control socket: set, look or end; the look is the answer to each."""
+        """Do what the control socket requests: set, status or end; the status is the answer to each."""
         if request["do"] == "set":
             self.set_table(request["table"])
         elif request["do"] == "end":
             self.ended = True
         return {
             "pid": os.getpid(),
-            "since": self.begun,
+            "since": self.started,
             "lead_s": self.lead,
             "real_time": os.sched_getscheduler(0) == os.SCHED_RR,
             "devices": sorted(self.fds),
-            "under_way": len(self.under_way),
+            "in_flight": len(self.in_flight),
             "undelivered": self.undelivered,
             "processor_s": time.process_time(),
             "lanes": [
                 {
                     "from": socket.inet_ntoa(key[:4]),
                     "to": socket.inet_ntoa(key[4:]),
-                    "offered": lane.offered,
-                    "bytes": lane.offered_bytes,
-                    "lost": lane.taken,
-                    "refused": lane.refused,
+                    "offered": channel.offered,
+                    "bytes": channel.offered_bytes,
+                    "lost": channel.lost,
+                    "refused": channel.refused,
                 }
-                for key, lane in self.lanes.items()
+                for key, channel in self.channels.items()
             ],
         }
 
@@ -227,8 +227,8 @@ def _listen(path: str) -> socket.socket:
     return listening
 
 
-def _be_prompt() -> None:
-    """Ask for real-time scheduling, or at least for a better place; both are refused to ordinary users."""
+def _raise_priority() -> None:
+    """Request real-time scheduling, or at least a higher priority; both are refused to ordinary users."""
     # Without it the kernel may end every sleep 50 µs late (prctl(2)); real-time processes have no such slack anyway.
     ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
     try:
@@ -241,22 +241,22 @@ def _be_prompt() -> None:
 
 
 def main() -> int:
-    """Carry packets as the config file says, until the lab is gone or SIGTERM; exit code 3 says why not."""
+    """Carry packets as the config file says, until the lab is removed or SIGTERM; exit code 3 when it cannot start."""
     path = Path(sys.argv[1])
     config = {**json.loads(path.read_text()), "path": str(path)}
     try:
-        wire = Wire(config)
-        wire.set_table(config["table"])
+        emulator = LinkEmulator(config)
+        emulator.set_table(config["table"])
     except Error as error:
         print(f"{error.message}\n{error.hint}", file=sys.stderr)
         return error.exit_code
-    signal.signal(signal.SIGTERM, lambda *_: setattr(wire, "ended", True))
-    _be_prompt()
+    signal.signal(signal.SIGTERM, lambda *_: setattr(emulator, "ended", True))
+    _raise_priority()
     # Nothing here makes cycles, and a collection in the middle is a pause in every connection.
     gc.collect()
     gc.freeze()
     gc.disable()
-    wire.run()
+    emulator.run()
     Path(config["control"]).unlink(missing_ok=True)
     return 0
 

@@ -18,13 +18,13 @@ _SO_TIMESTAMPNS = 35
 _RECEIVE_BUFFER = 8 << 20
 _SO_RCVBUFFORCE = 33
 _IDENTITY = os.getpid() & 0xFFFF
-"""Whose echoes they are: another walproof may be measuring the same link."""
+"""Tells our echoes from those of another walproof that measures the same link."""
 _HEADER = struct.Struct("!BBHHH")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a member is: its network namespace and its address."""
+class Node:
+    """A member on the network: its namespace and its address."""
 
     namespace: str
     address: str
@@ -55,7 +55,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Probing:
-    """How much to send: round trips a pair and packets a direction, the pause between, the patience for the last."""
+    """How much to send: round trips per pair and packets per direction, the pause between, the wait for the last."""
 
     round_trips: int = 20
     one_way: int = 100
@@ -65,28 +65,28 @@ class Probing:
 
 @dataclass(slots=True)
 class _Echo:
-    """One ordered pair under way: when each probe left, and the round trips that came back."""
+    """One ordered pair being measured: when each probe left, and the round trips that came back."""
 
     left: dict[int, int] = field(default_factory=dict)
     back: list[float] = field(default_factory=list)
 
 
 def round_trips(
-    places: Mapping[str, Place], pairs: Iterable[Direction], probing: Probing
+    nodes: Mapping[str, Node], pairs: Iterable[Direction], probing: Probing
 ) -> dict[Direction, tuple[float, ...]]:
-    """Round trips in ms, sorted, by ordered pair of members: ICMP echoes, answered by the other kernel.
+    """Round trips in ms, sorted, by ordered pair of members: ICMP echoes, answered by the other's kernel.
 
     The kernel's own receive time is used, as ping(8) does: what is measured is the link, not how busy this process is.
     """
     echoes = {pair: _Echo() for pair in pairs}
-    by_address = {place.address: name for name, place in places.items()}
+    by_address = {node.address: name for name, node in nodes.items()}
     with ExitStack() as stack:
-        sockets = {name: stack.enter_context(_raw(places[name])) for name in {a for a, _ in echoes}}
+        sockets = {name: stack.enter_context(_raw(nodes[name])) for name in {a for a, _ in echoes}}
         names = {sock: name for name, sock in sockets.items()}
         for number in range(1, probing.round_trips + 1):
             for (a, b), echo in echoes.items():
                 echo.left[number] = time.time_ns()
-                _send(sockets[a], _echo(number), (places[b].address, 0))
+                _send(sockets[a], _echo(number), (nodes[b].address, 0))
             next_at = time.monotonic() + probing.pace_s
             _collect_echoes(names, by_address, echoes, until=next_at)
             _rest(next_at)
@@ -94,20 +94,20 @@ def round_trips(
     return {pair: tuple(sorted(echo.back)) for pair, echo in echoes.items()}
 
 
-def losses(places: Mapping[str, Place], directions: Iterable[Direction], probing: Probing) -> dict[Direction, float]:
+def losses(nodes: Mapping[str, Node], directions: Iterable[Direction], probing: Probing) -> dict[Direction, float]:
     """Share of one-way UDP probes that never arrived, by direction of members."""
     wanted = tuple(directions)
     if not wanted or not probing.one_way:
         return {}
     arrived: dict[Direction, int] = dict.fromkeys(wanted, 0)
-    by_address = {place.address: name for name, place in places.items()}
+    by_address = {node.address: name for name, node in nodes.items()}
     with ExitStack() as stack:
-        sockets = {name: stack.enter_context(_datagrams(place)) for name, place in places.items()}
+        sockets = {name: stack.enter_context(_datagrams(node)) for name, node in nodes.items()}
         ports = {name: sock.getsockname()[1] for name, sock in sockets.items()}
         names = {sock: name for name, sock in sockets.items()}
         for number in range(probing.one_way):
             for a, b in wanted:
-                _send(sockets[a], b"walproof", (places[b].address, ports[b]))
+                _send(sockets[a], b"walproof", (nodes[b].address, ports[b]))
             if number % 10 == 9:
                 # In small bursts: a burst larger than the device's queue would lose packets the link did not.
                 _collect_datagrams(names, by_address, arrived, until=time.monotonic() + probing.pace_s / 10)
@@ -118,8 +118,8 @@ def losses(places: Mapping[str, Place], directions: Iterable[Direction], probing
     return {direction: 1 - arrived[direction] / probing.one_way for direction in wanted}
 
 
-def _raw(place: Place) -> socket.socket:
-    with inside(place.namespace):
+def _raw(node: Node) -> socket.socket:
+    with inside(node.namespace):
         try:
             sock = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
         except PermissionError as no:
@@ -127,19 +127,19 @@ def _raw(place: Place) -> socket.socket:
                 "links cannot be measured without CAP_NET_RAW", "run as the user who started the lab, or as root"
             ) from no
     sock.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
-    sock.bind((place.address, 0))
+    sock.bind((node.address, 0))
     sock.setblocking(False)
     return sock
 
 
-def _datagrams(place: Place) -> socket.socket:
-    with inside(place.namespace):
+def _datagrams(node: Node) -> socket.socket:
+    with inside(node.namespace):
         sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     try:
         sock.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _RECEIVE_BUFFER)
     except PermissionError:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER)
-    sock.bind((place.address, 0))
+    sock.bind((node.address, 0))
     sock.setblocking(False)
     return sock
 

@@ -1,4 +1,4 @@
-"""Doing one thing inside a named network namespace: the thread enters and comes back. Makes and removes none."""
+"""Doing one thing inside a named network namespace: the thread enters and returns. Creates and removes none."""
 
 import ctypes
 import os
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from walproof.errors import MachineError
 
-NAMED = Path("/run/netns")
+NAMESPACES = Path("/run/netns")
 _CLONE_NEWNET = 0x40000000
 _libc = ctypes.CDLL(None, use_errno=True)  # os.setns came with Python 3.12 only
 
@@ -29,12 +29,12 @@ def inside(namespace: str) -> Iterator[None]:
 
 def exists(namespace: str) -> bool:
     """Whether a network namespace of that name is there."""
-    return (NAMED / namespace).exists()
+    return (NAMESPACES / namespace).exists()
 
 
 def _enter(namespace: str) -> None:
     try:
-        there = os.open(NAMED / namespace, os.O_RDONLY | os.O_CLOEXEC)
+        there = os.open(NAMESPACES / namespace, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as no:
         raise MachineError(
             f"the network namespace {namespace} is not there ({no.strerror})", "is the lab up? `walproof lab status`"

@@ -1,4 +1,4 @@
-"""What is asked of the wire: one setting per direction, whole tables of them. Pure; opens and sends nothing."""
+"""What is configured of links: one setting per direction, tables of them. Pure; opens and sends nothing."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -7,10 +7,10 @@ from typing import Any
 from walproof.errors import UsageError
 
 Direction = tuple[str, str]
-"""(source, destination): member names in the lab, IPv4 addresses in the wire's own process."""
+"""(source, destination): member names in the lab, IPv4 addresses in the link emulator's process."""
 
 LONGEST_DELAY_S = 10.0
-"""Beyond this every program of the cluster gives up, and the packets in flight would fill the memory."""
+"""Beyond this every program of the cluster times out, and the packets in flight would fill the memory."""
 LEAST_RATE_BPS = 8e3
 
 
@@ -26,13 +26,13 @@ class LinkSetting:
 
     @property
     def plain(self) -> bool:
-        """True where nothing is asked: the kernel's own path serves."""
+        """True where nothing is configured: the kernel's own path serves."""
         return self == LinkSetting()
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What to change in a direction; None leaves it as it is. An infinite rate takes the limit away."""
+    """What to change in a direction; None changes nothing. An infinite rate removes the limit."""
 
     delay_s: float | None = None
     jitter_s: float | None = None
@@ -46,16 +46,16 @@ class Change:
         >>> Change(loss=0.5).onto(LinkSetting(delay_s=0.005))
         LinkSetting(delay_s=0.005, jitter_s=0.0, loss=0.5, rate_bps=None, cut=False)
         """
-        asked: dict[str, Any] = {name: value for name, value in asdict(self).items() if value is not None}
-        if asked.get("rate_bps") == float("inf"):
-            asked["rate_bps"] = None
-        new = replace(old, **asked)
+        given: dict[str, Any] = {name: value for name, value in asdict(self).items() if value is not None}
+        if given.get("rate_bps") == float("inf"):
+            given["rate_bps"] = None
+        new = replace(old, **given)
         check(new)
         return new
 
 
 def check(setting: LinkSetting) -> None:
-    """UsageError for what no wire can do: negative or endless delay, loss above the whole, a rate of nothing."""
+    """UsageError for what no link can have: negative or endless delay, loss above 100 %, a rate of nothing."""
     hint = "write for example --rtt 10ms --jitter 1ms --loss 0.1% --rate 100mbit/s"
     if not 0 <= setting.delay_s <= LONGEST_DELAY_S:
         raise UsageError(f"a delay of {setting.delay_s:g} s is not between 0 and {LONGEST_DELAY_S:g} s", hint)
@@ -69,54 +69,55 @@ def check(setting: LinkSetting) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """Everything asked of a lab's links: settings by direction of members, and members isolated from clients too."""
+    """Everything configured of a lab's links: settings by direction, and members isolated from clients too."""
 
-    asked: Mapping[Direction, LinkSetting] = field(default_factory=dict)
+    settings: Mapping[Direction, LinkSetting] = field(default_factory=dict)
     isolated: frozenset[str] = frozenset()
 
     @property
     def table(self) -> dict[Direction, LinkSetting]:
-        """The directions that must cross the wire."""
-        return {direction: setting for direction, setting in self.asked.items() if not setting.plain}
+        """The directions that must pass the link emulator."""
+        return {direction: setting for direction, setting in self.settings.items() if not setting.plain}
 
     @property
     def cuts(self) -> tuple[Direction, ...]:
         """The directions cut now."""
-        return tuple(direction for direction, setting in self.asked.items() if setting.cut)
+        return tuple(direction for direction, setting in self.settings.items() if setting.cut)
 
     def changed(self, directions: Iterable[Direction], change: Change) -> "Links":
         """With `change` made in each of the directions."""
         new = {direction: change.onto(self.setting(direction)) for direction in directions}
-        return replace(self, asked={**self.asked, **new})
+        return replace(self, settings={**self.settings, **new})
 
     def setting(self, direction: Direction) -> LinkSetting:
-        """What is asked of one direction."""
-        return self.asked.get(direction, LinkSetting())
+        """What is configured of one direction."""
+        return self.settings.get(direction, LinkSetting())
 
-    def healed(self) -> "Links":
-        """Without cuts and isolation; what was shaped stays shaped."""
-        return Links({direction: replace(setting, cut=False) for direction, setting in self.asked.items()})
+    def without_cuts(self) -> "Links":
+        """Without cuts and isolation; delay, jitter, loss and rate stay."""
+        return Links({direction: replace(setting, cut=False) for direction, setting in self.settings.items()})
 
-    def cleared(self, directions: Iterable[Direction]) -> "Links":
-        """With those directions unshaped; what is cut stays cut."""
+    def reset(self, directions: Iterable[Direction]) -> "Links":
+        """Without delay, jitter, loss and rate in those directions; what is cut stays cut."""
         plain = {direction: LinkSetting(cut=self.setting(direction).cut) for direction in directions}
-        return replace(self, asked={**self.asked, **plain})
+        return replace(self, settings={**self.settings, **plain})
 
     def as_json(self) -> dict[str, Any]:
-        """For the file beside the lab."""
+        """For the file in the lab's folder."""
         return {
-            "asked": [{"from": a, "to": b, **asdict(setting)} for (a, b), setting in sorted(self.table.items())],
+            "settings": [{"from": a, "to": b, **asdict(setting)} for (a, b), setting in sorted(self.table.items())],
             "isolated": sorted(self.isolated),
         }
 
 
 def links_of(data: Mapping[str, Any]) -> Links:
     """The inverse of `Links.as_json`."""
-    asked = {
+    settings = {
         (row["from"], row["to"]): LinkSetting(**{k: v for k, v in row.items() if k not in ("from", "to")})
-        for row in data["asked"]
+        # "asked" is what walproof 0.1 wrote.
+        for row in data.get("settings", data.get("asked", ()))
     }
-    return Links(asked, frozenset(data["isolated"]))
+    return Links(settings, frozenset(data["isolated"]))
 
 
 def all_directions(members: Iterable[str]) -> tuple[Direction, ...]:
@@ -129,21 +130,21 @@ def all_directions(members: Iterable[str]) -> tuple[Direction, ...]:
     return tuple((a, b) for a in names for b in names if a != b)
 
 
-def directions_of(words: Iterable[str], members: Iterable[str]) -> tuple[Direction, ...]:
-    """Which directions the words mean: none is all, `n1` all of its own, `n1 n3` that pair, `n1..n2` one way only.
+def directions_of(arguments: Iterable[str], members: Iterable[str]) -> tuple[Direction, ...]:
+    """The directions that arguments name: none is all, `n1` all of its own, `n1 n3` that pair, `n1..n2` one direction.
 
     >>> directions_of(("n1..n2",), ("n1", "n2", "n3"))
     (('n1', 'n2'),)
     """
-    known, asked = tuple(members), tuple(words)
-    one_way = tuple(word for word in asked if ".." in word)
-    names = tuple(word for word in asked if ".." not in word)
-    for name in (*names, *(end for word in one_way for end in word.split("..", 1))):
+    known, given = tuple(members), tuple(arguments)
+    one_way = [(source, destination) for source, dots, destination in (a.partition("..") for a in given) if dots]
+    names = tuple(argument for argument in given if ".." not in argument)
+    for name in (*names, *(end for direction in one_way for end in direction)):
         if name not in known:
             raise UsageError(f"no member is called {name!r}", f"members are {', '.join(known)}")
-    if len(set(names)) != len(names) or any(a == b for a, b in (w.split("..", 1) for w in one_way)):
+    if len(set(names)) != len(names) or any(a == b for a, b in one_way):
         raise UsageError("a link has two different ends", "name two members, such as n1 n3, or one way: n1..n2")
-    found = [(a, b) for a, b in (word.split("..", 1) for word in one_way)]
+    found = list(one_way)
     if len(names) == 1:
         found += [d for d in all_directions(known) if names[0] in d]
     elif names or not one_way:

@@ -1,4 +1,4 @@
-"""A region file: sites and the round trips between them, read into a whole matrix of links. Sets no link itself."""
+"""A region file: sites and the round trips between them, read into a matrix of links. Sets no link itself."""
 
 import tomllib
 from importlib.resources import files
@@ -42,7 +42,7 @@ def shipped() -> tuple[str, ...]:
 
 
 def read_regions(name_or_path: str) -> Regions:
-    """A shipped region file by name, or one of yours by path; UsageError when it cannot be read or understood."""
+    """A shipped region file by name, or any region file by path; UsageError when it cannot be read or parsed."""
     try:
         if name_or_path in shipped():
             text = (_SHIPPED / f"{name_or_path}.toml").read_text()
@@ -63,17 +63,17 @@ def read_regions(name_or_path: str) -> Regions:
 
 
 def matrix(regions: Regions, members: tuple[str, ...]) -> dict[Direction, LinkSetting]:
-    """Every direction between members, half the round trip each way; UsageError where the file leaves a pair open."""
-    home = places(regions, members)
+    """Every direction between members, half the round trip each way; UsageError where the file does not name a pair."""
+    site = sites_of(regions, members)
     table = {}
     for a, b in all_directions(members):
-        rtt_s, jitter_s = _between(regions, home[a], home[b])
+        rtt_s, jitter_s = _between(regions, site[a], site[b])
         table[a, b] = LinkSetting(delay_s=rtt_s / 2, jitter_s=jitter_s / 2)
         check(table[a, b])
     return table
 
 
-def places(regions: Regions, members: tuple[str, ...]) -> dict[str, str]:
+def sites_of(regions: Regions, members: tuple[str, ...]) -> dict[str, str]:
     """The site of every member."""
     if not regions.sites:
         raise UsageError("the region file names no site", 'sites = ["london", "paris"]')
@@ -90,4 +90,4 @@ def _between(regions: Regions, one: str, other: str) -> tuple[float, float]:
     for row in regions.round_trip:
         if set(row.between) == {one, other}:
             return duration_s(row.rtt), duration_s(row.jitter)
-    raise UsageError(f"the region file says nothing of {one}–{other}", "add a [[round_trip]] with that pair")
+    raise UsageError(f"the region file does not name {one}–{other}", "add a [[round_trip]] with that pair")

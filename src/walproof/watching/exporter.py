@@ -3,16 +3,20 @@
 Reads through standing eyes and a canary; changes nothing but the canary's own row.
 """
 
+import sys
 from collections.abc import Callable, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
 
 from walproof.errors import MachineError
+from walproof.lab.monitoring import Monitoring
 from walproof.model.guarantee import Level
 from walproof.model.ports import Target
 from walproof.model.topology import Role, Snapshot
+from walproof.targets.choose import choose
 from walproof.watching.canary import Canary, Chirp
 from walproof.watching.metrics import promise
+from walproof.watching.rules import alert_rules
 
 BUCKETS = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 
@@ -114,3 +118,22 @@ class Exporter:
         self._eyes.close()
         self._server.shutdown()
         self._server.server_close()
+
+
+def monitoring_of_labs() -> Monitoring:
+    """What `lab up --monitoring` takes from here: the alert rules, and this exporter as a process of the lab."""
+    return Monitoring(alert_rules(), (sys.executable, "-m", "walproof.watching.exporter"))
+
+
+def main(address: str, port: int) -> None:
+    """`python -m walproof.watching.exporter TARGET PORT`: metrics on 127.0.0.1 until it is killed."""
+    target = choose(address)
+    pool = target.capabilities().pool
+    exporter = Exporter(target, address=("127.0.0.1", port), pool=None if pool is None else pool.pool_clients)
+    while True:
+        exporter.turn()
+        target.clock.pause(0.5)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))

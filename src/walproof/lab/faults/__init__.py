@@ -1,1 +1,1 @@
-"""What breaks in a lab and how it heals: members, power, disks, processors, the DCS."""
+"""Faults of a lab and how they are cleared: of members, power, disks, the DCS."""

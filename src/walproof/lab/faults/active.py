@@ -1,6 +1,6 @@
-"""Which faults are in effect in a lab, kept beside it so that a killed walproof leaves the list; injects nothing.
+"""The list of faults in effect in a lab, kept in its folder so that it outlives a killed walproof; injects nothing.
 
-A fault is noted before it is injected: what was begun and cut short is healed like what was finished.
+A fault is added before it is injected: one that was interrupted is cleared like one that was completed.
 """
 
 import contextlib
@@ -14,14 +14,15 @@ from pathlib import Path
 from walproof.errors import Error, UsageError
 from walproof.lab.blueprint import Blueprint
 
-FREEZE, POWER, KILL_MEMBER, DCS = "freeze", "power-cut", "kill-member", "dcs-loss"
-DISK = "disk"
-_DOWN = (POWER, KILL_MEMBER)
+FREEZE, POWER_CUT, KILL_MEMBER, DCS_LOSS = "freeze", "power-cut", "kill-member", "dcs-loss"
+DISK = ("slow-disk", "failing-disk", "full-disk")
+_DOWN = (POWER_CUT, KILL_MEMBER)
+CLEAR = "walproof lab fault clear"
 
 
 @dataclass(frozen=True, slots=True)
-class InEffect:
-    """One fault in effect: which, on whom, since when (seconds since the epoch), and its particulars in words."""
+class ActiveFault:
+    """One fault in effect: its name, the member ("" for all), since when (seconds since the epoch), and details."""
 
     fault: str
     member: str
@@ -29,51 +30,51 @@ class InEffect:
     detail: str = ""
 
 
-def in_effect(blueprint: Blueprint) -> tuple[InEffect, ...]:
-    """What is in effect now, oldest first; nothing for a lab never hurt."""
+def in_effect(blueprint: Blueprint) -> tuple[ActiveFault, ...]:
+    """What is in effect now, oldest first."""
     try:
-        noted = json.loads(_file(blueprint).read_text(encoding="utf-8"))
+        listed = json.loads(_file(blueprint).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return ()
-    return tuple(InEffect(**entry) for entry in noted)
+    return tuple(ActiveFault(**entry) for entry in listed)
 
 
-def note(blueprint: Blueprint, fault: InEffect) -> None:
+def add(blueprint: Blueprint, fault: ActiveFault) -> None:
     """Add one to the list."""
-    with _alone(blueprint):
+    with _locked(blueprint):
         _store(blueprint, (*in_effect(blueprint), fault))
 
 
-def strike(blueprint: Blueprint, fault: str, member: str | None = None) -> None:
-    """Take one off the list; all members' when none is named."""
-    with _alone(blueprint):
+def remove(blueprint: Blueprint, fault: str, member: str | None = None) -> None:
+    """Remove one from the list; all members' when none is named."""
+    with _locked(blueprint):
         left = tuple(f for f in in_effect(blueprint) if f.fault != fault or member not in (None, f.member))
         _store(blueprint, left)
 
 
 @contextlib.contextmanager
-def noted(blueprint: Blueprint, fault: InEffect) -> Iterator[None]:
-    """Note a fault, inject it inside; struck again when the injection refuses."""
-    note(blueprint, fault)
+def added(blueprint: Blueprint, fault: ActiveFault) -> Iterator[None]:
+    """Add a fault, inject it in the block; removed again when the injection fails."""
+    add(blueprint, fault)
     try:
         yield
     except (Error, OSError):
-        strike(blueprint, fault.fault, fault.member)
+        remove(blueprint, fault.fault, fault.member)
         raise
 
 
-def known(blueprint: Blueprint, member: str) -> None:
+def check_member(blueprint: Blueprint, member: str) -> None:
     """UsageError unless the lab has that member."""
     if member not in blueprint.members:
         raise UsageError(f"there is no member {member}", f"members: {', '.join(blueprint.members)}")
 
 
-def refusal(faults: tuple[InEffect, ...], fault: str, member: str) -> str | None:
+def why_refused(faults: tuple[ActiveFault, ...], fault: str, member: str) -> str | None:
     """Why a fault of that member makes no sense while these are in effect, one sentence; None where it does."""
     for now in faults:
-        if now.member != member and now.fault != DCS:
+        if now.member != member and now.fault != DCS_LOSS:
             continue
-        if now.fault == fault and (fault == DCS or now.member == member):
+        if now.fault == fault and (fault == DCS_LOSS or now.member == member):
             return f"{fault} is already in effect" + (f" on {member}" if member else "")
         if now.member == member and now.fault in _DOWN:
             return f"{member} is already down ({now.fault})"
@@ -82,27 +83,27 @@ def refusal(faults: tuple[InEffect, ...], fault: str, member: str) -> str | None
     return None
 
 
-def refuse_nonsense(blueprint: Blueprint, fault: str, member: str) -> None:
-    """UsageError with that sentence; nothing has changed then."""
+def check_possible(blueprint: Blueprint, fault: str, member: str) -> None:
+    """UsageError with that sentence, or for an unknown member; nothing has changed then."""
     if member:
-        known(blueprint, member)
-    if why := refusal(in_effect(blueprint), fault, member):
-        raise UsageError(why, f"walproof lab fault --heal --name {blueprint.name}")
+        check_member(blueprint, member)
+    if why := why_refused(in_effect(blueprint), fault, member):
+        raise UsageError(why, CLEAR)
 
 
 def _file(blueprint: Blueprint) -> Path:
     return blueprint.home / "faults.json"
 
 
-def _store(blueprint: Blueprint, faults: tuple[InEffect, ...]) -> None:
+def _store(blueprint: Blueprint, faults: tuple[ActiveFault, ...]) -> None:
     # Renamed into place: a reader, or the next walproof after a kill -9, sees the old list or the new one.
-    beside = _file(blueprint).with_suffix(".new")
-    beside.write_text(json.dumps([asdict(f) for f in faults]), encoding="utf-8")
-    os.replace(beside, _file(blueprint))
+    new = _file(blueprint).with_suffix(".new")
+    new.write_text(json.dumps([asdict(f) for f in faults]), encoding="utf-8")
+    os.replace(new, _file(blueprint))
 
 
 @contextlib.contextmanager
-def _alone(blueprint: Blueprint) -> Iterator[None]:
+def _locked(blueprint: Blueprint) -> Iterator[None]:
     with (blueprint.home / "faults.lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

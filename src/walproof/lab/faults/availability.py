@@ -1,19 +1,19 @@
-"""Which faults this lab on this machine can have, and why not the others; tries, changes nothing."""
+"""Which faults are available in this lab on this machine, and why not the others; changes nothing."""
 
-from walproof.lab import cpu_limits
 from walproof.lab.blueprint import Blueprint
 from walproof.lab.faults import disks, power, volumes
+from walproof.machine import control_groups
 from walproof.model.ports import Capability
 
 _DISK = (Capability.SLOW_DISK, Capability.FAILING_DISK, Capability.FULL_DISK)
 
 
 def why_not(blueprint: Blueprint, capability: Capability) -> str | None:
-    """None where the lab can do it now, else one clause."""
+    """None where it is available now, else one clause."""
     if capability is Capability.POWER_CUT:
         return power.unavailable(blueprint)
     if capability is Capability.LIMIT_PROCESSORS:
-        return cpu_limits.unavailable()
+        return control_groups.unavailable()
     if capability in _DISK:
         return disks.unavailable()
     return None
@@ -25,6 +25,6 @@ def reasons(blueprint: Blueprint | None) -> dict[Capability, str | None]:
         return {capability: why_not(blueprint, capability) for capability in Capability}
     return {
         Capability.POWER_CUT: volumes.unavailable(),
-        Capability.LIMIT_PROCESSORS: cpu_limits.unavailable(),
+        Capability.LIMIT_PROCESSORS: control_groups.unavailable(),
         **dict.fromkeys(_DISK, disks.unavailable()),
     }

@@ -1,80 +1,69 @@
-"""Every fault of the lab as a line to read: what happens, what it needs, how it heals. Pure; injects nothing."""
+"""Every fault of the lab as a line to read: what happens, what it needs, how it is cleared. Pure; injects nothing."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from walproof.lab.faults.active import CLEAR
 from walproof.model.ports import Capability
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One kind of fault. `verb` is what to type, `MEMBER` in it a member's name."""
+    """One kind of fault. `command` is what to type after `walproof`, MEMBER in it a member's name."""
 
     name: str
     happens: str
     capability: Capability
-    verb: str
-    heals: str
+    command: str
+    cleared_by: str
 
 
-_BY_HEAL = "walproof lab fault --heal"
+_PATRONI = "by itself: Patroni fails over or starts it again"
 FAULTS: tuple[Fault, ...] = (
+    Fault("kill", "the postmaster is killed with -9", Capability.KILL, "lab fault kill MEMBER", _PATRONI),
     Fault(
-        "kill", "the postmaster is killed with -9", Capability.KILL, "lab fault kill MEMBER",
-        "by itself: Patroni fails over or starts it again",
-    ),
-    Fault(
-        "stop", "PostgreSQL shuts down in order, behind the manager's back", Capability.STOP, "lab fault stop MEMBER",
-        "by itself: Patroni fails over or starts it again",
+        "stop", "PostgreSQL shuts down in order, bypassing Patroni", Capability.STOP, "lab fault stop MEMBER", _PATRONI
     ),
     Fault(
         "kill-member", "every process of the member is killed with -9", Capability.KILL_MEMBER,
-        "lab fault kill-member MEMBER", _BY_HEAL,
+        "lab fault kill-member MEMBER", CLEAR,
     ),
     Fault(
         "freeze", "every process of the member stops, as in a paused virtual machine", Capability.FREEZE,
-        "lab fault freeze MEMBER", "walproof lab fault thaw MEMBER, or --heal",
+        "lab fault freeze MEMBER", CLEAR,
     ),
     Fault(
-        "power-cut", "what was not flushed is gone, every process dead, the cable down", Capability.POWER_CUT,
-        "lab fault power-cut MEMBER", "walproof lab fault --heal: mounts, replays the journal, starts",
+        "power-cut", "what was not flushed is lost, every process dead, the network link down", Capability.POWER_CUT,
+        "lab fault power-cut MEMBER", f"{CLEAR}: mounts, replays the journal, starts",
     ),
     Fault(
         "dcs-loss", "etcd stops answering on a majority of the members", Capability.DCS_LOSS, "lab fault dcs-loss",
-        _BY_HEAL,
+        CLEAR,
     ),
+    Fault("restart", "PostgreSQL restarts through Patroni", Capability.RESTART, "lab restart MEMBER", "by itself"),
     Fault(
-        "restart", "PostgreSQL restarts through Patroni", Capability.RESTART, "lab fault restart MEMBER",
-        "by itself",
-    ),
-    Fault(
-        "switchover", "the leadership is handed over as planned", Capability.SWITCHOVER, "lab switchover",
-        "nothing to heal",
+        "switchover", "the leader hands over as planned", Capability.SWITCHOVER, "lab switchover", "nothing to clear"
     ),
     Fault(
         "partition", "a member is cut from every other one, clients still reach it", Capability.PARTITION,
-        "lab cut MEMBER",
-        "walproof lab heal",
+        "lab fault partition MEMBER", CLEAR,
     ),
-    Fault("isolate", "a member is cut from everybody", Capability.ISOLATE, "lab isolate MEMBER", "walproof lab heal"),
+    Fault("isolate", "a member is cut from everybody", Capability.ISOLATE, "lab fault isolate MEMBER", CLEAR),
     Fault(
-        "partition-one-way", "packets of one direction vanish", Capability.PARTITION_ONE_WAY, "lab link A..B --cut",
-        "walproof lab heal",
+        "partition-one-way", "packets of one direction are lost", Capability.PARTITION_ONE_WAY,
+        "lab fault partition-one-way MEMBER MEMBER", CLEAR,
     ),
     Fault(
         "slow-disk", "each flush takes that much longer before it is issued", Capability.SLOW_DISK,
-        "lab disk MEMBER --slow 5ms", "walproof lab disk MEMBER --heal",
+        "lab fault slow-disk MEMBER --delay 5ms", CLEAR,
     ),
     Fault(
-        "failing-disk", "flushes fail with an I/O error", Capability.FAILING_DISK, "lab disk MEMBER --failing",
-        "walproof lab disk MEMBER --heal",
+        "failing-disk", "flushes fail with an I/O error", Capability.FAILING_DISK,
+        "lab fault failing-disk MEMBER", CLEAR,
     ),
+    Fault("full-disk", "no space is left", Capability.FULL_DISK, "lab fault full-disk MEMBER", CLEAR),
     Fault(
-        "full-disk", "no space is left", Capability.FULL_DISK, "lab disk MEMBER --full",
-        "walproof lab disk MEMBER --heal",
-    ),
-    Fault(
-        "small-machine", "a member has only that many cores", Capability.LIMIT_PROCESSORS, "lab cpu 0.5 MEMBER",
+        "cpu-limit", "a member has only that many cores", Capability.LIMIT_PROCESSORS, "lab cpu 0.5 MEMBER",
         "walproof lab cpu --clear",
     ),
 )  # fmt: skip
@@ -82,7 +71,7 @@ FAULTS: tuple[Fault, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A fault and why it cannot be had here; None when it can."""
+    """A fault and why it is not available here; None when it is."""
 
     fault: Fault
     why_not: str | None

@@ -1,4 +1,4 @@
-"""The process that keeps strace attached to a member's PostgreSQL, whoever starts or ends there; ends with the lab.
+"""The process that keeps strace attached to a member's PostgreSQL, whatever starts or ends there; ends with the lab.
 
 Run as `python -m walproof.lab.faults.disk_guard LAB MEMBER CALLS WHAT`; touches nothing but its own strace processes.
 """
@@ -16,11 +16,11 @@ from walproof.machine.clock import RealClock
 
 _PACE_S = 0.2
 _DIE_WITH_GUARD = ("setpriv", "--pdeathsig", "TERM", "--")
-"""SIGTERM makes strace let go of everything it holds; without this a killed guard would leave the disk hurt."""
+"""SIGTERM makes strace detach from what it traces; without this a killed guard would leave the fault in effect."""
 
 
 def _prefix() -> tuple[str, ...]:
-    """strace stops at every system call: on a busy machine its own turns would be the delay, so they come first."""
+    """strace stops at every system call: on a busy machine its own scheduling would add delay, so it gets priority."""
     try:
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
         os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
@@ -34,32 +34,32 @@ def _stop(*_: object) -> None:
 
 
 def main() -> None:
-    """Attach to what is there, then to what comes, until the pid file no longer names us."""
+    """Attach to the processes there are, then to new ones, until the pid file no longer names this process."""
     name, member, calls, what = sys.argv[1:5]
     blueprint = home.load(name)
     wanted = disks.Injection(calls, what)
-    own = disks.pidfile(blueprint, member)
+    pidfile = disks.pidfile(blueprint, member)
     signal.signal(signal.SIGTERM, _stop)
-    held: list[subprocess.Popen[bytes]] = []
+    tracers: list[subprocess.Popen[bytes]] = []
     clock = RealClock()
-    begun = clock.now()
+    started = clock.now()
     prefix = _prefix()
     try:
-        while _is_ours(own) or clock.now() - begun < 1.0:
-            unheld = [p for p in disks.hurtable(members.processes(blueprint, member)) if disks.tracer(p) == 0]
-            held = [s for s in held if s.poll() is None]
-            if unheld:
-                held.append(subprocess.Popen((*prefix, *wanted.argv(tuple(unheld)))))
+        while _names_us(pidfile) or clock.now() - started < 1.0:
+            untraced = [p for p in disks.flushing_pids(members.processes(blueprint, member)) if disks.tracer(p) == 0]
+            tracers = [strace for strace in tracers if strace.poll() is None]
+            if untraced:
+                tracers.append(subprocess.Popen((*prefix, *wanted.argv(tuple(untraced)))))
             clock.pause(_PACE_S)
     finally:
-        for strace in held:
+        for strace in tracers:
             strace.terminate()
-        for strace in held:
+        for strace in tracers:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 strace.wait(10)
 
 
-def _is_ours(file: Path) -> bool:
+def _names_us(file: Path) -> bool:
     try:
         return file.read_text(encoding="ascii").strip() == str(os.getpid())
     except OSError:

@@ -1,6 +1,6 @@
-"""A member's disk made slow, failing or full while it works, and well again.
+"""Makes a member's disk slow, failing or full while it works, and clears that.
 
-Flushes and writes are hurt by system call injection (Debian's strace, kept attached by a guard process of the lab);
+Faults are injected into the system calls that flush and write (Debian's strace, kept attached by a guard process);
 an image disk is filled for real. etcd's flushes are left alone: it is PostgreSQL's disk that is under study.
 """
 
@@ -38,10 +38,10 @@ class Injection:
     what: str
 
     def argv(self, pids: tuple[int, ...]) -> tuple[str, ...]:
-        """Attached to these processes, following what they start; says nothing but its own failures."""
-        to = (word for pid in pids for word in ("-p", str(pid)))
-        quiet = ("strace", "-f", "-qq", "-o", "/dev/null", "-e", "signal=none")
-        return (*quiet, "-e", f"trace={self.calls}", "-e", f"inject={self.calls}:{self.what}", *to)
+        """Attached to these processes, following what they start; prints nothing but its own failures."""
+        attach = (argument for pid in pids for argument in ("-p", str(pid)))
+        silent = ("strace", "-f", "-qq", "-o", "/dev/null", "-e", "signal=none")
+        return (*silent, "-e", f"trace={self.calls}", "-e", f"inject={self.calls}:{self.what}", *attach)
 
 
 def injection(condition: str, slow_s: float = 0.0) -> Injection:
@@ -59,7 +59,7 @@ def injection(condition: str, slow_s: float = 0.0) -> Injection:
 
 @functools.cache
 def unavailable() -> str | None:
-    """Why flushes cannot be hurt here, one clause; None where they can."""
+    """Why no fault can be injected into flushes here, one clause; None where it can."""
     if shutil.which("strace") is None:
         return "strace is not installed"
     tried = subprocess.run(
@@ -68,21 +68,24 @@ def unavailable() -> str | None:
     return None if tried.returncode == 0 else "this kernel does not let processes be traced (ptrace)"
 
 
-def hurt(blueprint: Blueprint, member: str, condition: str, slow_s: float = 0.0) -> None:
-    """Apply a condition to every PostgreSQL process of the member and on later ones; replaces the former one."""
+def inject(blueprint: Blueprint, member: str, condition: str, slow_s: float = 0.0) -> None:
+    """Make the disk slow, failing or full for every PostgreSQL process of the member, later ones too.
+
+    Replaces the condition in effect. UsageError for one that is in effect already or not valid.
+    """
     wanted = injection(condition, slow_s)
-    active.refuse_nonsense(blueprint, condition, member)
-    really = condition == FULL and bool(volumes.volumes(blueprint, member))
-    if not really and (why := unavailable()):
+    active.check_possible(blueprint, f"{condition}-disk", member)
+    fill = condition == FULL and bool(volumes.volumes(blueprint, member))
+    if not fill and (why := unavailable()):
         raise MachineError(f"the disk of {member} cannot be made {condition}: {why}", "apt-get install strace")
-    detail = f"{condition} {slow_s * 1e3:g} ms" if condition == SLOW else condition
-    now = condition_of(blueprint, member)
-    if now == detail:
-        raise UsageError(f"the disk of {member} is {detail} already", f"walproof lab disk {member} --heal")
+    detail = f"{slow_s * 1e3:g} ms" if condition == SLOW else ""
+    now = fault_of(blueprint, member)
+    if now and (now.fault, now.detail) == (f"{condition}-disk", detail):
+        raise UsageError(f"the disk of {member} is {condition} already", f"{active.CLEAR} {member}")
     if now:
-        heal(blueprint, member)
-    with active.noted(blueprint, active.InEffect(active.DISK, member, RealClock().now(), detail)):
-        if really:
+        clear(blueprint, member)
+    with active.added(blueprint, active.ActiveFault(f"{condition}-disk", member, RealClock().now(), detail)):
+        if fill:
             _fill(blueprint, member)
         else:
             _guard(blueprint, member, wanted)
@@ -90,37 +93,38 @@ def hurt(blueprint: Blueprint, member: str, condition: str, slow_s: float = 0.0)
 
 def slow(blueprint: Blueprint, member: str, seconds: float) -> None:
     """Each flush takes that many seconds longer before it is issued."""
-    hurt(blueprint, member, SLOW, seconds)
+    inject(blueprint, member, SLOW, seconds)
 
 
 def failing(blueprint: Blueprint, member: str) -> None:
     """Flushes fail with an I/O error."""
-    hurt(blueprint, member, FAILING)
+    inject(blueprint, member, FAILING)
 
 
 def full(blueprint: Blueprint, member: str) -> None:
     """No space is left."""
-    hurt(blueprint, member, FULL)
+    inject(blueprint, member, FULL)
 
 
-def condition_of(blueprint: Blueprint, member: str) -> str:
-    """What ails the member's disk, in words; empty when nothing does."""
-    return next((f.detail for f in active.in_effect(blueprint) if (f.fault, f.member) == (active.DISK, member)), "")
+def fault_of(blueprint: Blueprint, member: str) -> active.ActiveFault | None:
+    """The fault of the member's disk; None when there is none."""
+    return next((f for f in active.in_effect(blueprint) if f.member == member and f.fault in active.DISK), None)
 
 
-def heal(blueprint: Blueprint, member: str) -> bool:
-    """Take the condition away; False when the disk was well. Works after a kill -9 in the middle of the injection."""
-    active.known(blueprint, member)
-    was = bool(condition_of(blueprint, member))
+def clear(blueprint: Blueprint, member: str) -> bool:
+    """Clear the fault of the disk; False when there was none. Works after a kill -9 in the middle of the injection."""
+    active.check_member(blueprint, member)
+    fault = fault_of(blueprint, member)
     end_guard(blueprint, member)
     for volume in volumes.volumes(blueprint, member):
         _ballast(volume).unlink(missing_ok=True)
-    active.strike(blueprint, active.DISK, member)
-    return was
+    for name in active.DISK:
+        active.remove(blueprint, name, member)
+    return fault is not None
 
 
 def end_guard(blueprint: Blueprint, member: str) -> None:
-    """End the guard and with it strace; what it held goes on unhurt."""
+    """End the guard and with it strace; what it traced goes on normally."""
     file = pidfile(blueprint, member)
     guard = _running_guard(blueprint, member)
     file.unlink(missing_ok=True)
@@ -134,14 +138,14 @@ def end_guard(blueprint: Blueprint, member: str) -> None:
 
 
 def pidfile(blueprint: Blueprint, member: str) -> Path:
-    """Where the guard's pid stands; a guard that is not named there any more ends itself."""
+    """The guard's pid file; a guard that is not named there any more ends itself."""
     return blueprint.member_dir(member) / "disk_guard.pid"
 
 
 def _running_guard(blueprint: Blueprint, member: str) -> psutil.Process | None:
     with contextlib.suppress(OSError, ValueError, psutil.Error):
         process = psutil.Process(int(pidfile(blueprint, member).read_text(encoding="ascii")))
-        # A pid may have been given to somebody else since.
+        # A pid may have been given to another process since.
         if process.cmdline()[-4:-2] == [blueprint.name, member]:
             return process
     return None
@@ -165,37 +169,36 @@ def _guard(blueprint: Blueprint, member: str, wanted: Injection) -> None:
         )
     pidfile(blueprint, member).write_text(str(guard.pid), encoding="ascii")
 
-    def held() -> bool:
+    def traced() -> bool:
         if guard.poll() is not None:
             raise MachineError(f"the guard of the disk of {member} ended: {_last_line(log)}", f"see {log}")
-        return all(members_traced(blueprint, member))
+        return all(are_traced(blueprint, member))
 
     try:
-        wait_for(Wait.SETTING_IN_EFFECT, held, RealClock(), pace_s=0.05)
+        wait_for(Wait.SETTING_IN_EFFECT, traced, RealClock(), pace_s=0.05)
     except MachineError:
         end_guard(blueprint, member)
         raise
 
 
-def members_traced(blueprint: Blueprint, member: str) -> list[bool]:
-    """For every PostgreSQL process of the member, whether somebody traces it."""
-    return [tracer(pid) != 0 for pid in hurtable(members.processes(blueprint, member)) if psutil.pid_exists(pid)]
+def are_traced(blueprint: Blueprint, member: str) -> list[bool]:
+    """For every process of the member that flushes for PostgreSQL, whether it is traced."""
+    return [tracer(pid) != 0 for pid in flushing_pids(members.processes(blueprint, member)) if psutil.pid_exists(pid)]
 
 
-def hurtable(processes: list[psutil.Process]) -> list[int]:
-    """Those whose flushes are PostgreSQL's: postgres and its tools, and Patroni, who starts them; never zombies."""
+def flushing_pids(processes: list[psutil.Process]) -> list[int]:
+    """Processes whose flushes are PostgreSQL's: postgres and its tools, and Patroni, which starts them; no zombies."""
     found = []
     for process in processes:
         with contextlib.suppress(psutil.Error):
-            words = process.cmdline()
-            if process.status() != psutil.STATUS_ZOMBIE and _is_postgres(words):
+            if process.status() != psutil.STATUS_ZOMBIE and _is_postgres(process.cmdline()):
                 found.append(process.pid)
     return found
 
 
-def _is_postgres(words: list[str]) -> bool:
-    program = Path(words[0].split(":")[0]).name if words else ""
-    return program == "postgres" or program.startswith("pg_") or words[1:3] == ["-m", "patroni"]
+def _is_postgres(argv: list[str]) -> bool:
+    program = Path(argv[0].split(":")[0]).name if argv else ""
+    return program == "postgres" or program.startswith("pg_") or argv[1:3] == ["-m", "patroni"]
 
 
 def tracer(pid: int) -> int:
@@ -224,4 +227,4 @@ def _fill(blueprint: Blueprint, member: str) -> None:
 
 def _last_line(log: Path) -> str:
     lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    return lines[-1] if lines else "it said nothing"
+    return lines[-1] if lines else "it logged nothing"

@@ -1,6 +1,4 @@
-"""Every fault of a lab undone, whoever injected it and however far: power, disks, processes, DCS, links, members."""
-
-from dataclasses import dataclass
+"""Clears every fault of a lab, whoever injected it and however far: power, disks, processes, DCS, links, members."""
 
 from walproof.lab import health, member_links, members
 from walproof.lab.blueprint import Blueprint
@@ -10,44 +8,37 @@ from walproof.machine.clock import RealClock
 from walproof.model.ports import Clock
 
 
-@dataclass(frozen=True, slots=True)
-class Healing:
-    """What was undone, in words; nothing where the lab was whole."""
+def recover(blueprint: Blueprint, clock: Clock | None = None) -> tuple[str, ...]:
+    """Clear every fault, start what is down and wait until the cluster is healthy; what was cleared, one clause each.
 
-    undone: tuple[str, ...]
-
-
-def heal(blueprint: Blueprint, clock: Clock | None = None) -> Healing:
-    """Undo every fault, start what is down and wait until the cluster is whole; WaitTimeout when it stays broken.
-
-    A member that does not come back by itself is cloned anew from the leader (health.py).
+    A member that does not come back by itself is cloned again from the leader (health.py). WaitTimeout when it does
+    not become healthy.
     """
-    clock = clock or RealClock()
-    undone = [_in_words(fault) for fault in active.in_effect(blueprint)]
-    links = member_links.asked(blueprint)
-    undone += [f"cut {source}..{destination}" for source, destination in links.cuts]
-    undone += [f"isolation of {member}" for member in sorted(links.isolated)]
-    member_links.heal(blueprint)
+    cleared = [_clause(fault) for fault in active.in_effect(blueprint)]
+    links = member_links.configured(blueprint)
+    cleared += [f"partition {source}..{destination}" for source, destination in links.cuts]
+    cleared += [f"isolate of {member}" for member in sorted(links.isolated)]
+    member_links.recover(blueprint)
     for member in blueprint.members:
-        revive(blueprint, member)
-    member_faults.find_dcs(blueprint)
-    health.wait_until_healthy(blueprint, clock)
-    return Healing(tuple(undone))
+        recover_member(blueprint, member)
+    member_faults.recover_dcs(blueprint)
+    health.wait_until_healthy(blueprint, clock or RealClock())
+    return tuple(cleared)
 
 
-def revive(blueprint: Blueprint, member: str) -> None:
-    """One member back as it was before any fault of its own; does not wait for PostgreSQL."""
-    active.known(blueprint, member)
+def recover_member(blueprint: Blueprint, member: str) -> None:
+    """Clear the faults of one member except those of its links, and start it; does not wait for PostgreSQL."""
+    active.check_member(blueprint, member)
     if power.unavailable(blueprint) is None:
         power.power_on(blueprint, member)
-    disks.heal(blueprint, member)
-    suspend.go_on(blueprint, member)
-    member_faults.forget_postmaster(blueprint, member)
+    disks.clear(blueprint, member)
+    suspend.resume_all(blueprint, member)
+    member_faults.remove_postmaster_pid(blueprint, member)
     members.start_member(blueprint, member)
-    for fault in (active.POWER, active.KILL_MEMBER, active.FREEZE):
-        active.strike(blueprint, fault, member)
+    for fault in (active.POWER_CUT, active.KILL_MEMBER, active.FREEZE):
+        active.remove(blueprint, fault, member)
 
 
-def _in_words(fault: active.InEffect) -> str:
-    words = f"{fault.fault} of {fault.member}" if fault.member else fault.fault
-    return f"{words} ({fault.detail})" if fault.detail else words
+def _clause(fault: active.ActiveFault) -> str:
+    clause = f"{fault.fault} of {fault.member}" if fault.member else fault.fault
+    return f"{clause} ({fault.detail})" if fault.detail else clause

@@ -1,4 +1,4 @@
-"""Every process of a member stopped as at one instant, and let go on. Kills nothing, decides nothing."""
+"""Stops every process of a member as at one instant (SIGSTOP), and resumes them (SIGCONT)."""
 
 import contextlib
 import os
@@ -11,23 +11,23 @@ from walproof.model.waiting import Wait, wait_for
 
 
 def stop_all(blueprint: Blueprint, member: str) -> None:
-    """SIGSTOP to every process, again until a look finds nobody who runs: they may fork meanwhile.
+    """SIGSTOP to every process, again until no new one is found: they may fork meanwhile.
 
-    A process in the middle of a flush stops when the flush returns; it is counted as stopped once it was told.
+    A process in the middle of a flush stops when the flush returns; it counts as stopped once it was signalled.
     """
-    told: set[int] = set()
+    signalled: set[int] = set()
 
-    def quiet() -> bool:
-        fresh = [p for p in members.processes(blueprint, member) if p.pid not in told]
+    def all_signalled() -> bool:
+        fresh = [p for p in members.processes(blueprint, member) if p.pid not in signalled]
         for process in fresh:
             with contextlib.suppress(OSError):
                 os.kill(process.pid, signal.SIGSTOP)
-            told.add(process.pid)
+            signalled.add(process.pid)
         return not fresh
 
-    wait_for(Wait.PROGRAM_GONE, quiet, RealClock(), pace_s=0.001)
+    wait_for(Wait.PROGRAM_GONE, all_signalled, RealClock(), pace_s=0.001)
 
 
-def go_on(blueprint: Blueprint, member: str) -> None:
+def resume_all(blueprint: Blueprint, member: str) -> None:
     """SIGCONT to every process of the member."""
     members.signal_all(blueprint, member, signal.SIGCONT)

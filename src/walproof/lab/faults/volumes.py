@@ -1,4 +1,4 @@
-"""A member's data on ext4 images over loop devices: made, attached, detached, released. Starts and kills nothing."""
+"""A member's data on ext4 images over loop devices: created, attached, detached, released. Starts and kills nothing."""
 
 import contextlib
 import os
@@ -16,7 +16,7 @@ from walproof.model.waiting import Wait, wait_for
 
 SMALLEST = 256 << 20
 """Bytes below which a member's PGDATA, a few WAL segments and the journal do not fit."""
-_FREE_A_LOOP = "losetup -a shows who holds them; `walproof lab down` gives a lab's devices back"
+_FREE_A_LOOP = "losetup -a shows who holds them; `walproof lab down` releases a lab's devices"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,23 +49,23 @@ def unavailable() -> str | None:
     """Why images cannot be used here, one clause; None where they can."""
     if os.geteuid() != 0:
         return "needs root to mount an image"
-    if not _whole_machine():
+    if not _is_machine_root():
         return "needs the machine's own root, not a user namespace's"
     if not Path("/dev/loop-control").exists():
         return "this kernel offers no loop devices (/dev/loop-control is missing)"
     return None if shutil.which("mkfs.ext4") else "mkfs.ext4 is not installed (Debian: e2fsprogs)"
 
 
-def _whole_machine() -> bool:
+def _is_machine_root() -> bool:
     mapped = Path("/proc/self/uid_map").read_text(encoding="ascii").split()
     return mapped[:2] == ["0", "0"] and int(mapped[2]) > 65536
 
 
 def check(disk: Disk) -> None:
-    """Refuse a disk that this machine cannot make (MachineError) or that is not valid (UsageError)."""
+    """Refuse a disk that this machine cannot create (MachineError) or that is not valid (UsageError)."""
     if disk.kind != "image":
         if disk.wal_volume:
-            raise UsageError("a WAL volume is an image beside the member's own", "--disk image --wal-volume")
+            raise UsageError("a WAL volume is a second image of the member", "--disk image --wal-volume")
         return
     if disk.size_bytes < SMALLEST:
         raise UsageError(
@@ -73,11 +73,11 @@ def check(disk: Disk) -> None:
             f"use --disk-size {SMALLEST >> 20}MB or more",
         )
     if why := unavailable():
-        raise MachineError(f"--disk image is not available: {why}", "use --disk plain; every fault but power cut works")
+        raise MachineError(f"--disk image is not available: {why}", "use --disk plain; every fault but power-cut works")
 
 
 def prepare(blueprint: Blueprint) -> None:
-    """Make and mount every volume, owned by the lab's user; nothing stays behind when one of them fails."""
+    """Create and mount every volume, owned by the lab's user; nothing stays behind when one of them fails."""
     check(blueprint.disk)
     if blueprint.disk.kind != "image":
         return
@@ -88,7 +88,7 @@ def prepare(blueprint: Blueprint) -> None:
             _format(volume.image, blueprint.disk.size_bytes)
             volume.mount_point.mkdir(parents=True, exist_ok=True)
             _attach(volume)
-            _hand_over(volume.mount_point, blueprint.user)
+            _give(volume.mount_point, blueprint.user)
     except BaseException:
         release(blueprint)
         raise
@@ -111,7 +111,7 @@ def attach(blueprint: Blueprint, member: str) -> None:
 
 
 def detach(blueprint: Blueprint, member: str) -> None:
-    """Unmount the member's volumes and give their devices back; its processes must be gone."""
+    """Unmount the member's volumes and release their devices; its processes must have ended."""
     held = loops(blueprint)
     for volume in volumes(blueprint, member):
         _unmount(volume.mount_point)
@@ -178,15 +178,15 @@ def _loop(image: Path) -> str:
         return run(["losetup", "--find", "--show", str(image)], hint=_FREE_A_LOOP).strip()
 
 
-def _hand_over(mount_point: Path, user: str) -> None:
+def _give(mount_point: Path, user: str) -> None:
     shutil.rmtree(mount_point / "lost+found", ignore_errors=True)
-    person = pwd.getpwnam(user)
-    os.chown(mount_point, person.pw_uid, person.pw_gid)
+    owner = pwd.getpwnam(user)
+    os.chown(mount_point, owner.pw_uid, owner.pw_gid)
     mount_point.chmod(0o700)
 
 
 def _unmount(mount_point: Path) -> None:
-    """Here, and wherever a mount namespace made meanwhile (`ip netns exec`, unshare) holds a copy."""
+    """Here, and wherever a mount namespace created meanwhile (`ip netns exec`, unshare) holds a copy."""
     sources = {source for source, place in _mounts("self") if place == str(mount_point)}
     if sources:
         _patiently_unmount(mount_point)

@@ -1,4 +1,4 @@
-"""etcd, the lab's DCS: one member beside each PostgreSQL. Settings → argv and readiness question; starts nothing."""
+"""etcd, the lab's DCS: one member for each PostgreSQL. Settings → argv and readiness question; starts nothing."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""HAProxy, the lab's way to the leader and to the standbys. Settings → haproxy.cfg, argv; starts nothing."""
+"""HAProxy, which routes to the leader and to the standbys. Settings → haproxy.cfg, argv; starts nothing."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,24 +6,24 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class HaproxySettings:
-    """Addresses by member, ports on the loopback, the runtime socket, and how eagerly health is asked."""
+    """Addresses by member, ports on the loopback, the runtime socket, and how often health is checked."""
 
     addresses: dict[str, str]
     leader_port: int
     standby_port: int
     stats_port: int
     socket: Path
-    timing: str = "quick"
+    fast_timeouts: bool = True
 
 
 def config_text(settings: HaproxySettings) -> str:
     """haproxy.cfg: two TCP proxies whose servers are up while Patroni's REST says primary or replica."""
     checks = (
         "inter 400ms fastinter 100ms downinter 250ms fall 2 rise 1"
-        if settings.timing == "quick"
+        if settings.fast_timeouts
         else "inter 3s fall 3 rise 2"
     )
-    check_timeout = "timeout check 800ms" if settings.timing == "quick" else "timeout check 3s"
+    check_timeout = "timeout check 800ms" if settings.fast_timeouts else "timeout check 3s"
     lines = [
         "global",
         "  maxconn 4000",

@@ -1,4 +1,4 @@
-"""Patroni, the lab's manager of failover. Settings → patroni.yml, argv and readiness question; starts nothing."""
+"""Patroni, the lab's manager of failover. Settings → patroni.yml, argv; starts nothing."""
 
 import sys
 from dataclasses import dataclass, field
@@ -7,10 +7,13 @@ from typing import Any
 
 import yaml
 
+from walproof.model.guarantee import SyncMode
+from walproof.patroni.config import sync_settings
+
 REST_PORT = 8008
-QUICK = {"ttl": 20, "loop_wait": 1, "retry_timeout": 3}
+FAST = {"ttl": 20, "loop_wait": 1, "retry_timeout": 3}
 """Patroni refuses a ttl under 20, a loop_wait under 1 and a retry_timeout under 3 (patroni/config.py, 4.1)."""
-STOCK = {"ttl": 30, "loop_wait": 10, "retry_timeout": 10}
+DEFAULT = {"ttl": 30, "loop_wait": 10, "retry_timeout": 10}
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +34,12 @@ class PatroniSettings:
     durable_bootstrap: bool = False
 
 
-def dynamic(timing: str, sync: str, quorum: int, parameters: dict[str, str]) -> dict[str, Any]:
-    """The configuration kept in the DCS. sync: off, on, quorum or strict; timing: quick or stock."""
-    quick = timing == "quick"
+def dynamic(sync: SyncMode, quorum: int, parameters: dict[str, str], *, fast_timeouts: bool) -> dict[str, Any]:
+    """The configuration kept in the DCS."""
     return {
-        **(QUICK if quick else STOCK),
-        **({"primary_start_timeout": 0} if quick else {}),
-        # Loss is to be measured, not hidden by a candidate list that ends up empty (pitfall P22).
+        **(FAST if fast_timeouts else DEFAULT),
+        **({"primary_start_timeout": 0} if fast_timeouts else {}),
+        # Loss shall be measured, not hidden by a list of candidates that ends up empty (pitfall P22).
         "maximum_lag_on_failover": 1 << 40,
         "failsafe_mode": True,
         **sync_settings(sync, quorum),
@@ -45,19 +47,9 @@ def dynamic(timing: str, sync: str, quorum: int, parameters: dict[str, str]) -> 
     }
 
 
-def sync_settings(sync: str, quorum: int) -> dict[str, Any]:
-    """What Patroni calls the synchronous mode of the lab: off, on, quorum, or strict (on, and never given up)."""
-    mode = {"off": "off", "on": "on", "quorum": "quorum", "strict": "on"}[sync]
-    return {
-        "synchronous_mode": mode,
-        "synchronous_mode_strict": sync == "strict",
-        "synchronous_node_count": max(1, quorum),
-    }
-
-
 def config_text(settings: PatroniSettings) -> str:
     """patroni.yml; holds passwords, so it belongs in a file only its owner reads."""
-    words = settings.passwords
+    passwords = settings.passwords
     sync_later = [] if settings.durable_bootstrap else ["no-sync"]
     wal = [] if settings.wal_dir is None else [{"waldir": str(settings.wal_dir)}]
     tree = {
@@ -66,7 +58,7 @@ def config_text(settings: PatroniSettings) -> str:
         "restapi": {
             "listen": f"{settings.address}:{REST_PORT}",
             "connect_address": f"{settings.address}:{REST_PORT}",
-            "authentication": {"username": "walproof", "password": words["rest"]},
+            "authentication": {"username": "walproof", "password": passwords["rest"]},
         },
         "etcd3": {"hosts": list(settings.etcd_hosts)},
         "bootstrap": {
@@ -80,7 +72,7 @@ def config_text(settings: PatroniSettings) -> str:
             "bin_dir": str(settings.bin_dir),
             "pgpass": str(settings.passfile),
             "authentication": {
-                role: {"username": user, "password": words[user]}
+                role: {"username": user, "password": passwords[user]}
                 for role, user in (("superuser", "postgres"), ("replication", "replicator"), ("rewind", "rewinder"))
             },
             "parameters": {"unix_socket_directories": ""},
@@ -101,8 +93,3 @@ def config_text(settings: PatroniSettings) -> str:
 def argv(config: Path) -> list[str]:
     """The command line: this Python's own Patroni."""
     return [sys.executable, "-m", "patroni", str(config)]
-
-
-def ready_url(address: str) -> str:
-    """Answers 200 once PostgreSQL runs there."""
-    return f"http://{address}:{REST_PORT}/health"

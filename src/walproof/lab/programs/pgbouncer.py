@@ -13,7 +13,7 @@ class PgbouncerSettings:
     auth_file: Path
     version: tuple[int, int]
     pool_size: int = 100
-    timing: str = "quick"
+    fast_timeouts: bool = True
 
 
 def config_text(settings: PgbouncerSettings) -> str:
@@ -38,7 +38,7 @@ def config_text(settings: PgbouncerSettings) -> str:
         "log_disconnections": "0",
         "log_stats": "0",
     }
-    if settings.timing == "quick":
+    if settings.fast_timeouts:
         options |= {
             "server_login_retry": "0.3",
             "server_connect_timeout": "2",

@@ -1,8 +1,8 @@
 """PostgreSQL's parameters in the lab: what Patroni hands to every member. Pure; starts nothing."""
 
 
-def parameters(timing: str, members: int) -> dict[str, str]:
-    """Parameters of a lab of that size; `--param` goes over them. timing: quick or stock."""
+def parameters(members: int, *, fast_timeouts: bool) -> dict[str, str]:
+    """Parameters of a lab of that size; `--param` goes over them."""
     known = {
         "max_connections": "400",
         "superuser_reserved_connections": "5",
@@ -25,10 +25,10 @@ def parameters(timing: str, members: int) -> dict[str, str]:
         "logging_collector": "off",
         "password_encryption": "scram-sha-256",
     }
-    if timing != "quick":
+    if not fast_timeouts:
         return known
-    quick = {
-        # A peer that vanished is noticed in seconds, not after TCP's minutes of retransmission (pitfalls P15, P17).
+    fast = {
+        # A lost peer is noticed in seconds, not after TCP's minutes of retransmission (pitfalls P15, P17).
         "wal_sender_timeout": "5s",
         "wal_receiver_timeout": "5s",
         "wal_retrieve_retry_interval": "500ms",
@@ -38,4 +38,4 @@ def parameters(timing: str, members: int) -> dict[str, str]:
         "tcp_keepalives_count": "3",
         "tcp_user_timeout": "5000",
     }
-    return {**known, **quick}
+    return {**known, **fast}

@@ -1,4 +1,4 @@
-"""postgres-exporter, one beside each member. Settings → argv and environment; starts nothing."""
+"""postgres-exporter, one for each member. Settings → argv and environment; starts nothing."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +14,7 @@ class ExporterSettings:
 
 
 def argv(settings: ExporterSettings, program: Path) -> list[str]:
-    """The command line. Its bgwriter collector asks for columns that PostgreSQL 17 moved away, so it is off."""
+    """The command line. Its bgwriter collector queries columns that PostgreSQL 17 moved, so it is off."""
     return [
         str(program),
         f"--web.listen-address={settings.listen}",

@@ -3,7 +3,7 @@
 import subprocess
 import time
 
-from walproof.lab import home, member_links, members, patroni
+from walproof.lab import configuration, home, member_links, members, patroni
 from walproof.lab.faults import processes as member_faults
 from walproof.model.guarantee import SyncMode
 from walproof.model.waiting import Wait
@@ -32,7 +32,7 @@ def silently_local(lab: PitfallLab) -> Finding:
 
 def anybody(lab: PitfallLab) -> Finding:
     """P6: strict mode without standbys is '*': any WAL receiver, a backup tool too, satisfies it."""
-    patroni.set_sync(lab.blueprint, SyncMode.STRICT, 1)
+    configuration.set_sync(lab.blueprint, SyncMode.STRICT, 1)
     receiver: subprocess.Popen[bytes] | None = None
     try:
         leader = lab.leader
@@ -59,7 +59,7 @@ def anybody(lab: PitfallLab) -> Finding:
             receiver.kill()
             receiver.wait()
         lab.target.operations.recover()
-        patroni.set_sync(lab.blueprint, SyncMode.QUORUM, 1)
+        configuration.set_sync(lab.blueprint, SyncMode.QUORUM, 1)
     return Finding(
         waited and commit.answer == "success",
         f"with no standby left the names were '*', a commit waited; pg_receivewal connected ({who}) and it got "
@@ -87,7 +87,7 @@ def unnoticed(lab: PitfallLab) -> Finding:
 def nobody_eligible(lab: PitfallLab) -> Finding:
     """P22: maximum_lag_on_failover 0: WAL that no commit waited for makes every standby ineligible: no leader."""
     before = patroni.config(lab.blueprint).get("maximum_lag_on_failover")
-    patroni.set_sync(lab.blueprint, SyncMode.STRICT, 1)
+    configuration.set_sync(lab.blueprint, SyncMode.STRICT, 1)
     patroni.patch_config(lab.blueprint, {"maximum_lag_on_failover": 0})
     try:
         leader = lab.leader
@@ -105,7 +105,7 @@ def nobody_eligible(lab: PitfallLab) -> Finding:
     finally:
         patroni.patch_config(lab.blueprint, {"maximum_lag_on_failover": before})
         lab.target.operations.recover()
-        patroni.set_sync(lab.blueprint, SyncMode.QUORUM, 1)
+        configuration.set_sync(lab.blueprint, SyncMode.QUORUM, 1)
     return Finding(
         nobody,
         f"{leader} wrote WAL that no commit waits for and died: no leader for {none_for:.0f} s (ttl 20 s), "
@@ -120,11 +120,7 @@ def _published(lab: PitfallLab, leader: str) -> None:
     want = int(lab.query(leader, "SELECT pg_current_wal_lsn() - '0/0'::pg_lsn"))
 
     def published() -> bool:
-        try:
-            _, status = patroni.ask(lab.blueprint, lab.standbys[0], "/cluster")
-        except OSError:
-            return False
-        rows = status.get("members", []) if isinstance(status, dict) else []
+        rows = patroni.status(lab.blueprint, lab.standbys[0], "/cluster").get("members", [])
         return any(_bytes(row.get("lag")) > 0 for row in rows if row.get("role") != "leader") or want == 0
 
     lab.wait_until(published)

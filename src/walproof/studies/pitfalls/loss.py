@@ -5,7 +5,7 @@ import time
 
 import psycopg
 
-from walproof.lab import member_links, patroni
+from walproof.lab import configuration, member_links
 from walproof.lab.faults import power, recover
 from walproof.lab.faults import processes as member_faults
 from walproof.model.guarantee import Level
@@ -55,7 +55,7 @@ def partitioned_leader(lab: PitfallLab) -> Finding:
 def quorum_dies_together(lab: PitfallLab) -> Finding:
     """P7: ANY 1 (a, b): the leader and the standby that acknowledged are lost; the survivor lacks acknowledged data."""
     leader, (acknowledging, survivor) = lab.leader, lab.standbys
-    member_links.cut(lab.blueprint, survivor)
+    member_links.partition(lab.blueprint, survivor)
     connection = lab.connect(leader, "on")
     for i in range(100):
         connection.execute("INSERT INTO walproof_pitfall (key) VALUES (%s)", (f"P7-{i}",))
@@ -73,7 +73,7 @@ def quorum_dies_together(lab: PitfallLab) -> Finding:
 def rewound(lab: PitfallLab) -> Finding:
     """P9: pg_rewind erases the old primary's divergent, acknowledged commits without a trace."""
     old = lab.leader
-    member_links.cut(lab.blueprint, old)
+    member_links.partition(lab.blueprint, old)
     connection = lab.connect(old, "local")
     acknowledged = 0
     for i in range(200):
@@ -99,7 +99,7 @@ def divergence_is_not_loss(lab: PitfallLab) -> Finding:
         lab.query(leader, "SELECT pg_terminate_backend(%s)", there.pid)
         there.answered(10)
     lab.wait_until(lambda: all(lab.count(m, "P10-there") == 1 for m in standbys))
-    member_links.cut(lab.blueprint, leader)
+    member_links.partition(lab.blueprint, leader)
     gone = lab.attempt("P10-gone", connection=lab.connect(leader))
     lab.wait_for_syncrep(gone)
     member_faults.kill_member(lab.blueprint, leader)
@@ -115,7 +115,7 @@ def divergence_is_not_loss(lab: PitfallLab) -> Finding:
 def opted_out(lab: PitfallLab) -> Finding:
     """P20: SET LOCAL synchronous_commit leaves one transaction unprotected, whatever the cluster promises."""
     leader = lab.leader
-    member_links.cut(lab.blueprint, leader)
+    member_links.partition(lab.blueprint, leader)
     waits = lab.attempt("P20-on", connection=lab.connect(leader))
     lab.wait_for_syncrep(waits)
     connection = lab.connect(leader)
@@ -158,7 +158,7 @@ def frozen_leader(lab: PitfallLab) -> Finding:
 def lying_disk(lab: PitfallLab) -> Finding:
     """P18: with fsync off, which is what a lying disk comes to, even `on` loses what was acknowledged."""
     leader, standbys = lab.leader, lab.standbys
-    patroni.set_parameters(lab.blueprint, {"fsync": "off"})
+    configuration.set_parameters(lab.blueprint, {"fsync": "off"})
     for member in lab.blueprint.members:
         lab.query(member, "CHECKPOINT")
         # What is older than the test is made durable, so that only the promise is broken and not the data files.
@@ -169,7 +169,7 @@ def lying_disk(lab: PitfallLab) -> Finding:
     for member in (*standbys, leader):
         power.cut_power(lab.blueprint, member)
     for member in standbys:
-        recover.revive(lab.blueprint, member)
+        recover.recover_member(lab.blueprint, member)
     new = lab.new_leader(leader)
     kept = lab.count(new, "P18")
     return Finding(

@@ -3,7 +3,7 @@
 import time
 from statistics import median
 
-from walproof.lab import member_links, patroni
+from walproof.lab import configuration, member_links, patroni
 from walproof.lab.faults import disks
 from walproof.lab.faults import processes as member_faults
 from walproof.model.guarantee import SyncMode
@@ -41,7 +41,7 @@ def stale(lab: PitfallLab) -> Finding:
 
 def long_fork(lab: PitfallLab) -> Finding:
     """P12: two readers see two commits in opposite orders on a healthy cluster (a long fork)."""
-    patroni.set_sync(lab.blueprint, SyncMode.QUORUM, 2)
+    configuration.set_sync(lab.blueprint, SyncMode.QUORUM, 2)
     try:
         leader, (quick, slow) = lab.leader, lab.standbys
         with lab.receivers_frozen([slow]):
@@ -54,7 +54,7 @@ def long_fork(lab: PitfallLab) -> Finding:
             leader_sees = (lab.count(leader, "P12-first"), lab.count(leader, "P12-second"))
         first.answered(20)
     finally:
-        patroni.set_sync(lab.blueprint, SyncMode.QUORUM, 1)
+        configuration.set_sync(lab.blueprint, SyncMode.QUORUM, 1)
     return Finding(
         standby_sees == (1, 0) and leader_sees == (0, 1) and first.answer == "success",
         f"{quick} showed the first commit and not the second, then {leader} the second and not the first; "
@@ -109,11 +109,11 @@ def slow_disk(lab: PitfallLab) -> Finding:
     disks.slow(lab.blueprint, slow, slow_s)
     try:
         any_ms = commits("P16-any")
-        patroni.set_sync(lab.blueprint, SyncMode.QUORUM, 2)
+        configuration.set_sync(lab.blueprint, SyncMode.QUORUM, 2)
         all_ms = commits("P16-all")
     finally:
-        disks.heal(lab.blueprint, slow)
-        patroni.set_sync(lab.blueprint, SyncMode.QUORUM, 1)
+        disks.clear(lab.blueprint, slow)
+        configuration.set_sync(lab.blueprint, SyncMode.QUORUM, 1)
     return Finding(
         all_ms >= 1000 * slow_s and any_ms < all_ms / 2,
         f"median commit at on: {before:.1f} ms; with a flush {1000 * slow_s:.0f} ms slower on {slow}: "
@@ -127,7 +127,7 @@ def misleading_lag(lab: PitfallLab) -> Finding:
     warm = lab.connect(leader, "on")
     for i in range(50):
         warm.execute("INSERT INTO walproof_pitfall (key) VALUES (%s)", (f"warm-{i}",))
-    member_links.cut(lab.blueprint, leader)
+    member_links.partition(lab.blueprint, leader)
     connection = lab.connect(leader, "local")
     for i in range(300):
         connection.execute("INSERT INTO walproof_pitfall (key) VALUES (%s)", (f"P21-{i}",))
@@ -150,9 +150,7 @@ def misleading_lag(lab: PitfallLab) -> Finding:
 
 def _listed_lag(lab: PitfallLab, standbys: tuple[str, ...]) -> str:
     """What /cluster lists as lag, which is what patronictl list prints, from a standby's Patroni."""
-    try:
-        _, status = patroni.ask(lab.blueprint, standbys[0], "/cluster")
-    except OSError:
+    rows = patroni.status(lab.blueprint, standbys[0], "/cluster").get("members")
+    if rows is None:
         return "unknown"
-    rows = status.get("members", []) if isinstance(status, dict) else []
     return ", ".join(str(row.get("lag", "-")) for row in rows if row.get("role") not in ("leader", "primary"))

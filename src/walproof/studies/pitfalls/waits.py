@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import psycopg
 
-from walproof.lab import member_links, members, patroni
+from walproof.lab import configuration, member_links, members, patroni
 from walproof.model.guarantee import SyncMode
 from walproof.model.waiting import Wait
 from walproof.studies.pitfalls.pitfall_lab import Finding, PitfallLab
@@ -127,7 +127,7 @@ def for_nobody(lab: PitfallLab) -> Finding:
 
 def unreachable_standby(lab: PitfallLab) -> Finding:
     """P15: an unreachable standby stalls commits until wal_sender_timeout."""
-    patroni.set_sync(lab.blueprint, SyncMode.QUORUM, 2)
+    configuration.set_sync(lab.blueprint, SyncMode.QUORUM, 2)
     try:
         leader, unreachable = lab.leader, lab.standbys[-1]
         timeout = lab.query(leader, "SHOW wal_sender_timeout")
@@ -139,7 +139,7 @@ def unreachable_standby(lab: PitfallLab) -> Finding:
         other = lab.query(leader, "SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'")
     finally:
         lab.target.operations.recover()
-        patroni.set_sync(lab.blueprint, SyncMode.QUORUM, 1)
+        configuration.set_sync(lab.blueprint, SyncMode.QUORUM, 1)
     return Finding(
         stalled and usual.answer == "success",
         f"a commit took {1000 * (usual.ended - usual.began):.0f} ms before; with {unreachable} unreachable it still "

@@ -14,19 +14,19 @@ Act = Callable[[Blueprint, str], object]
 
 
 def _reconnect(blueprint: Blueprint, _: str) -> object:
-    return member_links.heal(blueprint)
+    return member_links.recover(blueprint)
 
 
 _FAULTS: Mapping[Capability, tuple[Act, Act]] = {
-    Capability.KILL: (processes.kill, recover.revive),
-    Capability.STOP: (processes.stop, recover.revive),
-    Capability.KILL_MEMBER: (processes.kill_member, recover.revive),
-    Capability.FREEZE: (processes.freeze, recover.revive),
-    Capability.POWER_CUT: (power.cut_power, recover.revive),
-    Capability.PARTITION: (member_links.cut, _reconnect),
+    Capability.KILL: (processes.kill, recover.recover_member),
+    Capability.STOP: (processes.stop, recover.recover_member),
+    Capability.KILL_MEMBER: (processes.kill_member, recover.recover_member),
+    Capability.FREEZE: (processes.freeze, recover.recover_member),
+    Capability.POWER_CUT: (power.cut_power, recover.recover_member),
+    Capability.PARTITION: (member_links.partition, _reconnect),
     Capability.ISOLATE: (member_links.isolate, _reconnect),
-    Capability.FAILING_DISK: (disks.failing, disks.heal),
-    Capability.FULL_DISK: (disks.full, disks.heal),
+    Capability.FAILING_DISK: (disks.failing, disks.clear),
+    Capability.FULL_DISK: (disks.full, disks.clear),
 }
 
 
@@ -58,7 +58,7 @@ class LabSlowDisk:
 
     def undo(self, member: str) -> None:
         """As it was."""
-        disks.heal(self.blueprint, member)
+        disks.clear(self.blueprint, member)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +69,11 @@ class LabOneWay:
 
     def inject(self, source: str, destination: str) -> None:
         """Packets from source no longer reach destination."""
-        member_links.cut_one_way(self.blueprint, source, destination)
+        member_links.partition_one_way(self.blueprint, source, destination)
 
     def undo(self, source: str, destination: str) -> None:
         """Every link is connected again."""
-        member_links.heal(self.blueprint)
+        member_links.recover(self.blueprint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class LabDcs:
 
     def undo(self) -> None:
         """Let it go on."""
-        processes.find_dcs(self.blueprint)
+        processes.recover_dcs(self.blueprint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ class LabOperations:
 
     def recover(self) -> None:
         """Undo every fault and wait until the cluster is healthy."""
-        recover.heal(self.blueprint, self.clock)
+        recover.recover(self.blueprint, self.clock)
 
     def logs(self, member: str) -> str:
         """The last lines of every log of the member."""
@@ -120,7 +120,7 @@ class LabOperations:
 
     def links(self) -> tuple[LinkView, ...]:
         """Every direction that is shaped or cut, as asked."""
-        asked = member_links.asked(self.blueprint)
+        asked = member_links.configured(self.blueprint)
         trips = {d: 1000 * (s.delay_s + asked.setting((d[1], d[0])).delay_s) for d, s in asked.table.items()}
         shaped = [LinkView(a, b, rtt_ms=trips[a, b] or None, cut=s.cut) for (a, b), s in asked.table.items()]
         others = {m: [o for o in self.blueprint.members if o != m] for m in asked.isolated}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from walproof.errors import UsageError
-from walproof.lab import cpu_limits, member_links, patroni
+from walproof.lab import configuration, cpu_limits, member_links, patroni
 from walproof.lab.blueprint import Blueprint
 from walproof.lab.health import wait_until_healthy
 from walproof.links.sites import matrix, read_regions
@@ -96,8 +96,8 @@ class LabScenarios:
         """Set parameters cluster-wide; what puts them back."""
         inside = patroni.config(self._blueprint).get("postgresql", {}).get("parameters", {})
         before = {name: None if inside.get(name) is None else str(inside[name]) for name, _ in value}
-        patroni.set_parameters(self._blueprint, dict(value))
-        return lambda: patroni.set_parameters(self._blueprint, before)
+        configuration.set_parameters(self._blueprint, dict(value))
+        return lambda: configuration.set_parameters(self._blueprint, before)
 
     def quorum(self, value: Any) -> Callable[[], None]:
         """ANY k is Patroni's quorum mode, FIRST k its synchronous mode; strictness stays as it is."""
@@ -121,15 +121,15 @@ class LabScenarios:
 
     def links(self, value: Any) -> Callable[[], None]:
         """The same round trip everywhere, or a region file's."""
-        before = dict(member_links.asked(self._blueprint).asked)
+        before = dict(member_links.configured(self._blueprint).settings)
         kind, what = value
         if kind == "regions":
-            member_links.put(self._blueprint, matrix(read_regions(what), self._blueprint.members))
+            member_links.set_all(self._blueprint, matrix(read_regions(what), self._blueprint.members))
         else:
             member_links.set_round_trip(self._blueprint, float(what))
 
         def restore() -> None:
-            member_links.put(self._blueprint, before)
+            member_links.set_all(self._blueprint, before)
 
         return restore
 

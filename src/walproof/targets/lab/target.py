@@ -9,19 +9,19 @@ import psutil
 import psycopg
 
 from walproof.errors import TargetError
-from walproof.lab import home, members
+from walproof.lab import home, members, patroni
 from walproof.lab.blueprint import Blueprint
-from walproof.lab.observe import look
+from walproof.lab.observe import observe
 from walproof.machine.clock import RealClock
 from walproof.model.plan import Sample, Scenario, Workload
 from walproof.model.ports import Capabilities, Capability, Clock, Configuration, Notebook
 from walproof.model.sample import SampleResult
 from walproof.model.topology import ClusterView, Description, Endpoint, Route
+from walproof.patroni.rest import facts_of
 from walproof.targets.lab.faults import LabDcs, LabOneWay, LabOperations, LabSlowDisk, faults_of, reasons_of
 from walproof.targets.lab.scenarios import LabScenarios
 from walproof.targets.patroni.configuration import PatroniConfiguration
 from walproof.targets.patroni.election import elected_at
-from walproof.targets.patroni.rest import PatroniRest, RestAccess, facts_of
 from walproof.targets.sql.facts import Inspector
 from walproof.targets.sql.ledger import SqlLedger
 from walproof.targets.sql.poller import SqlPoller
@@ -60,14 +60,14 @@ class LabTarget:
             "memory": f"{psutil.virtual_memory().total / 2**30:.0f} GiB",
             "sync": f"{b.sync} {b.quorum}",
             "disk": b.disk.kind + (", WAL on its own volume" if b.disk.wal_volume else ""),
-            "timing": b.timing,
+            "timeouts": b.timeouts,
             "cpu per member": "all" if b.cores is None else f"{b.cores:g}",
         }
         return Description(f"lab {b.name}", b.members, facts, settings)
 
     def observe(self) -> ClusterView:
         """One observation of every member."""
-        return look(self.blueprint)
+        return observe(self.blueprint)
 
     def poller(self, *, pace_s: float = 0.5, silent_s: float = 0.9) -> SqlPoller:
         """A connection to each member, polled."""
@@ -121,12 +121,10 @@ class LabTarget:
     def configuration(self) -> Configuration:
         """Patroni's dynamic configuration."""
         b = self.blueprint
-        urls = tuple(b.rest_url(m) for m in b.members)
-        rest = PatroniRest(RestAccess(urls, "walproof", home.read_secrets(b)["rest"]))
-        return PatroniConfiguration(f"lab:{b.name}", self.clock, rest, self._members, self.observe)
+        return PatroniConfiguration(f"lab:{b.name}", self.clock, patroni.rest(b), self._members, self.observe)
 
     def _inspector(self) -> Inspector:
-        rest = PatroniRest(RestAccess(tuple(self.blueprint.rest_url(m) for m in self.blueprint.members)))
+        rest = patroni.rest(self.blueprint)
         return Inspector(f"lab {self.blueprint.name}", self._members, lambda: facts_of(rest))
 
     def capabilities(self) -> Capabilities:

@@ -11,8 +11,8 @@ from walproof.model.guarantee import QuorumKind, read_standby_names
 from walproof.model.ports import Clock, Notebook
 from walproof.model.topology import ClusterView, Endpoint
 from walproof.model.waiting import Wait, wait_for
-from walproof.targets.patroni.config import flat, merged, undoing
-from walproof.targets.patroni.rest import PatroniRest
+from walproof.patroni.config import flat, merged, undoing
+from walproof.patroni.rest import PatroniRest
 from walproof.targets.sql.connection import connected
 from walproof.targets.sql.values import same_value
 

@@ -6,12 +6,12 @@ from walproof.errors import TargetError, UsageError
 from walproof.model.ports import Configuration, Restart, Switchover
 from walproof.model.topology import Endpoint
 from walproof.model.waiting import Wait, wait_for
+from walproof.patroni.rest import LEADER_ROLES, PatroniRest, RestAccess, facts_of
 from walproof.targets.external.cluster import ExternalCluster
 from walproof.targets.external.membership import Membership
 from walproof.targets.patroni.configuration import PatroniConfiguration
 from walproof.targets.patroni.election import elected_at
 from walproof.targets.patroni.file import read_address
-from walproof.targets.patroni.rest import LEADER_ROLES, PatroniRest, RestAccess, facts_of
 from walproof.targets.sql.connection import ConnectionParameters, resolved
 from walproof.targets.sql.facts import Inspector
 
@@ -77,7 +77,7 @@ class PatroniRestart:
 
     def restart(self, member: str) -> None:
         """Returns when Patroni says that PostgreSQL was restarted."""
-        self.rest.tell("POST", f"{self.rest.member_url(member)}/restart", {}, timeout_s=120)
+        self.rest.restart(self.rest.member_url(member))
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +94,7 @@ class PatroniSwitchover:
         clock, leader = self.cluster.clock, self.cluster.leader()
         if to is not None:
             wait_for(Wait.QUORUM_NAMED, lambda: self._may_lead(to), clock, pace_s=0.3)
-        body = {"leader": leader, **({"candidate": to} if to else {})}
-        self.rest.tell("POST", f"{self.rest.member_url(leader)}/switchover", body, timeout_s=120)
+        self.rest.switch_over(self.rest.member_url(leader), leader, to)
 
         def changed() -> bool:
             now = self.cluster.observe().leader

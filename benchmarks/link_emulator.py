@@ -1,4 +1,4 @@
-"""`python -m benchmarks.wire`: what the wire does against what is asked, and its cost. Needs root, touches no lab."""
+"""`python -m benchmarks.link_emulator`: what links do against how they are configured. Needs root, touches no lab."""
 
 import argparse
 import json
@@ -18,43 +18,43 @@ import psycopg
 from rich.console import Console
 from rich.table import Table
 
-from tests.fixtures.cables import cables, may_lay_cables
+from tests.fixtures.bare_network import bare_network, may_create_networks
 from walproof.lab import member_links
 from walproof.lab.blueprint import Blueprint
 from walproof.lab.home import load
 from walproof.links import control
-from walproof.links.measure import Measured, Place, Probing, losses, round_trips
+from walproof.links.measure import Measured, Node, Probing, losses, round_trips
 from walproof.links.namespaces import inside
 from walproof.links.settings import Change
 
 Row = tuple[str, str, str, bool]
-"""What was asked, what was obtained, the bound, whether it is met."""
+"""What was configured, what was measured, the bound, whether it is met."""
 
 
 def delays(lab: Blueprint, probes: int) -> list[Row]:
-    """Round trips asked 0, 3, 10, 50 ms: median within 0.6 ms, p99 within 2 ms."""
+    """Round trips of 0, 3, 10, 50 ms: median within 0.6 ms, p99 within 2 ms."""
     rows = []
-    for asked_ms in (0, 3, 10, 50):
-        member_links.set_round_trip(lab, asked_ms)
-        back = round_trips(_places(lab), [("n1", "n2")], Probing(round_trips=probes, pace_s=0.005))
+    for rtt_ms in (0, 3, 10, 50):
+        member_links.set_round_trip(lab, rtt_ms)
+        back = round_trips(_nodes(lab), [("n1", "n2")], Probing(round_trips=probes, pace_s=0.005))
         found = Measured("n1", "n2", back["n1", "n2"], probes)
         median, p99 = found.median_ms or float("inf"), found.quantile_ms(0.99) or float("inf")
-        good = abs(median - asked_ms) <= 0.6 and p99 <= asked_ms + 2
-        rows.append((f"round trip {asked_ms} ms", f"median {median:.2f}, p99 {p99:.2f} ms", "± 0.6, + 2 ms", good))
+        good = abs(median - rtt_ms) <= 0.6 and p99 <= rtt_ms + 2
+        rows.append((f"round trip {rtt_ms} ms", f"median {median:.2f}, p99 {p99:.2f} ms", "± 0.6, + 2 ms", good))
     return rows
 
 
 def loss(lab: Blueprint, packets: int) -> Row:
-    """Loss asked 1 %: 0.7 to 1.3 % of the packets one way."""
-    member_links.clear(lab)
+    """Loss of 1 %: 0.7 to 1.3 % of the packets one way."""
+    member_links.reset(lab)
     member_links.shape(lab, [("n1", "n2")], Change(loss=0.01))
-    found = losses(_places(lab), [("n1", "n2")], Probing(one_way=packets, pace_s=0.01))["n1", "n2"]
+    found = losses(_nodes(lab), [("n1", "n2")], Probing(one_way=packets, pace_s=0.01))["n1", "n2"]
     return ("loss 1 %", f"{found:.2%} of {packets}", "0.7–1.3 %", 0.007 <= found <= 0.013)
 
 
 def rate(lab: Blueprint, seconds: float) -> Row:
-    """Rate asked 100 Mbit/s: within 10 %."""
-    member_links.clear(lab)
+    """Rate of 100 Mbit/s: within 10 %."""
+    member_links.reset(lab)
     member_links.shape(lab, [("n1", "n2")], Change(rate_bps=100e6))
     found = stream(lab, seconds)[0]
     return ("rate 100 Mbit/s", f"{found / 1e6:.1f} Mbit/s", "± 10 %", abs(found - 100e6) <= 10e6)
@@ -62,52 +62,52 @@ def rate(lab: Blueprint, seconds: float) -> Row:
 
 def throughput(lab: Blueprint, seconds: float) -> list[Row]:
     """One TCP connection at 10 ms: at least 1 Gbit/s; and the processor time of each Gbit."""
-    member_links.clear(lab)
+    member_links.reset(lab)
     member_links.set_round_trip(lab, 10)
     found, cost = stream(lab, seconds)
     return [
         ("one TCP connection at 10 ms", f"{found / 1e9:.2f} Gbit/s", "≥ 1 Gbit/s", found >= 1e9),
-        ("the wire's cost of 1 Gbit/s", f"{cost / (found / 1e9):.3f} of a processor", "–", True),
+        ("the emulator's cost of 1 Gbit/s", f"{cost / (found / 1e9):.3f} of a processor", "–", True),
     ]
 
 
 def packet_cost(lab: Blueprint, seconds: float) -> Row:
-    """The wire's processor time at small packets, per 10,000 of them a second."""
+    """The emulator's processor time at small packets, per 10,000 of them a second."""
     member_links.set_round_trip(lab, 10)
-    before, begun = _look(lab), time.monotonic()
+    before, started = _status(lab), time.monotonic()
     count = int(seconds * 5000)
-    losses(_places(lab), [("n1", "n2")], Probing(one_way=count, pace_s=0.02))
-    after, took = _look(lab), time.monotonic() - begun
+    losses(_nodes(lab), [("n1", "n2")], Probing(one_way=count, pace_s=0.02))
+    after, took = _status(lab), time.monotonic() - started
     passed = sum(c.offered for c in after.counters.values()) - sum(c.offered for c in before.counters.values())
     used = (after.processor_s - before.processor_s) / took
     per = used / (passed / took / 10_000)
-    return ("the wire's cost of 10,000 packets/s", f"{per:.3f} of a processor ({passed / took:.0f}/s)", "–", True)
+    return ("the emulator's cost of 10,000 packets/s", f"{per:.3f} of a processor ({passed / took:.0f}/s)", "–", True)
 
 
 def commits(lab: Blueprint, pairs: int) -> Row:
     """On a real lab at 10 ms, one client: `on` is slower than `local` by 10 to 11.5 ms per commit, medians of pairs."""
-    before = member_links.asked(lab)
+    before = member_links.configured(lab)
     member_links.set_round_trip(lab, 10)
     took: dict[str, list[float]] = {"on": [], "local": []}
     try:
         with psycopg.connect(lab.endpoint("multi-host").conninfo(), autocommit=True) as link:
-            link.execute("CREATE TABLE IF NOT EXISTS wire_benchmark (n bigint)")
+            link.execute("CREATE TABLE IF NOT EXISTS link_benchmark (n bigint)")
             for n in range(pairs):
                 for level in random.sample(list(took), 2):
                     link.execute(f"SET synchronous_commit = {level}")
-                    begun = time.monotonic()
-                    link.execute("INSERT INTO wire_benchmark VALUES (%s)", (n,))
-                    took[level].append((time.monotonic() - begun) * 1e3)
-            link.execute("DROP TABLE wire_benchmark")
+                    started = time.monotonic()
+                    link.execute("INSERT INTO link_benchmark VALUES (%s)", (n,))
+                    took[level].append((time.monotonic() - started) * 1e3)
+            link.execute("DROP TABLE link_benchmark")
     finally:
-        member_links.put(lab, before.table)
+        member_links.set_all(lab, before.table)
     on, local = statistics.median(took["on"]), statistics.median(took["local"])
     words = f"{on:.2f} − {local:.2f} = {on - local:.2f} ms, {pairs} pairs"
     return ("price of `on` at 10 ms", words, "10–11.5 ms", 10 <= on - local <= 11.5)
 
 
 def stream(lab: Blueprint, seconds: float) -> tuple[float, float]:
-    """Bits per second of one TCP connection n1 → n2, and the share of a processor the wire took meanwhile."""
+    """Bits per second of one TCP connection n1 → n2, and the share of a processor the emulator took meanwhile."""
     with inside(lab.namespace("n2")):
         listening = socket.create_server((lab.address("n2"), 0))
     with inside(lab.namespace("n1")):
@@ -118,9 +118,9 @@ def stream(lab: Blueprint, seconds: float) -> tuple[float, float]:
     writer.start()
     with listening, receiving:
         _drain(receiving, 1.0)  # slow start is not the link
-        before, begun = _look(lab), time.monotonic()
+        before, started = _status(lab), time.monotonic()
         got = _drain(receiving, seconds)
-        after, took = _look(lab), time.monotonic() - begun
+        after, took = _status(lab), time.monotonic() - started
         ended.set()
     writer.join()
     sending.close()
@@ -145,19 +145,19 @@ def _drain(receiving: socket.socket, seconds: float) -> int:
     return got
 
 
-def _places(lab: Blueprint) -> dict[str, Place]:
-    return {m: Place(lab.namespace(m), lab.address(m)) for m in lab.members}
+def _nodes(lab: Blueprint) -> dict[str, Node]:
+    return {m: Node(lab.namespace(m), lab.address(m)) for m in lab.members}
 
 
-def _look(lab: Blueprint) -> control.Look:
-    now = control.look(control.WireFiles(lab.home / "wire"))
+def _status(lab: Blueprint) -> control.Status:
+    now = control.status(control.EmulatorFiles(lab.home / "wire"))
     if now is None:
-        raise SystemExit("the wire is dead")
+        raise SystemExit("the link emulator is dead")
     return now
 
 
 def main() -> int:
-    """Print asked and measured; exit code 1 when a bound is missed, 3 without the privilege."""
+    """Print configured and measured; exit code 1 when a bound is missed, 3 without the privilege."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--seconds", type=float, default=4.0, help="of each stream")
     options.add_argument("--probes", type=int, default=1000, help="round trips of each delay")
@@ -169,10 +169,10 @@ def main() -> int:
         rows = [commits(load(), 300)]
         _print(rows, as_json=chosen.json)
         return 0 if rows[0][3] else 1
-    if not may_lay_cables():
-        print("benchmarks.wire: needs root and /dev/net/tun", file=sys.stderr)
+    if not may_create_networks():
+        print("benchmarks.link_emulator: needs root and /dev/net/tun", file=sys.stderr)
         return 3
-    with tempfile.TemporaryDirectory() as folder, cables(Path(folder) / "lab") as lab:
+    with tempfile.TemporaryDirectory() as folder, bare_network(Path(folder) / "lab") as lab:
         try:
             rows = delays(lab, chosen.probes)
             rows += [loss(lab, chosen.packets), rate(lab, chosen.seconds)]
@@ -186,10 +186,10 @@ def main() -> int:
 def _print(rows: list[Row], *, as_json: bool) -> None:
     if as_json:
         data: dict[str, Any] = {"processors": os.cpu_count(), "load": os.getloadavg()[0]}
-        data["rows"] = [dict(zip(("asked", "measured", "bound", "held"), row, strict=True)) for row in rows]
+        data["rows"] = [dict(zip(("configured", "measured", "bound", "held"), row, strict=True)) for row in rows]
         print(json.dumps(data))
         return
-    table = Table("asked", "measured", "bound", "", box=None, pad_edge=False)
+    table = Table("configured", "measured", "bound", "", box=None, pad_edge=False)
     for what, found, bound, good in rows:
         table.add_row(what, found, bound, "" if bound == "–" else "held" if good else "MISSED")
     Console().print(table)

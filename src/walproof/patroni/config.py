@@ -1,6 +1,8 @@
-"""Patroni's dynamic configuration as a value: merging as PATCH does, flattening, and what undoing takes. Pure."""
+"""Patroni's dynamic configuration as a value: merging as PATCH does, flattening, undoing, sync mode. Pure."""
 
 from typing import Any
+
+from walproof.model.guarantee import SyncMode
 
 Tree = dict[str, Any]
 
@@ -63,3 +65,16 @@ def undoing(before: Tree, after: Tree, now: Tree) -> tuple[Tree, list[str]]:
         else:
             foreign.append(name)
     return patch, foreign
+
+
+def sync_settings(mode: SyncMode, quorum: int) -> Tree:
+    """A synchronous mode and number of standbys in Patroni's words (4.0 or later); strict is `on` that never degrades.
+
+    >>> sync_settings(SyncMode.STRICT, 2)
+    {'synchronous_mode': 'on', 'synchronous_mode_strict': True, 'synchronous_node_count': 2}
+    """
+    return {
+        "synchronous_mode": "on" if mode is SyncMode.STRICT else mode.value,
+        "synchronous_mode_strict": mode is SyncMode.STRICT,
+        "synchronous_node_count": max(1, quorum),
+    }

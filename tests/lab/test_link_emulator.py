@@ -1,4 +1,4 @@
-"""The wire on real cables: namespaces on a bridge as the lab lays them, no PostgreSQL."""
+"""The link emulator on real devices: namespaces on a bridge as the lab creates them, no PostgreSQL."""
 
 import os
 import signal
@@ -9,29 +9,30 @@ from pathlib import Path
 
 import pytest
 
-from tests.fixtures.cables import cables, may_lay_cables
+from tests.fixtures.bare_network import bare_network, may_create_networks
 from walproof.errors import UsageError
 from walproof.lab import member_links
 from walproof.lab.blueprint import Blueprint
 from walproof.links import control, devices
-from walproof.links.measure import Measured, Place, Probing, losses, round_trips
+from walproof.links.measure import Measured, Node, Probing, losses, round_trips
 from walproof.links.namespaces import exists, inside
 from walproof.links.settings import Change, LinkSetting
 from walproof.links.sites import matrix, read_regions
 from walproof.machine.clock import RealClock
+from walproof.machine.commands import ip
 from walproof.model.waiting import Wait, wait_for
 
 pytestmark = [
     pytest.mark.lab,
-    pytest.mark.skipif(not may_lay_cables(), reason="needs root and /dev/net/tun"),
+    pytest.mark.skipif(not may_create_networks(), reason="needs root and /dev/net/tun"),
 ]
 FEW = Probing(round_trips=10, one_way=20, grace_s=3)
 SILENT = Probing(round_trips=3, one_way=10, grace_s=0.5)
 
 
 @pytest.fixture(scope="module")
-def laid(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Blueprint]:
-    with cables(tmp_path_factory.mktemp("wire") / "lab") as lab:
+def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Blueprint]:
+    with bare_network(tmp_path_factory.mktemp("links") / "lab") as lab:
         try:
             yield lab
         finally:
@@ -39,11 +40,11 @@ def laid(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Blueprint]:
 
 
 @pytest.fixture
-def lab(laid: Blueprint) -> Blueprint:
-    """Three members with whole, unshaped links."""
-    member_links.heal(laid)
-    member_links.clear(laid)
-    return laid
+def lab(network: Blueprint) -> Blueprint:
+    """Three members with healthy links with no settings."""
+    member_links.recover(network)
+    member_links.reset(network)
+    return network
 
 
 def found(lab: Blueprint, probing: Probing = FEW) -> dict[tuple[str, str], Measured]:
@@ -56,8 +57,8 @@ def best(measured: Measured) -> float:
     return measured.round_trips_ms[0]
 
 
-def _places(lab: Blueprint) -> dict[str, Place]:
-    return {m: Place(lab.namespace(m), lab.address(m)) for m in lab.members}
+def _nodes(lab: Blueprint) -> dict[str, Node]:
+    return {m: Node(lab.namespace(m), lab.address(m)) for m in lab.members}
 
 
 def connected(lab: Blueprint, a: str, b: str) -> tuple[socket.socket, socket.socket]:
@@ -71,11 +72,11 @@ def connected(lab: Blueprint, a: str, b: str) -> tuple[socket.socket, socket.soc
     return one, other
 
 
-def test_an_asked_round_trip_is_what_probes_find_and_no_packet_is_lost(lab: Blueprint) -> None:
+def test_a_configured_round_trip_is_what_probes_find_and_no_packet_is_lost(lab: Blueprint) -> None:
     assert all(best(m) < 5 for m in found(lab).values())
     member_links.set_round_trip(lab, 20)
     for measured in found(lab).values():
-        # On a busy machine round trips are longer, never shorter: the asked delay is a floor.
+        # On a busy machine round trips are longer, never shorter: the configured delay is a floor.
         assert 19 < best(measured) < 40
         assert measured.loss == 0
     assert member_links.round_trips_ms(lab)["n1-n2"] > 19
@@ -90,7 +91,7 @@ def test_one_pair_is_shaped_and_the_others_are_not(lab: Blueprint) -> None:
 
 
 def test_a_matrix_of_regions_sets_every_pair(lab: Blueprint) -> None:
-    member_links.put(lab, matrix(read_regions("europe"), lab.members))
+    member_links.set_all(lab, matrix(read_regions("europe"), lab.members))
     measured = found(lab)
     assert best(measured["n1", "n2"]) > 9.5
     assert best(measured["n1", "n3"]) > 18.5
@@ -101,14 +102,14 @@ def test_clients_never_pay_the_delay(lab: Blueprint) -> None:
     member_links.set_round_trip(lab, 8000)
     with inside(lab.namespace("n1")):
         listening = socket.create_server((lab.address("n1"), 0))
-    begun = RealClock().now()
+    started = RealClock().now()
     with listening, socket.create_connection(listening.getsockname(), timeout=30):
-        assert RealClock().now() - begun < 4
+        assert RealClock().now() - started < 4
 
 
-def test_loss_is_near_what_is_asked(lab: Blueprint) -> None:
+def test_loss_is_near_what_is_configured(lab: Blueprint) -> None:
     member_links.shape(lab, [("n1", "n2")], Change(loss=0.1))
-    lost = losses(_places(lab), [("n1", "n2"), ("n2", "n1")], Probing(one_way=4000, grace_s=3))
+    lost = losses(_nodes(lab), [("n1", "n2"), ("n2", "n1")], Probing(one_way=4000, grace_s=3))
     # Five standard deviations of 4,000 draws at 10 % either way.
     assert 0.076 < lost["n1", "n2"] < 0.124
     assert lost["n2", "n1"] == 0
@@ -116,7 +117,7 @@ def test_loss_is_near_what_is_asked(lab: Blueprint) -> None:
 
 def test_a_cut_member_reaches_no_member_and_still_reaches_clients(lab: Blueprint) -> None:
     member_links.set_round_trip(lab, 4)
-    member_links.cut(lab, "n1")
+    member_links.partition(lab, "n1")
     measured = found(lab, SILENT)
     for pair, m in measured.items():
         assert bool(m.round_trips_ms) == ("n1" not in pair), pair
@@ -125,13 +126,13 @@ def test_a_cut_member_reaches_no_member_and_still_reaches_clients(lab: Blueprint
         listening = socket.create_server((lab.address("n1"), 0))
     with listening, socket.create_connection(listening.getsockname(), timeout=30):
         pass
-    member_links.heal(lab)
+    member_links.recover(lab)
     assert best(found(lab)["n1", "n2"]) > 3.5
 
 
 def test_a_cut_is_silent(lab: Blueprint) -> None:
-    """No refusal, no unreachable: the sender knows nothing, as with a pulled cable behind the next switch."""
-    member_links.cut(lab, "n1")
+    """No refusal, no unreachable: the sender knows nothing, as when a link beyond the next switch is down."""
+    member_links.partition(lab, "n1")
     with inside(lab.namespace("n1")):
         sock = socket.socket()
     with sock:
@@ -141,8 +142,8 @@ def test_a_cut_is_silent(lab: Blueprint) -> None:
 
 
 def test_a_one_way_cut_leaves_the_other_way(lab: Blueprint) -> None:
-    member_links.cut_one_way(lab, "n1", "n2")
-    lost = losses(_places(lab), [("n1", "n2"), ("n2", "n1"), ("n1", "n3")], SILENT)
+    member_links.partition_one_way(lab, "n1", "n2")
+    lost = losses(_nodes(lab), [("n1", "n2"), ("n2", "n1"), ("n1", "n3")], SILENT)
     assert lost == {("n1", "n2"): 1, ("n2", "n1"): 0, ("n1", "n3"): 0}
 
 
@@ -151,7 +152,7 @@ def test_an_isolated_member_reaches_nobody_and_silently_so(lab: Blueprint) -> No
         listening = socket.create_server((lab.address("n2"), 0))
     with listening:
         member_links.isolate(lab, "n2")
-        assert "isolated: n2" in member_links.state(lab).words
+        assert "isolated: n2" in member_links.state(lab).summary
         with socket.socket() as client:
             client.settimeout(1.0)
             with pytest.raises(TimeoutError):
@@ -159,13 +160,13 @@ def test_an_isolated_member_reaches_nobody_and_silently_so(lab: Blueprint) -> No
         measured = found(lab, SILENT)
         assert not measured["n1", "n2"].round_trips_ms
         assert measured["n1", "n3"].round_trips_ms
-        member_links.heal(lab)
+        member_links.recover(lab)
         with socket.create_connection(listening.getsockname(), timeout=30):
             pass
-    assert "permanent" not in devices.ip("neigh", "show", lab.address("n2").lower())
+    assert "permanent" not in ip("neigh", "show", lab.address("n2").lower())
 
 
-def test_switching_between_wire_and_kernel_keeps_a_busy_connection(lab: Blueprint) -> None:
+def test_switching_between_emulator_and_kernel_keeps_a_busy_connection(lab: Blueprint) -> None:
     one, other = connected(lab, "n1", "n2")
     sent, total = threading.Event(), 24 << 20
 
@@ -188,31 +189,31 @@ def test_switching_between_wire_and_kernel_keeps_a_busy_connection(lab: Blueprin
     assert sent.is_set()
 
 
-def test_a_dead_wire_is_said_and_never_becomes_a_fast_link(lab: Blueprint) -> None:
+def test_a_dead_emulator_is_reported_and_never_becomes_a_fast_link(lab: Blueprint) -> None:
     member_links.set_round_trip(lab, 20)
     pid = member_links.state(lab).pid
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
     wait_for(Wait.PROGRAM_GONE, lambda: member_links.state(lab).dead, RealClock())
-    assert "dead" in member_links.state(lab).words
+    assert "dead" in member_links.state(lab).summary
     assert all(not m.round_trips_ms for m in found(lab, SILENT).values())
-    member_links.heal(lab)
+    member_links.recover(lab)
     assert not member_links.state(lab).dead
     assert best(found(lab)["n1", "n2"]) > 19
 
 
-def test_a_refused_change_leaves_links_and_wire_as_they_were(lab: Blueprint) -> None:
+def test_a_refused_change_leaves_links_and_emulator_as_they_were(lab: Blueprint) -> None:
     before = member_links.set_round_trip(lab, 6)
     with pytest.raises(UsageError):
         member_links.shape(lab, [("n1", "n2")], Change(loss=1.5))
-    assert member_links.asked(lab).table == before.table
-    assert member_links.asked(lab).setting(("n1", "n2")) == LinkSetting(delay_s=0.003)
+    assert member_links.configured(lab).table == before.table
+    assert member_links.configured(lab).setting(("n1", "n2")) == LinkSetting(delay_s=0.003)
 
 
-def test_what_the_wire_leaves_behind_is_nothing(tmp_path: Path) -> None:
-    with cables(tmp_path / "lab", ("n1", "n2")) as lab:
+def test_the_emulator_leaves_nothing_behind(tmp_path: Path) -> None:
+    with bare_network(tmp_path / "lab", ("n1", "n2")) as lab:
         member_links.set_round_trip(lab, 4)
-        files = control.WireFiles(lab.home / "wire")
+        files = control.EmulatorFiles(lab.home / "wire")
         pid = member_links.state(lab).pid
         assert {oct(p.stat().st_mode & 0o777) for p in files.folder.iterdir()} == {"0o600"}
         member_links.end(lab)
@@ -220,16 +221,16 @@ def test_what_the_wire_leaves_behind_is_nothing(tmp_path: Path) -> None:
         assert control.running(files) is None
         assert not Path(f"/proc/{pid}/ns").exists()
         assert list(files.folder.iterdir()) == []
-        assert all(devices.DEVICE not in devices.ip("link", namespace=lab.namespace(m)) for m in lab.members)
-        back = round_trips(_places(lab), [("n1", "n2")], FEW)
+        assert all(devices.DEVICE not in ip("link", namespace=lab.namespace(m)) for m in lab.members)
+        back = round_trips(_nodes(lab), [("n1", "n2")], FEW)
         assert back["n1", "n2"]
     assert not exists(lab.namespace("n1"))
 
 
-def test_the_wire_ends_by_itself_when_its_lab_is_gone(tmp_path: Path) -> None:
-    with cables(tmp_path / "lab", ("n1", "n2")) as lab:
+def test_the_emulator_ends_by_itself_when_its_lab_is_removed(tmp_path: Path) -> None:
+    with bare_network(tmp_path / "lab", ("n1", "n2")) as lab:
         member_links.set_round_trip(lab, 4)
-        files = control.WireFiles(lab.home / "wire")
+        files = control.EmulatorFiles(lab.home / "wire")
         assert control.running(files) is not None
     try:
         wait_for(Wait.PROGRAM_GONE, lambda: control.running(files) is None, RealClock())

@@ -1,4 +1,4 @@
-"""The wire of uid 1000, in namespaces of its own; and what it says where /dev/net/tun is forbidden."""
+"""The link emulator of uid 1000, in private namespaces; and its error where /dev/net/tun is forbidden."""
 
 import json
 import os
@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.fixtures.cables import may_lay_cables
+from tests.fixtures.bare_network import may_create_networks
 
 ROOT = Path(__file__).parents[2]
 AS_USER = ["setpriv", "--reuid", "1000", "--regid", "1000", "--clear-groups", "--"]
 INSIDE = ["unshare", "--user", "--map-current-user", "--keep-caps", "--net", "--mount", "--"]
-SCRIPT = [sys.executable, "-m", "tests.fixtures.cables_as_user"]
+SCRIPT = [sys.executable, "-m", "tests.fixtures.bare_network_as_user"]
 # A device node of this test's own, with the mode it shall have; only its process tree sees it in place of the real one.
 LEND = (
     'mount -t tmpfs none "$0" && mknod "$0/tun" c 10 200 && chmod "$1" "$0/tun" && mount --bind "$0/tun" /dev/net/tun'
@@ -26,15 +26,15 @@ LEND = (
 
 def why_not() -> str:
     """Why this cannot be tried here, "" when it can."""
-    if not may_lay_cables():
+    if not may_create_networks():
         return "needs root and /dev/net/tun"
-    told = subprocess.run(
+    tried = subprocess.run(
         [*AS_USER, sys.executable, "-c", "import walproof"], cwd=ROOT, capture_output=True, check=False
     )
-    if told.returncode or not os.stat(ROOT).st_mode & stat.S_IXOTH:
+    if tried.returncode or not os.stat(ROOT).st_mode & stat.S_IXOTH:
         return "this Python or this checkout is not readable for uid 1000"
-    told = subprocess.run([*AS_USER, *INSIDE, "true"], capture_output=True, check=False)
-    return "this kernel allows ordinary users no namespaces" if told.returncode else ""
+    tried = subprocess.run([*AS_USER, *INSIDE, "true"], capture_output=True, check=False)
+    return "this kernel allows ordinary users no namespaces" if tried.returncode else ""
 
 
 REASON = why_not()
@@ -68,13 +68,13 @@ def run(folder: Path, mode: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
 
 
-def test_an_ordinary_user_shapes_isolates_and_heals(folder: Path) -> None:
+def test_an_ordinary_user_shapes_isolates_and_recovers(folder: Path) -> None:
     done = run(folder, "666")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["shaped"]["n1-n2"] > 19
     assert found["isolated"] == {}
-    assert found["healed"]["n1-n2"] > 19
+    assert found["recovered"]["n1-n2"] > 19
 
 
 def test_without_the_device_it_says_why_and_what_to_type(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Patroni's REST interface over HTTP: one shape for any member of a cluster; decides nothing about it."""
+"""Patroni's REST interface over HTTP, the same for every cluster Patroni manages; decides nothing about it."""
 
 import ssl
 from dataclasses import dataclass, field
@@ -14,7 +14,10 @@ LEADER_ROLES = ("leader", "primary", "master")
 
 @dataclass(frozen=True, slots=True)
 class RestAccess:
-    """How to reach Patroni: urls of members in order, basic auth, client certificate, CA file ("" the system's)."""
+    """How to reach Patroni: URLs of members in order, basic auth, client certificate, CA file ("" the system's).
+
+    `timeout_s` is how long each member may take to connect and to answer; `hint` is what to type when none does.
+    """
 
     urls: tuple[str, ...]
     user: str = ""
@@ -24,10 +27,14 @@ class RestAccess:
     key_file: str = ""
     verify: bool = True
     timeout_s: float = 3.0
+    hint: str = "patronictl list"
 
 
 class PatroniRest:
-    """Asks and tells Patroni; the first url that answers is used, members' own urls are learned from /cluster."""
+    """A client of Patroni. Any member will do for the cluster as a whole: the first URL that answers is used.
+
+    Members' own URLs are learned from /cluster. Safe to use from several threads.
+    """
 
     def __init__(self, access: RestAccess) -> None:
         self.access = access
@@ -51,9 +58,10 @@ class PatroniRest:
         """Close its connections."""
         self._client.close()
 
-    def _first(self, path: str) -> tuple[str, Any]:
+    def _first(self, path: str, at: str = "") -> tuple[str, Any]:
+        """(URL, parsed answer) of the first member that answers, or of the one `at` that URL."""
         error = ""
-        for url in list(self._known):
+        for url in [at] if at else list(self._known):
             try:
                 answer = self._client.get(url.rstrip("/") + path)
             except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as wrong:
@@ -70,30 +78,33 @@ class PatroniRest:
         raise TargetError(f"no Patroni answers ({error})", "check the REST address: curl " + (self._known or ["?"])[0])
 
     def cluster(self) -> dict[str, Any]:
-        """GET /cluster; its members' addresses are tried too when the first is gone."""
-        _, said = self._first("/cluster")
-        if not isinstance(said, dict) or not isinstance(said.get("members"), list):
+        """GET /cluster; its members' addresses are tried too when the first does not answer."""
+        _, cluster = self._first("/cluster")
+        if not isinstance(cluster, dict) or not isinstance(cluster.get("members"), list):
             raise TargetError("the address answers, but not with Patroni's /cluster", "is it the REST port (8008)?")
-        for member in said["members"]:
+        for member in cluster["members"]:
             url = str(member.get("api_url", "")).removesuffix("/patroni")
             if url and url not in self._known:
                 self._known.append(url)
-        return said
+        return cluster
 
-    def config(self) -> dict[str, Any]:
-        """GET /config: the dynamic configuration."""
-        _, said = self._first("/config")
-        if not isinstance(said, dict):
-            raise TargetError("Patroni gives no dynamic configuration", "look at GET /config")
-        return said
+    def config(self, *, at: str = "") -> dict[str, Any]:
+        """GET /config: the dynamic configuration, as the first member that answers (or the one at that URL) knows it.
 
-    def status(self, api_url: str) -> dict[str, Any]:
-        """GET /patroni of one member; {} when it does not answer."""
+        Patroni answers from a view of the DCS that may be one loop old; the leader's is the newest.
+        """
+        _, config = self._first("/config", at)
+        if not isinstance(config, dict):
+            raise TargetError("Patroni gives no dynamic configuration", "see GET /config")
+        return config
+
+    def status(self, url: str) -> dict[str, Any]:
+        """GET of one member's /patroni (or another URL that gives an object); {} when it does not answer."""
         try:
-            said = self._client.get(api_url).json()
+            status = self._client.get(url).json()
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError):
             return {}
-        return said if isinstance(said, dict) else {}
+        return status if isinstance(status, dict) else {}
 
     def versions(self, cluster: dict[str, Any] | None = None) -> dict[str, str]:
         """Patroni's version on each member of /cluster, "?" where it does not answer."""
@@ -115,49 +126,63 @@ class PatroniRest:
                 return str(listed["api_url"]).removesuffix("/patroni")
         raise TargetError(f"Patroni knows no member {member!r}", "patronictl list")
 
-    def tell(self, method: str, url: str, body: dict[str, Any], *, timeout_s: float = 60.0) -> str:
-        """Order something; Patroni's words. TargetError when it refuses, naming missing credentials on 401."""
+    def send(self, method: str, url: str, body: dict[str, Any], *, timeout_s: float = 120.0) -> str:
+        """Request a change; Patroni's answer. TargetError when it refuses, naming missing credentials on 401."""
         try:
             answer = self._client.request(method, url, json=body, timeout=timeout_s)
         except (httpx2.HTTPError, OSError) as wrong:
-            raise TargetError(f"Patroni at {url} does not answer: {wrong}", "patronictl list") from None
+            raise TargetError(f"Patroni at {url} does not answer: {wrong}", self.access.hint) from None
         if answer.status_code in (401, 403):
             raise TargetError(
                 f"Patroni at {url} refuses this without credentials",
                 "give [rest] user and password, or cert, in the target file",
             )
         if answer.status_code >= 300:
-            raise TargetError(f"Patroni refuses: {answer.text.strip()}", "patronictl list")
+            raise TargetError(f"Patroni refuses: {answer.text.strip()}", self.access.hint)
         return str(answer.text)
 
-    def patch(self, change: dict[str, Any]) -> None:
+    def patch(self, change: dict[str, Any], *, at: str = "") -> None:
         """PATCH /config; None removes a key."""
-        url, _ = self._first("/cluster")
-        self.tell("PATCH", f"{url.rstrip('/')}/config", change, timeout_s=10)
+        self._change_config("PATCH", change, at)
 
     def replace(self, config: dict[str, Any]) -> None:
         """PUT /config: exactly this and nothing else."""
-        url, _ = self._first("/cluster")
-        self.tell("PUT", f"{url.rstrip('/')}/config", config, timeout_s=10)
+        self._change_config("PUT", config, "")
+
+    def _change_config(self, method: str, body: dict[str, Any], at: str) -> None:
+        url = at or self._first("/cluster")[0]
+        self.send(method, f"{url.rstrip('/')}/config", body, timeout_s=10)
+
+    def restart(self, url: str) -> None:
+        """Restart PostgreSQL of the member at that URL; returns when Patroni has done it."""
+        self.send("POST", f"{url}/restart", {})
+
+    def reinitialize(self, url: str) -> None:
+        """Remove the data of the member at that URL and clone it from the leader; returns once it has started."""
+        self.send("POST", f"{url}/reinitialize", {"force": True}, timeout_s=30)
+
+    def switch_over(self, url: str, leader: str, to: str | None) -> None:
+        """Planned switchover from `leader`, at that URL, to `to` (None: Patroni chooses); returns when it is done."""
+        self.send("POST", f"{url}/switchover", {"leader": leader, **({"candidate": to} if to else {})})
 
 
 def facts_of(rest: PatroniRest) -> PatroniFacts:
-    """What Patroni says of itself, for the doctor."""
+    """Configuration, members and versions, for the doctor; TargetError when no member answers."""
     cluster, config = rest.cluster(), rest.config()
+    versions = rest.versions(cluster)
     members = []
-    for said in cluster["members"]:
-        status = rest.status(str(said.get("api_url", "")))
-        lag = said.get("lag")
+    for row in cluster["members"]:
+        lag = row.get("lag")
         members.append(
             PatroniMember(
-                str(said.get("name")),
-                str(said.get("role")),
-                str(said.get("state")),
-                said.get("timeline"),
+                str(row.get("name")),
+                str(row.get("role")),
+                str(row.get("state")),
+                row.get("timeline"),
                 lag if isinstance(lag, int) else None,
-                bool(said.get("pending_restart")),
-                dict(said.get("tags") or {}),
-                str((status.get("patroni") or {}).get("version", "")),
+                bool(row.get("pending_restart")),
+                dict(row.get("tags") or {}),
+                versions.get(str(row.get("name")), "").removeprefix("?"),
             )
         )
     paused = bool(cluster.get("pause") or config.get("pause"))

