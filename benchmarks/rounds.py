@@ -29,13 +29,13 @@ FAULTS: tuple[tuple[str, ...], ...] = (
     ("fault", "kill-member"),
     ("fault", "freeze"),
     ("fault", "power-cut"),
-    ("fault", "restart"),
+    ("restart",),
     ("fault", "dcs-loss"),
-    ("partition",),
-    ("isolate",),
-    ("disk", "--slow", "5ms"),
-    ("disk", "--failing"),
-    ("disk", "--full"),
+    ("fault", "partition"),
+    ("fault", "isolate"),
+    ("fault", "slow-disk", "--delay", "5ms"),
+    ("fault", "failing-disk"),
+    ("fault", "full-disk"),
     ("cpu", "0.5"),
 )
 """Arguments after `walproof lab`; the member is added where the fault takes one."""
@@ -90,9 +90,7 @@ def _programs(blueprint: Blueprint) -> int:
 
 def arguments_of(fault: tuple[str, ...], member: str) -> list[str]:
     """The command after `walproof lab`."""
-    if fault == ("fault", "dcs-loss"):
-        return list(fault)
-    return [fault[0], member, *fault[1:]] if fault[0] == "disk" else [*fault, member]
+    return list(fault) if fault == ("fault", "dcs-loss") else [*fault, member]
 
 
 def inject(arguments: list[str], blueprint: Blueprint, kill_after_s: float | None) -> str:

@@ -18,7 +18,7 @@ def _verbs(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple
     if isinstance(command, click.Group):
         context = click.Context(command)
         for name in command.list_commands(context):
-            verb = command.get_command(context, name)
+            verb = command.resolve_command(context, [name])[1]
             assert verb is not None
             yield from _verbs(verb, (*path, name))
 
@@ -26,7 +26,7 @@ def _verbs(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple
 VERBS = dict(_verbs(walproof))
 
 
-def _said(path: tuple[str, ...]) -> str:
+def _help(path: tuple[str, ...]) -> str:
     result = CliRunner(env={"COLUMNS": "80"}).invoke(walproof, [*path, "--help"], prog_name="walproof")
     assert result.exit_code == 0, result.output
     return "\n".join(line.rstrip() for line in result.output.splitlines()) + "\n"
@@ -43,11 +43,11 @@ def _words(text: str) -> list[str]:
 @pytest.mark.parametrize("path", VERBS, ids=lambda path: "-".join(path) or "walproof")
 def test_help_is_as_kept(path: tuple[str, ...]) -> None:
     kept = KEPT / f"{'-'.join(path) or 'walproof'}.txt"
-    said = _said(path)
+    shown = _help(path)
     if os.environ.get("WALPROOF_RENEW"):
         KEPT.mkdir(exist_ok=True)
-        kept.write_text(said, "utf-8")
-    assert _words(said) == _words(kept.read_text("utf-8")), "WALPROOF_RENEW=1 keeps the new words"
+        kept.write_text(shown, "utf-8")
+    assert _words(shown) == _words(kept.read_text("utf-8")), "WALPROOF_RENEW=1 keeps the new words"
 
 
 def test_no_help_is_kept_of_verbs_that_are_gone() -> None:

@@ -57,7 +57,7 @@ def streams(lab: Blueprint) -> set[tuple[str, int]]:
 def test_a_synchronous_commit_pays_the_round_trip_and_a_local_one_does_not(lab: Blueprint) -> None:
     output = run("link", "--rtt", "40ms", "--json")
     assert output.returncode == 0, output.stderr
-    assert {row["asked_rtt_ms"] for row in json.loads(output.stdout)["links"]} == {40}
+    assert {row["configured_rtt_ms"] for row in json.loads(output.stdout)["links"]} == {40}
     on, local = fastest_commit_ms(lab, "on"), fastest_commit_ms(lab, "local")
     assert local < 30
     assert on - local > 35
@@ -74,7 +74,7 @@ def test_shaping_and_resetting_keeps_replication_connected(lab: Blueprint) -> No
 
 def test_bad_arguments_change_no_link(lab: Blueprint) -> None:
     before = member_links.set_round_trip(lab, 6).table
-    for words in (("link", "--rtt", "-1ms"), ("cut", "n9")):
+    for words in (("link", "--rtt", "-1ms"), ("fault", "partition", "n9")):
         output = run(*words)
         assert (output.returncode, len(output.stderr.splitlines())) == (2, 2), output.stderr
     assert member_links.configured(lab).table == before
@@ -89,8 +89,8 @@ def test_link_and_status_report_a_dead_emulator_and_recovery_starts_it_again(lab
     assert output.returncode == 3
     assert "dead" in output.stdout
     assert "dead" in run("status").stdout
-    assert json.loads(run("status", "--json").stdout)["wire"] == "dead"
-    recovered = run("heal")
+    assert json.loads(run("status", "--json").stdout)["link_emulator"] == "dead"
+    recovered = run("fault", "clear")
     assert recovered.returncode == 0, recovered.stderr
     assert "death of the link emulator" in recovered.stdout
     assert not member_links.state(lab).dead

@@ -185,7 +185,7 @@ def test_after_kill_9_patronis_configuration_is_reverted(target: ExternalCluster
     wait_for(Wait.SETTING_IN_EFFECT, lambda: rest_of(target).config() != config, target.clock)
     code, said = run("revert", "--json")
     assert code == 0
-    assert json.loads(said)["restored"][0]["undone"] == 1
+    assert json.loads(said)["reverted"][0]["changes"] == 1
     assert rest_of(target).config() == config
     assert is_back(target, before)
 

@@ -143,7 +143,7 @@ def test_apply_then_undo_leaves_everything_as_it_was(
         assert code == 0
         assert json.loads(said)["in_effect"]["synchronous"] == ["n2"]
         assert pair.sql("n1", "SHOW wal_sender_timeout") == [("15s",)]
-        assert run("restore")[1].startswith("nothing to put back")
+        assert run("restore")[1].startswith("nothing to revert")
         assert run("apply", "--undo", "--target", file, "--allow", "config")[0] == 0
         assert is_back(target, before)
         assert [entries(f.read_text()) for f in files] == [entries(t) for t in texts]
@@ -171,10 +171,10 @@ def test_after_kill_9_in_the_middle_restore_puts_everything_back(
         assert auto.read_text() != text
         code, said = run("restore", "--json")
         assert code == 0
-        assert json.loads(said)["restored"][0]["left"] == []
+        assert json.loads(said)["reverted"][0]["left"] == []
         assert is_back(target, before)
         assert auto.read_text() == text
-        assert json.loads(run("restore", "--json")[1]) == {"restored": []}
+        assert json.loads(run("restore", "--json")[1]) == {"reverted": []}
 
 
 def test_a_database_left_by_kill_9_is_removed_by_restore(pair: PlainPair, tmp_path: Path) -> None:

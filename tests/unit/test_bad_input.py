@@ -142,8 +142,53 @@ OTHERS = (
     "lab up --cpu 0",
     "lab up --wal-volume",
     "lab up --disk image --disk-size tiny",
-    "lab fault",
-    "lab disk n1 --slow 5ms --full",
+    "lab fault explode n1",
+    "lab fault clear ''",
+    "lab down --lab ../other",
+    "lab status --lab 'a b'",
+    "price --lab ../other",
+    "demo --lab ../other",
+    "report ''",
+    "advise '' --rpo 0",
+    "study run patroni-tradeoff --target pretend --record ''",
+    "price --target pretend --record=",
+    "help nonsense",
+    "lab help nonsense",
+    "lab fault kill",
+    "lab fault kill n1 n2",
+    "lab fault slow-disk n1",
+    "lab fault slow-disk n1 --delay soon",
+    "lab fault dcs-loss n1",
+    "lab fault partition",
+    "lab fault partition-one-way n1",
+    "lab cut n1",
+    "lab up --timeouts slow",
+    "lab logs",
+    "lab logs n1 --lines 0",
+    "lab link --probes 0",
+    "lab cpu much",
+    "lab down now",
+    "lab psql --member",
+    "pric --levels on",
+    "price on",
+    "price --lab other --target pretend",
+    "price --tune --dry-run --target pretend",
+    "prove --pitfall P99 --dry-run",
+    "study run",
+    "study run patroni-tradeoff --budget soon --target pretend",
+    "report",
+    "report newer --html - --csv",
+    "doctor --target pretend --json --sarif -",
+    "watch --target pretend --json --terminal",
+    "watch --target pretend --print dashboard --json",
+    "watch --target pretend --duration 0",
+    "watch --target pretend --duration soon",
+    "watch newer --json",
+    "watch newer --exporter",
+    "advise",
+    "advise newer --recipe patroni --json",
+    "apply newer",
+    "revert newer",
 )
 NO_LAB = (
     "price",
@@ -158,11 +203,23 @@ NO_LAB = (
     "lab psql",
     "lab logs n1",
     "lab link",
-    "lab cut n1",
-    "lab heal",
+    "lab link --json",
+    "lab restart n1",
+    "lab switchover --json",
+    "lab psql -c 'select 1'",
+    "lab psql --member n1 -- -At",
     "lab fault kill n1",
-    "lab fault power-cut n1",
-    "lab disk n1 --slow 5ms",
+    "lab fault power-cut n1 --json",
+    "lab fault partition n1",
+    "lab fault partition-one-way n1 n2",
+    "lab fault isolate n1",
+    "lab fault slow-disk n1 --delay 5ms",
+    "lab fault clear",
+    "lab fault clear n1 --json",
+    "lab status --lab other",
+    "price --lab other",
+    "doctor --lab other --json",
+    "watch --lab other --json",
     "lab cpu 0.5",
 )
 MACHINE = (
@@ -235,12 +292,12 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureF
 )
 def test_bad_input_is_one_sentence_and_a_hint_and_leaves_nothing(run: Run, code: int, line: str) -> None:
     found, out, err = run(line)
-    said = err.strip().splitlines()
+    lines = err.strip().splitlines()
     assert found == code, err
     assert out == ""
-    assert len(said) == 2, err
-    assert said[0].startswith("walproof: ")
-    assert said[1].startswith("  next: ")
+    assert len(lines) == 2, err
+    assert lines[0].startswith("walproof: ")
+    assert lines[1].startswith("  hint: ")
     assert files(Path()) == FILES
 
 

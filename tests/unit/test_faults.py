@@ -6,9 +6,10 @@ import click
 import pytest
 
 from tests.fixtures.blueprints import a_blueprint
-from walproof.cli import lab_faults
+from walproof.cli.lab_fault import fault as fault_command
+from walproof.cli.lab_members import cpu
 from walproof.errors import Error, MachineError, UsageError
-from walproof.lab import cpu_limits, home
+from walproof.lab import cpu_limits, home, member_links
 from walproof.lab.blueprint import Blueprint
 from walproof.lab.faults import active, disks, power, processes
 from walproof.lab.faults.active import ActiveFault
@@ -142,29 +143,39 @@ def test_the_list_gives_the_reason_of_the_capability() -> None:
 
 
 @pytest.mark.parametrize(
-    ("verb", "words"),
+    ("command", "arguments"),
     [
-        ("fault", ""),
-        ("fault", "kill"),
-        ("fault", "kill n9"),
-        ("fault", "explode n1"),
-        ("fault", "dcs-loss n1"),
-        ("fault", "kill n1 --heal"),
-        ("fault", "--list --heal"),
-        ("fault", "thaw n1"),
-        ("disk", "n1"),
-        ("disk", "n9 --failing"),
-        ("disk", "n1 --failing --full"),
-        ("disk", "n1 --slow fast"),
-        ("disk", "n1 --slow 0ms"),
-        ("cpu", "much"),
-        ("cpu", "1 --clear"),
+        (fault_command, "kill"),
+        (fault_command, "kill n9"),
+        (fault_command, "explode n1"),
+        (fault_command, "dcs-loss n1"),
+        (fault_command, "kill n1 n2"),
+        (fault_command, "list n1"),
+        (fault_command, "clear n9"),
+        (fault_command, "slow-disk n1"),
+        (fault_command, "failing-disk n9"),
+        (fault_command, "full-disk n1 --delay 5ms"),
+        (fault_command, "slow-disk n1 --delay fast"),
+        (fault_command, "slow-disk n1 --delay 0ms"),
+        (fault_command, "partition"),
+        (fault_command, "partition n9"),
+        (fault_command, "partition n1 n1"),
+        (fault_command, "partition-one-way n1"),
+        (fault_command, "partition-one-way n1 n1"),
+        (fault_command, "partition-one-way n1 n9"),
+        (fault_command, "isolate n9"),
+        (cpu, "much"),
+        (cpu, "1 --clear"),
     ],
 )
-def test_bad_input_is_one_sentence_and_changes_nothing(paper: Blueprint, verb: str, words: str) -> None:
-    command: click.Command = getattr(lab_faults, verb)
-    with pytest.raises(Error) as error:
-        command.main(args=words.split(), standalone_mode=False)
-    assert error.value.exit_code == 2
-    assert "\n" not in error.value.message
+def test_bad_input_is_one_sentence_and_changes_nothing(
+    paper: Blueprint, command: click.Command, arguments: str
+) -> None:
+    with pytest.raises((Error, click.UsageError)) as raised:
+        command.main(args=arguments.split(), standalone_mode=False)
+    error = raised.value
+    assert isinstance(error, Error | click.UsageError)
+    assert error.exit_code == 2
+    assert "\n" not in error.message
     assert active.in_effect(paper) == ()
+    assert not member_links.configured(paper).table

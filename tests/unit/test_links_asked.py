@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from walproof.cli import lab_links
-from walproof.cli.lab_links import Asked, change_of, words_of
+from walproof.cli import lab_link
+from walproof.cli.lab_link import LinkOptions, change_of, setting_text
 from walproof.errors import MachineError, UsageError
 from walproof.lab import member_links
 from walproof.lab.blueprint import Blueprint
@@ -21,61 +21,60 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Blueprint:
     return Blueprint("paper", 1, ("n1", "n2", "n3"), tmp_path, tmp_path, 18)
 
 
-def asked(*members: str, **options: Any) -> Asked:
-    none = dict.fromkeys(("rtt", "delay", "jitter", "loss", "rate", "regions"))
-    return Asked(members=members, **{**none, "cut": False, "clear": False, **options})
+def given(*members: str, **options: Any) -> LinkOptions:
+    return LinkOptions(members, **options)
 
 
 @pytest.mark.parametrize(
     "wrong",
     [
-        asked(rtt="-3ms"),
-        asked(rtt="fast"),
-        asked(loss="101%"),
-        asked(loss="-1%"),
-        asked(jitter="3 parsecs"),
-        asked(rate="100"),
-        asked(rate="0mbit/s"),
-        asked("n1", "n9", rtt="3ms"),
-        asked("n1..n9", cut=True),
-        asked("n1..n2", rtt="3ms"),
-        asked(rtt="3ms", delay="1ms"),
-        asked(rtt="3ms", clear=True),
-        asked(regions="europe", rtt="3ms"),
-        asked("n1", regions="europe"),
-        asked(regions="atlantis"),
+        given(rtt="-3ms"),
+        given(rtt="fast"),
+        given(loss="101%"),
+        given(loss="-1%"),
+        given(jitter="3 parsecs"),
+        given(rate="100"),
+        given(rate="0mbit/s"),
+        given("n1", "n9", rtt="3ms"),
+        given("n1..n9", delay="3ms"),
+        given("n1..n2", rtt="3ms"),
+        given(rtt="3ms", delay="1ms"),
+        given(rtt="3ms", clear=True),
+        given(regions="europe", rtt="3ms"),
+        given("n1", regions="europe"),
+        given(regions="atlantis"),
     ],
     ids=str,
 )
 def test_what_is_not_valid_is_refused_and_no_link_is_touched(
-    lab: Blueprint, monkeypatch: pytest.MonkeyPatch, wrong: Asked
+    lab: Blueprint, monkeypatch: pytest.MonkeyPatch, wrong: LinkOptions
 ) -> None:
     # The real `shape` checks values before anything else: let it, on links that exist on paper only.
     monkeypatch.setattr(member_links, "shape", lambda lab, directions, change: Links().changed(directions, change))
     with pytest.raises(UsageError) as error:
-        lab_links.change(lab, wrong)
+        lab_link.change(lab, wrong)
     assert error.value.exit_code == 2
     assert error.value.hint
 
 
 def test_a_round_trip_is_halved() -> None:
-    assert change_of(asked(rtt="40ms", loss="0.1%", jitter="1ms", rate="100mbit/s")) == Change(
+    assert change_of(given(rtt="40ms", loss="0.1%", jitter="1ms", rate="100mbit/s")) == Change(
         delay_s=0.02, jitter_s=0.001, loss=0.001, rate_bps=1e8
     )
 
 
 def test_a_delay_is_one_way() -> None:
-    assert change_of(asked("n1..n2", delay="5ms")) == Change(delay_s=0.005)
+    assert change_of(given("n1..n2", delay="5ms")) == Change(delay_s=0.005)
 
 
 def test_no_rate_is_an_endless_one() -> None:
-    assert change_of(asked(rate="none")) == Change(rate_bps=float("inf"))
+    assert change_of(given(rate="none")) == Change(rate_bps=float("inf"))
 
 
 def test_the_words_of_a_setting_are_short() -> None:
-    assert words_of(LinkSetting(0.02, 0.001, 0.001, 1e8)) == "20 ±1 ms, 0.1% lost, 100 Mbit/s"
-    assert words_of(LinkSetting(0.02, cut=True)) == "cut"
-    assert words_of(LinkSetting()) == "unshaped"
+    assert setting_text(LinkSetting(0.02, 0.001, 0.001, 1e8)) == "20 ±1 ms, 0.1% lost, 100 Mbit/s"
+    assert setting_text(LinkSetting(0.02, cut=True)) == "cut"
+    assert setting_text(LinkSetting()) == "unshaped"
 
 
 def test_a_lab_without_links_needs_no_emulator(tmp_path: Path) -> None:

@@ -90,6 +90,13 @@ def test_recovery_undoes_cuts_and_keeps_the_shape() -> None:
     assert not recovered.cuts
 
 
+def test_recovery_of_one_member_leaves_the_others_cut() -> None:
+    links = Links().changed(all_directions(MEMBERS), Change(cut=True))
+    recovered = Links(links.settings, frozenset({"n1", "n2"})).without_cuts("n1")
+    assert set(recovered.cuts) == {d for d in all_directions(MEMBERS) if "n1" not in d}
+    assert recovered.isolated == {"n2"}
+
+
 def test_clearing_undoes_the_shape_and_keeps_cuts() -> None:
     links = Links().changed([("n1", "n2")], Change(delay_s=0.005, cut=True)).changed([("n2", "n1")], Change(loss=0.1))
     cleared = links.reset(all_directions(MEMBERS))

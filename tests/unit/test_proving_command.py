@@ -138,7 +138,7 @@ def test_an_option_that_is_not_valid_is_exit_2_with_a_hint_and_no_record(
 ) -> None:
     code, out, err = run("--target", QUICK, *words)
     assert (code, out) == (2, "")
-    assert "next:" in err
+    assert "hint:" in err
     assert "Traceback" not in err
     assert list(tmp_path.iterdir()) == []
 
@@ -147,7 +147,7 @@ def test_a_record_that_cannot_be_written_is_exit_3(run: Run, tmp_path: Path) -> 
     (tmp_path / "file").touch()
     code, _, err = run("--target", QUICK, "--record", "file/rec")
     assert code == 3
-    assert "next:" in err
+    assert "hint:" in err
 
 
 def test_an_external_cluster_is_not_broken_without_consent(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -254,4 +254,4 @@ def test_ctrl_c_heals_first_then_tells_what_was_found(run: Run, monkeypatch: pyt
     events = read(Path("rec")).events
     assert isinstance(events[-1], Ended)
     assert events[-1].stopped_by == "interrupted"
-    assert any(isinstance(e, Note) and "healed first" in e.text for e in events)
+    assert any(isinstance(e, Note) and "cleared first" in e.text for e in events)

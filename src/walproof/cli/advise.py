@@ -1,99 +1,89 @@
-"""`walproof advise`: records and requirements in, ranked choices out. Decides nothing by itself."""
+"""`walproof advise`: records and requirements in, ranked choices out."""
 
-import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import click
+import cloup
+from cloup.constraints import mutually_exclusive
 from rich.console import Console
 from rich.table import Table
 
-from walproof.advising.advice_file import as_json, chosen
+from walproof.advising.advice_file import as_json as advice_json
+from walproof.advising.advice_file import chosen
 from walproof.advising.advise import advise as advised
 from walproof.advising.advise import chosen_surroundings
 from walproof.advising.evidence import evidence_of
 from walproof.advising.recipes.catalogue import recipe, recipes
-from walproof.advising.requirements import EXAMPLE, classes_of, wish_of
+from walproof.advising.requirements import classes_of, wish_of
+from walproof.cli import options as opt
+from walproof.cli.console import console, print_json, write_file
+from walproof.cli.groups import Command
 from walproof.errors import MachineError
 from walproof.model.advice import Advice, Choice
 from walproof.model.estimate import Estimate
 from walproof.model.units import duration_s
 from walproof.records.reader import read
 
+_REQUIREMENTS = ("rpo", "rto", "max_commit_latency", "min_tps")
 
-def advice_of(
-    records: tuple[str, ...],
-    requirements: dict[str, str | None],
-    classes: tuple[str, ...],
-    where: tuple[str | None, str | None],
-) -> Advice:
-    """The advice for requirements as typed; `where` is the round trip and workload that are the user's."""
+
+def requirements_of(options: Mapping[str, Any]) -> dict[str, str]:
+    """The requirements among the options, by the names that advising knows."""
+    found = {name.replace("_", "-"): str(options[name]) for name in _REQUIREMENTS if options[name] is not None}
+    return {**found, **({"read-your-writes": "yes"} if options["read_your_writes"] else {})}
+
+
+def advice_of(records: tuple[str, ...], options: Mapping[str, Any]) -> Advice:
+    """The advice from those records for what `options.requirements` took."""
     evidence = evidence_of([(name, read(Path(name)).events) for name in records])
-    wish = wish_of((name, text) for name, text in requirements.items() if text is not None)
-    rtt, workload = where
-    around = chosen_surroundings(evidence, None if rtt is None else 1000 * duration_s(rtt), workload)
-    return advised(evidence, wish, around, classes_of(classes))
+    requirements = wish_of(requirements_of(options).items())
+    rtt = options["rtt"]
+    around = chosen_surroundings(evidence, None if rtt is None else 1000 * duration_s(rtt), options["workload"])
+    return advised(evidence, requirements, around, classes_of(options["classes"]))
 
 
-@click.command()
-@click.argument("records", nargs=-1, required=True, metavar="RECORD…")
-@click.option("--rpo", metavar="0", default=None, help="Most that may be lost with the leader: 0, 1s …")
-@click.option("--rto", metavar="30s", default=None, help="Longest time without writes after the leader is gone.")
-@click.option("--max-commit-latency", metavar="10ms", default=None, help="Of the 95th percentile.")
-@click.option("--min-tps", metavar="2000", default=None, help="Transactions per second at least.")
-@click.option("--read-your-writes", is_flag=True, help="A commit is visible on every standby when it returns.")
-@click.option("--class", "classes", multiple=True, metavar="NAME:WISH,…", help=f"A class of transactions: {EXAMPLE}.")
-@click.option("--rtt", metavar="10ms", default=None, help="Your round trip, where the records hold several.")
-@click.option("--workload", metavar="WORD", default=None, help="Your workload, where the records hold several.")
-@click.option(
-    "--recipe",
-    "wanted",
-    metavar="NAME",
-    default=None,
-    help="Print one recipe of the first choice: plain, patroni, cnpg …",
+@cloup.command(cls=Command)
+@cloup.argument("records", nargs=-1, required=True, metavar="RECORD…")
+@opt.requirements
+@opt.group(
+    "Choice",
+    opt.option("--choice number", "N", "The choice that recipes are made of.", type=int, default=1),
+    opt.option("--out", "DIR", "Write every recipe of the choice there."),
 )
-@click.option(
-    "--choice", "number", metavar="N", type=int, default=1, show_default=True, help="The choice recipes are made of."
+@opt.group(
+    "Output",
+    opt.option("--recipe wanted", "NAME", "Print one recipe: plain, patroni, cnpg …"),
+    opt.json_output,
+    constraint=mutually_exclusive,
 )
-@click.option("--out", metavar="DIR", default=None, help="Write every recipe of the choice there.")
-@click.option("--json", "json_wanted", is_flag=True, help="One JSON object, as `walproof apply` reads it.")
 def advise(
-    records: tuple[str, ...],
-    rpo: str | None,
-    rto: str | None,
-    max_commit_latency: str | None,
-    min_tps: str | None,
-    read_your_writes: bool,
-    **more: object,
+    records: tuple[str, ...], number: int, out: str | None, wanted: str | None, as_json: bool, **options: Any
 ) -> int:
-    """Which level, quorum, pool and timeouts to run, from records of price and prove. Exit 1 when a wish is refused."""
-    requirements = {
-        "rpo": rpo,
-        "rto": rto,
-        "max-commit-latency": max_commit_latency,
-        "min-tps": min_tps,
-        "read-your-writes": "yes" if read_your_writes else None,
-    }
-    classes, where = more["classes"], (more["rtt"], more["workload"])
-    advice = advice_of(records, requirements, classes, where)  # type: ignore[arg-type]
-    number = int(str(more["number"]))
-    if more["out"]:
-        _write_recipes(Path(str(more["out"])), chosen(advice, number), advice)
-    if more["wanted"]:
-        click.echo(recipe(chosen(advice, number), advice.place, str(more["wanted"])).text, nl=False)
-    elif more["json_wanted"]:
-        click.echo(json.dumps(as_json(advice)))
+    """Which level, quorum, pool and timeouts to run, from records of price and prove.
+
+    Exit 1 when a requirement cannot be met.
+    """
+    advice = advice_of(records, options)
+    if out:
+        _write_recipes(Path(out), chosen(advice, number), advice)
+    if wanted:
+        click.echo(recipe(chosen(advice, number), advice.place, wanted).text, nl=False)
+    elif as_json:
+        print_json(advice_json(advice))
     else:
-        _show(advice)
+        _print_advice(advice)
     return 1 if advice.refused else 0
 
 
 def _write_recipes(folder: Path, choice: Choice, advice: Advice) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for made in recipes(choice, advice.place).values():
-            (folder / made.file).write_text(made.text, "utf-8")
     except OSError as wrong:
         raise MachineError(f"cannot write recipes to {folder}: {wrong.strerror}", "name another --out") from None
+    for made in recipes(choice, advice.place).values():
+        write_file(folder / made.file, made.text, "name another --out")
 
 
 def _interval(estimate: Estimate, digits: int) -> str:
@@ -104,44 +94,45 @@ def _stacked(estimate: Estimate, digits: int) -> str:
     return f"{estimate.value:.{digits}f}\n{estimate.low:.{digits}f}–{estimate.high:.{digits}f}"
 
 
-def _show(advice: Advice) -> None:
-    console = Console(highlight=False)
-    wish = advice.wish.text or "no wish"
+def _print_advice(advice: Advice) -> None:
+    screen = console()
+    requirements = advice.wish.text or "no requirement"
     if advice.refused:
-        console.print(f"refused: {wish} ({advice.surroundings.text})", style="bold red")
+        screen.print(f"refused: {requirements} ({advice.surroundings.text})", style="bold red")
         for refused in advice.refused:
-            console.print(f"  {refused.wish}: {refused.limit}", soft_wrap=True)
-            console.print(f"  nearest possible: {refused.nearest}", soft_wrap=True)
+            screen.print(f"  {refused.wish}: {refused.limit}", soft_wrap=True)
+            screen.print(f"  nearest possible: {refused.nearest}", soft_wrap=True)
         return
     first = advice.choices[0]
-    console.print(
+    screen.print(
         f"run {first.words}: {_interval(first.tps, 0)} transactions/s, p95 {_interval(first.p95_ms, 1)} ms",
         style="bold",
     )
-    console.print(f"for {wish}; {advice.surroundings.text}; {advice.dropped} dominated choices dropped", style="dim")
+    screen.print(
+        f"for {requirements}; {advice.surroundings.text}; {advice.dropped} dominated choices dropped", style="dim"
+    )
     table = Table("", "level", "quorum", "strict", "clients", "transactions/s", "p95, ms", "ttl")
     table.columns[1].no_wrap = True
     for c in advice.choices:
         quorum = f"{c.quorum_kind} {c.quorum}" if c.quorum else "–"
         cells = (str(c.number), str(c.level), quorum, "yes" if c.strict else "no", str(c.clients))
-        ttl = f"{c.timeouts.ttl} s" if c.timeouts.asked else "as is"
+        ttl = f"{c.timeouts.ttl} s" if c.timeouts.asked else "unchanged"
         table.add_row(*cells, _stacked(c.tps, 0), _stacked(c.p95_ms, 1), ttl)
-    console.print(table)
-    for c in advice.choices[:1]:
-        _details(console, c)
+    screen.print(table)
+    _print_details(screen, first)
     for caveat in advice.caveats:
-        console.print(f"caveat: {caveat}", style="yellow")
-    console.print("next: walproof advise … --json > advice.json; walproof apply advice.json --dry-run", style="dim")
+        screen.print(f"caveat: {caveat}", style="yellow")
+    screen.print("hint: walproof advise … --json > advice.json; walproof apply advice.json --dry-run", style="dim")
 
 
-def _details(console: Console, choice: Choice) -> None:
-    for label, lines in (("proven", choice.proven), ("assumed", choice.assumed), ("gives up", choice.trade_offs)):
+def _print_details(screen: Console, choice: Choice) -> None:
+    for label, lines in (("proven", choice.proven), ("assumed", choice.assumed), ("trade-off", choice.trade_offs)):
         for line in lines or ("nothing in these records",):
-            console.print(f"  {label:9} {line}", soft_wrap=True)
+            screen.print(f"  {label:9} {line}", soft_wrap=True)
     if choice.rto_s is not None:
         seen = choice.rto_s
-        console.print(f"  recovery  {seen.value:.1f} s seen ({seen.low:.1f}–{seen.high:.1f})")
+        screen.print(f"  recovery  {seen.value:.1f} s seen ({seen.low:.1f}–{seen.high:.1f})")
     if choice.timeouts.asked:
-        console.print(f"  vanished  a leader that vanishes is replaced within {choice.timeouts.leader_failure_s:g} s")
+        screen.print(f"  failure   a failed leader is replaced within {choice.timeouts.leader_failure_s:g} s")
     for one in choice.classes:
-        console.print(f"  class     {one.name}: {one.level} ({one.why})", soft_wrap=True)
+        screen.print(f"  class     {one.name}: {one.level} ({one.why})", soft_wrap=True)

@@ -1,119 +1,107 @@
-"""`walproof apply`: a choice of advice put into effect on a cluster, or taken back. Shows the difference first."""
+"""`walproof apply`: a choice of advice applied to a cluster, or undone. Shows the difference first."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
+import cloup
 
 from walproof.advising.advice_file import chosen, read_advice
 from walproof.advising.recipes.settings import config_change
-from walproof.cli.advise import advice_of
+from walproof.cli import options as opt
+from walproof.cli.advise import advice_of, requirements_of
+from walproof.cli.console import console, print_json, print_result
+from walproof.cli.groups import Command
 from walproof.cli.journals import APPLIED, Layer, journal_of_apply
 from walproof.errors import UsageError
 from walproof.model.advice import Advice, Choice, Place
 from walproof.model.configuration import ConfigChange, Difference
 from walproof.model.ports import Capability, Configuration, Target
 from walproof.model.topology import ClusterView
+from walproof.model.units import counted
 from walproof.targets.choose import choose
 from walproof.targets.configure import applied
 from walproof.targets.external import consent
 
-REQUIREMENTS = (
-    ("--rpo", "0"),
-    ("--rto", "30s"),
-    ("--max-commit-latency", "10ms"),
-    ("--min-tps", "2000"),
-    ("--rtt", "10ms"),
-    ("--workload", "WORD"),
+
+@cloup.command(cls=Command)
+@cloup.argument("advice", required=False, metavar="[ADVICE.json|RECORD]")
+@opt.group(
+    "Change",
+    opt.option("--choice number", "N", "Which choice of the advice.", type=int, default=1),
+    opt.flag("--undo", "Undo the last application."),
+    opt.dry_run,
 )
-
-
-def _with_requirements(command: Any) -> Any:
-    for name, meta in reversed(REQUIREMENTS):
-        command = click.option(name, metavar=meta, default=None, help="As in advise, when a RECORD is given.")(command)
-    return command
-
-
-@click.command()
-@click.argument("advice", required=False, metavar="[ADVICE.json|RECORD]")
-@click.option(
-    "--choice", "number", metavar="N", type=int, default=1, show_default=True, help="Which choice of the advice."
-)
-@click.option("--target", metavar="WHERE", default=None, help="The lab when not said; a target file, URL or DSN.")
-@click.option("--allow", metavar="config", default=None, help="Consent, on a cluster of yours.")
-@click.option("--dry-run", is_flag=True, help="Show the difference and change nothing.")
-@click.option("--undo", is_flag=True, help="Take the last application back.")
-@click.option("--json", "json_wanted", is_flag=True, help="One JSON object on standard output, nothing else.")
-@_with_requirements
+@opt.cluster(opt.allow("config"))
+@opt.requirements
+@opt.output()
 def apply(
-    advice: str | None,
-    number: int,
-    target: str | None,
-    allow: str | None,
-    **more: Any,
+    advice: str | None, number: int, undo: bool, dry_run: bool, target: str | None, allow: str | None, **options: Any
 ) -> int:
-    """Put advice into effect: the difference, the change, the wait until the views show it; else everything back."""
-    if advice is None and not more["undo"]:
-        raise UsageError("what shall be applied?", "walproof advise RECORD --rpo 0 --json > advice.json; apply it")
-    choice = None if advice is None else chosen(_advice(advice, more), number)
-    place = choose(target)
-    configuration = place.capabilities().configuration
+    """Apply a recommendation: the difference, the change, the wait until it is in effect; on any error, reverted.
+
+    The requirements are for a RECORD, as in `walproof advise`.
+    """
+    as_json = bool(options["as_json"])
+    if advice is None and not undo:
+        raise UsageError("nothing to apply is named", "walproof advise RECORD --rpo 0 --json > advice.json; apply it")
+    choice = None if advice is None else chosen(_advice(advice, options), number)
+    cluster = choose(target)
+    configuration = cluster.capabilities().configuration
     if configuration is None:
-        reason = place.capabilities().why_not(Capability.CONFIGURE)
-        raise UsageError(f"{place.name} has no configuration to apply to: {reason}", "name a lab or a cluster")
-    if choice is None or more["undo"]:
-        if place.external:
-            consent.require("undoing", ["config"], consent.read(allow), place.name)
-        return _undo(place, configuration, as_json=more["json_wanted"])
-    plan = configuration.plan(_change(choice, place))
-    if more["dry_run"] or not plan.differences:
-        _tell(choice, place, plan.differences, None, as_json=more["json_wanted"])
+        reason = cluster.capabilities().why_not(Capability.CONFIGURE)
+        raise UsageError(f"{cluster.name} has no configuration to apply to: {reason}", "name a lab or a cluster")
+    if choice is None or undo:
+        if cluster.external and not dry_run:
+            consent.require("undoing", ["config"], consent.read(allow), cluster.name)
+        return _undo(cluster, configuration, dry_run=dry_run, as_json=as_json)
+    plan = configuration.plan(_change(choice, cluster))
+    if dry_run or not plan.differences:
+        _print_result(choice, cluster, plan.differences, None, as_json=as_json)
         return 0
-    if place.external:
-        consent.require("applying", ["config"], consent.read(allow), place.name)
-    if not more["json_wanted"]:
-        _show_lines(plan.differences)
-    journal = journal_of_apply(_journal_name(place))
+    if cluster.external:
+        consent.require("applying", ["config"], consent.read(allow), cluster.name)
+    if not as_json:
+        _print_lines(plan.differences)
+    name = _journal_name(cluster)
+    journal = journal_of_apply(name)
     applied(configuration, plan, Layer(journal, complete=False))
-    name = _journal_name(place)
-    journal.note(place.clock.now(), name, APPLIED, choice.words, before=None, after=None)
-    _tell(choice, place, plan.differences, place.observe(), as_json=more["json_wanted"])
+    journal.note(cluster.clock.now(), name, APPLIED, choice.words, before=None, after=None)
+    _print_result(choice, cluster, plan.differences, cluster.observe(), as_json=as_json)
     return 0
 
 
-def _journal_name(place: Target) -> str:
+def _journal_name(cluster: Target) -> str:
     """What the journal calls the target: a lab by its full name, so that `revert` finds it wherever it is called."""
-    return place.name if place.name != "lab" else "lab:lab"
+    return cluster.name if cluster.name != "lab" else "lab:lab"
 
 
-def _advice(path: str, words: dict[str, Any]) -> Advice:
+def _advice(path: str, options: dict[str, Any]) -> Advice:
     if Path(path).is_file() and Path(path).suffix == ".json":
         return read_advice(Path(path).read_text("utf-8", errors="replace"))
-    names = ("rpo", "rto", "max-commit-latency", "min-tps")
-    requirements = {name: words[name.replace("-", "_")] for name in names}
-    if not any(requirements.values()):
-        raise UsageError(f"{path} is a record: say what you wish", "walproof apply RECORD --rpo 0, or give advice.json")
-    return advice_of((path,), requirements, (), (words["rtt"], words["workload"]))
+    if not requirements_of(options):
+        raise UsageError(
+            f"{path} is a record and no requirement is given", "walproof apply RECORD --rpo 0, or give advice.json"
+        )
+    return advice_of((path,), options)
 
 
-def _change(choice: Choice, place: Target) -> ConfigChange:
+def _change(choice: Choice, cluster: Target) -> ConfigChange:
     """For this very cluster: its own versions, not those of the records."""
-    facts = place.describe().facts
-    members = tuple(m.name for m in place.observe().members)
+    facts = cluster.describe().facts
+    members = tuple(m.name for m in cluster.observe().members)
     versions = Place(facts.get("manager", "none"), int(facts.get("postgres", "18")), facts.get("patroni", ""), members)
     return config_change(choice, versions)
 
 
-def _show_lines(lines: tuple[Difference, ...]) -> None:
+def _print_lines(lines: tuple[Difference, ...]) -> None:
     for line in lines:
         click.echo(f"  {line.text}")
 
 
-def _tell(
+def _print_result(
     choice: Choice,
-    place: Target,
+    cluster: Target,
     lines: tuple[Difference, ...],
     now: ClusterView | None,
     *,
@@ -121,36 +109,42 @@ def _tell(
 ) -> None:
     if as_json:
         tree = {
-            "target": place.name,
+            "target": cluster.name,
             "choice": choice.words,
             "differences": [{"where": d.where, "name": d.name, "before": d.before, "after": d.after} for d in lines],
             "in_effect": None if now is None else {"names": now.standby_names, "synchronous": list(now.synchronous)},
         }
-        click.echo(json.dumps(tree))
+        print_json(tree)
         return
-    console = Console(highlight=False)
+    screen = console()
     if now is not None:
-        console.print(
-            f"in effect on {place.name}: {choice.words}; {now.standby_names or 'no standby named'}", style="bold"
+        screen.print(
+            f"in effect on {cluster.name}: {choice.words}; {now.standby_names or 'no standby named'}", style="bold"
         )
-        console.print("walproof apply --undo takes it back", style="dim")
+        screen.print("walproof apply --undo reverts it", style="dim")
     elif lines:
-        console.print(f"would change {len(lines)} settings of {place.name}: {choice.words}", style="bold")
-        _show_lines(lines)
+        screen.print(f"would change {counted(len(lines), 'setting')} of {cluster.name}: {choice.words}", style="bold")
+        _print_lines(lines)
     else:
-        console.print(f"nothing to change: {choice.words} is already in effect on {place.name}", style="bold")
+        screen.print(f"nothing to change: {choice.words} is already in effect on {cluster.name}", style="bold")
 
 
-def _undo(place: Target, configuration: Configuration, *, as_json: bool) -> int:
-    layer = Layer(journal_of_apply(_journal_name(place)), complete=True)
-    name = _journal_name(place)
-    count = len(layer.pending(name))
+def _undo(cluster: Target, configuration: Configuration, *, dry_run: bool, as_json: bool) -> int:
+    name = _journal_name(cluster)
+    layer = Layer(journal_of_apply(name), complete=True)
+    pending = layer.pending(name)
+    if dry_run:
+        changes = [{"name": c.name, "before": c.after, "after": c.before} for c in pending]
+        lines = (f"  {c.name}: {c.after} → {c.before}" for c in pending)
+        first = f"would undo {counted(len(pending), 'change')} on {cluster.name}"
+        print_result({"dry_run": True, "target": cluster.name, "changes": changes}, first, *lines, as_json=as_json)
+        return 0
     left = configuration.undo(layer)
     layer.close(name)
-    if as_json:
-        click.echo(json.dumps({"target": place.name, "undone": count, "left": left}))
-        return 1 if left else 0
-    click.echo(f"undone on {place.name}" if count else f"nothing of walproof's is applied on {place.name}")
-    for sentence in left:
-        click.echo(f"  {sentence}")
+    print_result(
+        {"target": cluster.name, "undone": len(pending), "left": left},
+        f"undone on {cluster.name}" if pending else f"walproof has applied nothing on {cluster.name}",
+        *(f"  {sentence}" for sentence in left),
+        as_json=as_json,
+    )
     return 1 if left else 0

@@ -1,4 +1,4 @@
-"""walproof demo: a real cluster, the price of its five levels, two kill drills, one conclusion, and nothing left."""
+"""`walproof demo`: a real cluster, the price of its five levels, two kill drills, one conclusion."""
 
 import threading
 from collections.abc import Iterator, Sequence
@@ -6,10 +6,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import click
-from rich.console import Console
+import cloup
 
-from walproof.cli.progress import progress_bar
-from walproof.cli.run_options import begun, sigterm_as_ctrl_c
+from walproof.cli import options as opt
+from walproof.cli.console import console, print_json, print_step, progress_bar
+from walproof.cli.groups import Command
+from walproof.cli.runs import sigterm_as_ctrl_c, started
 from walproof.cli.temporary_lab import own_lab
 from walproof.estimating.stopping import StoppedBy
 from walproof.lab import home
@@ -25,55 +27,66 @@ from walproof.proving.faults import fault
 from walproof.proving.options import ProveOptions
 from walproof.proving.run import Shell, run_drills
 from walproof.records.writer import Writer, check_writable
+from walproof.reporting.as_json import record_json
 from walproof.reporting.conclusion import conclusion
 from walproof.reporting.terminal import tables
 
 PRICED = {"levels": ",".join(Level), "clients": "1,16", "precision": "2%"}
 
 
-@click.command()
-@click.option("--record", "directory", metavar="DIR", type=click.Path(path_type=Path), help="Where the record goes.")
-@click.option(
-    "--port", metavar="PORT", type=int, default=5500, show_default=True, help="First of eight ports on 127.0.0.1."
+@cloup.command(cls=Command)
+@opt.group(
+    "Lab",
+    opt.option("--lab", "NAME", "Name of the temporary lab.  [default: $WALPROOF_LAB-demo]"),
+    opt.port,
+    opt.postgres,
 )
-@click.option("--postgres", metavar="15|PATH", help="Another install.  [default: PostgreSQL 18 of the Python wheel]")
-@click.option("--budget", metavar="75s", default="75s", show_default=True, help="Measuring time of the prices.")
-@click.option("--seed", metavar="N", type=int, default=1, show_default=True, help="Seed of every random choice.")
-@click.option("--watch", "watched", is_flag=True, help="The live page beside it.")
-def demo(directory: Path | None, port: int, postgres: str | None, budget: str, seed: int, watched: bool) -> int:
+@opt.group(
+    "Run",
+    opt.option("--budget", "75s", "Measuring time of the prices.", default="75s"),
+    opt.seed,
+    opt.flag("--watch watched", "The live page too."),
+)
+@opt.output(opt.record)
+def demo(
+    lab: str | None,
+    port: int,
+    postgres: str | None,
+    budget: str,
+    seed: int,
+    watched: bool,
+    directory: Path | None,
+    as_json: bool,
+) -> int:
     """A real cluster, its prices, two drills, one conclusion."""
     question = parse_options({**PRICED, "budget": budget, "seed": seed}).question()
-    console, events = Console(stderr=True), list[Event]()
-
-    def say(words: str) -> None:
-        console.print(f"[dim]{words}[/dim]")
-
+    events = list[Event]()
     check_writable(directory)
-    order = LabOrder(name=f"{home.lab_name()}-demo", port=port, postgres=postgres)
-    with sigterm_as_ctrl_c(), own_lab(order, say) as target, Writer(directory, "demo") as writer:
+    order = LabOrder(name=lab or f"{home.lab_name()}-demo", port=port, postgres=postgres)
+    with sigterm_as_ctrl_c(), own_lab(order, print_step) as target, Writer(directory, "demo") as writer:
         now = target.clock.now
 
         def emit(event: Event) -> None:
             events.append(event)
             writer(event)
 
-        with _page(target, writer.directory, wanted=watched), progress_bar(console) as tell:
+        with _page(target, writer.directory, wanted=watched), progress_bar(quiet=as_json) as show_progress:
             asked = {**PRICED, "budget": budget, "fault": "kill", "drilled": "off,on"}
-            emit(begun("demo", asked, at=now(), seed=seed))
+            emit(started("demo", asked, at=now(), seed=seed))
             emit(Described(now(), target.describe()))
-            say("pricing five commit levels with 1 and 16 clients")
-            if run_price(Bench(target, emit, seed), question, tell) is StoppedBy.INTERRUPTED:
+            print_step("pricing five commit levels with 1 and 16 clients")
+            if run_price(Bench(target, emit, seed), question, show_progress) is StoppedBy.INTERRUPTED:
                 raise KeyboardInterrupt
-            say("killing the leader under load, at off and at on")
-            _drills(Shell(target, emit, writer.keep, seed), tell)
+            print_step("killing the leader under load, at off and at on")
+            _drills(Shell(target, emit, writer.keep, seed), show_progress)
             emit(Ended(now(), "done"))
-    _print(events, writer.directory)
+    _print_result(events, writer.directory, as_json=as_json)
     return 0
 
 
-def _drills(shell: Shell, tell: OnProgress) -> None:
+def _drills(shell: Shell, show_progress: OnProgress) -> None:
     plan = planned(ProveOptions((fault("kill"),), (Level.OFF, Level.ON), seed=shell.seed))
-    tell(RunProgress(0.0, 1.0, 0, "two kill drills"))
+    show_progress(RunProgress(0.0, 1.0, 0, "two kill drills"))
     run_drills(shell, plan, enough=lambda _: False)
 
 
@@ -101,10 +114,13 @@ def _page(target: Target, record: Path, *, wanted: bool) -> Iterator[None]:
         gathering.close()
 
 
-def _print(events: Sequence[Event], directory: Path) -> None:
-    console = Console()
+def _print_result(events: Sequence[Event], directory: Path, *, as_json: bool) -> None:
+    if as_json:
+        print_json(record_json(events, str(directory), ()))
+        return
+    screen = console()
     for table in tables(events):
-        console.print(table)
-    console.print()
-    console.print(conclusion(events), style="bold", highlight=False)
+        screen.print(table)
+    screen.print()
+    screen.print(conclusion(events), style="bold")
     click.echo(f"\nrecord: {directory}   (walproof report {directory} --html report.html)")

@@ -1,74 +1,73 @@
-"""`walproof doctor`: a look, findings, an exit code. Read-only; decides nothing by itself."""
+"""`walproof doctor`: findings about a cluster's durability and an exit code; reads only."""
 
-import json
-from pathlib import Path
-
-import click
-from rich.console import Console
+import cloup
 from rich.text import Text
 
 from walproof.advising.doctor.catalogue import CATALOGUE, diagnosed, failing
 from walproof.advising.doctor.finding import Finding
-from walproof.advising.doctor.output import as_json, as_junit, counts, sarif_text
-from walproof.errors import MachineError, UsageError
+from walproof.advising.doctor.output import as_json as findings_json
+from walproof.advising.doctor.output import as_junit, counts, sarif_text
+from walproof.cli import options as opt
+from walproof.cli.console import console, print_json, print_result, write_file
+from walproof.cli.groups import Command
+from walproof.errors import UsageError
 from walproof.model.facts import Facts
 from walproof.model.ports import Capability
+from walproof.model.units import counted
 from walproof.records.layout import version
 from walproof.targets.choose import choose
 
 STYLE = {"error": "bold red", "warning": "yellow", "note": "cyan"}
 
 
-@click.command()
-@click.option("--target", metavar="WHERE", default=None, help="The lab when not said; a target file, URL or DSN.")
-@click.option("--json", "json_wanted", is_flag=True, help="One JSON object on standard output, nothing else.")
-@click.option("--sarif", metavar="FILE", default=None, help="SARIF 2.1.0 for code scanning; - is standard output.")
-@click.option("--junit", metavar="FILE", default=None, help="JUnit XML for CI; - is standard output.")
-@click.option("--list", "listed", is_flag=True, help="List the checks and look at nothing.")
-def doctor(target: str | None, json_wanted: bool, sarif: str | None, junit: str | None, listed: bool) -> int:
+@cloup.command(cls=Command)
+@opt.cluster()
+@opt.output(
+    opt.option("--sarif", "FILE", "SARIF 2.1.0 for code scanning; - is standard output."),
+    opt.option("--junit", "FILE", "JUnit XML for CI; - is standard output."),
+    opt.flag("--list listed", "List the checks and ask no cluster."),
+)
+def doctor(target: str | None, as_json: bool, sarif: str | None, junit: str | None, listed: bool) -> int:
     """What is wrong with a cluster's durability and failover. Reads only; exit 1 on any error or warning."""
+    if as_json + (sarif == "-") + (junit == "-") > 1:
+        raise UsageError("only one thing can go to standard output", "choose one of --json, --sarif -, --junit -")
     if listed:
-        for check in CATALOGUE:
-            click.echo(f"{check.severity:8} {check.id:32} {check.title}")
+        _print_checks(as_json=as_json)
         return 0
-    place = choose(target)
-    able = place.capabilities()
+    chosen = choose(target)
+    able = chosen.capabilities()
     if able.inspection is None:
-        raise UsageError(f"{place.name}: {able.why_not(Capability.INSPECT)}", "the doctor inspects real servers only")
+        raise UsageError(f"{chosen.name}: {able.why_not(Capability.INSPECT)}", "the doctor inspects real servers only")
     facts = able.inspection.facts()
     findings = diagnosed(facts)
     if sarif:
-        _write(sarif, sarif_text(facts, findings, version()))
+        write_file(sarif, sarif_text(facts, findings, version()), "name a writable file")
     if junit:
-        _write(junit, as_junit(facts, findings))
-    if json_wanted:
-        click.echo(json.dumps(as_json(facts, findings)))
+        write_file(junit, as_junit(facts, findings), "name a writable file")
+    if as_json:
+        print_json(findings_json(facts, findings))
     elif "-" not in (sarif, junit):
-        _show(facts, findings)
+        _print_findings(facts, findings)
     return 1 if failing(findings) else 0
 
 
-def _write(where: str, text: str) -> None:
-    if where == "-":
-        click.echo(text, nl=False)
-        return
-    try:
-        Path(where).write_text(text, "utf-8")
-    except OSError as wrong:
-        raise MachineError(f"cannot write {where}: {wrong.strerror}", "name a writable file") from None
+def _print_checks(*, as_json: bool) -> None:
+    tree = {"checks": [{"id": c.id, "severity": str(c.severity), "title": c.title} for c in CATALOGUE]}
+    print_result(tree, *(f"{c.severity:8} {c.id:32} {c.title}" for c in CATALOGUE), as_json=as_json)
 
 
-def _show(facts: Facts, findings: tuple[Finding, ...]) -> None:
-    console = Console(highlight=False)
-    seen = f"{len(CATALOGUE)} checks on {len(facts.inspected)} of {len(facts.members)} members in {facts.took_s:.1f} s"
+def _print_findings(facts: Facts, findings: tuple[Finding, ...]) -> None:
+    screen = console()
+    reached = f"{len(facts.inspected)} of {counted(len(facts.members), 'member')}"
+    checked = f"{counted(len(CATALOGUE), 'check')} on {reached} in {facts.took_s:.1f} s"
     if not findings:
-        console.print(f"nothing found: {seen}", style="bold green")
+        screen.print(f"nothing found: {checked}", style="bold green")
         return
-    counted = ", ".join(f"{n} {name}{'s' if n > 1 else ''}" for name, n in counts(findings).items() if n)
-    console.print(f"{counted}: {seen}", style="bold")
+    found = ", ".join(counted(n, name) for name, n in counts(findings).items() if n)
+    screen.print(f"{found}: {checked}", style="bold")
     for f in findings:
-        console.print()
-        console.print(Text.assemble((str(f.severity), STYLE[f.severity]), f"  {f.title}", (f"  [{f.id}]", "dim")))
-        place = " · ".join(p for p in (f.member, f.evidence, f"set in {f.where}" if f.where else "") if p)
-        for label, words in (("seen", place), ("cost", f.loses), ("fix", f.fix), ("why", f.source)):
-            console.print(Text.assemble((f"  {label:5}", "dim"), words), soft_wrap=True)
+        screen.print()
+        screen.print(Text.assemble((str(f.severity), STYLE[f.severity]), f"  {f.title}", (f"  [{f.id}]", "dim")))
+        evidence = " · ".join(p for p in (f.member, f.evidence, f"set in {f.where}" if f.where else "") if p)
+        for label, text in (("seen", evidence), ("cost", f.loses), ("fix", f.fix), ("why", f.source)):
+            screen.print(Text.assemble((f"  {label:5}", "dim"), text), soft_wrap=True)

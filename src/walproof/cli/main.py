@@ -1,65 +1,57 @@
-"""The command `walproof`: verbs are loaded when called; the outermost edge where errors become exit codes."""
+"""The command `walproof`: verbs are imported when called; the outermost edge, where errors become exit codes."""
 
 import atexit
-import importlib
 import os
 import sys
 
 import click
+import cloup
 
+from walproof.cli.groups import SETTINGS, Group, section
 from walproof.errors import Error
 
-VERBS = {
-    "demo": "A real cluster, its prices, two drills, one conclusion.",
-    "lab": "A real cluster on this machine: up, status, faults, down.",
-    "price": "What each commit level costs.",
-    "prove": "What each commit level survives.",
-    "study": "Published studies, reproduced side by side.",
-    "report": "A record as tables, a page, Markdown, JSON or CSV.",
-    "watch": "The cluster live: page, terminal or metrics.",
-    "doctor": "What is wrong with a cluster's durability.",
-    "advise": "Which configuration to run.",
-    "apply": "Put advice into effect, or take it back.",
-    "revert": "Revert what an interrupted run had changed.",
-}
+SECTIONS = (
+    section(
+        "Start here",
+        "walproof.cli.{}",
+        demo="A real cluster, its prices, two drills, one conclusion.",
+        lab="A real cluster on this machine: up, status, faults, down.",
+    ),
+    section(
+        "Measure",
+        "walproof.cli.{}",
+        price="What each commit level costs.",
+        prove="What each commit level survives.",
+        study="Published studies, reproduced side by side.",
+    ),
+    section(
+        "Read",
+        "walproof.cli.{}",
+        report="A record as tables, a page, Markdown, JSON or CSV.",
+        watch="The cluster live: page, terminal or metrics.",
+        doctor="What is wrong with a cluster's durability.",
+    ),
+    section(
+        "Configure",
+        "walproof.cli.{}",
+        advise="Which configuration to run.",
+        apply="Apply a recommendation, or undo it.",
+        revert="Revert what an interrupted run had changed.",
+    ),
+)
 
 
-ALIASES = {"restore": "revert"}
-"""Former names of verbs."""
-
-
-class Verbs(click.Group):
-    """Loads walproof.cli.VERB and its click command of the same name only when it is called."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """In the order a newcomer meets them."""
-        return list(VERBS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command object of a verb, None for an unknown one."""
-        cmd_name = ALIASES.get(cmd_name, cmd_name)
-        if cmd_name not in VERBS:
-            return None
-        command = getattr(importlib.import_module(f"walproof.cli.{cmd_name}"), cmd_name)
-        return command if isinstance(command, click.Command) else None
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """One line a verb, without loading any."""
-        with formatter.section("Commands"):
-            formatter.write_dl(list(VERBS.items()))
-
-
-@click.command(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@cloup.group(cls=Group, context_settings=SETTINGS, sections=SECTIONS)
 @click.version_option(package_name="walproof")
 def walproof() -> None:
     """Prove what your PostgreSQL commits survive, and know what it costs."""
 
 
-def say(error: Error) -> None:
+def _print_error(message: str, hint: str) -> None:
     """One sentence on standard error, and what to do next."""
-    click.echo(f"walproof: {error.message}", err=True)
-    if error.hint:
-        click.echo(f"  next: {error.hint}", err=True)
+    click.echo(f"walproof: {message}", err=True)
+    if hint:
+        click.echo(f"  hint: {hint}", err=True)
 
 
 def _as_ordinary_user(argv: list[str]) -> None:
@@ -75,13 +67,14 @@ def main(argv: list[str] | None = None) -> None:
     try:
         if os.geteuid() != 0:
             _as_ordinary_user(sys.argv[1:] if argv is None else argv)
-        code = walproof.main(args=argv, standalone_mode=False)
+        code = walproof.main(args=argv, prog_name="walproof", standalone_mode=False)
     except Error as error:
-        say(error)
+        _print_error(error.message, error.hint)
         code = error.exit_code
-    except click.ClickException as wrong:
-        click.echo(f"walproof: {wrong.format_message()}", err=True)
-        click.echo("  next: walproof --help, or the same verb with --help", err=True)
+    except click.UsageError as wrong:
+        _print_error(
+            " ".join(wrong.format_message().split()), f"{wrong.ctx.command_path if wrong.ctx else 'walproof'} --help"
+        )
         code = 2
     except (KeyboardInterrupt, click.Abort):
         click.echo("walproof: interrupted", err=True)

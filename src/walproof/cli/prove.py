@@ -1,20 +1,24 @@
-"""`walproof prove`: options in, one judged table out. Wires target, record and run; decides nothing about verdicts."""
+"""`walproof prove`: options in, one judged table out. Opens target, record and run, and prints the verdicts."""
 
-import json
 import time
 from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
+import cloup
 from rich.table import Table
+from rich.text import Text
 
+from walproof.cli import options as opt
+from walproof.cli.console import print_json, print_result, print_tables
+from walproof.cli.groups import Command
 from walproof.cli.journals import keep_journal
-from walproof.cli.run_options import begun, sigterm_as_ctrl_c, with_options
+from walproof.cli.runs import sigterm_as_ctrl_c, started
 from walproof.errors import MachineError
 from walproof.model.event import Described, DrillDone, DrillStarted, Emit, Ended, Event, FaultChanged, Note
 from walproof.model.ports import Target
 from walproof.model.topology import route_of
+from walproof.model.units import counted
 from walproof.model.verdict import Drill
 from walproof.proving.as_json import answer_as_json
 from walproof.proving.campaign import PlannedDrill, enough, planned
@@ -28,115 +32,115 @@ from walproof.proving.run import Interrupted, Shell, run_drills
 from walproof.records.writer import Writer
 from walproof.targets.choose import choose
 
-OPTIONS: tuple[tuple[str, str, str], ...] = (
-    ("--fault", "What is broken (kill); --dry-run shows each one's story.", "kill,cut,…"),
-    ("--levels", "Commit levels (off,on).", "off,on,…"),
-    ("--victim", "leader, sync, standby, all-standbys or cluster.", "WHO"),
-    ("--writers", "Connections that write (16).", "N"),
-    ("--route", "multi-host, haproxy, pgbouncer or direct.", "WORD"),
-    ("--repeat", "Drills of each kind (1).", "N"),
-    ("--until-bound", "Repeat until clean drills bound the loss probability so.", "5%"),
-    ("--storm", "N random faults on random victims, from the seed.", "N"),
-    ("--pitfall", "Reproduce a known pitfall, or all.", "P1|all"),
-    ("--require", "Exit 1 when a drill exceeds this.", "rpo=0,rto=30s"),
-    ("--junit", "Write JUnit XML there.", "FILE"),
-    ("--seed", "Seed of every random choice (1).", "N"),
-    ("--allow", "Faults allowed on a cluster of yours, by name.", "kill,…"),
-)
-FLAGS = (
-    ("--matrix", "Level × fault: the manual's table, by experiment."),
-    ("--quick", "With --matrix: one drill a cell."),
-)
 
-
-@click.command()
-@with_options(OPTIONS, FLAGS)
-@click.option(
-    "--target", metavar="WHERE", default=None, help="The lab when not said; pretend; a target file, URL or DSN."
+@cloup.command(cls=Command)
+@opt.group(
+    "Drills",
+    opt.option("--fault", "kill,partition,…", "What fails; --dry-run describes each.  [default: kill]"),
+    opt.option("--levels", "off,on,…", "Commit levels.  [default: off,on]"),
+    opt.option("--victim", "WHO", "leader, sync, standby, all-standbys or cluster.  [default: the fault's]"),
+    opt.option("--repeat", "N", "Drills of each kind.  [default: 1]"),
+    opt.option("--until-bound", "5%", "Repeat until clean drills bound the loss probability by this."),
+    opt.option("--storm", "N", "N random faults on random victims, from the seed."),
+    opt.flag("--matrix", "Level × fault: documented guarantees, by experiment."),
+    opt.flag("--quick", "With --matrix: one drill per cell."),
+    opt.option("--pitfall", "P1|all", "Reproduce a known pitfall, or all, on a lab of its own."),
+    opt.option("--seed", "N", "Seed of every random choice.  [default: 1]"),
 )
-@click.option("--record", metavar="DIR", default=None, help="Where to write the record.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output, nothing else.")
-@click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
-def prove(target: str | None, record: str | None, as_json: bool, dry_run: bool, **words: Any) -> int:
+@opt.group(
+    "Load",
+    opt.option("--writers", "N", "Connections that write.  [default: 16]"),
+    opt.option("--route", "WORD", "multi-host, haproxy, pgbouncer or direct.  [default: multi-host]"),
+)
+@opt.cluster(opt.allow("the faults by name"))
+@opt.output(
+    opt.option("--require", "rpo=0,rto=30s", "Exit 1 when a drill exceeds this."),
+    opt.option("--junit", "FILE", "Write JUnit XML there."),
+    opt.record,
+    opt.dry_run,
+)
+def prove(target: str | None, directory: Path | None, as_json: bool, dry_run: bool, **raw: Any) -> int:
     """What each commit level survives: real faults against a ledger of acknowledged commits."""
-    if words.get("pitfall"):
-        return _pitfalls(words, Path(record) if record else None, as_json=as_json)
-    question = parse_options(words)
-    limits = gate(str(words["require"])) if words.get("require") else None
-    planned(question)
-    junit_file = _writable(words.get("junit"))
-    place = choose(target)
-    route_of(place.routes(), question.route)
-    if place.external:
-        check_allowed(question)
+    if raw.get("pitfall"):
+        return _pitfalls(raw, directory, as_json=as_json, dry_run=dry_run)
+    options = parse_options(raw)
+    limits = gate(str(raw["require"])) if raw.get("require") else None
+    planned(options)
+    junit_file = _writable(raw.get("junit"))
+    chosen = choose(target)
+    route_of(chosen.routes(), options.route)
+    if chosen.external:
+        check_allowed(options)
     if dry_run:
-        click.echo("\n".join(said_beforehand(question, place)))
+        print_result(_plan_json(options, chosen), *_plan_lines(options, chosen), as_json=as_json)
         return 0
-    with Writer(Path(record) if record else None, "prove") as writer, sigterm_as_ctrl_c():
-        keep_journal(place, writer.directory)
-        drills, interrupted, events = _campaign(question, place, writer, words, quiet=as_json)
+    with Writer(directory, "prove") as writer, sigterm_as_ctrl_c():
+        keep_journal(chosen, writer.directory)
+        drills, interrupted, events = _campaign(options, chosen, writer, raw, quiet=as_json)
     if junit_file:
         junit_file.write_text(junit(drills, limits), encoding="utf-8")
     if as_json:
-        click.echo(json.dumps(answer_as_json(question, drills, str(writer.directory), limits)))
+        print_json(answer_as_json(options, drills, str(writer.directory), limits))
     else:
-        _show(question, drills, events, limits, str(writer.directory))
+        _print_answer(options, drills, events, limits, str(writer.directory))
     return 130 if interrupted else exit_code(drills, limits)
 
 
-def _pitfalls(words: RawOptions, record: Path | None, *, as_json: bool) -> int:
+def _pitfalls(raw: RawOptions, directory: Path | None, *, as_json: bool, dry_run: bool) -> int:
     """`--pitfall`: each on a lab of its own making, judged into a record."""
     from walproof.studies.pitfalls import catalogue, run
 
-    wanted, seed = catalogue.pitfalls(str(words["pitfall"])), parse_options(words).seed
-    with Writer(record, "pitfalls") as writer, sigterm_as_ctrl_c():
-        writer(begun("prove", words, at=time.time(), seed=seed))
-        runs, interrupted = run.reproduce(wanted, writer, lambda text: click.echo(text, err=True))
-    if as_json:
-        found = [run.as_dict(one) for one in runs]
-        click.echo(json.dumps({"record": str(writer.directory), "pitfalls": found}))
-    else:
-        click.echo(f"{run.as_text(runs, len(wanted))}\nrecord: {writer.directory}")
-    return 130 if interrupted else run.exit_code(runs)
+    wanted, seed = catalogue.pitfalls(str(raw["pitfall"])), parse_options(raw).seed
+    if dry_run:
+        tree = {"dry_run": True, "pitfalls": [{"number": p.number, "title": p.title} for p in wanted]}
+        first = f"{counted(len(wanted), 'pitfall')} on a lab of its own:"
+        print_result(tree, first, *(f"  {p.number} {p.title}" for p in wanted), as_json=as_json)
+        return 0
+    with Writer(directory, "pitfalls") as writer, sigterm_as_ctrl_c():
+        writer(started("prove", raw, at=time.time(), seed=seed))
+        found, interrupted = run.reproduce(wanted, writer, lambda text: click.echo(text, err=True))
+    tree = {"record": str(writer.directory), "pitfalls": [run.as_dict(one) for one in found]}
+    print_result(tree, run.as_text(found, len(wanted)), f"record: {writer.directory}", as_json=as_json)
+    return 130 if interrupted else run.exit_code(found)
 
 
 def _campaign(
-    question: ProveOptions, place: Target, writer: Writer, words: RawOptions, *, quiet: bool
+    options: ProveOptions, target: Target, writer: Writer, raw: RawOptions, *, quiet: bool
 ) -> tuple[list[Drill], bool, list[Event]]:
     """Run every drill into the record; (drills, whether Ctrl-C ended it, every event)."""
     events: list[Event] = []
-    clock = place.clock
+    clock = target.clock
 
     def emit(event: Event) -> None:
         events.append(event)
         writer(event)
         if not quiet:
-            _tell(event)
+            _print_event(event)
 
-    emit(begun("prove", words, at=clock.now(), seed=question.seed))
-    emit(Described(clock.now(), place.describe()))
-    shell = Shell(place, emit, writer.keep, question.seed)
-    drills, interrupted = _conducted(shell, question, emit)
+    emit(started("prove", raw, at=clock.now(), seed=options.seed))
+    emit(Described(clock.now(), target.describe()))
+    shell = Shell(target, emit, writer.keep, options.seed)
+    drills, interrupted = _conducted(shell, options, emit)
     for sentence in control_sentences(drills):
         emit(Note(clock.now(), sentence))
     emit(Ended(clock.now(), "interrupted" if interrupted else "done"))
     return drills, interrupted, events
 
 
-def _conducted(shell: Shell, question: ProveOptions, emit: Emit) -> tuple[list[Drill], bool]:
+def _conducted(shell: Shell, options: ProveOptions, emit: Emit) -> tuple[list[Drill], bool]:
     clock = shell.target.clock
     start = clock.now()
     try:
         return run_drills(
-            shell, _plan(question, shell.target), enough=lambda so_far: enough(question, so_far, clock.now() - start)
+            shell, _plan(options, shell.target), enough=lambda so_far: enough(options, so_far, clock.now() - start)
         ), False
     except Interrupted as stopped:
-        emit(Note(shell.target.clock.now(), "interrupted: the cluster was healed first"))
+        emit(Note(shell.target.clock.now(), "interrupted: every fault was cleared first"))
         return stopped.drills, True
 
 
-def _plan(question: ProveOptions, place: Target) -> list[PlannedDrill]:
-    return planned(question, [name for name, fault in CATALOGUE.items() if why_skipped(place, fault) is None])
+def _plan(options: ProveOptions, target: Target) -> list[PlannedDrill]:
+    return planned(options, [name for name, fault in CATALOGUE.items() if why_skipped(target, fault) is None])
 
 
 def _writable(name: object) -> Path | None:
@@ -151,14 +155,14 @@ def _writable(name: object) -> Path | None:
     return path
 
 
-def _tell(event: Event) -> None:
+def _print_event(event: Event) -> None:
     """One line of progress on standard error."""
     match event:
         case DrillStarted():
             text = f"drill {event.number}: {event.fault} at {event.level}"
         case FaultChanged():
             who = ", ".join(event.members)
-            text = f"  {event.fault}: {'healed' if event.cleared else 'in effect'} on {who}"
+            text = f"  {event.fault}: {'cleared' if event.cleared else 'in effect'} on {who}"
         case DrillDone():
             text = f"  {event.drill.verdict.mark} {event.drill.why}"
         case _:
@@ -166,46 +170,56 @@ def _tell(event: Event) -> None:
     click.echo(text, err=True)
 
 
-def said_beforehand(question: ProveOptions, place: Target) -> list[str]:
+def _plan_lines(options: ProveOptions, target: Target) -> list[str]:
     """What would be done, fault by fault with its story, and what this target cannot do."""
-    plan = _plan(question, place)
-    lines = [f"{len(plan)} drills on {place.name} with {question.writers} writers over {question.route}:"]
+    plan = _plan(options, target)
+    writers = f"with {counted(options.writers, 'writer')} over {options.route}"
+    lines = [f"{counted(len(plan), 'drill')} on {target.name} {writers}:"]
     for fault in dict.fromkeys(drill.fault for drill in plan):
-        mine = [drill for drill in plan if drill.fault is fault]
-        victims = ", ".join(dict.fromkeys(str(drill.victim) for drill in mine))
-        levels = ", ".join(dict.fromkeys(str(drill.level) for drill in mine))
-        lines.append(f"  {fault.name} on {victims}, {len(mine)} × at {levels}")
+        drills = [drill for drill in plan if drill.fault is fault]
+        victims = ", ".join(dict.fromkeys(str(drill.victim) for drill in drills))
+        levels = ", ".join(dict.fromkeys(str(drill.level) for drill in drills))
+        lines.append(f"  {fault.name} on {victims}, {len(drills)} × at {levels}")
         lines.append(f"    happens:  {fault.story.happens}")
         lines.append(f"    promised: {fault.story.promises}")
         lines.append(f"    recovers: {fault.story.recovers}")
-        skipped = why_skipped(place, fault)
+        skipped = why_skipped(target, fault)
         if skipped:
             lines.append(f"    skipped, because {skipped}")
     return lines
 
 
-def _show(question: ProveOptions, drills: list[Drill], events: list[Event], limits: Gate | None, record: str) -> None:
+def _plan_json(options: ProveOptions, target: Target) -> dict[str, Any]:
+    """What `--dry-run --json` prints: every drill, and why the target would skip it."""
+    return {
+        "dry_run": True,
+        "target": target.name,
+        "writers": options.writers,
+        "route": options.route,
+        "drills": [
+            {"fault": d.fault.name, "victim": d.victim, "level": d.level, "skipped": why_skipped(target, d.fault)}
+            for d in _plan(options, target)
+        ],
+    }
+
+
+def _print_answer(
+    options: ProveOptions, drills: list[Drill], events: list[Event], limits: Gate | None, record: str
+) -> None:
     from walproof.reporting.terminal import prove_tables
 
-    console = Console()
-    console.print(conclusion(drills), style="bold", highlight=False)
-    for part in prove_tables(events):
-        console.print(part)
-    if question.matrix:
-        console.print(_matrix_table(question, drills))
-    for drill in drills:
-        over = exceeded(limits, drill) if limits else ""
-        if over:
-            console.print(f"drill {drill.number} exceeds the requirement: {over}", style="red", highlight=False)
-    console.print(f"record: {record}", highlight=False)
+    over = {drill.number: exceeded(limits, drill) for drill in drills} if limits else {}
+    exceeding = (Text(f"drill {n} exceeds the requirement: {why}", "red") for n, why in over.items() if why)
+    tables = [*prove_tables(events), *([_matrix_table(options, drills)] if options.matrix else [])]
+    print_tables(conclusion(drills), tables, *exceeding, f"record: {record}")
 
 
-def _matrix_table(question: ProveOptions, drills: list[Drill]) -> Table:
-    table = Table(title="what a commit survives: ✔ kept  ✘ lost  ? undecided; (✔) what the manual promises")
+def _matrix_table(options: ProveOptions, drills: list[Drill]) -> Table:
+    table = Table(title="what a commit survives: ✔ kept  ✘ lost  ? undecided; (✔) documented guarantee")
     table.add_column("level")
     for _, heading, _ in COLUMNS:
         table.add_column(heading)
-    for level, row in matrix(drills, question.levels).items():
+    for level, row in matrix(drills, options.levels).items():
         cells = [f"{c.mark} ({'✔' if c.promised else '✘'})\n{c.evidence}" for c in row.values()]
         table.add_row(str(level), *cells)
     return table

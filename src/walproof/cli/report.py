@@ -1,31 +1,41 @@
-"""walproof report: a record as tables, page, Markdown, CSV or JSON; several records side by side. No decisions."""
+"""`walproof report`: a record as tables, page, Markdown, CSV or JSON; several records side by side."""
 
-import json
 import webbrowser
 from collections.abc import Sequence
 from pathlib import Path
 
 import click
-from rich.console import Console
+import cloup
+from cloup.constraints import mutually_exclusive
 
-from walproof.errors import MachineError, UsageError
+from walproof.cli import options as opt
+from walproof.cli.console import print_json, print_tables, write_file
+from walproof.cli.groups import Command
+from walproof.errors import UsageError
 from walproof.records.reader import Record, read
 from walproof.reporting.outline import Outline
 
 
-@click.command()
-@click.argument("records", nargs=-1, required=True, metavar="RECORD…")
-@click.option("--html", "html_file", metavar="FILE", help="Write one self-contained page; - is standard output.")
-@click.option("--open", "opened", is_flag=True, help="Open the page in the browser (RECORD/report.html by default).")
-@click.option("--markdown", "as_markdown", is_flag=True, help="Print Markdown, for a pull request.")
-@click.option("--csv", "as_csv", is_flag=True, help="Print CSV, a number a row.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@cloup.command(cls=Command)
+@cloup.argument("records", nargs=-1, required=True, metavar="RECORD…")
+@opt.group(
+    "Page",
+    opt.option("--html html_file", "FILE", "Write one self-contained page; - is standard output."),
+    opt.flag("--open opened", "Open the page in the browser (default RECORD/report.html)."),
+)
+@opt.group(
+    "Text on standard output",
+    opt.flag("--markdown as_markdown", "Markdown, for a pull request."),
+    opt.flag("--csv as_csv", "CSV, one number per row."),
+    opt.json_output,
+    constraint=mutually_exclusive,
+)
 def report(
     records: tuple[str, ...], html_file: str | None, opened: bool, as_markdown: bool, as_csv: bool, as_json: bool
 ) -> int:
     """A record as tables, a page, Markdown, JSON or CSV; several records side by side: what changed, is it real."""
-    if as_markdown + as_csv + as_json + (html_file == "-") > 1:
-        raise UsageError("only one thing can go to standard output", "choose one of --markdown, --csv, --json")
+    if html_file == "-" and (as_markdown or as_csv or as_json):
+        raise UsageError("only one thing can go to standard output", "name a file for --html")
     found = [read(Path(name)) for name in records]
     page = html_file or (str(found[0].directory / "report.html") if opened else None)
     if page:
@@ -39,9 +49,9 @@ def report(
 
         click.echo(table_csv((str(r.directory), r.events) for r in found), nl=False)
     elif as_json:
-        click.echo(json.dumps(_as_object(found), allow_nan=False))
+        print_json(_records_json(found))
     elif not page:
-        _show(found)
+        _print_tables(found)
     return 0
 
 
@@ -55,40 +65,28 @@ def _outline(found: Sequence[Record]) -> Outline:
 def _write_page(name: str, found: Sequence[Record], *, opened: bool) -> None:
     from walproof.reporting.html import page
 
-    text = page(_outline(found))
-    if name == "-":
-        click.echo(text, nl=False)
-        return
-    path = Path(name)
-    try:
-        path.write_text(text, "utf-8")
-    except OSError as wrong:
-        raise MachineError(f"cannot write {path}: {wrong.strerror}", "name a writable place with --html") from None
-    click.echo(f"page: {path}", err=True)
-    if opened and not webbrowser.open(path.resolve().as_uri()):
-        click.echo(f"no browser could be started here; open {path.resolve()}", err=True)
+    write_file(name, page(_outline(found)), "name a writable place with --html")
+    if name != "-":
+        click.echo(f"page: {name}", err=True)
+    if opened and not webbrowser.open(Path(name).resolve().as_uri()):
+        click.echo(f"no browser could be started here; open {Path(name).resolve()}", err=True)
 
 
-def _as_object(found: Sequence[Record]) -> dict[str, object]:
+def _records_json(found: Sequence[Record]) -> dict[str, object]:
     from walproof.reporting.as_json import outline_json, record_json
 
-    told = [record_json(r.events, str(r.directory), r.notices) for r in found]
-    return told[0] if len(told) == 1 else {"records": told, "comparison": outline_json(_outline(found))}
+    trees = [record_json(r.events, str(r.directory), r.notices) for r in found]
+    return trees[0] if len(trees) == 1 else {"records": trees, "comparison": outline_json(_outline(found))}
 
 
-def _show(found: Sequence[Record]) -> None:
+def _print_tables(found: Sequence[Record]) -> None:
     from walproof.reporting.terminal import conclusion, outline_tables, tables
 
-    console = Console()
     for record in found:
         for notice in record.notices:
             click.echo(f"{record.directory}: {notice}", err=True)
     if len(found) > 1:
         outline = _outline(found)
-        console.print(" ".join(outline.sentences), style="bold", highlight=False, markup=False)
-        for part in outline_tables(outline):
-            console.print(part)
-        return
-    console.print(conclusion(found[0].events), style="bold", highlight=False, markup=False)
-    for part in tables(found[0].events):
-        console.print(part)
+        print_tables(" ".join(outline.sentences), outline_tables(outline))
+    else:
+        print_tables(conclusion(found[0].events), tables(found[0].events))

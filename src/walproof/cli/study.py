@@ -1,18 +1,20 @@
-"""walproof study: the published studies listed, shown, run and judged side by side. No decisions."""
+"""`walproof study`: the published studies listed, shown, run and judged side by side."""
 
-import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import click
-from rich.console import Console
+import cloup
+from click.shell_completion import CompletionItem
 from rich.table import Table
 
+from walproof.cli import options as opt
+from walproof.cli.console import console, print_json, print_step, print_tables, progress_bar
+from walproof.cli.groups import Group
 from walproof.cli.journals import keep_journal
-from walproof.cli.progress import progress_bar
-from walproof.cli.run_options import begun, sigterm_as_ctrl_c
+from walproof.cli.runs import sigterm_as_ctrl_c, started
 from walproof.cli.temporary_lab import own_lab
 from walproof.lab.blueprint import Disk
 from walproof.lab.design import LabOrder
@@ -28,63 +30,72 @@ from walproof.targets.choose import choose, is_external
 from walproof.targets.external import consent
 
 
-@click.group()
+def _names(_ctx: click.Context, _argument: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    return [CompletionItem(name) for name in studies() if name.startswith(incomplete)]
+
+
+@cloup.group(cls=Group)
 def study() -> None:
     """Published studies, reproduced side by side with their figures."""
 
 
 @study.command("list")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output, nothing else.")
+@opt.json_output
 def list_studies(as_json: bool) -> None:
     """The studies there are."""
     found = [shipped(name)[0] for name in studies()]
     if as_json:
-        click.echo(json.dumps({"studies": [{"name": s.name, "title": s.title, "source": s.source} for s in found]}))
+        print_json({"studies": [{"name": s.name, "title": s.title, "source": s.source} for s in found]})
         return
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in ("name", "claims", "what", "source"):
         table.add_column(heading, justify="right" if heading == "claims" else "left")
     for s in found:
         table.add_row(s.name, str(len(s.claim)), s.title, s.source)
-    Console().print(table)
+    console().print(table)
     click.echo("walproof study run NAME --quick runs one in about five minutes on a lab of its own.")
 
 
 @study.command()
-@click.argument("name")
-def show(name: str) -> None:
+@cloup.argument("name", shell_complete=_names)
+@opt.json_output
+def show(name: str, as_json: bool) -> None:
     """What a study claims, on which machine, and how it is carried over."""
     declared, story = shipped(name)
-    console = Console()
-    console.print(f"[bold]{declared.title}[/bold]\n{declared.source}\n{declared.machine}\n")
-    console.print(story)
+    if as_json:
+        print_json({**declared.model_dump(mode="json"), "story": story})
+        return
+    screen = console()
+    screen.print(declared.title, style="bold", markup=False)
+    screen.print(f"{declared.source}\n{declared.machine}\n\n{story}", markup=False)
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in ("claim", "the paper says", "here it is judged on"):
         table.add_column(heading)
     for claim in declared.claim:
         table.add_row(claim.name, f"{claim.says}: {claim.paper}", claim.scaled or "the same, on this machine")
-    console.print(table)
+    screen.print(table)
 
 
 @study.command()
-@click.argument("name")
-@click.option("--quick", is_flag=True, help="Within six minutes.")
-@click.option("--budget", type=float, metavar="SECONDS", help="Measuring time, when not the declared one.")
-@click.option("--seed", metavar="N", type=int, default=1, show_default=True, help="Seed of every random choice.")
-@click.option("--target", metavar="WHERE", help="A lab of its own when not said; a target file, URL or DSN.")
-@click.option("--record", "directory", metavar="DIR", type=click.Path(path_type=Path), help="Where the record goes.")
-@click.option("--port", metavar="PORT", type=int, default=6900, show_default=True, help="First port of its own lab.")
-@click.option("--allow", metavar="WORD,…", help="Consent on a cluster of yours: load; kill where a study has drills.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output, nothing else.")
+@cloup.argument("name", shell_complete=_names)
+@opt.group(
+    "Run",
+    opt.flag("--quick", "Within six minutes."),
+    opt.option("--budget", "2min", "Measuring time.  [default: as declared]", type=opt.DURATION),
+    opt.seed,
+    opt.option("--port", "PORT", "First port of its own lab.", type=int, default=6900),
+)
+@opt.cluster(opt.allow("load; kill where a study has drills"), default="a lab of its own")
+@opt.output(opt.record)
 def run(
     name: str,
     quick: bool,
     budget: float | None,
     seed: int,
-    target: str | None,
-    directory: Path | None,
     port: int,
+    target: str | None,
     allow: str | None,
+    directory: Path | None,
     as_json: bool,
 ) -> int:
     """Run a study, by name or the path of a study.toml."""
@@ -94,45 +105,42 @@ def run(
         needed = ["load", "kill"] if declared.drill else ["load"]
         consent.require("running a study", needed, consent.read(allow), str(target).rpartition("@")[2])
     check_writable(directory)
-    console = Console(stderr=True)
     with (
         sigterm_as_ctrl_c(),
-        _target(declared, target, port, console) as chosen,
+        _target(declared, target, port) as chosen,
         Writer(directory, "study") as writer,
     ):
         keep_journal(chosen, writer.directory)
         now = chosen.clock.now
         asked = {"study": declared.name, "quick": quick, "budget_s": budget, "baseline": str(declared.baseline)}
-        writer(begun("study", asked, at=now(), seed=seed))
+        writer(started("study", asked, at=now(), seed=seed))
         writer(Described(now(), chosen.describe()))
-        with progress_bar(console) as tell:
+        with progress_bar(quiet=as_json) as show_progress:
             conductor = Conductor(declared, chosen, writer, writer.keep, visit)
-            claims = conductor.run(tell)
+            claims = conductor.run(show_progress)
         writer(Ended(now(), "done"))
     if as_json:
-        words = [
+        judged = [
             {"claim": c.claim, "paper": c.paper, "measured": c.measured, "verdict": c.verdict, "why": c.why}
             for c in claims
         ]
-        click.echo(json.dumps({"record": str(writer.directory), "claims": words}))
+        print_json({"record": str(writer.directory), "claims": judged})
     else:
-        click.echo(f"{declared.title}: {claims_tally(claims)}.\n")
-        for shown in study_tables(conductor.events):
-            Console(highlight=False).print(shown)
-        click.echo(f"record: {writer.directory}   (walproof report {writer.directory} --html study.html)")
+        link = f"record: {writer.directory}   (walproof report {writer.directory} --html study.html)"
+        print_tables(f"{declared.title}: {claims_tally(claims)}.\n", study_tables(conductor.events), link)
     return 0
 
 
 @contextmanager
-def _target(declared: Study, target: str | None, port: int, console: Console) -> Iterator[Target]:
+def _target(declared: Study, target: str | None, port: int) -> Iterator[Target]:
     if target is not None:
         yield choose(target)
         return
     needed = declared.lab
-    not_apart = volumes.unavailable() if needed.wal_volume else None
-    if not_apart:
-        console.print(f"[yellow]the WAL stays with the data: {not_apart}[/yellow]")
-    apart = needed.wal_volume and not not_apart
+    why_not = volumes.unavailable() if needed.wal_volume else None
+    if why_not:
+        console(stderr=True).print(f"the WAL stays with the data: {why_not}", style="yellow")
+    wal_volume = needed.wal_volume and not why_not
     order = LabOrder(
         name=f"study-{os.getpid()}",
         members=needed.members,
@@ -140,7 +148,7 @@ def _target(declared: Study, target: str | None, port: int, console: Console) ->
         quorum=needed.quorum,
         parameters=dict(needed.parameters),
         port=port,
-        disk=Disk("image" if apart else "plain", wal_volume=apart),
+        disk=Disk("image" if wal_volume else "plain", wal_volume=wal_volume),
     )
-    with own_lab(order, lambda words: console.print(f"[dim]{words}[/dim]")) as lab:
+    with own_lab(order, print_step) as lab:
         yield lab

@@ -1,13 +1,18 @@
-"""walproof watch: the live page, the same in the terminal, or metrics for Prometheus. No decisions."""
+"""`walproof watch`: the live page, the same in the terminal, metrics for Prometheus, or one snapshot as JSON."""
 
 import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import click
-from rich.console import Console
+import cloup
+from cloup.constraints import mutually_exclusive
 from rich.live import Live
 
+from walproof.cli import options as opt
+from walproof.cli.cluster_status import status_json
+from walproof.cli.console import console, print_json
+from walproof.cli.groups import Command
 from walproof.errors import UsageError
 from walproof.model.guarantee import Level, level
 from walproof.model.ports import Target
@@ -24,109 +29,109 @@ from walproof.watching.terminal import drawn
 
 
 def _links(target: Target) -> Callable[[], tuple[LinkView, ...]] | None:
-    """Links between members, None for targets that have none to show."""
+    """The links a target can show, None for targets that have none."""
     links = target.capabilities().links
     return None if links is None else links.links
 
 
-@click.command()
-@click.argument("record", required=False, type=click.Path(path_type=Path))
-@click.option("--target", metavar="WHERE", help="The lab when not said; a target file, URL or DSN.")
-@click.option(
-    "--host",
-    metavar="ADDRESS",
-    default="127.0.0.1",
-    show_default=True,
-    help="Address to listen on; beyond loopback reading needs the token.",
+@cloup.command(cls=Command)
+@cloup.argument("record", required=False, type=click.Path(path_type=Path))
+@opt.cluster()
+@opt.group(
+    "Instead of the page",
+    opt.flag("--terminal", "Draw here."),
+    opt.flag("--exporter", "Serve metrics for Prometheus, canary included."),
+    opt.choice("--print printed", ["rules", "dashboard"], "Alert rules or the Grafana dashboard."),
+    opt.flag("--json as_json", "One snapshot as one JSON object on standard output, then exit."),
+    constraint=mutually_exclusive,
 )
-@click.option("--port", metavar="PORT", type=int, default=0, help="Port to listen on; any free one when not said.")
-@click.option("--terminal", is_flag=True, help="Draw here instead of serving a page.")
-@click.option("--canary", is_flag=True, help="Commit one tiny row per level per second and draw its latency.")
-@click.option("--exporter", is_flag=True, help="Serve metrics for Prometheus (canary included) instead of a page.")
-@click.option(
-    "--quorum", metavar="N", type=click.IntRange(0), help="Standbys declared; the most seen in effect when not said."
+@opt.group(
+    "Server",
+    opt.option("--host", "ADDRESS", "Where to listen; beyond loopback reading needs the token.", default="127.0.0.1"),
+    opt.option(
+        "--port",
+        "PORT",
+        "Where to listen; 0 is any free port (9187 for --exporter).",
+        type=click.IntRange(0, 65535),
+        default=0,
+    ),
+    opt.option("--duration", "1min", "Exit after this time.  [default: at Ctrl-C]", type=opt.DURATION),
 )
-@click.option("--levels", metavar="LEVEL,…", default=",".join(Level), show_default=True, help="Levels of the canary.")
-@click.option("--seconds", metavar="N", type=float, help="End by itself after so long.")
-@click.option(
-    "--print", "printed", type=click.Choice(["rules", "dashboard"]), help="Print alert rules or the Grafana dashboard."
+@opt.group(
+    "Canary",
+    opt.flag("--canary", "Commit one tiny row per level per second and draw its latency."),
+    opt.option("--levels", "LEVEL,…", "Levels of the canary.", default=",".join(Level)),
+    opt.option(
+        "--quorum", "N", "Synchronous standbys there should be.  [default: the most seen]", type=click.IntRange(0)
+    ),
 )
 def watch(
     record: Path | None,
     target: str | None,
+    terminal: bool,
+    exporter: bool,
+    printed: str | None,
+    as_json: bool,
     host: str,
     port: int,
-    terminal: bool,
+    duration: float | None,
     canary: bool,
-    exporter: bool,
-    quorum: int | None,
     levels: str,
-    seconds: float | None,
-    printed: str | None,
+    quorum: int | None,
 ) -> int:
-    """The cluster live: page, terminal or metrics. RECORD is a record to follow, growing or whole."""
+    """The cluster live: page, terminal or metrics. RECORD is a record to follow, growing or complete."""
     if printed:
         click.echo(alert_rules() if printed == "rules" else dashboard())
         return 0
-    sung = tuple(level(text) for text in levels.split(",") if text.strip())
-    if not sung:
+    probed = tuple(level(text) for text in levels.split(",") if text.strip())
+    if not probed:
         raise UsageError("no level is named", f"--levels takes some of {', '.join(Level)}")
-    _check(port, seconds)
-    if exporter and terminal:
-        raise UsageError("--exporter serves metrics and --terminal draws here", "choose one of them")
-    if canary and record and not target:
-        raise UsageError("a record takes no canary", "add --target, or leave --canary out")
+    if duration is not None and not 0 < duration < threading.TIMEOUT_MAX:
+        raise UsageError(f"{duration:g} s is no time to watch", "--duration 1min, or leave it out")
+    if record and not target and (canary or exporter or as_json):
+        option = "--canary" if canary else "--exporter" if exporter else "--json"
+        raise UsageError(f"{option} is about a cluster, not a record", "add --target, or use walproof report RECORD")
     directory = record_directory(record) if record else None
     chosen = None if directory and not target else choose(target)
+    if chosen and as_json:
+        print_json({"target": chosen.name, **status_json(chosen.observe())})
+        return 0
     ended = threading.Event()
-    if exporter:
-        if chosen is None:
-            raise UsageError("a record has no metrics", "leave RECORD out, or leave --exporter out")
-        return _export(chosen, (host, port or 9187), (sung, quorum), _timer(seconds, ended.set), ended)
+    _after(duration, ended.set)
+    if chosen and exporter:
+        return _export(chosen, (host, port or 9187), (probed, quorum), ended)
     gathering = Gathering(chosen, record=directory, links=_links(chosen) if chosen else None)
-    singer = Canary(chosen, sung, gathering.heard) if canary and chosen else None
+    canary_writer = Canary(chosen, probed, gathering.heard) if canary and chosen else None
     try:
         if terminal:
-            _draw(gathering, _timer(seconds, ended.set), ended)
+            _draw(gathering, ended)
         else:
             page = Page(gathering, Buttons(chosen) if chosen else None, host=host, port=port)
-            _timer(seconds, page.stop)
+            _after(duration, page.stop)
             page.run(lambda url: click.echo(f"watching at {url}\nCtrl-C ends it", err=True))
     finally:
-        if singer:
-            singer.close()
+        if canary_writer:
+            canary_writer.close()
         gathering.close()
     return 0
 
 
-def _check(port: int, seconds: float | None) -> None:
-    if not 0 <= port <= 65535:
-        raise UsageError(f"{port} is not a port", "give one between 1 and 65535, or leave --port out")
-    if seconds is not None and not 0 < seconds < threading.TIMEOUT_MAX:
-        raise UsageError(f"{seconds:g} seconds is not valid", "--seconds 60, or leave it out")
+def _after(duration: float | None, end: Callable[[], None]) -> None:
+    if duration is not None:
+        timer = threading.Timer(duration, end)
+        timer.daemon = True
+        timer.start()
 
 
-def _timer(seconds: float | None, end: Callable[[], None]) -> threading.Timer | None:
-    if seconds is None:
-        return None
-    timer = threading.Timer(seconds, end)
-    timer.daemon = True
-    timer.start()
-    return timer
-
-
-def _draw(gathering: Gathering, _timer: threading.Timer | None, ended: threading.Event) -> None:
-    with Live(console=Console(), refresh_per_second=4, screen=Console().is_terminal) as live:
+def _draw(gathering: Gathering, ended: threading.Event) -> None:
+    screen = console()
+    with Live(console=screen, refresh_per_second=4, screen=screen.is_terminal) as live:
         while not ended.wait(0.25):
             live.update(drawn(gathering.picture))
 
 
 def _export(
-    target: Target,
-    address: tuple[str, int],
-    declared: tuple[tuple[Level, ...], int | None],
-    _timer: threading.Timer | None,
-    ended: threading.Event,
+    target: Target, address: tuple[str, int], declared: tuple[tuple[Level, ...], int | None], ended: threading.Event
 ) -> int:
     pool = target.capabilities().pool
     clients = None if pool is None else pool.pool_clients

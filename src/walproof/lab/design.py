@@ -74,8 +74,6 @@ def design(order: LabOrder) -> Blueprint:
         raise MachineError(f"PostgreSQL {version} is too old for the lab", f"give {OLDEST_POSTGRES} or newer")
     check_parameters(bin_dir, order.parameters)
     name = order.name or home.lab_name()
-    if not name.replace("-", "").replace("_", "").isalnum():
-        raise UsageError(f"{name!r} cannot name a lab", "use letters, digits, - and _")
     return Blueprint(
         name=name,
         number=0,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from walproof.errors import MachineError
+from walproof.errors import MachineError, UsageError
 from walproof.lab.blueprint import Blueprint
 from walproof.lab.privileges import make_folder, write_private
 
@@ -37,7 +37,9 @@ def _is_root() -> bool:
 
 
 def lab_home(name: str) -> Path:
-    """The folder of the lab of that name, whether it exists or not."""
+    """The folder of the lab of that name, whether it exists or not; UsageError for what cannot name one."""
+    if not name.replace("-", "").replace("_", "").isalnum():
+        raise UsageError(f"{name!r} cannot name a lab", "use letters, digits, - and _")
     return state_folder() / name
 
 
@@ -61,7 +63,8 @@ def open_state() -> Path:
 @contextmanager
 def locked(name: str) -> Iterator[None]:
     """Only one walproof creates or destroys a lab at a time; the lock ends with its process."""
-    path = open_state() / f".{name}.lock"
+    path = lab_home(name).with_name(f".{name}.lock")
+    open_state()
     with path.open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -140,9 +140,12 @@ def isolate(blueprint: Blueprint, member: str) -> Links:
     return _change(blueprint, isolated)
 
 
-def recover(blueprint: Blueprint) -> Links:
-    """Undo every cut and isolation, start a dead link emulator again; delay, jitter, loss and rate stay. Idempotent."""
-    return _change(blueprint, Links.without_cuts)
+def recover(blueprint: Blueprint, member: str | None = None) -> Links:
+    """Undo every cut and isolation, or one member's, and start a dead link emulator again. Idempotent.
+
+    Delay, jitter, loss and rate stay.
+    """
+    return _change(blueprint, lambda links: links.without_cuts(member))
 
 
 def measured(blueprint: Blueprint, probing: Probing = _PROBING) -> tuple[Measured, ...]:

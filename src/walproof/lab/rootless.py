@@ -30,7 +30,7 @@ def step_inside(argv: list[str]) -> None:
     """
     if os.geteuid() == 0 or namespace_keeper.INSIDE in os.environ or not _uses_a_lab(argv):
         return
-    if named := _values(argv, "--lab"):
+    if named := [*_values(argv, "--lab"), *(t[4:] for t in _values(argv, "--target") if t.startswith("lab:"))]:
         os.environ["WALPROOF_LAB"] = named[-1]
     pid = _holding_pid()
     if pid is None:

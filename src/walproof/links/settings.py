@@ -93,9 +93,10 @@ class Links:
         """What is configured of one direction."""
         return self.settings.get(direction, LinkSetting())
 
-    def without_cuts(self) -> "Links":
-        """Without cuts and isolation; delay, jitter, loss and rate stay."""
-        return Links({direction: replace(setting, cut=False) for direction, setting in self.settings.items()})
+    def without_cuts(self, member: str | None = None) -> "Links":
+        """Without cuts and isolation, of one member or (None) of all; delay, jitter, loss and rate stay."""
+        kept = {d: replace(s, cut=s.cut and member is not None and member not in d) for d, s in self.settings.items()}
+        return Links(kept, frozenset() if member is None else self.isolated - {member})
 
     def reset(self, directions: Iterable[Direction]) -> "Links":
         """Without delay, jitter, loss and rate in those directions; what is cut stays cut."""

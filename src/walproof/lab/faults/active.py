@@ -22,11 +22,12 @@ CLEAR = "walproof lab fault clear"
 
 @dataclass(frozen=True, slots=True)
 class ActiveFault:
-    """One fault in effect: its name, the member ("" for all), since when (seconds since the epoch), and details."""
+    """One fault in effect: its name, the member ("" for all), since when (seconds since the epoch; None
+    where that is not kept), and details."""
 
     fault: str
     member: str
-    since: float
+    since: float | None = None
     detail: str = ""
 
 

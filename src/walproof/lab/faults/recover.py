@@ -8,22 +8,32 @@ from walproof.machine.clock import RealClock
 from walproof.model.ports import Clock
 
 
-def recover(blueprint: Blueprint, clock: Clock | None = None) -> tuple[str, ...]:
-    """Clear every fault, start what is down and wait until the cluster is healthy; what was cleared, one clause each.
-
-    A member that does not come back by itself is cloned again from the leader (health.py). WaitTimeout when it does
-    not become healthy.
-    """
-    cleared = [_clause(fault) for fault in active.in_effect(blueprint)]
+def in_effect(blueprint: Blueprint, member: str | None = None) -> tuple[active.ActiveFault, ...]:
+    """Every fault in effect, those of links too, of one member or (None) of all."""
     links = member_links.configured(blueprint)
-    cleared += [f"partition {source}..{destination}" for source, destination in links.cuts]
-    cleared += [f"isolate of {member}" for member in sorted(links.isolated)]
-    member_links.recover(blueprint)
-    for member in blueprint.members:
-        recover_member(blueprint, member)
-    member_faults.recover_dcs(blueprint)
-    health.wait_until_healthy(blueprint, clock or RealClock())
-    return tuple(cleared)
+    faults = [
+        *active.in_effect(blueprint),
+        *(active.ActiveFault("isolate", name) for name in sorted(links.isolated)),
+        *(active.ActiveFault("partition", a, detail=f"{a}..{b}") for a, b in links.cuts),
+    ]
+    return tuple(f for f in faults if member in (None, f.member, *f.detail.split("..")))
+
+
+def recover(blueprint: Blueprint, clock: Clock | None = None, *, member: str | None = None) -> tuple[str, ...]:
+    """Clear every fault, or one member's, and start what is down; what was cleared, one clause each.
+
+    Waits until the cluster is healthy, unless faults of other members are still in effect. A member that does not come
+    back by itself is cloned again from the leader (health.py). WaitTimeout when the cluster does not become healthy.
+    """
+    cleared = in_effect(blueprint, member)
+    member_links.recover(blueprint, member)
+    for name in blueprint.members if member is None else (member,):
+        recover_member(blueprint, name)
+    if member is None:
+        member_faults.recover_dcs(blueprint)
+    if not in_effect(blueprint):
+        health.wait_until_healthy(blueprint, clock or RealClock())
+    return tuple(map(clause, cleared))
 
 
 def recover_member(blueprint: Blueprint, member: str) -> None:
@@ -39,6 +49,11 @@ def recover_member(blueprint: Blueprint, member: str) -> None:
         active.remove(blueprint, fault, member)
 
 
-def _clause(fault: active.ActiveFault) -> str:
-    clause = f"{fault.fault} of {fault.member}" if fault.member else fault.fault
-    return f"{clause} ({fault.detail})" if fault.detail else clause
+def clause(fault: active.ActiveFault) -> str:
+    """A fault in a few words.
+
+    >>> clause(active.ActiveFault("slow-disk", "n1", detail="5 ms"))
+    'slow-disk of n1 (5 ms)'
+    """
+    text = f"{fault.fault} of {fault.member}" if fault.member else fault.fault
+    return f"{text} ({fault.detail})" if fault.detail else text

@@ -1,0 +1,101 @@
+"""`walproof lab up|status|down`: the lab created, shown and removed."""
+
+from typing import Any
+
+import cloup
+
+from walproof.cli import options as opt
+from walproof.cli.cluster_status import print_status, status_json, summary
+from walproof.cli.console import console, print_json, print_result, print_step
+from walproof.cli.groups import Command
+from walproof.lab import create, home, member_links
+from walproof.lab.blueprint import Disk
+from walproof.lab.design import LabOrder, design
+from walproof.lab.observe import observe
+from walproof.lab.parameters import read_parameters
+from walproof.machine.clock import RealClock
+from walproof.model.guarantee import SyncMode
+from walproof.model.units import size_bytes
+
+
+@cloup.command(cls=Command)
+@opt.group(
+    "Cluster",
+    opt.option("--members count", "N", "Members, 1 to 7.", type=int, default=3),
+    opt.choice("--sync", [m.value for m in SyncMode], "Synchronous mode.  [default: quorum]"),
+    opt.option("--quorum", "N", "Standbys that confirm each commit.  [default: 1]", type=int),
+    opt.choice("--timeouts", ["fast", "default"], "For a fast failover, or as the programs ship.", default="fast"),
+    opt.flag("--monitoring", "Prometheus and exporters too."),
+)
+@opt.group(
+    "PostgreSQL",
+    opt.option("--param parameters", "NAME=VALUE", "A parameter of PostgreSQL; repeatable.", multiple=True),
+    opt.postgres,
+)
+@opt.group(
+    "Machine",
+    opt.port,
+    opt.choice("--disk", ["plain", "image"], "Folders, or ext4 images.", default="plain"),
+    opt.option("--disk-size", "2GB", "Size of each image.", type=size_bytes, default="2GB"),
+    opt.flag("--wal-volume", "WAL on an image of its own."),
+    opt.option("--cpu", "CORES", "Processors of each member, like 0.5.", type=float),
+)
+@opt.of_a_lab
+def up(lab: str | None, as_json: bool, **options: Any) -> None:
+    """Create the lab; returns when every standby is streaming and synchronous."""
+    order = LabOrder(
+        name=lab or "",
+        members=options["count"],
+        sync=None if options["sync"] is None else SyncMode(options["sync"]),
+        quorum=options["quorum"],
+        parameters=read_parameters(options["parameters"]),
+        postgres=options["postgres"],
+        port=options["port"],
+        disk=Disk(options["disk"], options["disk_size"], options["wal_volume"]),
+        cores=options["cpu"],
+        timeouts=options["timeouts"],
+    )
+    monitored = None
+    if options["monitoring"]:
+        from walproof.watching.exporter import monitoring_of_labs
+
+        monitored = monitoring_of_labs()
+    clock = RealClock()
+    started = clock.now()
+    blueprint = create.create_lab(design(order), clock, print_step, monitored=monitored)
+    view, took_s = observe(blueprint), clock.now() - started
+    ports, passfile = blueprint.ports, str(blueprint.passfile)
+    connection = {"host": "127.0.0.1", "ports": ports, "user": "postgres", "passfile": passfile}
+    print_result(
+        {"lab": blueprint.name, "took_s": round(took_s, 1), **status_json(view), **connection},
+        f"The lab {blueprint.name} is up after {took_s:.1f} s: {summary(view)}; "
+        f"synchronous_standby_names {view.standby_names or '(none)'}.",
+        f"  leader 127.0.0.1:{ports['leader']} (HAProxy), 127.0.0.1:{ports['pgbouncer']} (PgBouncer); "
+        f"standbys 127.0.0.1:{ports['standby']}; user postgres, PGPASSFILE={passfile}",
+        as_json=as_json,
+    )
+
+
+@cloup.command(cls=Command)
+@opt.of_a_lab
+def status(lab: str | None, as_json: bool) -> None:
+    """Members, roles, timelines, lag, and the standby names in effect."""
+    blueprint = home.load(lab)
+    view, links = observe(blueprint), member_links.state(blueprint)
+    if as_json:
+        print_json({**status_json(view), **({"link_emulator": "dead"} if links.dead else {})})
+        return
+    screen = console()
+    print_status(view, screen)
+    if links.needed:
+        screen.print(f"links: {links.summary}", style="red" if links.dead else None)
+
+
+@cloup.command(cls=Command)
+@opt.of_a_lab
+def down(lab: str | None, as_json: bool) -> None:
+    """Remove the lab, complete or left behind by a killed walproof; nothing of it stays."""
+    name = lab or home.lab_name()
+    existed = create.destroy_lab(name, RealClock())
+    text = f"The lab {name} is down." if existed else f"No lab {name} is up; nothing to remove."
+    print_result({"lab": name, "existed": existed}, text, as_json=as_json)

@@ -1,0 +1,130 @@
+"""Options that several verbs share, defined once: which cluster, output, requirements, members."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import cloup
+from click.shell_completion import CompletionItem
+
+from walproof.errors import UsageError
+from walproof.model.units import duration_s
+
+Decorator = Callable[[Any], Any]
+DURATION: Any = duration_s
+"""Type of an option that takes a duration: seconds of 10ms, 3s, 2min or a bare number of seconds."""
+group = cloup.option_group
+
+
+def option(names: str, metavar: str, text: str, **settings: Any) -> Decorator:
+    """An option with a value: "--name" or "--name parameter", what stands for the value, help."""
+    return cloup.option(*names.split(), metavar=metavar, help=text, **settings)
+
+
+def flag(names: str, text: str) -> Decorator:
+    """An option without a value."""
+    return cloup.option(*names.split(), is_flag=True, help=text)
+
+
+def choice(names: str, values: list[str], text: str, **settings: Any) -> Decorator:
+    """An option with one of these values."""
+    return cloup.option(*names.split(), type=click.Choice(values), help=text, **settings)
+
+
+json_output = flag("--json as_json", "One JSON object on standard output and nothing else.")
+dry_run = flag("--dry-run", "Say what would be done and do nothing.")
+seed = option("--seed", "N", "Seed of every random choice.", type=int, default=1)
+port = option("--port", "PORT", "First of eight ports on 127.0.0.1.", type=int, default=5500)
+postgres = option("--postgres", "15|PATH", "Another install.  [default: PostgreSQL 18 of the Python wheel]")
+record = option(
+    "--record directory", "DIR", "Where the record goes.  [default: below records/]", type=click.Path(path_type=Path)
+)
+
+
+def _labs(_ctx: click.Context, _option: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    from walproof.lab import home
+
+    found = sorted(path.parent.name for path in home.state_folder().glob("*/blueprint.json"))
+    return [CompletionItem(name) for name in found if name.startswith(incomplete)]
+
+
+def _members(ctx: click.Context, _argument: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    from walproof.lab import home
+
+    blueprint = home.stored(ctx.params.get("lab") or home.lab_name())
+    return [CompletionItem(name) for name in (blueprint.members if blueprint else ()) if name.startswith(incomplete)]
+
+
+lab = option("--lab", "NAME", "Which lab.  [default: $WALPROOF_LAB, or lab]", shell_complete=_labs)
+
+
+def of_a_lab(command: Any) -> Any:
+    """--lab and --json: what every command about a lab has."""
+    return lab(json_output(command))
+
+
+def member(name: str = "member", **settings: Any) -> Decorator:
+    """A positional argument that is a member's name, completed from the lab that is up."""
+    return cloup.argument(name, shell_complete=_members, **settings)
+
+
+def _keep_lab(ctx: click.Context, _option: click.Parameter, name: str | None) -> None:
+    ctx.meta[__name__] = name
+
+
+def _target(ctx: click.Context, _option: click.Parameter, target: str | None) -> str | None:
+    """The value of --target, with --lab NAME meaning lab:NAME."""
+    name: str | None = ctx.meta.get(__name__)
+    if name and target:
+        raise UsageError("--lab and --target both name a cluster", "give one of them")
+    return f"lab:{name}" if name else target
+
+
+def cluster(*more: Decorator, default: str = "the lab") -> Decorator:
+    """--target and --lab, and what else belongs to them; the command receives `target` as `choose` reads it."""
+    text = f"A target file, URL or DSN; sim is a simulated cluster.  [default: {default}]"
+    by_name = option(
+        "--lab",
+        "NAME",
+        "A lab by its name, as --target lab:NAME.",
+        shell_complete=_labs,
+        callback=_keep_lab,
+        is_eager=True,
+        expose_value=False,
+    )
+    return group("Cluster", option("--target", "WHERE", text, callback=_target), by_name, *more)
+
+
+def allow(consents: str) -> Decorator:
+    """--allow with the consents a verb may need."""
+    return option("--allow", "WORD,…", f"Consent on a cluster walproof did not start: {consents}.")
+
+
+def output(*more: Decorator) -> Decorator:
+    """What a verb writes: its own options, then --json."""
+    return group("Output", *more, json_output)
+
+
+def requirements(command: Any) -> Any:
+    """What `advise` is asked for, and `apply` of a record: requirements, classes, conditions."""
+    required = group(
+        "Requirements",
+        option("--rpo", "0", "Most that may be lost with the leader: 0, 1s …"),
+        option("--rto", "30s", "Longest time without writes after the leader failed."),
+        option("--max-commit-latency", "10ms", "Of the 95th percentile."),
+        option("--min-tps", "2000", "Transactions per second at least."),
+        flag("--read-your-writes", "A commit is visible on every standby when it returns."),
+        option(
+            "--class classes",
+            "NAME:REQUIREMENT,…",
+            "A class of transactions: --class payments:rpo=0 --class logs:rpo=1s.",
+            multiple=True,
+        ),
+    )
+    conditions = group(
+        "Conditions",
+        option("--rtt", "10ms", "Your round trip, where the records hold several."),
+        option("--workload", "WORD", "Your workload, where the records hold several."),
+    )
+    return required(conditions(command))
