@@ -82,13 +82,11 @@ def _page(target: Target, record: Path, *, wanted: bool) -> Iterator[None]:
     if not wanted:
         yield
         return
-    from walproof.watching.buttons import Buttons
-    from walproof.watching.collector import Gathering
+    from walproof.watching.collector import Collector
     from walproof.watching.page import Page
 
-    links = getattr(target, "links_drawn", None)
-    gathering = Gathering(target, record=record, links=links)
-    page = Page(gathering, Buttons(target))
+    collector = Collector(target, record=record)
+    page = Page(collector, target)
     server = threading.Thread(
         target=page.run, args=(lambda url: click.echo(f"watch it at {url}", err=True),), daemon=True
     )
@@ -98,7 +96,7 @@ def _page(target: Target, record: Path, *, wanted: bool) -> Iterator[None]:
     finally:
         page.stop()
         server.join(timeout=5)
-        gathering.close()
+        collector.close()
 
 
 def _print(events: Sequence[Event], directory: Path) -> None:

@@ -11,22 +11,14 @@ from rich.live import Live
 from walproof.errors import UsageError
 from walproof.model.guarantee import Level, level
 from walproof.model.ports import Target
-from walproof.model.topology import LinkView
 from walproof.records.layout import record_directory
 from walproof.targets.choose import choose
-from walproof.watching.buttons import Buttons
 from walproof.watching.canary import Canary
-from walproof.watching.collector import Gathering
+from walproof.watching.collector import Collector
 from walproof.watching.exporter import Exporter
 from walproof.watching.page import Page
 from walproof.watching.rules import alert_rules, dashboard
-from walproof.watching.terminal import drawn
-
-
-def _links(target: Target) -> Callable[[], tuple[LinkView, ...]] | None:
-    """Links between members, None for targets that have none to show."""
-    links = target.capabilities().links
-    return None if links is None else links.links
+from walproof.watching.terminal import rendered
 
 
 @click.command()
@@ -68,8 +60,8 @@ def watch(
     if printed:
         click.echo(alert_rules() if printed == "rules" else dashboard())
         return 0
-    sung = tuple(level(text) for text in levels.split(",") if text.strip())
-    if not sung:
+    chosen_levels = tuple(level(text) for text in levels.split(",") if text.strip())
+    if not chosen_levels:
         raise UsageError("no level is named", f"--levels takes some of {', '.join(Level)}")
     _check(port, seconds)
     if exporter and terminal:
@@ -82,20 +74,20 @@ def watch(
     if exporter:
         if chosen is None:
             raise UsageError("a record has no metrics", "leave RECORD out, or leave --exporter out")
-        return _export(chosen, (host, port or 9187), (sung, quorum), _timer(seconds, ended.set), ended)
-    gathering = Gathering(chosen, record=directory, links=_links(chosen) if chosen else None)
-    singer = Canary(chosen, sung, gathering.heard) if canary and chosen else None
+        return _export(chosen, (host, port or 9187), (chosen_levels, quorum), _timer(seconds, ended.set), ended)
+    collector = Collector(chosen, record=directory)
+    probing = Canary(chosen, chosen_levels, collector.add_probe) if canary and chosen else None
     try:
         if terminal:
-            _draw(gathering, _timer(seconds, ended.set), ended)
+            _draw(collector, _timer(seconds, ended.set), ended)
         else:
-            page = Page(gathering, Buttons(chosen) if chosen else None, host=host, port=port)
+            page = Page(collector, chosen, host=host, port=port)
             _timer(seconds, page.stop)
             page.run(lambda url: click.echo(f"watching at {url}\nCtrl-C ends it", err=True))
     finally:
-        if singer:
-            singer.close()
-        gathering.close()
+        if probing:
+            probing.close()
+        collector.close()
     return 0
 
 
@@ -115,10 +107,10 @@ def _timer(seconds: float | None, end: Callable[[], None]) -> threading.Timer | 
     return timer
 
 
-def _draw(gathering: Gathering, _timer: threading.Timer | None, ended: threading.Event) -> None:
+def _draw(collector: Collector, _timer: threading.Timer | None, ended: threading.Event) -> None:
     with Live(console=Console(), refresh_per_second=4, screen=Console().is_terminal) as live:
         while not ended.wait(0.25):
-            live.update(drawn(gathering.picture))
+            live.update(rendered(collector.picture))
 
 
 def _export(
@@ -128,13 +120,11 @@ def _export(
     _timer: threading.Timer | None,
     ended: threading.Event,
 ) -> int:
-    pool = target.capabilities().pool
-    clients = None if pool is None else pool.pool_clients
-    exporter = Exporter(target, address=address, levels=declared[0], declared=declared[1], pool=clients)
+    exporter = Exporter(target, address=address, levels=declared[0], declared=declared[1])
     click.echo(f"metrics at http://{address[0]}:{address[1]}/metrics\nCtrl-C ends it", err=True)
     try:
         while not ended.wait(0.5):
-            exporter.turn()
+            exporter.update()
     finally:
         exporter.close()
     return 0
