@@ -92,7 +92,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
     monkeypatch.setattr(actions, "inject", inject)
     collector, ended, addresses = Collector(None), threading.Event(), list[str]()
     collector.picture = Picture(target="lab")
-    target = simulated("pretend?members=3")
+    target = simulated("sim?members=3")
     target.clock = RealClock()  # its events must lie on the time axis of those fed here
     page = Page(collector, target)
     threads = [

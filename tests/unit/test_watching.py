@@ -176,7 +176,7 @@ def test_the_canary_classifies_answers_by_sqlstate_in_any_language(
     probes: list[Probe] = []
     canary = Canary.__new__(Canary)
     canary._closed = threading.Event()
-    canary._target, canary._pace_s = simulated("pretend"), 0.0
+    canary._target, canary._pace_s = simulated("sim"), 0.0
 
     def report(probe: Probe) -> None:
         probes.append(probe)
@@ -272,7 +272,7 @@ def _until(done: Callable[[], bool]) -> None:
 
 def test_an_action_ends_done_or_with_the_targets_error(monkeypatch: pytest.MonkeyPatch) -> None:
     events: list[TimelineEvent] = []
-    target = simulated("pretend?members=3")
+    target = simulated("sim?members=3")
     running = Actions(target, events.append)
     with pytest.raises(UsageError, match="no member 'n9'"):
         running.start("kill", "n9")
