@@ -29,7 +29,7 @@ from walproof.targets.simulated.target import simulated
 from walproof.targets.sql.observe import combined
 from walproof.watching import actions, terminal
 from walproof.watching import page as page_module
-from walproof.watching.actions import Actions, Started
+from walproof.watching.actions import Actions, ActionStatus
 from walproof.watching.canary import Canary, Probe
 from walproof.watching.catalogue import ALERTS, PANELS, Source
 from walproof.watching.collector import Collector
@@ -288,7 +288,7 @@ def test_an_action_ends_done_or_with_the_targets_error(monkeypatch: pytest.Monke
         monkeypatch.setattr(actions, "inject", inject)
         running.start("power-cut", "n2")
         _until(lambda want=(state, count): (running.last.state, len(events)) == want)  # type: ignore[misc]
-        assert running.last == Started(number, "power-cut n2", state, "no answer; try again" if broken else "")
+        assert running.last == ActionStatus(number, "power-cut n2", state, "no answer; try again" if broken else "")
     assert [e.text for e in events] == ["power-cut on n2", "power-cut on n2", "power-cut n2 failed"]
 
 
@@ -297,6 +297,15 @@ def test_foreign_hosts_and_origins_are_refused(page: Page) -> None:
     assert client.get("/").status_code == 200
     assert client.get("/", headers={"host": "evil.example"}).status_code == 403
     assert client.post("/act", headers={"origin": "http://evil.example"}, json={}).status_code == 403
+
+
+def test_beyond_loopback_reading_needs_the_token() -> None:
+    collector = Collector.__new__(Collector)
+    collector.picture, collector.version = Picture(), 0
+    client = TestClient(Page(collector, None, host="192.0.2.7").app, base_url="http://192.0.2.7:8080")
+    refused = client.get("/events", headers={"x-walproof-token": "guess"})
+    assert refused.status_code == 403
+    assert "token" in refused.json()["error"]
 
 
 def test_without_its_token_no_action_is_taken(page: Page) -> None:

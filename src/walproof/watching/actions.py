@@ -27,7 +27,7 @@ class Action:
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
+class ActionStatus:
     """The action started last: its number counts from 1; state is running, done or failed; `error` says why."""
 
     number: int = 0
@@ -42,7 +42,7 @@ class Actions:
     def __init__(self, target: Target, report: Callable[[TimelineEvent], None]) -> None:
         self._target, self._report = target, report
         self._starting = threading.Lock()
-        self.last = Started()
+        self.last = ActionStatus()
 
     def offered(self) -> tuple[Action, ...]:
         """Every action with why it is not available now, none where a target takes no faults; asks the target."""
@@ -67,7 +67,7 @@ class Actions:
         with self._starting:
             if self.last.state == "running":
                 raise UsageError(f"{self.last.text} is still running", "wait until it is done")
-            self.last = Started(self.last.number + 1, f"{name} {victim}".strip(), "running")
+            self.last = ActionStatus(self.last.number + 1, f"{name} {victim}".strip(), "running")
         threading.Thread(target=self._run, args=(name, victim, view), daemon=True).start()
 
     def _run(self, name: str, member: str, view: ClusterView) -> None:
