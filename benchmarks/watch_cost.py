@@ -1,7 +1,7 @@
 """What the live page costs and how far it lags: `python -m benchmarks.watch_cost [SECONDS] [KILLS]`.
 
 Throughput with the page open (a reader of its events included) over throughput without it, in pairs of samples in
-random order; and the time from a killed leader's last answer to the page that shows another.
+random order; and the time from a killed leader's last answer until the page shows another.
 """
 
 import json
@@ -66,8 +66,8 @@ def cost(target: LabTarget, name: str, seconds: float) -> None:
     target.pricing.prepare(workload)
     for clients in (1, 16):
         logs, used, block = [], [], 0
-        begun = target.clock.now()
-        while target.clock.now() - begun < seconds / 2:
+        started = target.clock.now()
+        while target.clock.now() - started < seconds / 2:
             block += 1
             tps = {}
             for watched in rng.permutation([True, False]):

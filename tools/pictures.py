@@ -52,7 +52,7 @@ def _take_live_picture(page: Page, lines: IO[str]) -> None:
             page.goto(url)
         if url and "killing the leader" in line:
             with contextlib.suppress(TimeoutError):
-                page.get_by_text(" leads").first.wait_for(timeout=60_000)
+                page.locator("#events").get_by_text(" is leader").first.wait_for(timeout=60_000)
             page.screenshot(path=str(PICTURES / "live.png"))
 
 

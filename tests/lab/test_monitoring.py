@@ -34,13 +34,15 @@ def target(blueprint: Blueprint) -> LabTarget:
     return LabTarget(blueprint)
 
 
-def asked(blueprint: Blueprint, path: str, **words: str) -> Any:
-    answer = httpx2.get(f"http://127.0.0.1:{blueprint.ports['prometheus']}/api/v1/{path}", params=words, timeout=5)
-    return answer.json()["data"]
+def answer(blueprint: Blueprint, path: str, **parameters: str) -> Any:
+    response = httpx2.get(
+        f"http://127.0.0.1:{blueprint.ports['prometheus']}/api/v1/{path}", params=parameters, timeout=5
+    )
+    return response.json()["data"]
 
 
 def firing(blueprint: Blueprint) -> set[str]:
-    return {a["labels"]["alertname"] for a in asked(blueprint, "alerts")["alerts"] if a["state"] == "firing"}
+    return {a["labels"]["alertname"] for a in answer(blueprint, "alerts")["alerts"] if a["state"] == "firing"}
 
 
 def until(done: Callable[[], bool]) -> None:
@@ -50,27 +52,27 @@ def until(done: Callable[[], bool]) -> None:
 def test_promtool_passes(tmp_path: Path) -> None:
     rules = tmp_path / "rules.yml"
     rules.write_text(alert_rules())
-    said = subprocess.run(["promtool", "check", "rules", str(rules)], capture_output=True, text=True, check=False)
-    assert said.returncode == 0, said.stderr
+    checked = subprocess.run(["promtool", "check", "rules", str(rules)], capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stderr
 
 
 def test_every_panel_returns_data(blueprint: Blueprint) -> None:
-    silent = {panel.title: panel.query for panel in PANELS}
+    empty = {panel.title: panel.query for panel in PANELS}
 
-    def told() -> bool:
-        for title, query in list(silent.items()):
-            if asked(blueprint, "query", query=query)["result"]:
-                del silent[title]
-        return not silent
+    def all_answered() -> bool:
+        for title, query in list(empty.items()):
+            if answer(blueprint, "query", query=query)["result"]:
+                del empty[title]
+        return not empty
 
     try:
-        until(told)
+        until(all_answered)
     finally:
-        assert silent == {}
+        assert empty == {}
 
 
 def test_every_alert_fires_by_its_cause_and_clears(blueprint: Blueprint, target: LabTarget) -> None:
-    until(lambda: asked(blueprint, "query", query="walproof_quorum_in_effect == 2")["result"] != [])
+    until(lambda: answer(blueprint, "query", query="walproof_quorum_in_effect == 2")["result"] != [])
     until(lambda: firing(blueprint) <= {"WalproofSyncSetChanged"})
     view = target.observe()
     standbys = [m for m in blueprint.members if m != view.leader]
@@ -86,9 +88,9 @@ def test_every_alert_fires_by_its_cause_and_clears(blueprint: Blueprint, target:
         until(lambda: "WalproofQuorumReduced" not in firing(blueprint))
 
         configuration.set_sync(blueprint, SyncMode.OFF, 0)
-        until(lambda: "WalproofNamesEmptied" in firing(blueprint))
+        until(lambda: "WalproofSyncReplicationInactive" in firing(blueprint))
         configuration.set_sync(blueprint, SyncMode.QUORUM, 2)
-        until(lambda: "WalproofNamesEmptied" not in firing(blueprint))
+        until(lambda: "WalproofSyncReplicationInactive" not in firing(blueprint))
 
         leader = target.observe().leader
         assert leader is not None

@@ -13,8 +13,7 @@ from walproof.machine.clock import RealClock
 from walproof.model.waiting import Wait, wait_for
 from walproof.targets.lab.faults import LabOneWay
 from walproof.targets.lab.target import LabTarget
-from walproof.watching.buttons import Buttons
-from walproof.watching.collector import Gathering
+from walproof.watching.collector import Collector
 from walproof.watching.page import Page
 
 pytestmark = [
@@ -36,18 +35,18 @@ def target(lab: Blueprint) -> Iterator[LabTarget]:
 
 @pytest.fixture
 def url(target: LabTarget) -> Iterator[str]:
-    gathering = Gathering(target, links=target.operations.links)
-    page = Page(gathering, Buttons(target))
-    told: list[str] = []
-    server = threading.Thread(target=page.run, args=(told.append,), daemon=True)
+    collector = Collector(target)
+    page = Page(collector, target)
+    addresses: list[str] = []
+    server = threading.Thread(target=page.run, args=(addresses.append,), daemon=True)
     server.start()
-    wait_for(Wait.PROGRAM_READY, lambda: bool(told), RealClock())
+    wait_for(Wait.PROGRAM_READY, lambda: bool(addresses), RealClock())
     try:
-        yield told[0]
+        yield addresses[0]
     finally:
         page.stop()
         server.join(timeout=10)
-        gathering.close()
+        collector.close()
 
 
 def test_a_fault_pressed_on_the_page_shows_the_new_leader(target: LabTarget, url: str) -> None:
@@ -57,19 +56,21 @@ def test_a_fault_pressed_on_the_page_shows_the_new_leader(target: LabTarget, url
     with chromium() as opened:
         page = opened.page
         page.goto(url)
-        expect(page.locator("#promise")).to_contain_text("1 standby before each remote commit", timeout=PATIENT_MS)
-        expect(page.locator("#map")).to_contain_text("cut one way", timeout=PATIENT_MS)
+        expect(page.locator("#summary")).to_contain_text("synchronous commits wait for 1 standby", timeout=PATIENT_MS)
+        expect(page.locator("#map")).to_contain_text("partitioned one way", timeout=PATIENT_MS)
         assert "#" not in page.url
         page.hover("#map")
         opened.picture("live-page-cut", full_page=True)
-        page.get_by_role("button", name="recover", exact=True).click()
-        expect(page.locator("#map")).not_to_contain_text("cut one way", timeout=PATIENT_MS)
-        expect(page.locator("#action")).to_contain_text("done", timeout=PATIENT_MS)
+        page.get_by_role("button", name="Recover", exact=True).click()
+        expect(page.locator("#map")).not_to_contain_text("partitioned one way", timeout=PATIENT_MS)
+        expect(page.locator("#action")).to_contain_text("recover: done", timeout=PATIENT_MS)
         page.get_by_role("button", name=f"kill {leader}", exact=True).click()
+        expect(page.get_by_role("dialog")).to_contain_text(f"kill {leader} (leader)?")
+        page.get_by_role("dialog").get_by_role("button", name=f"kill {leader}").click()
         others = [m for m in target.blueprint.members if m != leader]
-        new = page.locator("tr", has=page.locator("td.leader")).locator("td").first
+        new = page.locator("tr", has=page.locator("td.leader")).locator("th")
         expect(new).to_have_text(_any_of(others), timeout=PATIENT_MS)
-        expect(page.locator("#happenings")).to_contain_text("leads", timeout=PATIENT_MS)
+        expect(page.locator("#events")).to_contain_text("is leader", timeout=PATIENT_MS)
         opened.picture("live-page-new-leader", full_page=True)
         assert opened.complaints == []
         assert opened.outside == []

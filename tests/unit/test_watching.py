@@ -1,30 +1,43 @@
-"""The live picture, the catalogue and the page's manners, without a cluster."""
+"""The live picture, the catalogue, the actions and the page's safety, without a cluster."""
 
 import doctest
 import json
+import re
+import threading
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
+import psycopg
 import pytest
 import yaml
 from prometheus_client import generate_latest
 from rich.console import Console
 from starlette.testclient import TestClient
 
+from walproof.errors import Error, TargetError, UsageError
+from walproof.machine.clock import RealClock
+from walproof.model.attempt import Outcome
 from walproof.model.event import DrillDone, FaultChanged
 from walproof.model.guarantee import Level
 from walproof.model.topology import ClusterView, Endpoint, LinkView, MemberView, Role, Snapshot
 from walproof.model.verdict import Drill, Findings, Verdict, Victim
+from walproof.model.waiting import Wait, wait_for
+from walproof.targets.simulated.target import simulated
 from walproof.targets.sql.observe import combined
-from walproof.watching import terminal
-from walproof.watching.canary import Chirp
+from walproof.watching import actions, terminal
+from walproof.watching import page as page_module
+from walproof.watching.actions import Actions, ActionStatus
+from walproof.watching.canary import Canary, Probe
 from walproof.watching.catalogue import ALERTS, PANELS, Source
-from walproof.watching.collector import Gathering
+from walproof.watching.collector import Collector
 from walproof.watching.exporter import Metrics
-from walproof.watching.metrics import promise
 from walproof.watching.page import Page, page_html
-from walproof.watching.picture import Picture, happened, heard, linked, looked
+from walproof.watching.picture import Picture, TimelineEvent, with_links, with_probe, with_record_event, with_snapshot
 from walproof.watching.rules import alert_rules, dashboard
+from walproof.watching.sync_status import sync_status
 
 
 def view(at: float, leader: str | None = "n1", names: str = 'ANY 1 ("n2","n3")', streaming: int = 2) -> ClusterView:
@@ -36,7 +49,7 @@ def view(at: float, leader: str | None = "n1", names: str = 'ANY 1 ("n2","n3")',
     return ClusterView(at, tuple(members), leader, names)
 
 
-def glance(at: float, commits: int | None = None, **more: Any) -> Snapshot:
+def snapshot(at: float, commits: int | None = None, **more: Any) -> Snapshot:
     return Snapshot(view(at, **more), commits, 0, 0.0)
 
 
@@ -45,54 +58,133 @@ def test_the_examples_are_true() -> None:
 
 
 @pytest.mark.parametrize(
-    ("names", "streaming", "in_effect", "left"),
+    ("names", "streaming", "in_effect", "spare"),
     [('ANY 1 ("n2","n3")', 2, 1, 1), ('ANY 2 ("n2","n3")', 1, 2, -1), ("", 2, 0, 0), ("*", 2, 1, 1)],
 )
-def test_the_promise_is_what_the_names_say(names: str, streaming: int, in_effect: int, left: int) -> None:
-    now = promise(view(0, names=names, streaming=streaming), 1)
-    assert (now.in_effect, now.left) == (in_effect, left)
-    assert ("local" in now.words) == (in_effect == 0)
-    assert ("commits wait" in now.words) == (left < 0)
+def test_the_sync_status_is_what_the_standby_names_ask_for(
+    names: str, streaming: int, in_effect: int, spare: int
+) -> None:
+    now = sync_status(view(0, names=names, streaming=streaming), 1)
+    assert (now.in_effect, now.spare) == (in_effect, spare)
+    assert ("inactive" in now.text) == (in_effect == 0)
+    assert ("commits are blocked" in now.text) == (spare < 0)
 
 
 def test_throughput_is_the_difference_of_two_counters_and_a_new_leaders_counter_starts_anew() -> None:
-    picture = looked(Picture(), glance(1.0, 100))
-    picture = looked(picture, glance(2.0, 350))
-    picture = looked(picture, glance(3.0, 600))
-    picture = looked(picture, glance(5.0, 20))
+    picture = with_snapshot(Picture(), snapshot(1.0, 100))
+    picture = with_snapshot(picture, snapshot(2.0, 350))
+    picture = with_snapshot(picture, snapshot(3.0, 600))
+    picture = with_snapshot(picture, snapshot(5.0, 20))
+    picture = with_snapshot(picture, snapshot(7.0, 9000, leader="n2"))
     assert [(p.at, p.tps) for p in picture.points] == [(3.0, 250.0)]
 
 
-def test_a_new_leader_a_silent_member_and_empty_names_are_told() -> None:
-    picture = looked(Picture(), glance(1.0))
-    picture = looked(picture, glance(2.0, leader="n2"))
-    picture = looked(picture, glance(3.0, leader="n2", names=""))
-    told = [h.text for h in picture.happenings]
-    assert told == ["n2 leads", "n1 is silent", "standby names are empty: remote levels are local"]
-    assert picture.declared == 1
-    assert picture.in_effect == 0
+def test_a_new_leader_an_unreachable_member_and_empty_standby_names_are_events() -> None:
+    picture = with_snapshot(Picture(), snapshot(1.0))
+    picture = with_snapshot(picture, snapshot(2.0, leader="n2"))
+    picture = with_snapshot(picture, snapshot(3.0, leader="n2", names=""))
+    assert [event.text for event in picture.events] == [
+        "n2 is leader",
+        "n1 is unreachable",
+        "synchronous replication inactive: synchronous_standby_names is empty",
+    ]
+    assert picture.sync.declared == 1
+    assert picture.sync.in_effect == 0
+    assert picture.severity == "bad"
 
 
 def test_drills_faults_canaries_and_links_are_drawn_in_the_terminal() -> None:
     drill = Drill(
         1, "kill", Victim.LEADER, Level.OFF, Verdict.BROKEN, "lost", Findings(acknowledged=9, lost=3), rto_s=1.5
     )
-    picture = looked(Picture(target="lab"), glance(1.0))
-    picture = happened(picture, FaultChanged(1.5, "kill", ("n1",), False))
-    picture = happened(picture, DrillDone(2.0, drill))
-    picture = heard(picture, Chirp(2.0, Level.ON, "acknowledged", 0.004))
-    picture = linked(picture, (LinkView("n1", "n2", rtt_ms=10.0), LinkView("n1", "n3", cut=True)))
+    picture = with_snapshot(Picture(target="lab"), snapshot(1.0))
+    picture = with_record_event(picture, FaultChanged(1.5, "kill", ("n1",), False))
+    picture = with_record_event(picture, DrillDone(2.0, drill))
+    picture = with_probe(picture, Probe(2.0, Level.ON, Outcome.ACKNOWLEDGED, 0.004))
+    picture = with_links(picture, (LinkView("n1", "n2", rtt_ms=10.0), LinkView("n1", "n3", cut=True)))
     console = Console(width=120, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
-    console.print(terminal.drawn(picture))
+    console.print(terminal.rendered(picture))
     text = console.export_text()
     for word in (
-        "1 standby before each remote commit",
+        "synchronous commits wait for 1 standby",
         "kill at off: broken, 3 lost",
         "4.00 ms",
-        "cut: n1 → n3",
+        "partitioned: n1 → n3",
         "10 ms",
     ):
         assert word in text
+
+
+def test_the_picture_is_plain_json_and_canary_commits_are_counted_apart_by_outcome() -> None:
+    picture = with_snapshot(Picture(), snapshot(1.0))
+    for outcome in (Outcome.ACKNOWLEDGED, Outcome.DOWNGRADED, Outcome.UNKNOWN, Outcome.REFUSED, Outcome.ACKNOWLEDGED):
+        picture = with_probe(picture, Probe(2.0, Level.ON, outcome, 0.004))
+    shown = json.loads(json.dumps(picture.as_json()))
+    assert shown["probes"] == {"acknowledged": 2, "downgraded": 1, "unknown": 1, "refused": 1}
+    assert [p["ms"] for p in shown["points"]] == [4.0, 4.0]
+    assert [m["role"] for m in shown["members"]] == ["leader", "standby", "standby"]
+    assert shown["severity"] == "good"
+
+
+class _Connection:
+    """A psycopg connection that answers every commit alike: with warnings, an error, or success."""
+
+    def __init__(self, error: psycopg.Error | None, sqlstates: tuple[str, ...]) -> None:
+        self.error, self.sqlstates, self.closed = error, sqlstates, error is not None and error.sqlstate is None
+        self.handler: Any = None
+
+    def fileno(self) -> int:
+        return 0
+
+    def add_notice_handler(self, handler: Any) -> None:
+        self.handler = handler
+
+    def execute(self, _query: str, _values: tuple[str, ...]) -> None:
+        for sqlstate in self.sqlstates:
+            self.handler(SimpleNamespace(sqlstate=sqlstate, message_primary="annulation de l'attente"))
+        if self.error:
+            raise self.error
+
+
+class _Severe(psycopg.errors.lookup("57P01")):  # type: ignore[misc]
+    """An administrator's shutdown, as the server sends it."""
+
+    diag = SimpleNamespace(severity_nonlocalized="FATAL")
+
+
+class _Refused(psycopg.errors.lookup("53100")):  # type: ignore[misc]
+    """A full disk: the transaction is aborted."""
+
+    diag = SimpleNamespace(severity_nonlocalized="ERROR")
+
+
+@pytest.mark.parametrize(
+    ("error", "warnings", "outcome"),
+    [
+        (None, (), Outcome.ACKNOWLEDGED),
+        (None, ("01000",), Outcome.DOWNGRADED),
+        (None, ("57P01",), Outcome.DOWNGRADED),
+        (None, ("00000",), Outcome.ACKNOWLEDGED),
+        (psycopg.OperationalError("server closed the connection"), (), Outcome.UNKNOWN),
+        (_Severe(), (), Outcome.UNKNOWN),
+        (_Refused(), (), Outcome.REFUSED),
+    ],
+)
+def test_the_canary_classifies_answers_by_sqlstate_in_any_language(
+    error: psycopg.Error | None, warnings: tuple[str, ...], outcome: Outcome
+) -> None:
+    probes: list[Probe] = []
+    canary = Canary.__new__(Canary)
+    canary._closed = threading.Event()
+    canary._target, canary._pace_s = simulated("sim"), 0.0
+
+    def report(probe: Probe) -> None:
+        probes.append(probe)
+        canary._closed.set()
+
+    canary._report = report
+    canary._probe_until_lost(cast(Any, _Connection(error, warnings)), Level.ON)
+    assert [(p.level, p.outcome) for p in probes] == [(Level.ON, outcome)]
 
 
 def test_members_rows_become_one_view_and_the_higher_timeline_leads() -> None:
@@ -121,9 +213,9 @@ def test_rules_and_dashboard_hold_the_whole_catalogue() -> None:
 
 def test_every_walproof_query_of_the_catalogue_names_a_metric_the_exporter_has() -> None:
     metrics = Metrics()
-    metrics.heard(Chirp(1.0, Level.ON, "acknowledged", 0.001))
-    metrics.looked(glance(1.0), 1)
-    metrics.pooled({"active": 1})
+    metrics.record_probe(Probe(1.0, Level.ON, Outcome.ACKNOWLEDGED, 0.001))
+    metrics.record_snapshot(snapshot(1.0), 1)
+    metrics.record_pool({"active": 1})
     exported = generate_latest(metrics.registry).decode()
     names = {line.split("{")[0].split(" ")[0] for line in exported.splitlines() if not line.startswith("#")}
     queries = [p.query for p in PANELS if p.source in (Source.WALPROOF, Source.PGBOUNCER)] + [
@@ -140,23 +232,64 @@ def test_every_walproof_query_of_the_catalogue_names_a_metric_the_exporter_has()
 
 def test_a_change_of_the_synchronous_set_is_counted_once() -> None:
     metrics = Metrics()
-    metrics.looked(glance(1.0), 1)
-    metrics.looked(Snapshot(replace(view(2.0), members=view(2.0).members[:2]), None, 0, 0.0), 1)
-    metrics.looked(Snapshot(replace(view(3.0), members=view(3.0).members[:2]), None, 0, 0.0), 1)
+    metrics.record_snapshot(snapshot(1.0), 1)
+    metrics.record_snapshot(Snapshot(replace(view(2.0), members=view(2.0).members[:2]), None, 0, 0.0), 1)
+    metrics.record_snapshot(Snapshot(replace(view(3.0), members=view(3.0).members[:2]), None, 0, 0.0), 1)
     assert b"walproof_sync_set_changes_total 1.0" in generate_latest(metrics.registry)
 
 
 @pytest.fixture
 def page() -> Page:
-    gathering = Gathering.__new__(Gathering)
-    gathering.picture, gathering.version = Picture(), 0
-    return Page(gathering, None, port=8080)
+    collector = Collector.__new__(Collector)
+    collector.picture, collector.version = Picture(), 0
+    return Page(collector, None, port=8080)
 
 
 def test_the_page_is_one_file_that_asks_nobody_else() -> None:
     html = page_html()
     assert "http://" not in html.replace("http://www.w3.org", "")
     assert "https://" not in html
+
+
+def test_the_page_has_the_colours_of_the_report() -> None:
+    package = Path(page_module.__file__).parent.parent
+    assert _colours(package / "watching/static/page.css").items() <= (
+        _colours(package / "reporting/templates/report.css").items()
+    )
+
+
+def _colours(css: Path) -> dict[tuple[int, str], str]:
+    """Each `--name: colour`, keyed by (0 light, 1 dark or 2 print, name)."""
+    blocks = re.findall(r":root \{(.*?)\}", css.read_text(), re.DOTALL)
+    return {
+        (i, name): value for i, block in enumerate(blocks) for name, value in re.findall(r"(--\w+): ([^;]+);", block)
+    }
+
+
+def _until(done: Callable[[], bool]) -> None:
+    wait_for(Wait.PROGRAM_READY, done, RealClock())
+
+
+def test_an_action_ends_done_or_with_the_targets_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    events: list[TimelineEvent] = []
+    target = simulated("sim?members=3")
+    running = Actions(target, events.append)
+    with pytest.raises(UsageError, match="no member 'n9'"):
+        running.start("kill", "n9")
+    with pytest.raises(UsageError, match="not available"):
+        running.start("format", "n1")
+    ends = ((None, "done", 1), (TargetError("no answer", "try again"), "failed", 3))
+    for number, (broken, state, count) in enumerate(ends, 1):
+
+        def inject(*_: object, broken: Error | None = broken, **__: object) -> None:
+            if broken:
+                raise broken
+
+        monkeypatch.setattr(actions, "inject", inject)
+        running.start("power-cut", "n2")
+        _until(lambda want=(state, count): (running.last.state, len(events)) == want)  # type: ignore[misc]
+        assert running.last == ActionStatus(number, "power-cut n2", state, "no answer; try again" if broken else "")
+    assert [e.text for e in events] == ["power-cut on n2", "power-cut on n2", "power-cut n2 failed"]
 
 
 def test_foreign_hosts_and_origins_are_refused(page: Page) -> None:
@@ -166,10 +299,19 @@ def test_foreign_hosts_and_origins_are_refused(page: Page) -> None:
     assert client.post("/act", headers={"origin": "http://evil.example"}, json={}).status_code == 403
 
 
+def test_beyond_loopback_reading_needs_the_token() -> None:
+    collector = Collector.__new__(Collector)
+    collector.picture, collector.version = Picture(), 0
+    client = TestClient(Page(collector, None, host="192.0.2.7").app, base_url="http://192.0.2.7:8080")
+    refused = client.get("/events", headers={"x-walproof-token": "guess"})
+    assert refused.status_code == 403
+    assert "token" in refused.json()["error"]
+
+
 def test_without_its_token_no_action_is_taken(page: Page) -> None:
     client = TestClient(page.app, base_url="http://127.0.0.1:8080")
-    assert client.post("/act", json={"word": "kill", "member": "n1"}).status_code == 403
-    wrong = client.post("/act", headers={"x-walproof-token": "guess"}, json={"word": "kill", "member": "n1"})
+    assert client.post("/act", json={"action": "kill", "member": "n1"}).status_code == 403
+    wrong = client.post("/act", headers={"x-walproof-token": "guess"}, json={"action": "kill", "member": "n1"})
     assert wrong.status_code == 403
-    right = client.post("/act", headers={"x-walproof-token": page.token}, json={"word": "kill", "member": "n1"})
+    right = client.post("/act", headers={"x-walproof-token": page.token}, json={"action": "kill", "member": "n1"})
     assert right.status_code == 404

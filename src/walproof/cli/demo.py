@@ -95,13 +95,11 @@ def _page(target: Target, record: Path, *, wanted: bool) -> Iterator[None]:
     if not wanted:
         yield
         return
-    from walproof.watching.buttons import Buttons
-    from walproof.watching.collector import Gathering
+    from walproof.watching.collector import Collector
     from walproof.watching.page import Page
 
-    links = target.capabilities().links
-    gathering = Gathering(target, record=record, links=links.links if links else None)
-    page = Page(gathering, Buttons(target))
+    collector = Collector(target, record=record)
+    page = Page(collector, target)
     server = threading.Thread(
         target=page.run, args=(lambda url: click.echo(f"watch it at {url}", err=True),), daemon=True
     )
@@ -111,7 +109,7 @@ def _page(target: Target, record: Path, *, wanted: bool) -> Iterator[None]:
     finally:
         page.stop()
         server.join(timeout=5)
-        gathering.close()
+        collector.close()
 
 
 def _print_result(events: Sequence[Event], directory: Path, *, as_json: bool) -> None:

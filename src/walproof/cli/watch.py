@@ -16,22 +16,14 @@ from walproof.cli.groups import Command
 from walproof.errors import UsageError
 from walproof.model.guarantee import Level, level
 from walproof.model.ports import Target
-from walproof.model.topology import LinkView
 from walproof.records.layout import record_directory
 from walproof.targets.choose import choose
-from walproof.watching.buttons import Buttons
 from walproof.watching.canary import Canary
-from walproof.watching.collector import Gathering
+from walproof.watching.collector import Collector
 from walproof.watching.exporter import Exporter
 from walproof.watching.page import Page
 from walproof.watching.rules import alert_rules, dashboard
-from walproof.watching.terminal import drawn
-
-
-def _links(target: Target) -> Callable[[], tuple[LinkView, ...]] | None:
-    """The links a target can show, None for targets that have none."""
-    links = target.capabilities().links
-    return None if links is None else links.links
+from walproof.watching.terminal import rendered
 
 
 @cloup.command(cls=Command)
@@ -100,19 +92,19 @@ def watch(
     _after(duration, ended.set)
     if chosen and exporter:
         return _export(chosen, (host, port or 9187), (probed, quorum), ended)
-    gathering = Gathering(chosen, record=directory, links=_links(chosen) if chosen else None)
-    canary_writer = Canary(chosen, probed, gathering.heard) if canary and chosen else None
+    collector = Collector(chosen, record=directory)
+    canary_writer = Canary(chosen, probed, collector.add_probe) if canary and chosen else None
     try:
         if terminal:
-            _draw(gathering, ended)
+            _draw(collector, ended)
         else:
-            page = Page(gathering, Buttons(chosen) if chosen else None, host=host, port=port)
+            page = Page(collector, chosen, host=host, port=port)
             _after(duration, page.stop)
             page.run(lambda url: click.echo(f"watching at {url}\nCtrl-C ends it", err=True))
     finally:
         if canary_writer:
             canary_writer.close()
-        gathering.close()
+        collector.close()
     return 0
 
 
@@ -123,23 +115,21 @@ def _after(duration: float | None, end: Callable[[], None]) -> None:
         timer.start()
 
 
-def _draw(gathering: Gathering, ended: threading.Event) -> None:
+def _draw(collector: Collector, ended: threading.Event) -> None:
     screen = console()
     with Live(console=screen, refresh_per_second=4, screen=screen.is_terminal) as live:
         while not ended.wait(0.25):
-            live.update(drawn(gathering.picture))
+            live.update(rendered(collector.picture))
 
 
 def _export(
     target: Target, address: tuple[str, int], declared: tuple[tuple[Level, ...], int | None], ended: threading.Event
 ) -> int:
-    pool = target.capabilities().pool
-    clients = None if pool is None else pool.pool_clients
-    exporter = Exporter(target, address=address, levels=declared[0], declared=declared[1], pool=clients)
+    exporter = Exporter(target, address=address, levels=declared[0], declared=declared[1])
     click.echo(f"metrics at http://{address[0]}:{address[1]}/metrics\nCtrl-C ends it", err=True)
     try:
         while not ended.wait(0.5):
-            exporter.turn()
+            exporter.update()
     finally:
         exporter.close()
     return 0

@@ -1,1 +1,1 @@
-"""Events and views folded into a live picture: page, terminal, metrics."""
+"""The cluster live: page, terminal, Prometheus metrics, alert rules."""

@@ -1,4 +1,4 @@
-"""One tiny transaction per level per second: what a commit costs now. Each level has a thread and connection."""
+"""A canary: one tiny commit per level per second, classified as the ledger does. A thread and a connection each."""
 
 import os
 import socket
@@ -10,29 +10,46 @@ from dataclasses import dataclass
 
 import psycopg
 
-from walproof.errors import TargetError
+from walproof.errors import Error, TargetError
+from walproof.load.ledger.outcome import SUCCESS, Answer
+from walproof.model.attempt import Outcome
 from walproof.model.guarantee import Level
 from walproof.model.ports import Target
 from walproof.model.topology import Endpoint
 
 TABLE = "walproof_canary"
 MARK = "walproof: canary, safe to drop"
-GIVE_UP_S = 5.0
-"""A frozen server's kernel still answers TCP, so no timeout of the network ends this wait: the canary does."""
-SING = f"INSERT INTO {TABLE} VALUES (%s, clock_timestamp()) ON CONFLICT (level) DO UPDATE SET at = excluded.at"
+ANSWER_TIMEOUT_S = 5.0
+"""A frozen server's kernel still answers TCP, so no network timeout ends this wait: the canary closes the socket."""
+UPSERT = f"INSERT INTO {TABLE} VALUES (%s, clock_timestamp()) ON CONFLICT (level) DO UPDATE SET at = excluded.at"
 
 
 @dataclass(frozen=True, slots=True)
-class Chirp:
-    """One canary commit: level, outcome word, seconds it took, when it ended (seconds since the epoch)."""
+class Probe:
+    """One canary commit: when it ended (seconds since the epoch), level, outcome, seconds it took."""
 
     at: float
     level: Level
-    outcome: str
+    outcome: Outcome
     seconds: float
 
+    @property
+    def outcome_name(self) -> str:
+        """acknowledged, downgraded, unknown or refused."""
+        return self.outcome.name.lower()
 
-def _prepare(endpoint: Endpoint) -> None:
+    @property
+    def acknowledged(self) -> bool:
+        """Acknowledged without the warning that the wait for standbys was cancelled."""
+        return self.outcome is Outcome.ACKNOWLEDGED
+
+    @property
+    def unknown(self) -> bool:
+        """The commit may or may not exist."""
+        return self.outcome is Outcome.UNKNOWN
+
+
+def _create_table(endpoint: Endpoint) -> None:
     with psycopg.connect(endpoint.conninfo(), autocommit=True) as connection:
         connection.execute("SET synchronous_commit = local")
         found = connection.execute(
@@ -45,76 +62,80 @@ def _prepare(endpoint: Endpoint) -> None:
             connection.execute(f"COMMENT ON TABLE {TABLE} IS '{MARK}'")
 
 
-def _hang_up(descriptor: int) -> None:
-    """End a connection from outside: whoever waits on it sees it closed."""
-    with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as line:
-        line.shutdown(socket.SHUT_RDWR)
+def _shut_down(descriptor: int) -> None:
+    """Close a connection from another thread: whoever waits on it sees it closed."""
+    with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as connection:
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 class Canary:
-    """Sends a commit at each level every `pace_s` and tells `heard` of each; close() drops its table."""
+    """Commits at each level every `pace_s` and reports each probe; close() drops its table.
+
+    TargetError when a table of that name exists that is not walproof's.
+    """
 
     def __init__(
-        self, target: Target, levels: Sequence[Level], heard: Callable[[Chirp], None], *, pace_s: float = 1.0
+        self, target: Target, levels: Sequence[Level], report: Callable[[Probe], None], *, pace_s: float = 1.0
     ) -> None:
-        self._target, self._heard, self._pace_s = target, heard, pace_s
+        self._target, self._report, self._pace_s = target, report, pace_s
         self._closed = threading.Event()
-        _prepare(self._endpoint())
-        self._threads = [threading.Thread(target=self._sing, args=(level,), daemon=True) for level in levels]
+        _create_table(self._endpoint())
+        self._threads = [threading.Thread(target=self._run, args=(level,), daemon=True) for level in levels]
         for thread in self._threads:
             thread.start()
 
     def _endpoint(self) -> Endpoint:
-        return self._target.endpoint("multi-host")
+        """The first route that follows the leader and keeps sessions: synchronous_commit is set in the session."""
+        routes = self._target.routes()
+        return self._target.endpoint(next((r for r in routes if r.follows and not r.pools), routes[0]).name)
 
     def close(self) -> None:
-        """Stop singing and remove the table; a cluster that does not answer keeps it."""
+        """Stop probing and remove the table; a cluster that does not answer keeps it."""
         self._closed.set()
         for thread in self._threads:
             thread.join(timeout=3)
-        try:
-            with psycopg.connect(self._endpoint().conninfo(connect_timeout="2"), autocommit=True) as connection:
-                connection.execute("SET synchronous_commit = local")
-                connection.execute("SET lock_timeout = '2s'")
-                connection.execute(f"DROP TABLE IF EXISTS {TABLE}")
-        except psycopg.Error:
-            return
+        with (
+            suppress(psycopg.Error, Error),
+            psycopg.connect(self._endpoint().conninfo(connect_timeout="2"), autocommit=True) as connection,
+        ):
+            connection.execute("SET synchronous_commit = local")
+            connection.execute("SET lock_timeout = '2s'")
+            connection.execute(f"DROP TABLE IF EXISTS {TABLE}")
 
-    def _sing(self, level: Level) -> None:
+    def _run(self, level: Level) -> None:
         while not self._closed.is_set():
-            try:
+            with suppress(psycopg.Error, Error):
                 conninfo = self._endpoint().conninfo(
                     connect_timeout="2", tcp_user_timeout="5000", application_name=f"walproof canary {level}"
                 )
                 with psycopg.connect(conninfo, autocommit=True) as connection:
                     connection.execute(f"SET synchronous_commit = {level}")
-                    self._commits(connection, level)
-            except psycopg.Error:
-                self._closed.wait(self._pace_s)
+                    self._probe_until_lost(connection, level)
+            self._closed.wait(self._pace_s)
 
-    def _commits(self, connection: psycopg.Connection, level: Level) -> None:
+    def _probe_until_lost(self, connection: psycopg.Connection, level: Level) -> None:
         warned: list[str] = []
-        connection.add_notice_handler(lambda notice: warned.append(notice.message_primary or ""))
+        connection.add_notice_handler(lambda notice: warned.append(notice.sqlstate or ""))
         while not self._closed.is_set():
             warned.clear()
-            begun = time.monotonic()
-            given_up = threading.Timer(GIVE_UP_S, _hang_up, args=(connection.fileno(),))
-            given_up.daemon = True
-            given_up.start()
-            try:
-                connection.execute(SING, (str(level),))
-            except psycopg.OperationalError:
-                self._tell(level, "unknown", time.monotonic() - begun)
-                raise
-            except psycopg.Error:
-                self._tell(level, "refused", time.monotonic() - begun)
-                raise
-            finally:
-                given_up.cancel()
-            took = time.monotonic() - begun
-            cancelled = any("canceling wait for synchronous replication" in text for text in warned)
-            self._tell(level, "downgraded" if cancelled else "acknowledged", took)
-            self._closed.wait(max(0.0, self._pace_s - took))
+            started = time.monotonic()
+            answer = _commit(connection, level, warned)
+            seconds = time.monotonic() - started
+            self._report(Probe(self._target.clock.now(), level, answer.outcome, seconds))
+            if connection.closed or answer.leave_server:
+                return
+            self._closed.wait(max(0.0, self._pace_s - seconds))
 
-    def _tell(self, level: Level, outcome: str, seconds: float) -> None:
-        self._heard(Chirp(self._target.clock.now(), level, outcome, seconds))
+
+def _commit(connection: psycopg.Connection, level: Level, warned: list[str]) -> Answer:
+    """The server's answer to one commit; a connection that breaks or stays silent too long has no SQLSTATE."""
+    timeout = threading.Timer(ANSWER_TIMEOUT_S, _shut_down, args=(connection.fileno(),))
+    timeout.daemon = True
+    timeout.start()
+    try:
+        connection.execute(UPSERT, (str(level),))
+    except psycopg.Error as error:
+        return Answer(error.sqlstate or "", error.diag.severity_nonlocalized or "", tuple(warned))
+    finally:
+        timeout.cancel()
+    return Answer(SUCCESS, warnings=tuple(warned))

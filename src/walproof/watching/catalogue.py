@@ -1,4 +1,4 @@
-"""Every metric, panel and alert of the monitoring, said once; rules, dashboard and tests are made from it."""
+"""Every panel and alert of the monitoring: alert rules, dashboard and their tests are made from this list."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -24,7 +24,7 @@ class Panel:
     legend: str
     unit: str
     source: Source
-    why: str
+    description: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ PANELS = (
         "{{level}}",
         "s",
         Source.WALPROOF,
-        "what a tiny transaction pays at each level, now",
+        "latency of a tiny transaction at each level",
     ),
     Panel(
         "Commit latency, mean",
@@ -63,7 +63,7 @@ PANELS = (
         "{{outcome}}",
         "ops",
         Source.WALPROOF,
-        "acknowledged, downgraded, unknown, refused",
+        "acknowledged; downgraded (acknowledged after a cancelled wait); unknown; refused",
     ),
     Panel(
         "Quorum in effect",
@@ -71,7 +71,7 @@ PANELS = (
         "in effect",
         "short",
         Source.WALPROOF,
-        "how many standbys a commit waits for; 0 means that remote levels are local",
+        "how many standbys a commit waits for; 0 means that synchronous replication is inactive",
     ),
     Panel(
         "Quorum declared",
@@ -79,15 +79,15 @@ PANELS = (
         "declared",
         "short",
         Source.WALPROOF,
-        "how many it was meant to wait for",
+        "how many standbys a commit should wait for",
     ),
     Panel(
-        "Quorum left",
-        "walproof_quorum_left",
-        "left",
+        "Spare synchronous standbys",
+        "walproof_spare_synchronous_standbys",
+        "spare",
         "short",
         Source.WALPROOF,
-        "standbys that may still go before commits wait; below 0 they wait now",
+        "standbys that may fail before commits block; below 0 they are blocked now",
     ),
     Panel(
         "Backends waiting for a standby",
@@ -111,7 +111,7 @@ PANELS = (
         "in doubt",
         "short",
         Source.WALPROOF,
-        "canaries whose answer never came",
+        "canary commits whose answer never came",
     ),
     Panel(
         "Replication lag",
@@ -180,12 +180,12 @@ PANELS = (
 
 ALERTS = (
     Alert(
-        "WalproofNamesEmptied",
+        "WalproofSyncReplicationInactive",
         "walproof_quorum_declared > 0 and walproof_quorum_in_effect == 0",
         "5s",
         "critical",
-        "synchronous_standby_names is empty: on, remote_write and remote_apply are local now",
-        "see which standby went: patronictl list; strict mode stops commits instead",
+        "synchronous replication inactive: synchronous_standby_names is empty, no commit waits for a standby",
+        "see which standby is missing: patronictl list; strict mode blocks commits instead",
     ),
     Alert(
         "WalproofQuorumReduced",

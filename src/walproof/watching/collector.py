@@ -1,20 +1,21 @@
-"""Gathers looks, canaries, links and a growing record into the picture, on its own thread. Never acts on a target."""
+"""Collects snapshots, canary probes, links and a growing record into the picture, on its own thread. Reads only."""
 
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 from walproof.model.ports import Target
-from walproof.model.topology import LinkView
 from walproof.records.reader import Tail
-from walproof.watching.canary import Chirp
-from walproof.watching.picture import Picture, happened, heard, linked, looked
+from walproof.watching.canary import Probe
+from walproof.watching.picture import Picture, with_links, with_probe, with_record_event, with_snapshot
 
-TURN_S = 0.25
+PACE_S = 0.25
 LINKS_EVERY = 4
+News = TypeVar("News")
 
 
-class Gathering:
+class Collector:
     """Keeps the picture current until closed; `version` grows with every change of it."""
 
     def __init__(
@@ -22,45 +23,43 @@ class Gathering:
         target: Target | None,
         *,
         record: Path | None = None,
-        links: Callable[[], tuple[LinkView, ...]] | None = None,
         pace_s: float = 0.5,
     ) -> None:
         self.picture = Picture(target=target.name if target else str(record))
         self.version = 0
         self._lock = threading.Lock()
-        self._eyes = target.poller(pace_s=pace_s) if target else None
+        self._poller = target.poller(pace_s=pace_s) if target else None
         self._tail = Tail(record) if record else None
-        self._links = links
+        self._links = target.capabilities().links if target else None
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
-    def heard(self, chirp: Chirp) -> None:
-        """Take one canary in."""
-        self._change(lambda picture: heard(picture, chirp))
+    def add_probe(self, probe: Probe) -> None:
+        """Take in one canary commit."""
+        self.update(with_probe, probe)
 
-    def close(self) -> None:
-        """Stop looking."""
-        self._closed.set()
-        self._thread.join(timeout=3)
-        if self._eyes:
-            self._eyes.close()
-
-    def _change(self, step: Callable[[Picture], Picture]) -> None:
+    def update(self, step: Callable[[Picture, News], Picture], news: News) -> None:
+        """Replace the picture by step(picture, news); safe from any thread."""
         with self._lock:
-            changed = step(self.picture)
+            changed = step(self.picture, news)
             if changed is not self.picture:
                 self.picture, self.version = changed, self.version + 1
 
+    def close(self) -> None:
+        """Stop collecting."""
+        self._closed.set()
+        self._thread.join(timeout=3)
+        if self._poller:
+            self._poller.close()
+
     def _run(self) -> None:
-        turns = 0
-        while not self._closed.wait(TURN_S):
-            if self._eyes:
-                glance = self._eyes.snapshot()
-                self._change(lambda picture, seen=glance: looked(picture, seen))  # type: ignore[misc]
-            if self._links and turns % LINKS_EVERY == 0:
-                drawn = self._links()
-                self._change(lambda picture, seen=drawn: linked(picture, seen))  # type: ignore[misc]
+        passes = 0
+        while not self._closed.wait(PACE_S):
+            if self._poller:
+                self.update(with_snapshot, self._poller.snapshot())
+            if self._links and passes % LINKS_EVERY == 0:
+                self.update(with_links, self._links.links())
             for event in self._tail.more() if self._tail else ():
-                self._change(lambda picture, seen=event: happened(picture, seen))  # type: ignore[misc]
-            turns += 1
+                self.update(with_record_event, event)
+            passes += 1

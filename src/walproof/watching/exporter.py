@@ -1,10 +1,10 @@
-"""walproof's own metrics for Prometheus: commit latency per level, guarantee in effect against declared, who waits.
+"""walproof's own metrics for Prometheus: commit latency per level, synchronous replication now, waiting sessions.
 
-Reads through standing eyes and a canary; changes nothing but the canary's own row.
+Reads through the poller and a canary; changes nothing but the canary's own row.
 """
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
 
@@ -14,9 +14,9 @@ from walproof.model.guarantee import Level
 from walproof.model.ports import Target
 from walproof.model.topology import Role, Snapshot
 from walproof.targets.choose import choose
-from walproof.watching.canary import Canary, Chirp
-from walproof.watching.metrics import promise
+from walproof.watching.canary import Canary, Probe
 from walproof.watching.rules import alert_rules
+from walproof.watching.sync_status import sync_status
 
 BUCKETS = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 
@@ -29,10 +29,12 @@ class Metrics:
         r = self.registry
         self.commit = Histogram("walproof_commit_seconds", "A canary's commit", ["level"], buckets=BUCKETS, registry=r)
         self.canary = Counter("walproof_canary", "Canary commits", ["level", "outcome"], registry=r)
-        self.in_doubt = Counter("walproof_in_doubt", "Canaries whose answer never came", registry=r)
-        self.in_effect = Gauge("walproof_quorum_in_effect", "Standbys a remote commit waits for", registry=r)
+        self.in_doubt = Counter("walproof_in_doubt", "Canary commits whose answer never came", registry=r)
+        self.in_effect = Gauge("walproof_quorum_in_effect", "Standbys a synchronous commit waits for", registry=r)
         self.declared = Gauge("walproof_quorum_declared", "Standbys it should wait for", registry=r)
-        self.left = Gauge("walproof_quorum_left", "Standbys that may go before commits wait", registry=r)
+        self.spare = Gauge(
+            "walproof_spare_synchronous_standbys", "Standbys that may fail before commits block", registry=r
+        )
         self.changes = Counter("walproof_sync_set_changes", "Changes of the synchronous set", registry=r)
         self.waiting = Gauge("walproof_syncrep_waiting", "Sessions waiting in SyncRep", registry=r)
         self.longest = Gauge("walproof_syncrep_longest_seconds", "Longest of these waits", registry=r)
@@ -41,25 +43,25 @@ class Metrics:
         self.timeline = Gauge("walproof_timeline", "The leader's timeline", registry=r)
         self.leader = Gauge("walproof_leader_known", "A member accepts writes", registry=r)
         self.pool = Gauge("walproof_pgbouncer_clients", "Clients of the pool", ["state"], registry=r)
-        self._seen: frozenset[str] | None = None
+        self._synchronous: frozenset[str] | None = None
 
-    def heard(self, chirp: Chirp) -> None:
-        """Count one canary."""
-        self.canary.labels(chirp.level, chirp.outcome).inc()
-        if chirp.outcome == "unknown":
+    def record_probe(self, probe: Probe) -> None:
+        """Count one canary commit by outcome; only plain acknowledgements count as latency."""
+        self.canary.labels(probe.level, probe.outcome_name).inc()
+        if probe.unknown:
             self.in_doubt.inc()
-        elif chirp.outcome == "acknowledged":
-            self.commit.labels(chirp.level).observe(chirp.seconds)
+        elif probe.acknowledged:
+            self.commit.labels(probe.level).observe(probe.seconds)
 
-    def looked(self, glance: Snapshot, declared: int) -> None:
-        """Take over one look."""
-        view = glance.view
-        now = promise(view, declared)
-        self.in_effect.set(now.in_effect)
-        self.declared.set(now.declared)
-        self.left.set(now.left)
-        self.waiting.set(glance.waiting)
-        self.longest.set(glance.longest_wait_s)
+    def record_snapshot(self, snapshot: Snapshot, declared: int) -> None:
+        """Set every gauge from one snapshot."""
+        view = snapshot.view
+        sync = sync_status(view, declared)
+        self.in_effect.set(sync.in_effect)
+        self.declared.set(sync.declared)
+        self.spare.set(sync.spare)
+        self.waiting.set(snapshot.waiting)
+        self.longest.set(snapshot.longest_wait_s)
         self.leader.set(1 if view.leader else 0)
         for member in view.members:
             self.up.labels(member.name).set(0 if member.role is Role.UNKNOWN else 1)
@@ -69,18 +71,18 @@ class Metrics:
                 self.timeline.set(member.timeline)
         if view.leader:
             synchronous = frozenset(view.synchronous)
-            if self._seen is not None and synchronous != self._seen:
+            if self._synchronous is not None and synchronous != self._synchronous:
                 self.changes.inc()
-            self._seen = synchronous
+            self._synchronous = synchronous
 
-    def pooled(self, states: dict[str, int]) -> None:
-        """Take over PgBouncer's clients by state."""
+    def record_pool(self, states: dict[str, int]) -> None:
+        """Set PgBouncer's clients by state."""
         for state, count in states.items():
             self.pool.labels(state).set(count)
 
 
 class Exporter:
-    """Serves /metrics on an address and port until closed; levels get a canary each."""
+    """Serves /metrics on an address and port until closed; each level gets a canary. MachineError when it is taken."""
 
     def __init__(
         self,
@@ -89,33 +91,32 @@ class Exporter:
         address: tuple[str, int],
         levels: Sequence[Level] = tuple(Level),
         declared: int | None = None,
-        pool: Callable[[], dict[str, int]] | None = None,
     ) -> None:
         self.metrics = Metrics()
-        self._target, self._pool, self._declared = target, pool, declared or 0
-        self._learn = declared is None
+        self._pool = target.capabilities().pool
+        self._declared, self._learn = declared or 0, declared is None
         try:
             self._server, _ = start_http_server(address[1], addr=address[0], registry=self.metrics.registry)
         except OSError as error:
             raise MachineError(
                 f"cannot listen on {address[0]}:{address[1]}: {error.strerror}", "choose another with --port"
             ) from None
-        self._eyes = target.poller()
-        self._canary = Canary(target, levels, self.metrics.heard)
+        self._poller = target.poller()
+        self._canary = Canary(target, levels, self.metrics.record_probe)
 
-    def turn(self) -> None:
-        """One look taken over; call it about twice a second."""
-        glance = self._eyes.snapshot()
+    def update(self) -> None:
+        """Export what the poller knows now; call it about twice a second."""
+        snapshot = self._poller.snapshot()
         if self._learn:
-            self._declared = max(self._declared, promise(glance.view, 0).in_effect)
-        self.metrics.looked(glance, self._declared)
+            self._declared = max(self._declared, sync_status(snapshot.view, 0).in_effect)
+        self.metrics.record_snapshot(snapshot, self._declared)
         if self._pool is not None:
-            self.metrics.pooled(self._pool())
+            self.metrics.record_pool(self._pool.pool_clients())
 
     def close(self) -> None:
-        """Stop serving, looking and singing."""
+        """Stop serving, polling and probing."""
         self._canary.close()
-        self._eyes.close()
+        self._poller.close()
         self._server.shutdown()
         self._server.server_close()
 
@@ -128,10 +129,9 @@ def monitoring_of_labs() -> Monitoring:
 def main(address: str, port: int) -> None:
     """`python -m walproof.watching.exporter TARGET PORT`: metrics on 127.0.0.1 until it is killed."""
     target = choose(address)
-    pool = target.capabilities().pool
-    exporter = Exporter(target, address=("127.0.0.1", port), pool=None if pool is None else pool.pool_clients)
+    exporter = Exporter(target, address=("127.0.0.1", port))
     while True:
-        exporter.turn()
+        exporter.update()
         target.clock.pause(0.5)
 
 

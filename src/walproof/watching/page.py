@@ -1,44 +1,49 @@
-"""The live page: one HTML file, server-sent events, and buttons behind a token. Loopback unless told otherwise."""
+"""The live page: one HTML file, server-sent events, and actions behind a token. Loopback unless asked otherwise."""
 
 import asyncio
 import json
 import secrets
 from collections.abc import AsyncIterator, Callable
+from dataclasses import asdict
 from importlib import resources
 
 import uvicorn
 from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from walproof.errors import MachineError, UsageError
-from walproof.watching.buttons import Buttons
-from walproof.watching.collector import Gathering
+from walproof.errors import Error, MachineError, UsageError
+from walproof.model.ports import Target
+from walproof.watching.actions import Actions
+from walproof.watching.collector import Collector
+from walproof.watching.picture import with_timeline_event
 
 STATIC = resources.files("walproof.watching") / "static"
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
+TOKEN_HEADER = "x-walproof-token"
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; img-src data:"
+_PARTS = {"/*STYLE*/": ("page.css",), "/*SCRIPT*/": ("draw.js", "chart.js", "page.js")}
 
 
 def page_html() -> str:
-    """The page with its style and script inside."""
+    """The page with its style and scripts inside."""
     html = (STATIC / "page.html").read_text()
-    return html.replace("/*STYLE*/", (STATIC / "page.css").read_text()).replace(
-        "/*SCRIPT*/", (STATIC / "page.js").read_text()
-    )
+    for mark, files in _PARTS.items():
+        html = html.replace(mark, "".join((STATIC / name).read_text() for name in files))
+    return html
 
 
 class Page:
-    """Serves a gathering; `url` carries the token in its fragment, which browsers do not send."""
+    """Serves a collector's picture, and a target's actions; `url` carries the token in its fragment, never sent."""
 
-    def __init__(
-        self, gathering: Gathering, buttons: Buttons | None, *, host: str = "127.0.0.1", port: int = 0
-    ) -> None:
-        self._gathering, self._buttons = gathering, buttons
+    def __init__(self, collector: Collector, target: Target | None, *, host: str = "127.0.0.1", port: int = 0) -> None:
+        self._collector = collector
+        self._actions = Actions(target, lambda event: collector.update(with_timeline_event, event)) if target else None
         self._host, self._port = host, port
         self._ready: Callable[[str], None] = lambda _url: None
-        self._shown: list[dict[str, object]] = []
+        self._offered: list[dict[str, object]] = []
         self.token = secrets.token_urlsafe(24)
         self.app = Starlette(
             routes=[
@@ -63,14 +68,14 @@ class Page:
         host = request.headers.get("host", "").rsplit(":", 1)[0].strip("[]")
         allowed = LOOPBACK if self._host in LOOPBACK else (*LOOPBACK, self._host)
         if host not in allowed:
-            return JSONResponse({"error": "this page answers only to its own address"}, 403)
+            return _refusal(403, "this page answers only to its own address")
         origin = request.headers.get("origin")
         if origin is not None and origin != f"http://{request.headers.get('host')}":
-            return JSONResponse({"error": "foreign origin"}, 403)
+            return _refusal(403, "foreign origin")
         return None
 
-    def _authorised(self, given: str) -> bool:
-        return secrets.compare_digest(given.encode(), self.token.encode())
+    def _authorised(self, request: Request) -> bool:
+        return secrets.compare_digest(request.headers.get(TOKEN_HEADER, "").encode(), self.token.encode())
 
     async def _html(self, request: Request) -> Response:
         return self._foreign(request) or HTMLResponse(
@@ -81,47 +86,48 @@ class Page:
         refused = self._foreign(request)
         if refused:
             return refused
-        if self._host not in LOOPBACK and not self._authorised(request.query_params.get("token", "")):
-            return JSONResponse({"error": "beyond loopback, reading needs the token too"}, 403)
+        if self._host not in LOOPBACK and not self._authorised(request):
+            return _refusal(403, "beyond loopback, reading needs the token too")
         return StreamingResponse(
             self._stream(request), media_type="text/event-stream", headers={"Cache-Control": "no-store"}
         )
 
     async def _stream(self, request: Request) -> AsyncIterator[str]:
-        seen = -1
+        seen, can_act = -1, self._authorised(request)
         while not self._server.should_exit and not await request.is_disconnected():
-            if self._gathering.version != seen:
-                seen = self._gathering.version
-                drawn = self._gathering.picture.drawn()
-                if self._buttons:
-                    drawn["action"] = self._buttons.last
-                    drawn["buttons"] = self._offered(seen)
-                yield f"data: {json.dumps(drawn)}\n\n"
+            if self._collector.version != seen:
+                seen = self._collector.version
+                shown = self._collector.picture.as_json()
+                if self._actions:
+                    shown |= {
+                        "can_act": can_act,
+                        "actions": await self._actions_offered(seen),
+                        "action": asdict(self._actions.last),
+                    }
+                yield f"data: {json.dumps(shown)}\n\n"
             await asyncio.sleep(0.2)
 
-    def _offered(self, version: int) -> list[dict[str, object]]:
-        """What may be pressed; asked of the target only now and then, for the asking costs it something."""
-        if self._buttons and (not self._shown or version % 20 == 0):
-            self._shown = [
-                {"word": b.word, "member": b.needs_member, "why": b.why_not} for b in self._buttons.offered()
-            ]
-        return self._shown
+    async def _actions_offered(self, version: int) -> list[dict[str, object]]:
+        """What can be done now; asked of the target only now and then, for the asking costs it something."""
+        if self._actions and (not self._offered or version % 20 == 0):
+            self._offered = [asdict(action) for action in await run_in_threadpool(self._actions.offered)]
+        return self._offered
 
     async def _act(self, request: Request) -> Response:
         refused = self._foreign(request)
         if refused:
             return refused
-        if not self._authorised(request.headers.get("x-walproof-token", "")):
-            return JSONResponse({"error": "without its token this page does nothing"}, 403)
-        if self._buttons is None:
-            return JSONResponse({"error": "this target has no buttons"}, 404)
+        if not self._authorised(request):
+            return _refusal(403, "this tab has no valid token: open the address that walproof watch printed")
+        if self._actions is None:
+            return _refusal(404, "a record takes no actions")
         try:
             asked = await request.json()
-            self._buttons.press(str(asked["word"]), str(asked.get("member", "")))
-        except UsageError as error:
-            return JSONResponse({"error": f"{error.message}; {error.hint}"}, 409)
-        except (ValueError, KeyError, TypeError):
-            return JSONResponse({"error": "an action is {word, member}"}, 400)
+            await run_in_threadpool(self._actions.start, str(asked["action"]), str(asked.get("member", "")))
+        except Error as error:
+            return _refusal(409 if isinstance(error, UsageError) else 500, f"{error.message}; {error.hint}")
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return _refusal(400, "an action is {action, member}")
         return JSONResponse({"started": True})
 
     async def _serve(self) -> None:
@@ -135,7 +141,7 @@ class Page:
         await serving
 
     def run(self, ready: Callable[[str], None]) -> None:
-        """Serve until stopped, telling `ready` the address; MachineError when it is taken."""
+        """Serve until stopped, passing `ready` the address; MachineError when it is taken."""
         self._ready = ready
         try:
             asyncio.run(self._serve())
@@ -147,3 +153,7 @@ class Page:
     def stop(self) -> None:
         """Ask the server to end; returns at once."""
         self._server.should_exit = True
+
+
+def _refusal(status: int, error: str) -> Response:
+    return JSONResponse({"error": error}, status)

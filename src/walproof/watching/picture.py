@@ -1,4 +1,4 @@
-"""The live picture as a value: (picture, what happened) → picture. Pure; the page and the terminal only draw it."""
+"""The live picture as a value: (picture, news) → picture. Pure; the page and the terminal only draw it."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -17,27 +17,14 @@ from walproof.model.event import (
     Started,
 )
 from walproof.model.histogram import quantile_ms
-from walproof.model.topology import LinkView, Role, Snapshot
-from walproof.watching.canary import Chirp
-from walproof.watching.metrics import promise
+from walproof.model.topology import LinkView, MemberView, Role, Snapshot
+from walproof.watching.canary import Probe
+from walproof.watching.sync_status import SyncStatus, sync_status
 
 KEEP_S = 180.0
 """How much of the past the picture holds."""
 RATE_OVER_S = 1.9
-"""PostgreSQL's sessions tell their commits once a second each: a shorter span would draw that rhythm."""
-
-
-@dataclass(frozen=True, slots=True)
-class MemberDrawn:
-    """One member as drawn: lag in bytes, None when unknown."""
-
-    name: str
-    role: str
-    state: str
-    timeline: int | None
-    lag_bytes: int | None
-    address: str
-    sync_state: str
+"""PostgreSQL's sessions report their commits once a second each: a shorter span would draw that rhythm."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +38,8 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True)
-class Happening:
-    """Something on the time axis."""
+class TimelineEvent:
+    """Something on the time axis. `kind`: fault, recovery, cluster (a change seen), or the kind of a record's event."""
 
     at: float
     kind: str
@@ -61,95 +48,104 @@ class Happening:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """Everything the page shows."""
+    """Everything the page shows. Times are seconds since the epoch; `probes` counts canary commits by outcome."""
 
     at: float = 0.0
     target: str = ""
     leader: str | None = None
-    members: tuple[MemberDrawn, ...] = ()
+    members: tuple[MemberView, ...] = ()
     links: tuple[LinkView, ...] = ()
-    names: str = ""
-    in_effect: int = 0
-    declared: int = 0
-    left: int = 0
-    promise: str = ""
+    standby_names: str = ""
+    sync: SyncStatus = field(default_factory=SyncStatus)
     waiting: int = 0
     longest_wait_s: float = 0.0
     commits: int | None = None
     commits_at: float = 0.0
     points: tuple[Point, ...] = ()
-    happenings: tuple[Happening, ...] = ()
-    counts: Mapping[str, int] = field(default_factory=dict)
+    events: tuple[TimelineEvent, ...] = ()
+    probes: Mapping[str, int] = field(default_factory=dict)
 
-    def drawn(self) -> dict[str, Any]:
+    @property
+    def severity(self) -> str:
+        """good; warn: fewer standbys waited for than declared; bad: commits block or are not replicated; "" unknown."""
+        if not self.members:
+            return ""
+        if not self.leader or self.sync.spare < 0 or (self.sync.declared and not self.sync.active):
+            return "bad"
+        return "warn" if self.sync.in_effect < self.sync.declared else "good"
+
+    @property
+    def summary(self) -> str:
+        """The state of synchronous replication in one clause; "" before the first snapshot."""
+        if not self.members:
+            return ""
+        return self.sync.text if self.leader else "no leader: nothing can be committed"
+
+    def as_json(self) -> dict[str, Any]:
         """As plain JSON values."""
-        return asdict(self)
+        return {**asdict(self), "severity": self.severity, "summary": self.summary}
 
 
-def looked(picture: Picture, glance: Snapshot) -> Picture:
-    """The picture after one look at the cluster; role changes become happenings."""
-    view = glance.view
-    now = promise(view, max(picture.declared, 0))
-    declared = max(picture.declared, now.in_effect)
-    now = promise(view, declared)
-    members = tuple(
-        MemberDrawn(m.name, str(m.role), m.state, m.timeline, m.lag_bytes, m.address, m.sync_state)
-        for m in view.members
-    )
-    drawn = replace(
+def with_snapshot(picture: Picture, snapshot: Snapshot) -> Picture:
+    """The picture after one snapshot of the cluster; role changes become events."""
+    view = snapshot.view
+    declared = max(picture.sync.declared, sync_status(view, 0).in_effect)
+    after = replace(
         picture,
         at=view.at,
         leader=view.leader,
-        members=members,
-        names=view.standby_names,
-        in_effect=now.in_effect,
-        declared=declared,
-        left=now.left,
-        promise=now.words if view.leader else "no leader: nothing can be committed",
-        waiting=glance.waiting,
-        longest_wait_s=glance.longest_wait_s,
+        members=view.members,
+        standby_names=view.standby_names,
+        sync=sync_status(view, declared),
+        waiting=snapshot.waiting,
+        longest_wait_s=snapshot.longest_wait_s,
     )
-    for text in _changes(picture, drawn):
-        drawn = _happened(drawn, Happening(view.at, "cluster", text))
-    return _paced(drawn, glance)
+    for text in _changes(picture, after):
+        after = with_timeline_event(after, TimelineEvent(view.at, "cluster", text))
+    return _with_throughput(after, snapshot, same_leader=picture.leader == view.leader)
 
 
-def _paced(picture: Picture, glance: Snapshot) -> Picture:
-    """Commits per second on the leader over two seconds; a smaller counter is another server's."""
-    at, before = glance.view.at, picture.commits
-    if glance.commits is None:
+def _with_throughput(picture: Picture, snapshot: Snapshot, *, same_leader: bool) -> Picture:
+    """Commits per second on the leader over two seconds; each server counts its own, anew after a crash."""
+    at, before = snapshot.view.at, picture.commits
+    if snapshot.commits is None:
         return picture
-    counted = replace(picture, commits=glance.commits, commits_at=at)
-    if before is None or glance.commits < before:
+    counted = replace(picture, commits=snapshot.commits, commits_at=at)
+    if before is None or not same_leader or snapshot.commits < before:
         return counted
-    if at - picture.commits_at < RATE_OVER_S:
+    seconds = at - picture.commits_at
+    if seconds < RATE_OVER_S:
         return picture
-    return _with_point(counted, Point(at, "all", tps=(glance.commits - before) / (at - picture.commits_at)))
+    return _with_point(counted, Point(at, "all", tps=(snapshot.commits - before) / seconds))
 
 
 def _changes(before: Picture, after: Picture) -> list[str]:
     if not before.members:
         return []
-    old = {m.name: m for m in before.members}
+    old = {m.name: m.role for m in before.members}
     found = []
     if after.leader != before.leader:
-        found.append(f"{after.leader} leads" if after.leader else f"{before.leader} no longer leads")
+        found.append(f"{after.leader} is leader" if after.leader else f"{before.leader} is no longer leader")
     for member in after.members:
-        was = old.get(member.name)
-        if was and was.role != member.role and Role.UNKNOWN in (was.role, member.role):
-            found.append(f"{member.name} is silent" if member.role == Role.UNKNOWN else f"{member.name} answers again")
-    if before.in_effect and not after.in_effect and after.leader:
-        found.append("standby names are empty: remote levels are local")
+        was = old.get(member.name, member.role)
+        if was is not member.role and Role.UNKNOWN in (was, member.role):
+            found.append(f"{member.name} is {'unreachable' if member.role is Role.UNKNOWN else 'reachable again'}")
+    if before.sync.active and not after.sync.active and after.leader:
+        found.append("synchronous replication inactive: synchronous_standby_names is empty")
     return found
 
 
-def heard(picture: Picture, chirp: Chirp) -> Picture:
-    """The picture after one canary."""
-    return _with_point(picture, Point(chirp.at, str(chirp.level), ms=chirp.seconds * 1000))
+def with_probe(picture: Picture, probe: Probe) -> Picture:
+    """The picture after one canary commit: counted by outcome, its latency drawn when it was acknowledged in full."""
+    count = picture.probes.get(probe.outcome_name, 0) + 1
+    counted = replace(picture, probes={**picture.probes, probe.outcome_name: count})
+    if not probe.acknowledged:
+        return counted
+    return _with_point(counted, Point(probe.at, str(probe.level), ms=probe.seconds * 1000))
 
 
-def linked(picture: Picture, links: tuple[LinkView, ...]) -> Picture:
-    """The picture with the wire as it is now."""
+def with_links(picture: Picture, links: tuple[LinkView, ...]) -> Picture:
+    """The picture with the links between members as they are now."""
     return replace(picture, links=links)
 
 
@@ -158,39 +154,40 @@ def _with_point(picture: Picture, point: Point) -> Picture:
     return replace(picture, points=(*kept, point))
 
 
-def _happened(picture: Picture, happening: Happening) -> Picture:
-    kept = tuple(h for h in picture.happenings if h.at > happening.at - 10 * KEEP_S)[-200:]
-    return replace(picture, happenings=(*kept, happening))
+def with_timeline_event(picture: Picture, event: TimelineEvent) -> Picture:
+    """The picture with one more event on its time axis; the last 200 of half an hour are kept."""
+    kept = tuple(e for e in picture.events if e.at > event.at - 10 * KEEP_S)[-200:]
+    return replace(picture, events=(*kept, event))
 
 
-def happened(picture: Picture, event: Event) -> Picture:
+def with_record_event(picture: Picture, event: Event) -> Picture:
     """The picture after one event of a record."""
+    kind: str = event.kind
     match event:
         case SampleDone(result=result):
             arm = result.sample.arm
-            series = str(arm.level)
-            slow = quantile_ms(result.histogram, 0.95) if result.histogram else None
-            text = f"{arm.level}, {arm.clients} clients: {result.tps:,.0f} tps"
-            counted = _happened(picture, Happening(event.at, "sample", text))
-            return _with_point(counted, Point(event.at, series, tps=result.tps, ms=slow))
+            p95 = quantile_ms(result.histogram, 0.95) if result.histogram else None
+            text = f"{arm.level}, {arm.clients} client{'s' if arm.clients > 1 else ''}: {result.tps:,.0f} tps"
+            picture = _with_point(picture, Point(event.at, str(arm.level), tps=result.tps, ms=p95))
         case DrillStarted():
             text = f"drill {event.number}: {event.fault} at {event.level}"
         case FaultChanged():
-            text = f"{event.fault} {'healed' if event.cleared else 'on'} {', '.join(event.members)}"
+            kind = "recovery" if event.cleared else "fault"
+            text = f"{event.fault} {'cleared on' if event.cleared else 'on'} {', '.join(event.members)}"
         case DrillDone(drill=drill):
             lost = f"{drill.findings.lost} lost" if drill.findings.lost else "nothing lost"
-            time = "" if drill.rto_s is None else f", back after {drill.rto_s:.1f} s"
-            text = f"{drill.fault} at {drill.level}: {drill.verdict}, {lost}{time}"
+            rto = "" if drill.rto_s is None else f", RTO {drill.rto_s:.1f} s"
+            text = f"{drill.fault} at {drill.level}: {drill.verdict}, {lost}{rto}"
         case ScenarioEntered():
-            text = f"setting: {event.scenario.text}"
+            text = f"scenario: {event.scenario.text}"
         case ClaimJudged():
             text = f"{event.claim}: {event.verdict}"
         case Note():
             text = event.text
         case Started():
-            text = f"{event.verb} begins"
+            text = f"{event.verb} started"
         case Ended():
             text = f"ended: {event.stopped_by}"
         case _:
             return picture
-    return _happened(picture, Happening(event.at, event.kind, text))
+    return with_timeline_event(picture, TimelineEvent(event.at, kind, text))

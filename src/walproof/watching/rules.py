@@ -30,7 +30,7 @@ def dashboard(panels: Sequence[Panel] = PANELS) -> str:
     """A Grafana dashboard (JSON, schema version 39), two panels a row; its Prometheus is chosen on import."""
     return json.dumps(
         {
-            "title": "walproof: what commits promise, cost and wait for",
+            "title": "walproof: commit guarantees, latency and waits",
             "uid": "walproof",
             "schemaVersion": 39,
             "refresh": "5s",
@@ -50,11 +50,11 @@ def _panel(number: int, panel: Panel) -> dict[str, Any]:
         "id": number + 1,
         "type": "timeseries",
         "title": panel.title,
-        "description": panel.why,
+        "description": panel.description,
         "datasource": source,
         "gridPos": {"x": 12 * (number % 2), "y": 8 * (number // 2), "w": 12, "h": 8},
         "fieldConfig": {
-            "defaults": {"unit": panel.unit, "min": 0 if panel.title != "Quorum left" else None},
+            "defaults": {"unit": panel.unit, "min": 0 if panel.title != "Spare synchronous standbys" else None},
             "overrides": [],
         },
         "targets": [{"refId": "A", "datasource": source, "expr": panel.query, "legendFormat": panel.legend}],

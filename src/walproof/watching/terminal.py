@@ -7,82 +7,74 @@ from rich.table import Table
 from rich.text import Text
 
 from walproof.model.guarantee import Level
-from walproof.watching.picture import Picture, Point
+from walproof.model.topology import Role
+from walproof.watching.picture import Picture
 
 BARS = "▁▂▃▄▅▆▇█"
 WIDTH = 60
+_STYLES = {"bad": "bold red", "warn": "bold yellow", "good": "bold green", "": "dim"}
 
 
-def spark(values: list[float]) -> str:
+def sparkline(values: list[float]) -> str:
     """A line of bars, the highest value at full height.
 
-    >>> spark([0, 1, 2])
+    >>> sparkline([0, 1, 2])
     '▁▅█'
     """
     peak = max(values, default=0)
     return "".join(BARS[min(len(BARS) - 1, int(v / peak * (len(BARS) - 1) + 0.5))] if peak else BARS[0] for v in values)
 
 
-def drawn(picture: Picture) -> RenderableType:
-    """Promise first, then members, links, throughput, latency and what happened."""
-    return Group(_head(picture), _members(picture), *_links(picture), *_series(picture), *_happenings(picture))
+def rendered(picture: Picture) -> RenderableType:
+    """Synchronous replication first, then members, links, throughput, latency and events."""
+    return Group(_head(picture), _members(picture), *_links(picture), *_series(picture), *_events(picture))
 
 
 def _head(picture: Picture) -> Text:
-    bad = not picture.leader or picture.left < 0 or (picture.declared and not picture.in_effect)
     head = Text(f"{picture.target}: ", style="dim")
-    head.append(picture.promise or "no look yet", style="bold red" if bad else "bold green")
+    head.append(picture.summary or "no snapshot yet", style=_STYLES[picture.severity])
     if picture.waiting:
-        head.append(
-            f"\n{picture.waiting} sessions wait for a standby, the longest {picture.longest_wait_s:.1f} s", "yellow"
-        )
+        sessions = f"{picture.waiting} session{'s wait' if picture.waiting > 1 else ' waits'}"
+        head.append(f"\n{sessions} for a standby, the longest {picture.longest_wait_s:.1f} s", "yellow")
     return head
 
 
 def _members(picture: Picture) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
-    for name, justify in (
-        ("member", "left"),
-        ("role", "left"),
-        ("state", "left"),
-        ("sync", "left"),
-        ("timeline", "right"),
-        ("lag", "right"),
-    ):
-        table.add_column(name, justify=justify)  # type: ignore[arg-type]
+    for name in ("member", "role", "state", "sync"):
+        table.add_column(name)
+    for name in ("timeline", "lag"):
+        table.add_column(name, justify="right")
     for m in picture.members:
-        style = {"leader": "green", "unknown": "red"}.get(m.role, "")
+        role = Text("unreachable", "red") if m.role is Role.UNKNOWN else Text(m.role, "green" * (m.role is Role.LEADER))
         lag = "–" if m.lag_bytes is None else f"{m.lag_bytes / 1024:,.0f} kB"
-        role = "silent" if m.role == "unknown" else m.role
-        table.add_row(m.name, Text(role, style), m.state, m.sync_state or "–", str(m.timeline or "–"), lag)
+        table.add_row(m.name, role, m.state, m.sync_state or "–", str(m.timeline or "–"), lag)
     return table
 
 
 def _links(picture: Picture) -> list[Text]:
     cut = [f"{link.source} → {link.destination}" for link in picture.links if link.cut]
-    shaped = sorted({f"{link.rtt_ms:g} ms" for link in picture.links if link.rtt_ms})
-    lines = [Text("cut: " + ", ".join(cut), "red")] if cut else []
-    return lines + ([Text("round trips: " + ", ".join(shaped), "dim")] if shaped else [])
+    delayed = sorted({f"{link.rtt_ms:g} ms" for link in picture.links if link.rtt_ms})
+    lines = [Text("partitioned: " + ", ".join(cut), "red")] if cut else []
+    return lines + ([Text("round trips: " + ", ".join(delayed), "dim")] if delayed else [])
 
 
 def _series(picture: Picture) -> list[Text]:
-    def of(series: str, value: str) -> list[float]:
-        points: list[Point] = [p for p in picture.points if p.series == series and getattr(p, value) is not None]
-        return [float(getattr(p, value)) for p in points][-WIDTH:]
-
     lines = []
-    commits = of("all", "tps")
-    if commits:
-        lines.append(Text(f"commits/s {commits[-1]:>9,.0f}  {spark(commits)}"))
+    tps = [p.tps for p in picture.points if p.series == "all" and p.tps is not None][-WIDTH:]
+    if tps:
+        lines.append(Text(f"commits/s {tps[-1]:>9,.0f}  {sparkline(tps)}"))
     for level in Level:
-        ms = of(level, "ms")
+        ms = [p.ms for p in picture.points if p.series == level and p.ms is not None][-WIDTH:]
         if ms:
-            lines.append(Text(f"{level:<13} {ms[-1]:>6.2f} ms  {spark(ms)}"))
+            lines.append(Text(f"{level:<13} {ms[-1]:>6.2f} ms  {sparkline(ms)}"))
+    if picture.probes:
+        lines.append(Text("canary: " + ", ".join(f"{n:,} {outcome}" for outcome, n in picture.probes.items()), "dim"))
     return lines
 
 
-def _happenings(picture: Picture) -> list[Text]:
+def _events(picture: Picture) -> list[Text]:
     return [
-        Text.assemble((datetime.fromtimestamp(h.at).strftime("%H:%M:%S  "), "dim"), h.text)
-        for h in picture.happenings[-12:]
+        Text.assemble((datetime.fromtimestamp(e.at).strftime("%H:%M:%S  "), "dim"), e.text)
+        for e in picture.events[-12:]
     ]

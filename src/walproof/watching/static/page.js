@@ -1,127 +1,171 @@
-"use strict";
-// Draws the picture the server sends; knows nothing of PostgreSQL. Text only ever through textContent.
-const COLOURS = { off: "#c2571a", local: "#7a7f87", remote_write: "#3b82c4", on: "#1b7f5c", remote_apply: "#8d5bb8", all: "#5f6b7a" };
-const token = location.hash.slice(1);
-history.replaceState(null, "", location.pathname);
-const $ = (id) => document.getElementById(id);
-const NS = "http://www.w3.org/2000/svg";
-function shape(name, attributes, text) {
-  const element = document.createElementNS(NS, name);
-  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
-  if (text !== undefined) element.textContent = text;
-  return element;
+// Shows what the server sends and sends back what is pressed. The token comes in the address, is kept for this tab
+// (a reload keeps it), and leaves the address so that it is not shown or copied.
+const KEPT = "walproof-token", RETRY_MS = 2000;
+function takeToken() {
+  const given = location.hash.slice(1);
+  try {
+    if (given) sessionStorage.setItem(KEPT, given);
+    if (given) history.replaceState(null, "", location.pathname);
+    return given || sessionStorage.getItem(KEPT) || "";
+  } catch { return given; } // storage forbidden: the token stays in the address
 }
-function cell(text, cls) { const td = document.createElement("td"); td.textContent = text; if (cls) td.className = cls; return td; }
-function bytes(n) { if (n === null) return "–"; if (n < 1024) return n + " B"; if (n < 1048576) return (n / 1024).toFixed(0) + " kB"; return (n / 1048576).toFixed(1) + " MB"; }
-function clock(at) { return new Date(at * 1000).toLocaleTimeString([], { hour12: false }); }
+const token = takeToken();
+addEventListener("hashchange", () => { if (location.hash) location.reload(); });
+const headers = token ? { "X-Walproof-Token": token } : {};
+const charts = ["tps", "ms"].map((id) => new Chart($(id), id));
+let shownFailure = 0;
 
-function drawMap(p) {
-  const svg = $("map"); svg.replaceChildren();
-  const n = p.members.length, place = {};
-  p.members.forEach((m, i) => {
-    const angle = -Math.PI / 2 + (2 * Math.PI * i) / Math.max(n, 1);
-    place[m.name] = [320 + 225 * Math.cos(angle), 172 + (n > 1 ? 105 : 0) * Math.sin(angle)];
+function drawMap(picture) {
+  const svg = $("map"), wide = Math.max(280, svg.getBoundingClientRect().width), high = Math.min(310, 0.45 * wide + 90), count = picture.members.length;
+  set(svg, { viewBox: `0 0 ${wide} ${high}`, height: high });
+  if (!svg.children.length) svg.append(shape("g"), shape("g"));
+  const angles = picture.members.map((_, i) => -Math.PI / 2 + (2 * Math.PI * i) / count), lowest = Math.max(...angles.map(Math.sin));
+  const place = new Map(picture.members.map((m, i) => [m.name, [
+    wide / 2 + (wide / 2 - 70) * Math.cos(angles[i]), 34 + ((1 + Math.sin(angles[i])) / (1 + lowest || 1)) * (high - 86)]]));
+  const pairs = pairsOf(picture);
+  keyed(svg.children[0], pairs, (p) => `${p.a} ${p.b}`, () => shape("g", {}, shape("line"), shape("text", { "text-anchor": "middle" })), (group, p) => {
+    const [[x1, y1], [x2, y2]] = [place.get(p.a), place.get(p.b)], [line, text] = group.children;
+    set(line, { x1, y1, x2, y2, class: p.cut ? "link cut" : "link" });
+    set(text, { x: (x1 + x2) / 2, y: (y1 + y2) / 2 - 5 });
+    write(text, p.text);
   });
-  const pairs = {};
-  for (const l of p.links) {
-    const key = [l.source, l.destination].sort().join(" ");
-    const pair = (pairs[key] = pairs[key] || { rtt: null, measured: null, cut: 0 });
-    pair.rtt = l.rtt_ms ?? pair.rtt; pair.measured = l.measured_ms ?? pair.measured; pair.cut += l.cut ? 1 : 0;
-  }
-  for (let i = 0; i < n; i++) for (let j = i + 1; j < n; j++) {
-    const a = p.members[i].name, b = p.members[j].name, pair = pairs[[a, b].sort().join(" ")] || {};
-    const [x1, y1] = place[a], [x2, y2] = place[b];
-    svg.append(shape("line", { x1, y1, x2, y2, stroke: pair.cut ? "var(--bad)" : "var(--line)", "stroke-width": 2, "stroke-dasharray": pair.cut ? "3 7" : "none" }));
-    const label = pair.cut === 1 ? "cut one way" : pair.cut ? "cut" : pair.rtt ? pair.rtt.toFixed(1) + " ms" : "";
-    if (label) svg.append(shape("text", { x: (x1 + x2) / 2, y: (y1 + y2) / 2 - 5, "text-anchor": "middle", class: "q" }, label));
-  }
-  for (const m of p.members) {
-    const [x, y] = place[m.name], colour = m.role === "leader" ? "var(--good)" : m.role === "standby" ? "#3b82c4" : "var(--bad)";
-    svg.append(shape("circle", { cx: x, cy: y, r: 30, fill: "var(--card)", stroke: colour, "stroke-width": m.sync_state === "quorum" || m.sync_state === "sync" || m.role === "leader" ? 4 : 2 }));
-    svg.append(shape("text", { x, y: y + 4, "text-anchor": "middle", "font-weight": 650 }, m.name));
-    svg.append(shape("text", { x, y: y + 47, "text-anchor": "middle", class: "q" }, m.role === "unknown" ? "silent" : m.role + (m.sync_state ? ", " + m.sync_state : "")));
+  keyed(svg.children[1], picture.members, (m) => m.name, () => shape("g", {}, shape("circle", { r: 28 }), shape("text", { "text-anchor": "middle", class: "name" }), shape("text", { "text-anchor": "middle" })), (group, m) => {
+    const [x, y] = place.get(m.name), [circle, name, role] = group.children;
+    set(group, { class: `member ${m.role}${["sync", "quorum"].includes(m.sync_state) ? " sync" : ""}` });
+    set(circle, { cx: x, cy: y });
+    set(name, { x, y: y + 4 });
+    set(role, { x, y: y + 43 });
+    write(name, m.name);
+    write(role, roleOf(m) + (m.sync_state ? `, ${m.sync_state}` : ""));
+  });
+  const links = pairs.filter((p) => p.text).map((p) => `${p.a}–${p.b} ${p.text}`);
+  set(svg, { "aria-label": [...picture.members.map((m) => `${m.name} ${roleOf(m)} ${m.sync_state}`.trim()), ...links].join("; ") });
+}
+
+function pairsOf(picture) {
+  const names = picture.members.map((m) => m.name);
+  return names.flatMap((a, i) => names.slice(i + 1).map((b) => {
+    const links = picture.links.filter((l) => (l.source === a && l.destination === b) || (l.source === b && l.destination === a));
+    const cut = links.filter((l) => l.cut).length, rtt = links.find((l) => l.rtt_ms)?.rtt_ms;
+    return { a, b, cut, text: cut === 1 ? "partitioned one way" : cut ? "partitioned" : rtt ? `${rtt.toFixed(1)} ms` : "" };
+  }));
+}
+
+function roleOf(member) { return member.role === "unknown" ? "unreachable" : member.role; }
+
+function drawMembers(picture) {
+  const cells = () => { const row = element("tr"); row.append(element("th", { scope: "row" }), ...Array.from({ length: 5 }, () => element("td"))); return row; };
+  keyed($("members").tBodies[0], picture.members, (m) => m.name, cells, (row, m) => {
+    [m.name, roleOf(m), m.state === roleOf(m) ? "–" : m.state, m.sync_state || "–", String(m.timeline ?? "–"), bytes(m.lag_bytes)].forEach((text, i) => write(row.children[i], text));
+    ["", m.role, "", "", "n", "n"].forEach((name, i) => set(row.children[i], { class: name }));
+  });
+}
+
+function drawActions(picture) {
+  const actions = picture.actions || [], here = actions.filter((a) => !a.needs_member);
+  $("actions").hidden = !actions.length;
+  const rows = [...picture.members.map((m) => ({ member: m.name, offered: actions.filter((a) => a.needs_member) })), { member: "", offered: here }];
+  const row = (r) => { const made = element("div", { role: "group", "aria-label": r.member || "cluster" }); made.append(element("b", {}, r.member || "cluster"), element("span")); made.lastChild.style.display = "contents"; return made; };
+  keyed($("buttons"), rows, (r) => r.member, row, (made, r) => {
+    keyed(made.lastChild, r.offered, (a) => a.name, (a) => button(a, r.member), (pressed, a) => { pressed.disabled = Boolean(a.why_not) || !picture.can_act; });
+  });
+  const reasons = new Map();
+  for (const a of actions) if (a.why_not) reasons.set(a.why_not, [...(reasons.get(a.why_not) || []), a.name]);
+  const lines = [...reasons].map(([why, names]) => `${names.join(", ")}: ${why}`);
+  if (!picture.can_act) lines.unshift("This tab can only watch. To act, open the whole address that walproof watch printed: it ends with # and a token.");
+  keyed($("unavailable"), lines, (text) => text, (text) => element("li", {}, text), () => {});
+  const last = picture.action;
+  if (last && last.number) write($("action"), `${last.text}: ${last.state === "running" ? "running …" : last.state}`);
+  if (last && last.state === "failed" && last.number !== shownFailure) {
+    shownFailure = last.number;
+    showError(`${last.text} failed: ${last.error}`);
   }
 }
 
-function drawMembers(p) {
-  const body = $("members").tBodies[0]; const wanted = JSON.stringify([p.members, p.buttons]);
-  if (body.dataset.shown === wanted) return;
-  const focused = document.activeElement && document.activeElement.dataset ? document.activeElement.dataset.key : null;
-  body.dataset.shown = wanted; body.replaceChildren();
-  for (const m of p.members) {
-    const row = document.createElement("tr");
-    row.append(cell(m.name), cell(m.role === "unknown" ? "silent" : m.role, m.role), cell(m.state), cell(m.sync_state || "–"), cell(m.timeline ?? "–", "n"), cell(bytes(m.lag_bytes), "n"));
-    const actions = cell("");
-    for (const b of p.buttons || []) if (b.member) actions.append(button(b, m.name));
-    row.append(actions); body.append(row);
-  }
-  const whole = $("actions"); whole.replaceChildren();
-  for (const b of p.buttons || []) if (!b.member) whole.append(button(b, ""), " ");
-  if (focused) { const again = document.querySelector(`[data-key="${CSS.escape(focused)}"]`); if (again) again.focus(); }
+function button(action, member) {
+  const label = action.name === "recover" ? "Recover" : action.name;
+  const made = element("button", { type: "button", "aria-label": member ? `${label} ${member}` : label, title: action.effect }, label);
+  if (action.name === "recover") made.className = "main";
+  made.addEventListener("click", () => (action.name === "recover" ? act(action.name, member) : ask(action, member)));
+  return made;
 }
 
-function button(b, member) {
-  const element = document.createElement("button");
-  element.textContent = b.word; element.dataset.key = b.word + ":" + member;
-  element.setAttribute("aria-label", member ? `${b.word} ${member}` : b.word);
-  element.disabled = Boolean(b.why) || !token; element.title = b.why || (token ? "" : "open the page with its token to act");
-  element.addEventListener("click", () => act(b.word, member));
-  return element;
+function ask(action, member) {
+  const dialog = $("confirm"), what = member ? `${action.name} ${member}` : action.name;
+  const role = member && document.querySelector(`#members [data-key="${CSS.escape(member)}"] td`).textContent;
+  $("confirm-title").textContent = member ? `${what} (${role})?` : `${what}?`;
+  $("confirm-effect").textContent = `${action.effect[0].toUpperCase()}${action.effect.slice(1)}.${member ? " Recover clears it." : ""}`;
+  $("confirm-act").textContent = what;
+  dialog.returnValue = "";
+  dialog.onclose = () => { if (dialog.returnValue === "act") act(action.name, member); };
+  dialog.showModal();
 }
 
-async function act(word, member) {
-  const answer = await fetch("act", { method: "POST", headers: { "Content-Type": "application/json", "X-Walproof-Token": token }, body: JSON.stringify({ word, member }) });
-  if (!answer.ok) $("action").textContent = (await answer.json()).error;
+async function act(action, member) {
+  const what = `${action} ${member}`.trim();
+  try {
+    const answer = await fetch("act", { method: "POST", headers: { ...headers, "Content-Type": "application/json" }, body: JSON.stringify({ action, member }) });
+    if (!answer.ok) showError(`${what} was refused: ${await reasonOf(answer)}`);
+  } catch (error) { showError(`${what} was not sent: walproof watch cannot be reached (${error.message})`); }
 }
 
-function drawSeries(id, p, value) {
-  const svg = $(id); svg.replaceChildren();
-  const left = 58, right = 634, top = 8, bottom = 178, span = 180, end = p.at;
-  const points = p.points.filter((q) => q[value] !== null && q.at > end - span);
-  $(id + "-part").hidden = points.length === 0;
-  const peak = Math.max(1e-9, ...points.map((q) => q[value])) * 1.1;
-  const x = (at) => right - ((end - at) / span) * (right - left), y = (v) => bottom - (v / peak) * (bottom - top);
-  for (const part of [0, 0.5, 1]) {
-    const v = (peak / 1.1) * part;
-    svg.append(shape("line", { x1: left, x2: right, y1: y(v), y2: y(v), stroke: "var(--line)" }));
-    svg.append(shape("text", { x: left - 6, y: y(v) + 4, "text-anchor": "end", class: "q" }, v >= 100 ? Math.round(v).toLocaleString("en") : v.toPrecision(2)));
-  }
-  for (const seconds of [0, 60, 120]) svg.append(shape("text", { x: x(end - seconds), y: 195, "text-anchor": "end", class: "q" }, seconds ? `-${seconds} s` : "now"));
-  for (const h of p.happenings) if (h.kind !== "sample" && h.at > end - span) {
-    const line = shape("line", { x1: x(h.at), x2: x(h.at), y1: top, y2: bottom, stroke: h.kind === "fault-changed" ? "var(--bad)" : "var(--line)", "stroke-dasharray": "4 4" });
-    line.append(shape("title", {}, `${clock(h.at)} ${h.text}`)); svg.append(line);
-  }
-  const series = {};
-  for (const q of points) (series[q.series] = series[q.series] || []).push(q);
-  for (const [name, list] of Object.entries(series)) {
-    const colour = COLOURS[name] || "var(--ink)";
-    if (name === "all" || id === "ms") svg.append(shape("polyline", { points: list.map((q) => `${x(q.at)},${y(q[value])}`).join(" "), fill: "none", stroke: colour, "stroke-width": name === "all" ? 1.5 : 1, opacity: 0.8 }));
-    for (const q of list) {
-      const dot = shape("circle", { cx: x(q.at), cy: y(q[value]), r: name === "all" ? 1.5 : 3, fill: colour });
-      dot.append(shape("title", {}, `${name}: ${q[value].toFixed(value === "ms" ? 2 : 0)} ${value} at ${clock(q.at)}`)); svg.append(dot);
-    }
-  }
-  return Object.keys(series);
+async function reasonOf(answer) {
+  const text = await answer.text();
+  try { return JSON.parse(text).error; } catch { return `${answer.status} ${text || answer.statusText}`; }
 }
 
-function draw(p) {
-  $("target").textContent = p.target;
-  const said = $("promise"); if (said.textContent !== p.promise) said.textContent = p.promise || "no look yet";
-  said.className = !p.leader || (p.declared && !p.in_effect) || p.left < 0 ? "bad" : p.in_effect < p.declared ? "warn" : "";
-  $("names").textContent = (p.names ? `synchronous_standby_names = ${p.names}` : "synchronous_standby_names is empty") + (p.waiting ? `; ${p.waiting} sessions wait, the longest ${p.longest_wait_s.toFixed(1)} s` : "");
-  $("action").textContent = p.action || $("action").textContent;
-  drawMap(p); drawMembers(p);
-  const names = new Set([...drawSeries("tps", p, "tps"), ...drawSeries("ms", p, "ms")]);
-  const legend = $("legend"); legend.replaceChildren();
-  for (const name of names) { const item = document.createElement("span"), mark = document.createElement("i"); mark.style.background = COLOURS[name] || "var(--ink)"; item.append(mark, name === "all" ? "all sessions" : name); legend.append(item); }
-  const list = $("happenings"), latest = p.happenings.slice(-40).reverse();
-  const wanted = latest.length + ":" + (latest[0] ? latest[0].at + latest[0].text : "");
-  if (list.dataset.shown !== wanted) {
-    list.dataset.shown = wanted; list.replaceChildren();
-    for (const h of latest) { const li = document.createElement("li"), t = document.createElement("time"); t.textContent = clock(h.at); li.append(t, h.text); list.append(li); }
-  }
-  document.body.dataset.at = p.at;
+function showError(text) {
+  const line = element("p"), dismiss = element("button", { type: "button", "aria-label": "Dismiss this error" }, "Dismiss");
+  dismiss.addEventListener("click", () => line.remove());
+  line.append(element("span", {}, text), dismiss);
+  $("errors").append(line);
 }
-const source = new EventSource("events" + (token ? "?token=" + encodeURIComponent(token) : ""));
-source.onmessage = (message) => draw(JSON.parse(message.data));
-source.onerror = () => { $("promise").textContent = "the watch has ended or cannot be reached"; $("promise").className = "bad"; };
+
+function drawEvents(picture) {
+  keyed($("events"), picture.events.slice(-40).reverse(), (e) => `${e.at} ${e.text}`, (e) => {
+    const line = element("li", { class: e.kind });
+    line.append(element("time", {}, clock(e.at)), e.text);
+    return line;
+  }, () => {});
+  $("events").parentNode.setAttribute("aria-live", "polite"); // only what comes after the first picture is spoken
+}
+
+function draw(picture) {
+  const known = picture.members.length > 0, waits = picture.waiting === 1 ? "1 session waits" : `${picture.waiting} sessions wait`;
+  document.title = picture.leader ? `${picture.leader} leads · walproof` : "walproof live";
+  write($("target"), picture.target);
+  write($("summary"), picture.summary || (known ? "" : "no snapshot of a cluster yet"));
+  set($("summary"), { class: picture.severity });
+  write($("detail"), !known ? "" : (picture.standby_names ? `synchronous_standby_names = ${picture.standby_names}` : "synchronous_standby_names is empty") + (picture.waiting ? `; ${waits} for a standby, the longest ${picture.longest_wait_s.toFixed(1)} s` : ""));
+  $("cluster").hidden = !known;
+  if (known) { drawMap(picture); drawMembers(picture); drawActions(picture); }
+  const names = new Set(charts.flatMap((chart) => chart.draw(picture)));
+  keyed($("legend"), SERIES.filter((n) => names.has(n)), (n) => n, (n) => { const item = element("li"), mark = element("i"); mark.style.background = colourOf(n); item.append(mark, nameOf(n)); return item; }, () => {});
+  const probes = Object.entries(picture.probes);
+  write($("probes"), probes.length ? `canary commits: ${probes.map(([outcome, count]) => `${count.toLocaleString("en")} ${outcome}`).join(", ")}` : "");
+  drawEvents(picture);
+  document.body.dataset.at = picture.at;
+}
+
+// Server-sent events by fetch: unlike EventSource it sends the token as a header and shows why it was refused.
+async function follow() {
+  const answer = await fetch("events", { headers, cache: "no-store" });
+  if (!answer.ok) return showError(`the page cannot watch: ${await reasonOf(answer)}`);
+  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+  for (let rest = ""; ;) {
+    const { value, done } = await reader.read();
+    if (done) throw new Error("the stream ended");
+    const messages = (rest + value).split("\n\n");
+    rest = messages.pop();
+    try { if (messages.length) draw(JSON.parse(messages.at(-1).slice("data: ".length))); } catch (error) { reportError(error); }
+  }
+}
+
+function connect() {
+  follow().catch((error) => {
+    $("summary").textContent = `walproof watch has ended or cannot be reached; trying again (${error.message})`;
+    set($("summary"), { class: "bad" });
+    setTimeout(connect, RETRY_MS);
+  });
+}
+connect();
