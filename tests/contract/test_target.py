@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fixtures.own_cluster import lab_file, opened, pair_file
+from tests.fixtures.external_cluster import lab_file, opened, pair_file
 from tests.fixtures.plain_pair import debian_pair, synchronous
 from walproof.errors import TargetError
 from walproof.model.attempt import Outcome
@@ -33,28 +33,30 @@ REAL = [pytest.param(name, marks=pytest.mark.lab) for name in ("lab", "patroni",
 
 @pytest.fixture(scope="module", params=["sim", *REAL])
 def target(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
-    """Each target in turn; the lab is raised once, and is then a Patroni cluster of yours by its REST address."""
+    """Each target in turn; the lab is created once, and is then an external Patroni cluster by its REST address."""
     if request.param == "sim":
         yield simulated("sim?slowness=3")
     elif request.param == "lab":
         yield LabTarget(request.getfixturevalue("lab"))
     elif request.param == "patroni":
-        with opened(str(lab_file(request.getfixturevalue("lab"), tmp_path_factory.mktemp("own"), kills=True))) as yours:
-            yield yours
+        with opened(
+            str(lab_file(request.getfixturevalue("lab"), tmp_path_factory.mktemp("own"), kills=True))
+        ) as external:
+            yield external
     else:
         with debian_pair() as pair:
             synchronous(pair, "n2")
-            with opened(str(pair_file(pair, tmp_path_factory.mktemp("own"), named=True))) as yours:
-                yield yours
+            with opened(str(pair_file(pair, tmp_path_factory.mktemp("own"), named=True))) as external:
+                yield external
 
 
 def test_it_describes_itself_and_its_members(target: Target) -> None:
-    said = target.describe()
-    assert said.target
-    assert len(said.members) >= 1
+    described = target.describe()
+    assert described.target
+    assert len(described.members) >= 1
 
 
-def test_one_look_shows_every_member_and_one_leader(target: Target) -> None:
+def test_one_observation_shows_every_member_and_one_leader(target: Target) -> None:
     view = target.observe()
     assert {m.name for m in view.members} == set(target.describe().members)
     poller = target.poller()
@@ -97,7 +99,7 @@ def test_one_leader_is_shown(target: Target) -> None:
     assert leading == [view.leader]
 
 
-def test_a_capability_is_there_or_said_why_not(target: Target) -> None:
+def test_a_capability_is_there_or_has_a_reason(target: Target) -> None:
     for capability in Capability:
         reason = target.capabilities().why_not(capability)
         assert reason is None or reason.strip()
@@ -135,7 +137,7 @@ def test_what_the_ledger_acknowledged_is_on_every_member(target: Target) -> None
         assert ledger.check_data(member) == ""
 
 
-def test_a_killed_leader_loses_nothing_at_on_and_the_cluster_heals(target: Target) -> None:
+def test_a_killed_leader_loses_nothing_at_on_and_the_cluster_recovers(target: Target) -> None:
     if reason := target.capabilities().why_not(Capability.KILL):
         pytest.skip(reason)
     events: list[Event] = []
@@ -143,7 +145,7 @@ def test_a_killed_leader_loses_nothing_at_on_and_the_cluster_heals(target: Targe
     target.clock.patience *= 3
     shell = Shell(target, events.append, lambda name, text: None)
     (drill,) = run_drills(shell, [planned], enough=lambda drills: False)
-    # A machine too busy to keep its standbys named makes it undecided; it must never lose, be skipped or not heal.
+    # A machine too busy to keep its standbys named makes it undecided; it must never lose, be skipped or not recover.
     assert drill.verdict in (Verdict.HELD, Verdict.UNDECIDED), f"{drill.why} {drill.assumptions} {drill.evidence}"
     assert drill.findings.acknowledged > 100
     assert drill.findings.lost == 0
@@ -157,7 +159,7 @@ def test_a_killed_leader_loses_nothing_at_on_and_the_cluster_heals(target: Targe
     assert sum(isinstance(e, DrillDone) for e in events) == 1
 
 
-def test_healing_a_whole_cluster_changes_nothing(target: Target) -> None:
+def test_recovery_of_a_healthy_cluster_changes_nothing(target: Target) -> None:
     recovery = target.capabilities().recovery
     assert recovery is not None
     recovery.recover()

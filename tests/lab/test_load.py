@@ -1,4 +1,4 @@
-"""Load and ledger on real servers: samples are honest, acknowledgements are kept, cancelled waits are told apart."""
+"""Load and ledger on real servers: samples are honest, acknowledgements are kept, cancelled waits counted apart."""
 
 import contextlib
 import os
@@ -229,7 +229,7 @@ def named(target: LabTarget, beginning: str) -> None:
 
 
 @pytest.mark.flaky(reruns=2)  # a starved leader may lose its key, and a sample must say so
-def test_the_labs_factors_are_entered_measured_and_put_back(lab: Blueprint) -> None:
+def test_the_labs_factors_are_entered_measured_and_reverted(lab: Blueprint) -> None:
     target = LabTarget(lab)
     setting = Scenario(quorum_kind=QuorumKind.ANY, quorum=2, rtt_ms=8.0, parameters=(("commit_delay", "50"),))
     target.pricing.prepare(SMALL)

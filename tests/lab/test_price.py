@@ -62,8 +62,8 @@ def test_ctrl_c_keeps_what_was_measured_and_resume_goes_on(lab: Blueprint, tmp_p
         stderr=subprocess.PIPE,
         text=True,
     )
-    begun: Callable[[], bool] = lambda: counted(tmp_path / "rec") >= 4 or running.poll() is not None  # noqa: E731
-    wait_for(Wait.WRITERS_UP, begun, RealClock(), times=6)
+    started: Callable[[], bool] = lambda: counted(tmp_path / "rec") >= 4 or running.poll() is not None  # noqa: E731
+    wait_for(Wait.WRITERS_UP, started, RealClock(), times=6)
     running.send_signal(signal.SIGINT)
     out, err = running.communicate(timeout=120)
     assert running.returncode == 130, err

@@ -120,8 +120,8 @@ def test_a_mistyped_verb_or_option_is_answered_with_the_right_one(run: Run) -> N
 @pytest.mark.parametrize(
     "line",
     [
-        "price --target pretend --slice 100ms --levels on --clients 1 --budget 1 --json",
-        "watch --target pretend --terminal --seconds 0.1",
+        "price --target pretend --slice 100ms --levels on --clients 1 --budget 1 --json",  # former name
+        "watch --target sim --terminal --seconds 0.1",
         "restore",
     ],
 )
@@ -130,14 +130,14 @@ def test_former_names_are_understood(run: Run, line: str) -> None:
 
 
 def test_the_help_shows_no_former_name(run: Run) -> None:
-    assert not re.search(r"--slice|--seconds", run("price --help")[1] + run("watch --help")[1])
+    assert not re.search(r"--slice|--seconds", run("price --help")[1] + run("watch --help")[1])  # former name
     assert "restore" not in run("--help")[1]
 
 
 @pytest.mark.parametrize("duration", ["100ms", "0.1", "0.1s", "0.001min"])
 def test_a_duration_is_written_the_same_way_everywhere(run: Run, duration: str) -> None:
-    assert run(f"watch --target pretend --terminal --duration {duration}")[0] == 0
-    assert run(f"price --target pretend --levels on --clients 1 --sample {duration} --dry-run")[0] == 0
+    assert run(f"watch --target sim --terminal --duration {duration}")[0] == 0
+    assert run(f"price --target sim --levels on --clients 1 --sample {duration} --dry-run")[0] == 0
     assert run(f"lab fault slow-disk n1 --delay {duration}")[0] == 3
 
 
@@ -159,8 +159,8 @@ def test_no_color_is_honoured(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "price --target pretend --levels on --clients 1 --rtt 0,3ms",
-        "prove --target pretend --fault kill,isolate",
+        "price --target sim --levels on --clients 1 --rtt 0,3ms",
+        "prove --target sim --fault kill,isolate",
         "prove --pitfall P1,P3",
     ],
 )

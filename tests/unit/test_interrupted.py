@@ -44,18 +44,18 @@ def stopped_by(record: str) -> str:
 
 
 def signalled_in_sample(which: int, number: signal.Signals, monkeypatch: pytest.MonkeyPatch) -> list[Sample]:
-    """The signal comes in that sample; the samples begun, to be looked at afterwards."""
-    begun: list[Sample] = []
+    """The signal comes in that sample; the samples started, for later."""
+    started: list[Sample] = []
     run_sample = SimulatedPricing.run_sample
 
     def signalled(self: SimulatedPricing, planned: Sample, seconds: float, seed: int) -> SampleResult:
-        begun.append(planned)
-        if len(begun) == which:
+        started.append(planned)
+        if len(started) == which:
             os.kill(os.getpid(), number)
         return run_sample(self, planned, seconds, seed)
 
     monkeypatch.setattr(SimulatedPricing, "run_sample", signalled)
-    return begun
+    return started
 
 
 @pytest.mark.parametrize("number", SIGNALS)
@@ -72,7 +72,7 @@ def test_price_tells_what_it_has_and_leaves_the_target(
     signalled_in_sample(9, number, monkeypatch)
     monkeypatch.setattr(SimulatedPricing, "leave", leaving)
     words = ("--levels", "local,on", "--clients", "1", "--precision", "0.1%", "--record", "rec", "--json")
-    code, out, _ = run("price", "--target", "pretend", *words)
+    code, out, _ = run("price", "--target", "sim", *words)
     assert code == 130
     assert json.loads(out)["stopped_by"] == "interrupted"
     assert stopped_by("rec") == "interrupted"
@@ -80,7 +80,7 @@ def test_price_tells_what_it_has_and_leaves_the_target(
 
 
 @pytest.mark.parametrize("number", SIGNALS)
-def test_prove_heals_before_it_ends(run: Run, number: signal.Signals, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prove_recovers_before_it_ends(run: Run, number: signal.Signals, monkeypatch: pytest.MonkeyPatch) -> None:
     recovered: list[bool] = []
     kills = 0
     kill, recover = SimulatedFaults.kill, SimulatedFaults.recover
@@ -99,7 +99,7 @@ def test_prove_heals_before_it_ends(run: Run, number: signal.Signals, monkeypatc
     monkeypatch.setattr(SimulatedFaults, "kill", killing)
     monkeypatch.setattr(SimulatedFaults, "recover", recovering)
     code, out, _ = run(
-        "prove", "--target", "pretend", "--levels", "on", "--repeat", "3", "--record", "rec", "--json"
+        "prove", "--target", "sim", "--levels", "on", "--repeat", "3", "--record", "rec", "--json"
     )  # fmt: skip
     assert code == 130
     assert len(json.loads(out)["drills"]) == 1
@@ -112,9 +112,9 @@ def test_prove_heals_before_it_ends(run: Run, number: signal.Signals, monkeypatc
 def test_a_study_goes_on_with_nothing_and_judges_nothing(
     run: Run, number: signal.Signals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begun = signalled_in_sample(3, number, monkeypatch)
-    code, out, err = run("study", "run", "patroni-tradeoff", "--target", "pretend", "--record", "rec")
+    started = signalled_in_sample(3, number, monkeypatch)
+    code, out, err = run("study", "run", "patroni-tradeoff", "--target", "sim", "--record", "rec")
     assert (code, out) == (130, "")
     assert "interrupted" in err
-    assert len(begun) == 3
+    assert len(started) == 3
     assert stopped_by("rec") == "interrupted"

@@ -142,14 +142,14 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureF
     ids=["grid", "aa", "no time", "mix", "open loop", "break-even", "tune", "hold-out"],
 )
 def test_price(run: Run, words: tuple[str, ...]) -> None:
-    code, found = run("price", "--target", "pretend", *words, "--json")
+    code, found = run("price", "--target", "sim", *words, "--json")
     assert code == 0
     jsonschema.validate(found, PRICE)
 
 
 @pytest.mark.parametrize("lie", ["", "lost", "two-leaders", "late", "names", "downgraded"])
 def test_prove(run: Run, lie: str) -> None:
-    target = f"pretend?lie={lie}" if lie else "pretend"
+    target = f"sim?lie={lie}" if lie else "sim"
     code, found = run("prove", "--target", target, "--fault", "kill,partition", "--json")
     assert code in (0, 1, 4)
     jsonschema.validate(found, PROVE)
@@ -157,7 +157,7 @@ def test_prove(run: Run, lie: str) -> None:
 
 
 def test_status() -> None:
-    target = simulated("pretend")
+    target = simulated("sim")
     jsonschema.validate(status_json(target.observe()), STATUS)
     target.faults.kill(str(target.observe().leader))
     jsonschema.validate(status_json(target.observe()), STATUS)
@@ -165,13 +165,13 @@ def test_status() -> None:
 
 def test_study_list_and_run(run: Run) -> None:
     jsonschema.validate(run("study", "list", "--json")[1], STUDIES)
-    words = ("patroni-tradeoff", "--quick", "--target", "pretend", "--json")
+    words = ("patroni-tradeoff", "--quick", "--target", "sim", "--json")
     jsonschema.validate(run("study", "run", *words)[1], CLAIMS)
 
 
 def test_advise_from_priced_and_proven_records(run: Run) -> None:
-    run("price", "--target", "pretend", "--clients", "1,4", "--budget", "20s", "--record", "p", "--json")
-    run("prove", "--target", "pretend", "--levels", "off,on", "--record", "d", "--json")
+    run("price", "--target", "sim", "--clients", "1,4", "--budget", "20s", "--record", "p", "--json")
+    run("prove", "--target", "sim", "--levels", "off,on", "--record", "d", "--json")
     code, found = run("advise", "p", "d", "--rpo", "0", "--json")
     assert code == 0
     jsonschema.validate(found, ADVICE)
@@ -183,5 +183,5 @@ def test_advise_from_priced_and_proven_records(run: Run) -> None:
 
 
 def test_doctor() -> None:
-    text = json.dumps(doctor_json(Facts("yours", ()), ()))
+    text = json.dumps(doctor_json(Facts("external", ()), ()))
     jsonschema.validate(only(text), DOCTOR)

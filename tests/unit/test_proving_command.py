@@ -21,7 +21,7 @@ from walproof.targets.simulated.target import Simulated, simulated
 from walproof.targets.simulated.written import SimulatedRun
 
 Run = Callable[..., tuple[int, str, str]]
-QUICK = "pretend?slowness=3"
+QUICK = "sim?slowness=3"
 
 
 @pytest.fixture
@@ -73,14 +73,14 @@ def test_everything_held_is_exit_0_and_the_record_can_be_read(run: Run) -> None:
 
 
 def test_nothing_but_names_emptied_is_exit_4(run: Run) -> None:
-    code, _, _ = run("--target", "pretend?lie=names&slowness=3", "--levels", "on")
+    code, _, _ = run("--target", "sim?lie=names&slowness=3", "--levels", "on")
     assert code == 4
 
 
 def test_a_gate_exceeded_is_exit_1_and_junit_says_why(run: Run) -> None:
     words = ("--levels", "on", "--require", "rpo=0,rto=30s", "--junit", "out.xml")
     assert run("--target", QUICK, *words)[0] == 0
-    code, _, _ = run("--target", "pretend?lie=late&slowness=3", *words)
+    code, _, _ = run("--target", "sim?lie=late&slowness=3", *words)
     assert code == 1
     failure = ElementTree.parse("out.xml").getroot().find("testcase/failure")
     assert failure is not None
@@ -103,7 +103,7 @@ def test_a_storm_on_an_honest_cluster_holds(run: Run) -> None:
 
 
 def test_the_matrix_is_the_table_of_documented_guarantees(run: Run) -> None:
-    _, out, _ = run("--target", "pretend?slowness=2", "--matrix", "--quick", "--writers", "32", "--json")
+    _, out, _ = run("--target", "sim?slowness=2", "--matrix", "--quick", "--writers", "32", "--json")
     table = json.loads(out)["matrix"]
     assert list(table) == ["off", "local", "remote_write", "on", "remote_apply"]
     for level, row in table.items():
@@ -180,7 +180,7 @@ def test_a_fault_the_target_cannot_do_is_skipped_and_never_a_pass(run: Run, monk
 
 
 def never(*_: object) -> None:
-    raise WaitTimeout("timed out after 120 s waiting for the cluster to be healthy", "look at the logs")
+    raise WaitTimeout("timed out after 120 s waiting for the cluster to be healthy", "read the logs")
 
 
 def test_a_cluster_that_does_not_recover_is_undecided_and_its_logs_are_kept(
@@ -227,7 +227,7 @@ def test_writers_that_never_commit_are_undecided_not_an_error(run: Run, monkeypa
     assert "WRITERS_UP" in json.loads(out)["drills"][0]["why"]
 
 
-def test_ctrl_c_heals_first_then_tells_what_was_found(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_recovers_first_then_tells_what_was_found(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     target = Simulated(Nature(slowness=3))
     kill, recover = target.faults.kill, target.faults.recover
     killed: list[str] = []

@@ -56,7 +56,7 @@ def test_two_leaders_are_caught() -> None:
     assert drill.findings.two_leaders_s > 1
 
 
-def test_a_cancelled_wait_told_as_success_is_caught_as_a_loss() -> None:
+def test_a_cancelled_wait_reported_as_success_is_caught_as_a_loss() -> None:
     drill, _ = drilled("sim?lie=downgraded&slowness=3")
     assert drill.verdict is Verdict.BROKEN
     assert drill.findings.lost > 0
@@ -82,7 +82,7 @@ def test_every_lie_has_its_test() -> None:
 
 
 @pytest.mark.parametrize("fault", list(CATALOGUE))
-def test_every_fault_runs_its_course_and_on_holds(fault: str) -> None:
+def test_every_fault_ends_and_on_holds(fault: str) -> None:
     drill, events = drilled("sim?slowness=3", fault)
     assert drill.verdict is Verdict.HELD, drill.why
     assert all(drill.assumptions.values())
@@ -108,7 +108,7 @@ def test_what_a_level_does_not_promise_is_lost(fault: str, level: Level) -> None
     assert drill.promised is False
 
 
-def test_the_looks_tell_the_change_of_leader() -> None:
+def test_the_observations_show_the_change_of_leader() -> None:
     drill, events = drilled("sim?slowness=3")
     leaders = [e.view.leader for e in events if isinstance(e, Observed)]
     assert leaders[0] == "n1"

@@ -1,4 +1,4 @@
-"""What a `--target` means, how it is reached, what needs consent, how changes are taken back: without a server."""
+"""What a `--target` means, how it is reached, what needs consent, how changes are reverted: without a server."""
 
 import os
 import stat
@@ -61,7 +61,7 @@ def test_a_target_file_is_read_and_everything_unknown_refused(tmp_path: Path) ->
         ({"kind": "postgres", "dsn": "host=a", "faults": {"cut-power": "x"}}, "cut-power"),
     ],
 )
-def test_a_target_that_cannot_be_meant_names_the_key(tree: dict[str, object], words: str) -> None:
+def test_a_target_that_is_not_valid_names_the_key(tree: dict[str, object], words: str) -> None:
     with pytest.raises(UsageError) as wrong:
         validated(TargetFile, tree, "c.toml")
     assert words in wrong.value.message
@@ -137,7 +137,7 @@ def test_a_service_is_resolved_as_libpq_does(tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.parametrize("version", [130011, 190000])
-def test_a_version_never_tried_is_said(version: int) -> None:
+def test_a_version_never_tried_is_refused(version: int) -> None:
     with pytest.raises(TargetError, match="14 to 18"):
         check_version(version, "n1")
     check_version(140000, "n1")
@@ -154,7 +154,7 @@ def test_missing_consent_names_the_exact_flag() -> None:
         consent.require("pricing", ["load"], consent.read("everything"), "db1")
 
 
-def test_a_users_command_is_filled_in_quoted_and_its_failure_told() -> None:
+def test_a_users_command_is_filled_in_quoted_and_its_failure_shown() -> None:
     endpoint = Endpoint((("10.0.0.1", 5432),))
     places = commands.places_of("n1; rm", endpoint)
     assert commands.filled("ssh {host} kill {member}", places) == "ssh 10.0.0.1 kill 'n1; rm'"
@@ -227,11 +227,11 @@ def test_values_are_compared_by_what_they_mean(written: str, setting: str, unit:
     assert same_value(written, setting, unit) is same
 
 
-def test_members_of_different_versions_put_a_doubt_on_every_price() -> None:
-    def told(*versions: str) -> Described:
+def test_members_of_different_versions_put_a_caveat_on_every_price() -> None:
+    def described(*versions: str) -> Described:
         facts = {f"postgres version of n{i}": v for i, v in enumerate(versions)}
-        return Described(0.0, Description("yours", ("n0", "n1"), facts))
+        return Described(0.0, Description("external", ("n0", "n1"), facts))
 
-    assert mixed_versions([told("18.1", "18.0")])
-    assert not mixed_versions([told("18.1", "18.1")])
-    assert not mixed_versions([told("18.1", "unreachable")])
+    assert mixed_versions([described("18.1", "18.0")])
+    assert not mixed_versions([described("18.1", "18.1")])
+    assert not mixed_versions([described("18.1", "unreachable")])

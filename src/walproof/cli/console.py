@@ -43,7 +43,7 @@ def print_result(tree: object, *lines: str, as_json: bool) -> None:
 
 
 def print_tables(conclusion: str, tables: Iterable[RenderableType], *lines: str | Text) -> None:
-    """A conclusion in bold, the tables it is drawn from, and what else is to be said."""
+    """A conclusion in bold, the tables it is drawn from, and further sentences."""
     screen = console()
     screen.print(conclusion, style="bold", markup=False)
     for part in (*tables, *lines):

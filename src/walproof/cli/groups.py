@@ -8,7 +8,7 @@ from importlib import resources
 import click
 import cloup
 
-FORMER = {"restore": "revert", "slice": "sample", "seconds": "duration"}
+FORMER = {"restore": "revert", "slice": "sample", "seconds": "duration"}  # former names
 """Former names of verbs and options, still understood."""
 SETTINGS = cloup.Context.settings(
     help_option_names=["-h", "--help"],

@@ -1,4 +1,4 @@
-"""Which journal a verb keeps: in its record for runs, in the state folder for apply. Wires; decides nothing."""
+"""Which journal a verb keeps: in its record for runs, in the state folder for apply."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -59,7 +59,7 @@ class Layer:
         return found
 
     def close(self, target: str) -> None:
-        """Take the mark of the application just put back away too."""
+        """Remove the mark of the application that was just reverted too."""
         newest = next(iter(self._journal.pending(target)), None)
         if self._complete and newest is not None and newest.what == APPLIED:
             self._journal.undone(newest)

@@ -1,4 +1,4 @@
-"""The lab as a cluster of yours, by one member's REST address: discovered, doctored, configured, and the full loop."""
+"""The lab as an external cluster, by one member's REST address: discovered, doctored, configured, and the full loop."""
 
 import json
 import subprocess
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from tests.fixtures.own_cluster import everything, external, found, is_back, lab_file
+from tests.fixtures.external_cluster import everything, external, found, is_back, lab_file
 from tests.fixtures.priced_records import price_record
 from walproof.advising.advice_file import as_json
 from walproof.advising.advise import advise, chosen_surroundings
@@ -72,7 +72,7 @@ def test_everything_is_discovered_from_one_rest_address(lab: Blueprint, target: 
 
 
 def test_nothing_is_found_on_a_well_made_lab(lab: Blueprint, target: ExternalCluster) -> None:
-    # Waited for: on a busy machine a standby may flush late just when it is looked at, and the doctor says so.
+    # Waited for: on a busy machine a standby may flush late just when it is inspected, and the doctor says so.
     wait_for(Wait.QUORUM_NAMED, lambda: not found(LabTarget(lab)), target.clock)
     wait_for(Wait.QUORUM_NAMED, lambda: not found(target), target.clock)
 
@@ -131,7 +131,7 @@ def test_each_patroni_seed_is_found_on_the_lab(target: ExternalCluster) -> None:
     wait_for(Wait.QUORUM_NAMED, lambda: not found(target), target.clock)
 
 
-def test_a_quorum_of_yours_is_set_and_put_back(target: ExternalCluster, tmp_path: Path) -> None:
+def test_a_quorum_is_set_and_reverted(target: ExternalCluster, tmp_path: Path) -> None:
     before = rest_of(target).config()
     journal = Journal(tmp_path / "j.jsonl")
     target.journal = journal
@@ -168,9 +168,9 @@ def test_apply_by_rest_then_undo_leaves_configuration_and_settings_as_they_were(
     before, config = everything(target), rest_of(target).config()
     with pytest.raises(UsageError, match="did not allow it"):
         run("apply", str(advice), "--target", str(file))
-    code, said = run("apply", str(advice), "--target", str(file), "--allow", "config", "--json")
+    code, output = run("apply", str(advice), "--target", str(file), "--allow", "config", "--json")
     assert code == 0
-    assert len(json.loads(said)["in_effect"]["synchronous"]) == 2
+    assert len(json.loads(output)["in_effect"]["synchronous"]) == 2
     assert rest_of(target).config()["synchronous_mode_strict"] is True
     assert run("apply", "--undo", "--target", str(file), "--allow", "config")[0] == 0
     assert rest_of(target).config() == config
@@ -183,14 +183,14 @@ def test_after_kill_9_patronis_configuration_is_reverted(target: ExternalCluster
     killed = subprocess.run(words, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2])
     assert killed.returncode == -9, killed.stderr
     wait_for(Wait.SETTING_IN_EFFECT, lambda: rest_of(target).config() != config, target.clock)
-    code, said = run("revert", "--json")
+    code, output = run("revert", "--json")
     assert code == 0
-    assert json.loads(said)["reverted"][0]["changes"] == 1
+    assert json.loads(output)["reverted"][0]["changes"] == 1
     assert rest_of(target).config() == config
     assert is_back(target, before)
 
 
-def test_patroni_restarts_and_switches_over_when_told(target: ExternalCluster) -> None:
+def test_patroni_restarts_and_switches_over_when_asked(target: ExternalCluster) -> None:
     view = target.observe()
     standby = view.standbys[0].name
     able = target.capabilities()
@@ -212,10 +212,10 @@ def test_the_whole_loop_ends_in_a_configuration_that_is_in_effect_and_gated(
     assert run(*priced, "--sample", "1s", "--allow", "load", "--record", "priced", "--json")[0] == 0
     proved = ("prove", *where, "--fault", "switchover", "--levels", "on", "--writers", "4", "--allow", "switchover")
     assert run(*proved, "--record", "proved", "--json")[0] in (0, 4)
-    code, said = run("advise", "priced", "proved", "--rpo", "0", "--rto", "30s", "--json")
+    code, output = run("advise", "priced", "proved", "--rpo", "0", "--rto", "30s", "--json")
     assert code == 0
-    Path("advice.json").write_text(said)
-    assert json.loads(said)["choices"][0]["level"] == "on"
+    Path("advice.json").write_text(output)
+    assert json.loads(output)["choices"][0]["level"] == "on"
     assert run("apply", "advice.json", *where, "--allow", "config", "--json")[0] == 0
     gate = ("prove", *where, "--fault", "switchover", "--levels", "on", "--writers", "4", "--allow", "switchover")
     assert run(*gate, "--require", "rpo=0", "--record", "gated", "--json")[0] in (0, 4)

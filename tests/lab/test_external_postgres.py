@@ -1,4 +1,4 @@
-"""A plain pair on Debian's PostgreSQL 15 as a cluster of yours: looked at, priced, written, changed, put back."""
+"""A plain pair on Debian's PostgreSQL 15 as an external cluster: inspected, priced, written, changed, reverted."""
 
 import json
 import subprocess
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tests.fixtures.own_cluster import everything, found, is_back, opened, pair_dsn, pair_file
+from tests.fixtures.external_cluster import everything, found, is_back, opened, pair_dsn, pair_file
 from tests.fixtures.plain_pair import PlainPair, debian_pair
 from tests.fixtures.priced_records import price_record
 from walproof.advising.advice_file import as_json
@@ -139,9 +139,9 @@ def test_apply_then_undo_leaves_everything_as_it_was(
         assert "--allow config" in refused.value.hint
         assert run("apply", str(advice), "--target", file, "--dry-run")[0] == 0
         assert [f.read_text() for f in files] == texts
-        code, said = run("apply", str(advice), "--target", file, "--allow", "config", "--json")
+        code, output = run("apply", str(advice), "--target", file, "--allow", "config", "--json")
         assert code == 0
-        assert json.loads(said)["in_effect"]["synchronous"] == ["n2"]
+        assert json.loads(output)["in_effect"]["synchronous"] == ["n2"]
         assert pair.sql("n1", "SHOW wal_sender_timeout") == [("15s",)]
         assert run("restore")[1].startswith("nothing to revert")
         assert run("apply", "--undo", "--target", file, "--allow", "config")[0] == 0
@@ -158,7 +158,7 @@ def entries(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("changes", [1, 5])
-def test_after_kill_9_in_the_middle_restore_puts_everything_back(
+def test_after_kill_9_in_the_middle_revert_undoes_everything(
     pair: PlainPair, advice: Path, tmp_path: Path, own_state: Path, changes: int
 ) -> None:
     file = str(pair_file(pair, tmp_path))
@@ -169,9 +169,9 @@ def test_after_kill_9_in_the_middle_restore_puts_everything_back(
         killed = subprocess.run(words, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2])
         assert killed.returncode == -9, killed.stderr
         assert auto.read_text() != text
-        code, said = run("restore", "--json")
+        code, output = run("restore", "--json")
         assert code == 0
-        assert json.loads(said)["reverted"][0]["left"] == []
+        assert json.loads(output)["reverted"][0]["left"] == []
         assert is_back(target, before)
         assert auto.read_text() == text
         assert json.loads(run("restore", "--json")[1]) == {"reverted": []}
@@ -195,7 +195,7 @@ def test_a_database_left_by_kill_9_is_removed_by_restore(pair: PlainPair, tmp_pa
     assert pair.sql("n1", named) == [(0,)]
 
 
-def test_a_refused_change_is_taken_back_with_what_came_before_it(pair: PlainPair, tmp_path: Path) -> None:
+def test_a_refused_change_is_reverted_with_what_came_before_it(pair: PlainPair, tmp_path: Path) -> None:
     with opened(str(pair_file(pair, tmp_path))) as target:
         before = everything(target)
         plan = target.configuration.plan(ConfigChange({"checkpoint_timeout": "7min", "work_mem": "nonsense"}))
@@ -219,7 +219,7 @@ def test_what_somebody_else_changed_since_is_left_alone(pair: PlainPair, tmp_pat
             pair.sql("n1", "SELECT pg_reload_conf()")
 
 
-def test_bad_ways_in_are_told_in_one_sentence(pair: PlainPair, tmp_path: Path) -> None:
+def test_bad_connection_parameters_get_one_sentence(pair: PlainPair, tmp_path: Path) -> None:
     with pytest.raises(TargetError, match="is a standby") as standby, opened(pair_dsn(pair, "n2")):
         pass
     assert str(pair.ports["n1"]) in standby.value.hint
@@ -294,7 +294,7 @@ def reload(pair: PlainPair, member: str, names: tuple[str, ...]) -> None:
     wait_for(Wait.SETTING_IN_EFFECT, lambda: pair.sql(member, question) == [(True,)], RealClock())
 
 
-def test_each_seed_on_a_real_pair_is_found_and_gone_when_taken_back(pair: PlainPair, tmp_path: Path) -> None:
+def test_each_seed_on_a_real_pair_is_found_and_gone_when_reverted(pair: PlainPair, tmp_path: Path) -> None:
     missed, stayed = [], []
     with opened(str(pair_file(pair, tmp_path))) as target:
         standing = found(target)

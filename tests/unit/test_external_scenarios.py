@@ -69,7 +69,7 @@ def of(quorum: int | None = None, **parameters: str) -> Scenario:
     return Scenario(quorum=quorum, parameters=tuple(parameters.items()))
 
 
-def test_a_parameter_of_the_setting_before_is_put_back(paper: Paper) -> None:
+def test_a_parameter_of_the_scenario_before_is_reverted(paper: Paper) -> None:
     paper.pricing.enter(of(commit_delay="100"))
     assert paper.now == {"names": "", "commit_delay": "100"}
     paper.pricing.enter(of(quorum=1))
@@ -93,7 +93,7 @@ def test_a_scenario_that_failed_halfway_is_reverted_at_the_next(paper: Paper) ->
     assert paper.now == {"names": "", "commit_delay": "0"}
 
 
-def test_leaving_puts_everything_back_and_the_same_setting_can_be_entered_again(paper: Paper) -> None:
+def test_leaving_reverts_everything_and_the_same_scenario_can_be_entered_again(paper: Paper) -> None:
     paper.pricing.enter(of(commit_delay="100"))
     paper.pricing.leave()
     assert paper.now["commit_delay"] == "0"
