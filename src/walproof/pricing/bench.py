@@ -1,5 +1,6 @@
 """The one place where pricing acts on a target: scenarios entered, samples run, every step emitted."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -126,5 +127,6 @@ class Bench:
 
 
 def _identity(step: SearchStep) -> str:
-    """What makes two steps the same: everything but the time."""
-    return f"{step.search} {step.tried} {step.value} {step.low} {step.high} {step.conclusion}"
+    """What makes two steps the same: all but the time, and the wording of a number (a former version's may differ)."""
+    wording = step.conclusion if math.isnan(step.value) else ""
+    return f"{step.search} {step.tried} {step.value} {step.low} {step.high} {wording}"
