@@ -31,25 +31,25 @@ CLIENTS = 8
 SAMPLES = 3
 
 
-def priced(target: LabTarget, setting: Scenario, blocks: int, seconds: float) -> list[Event]:
+def priced(target: LabTarget, scenario: Scenario, blocks: int, seconds: float) -> list[Event]:
     """The events of a small price run: every level in every block, in random order."""
     chance = random.Random(1)
     events: list[Event] = [Described(target.clock.now(), target.describe())]
     arms = [Arm(level, CLIENTS, Workload()) for level in LEVELS]
     for block in range(1, blocks + 1):
         for place, arm in enumerate(chance.sample(arms, len(arms))):
-            result = target.pricing.run_sample(Sample(block, place, arm, setting), seconds, block)
+            result = target.pricing.run_sample(Sample(block, place, arm, scenario), seconds, block)
             events.append(SampleDone(target.clock.now(), result))
     return events
 
 
-def rounds(target: LabTarget, choice: Choice, setting: Scenario, count: int, seconds: float) -> int:
+def rounds(target: LabTarget, choice: Choice, scenario: Scenario, count: int, seconds: float) -> int:
     """In how many rounds both numbers fell into what was promised."""
     arm = Arm(choice.level, choice.clients, Workload())
     inside = 0
     for number in range(count):
         done = [
-            target.pricing.run_sample(Sample(1, 0, arm, setting), seconds, 100 + 10 * number + i)
+            target.pricing.run_sample(Sample(1, 0, arm, scenario), seconds, 100 + 10 * number + i)
             for i in range(SAMPLES)
         ]
         tps = fmean(d.tps for d in done)
@@ -61,11 +61,11 @@ def rounds(target: LabTarget, choice: Choice, setting: Scenario, count: int, sec
 
 
 def at(target: LabTarget, rtt_ms: float, asked: argparse.Namespace) -> bool:
-    """One round trip: price, advise, apply, look again, undo."""
-    setting = Scenario(rtt_ms=rtt_ms)
-    target.pricing.enter(setting)
+    """One round trip: price, advise, apply, measure, undo."""
+    scenario = Scenario(rtt_ms=rtt_ms)
+    target.pricing.enter(scenario)
     try:
-        events = priced(target, setting, asked.blocks, asked.seconds)
+        events = priced(target, scenario, asked.blocks, asked.seconds)
         evidence = evidence_of([("priced", events)])
         choice = advise(evidence, Requirements(rpo_s=0.0), chosen_surroundings(evidence, None, None)).choices[0]
         print(
@@ -76,7 +76,7 @@ def at(target: LabTarget, rtt_ms: float, asked: argparse.Namespace) -> bool:
         with tempfile.TemporaryDirectory() as folder:
             journal = Journal(Path(folder) / "journal.jsonl")
             applied(configuration, configuration.plan(config_change(choice, evidence.place)), journal)
-            inside = rounds(target, choice, setting, asked.rounds, asked.seconds)
+            inside = rounds(target, choice, scenario, asked.rounds, asked.seconds)
             configuration.undo(journal)
     finally:
         target.pricing.leave()

@@ -1,4 +1,4 @@
-"""What does being watched cost? Throughput through `price` against plain pgbench, in pairs on a lab of its own.
+"""What does measuring cost? Throughput through `price` against plain pgbench, in pairs on a lab of its own.
 
 `python -m benchmarks.own_cost [--pairs 30] [--seconds 4] [--level on] [--clients 8]`: exit 1 when the mean ratio of
 the pairs is below 98 %. Each pair runs both in random order under the same settings; pgbench alone is given its own
@@ -27,13 +27,14 @@ WANTED = 0.98
 
 
 def plain(target: LabTarget, arm: Arm, seconds: int, seed: int) -> float:
-    """Transactions per second as pgbench says, nothing beside it."""
-    way = target.endpoint(arm.route).conninfo(gssencmode="disable", options=f"-c synchronous_commit={arm.level}")
+    """Transactions per second as pgbench reports it, nothing else running."""
+    conninfo = target.endpoint(arm.route).conninfo(gssencmode="disable", options=f"-c synchronous_commit={arm.level}")
     argv = [str(target.blueprint.postgres_bin / "pgbench"), "-n", "-M", "prepared", "-b", "tpcb-like"]
-    argv += ["-c", str(arm.clients), "-j", str(threads(arm.clients)), "-T", str(seconds), f"--random-seed={seed}", way]
-    said = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
-    found = re.search(r"tps = ([0-9.]+) \(without initial connection time\)", said)
-    assert found is not None, said
+    argv += ["-c", str(arm.clients), "-j", str(threads(arm.clients)), "-T", str(seconds)]
+    argv += [f"--random-seed={seed}", conninfo]
+    output = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
+    found = re.search(r"tps = ([0-9.]+) \(without initial connection time\)", output)
+    assert found is not None, output
     return float(found[1])
 
 

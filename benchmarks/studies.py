@@ -15,24 +15,24 @@ from walproof.model.event import ClaimJudged, Event
 from walproof.records.reader import read
 from walproof.reporting.conclusion import claims_tally
 from walproof.reporting.wording import found, number
-from walproof.studies.claims import Measured, beside, judgement
+from walproof.studies.claims import Measured, compare, judgement
 from walproof.studies.declaration import shipped, studies
 
 HEAD = """# The published studies, here
 
-What five published studies say, beside what the same questions gave on two shared processors, where three members,
-their clients and the wire share what the papers gave to one server each. A claim that is *not reproduced* is not
-refuted: it did not hold at this scale. Printed by `python -m benchmarks.studies`; each part is one
+What five published studies report, and what the same questions gave on two shared processors, where three members,
+their clients and the link emulator share what the papers gave to one server each. A claim that is *not reproduced* is
+not refuted: it did not hold at this scale. Printed by `python -m benchmarks.studies`; each part is one
 `walproof study run NAME --quick`.
 """
 
 
 def run(name: str) -> Path:
     """The record of a quick run of one study, made now."""
-    said = subprocess.run(
+    done = subprocess.run(
         ["walproof", "study", "run", name, "--quick", "--json"], stdout=subprocess.PIPE, text=True, check=True
     )
-    return Path(json.loads(said.stdout)["record"])
+    return Path(json.loads(done.stdout)["record"])
 
 
 def page(name: str, events: Sequence[Event]) -> str:
@@ -40,7 +40,7 @@ def page(name: str, events: Sequence[Event]) -> str:
     study, story = shipped(name)
     measured = Measured(events, study.part)
     claims = [judgement(name, claim, measured, 0.0) for claim in study.claim]
-    figures = [beside(name, figure, measured, 0.0) for figure in study.figure]
+    figures = [compare(name, figure, measured, 0.0) for figure in study.figure]
     lines = [
         f"\n## {study.title}\n",
         f"`{name}` · {study.source}. There: {study.machine}.\n",

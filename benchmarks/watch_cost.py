@@ -43,8 +43,8 @@ class Watched:
             with urllib.request.urlopen(base + "events", timeout=30) as stream:
                 for line in stream:
                     if line.startswith(b"data: "):
-                        picture = json.loads(line[6:])
-                        self.seen.append((picture["at"], picture["leader"]))
+                        snapshot = json.loads(line[6:])
+                        self.seen.append((snapshot["at"], snapshot["leader"]))
         except OSError:
             return
 
@@ -89,7 +89,7 @@ def cost(target: LabTarget, name: str, seconds: float) -> None:
 
 
 def lag(target: LabTarget, name: str, kills: int) -> None:
-    """Print how long after the cluster has a new leader the page says so."""
+    """Print how long after the cluster has a new leader the page shows it."""
     page = Watched(name)
     lags = []
     try:

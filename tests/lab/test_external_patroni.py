@@ -205,7 +205,7 @@ def test_patroni_restarts_and_switches_over_when_asked(target: ExternalCluster) 
 def test_the_whole_loop_ends_in_a_configuration_that_is_in_effect_and_gated(
     target: ExternalCluster, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """price → prove → advise → apply → gate, as docs/your-cluster.md walks through it."""
+    """price → prove → advise → apply → gate, as docs/external-clusters.md walks through it."""
     monkeypatch.chdir(tmp_path)
     where = ("--target", str(file))
     priced = ("price", *where, "--levels", "local,on", "--clients", "2", "--scale", "1", "--budget", "8s")

@@ -14,7 +14,7 @@ from walproof.model.plan import Sample, Scenario
 from walproof.model.sample import SampleResult
 from walproof.model.verdict import Drill, Findings, Verdict, Victim
 from walproof.proving.faults import CATALOGUE
-from walproof.studies.claims import ClaimVerdict, Measured, beside, judge, judgement
+from walproof.studies.claims import ClaimVerdict, Measured, compare, judge, judgement
 from walproof.studies.conduct import Visit, drills_of, questions
 from walproof.studies.declaration import (
     ArmNamed,
@@ -108,17 +108,17 @@ def test_pairs_take_away_what_blocks_share() -> None:
     assert estimate.half_width < 0.05
 
 
-def test_a_figure_stands_beside_its_own_arm_and_is_unknown_without_one() -> None:
+def test_a_figure_is_compared_with_its_own_arm_and_is_unknown_without_one() -> None:
     measured = Measured(samples(), [PART])
-    tps = beside("s", Figure(where="w", paper=650, of=arm("on")), measured, 1.0)
+    tps = compare("s", Figure(where="w", paper=650, of=arm("on")), measured, 1.0)
     assert (tps.paper, tps.unit) == (650, "tps")
     assert tps.low < tps.value < tps.high
-    ratio = beside("s", Figure(where="w", paper=0.8, unit="ratio", of=arm("on"), to=arm("local")), measured, 1.0)
+    ratio = compare("s", Figure(where="w", paper=0.8, unit="ratio", of=arm("on"), to=arm("local")), measured, 1.0)
     assert ratio.value == pytest.approx(0.7, rel=0.05)
-    assert math.isnan(beside("s", Figure(where="48 processors", paper=1.0), measured, 1.0).value)
+    assert math.isnan(compare("s", Figure(where="48 processors", paper=1.0), measured, 1.0).value)
 
 
-def test_an_order_needs_every_step_and_a_reversal_is_said() -> None:
+def test_an_order_needs_every_step_and_a_reversal_is_named() -> None:
     measured = Measured(samples(), [PART])
     right = OrderClaim(name="n", says="s", paper="p", kind="order", arms=(arm("off"), arm("local"), arm("on")))
     wrong = replace_arms(right, (arm("on"), arm("local")))
@@ -183,7 +183,7 @@ def test_recovery_is_judged_by_the_slowest_drill(events: list[Event], verdict: C
     assert judge(claim, Measured(events, [PART])).verdict is verdict
 
 
-def test_a_judgement_is_an_event_with_the_scaling_said() -> None:
+def test_a_judgement_is_an_event_that_names_the_scaling() -> None:
     claim = ratio("on", "local", above=0.6).model_copy(update={"scaled": "8 clients here"})
     event = judgement("study", claim, Measured(samples(), [PART]), 5.0)
     assert isinstance(event, ClaimJudged)

@@ -65,17 +65,17 @@ class Measured:
     def samples(self, arm: ArmNamed) -> list[SampleResult]:
         """Every sample of that arm; a factor left out matches any value."""
         part = self._parts[arm.part]
-        settings = part.scenarios()
+        scenarios = part.scenarios()
         return [
             s
             for s in self._samples[part.arm(arm.level, arm.clients)]
-            if s.sample.scenario in settings
+            if s.sample.scenario in scenarios
             and arm.rtt_ms in (None, s.sample.scenario.rtt_ms)
             and arm.cores in (None, s.sample.scenario.cores)
         ]
 
     def ratio(self, of: ArmNamed, to: ArmNamed) -> Estimate | None:
-        """Throughput of one arm over another's: paired by block within one setting, else from independent means."""
+        """Throughput of one arm over another's: paired by block within one scenario, else from independent means."""
         return _log_difference(self.samples(of), self.samples(to), lambda s: s.tps)
 
     def level_of(self, arm: ArmNamed, unit: str) -> Estimate | None:
@@ -97,13 +97,13 @@ def _by_block(
 def _difference(
     of: Sequence[SampleResult], to: Sequence[SampleResult], value: Callable[[SampleResult], float]
 ) -> Estimate | None:
-    mine, theirs = _by_block(of, value), _by_block(to, value)
-    shared = sorted(mine.keys() & theirs.keys(), key=lambda key: key[1])
+    left, right = _by_block(of, value), _by_block(to, value)
+    shared = sorted(left.keys() & right.keys(), key=lambda key: key[1])
     if len(shared) >= 2:
-        return stopped_interval(np.array([mine[k] - theirs[k] for k in shared]))
-    if len(mine) < 2 or len(theirs) < 2:
+        return stopped_interval(np.array([left[k] - right[k] for k in shared]))
+    if len(left) < 2 or len(right) < 2:
         return None
-    a, b = stopped_interval(np.array(list(mine.values()))), stopped_interval(np.array(list(theirs.values())))
+    a, b = stopped_interval(np.array(list(left.values()))), stopped_interval(np.array(list(right.values())))
     half = math.hypot(a.half_width, b.half_width)
     return Estimate(a.value - b.value, a.value - b.value - half, a.value - b.value + half)
 
@@ -122,17 +122,17 @@ def _words(estimate: Estimate, unit: str = "") -> str:
 
 
 def _named(of: ArmNamed, to: ArmNamed, sign: str) -> str:
-    """What is compared, in the fewest words that tell the two arms apart."""
+    """What is compared, in the fewest words that distinguish the two arms."""
     words = [str(arm.level) for arm in (of, to)]
     for factor, unit in (("clients", ""), ("rtt_ms", " ms"), ("cores", " cores")):
-        mine, theirs = getattr(of, factor), getattr(to, factor)
-        if mine != theirs:
-            words = [f"{w} {v:g}{unit}" for w, v in zip(words, (mine, theirs), strict=True)]
+        values = getattr(of, factor), getattr(to, factor)
+        if values[0] != values[1]:
+            words = [f"{w} {v:g}{unit}" for w, v in zip(words, values, strict=True)]
     return sign.join(words)
 
 
 def _within(named: str, estimate: Estimate | None, low: float | None, high: float | None, unit: str = "") -> Judged:
-    """Reproduced when the value lies within the bounds and its interval does not leave both sides open to caveat."""
+    """Reproduced when the value lies within the bounds and its interval does not straddle a bound."""
     if estimate is None:
         return Judged("not measured", ClaimVerdict.UNDECIDED, "too few samples of these arms")
     floor, ceiling = -math.inf if low is None else low, math.inf if high is None else high
@@ -161,7 +161,7 @@ def _order(claim: OrderClaim, measured: Measured) -> Judged:
              zip(claim.arms, claim.arms[1:], known, strict=False) if s.high < 1]  # fmt: skip
     if wrong:
         return Judged(words, ClaimVerdict.NOT_REPRODUCED, "; ".join(wrong))
-    return Judged(words, ClaimVerdict.UNDECIDED, "some neighbours cannot be told apart")
+    return Judged(words, ClaimVerdict.UNDECIDED, "some neighbours cannot be distinguished")
 
 
 def _trend(claim: TrendClaim, measured: Measured) -> Judged:
@@ -244,10 +244,10 @@ def judgement(study: str, claim: Claim, measured: Measured, at: float) -> ClaimJ
     )
 
 
-def beside(study: str, figure: Figure, measured: Measured, at: float) -> FigureCompared:
-    """One figure of the paper beside ours, as the event of the record."""
+def compare(study: str, figure: Figure, measured: Measured, at: float) -> FigureCompared:
+    """One figure of the paper and the measured one, as the event of the record; NaN where nothing was measured."""
     found: Estimate | None = None
     if figure.of is not None:
         found = measured.ratio(figure.of, figure.to) if figure.to else measured.level_of(figure.of, figure.unit)
-    ours = (math.nan, math.nan, math.nan) if found is None else (found.value, found.low, found.high)
-    return FigureCompared(at, study, figure.where, figure.unit, figure.paper, *ours)
+    measured_here = (math.nan, math.nan, math.nan) if found is None else (found.value, found.low, found.high)
+    return FigureCompared(at, study, figure.where, figure.unit, figure.paper, *measured_here)

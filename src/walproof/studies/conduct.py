@@ -15,7 +15,7 @@ from walproof.pricing.run import run_price
 from walproof.proving.campaign import PlannedDrill
 from walproof.proving.faults import CATALOGUE
 from walproof.proving.run import Shell, run_drills
-from walproof.studies.claims import Measured, beside, judgement
+from walproof.studies.claims import Measured, compare, judgement
 from walproof.studies.declaration import DrillPart, Part, Study
 
 NEVER = 0.0001
@@ -102,7 +102,7 @@ class Conductor:
         for claim in found:
             self._say(claim)
         for figure in self._study.figure:
-            self._say(beside(self._study.name, figure, measured, target.clock.now()))
+            self._say(compare(self._study.name, figure, measured, target.clock.now()))
         return found
 
     def _unable(self, part: Part) -> str | None:

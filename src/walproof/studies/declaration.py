@@ -31,7 +31,7 @@ class LabNeeded(_Strict):
 
 
 class Part(_Strict):
-    """A grid of arms: levels × clients (inner) × round trips × processors (outer). Paper's values stand beside ours."""
+    """A grid of arms: levels × clients (inner) × round trips × processors (outer). `paper` holds the paper's values."""
 
     name: str
     workload: WorkloadKind = WorkloadKind.TPCB_LIKE

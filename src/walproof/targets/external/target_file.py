@@ -102,7 +102,7 @@ def validated(model: type[F], tree: dict[str, object], where: str) -> F:
     except ValidationError as wrong:
         first = wrong.errors(include_input=False)[0]
         key = ".".join(map(str, first["loc"]))
-        raise UsageError(f"the target file {where}: {key}: {first['msg']}", "see docs/your-cluster.md") from None
+        raise UsageError(f"the target file {where}: {key}: {first['msg']}", "see docs/external-clusters.md") from None
     unknown = sorted(set(target.faults) - set(FAULTS))
     if unknown:
         now = _FORMER.get(unknown[0])

@@ -116,7 +116,7 @@ def check_version(version: int, member: str) -> None:
     """Refuse what walproof was never tried on: PostgreSQL before 14 and after 18."""
     if not OLDEST <= version < NEWEST:
         raise TargetError(
-            f"{member} runs PostgreSQL {version // 10000}; walproof knows 14 to 18", "see docs/your-cluster.md"
+            f"{member} runs PostgreSQL {version // 10000}; walproof knows 14 to 18", "see docs/external-clusters.md"
         )
 
 
