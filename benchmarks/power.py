@@ -24,8 +24,8 @@ from walproof.lab.faults import disks, power, recover
 from walproof.lab.health import wait_until_healthy
 from walproof.lab.observe import observe
 from walproof.machine.clock import RealClock
-from walproof.model.guarantee import SyncMode
 from walproof.model.waiting import Wait, wait_for
+from walproof.patroni.config import SyncMode
 
 _IMAGE = Disk("image", 1 << 30)
 _LOAD_S = 3.0

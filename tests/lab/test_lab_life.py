@@ -21,8 +21,8 @@ from walproof.lab.blueprint import Blueprint
 from walproof.lab.health import wait_until_healthy
 from walproof.lab.observe import observe
 from walproof.machine.clock import RealClock
-from walproof.model.guarantee import SyncMode
 from walproof.model.waiting import Wait, wait_for
+from walproof.patroni.config import SyncMode
 
 pytestmark = [pytest.mark.lab, pytest.mark.skipif(bool(why_no_lab()), reason=why_no_lab() or "-")]
 

@@ -95,7 +95,7 @@ def test_an_ordinary_user_creates_queries_and_destroys_a_lab_without_any_privile
 def test_what_needs_root_says_so_and_refused_options_leave_nothing(user_home: Path) -> None:
     image = run(user_home, "lab", "up", "--disk", "image", "--port", str(port_base() + 20))
     assert (image.returncode, "needs root" in image.stderr) == (3, True), image.stderr
-    refused = run(user_home, "lab", "up", "--members", "9")
+    refused = run(user_home, "lab", "up", "--members", "9", "--port", str(port_base() + 20))
     assert refused.returncode == 2
     until = time.monotonic() + 30
     while left_behind(user_home) and time.monotonic() < until:

@@ -13,8 +13,8 @@ from walproof.lab import configuration
 from walproof.lab.blueprint import Blueprint
 from walproof.lab.faults import disks, processes
 from walproof.machine.clock import RealClock
-from walproof.model.guarantee import SyncMode
 from walproof.model.waiting import Wait, wait_for
+from walproof.patroni.config import SyncMode
 from walproof.targets.lab.target import LabTarget
 from walproof.watching.catalogue import PANELS
 from walproof.watching.exporter import monitoring_of_labs

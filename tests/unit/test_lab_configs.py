@@ -16,9 +16,8 @@ from walproof.lab.design import LabOrder, quorum_of
 from walproof.lab.health import problem
 from walproof.lab.parameters import read_parameters
 from walproof.lab.programs import etcd, haproxy, patroni, pgbouncer, postgres
-from walproof.model.guarantee import SyncMode
 from walproof.model.topology import ClusterView, MemberView, Role
-from walproof.patroni.config import sync_settings
+from walproof.patroni.config import SyncMode, sync_keys
 
 PASSWORDS = {"postgres": "pw-a", "replicator": "pw-b", "rewinder": "pw-c", "rest": "pw-d"}
 ADDRESSES = {"n1": "10.77.9.11", "n2": "10.77.9.12", "n3": "10.77.9.13"}
@@ -78,8 +77,9 @@ def test_timeouts_are_the_least_that_patroni_allows_when_fast_and_its_defaults_o
     [("off", "off", False), ("on", "on", False), ("quorum", "quorum", False), ("strict", "on", True)],
 )
 def test_synchronous_modes_are_patronis(sync: str, mode: str, strict: bool) -> None:
-    settings = sync_settings(SyncMode(sync), 2)
-    assert settings == {"synchronous_mode": mode, "synchronous_mode_strict": strict, "synchronous_node_count": 2}
+    settings = sync_keys(SyncMode(sync).replication(2))
+    count = {} if sync == "off" else {"synchronous_node_count": 2}
+    assert settings == {"synchronous_mode": mode, "synchronous_mode_strict": strict, **count}
 
 
 def test_a_lab_on_images_flushes_what_it_bootstraps() -> None:

@@ -14,8 +14,8 @@ from walproof.lab.design import LabOrder, design
 from walproof.lab.observe import observe
 from walproof.lab.parameters import read_parameters
 from walproof.machine.clock import RealClock
-from walproof.model.guarantee import SyncMode
 from walproof.model.units import size_bytes
+from walproof.patroni.config import SyncMode
 
 
 @cloup.command(cls=Command)

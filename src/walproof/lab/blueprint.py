@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Literal
 
 from walproof.lab.programs.patroni import REST_PORT
-from walproof.model.guarantee import SyncMode
 from walproof.model.topology import Endpoint
+from walproof.patroni.config import SyncMode
 
 POSTGRES_PORT = 5432
 

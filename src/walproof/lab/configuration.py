@@ -11,10 +11,9 @@ from walproof.lab.blueprint import Blueprint
 from walproof.lab.health import wait_until_healthy
 from walproof.lab.parameters import canonical, check_parameters
 from walproof.machine.clock import RealClock
-from walproof.model.guarantee import SyncMode
 from walproof.model.ports import Clock
 from walproof.model.waiting import Wait, wait_for
-from walproof.patroni.config import sync_settings
+from walproof.patroni.config import SyncMode, sync_keys
 
 
 def set_sync(blueprint: Blueprint, mode: SyncMode, quorum: int) -> None:
@@ -22,7 +21,7 @@ def set_sync(blueprint: Blueprint, mode: SyncMode, quorum: int) -> None:
     standbys = len(blueprint.members) - 1
     if mode is not SyncMode.OFF and not 1 <= quorum <= standbys:
         raise UsageError(f"a quorum of {quorum} needs as many standbys; there are {standbys}")
-    wanted = sync_settings(mode, quorum)
+    wanted = sync_keys(mode.replication(quorum))
     patroni.patch_config(blueprint, wanted)
     wait_until_healthy(blueprint, RealClock(), wanted=wanted)
 

@@ -10,7 +10,7 @@ from walproof.lab.faults import volumes
 from walproof.lab.parameters import check_parameters
 from walproof.lab.privileges import member_user
 from walproof.machine.programs import postgres_bin, postgres_version, program
-from walproof.model.guarantee import SyncMode
+from walproof.patroni.config import SyncMode
 
 MOST_MEMBERS = 7
 OLDEST_POSTGRES = 14

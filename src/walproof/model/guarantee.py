@@ -35,15 +35,6 @@ def level(text: str) -> Level:
         raise UsageError(f"{text!r} is not a commit level", f"the levels are {', '.join(Level)}") from None
 
 
-class SyncMode(StrEnum):
-    """How the manager chooses synchronous standbys: Patroni's synchronous_mode and its strict form."""
-
-    OFF = "off"
-    ON = "on"
-    QUORUM = "quorum"
-    STRICT = "strict"
-
-
 class QuorumKind(StrEnum):
     """FIRST waits for the first k listed that are connected, ANY for any k of those listed."""
 

@@ -1,8 +1,11 @@
 """Patroni's dynamic configuration as a value: merging as PATCH does, flattening, undoing, sync mode. Pure."""
 
+from enum import StrEnum
 from typing import Any
 
-from walproof.model.guarantee import SyncMode
+from walproof.errors import UsageError
+from walproof.model.configuration import SyncReplication
+from walproof.model.guarantee import QuorumKind
 
 Tree = dict[str, Any]
 
@@ -67,14 +70,36 @@ def undoing(before: Tree, after: Tree, now: Tree) -> tuple[Tree, list[str]]:
     return patch, foreign
 
 
-def sync_settings(mode: SyncMode, quorum: int) -> Tree:
-    """A synchronous mode and number of standbys in Patroni's words (4.0 or later); strict is `on` that never degrades.
+class SyncMode(StrEnum):
+    """Patroni's synchronous_mode, and `strict` for its `on` that never degrades."""
 
-    >>> sync_settings(SyncMode.STRICT, 2)
+    OFF = "off"
+    ON = "on"
+    QUORUM = "quorum"
+    STRICT = "strict"
+
+    def replication(self, number: int) -> SyncReplication:
+        """What the mode means, for so many standbys."""
+        if self is SyncMode.OFF:
+            return SyncReplication(None, 0)
+        method = QuorumKind.ANY if self is SyncMode.QUORUM else QuorumKind.FIRST
+        return SyncReplication(method, number, self is SyncMode.STRICT)
+
+
+def sync_keys(sync: SyncReplication, version: tuple[int, ...] = (4, 1)) -> Tree:
+    """Patroni's keys for synchronous replication: quorum mode needs 4.0, and older ones know only true and false.
+
+    >>> sync_keys(SyncMode.STRICT.replication(2))
     {'synchronous_mode': 'on', 'synchronous_mode_strict': True, 'synchronous_node_count': 2}
     """
+    four = version >= (4,)
+    if sync.method is None or sync.number == 0:
+        return {"synchronous_mode": "off" if four else False, "synchronous_mode_strict": False}
+    if sync.method is QuorumKind.ANY and not four:
+        raise UsageError("this Patroni has no quorum mode (it came with 4.0)", f"--quorum first{sync.number}")
+    mode = "quorum" if sync.method is QuorumKind.ANY else ("on" if four else True)
     return {
-        "synchronous_mode": "on" if mode is SyncMode.STRICT else mode.value,
-        "synchronous_mode_strict": mode is SyncMode.STRICT,
-        "synchronous_node_count": max(1, quorum),
+        "synchronous_mode": mode,
+        "synchronous_mode_strict": sync.strict,
+        "synchronous_node_count": sync.number,
     }

@@ -9,8 +9,9 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, PositiveFloat, PositiveInt, ValidationError
 
 from walproof.errors import UsageError
-from walproof.model.guarantee import Level, SyncMode
+from walproof.model.guarantee import Level
 from walproof.model.plan import Arm, Scenario, Workload, WorkloadKind
+from walproof.patroni.config import SyncMode
 from walproof.proving.faults import fault
 
 LIBRARY = resources.files("walproof.studies") / "library"

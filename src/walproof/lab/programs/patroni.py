@@ -7,8 +7,7 @@ from typing import Any
 
 import yaml
 
-from walproof.model.guarantee import SyncMode
-from walproof.patroni.config import sync_settings
+from walproof.patroni.config import SyncMode, sync_keys
 
 REST_PORT = 8008
 FAST = {"ttl": 20, "loop_wait": 1, "retry_timeout": 3}
@@ -42,7 +41,7 @@ def dynamic(sync: SyncMode, quorum: int, parameters: dict[str, str], *, fast_tim
         # Loss shall be measured, not hidden by a list of candidates that ends up empty (pitfall P22).
         "maximum_lag_on_failover": 1 << 40,
         "failsafe_mode": True,
-        **sync_settings(sync, quorum),
+        **sync_keys(sync.replication(quorum)),
         "postgresql": {"use_pg_rewind": True, "use_slots": True, "parameters": parameters},
     }
 

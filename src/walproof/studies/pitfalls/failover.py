@@ -5,8 +5,8 @@ import time
 
 from walproof.lab import configuration, home, member_links, members, patroni
 from walproof.lab.faults import processes as member_faults
-from walproof.model.guarantee import SyncMode
 from walproof.model.waiting import Wait
+from walproof.patroni.config import SyncMode
 from walproof.studies.pitfalls.pitfall_lab import Finding, PitfallLab
 
 

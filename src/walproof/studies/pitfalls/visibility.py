@@ -6,7 +6,7 @@ from statistics import median
 from walproof.lab import configuration, member_links, patroni
 from walproof.lab.faults import disks
 from walproof.lab.faults import processes as member_faults
-from walproof.model.guarantee import SyncMode
+from walproof.patroni.config import SyncMode
 from walproof.studies.pitfalls.pitfall_lab import Finding, PitfallLab
 
 

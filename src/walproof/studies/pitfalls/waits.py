@@ -9,8 +9,8 @@ from contextlib import contextmanager
 import psycopg
 
 from walproof.lab import configuration, member_links, members, patroni
-from walproof.model.guarantee import SyncMode
 from walproof.model.waiting import Wait
+from walproof.patroni.config import SyncMode
 from walproof.studies.pitfalls.pitfall_lab import Finding, PitfallLab
 
 

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from walproof.errors import TargetError, UsageError
-from walproof.model.configuration import ConfigChange, ConfigPlan, Difference, SyncReplication
+from walproof.model.configuration import ConfigChange, ConfigPlan, Difference
 from walproof.model.guarantee import QuorumKind, read_standby_names
 from walproof.model.ports import Clock, Notebook
 from walproof.model.topology import ClusterView, Endpoint
 from walproof.model.waiting import Wait, wait_for
-from walproof.patroni.config import flat, merged, undoing
+from walproof.patroni.config import flat, merged, sync_keys, undoing
 from walproof.patroni.rest import PatroniRest
 from walproof.targets.sql.connection import connected
 from walproof.targets.sql.values import same_value
@@ -20,25 +20,6 @@ Tree = dict[str, Any]
 CONFIG = "patroni config"
 """What the journal calls a change of the dynamic configuration."""
 _ROWS = "SELECT name, setting, coalesce(unit, '') AS unit, pending_restart FROM pg_settings WHERE name = ANY(%s)"
-
-
-def sync_keys(sync: SyncReplication, version: tuple[int, ...]) -> Tree:
-    """Patroni's keys for synchronous replication: quorum mode needs 4.0, and older ones know only true and false.
-
-    >>> sync_keys(SyncReplication(QuorumKind.ANY, 2, True), (4, 1))
-    {'synchronous_mode': 'quorum', 'synchronous_mode_strict': True, 'synchronous_node_count': 2}
-    """
-    four = version >= (4,)
-    if sync.method is None or sync.number == 0:
-        return {"synchronous_mode": "off" if four else False, "synchronous_mode_strict": False}
-    if sync.method is QuorumKind.ANY and not four:
-        raise UsageError("this Patroni has no quorum mode (it came with 4.0)", f"--quorum first{sync.number}")
-    mode = "quorum" if sync.method is QuorumKind.ANY else ("on" if four else True)
-    return {
-        "synchronous_mode": mode,
-        "synchronous_mode_strict": sync.strict,
-        "synchronous_node_count": sync.number,
-    }
 
 
 class PatroniConfiguration:
