@@ -1,11 +1,11 @@
 """The tool's own errors. A broken guarantee is a result, never one of these.
 
-Error                 anything walproof says in one sentence and a hint
-├── UsageError        what was asked is not valid                      exit 2
-├── MachineError      something is missing, taken or forbidden here       exit 3
-│   ├── TargetError   the cluster does not answer or refuses              exit 3
-│   └── WaitTimeout    a named wait ran out                                exit 3
-└── UndecidedError    it ran, and nothing can be said                     exit 4
+Error                   one sentence and a hint
+├── UsageError          what was asked is not valid                     exit 2
+├── MachineError        something is missing, taken or forbidden here   exit 3
+│   ├── TargetError     the cluster does not answer or refuses          exit 3
+│   └── WaitTimeout     a named wait timed out                          exit 3
+└── UndecidedError      it ran, and the result is undecided             exit 4
 """
 
 
@@ -31,14 +31,14 @@ class MachineError(Error):
 
 
 class TargetError(MachineError):
-    """The cluster does not answer, refuses, or is not what it was said to be."""
+    """The cluster does not answer, refuses, or is not what was expected."""
 
 
 class WaitTimeout(MachineError):
-    """A wait from the table of named waits ran out; the message names it."""
+    """A named wait timed out; the message names it."""
 
 
 class UndecidedError(Error):
-    """The run ended and nothing can be said from it."""
+    """The run ended undecided."""
 
     exit_code = 4
