@@ -161,7 +161,7 @@ def _order(claim: OrderClaim, measured: Measured) -> Judged:
              zip(claim.arms, claim.arms[1:], known, strict=False) if s.high < 1]  # fmt: skip
     if wrong:
         return Judged(words, ClaimVerdict.NOT_REPRODUCED, "; ".join(wrong))
-    return Judged(words, ClaimVerdict.UNDECIDED, "some neighbours cannot be told apart")
+    return Judged(words, ClaimVerdict.UNDECIDED, "some neighbours cannot be distinguished")
 
 
 def _trend(claim: TrendClaim, measured: Measured) -> Judged:
