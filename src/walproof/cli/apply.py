@@ -12,7 +12,7 @@ from walproof.advising.recipes.settings import config_change
 from walproof.cli.advise import advice_of
 from walproof.cli.journals import APPLIED, Layer, journal_of_apply
 from walproof.errors import UsageError
-from walproof.model.advice import Advice, Choice, Place
+from walproof.model.advice import Advice, Choice, ClusterProfile
 from walproof.model.configuration import ConfigChange, Difference
 from walproof.model.ports import Capability, Configuration, Target
 from walproof.model.topology import ClusterView
@@ -78,7 +78,7 @@ def apply(
     journal = journal_of_apply(_journal_name(place))
     applied(configuration, plan, Layer(journal, complete=False))
     name = _journal_name(place)
-    journal.note(place.clock.now(), name, APPLIED, choice.words, before=None, after=None)
+    journal.note(place.clock.now(), name, APPLIED, choice.text, before=None, after=None)
     _tell(choice, place, plan.differences, place.observe(), as_json=more["json_wanted"])
     return 0
 
@@ -94,7 +94,9 @@ def _advice(path: str, words: dict[str, Any]) -> Advice:
     names = ("rpo", "rto", "max-commit-latency", "min-tps")
     requirements = {name: words[name.replace("-", "_")] for name in names}
     if not any(requirements.values()):
-        raise UsageError(f"{path} is a record: say what you wish", "walproof apply RECORD --rpo 0, or give advice.json")
+        raise UsageError(
+            f"{path} is a record: give a requirement", "walproof apply RECORD --rpo 0, or give advice.json"
+        )
     return advice_of((path,), requirements, (), (words["rtt"], words["workload"]))
 
 
@@ -102,7 +104,9 @@ def _change(choice: Choice, place: Target) -> ConfigChange:
     """For this very cluster: its own versions, not those of the records."""
     facts = place.describe().facts
     members = tuple(m.name for m in place.observe().members)
-    versions = Place(facts.get("manager", "none"), int(facts.get("postgres", "18")), facts.get("patroni", ""), members)
+    versions = ClusterProfile(
+        facts.get("manager", "none"), int(facts.get("postgres", "18")), facts.get("patroni", ""), members
+    )
     return config_change(choice, versions)
 
 
@@ -122,7 +126,7 @@ def _tell(
     if as_json:
         tree = {
             "target": place.name,
-            "choice": choice.words,
+            "choice": choice.text,
             "differences": [{"where": d.where, "name": d.name, "before": d.before, "after": d.after} for d in lines],
             "in_effect": None if now is None else {"names": now.standby_names, "synchronous": list(now.synchronous)},
         }
@@ -131,14 +135,14 @@ def _tell(
     console = Console(highlight=False)
     if now is not None:
         console.print(
-            f"in effect on {place.name}: {choice.words}; {now.standby_names or 'no standby named'}", style="bold"
+            f"in effect on {place.name}: {choice.text}; {now.standby_names or 'no standby named'}", style="bold"
         )
         console.print("walproof apply --undo takes it back", style="dim")
     elif lines:
-        console.print(f"would change {len(lines)} settings of {place.name}: {choice.words}", style="bold")
+        console.print(f"would change {len(lines)} settings of {place.name}: {choice.text}", style="bold")
         _show_lines(lines)
     else:
-        console.print(f"nothing to change: {choice.words} is already in effect on {place.name}", style="bold")
+        console.print(f"nothing to change: {choice.text} is already in effect on {place.name}", style="bold")
 
 
 def _undo(place: Target, configuration: Configuration, *, as_json: bool) -> int:
