@@ -61,7 +61,7 @@ def rounds(target: LabTarget, choice: Choice, setting: Scenario, count: int, sec
 
 
 def at(target: LabTarget, rtt_ms: float, asked: argparse.Namespace) -> bool:
-    """One round trip: price, advise, apply, look again, undo."""
+    """One round trip: price, advise, apply, measure again, undo."""
     setting = Scenario(rtt_ms=rtt_ms)
     target.pricing.enter(setting)
     try:

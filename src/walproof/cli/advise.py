@@ -42,7 +42,7 @@ def advice_of(
 @click.option("--min-tps", metavar="2000", default=None, help="Transactions per second at least.")
 @click.option("--read-your-writes", is_flag=True, help="A commit is visible on every standby when it returns.")
 @click.option(
-    "--class", "classes", multiple=True, metavar="NAME:REQUIREMENT,…", help=f"A class of transactions: {EXAMPLE}."
+    "--class", "classes", multiple=True, metavar="NAME:WISH,…", help=f"A class of transactions: {EXAMPLE}."
 )
 @click.option("--rtt", metavar="10ms", default=None, help="Your round trip, where the records hold several.")
 @click.option("--workload", metavar="WORD", default=None, help="Your workload, where the records hold several.")
@@ -67,7 +67,7 @@ def advise(
     read_your_writes: bool,
     **more: object,
 ) -> int:
-    """Which level, quorum, pool and timeouts to run, from records of price and prove. Exit 1 when a requirement is refused."""
+    """Which level, quorum, pool and timeouts to run, from records of price and prove. Exit 1 when a wish is refused."""
     requirements = {
         "rpo": rpo,
         "rto": rto,

@@ -60,7 +60,7 @@ def _write(where: str, text: str) -> None:
 
 def _show(facts: Facts, findings: tuple[Finding, ...]) -> None:
     console = Console(highlight=False)
-    seen = f"{len(CATALOGUE)} checks on {len(facts.looked_at)} of {len(facts.members)} members in {facts.took_s:.1f} s"
+    seen = f"{len(CATALOGUE)} checks on {len(facts.inspected)} of {len(facts.members)} members in {facts.took_s:.1f} s"
     if not findings:
         console.print(f"nothing found: {seen}", style="bold green")
         return

@@ -54,7 +54,7 @@ class Inspector:
             for name, e in self.members().items()
         ]
         found = gathered(self.target, addresses, self.manager)
-        if not found.looked_at:
+        if not found.inspected:
             reason = found.members[0].error if found.members else "it has no members"
             raise TargetError(
                 f"no member of {self.target} answers the doctor: {reason}", "is it up, are the DSN and password right?"
