@@ -15,7 +15,7 @@ from walproof.model.event import ClaimJudged, Event
 from walproof.records.reader import read
 from walproof.reporting.conclusion import claims_tally
 from walproof.reporting.wording import interval, number
-from walproof.studies.claims import Measured, beside, judgement
+from walproof.studies.claims import Measured, claim_judged, figure_compared
 from walproof.studies.declaration import shipped, studies
 
 HEAD = """# The published studies, here
@@ -39,8 +39,8 @@ def page(name: str, events: Sequence[Event]) -> str:
     """One study as Markdown."""
     study, story = shipped(name)
     measured = Measured(events, study.part)
-    claims = [judgement(name, claim, measured, 0.0) for claim in study.claim]
-    figures = [beside(name, figure, measured, 0.0) for figure in study.figure]
+    claims = [claim_judged(name, claim, measured, 0.0) for claim in study.claim]
+    figures = [figure_compared(name, figure, measured, 0.0) for figure in study.figure]
     lines = [
         f"\n## {study.title}\n",
         f"`{name}` · {study.source}. There: {study.machine}.\n",

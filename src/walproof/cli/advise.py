@@ -41,9 +41,7 @@ def advice_of(
 @click.option("--max-commit-latency", metavar="10ms", default=None, help="Of the 95th percentile.")
 @click.option("--min-tps", metavar="2000", default=None, help="Transactions per second at least.")
 @click.option("--read-your-writes", is_flag=True, help="A commit is visible on every standby when it returns.")
-@click.option(
-    "--class", "classes", multiple=True, metavar="NAME:WISH,…", help=f"A class of transactions: {EXAMPLE}."
-)
+@click.option("--class", "classes", multiple=True, metavar="NAME:WISH,…", help=f"A class of transactions: {EXAMPLE}.")
 @click.option("--rtt", metavar="10ms", default=None, help="Your round trip, where the records hold several.")
 @click.option("--workload", metavar="WORD", default=None, help="Your workload, where the records hold several.")
 @click.option(

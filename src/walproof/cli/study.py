@@ -17,13 +17,13 @@ from walproof.cli.temporary_lab import own_lab
 from walproof.lab.blueprint import Disk
 from walproof.lab.design import LabOrder
 from walproof.lab.faults import volumes
-from walproof.model.event import Described, Ended
+from walproof.model.event import ClaimJudged, Described, Ended
 from walproof.model.ports import Target
 from walproof.records.writer import Writer, check_writable
 from walproof.reporting.conclusion import claims_tally
 from walproof.reporting.terminal import study_tables
-from walproof.studies.conduct import Conductor, Visit
 from walproof.studies.declaration import Study, read_study, shipped, studies
+from walproof.studies.run import StudyOptions, run_study
 from walproof.targets.choose import choose, is_external
 from walproof.targets.external import consent
 
@@ -89,7 +89,7 @@ def run(
 ) -> int:
     """Run a study, by name or the path of a study.toml."""
     declared = read_study(Path(name)) if name.endswith(".toml") else shipped(name)[0]
-    visit = Visit(quick, seed, budget)
+    options = StudyOptions(quick, seed, budget)
     if target is not None and is_external(target):
         needed = ["load", "kill"] if declared.drill else ["load"]
         consent.require("running a study", needed, consent.read(allow), str(target).rpartition("@")[2])
@@ -106,8 +106,8 @@ def run(
         writer(begun("study", asked, at=now(), seed=seed))
         writer(Described(now(), chosen.describe()))
         with progress_bar(console) as tell:
-            conductor = Conductor(declared, chosen, writer, writer.keep, visit)
-            claims = conductor.run(tell)
+            events = run_study(declared, chosen, writer, writer.keep, options, tell)
+        claims = [e for e in events if isinstance(e, ClaimJudged)]
         writer(Ended(now(), "done"))
     if as_json:
         words = [
@@ -117,7 +117,7 @@ def run(
         click.echo(json.dumps({"record": str(writer.directory), "claims": words}))
     else:
         click.echo(f"{declared.title}: {claims_tally(claims)}.\n")
-        for shown in study_tables(conductor.events):
+        for shown in study_tables(events):
             Console(highlight=False).print(shown)
         click.echo(f"record: {writer.directory}   (walproof report {writer.directory} --html study.html)")
     return 0

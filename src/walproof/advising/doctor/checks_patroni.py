@@ -207,7 +207,7 @@ CHECKS = (
         "patroni-ttl-long",
         Severity.WARNING,
         "ttl is over 60 s",
-        "A dead leader is detected only after the ttl: no writes meanwhile, local commits on a partitioned leader lost.",
+        "A dead leader is detected only after the ttl: no writes until then, local commits on a cut-off leader lost.",
         DYNAMIC,
         "ttl: 120",
         _ttl_long,
