@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import fmean
 
 from benchmarks.temporary_lab import benchmark_lab
-from walproof.advising.advise import advise, chosen_surroundings
+from walproof.advising.advise import advise, choose_environment
 from walproof.advising.evidence import evidence_of
 from walproof.advising.recipes.settings import config_change
 from walproof.lab.design import LabOrder
@@ -67,15 +67,15 @@ def at(target: LabTarget, rtt_ms: float, asked: argparse.Namespace) -> bool:
     try:
         events = priced(target, scenario, asked.blocks, asked.seconds)
         evidence = evidence_of([("priced", events)])
-        choice = advise(evidence, Requirements(rpo_s=0.0), chosen_surroundings(evidence, None, None)).choices[0]
+        choice = advise(evidence, Requirements(rpo_s=0.0), choose_environment(evidence, None, None)).choices[0]
         print(
-            f"rtt {rtt_ms:g} ms: {choice.words} promises {choice.tps.low:.0f} to {choice.tps.high:.0f} tps, "
+            f"rtt {rtt_ms:g} ms: {choice.text} promises {choice.tps.low:.0f} to {choice.tps.high:.0f} tps, "
             f"p95 {choice.p95_ms.low:.1f} to {choice.p95_ms.high:.1f} ms"
         )
         configuration = target.configuration
         with tempfile.TemporaryDirectory() as folder:
             journal = Journal(Path(folder) / "journal.jsonl")
-            applied(configuration, configuration.plan(config_change(choice, evidence.place)), journal)
+            applied(configuration, configuration.plan(config_change(choice, evidence.cluster)), journal)
             inside = rounds(target, choice, scenario, asked.rounds, asked.seconds)
             configuration.undo(journal)
     finally:

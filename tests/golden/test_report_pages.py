@@ -1,9 +1,10 @@
-"""The report's page, Markdown and CSV of synthetic records: whole, escaped, told apart from a comparison."""
+"""The report's page, Markdown and CSV of synthetic records: complete, escaped, accessible; and comparisons."""
 
 import csv
 import doctest
 import html.parser
 import io
+import itertools
 import json
 import re
 from pathlib import Path
@@ -76,7 +77,7 @@ def test_the_outline_puts_conclusion_first_and_the_command_last(full: Record) ->
     assert 1 <= len(made.sentences) <= 3
     keys = [s.key for s in made.sections]
     assert keys == [
-        "studies", "glance", "price", "latency", "breakdown", "searches", "survival", "recovery", "evidence", "notes",
+        "studies", "summary", "price", "latency", "breakdown", "searches", "survival", "outage", "evidence", "notes",
         "environment",
     ]  # fmt: skip
 
@@ -92,13 +93,14 @@ def test_every_cell_of_the_matrix_leads_to_its_evidence(full: Record) -> None:
 
 def test_every_figure_has_its_numbers_as_a_table(full: Record) -> None:
     figures = [b for s in composed(full).sections for b in s.blocks if isinstance(b, Figure)]
-    assert {"surface", "percentiles", "breakdown", "recovery-parts"} <= {f.key for f in figures}
-    assert all(f.table.rows and f.pictures for f in figures)
+    assert {"throughput", "percentiles", "latency-breakdown", "outage-parts"} <= {f.key for f in figures}
+    assert all(f.table.rows and f.charts for f in figures)
 
 
-def test_the_surface_has_a_panel_a_setting_and_a_line_a_level(full: Record) -> None:
-    figure = next(b for s in composed(full).sections for b in s.blocks if isinstance(b, Figure) and b.key == "surface")
-    assert len(figure.pictures) == 2
+def test_throughput_has_a_panel_a_scenario_and_a_line_a_level(full: Record) -> None:
+    blocks = [b for s in composed(full).sections for b in s.blocks]
+    figure = next(b for b in blocks if isinstance(b, Figure) and b.key == "throughput")
+    assert len(figure.charts) == 2
     assert [name for name, _ in figure.legend] == ["off", "local", "remote_write", "on", "remote_apply"]
     assert figure.caveats
 
@@ -133,14 +135,71 @@ def test_the_page_asks_for_nothing_from_elsewhere(html_text: str) -> None:
     assert "@import" not in html_text
 
 
-def test_readers_without_eyes_get_landmarks_and_words(html_text: str) -> None:
+def test_screen_readers_get_landmarks_and_text_alternatives(html_text: str) -> None:
     tags = Tags()
     tags.feed(html_text)
     assert {"header", "nav", "main", "footer", "h1"} <= {tag for tag, _ in tags.seen}
-    pictures = [attrs for tag, attrs in tags.seen if tag == "svg" and attrs.get("aria-hidden") != "true"]
-    assert pictures
-    assert all(attrs["role"] == "img" and attrs["aria-label"] for attrs in pictures)
+    charts = [attrs for tag, attrs in tags.seen if tag == "svg" and attrs.get("aria-hidden") != "true"]
+    assert charts
+    assert all(attrs["role"] == "img" and attrs["tabindex"] == "0" for attrs in charts)
+    named = re.findall(r'<svg[^>]*role="img"[^>]*><title>([^<]+)</title><desc>([^<]+)</desc>', html_text)
+    assert len(named) == len(charts)
+
+
+def test_every_table_has_a_caption_and_headings_with_a_scope(html_text: str) -> None:
+    tags = Tags()
+    tags.feed(html_text)
     assert sum(tag == "caption" for tag, _ in tags.seen) == sum(tag == "table" for tag, _ in tags.seen)
+    headings = [attrs for tag, attrs in tags.seen if tag == "th"]
+    assert {attrs["scope"] for attrs in headings} == {"col", "row"}
+    assert not re.search(r"<th[^>]*></th>", html_text)
+
+
+def test_headings_skip_no_level(html_text: str) -> None:
+    levels = [int(level) for level in re.findall(r"<h([1-6])", html_text)]
+    assert levels[0] == 1
+    assert all(after <= before + 1 for before, after in itertools.pairwise(levels))
+
+
+def test_what_scrolls_is_reached_by_keyboard_and_has_a_name(html_text: str) -> None:
+    tags = Tags()
+    tags.feed(html_text)
+    scrolling = [attrs for _, attrs in tags.seen if attrs.get("class") == "scroll"]
+    assert scrolling
+    assert all(attrs["tabindex"] == "0" and attrs["role"] == "group" and attrs["aria-label"] for attrs in scrolling)
+
+
+def test_a_small_run_has_its_numbers_next_to_its_chart(tmp_path: Path) -> None:
+    small = page(composed(recorded(tmp_path / "small", price_events(SETTINGS[:1], (1, 16), 5))))
+    assert small.count('<div class="single">') == 3
+    assert "The same as a table" not in small
+    large = page(composed(recorded(tmp_path / "large", price_events(SETTINGS[:3], (1, 16), 5))))
+    assert large.count('<div class="panels">') == 3
+    assert large.count("The same as a table") == 3
+
+
+def test_what_is_the_same_in_every_row_stands_in_the_title(tmp_path: Path) -> None:
+    def prices(directory: str, scenarios: int) -> Table:
+        made = composed(recorded(tmp_path / directory, price_events(SETTINGS[:scenarios], (1, 16), 9)))
+        figures = [b for s in made.sections for b in s.blocks if isinstance(b, Figure)]
+        return next(f.table for f in figures if f.key == "throughput")
+
+    one, two = prices("one", 1), prices("two", 2)
+    assert one.title == "every arm · ANY 1, rtt 0 ms · tpcb-like"
+    assert one.columns[0].name == "level"
+    assert two.title == "every arm · tpcb-like"
+    assert [c.name for c in two.columns[:2]] == ["scenario", "level"]
+
+
+def test_a_loss_without_a_guarantee_is_an_expected_loss(full: Record) -> None:
+    drills = {
+        d.number: d for s in composed(full).sections for b in s.blocks if isinstance(b, Evidence) for d in b.drills
+    }
+    expected = [d for d in drills.values() if d.findings.lost and d.promised is False]
+    assert expected
+    text = page(composed(full))
+    assert text.count("✘ expected loss") == len(expected)
+    assert "expected loss" in markdown(composed(full))
 
 
 @pytest.mark.parametrize("events", [(), price_events()[:2], price_events()[:4], prove_events(1)], ids=range(4))
@@ -157,11 +216,11 @@ def test_notices_of_a_damaged_record_stand_at_the_top(tmp_path: Path) -> None:
     path = tmp_path / "r" / "events.jsonl"
     path.write_bytes(path.read_bytes()[:-900])
     text = page(composed(read(tmp_path / "r")))
-    assert text.index("the last line is torn") < text.index("<main>")
+    assert text.index("the last line is torn") < text.index("<main ")
 
 
-def test_what_pretend_says_is_marked_as_simulated(tmp_path: Path) -> None:
-    place = Description("pretend", ("n1",), {"kind": "simulated, not a measurement"})
+def test_a_simulated_record_is_marked_as_one(tmp_path: Path) -> None:
+    place = Description("sim", ("n1",), {"kind": "simulated, not a measurement"})
     record = recorded(tmp_path / "r", (*price_events()[:1], Described(1.0, place), *price_events()[2:]))
     assert "nothing was measured" in composed(record).notices[0]
 
@@ -235,6 +294,6 @@ def test_the_command_compares_several(tmp_path: Path) -> None:
     recorded(tmp_path / "a", price_events(seed=1))
     recorded(tmp_path / "b", price_events(seed=2))
     assert "no real difference" in " ".join(invoke(str(tmp_path / "a"), str(tmp_path / "b"), "--markdown")[1].split())
-    said = json.loads(invoke(str(tmp_path / "a"), str(tmp_path / "b"), "--json")[1])
-    assert len(said["records"]) == 2
-    assert said["comparison"]["prices"]
+    found = json.loads(invoke(str(tmp_path / "a"), str(tmp_path / "b"), "--json")[1])
+    assert len(found["records"]) == 2
+    assert found["comparison"]["prices"]

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from tests.fixtures.external_cluster import everything, external, found, is_back, lab_file
 from tests.fixtures.priced_records import price_record
 from walproof.advising.advice_file import as_json
-from walproof.advising.advise import advise, chosen_surroundings
+from walproof.advising.advise import advise, choose_environment
 from walproof.advising.evidence import evidence_of
 from walproof.cli.main import walproof
 from walproof.errors import TargetError, UsageError, WaitTimeout
@@ -156,7 +156,7 @@ def test_patroni_refuses_changes_without_credentials(lab: Blueprint, file: Path)
 @pytest.fixture(scope="module")
 def advice(tmp_path_factory: pytest.TempPathFactory) -> Path:
     evidence = evidence_of([("r", price_record())])
-    given = advise(evidence, Requirements(rpo_s=0.0, rto_s=30.0), chosen_surroundings(evidence, None, None))
+    given = advise(evidence, Requirements(rpo_s=0.0, rto_s=30.0), choose_environment(evidence, None, None))
     path = tmp_path_factory.mktemp("advice") / "advice.json"
     path.write_text(json.dumps(as_json(given)))
     return path

@@ -1,4 +1,4 @@
-"""The report in Debian's Chromium: opened, hovered, clicked, walked by keys; nothing complains, nothing leaves."""
+"""The report in Debian's Chromium: tooltips by pointer and keyboard, width, navigation, print; nothing leaves."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,11 +7,15 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.fixtures.browsers import CHROMIUM, Watched, chromium
-from tests.fixtures.records import HOSTILE, SETTINGS, full_record
+from tests.fixtures.records import HOSTILE, SETTINGS, full_record, price_events
 from walproof.records.reader import read
 from walproof.records.writer import Writer
+from walproof.reporting.comparison import compared
 from walproof.reporting.compose import composed
 from walproof.reporting.html import page as page_of
+
+DEMO = Path(__file__).parents[1] / "replay" / "records" / "demo"
+WIDTHS = (1400, 900, 390)
 
 pytestmark = [
     pytest.mark.browser,
@@ -30,6 +34,30 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of the saved demo: one scenario, two numbers of clients, two drills."""
+    path = tmp_path_factory.mktemp("small") / "report.html"
+    path.write_text(page_of(composed(read(DEMO))), "utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def comparison(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of nine records with long names side by side."""
+    folder = tmp_path_factory.mktemp("comparison")
+    records = []
+    for number in range(9):
+        directory = folder / f"a-record-with-a-rather-long-name-of-its-own-{number}"
+        with Writer(directory, "price") as emit:
+            for event in price_events(seed=number):
+                emit(event)
+        records.append(read(directory))
+    path = folder / "report.html"
+    path.write_text(page_of(compared(records)), "utf-8")
+    return path
+
+
 @pytest.fixture
 def opened(report: Path) -> Iterator[Watched]:
     with chromium() as watched:
@@ -41,7 +69,7 @@ def test_the_report_hovers_clicks_and_stays_at_home(opened: Watched) -> None:
     page = opened.page
     page.locator("#price svg.chart .hit").nth(3).hover(force=True)
     expect(page.locator("#tip")).to_be_visible()
-    assert "clients" in page.locator("#tip").inner_text()
+    assert "1 client:" in page.locator("#tip").inner_text()
     opened.picture("report-hover")
 
     cell = page.locator("table.matrix a").first
@@ -66,8 +94,118 @@ def test_the_report_hovers_clicks_and_stays_at_home(opened: Watched) -> None:
     assert opened.outside == []
 
 
+def test_a_tooltip_is_announced_follows_the_keys_and_goes_on_escape(opened: Watched) -> None:
+    page = opened.page
+    tip = page.locator("#tip")
+    assert tip.get_attribute("role") == "status"
+    chart = page.locator("#price svg.chart").first
+    values = chart.locator("desc").text_content()
+    chart.focus()
+    shown = []
+    for key in ("ArrowRight", "ArrowRight", "ArrowLeft"):
+        page.keyboard.press(key)
+        shown.append(tip.inner_text())
+    assert shown[0] == shown[2] != shown[1]
+    assert values
+    assert set(shown) <= set(values.split("; ")) or all(text in values for text in shown)
+    page.keyboard.press("Escape")
+    expect(tip).to_be_hidden()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Tab")
+    expect(tip).to_be_hidden()
+    # The name of a chart is an attribute by now: its <title> would be shown on top of the tooltip.
+    assert page.locator("svg > title").count() == 0
+    assert page.locator("svg[role=img]:not([aria-label])").count() == 0
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_the_navigation_shows_every_section(report: Path, small: Path, comparison: Path, width: int) -> None:
+    for path in (report, small, comparison):
+        with chromium(width=width, height=844) as watched:
+            page = watched.page
+            page.goto(path.as_uri())
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+            clipped = "nav => [nav, nav.firstElementChild].some(e => e.scrollWidth > e.clientWidth + 1)"
+            assert not page.locator("nav").evaluate(clipped)
+            for link in page.locator("nav a").all():
+                box = link.bounding_box()
+                assert box
+                assert box["x"] >= 0
+                assert box["x"] + box["width"] <= width
+            nav = page.locator("nav").bounding_box()
+            assert nav
+            sticky = page.locator("nav").evaluate("nav => getComputedStyle(nav).position") == "sticky"
+            assert sticky == (nav["height"] < 844 / 8)
+
+
+def test_a_link_of_the_navigation_leads_to_a_heading_that_is_not_covered(report: Path) -> None:
+    with chromium(width=1400) as watched:
+        page = watched.page
+        page.goto(report.as_uri())
+        page.locator("nav a[href='#survival']").click()
+        nav, heading = page.locator("nav").bounding_box(), page.locator("#survival-title").bounding_box()
+        assert nav
+        assert heading
+        assert heading["y"] >= nav["y"] + nav["height"]
+
+
+def test_a_small_run_uses_the_width_of_its_first_page(small: Path) -> None:
+    with chromium(width=1400) as watched:
+        page = watched.page
+        page.goto(small.as_uri())
+        for selector in ("#summary table", "nav", "#price .single"):
+            box = page.locator(selector).bounding_box()
+            assert box
+            assert box["width"] > 0.9 * 1400
+        chart, table = (page.locator(f"#price .single > {kind}").bounding_box() for kind in (".panel", ".scroll"))
+        assert chart
+        assert table
+        assert table["x"] > chart["x"] + chart["width"] - 1
+        assert abs(table["y"] - chart["y"]) < 10
+        for one in page.locator(".single > .scroll").all():
+            assert one.evaluate("e => e.scrollWidth <= e.clientWidth + 1")
+        watched.picture("report-small", full_page=True)
+
+
+def test_everything_collapsed_is_printed_and_collapsed_again(report: Path) -> None:
+    with chromium(width=1000) as watched:
+        page = watched.page
+        page.goto(report.as_uri())
+        before = page.locator("details[open]").count()
+        page.evaluate("dispatchEvent(new Event('beforeprint'))")
+        assert page.locator("details:not([open])").count() == 0
+        page.evaluate("dispatchEvent(new Event('afterprint'))")
+        assert page.locator("details[open]").count() == before
+
+
+def test_evidence_is_printed_without_scripts_too(report: Path) -> None:
+    with chromium(width=800, scripts=False) as watched:
+        page = watched.page
+        page.goto(report.as_uri())
+        assert not page.locator("details.evidence .drill").first.is_visible()
+        page.emulate_media(media="print")
+        assert page.locator("details.evidence .drill").first.is_visible()
+        assert page.locator("details.numbers table").first.is_visible()
+        assert not page.locator("nav").is_visible()
+        assert page.evaluate("document.documentElement.scrollWidth") <= 800
+
+
+@pytest.mark.parametrize("name", ["report", "small"])
+def test_nothing_is_cut_off_on_paper(request: pytest.FixtureRequest, name: str) -> None:
+    paper = 700  # CSS pixels of an A4 page within its margins
+    with chromium(width=paper) as watched:
+        page = watched.page
+        page.goto(request.getfixturevalue(name).as_uri())
+        page.evaluate("dispatchEvent(new Event('beforeprint'))")
+        page.emulate_media(media="print")
+        tables = page.locator("table:not(.wide)")
+        widths = tables.evaluate_all("all => all.map(t => t.getBoundingClientRect().right)")
+        assert widths
+        assert max(widths) <= paper + 1
+
+
 @pytest.mark.parametrize(("dark", "width"), [(True, 1280), (False, 390)], ids=["dark", "phone"])
-def test_the_report_fits_dark_rooms_and_phones(report: Path, dark: bool, width: int) -> None:
+def test_the_report_fits_dark_mode_and_phones(report: Path, dark: bool, width: int) -> None:
     with chromium(dark=dark, width=width) as watched:
         watched.page.goto(report.as_uri())
         assert watched.page.evaluate("document.documentElement.scrollWidth") <= width
@@ -77,7 +215,7 @@ def test_the_report_fits_dark_rooms_and_phones(report: Path, dark: bool, width: 
         assert watched.complaints == []
 
 
-def test_the_report_is_whole_without_scripts(report: Path) -> None:
+def test_the_report_is_complete_without_scripts(report: Path) -> None:
     with chromium(scripts=False) as watched:
         watched.page.goto(report.as_uri())
         assert watched.page.locator("#price svg.chart").first.is_visible()

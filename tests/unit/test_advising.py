@@ -1,29 +1,31 @@
 """Advice from records in memory: ranked, true to the evidence, deterministic, and refused where it must be."""
 
+import doctest
 import json
 import math
+from types import ModuleType
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.fixtures.priced_records import described, price_record, prove_record
+from walproof.advising import candidates, evidence, old_names, requirements, timeouts
 from walproof.advising.advice_file import as_json, chosen, read_advice
-from walproof.advising.advise import advise, beats, chosen_surroundings
-from walproof.advising.evidence import evidence_of
-from walproof.advising.guarantees import promised
-from walproof.advising.requirements import class_of, classes_of, wish_of
+from walproof.advising.advise import advise, beats, choose_environment
+from walproof.advising.evidence import evidence_of, prediction_interval
+from walproof.advising.requirements import class_of, classes_of, requirements_of
 from walproof.advising.timeouts import timeouts_for
 from walproof.errors import UndecidedError, UsageError
-from walproof.model.advice import Advice, Place, Requirements
+from walproof.model.advice import Advice, ClusterProfile, Requirements
 from walproof.model.event import Event
 from walproof.model.guarantee import Level, QuorumKind
 
 
-def advice(wish: Requirements, *records: list[Event], classes: tuple[str, ...] = ()) -> Advice:
+def advice(required: Requirements, *records: list[Event], classes: tuple[str, ...] = ()) -> Advice:
     named = [(str(i), events) for i, events in enumerate(records or (price_record(),))]
-    evidence = evidence_of(named)
-    return advise(evidence, wish, chosen_surroundings(evidence, None, None), classes_of(classes))
+    found = evidence_of(named)
+    return advise(found, required, choose_environment(found, None, None), classes_of(classes))
 
 
 def test_rpo_zero_never_chooses_a_level_that_waits_for_nobody() -> None:
@@ -32,7 +34,7 @@ def test_rpo_zero_never_chooses_a_level_that_waits_for_nobody() -> None:
     assert all(c.level.remote and c.quorum == 1 and c.strict for c in given_.choices)
 
 
-def test_without_wishes_the_fastest_comes_first_and_says_what_it_gives_up() -> None:
+def test_without_requirements_the_fastest_comes_first_with_its_trade_offs() -> None:
     first = advice(Requirements()).choices[0]
     assert first.level is Level.OFF
     assert "0.6 s" in first.trade_offs[0]
@@ -41,7 +43,7 @@ def test_without_wishes_the_fastest_comes_first_and_says_what_it_gives_up() -> N
 def test_a_remote_level_priced_without_names_counts_as_local() -> None:
     refused = advice(Requirements(rpo_s=0.0), price_record(names="")).refused
     assert "local" in refused[0].limit
-    assert refused[0].wish == "--rpo 0s"
+    assert refused[0].requirement == "--rpo 0s"
 
 
 def test_a_drill_that_lost_commits_excludes_the_level() -> None:
@@ -49,10 +51,10 @@ def test_a_drill_that_lost_commits_excludes_the_level() -> None:
     assert Level.REMOTE_WRITE not in {c.level for c in weak.choices}
 
 
-def test_drills_are_told_with_their_bound_and_missing_ones_as_assumptions() -> None:
+def test_drills_are_listed_with_their_bound_and_missing_ones_as_assumptions() -> None:
     with_proof = advice(Requirements(rpo_s=0.0), price_record(), prove_record(Level.ON))
     on = next(c for c in with_proof.choices if c.level is Level.ON)
-    assert any("10 of 10 drills, loss under 26%" in text for text in on.proven)
+    assert any("10 of 10 drills (P(loss), 95 % upper bound: 26 %)" in text for text in on.proven)
     assert not any("no drill" in text for text in on.assumed)
     assert on.rto_s is not None
     unproven = advice(Requirements(rpo_s=0.0)).choices[0]
@@ -84,10 +86,10 @@ def test_an_rto_below_patronis_floor_is_refused_with_the_floor() -> None:
     assert "23s" in refused.nearest
 
 
-def test_without_a_manager_no_rto_can_be_promised() -> None:
+def test_without_a_manager_no_rto_can_be_prediction_interval() -> None:
     record = [described(manager="") if e.kind == "described" else e for e in price_record()]
     (refused,) = advice(Requirements(rto_s=60.0), record).refused
-    assert "no manager" in refused.limit
+    assert "no failover manager" in refused.limit
 
 
 def test_reading_your_writes_needs_every_standby() -> None:
@@ -99,11 +101,11 @@ def test_reading_your_writes_needs_every_standby() -> None:
 
 def test_dominated_choices_are_dropped() -> None:
     given_ = advice(Requirements(rpo_s=0.0))
-    evidence = evidence_of([("0", price_record())])
-    arms = {(a.level, a.clients): a for a in evidence.priced}
+    found = evidence_of([("0", price_record())])
+    arms = {(a.level, a.clients): a for a in found.priced}
     for one in given_.choices:
         mine = arms[one.level, one.clients]
-        assert not any(beats(other, mine) for other in evidence.priced)
+        assert not any(beats(other, mine) for other in found.priced)
 
 
 def test_within_a_tenth_the_stronger_level_is_ranked_first() -> None:
@@ -119,8 +121,8 @@ def test_classes_get_levels_of_their_own() -> None:
 
 
 def test_the_same_record_gives_the_same_advice() -> None:
-    wish = Requirements(rpo_s=0.0, min_tps=500.0)
-    assert as_json(advice(wish)) == as_json(advice(wish))
+    required = Requirements(rpo_s=0.0, min_tps=500.0)
+    assert as_json(advice(required)) == as_json(advice(required))
 
 
 def test_advice_survives_json_and_a_choice_is_found_by_number() -> None:
@@ -130,32 +132,44 @@ def test_advice_survives_json_and_a_choice_is_found_by_number() -> None:
     assert chosen(back, 1) == given_.choices[0]
     with pytest.raises(UsageError, match="no choice 9"):
         chosen(back, 9)
-    with pytest.raises(UsageError, match="not advice"):
-        read_advice("{}")
+    for text in ("{}", "[]", "nothing"):
+        with pytest.raises(UsageError, match="not advice"):
+            read_advice(text)
 
 
-def test_several_round_trips_must_be_told_apart() -> None:
-    evidence = evidence_of([("a", price_record(rtt_ms=0.5)), ("b", price_record(rtt_ms=10.0))])
-    with pytest.raises(UsageError, match="several surroundings"):
-        chosen_surroundings(evidence, None, None)
-    assert chosen_surroundings(evidence, 10.2, None).rtt_ms == 10.0
+def test_a_choice_of_one_client_is_in_the_singular() -> None:
+    texts = {c.text for c in advice(Requirements(rpo_s=0.0)).choices}
+    assert any(text.endswith(", 1 client") for text in texts)
+    assert not any("1 clients" in text for text in texts)
+
+
+@pytest.mark.parametrize("module", [candidates, evidence, old_names, requirements, timeouts])
+def test_examples_in_docstrings_are_true(module: ModuleType) -> None:
+    assert doctest.testmod(module).failed == 0
+
+
+def test_several_round_trips_need_a_choice() -> None:
+    found = evidence_of([("a", price_record(rtt_ms=0.5)), ("b", price_record(rtt_ms=10.0))])
+    with pytest.raises(UsageError, match="several environments"):
+        choose_environment(found, None, None)
+    assert choose_environment(found, 10.2, None).rtt_ms == 10.0
     with pytest.raises(UsageError, match="nothing was priced"):
-        chosen_surroundings(evidence, 50.0, None)
+        choose_environment(found, 50.0, None)
 
 
 def test_a_record_without_prices_is_undecided() -> None:
     with pytest.raises(UndecidedError):
-        chosen_surroundings(evidence_of([("p", prove_record(Level.ON))]), None, None)
+        choose_environment(evidence_of([("p", prove_record(Level.ON))]), None, None)
 
 
 def test_the_quorum_is_what_was_in_effect_not_what_was_asked() -> None:
-    evidence = evidence_of([("0", price_record(names="FIRST 2 (n2,n3)"))])
-    assert {(a.quorum_kind, a.quorum) for a in evidence.priced} == {(QuorumKind.FIRST, 2)}
+    found = evidence_of([("0", price_record(names="FIRST 2 (n2,n3)"))])
+    assert {(a.quorum_kind, a.quorum) for a in found.priced} == {(QuorumKind.FIRST, 2)}
 
 
 @pytest.mark.parametrize("rto", [23.0, 25.0, 30.0, 45.0, 120.0])
 def test_timeouts_keep_the_rto_and_patronis_own_rules(rto: float) -> None:
-    times = timeouts_for(rto, Place())
+    times = timeouts_for(rto, ClusterProfile())
     assert times.leader_failure_s <= rto
     assert times.ttl >= 20
     assert times.loop_wait + 2 * times.retry_timeout <= times.ttl
@@ -171,7 +185,7 @@ def test_timeouts_keep_the_rto_and_patronis_own_rules(rto: float) -> None:
         (":rpo=0", "write it like"),
     ],
 )
-def test_a_class_that_cannot_be_meant_is_refused(text: str, word: str) -> None:
+def test_a_class_that_is_not_valid_is_refused(text: str, word: str) -> None:
     with pytest.raises(UsageError) as wrong:
         class_of(text)
     assert word in f"{wrong.value.message} {wrong.value.hint}"
@@ -180,7 +194,7 @@ def test_a_class_that_cannot_be_meant_is_refused(text: str, word: str) -> None:
 @pytest.mark.parametrize("text", ["-5", "nan", "inf", "many"])
 def test_a_throughput_that_is_no_number_is_refused(text: str) -> None:
     with pytest.raises(UsageError):
-        wish_of([("min-tps", text)])
+        requirements_of([("min-tps", text)])
 
 
 @settings(max_examples=60, deadline=None)
@@ -194,7 +208,7 @@ def test_the_next_run_falls_into_the_promised_interval_more_often_than_not(seed:
         level = dice.gauss(0.0, spread)
         return [1000.0 * math.exp(level + dice.gauss(0.0, 0.05)) for _ in range(6)]
 
-    interval = promised({str(i): run() for i in range(runs)}, "tps")
+    interval = prediction_interval({str(i): run() for i in range(runs)}, "tps")
     hits = 0
     for _ in range(20):
         values = run()
@@ -210,5 +224,5 @@ def test_nine_of_ten_next_runs_fall_into_the_interval() -> None:
     for _ in range(400):
         level = [dice.gauss(0.0, 0.08) for _ in range(3)]
         runs = [[1000 * math.exp(b + dice.gauss(0, 0.05)) for _ in range(6)] for b in level]
-        hits += promised({"a": runs[0], "b": runs[1]}, "tps").covers(sum(runs[2]) / 6)
+        hits += prediction_interval({"a": runs[0], "b": runs[1]}, "tps").covers(sum(runs[2]) / 6)
     assert hits >= 360

@@ -1,19 +1,16 @@
 """The doctor on facts in memory: nothing on a well-made cluster, every seeded error found, all four outputs."""
 
 import json
-from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
+from tests.fixtures.doctor_page import BEGIN, END, PAGE
 from tests.fixtures.seeds import SEEDS
 from tests.fixtures.sick import well, with_patroni, with_settings
 from walproof.advising.doctor.catalogue import CATALOGUE, catalogue_table, diagnosed, failing
 from walproof.advising.doctor.finding import Severity
 from walproof.advising.doctor.output import as_json, as_junit, as_sarif
-
-PAGE = Path(__file__).parents[2] / "docs" / "doctor.md"
-BEGIN, END = "<!-- checks: begin -->\n", "<!-- checks: end -->"
 
 
 @pytest.mark.parametrize("managed", [True, False])
@@ -54,7 +51,7 @@ def test_errors_come_first_and_notes_alone_do_not_fail() -> None:
     assert not failing(diagnosed(only_note))
 
 
-def test_the_fix_speaks_the_managers_language() -> None:
+def test_the_fix_is_written_for_the_manager() -> None:
     plain = diagnosed(with_settings(well(managed=False), "n1", fsync="off"))[0]
     managed = diagnosed(with_settings(well(), "n1", fsync="off"))[0]
     assert plain.fix.startswith("ALTER SYSTEM")
@@ -68,7 +65,7 @@ def test_a_delayed_replay_is_an_error_only_where_commits_wait_for_it() -> None:
     assert {f.severity for f in diagnosed(waits) if f.id == "replay-delayed"} == {Severity.ERROR}
 
 
-def test_an_old_patroni_is_told_what_it_lacks() -> None:
+def test_what_an_old_patroni_lacks_is_reported() -> None:
     old = SEEDS["patroni-quorum-needs-4"]
     assert any("3.3.2" in f.evidence for f in diagnosed(old))
     (off,) = [f for f in diagnosed(with_patroni(well(), synchronous_mode="off")) if f.id == "patroni-asynchronous"]

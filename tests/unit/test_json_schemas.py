@@ -98,7 +98,9 @@ CLAIMS = an_object(
         "minItems": 3,
     },
 )
-ADVICE = an_object(choices=a_list({"type": "object"}), refused=a_list(an_object(wish=TEXT, limit=TEXT, nearest=TEXT)))
+ADVICE = an_object(
+    choices=a_list({"type": "object"}), refused=a_list(an_object(requirement=TEXT, limit=TEXT, nearest=TEXT))
+)
 DOCTOR = an_object(target=TEXT, members=a_list({"type": "object"}), checks=WHOLE, findings=a_list({"type": "object"}))
 
 

@@ -14,21 +14,21 @@ import pytest
 import yaml
 
 from tests.fixtures.priced_records import price_record, prove_record
-from walproof.advising.advise import advise, chosen_surroundings
+from walproof.advising.advise import advise, choose_environment
 from walproof.advising.evidence import evidence_of
 from walproof.advising.recipes.catalogue import recipe, recipes
 from walproof.advising.requirements import classes_of
 from walproof.errors import UsageError
-from walproof.model.advice import Choice, Place, Requirements
+from walproof.model.advice import Choice, ClusterProfile, Requirements
 from walproof.model.guarantee import Level, QuorumKind
 
-PLACE = Place("patroni", 18, "4.1.0", ("n1", "n2", "n3"), "n1", "lab")
+PLACE = ClusterProfile("patroni", 18, "4.1.0", ("n1", "n2", "n3"), "n1", "lab")
 SHARED = Path(__file__).parents[3] / "shared" / "cnpg"
 
 
 def choices() -> tuple[Choice, ...]:
     evidence = evidence_of([("a", price_record()), ("b", prove_record(Level.ON))])
-    around = chosen_surroundings(evidence, None, None)
+    around = choose_environment(evidence, None, None)
     strict = advise(evidence, Requirements(rpo_s=0.0, rto_s=30.0), around, classes_of(["logs:rpo=2s"])).choices
     loose = advise(evidence, Requirements(), around).choices
     return (*strict, *loose)

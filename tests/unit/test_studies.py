@@ -14,26 +14,26 @@ from walproof.model.plan import Sample, Scenario
 from walproof.model.sample import SampleResult
 from walproof.model.verdict import Drill, Findings, Verdict, Victim
 from walproof.proving.faults import CATALOGUE
-from walproof.studies.claims import ClaimVerdict, Measured, compare, judge, judgement
-from walproof.studies.conduct import Visit, drills_of, questions
+from walproof.studies.claims import ClaimVerdict, Measured, claim_judged, figure_compared, judge
 from walproof.studies.declaration import (
     ArmNamed,
     CompletesClaim,
     Figure,
     LatencyClaim,
     OrderClaim,
-    Part,
     RatioClaim,
     RecoversClaim,
+    StudyPart,
     TrendClaim,
     read_study,
     shipped,
     studies,
 )
+from walproof.studies.run import StudyOptions, drills_of, questions
 
 TPS = {("off", 8): 2000.0, ("local", 8): 1000.0, ("on", 8): 700.0, ("local", 32): 2000.0, ("on", 32): 1900.0}
 
-PART = Part(name="p", levels=tuple(Level), clients=(8, 32), rtt_ms=(3.0,))
+PART = StudyPart(name="p", levels=tuple(Level), clients=(8, 32), rtt_ms=(3.0,))
 
 
 def samples(blocks: int = 8, noise: float = 0.02, failed: int = 0) -> list[Event]:
@@ -61,7 +61,7 @@ def ratio(of: str, to: str, above: float | None = None, below: float | None = No
 
 
 @pytest.mark.parametrize("name", list(studies()))
-def test_every_shipped_study_is_whole(name: str) -> None:
+def test_every_shipped_study_is_consistent(name: str) -> None:
     study, story = shipped(name)
     assert study.name == name
     assert len(story) > 200
@@ -85,11 +85,11 @@ def test_every_shipped_study_is_whole(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", list(studies()))
-def test_a_quick_visit_is_planned_within_five_minutes(name: str) -> None:
+def test_a_quick_run_is_planned_within_five_minutes(name: str) -> None:
     study, _ = shipped(name)
-    visit = Visit(quick=True)
-    priced = sum(q.budget_s for _, q in questions(study, visit))
-    drilled = sum(len(plan) for _, plan in drills_of(study, visit))
+    options = StudyOptions(quick=True)
+    priced = sum(q.budget_s for _, q in questions(study, options))
+    drilled = sum(len(plan) for _, plan in drills_of(study, options))
     assert priced + 30 * drilled <= 300 + 1
 
 
@@ -108,17 +108,19 @@ def test_pairs_take_away_what_blocks_share() -> None:
     assert estimate.half_width < 0.05
 
 
-def test_a_figure_is_compared_with_its_own_arm_and_is_unknown_without_one() -> None:
+def test_a_figure_is_compared_with_its_arm_and_unknown_without_one() -> None:
     measured = Measured(samples(), [PART])
-    tps = compare("s", Figure(where="w", paper=650, of=arm("on")), measured, 1.0)
+    tps = figure_compared("s", Figure(where="w", paper=650, of=arm("on")), measured, 1.0)
     assert (tps.paper, tps.unit) == (650, "tps")
     assert tps.low < tps.value < tps.high
-    ratio = compare("s", Figure(where="w", paper=0.8, unit="ratio", of=arm("on"), to=arm("local")), measured, 1.0)
+    ratio = figure_compared(
+        "s", Figure(where="w", paper=0.8, unit="ratio", of=arm("on"), to=arm("local")), measured, 1.0
+    )
     assert ratio.value == pytest.approx(0.7, rel=0.05)
-    assert math.isnan(compare("s", Figure(where="48 processors", paper=1.0), measured, 1.0).value)
+    assert math.isnan(figure_compared("s", Figure(where="48 processors", paper=1.0), measured, 1.0).value)
 
 
-def test_an_order_needs_every_step_and_a_reversal_is_named() -> None:
+def test_an_order_needs_every_step_and_a_reversal_is_reported() -> None:
     measured = Measured(samples(), [PART])
     right = OrderClaim(name="n", says="s", paper="p", kind="order", arms=(arm("off"), arm("local"), arm("on")))
     wrong = replace_arms(right, (arm("on"), arm("local")))
@@ -141,19 +143,19 @@ def test_a_trend_compares_two_ratios() -> None:
 def test_a_trend_may_lead_from_one_part_to_another() -> None:
     other = PART.model_copy(update={"name": "q"})
     claim = TrendClaim(name="n", says="s", paper="p", kind="trend", part="p", then="q", level=Level.ON, clients=(8, 32))
-    judged = judge(claim, Measured(samples(), [PART, other]))
-    assert judged.verdict is ClaimVerdict.REPRODUCED
-    assert "with p" in judged.measured
-    assert "with q" in judged.measured
+    result = judge(claim, Measured(samples(), [PART, other]))
+    assert result.verdict is ClaimVerdict.REPRODUCED
+    assert "with p" in result.measured
+    assert "with q" in result.measured
 
 
 def test_latency_added_is_in_milliseconds() -> None:
     claim = LatencyClaim(
         name="n", says="s", paper="p", kind="latency", of=arm("on"), to=arm("local"), above_ms=1, below_ms=9
     )
-    judged = judge(claim, Measured(samples(), [PART]))
-    assert judged.verdict is ClaimVerdict.REPRODUCED
-    assert "ms" in judged.measured
+    result = judge(claim, Measured(samples(), [PART]))
+    assert result.verdict is ClaimVerdict.REPRODUCED
+    assert "ms" in result.measured
 
 
 def test_what_failed_in_the_paper_and_works_here_is_not_reproduced() -> None:
@@ -183,9 +185,9 @@ def test_recovery_is_judged_by_the_slowest_drill(events: list[Event], verdict: C
     assert judge(claim, Measured(events, [PART])).verdict is verdict
 
 
-def test_a_judgement_is_an_event_that_names_the_scaling() -> None:
+def test_a_judged_claim_is_an_event_with_its_scaling() -> None:
     claim = ratio("on", "local", above=0.6).model_copy(update={"scaled": "8 clients here"})
-    event = judgement("study", claim, Measured(samples(), [PART]), 5.0)
+    event = claim_judged("study", claim, Measured(samples(), [PART]), 5.0)
     assert isinstance(event, ClaimJudged)
     assert "[8 clients here]" in event.claim
 
@@ -206,5 +208,5 @@ def test_an_unknown_study_names_those_there_are() -> None:
 
 def test_drills_can_be_left_without_events() -> None:
     study, _ = shipped("patroni-tradeoff")
-    assert [d.number for _, plan in drills_of(study, Visit()) for d in plan] == list(range(1, 7))
-    assert replace(Visit(), quick=True).quick
+    assert [d.number for _, plan in drills_of(study, StudyOptions()) for d in plan] == list(range(1, 7))
+    assert replace(StudyOptions(), quick=True).quick

@@ -1,13 +1,17 @@
-"""Events of records → evidence: priced arms with prediction intervals, what drills proved, the place. Only folds."""
+"""Events of records → evidence: priced arms with prediction intervals, results of drills, the cluster. Pure."""
 
+import math
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from walproof.advising.guarantees import promised
+import numpy as np
+from scipy import stats
+
 from walproof.estimating.binomial import upper_bound
-from walproof.model.advice import Evidence, Place, PricedArm, Proven, Surroundings
+from walproof.model.advice import ClusterProfile, DrillSummary, Environment, Evidence, PricedArm
+from walproof.model.estimate import Estimate
 from walproof.model.event import Described, DrillDone, Event, SampleDone
 from walproof.model.guarantee import Level, QuorumKind, read_standby_names
 from walproof.model.histogram import quantile_ms
@@ -18,33 +22,27 @@ from walproof.model.verdict import Drill, Verdict
 
 Records = Sequence[tuple[str, Sequence[Event]]]
 """(name of the record, its events)."""
+UNSEEN_RUN_SPREAD = {"tps": 0.10, "latency": 0.15}
+"""Standard deviation of log between runs that is assumed while only one run was seen (docs/advice.md)."""
+FEWEST = 3
 
 
-@dataclass(frozen=True, slots=True)
-class _Key:
-    surroundings: Surroundings
-    level: Level
-    kind: QuorumKind | None
-    quorum: int
-    clients: int
-    route: str
-    pool: int | None
-    parameters: tuple[tuple[str, str], ...]
+_Key = tuple[Environment, Level, QuorumKind | None, int, int, str, int | None, tuple[tuple[str, str], ...]]
+"""What one PricedArm is about: its first fields."""
 
 
 @dataclass(slots=True)
-class _Seen:
+class _Measured:
     tps: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     p95: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     busy: list[float] = field(default_factory=list)
 
 
 def evidence_of(records: Records) -> Evidence:
-    """What all records together say; the last one that describes its target names the place."""
+    """The evidence of all records together; the cluster is that of the last record that describes its target."""
     descriptions = [e.description for _, events in records for e in events if isinstance(e, Described)]
-    place = place_of(descriptions[-1]) if descriptions else Place(manager="none")
-    caveats = _caveats(descriptions)
-    return Evidence(_priced(records), _proven(records), place, caveats)
+    cluster = cluster_of(descriptions[-1]) if descriptions else ClusterProfile(manager="none")
+    return Evidence(_priced(records), _drills(records), cluster, _caveats(descriptions))
 
 
 def _caveats(descriptions: Sequence[Description]) -> tuple[str, ...]:
@@ -62,16 +60,16 @@ def _major(description: Description) -> int:
     return int(match[1]) if match else 0
 
 
-def place_of(description: Description) -> Place:
-    """The place a description tells of: manager and versions are read from its facts.
+def cluster_of(description: Description) -> ClusterProfile:
+    """The cluster of a description: manager and versions are read from its facts.
 
-    >>> place_of(Description("lab", ("n1", "n2"), {"postgres": "18.1", "patroni": "4.1.0"})).manager
+    >>> cluster_of(Description("lab", ("n1", "n2"), {"postgres": "18.1", "patroni": "4.1.0"})).manager
     'patroni'
     """
     patroni = next((v for k, v in sorted(description.facts.items()) if "patroni" in k.lower()), "")
     match = re.search(r"\d+(\.\d+)+", patroni)
-    return Place(
-        manager="patroni" if patroni else "none",
+    return ClusterProfile(
+        manager=description.facts.get("manager", "patroni" if patroni else "none"),
         postgres=_major(description) or 18,
         patroni=match[0] if match else "",
         members=description.members,
@@ -80,28 +78,25 @@ def place_of(description: Description) -> Place:
 
 
 def _key(result: SampleResult) -> _Key | None:
-    """None for samples that say nothing about a configuration to run: searches, fsync off, read-only, open loop."""
+    """None for samples that are no evidence for a configuration: searches, fsync off, read-only, open loop."""
     planned, window = result.sample, result.window
-    arm, setting = planned.arm, planned.scenario
-    if planned.block < 1 or setting.fsync is False or arm.rate is not None or arm.mix or result.transactions == 0:
+    arm, scenario = planned.arm, planned.scenario
+    if planned.block < 1 or scenario.fsync is False or arm.rate is not None or arm.mix or result.transactions == 0:
         return None
     if arm.workload.kind is WorkloadKind.SELECT_ONLY:
         return None
     named = read_standby_names(window.standby_names)
     quorum = named.k if named else 0
-    rtt = setting.rtt_ms if setting.rtt_ms is not None else window.rtt_ms
-    around = Surroundings(arm.workload.text, _round(rtt), setting.regions, setting.cores)
-    parameters = tuple(sorted(setting.parameters))
+    rtt = scenario.rtt_ms if scenario.rtt_ms is not None else window.rtt_ms
+    rounded = None if rtt is None else round(rtt, 1)
+    environment = Environment(arm.workload.text, rounded, scenario.regions, scenario.cores)
+    parameters = tuple(sorted(scenario.parameters))
     kind = named.kind if named else None
-    return _Key(around, arm.level, kind, quorum, arm.clients, str(arm.route), arm.pool, parameters)
-
-
-def _round(rtt_ms: float | None) -> float | None:
-    return None if rtt_ms is None else round(rtt_ms, 1)
+    return environment, arm.level, kind, quorum, arm.clients, str(arm.route), arm.pool, parameters
 
 
 def _priced(records: Records) -> tuple[PricedArm, ...]:
-    found: dict[_Key, _Seen] = defaultdict(_Seen)
+    found: dict[_Key, _Measured] = defaultdict(_Measured)
     for name, events in records:
         for event in events:
             if not isinstance(event, SampleDone) or (key := _key(event.result)) is None:
@@ -113,46 +108,61 @@ def _priced(records: Records) -> tuple[PricedArm, ...]:
     return tuple(_arm(key, seen) for key, seen in sorted(found.items(), key=lambda pair: repr(pair[0])))
 
 
-def _arm(key: _Key, seen: _Seen) -> PricedArm:
-    return PricedArm(
-        key.surroundings,
-        key.level,
-        key.kind,
-        key.quorum,
-        key.clients,
-        key.route,
-        key.pool,
-        key.parameters,
-        promised(seen.tps, "tps"),
-        promised(seen.p95, "latency"),
-        sum(len(v) for v in seen.tps.values()),
-        len(seen.tps),
-        sum(seen.busy) / len(seen.busy),
-        tuple(sorted(seen.tps)),
-    )
+def _arm(key: _Key, seen: _Measured) -> PricedArm:
+    tps, p95 = prediction_interval(seen.tps, "tps"), prediction_interval(seen.p95, "latency")
+    blocks, busy = sum(len(v) for v in seen.tps.values()), sum(seen.busy) / len(seen.busy)
+    return PricedArm(*key, tps, p95, blocks, len(seen.tps), busy, tuple(sorted(seen.tps)))
 
 
-def _proven(records: Records) -> tuple[Proven, ...]:
+def _drills(records: Records) -> tuple[DrillSummary, ...]:
     groups: dict[tuple[Level, str, str], list[tuple[str, Drill]]] = defaultdict(list)
     for name, events in records:
         for event in events:
             if isinstance(event, DrillDone) and event.drill.verdict in (Verdict.HELD, Verdict.BROKEN):
                 drill = event.drill
                 groups[(drill.level, drill.fault, str(drill.victim))].append((name, drill))
-    return tuple(_campaign(key, drills) for key, drills in sorted(groups.items(), key=lambda pair: repr(pair[0])))
+    return tuple(_summary(*key, drills) for key, drills in sorted(groups.items(), key=lambda pair: repr(pair[0])))
 
 
-def _campaign(key: tuple[Level, str, str], drills: Iterable[tuple[str, Drill]]) -> Proven:
-    told = list(drills)
-    broken = sum(d.verdict is Verdict.BROKEN for _, d in told)
-    return Proven(
-        key[0],
-        key[1],
-        key[2],
-        len(told) - broken,
+def _summary(level: Level, fault: str, victim: str, drills: Sequence[tuple[str, Drill]]) -> DrillSummary:
+    broken = sum(d.verdict is Verdict.BROKEN for _, d in drills)
+    return DrillSummary(
+        level,
+        fault,
+        victim,
+        len(drills) - broken,
         broken,
-        upper_bound(broken, len(told)),
-        tuple(d.rto_s for _, d in told if d.rto_s is not None),
-        tuple(d.rpo_s or 0.0 for _, d in told),
-        ", ".join(sorted({name for name, _ in told})),
+        upper_bound(broken, len(drills)),
+        tuple(d.rto_s for _, d in drills if d.rto_s is not None),
+        tuple(d.rpo_s or 0.0 for _, d in drills),
+        ", ".join(sorted({name for name, _ in drills})),
     )
+
+
+def prediction_interval(runs: Mapping[str, Sequence[float]], kind: str) -> Estimate:
+    """Median prediction and 95 % interval for the mean of one further run; `runs`: block values per record, all > 0.
+
+    One-way random effects on logs: variance of a block within a run plus variance between runs, both of which the next
+    run has again (Searle, Casella & McCulloch 1992, ch. 3). With one run the spread between runs is not seen and
+    UNSEEN_RUN_SPREAD stands for it; with more, it is the larger of what was seen and half of that.
+
+    >>> prediction_interval({"a": [100.0, 100.0, 100.0]}, "tps").covers(110.0)
+    True
+    """
+    logs = {name: np.log(np.array(values)) for name, values in runs.items() if len(values)}
+    if not logs:
+        return Estimate(math.nan, math.nan, math.nan)
+    means = np.array([float(np.mean(v)) for v in logs.values()])
+    blocks = sum(len(v) for v in logs.values())
+    centre = float(np.mean(means))
+    free_within = blocks - len(logs)
+    within = sum(float(np.sum((v - np.mean(v)) ** 2)) for v in logs.values()) / free_within if free_within > 0 else 0.04
+    prior = UNSEEN_RUN_SPREAD[kind] ** 2
+    seen = float(np.var(means, ddof=1)) if len(means) > 1 else 0.0
+    between = max(seen, prior / 4) if len(means) >= FEWEST else max(seen, prior)
+    per_run = blocks / len(logs)
+    # The next run's own mean is over fewer, possibly one, blocks: its within part is not divided.
+    spread = math.sqrt(between * (1 + 1 / len(means)) + within * (1 + 1 / (per_run * len(means))))
+    freedom = max(FEWEST, len(means) - 1 if len(means) > FEWEST else free_within)
+    half = float(stats.t.ppf(0.975, freedom)) * spread
+    return Estimate(math.exp(centre), math.exp(centre - half), math.exp(centre + half))

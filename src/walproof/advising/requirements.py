@@ -1,4 +1,4 @@
-"""Words of the command line → requirements, of everybody and per class of transactions."""
+"""Options of the command line → requirements, of the cluster and per class of transactions."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -10,60 +10,50 @@ from walproof.model.units import duration_s
 EXAMPLE = "--class payments:rpo=0 --class logs:rpo=1s"
 
 
-def _rpo(wish: Requirements, text: str) -> Requirements:
-    return replace(wish, rpo_s=duration_s(text))
-
-
-def _rto(wish: Requirements, text: str) -> Requirements:
+def _rto(text: str) -> float:
     seconds = duration_s(text)
     if seconds <= 0:
         raise UsageError("no failover takes no time at all", "--rto 30s")
-    return replace(wish, rto_s=seconds)
+    return seconds
 
 
-def _latency(wish: Requirements, text: str) -> Requirements:
-    return replace(wish, max_commit_latency_ms=1000 * duration_s(text))
-
-
-def _tps(wish: Requirements, text: str) -> Requirements:
+def _tps(text: str) -> float:
     try:
         number = float(text)
     except ValueError:
-        raise UsageError(f"{text!r} is not a number of transactions per second", "--min-tps 2000") from None
+        number = -1.0
     if not 0 <= number < float("inf"):
         raise UsageError(f"{text!r} is not a number of transactions per second", "--min-tps 2000")
-    return replace(wish, min_tps=number)
+    return number
 
 
-def _reads(wish: Requirements, text: str) -> Requirements:
-    return replace(wish, read_your_writes=text.lower() in ("", "true", "yes", "on"))
-
-
-_READ: dict[str, Callable[[Requirements, str], Requirements]] = {
-    "rpo": _rpo,
-    "rto": _rto,
-    "max-commit-latency": _latency,
-    "min-tps": _tps,
-    "read-your-writes": _reads,
+_PARSERS: dict[str, Callable[[Requirements, str], Requirements]] = {
+    "rpo": lambda required, text: replace(required, rpo_s=duration_s(text)),
+    "rto": lambda required, text: replace(required, rto_s=_rto(text)),
+    "max-commit-latency": lambda required, text: replace(required, max_commit_latency_ms=1000 * duration_s(text)),
+    "min-tps": lambda required, text: replace(required, min_tps=_tps(text)),
+    "read-your-writes": lambda required, text: replace(
+        required, read_your_writes=text.lower() in ("", "true", "yes", "on")
+    ),
 }
 
 
-def wish_of(words: Iterable[tuple[str, str]]) -> Requirements:
-    """The wish of (name, text) pairs; UsageError names the requirements there are.
+def requirements_of(options: Iterable[tuple[str, str]]) -> Requirements:
+    """The requirements in (name, text) pairs; UsageError lists the names there are.
 
-    >>> wish_of([("rpo", "0"), ("max-commit-latency", "10ms")]).text
+    >>> requirements_of([("rpo", "0"), ("max-commit-latency", "10ms")]).text
     '--rpo 0s --max-commit-latency 10ms'
     """
-    wish = Requirements()
-    for name, text in words:
-        if name not in _READ:
-            raise UsageError(f"{name!r} is not a wish", f"the requirements are {', '.join(_READ)}")
-        wish = _READ[name](wish, text)
-    return wish
+    required = Requirements()
+    for name, text in options:
+        if name not in _PARSERS:
+            raise UsageError(f"{name!r} is not a requirement", f"the requirements are {', '.join(_PARSERS)}")
+        required = _PARSERS[name](required, text)
+    return required
 
 
 def class_of(text: str) -> tuple[str, Requirements]:
-    """A class of transactions and its wish.
+    """The name of a class of transactions and its requirements; UsageError when it is not written as such.
 
     >>> class_of("logs:rpo=1s")[1].rpo_s
     1.0
@@ -72,14 +62,14 @@ def class_of(text: str) -> tuple[str, Requirements]:
     if not name.strip() or not colon or not rest.strip():
         raise UsageError(f"{text!r} is not a class and its requirements", f"write it like {EXAMPLE}")
     pairs = [(key.strip(), value.strip()) for key, _, value in (part.partition("=") for part in rest.split(","))]
-    wish = wish_of(pairs)
-    if wish.rto_s is not None:
-        raise UsageError("an RTO is the cluster's, not one class's", "give --rto beside the classes")
-    return name.strip(), wish
+    required = requirements_of(pairs)
+    if required.rto_s is not None:
+        raise UsageError("an RTO is the cluster's, not one class's", "give --rto next to the classes")
+    return name.strip(), required
 
 
 def classes_of(texts: Iterable[str]) -> tuple[tuple[str, Requirements], ...]:
-    """Every class; a name given twice is refused."""
+    """Every class; UsageError for a name that is given twice."""
     classes = tuple(class_of(text) for text in texts)
     names = [name for name, _ in classes]
     for name in names:

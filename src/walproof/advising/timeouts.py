@@ -1,34 +1,32 @@
-"""Which timeouts a wished RTO asks for, and the limits below which no timeout can go."""
+"""Which timeouts a required RTO needs, and how low they can be set."""
 
-from walproof.model.advice import Place, Timeouts
+from walproof.model.advice import ClusterProfile, Timeouts
 
-TTL_FLOOR_S = 20
-"""Patroni refuses a smaller ttl (patroni/config.py; dynamic_configuration)."""
-LOOP_FLOOR_S = 1
-RETRY_FLOOR_S = 3
-PROMOTION_S = 2.0
-STOCK = Timeouts()
+SHORTEST = Timeouts(ttl=20, loop_wait=1, retry_timeout=3, network_s=5, rto_required=True)
+"""Patroni refuses a smaller ttl, loop_wait or retry_timeout (patroni/config.py; dynamic_configuration)."""
 
 
-def fastest(place: Place) -> float | None:
-    """The shortest worst case until writes go on after a leader vanished, s; None where nobody fails over."""
-    return TTL_FLOOR_S + LOOP_FLOOR_S + PROMOTION_S if place.manager == "patroni" else None
+def shortest_rto_s(cluster: ClusterProfile) -> float | None:
+    """The shortest RTO of a leader failure that timeouts can achieve, s; None where nobody fails over."""
+    return SHORTEST.leader_failure_s if cluster.manager == "patroni" else None
 
 
-def timeouts_for(rto_s: float | None, place: Place) -> Timeouts:
-    """The calmest timeouts that keep the RTO: the longer they are, the fewer needless failovers.
+def timeouts_for(rto_s: float | None, cluster: ClusterProfile) -> Timeouts:
+    """The longest timeouts that keep the RTO: the longer they are, the fewer needless failovers.
 
-    Patroni demands loop_wait + 2 × retry_timeout <= ttl; a vanished leader is noticed when its key's ttl is over and
-    the next loop comes.
+    Patroni demands loop_wait + 2 × retry_timeout <= ttl; a leader failure is detected when the ttl of its key is over
+    and the next loop comes.
 
-    >>> timeouts_for(30.0, Place()).ttl, timeouts_for(None, Place()).ttl
+    >>> timeouts_for(30.0, ClusterProfile()).ttl, timeouts_for(None, ClusterProfile()).ttl
     (27, 30)
     """
-    if rto_s is None or place.manager != "patroni":
-        return STOCK
-    for ttl in range(30, TTL_FLOOR_S - 1, -1):
-        for loop in (10, 5, 2, LOOP_FLOOR_S):
-            if ttl + loop + PROMOTION_S <= rto_s:
-                retry = max(RETRY_FLOOR_S, min(10, (ttl - loop) // 2))
-                return Timeouts(ttl, loop, retry, 0, max(5, min(15, int(rto_s // 2))), True)
-    return Timeouts(TTL_FLOOR_S, LOOP_FLOOR_S, RETRY_FLOOR_S, 0, 5, True)
+    if rto_s is None or cluster.manager != "patroni":
+        return Timeouts()
+    network_s = max(5, min(15, int(rto_s // 2)))
+    for ttl in range(30, SHORTEST.ttl - 1, -1):
+        for loop in (10, 5, 2, SHORTEST.loop_wait):
+            retry = max(SHORTEST.retry_timeout, min(10, (ttl - loop) // 2))
+            found = Timeouts(ttl, loop, retry, 0, network_s, rto_required=True)
+            if found.leader_failure_s <= rto_s:
+                return found
+    return SHORTEST

@@ -13,10 +13,10 @@ from rich.table import Table
 from walproof.advising.advice_file import as_json as advice_json
 from walproof.advising.advice_file import chosen
 from walproof.advising.advise import advise as advised
-from walproof.advising.advise import chosen_surroundings
+from walproof.advising.advise import choose_environment
 from walproof.advising.evidence import evidence_of
 from walproof.advising.recipes.catalogue import recipe, recipes
-from walproof.advising.requirements import classes_of, wish_of
+from walproof.advising.requirements import classes_of, requirements_of
 from walproof.cli import options as opt
 from walproof.cli.console import console, print_json, write_file
 from walproof.cli.groups import Command
@@ -29,7 +29,7 @@ from walproof.records.reader import read
 _REQUIREMENTS = ("rpo", "rto", "max_commit_latency", "min_tps")
 
 
-def requirements_of(options: Mapping[str, Any]) -> dict[str, str]:
+def requirement_options(options: Mapping[str, Any]) -> dict[str, str]:
     """The requirements among the options, by the names that advising knows."""
     found = {name.replace("_", "-"): str(options[name]) for name in _REQUIREMENTS if options[name] is not None}
     return {**found, **({"read-your-writes": "yes"} if options["read_your_writes"] else {})}
@@ -38,9 +38,9 @@ def requirements_of(options: Mapping[str, Any]) -> dict[str, str]:
 def advice_of(records: tuple[str, ...], options: Mapping[str, Any]) -> Advice:
     """The advice from those records for what `options.requirements` took."""
     evidence = evidence_of([(name, read(Path(name)).events) for name in records])
-    requirements = wish_of(requirements_of(options).items())
+    requirements = requirements_of(requirement_options(options).items())
     rtt = options["rtt"]
-    around = chosen_surroundings(evidence, None if rtt is None else 1000 * duration_s(rtt), options["workload"])
+    around = choose_environment(evidence, None if rtt is None else 1000 * duration_s(rtt), options["workload"])
     return advised(evidence, requirements, around, classes_of(options["classes"]))
 
 
@@ -69,7 +69,7 @@ def advise(
     if out:
         _write_recipes(Path(out), chosen(advice, number), advice)
     if wanted:
-        click.echo(recipe(chosen(advice, number), advice.place, wanted).text, nl=False)
+        click.echo(recipe(chosen(advice, number), advice.cluster, wanted).text, nl=False)
     elif as_json:
         print_json(advice_json(advice))
     else:
@@ -82,7 +82,7 @@ def _write_recipes(folder: Path, choice: Choice, advice: Advice) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as wrong:
         raise MachineError(f"cannot write recipes to {folder}: {wrong.strerror}", "name another --out") from None
-    for made in recipes(choice, advice.place).values():
+    for made in recipes(choice, advice.cluster).values():
         write_file(folder / made.file, made.text, "name another --out")
 
 
@@ -96,27 +96,27 @@ def _stacked(estimate: Estimate, digits: int) -> str:
 
 def _print_advice(advice: Advice) -> None:
     screen = console()
-    requirements = advice.wish.text or "no requirement"
+    requirements = advice.requirements.text or "no requirement"
     if advice.refused:
-        screen.print(f"refused: {requirements} ({advice.surroundings.text})", style="bold red")
+        screen.print(f"refused: {requirements} ({advice.environment.text})", style="bold red")
         for refused in advice.refused:
-            screen.print(f"  {refused.wish}: {refused.limit}", soft_wrap=True)
+            screen.print(f"  {refused.requirement}: {refused.limit}", soft_wrap=True)
             screen.print(f"  nearest possible: {refused.nearest}", soft_wrap=True)
         return
     first = advice.choices[0]
     screen.print(
-        f"run {first.words}: {_interval(first.tps, 0)} transactions/s, p95 {_interval(first.p95_ms, 1)} ms",
+        f"run {first.text}: {_interval(first.tps, 0)} transactions/s, p95 {_interval(first.p95_ms, 1)} ms",
         style="bold",
     )
     screen.print(
-        f"for {requirements}; {advice.surroundings.text}; {advice.dropped} dominated choices dropped", style="dim"
+        f"for {requirements}; {advice.environment.text}; {advice.dominated} dominated choices dropped", style="dim"
     )
     table = Table("", "level", "quorum", "strict", "clients", "transactions/s", "p95, ms", "ttl")
     table.columns[1].no_wrap = True
     for c in advice.choices:
         quorum = f"{c.quorum_kind} {c.quorum}" if c.quorum else "–"
         cells = (str(c.number), str(c.level), quorum, "yes" if c.strict else "no", str(c.clients))
-        ttl = f"{c.timeouts.ttl} s" if c.timeouts.asked else "unchanged"
+        ttl = f"{c.timeouts.ttl} s" if c.timeouts.rto_required else "unchanged"
         table.add_row(*cells, _stacked(c.tps, 0), _stacked(c.p95_ms, 1), ttl)
     screen.print(table)
     _print_details(screen, first)
@@ -132,7 +132,7 @@ def _print_details(screen: Console, choice: Choice) -> None:
     if choice.rto_s is not None:
         seen = choice.rto_s
         screen.print(f"  recovery  {seen.value:.1f} s seen ({seen.low:.1f}–{seen.high:.1f})")
-    if choice.timeouts.asked:
+    if choice.timeouts.rto_required:
         screen.print(f"  failure   a failed leader is replaced within {choice.timeouts.leader_failure_s:g} s")
     for one in choice.classes:
         screen.print(f"  class     {one.name}: {one.level} ({one.why})", soft_wrap=True)

@@ -9,12 +9,12 @@ import cloup
 from walproof.advising.advice_file import chosen, read_advice
 from walproof.advising.recipes.settings import config_change
 from walproof.cli import options as opt
-from walproof.cli.advise import advice_of, requirements_of
+from walproof.cli.advise import advice_of, requirement_options
 from walproof.cli.console import console, print_json, print_result
 from walproof.cli.groups import Command
 from walproof.cli.journals import APPLIED, Layer, journal_of_apply
 from walproof.errors import UsageError
-from walproof.model.advice import Advice, Choice, Place
+from walproof.model.advice import Advice, Choice, ClusterProfile
 from walproof.model.configuration import ConfigChange, Difference
 from walproof.model.ports import Capability, Configuration, Target
 from walproof.model.topology import ClusterView
@@ -66,7 +66,7 @@ def apply(
     name = _journal_name(cluster)
     journal = journal_of_apply(name)
     applied(configuration, plan, Layer(journal, complete=False))
-    journal.note(cluster.clock.now(), name, APPLIED, choice.words, before=None, after=None)
+    journal.note(cluster.clock.now(), name, APPLIED, choice.text, before=None, after=None)
     _print_result(choice, cluster, plan.differences, cluster.observe(), as_json=as_json)
     return 0
 
@@ -79,7 +79,7 @@ def _journal_name(cluster: Target) -> str:
 def _advice(path: str, options: dict[str, Any]) -> Advice:
     if Path(path).is_file() and Path(path).suffix == ".json":
         return read_advice(Path(path).read_text("utf-8", errors="replace"))
-    if not requirements_of(options):
+    if not requirement_options(options):
         raise UsageError(
             f"{path} is a record and no requirement is given", "walproof apply RECORD --rpo 0, or give advice.json"
         )
@@ -90,7 +90,9 @@ def _change(choice: Choice, cluster: Target) -> ConfigChange:
     """For this very cluster: its own versions, not those of the records."""
     facts = cluster.describe().facts
     members = tuple(m.name for m in cluster.observe().members)
-    versions = Place(facts.get("manager", "none"), int(facts.get("postgres", "18")), facts.get("patroni", ""), members)
+    versions = ClusterProfile(
+        facts.get("manager", "none"), int(facts.get("postgres", "18")), facts.get("patroni", ""), members
+    )
     return config_change(choice, versions)
 
 
@@ -110,7 +112,7 @@ def _print_result(
     if as_json:
         tree = {
             "target": cluster.name,
-            "choice": choice.words,
+            "choice": choice.text,
             "differences": [{"where": d.where, "name": d.name, "before": d.before, "after": d.after} for d in lines],
             "in_effect": None if now is None else {"names": now.standby_names, "synchronous": list(now.synchronous)},
         }
@@ -119,14 +121,14 @@ def _print_result(
     screen = console()
     if now is not None:
         screen.print(
-            f"in effect on {cluster.name}: {choice.words}; {now.standby_names or 'no standby named'}", style="bold"
+            f"in effect on {cluster.name}: {choice.text}; {now.standby_names or 'no standby named'}", style="bold"
         )
         screen.print("walproof apply --undo reverts it", style="dim")
     elif lines:
-        screen.print(f"would change {counted(len(lines), 'setting')} of {cluster.name}: {choice.words}", style="bold")
+        screen.print(f"would change {counted(len(lines), 'setting')} of {cluster.name}: {choice.text}", style="bold")
         _print_lines(lines)
     else:
-        screen.print(f"nothing to change: {choice.words} is already in effect on {cluster.name}", style="bold")
+        screen.print(f"nothing to change: {choice.text} is already in effect on {cluster.name}", style="bold")
 
 
 def _undo(cluster: Target, configuration: Configuration, *, dry_run: bool, as_json: bool) -> int:

@@ -19,13 +19,13 @@ from walproof.cli.temporary_lab import own_lab
 from walproof.lab.blueprint import Disk
 from walproof.lab.design import LabOrder
 from walproof.lab.faults import volumes
-from walproof.model.event import Described, Ended
+from walproof.model.event import ClaimJudged, Described, Ended
 from walproof.model.ports import Target
 from walproof.records.writer import Writer, check_writable
 from walproof.reporting.conclusion import claims_tally
 from walproof.reporting.terminal import study_tables
-from walproof.studies.conduct import Conductor, Visit
 from walproof.studies.declaration import Study, read_study, shipped, studies
+from walproof.studies.run import StudyOptions, run_study
 from walproof.targets.choose import choose, is_external
 from walproof.targets.external import consent
 
@@ -100,7 +100,7 @@ def run(
 ) -> int:
     """Run a study, by name or the path of a study.toml."""
     declared = read_study(Path(name)) if name.endswith(".toml") else shipped(name)[0]
-    visit = Visit(quick, seed, budget)
+    options = StudyOptions(quick, seed, budget)
     if target is not None and is_external(target):
         needed = ["load", "kill"] if declared.drill else ["load"]
         consent.require("running a study", needed, consent.read(allow), str(target).rpartition("@")[2])
@@ -116,8 +116,8 @@ def run(
         writer(started("study", asked, at=now(), seed=seed))
         writer(Described(now(), chosen.describe()))
         with progress_bar(quiet=as_json) as show_progress:
-            conductor = Conductor(declared, chosen, writer, writer.keep, visit)
-            claims = conductor.run(show_progress)
+            events = run_study(declared, chosen, writer, writer.keep, options, show_progress)
+        claims = [event for event in events if isinstance(event, ClaimJudged)]
         writer(Ended(now(), "done"))
     if as_json:
         judged = [
@@ -127,7 +127,7 @@ def run(
         print_json({"record": str(writer.directory), "claims": judged})
     else:
         link = f"record: {writer.directory}   (walproof report {writer.directory} --html study.html)"
-        print_tables(f"{declared.title}: {claims_tally(claims)}.\n", study_tables(conductor.events), link)
+        print_tables(f"{declared.title}: {claims_tally(claims)}.\n", study_tables(events), link)
     return 0
 
 

@@ -1,14 +1,15 @@
-"""The words of advice: requirements, the evidence they are held against, choices, refusals."""
+"""Advice as values: requirements, the evidence they are checked against, choices, refusals."""
 
 from dataclasses import dataclass, field
 
 from walproof.model.estimate import Estimate
 from walproof.model.guarantee import Level, QuorumKind
+from walproof.model.units import counted
 
 
 @dataclass(frozen=True, slots=True)
 class Requirements:
-    """What is wished; None is no wish. rpo_s 0 means: no acknowledged commit may be lost with the leader."""
+    """What is required; None is no requirement. rpo_s 0: no acknowledged commit may be lost with the leader."""
 
     rpo_s: float | None = None
     rto_s: float | None = None
@@ -31,7 +32,7 @@ class Requirements:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class Environment:
     """What a configuration cannot change: round trip between members, processors, workload."""
 
     workload: str
@@ -41,7 +42,7 @@ class Surroundings:
 
     @property
     def text(self) -> str:
-        """In words."""
+        """As in tables."""
         words = [
             self.workload,
             "" if self.rtt_ms is None else f"rtt {self.rtt_ms:g} ms",
@@ -55,7 +56,7 @@ class Surroundings:
 class PricedArm:
     """One configuration as measured. tps and p95_ms are intervals in which the next run falls (95 %)."""
 
-    surroundings: Surroundings
+    environment: Environment
     level: Level
     quorum_kind: QuorumKind | None
     quorum: int
@@ -75,16 +76,16 @@ class PricedArm:
 
 
 @dataclass(frozen=True, slots=True)
-class Proven:
-    """What drills of one fault say about one level."""
+class DrillSummary:
+    """Results of the drills of one fault at one level."""
 
     level: Level
     fault: str
     victim: str
     held: int
     broken: int
-    bound: float
-    """Upper 95 % limit of the probability that such a fault loses something."""
+    loss_bound: float
+    """Upper 95 % bound of the probability that such a fault loses something."""
     rto_s: tuple[float, ...] = ()
     rpo_s: tuple[float, ...] = ()
     record: str = ""
@@ -92,15 +93,16 @@ class Proven:
     @property
     def text(self) -> str:
         """One clause."""
-        drills = self.held + self.broken
+        drills = counted(self.held + self.broken, "drill")
+        fault = f"{self.fault} of the {self.victim}"
         if self.broken:
-            return f"{self.fault} of the {self.victim}: lost commits in {self.broken} of {drills} drills"
-        return f"{self.fault} of the {self.victim}: held in {drills} of {drills} drills, loss under {self.bound:.0%}"
+            return f"{fault}: lost commits in {self.broken} of {drills}"
+        return f"{fault}: held in {self.held} of {drills} (P(loss), 95 % upper bound: {100 * self.loss_bound:.0f} %)"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """What the advice is for: manager (patroni, none), versions, members, ttl now."""
+class ClusterProfile:
+    """The cluster that advice is for: manager (patroni, none), versions, members."""
 
     manager: str = "patroni"
     postgres: int = 18
@@ -117,17 +119,17 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Everything the records say."""
+    """Everything that records hold about configurations."""
 
     priced: tuple[PricedArm, ...]
-    proven: tuple[Proven, ...]
-    place: Place
+    drills: tuple[DrillSummary, ...]
+    cluster: ClusterProfile
     caveats: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """How soon error is noticed; Patroni's in whole seconds. expected_rto_s is for a leader that vanishes."""
+    """Timeouts of failure detection, in whole seconds: Patroni's and the network's."""
 
     ttl: int = 30
     loop_wait: int = 10
@@ -135,12 +137,12 @@ class Timeouts:
     primary_start_timeout: int = 0
     network_s: int = 15
     """wal_sender_timeout, wal_receiver_timeout and tcp_user_timeout."""
-    asked: bool = False
-    """Whether an RTO was wished: without one Patroni's clockwork is left as it is."""
+    rto_required: bool = False
+    """Whether an RTO is required: without one Patroni's timeouts stay unchanged."""
 
     @property
     def leader_failure_s(self) -> float:
-        """Worst time until writes go on after a leader vanished: ttl, one loop, and a promotion of about 2 s."""
+        """Longest time without writes after a leader failure, s: ttl, one loop, and a promotion of about 2 s."""
         return self.ttl + self.loop_wait + 2.0
 
 
@@ -149,14 +151,14 @@ class ClassChoice:
     """The level of one class of transactions within a choice."""
 
     name: str
-    wish: Requirements
+    requirements: Requirements
     level: Level
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One configuration to run, with what it promises and what it gives up."""
+    """One configuration to run, with its predicted throughput and latency, and its trade-offs."""
 
     number: int
     level: Level
@@ -178,17 +180,17 @@ class Choice:
     classes: tuple[ClassChoice, ...] = ()
 
     @property
-    def words(self) -> str:
-        """level, quorum and clients in a few words."""
+    def text(self) -> str:
+        """Level, quorum and clients."""
         quorum = f" {self.quorum_kind} {self.quorum}" if self.quorum and self.level.remote else ""
-        return f"{self.level}{quorum}, {self.clients} clients"
+        return f"{self.level}{quorum}, {counted(self.clients, 'client')}"
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A wish that cannot be met: which, the limit that forbids it, the nearest possible."""
+    """A requirement that cannot be met: which, the limit that forbids it, the nearest possible."""
 
-    wish: str
+    requirement: str
     limit: str
     nearest: str
 
@@ -197,12 +199,12 @@ class Refused:
 class Advice:
     """Ranked choices, or refusals. The same evidence and requirements give the same advice."""
 
-    wish: Requirements
-    surroundings: Surroundings
-    place: Place
+    requirements: Requirements
+    environment: Environment
+    cluster: ClusterProfile
     choices: tuple[Choice, ...]
     refused: tuple[Refused, ...] = ()
     caveats: tuple[str, ...] = ()
-    dropped: int = 0
-    """Choices that another one beats in every respect."""
+    dominated: int = 0
+    """How many choices were left out because another one is at least as good in every respect."""
     classes: tuple[tuple[str, Requirements], ...] = field(default_factory=tuple)

@@ -1,4 +1,4 @@
-"""What the doctor inspected: one read-only snapshot of a cluster's settings, standbys, overrides and manager."""
+"""What the doctor inspects: one read-only snapshot of a cluster's settings, standbys, overrides and manager."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,7 +20,7 @@ class SettingFact:
 
     @property
     def text(self) -> str:
-        """As an administrator would say it: 60000 ms, off, 'ANY 1 (a,b)'."""
+        """The value with its unit: 60000 ms, off, 'ANY 1 (a,b)'."""
         return f"{self.value} {self.unit}".strip() if self.value else "''"
 
     @property
@@ -88,7 +88,7 @@ class Waiter:
 
 @dataclass(frozen=True, slots=True)
 class MemberFacts:
-    """One member. `name` is what the manager or cluster_name calls it; `error` says why it was not inspected."""
+    """One member. `name` is what the manager or cluster_name calls it; `error` says why it could not be inspected."""
 
     name: str
     address: str = ""
@@ -154,9 +154,14 @@ class PatroniFacts:
 
     @property
     def version(self) -> tuple[int, ...]:
-        """The oldest member's version, () when none states it."""
-        stated = [tuple(int(p) for p in m.version.split(".")[:3] if p.isdigit()) for m in self.members if m.version]
-        return min(stated, default=())
+        """The oldest member's version, () when none is known."""
+        known = [tuple(int(p) for p in m.version.split(".")[:3] if p.isdigit()) for m in self.members if m.version]
+        return min(known, default=())
+
+    @property
+    def standbys(self) -> tuple[PatroniMember, ...]:
+        """Members that are no leader."""
+        return tuple(m for m in self.members if m.role not in ("leader", "master", "primary", "standby_leader"))
 
     def number(self, name: str, default: float) -> float:
         """A numeric key of the dynamic configuration, Patroni's default when it is not set."""
@@ -177,22 +182,32 @@ class PatroniFacts:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """One inspection: members, the manager when there is one, seconds it took, databases not inspected."""
+    """One snapshot: members, the manager when there is one, seconds it took, databases that could not be inspected."""
 
     target: str
     members: tuple[MemberFacts, ...]
     patroni: PatroniFacts | None = None
     took_s: float = 0.0
-    not_inspected: tuple[str, ...] = ()
+    unseen_databases: tuple[str, ...] = ()
 
     @property
     def leader(self) -> MemberFacts | None:
-        """The leader that was inspected, None when there is none."""
+        """The leader, None when there is none or it could not be inspected."""
         return next((m for m in self.members if m.leader and not m.error), None)
 
     @property
+    def leader_name(self) -> str:
+        """The leader's name, "" without a leader."""
+        return self.leader.name if self.leader else ""
+
+    @property
+    def senders(self) -> tuple[Sender, ...]:
+        """The leader's walsenders, none without a leader."""
+        return self.leader.senders if self.leader else ()
+
+    @property
     def standbys(self) -> tuple[MemberFacts, ...]:
-        """Standbys that were inspected."""
+        """Standbys that could be inspected."""
         return tuple(m for m in self.members if not m.leader and not m.error)
 
     @property

@@ -16,8 +16,8 @@ from walproof.reporting.outline import Outline, Table
 
 def price_json(events: Sequence[Event], record: str | None) -> dict[str, Any]:
     """The object of `price --json` from events alone."""
-    found = table_as_json(price_table(events), record)
-    return {**found, "conclusion": conclusion(events), "breakdown": [breakdown_as_json(a) for a in breakdowns(events)]}
+    prices = table_as_json(price_table(events), record)
+    return {**prices, "conclusion": conclusion(events), "breakdown": [breakdown_as_json(a) for a in breakdowns(events)]}
 
 
 def prove_json(events: Sequence[Event], record: str | None) -> dict[str, Any]:
@@ -33,24 +33,24 @@ def prove_json(events: Sequence[Event], record: str | None) -> dict[str, Any]:
 
 def record_json(events: Sequence[Event], record: str, notices: Sequence[str]) -> dict[str, Any]:
     """Everything `report --json` prints: price, drills, claims, searches, environment, notices."""
-    whole: dict[str, Any] = {"record": record, "notices": list(notices), "conclusion": conclusion(events)}
+    found: dict[str, Any] = {"record": record, "notices": list(notices), "conclusion": conclusion(events)}
     if any(isinstance(e, SampleDone) for e in events):
-        whole |= price_json(events, record)
+        found |= price_json(events, record)
     if any(isinstance(e, DrillDone) for e in events):
-        whole |= prove_json(events, record)
+        found |= prove_json(events, record)
     steps = [e for e in events if isinstance(e, SearchStep)]
     claims = [e for e in events if isinstance(e, ClaimJudged)]
     figures = [e for e in events if isinstance(e, FigureCompared)]
     described = next((e.description for e in reversed(events) if isinstance(e, Described)), None)
-    whole |= {"searches": [finite(asdict(s)) for s in steps]} if steps else {}
-    whole |= {"claims": [finite(asdict(c)) for c in claims]} if claims else {}
-    whole |= {"figures": [finite(asdict(f)) for f in figures]} if figures else {}
-    whole |= {"environment": asdict(described)} if described else {}
-    return whole
+    found |= {"searches": [finite(asdict(s)) for s in steps]} if steps else {}
+    found |= {"claims": [finite(asdict(c)) for c in claims]} if claims else {}
+    found |= {"figures": [finite(asdict(f)) for f in figures]} if figures else {}
+    found |= {"environment": asdict(described)} if described else {}
+    return found
 
 
 def outline_json(outline: Outline) -> dict[str, Any]:
-    """A comparison: its conclusion and its tables as lists of objects, words as in the page."""
+    """A comparison: its conclusion and its tables as lists of objects, text as on the page."""
     tables = {
         block.key: [{c.name: cell.text for c, cell in zip(block.columns, cells, strict=True)} for cells in block.rows]
         for section in outline.sections

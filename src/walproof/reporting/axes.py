@@ -1,4 +1,4 @@
-"""From numbers to positions on paper: scales, round ticks, labels that do not touch. Knows no SVG."""
+"""From numbers to positions in a chart: scales, round ticks, labels that do not touch. Knows no SVG."""
 
 import math
 from collections.abc import Sequence

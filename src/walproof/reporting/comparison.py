@@ -12,23 +12,34 @@ from walproof.pricing.estimates import ArmPrice, PriceTable, price_table
 from walproof.records.reader import Record
 from walproof.reporting.conclusion import sentences
 from walproof.reporting.outline import Cell, Outline, Prose, Section, Table, columns, row
-from walproof.reporting.wording import NOT_KNOWN, arm_words, fault_words, place_words, plus_minus, ratio, seconds, whole
+from walproof.reporting.wording import (
+    NOT_KNOWN,
+    arm_name,
+    count,
+    fault_name,
+    plus_minus,
+    ratio,
+    seconds,
+    workload_name,
+)
 
 
 def compared(records: Sequence[Record]) -> Outline:
-    """The outline of a comparison; the first record is what the others are held against."""
+    """The outline of a comparison; every record is compared with the first."""
     names = _names(records)
     tables = [price_table(r.events) for r in records]
     prices = _prices(names, tables)
     drills = _drills(names, [[e.drill for e in r.events if isinstance(e, DrillDone)] for r in records])
-    own = tuple(
-        Section(f"record-{i + 1}", f"{n} by itself", "", (Prose(sentences(r.events, t)),))
-        for i, (n, r, t) in enumerate(zip(names, records, tables, strict=True))
-    )
+    each = tuple(f"{n}: {' '.join(sentences(r.events, t))}" for n, r, t in zip(names, records, tables, strict=True))
     notices = tuple(f"{n}: {notice}" for n, r in zip(names, records, strict=True) for notice in r.notices)
-    said = _conclusion(prices, drills)
-    title = f"{len(records)} records side by side"
-    return Outline(title, tuple(names), said, notices, (*prices, *drills, *_surroundings(names, records), *own))
+    sections = (
+        *prices,
+        *drills,
+        *_differences(names, records),
+        Section("records", "Each record by itself", "", (Prose(each),)),
+    )
+    facts = tuple(("record", name) for name in names)
+    return Outline(f"{len(records)} records side by side", facts, _conclusion(prices, drills), notices, sections)
 
 
 def _names(records: Sequence[Record]) -> list[str]:
@@ -46,110 +57,107 @@ def _prices(names: Sequence[str], tables: Sequence[PriceTable]) -> tuple[Section
     for key in arms:
         found = [prices.get(key) for prices in by_arm]
         first = next(p for p in found if p is not None)
-        cells: list[Cell | str] = [Cell(arm_words(first), str(first.arm.level)), str(first.arm.clients)]
-        cells += [f"{first.scenario.text}, {place_words(first)}"]
-        cells += [NOT_KNOWN if p is None else _priced(p) for p in found]
-        rows.append(row(*cells, *(_changed(found[0], p, len(arms) * (len(tables) - 1)) for p in found[1:])))
-    heads = columns("level", ">clients", "under", *(f">{n}" for n in names), *(f"{n}: change" for n in names[1:]))
+        cells: list[Cell | str] = [Cell(arm_name(first), str(first.arm.level)), str(first.arm.clients)]
+        cells += [f"{first.scenario.text}, {workload_name(first)}"]
+        cells += [NOT_KNOWN if p is None else _price(p) for p in found]
+        rows.append(row(*cells, *(_change(found[0], p, len(arms) * (len(tables) - 1)) for p in found[1:])))
+    heads = columns("level", ">clients", "scenario", *(f">{n}" for n in names), *(f"{n}: change" for n in names[1:]))
     baseline = tables[0].baseline
-    says = (
-        f"Throughput as a share of {baseline}'s in the same block, so that a faster or busier machine does not count "
+    intro = (
+        f"Throughput ratio to {baseline} in the same block, so that a faster or busier machine does not count "
         f"as a change; for {baseline} itself transactions per second. "
         "Intervals hold for all comparisons at once (95 %)."
     )
-    return (Section("prices", "What it costs, side by side", says, (Table("prices", "prices", heads, tuple(rows)),)),)
+    return (Section("prices", "What it costs, side by side", intro, (Table("prices", "prices", heads, tuple(rows)),)),)
 
 
-def _is_unit(price: ArmPrice) -> bool:
+def _is_baseline(price: ArmPrice) -> bool:
     return price.ratio.low == price.ratio.high == 1.0
 
 
-def _priced(price: ArmPrice) -> str:
-    return f"{plus_minus(price.tps)} tps" if _is_unit(price) else ratio(price.ratio)
+def _price(price: ArmPrice) -> str:
+    return f"{plus_minus(price.tps)} tps" if _is_baseline(price) else ratio(price.ratio)
 
 
-def _changed(before: ArmPrice | None, after: ArmPrice | None, among: int) -> Cell:
+def _change(before: ArmPrice | None, after: ArmPrice | None, among: int) -> Cell:
     if before is None or after is None:
         return Cell("only in one", "quiet")
-    if _is_unit(before) or _is_unit(after):
+    if _is_baseline(before) or _is_baseline(after):
         found = change(before.tps, after.tps, among)
     else:
         found = change(before.ratio, after.ratio, among)
     if not math.isfinite(found.value):
         return Cell(NOT_KNOWN, "quiet")
-    words = f"{found.value - 1:+.1%} ({found.low - 1:+.1%} to {found.high - 1:+.1%})"
+    text = f"{found.value - 1:+.1%} ({found.low - 1:+.1%} to {found.high - 1:+.1%})"
     if before.blocks < 2 or after.blocks < 2:
-        return Cell(f"{words}: too few blocks to say", "quiet")
+        return Cell(f"{text}: too few blocks to say", "quiet")
     if found.covers(1.0):
-        return Cell(f"{words}: no real difference", "quiet")
-    return Cell(f"{words}: {'faster' if found.value > 1 else 'slower'}", "good" if found.value > 1 else "bad")
+        return Cell(f"{text}: no real difference", "quiet")
+    return Cell(f"{text}: {'faster' if found.value > 1 else 'slower'}", "good" if found.value > 1 else "bad")
 
 
 def _drills(names: Sequence[str], drills: Sequence[Sequence[Drill]]) -> tuple[Section, ...]:
-    decided = [[d for d in mine if d.verdict in (Verdict.HELD, Verdict.BROKEN)] for mine in drills]
-    cells = {(fault_words(d), d.level) for mine in decided for d in mine}
+    decided = [[d for d in of_record if d.verdict in (Verdict.HELD, Verdict.BROKEN)] for of_record in drills]
+    cells = {(fault_name(d), d.level) for of_record in decided for d in of_record}
     if not cells:
         return ()
     rows, alpha = [], 0.05 / (len(cells) * (len(names) - 1))
     for fault, level in sorted(cells, key=lambda c: (c[0], c[1].strength)):
-        found = [[d for d in mine if (fault_words(d), d.level) == (fault, level)] for mine in decided]
-        told = [_told(mine) for mine in found]
-        rows.append(
-            row(fault, Cell(str(level), str(level)), *told, *(_differs(found[0], one, alpha) for one in found[1:]))
-        )
+        found = [[d for d in of_record if (fault_name(d), d.level) == (fault, level)] for of_record in decided]
+        differences = [_drill_change(found[0], one, alpha) for one in found[1:]]
+        rows.append(row(fault, Cell(str(level), str(level)), *map(_losses, found), *differences))
     heads = columns("fault", "level", *names, *(f"{n}: change" for n in names[1:]))
-    says = (
+    intro = (
         "Losses are compared by Fisher's exact test, outages by Mann and Whitney's; both at 95 % over all rows at once."
     )
     table = Table("drills", "losses and outages", heads, tuple(rows))
-    return (Section("drills", "What it survives, side by side", says, (table,)),)
+    return (Section("drills", "What it survives, side by side", intro, (table,)),)
 
 
-def _told(drills: Sequence[Drill]) -> str:
+def _losses(drills: Sequence[Drill]) -> str:
     if not drills:
         return NOT_KNOWN
     losing = sum(d.findings.lost > 0 for d in drills)
-    lost = f"lost in {losing} of {len(drills)} ({whole(sum(d.findings.lost for d in drills))})"
+    lost = f"lost in {losing} of {len(drills)} ({count(sum(d.findings.lost for d in drills))})"
     times = [d.rto_s for d in drills if d.rto_s is not None]
     return f"{lost}, RTO {seconds(median(times) if times else None)}"
 
 
-def _differs(before: Sequence[Drill], after: Sequence[Drill], alpha: float) -> Cell:
+def _drill_change(before: Sequence[Drill], after: Sequence[Drill], alpha: float) -> Cell:
     if not before or not after:
         return Cell("only in one", "quiet")
-    losing = [(sum(d.findings.lost > 0 for d in mine), len(mine)) for mine in (before, after)]
-    times = [[d.rto_s for d in mine if d.rto_s is not None] for mine in (before, after)]
-    said, tone = [], "quiet"
+    losing = [(sum(d.findings.lost > 0 for d in drills), len(drills)) for drills in (before, after)]
+    times = [[d.rto_s for d in drills if d.rto_s is not None] for drills in (before, after)]
+    changes, tone = [], "quiet"
     if shares_differ(losing[0], losing[1], alpha):
         worse = losing[1][0] * losing[0][1] > losing[0][0] * losing[1][1]
-        said.append("loses more often" if worse else "loses less often")
+        changes.append("loses more often" if worse else "loses less often")
         tone = "bad" if worse else "good"
     if shifted(times[0], times[1], alpha):
-        slower = median(times[1]) > median(times[0])
-        said.append(
-            f"outage {'longer' if slower else 'shorter'} by {seconds(abs(median(times[1]) - median(times[0])))}"
-        )
-        tone = "bad" if slower and tone != "good" else tone if tone != "quiet" else "good"
+        longer_s = median(times[1]) - median(times[0])
+        changes.append(f"outage {'longer' if longer_s > 0 else 'shorter'} by {seconds(abs(longer_s))}")
+        tone = "bad" if longer_s > 0 and tone != "good" else tone if tone != "quiet" else "good"
     few = min(len(before), len(after)) < 4
-    return Cell("; ".join(said) or ("too few drills to say" if few else "no real difference"), tone)
+    return Cell("; ".join(changes) or ("too few drills to say" if few else "no real difference"), tone)
 
 
-def _surroundings(names: Sequence[str], records: Sequence[Record]) -> tuple[Section, ...]:
-    """What was asked, where, and with which settings: only what differs."""
-    told = [_facts(r) for r in records]
-    keys = [k for k in dict.fromkeys(k for facts in told for k in facts) if len({f.get(k) for f in told}) > 1]
+def _differences(names: Sequence[str], records: Sequence[Record]) -> tuple[Section, ...]:
+    """Options, machine and settings: only what differs."""
+    facts = [_facts(r) for r in records]
+    keys = [k for k in dict.fromkeys(k for one in facts for k in one) if len({one.get(k) for one in facts}) > 1]
     if not keys:
         return (Section("changed", "What was changed", "Nothing that the records know of.", ()),)
-    rows = tuple(row(k, *(facts.get(k, NOT_KNOWN) for facts in told)) for k in keys)
+    rows = tuple(row(k, *(one.get(k, NOT_KNOWN) for one in facts)) for k in keys)
     table = Table("changed", "what differs", columns("fact", *names), rows)
     return (Section("changed", "What was changed", "", (table,)),)
 
 
 def _facts(record: Record) -> dict[str, str]:
     described = next((e.description for e in reversed(record.events) if isinstance(e, Described)), None)
-    facts = {"command": record.started.command, "seed": str(record.started.seed)} if record.started else {}
-    facts |= {f"asked: {k}": str(v) for k, v in record.started.question.items()} if record.started else {}
-    facts["walproof"] = record.started.version if record.started else record.written_by
+    first = record.started
+    facts = {"command": first.command, "seed": str(first.seed)} if first else {}
+    facts |= {f"option {k}": str(v) for k, v in first.question.items()} if first else {}
+    facts["walproof"] = first.version if first else record.written_by
     if described:
         facts |= {"target": described.target, "members": ", ".join(described.members)}
         facts |= dict(described.facts) | {f"setting {k}": v for k, v in described.settings.items()}
@@ -157,16 +165,16 @@ def _facts(record: Record) -> dict[str, str]:
 
 
 def _conclusion(prices: Sequence[Section], drills: Sequence[Section]) -> tuple[str, ...]:
-    said = []
+    found = []
     for what, sections in (("price", prices), ("survival", drills)):
         rows = [cells for s in sections for block in s.blocks if isinstance(block, Table) for cells in block.rows]
         marked = [c for cells in rows for c in cells if c.tone in ("good", "bad")]
         if not rows:
             continue
         if not marked:
-            said.append(f"No {what} changed beyond chance ({len(rows)} compared).")
+            found.append(f"No {what} changed beyond chance ({len(rows)} compared).")
             continue
         worse, better = (sum(c.tone == tone for c in marked) for tone in ("bad", "good"))
-        changed = [f"{n} {word}" for n, word in ((worse, "worse"), (better, "better")) if n]
-        said.append(f"{what.capitalize()}, {len(rows)} compared: {' and '.join(changed)} beyond chance.")
-    return tuple(said) or ("The records have nothing in common that could be compared.",)
+        changed = [f"{n} {direction}" for n, direction in ((worse, "worse"), (better, "better")) if n]
+        found.append(f"{what.capitalize()}, {len(rows)} compared: {' and '.join(changed)} beyond chance.")
+    return tuple(found) or ("The records have nothing in common that could be compared.",)

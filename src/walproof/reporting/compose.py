@@ -5,6 +5,8 @@ from collections.abc import Sequence
 
 from walproof.model.event import ClaimJudged, Described, DrillDone, Event, FigureCompared, Note
 from walproof.model.guarantee import Level, Loss, survives
+from walproof.model.plan import Scenario
+from walproof.model.units import counted
 from walproof.model.verdict import Drill
 from walproof.pricing.estimates import ArmPrice, PriceTable, price_table
 from walproof.proving.verdicts import bounds
@@ -13,15 +15,26 @@ from walproof.reporting.conclusion import sentences
 from walproof.reporting.drill_section import drill_sections
 from walproof.reporting.outline import Cell, Outline, Prose, Section, Table, columns, row
 from walproof.reporting.price_section import price_sections
-from walproof.reporting.wording import NOT_KNOWN, found, moment, number, percent, ratio, whole
+from walproof.reporting.wording import (
+    LOSS_BOUND,
+    NOT_KNOWN,
+    count,
+    interval,
+    number,
+    percent,
+    ratio,
+    ratio_heading,
+    utc_time,
+)
 
-_PROMISES = {
+_GUARANTEES = {
     Level.OFF: "nothing after a crash",
     Level.LOCAL: "a crash of PostgreSQL on the leader",
-    Level.REMOTE_WRITE: "the leader gone, PostgreSQL crashed on the standby",
-    Level.ON: "the leader gone, power cut on the standby",
-    Level.REMOTE_APPLY: "the same, and seen by reads on that standby at once",
+    Level.REMOTE_WRITE: "loss of the leader, and a crash of PostgreSQL on the standby",
+    Level.ON: "loss of the leader, and a power cut on the standby",
+    Level.REMOTE_APPLY: "the same, and reads on that standby see the commit at once",
 }
+"""What a commit survives by PostgreSQL's documentation."""
 
 
 def composed(record: Record) -> Outline:
@@ -31,46 +44,43 @@ def composed(record: Record) -> Outline:
     table = price_table(events)
     sections = (
         *_claims(events),
-        *_glance(table, drills),
+        *_summary(table, drills),
         *price_sections(events, table),
         *drill_sections(drills),
         *_notes(events),
         *_environment(record),
     )
-    return Outline(
-        _title(record), _facts(record), sentences(events, table), (*_simulated(events), *record.notices), sections
-    )
+    notices = (*_simulated(events), *record.notices)
+    return Outline(_title(record), _facts(record), sentences(events, table), notices, sections)
 
 
 def _title(record: Record) -> str:
-    verb = record.started.verb if record.started else ""
     titles = {
         "price": "What a commit costs",
         "prove": "What a commit survives",
-        "demo": "What a commit costs, and what it survives",
         "study": "A published study, repeated",
     }
-    return titles.get(verb, "What a commit costs, and what it survives")
+    return titles.get(record.started.verb if record.started else "", "What a commit costs, and what it survives")
 
 
 def _simulated(events: Sequence[Event]) -> tuple[str, ...]:
     described = next((e.description for e in events if isinstance(e, Described)), None)
     simulated = described is not None and described.facts.get("kind", "").startswith("simulated")
-    return ("Everything here is simulated by the target called pretend: nothing was measured.",) if simulated else ()
+    return ("Everything here is simulated: nothing was measured.",) if simulated else ()
 
 
-def _facts(record: Record) -> tuple[str, ...]:
-    begun = record.started
+def _facts(record: Record) -> tuple[tuple[str, str], ...]:
+    first = record.started
     described = next((e.description for e in record.events if isinstance(e, Described)), None)
     return (
-        *((f"walproof {begun.verb}", moment(begun.at)) if begun else ()),
-        *((f"target {described.target}", f"{len(described.members)} members") if described else ()),
-        f"record {record.directory.name}",
+        *((("command", f"walproof {first.verb}"), ("started", utc_time(first.at))) if first else ()),
+        *((("target", f"{described.target}, {counted(len(described.members), 'member')}"),) if described else ()),
+        ("record", record.directory.name),
     )
 
 
-def _glance(table: PriceTable, drills: Sequence[Drill]) -> tuple[Section, ...]:
-    """Price and proof of each level side by side, at the most clients of the first setting."""
+def _summary(table: PriceTable, drills: Sequence[Drill]) -> tuple[Section, ...]:
+    """Price and proof of each level side by side, at the most clients of the first scenario."""
     arms = [p for p in table.arms if p.scenario == table.arms[0].scenario and not (p.arm.mix or p.arm.label)]
     most = max((p.arm.clients for p in arms), default=0)
     by_level = {p.arm.level: p for p in reversed(arms) if p.arm.clients == most and p.arm.rate is None}
@@ -78,20 +88,20 @@ def _glance(table: PriceTable, drills: Sequence[Drill]) -> tuple[Section, ...]:
     if not levels:
         return ()
     bound = bounds(drills)
-    doubted = any(p.caveats for p in by_level.values())
-    names = ["level", "promises to survive", *([f">of {table.baseline}'s throughput", ">p95 ms"] if arms else [])]
-    names += [">drills", ">commits lost", ">loss probability under"] if drills else []
-    names += ["caveats about the price"] if doubted else []
+    caveats = any(p.caveats for p in by_level.values())
+    names = ["level", "guaranteed to survive", *([f">{ratio_heading(table.baseline)}", ">p95 ms"] if arms else [])]
+    names += [">drills", ">commits lost", f">{LOSS_BOUND}"] if drills else []
+    names += ["caveats"] if caveats else []
     rows = []
     for lv in levels:
-        cells: list[Cell | str] = [Cell(str(lv), str(lv)), _PROMISES[lv]]
+        cells: list[Cell | str] = [Cell(str(lv), str(lv)), _GUARANTEES[lv]]
         cells += _cost(by_level.get(lv)) if arms else ()
         cells += _proof(lv, drills, bound) if drills else ()
-        cells += [Cell(", ".join(by_level[lv].caveats) if lv in by_level else "", "warn")] if doubted else []
+        cells += [Cell(", ".join(by_level[lv].caveats) if lv in by_level else "", "warn")] if caveats else []
         rows.append(row(*cells))
-    where = f" ({arms[0].scenario.text})" if arms and arms[0].scenario.text != "as it is" else ""
-    title = f"the promises, with {most} clients{where}" if arms else "the promises"
-    return (Section("glance", "At a glance", "", (Table("glance", title, columns(*names), tuple(rows)),)),)
+    where = f" ({arms[0].scenario.text})" if arms and arms[0].scenario != Scenario() else ""
+    title = f"commit levels, with {counted(most, 'client')}{where}" if arms else "commit levels"
+    return (Section("summary", "Summary", "", (Table("summary", title, columns(*names), tuple(rows)),)),)
 
 
 def _cost(price: ArmPrice | None) -> tuple[Cell | str, ...]:
@@ -101,13 +111,14 @@ def _cost(price: ArmPrice | None) -> tuple[Cell | str, ...]:
 
 
 def _proof(level: Level, drills: Sequence[Drill], bound: dict[str, float]) -> tuple[Cell | str, ...]:
-    mine = [d for d in drills if d.level is level]
-    if not mine:
+    of_level = [d for d in drills if d.level is level]
+    if not of_level:
         return NOT_KNOWN, NOT_KNOWN, NOT_KNOWN
-    lost = sum(d.findings.lost for d in mine)
-    against = any(d.promised for d in mine if d.findings.lost) or (lost and survives(level, Loss.LEADER_GONE))
-    tone = "good" if not lost else "bad" if against else "warn"
-    return str(len(mine)), Cell(whole(lost), tone if str(level) in bound else ""), percent(bound.get(str(level)))
+    lost = sum(d.findings.lost for d in of_level)
+    violated = any(d.promised for d in of_level if d.findings.lost) or (lost and survives(level, Loss.LEADER_GONE))
+    tone = "good" if not lost else "bad" if violated else "warn"
+    lost_cell = Cell(count(lost), tone if str(level) in bound else "")
+    return str(len(of_level)), lost_cell, percent(bound.get(str(level)))
 
 
 def _claims(events: Sequence[Event]) -> tuple[Section, ...]:
@@ -122,32 +133,31 @@ def _claims(events: Sequence[Event]) -> tuple[Section, ...]:
     heads = columns("study", "claim", "the paper's figure", "measured here", "verdict", "why")
     tables = [Table("claims", "claims of the paper", heads, rows)]
     if figures:
-        rows = tuple(row(f.figure, f.unit, number(f.paper), found(f.measured)) for f in figures)
-        heads = columns("the paper's", "in", ">the paper's figure", ">measured here (95 %)")
-        tables.append(Table("figures", "figures of the paper beside ours", heads, rows))
-    return (Section("studies", "Beside the published figures", "", tuple(tables)),)
+        rows = tuple(row(f.figure, f.unit, number(f.paper), interval(f.measured)) for f in figures)
+        heads = columns("figure of the paper", "unit", ">the paper's figure", ">measured here (95 % CI)")
+        tables.append(Table("figures", "figures of the paper and figures measured here", heads, rows))
+    return (Section("studies", "Compared with the published figures", "", tuple(tables)),)
 
 
 def _notes(events: Sequence[Event]) -> tuple[Section, ...]:
     notes = tuple(dict.fromkeys(e.text for e in events if isinstance(e, Note)))
-    return (Section("notes", "Noted on the way", "", (Prose(notes),)),) if notes else ()
+    return (Section("notes", "Notes of the run", "", (Prose(notes),)),) if notes else ()
 
 
 def _environment(record: Record) -> tuple[Section, ...]:
     described = next((e.description for e in reversed(record.events) if isinstance(e, Described)), None)
-    begun = record.started
+    first = record.started
     blocks: list[Prose | Table] = []
-    if begun:
-        blocks.append(Prose((begun.command,), code=True))
-        asked = tuple(row(str(k), str(v)) for k, v in begun.question.items())
-        more = (row("seed", str(begun.seed)), row("walproof", begun.version))
-        blocks.append(Table("question", "what was asked", columns("word", "value"), (*asked, *more)))
+    if first:
+        blocks.append(Prose((first.command,), code=True))
+        options = (*first.question.items(), ("seed", first.seed), ("walproof", first.version))
+        rows = tuple(row(str(k), str(v)) for k, v in options)
+        blocks.append(Table("question", "options of the run", columns("option", "value"), rows))
     if described:
-        members = row("members", ", ".join(described.members))
-        facts = (members, *(row(k, v) for k, v in described.facts.items()))
+        facts = (row("members", ", ".join(described.members)), *(row(k, v) for k, v in described.facts.items()))
         blocks.append(Table("machine", "where it ran", columns("fact", "value"), facts))
         settings = tuple(row(k, v) for k, v in described.settings.items())
         blocks.append(Table("settings", "settings in effect", columns("parameter", "value"), settings))
     kept = tuple(row(p.name) for p in record.kept())
     blocks += [Table("files", "files kept in the record", columns("file"), kept)] if kept else []
-    return (Section("environment", "Where it ran, and how to repeat it", "", tuple(blocks)),) if blocks else ()
+    return (Section("environment", "Environment", "", tuple(blocks)),) if blocks else ()

@@ -1,4 +1,4 @@
-"""The one to three plain sentences that a record comes down to. Words around what pricing and proving found."""
+"""The one to three sentences that conclude a record, from the findings of pricing and proving."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -6,30 +6,31 @@ from statistics import median
 
 from walproof.model.event import ClaimJudged, DrillDone, Event, SampleDone, SearchStep
 from walproof.model.guarantee import Level
+from walproof.model.units import counted
 from walproof.model.verdict import Drill, Verdict
 from walproof.pricing.conclusion import conclusion as price_sentence
 from walproof.pricing.estimates import PriceTable, price_table
 from walproof.proving.verdicts import bounds
-from walproof.reporting.wording import percent, seconds, whole
+from walproof.reporting.wording import percent, seconds
 
 
 def sentences(events: Sequence[Event], table: PriceTable | None = None) -> tuple[str, ...]:
     """What it costs, what was lost, how long it took: one to three sentences. `table` saves computing it again."""
     drills = [e.drill for e in events if isinstance(e, DrillDone)]
-    said: list[str] = []
+    found: list[str] = []
     if any(isinstance(e, SampleDone) for e in events):
         priced = table or price_table(events)
-        sought = () if priced.arms else search_sentences(events)
-        said += sought or (price_sentence(priced),)
+        searched = () if priced.arms else search_sentences(events)
+        found += searched or (price_sentence(priced),)
     if drills:
-        said.append(loss_sentence(drills))
+        found.append(loss_sentence(drills))
         outage = outage_sentence(drills)
         if outage:
-            said.append(outage)
+            found.append(outage)
     claims = [e for e in events if isinstance(e, ClaimJudged)]
     if claims:
-        said = [claims_sentence(claims), *said[:2]]
-    return tuple(said) or ("Nothing was measured and nothing was broken, so nothing can be said.",)
+        found = [claims_sentence(claims), *found[:2]]
+    return tuple(found) or ("Nothing was measured and no fault was injected.",)
 
 
 def conclusion(events: Sequence[Event]) -> str:
@@ -38,50 +39,51 @@ def conclusion(events: Sequence[Event]) -> str:
 
 
 def search_sentences(events: Sequence[Event]) -> tuple[str, ...]:
-    """What searches came to, at most three; how far they went when they were ended before; none without a search."""
+    """Results of searches, at most three; how many steps an unfinished search took; none without a search."""
     steps = [e for e in events if isinstance(e, SearchStep)]
     answers = {(s.search, s.tried["answer"]): s.conclusion for s in steps if "answer" in s.tried}
     if answers or not steps:
         return tuple(answers.values())[:3]
     names = " and ".join(dict.fromkeys(s.search for s in steps))
-    return (f"A search ({names}) took {len(steps)} steps and came to no end.",)
+    return (f"A search ({names}) took {counted(len(steps), 'step')} and came to no end.",)
 
 
 def loss_sentence(drills: Sequence[Drill]) -> str:
-    """Which levels lost acknowledged commits, which held, and how much that proves."""
+    """Which levels lost acknowledged commits, which held, and the upper bound of their loss probability."""
     decided = [d for d in drills if d.verdict in (Verdict.HELD, Verdict.BROKEN)]
     if not decided:
-        return f"None of the {len(drills)} drills could be decided."
-    levels = [level for level in Level if any(d.level is level for d in decided)]
+        return (
+            f"None of the {len(drills)} drills could be decided." if drills[1:] else "The drill could not be decided."
+        )
     bound = bounds(decided)
     lost, held, wrong = [], [], []
-    for level in levels:
-        mine = [d for d in decided if d.level is level]
-        losing = [d for d in mine if d.findings.lost]
+    for level in Level:
+        of_level = [d for d in decided if d.level is level]
+        losing = [d for d in of_level if d.findings.lost]
         if losing:
-            count = sum(d.findings.lost for d in losing)
-            words = "acknowledged commit" if count == 1 else "acknowledged commits"
-            aside = _promise(losing)
-            lost.append(f"{level} lost {whole(count)} {words} in {len(losing)} of {_drills(len(mine))}{aside}")
-        elif any(d.verdict is Verdict.BROKEN for d in mine):
-            wrong.append(f"{level} broke in another way")
-        else:
-            held.append(f"{level} lost none in {_drills(len(mine))} (loss probability under {percent(bound[level])})")
+            commits = counted(sum(d.findings.lost for d in losing), "acknowledged commit")
+            share = f"{len(losing)} of {counted(len(of_level), 'drill')}"
+            lost.append(f"{level} lost {commits} in {share}{_guaranteed(losing)}")
+        elif any(d.verdict is Verdict.BROKEN for d in of_level):
+            wrong.append(f"{level} was broken without losing a commit")
+        elif of_level:
+            upper = f"P(loss), 95 % upper bound: {percent(bound[level])}"
+            held.append(f"{level} lost none in {counted(len(of_level), 'drill')} ({upper})")
     undecided = len(drills) - len(decided)
-    tail = [f"{undecided} more could not be decided"] if undecided else []
-    said = "; ".join([*lost, *wrong, *held, *tail])
-    return f"{said[:1].upper()}{said[1:]}."
+    rest = [f"{undecided} more could not be decided"] if undecided else []
+    sentence = "; ".join([*lost, *wrong, *held, *rest])
+    return f"{sentence[:1].upper()}{sentence[1:]}."
 
 
-def _promise(losing: Sequence[Drill]) -> str:
-    """Whether what was lost had been promised, where that is known."""
+def _guaranteed(losing: Sequence[Drill]) -> str:
+    """Whether the level guarantees what was lost, where that is known."""
     if any(d.promised for d in losing):
-        return ", against its promise"
-    return ", which it never promised to keep" if all(d.promised is False for d in losing) else ""
+        return ", violating its guarantee"
+    return " (expected loss: it does not guarantee them)" if all(d.promised is False for d in losing) else ""
 
 
 def outage_sentence(drills: Sequence[Drill]) -> str:
-    """How long writes were away, "" when it was never seen."""
+    """How long writes were unavailable; "" when no outage was observed."""
     times = sorted(d.rto_s for d in drills if d.rto_s is not None and d.verdict is not Verdict.SKIPPED)
     if not times:
         return ""
@@ -92,21 +94,17 @@ def outage_sentence(drills: Sequence[Drill]) -> str:
 
 def claims_sentence(claims: Sequence[ClaimJudged]) -> str:
     """How many of the papers' claims were reproduced here."""
-    count = Counter(c.verdict for c in claims)
+    verdicts = Counter(c.verdict for c in claims)
     if len(claims) == 1:
-        return f"The one published claim was {'left undecided' if count['undecided'] else claims[0].verdict} here."
-    verb = "was" if count["reproduced"] == 1 else "were"
-    words = [f"Of {len(claims)} published claims, {count['reproduced']} {verb} reproduced here"]
-    words += [f"{count['not reproduced']} not"] if count["not reproduced"] else []
-    words += [f"{count['undecided']} left undecided"] if count["undecided"] else []
-    return ", ".join(words) + "."
+        return f"The one published claim was {'left undecided' if verdicts['undecided'] else claims[0].verdict} here."
+    verb = "was" if verdicts["reproduced"] == 1 else "were"
+    parts = [f"Of {len(claims)} published claims, {verdicts['reproduced']} {verb} reproduced here"]
+    parts += [f"{verdicts['not reproduced']} not"] if verdicts["not reproduced"] else []
+    parts += [f"{verdicts['undecided']} left undecided"] if verdicts["undecided"] else []
+    return ", ".join(parts) + "."
 
 
 def claims_tally(claims: Sequence[ClaimJudged]) -> str:
-    """How many claims ended how: "3 reproduced, 1 undecided"."""
-    count = Counter(c.verdict for c in claims)
-    return ", ".join(f"{count[v]} {v}" for v in ("reproduced", "not reproduced", "undecided") if count[v])
-
-
-def _drills(count: int) -> str:
-    return "1 drill" if count == 1 else f"{count} drills"
+    """How many claims have which verdict: "3 reproduced, 1 undecided"."""
+    verdicts = Counter(c.verdict for c in claims)
+    return ", ".join(f"{verdicts[v]} {v}" for v in ("reproduced", "not reproduced", "undecided") if verdicts[v])

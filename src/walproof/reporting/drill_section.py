@@ -1,4 +1,4 @@
-"""Drills → sections: the survival matrix with its evidence, each level's account, recovery by part. Judges nothing."""
+"""Drills → sections: the survival matrix with its evidence, results per level, outages by part. Judges nothing."""
 
 import re
 from collections.abc import Sequence
@@ -8,17 +8,32 @@ from walproof.model.guarantee import Level
 from walproof.model.verdict import Drill, Verdict
 from walproof.proving.matrix import COLUMNS, matrix
 from walproof.proving.verdicts import bounds, controls
-from walproof.reporting.outline import Bar, Bars, Block, Cell, Evidence, Figure, Part, Section, Table, columns, row
-from walproof.reporting.wording import fault_words, percent, seconds, whole
+from walproof.reporting.outline import (
+    Bar,
+    BarChart,
+    Block,
+    Cell,
+    Evidence,
+    Figure,
+    Section,
+    Segment,
+    Table,
+    columns,
+    row,
+)
+from walproof.reporting.wording import (
+    LOSS_BOUND,
+    OUTAGE_PARTS,
+    count,
+    fault_name,
+    is_expected_loss,
+    outage_seconds,
+    percent,
+    seconds,
+)
 
 _SAME = " under the same fault and load"
-PARTS = ("detection", "promotion", "routing", "client")
-_HOW = {
-    "detection": "from the last acknowledgement until the old leader was no longer the leader",
-    "promotion": "until there was a new leader",
-    "routing": "until a client's attempt reached it",
-    "client": "until that attempt was acknowledged",
-}
+Cells = dict[tuple[str, Level], list[Drill]]
 
 
 def drill_sections(drills: Sequence[Drill]) -> tuple[Section, ...]:
@@ -26,26 +41,27 @@ def drill_sections(drills: Sequence[Drill]) -> tuple[Section, ...]:
     if not drills:
         return ()
     cells = _cells(drills)
-    blocks: list[Block] = [survival(cells)]
+    blocks: list[Block] = [_survival_matrix(cells)]
     if sum(any(d.fault == name for d in drills) for name, _, _ in COLUMNS) >= 2:
-        blocks.append(_manual(drills))
-    blocks.append(_account(drills))
-    says = "Each cell counts drills that held out of those decided; it leads to the evidence."
-    made = [Section("survival", "What it survives", says, tuple(blocks))]
-    recovery = _recovery(drills)
-    made += [Section("recovery", "How long writes were away", "", (recovery,))] if recovery else []
+        blocks.append(_documented(drills))
+    blocks.append(_levels(drills))
+    intro = "Each cell counts the drills that held among those decided, and links to its evidence."
+    made = [Section("survival", "What it survives", intro, tuple(blocks))]
+    outage = _outage(drills)
+    made += [Section("outage", "How long writes were away", "", (outage,))] if outage else []
     evidence = tuple(
-        Evidence(_key(fault, level), f"{fault} at {level}", _worst(found), tuple(found))
+        Evidence(cell.link, f"{fault} at {level}", _worst(found), cell.tone, tuple(found))
         for (fault, level), found in cells.items()
+        if (cell := _cell(fault, level, found))
     )
-    made.append(Section("evidence", "Evidence, drill by drill", "Open a line to see its drills.", evidence))
+    made.append(Section("evidence", "Evidence", "Open a line to see its drills.", evidence))
     return tuple(made)
 
 
-def _cells(drills: Sequence[Drill]) -> dict[tuple[str, Level], list[Drill]]:
-    found: dict[tuple[str, Level], list[Drill]] = {}
+def _cells(drills: Sequence[Drill]) -> Cells:
+    found: Cells = {}
     for drill in sorted(drills, key=lambda d: (d.fault, str(d.victim), d.level.strength, d.number)):
-        found.setdefault((fault_words(drill), drill.level), []).append(drill)
+        found.setdefault((fault_name(drill), drill.level), []).append(drill)
     return found
 
 
@@ -58,8 +74,7 @@ def _worst(found: Sequence[Drill]) -> Verdict:
     return next(v for v in order if any(d.verdict is v for d in found))
 
 
-def survival(cells: dict[tuple[str, Level], list[Drill]]) -> Table:
-    """The matrix fault × level."""
+def _survival_matrix(cells: Cells) -> Table:
     levels = [level for level in Level if any(lv is level for _, lv in cells)]
     faults = list(dict.fromkeys(fault for fault, _ in cells))
     rows = tuple(row(fault, *(_cell(fault, lv, cells.get((fault, lv), [])) for lv in levels)) for fault in faults)
@@ -71,21 +86,20 @@ def _cell(fault: str, level: Level, found: Sequence[Drill]) -> Cell:
         return Cell("not run", "quiet")
     worst = _worst(found)
     held = sum(d.verdict is Verdict.HELD for d in found)
-    decided = held + sum(d.verdict is Verdict.BROKEN for d in found)
+    broken = [d for d in found if d.verdict is Verdict.BROKEN]
     key = _key(fault, level)
-    if worst is Verdict.BROKEN:
+    if broken:
         lost = sum(d.findings.lost for d in found)
-        promised = any(d.promised for d in found if d.verdict is Verdict.BROKEN)
-        words = f"{whole(lost)} lost" if lost else "broken"
-        aside = ", against its promise" if promised else ", never promised" if found[0].promised is False else ""
-        return Cell(f"✘ {held}/{decided} · {words}{aside}", "bad" if promised or not lost else "warn", key)
-    if worst is Verdict.HELD:
-        return Cell(f"✔ {held}/{decided}", "good", key)
-    return Cell(f"{worst.mark} {worst}", "quiet", key)
+        expected = all(is_expected_loss(d) for d in broken)
+        violated = any(d.promised for d in broken)
+        what = f"{count(lost)} lost" if lost else "broken"
+        aside = ", expected loss" if expected else ", guarantee violated" if violated else ""
+        return Cell(f"✘ {held}/{held + len(broken)} · {what}{aside}", "bad" if violated or not lost else "warn", key)
+    return Cell(f"✔ {held}/{held}", "good", key) if held else Cell(f"{worst.mark} {worst}", "quiet", key)
 
 
-def _manual(drills: Sequence[Drill]) -> Table:
-    """PostgreSQL's own table with what was seen in each of its cells."""
+def _documented(drills: Sequence[Drill]) -> Table:
+    """PostgreSQL's documented guarantees with what was observed for each."""
     levels = [level for level in Level if any(d.level is level for d in drills)]
     found = matrix(drills, levels)
     rows = []
@@ -94,56 +108,58 @@ def _manual(drills: Sequence[Drill]) -> Table:
         for name, _, _ in COLUMNS:
             one = found[level][name]
             tone = "bad" if one.surprising else {"✔": "good", "✘": "warn"}.get(one.mark, "quiet")
-            promise = "promised" if one.promised else "not promised"
-            cells.append(Cell(f"{one.mark} {promise}; {one.evidence}", tone))
+            guarantee = "guaranteed" if one.promised else "not guaranteed"
+            cells.append(Cell(f"{one.mark} {guarantee}; {one.evidence}", tone))
         rows.append(row(Cell(str(level), str(level)), *cells))
-    heads = columns("level", *(words for _, words, _ in COLUMNS))
-    return Table("manual", "the manual's table, as seen here", heads, tuple(rows), kind="matrix")
+    heads = columns("level", *(heading for _, heading, _ in COLUMNS))
+    return Table("documented", "documented guarantees, as observed here", heads, tuple(rows), kind="matrix")
 
 
-def _account(drills: Sequence[Drill]) -> Table:
+def _levels(drills: Sequence[Drill]) -> Table:
     bound, control = bounds(drills), controls(drills)
     rows = []
     for level in sorted({d.level for d in drills}, key=lambda lv: lv.strength):
-        mine = [d for d in drills if d.level is level]
-        count = {v: sum(d.verdict is v for d in mine) for v in Verdict}
-        mine_only = {fault: words for (fault, lv), words in control.items() if lv is level}
-        shown = [f"{fault}: {w.removesuffix(_SAME)}" for fault, w in sorted(mine_only.items()) if w]
-        weak = [fault for fault, words in sorted(mine_only.items()) if not words]
-        shown += [f"weak proof for {', '.join(weak)}: nothing weaker lost anything there"] if weak else []
-        lost = sum(d.findings.lost for d in mine)
-        counts = [str(n) for n in (len(mine), count[Verdict.HELD], count[Verdict.BROKEN], count[Verdict.UNDECIDED])]
-        sums = [whole(sum(getattr(d.findings, name) for d in mine)) for name in ("acknowledged", "recovered")]
-        cells: list[Cell | str] = [Cell(str(level), str(level)), *counts, *sums, Cell(whole(lost), "warn" * bool(lost))]
+        of_level = [d for d in drills if d.level is level]
+        verdicts = [sum(d.verdict is v for d in of_level) for v in (Verdict.HELD, Verdict.BROKEN, Verdict.UNDECIDED)]
+        controls_of = sorted((fault, text) for (fault, lv), text in control.items() if lv is level)
+        shown = [f"{fault}: {text.removesuffix(_SAME)}" for fault, text in controls_of if text]
+        weak = ", ".join(fault for fault, text in controls_of if not text)
+        shown += [f"weak proof for {weak}: nothing weaker lost anything there"] if weak else []
+        lost = sum(d.findings.lost for d in of_level)
+        sums = (sum(d.findings.acknowledged for d in of_level), sum(d.findings.recovered for d in of_level))
+        cells: list[Cell | str] = [Cell(str(level), str(level)), str(len(of_level)), *map(str, verdicts)]
+        cells += [*map(count, sums), Cell(count(lost), "warn" if lost else "")]
         rows.append(row(*cells, percent(bound.get(str(level))), "; ".join(shown)))
     names = (
         "level", ">drills", ">held", ">broken", ">undecided", ">acknowledged", ">recovered", ">lost",
-        ">loss probability under (95 %)", "positive control",
+        f">{LOSS_BOUND}", "positive control",
     )  # fmt: skip
-    return Table("levels", "each level's account", columns(*names), tuple(rows))
+    return Table("levels", "results per level", columns(*names), tuple(rows))
 
 
-def _recovery(drills: Sequence[Drill]) -> Figure | None:
+def _outage(drills: Sequence[Drill]) -> Figure | None:
     timed = [d for d in drills if d.rto_s is not None and d.verdict is not Verdict.SKIPPED]
     if not timed:
         return None
     bars, rows = [], []
-    for fault in dict.fromkeys(fault_words(d) for d in timed):
-        mine = [d for d in timed if fault_words(d) == fault]
-        times = sorted(d.rto_s for d in mine if d.rto_s is not None)
-        middle = {p: _middle([getattr(d.recovery, f"{p}_s") for d in mine]) for p in PARTS}
-        parts = tuple(Part(p, s, f"{p} ({_HOW[p]}): {seconds(s)}") for p, s in middle.items() if s is not None)
-        bars.append(Bar(fault, parts, median(times)))
-        rows.append(
-            row(fault, str(len(mine)), *(seconds(middle[p]) for p in PARTS), seconds(median(times)), seconds(times[-1]))
+    for fault in dict.fromkeys(fault_name(d) for d in timed):
+        of_fault = [d for d in timed if fault_name(d) == fault]
+        times = sorted(d.rto_s for d in of_fault if d.rto_s is not None)
+        parts = [outage_seconds(d.recovery) for d in of_fault]
+        middle = {p: _median([one[p] for one in parts]) for p in OUTAGE_PARTS}
+        segments = tuple(
+            Segment(p, s, f"{p} ({OUTAGE_PARTS[p]}): {seconds(s)}") for p, s in middle.items() if s is not None
         )
-    names = ("fault", ">drills", *(f">{p}" for p in PARTS), ">RTO, middle", ">RTO, worst")
-    legend = tuple((f"{p}: {_HOW[p]}", f"part{i}") for i, p in enumerate(PARTS))
-    table = Table("recovery", "outage by part, median over drills", columns(*names), tuple(rows))
-    says = "From the last acknowledgement before a fault to the first after it; the mark is the median of the whole."
-    return Figure("recovery-parts", "Outage by part", says, (Bars("by fault", "s", tuple(bars)),), legend, table)
+        bars.append(Bar(fault, segments, median(times)))
+        cells = [str(len(of_fault)), *(seconds(middle[p]) for p in OUTAGE_PARTS)]
+        rows.append(row(fault, *cells, seconds(median(times)), seconds(times[-1])))
+    names = ("fault", ">drills", *(f">{p}" for p in OUTAGE_PARTS), ">RTO, median", ">RTO, worst")
+    legend = tuple((f"{p}: {what}", f"segment{i}") for i, (p, what) in enumerate(OUTAGE_PARTS.items()))
+    table = Table("outage", "outage by part, median over drills", columns(*names), tuple(rows))
+    caption = "From the last acknowledgement before a fault to the first after it; the mark is the median of the total."
+    return Figure("outage-parts", "Outage by part", caption, (BarChart("by fault", "s", tuple(bars)),), legend, table)
 
 
-def _middle(values: Sequence[float | None]) -> float | None:
+def _median(values: Sequence[float | None]) -> float | None:
     known = [v for v in values if v is not None]
     return median(known) if known else None

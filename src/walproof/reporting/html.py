@@ -7,14 +7,19 @@ from importlib.resources import files
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from walproof.model.units import counted
 from walproof.reporting import wording
-from walproof.reporting.drill_picture import timeline
+from walproof.reporting.drill_timeline import timeline
 from walproof.reporting.outline import Evidence, Figure, Outline, Prose, Table
-from walproof.reporting.svg import marker, picture
+from walproof.reporting.svg import draw, marker
+
+_KINDS = {Prose: "prose", Table: "table", Figure: "figure", Evidence: "evidence"}
+_SIDE_ROWS = 24
+"""Rows of a table that still stands next to its chart."""
 
 
 def page(outline: Outline) -> str:
-    """The whole page; everything from the record is escaped, and the policy in its head admits its own script only."""
+    """The page as text; all text of the record is escaped, and the policy in its head admits its own script only."""
     templates = Environment(
         loader=PackageLoader("walproof.reporting"),
         autoescape=True,
@@ -22,8 +27,9 @@ def page(outline: Outline) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    templates.globals.update(picture=picture, marker=marker, timeline=timeline, kind=_kind, wording=wording)
-    script, style = _own("report.js"), _own("report.css")
+    templates.globals.update(draw=draw, marker=marker, timeline=timeline, wording=wording, counted=counted)
+    templates.globals.update(kind=_kind, has_side_table=_has_side_table)
+    script, style = _file("report.js"), _file("report.css")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{digest}'"
     made = templates.get_template("report.html.j2")
@@ -31,8 +37,13 @@ def page(outline: Outline) -> str:
 
 
 def _kind(block: object) -> str:
-    return {Prose: "prose", Table: "table", Figure: "figure", Evidence: "evidence"}[type(block)]
+    return _KINDS[type(block)]
 
 
-def _own(name: str) -> str:
+def _has_side_table(figure: Figure) -> bool:
+    """Whether the numbers of a figure stand next to its only chart, instead of collapsed below its charts."""
+    return len(figure.charts) == 1 and len(figure.table.rows) <= _SIDE_ROWS
+
+
+def _file(name: str) -> str:
     return (files("walproof.reporting") / "templates" / name).read_text("utf-8")

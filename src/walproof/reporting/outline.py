@@ -17,7 +17,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A table's column; numbers stand right."""
+    """A table's column; numbers are right-aligned."""
 
     name: str
     numeric: bool = False
@@ -25,7 +25,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table. key: its name as a CSV file; head_column: whether the first column names the row."""
+    """A table; its first column names the row. key: its name in JSON, unique within the report."""
 
     key: str
     title: str
@@ -36,59 +36,59 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
-class Dot:
-    """One point of a line: x, the value with its interval, what hovering says, whether it is doubted."""
+class Point:
+    """One point of a line: x, the value with its interval, its tooltip; hollow points carry a caveat."""
 
     x: float
     y: Estimate
-    says: str
-    doubted: bool = False
+    tooltip: str
+    hollow: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Points of one name; tone is a level's name or a number of the palette."""
+    """Points of one name; tone is a level's name or "other"."""
 
     name: str
     tone: str
-    dots: tuple[Dot, ...]
+    points: tuple[Point, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Chart:
-    """Lines with intervals over x. rule: a horizontal line that everything is compared with; diagonal: y equals x."""
+class LineChart:
+    """Lines with intervals over x. reference: a horizontal line that everything is compared with."""
 
     title: str
     x_name: str
     y_name: str
     lines: tuple[Line, ...]
-    rule: float | None = None
+    reference: float | None = None
     x_log: bool = True
     y_log: bool = False
     diagonal: bool = False
-    """Points stand by themselves around the line y = x."""
+    """A scatter plot around the line y = x instead of joined points."""
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """A piece of a stacked bar; spread is its interval in words."""
+class Segment:
+    """One segment of a stacked bar, in the unit of its chart."""
 
     name: str
     value: float
-    says: str
+    tooltip: str
 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A stacked bar; mark is what was measured for the whole."""
+    """A stacked bar; mark is the total as measured."""
 
     label: str
-    parts: tuple[Part, ...]
+    segments: tuple[Segment, ...]
     mark: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Bars:
+class BarChart:
     """Stacked bars of one unit."""
 
     title: str
@@ -97,43 +97,44 @@ class Bars:
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
-    """Percentiles of one arm on a shared axis: three values and what hovering says."""
+class Percentiles:
+    """p50, p95 and p99 of one arm, and its tooltip."""
 
     label: str
     tone: str
     values: tuple[float, float, float]
-    says: str
+    tooltip: str
 
 
 @dataclass(frozen=True, slots=True)
-class Reaches:
+class PercentileChart:
     """Percentiles, one row an arm; the axis is logarithmic."""
 
     title: str
     unit: str
-    rows: tuple[Reach, ...]
+    rows: tuple[Percentiles, ...]
 
 
-Picture = Chart | Bars | Reaches
+Chart = LineChart | BarChart | PercentileChart
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """Pictures with their legend, a sentence that says what is to be seen, caveats, and the same numbers as a table."""
+    """Charts with their legend, a caption, caveats, and the same numbers as a table."""
 
     key: str
     title: str
-    says: str
-    pictures: tuple[Picture, ...]
+    caption: str
+    charts: tuple[Chart, ...]
     legend: tuple[tuple[str, str], ...]
+    """(name, tone) of each line, or (name, segmentN) of each segment."""
     table: Table
     caveats: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Prose:
-    """A paragraph, or a list when there are several; code is shown as typed."""
+    """A paragraph, or a list when there are several lines; code is shown as typed."""
 
     lines: tuple[str, ...]
     code: bool = False
@@ -141,11 +142,12 @@ class Prose:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What stands behind one cell of the survival matrix."""
+    """The drills behind one cell of the survival matrix, with its worst verdict and tone."""
 
     key: str
     title: str
     verdict: Verdict
+    tone: str
     drills: tuple[Drill, ...]
 
 
@@ -154,20 +156,20 @@ Block = Prose | Table | Figure | Evidence
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A chapter of the report."""
+    """A section of the report."""
 
     key: str
     title: str
-    says: str
+    intro: str
     blocks: tuple[Block, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Outline:
-    """The whole report. facts: a line of short facts under the title."""
+    """A report: title, (name, value) facts about the run, the conclusion in sentences, notices, sections."""
 
     title: str
-    facts: tuple[str, ...]
+    facts: tuple[tuple[str, str], ...]
     sentences: tuple[str, ...]
     notices: tuple[str, ...] = ()
     sections: tuple[Section, ...] = field(default_factory=tuple)

@@ -10,10 +10,10 @@ from walproof.model.event import DrillDone, Event
 from walproof.model.verdict import Drill
 from walproof.pricing.estimates import ArmPrice, price_table
 from walproof.proving.verdicts import bounds
-from walproof.reporting.wording import arm_words, place_words
+from walproof.reporting.wording import arm_name, finding_counts, outage_seconds, workload_name
 
 HEADS = (
-    "record", "kind", "setting", "workload", "level", "clients", "drill", "fault", "victim", "verdict", "measure",
+    "record", "kind", "scenario", "workload", "level", "clients", "drill", "fault", "victim", "verdict", "measure",
     "value", "low", "high", "unit", "caveats",
 )  # fmt: skip
 Row = dict[str, str | int | float]
@@ -26,7 +26,7 @@ def table_csv(records: Iterable[tuple[str, Sequence[Event]]]) -> str:
     writer.writeheader()
     for name, events in records:
         for row in _rows(events):
-            writer.writerow({k: _tame(v) for k, v in {"record": name, **row}.items()})
+            writer.writerow({k: _no_formula(v) for k, v in {"record": name, **row}.items()})
     return out.getvalue()
 
 
@@ -42,11 +42,17 @@ def _rows(events: Sequence[Event]) -> Iterator[Row]:
 
 
 def _price(price: ArmPrice) -> Iterator[Row]:
-    where: Row = {"kind": "price", "setting": price.scenario.text, "workload": place_words(price)}
-    where |= {"level": arm_words(price), "clients": price.arm.clients, "caveats": "; ".join(price.caveats)}
-    found = {"tps": (price.tps, "1/s"), "ratio": (price.ratio, "of baseline")}
-    found |= {f"latency {n}": (getattr(price.latency, n), "ms") for n in ("mean", "p50", "p95", "p99")}
-    for measure, (estimate, unit) in found.items():
+    where: Row = {"kind": "price", "scenario": price.scenario.text, "workload": workload_name(price)}
+    where |= {"level": arm_name(price), "clients": price.arm.clients, "caveats": "; ".join(price.caveats)}
+    found = (
+        ("tps", price.tps, "1/s"),
+        ("ratio", price.ratio, "of baseline"),
+        ("latency mean", price.latency.mean, "ms"),
+        ("latency p50", price.latency.p50, "ms"),
+        ("latency p95", price.latency.p95, "ms"),
+        ("latency p99", price.latency.p99, "ms"),
+    )
+    for measure, estimate, unit in found:
         yield {**where, "measure": measure, **_estimate(estimate), "unit": unit}
     yield {**where, "measure": "blocks", "value": price.blocks}
 
@@ -59,20 +65,18 @@ def _estimate(estimate: Estimate) -> Row:
 def _drill(drill: Drill) -> Iterator[Row]:
     where: Row = {"kind": "drill", "drill": drill.number, "fault": drill.fault, "victim": str(drill.victim)}
     where |= {"level": str(drill.level), "verdict": str(drill.verdict)}
-    counts = ("acknowledged", "downgraded", "unknown", "refused", "lost", "recovered")
-    for name in counts:
-        yield {**where, "measure": name, "value": getattr(drill.findings, name), "unit": "commits"}
-    times = {"rto": drill.rto_s, "rpo": drill.rpo_s}
-    times |= {p: getattr(drill.recovery, f"{p}_s") for p in ("detection", "promotion", "routing", "client")}
-    for name, value in times.items():
+    counts = finding_counts(drill.findings)
+    for name in ("acknowledged", "downgraded", "unknown", "refused", "lost", "recovered"):
+        yield {**where, "measure": name, "value": counts[name], "unit": "commits"}
+    for name, value in {"rto": drill.rto_s, "rpo": drill.rpo_s, **outage_seconds(drill.recovery)}.items():
         if value is not None:
             yield {**where, "measure": name, "value": float(f"{value:.6g}"), "unit": "s"}
 
 
-def _tame(value: str | int | float) -> str | int | float:
+def _no_formula(value: str | int | float) -> str | int | float:
     """A text that a spreadsheet will not run as a formula.
 
-    >>> _tame("=1+1"), _tame("on"), _tame(-3)
+    >>> _no_formula("=1+1"), _no_formula("on"), _no_formula(-3)
     ("'=1+1", 'on', -3)
     """
     return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value

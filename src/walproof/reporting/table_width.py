@@ -1,4 +1,4 @@
-"""A table that knows a narrower form of itself and shows what fits the terminal. Lays out; knows no meaning."""
+"""A table with a narrower form of itself, of which it shows what fits the terminal. Lays out; computes nothing."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,14 +19,14 @@ class Fitting:
     narrow: RenderableType
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        needed = Measurement.get(console, options.update(max_width=10_000), self.wide).maximum
+        needed = Measurement.get(console, options.update(max_width=1_000_000), self.wide).maximum
         yield self.wide if needed <= options.max_width else self.narrow
 
 
 def table(
     title: str, columns: Sequence[str], rows: Sequence[Sequence[str | Text]], *, folds: str = ""
 ) -> RenderableType:
-    """A table whose columns marked ">" stand right; only the column named `folds` may break its words."""
+    """A table; columns marked ">" are right-aligned, only the column named `folds` may break a line."""
     made = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     made.padding = (0, 1, 0, 0)
     for name in columns:

@@ -1,4 +1,4 @@
-"""A record's events as tables for the terminal: the one door for everybody who prints."""
+"""A record's events as tables for the terminal: what every command that prints results imports."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ from walproof.reporting.conclusion import conclusion
 from walproof.reporting.table_width import Fitting, table, with_lines
 from walproof.reporting.terminal_drills import prove_tables
 from walproof.reporting.terminal_price import price_tables
-from walproof.reporting.wording import found, number
+from walproof.reporting.wording import interval, number
 
 __all__ = [
     "conclusion",
@@ -36,21 +36,21 @@ def tables(events: Sequence[Event]) -> list[RenderableType]:
 
 
 def study_tables(events: Sequence[Event]) -> list[RenderableType]:
-    """Claims and figures of published studies beside what was measured; empty without any."""
+    """Claims and figures of published studies compared with what was measured; empty without any."""
     claims = [e for e in events if isinstance(e, ClaimJudged)]
     figures = [e for e in events if isinstance(e, FigureCompared)]
     shown: list[RenderableType] = []
     if claims:
         shown.append(Group(Text("published claims", style="bold"), Text(), *map(_claim, claims)))
     if figures:
-        rows = [[f.figure, f.unit, number(f.paper), found(f.measured)] for f in figures]
-        heads = ("the paper's", "in", ">paper", ">here (95 %)")
-        shown.append(table("published figures", heads, rows, folds="the paper's"))
+        rows = [[f.figure, f.unit, number(f.paper), interval(f.measured)] for f in figures]
+        heads = ("figure", "unit", ">paper", ">here (95 % CI)")
+        shown.append(table("published figures", heads, rows, folds="figure"))
     return shown
 
 
 def _claim(claim: ClaimJudged) -> RenderableType:
-    """A claim in four lines: its verdict and name, what the paper says, its figure, ours and why."""
+    """A claim in four lines: verdict and name, what the paper says, its figure, the figure here and why."""
     name, _, says = claim.claim.partition(": ")
     lines = Table.grid(padding=(0, 2, 0, 0))
     lines.add_column(no_wrap=True, min_width=14)

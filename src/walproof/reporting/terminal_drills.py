@@ -1,4 +1,4 @@
-"""Drills and each level's account as tables for the terminal, also a narrow one. Lays out; computes nothing."""
+"""Drills and results per level as tables for the terminal, also a narrow one. Lays out; computes nothing."""
 
 from collections.abc import Sequence
 
@@ -9,51 +9,52 @@ from walproof.model.event import DrillDone, Event
 from walproof.model.verdict import Drill, Verdict
 from walproof.proving.verdicts import bounds, controls
 from walproof.reporting.table_width import Fitting, table, with_lines
-from walproof.reporting.wording import fault_words, percent, seconds, whole
+from walproof.reporting.wording import (
+    LOSS_BOUND,
+    count,
+    fault_name,
+    finding_counts,
+    is_expected_loss,
+    percent,
+    seconds,
+    verdict_name,
+)
 
 _STYLE = {Verdict.HELD: "green", Verdict.BROKEN: "bold red", Verdict.UNDECIDED: "yellow", Verdict.SKIPPED: "dim"}
+_SHOWN = ("acknowledged", "lost", "downgraded", "unknown", "refused", "recovered")
 
 
 def prove_tables(events: Sequence[Event]) -> list[RenderableType]:
-    """The drills one by one, then each level's account over all of them; empty without drills."""
+    """The drills one by one, then the results of each level over all of them; empty without drills."""
     drills = [e.drill for e in events if isinstance(e, DrillDone)]
-    return [_drills(drills), _account(drills)] if drills else []
+    return [_drills(drills), _levels(drills)] if drills else []
 
 
 def _drills(drills: Sequence[Drill]) -> RenderableType:
-    counted = ("acknowledged", "lost", "downgraded", "unknown", "refused", "recovered")
-    wide: list[list[str | Text]] = [
-        [str(d.number), fault_words(d), str(d.level), _verdict(d), *(_count(d, name) for name in counted),
-         seconds(d.rto_s), seconds(d.rpo_s), _leaders(d), d.why]
-        for d in drills
-    ]  # fmt: skip
-    narrow: list[list[str | Text]] = [
-        [str(d.number), fault_words(d), str(d.level), _verdict(d), *(_count(d, n) for n in ("acknowledged", "lost")),
-         seconds(d.rto_s), _leaders(d)]
-        for d in drills
-    ]  # fmt: skip
-    heads = ("#", "fault", "level", "verdict", *(f">{n}" for n in counted), ">RTO", ">RPO", "leader", "why")
-    tight = (">#", "fault", "level", "verdict", ">acked", ">lost", ">RTO", "leader")
+    wide, narrow, notes = [], [], []
+    for d in drills:
+        counts = finding_counts(d.findings)
+        first: list[str | Text] = [str(d.number), fault_name(d), str(d.level), _verdict(d)]
+        shown = [_count(name, counts[name]) for name in _SHOWN]
+        wide.append([*first, *shown, seconds(d.rto_s), seconds(d.rpo_s), _leaders(d), d.why])
+        narrow.append([*first, *shown[:2], seconds(d.rto_s), _leaders(d)])
+        rest = [f"{count(counts[name])} {name}" for name in _SHOWN[2:] if counts[name]]
+        rest += [f"RPO {seconds(d.rpo_s)}"] if d.rpo_s else []
+        notes.append(f"{d.number}: {d.why}" + (f" ({', '.join(rest)})" if rest else ""))
+    heads = ("#", "fault", "level", "verdict", *(f">{n}" for n in _SHOWN), ">RTO", ">RPO", "leader", "why")
+    narrow_heads = (">#", "fault", "level", "verdict", ">acked", ">lost", ">RTO", "leader")
     return Fitting(
         table("drills", heads, wide, folds="why"),
-        with_lines(table("drills", tight, narrow, folds="fault"), [_told(d) for d in drills], "dim"),
+        with_lines(table("drills", narrow_heads, narrow, folds="fault"), notes, "dim"),
     )
 
 
-def _told(drill: Drill) -> str:
-    names = ("downgraded", "unknown", "refused", "recovered")
-    rest = [f"{whole(getattr(drill.findings, n))} {n}" for n in names if getattr(drill.findings, n)]
-    rest += [f"RPO {seconds(drill.rpo_s)}"] if drill.rpo_s else []
-    return f"{drill.number}: {drill.why}" + (f" ({', '.join(rest)})" if rest else "")
-
-
 def _verdict(drill: Drill) -> Text:
-    return Text(f"{drill.verdict.mark} {drill.verdict}", style=_STYLE[drill.verdict])
+    return Text(verdict_name(drill), style="yellow" if is_expected_loss(drill) else _STYLE[drill.verdict])
 
 
-def _count(drill: Drill, name: str) -> Text:
-    count = int(getattr(drill.findings, name))
-    return Text(whole(count), style="bold red" if name == "lost" and count else "")
+def _count(name: str, value: int) -> Text:
+    return Text(count(value), style="bold red" if name == "lost" and value else "")
 
 
 def _leaders(drill: Drill) -> str:
@@ -61,20 +62,20 @@ def _leaders(drill: Drill) -> str:
     return before if before == after else f"{before} → {after}"
 
 
-def _account(drills: Sequence[Drill]) -> RenderableType:
+def _levels(drills: Sequence[Drill]) -> RenderableType:
     bound, control = bounds(drills), controls(drills)
     rows, notes = [], []
     for level in sorted({d.level for d in drills}, key=lambda lv: lv.strength):
-        mine = [d for d in drills if d.level is level]
-        count = {v: sum(d.verdict is v for d in mine) for v in Verdict}
-        counts = [len(mine), count[Verdict.HELD], count[Verdict.BROKEN], count[Verdict.UNDECIDED]]
-        shown = [words or f"none under {fault}: weak" for (fault, lv), words in control.items() if lv is level]
-        lost = whole(sum(d.findings.lost for d in mine))
-        rows.append([str(level), *(str(c) for c in counts), lost, percent(bound.get(str(level))), "; ".join(shown)])
+        of_level = [d for d in drills if d.level is level]
+        verdicts = [sum(d.verdict is v for d in of_level) for v in (Verdict.HELD, Verdict.BROKEN, Verdict.UNDECIDED)]
+        shown = [text or f"none under {fault}: weak" for (fault, lv), text in control.items() if lv is level]
+        lost = count(sum(d.findings.lost for d in of_level))
+        counts = [str(level), str(len(of_level)), *map(str, verdicts), lost]
+        rows.append([*counts, percent(bound.get(str(level))), "; ".join(shown)])
         notes += [f"{level}, positive control: {'; '.join(shown)}"] if shown else []
-    counted = ("level", ">drills", ">held", ">broken", ">undecided", ">lost")
+    heads = ("level", ">drills", ">held", ">broken", ">undecided", ">lost", f">{LOSS_BOUND}")
     title = "what each level survived"
     return Fitting(
-        table(title, (*counted, ">loss probability under (95 %)", "positive control"), rows, folds="positive control"),
-        with_lines(table(title, (*counted, ">P(loss) under"), [r[:-1] for r in rows]), notes, "dim"),
+        table(title, (*heads, "positive control"), rows, folds="positive control"),
+        with_lines(table(title, heads, [r[:-1] for r in rows]), notes, "dim"),
     )

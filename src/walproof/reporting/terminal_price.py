@@ -8,37 +8,45 @@ from rich.text import Text
 
 from walproof.model.estimate import Estimate
 from walproof.model.event import Event, SampleDone, SearchStep
+from walproof.model.units import counted
 from walproof.pricing.estimates import ArmPrice, Latency, price_table
 from walproof.pricing.latency_breakdown import Breakdown, breakdowns
 from walproof.reporting.table_width import Fitting, table, with_lines
-from walproof.reporting.wording import arm_words, number, place_words, plus_minus, ratio
-from walproof.reporting.wording import found as in_words
+from walproof.reporting.wording import (
+    arm_name,
+    interval,
+    number,
+    plus_minus,
+    ratio,
+    ratio_heading,
+    workload_name,
+)
 
 
 def price_tables(events: Sequence[Event]) -> list[RenderableType]:
-    """A table per setting, the commit latency breakdown, and the steps of searches; empty when nothing was priced."""
+    """A table per scenario, the commit latency breakdown, and the steps of searches; empty when nothing was priced."""
     if not any(isinstance(e, SampleDone | SearchStep) for e in events):
         return []
     found = price_table(events)
     made = [
         _prices(list(arms), str(found.baseline))
-        for _, arms in groupby(found.arms, key=lambda p: (p.scenario, place_words(p)))
+        for _, arms in groupby(found.arms, key=lambda p: (p.scenario, workload_name(p)))
     ]
-    cut = breakdowns(events)
-    made += [_breakdowns(cut)] if cut else []
+    parts = breakdowns(events)
+    made += [_breakdowns(parts)] if parts else []
     steps = [e for e in events if isinstance(e, SearchStep)]
     made += [_searches(steps)] if steps else []
     return made
 
 
 def _prices(arms: Sequence[ArmPrice], baseline: str) -> RenderableType:
-    title = f"price · {arms[0].scenario.text} · {place_words(arms[0])}"
+    title = f"price · {arms[0].scenario.text} · {workload_name(arms[0])}"
     kinds = list(dict.fromkeys(caveat for p in arms for caveat in p.caveats))
     letters = {caveat: "abcdefghijklmnop"[i % 16] for i, caveat in enumerate(kinds)}
     blocks = {p.blocks for p in arms}
     wide, narrow = [], []
     for p in arms:
-        first: list[str | Text] = [arm_words(p), str(p.arm.clients), plus_minus(p.tps), ratio(p.ratio)]
+        first: list[str | Text] = [arm_name(p), str(p.arm.clients), plus_minus(p.tps), ratio(p.ratio)]
         short = Text("".join(letters[d] for d in p.caveats), style="yellow")
         wide.append([*first, *_latency(p.latency), str(p.blocks), Text(", ".join(p.caveats), style="yellow")])
         narrow.append([*first, *_latency(p.latency)[1:], short])
@@ -46,23 +54,14 @@ def _prices(arms: Sequence[ArmPrice], baseline: str) -> RenderableType:
             mixed: list[str | Text] = [Text(f"  {one.level}", style="dim"), "", plus_minus(one.tps), ""]
             wide.append([*mixed, *_latency(one.latency), "", ""])
             narrow.append([*mixed, *_latency(one.latency)[1:], ""])
-    heads = (
-        "level",
-        ">clients",
-        ">tps",
-        f">of {baseline}'s (95 %)",
-        ">mean ms",
-        ">p50",
-        ">p95",
-        ">p99",
-        ">blocks",
-        "caveats",
-    )
-    tight = ("level", ">n", ">tps", f">of {baseline}'s (95 %)", ">p50", ">p95", ">p99", "?")
+    against = ratio_heading(baseline)
+    heads = ("level", ">clients", ">tps", f">{against}", ">mean ms", ">p50", ">p95", ">p99", ">blocks", "caveats")
+    two_lines = against.replace(" (", "\n(")
+    narrow_heads = ("level", ">n", ">tps", f">{two_lines}", ">p50", ">p95", ">p99", "caveat")
     some = f"{min(blocks)}" if len(blocks) == 1 else f"{min(blocks)} to {max(blocks)}"
     notes = [f"n: clients; p50, p95, p99: latency in ms; from {some} blocks"]
-    notes += ["caveats (?): " + "; ".join(f"{letter} {caveat}" for caveat, letter in letters.items())] if kinds else []
-    return Fitting(table(title, heads, wide), with_lines(table(title, tight, narrow), notes, "dim"))
+    notes += ["caveats: " + "; ".join(f"{letter} {caveat}" for caveat, letter in letters.items())] if kinds else []
+    return Fitting(table(title, heads, wide), with_lines(table(title, narrow_heads, narrow), notes, "dim"))
 
 
 def _latency(latency: Latency) -> list[str]:
@@ -76,22 +75,22 @@ def _breakdowns(found: Sequence[Breakdown]) -> RenderableType:
          plus_minus(a.measured)]
         for a in found
     ]  # fmt: skip
-    heads = ("setting", "level", ">clients", *(f">{p}" for p in parts), ">sum", ">measured")
+    heads = ("scenario", "level", ">clients", *(f">{p}" for p in parts), ">sum", ">measured")
     wide = table("commit latency breakdown, ms", heads, rows)
-    return Fitting(
-        wide, Group(*(_upright(list(mine)) for _, mine in groupby(found, key=lambda a: (a.scenario, a.level))))
-    )
+    narrow = [_part_rows(list(group)) for _, group in groupby(found, key=lambda a: (a.scenario, a.level))]
+    return Fitting(wide, Group(*narrow))
 
 
 def _part(found: Breakdown, name: str) -> str:
     return next((plus_minus(p.ms) for p in found.parts if p.name == name), "")
 
 
-def _upright(found: Sequence[Breakdown]) -> RenderableType:
+def _part_rows(found: Sequence[Breakdown]) -> RenderableType:
+    """A breakdown with a row a part and a column a number of clients."""
     parts = list(dict.fromkeys(part.name for a in found for part in a.parts))
     rows = [[part, *(_part(a, part) for a in found)] for part in parts]
     rows += [["sum", *(number(a.sum_ms) for a in found)], ["measured", *(plus_minus(a.measured) for a in found)]]
-    heads = ("part", *(f">{a.clients} client{'s' * (a.clients > 1)}" for a in found))
+    heads = ("part", *(f">{counted(a.clients, 'client')}" for a in found))
     return table(f"commit latency breakdown at {found[0].level}, ms · {found[0].scenario.text}", heads, rows)
 
 
@@ -99,8 +98,8 @@ def _searches(steps: Sequence[SearchStep]) -> RenderableType:
     rows = []
     for step in steps:
         tried = ", ".join(f"{name} {value}" for name, value in step.tried.items())
-        rows.append([step.search, tried, in_words(Estimate(step.value, step.low, step.high)), step.conclusion])
-    wide = table("searches", ("search", "tried", ">found (95 %)", "so"), rows)
-    narrow = table("searches", ("search and what was tried", ">found (95 %)"),
+        rows.append([step.search, tried, interval(Estimate(step.value, step.low, step.high)), step.conclusion])
+    wide = table("searches", ("search", "tried", ">found (95 % CI)", "conclusion"), rows)
+    narrow = table("searches", ("search and what was tried", ">found (95 % CI)"),
                    [[f"{r[0]}: {r[1]}; {r[3]}", r[2]] for r in rows], folds="search and what was tried")  # fmt: skip
     return Fitting(wide, narrow)

@@ -1,17 +1,27 @@
-"""Numbers into the words of tables and pages: units, intervals, what is not known. Computes nothing else."""
+"""Text of tables and pages from values: numbers with units and intervals, names of arms and faults. Pure."""
 
 import math
 from datetime import UTC, datetime
 
 from walproof.model.estimate import Estimate
-from walproof.model.verdict import Drill
+from walproof.model.verdict import Drill, Findings, Recovery, Verdict
 from walproof.pricing.estimates import ArmPrice
 
 NOT_KNOWN = "–"
+LOSS_BOUND = "P(loss), 95 % upper bound"
+
+
+def ratio_heading(baseline: str) -> str:
+    """The heading of throughput ratios to a level.
+
+    >>> ratio_heading("local")
+    'ratio to local (95 % CI)'
+    """
+    return f"ratio to {baseline} (95 % CI)"
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    """At least `digits` significant digits, thousands apart.
+    """At least `digits` significant digits, with thousands separators.
 
     >>> number(12345.6), number(0.012345), number(3.0), number(None), number(math.inf)
     ('12,346', '0.0123', '3.00', '–', '∞')
@@ -26,19 +36,19 @@ def number(value: float | None, digits: int = 3) -> str:
     return f"{value:,.{places}f}"
 
 
-def whole(value: int | float | None) -> str:
-    """A count, thousands apart.
+def count(value: int | float | None) -> str:
+    """A count with thousands separators.
 
-    >>> whole(1234567)
+    >>> count(1234567)
     '1,234,567'
     """
     return NOT_KNOWN if value is None else f"{value:,.0f}"
 
 
-def found(estimate: Estimate) -> str:
+def interval(estimate: Estimate) -> str:
     """A value with its interval, where it has one.
 
-    >>> found(Estimate(1.0, 0.9, 1.1)), found(Estimate(1.0, 0.9, math.inf)), found(Estimate(3.0, 3.0, 3.0))
+    >>> interval(Estimate(1.0, 0.9, 1.1)), interval(Estimate(1.0, 0.9, math.inf)), interval(Estimate(3.0, 3.0, 3.0))
     ('1.00 (0.900–1.10)', '1.00 (0.900–∞)', '3.00')
     """
     if estimate.low == estimate.high or math.isnan(estimate.value):
@@ -72,7 +82,7 @@ def plus_minus(estimate: Estimate) -> str:
 
 
 def seconds(value: float | None) -> str:
-    """Seconds with the decimals they deserve.
+    """Seconds: whole above 100, one decimal above 1, else three.
 
     >>> seconds(0.0123), seconds(3.26), seconds(125.0), seconds(None)
     ('0.012 s', '3.3 s', '125 s', '–')
@@ -93,31 +103,76 @@ def percent(share: float | None) -> str:
     return f"{100 * share:.2g} %" if share < 0.1 else f"{100 * share:.0f} %"
 
 
-def moment(at: float) -> str:
-    """A time as people write it, UTC.
+def utc_time(at: float) -> str:
+    """A time in seconds since the epoch as UTC.
 
-    >>> moment(0.0)
+    >>> utc_time(0.0)
     '1970-01-01 00:00:00 UTC'
     """
     return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
-def arm_words(price: ArmPrice) -> str:
-    """The level, and what else tells this arm from others."""
+def arm_name(price: ArmPrice) -> str:
+    """The level or mix of levels, with the label and offered rate where the arm has them."""
     arm = price.arm
     level = "mix " + ", ".join(f"{lv} {weight:g}" for lv, weight in arm.mix) if arm.mix else str(arm.level)
     offered = f"at {number(arm.rate)} tps" if arm.rate else ""
     return " ".join(w for w in (level, arm.label, offered) if w)
 
 
-def place_words(price: ArmPrice) -> str:
-    """Workload and way in, where they are not the usual ones."""
+def workload_name(price: ArmPrice) -> str:
+    """The workload, with route and pool where connections are not direct."""
     arm = price.arm
     pool = f"pool {arm.pool}" if arm.pool else ""
     route = "" if arm.route == "direct" and not pool else str(arm.route)
     return ", ".join(w for w in (arm.workload.text, route, pool) if w)
 
 
-def fault_words(drill: Drill) -> str:
-    """The fault, and on whom it fell when that was not the leader."""
+def fault_name(drill: Drill) -> str:
+    """The fault, with its victim when that was not the leader."""
     return drill.fault if drill.victim in ("leader", "cluster") else f"{drill.fault} of {drill.victim}"
+
+
+def is_expected_loss(drill: Drill) -> bool:
+    """Whether all that was found is a loss that this level does not guarantee against."""
+    f = drill.findings
+    others = f.corrupted + f.duplicate + f.phantom + f.broken_freshness + f.two_leaders_s
+    return drill.verdict is Verdict.BROKEN and drill.promised is False and f.lost > 0 and not others
+
+
+def verdict_name(drill: Drill) -> str:
+    """The verdict with its mark; "expected loss" where nothing was broken that is guaranteed."""
+    return f"{drill.verdict.mark} {'expected loss' if is_expected_loss(drill) else drill.verdict}"
+
+
+def finding_counts(findings: Findings) -> dict[str, int]:
+    """The counts of a drill's ledger by the name shown for them."""
+    return {
+        "acknowledged": findings.acknowledged,
+        "lost": findings.lost,
+        "downgraded": findings.downgraded,
+        "unknown": findings.unknown,
+        "refused": findings.refused,
+        "recovered": findings.recovered,
+        "phantom": findings.phantom,
+        "duplicate": findings.duplicate,
+        "corrupted": findings.corrupted,
+        "stale reads": findings.stale_reads,
+        "dirty reads": findings.dirty_reads,
+        "long forks": findings.long_forks,
+    }
+
+
+OUTAGE_PARTS = {
+    "detection": "from the last acknowledgement until the old leader was no longer the leader",
+    "promotion": "until there was a new leader",
+    "routing": "until a client's attempt reached it",
+    "client": "until that attempt was acknowledged",
+}
+"""What each part of an outage is."""
+
+
+def outage_seconds(recovery: Recovery) -> dict[str, float | None]:
+    """Seconds of each of OUTAGE_PARTS, None where it was not seen."""
+    seconds_each = (recovery.detection_s, recovery.promotion_s, recovery.routing_s, recovery.client_s)
+    return dict(zip(OUTAGE_PARTS, seconds_each, strict=True))

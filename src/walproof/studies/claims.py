@@ -15,6 +15,7 @@ from walproof.model.event import ClaimJudged, DrillDone, Event, FigureCompared, 
 from walproof.model.guarantee import Level
 from walproof.model.plan import Arm
 from walproof.model.sample import SampleResult
+from walproof.model.units import counted
 from walproof.model.verdict import Drill
 from walproof.pricing.design import WARM_BLOCK
 from walproof.studies.declaration import (
@@ -24,15 +25,15 @@ from walproof.studies.declaration import (
     Figure,
     LatencyClaim,
     OrderClaim,
-    Part,
     RatioClaim,
     RecoversClaim,
+    StudyPart,
     TrendClaim,
 )
 
 
 class ClaimVerdict(StrEnum):
-    """What became of a claim here."""
+    """Whether a claim held here."""
 
     REPRODUCED = "reproduced"
     NOT_REPRODUCED = "not reproduced"
@@ -40,18 +41,21 @@ class ClaimVerdict(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
-    """A claim's measured words, its verdict, and why."""
+class ClaimResult:
+    """What was measured for a claim, in a phrase; its verdict, and why."""
 
     measured: str
     verdict: ClaimVerdict
     why: str
 
 
-class Measured:
-    """Samples of a study by arm, drills by part; answers with estimates, None where nothing was measured."""
+_NOT_MEASURED = ClaimResult("not measured", ClaimVerdict.UNDECIDED, "too few samples of these arms")
 
-    def __init__(self, events: Sequence[Event], parts: Sequence[Part]) -> None:
+
+class Measured:
+    """Samples of a study by arm, drills by part; gives estimates, None where nothing was measured."""
+
+    def __init__(self, events: Sequence[Event], parts: Sequence[StudyPart]) -> None:
         self._parts = {part.name: part for part in parts}
         self._samples: dict[Arm, list[SampleResult]] = defaultdict(list)
         self.drills: dict[str, list[Drill]] = defaultdict(list)
@@ -117,54 +121,55 @@ def _log_difference(
     return None if logs is None else as_ratio(logs)
 
 
-def _words(estimate: Estimate, unit: str = "") -> str:
+def _text(estimate: Estimate, unit: str = "") -> str:
     return f"{estimate.value:.2f}{unit} ({estimate.low:.2f}–{estimate.high:.2f})"
 
 
 def _named(of: ArmNamed, to: ArmNamed, sign: str) -> str:
-    """What is compared, in the fewest words that distinguish the two arms."""
-    words = [str(arm.level) for arm in (of, to)]
-    for factor, unit in (("clients", ""), ("rtt_ms", " ms"), ("cores", " cores")):
-        values = getattr(of, factor), getattr(to, factor)
-        if values[0] != values[1]:
-            words = [f"{w} {v:g}{unit}" for w, v in zip(words, values, strict=True)]
-    return sign.join(words)
+    """The two arms by their levels and whatever else differs between them."""
+    left, right = str(of.level), str(to.level)
+    factors = ((of.clients, to.clients, ""), (of.rtt_ms, to.rtt_ms, " ms"), (of.cores, to.cores, " cores"))
+    for one, other, unit in factors:
+        if one is not None and other is not None and one != other:
+            left, right = f"{left} {one:g}{unit}", f"{right} {other:g}{unit}"
+    return f"{left}{sign}{right}"
 
 
-def _within(named: str, estimate: Estimate | None, low: float | None, high: float | None, unit: str = "") -> Judged:
-    """Reproduced when the value lies within the bounds and its interval does not straddle a bound."""
+def _within(
+    named: str, estimate: Estimate | None, low: float | None, high: float | None, unit: str = ""
+) -> ClaimResult:
+    """Reproduced when the whole interval lies within the bounds, undecided when it straddles one."""
     if estimate is None:
-        return Judged("not measured", ClaimVerdict.UNDECIDED, "too few samples of these arms")
+        return _NOT_MEASURED
     floor, ceiling = -math.inf if low is None else low, math.inf if high is None else high
-    words = f"{named} {_words(estimate, unit)}"
-    bounds = " and ".join(
-        w for w in ("" if low is None else f"above {low:g}{unit}", "" if high is None else f"below {high:g}{unit}") if w
-    )
+    text = f"{named} {_text(estimate, unit)}"
+    limits = ("" if low is None else f"above {low:g}{unit}", "" if high is None else f"below {high:g}{unit}")
+    bounds = " and ".join(limit for limit in limits if limit)
     if floor <= estimate.low and estimate.high <= ceiling:
-        return Judged(words, ClaimVerdict.REPRODUCED, f"the whole interval is {bounds}")
+        return ClaimResult(text, ClaimVerdict.REPRODUCED, f"the whole interval is {bounds}")
     if estimate.high < floor or estimate.low > ceiling:
-        return Judged(words, ClaimVerdict.NOT_REPRODUCED, f"the whole interval misses {bounds}")
-    return Judged(words, ClaimVerdict.UNDECIDED, f"the interval straddles {bounds}")
+        return ClaimResult(text, ClaimVerdict.NOT_REPRODUCED, f"the whole interval misses {bounds}")
+    return ClaimResult(text, ClaimVerdict.UNDECIDED, f"the interval straddles {bounds}")
 
 
-def _order(claim: OrderClaim, measured: Measured) -> Judged:
+def _order(claim: OrderClaim, measured: Measured) -> ClaimResult:
     steps = [measured.ratio(a, b) for a, b in zip(claim.arms, claim.arms[1:], strict=False)]
     known = [s for s in steps if s is not None]
     if len(known) < len(steps):
-        return Judged("not measured", ClaimVerdict.UNDECIDED, "too few samples of these arms")
-    words = ", ".join(
+        return _NOT_MEASURED
+    text = ", ".join(
         f"{a.level}/{b.level} {s.value:.2f}" for a, b, s in zip(claim.arms, claim.arms[1:], known, strict=False)
     )
     if all(s.low > 1 for s in known):
-        return Judged(words, ClaimVerdict.REPRODUCED, "each step is above 1 with its whole interval")
+        return ClaimResult(text, ClaimVerdict.REPRODUCED, "each step is above 1 with its whole interval")
     wrong = [f"{a.level} is slower than {b.level}" for a, b, s in
              zip(claim.arms, claim.arms[1:], known, strict=False) if s.high < 1]  # fmt: skip
     if wrong:
-        return Judged(words, ClaimVerdict.NOT_REPRODUCED, "; ".join(wrong))
-    return Judged(words, ClaimVerdict.UNDECIDED, "some neighbours cannot be distinguished")
+        return ClaimResult(text, ClaimVerdict.NOT_REPRODUCED, "; ".join(wrong))
+    return ClaimResult(text, ClaimVerdict.UNDECIDED, "some neighbours cannot be distinguished")
 
 
-def _trend(claim: TrendClaim, measured: Measured) -> Judged:
+def _trend(claim: TrendClaim, measured: Measured) -> ClaimResult:
     def at(part: str, clients: int) -> Estimate | None:
         def arm(level: Level) -> ArmNamed:
             return ArmNamed(part=part, level=level, clients=clients, rtt_ms=claim.rtt_ms)
@@ -173,49 +178,49 @@ def _trend(claim: TrendClaim, measured: Measured) -> Judged:
 
     first, last = at(claim.part, claim.clients[0]), at(claim.then or claim.part, claim.clients[1])
     if first is None or last is None:
-        return Judged("not measured", ClaimVerdict.UNDECIDED, "too few samples of these arms")
-    where = (claim.part, claim.then) if claim.then else tuple(f"{clients} clients" for clients in claim.clients)
+        return _NOT_MEASURED
+    where = (claim.part, claim.then) if claim.then else tuple(counted(clients, "client") for clients in claim.clients)
     name = f"{claim.level}/{claim.baseline}"
-    words = f"{name} {_words(first)} with {where[0]}, {_words(last)} with {where[1]}"
+    text = f"{name} {_text(first)} with {where[0]}, {_text(last)} with {where[1]}"
     rises = (last.low > first.high, last.high < first.low)
     seen, opposite = rises if claim.direction == "rises" else rises[::-1]
     if seen:
-        return Judged(words, ClaimVerdict.REPRODUCED, f"it {claim.direction}, beyond both intervals")
+        return ClaimResult(text, ClaimVerdict.REPRODUCED, f"it {claim.direction}, beyond both intervals")
     if opposite:
-        return Judged(words, ClaimVerdict.NOT_REPRODUCED, "it goes the other way, beyond both intervals")
-    return Judged(words, ClaimVerdict.UNDECIDED, "the intervals overlap")
+        return ClaimResult(text, ClaimVerdict.NOT_REPRODUCED, "it goes the other way, beyond both intervals")
+    return ClaimResult(text, ClaimVerdict.UNDECIDED, "the intervals overlap")
 
 
-def _completes(claim: CompletesClaim, measured: Measured) -> Judged:
+def _completes(claim: CompletesClaim, measured: Measured) -> ClaimResult:
     samples = measured.samples(claim.of)
     if not samples:
-        return Judged("not measured", ClaimVerdict.UNDECIDED, "no sample of this arm")
+        return ClaimResult("not measured", ClaimVerdict.UNDECIDED, "no sample of this arm")
     done, failed = sum(s.transactions for s in samples), sum(s.failed for s in samples)
-    words = f"{done:,} transactions, {failed} failed, {np.mean([s.tps for s in samples]):,.0f} tps"
+    text = f"{done:,} transactions, {failed} failed, {np.mean([s.tps for s in samples]):,.0f} tps"
     completes = failed == 0 and done > 0
     verdict = ClaimVerdict.REPRODUCED if completes == claim.paper_completes else ClaimVerdict.NOT_REPRODUCED
-    return Judged(words, verdict, "it completes here" if completes else "transactions failed here")
+    return ClaimResult(text, verdict, "it completes here" if completes else "transactions failed here")
 
 
-def _recovers(claim: RecoversClaim, measured: Measured) -> Judged:
+def _recovers(claim: RecoversClaim, measured: Measured) -> ClaimResult:
     drills = measured.drills[claim.drill]
     times = [d.rto_s for d in drills if d.rto_s is not None]
     if not drills or len(times) < len(drills):
-        return Judged("not measured", ClaimVerdict.UNDECIDED, "no drill recovered while it was watched")
+        return ClaimResult("not measured", ClaimVerdict.UNDECIDED, "no drill recovered while it was watched")
     lost = sum(d.findings.lost for d in drills)
-    span = f"{times[0]:.1f} s in 1 drill" if len(times) == 1 else f"at most {max(times):.1f} s in {len(times)} drills"
-    words = f"{span}, {lost:,} lost"
+    most = "at most " if times[1:] else ""
+    text = f"{most}{max(times):.1f} s in {counted(len(times), 'drill')}, {lost:,} lost"
     if max(times) > claim.within_s:
-        return Judged(words, ClaimVerdict.NOT_REPRODUCED, f"slower than {claim.within_s:g} s")
+        return ClaimResult(text, ClaimVerdict.NOT_REPRODUCED, f"slower than {claim.within_s:g} s")
     if claim.lossless and lost:
-        return Judged(words, ClaimVerdict.NOT_REPRODUCED, "acknowledged commits were lost")
-    return Judged(
-        words, ClaimVerdict.REPRODUCED, f"within {claim.within_s:g} s" + (", nothing lost" if not lost else "")
+        return ClaimResult(text, ClaimVerdict.NOT_REPRODUCED, "acknowledged commits were lost")
+    return ClaimResult(
+        text, ClaimVerdict.REPRODUCED, f"within {claim.within_s:g} s" + (", nothing lost" if not lost else "")
     )
 
 
-def judge(claim: Claim, measured: Measured) -> Judged:
-    """What became of one claim."""
+def judge(claim: Claim, measured: Measured) -> ClaimResult:
+    """Whether one claim held in what was measured."""
     match claim:
         case RatioClaim():
             ratio = measured.ratio(claim.of, claim.to)
@@ -235,17 +240,17 @@ def judge(claim: Claim, measured: Measured) -> Judged:
             assert_never(claim)
 
 
-def judgement(study: str, claim: Claim, measured: Measured, at: float) -> ClaimJudged:
-    """One claim judged, as the event of the record."""
-    judged = judge(claim, measured)
+def claim_judged(study: str, claim: Claim, measured: Measured, at: float) -> ClaimJudged:
+    """The result of one claim, as the event of the record."""
+    found = judge(claim, measured)
     scaled = f" [{claim.scaled}]" if claim.scaled else ""
     return ClaimJudged(
-        at, study, f"{claim.name}: {claim.says}{scaled}", claim.paper, judged.measured, str(judged.verdict), judged.why
+        at, study, f"{claim.name}: {claim.says}{scaled}", claim.paper, found.measured, str(found.verdict), found.why
     )
 
 
-def compare(study: str, figure: Figure, measured: Measured, at: float) -> FigureCompared:
-    """One figure of the paper and the measured one, as the event of the record; NaN where nothing was measured."""
+def figure_compared(study: str, figure: Figure, measured: Measured, at: float) -> FigureCompared:
+    """One figure of the paper with the figure measured here, as the event of the record."""
     found: Estimate | None = None
     if figure.of is not None:
         found = measured.ratio(figure.of, figure.to) if figure.to else measured.level_of(figure.of, figure.unit)

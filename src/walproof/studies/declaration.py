@@ -1,4 +1,4 @@
-"""What a study.toml may say: the lab it needs, parts to price, drills, and the claims of the paper. Reads files."""
+"""What a study.toml may hold: the lab it needs, parts to price, drills, and the claims of the paper. Reads files."""
 
 import itertools
 import tomllib
@@ -22,7 +22,7 @@ class _Strict(BaseModel):
 
 
 class LabNeeded(_Strict):
-    """The cluster the study wants when no target is given."""
+    """The lab the study needs when no target is given."""
 
     members: int = Field(3, ge=1, le=7)
     sync: SyncMode = SyncMode.QUORUM
@@ -31,8 +31,8 @@ class LabNeeded(_Strict):
     parameters: dict[str, str] = {}
 
 
-class Part(_Strict):
-    """A grid of arms: levels × clients (inner) × round trips × processors (outer). `paper` holds the paper's values."""
+class StudyPart(_Strict):
+    """A grid of arms: levels × clients (inner) × round trips × processors (outer)."""
 
     name: str
     workload: WorkloadKind = WorkloadKind.TPCB_LIKE
@@ -92,7 +92,7 @@ class _Claimed(_Strict):
     says: str
     paper: str
     scaled: str = ""
-    """How the claim was carried over to this machine, when it was not word for word."""
+    """How the claim was scaled to this machine, where it was."""
 
 
 class RatioClaim(_Claimed):
@@ -139,7 +139,7 @@ class LatencyClaim(_Claimed):
 
 
 class CompletesClaim(_Claimed):
-    """The arm runs without a failed transaction ("failed at 50 clients" says the paper)."""
+    """The arm runs without a failed transaction (the paper: "failed at 50 clients")."""
 
     kind: Literal["completes"]
     of: ArmNamed
@@ -185,7 +185,7 @@ class Study(_Strict):
     minutes: float = 20.0
     quick_minutes: float = Field(4.0, le=5.0)
     lab: LabNeeded = LabNeeded()
-    part: tuple[Part, ...] = ()
+    part: tuple[StudyPart, ...] = ()
     drill: tuple[DrillPart, ...] = ()
     claim: tuple[Claim, ...]
     figure: tuple[Figure, ...] = ()
@@ -199,21 +199,21 @@ class Study(_Strict):
 
 
 def _check(study: Study) -> None:
-    """Refuse what fits the form and points nowhere: a fault, part or drill that there is not."""
+    """UsageError for a fault, part or drill that is named and not declared."""
     parts, drills = {p.name for p in study.part}, {d.name for d in study.drill}
     for drill in study.drill:
         fault(drill.fault)
     for claim in study.claim:
         known = drills if isinstance(claim, RecoversClaim) else parts
-        _declared(f"claim {claim.name!r}", _meant(claim), known)
+        _declared(f"claim {claim.name!r}", _referenced(claim), known)
     for figure in study.figure:
         if figure.unit == "ratio" and (figure.of is None) != (figure.to is None):
             raise UsageError(f"the figure {figure.where!r} is a ratio of one arm", "give it `of` and `to`, or neither")
         _declared(f"figure {figure.where!r}", {arm.part for arm in (figure.of, figure.to) if arm}, parts)
 
 
-def _meant(claim: Claim) -> set[str]:
-    """Names of the parts or drills a claim is about."""
+def _referenced(claim: Claim) -> set[str]:
+    """Names of the parts or drills that a claim refers to."""
     if isinstance(claim, RecoversClaim):
         return {claim.drill}
     if isinstance(claim, TrendClaim):
@@ -225,10 +225,10 @@ def _meant(claim: Claim) -> set[str]:
     return {claim.of.part, claim.to.part}
 
 
-def _declared(what: str, meant: set[str], known: set[str]) -> None:
-    for name in sorted(meant - known):
+def _declared(what: str, referenced: set[str], known: set[str]) -> None:
+    for name in sorted(referenced - known):
         raise UsageError(
-            f"the {what} is about {name!r}, which the study does not declare",
+            f"the {what} refers to {name!r}, which the study does not declare",
             f"it declares {', '.join(sorted(known)) or 'none'}",
         )
 

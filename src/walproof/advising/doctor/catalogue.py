@@ -1,4 +1,4 @@
-"""Every check in one place, and the page docs/doctor.md made from it; runs nothing by itself."""
+"""Every check in one place, and the tables of docs/doctor.md made from it."""
 
 from walproof.advising.doctor import (
     checks_access,
@@ -14,12 +14,12 @@ from walproof.model.facts import Facts
 
 GROUPS: dict[str, tuple[Check, ...]] = {
     "What reaches the disk": checks_durability.CHECKS,
-    "What a commit promises": checks_levels.CHECKS,
-    "Who must answer": checks_quorum.CHECKS,
+    "What a commit guarantees": checks_levels.CHECKS,
+    "Which standbys must answer": checks_quorum.CHECKS,
     "How standbys follow": checks_standby.CHECKS,
-    "How soon error is noticed": checks_timeouts.CHECKS,
+    "How soon errors are detected": checks_timeouts.CHECKS,
     "Patroni": checks_patroni.CHECKS,
-    "What was seen": checks_access.CHECKS,
+    "What could be inspected": checks_access.CHECKS,
 }
 
 CATALOGUE: tuple[Check, ...] = tuple(check for group in GROUPS.values() for check in group)

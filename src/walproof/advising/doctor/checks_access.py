@@ -1,4 +1,4 @@
-"""Checks of the look itself: what could not be seen is said, never passed over."""
+"""Checks of the inspection itself: what could not be inspected is reported."""
 
 from collections.abc import Iterator
 
@@ -21,8 +21,8 @@ def _rights(facts: Facts) -> Iterator[Hit]:
 
 
 def _databases(facts: Facts) -> Iterator[Hit]:
-    if facts.not_inspected:
-        evidence = "functions not looked into in: " + ", ".join(facts.not_inspected)
+    if facts.unseen_databases:
+        evidence = "functions not inspected in: " + ", ".join(facts.unseen_databases)
         yield Hit(evidence, "run the doctor with a role that may CONNECT there", "pg_database")
 
 
@@ -30,7 +30,7 @@ CHECKS = (
     Check(
         "member-unseen",
         Severity.WARNING,
-        "a member was not looked at",
+        "a member could not be inspected",
         "It may have any of the other errors.",
         "https://www.postgresql.org/docs/current/client-authentication-problems.html",
         "stop a standby",
@@ -40,7 +40,7 @@ CHECKS = (
         "rights-missing",
         Severity.WARNING,
         "the role may not see everything",
-        "Lags, waits, slots' holders and some settings stay hidden: checks on them say nothing.",
+        "Lags, waits, slots' holders and some settings stay hidden: checks on them find nothing.",
         "https://www.postgresql.org/docs/current/predefined-roles.html",
         "run the doctor as a plain LOGIN role",
         _rights,
@@ -48,7 +48,7 @@ CHECKS = (
     Check(
         "databases-unseen",
         Severity.NOTE,
-        "some databases were not looked into",
+        "some databases could not be inspected",
         "Functions there may override synchronous_commit.",
         "https://www.postgresql.org/docs/current/catalog-pg-proc.html",
         "REVOKE CONNECT ON DATABASE app",

@@ -1,36 +1,20 @@
 """Checks of what reaches the disk: fsync, page writes, checksums, damaged pages, archiving."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
-from walproof.advising.doctor.finding import Check, Hit, Severity, said, set_anywhere
+from walproof.advising.doctor.finding import Check, Hit, Severity, bad_setting, set_anywhere, setting_hit
 from walproof.model.facts import Facts
+from walproof.model.units import counted
 
 WAL = "https://www.postgresql.org/docs/current/runtime-config-wal.html"
 DEVELOPER = "https://www.postgresql.org/docs/current/runtime-config-developer.html"
 
 
-def _is(name: str, bad: str, good: str, *, restart: bool = False) -> Callable[[Facts], Iterator[Hit]]:
-    """A look at one setting of every member: found where its value is `bad`."""
-
-    def look(facts: Facts) -> Iterator[Hit]:
-        for member in facts.inspected:
-            setting = member.setting(name)
-            if setting is not None and setting.value == bad:
-                evidence, where, named = said(member, setting)
-                yield Hit(evidence, set_anywhere(facts, name, good, restart=restart), where, named)
-
-    return look
-
-
 def _checksums(facts: Facts) -> Iterator[Hit]:
     for member in facts.inspected:
         if member.value("data_checksums") == "off":
-            yield Hit(
-                "data_checksums = off",
-                "stop PostgreSQL, then: pg_checksums --enable -D $PGDATA (standbys first, one at a time)",
-                "initdb",
-                member.name,
-            )
+            fix = "stop PostgreSQL, then: pg_checksums --enable -D $PGDATA (standbys first, one at a time)"
+            yield Hit("data_checksums = off", fix, "initdb", member.name)
 
 
 def _checksum_failures(facts: Facts) -> Iterator[Hit]:
@@ -45,48 +29,36 @@ def _checksum_failures(facts: Facts) -> Iterator[Hit]:
             )
 
 
-def _wal_level(facts: Facts) -> Iterator[Hit]:
-    for member in facts.inspected:
-        setting = member.setting("wal_level")
-        if setting is not None and setting.value == "minimal":
-            evidence, where, named = said(member, setting)
-            yield Hit(evidence, set_anywhere(facts, "wal_level", "replica", restart=True), where, named)
-
-
 def _archive(facts: Facts) -> Iterator[Hit]:
     for member in facts.inspected:
         if member.archive_failing:
-            yield Hit(
-                "pg_stat_archiver: the last attempt failed and nothing was archived since",
-                "SELECT * FROM pg_stat_archiver; repair archive_command or archive_library",
-                "pg_stat_archiver",
-                member.name,
-            )
+            evidence = "pg_stat_archiver: the last attempt failed and nothing was archived since"
+            fix = "SELECT * FROM pg_stat_archiver; repair archive_command or archive_library"
+            yield Hit(evidence, fix, "pg_stat_archiver", member.name)
 
 
 def _commit_delay(facts: Facts) -> Iterator[Hit]:
     for member in facts.inspected:
         setting = member.setting("commit_delay")
         if setting is not None and float(setting.value) >= 10_000:
-            evidence, where, named = said(member, setting)
-            yield Hit(f"{evidence} µs", set_anywhere(facts, "commit_delay", "0"), where, named)
+            yield setting_hit(member, setting, set_anywhere(facts, "commit_delay", "0"), more=" µs")
 
 
 def _window_of_off(facts: Facts) -> Iterator[Hit]:
-    for member in facts.inspected:
-        setting = member.setting("wal_writer_delay")
-        weak = member.value("synchronous_commit") == "off" or any(o.value == "off" for o in member.overrides)
-        if member.leader and setting is not None and weak and setting.seconds > 0.2:
-            evidence, where, named = said(member, setting)
-            loss = f"{evidence}: level off loses up to {3 * setting.seconds:g} s"
-            yield Hit(loss, set_anywhere(facts, "wal_writer_delay", "200ms"), where, named)
+    leader = facts.leader
+    setting = leader.setting("wal_writer_delay") if leader else None
+    if leader is None or setting is None or setting.seconds <= 0.2:
+        return
+    if leader.value("synchronous_commit") == "off" or any(o.value == "off" for o in leader.overrides):
+        loss = f": level off loses up to {3 * setting.seconds:g} s"
+        yield setting_hit(leader, setting, set_anywhere(facts, "wal_writer_delay", "200ms"), more=loss)
 
 
 def _unlogged(facts: Facts) -> Iterator[Hit]:
     leader = facts.leader
     if leader is not None and leader.unlogged_tables:
         yield Hit(
-            f"{leader.unlogged_tables} unlogged tables in the database looked into",
+            f"{counted(leader.unlogged_tables, 'unlogged table')} in the database inspected",
             "SELECT oid::regclass FROM pg_class WHERE relpersistence = 'u'; ALTER TABLE … SET LOGGED",
             "pg_class",
             leader.name,
@@ -101,7 +73,7 @@ CHECKS = (
         "A power or operating system failure loses acknowledged commits at every level, or the whole data directory.",
         f"{WAL}#GUC-FSYNC",
         "ALTER SYSTEM SET fsync = off",
-        _is("fsync", "off", "on"),
+        bad_setting("fsync", lambda s: not s.on, "on"),
     ),
     Check(
         "full-page-writes-off",
@@ -110,16 +82,16 @@ CHECKS = (
         "A page half written at a power cut cannot be repaired from WAL: silent damage.",
         f"{WAL}#GUC-FULL-PAGE-WRITES",
         "ALTER SYSTEM SET full_page_writes = off",
-        _is("full_page_writes", "off", "on"),
+        bad_setting("full_page_writes", lambda s: not s.on, "on"),
     ),
     Check(
         "data-sync-retry",
         Severity.ERROR,
         "data_sync_retry is on",
-        "A failed fsync is tried again although the kernel may have dropped the pages: a checkpoint lies.",
+        "A failed fsync is tried again although the kernel may have dropped the pages: a checkpoint may lack them.",
         "https://www.postgresql.org/docs/current/runtime-config-error-handling.html#GUC-DATA-SYNC-RETRY",
         "data_sync_retry = on, restart",
-        _is("data_sync_retry", "on", "off", restart=True),
+        bad_setting("data_sync_retry", lambda s: s.on, "off", restart=True),
     ),
     Check(
         "zero-damaged-pages",
@@ -128,7 +100,7 @@ CHECKS = (
         "Damaged pages are emptied and their rows are gone, with a warning only.",
         f"{DEVELOPER}#GUC-ZERO-DAMAGED-PAGES",
         "ALTER SYSTEM SET zero_damaged_pages = on",
-        _is("zero_damaged_pages", "on", "off"),
+        bad_setting("zero_damaged_pages", lambda s: s.on, "off"),
     ),
     Check(
         "ignore-checksum-failure",
@@ -137,13 +109,13 @@ CHECKS = (
         "Damage is read, copied and written again as if it were sound.",
         f"{DEVELOPER}#GUC-IGNORE-CHECKSUM-FAILURE",
         "ALTER SYSTEM SET ignore_checksum_failure = on",
-        _is("ignore_checksum_failure", "on", "off"),
+        bad_setting("ignore_checksum_failure", lambda s: s.on, "off"),
     ),
     Check(
         "checksums-off",
         Severity.WARNING,
         "data checksums are off",
-        "A disk that returns wrong pages is not noticed; a damaged leader can go on being copied.",
+        "A disk that returns wrong pages is not detected; a damaged leader can go on being copied.",
         "https://www.postgresql.org/docs/current/checksums.html",
         "initdb --no-data-checksums",
         _checksums,
@@ -164,7 +136,7 @@ CHECKS = (
         "No standby and no archive can be fed: the disk is the only copy.",
         f"{WAL}#GUC-WAL-LEVEL",
         "wal_level = minimal, max_wal_senders = 0, restart",
-        _wal_level,
+        bad_setting("wal_level", lambda s: s.value == "minimal", "replica", restart=True),
     ),
     Check(
         "archive-failing",

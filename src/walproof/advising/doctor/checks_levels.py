@@ -1,8 +1,8 @@
-"""Checks of the commit level: what is asked, what it comes to, and who overrides it."""
+"""Checks of the commit level: what is set, what is in effect, and who overrides it."""
 
 from collections.abc import Callable, Iterator
 
-from walproof.advising.doctor.finding import Check, Hit, Severity, said, set_anywhere, set_patroni
+from walproof.advising.doctor.finding import Check, Hit, Severity, set_anywhere, set_patroni, setting_hit
 from walproof.model.facts import Facts, Override
 from walproof.model.guarantee import Level, read_standby_names
 
@@ -25,9 +25,9 @@ def _remote_without_names(facts: Facts) -> Iterator[Hit]:
     leader, level = facts.leader, level_of(facts)
     if leader is None or level is None or not level.remote or read_standby_names(names_of(facts)) is not None:
         return
-    asked = level is not Level.ON or leader.settings["synchronous_commit"].source != "default"
+    explicit = level is not Level.ON or leader.settings["synchronous_commit"].source != "default"
     patroni = facts.patroni
-    if not asked and not leader.senders and patroni is None:
+    if not explicit and not leader.senders and patroni is None:
         return
     if patroni is not None and patroni.synchronous != "off":
         fix = "bring a standby back: Patroni emptied the names because none is left (see patronictl list)"
@@ -41,25 +41,25 @@ def _remote_without_names(facts: Facts) -> Iterator[Hit]:
         fix,
         leader.settings["synchronous_commit"].where,
         leader.name,
-        Severity.ERROR if asked else Severity.WARNING,
+        Severity.ERROR if explicit else Severity.WARNING,
     )
 
 
-def _level(bad: Level, severity: Severity | None = None) -> Callable[[Facts], Iterator[Hit]]:
-    def look(facts: Facts) -> Iterator[Hit]:
+def _level(bad: Level) -> Callable[[Facts], Iterator[Hit]]:
+    def find(facts: Facts) -> Iterator[Hit]:
         leader = facts.leader
         if leader is None or level_of(facts) is not bad:
             return
         if bad is not Level.OFF and read_standby_names(names_of(facts)) is None:
             return
-        evidence, where, named = said(leader, leader.settings["synchronous_commit"])
-        yield Hit(evidence, set_anywhere(facts, "synchronous_commit", "on"), where, named, severity)
+        fix = set_anywhere(facts, "synchronous_commit", "on")
+        yield setting_hit(leader, leader.settings["synchronous_commit"], fix)
 
-    return look
+    return find
 
 
 def _override(kind: str) -> Callable[[Facts], Iterator[Hit]]:
-    def look(facts: Facts) -> Iterator[Hit]:
+    def find(facts: Facts) -> Iterator[Hit]:
         leader, level = facts.leader, level_of(facts)
         for override in leader.overrides if leader is not None else ():
             if override.what != kind or level is None:
@@ -69,11 +69,11 @@ def _override(kind: str) -> Callable[[Facts], Iterator[Hit]]:
                 f"{override.what} {_named(override)} has synchronous_commit = {override.value}",
                 override.reset,
                 "pg_proc.proconfig" if kind == "function" else "pg_db_role_setting",
-                leader.name if leader else "",
+                facts.leader_name,
                 Severity.WARNING if weaker else Severity.NOTE,
             )
 
-    return look
+    return find
 
 
 def _named(override: Override) -> str:
@@ -81,23 +81,24 @@ def _named(override: Override) -> str:
 
 
 def _levels_differ(facts: Facts) -> Iterator[Hit]:
-    leader = facts.leader
-    for member in facts.standbys if leader is not None else ():
+    if facts.leader is None:
+        return
+    level = facts.leader.value("synchronous_commit")
+    for member in facts.standbys:
         setting = member.setting("synchronous_commit")
-        if leader is not None and setting is not None and setting.value != leader.value("synchronous_commit"):
-            here = f"here {setting.value}, on the leader {leader.value('synchronous_commit')}"
-            fix = set_anywhere(facts, "synchronous_commit", leader.value("synchronous_commit"))
-            yield Hit(here, fix, setting.where, member.name)
+        if setting is not None and setting.value != level:
+            fix = set_anywhere(facts, "synchronous_commit", level)
+            yield Hit(f"here {setting.value}, on the leader {level}", fix, setting.where, member.name)
 
 
-_TAKES = "Its commits give another guarantee than the cluster promises, and nobody sees it at the commit."
+_DIFFERENT = "Its commits have another guarantee than the cluster's, and nothing shows it at the commit."
 
 CHECKS = (
     Check(
         "remote-level-no-names",
         Severity.ERROR,
         "a remote level with empty standby names",
-        "remote_write, on and remote_apply quietly mean local: losing the leader loses acknowledged commits.",
+        "remote_write, on and remote_apply silently mean local: losing the leader loses acknowledged commits.",
         REPLICATION,
         "synchronous_commit = remote_apply and synchronous_standby_names = ''",
         _remote_without_names,
@@ -133,7 +134,7 @@ CHECKS = (
         "role-overrides-level",
         Severity.WARNING,
         "a role overrides synchronous_commit",
-        _TAKES,
+        _DIFFERENT,
         "https://www.postgresql.org/docs/current/sql-alterrole.html",
         "ALTER ROLE app SET synchronous_commit = off",
         _override("role"),
@@ -142,7 +143,7 @@ CHECKS = (
         "database-overrides-level",
         Severity.WARNING,
         "a database overrides synchronous_commit",
-        _TAKES,
+        _DIFFERENT,
         "https://www.postgresql.org/docs/current/sql-alterdatabase.html",
         "ALTER DATABASE app SET synchronous_commit = local",
         _override("database"),

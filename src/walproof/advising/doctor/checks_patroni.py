@@ -1,20 +1,16 @@
-"""Checks of Patroni: its clockwork, its synchronous modes, its members; what a version lacks is said."""
+"""Checks of Patroni: its timeouts, its synchronous modes, its members, and what a version lacks."""
 
 from collections.abc import Iterator
 
 from walproof.advising.doctor.finding import Check, Hit, Severity, set_patroni
-from walproof.model.facts import Facts, PatroniFacts, PatroniMember
+from walproof.model.facts import Facts, PatroniMember
 
 DYNAMIC = "https://patroni.readthedocs.io/en/latest/dynamic_configuration.html"
 MODES = "https://patroni.readthedocs.io/en/latest/replication_modes.html"
 WHERE = "Patroni dynamic configuration"
 
 
-def _standbys(patroni: PatroniFacts) -> tuple[PatroniMember, ...]:
-    return tuple(m for m in patroni.members if m.role not in ("leader", "master", "primary", "standby_leader"))
-
-
-def _said(member: PatroniMember, tag: str) -> bool:
+def _tagged(member: PatroniMember, tag: str) -> bool:
     return str(member.tags.get(tag, "false")).lower() == "true"
 
 
@@ -23,7 +19,7 @@ def _paused(facts: Facts) -> Iterator[Hit]:
         yield Hit("pause: true", "patronictl resume", WHERE)
 
 
-def _clockwork(facts: Facts) -> Iterator[Hit]:
+def _timing(facts: Facts) -> Iterator[Hit]:
     if (patroni := facts.patroni) is None:
         return
     ttl, loop, retry = patroni.number("ttl", 30), patroni.number("loop_wait", 10), patroni.number("retry_timeout", 10)
@@ -52,7 +48,7 @@ def _start_long(facts: Facts) -> Iterator[Hit]:
 
 
 def _lag_async(facts: Facts) -> Iterator[Hit]:
-    if (patroni := facts.patroni) and patroni.synchronous == "off" and _standbys(patroni):
+    if (patroni := facts.patroni) and patroni.synchronous == "off" and patroni.standbys:
         allowed = patroni.number("maximum_lag_on_failover", 1 << 20)
         fix = set_patroni("synchronous_mode", "quorum" if patroni.version >= (4,) else "true")
         if allowed > 0:
@@ -87,7 +83,7 @@ def _not_strict(facts: Facts) -> Iterator[Hit]:
     """Only where no spare is left: with one, losing a standby leaves the guarantee as it was."""
     if (patroni := facts.patroni) is None or patroni.synchronous == "off" or patroni.strict:
         return
-    able = [m for m in _standbys(patroni) if not _said(m, "nosync") and not _said(m, "nofailover")]
+    able = [m for m in patroni.standbys if not _tagged(m, "nosync") and not _tagged(m, "nofailover")]
     wanted = int(patroni.number("synchronous_node_count", 1))
     if len(able) <= wanted:
         evidence = f"{len(able)} standbys can be synchronous, {wanted} must be, and the mode is not strict"
@@ -114,14 +110,14 @@ def _mode_by_version(facts: Facts) -> Iterator[Hit]:
 
 def _mixed(facts: Facts) -> Iterator[Hit]:
     if (patroni := facts.patroni) and len({m.version for m in patroni.members if m.version}) > 1:
-        said = ", ".join(f"{m.name} {m.version}" for m in patroni.members)
-        yield Hit(said, "bring every member to one version", "GET /patroni")
+        listed = ", ".join(f"{m.name} {m.version}" for m in patroni.members)
+        yield Hit(listed, "bring every member to one version", "GET /patroni")
 
 
 def _count(facts: Facts) -> Iterator[Hit]:
     if (patroni := facts.patroni) is None or patroni.synchronous == "off":
         return
-    wanted, there = int(patroni.number("synchronous_node_count", 1)), len(_standbys(patroni))
+    wanted, there = int(patroni.number("synchronous_node_count", 1)), len(patroni.standbys)
     if wanted > there:
         fix = set_patroni("synchronous_node_count", str(max(1, there)))
         yield Hit(f"synchronous_node_count = {wanted}, {there} standbys", fix, WHERE)
@@ -130,8 +126,8 @@ def _count(facts: Facts) -> Iterator[Hit]:
 def _nobody_eligible(facts: Facts) -> Iterator[Hit]:
     if (patroni := facts.patroni) is None:
         return
-    standbys = _standbys(patroni)
-    if standbys and all(_said(m, "nofailover") for m in standbys):
+    standbys = patroni.standbys
+    if standbys and all(_tagged(m, "nofailover") for m in standbys):
         fix = "remove `nofailover: true` from the tags of one standby's patroni.yml, then patronictl reload"
         yield Hit(f"nofailover on {', '.join(m.name for m in standbys)}", fix, "tags in patroni.yml")
 
@@ -139,8 +135,8 @@ def _nobody_eligible(facts: Facts) -> Iterator[Hit]:
 def _nobody_syncs(facts: Facts) -> Iterator[Hit]:
     if (patroni := facts.patroni) is None or patroni.synchronous == "off":
         return
-    standbys = _standbys(patroni)
-    if standbys and all(_said(m, "nosync") for m in standbys):
+    standbys = patroni.standbys
+    if standbys and all(_tagged(m, "nosync") for m in standbys):
         fix = "remove `nosync: true` from the tags of one standby's patroni.yml, then patronictl reload"
         yield Hit(f"nosync on {', '.join(m.name for m in standbys)}", fix, "tags in patroni.yml")
 
@@ -177,7 +173,7 @@ def _state(facts: Facts) -> Iterator[Hit]:
 
 def _no_leader(facts: Facts) -> Iterator[Hit]:
     patroni = facts.patroni
-    if patroni and len(_standbys(patroni)) == len(patroni.members):
+    if patroni and len(patroni.standbys) == len(patroni.members):
         fix = "patronictl list; patronictl failover CLUSTER --candidate MEMBER when you know which has everything"
         yield Hit("no member holds the leader key", fix, "/cluster")
 
@@ -193,7 +189,7 @@ CHECKS = (
         "patroni-paused",
         Severity.WARNING,
         "Patroni is paused",
-        "Nobody fails over: a dead leader stays dead.",
+        "No failover: a dead leader stays dead.",
         "https://patroni.readthedocs.io/en/latest/pause.html",
         "patronictl pause",
         _paused,
@@ -205,13 +201,13 @@ CHECKS = (
         "A leader may lose its key while it is healthy, or keep writing after the key is gone.",
         DYNAMIC,
         "ttl: 20, loop_wait: 10, retry_timeout: 10",
-        _clockwork,
+        _timing,
     ),
     Check(
         "patroni-ttl-long",
         Severity.WARNING,
         "ttl is over 60 s",
-        "A dead leader is noticed only after the ttl: no writes meanwhile, local commits on a cut leader lost.",
+        "A dead leader is detected only after the ttl: no writes until then, local commits on a cut-off leader lost.",
         DYNAMIC,
         "ttl: 120",
         _ttl_long,
@@ -229,7 +225,7 @@ CHECKS = (
         "patroni-start-timeout-long",
         Severity.WARNING,
         "a crashed leader may try to start for over 5 minutes",
-        "No writes until it gives up and a standby is asked.",
+        "No writes until it stops trying and a standby takes over.",
         DYNAMIC,
         "primary_start_timeout: 900",
         _start_long,
@@ -247,7 +243,7 @@ CHECKS = (
         "patroni-lag-zero",
         Severity.WARNING,
         "maximum_lag_on_failover is 0",
-        "Nobody is ever eligible: internal WAL after the last commit counts as lag (patroni#3703).",
+        "No standby is ever eligible: internal WAL after the last commit counts as lag (patroni#3703).",
         DYNAMIC,
         "maximum_lag_on_failover: 0",
         _lag_zero,
@@ -264,8 +260,8 @@ CHECKS = (
     Check(
         "patroni-strict-star",
         Severity.NOTE,
-        "strict mode may be satisfied by anybody",
-        "When the last standby goes, names become '*': a backup tool then acknowledges commits (patroni#789).",
+        "strict mode may be satisfied by any receiver",
+        "When the last standby disconnects, names become '*': a backup tool then acknowledges commits (patroni#789).",
         f"{MODES}#synchronous-mode",
         "synchronous_mode_strict: true on Patroni 4.1 or older",
         _strict_star,
@@ -273,8 +269,8 @@ CHECKS = (
     Check(
         "patroni-not-strict",
         Severity.WARNING,
-        "the last standby takes the guarantee with it",
-        "When it goes, commits silently become local (patroni#2525).",
+        "without the last standby there is no guarantee",
+        "When it disconnects, commits silently become local (patroni#2525).",
         f"{MODES}#synchronous-mode",
         "synchronous_mode on with a single standby",
         _not_strict,
@@ -283,7 +279,7 @@ CHECKS = (
         "patroni-failsafe-off",
         Severity.WARNING,
         "failsafe mode is off",
-        "When etcd, Consul or ZooKeeper is away, a healthy leader demotes itself: no writes.",
+        "When etcd, Consul or ZooKeeper is unavailable, a healthy leader demotes itself: no writes.",
         "https://patroni.readthedocs.io/en/latest/dcs_failsafe_mode.html",
         "failsafe_mode: false",
         _failsafe,
@@ -291,7 +287,7 @@ CHECKS = (
     Check(
         "patroni-quorum-needs-4",
         Severity.ERROR,
-        "quorum mode on a Patroni that has none",
+        "quorum mode on a Patroni that lacks it",
         "Members before 4.0 do not know quorum commit: they may promote a standby that lacks commits.",
         f"{MODES}#quorum-commit-mode",
         "synchronous_mode: quorum with a member of Patroni 3",
@@ -309,8 +305,8 @@ CHECKS = (
     Check(
         "patroni-node-count",
         Severity.WARNING,
-        "more synchronous standbys asked than there are",
-        "Strict mode stops writes; otherwise the promise is weaker than it reads.",
+        "more synchronous standbys required than there are",
+        "Strict mode stops writes; otherwise the guarantee is weaker than configured.",
         f"{MODES}#synchronous-replication-factor",
         "synchronous_node_count: 3 with two standbys",
         _count,
@@ -319,7 +315,7 @@ CHECKS = (
         "patroni-nobody-eligible",
         Severity.ERROR,
         "every standby is tagged nofailover",
-        "When the leader dies nobody takes over.",
+        "When the leader dies no standby takes over.",
         "https://patroni.readthedocs.io/en/latest/yaml_configuration.html#tags",
         "nofailover: true on all standbys",
         _nobody_eligible,
@@ -328,7 +324,7 @@ CHECKS = (
         "patroni-nobody-synchronous",
         Severity.ERROR,
         "every standby is tagged nosync",
-        "Synchronous mode finds nobody: commits are local, or hang in strict mode.",
+        "Synchronous mode finds no standby: commits are local, or hang in strict mode.",
         "https://patroni.readthedocs.io/en/latest/yaml_configuration.html#tags",
         "nosync: true on all standbys",
         _nobody_syncs,
@@ -345,7 +341,7 @@ CHECKS = (
     Check(
         "patroni-erases-divergence",
         Severity.NOTE,
-        "a diverged member's data is erased by itself",
+        "a diverged member's data is erased automatically",
         "The only copy of acknowledged commits a failover left behind may be on it.",
         "https://patroni.readthedocs.io/en/latest/yaml_configuration.html#postgresql",
         "remove_data_directory_on_diverged_timelines: true",
@@ -355,7 +351,7 @@ CHECKS = (
         "patroni-member-down",
         Severity.ERROR,
         "a member is not running",
-        "There is a copy less than you count.",
+        "There is one copy less than configured.",
         "https://patroni.readthedocs.io/en/latest/rest_api.html",
         "stop a member's PostgreSQL",
         _state,

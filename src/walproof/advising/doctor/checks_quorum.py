@@ -1,4 +1,4 @@
-"""Checks of the quorum: who is named, who is connected, who answers, who waits."""
+"""Checks of the quorum: which standbys are named, which are connected, which answer, which commits wait."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -13,7 +13,8 @@ PATRONI = "https://patroni.readthedocs.io/en/latest/replication_modes.html"
 TOOLS = ("pg_receivewal", "pg_basebackup", "pg_recvlogical", "barman_receive_wal", "walproof")
 
 
-def _asked(facts: Facts) -> tuple[MemberFacts, Quorum] | None:
+def _configured(facts: Facts) -> tuple[MemberFacts, Quorum] | None:
+    """The leader and its quorum, None where no standby is named."""
     leader, quorum = facts.leader, read_standby_names(names_of(facts))
     return None if leader is None or quorum is None else (leader, quorum)
 
@@ -27,10 +28,9 @@ def _where(leader: MemberFacts) -> str:
 
 
 def synchronous_of(facts: Facts) -> tuple[MemberFacts, ...]:
-    """Standbys looked at which count for the quorum now, matched by the name they stream under."""
-    leader = facts.leader
-    counted = {s.application_name for s in leader.senders if s.sync_state in ("sync", "quorum")} if leader else set()
-    return tuple(m for m in facts.standbys if counted & {m.name, m.receiver_name})
+    """Inspected standbys that count for the quorum now, matched by the name they stream under."""
+    counting = {s.application_name for s in facts.senders if s.sync_state in ("sync", "quorum")}
+    return tuple(m for m in facts.standbys if counting & {m.name, m.receiver_name})
 
 
 def _fix_names(facts: Facts, leader: MemberFacts, quorum: Quorum) -> str:
@@ -42,32 +42,32 @@ def _fix_names(facts: Facts, leader: MemberFacts, quorum: Quorum) -> str:
 
 
 def _unmatched(facts: Facts) -> Iterator[Hit]:
-    if (asked := _asked(facts)) is None:
+    if (configured := _configured(facts)) is None:
         return
-    leader, quorum = asked
+    leader, quorum = configured
     here = {s.application_name.lower() for s in leader.senders}
     upstream = {s.application_name.lower(): m.name for m in facts.standbys for s in m.senders if s.state != "backup"}
     for name in quorum.names:
         if name == "*" or name.lower() in here or name == leader.name:
             continue
         cascades = upstream.get(name.lower())
-        why = f"it streams from {cascades}, not from the leader" if cascades else "nobody streams under that name"
+        why = f"it streams from {cascades}, not from the leader" if cascades else "no standby streams under that name"
         yield Hit(f"{quorum.text}: {name}: {why}", _fix_names(facts, leader, quorum), _where(leader), leader.name)
 
 
 def _star(facts: Facts) -> Iterator[Hit]:
-    if (asked := _asked(facts)) is not None and "*" in asked[1].names:
-        leader, quorum = asked
+    if (configured := _configured(facts)) is not None and "*" in configured[1].names:
+        leader, quorum = configured
         fix = _fix_names(facts, leader, quorum)
         if facts.patroni is not None:
-            fix = "no standby is named just now: bring one back before anything else connects (patronictl list)"
+            fix = "no standby is named now: bring one back before anything else connects (patronictl list)"
         yield Hit(f"synchronous_standby_names = '{quorum.text}'", fix, _where(leader), leader.name)
 
 
 def _too_large(facts: Facts) -> Iterator[Hit]:
-    if (asked := _asked(facts)) is None:
+    if (configured := _configured(facts)) is None:
         return
-    leader, quorum = asked
+    leader, quorum = configured
     connected = sum(_matches(quorum, s) and s.state == "streaming" for s in leader.senders)
     if connected < quorum.k:
         yield Hit(
@@ -79,9 +79,9 @@ def _too_large(facts: Facts) -> Iterator[Hit]:
 
 
 def _no_spare(facts: Facts) -> Iterator[Hit]:
-    if (asked := _asked(facts)) is None or facts.patroni is not None:
+    if (configured := _configured(facts)) is None or facts.patroni is not None:
         return
-    leader, quorum = asked
+    leader, quorum = configured
     able = sum(_matches(quorum, s) for s in leader.senders)
     if 0 < able <= quorum.k:
         yield Hit(
@@ -94,9 +94,9 @@ def _no_spare(facts: Facts) -> Iterator[Hit]:
 
 def _first_of_many(facts: Facts) -> Iterator[Hit]:
     """FIRST follows the listed order: the slowest of the first k sets the pace (docs: priority-based)."""
-    if (asked := _asked(facts)) is None or facts.patroni is not None:
+    if (configured := _configured(facts)) is None or facts.patroni is not None:
         return
-    leader, quorum = asked
+    leader, quorum = configured
     if quorum.kind is QuorumKind.FIRST and len(quorum.names) > quorum.k:
         better = Quorum(QuorumKind.ANY, quorum.k, quorum.names).text
         fix = f"ALTER SYSTEM SET synchronous_standby_names = '{better}'; SELECT pg_reload_conf();"
@@ -104,33 +104,26 @@ def _first_of_many(facts: Facts) -> Iterator[Hit]:
 
 
 def _same_name(facts: Facts) -> Iterator[Hit]:
-    leader = facts.leader
-    counts = Counter(s.application_name for s in leader.senders) if leader else Counter[str]()
-    for name, count in counts.items():
-        if leader and count > 1 and name not in TOOLS:
+    for name, count in Counter(s.application_name for s in facts.senders).items():
+        if count > 1 and name not in TOOLS:
             fix = "ALTER SYSTEM SET cluster_name on each standby (or application_name in primary_conninfo), restart"
-            yield Hit(f"{count} standbys stream as {name}", fix, "pg_stat_replication", leader.name)
+            yield Hit(f"{count} standbys stream as {name}", fix, "pg_stat_replication", facts.leader_name)
 
 
 def _default_name(facts: Facts) -> Iterator[Hit]:
-    leader = facts.leader
-    for sender in leader.senders if leader else ():
-        if leader and sender.application_name in ("walreceiver", ""):
+    for sender in facts.senders:
+        if sender.application_name in ("walreceiver", ""):
             evidence = f"a standby at {sender.address or 'a local socket'} streams as {sender.application_name!r}"
             fix = "on that standby: ALTER SYSTEM SET cluster_name = 'standby1'; restart PostgreSQL"
-            yield Hit(evidence, fix, "primary_conninfo of the standby", leader.name)
+            yield Hit(evidence, fix, "primary_conninfo of the standby", facts.leader_name)
 
 
 def _tool_counts(facts: Facts) -> Iterator[Hit]:
-    leader = facts.leader
-    for sender in leader.senders if leader else ():
-        if leader and sender.sync_state in ("sync", "quorum") and sender.application_name in TOOLS:
-            yield Hit(
-                f"{sender.application_name} from {sender.address or 'a local socket'} is {sender.sync_state}",
-                "list standbys by name in synchronous_standby_names, never '*' or a tool's name",
-                "pg_stat_replication",
-                leader.name,
-            )
+    for sender in facts.senders:
+        if sender.sync_state in ("sync", "quorum") and sender.application_name in TOOLS:
+            evidence = f"{sender.application_name} from {sender.address or 'a local socket'} is {sender.sync_state}"
+            fix = "list standbys by name in synchronous_standby_names, never '*' or a tool's name"
+            yield Hit(evidence, fix, "pg_stat_replication", facts.leader_name)
 
 
 def _cascades(facts: Facts) -> Iterator[Hit]:
@@ -142,23 +135,20 @@ def _cascades(facts: Facts) -> Iterator[Hit]:
 
 
 def _catching_up(facts: Facts) -> Iterator[Hit]:
-    leader = facts.leader
-    for sender in leader.senders if leader else ():
-        if leader and sender.sync_state in ("sync", "quorum") and sender.state != "streaming":
+    for sender in facts.senders:
+        if sender.sync_state in ("sync", "quorum") and sender.state != "streaming":
             evidence = f"{sender.application_name} is {sender.sync_state} and its state is {sender.state}"
-            yield Hit(
-                evidence, "wait until it streams; see its log and wal_keep_size", "pg_stat_replication", leader.name
-            )
+            fix = "wait until it streams; see its log and wal_keep_size"
+            yield Hit(evidence, fix, "pg_stat_replication", facts.leader_name)
 
 
 def _slow(facts: Facts) -> Iterator[Hit]:
-    leader = facts.leader
-    for sender in leader.senders if leader else ():
+    for sender in facts.senders:
         lag = sender.flush_lag_s or 0.0
-        if leader and sender.sync_state in ("sync", "quorum") and lag > 1.0:
+        if sender.sync_state in ("sync", "quorum") and lag > 1.0:
             evidence = f"{sender.application_name}: flush_lag = {lag:.1f} s"
-            fix = "look at that standby's disk and network; ANY k of n with a spare hides one slow standby"
-            yield Hit(evidence, fix, "pg_stat_replication", leader.name)
+            fix = "check that standby's disk and network; ANY k of n with a spare hides one slow standby"
+            yield Hit(evidence, fix, "pg_stat_replication", facts.leader_name)
 
 
 def _waiting(facts: Facts) -> Iterator[Hit]:
@@ -175,18 +165,18 @@ def _waiting(facts: Facts) -> Iterator[Hit]:
 
 
 def _two_and_strict(facts: Facts) -> Iterator[Hit]:
-    patroni, leader = facts.patroni, facts.leader
+    patroni = facts.patroni
     if patroni is not None and patroni.strict and patroni.synchronous != "off" and len(patroni.members) <= 2:
         yield Hit(
             f"synchronous_mode_strict with {len(patroni.members)} members",
             "add a third member, or " + set_patroni("synchronous_mode_strict", "false"),
             "Patroni dynamic configuration",
-            leader.name if leader else "",
+            facts.leader_name,
         )
 
 
 def _names_differ(facts: Facts) -> Iterator[Hit]:
-    if facts.patroni is not None or _asked(facts) is None:
+    if facts.patroni is not None or _configured(facts) is None:
         return
     for member in facts.standbys:
         if not member.value("synchronous_standby_names"):
@@ -203,7 +193,7 @@ CHECKS = (
         "names-match-nobody",
         Severity.WARNING,
         "a synchronous standby is named that does not stream here",
-        "The quorum is smaller than it looks, or commits wait for ever.",
+        "The quorum is smaller than configured, or commits wait for ever.",
         REPLICATION,
         "synchronous_standby_names = 'ANY 1 (standby1, ghost)'",
         _unmatched,
@@ -212,7 +202,7 @@ CHECKS = (
         "names-star",
         Severity.WARNING,
         "standby names are '*'",
-        "Any walreceiver satisfies a commit, a backup tool too: nobody who can be promoted need have it.",
+        "Any walreceiver satisfies a commit, a backup tool too: possibly no standby that can be promoted has it.",
         REPLICATION,
         "synchronous_standby_names = '*'",
         _star,
@@ -220,8 +210,8 @@ CHECKS = (
     Check(
         "quorum-larger-than-connected",
         Severity.ERROR,
-        "the quorum is larger than what streams",
-        "Every commit at a remote level hangs, without a timeout, until a standby comes.",
+        "the quorum is larger than the standbys that stream",
+        "Every commit at a remote level hangs, without a timeout, until a standby connects.",
         MANUAL,
         "synchronous_standby_names = 'ANY 2 (standby1, ghost)'",
         _too_large,
@@ -266,7 +256,7 @@ CHECKS = (
         "tool-counts-as-standby",
         Severity.ERROR,
         "a tool counts as synchronous standby",
-        "Commits are acknowledged because a backup has them; after failover nobody does (patroni#789).",
+        "Commits are acknowledged because a backup has them; after failover no member does (patroni#789).",
         MANUAL,
         "synchronous_standby_names = '*' and pg_receivewal --synchronous",
         _tool_counts,
@@ -301,7 +291,7 @@ CHECKS = (
     Check(
         "commits-wait-now",
         Severity.ERROR,
-        "commits wait for standbys just now",
+        "commits wait for standbys now",
         "They are durable here, invisible, unreplicated; a cancel or a restart makes them visible and unprotected.",
         MANUAL,
         "synchronous_standby_names = 'ghost', then commit",
@@ -311,7 +301,7 @@ CHECKS = (
         "two-members-strict",
         Severity.WARNING,
         "two members and strict mode",
-        "Any loss of the standby stops all writes; it buys safety with every maintenance window.",
+        "Any loss of the standby stops all writes, in every maintenance window too.",
         f"{PATRONI}#synchronous-mode",
         "synchronous_mode_strict: true with two members",
         _two_and_strict,
@@ -320,7 +310,7 @@ CHECKS = (
         "names-lost-at-promotion",
         Severity.WARNING,
         "standby names are not set on the standby",
-        "After a promotion remote levels quietly mean local.",
+        "After a promotion remote levels silently mean local.",
         REPLICATION,
         "set synchronous_standby_names on the primary only",
         _names_differ,

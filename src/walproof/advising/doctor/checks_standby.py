@@ -1,10 +1,10 @@
-"""Checks of standbys: replay that waits, receivers that are silent, settings that keep them from following."""
+"""Checks of standbys: replay that waits, receivers that report nothing, settings that keep them from following."""
 
 from collections.abc import Iterator
 
 from walproof.advising.doctor.checks_levels import level_of
 from walproof.advising.doctor.checks_quorum import synchronous_of
-from walproof.advising.doctor.finding import Check, Hit, Severity, said, set_anywhere
+from walproof.advising.doctor.finding import Check, Hit, Severity, bad_setting, set_anywhere, setting_hit
 from walproof.model.facts import Facts
 from walproof.model.guarantee import Level
 
@@ -19,7 +19,7 @@ _FOLLOW = (
 )
 
 
-def _worse(facts: Facts, member: str) -> Severity:
+def _severity(facts: Facts, member: str) -> Severity:
     """An error where commits wait for this standby's replay, else a warning."""
     applies = level_of(facts) is Level.REMOTE_APPLY and member in {m.name for m in synchronous_of(facts)}
     return Severity.ERROR if applies else Severity.WARNING
@@ -29,21 +29,15 @@ def _delay(facts: Facts) -> Iterator[Hit]:
     for member in facts.standbys:
         setting = member.setting("recovery_min_apply_delay")
         if setting is not None and setting.value != "0":
-            evidence, where, named = said(member, setting)
             fix = "ALTER SYSTEM RESET recovery_min_apply_delay; SELECT pg_reload_conf(); and tag it nofailover if meant"
-            yield Hit(evidence, fix, where, named, _worse(facts, named))
+            yield setting_hit(member, setting, fix, severity=_severity(facts, member.name))
 
 
 def _paused(facts: Facts) -> Iterator[Hit]:
     for member in facts.standbys:
         if member.replay_paused:
-            yield Hit(
-                "pg_is_wal_replay_paused() = true",
-                "SELECT pg_wal_replay_resume();",
-                "pg_get_wal_replay_pause_state()",
-                member.name,
-                _worse(facts, member.name),
-            )
+            fix, where = "SELECT pg_wal_replay_resume();", "pg_get_wal_replay_pause_state()"
+            yield Hit("pg_is_wal_replay_paused() = true", fix, where, member.name, _severity(facts, member.name))
 
 
 def _slow_query(facts: Facts) -> Iterator[Hit]:
@@ -56,7 +50,7 @@ def _slow_query(facts: Facts) -> Iterator[Hit]:
                 "run long queries on an asynchronous standby; hot_standby_feedback = on avoids most conflicts",
                 "pg_stat_activity of the standby",
                 member.name,
-                _worse(facts, member.name),
+                _severity(facts, member.name),
             )
 
 
@@ -64,25 +58,16 @@ def _endless_conflict(facts: Facts) -> Iterator[Hit]:
     for member in facts.standbys:
         setting = member.setting("max_standby_streaming_delay")
         if setting is not None and setting.value == "-1":
-            evidence, where, named = said(member, setting)
             fix = set_anywhere(facts, "max_standby_streaming_delay", "30s")
-            yield Hit(evidence, fix, where, named, _worse(facts, named))
-
-
-def _silent(facts: Facts) -> Iterator[Hit]:
-    for member in facts.standbys:
-        setting = member.setting("wal_receiver_status_interval")
-        if setting is not None and setting.value == "0":
-            evidence, where, named = said(member, setting)
-            yield Hit(evidence, set_anywhere(facts, "wal_receiver_status_interval", "10s"), where, named)
+            yield setting_hit(member, setting, fix, severity=_severity(facts, member.name))
 
 
 def _timeline(facts: Facts) -> Iterator[Hit]:
-    leader = facts.leader
-    for member in facts.standbys if leader else ():
-        if leader and leader.timeline and member.timeline and member.timeline != leader.timeline:
+    timeline = facts.leader.timeline if facts.leader else None
+    for member in facts.standbys if timeline else ():
+        if member.timeline and member.timeline != timeline:
             yield Hit(
-                f"timeline {member.timeline}, the leader is on {leader.timeline}",
+                f"timeline {member.timeline}, the leader is on {timeline}",
                 "rewind or rebuild it: pg_rewind --target-pgdata … (Patroni: patronictl reinit CLUSTER MEMBER)",
                 "pg_control_checkpoint()",
                 member.name,
@@ -90,11 +75,10 @@ def _timeline(facts: Facts) -> Iterator[Hit]:
 
 
 def _other_cluster(facts: Facts) -> Iterator[Hit]:
-    leader = facts.leader
-    for member in facts.standbys if leader else ():
-        known = leader.system_identifier if leader else ""
+    known = facts.leader.system_identifier if facts.leader else ""
+    for member in facts.standbys:
         if known and member.system_identifier and member.system_identifier != known:
-            fix = "this is another cluster's server: take it out of the list, or rebuild it with pg_basebackup"
+            fix = "this is another cluster's server: remove it from the list, or rebuild it with pg_basebackup"
             yield Hit(f"system identifier {member.system_identifier}, the leader has {known}", fix, "", member.name)
 
 
@@ -110,19 +94,17 @@ def _receiver(facts: Facts) -> Iterator[Hit]:
 
 
 def _far_behind(facts: Facts) -> Iterator[Hit]:
-    leader = facts.leader
-    for sender in leader.senders if leader else ():
-        if leader and (sender.lag_bytes or 0) > 64 << 20:
+    for sender in facts.senders:
+        if (sender.lag_bytes or 0) > 64 << 20:
             evidence = f"{sender.application_name} is {(sender.lag_bytes or 0) >> 20} MB behind"
-            fix = "look at its disk, network and replay; it is no candidate while it is behind"
-            yield Hit(evidence, fix, "pg_stat_replication", leader.name)
+            fix = "check its disk, network and replay; it is no candidate while it is behind"
+            yield Hit(evidence, fix, "pg_stat_replication", facts.leader_name)
 
 
 def _cannot_follow(facts: Facts) -> Iterator[Hit]:
-    leader = facts.leader
-    for member in facts.standbys if leader else ():
+    for member in facts.standbys if facts.leader else ():
         for name in _FOLLOW:
-            here, there = member.setting(name), leader.setting(name) if leader else None
+            here, there = member.setting(name), facts.leader.setting(name) if facts.leader else None
             if here is not None and there is not None and int(here.value) < int(there.value):
                 fix = f"ALTER SYSTEM SET {name} = {there.value}; restart this standby"
                 yield Hit(f"{name} = {here.value}, the leader has {there.value}", fix, here.where, member.name)
@@ -130,38 +112,23 @@ def _cannot_follow(facts: Facts) -> Iterator[Hit]:
 
 def _no_slot(facts: Facts) -> Iterator[Hit]:
     leader = facts.leader
-    keeps = leader is None or leader.value("wal_keep_size", "0") != "0" or leader.value("archive_mode") == "on"
-    for sender in leader.senders if leader and not keeps else ():
-        if leader and not sender.slot and sender.state == "streaming" and sender.application_name != "pg_receivewal":
+    if leader is None or leader.value("wal_keep_size", "0") != "0" or leader.value("archive_mode") == "on":
+        return
+    for sender in leader.senders:
+        if not sender.slot and sender.state == "streaming" and sender.application_name != "pg_receivewal":
             slot = sender.application_name.lower().replace("-", "_")
             fix = f"SELECT pg_create_physical_replication_slot('{slot}'); on it: primary_slot_name = '{slot}'"
             evidence = f"{sender.application_name} streams without a slot; wal_keep_size = 0 and no archive"
             yield Hit(evidence, fix, "pg_stat_replication, pg_replication_slots", leader.name)
 
 
-def _receiver_timeout(facts: Facts) -> Iterator[Hit]:
-    for member in facts.standbys:
-        setting = member.setting("wal_receiver_timeout")
-        if setting is not None and (setting.value == "0" or setting.seconds > 60):
-            evidence, where, named = said(member, setting)
-            yield Hit(evidence, set_anywhere(facts, "wal_receiver_timeout", "30s"), where, named)
-
-
-def _cold(facts: Facts) -> Iterator[Hit]:
-    for member in facts.standbys:
-        setting = member.setting("hot_standby")
-        if setting is not None and not setting.on:
-            evidence, where, named = said(member, setting)
-            yield Hit(evidence, set_anywhere(facts, "hot_standby", "on", restart=True), where, named)
-
-
 def _versions(facts: Facts) -> Iterator[Hit]:
     versions = {m.version for m in facts.inspected if m.version}
     if len(versions) > 1:
-        said_ = ", ".join(f"{m.name} {m.version // 10000}.{m.version % 10000}" for m in facts.inspected)
+        listed = ", ".join(f"{m.name} {m.version // 10000}.{m.version % 10000}" for m in facts.inspected)
         major = len({v // 10000 for v in versions}) > 1
         fix = "bring every member to the newest minor release, standbys first"
-        yield Hit(said_, fix, "server_version_num", "", Severity.ERROR if major else Severity.WARNING)
+        yield Hit(listed, fix, "server_version_num", "", Severity.ERROR if major else Severity.WARNING)
 
 
 def _prepared(facts: Facts) -> Iterator[Hit]:
@@ -173,12 +140,12 @@ def _prepared(facts: Facts) -> Iterator[Hit]:
 
 
 def _one_machine(facts: Facts) -> Iterator[Hit]:
-    leader = facts.leader
-    host = leader.address.rpartition(":")[0] if leader else ""
+    address = facts.leader.address if facts.leader else ""
+    host = address.rpartition(":")[0]
     for member in facts.standbys:
         if host and member.address.rpartition(":")[0] == host:
             fix = "move the standby to another machine, power feed and rack"
-            yield Hit(f"{member.address} and the leader's {leader.address if leader else ''}", fix, "", member.name)
+            yield Hit(f"{member.address} and the leader's {address}", fix, "", member.name)
 
 
 CHECKS = (
@@ -225,7 +192,9 @@ CHECKS = (
         "Synchronous commits at level on wait for reports that are never sent; lag cannot be seen.",
         f"{REPLICATION}#GUC-WAL-RECEIVER-STATUS-INTERVAL",
         "wal_receiver_status_interval = 0 on a standby",
-        _silent,
+        bad_setting(
+            "wal_receiver_status_interval", lambda s: s.value == "0", "10s", members=lambda facts: facts.standbys
+        ),
     ),
     Check(
         "standby-on-other-timeline",
@@ -233,7 +202,7 @@ CHECKS = (
         "a standby is on another timeline",
         "It diverged or missed a promotion: it does not have what is committed now.",
         "https://www.postgresql.org/docs/current/continuous-archiving.html#BACKUP-TIMELINES",
-        "promote a standby beside the leader",
+        "promote a standby while the leader runs",
         _timeline,
     ),
     Check(
@@ -285,10 +254,15 @@ CHECKS = (
         "receiver-timeout-long",
         Severity.WARNING,
         "wal_receiver_timeout is off or long",
-        "A standby with a half-open connection does not reconnect and falls behind unnoticed.",
+        "A standby with a half-open connection does not reconnect and falls behind unseen.",
         f"{REPLICATION}#GUC-WAL-RECEIVER-TIMEOUT",
         "wal_receiver_timeout = 0 on a standby",
-        _receiver_timeout,
+        bad_setting(
+            "wal_receiver_timeout",
+            lambda s: s.value == "0" or s.seconds > 60,
+            "30s",
+            members=lambda facts: facts.standbys,
+        ),
     ),
     Check(
         "hot-standby-off",
@@ -297,7 +271,7 @@ CHECKS = (
         "Nobody can ask the standby how far it is, and no reads go there.",
         f"{REPLICATION}#GUC-HOT-STANDBY",
         "hot_standby = off on a standby",
-        _cold,
+        bad_setting("hot_standby", lambda s: not s.on, "on", members=lambda facts: facts.standbys, restart=True),
     ),
     Check(
         "mixed-versions",

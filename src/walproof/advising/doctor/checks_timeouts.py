@@ -1,39 +1,23 @@
-"""Checks of how soon error is noticed, and of what fills up meanwhile: timeouts, slots, senders, checkpoints."""
+"""Checks of how soon an error is detected, and of what fills up until then: timeouts, slots, senders, checkpoints."""
 
 from collections.abc import Iterator
 
 from walproof.advising.doctor.checks_levels import names_of
-from walproof.advising.doctor.finding import Check, Hit, Severity, said, set_anywhere
-from walproof.model.facts import Facts
+from walproof.advising.doctor.finding import Check, Hit, Severity, bad_setting, set_anywhere, setting_hit
+from walproof.model.facts import Facts, MemberFacts
 
 REPLICATION = "https://www.postgresql.org/docs/current/runtime-config-replication.html"
 CONNECTION = "https://www.postgresql.org/docs/current/runtime-config-connection.html"
 SLOTS = "https://www.postgresql.org/docs/current/view-pg-replication-slots.html"
 
 
-def _sender_off(facts: Facts) -> Iterator[Hit]:
-    for member in facts.inspected:
-        setting = member.setting("wal_sender_timeout")
-        if setting is not None and setting.value == "0":
-            evidence, where, named = said(member, setting)
-            yield Hit(evidence, set_anywhere(facts, "wal_sender_timeout", "15s"), where, named)
+def _leader(facts: Facts) -> tuple[MemberFacts, ...]:
+    return (facts.leader,) if facts.leader else ()
 
 
-def _sender_long(facts: Facts) -> Iterator[Hit]:
-    """The stall of P15: with names set a vanished standby holds commits until its walsender gives up."""
-    leader = facts.leader
-    setting = leader.setting("wal_sender_timeout") if leader else None
-    if leader and setting and names_of(facts) and setting.seconds > 30:
-        evidence, where, named = said(leader, setting)
-        yield Hit(evidence, set_anywhere(facts, "wal_sender_timeout", "15s"), where, named)
-
-
-def _sender_short(facts: Facts) -> Iterator[Hit]:
-    leader = facts.leader
-    setting = leader.setting("wal_sender_timeout") if leader else None
-    if leader and setting and 0 < setting.seconds < 2:
-        evidence, where, named = said(leader, setting)
-        yield Hit(evidence, set_anywhere(facts, "wal_sender_timeout", "15s"), where, named)
+def _synchronous_leader(facts: Facts) -> tuple[MemberFacts, ...]:
+    """The leader where standby names are set: pitfall P15, commits wait for an unreachable standby's walsender."""
+    return _leader(facts) if names_of(facts) else ()
 
 
 def _keepalives(facts: Facts) -> Iterator[Hit]:
@@ -45,9 +29,9 @@ def _keepalives(facts: Facts) -> Iterator[Hit]:
         idle, interval, count = (
             float(s.value) or system for s, system in zip((s for s in found if s), (7200, 75, 9), strict=True)
         )
-        noticed = idle + interval * count
-        if noticed > 120:
-            evidence = f"tcp_keepalives: {idle:g} s + {count:g} × {interval:g} s = {noticed:g} s until noticed"
+        detected = idle + interval * count
+        if detected > 120:
+            evidence = f"tcp_keepalives: {idle:g} s + {count:g} × {interval:g} s = {detected:g} s until detected"
             fix = " ".join(
                 set_anywhere(facts, f"tcp_keepalives_{part}", value)
                 for part, value in (("idle", "10"), ("interval", "5"), ("count", "3"))
@@ -55,34 +39,18 @@ def _keepalives(facts: Facts) -> Iterator[Hit]:
             yield Hit(evidence, fix, found[0].where if found[0] else "", member.name)
 
 
-def _user_timeout(facts: Facts) -> Iterator[Hit]:
-    for member in facts.inspected:
-        setting = member.setting("tcp_user_timeout")
-        if setting is not None and setting.value == "0":
-            evidence, where, named = said(member, setting)
-            yield Hit(evidence, set_anywhere(facts, "tcp_user_timeout", "15s"), where, named)
-
-
-def _checkpoint(facts: Facts) -> Iterator[Hit]:
-    for member in facts.inspected:
-        setting = member.setting("checkpoint_timeout")
-        if setting is not None and setting.seconds > 1800:
-            evidence, where, named = said(member, setting)
-            yield Hit(evidence, set_anywhere(facts, "checkpoint_timeout", "15min"), where, named)
-
-
 def _slot_inactive(facts: Facts) -> Iterator[Hit]:
-    """A slot of a standby that is away, or of nobody; on standbys Patroni keeps inactive copies on purpose."""
+    """A slot of a disconnected standby, or of none; on standbys Patroni keeps inactive copies on purpose."""
     leader = facts.leader
-    for slot in leader.slots if leader else ():
-        if leader and not slot.active and not slot.temporary and slot.wal_status not in ("lost", "unreserved"):
-            limit = leader.value("max_slot_wal_keep_size", "-1")
-            if limit == "-1" and slot.retained_bytes > 32 << 20:
-                evidence = f"slot {slot.name} is inactive, keeps {slot.retained_bytes >> 20} MB, without a limit"
-                fix = f"SELECT pg_drop_replication_slot('{slot.name}'); or " + set_anywhere(
-                    facts, "max_slot_wal_keep_size", "10GB"
-                )
-                yield Hit(evidence, fix, "pg_replication_slots", leader.name)
+    if leader is None or leader.value("max_slot_wal_keep_size", "-1") != "-1":
+        return
+    for slot in leader.slots:
+        kept = not slot.active and not slot.temporary and slot.wal_status not in ("lost", "unreserved")
+        if kept and slot.retained_bytes > 32 << 20:
+            evidence = f"slot {slot.name} is inactive, keeps {slot.retained_bytes >> 20} MB, without a limit"
+            limit = set_anywhere(facts, "max_slot_wal_keep_size", "10GB")
+            fix = f"SELECT pg_drop_replication_slot('{slot.name}'); or {limit}"
+            yield Hit(evidence, fix, "pg_replication_slots", leader.name)
 
 
 def _slot_lost(facts: Facts) -> Iterator[Hit]:
@@ -90,7 +58,7 @@ def _slot_lost(facts: Facts) -> Iterator[Hit]:
         for slot in member.slots:
             if slot.wal_status in ("lost", "unreserved"):
                 evidence = f"slot {slot.name}: wal_status = {slot.wal_status}"
-                fix = "rebuild the standby behind it (Patroni: patronictl reinit), raise max_slot_wal_keep_size"
+                fix = "rebuild the standby behind it (Patroni: patronictl reinit), increase max_slot_wal_keep_size"
                 yield Hit(evidence, fix, "pg_replication_slots", member.name)
 
 
@@ -113,10 +81,9 @@ def _slots_full(facts: Facts) -> Iterator[Hit]:
 
 
 def _slots_fewer(facts: Facts) -> Iterator[Hit]:
-    leader = facts.leader
-    for member in facts.standbys if leader else ():
+    for member in facts.standbys if facts.leader else ():
         for name in ("max_replication_slots", "wal_level"):
-            here, there = member.value(name), leader.value(name) if leader else ""
+            here, there = member.value(name), facts.leader.value(name) if facts.leader else ""
             if (name == "wal_level" and here == "replica" and there == "logical") or (
                 name != "wal_level" and here and there and int(here) < int(there)
             ):
@@ -133,13 +100,11 @@ def _pending(facts: Facts) -> Iterator[Hit]:
 
 
 def _gone_clients(facts: Facts) -> Iterator[Hit]:
-    for member in facts.inspected:
-        setting = member.setting("client_connection_check_interval")
-        leader = facts.leader
-        if setting is not None and leader is member and setting.value == "0" and names_of(facts) and leader.waiters:
-            evidence, where, named = said(member, setting)
-            evidence += f"; {len(leader.waiters)} backends wait in SyncRep"
-            yield Hit(evidence, set_anywhere(facts, setting.name, "10s"), where, named)
+    for leader in _synchronous_leader(facts):
+        setting = leader.setting("client_connection_check_interval")
+        if setting is not None and setting.value == "0" and leader.waiters:
+            more = f"; {len(leader.waiters)} backends wait in SyncRep"
+            yield setting_hit(leader, setting, set_anywhere(facts, setting.name, "10s"), more=more)
 
 
 CHECKS = (
@@ -147,19 +112,19 @@ CHECKS = (
         "sender-timeout-off",
         Severity.WARNING,
         "wal_sender_timeout is off",
-        "A standby that vanishes on the network is never dropped: commits wait for TCP, minutes to hours.",
+        "A standby that becomes unreachable is never dropped: commits wait for TCP, minutes to hours.",
         f"{REPLICATION}#GUC-WAL-SENDER-TIMEOUT",
         "ALTER SYSTEM SET wal_sender_timeout = 0",
-        _sender_off,
+        bad_setting("wal_sender_timeout", lambda s: s.value == "0", "15s"),
     ),
     Check(
         "sender-timeout-long",
         Severity.WARNING,
         "wal_sender_timeout is long for a synchronous cluster",
-        "A synchronous standby that vanishes on the network stalls commits this long.",
+        "A synchronous standby that becomes unreachable stalls commits this long.",
         f"{REPLICATION}#GUC-WAL-SENDER-TIMEOUT",
         "ALTER SYSTEM SET wal_sender_timeout = '60s', with names set",
-        _sender_long,
+        bad_setting("wal_sender_timeout", lambda s: s.seconds > 30, "15s", members=_synchronous_leader),
     ),
     Check(
         "sender-timeout-short",
@@ -168,13 +133,13 @@ CHECKS = (
         "A busy standby is dropped and reconnects again and again; commits stall each time.",
         f"{REPLICATION}#GUC-WAL-SENDER-TIMEOUT",
         "ALTER SYSTEM SET wal_sender_timeout = '1s'",
-        _sender_short,
+        bad_setting("wal_sender_timeout", lambda s: 0 < s.seconds < 2, "15s", members=_leader),
     ),
     Check(
         "keepalives-long",
         Severity.WARNING,
-        "TCP keepalives notice a dead peer after minutes",
-        "Sessions of vanished clients keep their locks; standbys' half-open connections linger.",
+        "TCP keepalives detect a dead peer after minutes",
+        "Sessions of disconnected clients keep their locks; standbys' half-open connections linger.",
         f"{CONNECTION}#GUC-TCP-KEEPALIVES-IDLE",
         "tcp_keepalives_idle = 0 (the system's 7200 s)",
         _keepalives,
@@ -183,10 +148,10 @@ CHECKS = (
         "user-timeout-off",
         Severity.WARNING,
         "tcp_user_timeout is off",
-        "Data sent to a vanished peer is retransmitted for about 15 minutes before the connection ends.",
+        "Data sent to an unreachable peer is retransmitted for about 15 minutes before the connection ends.",
         f"{CONNECTION}#GUC-TCP-USER-TIMEOUT",
         "tcp_user_timeout = 0",
-        _user_timeout,
+        bad_setting("tcp_user_timeout", lambda s: s.value == "0", "15s"),
     ),
     Check(
         "recovery-long",
@@ -195,7 +160,7 @@ CHECKS = (
         "After a crash everything since the last checkpoint is replayed before the first commit.",
         "https://www.postgresql.org/docs/current/wal-configuration.html",
         "ALTER SYSTEM SET checkpoint_timeout = '2h'",
-        _checkpoint,
+        bad_setting("checkpoint_timeout", lambda s: s.seconds > 1800, "15min"),
     ),
     Check(
         "slot-without-limit",
@@ -210,7 +175,7 @@ CHECKS = (
         "slot-lost",
         Severity.ERROR,
         "a slot lost its WAL",
-        "The standby behind it cannot follow any more: there is a copy less than you count.",
+        "The standby behind it cannot follow any more: there is one copy less than configured.",
         SLOTS,
         "max_slot_wal_keep_size = '1MB', a stopped standby, and writes",
         _slot_lost,
@@ -246,7 +211,7 @@ CHECKS = (
         "settings-pending",
         Severity.WARNING,
         "settings are changed but not in effect",
-        "What the file says is not what protects you; a restart at failover changes behaviour.",
+        "What the file sets is not in effect; a restart at failover changes behaviour.",
         "https://www.postgresql.org/docs/current/view-pg-settings.html",
         "ALTER SYSTEM SET max_connections = 77, no restart",
         _pending,
@@ -254,8 +219,8 @@ CHECKS = (
     Check(
         "gone-clients-still-wait",
         Severity.NOTE,
-        "commits wait and vanished clients are not noticed",
-        "A commit whose client went away goes on waiting and becomes visible later (in doubt).",
+        "commits wait and disconnected clients are not detected",
+        "A commit whose client disconnected keeps waiting and becomes visible later (in doubt).",
         f"{CONNECTION}#GUC-CLIENT-CONNECTION-CHECK-INTERVAL",
         "a commit waiting for a standby that is away",
         _gone_clients,

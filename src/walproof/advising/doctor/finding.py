@@ -1,4 +1,4 @@
-"""The words of the doctor: severity, check, hit, finding; and one way to run checks over facts."""
+"""Severity, check, hit and finding of the doctor; how checks run over facts, and how fixes are written."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """What one look found: the evidence (value), where it is set, the fix to paste, the member concerned."""
+    """One occurrence: the evidence (value), where it is set, the fix to paste, the member concerned."""
 
     evidence: str
     fix: str
@@ -28,7 +28,7 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One check: an entry of the catalogue and the pure question `look`. `seed` is how to cause it on purpose."""
+    """One check: an entry of the catalogue and the pure function `find`. `seed` is how to cause it on purpose."""
 
     id: str
     severity: Severity
@@ -36,7 +36,7 @@ class Check:
     loses: str
     source: str
     seed: str
-    look: Callable[[Facts], Iterator[Hit]]
+    find: Callable[[Facts], Iterator[Hit]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +72,35 @@ def examined(facts: Facts, checks: Iterable[Check]) -> tuple[Finding, ...]:
             check.source,
         )
         for check in checks
-        for hit in check.look(facts)
+        for hit in check.find(facts)
     ]
     return tuple(sorted(found, key=lambda f: (_ORDER[f.severity], f.id, f.member)))
 
 
-def said(member: MemberFacts, setting: SettingFact) -> tuple[str, str, str]:
-    """(evidence, where, member) of one setting: the words most hits begin with."""
-    return f"{setting.name} = {setting.text}", setting.where, member.name
+def setting_hit(
+    member: MemberFacts, setting: SettingFact, fix: str, *, more: str = "", severity: Severity | None = None
+) -> Hit:
+    """A hit whose evidence is the value of one setting, with `more` after it."""
+    return Hit(f"{setting.name} = {setting.text}{more}", fix, setting.where, member.name, severity)
+
+
+def bad_setting(
+    name: str,
+    bad: Callable[[SettingFact], bool],
+    good: str,
+    *,
+    members: Callable[[Facts], Iterable[MemberFacts]] = lambda facts: facts.inspected,
+    restart: bool = False,
+) -> Callable[[Facts], Iterator[Hit]]:
+    """A function that finds one setting of every member whose value is `bad`; the fix sets `good`."""
+
+    def find(facts: Facts) -> Iterator[Hit]:
+        for member in members(facts):
+            setting = member.setting(name)
+            if setting is not None and bad(setting):
+                yield setting_hit(member, setting, set_anywhere(facts, name, good, restart=restart))
+
+    return find
 
 
 def set_by_sql(name: str, value: str, *, restart: bool = False) -> str:
@@ -89,7 +110,7 @@ def set_by_sql(name: str, value: str, *, restart: bool = False) -> str:
 
 
 def set_anywhere(facts: Facts, name: str, value: str, *, restart: bool = False) -> str:
-    """The fix in the manager's own words: patronictl where Patroni writes the configuration, else ALTER SYSTEM."""
+    """The fix as the manager takes it: patronictl where Patroni writes the configuration, else ALTER SYSTEM."""
     if facts.patroni is None:
         return set_by_sql(name, value, restart=restart)
     then = " && patronictl restart CLUSTER" if restart else ""
@@ -97,5 +118,5 @@ def set_anywhere(facts: Facts, name: str, value: str, *, restart: bool = False) 
 
 
 def set_patroni(name: str, value: str) -> str:
-    """A key of Patroni's dynamic configuration."""
+    """The command that sets a key of Patroni's dynamic configuration."""
     return f"patronictl edit-config --set {name}={value} --force"

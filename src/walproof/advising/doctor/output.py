@@ -83,14 +83,14 @@ def as_junit(facts: Facts, findings: tuple[Finding, ...]) -> str:
         failed = 0
         for check in checks:
             case = ElementTree.SubElement(suite, "testcase", classname=f"doctor.{facts.target}", name=check.id)
-            mine = [f for f in findings if f.id == check.id]
-            words = "\n".join(f"{f.member}: {f.evidence}\n{f.loses}\nfix: {f.fix}" for f in mine)
-            if any(f.severity is not Severity.NOTE for f in mine):
+            found = [f for f in findings if f.id == check.id]
+            text = "\n".join(f"{f.member}: {f.evidence}\n{f.loses}\nfix: {f.fix}" for f in found)
+            if any(f.severity is not Severity.NOTE for f in found):
                 failed += 1
-                failure = ElementTree.SubElement(case, "failure", message=check.title, type=str(mine[0].severity))
-                failure.text = words
-            elif mine:
-                ElementTree.SubElement(case, "system-out").text = words
+                failure = ElementTree.SubElement(case, "failure", message=check.title, type=str(found[0].severity))
+                failure.text = text
+            elif found:
+                ElementTree.SubElement(case, "system-out").text = text
         suite.set("failures", str(failed))
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
 

@@ -1,18 +1,18 @@
-"""A choice for what stands between clients and the leader: PgBouncer, HAProxy, and the application itself."""
+"""A choice for what lies between clients and the leader: PgBouncer, HAProxy, and the application itself."""
 
 from walproof.advising.recipes.settings import Recipe
-from walproof.model.advice import Choice, Place
+from walproof.model.advice import Choice, ClusterProfile
 
 
-def pgbouncer(choice: Choice, place: Place) -> Recipe:
+def pgbouncer(choice: Choice, cluster: ClusterProfile) -> Recipe:
     """The lines of pgbouncer.ini that belong to the choice."""
     seconds = choice.timeouts.network_s
-    host = ",".join(place.members) or "leader.example"
+    host = "haproxy.example" if cluster.members else "leader.example"
     text = f"""\
-; walproof: {choice.words}
+; walproof: {choice.text}
 [databases]
 ; one address that always is the leader (HAProxy, a virtual IP), never one member
-* = host={host.split(",")[0] if not place.members else "haproxy.example"} port=5432
+* = host={host} port=5432
 
 [pgbouncer]
 pool_mode = transaction
@@ -35,19 +35,19 @@ query_wait_timeout = {int(choice.timeouts.leader_failure_s) + 10}
     return Recipe("pgbouncer", "walproof-pgbouncer.ini", text)
 
 
-def haproxy(choice: Choice, place: Place) -> Recipe:
+def haproxy(choice: Choice, cluster: ClusterProfile) -> Recipe:
     """A listener that follows the leader by Patroni's health check."""
-    members = place.members or ("n1", "n2", "n3")
+    members = cluster.members or ("n1", "n2", "n3")
     servers = "\n".join(f"    server {m} {m}:5432 check port 8008" for m in members)
     seconds = choice.timeouts.network_s
     text = f"""\
-# walproof: {choice.words}
+# walproof: {choice.text}
 listen postgres_leader
     bind *:5000
     mode tcp
     option httpchk OPTIONS /primary
     http-check expect status 200
-    # a member that is no longer the leader loses its sessions at once: nobody goes on writing there
+    # a member that is no longer the leader loses its sessions at once: nobody keeps writing there
     default-server inter 1s fall 2 rise 1 on-marked-down shutdown-sessions
     timeout connect 2s
     # a commit that waits for a standby is not idle: longer than a failover ({choice.timeouts.leader_failure_s:g} s)
@@ -60,22 +60,22 @@ listen postgres_leader
     return Recipe("haproxy", "walproof-haproxy.cfg", text)
 
 
-def application(choice: Choice, place: Place) -> Recipe:
-    """What the application does: its way in, and the level of each class of transactions."""
-    hosts = ",".join(place.members or ("n1", "n2", "n3"))
+def application(choice: Choice, cluster: ClusterProfile) -> Recipe:
+    """For the application: its connection string, and the level of each class of transactions."""
+    hosts = ",".join(cluster.members or ("n1", "n2", "n3"))
     seconds = choice.timeouts.network_s
     lines = [
-        f"-- walproof: {choice.words}",
-        f"-- way in: postgresql://app@{hosts}/app?target_session_attrs=read-write&connect_timeout=2"
+        f"-- walproof: {choice.text}",
+        f"-- connect with: postgresql://app@{hosts}/app?target_session_attrs=read-write&connect_timeout=2"
         f"&tcp_user_timeout={1000 * seconds}&keepalives_idle={max(5, seconds // 2)}"
         "&keepalives_interval=3&keepalives_count=3",
-        "-- a connection lost during COMMIT is unknown, not failed: look before you repeat it (idempotency key)",
+        "-- a connection lost during COMMIT is unknown, not failed: check before you repeat it (idempotency key)",
         "-- never cancel a commit that waits: PostgreSQL answers with a warning and success, unreplicated",
         "",
     ]
     for one in choice.classes:
         lines += [
-            f"-- {one.name}: {one.wish.text or 'no wish'} ({one.why})",
+            f"-- {one.name}: {one.requirements.text or 'no requirement'} ({one.why})",
             "BEGIN;",
             f"SET LOCAL synchronous_commit = '{one.level}';",
             "-- … the transaction …",
@@ -85,7 +85,7 @@ def application(choice: Choice, place: Place) -> Recipe:
         ]
     if not choice.classes:
         lines += [
-            "-- everything runs at the cluster's level; one transaction that may be lost says so itself:",
+            "-- everything runs at the cluster's level; a transaction that may be lost sets its own:",
             "BEGIN;",
             "SET LOCAL synchronous_commit = 'local';",
             "COMMIT;",

@@ -3,28 +3,28 @@
 from walproof.advising.recipes import access, cnpg, patroni, plain
 from walproof.advising.recipes.settings import Recipe
 from walproof.errors import UsageError
-from walproof.model.advice import Choice, Place
+from walproof.model.advice import Choice, ClusterProfile
 
 
-def recipes(choice: Choice, place: Place) -> dict[str, Recipe]:
-    """All of them, the target's own manager first."""
+def recipes(choice: Choice, cluster: ClusterProfile) -> dict[str, Recipe]:
+    """All of them, that of the cluster's manager first."""
     made = (
-        patroni.patroni(choice, place),
-        plain.alter_system(choice, place),
-        plain.postgresql_conf(choice, place),
-        cnpg.cluster(choice, place),
+        patroni.patroni(choice, cluster),
+        plain.alter_system(choice, cluster),
+        plain.postgresql_conf(choice, cluster),
+        cnpg.cnpg_cluster(choice, cluster),
         cnpg.pooler(choice),
-        access.pgbouncer(choice, place),
-        access.haproxy(choice, place),
-        access.application(choice, place),
+        access.pgbouncer(choice, cluster),
+        access.haproxy(choice, cluster),
+        access.application(choice, cluster),
     )
-    first = "patroni" if place.manager == "patroni" else "plain"
+    first = "patroni" if cluster.manager == "patroni" else "plain"
     return {r.name: r for r in sorted(made, key=lambda r: r.name != first)}
 
 
-def recipe(choice: Choice, place: Place, name: str) -> Recipe:
+def recipe(choice: Choice, cluster: ClusterProfile, name: str) -> Recipe:
     """The recipe of that name; UsageError lists them."""
-    known = recipes(choice, place)
+    known = recipes(choice, cluster)
     if name not in known:
         raise UsageError(f"there is no recipe {name!r}", "choose " + ", ".join(known))
     return known[name]

@@ -1,27 +1,27 @@
 """A choice for CloudNativePG: the Cluster's synchronous section and parameters, and a Pooler."""
 
 from walproof.advising.recipes.settings import Recipe, postgres_settings
-from walproof.model.advice import Choice, Place
+from walproof.model.advice import Choice, ClusterProfile
 from walproof.model.guarantee import QuorumKind
 
 SOURCE = "https://cloudnative-pg.io/documentation/current/replication/#synchronous-replication"
 
 
-def cluster(choice: Choice, place: Place) -> Recipe:
-    """A Cluster to merge into yours; the operator writes synchronous_standby_names itself."""
-    instances = max(len(place.members), choice.quorum + 2 if choice.strict else choice.quorum + 1, 1)
+def cnpg_cluster(choice: Choice, cluster: ClusterProfile) -> Recipe:
+    """A Cluster to merge into an existing one; the operator writes synchronous_standby_names itself."""
+    instances = max(len(cluster.members), choice.quorum + 2 if choice.strict else choice.quorum + 1, 1)
     durability = "required" if choice.strict else "preferred"
     lines = [
-        f"# walproof: {choice.words}; {SOURCE}",
+        f"# walproof: {choice.text}; {SOURCE}",
         "apiVersion: postgresql.cnpg.io/v1",
         "kind: Cluster",
         "metadata:",
-        "  name: mycluster  # yours",
+        "  name: mycluster  # your name",
         "spec:",
         f"  instances: {instances}"
         + ("  # one more than must answer: a restart does not stop writes" if choice.strict else ""),
         "  storage:",
-        "    size: 10Gi  # yours",
+        "    size: 10Gi  # your size",
         "  postgresql:",
     ]
     if choice.quorum:
@@ -41,14 +41,14 @@ def cluster(choice: Choice, place: Place) -> Recipe:
 def pooler(choice: Choice) -> Recipe:
     """A Pooler with the pool size of the choice."""
     lines = [
-        f"# walproof: {choice.words}",
+        f"# walproof: {choice.text}",
         "apiVersion: postgresql.cnpg.io/v1",
         "kind: Pooler",
         "metadata:",
-        "  name: mycluster-rw  # yours",
+        "  name: mycluster-rw  # your name",
         "spec:",
         "  cluster:",
-        "    name: mycluster  # yours",
+        "    name: mycluster  # your name",
         "  instances: 2",
         "  type: rw",
         "  pgbouncer:",

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from walproof.model.advice import Choice, Place
+from walproof.model.advice import Choice, ClusterProfile
 from walproof.model.configuration import ConfigChange, SyncReplication
 from walproof.model.guarantee import Quorum, QuorumKind
 
@@ -25,14 +25,14 @@ class Set:
     why: str
 
 
-def standby_names(choice: Choice, place: Place) -> str:
+def standby_names(choice: Choice, cluster: ClusterProfile) -> str:
     """synchronous_standby_names for a cluster without a manager: every member, so that it is right after a promotion.
 
-    The leader's own name in the list harms nobody: it never streams from itself.
+    The leader's own name in the list does no harm: it never streams from itself.
     """
     if choice.quorum == 0:
         return ""
-    names = place.members or ("standby1", "standby2")
+    names = cluster.members or ("standby1", "standby2")
     return Quorum(choice.quorum_kind or QuorumKind.ANY, choice.quorum, names).text
 
 
@@ -40,13 +40,13 @@ def postgres_settings(choice: Choice) -> tuple[Set, ...]:
     """Parameters on every member, without synchronous_standby_names: PostgreSQL 14 to 18 know them all."""
     seconds = choice.timeouts.network_s
     remote = choice.level.remote
-    stall = "a standby that vanishes stalls commits this long" if remote else "a standby that vanishes is dropped then"
+    stall = "an unreachable standby stalls commits this long" if remote else "an unreachable standby is dropped then"
     return (
-        Set("synchronous_commit", str(choice.level), "what a commit promises; classes may differ with SET LOCAL"),
+        Set("synchronous_commit", str(choice.level), "what a commit guarantees; classes may differ with SET LOCAL"),
         Set("wal_sender_timeout", f"{seconds}s", stall),
         Set("wal_receiver_timeout", f"{seconds}s", "a standby reconnects to the new leader then"),
         Set("tcp_user_timeout", f"{seconds}s", "unanswered data ends the connection, instead of TCP's 15 minutes"),
-        Set("tcp_keepalives_idle", str(max(5, seconds // 2)), "an idle peer that vanished is noticed"),
+        Set("tcp_keepalives_idle", str(max(5, seconds // 2)), "an idle peer that is gone is detected"),
         Set("tcp_keepalives_interval", "3", "seconds between probes"),
         Set("tcp_keepalives_count", "3", "probes that may stay unanswered"),
         *(Set(name, value, "as priced") for name, value in choice.parameters),
@@ -62,22 +62,22 @@ def version_of(text: str) -> tuple[int, ...]:
     return tuple(int(p) for p in text.split(".") if p.isdigit())
 
 
-def patroni_settings(choice: Choice, place: Place) -> dict[str, object]:
+def patroni_settings(choice: Choice, cluster: ClusterProfile) -> dict[str, object]:
     """Patroni's dynamic configuration without postgresql.parameters; keys its version lacks are left out."""
-    version = version_of(place.patroni) or (4, 1)
+    version = version_of(cluster.patroni) or (4, 1)
     remote = choice.quorum > 0
     quorum = remote and choice.quorum_kind is QuorumKind.ANY and version >= (4,)
     mode = "quorum" if quorum else ("on" if version >= (4,) else True)
     start = "primary_start_timeout" if version >= (3,) else "master_start_timeout"
     times = choice.timeouts
-    clockwork = {
+    timing = {
         "ttl": times.ttl,
         "loop_wait": times.loop_wait,
         "retry_timeout": times.retry_timeout,
         start: times.primary_start_timeout,
     }
     return {
-        **(clockwork if times.asked else {}),
+        **(timing if times.rto_required else {}),
         **({"failsafe_mode": True} if version >= (3,) else {}),
         "synchronous_mode": mode if remote else ("off" if version >= (4,) else False),
         "synchronous_mode_strict": remote and choice.strict,
@@ -85,14 +85,14 @@ def patroni_settings(choice: Choice, place: Place) -> dict[str, object]:
     }
 
 
-def config_change(choice: Choice, place: Place) -> ConfigChange:
+def config_change(choice: Choice, cluster: ClusterProfile) -> ConfigChange:
     """The choice as a change of a cluster's configuration; keys that the manager's version lacks are left out."""
     parameters = {s.name: s.value for s in postgres_settings(choice)}
     sync = SyncReplication(None, 0)
     if choice.quorum > 0:
         method = choice.quorum_kind or QuorumKind.ANY
-        if place.manager == "patroni" and (version_of(place.patroni) or (4, 1)) < (4,):
+        if cluster.manager == "patroni" and (version_of(cluster.patroni) or (4, 1)) < (4,):
             method = QuorumKind.FIRST
         sync = SyncReplication(method, choice.quorum, choice.strict)
-    manager = {k: v for k, v in patroni_settings(choice, place).items() if not k.startswith("synchronous_")}
-    return ConfigChange(parameters, sync, manager if place.manager == "patroni" else {})
+    manager = {k: v for k, v in patroni_settings(choice, cluster).items() if not k.startswith("synchronous_")}
+    return ConfigChange(parameters, sync, manager if cluster.manager == "patroni" else {})

@@ -1,0 +1,132 @@
+"""Runs a declared study on a target: its parts priced, its drills run, its claims judged. The file that acts."""
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from walproof.errors import Error, UsageError
+from walproof.estimating.stopping import StoppedBy
+from walproof.model.event import DrillDone, Emit, Event, Note
+from walproof.model.ports import Capability, Target
+from walproof.pricing.bench import Bench, OnProgress, RunProgress
+from walproof.pricing.design import Question, sample_seconds
+from walproof.pricing.run import run_price
+from walproof.proving.campaign import PlannedDrill
+from walproof.proving.faults import CATALOGUE
+from walproof.proving.run import Shell, run_drills
+from walproof.studies.claims import Measured, claim_judged, figure_compared
+from walproof.studies.declaration import DrillPart, Study, StudyPart
+
+NEVER = 0.0001
+"""A precision never reached: a study uses its whole budget."""
+DRILL_S = 30.0
+"""What a drill is assumed to take of the budget."""
+Keep = Callable[[str, str], object]
+"""Stores a text under a name in the record."""
+
+
+@dataclass(frozen=True, slots=True)
+class StudyOptions:
+    """How a study is run: quickly or in full, the seed, its budget in seconds when not the declared one."""
+
+    quick: bool = False
+    seed: int = 1
+    budget_s: float | None = None
+
+    def __post_init__(self) -> None:
+        """UsageError for a budget that measures nothing or never ends."""
+        if self.budget_s is not None and not 0 < self.budget_s < math.inf:
+            raise UsageError(f"a budget of {self.budget_s:g} s is not valid", "--budget 240, in seconds")
+
+
+def questions(study: Study, options: StudyOptions) -> list[tuple[StudyPart, Question]]:
+    """The price question of each part, time shared by their weights and their numbers of arms. Pure."""
+    minutes = study.quick_minutes if options.quick else study.minutes
+    total_s = 60 * minutes if options.budget_s is None else options.budget_s
+    repeats = sum(d.quick_repeat if options.quick else d.repeat for d in study.drill)
+    left_s = max(total_s - DRILL_S * repeats, total_s / 3)
+    weights = [p.share * len(p.levels) * len(p.clients) * len(p.scenarios()) for p in study.part]
+    found = []
+    for part, weight in zip(study.part, weights, strict=True):
+        scenarios, arms = part.scenarios(), part.arms()
+        budget_s = left_s * weight / sum(weights)
+        sample_s = sample_seconds(budget_s, len(arms), len(scenarios))
+        found.append((part, Question(scenarios, arms, study.baseline, sample_s, NEVER, budget_s, options.seed)))
+    return found
+
+
+def drills_of(study: Study, options: StudyOptions) -> list[tuple[DrillPart, list[PlannedDrill]]]:
+    """Every drill of the study in order, numbered through. Pure."""
+    numbers = itertools.count(1)
+    found = []
+    for part in study.drill:
+        fault = CATALOGUE[part.fault]
+        plan = [
+            PlannedDrill(next(numbers), fault, fault.victims[0], part.level, part.route, part.writers)
+            for _ in range(part.quick_repeat if options.quick else part.repeat)
+        ]
+        found.append((part, plan))
+    return found
+
+
+def run_study(
+    study: Study, target: Target, emit: Emit, keep: Keep, options: StudyOptions, on_progress: OnProgress
+) -> Sequence[Event]:
+    """Every part, every drill, every claim; the events, which were emitted as they happened.
+
+    What a target cannot do is noted, and its claims stay undecided. KeyboardInterrupt when pricing was interrupted.
+    """
+    events: list[Event] = []
+
+    def record(event: Event) -> None:
+        events.append(event)
+        emit(event)
+
+    bench = Bench(target, record, options.seed)
+    for part, question in questions(study, options):
+        reason = _why_not(target, part)
+        if reason:
+            record(Note(target.clock.now(), f"part {part.name} is left out: {reason}"))
+        elif run_price(bench, question, _prefixed(part.name, on_progress)) is StoppedBy.INTERRUPTED:
+            # Price keeps what it has and returns; a study without its other parts judges nothing.
+            raise KeyboardInterrupt
+    for drilled, plan in drills_of(study, options):
+        on_progress(RunProgress(0.0, DRILL_S * len(plan), 0, f"{drilled.name}: {drilled.fault} at {drilled.level}"))
+        try:
+            run_drills(Shell(target, _labelled(drilled.name, record), keep, options.seed), plan, enough=lambda _: False)
+        except Error as error:
+            record(Note(target.clock.now(), f"drill {drilled.name} ended early: {error.message}"))
+    measured = Measured(events, study.part)
+    for claim in study.claim:
+        record(claim_judged(study.name, claim, measured, target.clock.now()))
+    for figure in study.figure:
+        record(figure_compared(study.name, figure, measured, target.clock.now()))
+    return events
+
+
+def _why_not(target: Target, part: StudyPart) -> str | None:
+    """Why the target cannot run the part, None when it can."""
+    needed = (
+        (bool(part.rtt_ms), Capability.SHAPE_LINKS),
+        (bool(part.cores), Capability.LIMIT_PROCESSORS),
+        (part.fsync is not None, Capability.CONFIGURE),
+    )
+    reasons = (target.capabilities().why_not(capability) for is_needed, capability in needed if is_needed)
+    return next((reason for reason in reasons if reason), None)
+
+
+def _labelled(part: str, emit: Emit) -> Emit:
+    """Emits drills with the name of their part, by which `Measured` finds them."""
+
+    def labelled(event: Event) -> None:
+        if isinstance(event, DrillDone):
+            drill = replace(event.drill, evidence={**event.drill.evidence, "part": part})
+            event = replace(event, drill=drill)
+        emit(event)
+
+    return labelled
+
+
+def _prefixed(part: str, on_progress: OnProgress) -> OnProgress:
+    return lambda progress: on_progress(replace(progress, doing=f"{part}: {progress.doing}"))
