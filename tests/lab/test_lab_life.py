@@ -36,9 +36,10 @@ def run(*words: str, timeout: float = 240) -> subprocess.CompletedProcess[str]:
 @pytest.fixture(scope="module")
 def created() -> Iterator[Blueprint]:
     with state_of_its_own():
-        output = run("up", "--port", str(port_base()), "--param", "work_mem=7MB")
+        output = run("up", "--port", str(port_base()), "--param", "work_mem=7MB", "--json")
         assert output.returncode == 0, output.stderr
         blueprint = home.load()
+        assert json.loads(output.stdout)["ports"] == blueprint.ports
         yield blueprint
         ended = run("down")
         assert ended.returncode == 0, ended.stderr

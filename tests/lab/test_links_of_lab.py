@@ -72,6 +72,19 @@ def test_shaping_and_resetting_keeps_replication_connected(lab: Blueprint) -> No
     assert streams(lab) == before
 
 
+def test_faults_of_one_member_are_cleared_while_the_others_stay(lab: Blueprint) -> None:
+    standbys = [m.name for m in observe(lab).standbys]
+    for fault in (("partition", standbys[0]), ("isolate", standbys[1])):
+        assert run("fault", *fault).returncode == 0
+    cleared = json.loads(run("fault", "clear", standbys[0], "--json").stdout)
+    assert not cleared["healthy"]
+    assert f"isolate of {standbys[1]}" in cleared["in_effect"]
+    listed = json.loads(run("fault", "list", "--json").stdout)["in_effect"]
+    assert {(fault["fault"], fault["member"]) for fault in listed} >= {("isolate", standbys[1])}
+    assert json.loads(run("fault", "clear", "--json").stdout)["healthy"]
+    assert json.loads(run("fault", "list", "--json").stdout)["in_effect"] == []
+
+
 def test_bad_arguments_change_no_link(lab: Blueprint) -> None:
     before = member_links.set_round_trip(lab, 6).table
     for words in (("link", "--rtt", "-1ms"), ("fault", "partition", "n9")):

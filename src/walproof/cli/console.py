@@ -1,19 +1,16 @@
-"""What every verb prints with: tables for people, one JSON object for programs, a progress bar."""
+"""What every verb prints with: tables for people, one JSON object for programs."""
 
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 
 import click
 from rich.console import Console, RenderableType
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
 from walproof.errors import MachineError
-from walproof.pricing.bench import OnProgress, RunProgress
 
 _UNFOLDED = 10_000
 """Columns of a table that goes into a file or a pipe: more than any table has."""
@@ -64,18 +61,3 @@ def write_file(name: str | Path, text: str, hint: str) -> None:
         Path(name).write_text(text, "utf-8")
     except OSError as wrong:
         raise MachineError(f"cannot write {name}: {wrong.strerror}", hint) from None
-
-
-@contextmanager
-def progress_bar(*, quiet: bool = False) -> Iterator[OnProgress]:
-    """A bar with the time left on standard error, on a terminal only; gives the function that moves it."""
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
-    screen = console(stderr=True)
-    with Progress(*columns, console=screen, disable=quiet or not screen.is_terminal, transient=True) as bar:
-        task = bar.add_task("preparing", total=None)
-
-        def move(progress: RunProgress) -> None:
-            done = min(progress.elapsed_s, progress.budget_s)
-            bar.update(task, description=progress.doing, completed=done, total=progress.budget_s)
-
-        yield move

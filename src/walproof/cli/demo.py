@@ -9,9 +9,9 @@ import click
 import cloup
 
 from walproof.cli import options as opt
-from walproof.cli.console import console, print_json, print_step, progress_bar
+from walproof.cli.console import console, print_json, print_step
 from walproof.cli.groups import Command
-from walproof.cli.runs import sigterm_as_ctrl_c, started
+from walproof.cli.runs import progress_bar, sigterm_as_ctrl_c, started
 from walproof.cli.temporary_lab import own_lab
 from walproof.estimating.stopping import StoppedBy
 from walproof.lab import home

@@ -2,6 +2,7 @@
 
 import functools
 import importlib
+import re
 import tomllib
 from importlib import resources
 
@@ -42,7 +43,7 @@ class Command(cloup.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """As cloup's, after a usage error for an empty value, which would mean this directory or nothing at all."""
         for before, word in [] if ctx.ignore_unknown_options else zip(["", *args], args, strict=False):
-            if word == "" or (word.startswith("--") and word.endswith("=")):
+            if word == "" or re.fullmatch("--[a-z-]+=", word):
                 option = word.rstrip("=") or (before if before.startswith("--") else "an argument")
                 raise click.UsageError(f"{option} is empty", ctx)
         return super().parse_args(ctx, args)

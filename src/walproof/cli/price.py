@@ -6,10 +6,10 @@ from typing import Any
 import cloup
 
 from walproof.cli import options as opt
-from walproof.cli.console import print_json, print_result, print_tables, progress_bar
+from walproof.cli.console import print_json, print_result, print_tables
 from walproof.cli.groups import Command
 from walproof.cli.journals import keep_journal
-from walproof.cli.runs import sigterm_as_ctrl_c, started
+from walproof.cli.runs import progress_bar, sigterm_as_ctrl_c, started
 from walproof.errors import UsageError
 from walproof.model.event import Described, Ended, Event
 from walproof.model.ports import Target

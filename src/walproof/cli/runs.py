@@ -1,4 +1,4 @@
-"""What every run begins with: the event that holds what was asked, and SIGTERM taken as Ctrl-C."""
+"""What every run has: a first event with what was asked, a progress bar, SIGTERM taken as Ctrl-C."""
 
 import shlex
 import signal
@@ -7,7 +7,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from walproof.cli.console import console
 from walproof.model.event import Started
+from walproof.pricing.bench import OnProgress, RunProgress
 from walproof.records.layout import version
 
 
@@ -30,3 +34,18 @@ def sigterm_as_ctrl_c() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def progress_bar(*, quiet: bool = False) -> Iterator[OnProgress]:
+    """A bar with the time left on standard error, on a terminal only; gives the function that moves it."""
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+    screen = console(stderr=True)
+    with Progress(*columns, console=screen, disable=quiet or not screen.is_terminal, transient=True) as bar:
+        task = bar.add_task("preparing", total=None)
+
+        def move(progress: RunProgress) -> None:
+            done = min(progress.elapsed_s, progress.budget_s)
+            bar.update(task, description=progress.doing, completed=done, total=progress.budget_s)
+
+        yield move

@@ -11,10 +11,10 @@ from click.shell_completion import CompletionItem
 from rich.table import Table
 
 from walproof.cli import options as opt
-from walproof.cli.console import console, print_json, print_step, print_tables, progress_bar
+from walproof.cli.console import console, print_json, print_step, print_tables
 from walproof.cli.groups import Group
 from walproof.cli.journals import keep_journal
-from walproof.cli.runs import sigterm_as_ctrl_c, started
+from walproof.cli.runs import progress_bar, sigterm_as_ctrl_c, started
 from walproof.cli.temporary_lab import own_lab
 from walproof.lab.blueprint import Disk
 from walproof.lab.design import LabOrder

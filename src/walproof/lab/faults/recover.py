@@ -14,7 +14,7 @@ def in_effect(blueprint: Blueprint, member: str | None = None) -> tuple[active.A
     faults = [
         *active.in_effect(blueprint),
         *(active.ActiveFault("isolate", name) for name in sorted(links.isolated)),
-        *(active.ActiveFault("partition", a, detail=f"{a}..{b}") for a, b in links.cuts),
+        *(active.ActiveFault("partition", "", detail=f"{a}..{b}") for a, b in links.cuts),
     ]
     return tuple(f for f in faults if member in (None, f.member, *f.detail.split("..")))
 
