@@ -12,7 +12,7 @@ import numpy as np
 
 from walproof.model.attempt import Attempts, Outcome, Rows
 from walproof.model.guarantee import Level
-from walproof.proving.judge import judged
+from walproof.proving.findings import judged
 
 WRITERS = 64
 LOST = 1_000

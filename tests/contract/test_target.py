@@ -19,7 +19,7 @@ from walproof.model.verdict import Verdict, Victim
 from walproof.model.waiting import Wait, wait_for
 from walproof.proving.campaign import PlannedDrill
 from walproof.proving.faults import CATALOGUE
-from walproof.proving.judge import judged
+from walproof.proving.findings import judged
 from walproof.proving.run import Shell, run_drills
 from walproof.records.journal import Journal
 from walproof.targets.lab.target import LabTarget

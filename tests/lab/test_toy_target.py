@@ -8,7 +8,7 @@ from walproof.model.guarantee import Level
 from walproof.model.load import LedgerOrder
 from walproof.model.ports import Capability
 from walproof.model.waiting import Wait, wait_for
-from walproof.proving.judge import judged
+from walproof.proving.findings import judged
 from walproof.targets import choose
 
 pytestmark = pytest.mark.lab

@@ -8,7 +8,7 @@ from walproof.model.guarantee import Level
 from walproof.model.topology import ClusterView, Role
 from walproof.model.verdict import Findings
 from walproof.proving.faults import Fault
-from walproof.proving.judge import not_in_effect_s
+from walproof.proving.findings import not_in_effect_s
 from walproof.proving.outage import Outage
 from walproof.proving.verdicts import Assumption
 

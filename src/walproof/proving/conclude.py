@@ -11,7 +11,7 @@ from walproof.model.verdict import Drill, Findings, Mark, Recovery
 from walproof.proving.assumptions import DrillRun, checked
 from walproof.proving.campaign import PlannedDrill
 from walproof.proving.faults import loss_of
-from walproof.proving.judge import judged
+from walproof.proving.findings import judged
 from walproof.proving.outage import acknowledged_at, outage, pace, split
 from walproof.proving.verdicts import Assumption, decided, promised
 

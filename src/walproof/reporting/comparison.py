@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from statistics import median
 
-from walproof.estimating.comparing import change, shares_differ, shifted
+from walproof.estimating.differences import change, shares_differ, shifted
 from walproof.model.event import Described, DrillDone
 from walproof.model.plan import Arm, Scenario
 from walproof.model.verdict import Drill, Verdict

@@ -10,7 +10,7 @@ from walproof.model.attempt import Attempts, Outcome, Rows
 from walproof.model.guarantee import Level
 from walproof.model.load import WitnessReport
 from walproof.proving import gate, judge, options, verdicts
-from walproof.proving.judge import judged, not_in_effect_s, two_leaders_s
+from walproof.proving.findings import judged, not_in_effect_s, two_leaders_s
 
 A, D, U, R = Outcome.ACKNOWLEDGED, Outcome.DOWNGRADED, Outcome.UNKNOWN, Outcome.REFUSED
 NAMES = ("ANY 1 (n2, n3)", "")
