@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from tests.fixtures.records import HOSTILE, SETTINGS, full_record, price_events, prove_events
 from walproof.cli.main import walproof
-from walproof.estimating import comparing
+from walproof.estimating import differences
 from walproof.model.event import Described, Event
 from walproof.model.topology import Description
 from walproof.records.reader import Record, read
@@ -67,7 +67,7 @@ class Tags(html.parser.HTMLParser):
         assert self.open.pop() == tag
 
 
-@pytest.mark.parametrize("module", [axes, outline, table_csv, comparing])
+@pytest.mark.parametrize("module", [axes, outline, table_csv, differences])
 def test_examples_in_docstrings_are_true(module: object) -> None:
     assert doctest.testmod(module).failed == 0  # type: ignore[arg-type]
 
@@ -264,8 +264,8 @@ def test_a_comparison_finds_the_real_change_and_only_that(tmp_path: Path) -> Non
 def test_a_comparison_of_drills_needs_enough_of_them(tmp_path: Path) -> None:
     few = [recorded(tmp_path / f"few{i}", prove_events(10, seed=i)) for i in (1, 2)]
     assert "too few drills to say" in markdown(compared(few))
-    assert comparing.shares_differ((0, 12), (12, 12))
-    assert not comparing.shares_differ((0, 12), (1, 12))
+    assert differences.shares_differ((0, 12), (12, 12))
+    assert not differences.shares_differ((0, 12), (1, 12))
 
 
 def invoke(*words: str) -> tuple[int, str, str]:

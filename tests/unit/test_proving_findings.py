@@ -9,7 +9,7 @@ import pytest
 from walproof.model.attempt import Attempts, Outcome, Rows
 from walproof.model.guarantee import Level
 from walproof.model.load import WitnessReport
-from walproof.proving import gate, judge, options, verdicts
+from walproof.proving import findings, gate, options, verdicts
 from walproof.proving.findings import judged, not_in_effect_s, two_leaders_s
 
 A, D, U, R = Outcome.ACKNOWLEDGED, Outcome.DOWNGRADED, Outcome.UNKNOWN, Outcome.REFUSED
@@ -112,7 +112,7 @@ def test_judging_in_parts_finds_the_same(monkeypatch: pytest.MonkeyPatch) -> Non
     tries = ledger(*[(n, (A, U, D, R)[n % 4], float(n)) for n in range(1, 400)])
     there = rows(*[n for n in range(1, 400) if n % 3])
     at_once = judged(tries, [there])
-    monkeypatch.setattr(judge, "_PART", 50)
+    monkeypatch.setattr(findings, "_PART", 50)
     assert judged(tries, [there]) == at_once
 
 
