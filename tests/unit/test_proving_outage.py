@@ -5,8 +5,8 @@ from datetime import datetime
 
 import numpy as np
 import pytest
-from tests.unit.test_proving_findings import A, U, ledger
 
+from tests.unit.test_proving_findings import A, U, ledger
 from walproof.model.topology import ClusterView, MemberView, Role
 from walproof.proving.outage import acknowledged_at, outage, pace, split
 from walproof.targets.patroni.election import elected_at
