@@ -250,7 +250,7 @@ def test_ctrl_c_recovers_first_then_tells_what_was_found(run: Run, monkeypatch: 
     assert code == 130
     assert len(json.loads(out)["drills"]) == 1
     assert len(recovered) == 2
-    assert target.world.healthy()
+    assert target.observe().healthy
     events = read(Path("rec")).events
     assert isinstance(events[-1], Ended)
     assert events[-1].stopped_by == "interrupted"

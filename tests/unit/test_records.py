@@ -3,7 +3,7 @@
 import doctest
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -22,6 +22,7 @@ class Ticking:
     """A clock that goes on by itself when somebody pauses."""
 
     patience = 1.0
+    waits: Mapping[str, float] = {}
 
     def __init__(self) -> None:
         self.at = 0.0

@@ -9,9 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from walproof.errors import TargetError, UsageError
+from walproof.machine.clock import RealClock
 from walproof.model.event import Described
 from walproof.model.ports import Capability
 from walproof.model.topology import Description, Endpoint
+from walproof.model.waiting import Wait, longest_s
 from walproof.patroni.config import flat, merged, undoing
 from walproof.pricing.quality import mixed_versions
 from walproof.targets.choose import choose
@@ -87,6 +89,16 @@ def test_a_fault_by_its_former_name_says_what_it_is_called_now() -> None:
     with pytest.raises(UsageError) as wrong:
         validated(TargetFile, {"kind": "postgres", "dsn": "host=a", "faults": {"switch-over": "x"}}, "c.toml")
     assert wrong.value.hint == "it is called switchover now"
+
+
+def test_a_wait_may_take_longer_on_a_target() -> None:
+    tree: dict[str, object] = {"kind": "postgres", "waits": {"cluster-healthy": "20min"}}
+    clock = RealClock(validated(TargetFile, tree, "c.toml").waits_s)
+    assert longest_s(Wait.CLUSTER_HEALTHY, clock) == 1200 * clock.patience
+    assert longest_s(Wait.SWITCHOVER, clock) == Wait.SWITCHOVER.seconds * clock.patience
+    assert RealClock().waits == {}
+    with pytest.raises(UsageError, match="is no wait"):
+        _ = TargetFile(kind="postgres", waits={"patience": "2s"}).waits_s
 
 
 def test_routes_are_named_by_the_file_and_say_whether_they_pool() -> None:

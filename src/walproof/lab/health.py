@@ -9,7 +9,7 @@ from walproof.lab.observe import observe
 from walproof.model.guarantee import read_standby_names
 from walproof.model.ports import Clock
 from walproof.model.topology import ClusterView
-from walproof.model.waiting import Wait, wait_for
+from walproof.model.waiting import Wait, longest_s, wait_for
 
 
 def problem(members: tuple[str, ...], view: ClusterView, config: dict[str, Any]) -> str:
@@ -66,7 +66,7 @@ def wait_until_healthy(
 
     def healthy() -> bool:
         reason[0] = current_problem(blueprint, wanted)
-        if reason[0] and clock.now() - started > wait.seconds * clock.patience / 2:
+        if reason[0] and clock.now() - started > longest_s(wait, clock) / 2:
             _clone_again(blueprint, cloned)
         return not reason[0]
 

@@ -42,6 +42,7 @@ def observe(blueprint: Blueprint) -> ClusterView:
                 address=blueprint.address(member),
                 sync_state=str(senders.get(member, {}).get("sync_state", "")),
                 standby_names=names if member == leader else None,
+                identity=f"{blueprint.name}/{member}",
             )
         )
     return ClusterView(at, tuple(views), leader, names or "")

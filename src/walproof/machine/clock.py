@@ -3,7 +3,7 @@
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from walproof.errors import UsageError
@@ -20,8 +20,9 @@ def patience() -> float:
 class RealClock:
     """Seconds since the epoch, real pauses, and the patience of this machine; UsageError where that is no number."""
 
-    def __init__(self) -> None:
+    def __init__(self, waits: Mapping[str, float] | None = None) -> None:
         self.patience = patience()
+        self.waits = waits or {}
 
     def now(self) -> float:
         """Seconds since the epoch."""

@@ -31,6 +31,8 @@ class Clock(Protocol):
 
     patience: float
     """The multiplier of every named wait."""
+    waits: Mapping[str, float]
+    """Seconds of the named waits that take longer or shorter on this target, by name (CLUSTER_HEALTHY)."""
 
     def now(self) -> float:
         """Seconds since the epoch."""

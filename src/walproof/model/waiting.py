@@ -34,17 +34,22 @@ class Wait(Enum):
         return str(self.value[1])
 
 
+def longest_s(wait: Wait, clock: Clock, times: float = 1.0) -> float:
+    """How long a wait may take on this clock's target: its seconds there, times patience, times `times`."""
+    return clock.waits.get(wait.name, wait.seconds) * clock.patience * times
+
+
 def wait_for(wait: Wait, done: Callable[[], bool], clock: Clock, *, pace_s: float = 0.1, times: float = 1.0) -> float:
     """Ask `done` every `pace_s` until it is true; seconds waited. WaitTimeout names the wait when it runs out.
 
     It runs out after the wait's seconds times the clock's patience, and times `times` where one wait takes longer.
     """
     started = clock.now()
-    longest_s = wait.seconds * clock.patience * times
+    most_s = longest_s(wait, clock, times)
     while not done():
-        if clock.now() - started > longest_s:
+        if clock.now() - started > most_s:
             raise WaitTimeout(
-                f"timed out after {longest_s:.0f} s waiting for {wait.what} ({wait.name})",
+                f"timed out after {most_s:.0f} s waiting for {wait.what} ({wait.name})",
                 "see `walproof lab status` and `walproof lab logs`; WALPROOF_PATIENCE=2 doubles every wait",
             )
         clock.pause(pace_s)

@@ -79,7 +79,7 @@ class ExternalCluster:
     def __init__(self, name: str, file: TargetFile, parameters: ConnectionParameters, manager: Manager) -> None:
         self.name = name
         self.file = file
-        self.clock: Clock = RealClock()
+        self.clock: Clock = RealClock(file.waits_s)
         self.journal: Notebook | None = None
         self.manager = manager
         self._parameters = parameters

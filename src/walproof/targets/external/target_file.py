@@ -8,6 +8,8 @@ from urllib.parse import urlsplit, urlunsplit
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from walproof.errors import UsageError
+from walproof.model.units import duration_s
+from walproof.model.waiting import Wait
 
 EXAMPLE = 'three lines: kind = "patroni", rest = ["http://10.0.0.11:8008"], dsn = "user=postgres"'
 HINT = "--target cluster.toml, --target postgresql://user@host1,host2/db, or --target http://host:8008"
@@ -58,6 +60,17 @@ class TargetFile(Strict):
     """The user's commands, by the names in FAULTS."""
     caps: CapsPart = CapsPart()
     database: str = "walproof_own"
+    waits: dict[str, str] = {}
+    """Named waits that take longer here: cluster-healthy = "20min", where a standby is cloned anew slowly."""
+
+    @property
+    def waits_s(self) -> dict[str, float]:
+        """Seconds by the names of model.waiting; UsageError for what is no wait or no duration."""
+        known = {wait.name.lower().replace("_", "-"): wait.name for wait in Wait}
+        unknown = sorted(set(self.waits) - set(known))
+        if unknown:
+            raise UsageError(f"waits.{unknown[0]} is no wait", f"the waits are {', '.join(known)}")
+        return {**WAITS_S, **{known[name]: duration_s(text) for name, text in self.waits.items()}}
 
     @field_validator("routes", mode="before")
     @classmethod
@@ -67,6 +80,8 @@ class TargetFile(Strict):
         return {n: {"address": r, "pools": n == "pgbouncer"} if isinstance(r, str) else r for n, r in routes.items()}
 
 
+WAITS_S = {Wait.CLUSTER_HEALTHY.name: 600.0}
+"""Cloning a standby of an external cluster anew outlasts the lab's two minutes."""
 FAULTS = (
     "kill",
     "stop",

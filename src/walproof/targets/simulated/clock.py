@@ -1,7 +1,7 @@
 """Virtual time with a schedule of events: a pause runs every event that comes due, in order. Never waits."""
 
 import heapq
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 
 EPOCH = 1_800_000_000.0
@@ -11,6 +11,7 @@ class VirtualClock:
     """A clock that passes only when paused."""
 
     patience = 1.0
+    waits: Mapping[str, float] = {}
 
     def __init__(self) -> None:
         self._now = EPOCH

@@ -219,12 +219,6 @@ class World:
         if self.promoted is not None:
             self.promoted(old.leader)
 
-    def healthy(self) -> bool:
-        """Whether a leader is there and everybody else streams."""
-        return self.leader is not None and all(
-            self.states[m] == ("running" if m == self.leader else "streaming") for m in self.nature.members
-        )
-
     def recover(self) -> None:
         """Undo every fault and wait until the cluster is healthy."""
         self.sync()
@@ -236,7 +230,7 @@ class World:
                 self.ledger.acknowledge_waiting(self.clock.now())
         self.dcs = True
         waited = 0
-        while not self.healthy():
+        while not self.view().healthy:
             for member in self.nature.members:
                 waits_for_successor = (
                     self.broken is not None and member == self.broken.leader and not self.broken.same_leader
@@ -262,7 +256,9 @@ class World:
                 counts = self.named if quorum else self.named[:1]
                 sync = ("quorum" if quorum else "sync") if name in counts else "potential"
             role = Role.LEADER if leads else Role.STANDBY if up else Role.UNKNOWN
-            members.append(MemberView(name, role, state, self.timeline if up else None, 0, 0, sync_state=sync))
+            members.append(
+                MemberView(name, role, state, self.timeline if up else None, 0, 0, sync_state=sync, identity=name)
+            )
         lying = self.nature.lie == "names"
         names = Quorum(QuorumKind.ANY, 1, self.named).text if lying and self.named else self.names
         return ClusterView(self.clock.now(), tuple(members), self.leader, names)

@@ -90,6 +90,7 @@ def combined(now: float, members: Mapping[str, Endpoint], rows: Mapping[str, Row
             addresses[name],
             str(sender.get("sync_state") or ""),
             row["names"],
+            identity=name,
         )
 
     view = ClusterView(now, tuple(member(name) for name in members), leader, first["names"] if first else "")
