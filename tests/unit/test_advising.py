@@ -112,7 +112,7 @@ def test_within_a_tenth_the_stronger_level_is_ranked_first() -> None:
     assert advice(Requirements(rpo_s=0.0)).choices[0].level is not Level.REMOTE_WRITE
 
 
-def test_classes_get_levels_of_their_own() -> None:
+def test_classes_get_their_own_levels() -> None:
     given_ = advice(Requirements(), classes=("payments:rpo=0", "logs:rpo=2s"))
     levels = {c.name: c.level for c in given_.choices[0].classes}
     assert levels["payments"].remote

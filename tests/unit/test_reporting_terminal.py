@@ -13,12 +13,10 @@ from walproof.model.event import DrillDone, Event
 from walproof.model.guarantee import Level
 from walproof.model.verdict import Verdict
 from walproof.reporting import wording
-from walproof.reporting.as_json import record_json
+from walproof.reporting.as_json import price_json, prove_json, record_json
 from walproof.reporting.conclusion import conclusion, loss_sentence, outage_sentence, sentences
 from walproof.reporting.terminal import (
-    price_json,
     price_tables,
-    prove_json,
     prove_tables,
     study_tables,
     tables,

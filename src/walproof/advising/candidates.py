@@ -162,14 +162,16 @@ def trade_offs(arm: PricedArm, evidence: Evidence, strict: bool) -> tuple[str, .
         Level.REMOTE_APPLY: ["a long query on a standby can freeze every commit (max_standby_streaming_delay)"],
     }[level]
     if waits_for_standby(arm):
-        needed = counted(arm.quorum, "standby")
+        one = arm.quorum == 1
         if strict:
-            losses.append(f"writes stop while fewer than {needed} stream")
+            needed = "no standby streams" if one else f"fewer than {arm.quorum} standbys stream"
+            losses.append(f"writes stop while {needed}")
             if standbys and standbys <= arm.quorum:
                 losses.append(f"with {standbys} standbys and {arm.quorum} needed, any standby's restart stops writes")
         else:
             losses.append("when the last standby disconnects, commits silently become local")
-        losses.append(f"losing the leader together with the {needed} that answered loses commits")
+        answered = "standby" if one else f"{arm.quorum} standbys"
+        losses.append(f"losing the leader together with the {answered} that answered loses commits")
     if level is not Level.REMOTE_APPLY or arm.quorum < standbys:
         losses.append("reads on a standby may be stale")
     return tuple(losses)

@@ -6,7 +6,7 @@ from itertools import groupby
 
 from walproof.model.event import Event, SampleDone
 from walproof.model.units import counted
-from walproof.pricing.estimates import ArmPrice, ClassPrice, PriceTable
+from walproof.pricing.estimates import ArmPrice, PriceTable
 from walproof.pricing.latency_breakdown import Breakdown, breakdowns
 from walproof.reporting.outline import (
     Bar,
@@ -29,6 +29,7 @@ from walproof.reporting.search_section import search_sections
 from walproof.reporting.wording import (
     arm_name,
     interval,
+    latencies,
     number,
     plus_minus,
     ratio,
@@ -63,11 +64,11 @@ def _price_table(arms: Sequence[ArmPrice], baseline: str) -> Table:
     rows = []
     for p in arms:
         where = (p.scenario.text, workload_name(p), Cell(arm_name(p), str(p.arm.level)), str(p.arm.clients))
-        values = [plus_minus(p.tps), ratio(p.ratio), *_latencies(p), str(p.blocks)]
+        values = [plus_minus(p.tps), ratio(p.ratio), *latencies(p.latency), str(p.blocks)]
         rows.append(row(*where, *values, Cell(", ".join(p.caveats), "warn")))
         for one in p.classes:
             name = Cell(f"· {one.level} in the mix", one.level)
-            rows.append(row("", "", name, "", plus_minus(one.tps), "", *_latencies(one), "", ""))
+            rows.append(row("", "", name, "", plus_minus(one.tps), "", *latencies(one.latency), "", ""))
     return _table("price", "every arm", names, rows)
 
 
@@ -83,10 +84,6 @@ def _table(key: str, title: str, names: Sequence[str], rows: Sequence[tuple[Cell
     narrowed = tuple(tuple(r[i] for i in shown) for r in rows)
     heading = " · ".join(text for text in (title, *same.values()) if text)
     return Table(key, heading, columns(*(names[i] for i in shown)), narrowed)
-
-
-def _latencies(p: ArmPrice | ClassPrice) -> list[str]:
-    return [number(e.value) for e in (p.latency.mean, p.latency.p50, p.latency.p95, p.latency.p99)]
 
 
 def _panels(table: PriceTable) -> list[tuple[str, list[ArmPrice]]]:
@@ -164,20 +161,30 @@ def _percentiles(table: PriceTable) -> Section:
     return Section("latency", "How long a commit takes", "", (figure,))
 
 
-def _breakdown(found: Sequence[Breakdown]) -> Section:
+def breakdown_rows(found: Sequence[Breakdown]) -> tuple[tuple[str, ...], list[list[str]]]:
+    """Headings and rows of breakdowns: scenario, level, clients, each part, their sum, and the measured latency."""
     names = list(dict.fromkeys(p.name for a in found for p in a.parts))
-    bars, rows = [], []
+    rows = []
+    for a in found:
+        parts = {p.name: plus_minus(p.ms) for p in a.parts}
+        row_of_parts = [parts.get(n, "") for n in names]
+        rows.append(
+            [a.scenario.text, str(a.level), str(a.clients), *row_of_parts, number(a.sum_ms), plus_minus(a.measured)]
+        )
+    return ("scenario", "level", ">clients", *(f">{n}" for n in names), ">sum", ">measured"), rows
+
+
+def _breakdown(found: Sequence[Breakdown]) -> Section:
+    heads, texts = breakdown_rows(found)
+    rows = [row(r[0], Cell(r[1], r[1]), *r[2:]) for r in texts]
+    bars = []
     for a in found:
         segments = tuple(Segment(p.name, max(0.0, p.ms.value), f"{p.name}: {plus_minus(p.ms)} ms") for p in a.parts)
         bars.append((a.scenario.text, Bar(f"{a.level} · {a.clients}", segments, a.measured.value)))
-        parts = {p.name: plus_minus(p.ms) for p in a.parts}
-        where = (a.scenario.text, Cell(str(a.level), str(a.level)), str(a.clients))
-        rows.append(row(*where, *(parts.get(n, "") for n in names), number(a.sum_ms), plus_minus(a.measured)))
     charts = tuple(
         BarChart(title, "ms", tuple(bar for _, bar in group)) for title, group in groupby(bars, key=lambda b: b[0])
     )
-    heads = ("scenario", "level", ">clients", *(f">{n}" for n in names), ">sum", ">measured")
-    legend = tuple((name, f"segment{i % 6}") for i, name in enumerate(names))
+    legend = tuple((name.removeprefix(">"), f"segment{i % 6}") for i, name in enumerate(heads[3:-2]))
     caption = (
         "What each level adds, from paired differences between neighbouring levels; the mark is what was measured."
     )

@@ -46,12 +46,13 @@ def _finite(step: SearchStep) -> Estimate:
     return Estimate(step.value, low, high)
 
 
-def _tried(step: SearchStep) -> str:
+def tried_text(step: SearchStep) -> str:
+    """What a step tried: names and values."""
     return ", ".join(f"{name} {value}" for name, value in step.tried.items())
 
 
 def _search(name: str, steps: Sequence[SearchStep]) -> Figure:
-    rows = tuple(row(str(n), _tried(s), interval(_estimate(s)), s.conclusion) for n, s in enumerate(steps, 1))
+    rows = tuple(row(str(n), tried_text(s), interval(_estimate(s)), s.conclusion) for n, s in enumerate(steps, 1))
     key = "search-" + "".join(c if c.isalnum() else "-" for c in name.lower())
     table = Table(key, name, columns(">step", "tried", ">found (95 % CI)", "conclusion"), rows)
     by_clients = all("clients" in s.tried for s in steps)
@@ -59,7 +60,7 @@ def _search(name: str, steps: Sequence[SearchStep]) -> Figure:
     for n, step in enumerate(steps, 1):
         if math.isfinite(step.value) and "final" not in step.tried:
             x = float(step.tried["clients"]) if by_clients else float(n)
-            tooltip = f"{_tried(step)}: {number(step.value)}; {step.conclusion}"
+            tooltip = f"{tried_text(step)}: {number(step.value)}; {step.conclusion}"
             level = str(step.tried.get("level", "other"))
             tone = level if level in list(Level) else "other"
             lines.setdefault(tone, []).append(Point(x, _finite(step), tooltip))

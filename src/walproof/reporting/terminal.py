@@ -8,7 +8,6 @@ from rich.text import Text
 
 from walproof.model.event import ClaimJudged, Event, FigureCompared
 from walproof.reporting import outline as pages
-from walproof.reporting.as_json import price_json, prove_json
 from walproof.reporting.conclusion import conclusion
 from walproof.reporting.table_width import Fitting, table, with_lines
 from walproof.reporting.terminal_drills import prove_tables
@@ -18,9 +17,7 @@ from walproof.reporting.wording import interval, number
 __all__ = [
     "conclusion",
     "outline_tables",
-    "price_json",
     "price_tables",
-    "prove_json",
     "prove_tables",
     "study_tables",
     "tables",

@@ -35,7 +35,8 @@ def _drills(drills: Sequence[Drill]) -> RenderableType:
     for d in drills:
         counts = finding_counts(d.findings)
         first: list[str | Text] = [str(d.number), fault_name(d), str(d.level), _verdict(d)]
-        shown = [_count(name, counts[name]) for name in _SHOWN]
+        lost = "yellow" if is_expected_loss(d) else "bold red" if d.findings.lost else ""
+        shown = [Text(count(counts[name]), style=lost if name == "lost" else "") for name in _SHOWN]
         wide.append([*first, *shown, seconds(d.rto_s), seconds(d.rpo_s), _leaders(d), d.why])
         narrow.append([*first, *shown[:2], seconds(d.rto_s), _leaders(d)])
         rest = [f"{count(counts[name])} {name}" for name in _SHOWN[2:] if counts[name]]
@@ -51,10 +52,6 @@ def _drills(drills: Sequence[Drill]) -> RenderableType:
 
 def _verdict(drill: Drill) -> Text:
     return Text(verdict_name(drill), style="yellow" if is_expected_loss(drill) else _STYLE[drill.verdict])
-
-
-def _count(name: str, value: int) -> Text:
-    return Text(count(value), style="bold red" if name == "lost" and value else "")
 
 
 def _leaders(drill: Drill) -> str:

@@ -9,18 +9,12 @@ from rich.text import Text
 from walproof.model.estimate import Estimate
 from walproof.model.event import Event, SampleDone, SearchStep
 from walproof.model.units import counted
-from walproof.pricing.estimates import ArmPrice, Latency, price_table
+from walproof.pricing.estimates import ArmPrice, price_table
 from walproof.pricing.latency_breakdown import Breakdown, breakdowns
+from walproof.reporting.price_section import breakdown_rows
+from walproof.reporting.search_section import tried_text
 from walproof.reporting.table_width import Fitting, table, with_lines
-from walproof.reporting.wording import (
-    arm_name,
-    interval,
-    number,
-    plus_minus,
-    ratio,
-    ratio_heading,
-    workload_name,
-)
+from walproof.reporting.wording import arm_name, interval, latencies, plus_minus, ratio, ratio_heading, workload_name
 
 
 def price_tables(events: Sequence[Event]) -> list[RenderableType]:
@@ -48,12 +42,12 @@ def _prices(arms: Sequence[ArmPrice], baseline: str) -> RenderableType:
     for p in arms:
         first: list[str | Text] = [arm_name(p), str(p.arm.clients), plus_minus(p.tps), ratio(p.ratio)]
         short = Text("".join(letters[d] for d in p.caveats), style="yellow")
-        wide.append([*first, *_latency(p.latency), str(p.blocks), Text(", ".join(p.caveats), style="yellow")])
-        narrow.append([*first, *_latency(p.latency)[1:], short])
+        wide.append([*first, *latencies(p.latency), str(p.blocks), Text(", ".join(p.caveats), style="yellow")])
+        narrow.append([*first, *latencies(p.latency)[1:], short])
         for one in p.classes:
             mixed: list[str | Text] = [Text(f"  {one.level}", style="dim"), "", plus_minus(one.tps), ""]
-            wide.append([*mixed, *_latency(one.latency), "", ""])
-            narrow.append([*mixed, *_latency(one.latency)[1:], ""])
+            wide.append([*mixed, *latencies(one.latency), "", ""])
+            narrow.append([*mixed, *latencies(one.latency)[1:], ""])
     against = ratio_heading(baseline)
     heads = ("level", ">clients", ">tps", f">{against}", ">mean ms", ">p50", ">p95", ">p99", ">blocks", "caveats")
     two_lines = against.replace(" (", "\n(")
@@ -64,41 +58,24 @@ def _prices(arms: Sequence[ArmPrice], baseline: str) -> RenderableType:
     return Fitting(table(title, heads, wide), with_lines(table(title, narrow_heads, narrow), notes, "dim"))
 
 
-def _latency(latency: Latency) -> list[str]:
-    return [number(e.value) for e in (latency.mean, latency.p50, latency.p95, latency.p99)]
-
-
 def _breakdowns(found: Sequence[Breakdown]) -> RenderableType:
-    parts = list(dict.fromkeys(part.name for a in found for part in a.parts))
-    rows = [
-        [a.scenario.text, str(a.level), str(a.clients), *(_part(a, p) for p in parts), number(a.sum_ms),
-         plus_minus(a.measured)]
-        for a in found
-    ]  # fmt: skip
-    heads = ("scenario", "level", ">clients", *(f">{p}" for p in parts), ">sum", ">measured")
-    wide = table("commit latency breakdown, ms", heads, rows)
-    narrow = [_part_rows(list(group)) for _, group in groupby(found, key=lambda a: (a.scenario, a.level))]
-    return Fitting(wide, Group(*narrow))
+    narrow = [_upright(list(group)) for _, group in groupby(found, key=lambda a: (a.scenario, a.level))]
+    return Fitting(table("commit latency breakdown, ms", *breakdown_rows(found)), Group(*narrow))
 
 
-def _part(found: Breakdown, name: str) -> str:
-    return next((plus_minus(p.ms) for p in found.parts if p.name == name), "")
-
-
-def _part_rows(found: Sequence[Breakdown]) -> RenderableType:
+def _upright(found: Sequence[Breakdown]) -> RenderableType:
     """A breakdown with a row a part and a column a number of clients."""
-    parts = list(dict.fromkeys(part.name for a in found for part in a.parts))
-    rows = [[part, *(_part(a, part) for a in found)] for part in parts]
-    rows += [["sum", *(number(a.sum_ms) for a in found)], ["measured", *(plus_minus(a.measured) for a in found)]]
+    names, rows = breakdown_rows(found)
     heads = ("part", *(f">{counted(a.clients, 'client')}" for a in found))
-    return table(f"commit latency breakdown at {found[0].level}, ms · {found[0].scenario.text}", heads, rows)
+    parts = [[name.removeprefix(">"), *values] for name, *values in zip(names[3:], *(r[3:] for r in rows), strict=True)]
+    return table(f"commit latency breakdown at {found[0].level}, ms · {found[0].scenario.text}", heads, parts)
 
 
 def _searches(steps: Sequence[SearchStep]) -> RenderableType:
     rows = []
     for step in steps:
-        tried = ", ".join(f"{name} {value}" for name, value in step.tried.items())
-        rows.append([step.search, tried, interval(Estimate(step.value, step.low, step.high)), step.conclusion])
+        found = interval(Estimate(step.value, step.low, step.high))
+        rows.append([step.search, tried_text(step), found, step.conclusion])
     wide = table("searches", ("search", "tried", ">found (95 % CI)", "conclusion"), rows)
     narrow = table("searches", ("search and what was tried", ">found (95 % CI)"),
                    [[f"{r[0]}: {r[1]}; {r[3]}", r[2]] for r in rows], folds="search and what was tried")  # fmt: skip

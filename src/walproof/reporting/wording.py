@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 from walproof.model.estimate import Estimate
 from walproof.model.verdict import Drill, Findings, Recovery, Verdict
-from walproof.pricing.estimates import ArmPrice
+from walproof.pricing.estimates import ArmPrice, Latency
 
 NOT_KNOWN = "–"
 LOSS_BOUND = "P(loss), 95 % upper bound"
@@ -110,6 +110,11 @@ def utc_time(at: float) -> str:
     '1970-01-01 00:00:00 UTC'
     """
     return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def latencies(latency: Latency) -> list[str]:
+    """Mean, p50, p95 and p99 in ms."""
+    return [number(e.value) for e in (latency.mean, latency.p50, latency.p95, latency.p99)]
 
 
 def arm_name(price: ArmPrice) -> str:
