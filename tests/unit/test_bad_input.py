@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.fixtures.command_line import ended
 from walproof.cli import main
 
 Run = Callable[[str], tuple[int, str, str]]
@@ -270,13 +271,7 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureF
     monkeypatch.setenv("WALPROOF_LAB", "nolab")
     monkeypatch.setattr(main, "_as_ordinary_user", lambda argv: None)
 
-    def go(line: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as end:
-            main.main(shlex.split(line))
-        out, err = capsys.readouterr()
-        return int(end.value.code or 0), out, err
-
-    return go
+    return lambda line: ended(capsys, shlex.split(line))
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from tests.fixtures.command_line import ended
 from tests.fixtures.priced_fake import FakePriced
-from walproof.cli import main
 from walproof.model.event import SampleDone, SearchStep
 from walproof.records.old_names import FIELDS, KINDS
 from walproof.records.reader import read
@@ -30,13 +30,7 @@ def run(target: FakePriced, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cap
     monkeypatch.setattr(importlib.import_module("walproof.cli.price"), "choose", lambda text: target)
     monkeypatch.chdir(tmp_path)
 
-    def go(*words: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as end:
-            main.main(["price", *words])
-        out, err = capsys.readouterr()
-        return int(end.value.code or 0), out, err
-
-    return go
+    return lambda *words: ended(capsys, ["price", *words])
 
 
 def as_json(run: Run, *words: str) -> dict[str, Any]:

@@ -14,6 +14,7 @@ import click
 import pytest
 
 from tests.fixtures.blueprints import a_blueprint
+from tests.fixtures.command_line import ended
 from walproof.cli import lab_members, main
 from walproof.cli.console import console
 from walproof.cli.groups import Group, examples
@@ -50,13 +51,7 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureF
     monkeypatch.setenv("WALPROOF_STATE", str(tmp_path / "state"))
     monkeypatch.setattr(main, "_as_ordinary_user", lambda argv: None)
 
-    def go(line: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as end:
-            main.main(shlex.split(line))
-        out, err = capsys.readouterr()
-        return int(end.value.code or 0), out, err
-
-    return go
+    return lambda line: ended(capsys, shlex.split(line))
 
 
 @pytest.mark.parametrize("line", ["", "lab", "lab fault", "study"])

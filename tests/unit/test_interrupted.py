@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.fixtures.command_line import ended
 from walproof.cli import main
 from walproof.model.event import DrillDone, Ended
 from walproof.model.plan import Sample
@@ -27,13 +28,7 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureF
     monkeypatch.setattr(main, "_as_ordinary_user", lambda argv: None)
     before = [signal.getsignal(number) for number in SIGNALS]
 
-    def go(*words: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as end:
-            main.main(list(words))
-        out, err = capsys.readouterr()
-        return int(end.value.code or 0), out, err
-
-    yield go
+    yield lambda *words: ended(capsys, words)
     assert [signal.getsignal(number) for number in SIGNALS] == before
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import jsonschema  # type: ignore[import-untyped]
 import pytest
 
+from tests.fixtures.command_line import ended
 from walproof.advising.doctor.output import as_json as doctor_json
 from walproof.cli import main
 from walproof.cli.cluster_status import status_json
@@ -122,9 +123,8 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureF
     monkeypatch.setattr(main, "_as_ordinary_user", lambda argv: None)
 
     def go(*words: str) -> tuple[int, Tree]:
-        with pytest.raises(SystemExit) as end:
-            main.main(list(words))
-        return int(end.value.code or 0), only(capsys.readouterr().out)
+        code, out, _ = ended(capsys, words)
+        return code, only(out)
 
     return go
 

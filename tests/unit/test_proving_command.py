@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from walproof.cli import main
+from tests.fixtures.command_line import ended
 from walproof.errors import TargetError, WaitTimeout
 from walproof.model.event import DrillDone, Ended, Note
 from walproof.model.load import LedgerOrder
@@ -29,13 +29,7 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureF
     """Runs the verb in an empty directory; exit code, standard output, standard error."""
     monkeypatch.chdir(tmp_path)
 
-    def go(*arguments: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as end:
-            main.main(["prove", *arguments])
-        out, err = capsys.readouterr()
-        return int(end.value.code or 0), out, err
-
-    return go
+    return lambda *arguments: ended(capsys, ["prove", *arguments])
 
 
 def instead(monkeypatch: pytest.MonkeyPatch, target: Simulated) -> None:

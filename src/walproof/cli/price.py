@@ -12,18 +12,19 @@ from walproof.cli.journals import keep_journal
 from walproof.cli.runs import progress_bar, sigterm_as_ctrl_c, started
 from walproof.errors import UsageError
 from walproof.model.event import Described, Ended, Event
-from walproof.model.ports import Target
 from walproof.pricing.bench import Bench
 from walproof.pricing.command import (
     PriceResult,
     check_target,
     consents_needed,
     dry_run_lines,
+    question_on,
     result_as_json,
     result_lines,
     run_command,
 )
-from walproof.pricing.options import PriceOptions, RawOptions, parse_options
+from walproof.pricing.design import Question
+from walproof.pricing.options import RawOptions, parse_options
 from walproof.records.layout import FORMAT
 from walproof.records.reader import read
 from walproof.records.writer import Writer
@@ -89,7 +90,9 @@ def price(
     options = parse_options(raw)
     chosen = choose(target)
     if dry_run:
-        print_result(_plan_json(options, chosen), *dry_run_lines(options, chosen), as_json=as_json)
+        question = question_on(chosen, options)
+        lines = dry_run_lines(options, question, chosen.name)
+        print_result(_plan_json(question, chosen.name), *lines, as_json=as_json)
         return 0
     allowed = consent.read(raw.get("allow"))
     check_target(chosen, options, allowed)
@@ -116,12 +119,11 @@ def price(
     return 0 if result.table.arms or result.parts else 4
 
 
-def _plan_json(options: PriceOptions, target: Target) -> dict[str, Any]:
+def _plan_json(question: Question, target: str) -> dict[str, Any]:
     """What `--dry-run --json` prints: the arms and scenarios of the grid, and when it would stop."""
-    question = options.question(len(target.observe().standbys) or None)
     return {
         "dry_run": True,
-        "target": target.name,
+        "target": target,
         "baseline": question.baseline,
         "scenarios": [scenario.text for scenario in question.scenarios],
         "arms": [

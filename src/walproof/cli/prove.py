@@ -1,6 +1,7 @@
 """`walproof prove`: options in, one judged table out. Opens target, record and run, and prints the verdicts."""
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +73,8 @@ def prove(target: str | None, directory: Path | None, as_json: bool, dry_run: bo
     if chosen.external:
         check_allowed(options)
     if dry_run:
-        print_result(_plan_json(options, chosen), *_plan_lines(options, chosen), as_json=as_json)
+        plan = _plan(options, chosen)
+        print_result(_plan_json(options, plan, chosen), *_plan_lines(options, plan, chosen), as_json=as_json)
         return 0
     with Writer(directory, "prove") as writer, sigterm_as_ctrl_c():
         keep_journal(chosen, writer.directory)
@@ -170,9 +172,8 @@ def _print_event(event: Event) -> None:
     click.echo(text, err=True)
 
 
-def _plan_lines(options: ProveOptions, target: Target) -> list[str]:
+def _plan_lines(options: ProveOptions, plan: Sequence[PlannedDrill], target: Target) -> list[str]:
     """What would be done, fault by fault with its story, and what this target cannot do."""
-    plan = _plan(options, target)
     writers = f"with {counted(options.writers, 'writer')} over {options.route}"
     lines = [f"{counted(len(plan), 'drill')} on {target.name} {writers}:"]
     for fault in dict.fromkeys(drill.fault for drill in plan):
@@ -189,7 +190,7 @@ def _plan_lines(options: ProveOptions, target: Target) -> list[str]:
     return lines
 
 
-def _plan_json(options: ProveOptions, target: Target) -> dict[str, Any]:
+def _plan_json(options: ProveOptions, plan: Sequence[PlannedDrill], target: Target) -> dict[str, Any]:
     """What `--dry-run --json` prints: every drill, and why the target would skip it."""
     return {
         "dry_run": True,
@@ -198,7 +199,7 @@ def _plan_json(options: ProveOptions, target: Target) -> dict[str, Any]:
         "route": options.route,
         "drills": [
             {"fault": d.fault.name, "victim": d.victim, "level": d.level, "skipped": why_skipped(target, d.fault)}
-            for d in _plan(options, target)
+            for d in plan
         ],
     }
 

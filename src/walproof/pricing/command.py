@@ -63,14 +63,18 @@ def consents_needed(options: PriceOptions) -> tuple[str, ...]:
     return ("load", "config") if changes else ("load",)
 
 
-def dry_run_lines(options: PriceOptions, target: Target) -> list[str]:
-    """What the run would do, one line each."""
-    question = options.question(len(target.observe().standbys) or None)
+def question_on(target: Target, options: PriceOptions) -> Question:
+    """The question these options ask of the standbys this cluster has now; UsageError when a quorum is larger."""
+    return options.question(len(target.observe().standbys) or None)
+
+
+def dry_run_lines(options: PriceOptions, question: Question, target: str) -> list[str]:
+    """What the run would do on the target of that name, one line each."""
     arms, scenarios = len(question.arms), len(question.scenarios)
     search = "tune" if options.tune else "break-even" if options.break_even else ""
     return [
         *([f"a search ({search}) in place of the grid, within {question.budget_s:.0f} s"] if search else []),
-        f"on {target.name}: {counted(arms, 'arm')} under {counted(scenarios, 'scenario')}, against {question.baseline}",
+        f"on {target}: {counted(arms, 'arm')} under {counted(scenarios, 'scenario')}, against {question.baseline}",
         *(f"  scenario: {scenario.text}" for scenario in question.scenarios),
         *(
             f"  arm: {a.level}{' (mix)' if a.mix else ''}, {counted(a.clients, 'client')}, {a.workload.text}, {a.route}"
@@ -84,7 +88,7 @@ def dry_run_lines(options: PriceOptions, target: Target) -> list[str]:
 
 def run_command(bench: Bench, options: PriceOptions, on_progress: OnProgress) -> PriceResult:
     """Run everything these options ask on the bench; a search takes the whole budget in place of the grid."""
-    question = options.question(len(bench.target.observe().standbys) or None)
+    question = question_on(bench.target, options)
     if options.tune or options.break_even:
         return _run_search(bench, question, options, on_progress)
     stopped = run_price(bench, question, on_progress)
