@@ -15,7 +15,7 @@ import psycopg
 from walproof.errors import Error, TargetError
 from walproof.machine import programs
 from walproof.machine.clock import RealClock
-from walproof.model.ports import Capabilities, Capability, Clock, Configuration, Notebook, Restart, Switchover
+from walproof.model.ports import Capabilities, Clock, Configuration, Notebook, Restart, Switchover
 from walproof.model.topology import ClusterView, Description, Endpoint, Route
 from walproof.targets.external import database
 from walproof.targets.external.faults import (
@@ -234,7 +234,6 @@ class ExternalCluster:
     def capabilities(self) -> Capabilities:
         """What the target file and the manager allow."""
         commands = self._commands
-        no_command = "the target file has no command for it ([faults] {0} = …)"
         restart: Restart | None = self.manager.restart(self)
         if "restart" in self.file.faults:
             restart = CommandRestart(commands)
@@ -251,9 +250,5 @@ class ExternalCluster:
             logs=CommandLogs(commands),
             configuration=self.configuration,
             inspection=self.manager.inspector(self),
-            reasons={
-                Capability.RESTART: no_command.format("restart"),
-                Capability.SWITCHOVER: no_command.format("switchover"),
-                **commands.reasons(),
-            },
+            reasons=commands.reasons(),
         )

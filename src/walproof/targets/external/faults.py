@@ -48,8 +48,9 @@ class UserCommands:
         return {f: CommandFault(self, f) for f in able if f is not Capability.FREEZE or "thaw" in self.commands}
 
     def reasons(self) -> dict[Capability, str]:
-        """Why the other faults cannot be done."""
-        missing = {c: f"the target file has no command for it ([faults] {c} = …)" for c in UNDOES}
+        """Why what has no command, and every other fault, cannot be done."""
+        by_command = (*UNDOES, Capability.RESTART, Capability.SWITCHOVER)
+        missing = {c: f"the target file has no command for it ([faults] {c} = …)" for c in by_command}
         if "freeze" in self.commands:
             missing[Capability.FREEZE] = "the target file has no command that undoes it ([faults] thaw = …)"
         others = {
