@@ -8,7 +8,6 @@ from walproof.lab import home
 from walproof.lab.blueprint import Blueprint, Disk, Timeouts
 from walproof.lab.faults import volumes
 from walproof.lab.parameters import check_parameters
-from walproof.lab.privileges import member_user
 from walproof.machine.programs import postgres_bin, postgres_version, program
 from walproof.patroni.config import SyncMode
 
@@ -88,5 +87,4 @@ def design(order: LabOrder) -> Blueprint:
         disk=order.disk,
         cores=order.cores,
         timeouts=order.timeouts,
-        user=member_user(),
     )

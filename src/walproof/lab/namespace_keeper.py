@@ -1,6 +1,6 @@
 """Keeps an ordinary user's private namespaces alive, forwards the host's loopback ports into them, and enters them.
 
-Run as `python -S namespace_keeper.py keep PIDFILE PORT=FD…` (by unshare), or `… enter PID -- ARGV…`.
+Run as `python -I -S namespace_keeper.py keep PIDFILE PORT=FD…` (by unshare), or `… enter PID -- ARGV…`.
 Standard library only and single-threaded: setns(2) of a user namespace refuses a process with threads.
 """
 

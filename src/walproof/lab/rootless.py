@@ -15,7 +15,7 @@ from walproof.errors import MachineError
 from walproof.lab import home, members, namespace_keeper
 from walproof.lab.blueprint import Blueprint
 from walproof.machine.clock import RealClock
-from walproof.machine.programs import program
+from walproof.machine.programs import program, search_path
 from walproof.model.waiting import Wait, wait_for
 
 CREATING = (("lab", "up"), ("demo",), ("study",), ("prove", "--pitfall"))
@@ -40,12 +40,14 @@ def step_inside(argv: list[str]) -> None:
     sys.stdout.flush()
     enter = [
         sys.executable,
+        "-I",
         "-S",
         namespace_keeper.__file__,
         "enter",
         str(pid),
         "--",
         sys.executable,
+        "-P",
         "-m",
         "walproof",
         *argv,
@@ -102,6 +104,7 @@ def _start_keeper(first_port: int) -> int:
                 program("unshare"),
                 *options,
                 sys.executable,
+                "-I",
                 "-S",
                 namespace_keeper.__file__,
                 "keep",
@@ -113,7 +116,7 @@ def _start_keeper(first_port: int) -> int:
             stderr=log,
             pass_fds=[listener.fileno() for listener in listeners.values()],
             start_new_session=True,
-            env={**os.environ, "PATH": os.environ.get("PATH", "") + ":/usr/sbin:/sbin:/usr/bin:/bin"},
+            env={**os.environ, "PATH": search_path()},
         )
         wait_for(
             Wait.PROGRAM_READY,
