@@ -45,7 +45,7 @@ def _replace(closed: str, needed: list[str], writable: list[str]) -> None:
 
 
 def _plain(escaped: str) -> str:
-    return escaped.encode().decode("unicode_escape") if "\\" in escaped else escaped
+    return escaped.encode().decode("unicode_escape").encode("latin-1").decode() if "\\" in escaped else escaped
 
 
 def _leave_out(home: str, own: str) -> None:
