@@ -1,6 +1,8 @@
 """Hostile files around us: planted links, pipes and pids, programs and modules in the current folder. No lab needed."""
 
+import grp
 import os
+import pwd
 import signal
 import subprocess
 import sys
@@ -14,7 +16,7 @@ from walproof.errors import MachineError
 from walproof.lab import confinement, members
 from walproof.lab.blueprint import Blueprint
 from walproof.lab.faults import processes
-from walproof.lab.privileges import make_log, member_uid, write_private
+from walproof.lab.privileges import FIRST_UID, make_log, member_uid, numbers_of_accounts, write_private
 from walproof.load.local_runner import LocalRunner
 from walproof.machine import pid_files, programs, untrusted
 
@@ -231,6 +233,15 @@ def test_an_environment_that_is_closed_itself_is_named_with_the_way_out(tmp_path
     with pytest.raises(MachineError, match="closed to others") as refused:
         confinement.closed_folders([tmp_path / "environment"])
     assert f"chmod -R go+rX {tmp_path}/environment" in refused.value.hint
+
+
+def test_no_lab_runs_as_an_account_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    line = f"somebody:x:{FIRST_UID + 7}:{FIRST_UID + 9}::/:/bin/sh".split(":")
+    entry = pwd.struct_passwd([*line[:2], int(line[2]), int(line[3]), *line[4:]])
+    group = grp.struct_group(["some", "x", FIRST_UID + 9, []])
+    monkeypatch.setattr(pwd, "getpwall", lambda: [entry])
+    monkeypatch.setattr(grp, "getgrall", lambda: [group])
+    assert {7, 9} <= numbers_of_accounts()
 
 
 @needs_root

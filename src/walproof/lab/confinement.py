@@ -54,6 +54,12 @@ def member_init_argv(script: str, folder: Path) -> list[str]:
     return [sys.executable, *_ISOLATED, script, str(folder)]
 
 
+def check_readable(postgres_bin: Path) -> None:
+    """MachineError when the lab's user could not read this Python, or that PostgreSQL, even in a view of its own."""
+    if os.geteuid() == 0:
+        closed_folders([*environment_paths(), postgres_bin.parent])
+
+
 def _passwd(blueprint: Blueprint) -> Path:
     return blueprint.home / "passwd"
 

@@ -22,7 +22,7 @@ from walproof.lab.faults import volumes
 from walproof.lab.health import wait_until_healthy
 from walproof.lab.monitoring import Monitoring
 from walproof.lab.observe import observe
-from walproof.lab.privileges import write_private
+from walproof.lab.privileges import numbers_of_accounts, write_private
 from walproof.model.ports import Clock
 from walproof.model.waiting import Wait, wait_for
 
@@ -98,7 +98,7 @@ def _numbered(planned: Blueprint, last: TextIO) -> Blueprint:
     last.seek(0)
     text = last.read().strip()
     first = int(text) if text.isdigit() else 0
-    taken = network.taken_numbers() | home.used_numbers()
+    taken = network.taken_numbers() | home.used_numbers() | numbers_of_accounts()
     free = next((n for i in range(254) if (n := (first + i) % 254 + 1) not in taken), None)
     if free is None:
         raise MachineError("every subnet 10.77.N.0/24 is taken already", "walproof lab down for labs you do not need")

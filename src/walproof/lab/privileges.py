@@ -3,7 +3,9 @@
 Also who owns the lab's files: folders that steer the lab are root's, and what members write is theirs.
 """
 
+import grp
 import os
+import pwd
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,6 +18,12 @@ FIRST_UID = 60600
 def member_uid(number: int) -> int:
     """The uid, and gid, of the lab of that number (0: of no lab); one's own for an ordinary user."""
     return FIRST_UID + number if os.geteuid() == 0 else os.geteuid()
+
+
+def numbers_of_accounts() -> set[int]:
+    """Numbers of labs whose uid or gid an account of this machine has: no lab may run as somebody."""
+    accounts = {entry.pw_uid for entry in pwd.getpwall()} | {entry.gr_gid for entry in grp.getgrall()}
+    return {number - FIRST_UID for number in accounts}
 
 
 def without_rights(number: int, argv: Sequence[str]) -> list[str]:
