@@ -223,6 +223,17 @@ def test_a_child_imports_nothing_from_its_work_directory(planted_module: Path) -
         workspace.close()
 
 
+def test_a_first_process_that_does_not_listen_yet_is_sent_no_signal(sleeper: int) -> None:
+    """SIGHUP would end it; once it listens it is asked to start what is missing."""
+    assert not members.listens(sleeper)
+    script = "import signal, sys; signal.signal(1, lambda *_: None); print(flush=True); sys.stdin.read()"
+    with subprocess.Popen([sys.executable, "-c", script], stdin=-1, stdout=-1) as ready:
+        assert ready.stdout is not None
+        ready.stdout.readline()
+        assert members.listens(ready.pid)
+        ready.communicate()
+
+
 def test_what_lies_open_needs_no_view_of_its_own() -> None:
     assert confinement.closed_folders([Path("/usr/bin/env"), Path("/usr/lib")]) == {}
 

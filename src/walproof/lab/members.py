@@ -58,7 +58,7 @@ def run_inside(
     )
 
 
-def _listens(pid: int) -> bool:
+def listens(pid: int) -> bool:
     """Whether the member's first process handles SIGHUP already; before that it starts every program anyway."""
     with suppress(OSError, ValueError, StopIteration):
         lines = Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines()
@@ -72,7 +72,7 @@ def start_member(blueprint: Blueprint, member: str) -> None:
     folder = blueprint.member_dir(member)
     pid = pid_files.living(folder / "init.pid")
     if pid is not None:
-        if _listens(pid):
+        if listens(pid):
             os.kill(pid, signal.SIGHUP)
         return
     make_log(folder / "init.log")

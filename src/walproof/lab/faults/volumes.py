@@ -163,7 +163,7 @@ def _format(image: Path, size_bytes: int) -> None:
 def _attach(volume: Volume) -> None:
     device = _loop(volume.image)
     try:
-        run(["mount", "-t", "ext4", "-o", "noatime", device, str(volume.mount_point)])
+        run(["mount", "-t", "ext4", "-o", "noatime,nosuid,nodev", device, str(volume.mount_point)])
     finally:
         # While mounted this only marks the device to be freed by the unmount: a killed walproof leaks less.
         run(["losetup", "--detach", device])
