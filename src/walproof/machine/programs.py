@@ -19,24 +19,43 @@ PACKAGES = {
     "nsenter": "util-linux",
     "unshare": "util-linux",
     "strace": "strace",
+    "bridge": "iproute2",
+    "chrt": "util-linux",
+    "mount": "mount",
+    "umount": "mount",
     "mkfs.ext4": "e2fsprogs",
     "losetup": "util-linux",
     "prometheus": "prometheus",
     "prometheus-postgres-exporter": "prometheus-postgres-exporter",
 }
+_SYSTEM = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
+
+
+def search_path() -> str:
+    """PATH without its relative entries (what lies in the current folder is never run), and with the system folders.
+
+    An ordinary Debian user's PATH lacks /sbin, where ip, bridge, losetup and mkfs.ext4 lie.
+    """
+    own = [entry for entry in os.environ.get("PATH", "").split(os.pathsep) if entry.startswith("/")]
+    return os.pathsep.join(dict.fromkeys((*own, *_SYSTEM)))
+
+
+def lookup(name: str) -> Path | None:
+    """Where a program is, None where it is not; a name with a folder in it is not looked up."""
+    found = None if "/" in name else shutil.which(name, path=search_path())
+    return None if found is None else Path(found)
 
 
 @cache
 def program(name: str) -> Path:
     """Where a program is, system folders included; MachineError names the Debian package to install."""
-    path = os.pathsep.join((os.environ.get("PATH", ""), "/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin", "/bin"))
-    found = shutil.which(name, path=path)
+    found = lookup(name)
     if found is None:
         package = PACKAGES.get(name, name)
         raise MachineError(
             f"the program {name} is missing (Debian package {package})", f"make install, or: apt-get install {package}"
         )
-    return Path(found)
+    return found
 
 
 def postgres_bin(wanted: str | None) -> Path:
