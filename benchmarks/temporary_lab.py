@@ -26,7 +26,7 @@ def benchmark_lab(name: str, order: LabOrder, *, in_memory: bool = False) -> Ite
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     named = f"{name}-{os.getpid()}"
     try:
-        with temporary_lab(design(replace(order, name=named)), RealClock(), lambda _: None) as blueprint:
+        with temporary_lab(design(replace(order, name=named)), RealClock(), lambda _: None, "benchmark") as blueprint:
             yield blueprint
     finally:
         (state_folder() / f".{named}.lock").unlink(missing_ok=True)

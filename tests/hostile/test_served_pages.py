@@ -1,4 +1,4 @@
-"""The live page and the exporter beyond loopback: which clients they answer, what their address is, who may read their token."""
+"""The live page and the exporter beyond loopback: which clients they answer, their address, their token."""
 
 import os
 import socket

@@ -168,7 +168,7 @@ OTHERS = (
     "lab logs n1 --lines 0",
     "lab link --probes 0",
     "lab cpu much",
-    "lab down now",
+    "lab down now then",
     "lab psql --member",
     "pric --levels on",
     "price on",

@@ -17,7 +17,7 @@ from walproof.records.reader import read
 from walproof.targets.simulated.faults import SimulatedFaults
 from walproof.targets.simulated.price import SimulatedPricing
 
-SIGNALS = [signal.SIGINT, signal.SIGTERM]
+SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 Run = Callable[..., tuple[int, str, str]]
 
 
@@ -68,7 +68,7 @@ def test_price_tells_what_it_has_and_leaves_the_target(
     monkeypatch.setattr(SimulatedPricing, "leave", leaving)
     words = ("--levels", "local,on", "--clients", "1", "--precision", "0.1%", "--record", "rec", "--json")
     code, out, _ = run("price", "--target", "sim", *words)
-    assert code == 130
+    assert code == 128 + number
     assert json.loads(out)["stopped_by"] == "interrupted"
     assert stopped_by("rec") == "interrupted"
     assert left
@@ -96,7 +96,7 @@ def test_prove_recovers_before_it_ends(run: Run, number: signal.Signals, monkeyp
     code, out, _ = run(
         "prove", "--target", "sim", "--levels", "on", "--repeat", "3", "--record", "rec", "--json"
     )  # fmt: skip
-    assert code == 130
+    assert code == 128 + number
     assert len(json.loads(out)["drills"]) == 1
     assert len([e for e in read(Path("rec")).events if isinstance(e, DrillDone)]) == 1
     assert len(recovered) == 2
@@ -109,7 +109,7 @@ def test_a_study_goes_on_with_nothing_and_judges_nothing(
 ) -> None:
     started = signalled_in_sample(3, number, monkeypatch)
     code, out, err = run("study", "run", "patroni-tradeoff", "--target", "sim", "--record", "rec")
-    assert (code, out) == (130, "")
+    assert (code, out) == (128 + number, "")
     assert "interrupted" in err
     assert len(started) == 3
     assert stopped_by("rec") == "interrupted"

@@ -11,7 +11,7 @@ import cloup
 from walproof.cli import options as opt
 from walproof.cli.console import console, print_json, print_step
 from walproof.cli.groups import Command
-from walproof.cli.runs import progress_bar, sigterm_as_ctrl_c, started
+from walproof.cli.runs import progress_bar, started
 from walproof.cli.temporary_lab import own_lab
 from walproof.estimating.stopping import StoppedBy
 from walproof.lab import home
@@ -63,7 +63,7 @@ def demo(
     events = list[Event]()
     check_writable(directory)
     order = LabOrder(name=lab or f"{home.lab_name()}-demo", port=port, postgres=postgres)
-    with sigterm_as_ctrl_c(), own_lab(order, print_step) as target, Writer(directory, "demo") as writer:
+    with own_lab(order, print_step, "demo") as target, Writer(directory, "demo") as writer:
         now = target.clock.now
 
         def emit(event: Event) -> None:

@@ -10,7 +10,8 @@ SECTIONS = (
         "walproof.cli.lab_cluster",
         up="Create the lab and wait until its standbys are streaming and synchronous.",
         status="Members, roles, timelines, lag, standby names in effect.",
-        down="Remove the lab, complete or not; nothing of it stays.",
+        down="Remove a lab, complete or not, or --all; nothing of it stays.",
+        ls="The labs there are, and what killed commands left behind.",
     ),
     section(
         "Machine",

@@ -1,20 +1,23 @@
-"""`walproof lab up|status|down`: the lab created, shown and removed."""
+"""`walproof lab up|status|down|ls`: labs created, shown, removed, listed."""
 
 from typing import Any
 
 import cloup
+from rich.table import Table
 
 from walproof.cli import options as opt
 from walproof.cli.cluster_status import print_status, status_json, summary
 from walproof.cli.console import console, print_json, print_result, print_step
 from walproof.cli.groups import Command
-from walproof.lab import create, home, member_links
+from walproof.errors import Error, UsageError
+from walproof.lab import create, home, inventory, member_links
 from walproof.lab.blueprint import Disk
 from walproof.lab.design import LabOrder, design
+from walproof.lab.destroy import destroy_lab
 from walproof.lab.observe import observe
 from walproof.lab.parameters import read_parameters
 from walproof.machine.clock import RealClock
-from walproof.model.units import size_bytes
+from walproof.model.units import counted, size_bytes
 from walproof.patroni.config import SyncMode
 
 
@@ -92,10 +95,61 @@ def status(lab: str | None, as_json: bool) -> None:
 
 
 @cloup.command(cls=Command)
+@cloup.argument("name", required=False, shell_complete=opt.complete_labs)
+@opt.flag("--all every", "Every lab of this state folder, and what killed commands left behind.")
 @opt.of_a_lab
-def down(lab: str | None, as_json: bool) -> None:
-    """Remove the lab, complete or left behind by a killed walproof; nothing of it stays."""
-    name = lab or home.lab_name()
-    existed = create.destroy_lab(name, RealClock())
+def down(name: str | None, every: bool, lab: str | None, as_json: bool) -> int:
+    """Remove a lab, complete or left behind by a killed walproof; nothing of it stays."""
+    if (name and lab) or (every and (name or lab)):
+        raise UsageError("more than one lab is meant", "walproof lab down NAME, or --all")
+    if every:
+        return _down_all(as_json=as_json)
+    name = name or lab or home.lab_name()
+    existed = destroy_lab(name, RealClock())
+    others = [] if existed else [found.name for found in inventory.labs()]
     text = f"The lab {name} is down." if existed else f"No lab {name} is up; nothing to remove."
-    print_result({"lab": name, "existed": existed}, text, as_json=as_json)
+    hint = (f"  there are: {', '.join(others)} (walproof lab ls)",) if others else ()
+    print_result({"lab": name, "existed": existed}, text, *hint, as_json=as_json)
+    return 0
+
+
+def _down_all(*, as_json: bool) -> int:
+    """Remove every lab but those whose command still runs; exit 3 when one stays."""
+    down: list[str] = []
+    stay: dict[str, str] = {}
+    for found in inventory.labs():
+        if found.owner_pid:
+            stay[found.name] = f"{found.state}; end that, or walproof lab down {found.name}"
+            continue
+        try:
+            destroy_lab(found.name, RealClock())
+            down.append(found.name)
+        except Error as error:
+            stay[found.name] = error.message
+    first = f"{counted(len(down), 'lab')} removed" + (
+        f": {', '.join(down)}." if down else "; there was none to remove."
+    )
+    lines = [f"  {name} stays: {why}" for name, why in stay.items()]
+    print_result({"removed": down, "stay": stay}, first, *lines, as_json=as_json)
+    return 3 if stay else 0
+
+
+@cloup.command(cls=Command)
+@opt.json_output
+def ls(as_json: bool) -> None:
+    """The labs of this state folder: who made each, whether it is up, in use or left behind."""
+    found = inventory.labs()
+    if as_json:
+        keys = ("name", "number", "state", "made_by", "owner_pid", "left_behind", "complete", "processes", "port")
+        print_json({"labs": [{key: getattr(one, key) for key in keys} for one in found]})
+        return
+    if not found:
+        print_result({}, f"No lab is in {home.state_folder()}.", as_json=False)
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("name", "state", "made by", "members", "processes", "port"):
+        table.add_column(heading, justify="right" if heading in {"members", "processes", "port"} else "left")
+    for one in found:
+        port = "" if one.port is None else str(one.port)
+        table.add_row(one.name, one.state, one.made_by, str(len(one.members)), str(one.processes), port)
+    console().print(table)

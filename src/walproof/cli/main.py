@@ -4,12 +4,15 @@ import atexit
 import os
 import shlex
 import sys
+import traceback
+from contextlib import suppress
 
 import click
 import cloup
 
 from walproof.cli.groups import SETTINGS, Group, section
 from walproof.errors import Error
+from walproof.machine import signals
 from walproof.machine.redaction import hidden_in, in_text
 
 SECTIONS = (
@@ -74,13 +77,24 @@ def _hide_secrets(arguments: list[str]) -> None:
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Run a verb. Exit codes: 0 held, 1 broken or a gate exceeded, 2 usage, 3 environment, 4 undecided, 130 Ctrl-C."""
+    """Run a verb. Exit codes: 0 held, 1 broken or a gate exceeded, 2 usage, 3 environment, 4 undecided.
+
+    After a signal 128 + its number: 130 Ctrl-C, 143 SIGTERM, 129 SIGHUP; 3 when ending in order failed.
+    """
     arguments = sys.argv[1:] if argv is None else argv
+    with signals.ending_in_order():
+        code = _run(arguments)
+        received = signals.received()
+    sys.exit(code if received is None or code == 3 else 128 + received)
+
+
+def _run(arguments: list[str]) -> int:
+    """The verb's exit code; errors are printed."""
     try:
         _hide_secrets(arguments)
         if os.geteuid() != 0:
             _as_ordinary_user(arguments)
-        code = walproof.main(args=argv, prog_name="walproof", standalone_mode=False)
+        code = walproof.main(args=arguments, prog_name="walproof", standalone_mode=False)
     except Error as error:
         _print_error(error.message, error.hint, arguments)
         code = error.exit_code
@@ -89,8 +103,15 @@ def main(argv: list[str] | None = None) -> None:
         _print_error(" ".join(wrong.format_message().split()), f"{command} --help", arguments)
         code = 2
     except (KeyboardInterrupt, click.Abort):
-        click.echo("walproof: interrupted", err=True)
+        with suppress(OSError):
+            click.echo("walproof: interrupted", err=True)
         code = 130
     except BrokenPipeError:
         code = 0
-    sys.exit(code if isinstance(code, int) else 0)
+    except Exception:  # noqa: BLE001 (the outermost edge)
+        # Never Python's own exit code 1, which would say that a guarantee is broken.
+        with suppress(OSError):
+            traceback.print_exc()
+            click.echo("walproof: an error inside walproof; please report it with the lines above", err=True)
+        code = 3
+    return code if isinstance(code, int) else 0

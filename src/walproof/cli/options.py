@@ -42,7 +42,8 @@ record = option(
 )
 
 
-def _labs(_ctx: click.Context, _option: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def complete_labs(_ctx: click.Context, _option: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Names of labs that begin so, for the shell."""
     from walproof.lab import home
 
     found = sorted(path.parent.name for path in home.state_folder().glob("*/blueprint.json"))
@@ -56,7 +57,7 @@ def _members(ctx: click.Context, _argument: click.Parameter, incomplete: str) ->
     return [CompletionItem(name) for name in (blueprint.members if blueprint else ()) if name.startswith(incomplete)]
 
 
-lab = option("--lab", "NAME", "Which lab.  [default: $WALPROOF_LAB, or lab]", shell_complete=_labs)
+lab = option("--lab", "NAME", "Which lab.  [default: $WALPROOF_LAB, or lab]", shell_complete=complete_labs)
 
 
 def of_a_lab(command: Any) -> Any:
@@ -88,7 +89,7 @@ def cluster(*more: Decorator, default: str = "the lab") -> Decorator:
         "--lab",
         "NAME",
         "A lab by its name, as --target lab:NAME.",
-        shell_complete=_labs,
+        shell_complete=complete_labs,
         callback=_keep_lab,
         is_eager=True,
         expose_value=False,

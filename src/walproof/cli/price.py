@@ -9,7 +9,7 @@ from walproof.cli import options as opt
 from walproof.cli.console import print_json, print_result, print_tables
 from walproof.cli.groups import Command
 from walproof.cli.journals import keep_journal
-from walproof.cli.runs import progress_bar, sigterm_as_ctrl_c, started
+from walproof.cli.runs import progress_bar, started
 from walproof.errors import UsageError
 from walproof.machine.redaction import without_secrets
 from walproof.model.event import Described, Ended, Event
@@ -101,7 +101,6 @@ def price(
         consent.require("pricing", consents_needed(options), allowed, chosen.name)
     with (
         Writer(Path(resume) if resume else directory, "price", resume=bool(resume)) as writer,
-        sigterm_as_ctrl_c(),
         progress_bar(quiet=as_json) as show_progress,
     ):
         keep_journal(chosen, writer.directory)

@@ -14,7 +14,7 @@ from walproof.cli import options as opt
 from walproof.cli.console import print_json, print_result, print_tables
 from walproof.cli.groups import Command
 from walproof.cli.journals import keep_journal
-from walproof.cli.runs import sigterm_as_ctrl_c, started
+from walproof.cli.runs import started
 from walproof.errors import MachineError
 from walproof.model.event import Described, DrillDone, DrillStarted, Emit, Ended, Event, FaultChanged, Note
 from walproof.model.ports import Target
@@ -76,7 +76,7 @@ def prove(target: str | None, directory: Path | None, as_json: bool, dry_run: bo
         plan = _plan(options, chosen)
         print_result(_plan_json(options, plan, chosen), *_plan_lines(options, plan, chosen), as_json=as_json)
         return 0
-    with Writer(directory, "prove") as writer, sigterm_as_ctrl_c():
+    with Writer(directory, "prove") as writer:
         keep_journal(chosen, writer.directory)
         drills, interrupted, events = _campaign(options, chosen, writer, raw, quiet=as_json)
     if junit_file:
@@ -98,7 +98,7 @@ def _pitfalls(raw: RawOptions, directory: Path | None, *, as_json: bool, dry_run
         first = f"{counted(len(wanted), 'pitfall')} on a lab of its own:"
         print_result(tree, first, *(f"  {p.number} {p.title}" for p in wanted), as_json=as_json)
         return 0
-    with Writer(directory, "pitfalls") as writer, sigterm_as_ctrl_c():
+    with Writer(directory, "pitfalls") as writer:
         writer(started("prove", raw, at=time.time(), seed=seed))
         found, interrupted = run.reproduce(wanted, writer, lambda text: click.echo(text, err=True))
     tree = {"record": str(writer.directory), "pitfalls": [run.as_dict(one) for one in found]}

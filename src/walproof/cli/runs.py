@@ -1,6 +1,5 @@
-"""What every run has: a first event with what was asked, a progress bar, SIGTERM taken as Ctrl-C."""
+"""What every run has: a first event with what was asked, a progress bar."""
 
-import signal
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -19,21 +18,6 @@ def started(verb: str, asked: Mapping[str, Any], *, at: float, seed: int) -> Sta
     """The first event of a run: what was asked, this command line without secrets, the version of walproof."""
     given = {name: value for name, value in asked.items() if value not in (None, False)}
     return Started(at, verb, given, command_line(sys.argv[1:]), seed, version())
-
-
-@contextmanager
-def sigterm_as_ctrl_c() -> Iterator[None]:
-    """SIGTERM ends a run as Ctrl-C does, in the background too: faults are cleared and the record closed."""
-
-    def interrupt(_number: int, _frame: object) -> None:
-        raise KeyboardInterrupt
-
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @contextmanager

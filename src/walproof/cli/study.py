@@ -14,7 +14,7 @@ from walproof.cli import options as opt
 from walproof.cli.console import console, print_json, print_step, print_tables
 from walproof.cli.groups import Group
 from walproof.cli.journals import keep_journal
-from walproof.cli.runs import progress_bar, sigterm_as_ctrl_c, started
+from walproof.cli.runs import progress_bar, started
 from walproof.cli.temporary_lab import own_lab
 from walproof.lab.blueprint import Disk
 from walproof.lab.design import LabOrder
@@ -107,7 +107,6 @@ def run(
         consent.require("running a study", needed, consent.read(allow), without_secrets(target))
     check_writable(directory)
     with (
-        sigterm_as_ctrl_c(),
         _target(declared, target, port) as chosen,
         Writer(directory, "study") as writer,
     ):
@@ -151,5 +150,5 @@ def _target(declared: Study, target: str | None, port: int) -> Iterator[Target]:
         port=port,
         disk=Disk("image" if wal_volume else "plain", wal_volume=wal_volume),
     )
-    with own_lab(order, print_step) as lab:
+    with own_lab(order, print_step, "study") as lab:
         yield lab

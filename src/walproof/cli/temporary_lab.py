@@ -11,7 +11,7 @@ from walproof.targets.choose import choose
 
 
 @contextmanager
-def own_lab(order: LabOrder, say: Callable[[str], None]) -> Iterator[Target]:
-    """The target of a new lab; MachineError when one of that name is up already, which is left alone."""
-    with temporary_lab(design(order), RealClock(), say) as blueprint:
+def own_lab(order: LabOrder, say: Callable[[str], None], made_by: str) -> Iterator[Target]:
+    """The target of a new lab; MachineError when one of that name is in use, which is left alone."""
+    with temporary_lab(design(order), RealClock(), say, made_by) as blueprint:
         yield choose(f"lab:{blueprint.name}")

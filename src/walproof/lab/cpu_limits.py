@@ -56,7 +56,6 @@ def cores_of(blueprint: Blueprint, member: str) -> float | None:
 
 def remove(blueprint: Blueprint) -> None:
     """Delete the groups of every member; their processes go on without a limit."""
-    for member in blueprint.members:
-        group = control_groups.group(blueprint.control_group(member))
-        if group is not None:
-            control_groups.delete(group)
+    found = control_groups.hierarchy()
+    for group in control_groups.folder(found, "").glob(blueprint.control_group("*")) if found else ():
+        control_groups.delete(group)

@@ -1,33 +1,30 @@
-"""Creates a lab from nothing, and destroys whatever is left of one. The one place that orders the parts of a lab."""
+"""Creates a lab from nothing: the one place that orders the parts of a lab."""
 
 import fcntl
 import os
 import re
-import shutil
-import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TextIO
 
-import psutil
-
-from walproof.errors import Error, MachineError, WaitTimeout
-from walproof.lab import access, assembly, cpu_limits, home, member_links, members, monitoring, network, rootless
+from walproof.errors import Error, MachineError
+from walproof.lab import access, assembly, cpu_limits, home, members, monitoring, network, rootless
 from walproof.lab.blueprint import Blueprint
 from walproof.lab.confinement import write_passwd
+from walproof.lab.destroy import destroy_lab, destroy_locked, sweep, tear_down
 from walproof.lab.faults import volumes
 from walproof.lab.health import wait_until_healthy
 from walproof.lab.monitoring import Monitoring
 from walproof.lab.observe import observe
 from walproof.lab.privileges import numbers_of_accounts, write_private
+from walproof.machine import pid_files, signals
 from walproof.model.ports import Clock
 from walproof.model.waiting import Wait, wait_for
 
 Progress = Callable[[str], None]
-"""Is given a line for every step of creating or destroying a lab."""
+"""Is given a line for every step of creating a lab."""
 
 
 @contextmanager
@@ -46,25 +43,30 @@ def is_alive(blueprint: Blueprint) -> bool:
 
 
 def create_lab(
-    planned: Blueprint, clock: Clock, progress: Progress, *, monitored: Monitoring | None = None
+    planned: Blueprint,
+    clock: Clock,
+    progress: Progress,
+    *,
+    monitored: Monitoring | None = None,
+    made_by: str = "lab up",
+    owner: str = "",
 ) -> Blueprint:
-    """Create the lab (its number is chosen here) and return when it is healthy; destroyed when anything fails."""
+    """Create the lab (its number is chosen here) and return when it is healthy; destroyed when anything fails.
+
+    made_by, owner: as in `home.Identity`.
+    """
     with home.locked(planned.name):
-        old = home.stored(planned.name)
-        if old is not None and home.is_complete(old) and is_alive(old):
-            raise MachineError(f"the lab {planned.name} is up already", "walproof lab status, or walproof lab down")
-        if planned.home.exists():
-            progress("destroying what an interrupted walproof left")
-            tear_down(old or planned, clock)
+        _clear_place(planned.name, clock, progress)
         access.check_paths(planned)
         access.check_ports(planned)
         with _numbering() as last:
             blueprint = _numbered(planned, last)
-            home.store(blueprint)
+            home.store(blueprint, made_by, owner)
             try:
                 network.build(blueprint)
             except BaseException:
-                tear_down(blueprint, clock)
+                with signals.shielded():
+                    tear_down(blueprint, clock)
                 raise
         try:
             _start(blueprint, clock, progress)
@@ -72,25 +74,50 @@ def create_lab(
                 progress("starting the monitoring")
                 monitoring.start(blueprint, monitored)
         except BaseException as error:
-            _keep_logs(blueprint, error)
-            tear_down(blueprint, clock)
-            rootless.end_keeper()
+            with signals.shielded():
+                _keep_logs(blueprint, error)
+                tear_down(blueprint, clock)
+                rootless.end_keeper(blueprint.name)
             raise
         home.mark_up(blueprint)
         return blueprint
 
 
 @contextmanager
-def temporary_lab(planned: Blueprint, clock: Clock, progress: Progress) -> Iterator[Blueprint]:
-    """A lab for as long as the block lasts, destroyed with it, also after an error or Ctrl-C."""
-    blueprint = create_lab(planned, clock, progress)
+def temporary_lab(planned: Blueprint, clock: Clock, progress: Progress, made_by: str) -> Iterator[Blueprint]:
+    """A lab for as long as the block lasts, destroyed with it, also after an error or a signal.
+
+    Labs that a killed command left behind (kill -9) are removed first.
+    """
+    owner = pid_files.identity(os.getpid()) or ""
+    sweep(clock, progress)
     try:
-        yield blueprint
+        yield create_lab(planned, clock, progress, made_by=made_by, owner=owner)
     finally:
-        # The reader of progress may have ended (a closed terminal, a broken pipe): the lab is destroyed all the same.
-        with suppress(OSError):
-            progress(f"destroying the lab {blueprint.name}")
-        destroy_lab(blueprint.name, clock)
+        marked = home.identity(planned.name)
+        if marked is not None and marked.owner == owner:
+            with signals.shielded():
+                # Nobody may read the progress any more (a closed terminal): the lab is destroyed all the same.
+                with suppress(OSError):
+                    progress(f"destroying the lab {planned.name}")
+                destroy_lab(planned.name, clock)
+
+
+def _clear_place(name: str, clock: Clock, progress: Progress) -> None:
+    """Remove what an interrupted walproof left under that name; MachineError where a lab lives or nothing marks one."""
+    marked, old = home.identity(name), home.stored(name)
+    if marked is not None and marked.owner_pid:
+        raise MachineError(
+            f"the lab {name} is in use by `walproof {marked.made_by}` (pid {marked.owner_pid})",
+            "wait for it, or name another lab with --lab",
+        )
+    if marked is not None and not marked.owner and old is not None and home.is_complete(old) and is_alive(old):
+        raise MachineError(
+            f"the lab {name} is up already", f"walproof lab status --lab {name}, or walproof lab down {name}"
+        )
+    if os.path.lexists(home.lab_home(name)):
+        progress("destroying what an interrupted walproof left")
+        destroy_locked(name, clock)
 
 
 def _numbered(planned: Blueprint, last: TextIO) -> Blueprint:
@@ -157,71 +184,3 @@ def _keep_logs(blueprint: Blueprint, error: BaseException) -> None:
     write_private(path, logs)
     if isinstance(error, Error):
         error.hint = f"{error.hint}; the members' logs are kept in {path}"
-
-
-def destroy_lab(name: str, clock: Clock) -> bool:
-    """Destroy a lab, complete or not, and leave nothing; whether there was anything of it."""
-    with home.locked(name):
-        blueprint = home.stored(name)
-        folder = home.lab_home(name)
-        if blueprint is None:
-            there = folder.exists()
-            shutil.rmtree(folder, ignore_errors=True)
-            return there
-        tear_down(blueprint, clock)
-        rootless.end_keeper()
-        return True
-
-
-def tear_down(blueprint: Blueprint, clock: Clock) -> None:
-    """End every process, mount, loop device, control group, device and namespace of the lab, then remove its folder.
-
-    Every part is tried, whatever becomes of the others. MachineError names the parts that failed; the folder stays
-    then, so that the next command can try again.
-    """
-    (blueprint.home / "up").unlink(missing_ok=True)
-    parts = (
-        partial(member_links.end, blueprint),
-        partial(_kill_marked, blueprint, clock),
-        *(partial(members.kill_everything, blueprint, member, clock) for member in blueprint.members),
-        partial(volumes.release, blueprint),
-        partial(cpu_limits.remove, blueprint),
-        partial(network.remove, blueprint),
-    )
-    failures = []
-    for end in parts:
-        try:
-            end()
-        except (Error, OSError) as error:
-            failures.append(str(error))
-    if failures:
-        raise MachineError(
-            f"the lab {blueprint.name} could not be destroyed completely: {'; '.join(failures)}",
-            f"WALPROOF_LAB={blueprint.name} walproof lab down",
-        )
-    _remove_folder(blueprint, clock)
-
-
-def _kill_marked(blueprint: Blueprint, clock: Clock) -> None:
-    def ended() -> bool:
-        left = members.marked(blueprint)
-        for process in left:
-            with suppress(psutil.Error):
-                process.send_signal(signal.SIGKILL)
-        return not left
-
-    wait_for(Wait.PROGRAM_GONE, ended, clock, pace_s=0.02)
-
-
-def _remove_folder(blueprint: Blueprint, clock: Clock) -> None:
-    """Remove the lab's home, again and again for a while: what was just killed may still be writing its last file."""
-
-    def removed() -> bool:
-        shutil.rmtree(blueprint.home, ignore_errors=True)
-        return not blueprint.home.exists()
-
-    try:
-        wait_for(Wait.PROGRAM_GONE, removed, clock)
-    except WaitTimeout:
-        hint = "look for mounts below it: findmnt"
-        raise MachineError(f"the folder {blueprint.home} could not be removed", hint) from None

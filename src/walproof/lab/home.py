@@ -3,9 +3,11 @@
 import fcntl
 import json
 import os
+import re
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import TypeAdapter
@@ -13,8 +15,12 @@ from pydantic import TypeAdapter
 from walproof.errors import MachineError, UsageError
 from walproof.lab.blueprint import Blueprint
 from walproof.lab.privileges import make_folder, write_private
+from walproof.machine import pid_files
 from walproof.machine.programs import search_path
 
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}", re.ASCII)
+IDENTITY = "lab.json"
+"""The file that marks a folder as a lab's: nothing without it is ever removed."""
 MARK = "WALPROOF_LAB_HOME"
 """Environment variable that every process of a lab carries: how whatever is left of a lab is found."""
 _BLUEPRINTS = TypeAdapter(Blueprint)
@@ -39,8 +45,10 @@ def _is_root() -> bool:
 
 def lab_home(name: str) -> Path:
     """The folder of the lab of that name, whether it exists or not; UsageError for what cannot name one."""
-    if not name.replace("-", "").replace("_", "").isalnum():
-        raise UsageError(f"{name!r} cannot name a lab", "use letters, digits, - and _")
+    if not _NAME.fullmatch(name):
+        raise UsageError(
+            f"{name[:60]!r} cannot name a lab", "use up to 40 ASCII letters, digits, - and _, a letter or digit first"
+        )
     return state_folder() / name
 
 
@@ -77,9 +85,54 @@ def locked(name: str) -> Iterator[None]:
         yield
 
 
-def store(blueprint: Blueprint) -> None:
-    """Write the blueprint: before anything is started, so that `walproof lab down` finds what to end."""
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Marks a folder as a lab's and says what ends it where its blueprint cannot be read.
+
+    made_by: the command, such as "demo"; owner: the process (`pid_files.identity`) that the lab ends with, "" for none.
+    """
+
+    number: int
+    made_by: str = "lab up"
+    owner: str = ""
+
+    @property
+    def owner_pid(self) -> int | None:
+        """The living process that the lab ends with."""
+        pid = int(self.owner.split()[0]) if self.owner else 0
+        return pid if pid and pid_files.identity(pid) == self.owner else None
+
+    @property
+    def left_behind(self) -> bool:
+        """Whether it was to end with a process that has died."""
+        return bool(self.owner) and self.owner_pid is None
+
+
+_IDENTITIES = TypeAdapter(Identity)
+
+
+def identity(name: str) -> Identity | None:
+    """What marks the lab's folder; None where nothing does, number 0 where the mark cannot be read."""
+    folder = lab_home(name)
+    try:
+        if folder.is_symlink() or folder.stat().st_uid != os.geteuid():
+            return None
+        with open(folder / IDENTITY, "rb", opener=lambda p, f: os.open(p, f | os.O_NOFOLLOW)) as file:
+            found = _IDENTITIES.validate_json(file.read(4096))
+            return found if not found.owner or found.owner.split()[0].isdigit() else Identity(found.number)
+    except ValueError:
+        return Identity(0)
+    except OSError:
+        # A lab of walproof 0.1 has no mark, but a blueprint that names its folder.
+        old = stored(name)
+        return Identity(old.number) if old is not None and old.home == folder else None
+
+
+def store(blueprint: Blueprint, made_by: str = "lab up", owner: str = "") -> None:
+    """Write mark and blueprint: before anything is started, so that `walproof lab down` finds what to end."""
     make_folder(blueprint.home, 0o711)
+    marked = Identity(blueprint.number, made_by, owner)
+    write_private(blueprint.home / IDENTITY, _IDENTITIES.dump_json(marked).decode())
     write_private(blueprint.home / "blueprint.json", _BLUEPRINTS.dump_json(blueprint, indent=1).decode())
 
 

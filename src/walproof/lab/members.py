@@ -3,7 +3,7 @@
 import os
 import signal
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -152,17 +152,28 @@ def program_pid(blueprint: Blueprint, member: str, name: str) -> int | None:
 
 def marked(blueprint: Blueprint) -> list[psutil.Process]:
     """Every process that carries the lab's mark in its environment, in whatever namespace; this process left out."""
-    mark = f"{home.MARK}={blueprint.home}".encode()
     found = []
+    for pid, mark in _marks():
+        if mark == str(blueprint.home):
+            with suppress(psutil.Error):
+                found.append(psutil.Process(pid))
+    return found
+
+
+def marks() -> set[str]:
+    """The homes of all labs that have a living process on this machine, as far as we may see."""
+    return {mark for _, mark in _marks()}
+
+
+def _marks() -> Iterator[tuple[int, str]]:
+    start = f"{home.MARK}=".encode()
     for pid in psutil.pids():
         if pid == os.getpid():
             continue
-        try:
-            if mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
-                found.append(psutil.Process(pid))
-        except (OSError, psutil.Error):
-            continue
-    return found
+        with suppress(OSError):
+            for variable in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+                if variable.startswith(start):
+                    yield pid, os.fsdecode(variable.removeprefix(start))
 
 
 def logs(blueprint: Blueprint, member: str, lines: int = 50) -> str:

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from walproof.errors import MachineError
 from walproof.lab.blueprint import Blueprint
-from walproof.links.namespaces import NAMESPACES, exists
+from walproof.links.namespaces import NAMESPACES
 from walproof.machine.commands import ip
 from walproof.machine.programs import program
 
@@ -49,12 +49,8 @@ def build(blueprint: Blueprint) -> None:
 def remove(blueprint: Blueprint) -> None:
     """Remove whatever of the network there is; safe when there is none. MachineError names what stays."""
     present = devices()
-    for name in (*map(blueprint.veth, blueprint.members), blueprint.bridge):
-        if name in present:
-            _delete("link", name)
-    for member in blueprint.members:
-        if exists(blueprint.namespace(member)):
-            _delete("netns", blueprint.namespace(member))
+    for name in leftovers({blueprint.number}):
+        _delete("link" if name in present else "netns", name)
     if left := leftovers({blueprint.number}):
         raise MachineError(f"the kernel does not remove {', '.join(left)}", "ip link; ip netns")
 
@@ -80,6 +76,13 @@ def taken_numbers() -> set[int]:
 def leftovers(numbers: set[int]) -> list[str]:
     """Devices and namespaces of labs of these numbers that still exist."""
     return sorted(name for name, number in _numbered() if number in numbers)
+
+
+def members_of(number: int) -> set[str]:
+    """Names of the members that have a network namespace in the lab of that number."""
+    start = f"wp{number}-"
+    names = os.listdir(NAMESPACES) if NAMESPACES.is_dir() else ()
+    return {name.removeprefix(start) for name in names if name.startswith(start)}
 
 
 def _numbered() -> list[tuple[str, int]]:

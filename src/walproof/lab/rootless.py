@@ -23,6 +23,8 @@ from walproof.model.waiting import Wait, wait_for
 CREATING = (("lab", "up"), ("demo",), ("study",), ("prove", "--pitfall"))
 """Arguments of commands that create a lab; others step inside only where one is."""
 USING = ("lab", "demo", "price", "prove", "study", "watch", "doctor", "advise", "apply", "revert", "restore")
+OUTSIDE = (("lab", "doctor"), ("lab", "ls"), ("lab", "down"))
+"""Commands that work from outside of the namespaces."""
 
 
 def step_inside(argv: list[str]) -> None:
@@ -58,7 +60,7 @@ def step_inside(argv: list[str]) -> None:
 
 
 def _uses_a_lab(argv: list[str]) -> bool:
-    if not argv or argv[0] not in USING or argv[:2] == ["lab", "doctor"] or {"-h", "--help"} & set(argv):
+    if not argv or argv[0] not in USING or tuple(argv[:2]) in OUTSIDE or {"-h", "--help"} & set(argv):
         return False
     return all(target.split(":")[0] == "lab" for target in _values(argv, "--target"))
 
@@ -153,16 +155,17 @@ def _listen(port: int) -> socket.socket:
 def step_outside() -> None:
     """At the end of a command: end the keeper when no lab is in its namespaces, such as after refused options."""
     if namespace_keeper.INSIDE in os.environ and not home.lab_home(home.lab_name()).exists():
-        end_keeper()
+        end_keeper(home.lab_name())
 
 
-def end_keeper() -> None:
-    """End the namespace keeper, from inside, once the lab is down; the namespaces end with their last process."""
-    pid = os.environ.get(namespace_keeper.INSIDE, "")
-    if os.geteuid() == 0 or not pid.isdigit():
+def end_keeper(name: str) -> None:
+    """End the lab's namespace keeper, once it is down; the namespaces end with their last process."""
+    if os.geteuid() == 0:
         return
-    if pid_files.living(_pid_file()) == int(pid):
+    pid_file = home.state_folder() / f".{name}.keeper"
+    pid = pid_files.living(pid_file)
+    if pid is not None:
         with contextlib.suppress(OSError):
-            os.kill(int(pid), signal.SIGTERM)
-    for left in (".keeper", ".keeper.log"):
-        (home.state_folder() / f".{home.lab_name()}{left}").unlink(missing_ok=True)
+            os.kill(pid, signal.SIGTERM)
+    pid_file.unlink(missing_ok=True)
+    pid_file.with_name(f".{name}.keeper.log").unlink(missing_ok=True)

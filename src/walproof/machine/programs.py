@@ -24,8 +24,8 @@ def search_path() -> str:
 
 
 def lookup(name: str) -> Path | None:
-    """Where a program is, None where it is not; a name with a folder in it is not looked up."""
-    found = None if "/" in name else shutil.which(name, path=search_path())
+    """Where a program is, None where it is not; of names with a folder in them, only an absolute path is taken."""
+    found = None if "/" in name and not name.startswith("/") else shutil.which(name, path=search_path())
     return None if found is None else Path(found)
 
 

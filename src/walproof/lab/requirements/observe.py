@@ -15,7 +15,7 @@ from walproof.lab import home
 from walproof.lab.requirements.outputs import MISSING, Output
 from walproof.links import devices
 from walproof.machine.packages import Packaged, table
-from walproof.machine.programs import postgres_bin, program
+from walproof.machine.programs import postgres_bin, program, search_path
 
 FILES = (
     "/etc/os-release",
@@ -114,7 +114,6 @@ def _run(argv: Sequence[str]) -> Output:
         found = program(argv[0])
     except MachineError:
         return Output("", MISSING)
-    path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin:/usr/bin:/bin"
     try:
         done = subprocess.run(
             [found, *argv[1:]],
@@ -124,7 +123,7 @@ def _run(argv: Sequence[str]) -> Output:
             errors="replace",
             timeout=_LONGEST_S,
             check=False,
-            env={**os.environ, "PATH": path, "LC_ALL": "C.UTF-8"},
+            env={**os.environ, "PATH": search_path(), "LC_ALL": "C.UTF-8"},
             cwd="/",
         )
     except (OSError, subprocess.TimeoutExpired) as wrong:

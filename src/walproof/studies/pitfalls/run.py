@@ -57,7 +57,7 @@ def pitfall_lab(report: Report, *, disk: str = "image", name: str = "", port: in
     order = LabOrder(
         name=name or f"{home.lab_name()}-pitfalls", port=port, disk=Disk(kind=disk), parameters=dict(DEFAULT_TIMEOUTS)
     )
-    with temporary_lab(design(order), RealClock(), report) as blueprint:
+    with temporary_lab(design(order), RealClock(), report, "prove --pitfall") as blueprint:
         yield blueprint
 
 
