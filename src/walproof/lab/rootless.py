@@ -14,6 +14,7 @@ from pathlib import Path
 from walproof.errors import MachineError
 from walproof.lab import home, members, namespace_keeper
 from walproof.lab.blueprint import Blueprint
+from walproof.lab.requirements.check import check_machine, why_no_namespaces
 from walproof.machine import pid_files
 from walproof.machine.clock import RealClock
 from walproof.machine.programs import program, search_path
@@ -57,7 +58,7 @@ def step_inside(argv: list[str]) -> None:
 
 
 def _uses_a_lab(argv: list[str]) -> bool:
-    if not argv or argv[0] not in USING or {"-h", "--help"} & set(argv):
+    if not argv or argv[0] not in USING or argv[:2] == ["lab", "doctor"] or {"-h", "--help"} & set(argv):
         return False
     return all(target.split(":")[0] == "lab" for target in _values(argv, "--target"))
 
@@ -88,6 +89,7 @@ def _holding_pid() -> int | None:
 
 
 def _start_keeper(first_port: int) -> int:
+    check_machine()
     folder = home.open_state()
     pid_file = folder / f".{home.lab_name()}.keeper"
     pid_file.unlink(missing_ok=True)
@@ -124,10 +126,7 @@ def _start_keeper(first_port: int) -> int:
     if process.poll() is not None:
         logged = (folder / f".{home.lab_name()}.keeper.log").read_text().strip().splitlines()
         reason = logged[-1] if logged else "no reason given"
-        raise MachineError(
-            f"this machine allows ordinary users no namespaces of their own: {reason}",
-            "run as root (sudo), or allow them: sysctl kernel.unprivileged_userns_clone=1, user.max_user_namespaces>0",
-        )
+        raise why_no_namespaces(first_port, reason)
     return process.pid
 
 

@@ -1,4 +1,4 @@
-"""Where programs are on this machine, and which Debian package has a missing one; PostgreSQL installs."""
+"""Where programs are on this machine, and how to install a missing one; PostgreSQL installs."""
 
 import importlib.util
 import os
@@ -9,25 +9,8 @@ from functools import cache
 from pathlib import Path
 
 from walproof.errors import MachineError
+from walproof.machine.packages import install_command, this_family
 
-PACKAGES = {
-    "etcd": "etcd-server",
-    "haproxy": "haproxy",
-    "pgbouncer": "pgbouncer",
-    "ip": "iproute2",
-    "setpriv": "util-linux",
-    "nsenter": "util-linux",
-    "unshare": "util-linux",
-    "strace": "strace",
-    "bridge": "iproute2",
-    "chrt": "util-linux",
-    "mount": "mount",
-    "umount": "mount",
-    "mkfs.ext4": "e2fsprogs",
-    "losetup": "util-linux",
-    "prometheus": "prometheus",
-    "prometheus-postgres-exporter": "prometheus-postgres-exporter",
-}
 _SYSTEM = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 
 
@@ -48,12 +31,11 @@ def lookup(name: str) -> Path | None:
 
 @cache
 def program(name: str) -> Path:
-    """Where a program is, system folders included; MachineError names the Debian package to install."""
+    """Where a program is, system folders included; MachineError names the package to install."""
     found = lookup(name)
     if found is None:
-        package = PACKAGES.get(name, name)
         raise MachineError(
-            f"the program {name} is missing (Debian package {package})", f"make install, or: apt-get install {package}"
+            f"the program {name} is missing", f"make install, or: {install_command([name], this_family())}"
         )
     return found
 
