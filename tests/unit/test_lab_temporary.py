@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from walproof.lab import create
+from walproof.lab import access, create, network
 from walproof.lab.blueprint import Blueprint
 from walproof.machine.clock import RealClock
 
@@ -44,8 +44,8 @@ def test_a_lab_that_does_not_start_is_destroyed_though_its_logs_cannot_be_kept(
         raise BrokenPipeError
 
     monkeypatch.setattr(create, "_numbered", lambda planned, _: planned)
-    monkeypatch.setattr(create.network, "build", lambda _: None)
-    monkeypatch.setattr(create.access, "check_ports", lambda _: None)
+    monkeypatch.setattr(network, "build", lambda _: None)
+    monkeypatch.setattr(access, "check_ports", lambda _: None)
     monkeypatch.setattr(create, "_start", start)
     monkeypatch.setattr(create, "tear_down", lambda ended, _: destroyed.append(ended.name))
     with pytest.raises(BrokenPipeError):

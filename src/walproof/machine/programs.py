@@ -24,8 +24,8 @@ def search_path() -> str:
 
 
 def lookup(name: str) -> Path | None:
-    """Where a program is, None where it is not; a name with a folder in it is not looked up."""
-    found = None if "/" in name else shutil.which(name, path=search_path())
+    """Where a program is, None where it is not. A whole path stands for itself, a relative one for nothing."""
+    found = None if "/" in name and not name.startswith("/") else shutil.which(name, path=search_path())
     return None if found is None else Path(found)
 
 
