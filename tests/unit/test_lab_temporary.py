@@ -45,7 +45,8 @@ def test_a_lab_that_does_not_start_is_destroyed_though_its_logs_cannot_be_kept(
 
     monkeypatch.setattr(create, "_numbered", lambda planned, _: planned)
     monkeypatch.setattr(network, "build", lambda _: None)
-    monkeypatch.setattr(access, "check_ports", lambda _: None)
+    for check in ("check_paths", "check_ports"):
+        monkeypatch.setattr(access, check, lambda _: None)
     monkeypatch.setattr(create, "_start", start)
     monkeypatch.setattr(create, "tear_down", lambda ended, _: destroyed.append(ended.name))
     with pytest.raises(BrokenPipeError):
