@@ -13,14 +13,16 @@ import psutil
 import psycopg
 import pytest
 
-from tests.fixtures.labs import why_no_lab
-from walproof.lab import home, members
+from tests.fixtures.labs import port_base, what_is_left, why_no_lab
+from walproof.lab import create, home, members
 from walproof.lab.access import runs
 from walproof.lab.blueprint import Blueprint
+from walproof.lab.design import LabOrder, design
 from walproof.lab.faults import processes, recover
 from walproof.lab.observe import observe
 from walproof.lab.privileges import FIRST_UID
 from walproof.machine import control_groups, pid_files
+from walproof.machine.clock import RealClock
 
 pytestmark = [pytest.mark.lab, pytest.mark.skipif(bool(why_no_lab()), reason=why_no_lab() or "-")]
 
@@ -192,3 +194,23 @@ def test_a_child_of_the_lab_imports_nothing_from_the_current_folder(lab: Bluepri
     words = [sys.executable, "-m", "secrets"]
     done = subprocess.run(words, env=home.environment(lab), cwd=tmp_path, capture_output=True, text=True, check=False)
     assert "IMPORTED" not in done.stderr
+
+
+def test_a_lab_below_a_folder_closed_to_others_works_and_its_programs_see_nothing_else_there(
+    own_state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As below /root: what is needed lies under its own path, the rest of the closed folder is not there."""
+    closed = own_state / "closed"
+    closed.mkdir(mode=0o700)
+    (closed / "private").touch()
+    monkeypatch.setenv("WALPROOF_STATE", str(closed / "state"))
+    order = LabOrder(name=home.lab_name(), members=1, port=port_base() + 20)
+    blueprint = create.create_lab(design(order), RealClock(), lambda _: None)
+    try:
+        with psycopg.connect(blueprint.endpoint("haproxy").conninfo(), cursor_factory=psycopg.ClientCursor) as link:
+            assert "state" in sh(link, f"cd {blueprint.data_dir('n1')} && pwd")
+            assert "No such file" in sh(link, f"ls {closed}/private 2>&1; true")
+    finally:
+        create.destroy_lab(blueprint.name, RealClock())
+    assert what_is_left(blueprint) == []
+    assert (closed / "private").exists()

@@ -187,6 +187,7 @@ def test_a_program_of_the_current_folder_is_never_run(
     assert programs.lookup("walproof-planted") is None
     assert programs.lookup("./walproof-planted") is None
     assert programs.lookup("sh") is not None
+    assert programs.lookup(str(tmp_path / "walproof-planted")) == tmp_path / "walproof-planted"
     with pytest.raises(MachineError, match="walproof-planted is missing"):
         programs.program("walproof-planted")
 

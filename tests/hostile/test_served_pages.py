@@ -1,4 +1,4 @@
-"""The live page and the exporter beyond loopback: which clients they answer, their address, their token."""
+"""The live page and the exporter beyond loopback: which clients they answer, where, and who may read the token."""
 
 import os
 import socket

@@ -75,7 +75,9 @@ def create_lab(
                 monitoring.start(blueprint, monitored)
         except BaseException as error:
             with signals.shielded():
-                _keep_logs(blueprint, error)
+                # The state folder may be gone or full: the lab is destroyed all the same.
+                with suppress(OSError):
+                    _keep_logs(blueprint, error)
                 tear_down(blueprint, clock)
                 rootless.end_keeper(blueprint.name)
             raise

@@ -24,7 +24,7 @@ def search_path() -> str:
 
 
 def lookup(name: str) -> Path | None:
-    """Where a program is, None where it is not; of names with a folder in them, only an absolute path is taken."""
+    """Where a program is, None where it is not. A whole path stands for itself, a relative one for nothing."""
     found = None if "/" in name and not name.startswith("/") else shutil.which(name, path=search_path())
     return None if found is None else Path(found)
 
