@@ -56,7 +56,7 @@ def test_applied_and_undone_only_our_keys_travel_and_never_by_put(
 
 
 @pytest.mark.parametrize(
-    ("theirs", "said"),
+    ("theirs", "left"),
     [
         ({"ttl": 60}, ["cluster: ttl is 60 now"]),
         ({"ttl": None}, ["cluster: ttl is not set now"]),
@@ -83,12 +83,11 @@ def test_what_another_operator_set_meanwhile_stays_and_is_said(
     configuration: PatroniConfiguration,
     journal: Journal,
     theirs: dict[str, object],
-    said: list[str],
+    left: list[str],
 ) -> None:
     configure(configuration, OURS, journal)
     patroni.config = merged(patroni.config, theirs)
-    left = configuration.undo(journal)
-    assert [sentence.split(",")[0] for sentence in left] == said
+    assert [sentence.split(",")[0] for sentence in configuration.undo(journal)] == left
     # Theirs over what was found: nothing of ours is left, nothing of theirs is lost.
     assert patroni.config == merged(FOUND, theirs)
     assert journal.pending() == ()

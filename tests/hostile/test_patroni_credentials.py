@@ -120,7 +120,7 @@ def test_a_url_that_only_looks_like_a_named_host_gets_nothing(url: str) -> None:
     assert "a host you did not name" in withheld.message
 
 
-def test_a_server_that_asks_for_the_password_on_reading_is_told_why_it_gets_none(named: FakePatroni) -> None:
+def test_a_server_that_asks_for_the_password_on_reading_gets_none(named: FakePatroni) -> None:
     named.protected = True
     # The address is the same machine's, under a name that is not loopback's.
     access = RestAccess((named.url.replace("127.0.0.1", "127.0.0.1.nip.invalid"),), "walproof", "secret")
