@@ -52,15 +52,14 @@ def apply(
         reason = cluster.capabilities().why_not(Capability.CONFIGURE)
         raise UsageError(f"{cluster.name} has no configuration to apply to: {reason}", "name a lab or a cluster")
     if choice is None or undo:
-        if cluster.external and not dry_run:
-            consent.require("undoing", ["config"], consent.read(allow), cluster.name)
+        if not dry_run:
+            consent.check(cluster, "undoing", ["config"], consent.read(allow))
         return _undo(cluster, configuration, dry_run=dry_run, as_json=as_json)
     plan = configuration.plan(_change(choice, cluster))
     if dry_run or not plan.differences:
         _print_result(choice, cluster, plan.differences, None, as_json=as_json)
         return 0
-    if cluster.external:
-        consent.require("applying", ["config"], consent.read(allow), cluster.name)
+    consent.check(cluster, "applying", ["config"], consent.read(allow))
     if not as_json:
         _print_lines(plan.differences)
     name = _journal_name(cluster)

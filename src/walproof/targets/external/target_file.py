@@ -21,9 +21,12 @@ class Strict(BaseModel):
 
 
 class CapsPart(Strict):
-    """Never more than this, whatever is asked."""
+    """Never more than this, whatever is asked: connections that write at a time, transactions per second.
 
-    max_clients: int | None = Field(default=None, ge=1)
+    Without `rate` pricing measures how much the cluster can, and the writers of `prove` commit at WRITES a second.
+    """
+
+    max_clients: int = Field(default=64, ge=1)
     rate: float | None = Field(default=None, gt=0)
 
 
@@ -83,6 +86,8 @@ class TargetFile(Strict):
 
 WAITS_S = {Wait.CLUSTER_HEALTHY.name: 600.0}
 """Cloning a standby of an external cluster anew outlasts the lab's two minutes."""
+WRITES = 1000.0
+"""Commits per second of all writers of `prove` where [caps] names no rate."""
 FAULTS = (
     "kill",
     "stop",
