@@ -42,6 +42,17 @@ ADDRESSES = {
     "keyword-sslpassword": f"host=127.0.0.1 port=1 sslpassword='{PW}'",
     "keyword-unquoted-space": f"host=127.0.0.1 password=x {PW}",
     "keyword-only": f"password={PW}",
+    "keyword-misspelt": f"host=127.0.0.1 port=1 pasword={PW}",
+    "keyword-twice": f"host=127.0.0.1 port=1 password=first password={PW}",
+    "keyword-line-breaks": f"host=127.0.0.1\nport=1\npassword\n=\n{PW}",
+    "keyword-longer-than-a-file-name": f"host=127.0.0.1 port=1 application_name={'x' * 300} password={PW}",
+    "keyword-that-looks-like-a-file": f"host=127.0.0.1 port=1 password={PW}.toml",
+    "url-in-dbname": f"host=127.0.0.1 port=1 dbname='postgresql://u:{PW}@127.0.0.1/db'",
+    "url-parameter-in-disguise": f"postgresql://127.0.0.1:1/db?%70assword={PW}",
+    "url-unknown-parameter": f"postgresql://127.0.0.1:1/db?pasword={PW}",
+    "url-in-capitals": f"POSTGRESQL://u:{PW}@127.0.0.1:1/db",
+    "url-port-that-is-none": f"postgresql://u:{PW}@127.0.0.1:port/db",
+    "url-question-mark-in-password": f"postgresql://u:?{PW}@127.0.0.1:1/db",
     "rest": f"http://u:{PW}@127.0.0.1:1/",
     "rest-slash": f"http://u:x/{PW}@127.0.0.1:1",
     "rest-query": f"https://127.0.0.1:1/?password={PW}",
@@ -61,6 +72,8 @@ VERBS = {
     "study-no-consent": "study run patroni-tradeoff --quick --target {}",
     "wrong-option": "price --tagret {}",
     "extra-word": "doctor {} {}",
+    "record": "report {}",
+    "advice": "apply {} --dry-run",
 }
 
 
@@ -74,7 +87,16 @@ def test_no_form_of_a_password_is_left_in_a_name(address: str) -> None:
 
 @pytest.mark.parametrize(
     "address",
-    ["sim", "lab:x", "cluster.toml", "secrets/token.toml", "postgresql://me@a,b/app?sslmode=require", "host=a user=b"],
+    [
+        "sim",
+        "lab:x",
+        "cluster.toml",
+        "secrets/token.toml",
+        "clusters/me@work.toml",
+        "host=a dbname=passwords",
+        "postgresql://me@a,b/app?sslmode=require",
+        "host=a user=b",
+    ],
 )
 def test_what_holds_no_secret_stays_as_typed(address: str) -> None:
     assert without_secrets(address) == address

@@ -59,7 +59,8 @@ def run(*words: str) -> tuple[int, str]:
     return int(done.return_value or 0), done.stdout
 
 
-def test_everything_is_discovered_from_one_rest_address(lab: Blueprint, target: ExternalCluster) -> None:
+def test_everything_is_discovered_from_one_rest_address(lab: Blueprint, tmp_path: Path) -> None:
+    target = external(str(lab_file(lab, tmp_path, named=1)))
     view = target.observe()
     assert {m.name for m in view.members} == set(lab.members)
     assert view.leader in lab.members
@@ -105,7 +106,8 @@ PATRONI_SEEDS: tuple[tuple[str, dict[str, Any]], ...] = (
 
 def replaced(target: ExternalCluster, config: dict[str, Any]) -> None:
     """Patroni answers /config from a view that may be a loop old."""
-    rest_of(target).replace(config)
+    rest = rest_of(target)
+    rest.send("PUT", f"{rest.to_change()}/config", config)
     wait_for(Wait.SETTING_IN_EFFECT, lambda: rest_of(target).config() == config, target.clock)
 
 
@@ -210,14 +212,15 @@ def test_the_whole_loop_ends_in_a_configuration_that_is_in_effect_and_gated(
     where = ("--target", str(file))
     priced = ("price", *where, "--levels", "local,on", "--clients", "2", "--scale", "1", "--budget", "8s")
     assert run(*priced, "--sample", "1s", "--allow", "load", "--record", "priced", "--json")[0] == 0
-    proved = ("prove", *where, "--fault", "switchover", "--levels", "on", "--writers", "4", "--allow", "switchover")
-    assert run(*proved, "--record", "proved", "--json")[0] in (0, 4)
+    proved = ("prove", *where, "--fault", "switchover", "--levels", "on", "--writers", "4")
+    agreed = ("--allow", "load,switchover")
+    assert run(*proved, *agreed, "--record", "proved", "--json")[0] in (0, 4)
     code, output = run("advise", "priced", "proved", "--rpo", "0", "--rto", "30s", "--json")
     assert code == 0
     Path("advice.json").write_text(output)
     assert json.loads(output)["choices"][0]["level"] == "on"
     assert run("apply", "advice.json", *where, "--allow", "config", "--json")[0] == 0
-    gate = ("prove", *where, "--fault", "switchover", "--levels", "on", "--writers", "4", "--allow", "switchover")
-    assert run(*gate, "--require", "rpo=0", "--record", "gated", "--json")[0] in (0, 4)
+    gate = ("prove", *where, "--fault", "switchover", "--levels", "on", "--writers", "4")
+    assert run(*gate, *agreed, "--require", "rpo=0", "--record", "gated", "--json")[0] in (0, 4)
     assert run("apply", "--undo", *where, "--allow", "config")[0] == 0
     assert run("doctor", *where)[0] == 0

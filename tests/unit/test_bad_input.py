@@ -228,7 +228,7 @@ MACHINE = (
     "prove --target unreachable.toml --allow kill",
     "doctor --target unreachable.toml",
     "doctor --target http://127.0.0.1:1",
-    "study run patroni-tradeoff --target unreachable.toml --allow load,kill",
+    "study run patroni-tradeoff --target unreachable.toml --allow load,kill-member",
     "price --target sim --record not-a-record/file/below",
     "prove --target sim --junit not-a-record/file/out.xml",
     "study run patroni-tradeoff --record not-a-record/file/below",

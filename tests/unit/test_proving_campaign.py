@@ -6,9 +6,9 @@ from walproof.errors import UsageError
 from walproof.model.guarantee import Level, Loss
 from walproof.model.ports import Capability
 from walproof.model.verdict import Victim
-from walproof.proving.campaign import planned
+from walproof.proving.campaign import consents_needed, planned
 from walproof.proving.faults import CATALOGUE, fault, loss_of, victim
-from walproof.proving.options import check_allowed, parse_options
+from walproof.proving.options import parse_options
 
 
 def test_every_round_visits_every_fault_at_every_level_once() -> None:
@@ -63,7 +63,6 @@ def test_the_matrix_brings_five_levels_and_its_own_faults() -> None:
         {"storm": "0"},
         {"until_bound": "0%"},
         {"matrix": True, "fault": "kill"},
-        {"fault": "kill", "allow": "earthquake"},
         {"levels": " "},
     ],
 )
@@ -92,16 +91,11 @@ def test_what_is_lost_depends_on_the_victim() -> None:
     assert loss_of(fault("double-power"), Victim.CLUSTER) is Loss.LEADER_AND_STANDBY_POWER
 
 
-def test_an_external_cluster_is_disrupted_only_by_the_faults_that_allow_names() -> None:
-    with pytest.raises(UsageError) as refused:
-        check_allowed(parse_options({"fault": "kill,power-cut"}))
-    assert "--allow kill,power-cut" in refused.value.hint
-    with pytest.raises(UsageError):
-        check_allowed(parse_options({"fault": "kill,power-cut", "allow": "kill"}))
-    check_allowed(parse_options({"fault": "kill,power-cut", "allow": "kill,power-cut"}))
-    check_allowed(parse_options({"fault": "none"}))
-    with pytest.raises(UsageError):
-        check_allowed(parse_options({"storm": "3", "allow": "kill"}))
+def test_a_plan_names_the_consents_it_needs_load_and_each_fault() -> None:
+    assert consents_needed(planned(parse_options({"fault": "power-cut,kill"}))) == ("load", "kill", "power-cut")
+    assert consents_needed(planned(parse_options({"fault": "none"}))) == ("load",)
+    storm = consents_needed(planned(parse_options({"storm": "40"}), ["kill", "restart"]))
+    assert storm == ("load", "kill", "restart")
 
 
 def test_a_fault_of_one_operation_bears_the_name_of_its_capability() -> None:

@@ -150,9 +150,9 @@ def test_an_external_cluster_is_not_broken_without_consent(run: Run, monkeypatch
     instead(monkeypatch, target)
     code, _, err = run("--target", "service=mine", "--fault", "kill", "--levels", "on")
     assert code == 2
-    assert "--allow kill" in err
+    assert "--allow load,kill" in err
     assert target.world.timeline == 1
-    assert run("--target", "service=mine", "--fault", "kill", "--levels", "on", "--allow", "kill")[0] == 0
+    assert run("--target", "service=mine", "--fault", "kill", "--levels", "on", "--allow", "load,kill")[0] == 0
 
 
 class Unable(Simulated):

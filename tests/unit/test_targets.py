@@ -110,11 +110,23 @@ def test_routes_are_named_by_the_file_and_say_whether_they_pool() -> None:
 
 @pytest.mark.parametrize(
     ("fault", "undo", "there"),
-    [("isolate", None, {Capability.ISOLATE}), ("freeze", None, set()), ("freeze", "thaw", {Capability.FREEZE})],
+    [
+        ("isolate", None, set()),
+        ("isolate", "recover", {Capability.ISOLATE}),
+        ("partition", "thaw", set()),
+        ("power-cut", None, set()),
+        ("freeze", None, set()),
+        ("freeze", "recover", set()),
+        ("freeze", "thaw", {Capability.FREEZE}),
+        ("kill", None, {Capability.KILL}),
+    ],
 )
 def test_a_command_makes_only_its_own_fault_possible(fault: str, undo: str | None, there: set[Capability]) -> None:
     given = {fault: "true", **({undo: "true"} if undo else {})}
-    assert set(UserCommands(given, lambda member: Endpoint((("h", 1),))).faults()) == there
+    commands = UserCommands(given, lambda member: Endpoint((("h", 1),)))
+    assert set(commands.faults()) == there
+    if not there:
+        assert "no command that undoes it" in commands.reasons()[Capability(fault)]
 
 
 def test_a_file_that_is_missing_or_not_toml_is_refused(tmp_path: Path) -> None:

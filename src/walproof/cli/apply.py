@@ -1,5 +1,6 @@
 """`walproof apply`: a choice of advice applied to a cluster, or undone. Shows the difference first."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -52,15 +53,14 @@ def apply(
         reason = cluster.capabilities().why_not(Capability.CONFIGURE)
         raise UsageError(f"{cluster.name} has no configuration to apply to: {reason}", "name a lab or a cluster")
     if choice is None or undo:
-        if cluster.external and not dry_run:
-            consent.require("undoing", ["config"], consent.read(allow), cluster.name)
+        if not dry_run:
+            consent.check(cluster, "undoing", ["config"], consent.read(allow))
         return _undo(cluster, configuration, dry_run=dry_run, as_json=as_json)
     plan = configuration.plan(_change(choice, cluster))
     if dry_run or not plan.differences:
         _print_result(choice, cluster, plan.differences, None, as_json=as_json)
         return 0
-    if cluster.external:
-        consent.require("applying", ["config"], consent.read(allow), cluster.name)
+    consent.check(cluster, "applying", ["config"], consent.read(allow))
     if not as_json:
         _print_lines(plan.differences)
     name = _journal_name(cluster)
@@ -77,7 +77,7 @@ def _journal_name(cluster: Target) -> str:
 
 
 def _advice(path: str, options: dict[str, Any]) -> Advice:
-    if Path(path).is_file() and Path(path).suffix == ".json":
+    if os.path.isfile(path) and Path(path).suffix == ".json":
         return read_advice(Path(path).read_text("utf-8", errors="replace"))
     if not requirement_options(options):
         raise UsageError(

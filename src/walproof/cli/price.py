@@ -96,9 +96,9 @@ def price(
         print_result(_plan_json(question, chosen.name), *lines, as_json=as_json)
         return 0
     allowed = consent.read(raw.get("allow"))
+    clients = max(arm.clients for arm in options.question().arms)
+    consent.check(chosen, "pricing", consents_needed(options), allowed, clients=clients)
     check_target(chosen, options, allowed)
-    if chosen.external:
-        consent.require("pricing", consents_needed(options), allowed, chosen.name)
     with (
         Writer(Path(resume) if resume else directory, "price", resume=bool(resume)) as writer,
         progress_bar(quiet=as_json) as show_progress,

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,23 +16,24 @@ from walproof.cli.console import print_json, print_result, print_tables
 from walproof.cli.groups import Command
 from walproof.cli.journals import keep_journal
 from walproof.cli.runs import started
-from walproof.errors import MachineError
+from walproof.errors import MachineError, UsageError
 from walproof.model.event import Described, DrillDone, DrillStarted, Emit, Ended, Event, FaultChanged, Note
 from walproof.model.ports import Target
 from walproof.model.topology import route_of
 from walproof.model.units import counted
 from walproof.model.verdict import Drill
 from walproof.proving.as_json import answer_as_json
-from walproof.proving.campaign import PlannedDrill, enough, planned
+from walproof.proving.campaign import PlannedDrill, consents_needed, enough, planned
 from walproof.proving.conclusion import conclusion, control_sentences
 from walproof.proving.faults import CATALOGUE
 from walproof.proving.gate import Gate, exceeded, exit_code, gate, junit
 from walproof.proving.inject import why_skipped
 from walproof.proving.matrix import COLUMNS, matrix
-from walproof.proving.options import ProveOptions, RawOptions, check_allowed, parse_options
+from walproof.proving.options import ProveOptions, RawOptions, parse_options
 from walproof.proving.run import Interrupted, Shell, run_drills
 from walproof.records.writer import Writer
 from walproof.targets.choose import choose
+from walproof.targets.external import consent
 
 
 @cloup.command(cls=Command)
@@ -53,7 +55,7 @@ from walproof.targets.choose import choose
     opt.option("--writers", "N", "Connections that write.  [default: 16]"),
     opt.option("--route", "WORD", "multi-host, haproxy, pgbouncer or direct.  [default: multi-host]"),
 )
-@opt.cluster(opt.allow("the faults by name"))
+@opt.cluster(opt.allow("load, and the faults by name"))
 @opt.output(
     opt.option("--require", "rpo=0,rto=30s", "Exit 1 when a drill exceeds this."),
     opt.option("--junit", "FILE", "Write JUnit XML there."),
@@ -63,20 +65,24 @@ from walproof.targets.choose import choose
 def prove(target: str | None, directory: Path | None, as_json: bool, dry_run: bool, **raw: Any) -> int:
     """What each commit level survives: real faults against a ledger of acknowledged commits."""
     if raw.get("pitfall"):
+        if target is not None:
+            raise UsageError(
+                f"--pitfall makes labs of its own and leaves {target} alone", "leave --target and --lab out"
+            )
         return _pitfalls(raw, directory, as_json=as_json, dry_run=dry_run)
     options = parse_options(raw)
+    allowed = consent.read(raw.get("allow"))
     limits = gate(str(raw["require"])) if raw.get("require") else None
     planned(options)
     junit_file = _writable(raw.get("junit"))
     chosen = choose(target)
     route_of(chosen.routes(), options.route)
-    if chosen.external:
-        check_allowed(options)
+    plan = _plan(options, chosen)
     if dry_run:
-        plan = _plan(options, chosen)
         print_result(_plan_json(options, plan, chosen), *_plan_lines(options, plan, chosen), as_json=as_json)
         return 0
-    with Writer(directory, "prove") as writer:
+    consent.check(chosen, "proving", consents_needed(plan), allowed, clients=options.writers)
+    with Writer(directory, "prove") as writer, closing(chosen):
         keep_journal(chosen, writer.directory)
         drills, interrupted, events = _campaign(options, chosen, writer, raw, quiet=as_json)
     if junit_file:

@@ -26,7 +26,7 @@ from walproof.records.writer import Writer, check_writable
 from walproof.reporting.conclusion import claims_tally
 from walproof.reporting.terminal import study_tables
 from walproof.studies.declaration import Study, read_study, shipped, studies
-from walproof.studies.run import StudyOptions, run_study
+from walproof.studies.run import StudyOptions, consents_needed, most_clients, run_study
 from walproof.targets.choose import choose, is_external
 from walproof.targets.external import consent
 
@@ -86,7 +86,7 @@ def show(name: str, as_json: bool) -> None:
     opt.seed,
     opt.option("--port", "PORT", "First port of its own lab.", type=int, default=6900),
 )
-@opt.cluster(opt.allow("load; kill where a study has drills"), default="a lab of its own")
+@opt.cluster(opt.allow("load; the faults by name where a study has drills"), default="a lab of its own")
 @opt.output(opt.record)
 def run(
     name: str,
@@ -103,8 +103,7 @@ def run(
     declared = read_study(Path(name)) if name.endswith(".toml") else shipped(name)[0]
     options = StudyOptions(quick, seed, budget)
     if target is not None and is_external(target):
-        needed = ["load", "kill"] if declared.drill else ["load"]
-        consent.require("running a study", needed, consent.read(allow), without_secrets(target))
+        consent.require("running a study", consents_needed(declared), consent.read(allow), without_secrets(target))
     check_writable(directory)
     with (
         _target(declared, target, port) as chosen,
@@ -134,7 +133,9 @@ def run(
 @contextmanager
 def _target(declared: Study, target: str | None, port: int) -> Iterator[Target]:
     if target is not None:
-        yield choose(target)
+        chosen = choose(target)
+        consent.check(chosen, "running a study", (), frozenset(), clients=most_clients(declared))
+        yield chosen
         return
     needed = declared.lab
     why_not = volumes.unavailable() if needed.wal_volume else None

@@ -18,6 +18,7 @@ from walproof.model.guarantee import Level, level
 from walproof.model.ports import Target
 from walproof.records.layout import record_directory
 from walproof.targets.choose import choose
+from walproof.targets.external import consent
 from walproof.watching.addresses import base_url, is_loopback, new_token, token_in
 from walproof.watching.canary import Canary
 from walproof.watching.collector import Collector
@@ -32,7 +33,7 @@ EXPORTER_PORT = 19187
 
 @cloup.command(cls=Command)
 @cloup.argument("record", required=False, type=click.Path(path_type=Path))
-@opt.cluster()
+@opt.cluster(opt.allow("canary, and the faults by name for the page's buttons"))
 @opt.group(
     "Instead of the page",
     opt.flag("--terminal", "Draw here."),
@@ -70,6 +71,7 @@ EXPORTER_PORT = 19187
 def watch(
     record: Path | None,
     target: str | None,
+    allow: str | None,
     terminal: bool,
     exporter: bool,
     printed: str | None,
@@ -94,11 +96,14 @@ def watch(
     if record and not target and (canary or exporter or as_json):
         option = "--canary" if canary else "--exporter" if exporter else "--json"
         raise UsageError(f"{option} is about a cluster, not a record", "add --target, or use walproof report RECORD")
+    allowed = consent.read(allow)
     directory = record_directory(record) if record else None
     chosen = None if directory and not target else choose(target)
     if chosen and as_json:
         print_json({"target": chosen.name, **status_json(chosen.observe())})
         return 0
+    if chosen and (canary or exporter):
+        consent.check(chosen, "the canary", ["canary"], allowed, clients=len(probed))
     ended = threading.Event()
     _after(duration, ended.set)
     if chosen and exporter:
@@ -109,7 +114,8 @@ def watch(
         if terminal:
             _draw(collector, ended)
         else:
-            page = Page(collector, chosen, host=host, port=port, token=token_in(token_file) if token_file else "")
+            token = token_in(token_file) if token_file else ""
+            page = Page(collector, chosen, host=host, port=port, token=token, allowed=allowed)
             _after(duration, page.stop)
             page.run(lambda url: click.echo(f"watching at {url}\nCtrl-C ends it", err=True))
     finally:

@@ -12,7 +12,9 @@ from walproof.patroni.rest import LEADER_ROLES, PatroniRest, RestAccess
 @lru_cache(maxsize=4)
 def _client(urls: tuple[str, ...], password: str) -> PatroniRest:
     # Plain HTTP: loading the certificates of a CA would only cost time.
-    access = RestAccess(urls, "walproof", password, verify=False, timeout_s=1.0, hint="walproof lab status")
+    access = RestAccess(
+        urls, "walproof", password, verify=False, timeout_s=1.0, hint="walproof lab status", plain_http=True
+    )
     return PatroniRest(access)
 
 

@@ -7,12 +7,13 @@ import re
 import shlex
 from collections.abc import Sequence
 from functools import cache
+from pathlib import Path
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 HIDDEN = "***"
 UNREADABLE = "(an address that is not shown: it may hold a password)"
 _NAME = r"[a-z_]*(?:passw|secret|token|scram_)\w*"
-_SUSPECT = re.compile(rf"{_NAME}\s*=|://.*@|^[^\s@=]*:[^\s@]*@", re.IGNORECASE)
+_SUSPECT = re.compile(r"pas+w|pwd|secret|token|scram_|://.*[@%]|^[^\s=]*:.*@", re.IGNORECASE | re.DOTALL)
 _VALUE = r"""''[^']+''|'(?:[^'\\]|\\.|'')*'|"[^"]*"|[^\s'"&]+"""
 _IN_TEXT = re.compile(
     rf"""((?:passw(?:or)?d|scram_\w+_key|client_secret)['"]?\s*[=:]\s*|\bpassword\s+(?='))({_VALUE})""", re.IGNORECASE
@@ -43,6 +44,8 @@ def without_secrets(address: str) -> str:
         return address
     if address.lower().startswith(("http://", "https://")):
         return _http(address)
+    if "=" not in address and "://" not in address:
+        return UNREADABLE if re.search(r":.*@", address, re.DOTALL) else address
     parsed = _parsed(address)
     shown = {name: value for name, value in (parsed or {}).items() if name not in _secret_words()}
     if parsed is None or not _plain(shown):
@@ -82,10 +85,11 @@ def in_text(text: str, arguments: Sequence[str] = ()) -> str:
     "primary_conninfo = 'user=r password=***'"
     """
     for argument in arguments:
-        for word in {argument, argument.partition("=")[2] if argument.startswith("--") else argument}:
-            shown = hidden_in(word)
-            if shown != word:
-                text = text.replace(word, shown)
+        word = argument.partition("=")[2] if argument.startswith("--") else argument
+        # As it was typed, and as a path shows it.
+        for typed in {argument, word, str(Path(word))}:
+            if hidden_in(argument) != argument:
+                text = text.replace(typed, hidden_in(typed) if typed == argument else without_secrets(word))
     text = _IN_URL.sub(rf"\1:{HIDDEN}@", text)
     return _IN_TEXT.sub(rf"\1{HIDDEN}", text)
 

@@ -5,13 +5,39 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from walproof.errors import UsageError
 from walproof.model.attempt import Attempts
 from walproof.model.guarantee import Level
 
 
 @dataclass(frozen=True, slots=True)
+class LoadLimits:
+    """Most connections that write, and most transactions per second, that a target bears; None: no limit."""
+
+    clients: int | None = None
+    rate: float | None = None
+
+    def check(self, clients: int) -> None:
+        """UsageError when so many at a time are more than may be.
+
+        >>> LoadLimits(clients=4).check(4)
+        """
+        if self.clients is not None and clients > self.clients:
+            raise UsageError(
+                f"{clients} clients are more than this target's max_clients = {self.clients}",
+                "ask for fewer (--clients, --writers, --levels), or raise max_clients below [caps] in the target file",
+            )
+
+
+NO_LIMITS = LoadLimits()
+
+
+@dataclass(frozen=True, slots=True)
 class LedgerOrder:
-    """What the ledger shall do: writers in all, level of their commits, the route, readers alongside."""
+    """What the ledger shall do: writers in all, level of their commits, the route, readers alongside.
+
+    `rate`: commits per second of all writers together at most; None: as fast as they can.
+    """
 
     level: Level
     writers: int = 16
@@ -19,6 +45,7 @@ class LedgerOrder:
     witnesses: bool = True
     drill: int = 0
     payload_bytes: int = 100
+    rate: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from walproof.model.attempt import Rows
 from walproof.model.configuration import ConfigChange, ConfigPlan
 from walproof.model.facts import Facts
-from walproof.model.load import LedgerOrder, LedgerRun
+from walproof.model.load import NO_LIMITS, LedgerOrder, LedgerRun, LoadLimits
 from walproof.model.plan import Sample, Scenario, Workload
 from walproof.model.sample import SampleResult
 from walproof.model.topology import ClusterView, Description, Endpoint, LinkView, Route, Snapshot
@@ -292,6 +292,8 @@ class Capabilities:
     pool: Pool | None = None
     scenario_factors: frozenset[Capability] = frozenset()
     """SHAPE_LINKS and LIMIT_PROCESSORS, where a scenario may name them."""
+    limits: LoadLimits = NO_LIMITS
+    """How much load it bears, whatever is asked."""
     reasons: Mapping[Capability, str] = field(default_factory=dict)
 
     def why_not(self, capability: Capability) -> str | None:

@@ -29,6 +29,21 @@ def merged(config: Tree, change: Tree) -> Tree:
     return result
 
 
+def within(config: Tree, change: Tree) -> Tree:
+    """The part of a configuration that a change would touch, and nothing else.
+
+    >>> within({"ttl": 30, "a": {"b": 1, "c": 2}}, {"a": {"b": 5, "d": 6}, "z": 1})
+    {'a': {'b': 1}}
+    """
+    found: Tree = {}
+    for name in change:
+        if name in config:
+            inner, here = change[name], config[name]
+            both = isinstance(inner, dict) and isinstance(here, dict)
+            found[name] = within(here, inner) if both else here
+    return found
+
+
 def flat(config: Tree, prefix: str = "") -> dict[str, Any]:
     """Leaves by dotted name; the dots of parameters with a prefix of their own (pg_stat_statements.max) stay.
 
@@ -68,6 +83,20 @@ def undoing(before: Tree, after: Tree, now: Tree) -> tuple[Tree, list[str]]:
         else:
             foreign.append(name)
     return patch, foreign
+
+
+def follows(config: Tree, change: Tree) -> bool:
+    """Whether every key of the change has its value in the configuration (None: is not in it).
+
+    >>> follows({"a": 1, "z": 9}, {"a": 1, "b": None}), follows({"a": 1}, {"a": None})
+    (True, False)
+    """
+    here, wanted = flat(within(config, change)), flat(change)
+    return all(
+        here.get(name) == value
+        for name, value in {**dict.fromkeys(here), **wanted}.items()
+        if {} not in (value, here.get(name))
+    )
 
 
 class SyncMode(StrEnum):

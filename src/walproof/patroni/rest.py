@@ -1,14 +1,18 @@
 """Patroni's REST interface over HTTP, the same for every cluster Patroni manages; decides nothing about it."""
 
+import ipaddress
+import json
 import ssl
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx2
 
 from walproof.errors import TargetError, UsageError
 from walproof.model.facts import PatroniFacts, PatroniMember
 
+_NO_KEY = "walproof_reads"
 LEADER_ROLES = ("leader", "primary", "master")
 
 
@@ -16,6 +20,7 @@ LEADER_ROLES = ("leader", "primary", "master")
 class RestAccess:
     """How to reach Patroni: URLs of members in order, basic auth, client certificate, CA file ("" the system's).
 
+    User and password go to hosts of these URLs only, over TLS, to this machine itself, or where `plain_http` says so.
     `timeout_s` is how long each member may take to connect and to answer; `hint` is what to type when none does.
     """
 
@@ -28,6 +33,35 @@ class RestAccess:
     verify: bool = True
     timeout_s: float = 3.0
     hint: str = "patronictl list"
+    plain_http: bool = False
+
+    def withheld(self, url: str) -> UsageError | None:
+        """Why user and password are not sent to that URL; None where they may be, and where there are none."""
+        if not self.user:
+            return None
+        host, where = _host(url), f"{urlsplit(url).scheme}://{urlsplit(url).netloc}"
+        if host not in map(_host, self.urls):
+            return UsageError(
+                f"the password of Patroni's REST is not sent to {host}, a host you did not name",
+                f'rest = [..., "{where}"] in the target file names it',
+            )
+        if urlsplit(url).scheme != "https" and not _is_this_machine(host) and not self.plain_http:
+            return UsageError(
+                f"the password of Patroni's REST is not sent to {host} over plain HTTP",
+                "give rest an https:// URL, or plain_http = true below [restapi] in the target file",
+            )
+        return None
+
+
+def _host(url: str) -> str:
+    return (urlsplit(url).hostname or "").lower()
+
+
+def _is_this_machine(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 class PatroniRest:
@@ -38,7 +72,6 @@ class PatroniRest:
 
     def __init__(self, access: RestAccess) -> None:
         self.access = access
-        auth = (access.user, access.password) if access.user else None
         cert = (access.cert_file, access.key_file or access.cert_file) if access.cert_file else None
         try:
             verify = ssl.create_default_context(cafile=access.ca_file) if access.ca_file else access.verify
@@ -51,26 +84,43 @@ class PatroniRest:
                 "ca_file, cert_file and key_file are paths of PEM files this user may read",
             ) from None
         # Never through a proxy of the environment: a cluster's REST is a private address.
-        self._client = httpx2.Client(auth=auth, cert=cert, verify=verify, timeout=access.timeout_s, trust_env=False)
+        # Never to where a redirect points: a member answers itself or not at all.
+        self._client = httpx2.Client(
+            cert=cert, verify=verify, timeout=access.timeout_s, trust_env=False, follow_redirects=False
+        )
         self._known = list(access.urls)
 
     def close(self) -> None:
         """Close its connections."""
         self._client.close()
 
+    def _get(self, url: str) -> httpx2.Response:
+        """GET, with user and password where they may go."""
+        return self._client.get(url, auth=None if self.access.withheld(url) else self._auth)
+
+    @property
+    def _auth(self) -> tuple[str, str] | None:
+        return (self.access.user, self.access.password) if self.access.user else None
+
     def _first(self, path: str, at: str = "") -> tuple[str, Any]:
         """(URL, parsed answer) of the first member that answers, or of the one `at` that URL."""
         error = ""
         for url in [at] if at else list(self._known):
             try:
-                answer = self._client.get(url.rstrip("/") + path)
+                answer = self._get(url.rstrip("/") + path)
             except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as wrong:
                 error = f"{url}: {wrong}"
                 continue
             if answer.status_code == 401:
+                withheld = self.access.withheld(url)
+                if withheld:
+                    raise withheld
                 raise TargetError(
-                    f"Patroni at {url} refuses the user", "give [rest] user and password in the target file"
+                    f"Patroni at {url} refuses the user", "give [restapi] user and password in the target file"
                 )
+            if answer.is_redirect:
+                error = f"{url} redirects, which is not followed"
+                continue
             try:
                 return url, answer.json()
             except ValueError:
@@ -101,7 +151,7 @@ class PatroniRest:
     def status(self, url: str) -> dict[str, Any]:
         """GET of one member's /patroni (or another URL that gives an object); {} when it does not answer."""
         try:
-            status = self._client.get(url).json()
+            status = self._get(url).json()
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError):
             return {}
         return status if isinstance(status, dict) else {}
@@ -127,31 +177,59 @@ class PatroniRest:
         raise TargetError(f"Patroni knows no member {member!r}", "patronictl list")
 
     def send(self, method: str, url: str, body: dict[str, Any], *, timeout_s: float = 120.0) -> str:
-        """Request a change; Patroni's answer. TargetError when it refuses, naming missing credentials on 401."""
+        """Request a change; Patroni's answer. TargetError when it refuses, naming missing credentials on 401.
+
+        UsageError before anything is sent where user and password are needed and may not go there.
+        """
+        withheld = self.access.withheld(url)
+        if withheld:
+            raise withheld
         try:
-            answer = self._client.request(method, url, json=body, timeout=timeout_s)
+            answer = self._client.request(method, url, json=body, timeout=timeout_s, auth=self._auth)
         except (httpx2.HTTPError, OSError) as wrong:
             raise TargetError(f"Patroni at {url} does not answer: {wrong}", self.access.hint) from None
         if answer.status_code in (401, 403):
             raise TargetError(
                 f"Patroni at {url} refuses this without credentials",
-                "give [rest] user and password, or cert, in the target file",
+                "give [restapi] user and password, or cert_file, in the target file",
             )
+        if answer.is_redirect:
+            raise TargetError(f"Patroni at {url} redirects, which is not followed", "name the member's own address")
         if answer.status_code >= 300:
             raise TargetError(f"Patroni refuses: {answer.text.strip()}", self.access.hint)
         return str(answer.text)
 
     def patch(self, change: dict[str, Any], *, at: str = "") -> None:
-        """PATCH /config; None removes a key."""
-        self._change_config("PATCH", change, at)
+        """PATCH /config: these keys and no other; None removes a key."""
+        self._patched(change, at)
 
-    def replace(self, config: dict[str, Any]) -> None:
-        """PUT /config: exactly this and nothing else."""
-        self._change_config("PUT", config, "")
+    def newest_config(self) -> dict[str, Any]:
+        """The dynamic configuration as the DCS holds it now, whereas GET /config may answer from a loop ago.
 
-    def _change_config(self, method: str, body: dict[str, Any], at: str) -> None:
-        url = at or self._first("/cluster")[0]
-        self.send(method, f"{url.rstrip('/')}/config", body, timeout_s=10)
+        Patroni reads the DCS before it patches and answers with the result: removing a key that nobody has reads only.
+        """
+        config = json.loads(self._patched({_NO_KEY: None}, ""))
+        if not isinstance(config, dict):
+            raise TargetError("Patroni gives no dynamic configuration", "see GET /config")
+        return config
+
+    def _patched(self, change: dict[str, Any], at: str) -> str:
+        url = at or self.to_change()
+        return self.send("PATCH", f"{url.rstrip('/')}/config", change, timeout_s=10)
+
+    def to_change(self) -> str:
+        """The first URL that answers among those that may be sent user and password; TargetError, UsageError."""
+        allowed = [url for url in self._known if self.access.withheld(url) is None]
+        if not allowed:
+            raise self.access.withheld(self._known[0]) or TargetError("no Patroni is named", self.access.hint)
+        error: TargetError | None = None
+        for url in allowed:
+            try:
+                return self._first("/cluster", url)[0]
+            except TargetError as wrong:
+                error = error or wrong
+        assert error is not None
+        raise error
 
     def restart(self, url: str) -> None:
         """Restart PostgreSQL of the member at that URL; returns when Patroni has done it."""

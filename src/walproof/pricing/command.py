@@ -110,6 +110,8 @@ def _run_search(bench: Bench, question: Question, options: PriceOptions, on_prog
     """Run the search that was asked, every scenario with its share of the budget; the target is left as it was."""
     shown: list[dict[str, Any]] = []
     conclusions: list[str] = []
+    limit = bench.target.capabilities().limits.clients
+    most = min(filter(None, (options.max_clients, limit)), default=None)
     each = replace(question, budget_s=question.budget_s / len(question.scenarios))
     try:
         bench.prepare(question.arms)
@@ -118,10 +120,10 @@ def _run_search(bench: Bench, question: Question, options: PriceOptions, on_prog
         for scenario in question.scenarios:
             search = SearchRun(bench, each, on_progress)
             if options.tune:
-                tuned = tuned_under(search, scenario, options.tune.level, options.tune.limit_ms, options.max_clients)
+                tuned = tuned_under(search, scenario, options.tune.level, options.tune.limit_ms, most)
                 found, sentences = [tuned[0]], [tuned[1]]
             else:
-                found, sentences = break_even_under(search, scenario, question.arms[0], options.max_clients)
+                found, sentences = break_even_under(search, scenario, question.arms[0], most)
             shown += found
             conclusions += sentences
         stopped = StoppedBy.BUDGET if bench.now() - started >= question.budget_s else StoppedBy.DONE

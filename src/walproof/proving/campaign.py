@@ -86,6 +86,11 @@ def _storm(options: ProveOptions, rng: np.random.Generator, names: Sequence[str]
     return plan
 
 
+def consents_needed(plan: Sequence[PlannedDrill]) -> tuple[str, ...]:
+    """The names that --allow must give for these drills on an external cluster: load, and each fault's own."""
+    return ("load", *dict.fromkeys(sorted(drill.fault.name for drill in plan if drill.fault.steps)))
+
+
 def enough(options: ProveOptions, drills: Sequence[Drill], elapsed_s: float = 0.0) -> bool:
     """Whether the budget is used up, or every level lost something or reached `--until-bound`."""
     if options.budget_s is not None and elapsed_s > options.budget_s:

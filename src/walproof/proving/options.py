@@ -8,7 +8,7 @@ from walproof.errors import UsageError
 from walproof.model.guarantee import Level, level
 from walproof.model.units import parse_positive_int, share
 from walproof.model.verdict import Victim
-from walproof.proving.faults import CATALOGUE, STORM, Fault, fault, victim
+from walproof.proving.faults import Fault, fault, victim
 from walproof.proving.matrix import COLUMNS
 
 RawOptions = Mapping[str, Any]
@@ -19,7 +19,7 @@ QUICK_S = 600.0
 
 @dataclass(frozen=True, slots=True)
 class ProveOptions:
-    """What `walproof prove` was asked. `storm`: number of random faults, 0 none. `allowed`: fault names of --allow."""
+    """What `walproof prove` was asked. `storm`: number of random faults, 0 none."""
 
     faults: tuple[Fault, ...]
     levels: tuple[Level, ...]
@@ -33,7 +33,6 @@ class ProveOptions:
     matrix: bool = False
     budget_s: float | None = None
     """No drill starts after so much time."""
-    allowed: tuple[str, ...] = ()
 
 
 def parse_options(raw: RawOptions) -> ProveOptions:
@@ -58,7 +57,6 @@ def parse_options(raw: RawOptions) -> ProveOptions:
         seed=_positive(raw, "seed", 1),
         matrix=matrix,
         budget_s=QUICK_S if matrix and quick else None,
-        allowed=tuple(fault(name).name for name in _split(raw["allow"], "fault")) if raw.get("allow") else (),
     )
 
 
@@ -107,14 +105,3 @@ def _bound(text: object) -> float | None:
 
 def _positive(raw: RawOptions, name: str, default: int) -> int:
     return default if raw.get(name) is None else parse_positive_int(raw[name], f"value of --{name}")
-
-
-def check_allowed(options: ProveOptions) -> None:
-    """UsageError when a fault was asked on an external cluster that `--allow` does not name."""
-    asked = tuple(CATALOGUE[name] for name in STORM) if options.storm else options.faults
-    missing = [f.name for f in asked if f.steps and f.name not in options.allowed]
-    if missing:
-        raise UsageError(
-            f"this is not a lab: {', '.join(missing)} would disrupt an external cluster, and --allow does not name it",
-            f"--allow {','.join(missing)} to permit it",
-        )

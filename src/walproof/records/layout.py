@@ -1,6 +1,7 @@
 """The files of a record directory and its format version; reads record.json and writes nothing."""
 
 import json
+import os
 import re
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -74,9 +75,9 @@ def read_header(directory: Path) -> tuple[Header | None, str]:
 
 def record_directory(path: Path) -> Path:
     """The record directory meant by `path` (itself, or a file inside it); UsageError when it is not a record."""
-    directory = path.parent if path.name in (HEADER, EVENTS) and path.is_file() else path
+    directory = path.parent if path.name in (HEADER, EVENTS) and os.path.isfile(path) else path
     hint = "give the directory that `walproof price` or `walproof prove` named, such as records/20260101T120000Z-price"
-    if not directory.exists():
+    if not os.path.lexists(directory):
         raise UsageError(f"{path} is not a record: there is no such directory", hint)
     if not directory.is_dir() or not ((directory / HEADER).is_file() or (directory / EVENTS).is_file()):
         raise UsageError(f"{path} is not a record: neither {HEADER} nor {EVENTS} is in it", hint)

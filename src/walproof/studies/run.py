@@ -70,6 +70,16 @@ def drills_of(study: Study, options: StudyOptions) -> list[tuple[DrillPart, list
     return found
 
 
+def consents_needed(study: Study) -> tuple[str, ...]:
+    """The names that --allow must give on an external cluster, whose settings no study changes."""
+    return ("load", *dict.fromkeys(drill.fault for drill in study.drill if CATALOGUE[drill.fault].steps))
+
+
+def most_clients(study: Study) -> int:
+    """How many connections it writes with at a time at most."""
+    return max((*(c for part in study.part for c in part.clients), *(d.writers for d in study.drill)), default=0)
+
+
 def run_study(
     study: Study, target: Target, emit: Emit, keep: Keep, options: StudyOptions, on_progress: OnProgress
 ) -> Sequence[Event]:

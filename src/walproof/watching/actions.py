@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from walproof.errors import Error, UsageError
 from walproof.model.ports import Target
 from walproof.model.topology import ClusterView
-from walproof.proving.faults import CATALOGUE
+from walproof.proving.faults import CATALOGUE, Fault
 from walproof.proving.inject import inject, why_skipped
 from walproof.watching.picture import TimelineEvent
 
@@ -37,10 +37,15 @@ class ActionStatus:
 
 
 class Actions:
-    """The actions of a target. `report` gets an event when one starts, when it fails, and when recovery is done."""
+    """The actions of a target. `report` gets an event when one starts, when it fails, and when recovery is done.
 
-    def __init__(self, target: Target, report: Callable[[TimelineEvent], None]) -> None:
-        self._target, self._report = target, report
+    allowed: on an external cluster the faults that `--allow` names; no other is offered there.
+    """
+
+    def __init__(
+        self, target: Target, report: Callable[[TimelineEvent], None], allowed: frozenset[str] = frozenset()
+    ) -> None:
+        self._target, self._report, self._allowed = target, report, allowed
         self._starting = threading.Lock()
         self.last = ActionStatus()
 
@@ -50,9 +55,15 @@ class Actions:
             return ()
         faults = (CATALOGUE[name] for name in MEMBER_FAULTS + CLUSTER_FAULTS)
         return (
-            *(Action(f.name, f.name in MEMBER_FAULTS, f.story.happens, why_skipped(self._target, f)) for f in faults),
+            *(Action(f.name, f.name in MEMBER_FAULTS, f.story.happens, self._why_not(f)) for f in faults),
             Action(RECOVER, False, "every fault is cleared and what is down is started", None),
         )
+
+    def _why_not(self, fault: Fault) -> str | None:
+        why = why_skipped(self._target, fault)
+        if why is None and self._target.external and fault.name not in self._allowed:
+            return f"you did not allow it: walproof watch --allow {fault.name} consents"
+        return why
 
     def start(self, name: str, member: str) -> None:
         """Start one action on a thread of its own; UsageError when it is not offered or another is running."""

@@ -77,7 +77,10 @@ class Canary:
     def __init__(
         self, target: Target, levels: Sequence[Level], report: Callable[[Probe], None], *, pace_s: float = 1.0
     ) -> None:
-        self._target, self._report, self._pace_s = target, report, pace_s
+        rate = target.capabilities().limits.rate
+        # Each level commits once per pace: all together stay below the cap of the target.
+        self._pace_s = max(pace_s, len(levels) / rate) if rate else pace_s
+        self._target, self._report = target, report
         self._closed = threading.Event()
         _create_table(self._endpoint())
         self._threads = [threading.Thread(target=self._run, args=(level,), daemon=True) for level in levels]

@@ -39,10 +39,19 @@ class Page:
     """Serves a collector's picture, and a target's actions; `url` carries the token in its fragment, never sent."""
 
     def __init__(
-        self, collector: Collector, target: Target | None, *, host: str = "127.0.0.1", port: int = 0, token: str = ""
+        self,
+        collector: Collector,
+        target: Target | None,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        token: str = "",
+        allowed: frozenset[str] = frozenset(),
     ) -> None:
         self._collector = collector
-        self._actions = Actions(target, lambda event: collector.update(with_timeline_event, event)) if target else None
+        self._actions = (
+            Actions(target, lambda event: collector.update(with_timeline_event, event), allowed) if target else None
+        )
         self._host, self._port = host, port
         self._ready: Callable[[str], None] = lambda _url: None
         self._offered: list[dict[str, object]] = []

@@ -33,7 +33,13 @@ def _writer_tasks(order: LedgerOrder, endpoint: Endpoint, directory: str) -> lis
         connect_timeout_s=2.0 + order.writers / 50,
     )
     return [
-        replace(all_writers, path=f"{directory}/attempts-{i}", first=bounds[i], count=bounds[i + 1] - bounds[i])
+        replace(
+            all_writers,
+            path=f"{directory}/attempts-{i}",
+            first=bounds[i],
+            count=(count := bounds[i + 1] - bounds[i]),
+            rate=None if order.rate is None else order.rate * count / order.writers,
+        )
         for i in range(processes)
     ]
 

@@ -14,6 +14,7 @@ class WriterTask:
     """Writers `first` to `first + count - 1` of a drill write at `level` through `endpoint` into `path`.
 
     `pooled`: sessions are shared by clients (PgBouncer, transaction pooling), so level and server go with each row.
+    `rate`: commits per second of these writers together at most; None: as fast as they can.
     After `answer_timeout_s` without an answer a writer connects to another server and only listens on the old
     connection; `grace_s` is how long answers are awaited at the end.
     """
@@ -29,6 +30,7 @@ class WriterTask:
     answer_timeout_s: float = 3.0
     connect_timeout_s: float = 2.0
     grace_s: float = 1.0
+    rate: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

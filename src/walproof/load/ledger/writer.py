@@ -70,6 +70,9 @@ class Writers:
         self._abandoned: dict[int, WriterConnection] = {}
         """By writer: timed-out connections whose answer may still come."""
         self._leader_host: int | None = None
+        self._interval_s = task.count / task.rate if task.rate else 0.0
+        self._due_at: dict[int, float] = {}
+        """By writer: not to send before this time, to stay below the rate or after a refusal."""
         self._retry_at = [0.0] * len(self._conninfos)
         self._payloads = payloads(task.payload_bytes, task.first)
 
@@ -117,12 +120,15 @@ class Writers:
         self._leader_host = connection.host
         if answer is not None and not answer.success:
             connection.since = time.time()
+            self._due_at[connection.writer] = connection.since + _RETRY_S
         elif answer is not None or connection.attempt is None:
             self._send(connection, fd)
 
     def _send(self, connection: WriterConnection, fd: int) -> None:
-        if self.stopping_since is not None:
+        now = time.time()
+        if self.stopping_since is not None or now < self._due_at.get(connection.writer, 0.0):
             return
+        self._due_at[connection.writer] = now + self._interval_s
         number = self._numbers[connection.writer]
         self._numbers[connection.writer] = number + 1
         payload, checksum = next(self._payloads)
@@ -130,7 +136,7 @@ class Writers:
         server = self.file.index_of("servers", connection.server)
         names = self.file.index_of("names", connection.names)
         connection.attempt = PendingAttempt(0, connection.writer, timeline, checksum, server, names)
-        connection.since = time.time()
+        connection.since = now
         self.file.add(number, connection.since, connection.attempt)
         if not connection.send(number, checksum, payload):
             self._on_lost(connection, fd)
@@ -192,7 +198,7 @@ class Writers:
                     connection.error = f"no connection within {self.task.connect_timeout_s:g} s"
                     connection.close()
                     self._on_lost(connection, fd)
-            elif connection.stage is Stage.IDLE and now > connection.since + _RETRY_S:
+            elif connection.stage is Stage.IDLE:
                 self._send(connection, fd)
             elif connection.stage is Stage.WAITING and now > connection.since + self.task.answer_timeout_s:
                 self._abandon(connection)

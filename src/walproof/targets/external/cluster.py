@@ -15,6 +15,7 @@ import psycopg
 from walproof.errors import Error, TargetError
 from walproof.machine import programs
 from walproof.machine.clock import RealClock
+from walproof.model.load import LoadLimits
 from walproof.model.ports import Capabilities, Clock, Configuration, Notebook, Restart, Switchover
 from walproof.model.topology import ClusterView, Description, Endpoint, Route
 from walproof.targets.external import database
@@ -27,7 +28,7 @@ from walproof.targets.external.faults import (
 )
 from walproof.targets.external.membership import Membership
 from walproof.targets.external.pricing import ExternalPricing
-from walproof.targets.external.target_file import TargetFile
+from walproof.targets.external.target_file import WRITES, TargetFile
 from walproof.targets.sql.connection import ConnectionParameters
 from walproof.targets.sql.facts import Inspector
 from walproof.targets.sql.ledger import SqlLedger
@@ -228,8 +229,9 @@ class ExternalCluster:
 
     @cached_property
     def ledger(self) -> SqlLedger:
-        """The ledger, in walproof's own database."""
-        return SqlLedger(self, open_database=self.open_database, close_database=self.close)
+        """The ledger, in walproof's own database and under the caps."""
+        limits = LoadLimits(self.file.caps.max_clients, self.file.caps.rate or WRITES)
+        return SqlLedger(self, open_database=self.open_database, close_database=self.close, limits=limits)
 
     def capabilities(self) -> Capabilities:
         """What the target file and the manager allow."""
@@ -250,5 +252,6 @@ class ExternalCluster:
             logs=CommandLogs(commands),
             configuration=self.configuration,
             inspection=self.manager.inspector(self),
+            limits=LoadLimits(self.file.caps.max_clients, self.file.caps.rate),
             reasons=commands.reasons(),
         )

@@ -1,18 +1,24 @@
-"""What needs consent by name on an external cluster, and the sentence that says beforehand what will be done."""
+"""The gate of external clusters: consent by name, and the caps; every verb asks here before it touches one."""
 
 from collections.abc import Iterable
 
 from walproof.errors import UsageError
+from walproof.model.ports import Target
 
+_COMMANDS = ("stop", "kill-member", "freeze", "power-cut", "partition", "isolate", "kill-all", "double-kill")
+_NEVER = ("partition-one-way", "slow-disk", "failing-disk", "full-disk", "dcs-loss", "double-power")
 MEANS = {
-    "load": "puts load on the cluster, beyond one canary commit a second",
+    "load": "makes a database of its own and puts load on the cluster",
+    "canary": "commits one row per level and second into a table of its own",
     "config": "changes settings, and reverts them",
     "restart": "restarts PostgreSQL: sessions are lost",
     "switchover": "hands the leadership over: sessions are lost, writes pause",
     "kill": "kills PostgreSQL by your command",
     "not-in-effect": "measures remote levels although no standby is named",
+    **{fault: f"does {fault} by your command" for fault in _COMMANDS},
+    **{fault: f"does {fault}, where the cluster can" for fault in _NEVER},
 }
-"""Words of --allow; the fault names of `prove` are consents of their own."""
+"""Words of --allow; each fault of `prove` is a consent of its own."""
 
 
 def read(text: str | None) -> frozenset[str]:
@@ -28,6 +34,13 @@ def read(text: str | None) -> frozenset[str]:
     return allowed
 
 
+def check(target: Target, doing: str, needed: Iterable[str], allowed: frozenset[str], *, clients: int = 0) -> None:
+    """The gate: nothing on a cluster of our own; else UsageError (exit 2) without consent or beyond the caps."""
+    if target.external:
+        require(doing, needed, allowed, target.name)
+        target.capabilities().limits.check(clients)
+
+
 def require(doing: str, needed: Iterable[str], allowed: frozenset[str], whose: str) -> None:
     """Nothing when every needed word is allowed; else UsageError (exit 2) with the exact flag to add.
 
@@ -39,5 +52,5 @@ def require(doing: str, needed: Iterable[str], allowed: frozenset[str], whose: s
         means = "; ".join(MEANS[word] for word in missing)
         raise UsageError(
             f"{doing} {means} on {whose}, an external cluster, and you did not allow it",
-            f"--allow {','.join(dict.fromkeys([*sorted(allowed), *missing]))} consents; --dry-run tells",
+            f"--allow {','.join(dict.fromkeys([*sorted(allowed), *missing]))} consents",
         )

@@ -18,7 +18,8 @@ UNDOES: dict[Capability, str] = {
     Capability.PARTITION: "recover",
     Capability.ISOLATE: "recover",
 }
-"""Which command undoes a fault; all but `freeze` may do without, where the cluster comes back by itself."""
+"""Which command undoes a fault; those of NEEDS_UNDO are not possible without it, for nothing else undoes them."""
+NEEDS_UNDO = frozenset({Capability.FREEZE, Capability.POWER_CUT, Capability.PARTITION, Capability.ISOLATE})
 
 
 @dataclass(slots=True)
@@ -43,16 +44,16 @@ class UserCommands:
         self.injected = [pair for pair in self.injected if pair != (fault, member)]
 
     def faults(self) -> dict[Capability, MemberFault]:
-        """Every fault that has a command; freeze only with its thaw, for nothing else wakes a frozen member."""
+        """Every fault that has its own command, and the one that undoes it where nothing else does."""
         able = [fault for fault in UNDOES if fault.value in self.commands]
-        return {f: CommandFault(self, f) for f in able if f is not Capability.FREEZE or "thaw" in self.commands}
+        return {f: CommandFault(self, f) for f in able if f not in NEEDS_UNDO or UNDOES[f] in self.commands}
 
     def reasons(self) -> dict[Capability, str]:
         """Why what has no command, and every other fault, cannot be done."""
         by_command = (*UNDOES, Capability.RESTART, Capability.SWITCHOVER)
         missing = {c: f"the target file has no command for it ([faults] {c} = …)" for c in by_command}
-        if "freeze" in self.commands:
-            missing[Capability.FREEZE] = "the target file has no command that undoes it ([faults] thaw = …)"
+        for fault in (f for f in NEEDS_UNDO if f.value in self.commands):
+            missing[fault] = f"the target file has no command that undoes it ([faults] {UNDOES[fault]} = …)"
         others = {
             Capability.DCS_LOSS: "walproof cannot take an external DCS away",
             Capability.PARTITION_ONE_WAY: "walproof cannot cut one direction of an external network",

@@ -1,5 +1,6 @@
 """What the address of an external cluster means: a TOML target file, a libpq URL or DSN, or a REST address."""
 
+import os
 import tomllib
 from pathlib import Path
 from typing import TypeVar
@@ -21,9 +22,12 @@ class Strict(BaseModel):
 
 
 class CapsPart(Strict):
-    """Never more than this, whatever is asked."""
+    """Never more than this, whatever is asked: connections that write at a time, transactions per second.
 
-    max_clients: int | None = Field(default=None, ge=1)
+    Without `rate` pricing measures how much the cluster can, and the writers of `prove` commit at WRITES a second.
+    """
+
+    max_clients: int = Field(default=64, ge=1)
     rate: float | None = Field(default=None, gt=0)
 
 
@@ -83,6 +87,8 @@ class TargetFile(Strict):
 
 WAITS_S = {Wait.CLUSTER_HEALTHY.name: 600.0}
 """Cloning a standby of an external cluster anew outlasts the lab's two minutes."""
+WRITES = 1000.0
+"""Commits per second of all writers of `prove` where [caps] names no rate."""
 FAULTS = (
     "kill",
     "stop",
@@ -129,7 +135,7 @@ def validated(model: type[F], tree: dict[str, object], where: str) -> F:
 
 def is_file(address: str) -> bool:
     """Whether the address is the path of a target file."""
-    return Path(address).suffix == ".toml" or Path(address).is_file()
+    return Path(address).suffix == ".toml" or os.path.isfile(address)
 
 
 def kind_of(address: str) -> str | None:

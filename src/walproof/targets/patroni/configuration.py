@@ -1,4 +1,7 @@
-"""Configuration through Patroni: its dynamic configuration patched over REST, awaited on every member, reverted."""
+"""Configuration through Patroni: its dynamic configuration patched over REST, awaited on every member, reverted.
+
+Only our own keys are ever written; what another operator has set meanwhile is compared key by key and left alone.
+"""
 
 import hashlib
 import json
@@ -11,7 +14,7 @@ from walproof.model.guarantee import QuorumKind, read_standby_names
 from walproof.model.ports import Clock, Notebook
 from walproof.model.topology import ClusterView, Endpoint
 from walproof.model.waiting import Wait, wait_for
-from walproof.patroni.config import flat, merged, sync_keys, undoing
+from walproof.patroni.config import flat, follows, merged, sync_keys, undoing, within
 from walproof.patroni.rest import PatroniRest
 from walproof.targets.sql.connection import connected
 from walproof.targets.sql.values import same_value
@@ -38,14 +41,14 @@ class PatroniConfiguration:
 
     def plan(self, change: ConfigChange) -> ConfigPlan:
         """What patching the dynamic configuration would change; synchronous_standby_names is Patroni's own."""
-        now = self._rest.config()
-        before, after = flat(now), flat(merged(now, self._tree(change)))
+        now, tree = self._rest.config(), self._tree(change)
+        before, after = flat(now), flat(merged(now, tree))
         differences = tuple(
             Difference("cluster", name, _text(before.get(name)), _text(after.get(name)))
             for name in dict.fromkeys((*before, *after))
             if before.get(name) != after.get(name)
         )
-        return ConfigPlan(change, differences, _version(now))
+        return ConfigPlan(change, differences, _version(within(now, tree)))
 
     def _tree(self, change: ConfigChange) -> Tree:
         if "synchronous_standby_names" in change.parameters:
@@ -55,16 +58,16 @@ class PatroniConfiguration:
         return {**change.manager, **sync, **parameters}
 
     def apply(self, plan: ConfigPlan, journal: Notebook) -> None:
-        """Patch it, journaled before; TargetError when somebody changed it since the plan."""
-        before = self._rest.config()
+        """Patch our keys, journaled before; TargetError when somebody changed one of them since the plan."""
+        tree = self._tree(plan.change)
+        now = self._rest.newest_config()
+        before, after = within(now, tree), within(merged(now, tree), tree)
         if _version(before) != plan.version:
             raise TargetError(
                 f"the configuration of {self._target} was changed by somebody else meanwhile", "do it once more"
             )
-        tree = self._tree(plan.change)
-        after = merged(before, tree)
-        changed = _changed(before, after)
-        note = {"config": before, "shown": {m: self._shown(m, changed) for m in self._members()}}
+        names = list(_parameters(tree))
+        note = {"config": before, "shown": {m: self._shown(m, names) for m in self._members()}}
         journal.note(
             self._clock.now(), self._target, CONFIG, "config", before=json.dumps(note), after=json.dumps(after)
         )
@@ -72,52 +75,39 @@ class PatroniConfiguration:
 
     def wait(self, plan: ConfigPlan) -> None:
         """Wait until Patroni states it, every member's new sessions show it and the quorum counts."""
-        tree = self._tree(plan.change)
-
-        def stated() -> Tree | None:
-            config = self._rest.config()
-            return config if merged(config, tree) == config else None
-
-        wait_for(Wait.SETTING_IN_EFFECT, lambda: stated() is not None, self._clock, pace_s=0.3, times=4)
-        self._await(
-            stated() or self._rest.config(), {m: dict.fromkeys(plan.change.parameters) for m in self._members()}
-        )
+        self._await(self._tree(plan.change), {})
 
     def undo(self, journal: Notebook) -> list[str]:
-        """Exactly the earlier configuration where nobody changed it since, else only our own keys."""
+        """Patch back those of our keys that still are as we set them; sentences about what others set since."""
         left: list[str] = []
         for change in journal.pending(self._target):
             if change.what != CONFIG:
                 continue
             note, after = json.loads(change.before or "{}"), json.loads(change.after or "{}")
-            before, now = note["config"], self._rest.config()
-            wanted = before
-            if now in (before, after):
-                # Also where it seems undone: /config may still show what was before the change (see below).
-                self._rest.replace(before)
-            else:
-                patch, foreign = undoing(before, after, now)
-                left += [f"cluster: {name} was changed by somebody else since: left alone" for name in foreign]
-                wanted = merged(now, patch)
-                if patch:
-                    self._rest.patch(patch)
-            # Never what /config says just after: Patroni answers from a view that may be a loop old.
-            self._await(wanted, {} if left else note["shown"])
+            now = self._rest.newest_config()
+            patch, foreign = undoing(note["config"], after, now)
+            values = flat(now)
+            left += [_left(name, values.get(name)) for name in foreign]
+            if patch:
+                self._rest.patch(patch)
+                self._await(patch, note["shown"])
             journal.undone(change)
         return left
 
-    def _await(self, wanted: Tree, shown: Mapping[str, Mapping[str, str | None]]) -> None:
+    def _await(self, change: Tree, shown: Mapping[str, Mapping[str, str]]) -> None:
         """In effect: Patroni states it, every member's new sessions show it, the quorum counts.
 
-        shown: per member what a parameter that `wanted` does not set was before, None where nobody knows.
+        shown: per member what parameters that the change removes were before they were first set.
         """
-        parameters = _parameters(wanted)
+        parameters = _parameters(change)
+        known = {m: {n: shown.get(m, {}).get(n) for n in parameters} for m in self._members()}
 
         def in_effect() -> bool:
-            return self._rest.config() == wanted and all(self._has(m, n, parameters) for m, n in shown.items())
+            return follows(self._rest.config(), change) and all(self._has(m, n, parameters) for m, n in known.items())
 
         wait_for(Wait.SETTING_IN_EFFECT, in_effect, self._clock, pace_s=0.3, times=4)
-        self._await_sync(wanted)
+        if any(name.startswith("synchronous_") for name in change):
+            self._await_sync(self._rest.config())
 
     def _shown(self, member: str, names: list[str]) -> dict[str, str]:
         """pg_settings.setting by name; {} when the member does not answer."""
@@ -147,9 +137,10 @@ class PatroniConfiguration:
                 raise UsageError(f"PostgreSQL of {member} has no parameter {name}", "leave it out")
             if row["pending_restart"]:
                 raise UsageError(f"{name} takes effect only at a restart", "patronictl restart CLUSTER --pending")
-            if name in parameters and not same_value(_conf(parameters[name]), row["setting"], row["unit"]):
+            value = parameters[name]
+            if value is not None and not same_value(_conf(value), row["setting"], row["unit"]):
                 return False
-            if name not in parameters and before is not None and row["setting"] != before:
+            if value is None and before is not None and row["setting"] != before:
                 return False
         return True
 
@@ -175,10 +166,9 @@ def _version(config: Tree) -> str:
     return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()
 
 
-def _changed(before: Tree, after: Tree) -> list[str]:
-    """Parameters of PostgreSQL that differ."""
-    was, then = _parameters(before), _parameters(after)
-    return [name for name in dict.fromkeys((*was, *then)) if was.get(name) != then.get(name)]
+def _left(name: str, value: Any) -> str:
+    now = "is not set" if value is None else f"is {_text(value)}"
+    return f"cluster: {name} {now} now, changed by somebody else since: left alone"
 
 
 def _text(value: Any) -> str | None:

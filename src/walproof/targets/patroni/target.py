@@ -1,6 +1,6 @@
 """A Patroni cluster by the REST address of any member: everything else is asked of Patroni, anew as members change."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from walproof.errors import TargetError, UsageError
 from walproof.model.ports import Configuration, Restart, Switchover
@@ -94,7 +94,8 @@ class PatroniSwitchover:
         clock, leader = self.cluster.clock, self.cluster.leader()
         if to is not None:
             wait_for(Wait.QUORUM_NAMED, lambda: self._may_lead(to), clock, pace_s=0.3)
-        self.rest.switch_over(self.rest.member_url(leader), leader, to)
+        # Any member takes the request: one that may be sent the password.
+        self.rest.switch_over(self.rest.to_change(), leader, to)
 
         def changed() -> bool:
             now = self.cluster.observe().leader
@@ -113,9 +114,8 @@ def open_patroni(address: str) -> ExternalCluster:
     name, file = read_address(address)
     part = file.restapi
     password = part.password.get_secret_value() or _secret(part.password_file)
-    rest = PatroniRest(
-        RestAccess(file.rest, part.user, password, part.ca_file, part.cert_file, part.key_file, part.verify)
-    )
+    access = RestAccess(file.rest, part.user, password, part.ca_file, part.cert_file, part.key_file, part.verify)
+    rest = PatroniRest(replace(access, plain_http=part.plain_http))
     manager = PatroniManager(rest, resolved(file.dsn or "", file.service))
     if not manager.members():
         raise TargetError("Patroni names no member that has an address", "patronictl list")

@@ -4,6 +4,7 @@ Never touches a table of that name that does not carry our mark.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from importlib.resources import files
 
 import psycopg
@@ -11,7 +12,7 @@ import psycopg
 from walproof.errors import MachineError, TargetError
 from walproof.load.ledger.processes import RunningLedger
 from walproof.model.attempt import Rows
-from walproof.model.load import LedgerOrder, LedgerRun
+from walproof.model.load import NO_LIMITS, LedgerOrder, LedgerRun, LoadLimits
 from walproof.model.ports import Target
 from walproof.model.topology import Endpoint
 from walproof.targets.sql.rows import payload_rows, summed_rows
@@ -62,15 +63,18 @@ class SqlLedger:
         *,
         open_database: Callable[[], None] = _nothing,
         close_database: Callable[[], None] = _nothing,
+        limits: LoadLimits = NO_LIMITS,
     ) -> None:
         self._target = target
         self._route = route
-        self._open, self._close = open_database, close_database
+        self._open, self._close, self._limits = open_database, close_database, limits
 
     def open_ledger(self, order: LedgerOrder) -> LedgerRun:
         """Create the ledger's own table when missing (never touch one that is not ours) and start the writers."""
+        self._limits.check(order.writers)
         self._open()
         self._make(order.drill)
+        order = replace(order, rate=min(filter(None, (order.rate, self._limits.rate)), default=None))
         names = [m.name for m in self._target.observe().members]
         members = tuple((name, endpoint) for name in names if (endpoint := _endpoint(self._target, name)) is not None)
         return RunningLedger(order, self._target.endpoint(order.route), members)
