@@ -19,6 +19,7 @@ from walproof.cli.temporary_lab import own_lab
 from walproof.lab.blueprint import Disk
 from walproof.lab.design import LabOrder
 from walproof.lab.faults import volumes
+from walproof.machine.redaction import without_secrets
 from walproof.model.event import ClaimJudged, Described, Ended
 from walproof.model.ports import Target
 from walproof.records.writer import Writer, check_writable
@@ -103,7 +104,7 @@ def run(
     options = StudyOptions(quick, seed, budget)
     if target is not None and is_external(target):
         needed = ["load", "kill"] if declared.drill else ["load"]
-        consent.require("running a study", needed, consent.read(allow), str(target).rpartition("@")[2])
+        consent.require("running a study", needed, consent.read(allow), without_secrets(target))
     check_writable(directory)
     with (
         sigterm_as_ctrl_c(),

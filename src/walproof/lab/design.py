@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from walproof.errors import MachineError, UsageError
 from walproof.lab import home
 from walproof.lab.blueprint import Blueprint, Disk, Timeouts
+from walproof.lab.confinement import check_readable
 from walproof.lab.faults import volumes
 from walproof.lab.parameters import check_parameters
-from walproof.lab.privileges import member_user
 from walproof.lab.requirements.check import check_machine
 from walproof.machine.programs import postgres_bin, postgres_version
 from walproof.patroni.config import SyncMode
@@ -64,6 +64,7 @@ def design(order: LabOrder) -> Blueprint:
     version = postgres_version(bin_dir)
     if version < OLDEST_POSTGRES:
         raise MachineError(f"PostgreSQL {version} is too old for the lab", f"give {OLDEST_POSTGRES} or newer")
+    check_readable(bin_dir)
     check_parameters(bin_dir, order.parameters)
     name = order.name or home.lab_name()
     return Blueprint(
@@ -80,5 +81,4 @@ def design(order: LabOrder) -> Blueprint:
         disk=order.disk,
         cores=order.cores,
         timeouts=order.timeouts,
-        user=member_user(),
     )

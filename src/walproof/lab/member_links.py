@@ -262,7 +262,7 @@ def _path(blueprint: Blueprint) -> Path:
 
 
 def _store(blueprint: Blueprint, links: Links) -> None:
-    write_private(_path(blueprint), json.dumps(links.as_json(), indent=1), given=False)
+    write_private(_path(blueprint), json.dumps(links.as_json(), indent=1))
 
 
 @contextmanager

@@ -15,8 +15,9 @@ from walproof.errors import MachineError
 from walproof.lab import home, members, namespace_keeper
 from walproof.lab.blueprint import Blueprint
 from walproof.lab.requirements.check import check_machine, why_no_namespaces
+from walproof.machine import pid_files
 from walproof.machine.clock import RealClock
-from walproof.machine.programs import program
+from walproof.machine.programs import program, search_path
 from walproof.model.waiting import Wait, wait_for
 
 CREATING = (("lab", "up"), ("demo",), ("study",), ("prove", "--pitfall"))
@@ -41,12 +42,14 @@ def step_inside(argv: list[str]) -> None:
     sys.stdout.flush()
     enter = [
         sys.executable,
+        "-I",
         "-S",
         namespace_keeper.__file__,
         "enter",
         str(pid),
         "--",
         sys.executable,
+        "-P",
         "-m",
         "walproof",
         *argv,
@@ -78,12 +81,8 @@ def _pid_file() -> Path:
 
 def _holding_pid() -> int | None:
     """A process that holds the lab's namespaces: the keeper, else any process of the lab."""
-    try:
-        pid = int(_pid_file().read_text())
-        if b"keeper.py" in Path(f"/proc/{pid}/cmdline").read_bytes():
-            return pid
-    except (OSError, ValueError):
-        pass
+    if (pid := pid_files.living(_pid_file())) is not None:
+        return pid
     blueprint = home.stored(home.lab_name())
     found = members.marked(blueprint) if blueprint is not None else []
     return found[0].pid if found else None
@@ -104,6 +103,7 @@ def _start_keeper(first_port: int) -> int:
                 program("unshare"),
                 *options,
                 sys.executable,
+                "-I",
                 "-S",
                 namespace_keeper.__file__,
                 "keep",
@@ -115,7 +115,7 @@ def _start_keeper(first_port: int) -> int:
             stderr=log,
             pass_fds=[listener.fileno() for listener in listeners.values()],
             start_new_session=True,
-            env={**os.environ, "PATH": os.environ.get("PATH", "") + ":/usr/sbin:/sbin:/usr/bin:/bin"},
+            env={**os.environ, "PATH": search_path()},
         )
         wait_for(
             Wait.PROGRAM_READY,
@@ -161,8 +161,8 @@ def end_keeper() -> None:
     pid = os.environ.get(namespace_keeper.INSIDE, "")
     if os.geteuid() == 0 or not pid.isdigit():
         return
-    with contextlib.suppress(OSError):
-        if b"keeper.py" in Path(f"/proc/{pid}/cmdline").read_bytes():
+    if pid_files.living(_pid_file()) == int(pid):
+        with contextlib.suppress(OSError):
             os.kill(int(pid), signal.SIGTERM)
     for left in (".keeper", ".keeper.log"):
         (home.state_folder() / f".{home.lab_name()}{left}").unlink(missing_ok=True)
