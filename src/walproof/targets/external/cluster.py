@@ -13,7 +13,6 @@ from typing import Protocol
 import psycopg
 
 from walproof.errors import Error, TargetError
-from walproof.machine import programs
 from walproof.machine.clock import RealClock
 from walproof.model.load import LoadLimits
 from walproof.model.ports import Capabilities, Clock, Configuration, Notebook, Restart, Switchover
@@ -219,7 +218,7 @@ class ExternalCluster:
     def pricing(self) -> ExternalPricing:
         """Samples under the caps of the target file."""
         return ExternalPricing(
-            SqlPricer(self, pgbench=programs.postgres_bin(None) / "pgbench"),
+            SqlPricer(self),
             self.file.caps,
             self.configuration,
             journal=lambda: self.journal,

@@ -12,7 +12,7 @@ from walproof.load.pgbench import invocation, script_of
 from walproof.load.pgbench_log import Summary
 from walproof.load.pgbench_process import RunningLoad
 from walproof.load.sampler import Pids, Polled, Sampler, window
-from walproof.machine.programs import lookup
+from walproof.machine.programs import pgbench
 from walproof.model.load import LoadRunner
 from walproof.model.plan import Arm, Sample, Workload, WorkloadKind
 from walproof.model.ports import Target
@@ -125,10 +125,7 @@ class SqlPricer:
         return self._current_sampler
 
     def _program(self) -> Path:
-        found = self._pgbench or lookup("pgbench")
-        if found is None or not Path(found).exists():
-            raise MachineError("there is no pgbench", "make install, or put PostgreSQL's bin directory on PATH")
-        return Path(found)
+        return self._pgbench or pgbench()
 
     def _plain_route(self) -> str:
         """A route on which a session is the client's own, following the leader where there is such a one."""
