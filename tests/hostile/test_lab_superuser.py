@@ -18,6 +18,7 @@ from walproof.lab import create, home, members
 from walproof.lab.access import runs
 from walproof.lab.blueprint import Blueprint
 from walproof.lab.design import LabOrder, design
+from walproof.lab.destroy import destroy_lab
 from walproof.lab.faults import processes, recover
 from walproof.lab.observe import observe
 from walproof.lab.privileges import FIRST_UID
@@ -211,6 +212,6 @@ def test_a_lab_below_a_folder_closed_to_others_works_and_its_programs_see_nothin
             assert "state" in sh(link, f"cd {blueprint.data_dir('n1')} && pwd")
             assert "No such file" in sh(link, f"ls {closed}/private 2>&1; true")
     finally:
-        create.destroy_lab(blueprint.name, RealClock())
+        destroy_lab(blueprint.name, RealClock())
     assert what_is_left(blueprint) == []
     assert (closed / "private").exists()

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from walproof.errors import Error, WaitTimeout
+from walproof.machine.signals import shielded
 from walproof.model.attempt import Attempts, Rows
 from walproof.model.event import DrillDone, DrillStarted, Emit, FaultChanged, Note
 from walproof.model.load import LedgerOrder, LedgerRun, WitnessReport
@@ -130,7 +131,8 @@ def _drill_run(shell: Shell, planned: PlannedDrill, observer: Observer, run: Led
         refused, fault_at = f"{planned.fault.name} could not be done: {no.message}", clock.now()
     finally:
         recover_at = clock.now()
-        recovered, why_not = _recover(shell, planned, victims)
+        with shielded():
+            recovered, why_not = _recover(shell, planned, victims)
         error = why_not or error
     if planned.fault.steps:
         error = _wait_commits(shell, planned, observer, run, recover_at, recovering=True) or error

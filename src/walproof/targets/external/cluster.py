@@ -14,6 +14,7 @@ import psycopg
 
 from walproof.errors import Error, TargetError
 from walproof.machine.clock import RealClock
+from walproof.machine.signals import shielded
 from walproof.model.load import LoadLimits
 from walproof.model.ports import Capabilities, Clock, Configuration, Notebook, Restart, Switchover
 from walproof.model.topology import ClusterView, Description, Endpoint, Route
@@ -187,6 +188,10 @@ class ExternalCluster:
         atexit.unregister(self.close)
         if not self._made.is_set():
             return
+        with shielded():
+            self._remove_database()
+
+    def _remove_database(self) -> None:
         self._made.clear()
         try:
             database.remove(self.admin(self.leader()), self.file.database)
