@@ -16,6 +16,7 @@ from walproof.lab.design import LabOrder, design
 from walproof.lab.destroy import destroy_lab
 from walproof.lab.observe import observe
 from walproof.lab.parameters import read_parameters
+from walproof.load.work_directory import remove_left
 from walproof.machine.clock import RealClock
 from walproof.model.units import counted, size_bytes
 from walproof.patroni.config import SyncMode
@@ -115,6 +116,7 @@ def down(name: str | None, every: bool, lab: str | None, as_json: bool) -> int:
 
 def _down_all(*, as_json: bool) -> int:
     """Remove every lab but those whose command still runs; exit 3 when one stays."""
+    remove_left()
     down: list[str] = []
     stay: dict[str, str] = {}
     for found in inventory.labs():

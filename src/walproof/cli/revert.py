@@ -9,6 +9,7 @@ from walproof.cli.console import print_result
 from walproof.cli.groups import Command
 from walproof.cli.journals import NAME, Layer, applied_folder
 from walproof.errors import UsageError
+from walproof.load.work_directory import remove_left
 from walproof.model.units import counted
 from walproof.records.journal import Journal
 from walproof.records.layout import record_directory
@@ -21,6 +22,7 @@ from walproof.targets.choose import choose
 @opt.output()
 def revert(record: str | None, target: str | None, as_json: bool) -> int:
     """Revert what an interrupted run had changed; without RECORD every record here and every interrupted apply."""
+    remove_left()
     done: list[tuple[str, Path, int, list[str]]] = []
     for path, complete in _journals(record):
         journal = Layer(Journal(path), complete=complete)

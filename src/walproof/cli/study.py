@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import click
@@ -133,9 +133,9 @@ def run(
 @contextmanager
 def _target(declared: Study, target: str | None, port: int) -> Iterator[Target]:
     if target is not None:
-        chosen = choose(target)
-        consent.check(chosen, "running a study", (), frozenset(), clients=most_clients(declared))
-        yield chosen
+        with closing(choose(target)) as chosen:
+            consent.check(chosen, "running a study", (), frozenset(), clients=most_clients(declared))
+            yield chosen
         return
     needed = declared.lab
     why_not = volumes.unavailable() if needed.wal_volume else None

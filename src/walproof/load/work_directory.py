@@ -12,14 +12,18 @@ _MEMORY = Path("/dev/shm")
 
 def new_work_directory() -> Path:
     """A new directory, named after this process; those of processes that were killed are removed first."""
+    remove_left()
+    return Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=_parent()))
+
+
+def _parent() -> Path:
     in_memory = _MEMORY.is_dir() and os.access(_MEMORY, os.W_OK)
-    parent = _MEMORY if in_memory else Path(tempfile.gettempdir())
-    _sweep(parent)
-    return Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=parent))
+    return _MEMORY if in_memory else Path(tempfile.gettempdir())
 
 
-def _sweep(parent: Path) -> None:
-    for left in parent.glob(f"{PREFIX}*"):
+def remove_left() -> None:
+    """Remove the directories of processes that were killed."""
+    for left in _parent().glob(f"{PREFIX}*"):
         owner = left.name.removeprefix(PREFIX).partition("-")[0]
         with contextlib.suppress(OSError):
             ours = left.lstat().st_uid == os.getuid()
