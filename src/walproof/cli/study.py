@@ -102,9 +102,8 @@ def run(
     declared = read_study(Path(name)) if name.endswith(".toml") else shipped(name)[0]
     options = StudyOptions(quick, seed, budget)
     if target is not None and is_external(target):
-        consent.require(
-            "running a study", consents_needed(declared), consent.read(allow), str(target).rpartition("@")[2]
-        )
+        # Before it is opened, and so before its name is known without a password.
+        consent.require("running a study", consents_needed(declared), consent.read(allow), "this target")
     check_writable(directory)
     with (
         sigterm_as_ctrl_c(),
