@@ -2,11 +2,12 @@
 .DEFAULT_GOAL := help
 PY := .venv/bin/python
 WORKERS ?= 3
+VERSIONS ?= 14 16 17
 
-.PHONY: help install demo test check unit pictures clean
+.PHONY: help install demo test test-versions check unit pictures clean
 
 help: ## list the targets
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 install: .venv/.done ## Debian packages and a .venv with the Python parts
 	@tools/install-programs
@@ -21,6 +22,10 @@ demo: install ## a real cluster, its prices, two drills, a report
 test: .venv/.done ## every test, real cluster included
 	@tools/install-programs test
 	@$(PY) -m pytest -n $(WORKERS) --dist loadfile --durations 15 --durations-min 10
+
+test-versions: .venv/.done ## the contract on plain pairs of older PostgreSQL: VERSIONS="14 16 17"
+	@tools/postgres-versions $(VERSIONS) >/dev/null
+	@WALPROOF_VERSIONS="$(VERSIONS)" $(PY) -m pytest -q tests/contract -k "$(patsubst %,postgres and % or,$(VERSIONS)) version_asked_for"
 
 unit: .venv/.done ## the tests that need no server
 	@$(PY) -m pytest -q tests/unit tests/replay tests/golden

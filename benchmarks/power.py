@@ -46,7 +46,7 @@ def alone(blueprint: Blueprint, member: str) -> Iterator[str]:
     program = str(blueprint.postgres_bin / "pg_ctl")
     where = [program, "-D", str(blueprint.data_dir(member)), "-w", "-t", "60"]
     options = f"-c listen_addresses={blueprint.address(member)} -p {POSTGRES_PORT}"
-    log = str(blueprint.member_dir(member) / "alone.log")
+    log = str(blueprint.run_dir(member) / "alone.log")
     started = members.run_inside(blueprint, member, [*where, "-l", log, "-o", options, "start"], timeout_s=90)
     try:
         if started.returncode == 0 and (blueprint.data_dir(member) / "standby.signal").exists():

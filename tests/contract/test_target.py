@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.fixtures.external_cluster import lab_file, opened, pair_file
-from tests.fixtures.plain_pair import debian_pair, synchronous
+from tests.fixtures.plain_pair import debian_pair, older_pair, older_versions, synchronous
 from walproof.errors import TargetError
 from walproof.model.attempt import Outcome
 from walproof.model.configuration import ConfigChange
@@ -28,7 +28,8 @@ from walproof.targets.simulated.target import simulated
 DRILLS = iter(range(1, 10_000))
 
 
-REAL = [pytest.param(name, marks=pytest.mark.lab) for name in ("lab", "patroni", "postgres")]
+OLDER = {f"postgres {major}": major for major in older_versions()}
+REAL = [pytest.param(name, marks=pytest.mark.lab) for name in ("lab", "patroni", "postgres", *OLDER)]
 
 
 @pytest.fixture(scope="module", params=["sim", *REAL])
@@ -44,10 +45,18 @@ def target(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         ) as external:
             yield external
     else:
-        with debian_pair() as pair:
+        major = OLDER.get(request.param)
+        with older_pair(major) if major else debian_pair() as pair:
             synchronous(pair, "n2")
             with opened(str(pair_file(pair, tmp_path_factory.mktemp("own"), named=True))) as external:
                 yield external
+
+
+@pytest.mark.lab
+@pytest.mark.parametrize("major", OLDER.values())
+def test_the_server_is_of_the_version_asked_for(major: str) -> None:
+    with older_pair(major) as pair:
+        assert str(pair.sql("n1", "SHOW server_version")[0][0]).split(".")[0] == major
 
 
 def test_it_describes_itself_and_its_members(target: Target) -> None:

@@ -20,6 +20,7 @@ from walproof.lab.access import routed_leader
 from walproof.lab.blueprint import Blueprint
 from walproof.lab.health import wait_until_healthy
 from walproof.lab.observe import observe
+from walproof.lab.privileges import member_uid
 from walproof.machine.clock import RealClock
 from walproof.model.waiting import Wait, wait_for
 from walproof.patroni.config import SyncMode
@@ -86,7 +87,8 @@ def test_secrets_are_in_files_that_only_their_owner_reads(created: Blueprint) ->
     password = home.read_secrets(created)["postgres"]
     holding = [path for path in created.home.rglob("*") if path.is_file() and password.encode() in path.read_bytes()]
     assert len(holding) >= 5
-    assert all(path.stat().st_mode & 0o077 == 0 for path in holding)
+    assert all(path.stat().st_mode & 0o037 == 0 for path in holding)
+    assert {path.stat().st_gid for path in holding if path.stat().st_mode & 0o040} == {member_uid(created.number)}
     assert not any(path.suffix == ".log" for path in holding)
     for process in (p for m in created.members for p in members.processes(created, m)):
         assert password not in " ".join(process.cmdline())

@@ -13,15 +13,11 @@ from pathlib import Path
 import pytest
 
 from tests.fixtures.bare_network import may_create_networks
+from tests.fixtures.tun_device import AS_USER, Tun, seeing
 
 ROOT = Path(__file__).parents[2]
-AS_USER = ["setpriv", "--reuid", "1000", "--regid", "1000", "--clear-groups", "--"]
 INSIDE = ["unshare", "--user", "--map-current-user", "--keep-caps", "--net", "--mount", "--"]
 SCRIPT = [sys.executable, "-m", "tests.fixtures.bare_network_as_user"]
-# A device node of this test's own, with the mode it shall have; only its process tree sees it in place of the real one.
-LEND = (
-    'mount -t tmpfs none "$0" && mknod "$0/tun" c 10 200 && chmod "$1" "$0/tun" && mount --bind "$0/tun" /dev/net/tun'
-)
 
 
 def why_not() -> str:
@@ -50,26 +46,13 @@ def folder() -> Iterator[Path]:
     shutil.rmtree(path)
 
 
-def run(folder: Path, mode: str) -> subprocess.CompletedProcess[str]:
-    script = f'{LEND} && shift && exec "$@"'
-    words = [
-        "unshare",
-        "--mount",
-        "sh",
-        "-c",
-        script,
-        str(folder / "dev"),
-        mode,
-        *AS_USER,
-        *INSIDE,
-        *SCRIPT,
-        str(folder),
-    ]
+def run(folder: Path, tun: Tun) -> subprocess.CompletedProcess[str]:
+    words = [*seeing(tun, folder / "dev"), *AS_USER, *INSIDE, *SCRIPT, str(folder)]
     return subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
 
 
 def test_an_ordinary_user_shapes_isolates_and_recovers(folder: Path) -> None:
-    done = run(folder, "666")
+    done = run(folder, "everybody's")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["shaped"]["n1-n2"] > 19
@@ -78,7 +61,7 @@ def test_an_ordinary_user_shapes_isolates_and_recovers(folder: Path) -> None:
 
 
 def test_without_the_device_it_says_why_and_what_to_type(folder: Path) -> None:
-    done = run(folder, "600")
+    done = run(folder, "root's")
     assert done.returncode == 3
     assert "/dev/net/tun" in done.stderr
     assert "chmod 666" in done.stderr

@@ -67,6 +67,8 @@ def test_a_group_alone_prints_its_help(run: Run, line: str) -> None:
 def test_every_command_prints_json_and_every_lab_command_takes_a_lab(path: tuple[str, ...]) -> None:
     known = options(COMMANDS[path])
     assert "--json" in known or path == ("lab", "psql")
+    if path == ("lab", "doctor"):
+        return
     if path[0] in ("lab", "demo", "price", "prove", "watch", "doctor", "apply", "revert") or path == ("study", "run"):
         assert "--lab" in known
 

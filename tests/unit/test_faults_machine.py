@@ -152,8 +152,10 @@ def test_a_slow_flush_is_asked_for_in_microseconds_before_it_is_issued() -> None
 
 def test_a_group_of_version_two_gets_quota_and_controller(tmp_path: Path) -> None:
     (tmp_path / "cgroup.subtree_control").write_text("")
-    control_groups.create(control_groups.Hierarchy(tmp_path, 2), tmp_path / "walproof-paper-n1", 0.5)
-    assert (tmp_path / "walproof-paper-n1" / "cpu.max").read_text() == "50000 100000"
+    where = control_groups.Hierarchy(tmp_path, 2)
+    control_groups.create(where, control_groups.folder(where, "250-n1"), 0.5)
+    assert (tmp_path / "walproof" / "250-n1" / "cpu.max").read_text() == "50000 100000"
+    assert (tmp_path / "walproof" / "cgroup.subtree_control").read_text() == "+cpu"
     assert (tmp_path / "cgroup.subtree_control").read_text() == "+cpu"
 
 
@@ -161,7 +163,7 @@ def test_a_group_of_version_two_gets_quota_and_controller(tmp_path: Path) -> Non
 def test_a_real_group_limits_its_process_and_is_deleted_under_it() -> None:
     found = control_groups.hierarchy()
     assert found is not None
-    group = found.root / f"walproof-paper-{os.getpid()}"
+    group = control_groups.folder(found, f"paper-{os.getpid()}")
     sleeper = subprocess.Popen(["sleep", "600"])
     try:
         control_groups.create(found, group, 0.5)

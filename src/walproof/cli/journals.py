@@ -25,9 +25,7 @@ def applied_folder() -> Path:
 
 def journal_of_apply(target: str) -> Journal:
     """The journal of everything ever applied to that target; the folder is the user's alone."""
-    folder = applied_folder()
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    return Journal(folder / f"{safe_name(target)}.jsonl")
+    return Journal(applied_folder() / f"{safe_name(target)}.jsonl")
 
 
 class Layer:

@@ -13,6 +13,11 @@ SECTIONS = (
         down="Remove the lab, complete or not; nothing of it stays.",
     ),
     section(
+        "Machine",
+        "walproof.cli.lab_doctor",
+        doctor="What this machine offers a lab, what is missing, and what to do.",
+    ),
+    section(
         "Members",
         "walproof.cli.lab_members",
         psql="psql on the leader or a member.",

@@ -87,7 +87,7 @@ def status(lab: str | None, as_json: bool) -> None:
         return
     screen = console()
     print_status(view, screen)
-    if links.needed:
+    if links.links.table:
         screen.print(f"links: {links.summary}", style="red" if links.dead else None)
 
 

@@ -2,6 +2,7 @@
 
 import atexit
 import os
+import shlex
 import sys
 
 import click
@@ -9,6 +10,7 @@ import cloup
 
 from walproof.cli.groups import SETTINGS, Group, section
 from walproof.errors import Error
+from walproof.machine.redaction import hidden_in, in_text
 
 SECTIONS = (
     section(
@@ -47,11 +49,11 @@ def walproof() -> None:
     """Prove what your PostgreSQL commits survive, and know what it costs."""
 
 
-def _print_error(message: str, hint: str) -> None:
-    """One sentence on standard error, and what to do next."""
-    click.echo(f"walproof: {message}", err=True)
+def _print_error(message: str, hint: str, arguments: list[str]) -> None:
+    """One sentence on standard error, and what to do next; without the secrets of the command line."""
+    click.echo(f"walproof: {in_text(message, arguments)}", err=True)
     if hint:
-        click.echo(f"  hint: {hint}", err=True)
+        click.echo(f"  hint: {in_text(hint, arguments)}", err=True)
 
 
 def _as_ordinary_user(argv: list[str]) -> None:
@@ -62,19 +64,29 @@ def _as_ordinary_user(argv: list[str]) -> None:
     rootless.step_inside(argv)
 
 
+def _hide_secrets(arguments: list[str]) -> None:
+    """Show the process list this command without its passwords, from here on."""
+    shown = [hidden_in(argument) for argument in arguments]
+    if shown != arguments:
+        from setproctitle import setproctitle
+
+        setproctitle(shlex.join(["walproof", *shown]))
+
+
 def main(argv: list[str] | None = None) -> None:
     """Run a verb. Exit codes: 0 held, 1 broken or a gate exceeded, 2 usage, 3 environment, 4 undecided, 130 Ctrl-C."""
+    arguments = sys.argv[1:] if argv is None else argv
     try:
+        _hide_secrets(arguments)
         if os.geteuid() != 0:
-            _as_ordinary_user(sys.argv[1:] if argv is None else argv)
+            _as_ordinary_user(arguments)
         code = walproof.main(args=argv, prog_name="walproof", standalone_mode=False)
     except Error as error:
-        _print_error(error.message, error.hint)
+        _print_error(error.message, error.hint, arguments)
         code = error.exit_code
     except click.UsageError as wrong:
-        _print_error(
-            " ".join(wrong.format_message().split()), f"{wrong.ctx.command_path if wrong.ctx else 'walproof'} --help"
-        )
+        command = wrong.ctx.command_path if wrong.ctx else "walproof"
+        _print_error(" ".join(wrong.format_message().split()), f"{command} --help", arguments)
         code = 2
     except (KeyboardInterrupt, click.Abort):
         click.echo("walproof: interrupted", err=True)

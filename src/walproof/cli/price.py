@@ -11,6 +11,7 @@ from walproof.cli.groups import Command
 from walproof.cli.journals import keep_journal
 from walproof.cli.runs import progress_bar, sigterm_as_ctrl_c, started
 from walproof.errors import UsageError
+from walproof.machine.redaction import without_secrets
 from walproof.model.event import Described, Ended, Event
 from walproof.pricing.bench import Bench
 from walproof.pricing.command import (
@@ -28,7 +29,7 @@ from walproof.pricing.options import RawOptions, parse_options
 from walproof.records.layout import FORMAT
 from walproof.records.reader import read
 from walproof.records.writer import Writer
-from walproof.targets.choose import choose
+from walproof.targets.choose import choose, is_external
 from walproof.targets.external import consent
 
 
@@ -138,7 +139,7 @@ def _plan_json(question: Question, target: str) -> dict[str, Any]:
 
 
 def _defaults(raw: RawOptions, target: str | None) -> dict[str, Any]:
-    return {"baseline": raw.get("baseline") or "local", "target": target or "lab"}
+    return {"baseline": raw.get("baseline") or "local", "target": without_secrets(target or "lab")}
 
 
 def _resumed(
@@ -162,8 +163,16 @@ def _resumed(
         )
     question = {**raw, **{k: v for k, v in first.question.items() if k not in ("target",)}}
     question.update({k: raw[k] for k in anew})
-    recorded = first.question.get("target")
-    return found.events, question, target or (None if recorded in (None, "lab") else str(recorded))
+    return found.events, question, _same_target(str(first.question.get("target") or "lab"), target)
+
+
+def _same_target(recorded: str, given: str | None) -> str | None:
+    """The target of a resumed run: an external cluster is named anew, for the record holds no password."""
+    if given is None and is_external(recorded):
+        raise UsageError(f"the record is of {recorded} and holds no password", "give its --target again")
+    if given is not None and without_secrets(given) != recorded:
+        raise UsageError(f"the record is of {recorded}, not of {without_secrets(given)}", "give the same --target")
+    return given or (None if recorded == "lab" else recorded)
 
 
 def _print_result(result: PriceResult, events: list[Event], record: str) -> None:

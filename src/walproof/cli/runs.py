@@ -1,6 +1,5 @@
 """What every run has: a first event with what was asked, a progress bar, SIGTERM taken as Ctrl-C."""
 
-import shlex
 import signal
 import sys
 from collections.abc import Iterator, Mapping
@@ -10,15 +9,16 @@ from typing import Any
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from walproof.cli.console import console
+from walproof.machine.redaction import command_line
 from walproof.model.event import Started
 from walproof.pricing.bench import OnProgress, RunProgress
 from walproof.records.layout import version
 
 
 def started(verb: str, asked: Mapping[str, Any], *, at: float, seed: int) -> Started:
-    """The first event of a run: what was given of `asked`, this very command line, and the walproof that runs it."""
+    """The first event of a run: what was asked, this command line without secrets, the version of walproof."""
     given = {name: value for name, value in asked.items() if value not in (None, False)}
-    return Started(at, verb, given, shlex.join(["walproof", *sys.argv[1:]]), seed, version())
+    return Started(at, verb, given, command_line(sys.argv[1:]), seed, version())
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from walproof.cli.temporary_lab import own_lab
 from walproof.lab.blueprint import Disk
 from walproof.lab.design import LabOrder
 from walproof.lab.faults import volumes
+from walproof.machine.redaction import without_secrets
 from walproof.model.event import ClaimJudged, Described, Ended
 from walproof.model.ports import Target
 from walproof.records.writer import Writer, check_writable
@@ -102,8 +103,7 @@ def run(
     declared = read_study(Path(name)) if name.endswith(".toml") else shipped(name)[0]
     options = StudyOptions(quick, seed, budget)
     if target is not None and is_external(target):
-        # Before it is opened, and so before its name is known without a password.
-        consent.require("running a study", consents_needed(declared), consent.read(allow), "this target")
+        consent.require("running a study", consents_needed(declared), consent.read(allow), without_secrets(target))
     check_writable(directory)
     with (
         sigterm_as_ctrl_c(),

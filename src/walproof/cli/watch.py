@@ -19,12 +19,16 @@ from walproof.model.ports import Target
 from walproof.records.layout import record_directory
 from walproof.targets.choose import choose
 from walproof.targets.external import consent
+from walproof.watching.addresses import base_url, is_loopback, new_token, token_in
 from walproof.watching.canary import Canary
 from walproof.watching.collector import Collector
 from walproof.watching.exporter import Exporter
 from walproof.watching.page import Page
 from walproof.watching.rules import alert_rules, dashboard
 from walproof.watching.terminal import rendered
+
+EXPORTER_PORT = 19187
+"""Outside the range of Prometheus' list of default ports: 9187 is postgres_exporter's."""
 
 
 @cloup.command(cls=Command)
@@ -44,9 +48,15 @@ from walproof.watching.terminal import rendered
     opt.option(
         "--port",
         "PORT",
-        "Where to listen; 0 is any free port (9187 for --exporter).",
+        "Where to listen; 0 is any free port (19187 for --exporter).",
         type=click.IntRange(0, 65535),
         default=0,
+    ),
+    opt.option(
+        "--token-file",
+        "FILE",
+        "Holds the token, mode 0600; made when missing.  [default: a new token each time]",
+        type=click.Path(path_type=Path),
     ),
     opt.option("--duration", "1min", "Exit after this time.  [default: at Ctrl-C]", type=opt.DURATION),
 )
@@ -68,6 +78,7 @@ def watch(
     as_json: bool,
     host: str,
     port: int,
+    token_file: Path | None,
     duration: float | None,
     canary: bool,
     levels: str,
@@ -96,14 +107,15 @@ def watch(
     ended = threading.Event()
     _after(duration, ended.set)
     if chosen and exporter:
-        return _export(chosen, (host, port or 9187), (probed, quorum), ended)
+        return _export(chosen, (host, port or EXPORTER_PORT), (probed, quorum), token_file, ended)
     collector = Collector(chosen, record=directory)
     canary_writer = Canary(chosen, probed, collector.add_probe) if canary and chosen else None
     try:
         if terminal:
             _draw(collector, ended)
         else:
-            page = Page(collector, chosen, host=host, port=port, allowed=allowed)
+            token = token_in(token_file) if token_file else ""
+            page = Page(collector, chosen, host=host, port=port, token=token, allowed=allowed)
             _after(duration, page.stop)
             page.run(lambda url: click.echo(f"watching at {url}\nCtrl-C ends it", err=True))
     finally:
@@ -128,10 +140,20 @@ def _draw(collector: Collector, ended: threading.Event) -> None:
 
 
 def _export(
-    target: Target, address: tuple[str, int], declared: tuple[tuple[Level, ...], int | None], ended: threading.Event
+    target: Target,
+    address: tuple[str, int],
+    declared: tuple[tuple[Level, ...], int | None],
+    token_file: Path | None,
+    ended: threading.Event,
 ) -> int:
-    exporter = Exporter(target, address=address, levels=declared[0], declared=declared[1])
-    click.echo(f"metrics at http://{address[0]}:{address[1]}/metrics\nCtrl-C ends it", err=True)
+    token = token_in(token_file) if token_file else "" if is_loopback(address[0]) else new_token()
+    exporter = Exporter(target, address=address, levels=declared[0], declared=declared[1], token=token)
+    click.echo(f"metrics at {base_url(address[0], exporter.server.port)}/metrics", err=True)
+    if token:
+        click.echo(
+            f"for `Authorization: Bearer` with {f'the token in {token_file}' if token_file else token}", err=True
+        )
+    click.echo("Ctrl-C ends it", err=True)
     try:
         while not ended.wait(0.5):
             exporter.update()

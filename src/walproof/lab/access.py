@@ -4,14 +4,15 @@ import socket
 import subprocess
 from pathlib import Path
 
-import psutil
 import psycopg
 
 from walproof.errors import MachineError, TargetError
 from walproof.lab import assembly, home
 from walproof.lab.blueprint import Blueprint
-from walproof.lab.privileges import as_member_user
+from walproof.lab.confinement import confined
+from walproof.lab.privileges import make_log
 from walproof.lab.programs import haproxy, pgbouncer
+from walproof.machine import pid_files
 from walproof.machine.programs import program
 from walproof.model.ports import Clock
 from walproof.model.waiting import Wait, wait_for
@@ -34,26 +35,23 @@ def check_ports(blueprint: Blueprint) -> None:
 def spawn(blueprint: Blueprint, name: str, argv: list[str], **variables: str) -> None:
     """Start a program of the access layer as the members' user, with those environment variables too."""
     folder = blueprint.access_dir
+    make_log(folder / f"{name}.log")
     with (folder / f"{name}.log").open("ab") as log:
         process = subprocess.Popen(
-            as_member_user(argv),
+            confined(blueprint, argv),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
             cwd=folder,
-            env=home.environment(blueprint, HOME=str(folder), **variables),
+            env=home.environment(blueprint, HOME=str(blueprint.access_run_dir), **variables),
             start_new_session=True,
         )
-    (folder / f"{name}.pid").write_text(str(process.pid))
+    pid_files.write(folder / f"{name}.pid", process.pid)
 
 
 def runs(blueprint: Blueprint, name: str) -> bool:
     """Whether the program of that name of the access layer is alive."""
-    try:
-        process = psutil.Process(int((blueprint.access_dir / f"{name}.pid").read_text()))
-        return process.status() != psutil.STATUS_ZOMBIE and str(blueprint.access_dir) in " ".join(process.cmdline())
-    except (OSError, ValueError, psutil.Error):
-        return False
+    return pid_files.living(blueprint.access_dir / f"{name}.pid") is not None
 
 
 def start(blueprint: Blueprint) -> None:
@@ -72,7 +70,7 @@ def routed_leader(blueprint: Blueprint) -> str | None:
     try:
         with socket.socket(socket.AF_UNIX) as runtime:
             runtime.settimeout(1)
-            runtime.connect(_short(blueprint.access_dir / "haproxy.sock"))
+            runtime.connect(_short(blueprint.access_run_dir / "haproxy.sock"))
             runtime.sendall(b"show stat\n")
             answer = b"".join(iter(lambda: runtime.recv(65536), b"")).decode()
     except OSError:
@@ -93,7 +91,7 @@ def _short(path: Path) -> str:
 
 def check_paths(blueprint: Blueprint) -> None:
     """MachineError when the state folder's path is too long for sockets."""
-    _short(blueprint.access_dir / "haproxy.sock.12345.tmp")
+    _short(blueprint.access_run_dir / "haproxy.sock.12345.tmp")
 
 
 def wait_until_routed(blueprint: Blueprint, clock: Clock, leader: str | None = None) -> None:

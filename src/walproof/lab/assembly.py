@@ -6,7 +6,7 @@ from typing import Any
 from walproof.errors import MachineError
 from walproof.lab import home
 from walproof.lab.blueprint import Blueprint
-from walproof.lab.privileges import make_folder, write_private
+from walproof.lab.privileges import make_folder, make_log, member_uid, write_private
 from walproof.lab.programs import etcd, haproxy, patroni, pgbouncer, postgres
 from walproof.machine.programs import program
 
@@ -32,7 +32,7 @@ def _patroni_settings(blueprint: Blueprint, member: str, passwords: dict[str, st
         etcd_hosts=tuple(f"{blueprint.address(m)}:{etcd.CLIENT_PORT}" for m in (member, *others)),
         data_dir=blueprint.data_dir(member),
         bin_dir=blueprint.postgres_bin,
-        passfile=blueprint.member_dir(member) / "pgpass",
+        passfile=blueprint.run_dir(member) / "pgpass",
         subnet=blueprint.subnet,
         passwords=passwords,
         dynamic=dynamic_config(blueprint),
@@ -53,14 +53,15 @@ def _etcd_settings(blueprint: Blueprint, member: str) -> etcd.EtcdSettings:
 def write_member(blueprint: Blueprint, member: str) -> None:
     """Folders and files of one member: what its init process starts, and Patroni's configuration."""
     folder = blueprint.member_dir(member)
-    make_folder(folder)
-    make_folder(folder / "etcd")
-    make_folder(blueprint.data_dir(member).parent)
+    owner = member_uid(blueprint.number)
+    make_folder(folder, 0o711)
     wal = blueprint.wal_dir(member)
-    if wal is not None:
-        make_folder(wal.parent)
+    for theirs in (folder / "etcd", blueprint.run_dir(member), blueprint.data_dir(member).parent, wal and wal.parent):
+        if theirs is not None:
+            make_folder(theirs, owner=owner)
     config = folder / "patroni.yml"
-    write_private(config, patroni.config_text(_patroni_settings(blueprint, member, home.read_secrets(blueprint))))
+    text = patroni.config_text(_patroni_settings(blueprint, member, home.read_secrets(blueprint)))
+    write_private(config, text, reader=owner)
     programs = [
         {
             "name": "etcd",
@@ -74,7 +75,9 @@ def write_member(blueprint: Blueprint, member: str) -> None:
             "await": etcd.health_url(blueprint.address(member)),
         },
     ]
-    write_private(folder / "member.json", json.dumps(programs, indent=1))
+    for name in ("etcd", "patroni"):
+        make_log(folder / f"{name}.log", owner)
+    write_private(folder / "member.json", json.dumps(programs, indent=1), reader=owner)
 
 
 def pgbouncer_version(output: str) -> tuple[int, int]:
@@ -89,7 +92,9 @@ def pgbouncer_version(output: str) -> tuple[int, int]:
 def write_access(blueprint: Blueprint, version: tuple[int, int]) -> None:
     """Folder and files of HAProxy and PgBouncer."""
     folder = blueprint.access_dir
-    make_folder(folder)
+    owner = member_uid(blueprint.number)
+    make_folder(folder, 0o711)
+    make_folder(blueprint.access_run_dir, owner=owner)
     ports = blueprint.ports
     write_private(
         folder / "haproxy.cfg",
@@ -99,13 +104,14 @@ def write_access(blueprint: Blueprint, version: tuple[int, int]) -> None:
                 leader_port=ports["leader"],
                 standby_port=ports["standby"],
                 stats_port=ports["haproxy-stats"],
-                socket=folder / "haproxy.sock",
+                socket=blueprint.access_run_dir / "haproxy.sock",
                 fast_timeouts=blueprint.fast_timeouts,
             )
         ),
+        reader=owner,
     )
     passwords = home.read_secrets(blueprint)
-    write_private(folder / "users.txt", pgbouncer.users_text({"postgres": passwords["postgres"]}))
+    write_private(folder / "users.txt", pgbouncer.users_text({"postgres": passwords["postgres"]}), reader=owner)
     settings = pgbouncer.PgbouncerSettings(
         port=ports["pgbouncer"],
         leader_port=ports["leader"],
@@ -113,4 +119,4 @@ def write_access(blueprint: Blueprint, version: tuple[int, int]) -> None:
         version=version,
         fast_timeouts=blueprint.fast_timeouts,
     )
-    write_private(folder / "pgbouncer.ini", pgbouncer.config_text(settings))
+    write_private(folder / "pgbouncer.ini", pgbouncer.config_text(settings), reader=owner)

@@ -41,8 +41,6 @@ class Blueprint:
     cores: float | None = None
     timeouts: Timeouts = "fast"
     """PostgreSQL's, Patroni's and HAProxy's: their defaults, or those of a fast failover."""
-    user: str = "nobody"
-    """The user members run as: nobody under root, the invoking user otherwise."""
 
     @property
     def fast_timeouts(self) -> bool:
@@ -73,16 +71,20 @@ class Blueprint:
         return f"wp{self.number}-{member}"
 
     def control_group(self, member: str) -> str:
-        """The name of the member's control group."""
-        return f"walproof-{self.name}-{member}"
+        """The name of the member's control group, below walproof's own; numbers are taken once on a machine."""
+        return f"{self.number}-{member}"
 
     def veth(self, member: str) -> str:
         """The host's end of the member's veth pair; the member's end is eth0."""
         return f"wp{self.number}v{self.members.index(member) + 1}"
 
     def member_dir(self, member: str) -> Path:
-        """Config, logs and pid files of one member."""
+        """Config, logs and pid files of one member: ours, only its programs' own folders below it are theirs."""
         return self.home / member
+
+    def run_dir(self, member: str) -> Path:
+        """HOME of the member's programs."""
+        return self.member_dir(member) / "run"
 
     def data_dir(self, member: str) -> Path:
         """PGDATA; below a mounted image when the disk is one."""
@@ -94,8 +96,13 @@ class Blueprint:
 
     @property
     def access_dir(self) -> Path:
-        """Config, logs and pid files of HAProxy, PgBouncer and the monitoring."""
+        """Config, logs and pid files of HAProxy, PgBouncer and the monitoring: ours."""
         return self.home / "access"
+
+    @property
+    def access_run_dir(self) -> Path:
+        """HOME and sockets of these programs: theirs."""
+        return self.access_dir / "run"
 
     @property
     def passfile(self) -> Path:

@@ -29,7 +29,7 @@ def limit(blueprint: Blueprint, member: str | None, cores: float | None) -> None
     found = control_groups.hierarchy()
     assert found is not None
     for name in (member,) if member else blueprint.members:
-        group = found.root / blueprint.control_group(name)
+        group = control_groups.folder(found, blueprint.control_group(name))
         if cores is None:
             control_groups.delete(group)
         else:

@@ -17,11 +17,12 @@ import psutil
 from walproof.errors import Error, MachineError, WaitTimeout
 from walproof.lab import access, assembly, cpu_limits, home, member_links, members, monitoring, network, rootless
 from walproof.lab.blueprint import Blueprint
+from walproof.lab.confinement import write_passwd
 from walproof.lab.faults import volumes
 from walproof.lab.health import wait_until_healthy
 from walproof.lab.monitoring import Monitoring
 from walproof.lab.observe import observe
-from walproof.lab.privileges import write_private
+from walproof.lab.privileges import numbers_of_accounts, write_private
 from walproof.model.ports import Clock
 from walproof.model.waiting import Wait, wait_for
 
@@ -32,7 +33,8 @@ Progress = Callable[[str], None]
 @contextmanager
 def _numbering() -> Iterator[TextIO]:
     """Labs of one machine take their numbers one after another; the file holds the last one taken."""
-    folder = Path("/run/lock") if os.access("/run/lock", os.W_OK) else home.open_state()
+    # Not /run/lock: everybody may write there, and a link in the place of the file would be followed.
+    folder = Path("/run") if os.access("/run", os.W_OK) else home.open_state()
     with (folder / "walproof-numbers.lock").open("a+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield file
@@ -70,7 +72,9 @@ def create_lab(
                 progress("starting the monitoring")
                 monitoring.start(blueprint, monitored)
         except BaseException as error:
-            _keep_logs(blueprint, error)
+            # The state folder may be gone or full: the lab is destroyed all the same.
+            with suppress(OSError):
+                _keep_logs(blueprint, error)
             tear_down(blueprint, clock)
             rootless.end_keeper()
             raise
@@ -96,7 +100,7 @@ def _numbered(planned: Blueprint, last: TextIO) -> Blueprint:
     last.seek(0)
     text = last.read().strip()
     first = int(text) if text.isdigit() else 0
-    taken = network.taken_numbers() | home.used_numbers()
+    taken = network.taken_numbers() | home.used_numbers() | numbers_of_accounts()
     free = next((n for i in range(254) if (n := (first + i) % 254 + 1) not in taken), None)
     if free is None:
         raise MachineError("every subnet 10.77.N.0/24 is taken already", "walproof lab down for labs you do not need")
@@ -107,6 +111,7 @@ def _numbered(planned: Blueprint, last: TextIO) -> Blueprint:
 
 def _start(blueprint: Blueprint, clock: Clock, progress: Progress) -> None:
     home.make_secrets(blueprint)
+    write_passwd(blueprint)
     if blueprint.disk.kind == "image":
         progress("creating volumes")
         volumes.prepare(blueprint)
@@ -151,7 +156,7 @@ def _keep_logs(blueprint: Blueprint, error: BaseException) -> None:
     """Keep the end of the members' logs, for the folder is about to be removed, and name the file in the hint."""
     logs = "\n".join(f"##### {m}\n{members.logs(blueprint, m)}" for m in blueprint.members)
     path = home.state_folder() / f"{blueprint.name}-failed.log"
-    write_private(path, logs, given=False)
+    write_private(path, logs)
     if isinstance(error, Error):
         error.hint = f"{error.hint}; the members' logs are kept in {path}"
 

@@ -1,15 +1,15 @@
 """Turns the options of `lab up` into a blueprint, or refuses them. Starts nothing."""
 
-import importlib.util
 from dataclasses import dataclass, field
 
 from walproof.errors import MachineError, UsageError
 from walproof.lab import home
 from walproof.lab.blueprint import Blueprint, Disk, Timeouts
+from walproof.lab.confinement import check_readable
 from walproof.lab.faults import volumes
 from walproof.lab.parameters import check_parameters
-from walproof.lab.privileges import member_user
-from walproof.machine.programs import postgres_bin, postgres_version, program
+from walproof.lab.requirements.check import check_machine
+from walproof.machine.programs import postgres_bin, postgres_version
 from walproof.patroni.config import SyncMode
 
 MOST_MEMBERS = 7
@@ -31,14 +31,6 @@ class LabOrder:
     disk: Disk = field(default_factory=Disk)
     cores: float | None = None
     timeouts: Timeouts = "fast"
-
-
-def check_programs() -> None:
-    """Find everything a lab needs; MachineError names what is missing."""
-    for name in ("etcd", "haproxy", "pgbouncer", "ip", "setpriv", "nsenter", "unshare"):
-        program(name)
-    if importlib.util.find_spec("patroni") is None:
-        raise MachineError("Patroni is missing from this Python", "make install")
 
 
 def quorum_of(order: LabOrder) -> tuple[SyncMode, int]:
@@ -67,11 +59,12 @@ def design(order: LabOrder) -> Blueprint:
         raise UsageError(f"{order.cores} processors is not valid", "give a number like 0.5")
     volumes.check(order.disk)
     sync, quorum = quorum_of(order)
-    check_programs()
+    check_machine(postgres_of_wheel=order.postgres is None)
     bin_dir = postgres_bin(order.postgres)
     version = postgres_version(bin_dir)
     if version < OLDEST_POSTGRES:
         raise MachineError(f"PostgreSQL {version} is too old for the lab", f"give {OLDEST_POSTGRES} or newer")
+    check_readable(bin_dir)
     check_parameters(bin_dir, order.parameters)
     name = order.name or home.lab_name()
     return Blueprint(
@@ -88,5 +81,4 @@ def design(order: LabOrder) -> Blueprint:
         disk=order.disk,
         cores=order.cores,
         timeouts=order.timeouts,
-        user=member_user(),
     )

@@ -13,6 +13,7 @@ from pydantic import TypeAdapter
 from walproof.errors import MachineError, UsageError
 from walproof.lab.blueprint import Blueprint
 from walproof.lab.privileges import make_folder, write_private
+from walproof.machine.programs import search_path
 
 MARK = "WALPROOF_LAB_HOME"
 """Environment variable that every process of a lab carries: how whatever is left of a lab is found."""
@@ -49,7 +50,7 @@ def open_state() -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if _is_root():
-            # Members run as nobody and must get through, never list it.
+            # Members run as users of their own and must get through, never list it.
             folder.chmod(0o711)
     except OSError as wrong:
         raise MachineError(
@@ -78,8 +79,8 @@ def locked(name: str) -> Iterator[None]:
 
 def store(blueprint: Blueprint) -> None:
     """Write the blueprint: before anything is started, so that `walproof lab down` finds what to end."""
-    make_folder(blueprint.home, 0o711, given=False)
-    write_private(blueprint.home / "blueprint.json", _BLUEPRINTS.dump_json(blueprint, indent=1).decode(), given=False)
+    make_folder(blueprint.home, 0o711)
+    write_private(blueprint.home / "blueprint.json", _BLUEPRINTS.dump_json(blueprint, indent=1).decode())
 
 
 def stored(name: str) -> Blueprint | None:
@@ -130,8 +131,8 @@ def used_numbers() -> set[int]:
 def make_secrets(blueprint: Blueprint) -> None:
     """New random passwords, in files only their owner reads: secrets.json and libpq's pgpass."""
     passwords = {who: secrets.token_urlsafe(24) for who in ("postgres", "replicator", "rewinder", "rest")}
-    write_private(blueprint.home / "secrets.json", json.dumps(passwords), given=False)
-    write_private(blueprint.passfile, passfile_text(passwords), given=False)
+    write_private(blueprint.home / "secrets.json", json.dumps(passwords))
+    write_private(blueprint.passfile, passfile_text(passwords))
 
 
 def passfile_text(passwords: dict[str, str]) -> str:
@@ -147,7 +148,7 @@ def read_secrets(blueprint: Blueprint) -> dict[str, str]:
 
 def environment(blueprint: Blueprint, **variables: str) -> dict[str, str]:
     """The environment of every process of the lab: minimal, with the mark it is found by, and those variables."""
-    kept = {name: os.environ[name] for name in ("PATH", "TZ", "WALPROOF_STATE") if name in os.environ}
-    kept.setdefault("PATH", "/usr/local/bin:/usr/bin:/bin")
-    kept["PATH"] += ":/usr/sbin:/sbin"
-    return {**kept, "LC_ALL": "C.UTF-8", MARK: str(blueprint.home), "PYTHONDONTWRITEBYTECODE": "1", **variables}
+    kept = {name: os.environ[name] for name in ("TZ", "WALPROOF_STATE") if name in os.environ}
+    # Safe path: `python -m` imports nothing from the current folder.
+    python = {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONSAFEPATH": "1"}
+    return {**kept, **python, "PATH": search_path(), "LC_ALL": "C.UTF-8", MARK: str(blueprint.home), **variables}

@@ -1,6 +1,6 @@
 """The first process of a member: starts its programs, reaps every orphan, starts nothing again by itself.
 
-Runs as `python -S member_init.py MEMBER_FOLDER` inside the member's namespace; standard library only, so that it starts
+Runs as `python -I -S member_init.py MEMBER_FOLDER` in the member's namespace; standard library only: it starts
 in a moment. SIGHUP starts what does not run, SIGTERM ends the programs in reverse order and then itself.
 """
 
@@ -97,7 +97,6 @@ def main(folder: Path) -> None:
     signal.signal(signal.SIGTERM, lambda *_: setattr(init, "ending", True))
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    (folder / "init.pid").write_text(str(os.getpid()))
     while not init.ending:
         init.reap()
         if init.wanted:
@@ -107,7 +106,6 @@ def main(folder: Path) -> None:
         with contextlib.suppress(BlockingIOError):
             os.read(woken, 4096)
     init.end()
-    (folder / "init.pid").unlink(missing_ok=True)
 
 
 if __name__ == "__main__":

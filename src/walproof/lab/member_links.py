@@ -5,7 +5,7 @@ Knows neither PostgreSQL nor Patroni. Every function may be called from any proc
 
 import fcntl
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,11 +22,16 @@ from walproof.machine.clock import RealClock
 from walproof.machine.commands import ip
 
 _PROBING = Probing()
+Redirect = Callable[[str, str, Iterable[str]], None]
+"""Given a namespace, its address, and the addresses that are to be reached by the link emulator, or lost."""
 
 
 @dataclass(frozen=True, slots=True)
 class LinksState:
-    """Links as configured, whether they need the link emulator, its pid and priority, and that as text."""
+    """Links as configured, whether they need the link emulator, its pid and priority, and that as text.
+
+    Where there are no TUN devices cuts need none.
+    """
 
     links: Links
     needed: bool
@@ -51,7 +56,7 @@ class LinksState:
                 "the link emulator is dead: packets on shaped and cut links are lost; "
                 "`walproof lab fault clear` starts it again"
             )
-        if not self.needed:
+        if not self.links.table:
             return "links unshaped"
         shaped = sum(not replace(s, cut=False).plain for s in self.links.settings.values())
         parts = [f"{shaped} directions shaped"] if shaped else []
@@ -82,8 +87,9 @@ def configured(blueprint: Blueprint) -> Links:
 def state(blueprint: Blueprint) -> LinksState:
     """The links and the link emulator's process now."""
     links = configured(blueprint)
-    now = control.status(_files(blueprint)) if links.table else None
-    return LinksState(links, bool(links.table), now.pid if now else None, bool(now and now.real_time))
+    needed = bool(links.table) and not _has_sinks(blueprint)
+    now = control.status(_files(blueprint)) if needed else None
+    return LinksState(links, needed, now.pid if now else None, bool(now and now.real_time))
 
 
 def shape(blueprint: Blueprint, directions: Iterable[Direction], change: Change) -> Links:
@@ -187,17 +193,34 @@ def _apply(blueprint: Blueprint, old: Links, new: Links) -> None:
     files, table = _files(blueprint), new.table
     running = control.status(files) is not None
     by_address = {(blueprint.address(a), blueprint.address(b)): setting for (a, b), setting in table.items()}
+    redirect: Redirect = devices.route
     if running:
         control.set_table(files, by_address)
+    elif table and (why_not := devices.why_no_tun()) is not None:
+        _check_only_cuts(table, why_not)
+        redirect = devices.sink
     elif table:
         _start_emulator(blueprint, by_address)
+    elif _has_sinks(blueprint):
+        redirect = devices.sink
     if table or old.table:
         # Where a route is new the table must already know its setting: hence the order.
         for member in blueprint.members:
             over = [blueprint.address(b) for a, b in table if a == member]
-            devices.route(blueprint.namespace(member), blueprint.address(member), over)
+            redirect(blueprint.namespace(member), blueprint.address(member), over)
     for member in sorted(old.isolated ^ new.isolated):
         _isolate(blueprint, member, apart=member in new.isolated)
+
+
+def _check_only_cuts(table: Mapping[Direction, LinkSetting], why_not: str) -> None:
+    if any(not replace(setting, cut=False).plain for setting in table.values()):
+        reason, _, todo = why_not.partition(": ")
+        raise MachineError(f"delay, jitter, loss and rate of links need the link emulator: {reason}", todo)
+
+
+def _has_sinks(blueprint: Blueprint) -> bool:
+    spaces = map(blueprint.namespace, blueprint.members)
+    return any(exists(space) and devices.has_sink(space) for space in spaces)
 
 
 def _start_emulator(blueprint: Blueprint, table: control.Table) -> None:
@@ -239,7 +262,7 @@ def _path(blueprint: Blueprint) -> Path:
 
 
 def _store(blueprint: Blueprint, links: Links) -> None:
-    write_private(_path(blueprint), json.dumps(links.as_json(), indent=1), given=False)
+    write_private(_path(blueprint), json.dumps(links.as_json(), indent=1))
 
 
 @contextmanager

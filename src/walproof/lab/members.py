@@ -3,7 +3,6 @@
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -12,10 +11,10 @@ import psutil
 
 from walproof.lab import home, member_init
 from walproof.lab.blueprint import Blueprint
-from walproof.lab.privileges import as_member_user
+from walproof.lab.confinement import confined, member_init_argv
+from walproof.lab.privileges import make_log
 from walproof.links.namespaces import NAMESPACES
-from walproof.machine import control_groups
-from walproof.machine.programs import program
+from walproof.machine import control_groups, pid_files, untrusted
 from walproof.model.ports import Clock
 from walproof.model.waiting import Wait, wait_for
 
@@ -44,22 +43,12 @@ def processes(blueprint: Blueprint, member: str) -> list[psutil.Process]:
     return sorted(found, key=lambda p: p.pid)
 
 
-def inside(blueprint: Blueprint, member: str, argv: Sequence[str]) -> list[str]:
-    """The command line that runs argv inside the member, as the members' user.
-
-    With an IPC namespace of its own: shared memory of a PostgreSQL that is killed with -9 goes with its last process.
-    """
-    space = NAMESPACES / blueprint.namespace(member)
-    enter = [str(program("nsenter")), f"--net={space}", "--", str(program("unshare")), "--ipc", "--"]
-    return [*enter, *as_member_user(argv)]
-
-
 def run_inside(
     blueprint: Blueprint, member: str, argv: Sequence[str], *, timeout_s: float = 60.0
 ) -> subprocess.CompletedProcess[str]:
     """Run a command inside the member as its user; its output and exit code, whatever it is."""
     return subprocess.run(
-        inside(blueprint, member, argv),
+        confined(blueprint, argv, member=member),
         capture_output=True,
         text=True,
         check=False,
@@ -69,33 +58,35 @@ def run_inside(
     )
 
 
-def _init_pid(blueprint: Blueprint, member: str) -> int | None:
-    try:
-        pid = int((blueprint.member_dir(member) / "init.pid").read_text())
-        if "member_init.py" in " ".join(psutil.Process(pid).cmdline()):
-            return pid
-    except (OSError, ValueError, psutil.Error):
-        pass
-    return None
+def listens(pid: int) -> bool:
+    """Whether the member's first process handles SIGHUP already; before that it starts every program anyway."""
+    with suppress(OSError, ValueError, StopIteration):
+        lines = Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines()
+        caught = next(line.split()[1] for line in lines if line.startswith("SigCgt:"))
+        return bool(int(caught, 16) >> (signal.SIGHUP - 1) & 1)
+    return False
 
 
 def start_member(blueprint: Blueprint, member: str) -> None:
     """Start the member's programs that do not run, and its init process when that has ended."""
-    pid = _init_pid(blueprint, member)
-    if pid is not None:
-        os.kill(pid, signal.SIGHUP)
-        return
     folder = blueprint.member_dir(member)
+    pid = pid_files.living(folder / "init.pid")
+    if pid is not None:
+        if listens(pid):
+            os.kill(pid, signal.SIGHUP)
+        return
+    make_log(folder / "init.log")
     with (folder / "init.log").open("ab") as log:
         first = subprocess.Popen(
-            inside(blueprint, member, [sys.executable, "-S", member_init.__file__, str(folder)]),
+            confined(blueprint, member_init_argv(member_init.__file__, folder), member=member),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
             cwd=folder,
-            env=home.environment(blueprint, HOME=str(folder)),
+            env=home.environment(blueprint, HOME=str(blueprint.run_dir(member))),
             start_new_session=True,
         )
+    pid_files.write(folder / "init.pid", first.pid)
     control_groups.join(control_groups.group(blueprint.control_group(member)), first.pid)
 
 
@@ -132,7 +123,7 @@ def _is_over(process: psutil.Process) -> bool:
 def postmaster(blueprint: Blueprint, member: str) -> int | None:
     """Pid of the member's postmaster, None when PostgreSQL does not run there."""
     try:
-        pid = int((blueprint.data_dir(member) / "postmaster.pid").read_text().split()[0])
+        pid = int(untrusted.read_line(blueprint.member_dir(member), blueprint.data_dir(member) / "postmaster.pid"))
         process = psutil.Process(pid)
         alive = process.status() != psutil.STATUS_ZOMBIE and process.name().startswith("postgres")
     except (OSError, ValueError, IndexError, psutil.Error):
@@ -178,6 +169,6 @@ def logs(blueprint: Blueprint, member: str, lines: int = 50) -> str:
     """The last lines of every log of the member."""
     parts = []
     for path in sorted(blueprint.member_dir(member).glob("*.log")):
-        tail = subprocess.run(["tail", "-n", str(lines), str(path)], capture_output=True, text=True, check=False)
-        parts.append(f"==> {path.name} <==\n{tail.stdout}")
+        tail = path.read_text(errors="replace").splitlines()[-lines:]
+        parts.append("\n".join([f"==> {path.name} <==", *tail, ""]))
     return "\n".join(parts)

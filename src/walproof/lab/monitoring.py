@@ -7,8 +7,9 @@ import httpx2
 
 from walproof.lab import access, home
 from walproof.lab.blueprint import POSTGRES_PORT, Blueprint
-from walproof.lab.privileges import make_folder, write_private
+from walproof.lab.privileges import make_folder, make_log, member_uid, write_private
 from walproof.lab.programs import etcd, patroni, postgres_exporter, prometheus
+from walproof.machine import pid_files
 from walproof.machine.clock import RealClock
 from walproof.machine.programs import program
 from walproof.model.waiting import Wait, wait_for
@@ -35,9 +36,10 @@ def start(blueprint: Blueprint, wanted: Monitoring) -> None:
     settings = prometheus.PrometheusSettings(
         blueprint.ports["prometheus"], folder / "prometheus", rules, _scrapes(blueprint)
     )
-    make_folder(settings.data_dir)
-    write_private(rules, wanted.rules)
-    write_private(config, prometheus.config_text(settings))
+    owner = member_uid(blueprint.number)
+    make_folder(settings.data_dir, owner=owner)
+    write_private(rules, wanted.rules, reader=owner)
+    write_private(config, prometheus.config_text(settings), reader=owner)
     _start_exporters(blueprint)
     _start_own(blueprint, wanted.exporter)
     access.spawn(blueprint, "prometheus", prometheus.argv(settings, program("prometheus"), config))
@@ -68,7 +70,7 @@ def _scrapes(blueprint: Blueprint) -> tuple[prometheus.Scrape, ...]:
 
 def _start_exporters(blueprint: Blueprint) -> None:
     password = blueprint.access_dir / "exporter-password"
-    write_private(password, home.read_secrets(blueprint)["postgres"])
+    write_private(password, home.read_secrets(blueprint)["postgres"], reader=member_uid(blueprint.number))
     for i, member in enumerate(blueprint.members):
         settings = postgres_exporter.ExporterSettings(
             f"{blueprint.gateway}:{EXPORTER_PORT + i}", f"{blueprint.address(member)}:{POSTGRES_PORT}", password
@@ -79,6 +81,7 @@ def _start_exporters(blueprint: Blueprint) -> None:
 
 def _start_own(blueprint: Blueprint, exporter: tuple[str, ...]) -> None:
     """walproof's own exporter runs as the user who created the lab: it reads the lab's home."""
+    make_log(blueprint.access_dir / "exporter.log")
     with (blueprint.access_dir / "exporter.log").open("ab") as log:
         process = subprocess.Popen(
             [*exporter, f"lab:{blueprint.name}", str(blueprint.ports["exporter"])],
@@ -88,4 +91,4 @@ def _start_own(blueprint: Blueprint, exporter: tuple[str, ...]) -> None:
             env=home.environment(blueprint, HOME=str(blueprint.home)),
             start_new_session=True,
         )
-    (blueprint.access_dir / "walproof-exporter.pid").write_text(str(process.pid))
+    pid_files.write(blueprint.access_dir / "walproof-exporter.pid", process.pid)

@@ -1,6 +1,6 @@
 """Keeps an ordinary user's private namespaces alive, forwards the host's loopback ports into them, and enters them.
 
-Run as `python -S namespace_keeper.py keep PIDFILE PORT=FD…` (by unshare), or `… enter PID -- ARGV…`.
+Run as `python -I -S namespace_keeper.py keep PIDFILE PORT=FD…` (by unshare), or `… enter PID -- ARGV…`.
 Standard library only and single-threaded: setns(2) of a user namespace refuses a process with threads.
 """
 
@@ -98,12 +98,18 @@ async def _serve(forwarded: dict[int, int]) -> None:
         server.close()
 
 
+def _identity() -> str:
+    """This process for good, as machine/pid_files.py reads it: pid, start time, boot."""
+    started = Path("/proc/self/stat").read_text().rsplit(")", 1)[1].split()[19]
+    return f"{os.getpid()} {started} {Path('/proc/sys/kernel/random/boot_id').read_text().strip()}"
+
+
 def keep(pid_file: Path, forwarded: dict[int, int]) -> None:
     """Prepare the namespaces (a private /run for named ones, the loopback up), write pid_file, and serve."""
     subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=755", "walproof", "/run"], check=True)
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
     new = pid_file.with_name(pid_file.name + ".new")
-    new.write_text(str(os.getpid()))
+    new.write_text(_identity())
     new.replace(pid_file)
     try:
         asyncio.run(_serve(forwarded))

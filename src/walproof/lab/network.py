@@ -42,9 +42,8 @@ def build(blueprint: Blueprint) -> None:
     for member in blueprint.members:
         space = blueprint.namespace(member)
         ip(namespace=space, batch=(line.format(address=blueprint.address(member)) for line in _INSIDE))
-        subprocess.run(
-            [program("nsenter"), f"--net={NAMESPACES / space}", "sh", "-c", _SYSCTL], check=False, capture_output=True
-        )
+        argv = [str(program("nsenter")), f"--net={NAMESPACES / space}", str(program("sh")), "-c", _SYSCTL]
+        subprocess.run(argv, check=False, capture_output=True)
 
 
 def remove(blueprint: Blueprint) -> None:

@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 from walproof.errors import UsageError
-from walproof.lab.privileges import as_member_user
+from walproof.lab.confinement import confined_check
 
 _RESERVED = {
     "listen_addresses": "the lab gives every member its address",
@@ -48,7 +48,7 @@ def canonical(bin_dir: Path, name: str, value: str | None) -> str | None:
         os.chmod(folder, 0o755)
         (Path(folder) / "postgresql.conf").touch()
         argv = [str(bin_dir / "postgres"), "-D", folder, "-C", name, "-c", f"{name}={value}"]
-        done = subprocess.run(as_member_user(argv), capture_output=True, text=True, check=False)
+        done = subprocess.run(confined_check(argv, Path(folder)), capture_output=True, text=True, check=False)
     if done.returncode != 0:
         last = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
         reason = re.sub(r"^.*?(FATAL|ERROR):\s*", "", last)

@@ -14,8 +14,10 @@ from pathlib import Path
 from walproof.errors import MachineError
 from walproof.lab import home, members, namespace_keeper
 from walproof.lab.blueprint import Blueprint
+from walproof.lab.requirements.check import check_machine, why_no_namespaces
+from walproof.machine import pid_files
 from walproof.machine.clock import RealClock
-from walproof.machine.programs import program
+from walproof.machine.programs import program, search_path
 from walproof.model.waiting import Wait, wait_for
 
 CREATING = (("lab", "up"), ("demo",), ("study",), ("prove", "--pitfall"))
@@ -40,12 +42,14 @@ def step_inside(argv: list[str]) -> None:
     sys.stdout.flush()
     enter = [
         sys.executable,
+        "-I",
         "-S",
         namespace_keeper.__file__,
         "enter",
         str(pid),
         "--",
         sys.executable,
+        "-P",
         "-m",
         "walproof",
         *argv,
@@ -54,7 +58,7 @@ def step_inside(argv: list[str]) -> None:
 
 
 def _uses_a_lab(argv: list[str]) -> bool:
-    if not argv or argv[0] not in USING or {"-h", "--help"} & set(argv):
+    if not argv or argv[0] not in USING or argv[:2] == ["lab", "doctor"] or {"-h", "--help"} & set(argv):
         return False
     return all(target.split(":")[0] == "lab" for target in _values(argv, "--target"))
 
@@ -77,18 +81,15 @@ def _pid_file() -> Path:
 
 def _holding_pid() -> int | None:
     """A process that holds the lab's namespaces: the keeper, else any process of the lab."""
-    try:
-        pid = int(_pid_file().read_text())
-        if b"keeper.py" in Path(f"/proc/{pid}/cmdline").read_bytes():
-            return pid
-    except (OSError, ValueError):
-        pass
+    if (pid := pid_files.living(_pid_file())) is not None:
+        return pid
     blueprint = home.stored(home.lab_name())
     found = members.marked(blueprint) if blueprint is not None else []
     return found[0].pid if found else None
 
 
 def _start_keeper(first_port: int) -> int:
+    check_machine()
     folder = home.open_state()
     pid_file = folder / f".{home.lab_name()}.keeper"
     pid_file.unlink(missing_ok=True)
@@ -102,6 +103,7 @@ def _start_keeper(first_port: int) -> int:
                 program("unshare"),
                 *options,
                 sys.executable,
+                "-I",
                 "-S",
                 namespace_keeper.__file__,
                 "keep",
@@ -113,7 +115,7 @@ def _start_keeper(first_port: int) -> int:
             stderr=log,
             pass_fds=[listener.fileno() for listener in listeners.values()],
             start_new_session=True,
-            env={**os.environ, "PATH": os.environ.get("PATH", "") + ":/usr/sbin:/sbin:/usr/bin:/bin"},
+            env={**os.environ, "PATH": search_path()},
         )
         wait_for(
             Wait.PROGRAM_READY,
@@ -124,10 +126,7 @@ def _start_keeper(first_port: int) -> int:
     if process.poll() is not None:
         logged = (folder / f".{home.lab_name()}.keeper.log").read_text().strip().splitlines()
         reason = logged[-1] if logged else "no reason given"
-        raise MachineError(
-            f"this machine allows ordinary users no namespaces of their own: {reason}",
-            "run as root (sudo), or allow them: sysctl kernel.unprivileged_userns_clone=1, user.max_user_namespaces>0",
-        )
+        raise why_no_namespaces(first_port, reason)
     return process.pid
 
 
@@ -162,8 +161,8 @@ def end_keeper() -> None:
     pid = os.environ.get(namespace_keeper.INSIDE, "")
     if os.geteuid() == 0 or not pid.isdigit():
         return
-    with contextlib.suppress(OSError):
-        if b"keeper.py" in Path(f"/proc/{pid}/cmdline").read_bytes():
+    if pid_files.living(_pid_file()) == int(pid):
+        with contextlib.suppress(OSError):
             os.kill(int(pid), signal.SIGTERM)
     for left in (".keeper", ".keeper.log"):
         (home.state_folder() / f".{home.lab_name()}{left}").unlink(missing_ok=True)

@@ -16,6 +16,7 @@ from typing import Any
 from walproof.errors import Error, MachineError, WaitTimeout
 from walproof.links.emulator import REPLY_BYTES
 from walproof.links.settings import Direction, LinkSetting
+from walproof.machine import pid_files
 from walproof.model.ports import Clock
 from walproof.model.waiting import Wait, wait_for
 
@@ -103,8 +104,7 @@ def launch(
             cwd="/",
             env=dict(environment),
         )
-    with _private(files.pidfile) as pid_fd:
-        os.write(pid_fd, str(process.pid).encode())
+    pid_files.write(files.pidfile, process.pid)
     try:
         wait_for(
             Wait.PROGRAM_READY, lambda: process.poll() is not None or status(files) is not None, clock, pace_s=0.02
@@ -124,7 +124,7 @@ def launch(
 
 @contextlib.contextmanager
 def _private(path: Path) -> Any:
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         yield fd
     finally:
@@ -162,15 +162,11 @@ def end(files: EmulatorFiles, clock: Clock) -> None:
 
 def running(files: EmulatorFiles) -> int | None:
     """Its process id while it runs; None when that id now belongs to another process."""
-    try:
-        pid = int(files.pidfile.read_text())
-        argv = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    pid = pid_files.living(files.pidfile)
+    if pid is not None:
         with contextlib.suppress(ChildProcessError):
             os.waitpid(pid, os.WNOHANG)  # ours to reap when it was started by this very process
-        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-    except (OSError, ValueError):
-        return None
-    return pid if str(files.config).encode() in argv and state != "Z" else None
+    return pid
 
 
 def _ask(files: EmulatorFiles, request: dict[str, Any]) -> Status | None:

@@ -1,4 +1,7 @@
-"""The link emulator's device in each member's namespace and the routes over it. Carries no packet itself."""
+"""The link emulator's device in each member's namespace and the routes over it. Carries no packet itself.
+
+Where there are no TUN devices, a sink takes its place: it loses what is routed to it, which is all that a cut needs.
+"""
 
 import fcntl
 import os
@@ -11,10 +14,12 @@ from walproof.links.namespaces import inside
 from walproof.machine.commands import ip, run
 
 DEVICE = "wire0"
+SINK = "cut0"
 HEADER_BYTES = 10
 """struct virtio_net_hdr before every packet (linux/virtio_net.h): it lets 64 KB segments through as one packet."""
 QUEUE_PACKETS = 4000
 _TUN = "/dev/net/tun"
+_TUN_HINT = f"load the tun module, or as root: chmod 666 {_TUN}"
 _TUNSETIFF, _TUNSETPERSIST, _TUNSETOFFLOAD = 0x400454CA, 0x400454CB, 0x400454D0
 _IFF_TUN, _IFF_NO_PI, _IFF_VNET_HDR = 0x0001, 0x1000, 0x4000
 _F_CSUM, _F_TSO4, _F_TSO6 = 0x01, 0x02, 0x04
@@ -26,22 +31,23 @@ def bridge_port(device: str, *, forwarding: bool) -> None:
     run(["bridge", "link", "set", "dev", device, "state", "3" if forwarding else "0"])
 
 
+def why_no_tun() -> str | None:
+    """Why the link emulator can have no device here, one clause with what to do; None where it can."""
+    try:
+        os.close(os.open(_TUN, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC))
+    except OSError as no:
+        return f"{_TUN} cannot be opened here ({no.strerror}): {_TUN_HINT}"
+    return None
+
+
 def create(namespace: str) -> None:
     """Create the device there, up and persistent, and let packets arrive by another path than answers leave.
 
     Persistent, so that packets are lost when the link emulator dies instead of taking the kernel's own path again.
     """
+    _remove(namespace, SINK)
     os.close(attach(namespace, persist=True))
-    with inside(namespace):
-        for knob, value in (
-            ("ipv4/conf/all/rp_filter", "0"),
-            ("ipv4/conf/eth0/rp_filter", "0"),
-            (f"ipv4/conf/{DEVICE}/rp_filter", "0"),
-            (f"ipv6/conf/{DEVICE}/disable_ipv6", "1"),
-        ):
-            path = Path("/proc/sys/net") / knob
-            if path.exists() and path.read_text().strip() != value:
-                path.write_text(value)
+    _accept_other_paths(namespace, DEVICE)
     # The same 1500 as eth0: the segment size of a connection fits both paths, so it may switch while it lives.
     ip("link", "set", DEVICE, "mtu", "1500", "txqueuelen", str(QUEUE_PACKETS), "up", namespace=namespace)
 
@@ -55,7 +61,7 @@ def attach(namespace: str, *, persist: bool = False) -> int:
         except OSError as no:
             raise MachineError(
                 f"the link emulator needs {_TUN}, which cannot be opened here ({no.strerror})",
-                f"load the tun module, or as root: chmod 666 {_TUN}",
+                _TUN_HINT,
             ) from no
         try:
             fcntl.ioctl(fd, _TUNSETIFF, request)
@@ -75,23 +81,67 @@ def offload(fd: int, *, whole: bool) -> None:
     fcntl.ioctl(fd, _TUNSETOFFLOAD, _F_CSUM | (_F_TSO4 | _F_TSO6 if whole else 0))
 
 
-def route(namespace: str, address: str, over: Iterable[str]) -> None:
-    """Send what goes from `address` to the addresses `over` by the link emulator, everything else as before.
+def _accept_other_paths(namespace: str, device: str) -> None:
+    with inside(namespace):
+        for knob, value in (
+            ("ipv4/conf/all/rp_filter", "0"),
+            ("ipv4/conf/eth0/rp_filter", "0"),
+            (f"ipv4/conf/{device}/rp_filter", "0"),
+            (f"ipv6/conf/{device}/disable_ipv6", "1"),
+        ):
+            path = Path("/proc/sys/net") / knob
+            if path.exists() and path.read_text().strip() != value:
+                path.write_text(value)
+
+
+def route(namespace: str, address: str, over: Iterable[str], *, device: str = DEVICE) -> None:
+    """Send what goes from `address` to the addresses `over` by that device, everything else as before.
 
     Established connections keep both their addresses, so they stay.
     """
     wanted = set(over)
-    present = ip("-4", "-o", "route", "show", "dev", DEVICE, namespace=namespace)
+    present = ip("-4", "-o", "route", "show", "dev", device, namespace=namespace)
     routed = {line.split()[0].removesuffix("/32") for line in present.splitlines() if line.strip()}
-    lines = [f"route replace {a}/32 dev {DEVICE} src {address} metric 5" for a in sorted(wanted - routed)]
-    lines += [f"route del {a}/32 dev {DEVICE}" for a in sorted(routed - wanted)]
+    lines = [f"route replace {a}/32 dev {device} src {address} metric 5" for a in sorted(wanted - routed)]
+    lines += [f"route del {a}/32 dev {device}" for a in sorted(routed - wanted)]
     if lines:
         ip(namespace=namespace, batch=lines)
 
 
+def sink(namespace: str, address: str, over: Iterable[str]) -> None:
+    """Lose, in silence, what goes from `address` to the addresses `over`; without any, no sink stays.
+
+    A bridge without ports and without ARP: a blackhole route would tell the sender, which no partition does, and the
+    dummy driver is not in every kernel, while a lab has bridges anyway.
+    """
+    wanted = tuple(over)
+    if not wanted:
+        _remove(namespace, SINK)
+        return
+    if not has_sink(namespace):
+        _remove(namespace, DEVICE)
+        ip("link", "add", SINK, "type", "bridge", namespace=namespace)
+        _accept_other_paths(namespace, SINK)
+        ip("link", "set", SINK, "arp", "off", "mtu", "1500", "up", namespace=namespace)
+    route(namespace, address, wanted, device=SINK)
+
+
+def has_sink(namespace: str) -> bool:
+    """Whether cuts of that member are made by a sink now."""
+    return _there(namespace, SINK)
+
+
 def delete(namespace: str) -> None:
-    """Remove the device and with it its routes; safe when it is not there."""
+    """Remove the device, or the sink, and with it its routes; safe when it is not there."""
+    for device in (DEVICE, SINK):
+        _remove(namespace, device)
+
+
+def _there(namespace: str, device: str) -> bool:
     with inside(namespace):
-        there = Path(f"/proc/sys/net/ipv4/conf/{DEVICE}").exists()
-    if there:
-        ip("link", "del", DEVICE, namespace=namespace)
+        return Path(f"/proc/sys/net/ipv4/conf/{device}").exists()
+
+
+def _remove(namespace: str, device: str) -> None:
+    if _there(namespace, device):
+        ip("link", "del", device, namespace=namespace)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from walproof.load.work_directory import new_work_directory
+from walproof.machine.programs import search_path
 
 
 class LocalProcess:
@@ -77,8 +78,8 @@ class LocalWorkspace:
 
     def start_module(self, module: str, argument: str, log: str) -> LocalProcess:
         """A module of walproof in this Python: `finish`, and the end of this process, close its standard input."""
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-        return self._start([sys.executable, "-m", module, argument], log, subprocess.PIPE, environment)
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if os.path.isabs(p))}
+        return self._start([sys.executable, "-P", "-m", module, argument], log, subprocess.PIPE, environment)
 
     def _start(self, argv: Sequence[str], log: str, stdin: int, environment: dict[str, str]) -> LocalProcess:
         with (Path(self.directory) / log).open("wb") as output:
@@ -88,7 +89,7 @@ class LocalWorkspace:
                 stdout=output,
                 stderr=output,
                 cwd=self.directory,
-                env={"PATH": os.environ.get("PATH", ""), **environment},
+                env={**environment, "PATH": search_path()},
                 start_new_session=True,
             )
         return LocalProcess(process)

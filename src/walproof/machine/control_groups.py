@@ -8,6 +8,8 @@ from pathlib import Path
 from walproof.errors import MachineError
 from walproof.machine.clock import RealClock
 
+PARENT = "walproof"
+"""Our own group, which holds one for each member with a limit."""
 _PERIOD_US = 100_000
 _TRIES = 100
 _V1, _V2 = Path("/sys/fs/cgroup/cpu"), Path("/sys/fs/cgroup")
@@ -38,10 +40,15 @@ def unavailable() -> str | None:
     return None
 
 
+def folder(where: Hierarchy, name: str) -> Path:
+    """Where the group of that name lies, whether it exists or not: below walproof's own group."""
+    return where.root / PARENT / name
+
+
 def group(name: str) -> Path | None:
     """The folder of the group of that name; None where there is none."""
     found = hierarchy()
-    return found.root / name if found and (found.root / name).exists() else None
+    return folder(found, name) if found and folder(found, name).exists() else None
 
 
 def create(where: Hierarchy, group: Path, cores: float) -> None:
@@ -49,11 +56,14 @@ def create(where: Hierarchy, group: Path, cores: float) -> None:
     quota = int(cores * _PERIOD_US)
     try:
         if where.version == 2:
-            if "cpu" not in _read(where.root / "cgroup.subtree_control").split():
-                _write(where.root / "cgroup.subtree_control", "+cpu")
+            for above in (where.root, group.parent):
+                above.mkdir(exist_ok=True)
+                if "cpu" not in _read(above / "cgroup.subtree_control").split():
+                    _write(above / "cgroup.subtree_control", "+cpu")
             group.mkdir(exist_ok=True)
             _write(group / "cpu.max", f"{quota} {_PERIOD_US}")
         else:
+            group.parent.mkdir(exist_ok=True)
             group.mkdir(exist_ok=True)
             _write(group / "cpu.cfs_period_us", str(_PERIOD_US))
             _write(group / "cpu.cfs_quota_us", str(quota))
@@ -81,15 +91,18 @@ def cores(where: Hierarchy, group: Path) -> float | None:
 
 
 def delete(group: Path) -> None:
-    """Move the processes of a group to its parent and remove it; nothing happens when it is not there."""
+    """Move the processes of a group to the hierarchy's root and remove it, walproof's own group after the last one.
+
+    Nothing happens when it is not there.
+    """
     for _ in range(_TRIES):
-        if not group.exists():
-            return
         for pid in _read(group / "cgroup.procs").split():
-            join(group.parent, int(pid))
+            join(group.parents[1], int(pid))
         try:
-            group.rmdir()
-        except FileNotFoundError:
+            with contextlib.suppress(FileNotFoundError):
+                group.rmdir()
+            with contextlib.suppress(OSError):
+                group.parent.rmdir()  # refused while other members have a group there
             return
         except OSError:
             # Busy: a process forked meanwhile, or has not quite ended.

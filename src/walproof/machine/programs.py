@@ -1,4 +1,4 @@
-"""Where programs are on this machine, and which Debian package has a missing one; PostgreSQL installs."""
+"""Where programs are on this machine, and how to install a missing one; PostgreSQL installs."""
 
 import importlib.util
 import os
@@ -9,34 +9,35 @@ from functools import cache
 from pathlib import Path
 
 from walproof.errors import MachineError
+from walproof.machine.packages import install_command, this_family
 
-PACKAGES = {
-    "etcd": "etcd-server",
-    "haproxy": "haproxy",
-    "pgbouncer": "pgbouncer",
-    "ip": "iproute2",
-    "setpriv": "util-linux",
-    "nsenter": "util-linux",
-    "unshare": "util-linux",
-    "strace": "strace",
-    "mkfs.ext4": "e2fsprogs",
-    "losetup": "util-linux",
-    "prometheus": "prometheus",
-    "prometheus-postgres-exporter": "prometheus-postgres-exporter",
-}
+_SYSTEM = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
+
+
+def search_path() -> str:
+    """PATH without its relative entries (what lies in the current folder is never run), and with the system folders.
+
+    An ordinary Debian user's PATH lacks /sbin, where ip, bridge, losetup and mkfs.ext4 lie.
+    """
+    own = [entry for entry in os.environ.get("PATH", "").split(os.pathsep) if entry.startswith("/")]
+    return os.pathsep.join(dict.fromkeys((*own, *_SYSTEM)))
+
+
+def lookup(name: str) -> Path | None:
+    """Where a program is, None where it is not. A whole path stands for itself, a relative one for nothing."""
+    found = None if "/" in name and not name.startswith("/") else shutil.which(name, path=search_path())
+    return None if found is None else Path(found)
 
 
 @cache
 def program(name: str) -> Path:
-    """Where a program is, system folders included; MachineError names the Debian package to install."""
-    path = os.pathsep.join((os.environ.get("PATH", ""), "/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin", "/bin"))
-    found = shutil.which(name, path=path)
+    """Where a program is, system folders included; MachineError names the package to install."""
+    found = lookup(name)
     if found is None:
-        package = PACKAGES.get(name, name)
         raise MachineError(
-            f"the program {name} is missing (Debian package {package})", f"make install, or: apt-get install {package}"
+            f"the program {name} is missing", f"make install, or: {install_command([name], this_family())}"
         )
-    return Path(found)
+    return found
 
 
 def postgres_bin(wanted: str | None) -> Path:

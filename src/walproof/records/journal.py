@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from walproof.errors import MachineError
+from walproof.records.private import make_folder, opener
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +73,8 @@ class Journal:
 
     def _append(self, entry: dict[str, object]) -> None:
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            with self.path.open("a+b") as file:
+            make_folder(self.path.parent)
+            with open(self.path, "a+b", opener=opener) as file:
                 size = file.seek(0, os.SEEK_END)
                 file.seek(max(size - 1, 0))
                 torn = size > 0 and file.read(1) != b"\n"

@@ -10,9 +10,11 @@ from types import TracebackType
 from typing import Self
 
 from walproof.errors import Error, MachineError, UsageError
+from walproof.machine.redaction import in_text
 from walproof.model.event import Ended, Event
 from walproof.records.codec import encode
 from walproof.records.layout import EVENTS, FILES, FORMAT, HEADER, Header, new_name, safe_name, version
+from walproof.records.private import make_folder, opener, write_text
 
 _HINT = "free some space, or name a writable directory with --record DIR"
 
@@ -51,14 +53,14 @@ class Writer:
         if not resume and (self.directory / EVENTS).exists():
             raise _exists(self.directory)
         try:
-            self.directory.mkdir(parents=True, exist_ok=True)
+            make_folder(self.directory)
             if not (self.directory / HEADER).exists():
                 now = time()
                 header = Header(FORMAT, version(), verb, new_name(now, "").rstrip("-"))
                 _write_atomically(self.directory / HEADER, header.text)
             if resume:
                 _end_last_line(self.directory / EVENTS)
-            self._file = os.open(self.directory / EVENTS, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            self._file = opener(str(self.directory / EVENTS), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         except OSError as wrong:
             raise _unwritable(self.directory, wrong) from None
 
@@ -74,11 +76,11 @@ class Writer:
                 raise _unwritable(self.directory, wrong) from None
 
     def keep(self, name: str, text: str) -> Path:
-        """Store a text (a log, a configuration) next to the events; its path."""
+        """Store a text (a log, a configuration) next to the events, passwords in it replaced by ***; its path."""
         path = self.directory / FILES / safe_name(name)
         try:
-            path.parent.mkdir(exist_ok=True)
-            path.write_text(text, "utf-8", errors="replace")
+            make_folder(path.parent)
+            write_text(path, in_text(text))
         except OSError as wrong:
             raise _unwritable(self.directory, wrong) from None
         return path
@@ -123,7 +125,7 @@ def _unused(parent: Path, verb: str) -> Path:
 
 def _write_atomically(path: Path, text: str) -> None:
     new = path.with_name(path.name + ".new")
-    with new.open("w", encoding="utf-8") as file:
+    with open(new, "w", encoding="utf-8", opener=opener) as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())

@@ -1,6 +1,7 @@
 """Which target a `--target` means. A target is one folder with a `TYPE`, and one line in TARGETS."""
 
 from walproof.errors import UsageError
+from walproof.machine.redaction import without_secrets
 from walproof.model.ports import Target
 from walproof.targets import lab, patroni, postgres, simulated
 from walproof.targets.external.target_file import HINT, kind_of
@@ -24,7 +25,7 @@ def choose(address: str | None) -> Target:
     if kind_named is not None:
         names = ", ".join(kind.name for kind in TARGETS if kind.external)
         raise UsageError(f"the target file {text}: kind {kind_named!r} is not known", f"the kinds are {names}")
-    raise UsageError(f"{text!r} is no target: neither a file, a URL nor a DSN", HINT)
+    raise UsageError(f"{without_secrets(text)!r} is no target: neither a file, a URL nor a DSN", HINT)
 
 
 def is_external(address: str | None) -> bool:

@@ -6,15 +6,15 @@ Reads through the poller and a canary; changes nothing but the canary's own row.
 import sys
 from collections.abc import Sequence
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from walproof.errors import MachineError
 from walproof.lab.monitoring import Monitoring
 from walproof.model.guarantee import Level
 from walproof.model.ports import Target
 from walproof.model.topology import Role, Snapshot
 from walproof.targets.choose import choose
 from walproof.watching.canary import Canary, Probe
+from walproof.watching.metrics_server import MetricsServer
 from walproof.watching.rules import alert_rules
 from walproof.watching.sync_status import sync_status
 
@@ -82,7 +82,7 @@ class Metrics:
 
 
 class Exporter:
-    """Serves /metrics on an address and port until closed; each level gets a canary. MachineError when it is taken."""
+    """Serves /metrics on an address and port until closed, behind the token where given; each level gets a canary."""
 
     def __init__(
         self,
@@ -91,16 +91,12 @@ class Exporter:
         address: tuple[str, int],
         levels: Sequence[Level] = tuple(Level),
         declared: int | None = None,
+        token: str = "",
     ) -> None:
         self.metrics = Metrics()
         self._pool = target.capabilities().pool
         self._declared, self._learn = declared or 0, declared is None
-        try:
-            self._server, _ = start_http_server(address[1], addr=address[0], registry=self.metrics.registry)
-        except OSError as error:
-            raise MachineError(
-                f"cannot listen on {address[0]}:{address[1]}: {error.strerror}", "choose another with --port"
-            ) from None
+        self.server = MetricsServer(self.metrics.registry, address, token)
         self._poller = target.poller()
         self._canary = Canary(target, levels, self.metrics.record_probe)
 
@@ -117,8 +113,7 @@ class Exporter:
         """Stop serving, polling and probing."""
         self._canary.close()
         self._poller.close()
-        self._server.shutdown()
-        self._server.server_close()
+        self.server.close()
 
 
 def monitoring_of_labs() -> Monitoring:

@@ -17,11 +17,11 @@ from starlette.routing import Route
 from walproof.errors import Error, MachineError, UsageError
 from walproof.model.ports import Target
 from walproof.watching.actions import Actions
+from walproof.watching.addresses import base_url, is_loopback, new_token
 from walproof.watching.collector import Collector
 from walproof.watching.picture import with_timeline_event
 
 STATIC = resources.files("walproof.watching") / "static"
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
 TOKEN_HEADER = "x-walproof-token"
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; img-src data:"
 _PARTS = {"/*STYLE*/": ("page.css",), "/*SCRIPT*/": ("draw.js", "chart.js", "page.js")}
@@ -45,6 +45,7 @@ class Page:
         *,
         host: str = "127.0.0.1",
         port: int = 0,
+        token: str = "",
         allowed: frozenset[str] = frozenset(),
     ) -> None:
         self._collector = collector
@@ -54,7 +55,7 @@ class Page:
         self._host, self._port = host, port
         self._ready: Callable[[str], None] = lambda _url: None
         self._offered: list[dict[str, object]] = []
-        self.token = secrets.token_urlsafe(24)
+        self.token = token or new_token()
         self.app = Starlette(
             routes=[
                 Route("/", self._html),
@@ -71,13 +72,18 @@ class Page:
     @property
     def url(self) -> str:
         """Where to point a browser."""
-        return f"http://{self._host}:{self._port}/#{self.token}"
+        return f"{base_url(self._host, self._port)}/#{self.token}"
 
     def _foreign(self, request: Request) -> Response | None:
-        """A refusal when the request names another host or comes from another origin (DNS rebinding, CSRF)."""
+        """A refusal when the request names another host or comes from another origin (DNS rebinding, CSRF).
+
+        Beyond loopback clients come by any name, through proxies too, and all but the empty page needs the token: a
+        foreign site that a name was rebound for does not have it.
+        """
+        if not is_loopback(self._host):
+            return None
         host = request.headers.get("host", "").rsplit(":", 1)[0].strip("[]")
-        allowed = LOOPBACK if self._host in LOOPBACK else (*LOOPBACK, self._host)
-        if host not in allowed:
+        if not is_loopback(host):
             return _refusal(403, "this page answers only to its own address")
         origin = request.headers.get("origin")
         if origin is not None and origin != f"http://{request.headers.get('host')}":
@@ -96,7 +102,7 @@ class Page:
         refused = self._foreign(request)
         if refused:
             return refused
-        if self._host not in LOOPBACK and not self._authorised(request):
+        if not is_loopback(self._host) and not self._authorised(request):
             return _refusal(403, "beyond loopback, reading needs the token too")
         return StreamingResponse(
             self._stream(request), media_type="text/event-stream", headers={"Cache-Control": "no-store"}

@@ -2,6 +2,7 @@
 
 from walproof.lab.blueprint import Blueprint
 from walproof.lab.faults import disks, power, volumes
+from walproof.links import devices
 from walproof.machine import control_groups
 from walproof.model.ports import Capability
 
@@ -14,6 +15,8 @@ def why_not(blueprint: Blueprint, capability: Capability) -> str | None:
         return power.unavailable(blueprint)
     if capability is Capability.LIMIT_PROCESSORS:
         return control_groups.unavailable()
+    if capability is Capability.SHAPE_LINKS:
+        return devices.why_no_tun()
     if capability in _DISK:
         return disks.unavailable()
     return None

@@ -12,10 +12,12 @@ from pathlib import Path
 
 from walproof.lab import home, members
 from walproof.lab.faults import disks
+from walproof.machine import pid_files
 from walproof.machine.clock import RealClock
+from walproof.machine.programs import program
 
 _PACE_S = 0.2
-_DIE_WITH_GUARD = ("setpriv", "--pdeathsig", "TERM", "--")
+_DIE_WITH_GUARD = ("--pdeathsig", "TERM", "--")
 """SIGTERM makes strace detach from what it traces; without this a killed guard would leave the fault in effect."""
 
 
@@ -25,8 +27,8 @@ def _prefix() -> tuple[str, ...]:
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
         os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
     except OSError:
-        return _DIE_WITH_GUARD
-    return ("chrt", "--rr", "1", *_DIE_WITH_GUARD)
+        return (str(program("setpriv")), *_DIE_WITH_GUARD)
+    return (str(program("chrt")), "--rr", "1", str(program("setpriv")), *_DIE_WITH_GUARD)
 
 
 def _stop(*_: object) -> None:
@@ -60,10 +62,7 @@ def main() -> None:
 
 
 def _names_us(file: Path) -> bool:
-    try:
-        return file.read_text(encoding="ascii").strip() == str(os.getpid())
-    except OSError:
-        return False
+    return pid_files.living(file) == os.getpid()
 
 
 if __name__ == "__main__":

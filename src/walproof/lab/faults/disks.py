@@ -7,7 +7,6 @@ an image disk is filled for real. etcd's flushes are left alone: it is PostgreSQ
 import contextlib
 import functools
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -20,7 +19,9 @@ from walproof.errors import MachineError, UsageError
 from walproof.lab import home, members
 from walproof.lab.blueprint import Blueprint
 from walproof.lab.faults import active, volumes
+from walproof.machine import pid_files, untrusted
 from walproof.machine.clock import RealClock
+from walproof.machine.programs import lookup, program
 from walproof.model.waiting import Wait, wait_for
 
 SLOW, FAILING, FULL = "slow", "failing", "full"
@@ -40,7 +41,7 @@ class Injection:
     def argv(self, pids: tuple[int, ...]) -> tuple[str, ...]:
         """Attached to these processes, following what they start; prints nothing but its own failures."""
         attach = (argument for pid in pids for argument in ("-p", str(pid)))
-        silent = ("strace", "-f", "-qq", "-o", "/dev/null", "-e", "signal=none")
+        silent = (str(program("strace")), "-f", "-qq", "-o", "/dev/null", "-e", "signal=none")
         return (*silent, "-e", f"trace={self.calls}", "-e", f"inject={self.calls}:{self.what}", *attach)
 
 
@@ -60,10 +61,14 @@ def injection(condition: str, slow_s: float = 0.0) -> Injection:
 @functools.cache
 def unavailable() -> str | None:
     """Why no fault can be injected into flushes here, one clause; None where it can."""
-    if shutil.which("strace") is None:
+    if lookup("strace") is None:
         return "strace is not installed"
     tried = subprocess.run(
-        ("strace", "-qq", "-o", "/dev/null", "true"), capture_output=True, text=True, timeout=30, check=False
+        (program("strace"), "-qq", "-o", "/dev/null", program("true")),
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
     )
     return None if tried.returncode == 0 else "this kernel does not let processes be traced (ptrace)"
 
@@ -117,7 +122,7 @@ def clear(blueprint: Blueprint, member: str) -> bool:
     fault = fault_of(blueprint, member)
     end_guard(blueprint, member)
     for volume in volumes.volumes(blueprint, member):
-        _ballast(volume).unlink(missing_ok=True)
+        untrusted.remove(volume.mount_point, _ballast(volume))
     for name in active.DISK:
         active.remove(blueprint, name, member)
     return fault is not None
@@ -143,11 +148,9 @@ def pidfile(blueprint: Blueprint, member: str) -> Path:
 
 
 def _running_guard(blueprint: Blueprint, member: str) -> psutil.Process | None:
-    with contextlib.suppress(OSError, ValueError, psutil.Error):
-        process = psutil.Process(int(pidfile(blueprint, member).read_text(encoding="ascii")))
-        # A pid may have been given to another process since.
-        if process.cmdline()[-4:-2] == [blueprint.name, member]:
-            return process
+    pid = pid_files.living(pidfile(blueprint, member))
+    with contextlib.suppress(psutil.Error):
+        return None if pid is None else psutil.Process(pid)
     return None
 
 
@@ -167,7 +170,7 @@ def _guard(blueprint: Blueprint, member: str, wanted: Injection) -> None:
             cwd="/",
             env=home.environment(blueprint),
         )
-    pidfile(blueprint, member).write_text(str(guard.pid), encoding="ascii")
+    pid_files.write(pidfile(blueprint, member), guard.pid)
 
     def traced() -> bool:
         if guard.poll() is not None:
@@ -216,7 +219,7 @@ def _ballast(volume: volumes.Volume) -> Path:
 
 def _fill(blueprint: Blueprint, member: str) -> None:
     for volume in volumes.volumes(blueprint, member):
-        with _ballast(volume).open("ab") as file:
+        with os.fdopen(untrusted.create(volume.mount_point, _ballast(volume)), "ab") as file:
             step = 64 << 20
             while step >= 4096:
                 try:

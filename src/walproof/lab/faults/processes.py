@@ -11,6 +11,7 @@ from walproof.errors import UsageError
 from walproof.lab import members, patroni
 from walproof.lab.blueprint import Blueprint
 from walproof.lab.faults import active, suspend
+from walproof.machine import untrusted
 from walproof.machine.clock import RealClock
 
 
@@ -79,7 +80,7 @@ def remove_postmaster_pid(blueprint: Blueprint, member: str) -> None:
     A postmaster nobody has reaped yet, or another process with its number, would keep PostgreSQL from starting.
     """
     if not members.processes(blueprint, member):
-        (blueprint.data_dir(member) / "postmaster.pid").unlink(missing_ok=True)
+        untrusted.remove(blueprint.member_dir(member), blueprint.data_dir(member) / "postmaster.pid")
 
 
 def _signal_etcd(blueprint: Blueprint, member: str, number: signal.Signals) -> None:

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import pwd
 import re
 import shutil
 from dataclasses import dataclass
@@ -10,8 +9,10 @@ from pathlib import Path
 
 from walproof.errors import MachineError, UsageError, WaitTimeout
 from walproof.lab.blueprint import Blueprint, Disk
+from walproof.lab.privileges import make_folder, member_uid
 from walproof.machine.clock import RealClock
 from walproof.machine.commands import run
+from walproof.machine.programs import lookup
 from walproof.model.waiting import Wait, wait_for
 
 SMALLEST = 256 << 20
@@ -53,7 +54,7 @@ def unavailable() -> str | None:
         return "needs the machine's own root, not a user namespace's"
     if not Path("/dev/loop-control").exists():
         return "this kernel offers no loop devices (/dev/loop-control is missing)"
-    return None if shutil.which("mkfs.ext4") else "mkfs.ext4 is not installed (Debian: e2fsprogs)"
+    return None if lookup("mkfs.ext4") else "mkfs.ext4 is not installed (Debian: e2fsprogs)"
 
 
 def _is_machine_root() -> bool:
@@ -88,7 +89,7 @@ def prepare(blueprint: Blueprint) -> None:
             _format(volume.image, blueprint.disk.size_bytes)
             volume.mount_point.mkdir(parents=True, exist_ok=True)
             _attach(volume)
-            _give(volume.mount_point, blueprint.user)
+            _give(volume.mount_point, blueprint.number)
     except BaseException:
         release(blueprint)
         raise
@@ -162,7 +163,7 @@ def _format(image: Path, size_bytes: int) -> None:
 def _attach(volume: Volume) -> None:
     device = _loop(volume.image)
     try:
-        run(["mount", "-t", "ext4", "-o", "noatime", device, str(volume.mount_point)])
+        run(["mount", "-t", "ext4", "-o", "noatime,nosuid,nodev", device, str(volume.mount_point)])
     finally:
         # While mounted this only marks the device to be freed by the unmount: a killed walproof leaks less.
         run(["losetup", "--detach", device])
@@ -178,11 +179,9 @@ def _loop(image: Path) -> str:
         return run(["losetup", "--find", "--show", str(image)], hint=_FREE_A_LOOP).strip()
 
 
-def _give(mount_point: Path, user: str) -> None:
+def _give(mount_point: Path, number: int) -> None:
     shutil.rmtree(mount_point / "lost+found", ignore_errors=True)
-    owner = pwd.getpwnam(user)
-    os.chown(mount_point, owner.pw_uid, owner.pw_gid)
-    mount_point.chmod(0o700)
+    make_folder(mount_point, owner=member_uid(number))
 
 
 def _unmount(mount_point: Path) -> None:

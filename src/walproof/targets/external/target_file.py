@@ -3,11 +3,12 @@
 import tomllib
 from pathlib import Path
 from typing import TypeVar
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import unquote, urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from walproof.errors import UsageError
+from walproof.machine.redaction import without_secrets
 from walproof.model.units import duration_s
 from walproof.model.waiting import Wait
 
@@ -150,18 +151,15 @@ def kind_of(address: str) -> str | None:
     return "postgres" if "=" in address else None
 
 
-def without_password(url: str) -> tuple[str, str, str]:
-    """(URL without its password, user, password); hosts of libpq URLs may be several. UsageError when unreadable."""
+def rest_parts(url: str) -> tuple[str, str, str]:
+    """(REST address without user and password, user, password); UsageError when it is not a URL."""
+    shown = without_secrets(url)
     try:
-        parts = urlsplit(url)
-        # Several hosts of libpq are not one port; libpq reads those itself.
-        usable = bool(parts.hostname) and (parts.port is None or parts.port > 0) if url.startswith("http") else True
+        bare = urlsplit(shown)
+        usable = bool(bare.hostname) and (bare.port is None or bare.port > 0)
     except ValueError:
         usable = False
     if not usable:
-        raise UsageError(f"{url.rpartition('@')[2]} is not a URL: its host or port cannot be read", HINT)
-    info, at, hosts = parts.netloc.rpartition("@")
-    user, _, password = info.partition(":")
-    if parts.scheme.startswith("http"):
-        return urlunsplit(parts._replace(netloc=hosts)).rstrip("/"), user, password
-    return urlunsplit(parts._replace(netloc=f"{user}{at}{hosts}")), user, password
+        raise UsageError(f"{shown} is not a URL: its host or port cannot be read", HINT)
+    user, _, password = url.partition("://")[2].rpartition("@")[0].partition(":")
+    return shown.rstrip("/"), unquote(user), unquote(password)

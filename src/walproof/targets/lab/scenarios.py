@@ -7,10 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from walproof.errors import UsageError
+from walproof.errors import MachineError, UsageError
 from walproof.lab import configuration, cpu_limits, member_links, patroni
 from walproof.lab.blueprint import Blueprint
 from walproof.lab.health import wait_until_healthy
+from walproof.links import devices
 from walproof.links.sites import matrix, read_regions
 from walproof.model.guarantee import QuorumKind
 from walproof.model.plan import Scenario
@@ -83,6 +84,8 @@ class LabScenarios:
             raise UsageError(f"a quorum of {scenario.quorum} needs as many standbys; there are {standbys}")
         if scenario.rtt_ms is not None and scenario.rtt_ms < 0:
             raise UsageError(f"a round trip of {scenario.rtt_ms:g} ms cannot be")
+        if (scenario.rtt_ms or scenario.regions is not None) and (why_not := devices.why_no_tun()) is not None:
+            raise MachineError(f"this lab can have no round trips: {why_not}", "walproof lab doctor")
         if scenario.regions is not None:
             matrix(read_regions(scenario.regions), self._blueprint.members)
         if scenario.cores is not None:

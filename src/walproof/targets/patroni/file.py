@@ -2,17 +2,18 @@
 
 from pathlib import Path
 
-from pydantic import SecretStr
+from pydantic import SecretStr, field_validator
 
 from walproof.errors import UsageError
+from walproof.machine.redaction import without_secrets
 from walproof.targets.external.target_file import (
     EXAMPLE,
     Strict,
     TargetFile,
     is_file,
     read_tree,
+    rest_parts,
     validated,
-    without_password,
 )
 
 
@@ -36,6 +37,13 @@ class PatroniFile(TargetFile):
     rest: tuple[str, ...] = ()
     restapi: RestPart = RestPart()
 
+    @field_validator("rest")
+    @classmethod
+    def _no_password(cls, urls: tuple[str, ...]) -> tuple[str, ...]:
+        if any(without_secrets(url) != url for url in urls):
+            raise ValueError("an address holds a password: it belongs into restapi.user and restapi.password_file")
+        return urls
+
 
 def read_address(address: str) -> tuple[str, PatroniFile]:
     """(name without any password, target) of a REST address or a target file; UsageError when it is not valid."""
@@ -50,6 +58,6 @@ def read_address(address: str) -> tuple[str, PatroniFile]:
                 "[restapi] has user and password_file for them",
             )
         return str(path.absolute()), file
-    bare, user, password = without_password(address)
+    bare, user, password = rest_parts(address)
     rest = RestPart(user=user, password=SecretStr(password))
     return bare, PatroniFile(kind="patroni", rest=(bare,), restapi=rest)

@@ -8,11 +8,12 @@ import psycopg
 from psycopg.rows import dict_row
 
 from walproof.errors import TargetError, UsageError
+from walproof.machine.redaction import UNREADABLE, without_secrets
 from walproof.model.ports import Configuration, Restart, Switchover
 from walproof.model.topology import Endpoint
 from walproof.targets.external.cluster import ExternalCluster
 from walproof.targets.external.membership import Membership
-from walproof.targets.external.target_file import TargetFile, is_file, read_tree, validated, without_password
+from walproof.targets.external.target_file import TargetFile, is_file, read_tree, validated
 from walproof.targets.postgres.configuration import PostgresConfiguration
 from walproof.targets.sql.connection import ConnectionParameters, check_version, connection_error, conninfo_of, resolved
 from walproof.targets.sql.facts import Inspector, query
@@ -116,10 +117,13 @@ def read_address(address: str) -> tuple[str, TargetFile]:
         if not (file.dsn or file.service):
             raise UsageError(f"the target file {path}: postgres needs dsn or service", 'dsn = "host=a,b user=postgres"')
         return str(path.absolute()), file
-    file = TargetFile(kind="postgres", dsn=address)
-    if address.startswith(("postgres://", "postgresql://")):
-        return without_password(address)[0], file
-    return " ".join(w for w in address.split() if not w.startswith("password=")), file
+    name = without_secrets(address)
+    if name == UNREADABLE:
+        raise UsageError(
+            "this DSN cannot be read, and may hold a password",
+            "leave the password to ~/.pgpass or PGPASSWORD; in a URL write @ as %40 and / as %2F",
+        )
+    return name, TargetFile(kind="postgres", dsn=address)
 
 
 def _place(text: str) -> tuple[str, int]:

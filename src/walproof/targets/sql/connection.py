@@ -49,8 +49,9 @@ def conninfo_of(dsn: str, service: str, **more: str) -> str:
     words: dict[str, str] = {"service": service} if service else {}
     try:
         return make_conninfo(dsn, **{**words, **more})
-    except psycopg.ProgrammingError as wrong:
-        raise UsageError(f"this is not a DSN: {' '.join(str(wrong).split())}", "host=a,b user=postgres") from None
+    except psycopg.ProgrammingError:
+        # libpq's own words quote the DSN, which may hold a password.
+        raise UsageError("this is not a DSN: libpq cannot read it", "host=a,b user=postgres") from None
 
 
 def resolved(dsn: str, service: str = "") -> ConnectionParameters:
@@ -75,7 +76,7 @@ def resolved(dsn: str, service: str = "") -> ConnectionParameters:
         passfile = None
     options = tuple((name, found[name]) for name in OPTIONS if name in given)
     if any(p and not p.isdecimal() for p in ports):
-        raise UsageError(f"{','.join(ports)} is not a port", "host=a,b port=5432 user=postgres")
+        raise UsageError("the DSN's port is not a number", "host=a,b port=5432 user=postgres")
     pairs = tuple((h, int(p or 5432)) for h, p in zip(hosts, ports, strict=False))
     return ConnectionParameters(pairs, found.get("dbname") or "postgres", found.get("user", ""), passfile, options)
 
@@ -101,7 +102,8 @@ def connection_error(wrong: psycopg.Error) -> TargetError:
     lower = words.lower()
     if "password" in lower:
         return TargetError(
-            f"the password is refused or missing: {words}", "give it in ~/.pgpass, PGPASSWORD or a service"
+            f"the password is refused or missing: {words}",
+            "give it in ~/.pgpass, PGPASSWORD or a service, or name the cluster with --target",
         )
     if "pg_hba.conf" in lower:
         return TargetError(

@@ -1,6 +1,5 @@
 """Prices any target that speaks SQL: loads what workloads need, runs pgbench for a sample, observes meanwhile."""
 
-import shutil
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +12,7 @@ from walproof.load.pgbench import invocation, script_of
 from walproof.load.pgbench_log import Summary
 from walproof.load.pgbench_process import RunningLoad
 from walproof.load.sampler import Pids, Polled, Sampler, window
+from walproof.machine.programs import lookup
 from walproof.model.load import LoadRunner
 from walproof.model.plan import Arm, Sample, Workload, WorkloadKind
 from walproof.model.ports import Target
@@ -125,7 +125,7 @@ class SqlPricer:
         return self._current_sampler
 
     def _program(self) -> Path:
-        found = self._pgbench or shutil.which("pgbench")
+        found = self._pgbench or lookup("pgbench")
         if found is None or not Path(found).exists():
             raise MachineError("there is no pgbench", "make install, or put PostgreSQL's bin directory on PATH")
         return Path(found)

@@ -1,0 +1,54 @@
+"""Files in folders where another user may write, touched by root: no link of theirs is ever followed.
+
+`trusted` is a folder that only we can change; every folder below it, and the file itself, is opened without following.
+"""
+
+import contextlib
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+
+@contextlib.contextmanager
+def _folder(trusted: Path, path: Path) -> Iterator[int]:
+    """The folder of the file, opened component by component; OSError where one of them is a link."""
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+    opened = os.open(trusted, flags)
+    try:
+        for part in path.parent.relative_to(trusted).parts:
+            below = os.open(part, flags | os.O_NOFOLLOW, dir_fd=opened)
+            os.close(opened)
+            opened = below
+        yield opened
+    finally:
+        os.close(opened)
+
+
+def read_line(trusted: Path, path: Path) -> str:
+    """The first line of a regular file, at most 200 bytes of it; OSError for anything else, a pipe that waits too."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    with _folder(trusted, path) as folder, os.fdopen(os.open(path.name, flags, dir_fd=folder), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(f"{path} is not a regular file")
+        return file.readline(200).decode(errors="replace").strip()
+
+
+def remove(trusted: Path, path: Path) -> None:
+    """Remove the file, or the link in its place; nothing happens when it, or its folder, is not there or is a link."""
+    with contextlib.suppress(OSError), _folder(trusted, path) as folder:
+        os.unlink(path.name, dir_fd=folder)
+
+
+def create(trusted: Path, path: Path) -> int:
+    """A new file for writing, in the place of whatever lies there; its descriptor. OSError when it cannot be."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    remove(trusted, path)
+    with _folder(trusted, path) as folder:
+        return os.open(path.name, flags, 0o600, dir_fd=folder)
+
+
+def probe(trusted: Path, path: Path) -> None:
+    """Create the file and remove it; OSError where the file system refuses."""
+    os.close(create(trusted, path))
+    remove(trusted, path)

@@ -1,0 +1,91 @@
+"""The rootless lab with /dev/net/tun and without: with it links have delays; without it every cut still works."""
+
+import json
+from collections.abc import Callable, Iterator
+from functools import partial
+from subprocess import CompletedProcess
+from typing import Any
+
+import pytest
+
+from tests.fixtures.labs import port_base
+from tests.fixtures.ordinary_user import home_of_user, run, why_no_user_lab
+from tests.fixtures.tun_device import Tun, seeing, why_not
+
+REASON = why_no_user_lab()
+pytestmark = [pytest.mark.lab, pytest.mark.skipif(bool(REASON), reason=REASON or "-")]
+
+Walproof = Callable[..., CompletedProcess[str]]
+
+
+@pytest.fixture(scope="module", params=["everybody's", "hidden"])
+def tun(request: pytest.FixtureRequest) -> Tun:
+    """Which device the ordinary user sees."""
+    found: Tun = request.param
+    return found
+
+
+@pytest.fixture(scope="module")
+def walproof(tun: Tun) -> Iterator[Walproof]:
+    """The command line of uid 1000, a lab of its own being up."""
+    with home_of_user() as folder:
+        device = folder / "dev"
+        if reason := why_not(tun, device):
+            pytest.skip(reason)
+        command: Walproof = partial(run, folder, before=seeing(tun, device))
+        up = command("lab", "up", "--port", str(port_base() + 20))
+        try:
+            assert up.returncode == 0, up.stderr
+            yield command
+        finally:
+            down = command("lab", "down")
+        assert down.returncode == 0, down.stderr
+
+
+def loss(walproof: Walproof) -> dict[str, float | None]:
+    """The measured one-way loss of every direction."""
+    done = walproof("lab", "link", "--json")
+    assert done.returncode == 0, done.stderr
+    return {f"{row['from']}-{row['to']}": row["loss"] for row in json.loads(done.stdout)["links"]}
+
+
+def status(walproof: Walproof) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(walproof("lab", "status", "--json").stdout)
+    return found
+
+
+def a_standby(walproof: Walproof) -> str:
+    return next(str(m["name"]) for m in status(walproof)["members"] if m["role"] != "leader")
+
+
+def test_delays_are_there_or_say_why_not(walproof: Walproof, tun: Tun) -> None:
+    done = walproof("lab", "link", "--rtt", "20ms", "--json")
+    if tun == "hidden":
+        assert done.returncode == 3
+        assert done.stderr.startswith("walproof: delay, jitter, loss and rate of links need the link emulator")
+        assert "/dev/net/tun" in done.stderr
+    else:
+        assert done.returncode == 0, done.stderr
+        assert all(row["rtt_ms"] > 19 for row in json.loads(done.stdout)["links"])
+        assert walproof("lab", "link", "--clear").returncode == 0
+
+
+@pytest.mark.parametrize("fault", ["partition", "isolate"])
+def test_a_standby_is_cut_off_and_comes_back(walproof: Walproof, fault: str) -> None:
+    member = a_standby(walproof)
+    done = walproof("lab", "fault", fault, member)
+    assert done.returncode == 0, done.stderr
+    try:
+        lost = loss(walproof)
+        assert {pair for pair, share in lost.items() if share == 1.0} == {p for p in lost if member in p}
+    finally:
+        cleared = walproof("lab", "fault", "clear")
+    assert cleared.returncode == 0, cleared.stderr
+    assert set(loss(walproof).values()) == {0.0}
+    assert sorted(m["state"] for m in status(walproof)["members"]) == ["running", "streaming", "streaming"]
+
+
+def test_a_drill_partitions_the_leader_and_judges_what_it_acknowledged(walproof: Walproof) -> None:
+    done = walproof("prove", "--fault", "partition", "--levels", "on", "--record", "drill", "--json")
+    assert done.returncode in (0, 4), done.stderr
+    assert "/dev/net/tun" not in done.stderr + done.stdout
