@@ -8,13 +8,16 @@ from pathlib import Path
 import pytest
 
 from tests.fixtures.command_line import ended
-from tests.fixtures.external_cluster import pair_dsn, pair_file
+from tests.fixtures.external_cluster import opened, pair_dsn, pair_file
 from tests.fixtures.plain_pair import PlainPair, plain_pair
 from tests.fixtures.priced_records import price_record
 from walproof.advising.advice_file import as_json
 from walproof.advising.advise import advise, choose_environment
 from walproof.advising.evidence import evidence_of
 from walproof.model.advice import Requirements
+from walproof.model.guarantee import Level
+from walproof.model.waiting import Wait, wait_for
+from walproof.watching.canary import Canary, Probe
 
 pytestmark = pytest.mark.lab
 WRITES = {"CREATE", "DROP", "ALTER", "INSERT", "UPDATE", "DELETE", "TRUNCATE", "COPY", "COMMENT", "GRANT", "VACUUM"}
@@ -93,6 +96,17 @@ def test_a_dsn_without_a_target_file_is_capped_too(
     code, _, err = ended(capsys, [*words, pair_dsn(pair, "n1", "n2")])
     assert (code, "max_clients = 64" in err) == (2, True)
     assert "CREATE" not in statements(pair)[before:]
+
+
+def test_the_canary_slows_down_to_the_rate(pair: PlainPair, tmp_path: Path) -> None:
+    file = pair_file(pair, tmp_path)
+    file.write_text(file.read_text().replace("[caps]\n", "[caps]\nrate = 0.05\n"))
+    probes: list[Probe] = []
+    with opened(str(file)) as target:
+        canary = Canary(target, (Level.OFF, Level.LOCAL), probes.append)
+        wait_for(Wait.PROGRAM_READY, lambda: len(probes) >= 2, target.clock)
+        canary.close()
+    assert canary._pace_s == 40.0
 
 
 def test_with_consent_the_writers_stay_below_the_rate(

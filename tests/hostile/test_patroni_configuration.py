@@ -78,7 +78,7 @@ def test_applied_and_undone_only_our_keys_travel_and_never_by_put(
         "ours-undone",
     ],
 )
-def test_what_another_operator_set_meanwhile_stays_and_is_said(
+def test_what_another_operator_set_meanwhile_stays_and_is_named(
     patroni: FakePatroni,
     configuration: PatroniConfiguration,
     journal: Journal,

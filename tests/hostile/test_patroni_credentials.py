@@ -134,6 +134,6 @@ def test_a_server_that_asks_for_the_password_on_reading_gets_none(named: FakePat
 def test_a_password_in_a_url_of_rest_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "c.toml"
     path.write_text('kind = "patroni"\nrest = ["http://me:secret@127.0.0.1:8008"]\n')
-    with pytest.raises(UsageError, match="holds a user or password") as refused:
+    with pytest.raises(UsageError, match="an address holds a password") as refused:
         read_address(str(path))
     assert "secret" not in str(refused.value) + refused.value.hint

@@ -34,6 +34,8 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._findable = False
+        """Whether the file's name, and those of the folders above it, are known to be on disk."""
 
     def note(self, at: float, target: str, what: str, name: str, *, before: str | None, after: str | None) -> Change:
         """Append a change, fsynced, before it is made; give the result to `undone` once it is reverted."""
@@ -79,8 +81,25 @@ class Journal:
                 file.write((b"\n" if torn else b"") + json.dumps(entry).encode() + b"\n")
                 file.flush()
                 os.fsync(file.fileno())
+            if not self._findable:
+                _flush_folders(self.path.absolute().parent)
+                self._findable = True
         except OSError as wrong:
             raise MachineError(
                 f"cannot write the journal {self.path}: {wrong.strerror or wrong}",
                 "nothing was changed; free some space or set WALPROOF_STATE to a writable folder",
             ) from None
+
+
+def _flush_folders(folder: Path) -> None:
+    """Bring the entries of a folder and of all above it to disk: without them a flushed file has no name."""
+    for one in (folder, *folder.parents):
+        try:
+            descriptor = os.open(one, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except PermissionError:
+            # A folder that may be passed but not read is older than this run.
+            continue
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -172,11 +172,11 @@ class ExternalCluster:
         if self._made.is_set():
             return
         leader = self.admin(self.leader())
-        if database.whose(leader, self.file.database) is None and self.journal is not None:
-            self.journal.note(
-                self.clock.now(), self.name, "database", self.file.database, before=None, after=database.MARK
-            )
-        database.make(leader, self.file.database)
+        if database.is_missing(leader, self.file.database):
+            name, draft = self.file.database, database.draft_name()
+            if self.journal is not None:
+                self.journal.note(self.clock.now(), self.name, "database", name, before=None, after=draft)
+            database.make(leader, name, draft)
         atexit.register(self.close)
         members = self.manager.members()
         standbys = [members[m.name] for m in self.observe().standbys if m.name in members and m.lsn is not None]
@@ -208,7 +208,9 @@ class ExternalCluster:
         left = self.configuration.undo(journal)
         for change in journal.pending(self.name):
             if change.what == "database":
-                database.remove(self.admin(self.leader()), self.file.database)
+                leader = self.admin(self.leader())
+                database.remove_draft(leader, change.after)
+                database.remove(leader, self.file.database)
                 journal.undone(change)
         return left
 

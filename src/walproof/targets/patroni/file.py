@@ -52,11 +52,6 @@ def read_address(address: str) -> tuple[str, PatroniFile]:
         file = validated(PatroniFile, read_tree(path), str(path))
         if not file.rest:
             raise UsageError(f'the target file {path}: patroni needs rest = ["http://host:8008"]', EXAMPLE)
-        if any("@" in url for url in file.rest):
-            raise UsageError(
-                f"the target file {path}: a URL of rest holds a user or password",
-                "[restapi] has user and password_file for them",
-            )
         return str(path.absolute()), file
     bare, user, password = rest_parts(address)
     rest = RestPart(user=user, password=SecretStr(password))

@@ -1,0 +1,127 @@
+"""walproof's own database when its maker is killed at every statement, and databases that only look like it."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.fixtures.command_line import ended
+from tests.fixtures.external_cluster import opened, pair_file
+from tests.fixtures.plain_pair import PlainPair, plain_pair
+from walproof.errors import MachineError, TargetError
+from walproof.records.journal import Journal
+from walproof.records.writer import Writer
+from walproof.targets.external import database
+
+pytestmark = pytest.mark.lab
+DRAFT = "walproof_draft_" + "0" * 32
+KILLED = """
+import os, pathlib, sys
+import psycopg
+from walproof.records.journal import Journal
+from walproof.targets.choose import choose
+
+real, first = psycopg.Connection.execute, sys.argv[3]
+
+def execute(self, query, *more, **words):
+    text = query.as_string(self) if hasattr(query, "as_string") else str(query)
+    before, _, last = first.partition(" ")
+    if last == "sent" and text.startswith(before):
+        os.kill(os.getpid(), 9)
+    done = real(self, query, *more, **words)
+    if last == "done" and text.startswith(before):
+        os.kill(os.getpid(), 9)
+    return done
+
+psycopg.Connection.execute = execute
+target = choose(sys.argv[1])
+target.journal = Journal(pathlib.Path(sys.argv[2]) / "journal.jsonl")
+target.open_database()
+"""
+
+
+@pytest.fixture(scope="module")
+def pair() -> Iterator[PlainPair]:
+    with plain_pair() as made:
+        yield made
+
+
+def databases(pair: PlainPair) -> set[str]:
+    """Every database that is not PostgreSQL's."""
+    rows = pair.sql("n1", "SELECT datname FROM pg_database WHERE NOT datistemplate AND datname <> 'postgres'")
+    return {str(name) for (name,) in rows}
+
+
+@pytest.fixture
+def others(pair: PlainPair) -> Iterator[set[str]]:
+    """Databases of somebody else, with names and comments that come near to ours."""
+    names = {DRAFT, "walproof_own_2", "walproof_draft_"}
+    for name in names:
+        pair.sql("n1", f"CREATE DATABASE {name}")
+    pair.sql("n1", "COMMENT ON DATABASE walproof_own_2 IS 'made by walproof; safe to drop?'")
+    yield names
+    assert databases(pair) == names
+    for name in names:
+        pair.sql("n1", f"DROP DATABASE {name}")
+
+
+@pytest.mark.parametrize(
+    ("moment", "left"),
+    [
+        ("CREATE sent", "nothing"),
+        ("CREATE done", "draft"),
+        ("COMMENT sent", "draft"),
+        ("COMMENT done", "draft"),
+        ("ALTER sent", "draft"),
+        ("ALTER done", "draft"),
+    ],
+)
+def test_killed_at_any_statement_no_unmarked_database_bears_the_name_and_revert_removes_what_is_left(
+    pair: PlainPair, others: set[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], moment: str, left: str
+) -> None:
+    file, record = str(pair_file(pair, tmp_path)), tmp_path / "record"
+    with Writer(record, "price"):
+        pass
+    words = [sys.executable, "-c", KILLED, file, str(record), moment]
+    done = subprocess.run(words, check=False, capture_output=True, text=True, cwd=Path(__file__).parents[2])
+    assert done.returncode == -9, done.stderr
+    found = databases(pair) - others
+    assert "walproof_own" not in found
+    assert len(found) == (left == "draft")
+    assert ended(capsys, ["revert", str(record)])[0] == 0
+    assert databases(pair) == others
+
+
+@pytest.mark.parametrize("claimed", ["postgres", "walproof_own_2", "walproof_draft_", "walproof_own", DRAFT[:-1], None])
+def test_a_journal_that_claims_a_database_of_somebody_else_drops_nothing(
+    pair: PlainPair, others: set[str], tmp_path: Path, claimed: str | None
+) -> None:
+    with opened(str(pair_file(pair, tmp_path))) as target:
+        journal = Journal(tmp_path / "journal.jsonl")
+        journal.note(1.0, target.name, "database", "walproof_own", before=None, after=claimed)
+        pair.sql("n1", "CREATE DATABASE walproof_own")
+        try:
+            assert target.revert(journal) == []
+            assert databases(pair) == {*others, "walproof_own"}
+        finally:
+            pair.sql("n1", "DROP DATABASE walproof_own")
+
+
+def test_a_database_that_somebody_makes_meanwhile_is_left_alone_and_the_draft_removed(
+    pair: PlainPair, others: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened(str(pair_file(pair, tmp_path))) as target:
+        target.journal = Journal(tmp_path / "journal.jsonl")
+        monkeypatch.setattr(database, "is_missing", lambda leader, name: True)
+        pair.sql("n1", "CREATE DATABASE walproof_own")
+        try:
+            with pytest.raises(TargetError, match="already exists"):
+                target.open_database()
+            assert databases(pair) == {*others, "walproof_own"}
+            monkeypatch.undo()
+            with pytest.raises(MachineError, match="not walproof's"):
+                target.open_database()
+        finally:
+            pair.sql("n1", "DROP DATABASE walproof_own")
