@@ -158,7 +158,7 @@ def bystanders(place: Place) -> Iterator[Callable[[], list[str]]]:
 
 
 def ended_at(place: Place, verb: Verb, name: str, after_s: float) -> str:
-    """Run the verb, send the signal after that time, do what comes after it; a sentence where the exit code is wrong."""
+    """Run the verb, send the signal after that time, clean as a user would; a sentence where the exit code is wrong."""
     own_state = "{" not in verb.words
     words = verb.words.format(lab=place.blueprint.name, pair=place.pair_target, advice=place.folder / "advice.json")
     running = place.walproof(words, own_state=own_state)

@@ -153,14 +153,14 @@ def test_a_lab_of_a_dead_command_is_swept_and_one_of_a_living_is_not(state: Path
                                  "living/blueprint.json", "living/lab.json"]  # fmt: skip
 
 
-def test_all_leaves_the_lab_of_a_living_command_and_says_so(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_leaves_the_lab_of_a_living_command_and_reports_it(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
     planted(state, "living", pid_files.identity(os.getppid()) or "")
     planted(state, "dead", "999999999 1 0-0-0")
     code, out, _ = ended(capsys, ["lab", "down", "--all", "--json"])
-    told = json.loads(out)
+    reported = json.loads(out)
     assert code == 3
-    assert told["removed"] == ["dead"]
-    assert "in use by walproof demo" in told["stay"]["living"]
+    assert reported["removed"] == ["dead"]
+    assert "in use by walproof demo" in reported["stay"]["living"]
     assert (state / "living").exists()
 
 

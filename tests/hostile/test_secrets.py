@@ -46,7 +46,7 @@ ADDRESSES = {
     "keyword-twice": f"host=127.0.0.1 port=1 password=first password={PW}",
     "keyword-line-breaks": f"host=127.0.0.1\nport=1\npassword\n=\n{PW}",
     "keyword-longer-than-a-file-name": f"host=127.0.0.1 port=1 application_name={'x' * 300} password={PW}",
-    "keyword-that-looks-like-a-file": f"host=127.0.0.1 port=1 password={PW}.toml",
+    "keyword-like-a-file-name": f"host=127.0.0.1 port=1 password={PW}.toml",
     "url-in-dbname": f"host=127.0.0.1 port=1 dbname='postgresql://u:{PW}@127.0.0.1/db'",
     "url-parameter-in-disguise": f"postgresql://127.0.0.1:1/db?%70assword={PW}",
     "url-unknown-parameter": f"postgresql://127.0.0.1:1/db?pasword={PW}",

@@ -6,8 +6,6 @@ import math
 from types import ModuleType
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tests.fixtures.priced_records import described, price_record, prove_record
 from walproof.advising import candidates, evidence, old_names, requirements, timeouts
@@ -195,25 +193,6 @@ def test_a_class_that_is_not_valid_is_refused(text: str, word: str) -> None:
 def test_a_throughput_that_is_no_number_is_refused(text: str) -> None:
     with pytest.raises(UsageError):
         requirements_of([("min-tps", text)])
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.integers(0, 10_000), st.integers(1, 4), st.floats(0.02, 0.12))
-def test_the_next_run_falls_into_the_promised_interval_more_often_than_not(seed: int, runs: int, spread: float) -> None:
-    import random
-
-    dice = random.Random(seed)
-
-    def run() -> list[float]:
-        level = dice.gauss(0.0, spread)
-        return [1000.0 * math.exp(level + dice.gauss(0.0, 0.05)) for _ in range(6)]
-
-    interval = prediction_interval({str(i): run() for i in range(runs)}, "tps")
-    hits = 0
-    for _ in range(20):
-        values = run()
-        hits += interval.covers(sum(values) / len(values))
-    assert hits >= 10
 
 
 def test_nine_of_ten_next_runs_fall_into_the_interval() -> None:

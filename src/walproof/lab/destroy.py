@@ -36,7 +36,7 @@ def destroy_locked(name: str, clock: Clock) -> bool:
             return True
         raise MachineError(
             f"{folder} is not a lab of walproof's: nothing was removed",
-            "look what it is; WALPROOF_STATE names where labs lie",
+            "WALPROOF_STATE names the folder where labs lie",
         )
     blueprint = home.stored(name) if there else None
     if blueprint is None or blueprint.home != folder:
