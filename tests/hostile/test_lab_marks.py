@@ -1,4 +1,4 @@
-"""A lab's mark against look-alikes, removals that are killed halfway, and labs raised anew while one sweeps."""
+"""A lab's mark against foreign files, removals that are killed halfway, and labs raised anew while one sweeps."""
 
 import os
 import shutil
@@ -71,7 +71,7 @@ def test_a_creation_killed_while_its_mark_was_written_is_removed(
 
 
 @pytest.mark.parametrize(("by", "anew"), [("sweep", "demo"), ("sweep", "lab up"), ("down --all", "demo")])
-def test_a_lab_raised_anew_after_one_looked_stays(
+def test_a_lab_raised_anew_after_it_was_listed_stays(
     by: str, anew: str, state: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Two commands find the same dead one's lab; the other has swept it and raised its own by now."""

@@ -27,7 +27,7 @@ def destroy_lab(name: str, clock: Clock) -> bool:
 
 
 def destroy_unowned(name: str, clock: Clock) -> bool:
-    """As `destroy_lab`, but a lab whose command lives stays: another walproof may have raised it since we looked."""
+    """As `destroy_lab`, but a lab whose command lives stays: another walproof may have raised it meanwhile."""
     with home.locked(name):
         marked = home.identity(name)
         return False if marked is not None and marked.owner_pid else destroy_locked(name, clock)
@@ -65,7 +65,7 @@ def sweep(clock: Clock, progress: Callable[[str], None]) -> None:
             progress(f"removing the lab {lab.name}, left by a walproof {lab.made_by} that was killed")
             try:
                 with home.locked(lab.name):
-                    marked = home.identity(lab.name)  # again: another walproof may have raised its own since we looked
+                    marked = home.identity(lab.name)  # again: another walproof may have raised its own meanwhile
                     if marked is not None and marked.left_behind:
                         destroy_locked(lab.name, clock)
             except Error as error:
