@@ -149,8 +149,8 @@ def test_a_lab_of_a_dead_command_is_swept_and_one_of_a_living_is_not(state: Path
     planted(state, "earlier-boot", f"{pid} {start} 0-0-0")
     planted(state, "lasting", "")
     sweep(RealClock(), lambda _: None)
-    assert everything(state) == ["lasting", "lasting/blueprint.json", "lasting/lab.json", "living",
-                                 "living/blueprint.json", "living/lab.json"]  # fmt: skip
+    assert everything(state) == ["lasting", "lasting/blueprint.json", f"lasting/{home.IDENTITY}", "living",
+                                 "living/blueprint.json", f"living/{home.IDENTITY}"]  # fmt: skip
 
 
 def test_all_leaves_the_lab_of_a_living_command_and_reports_it(state: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,7 @@ from walproof.errors import Error, UsageError
 from walproof.lab import create, home, inventory, member_links
 from walproof.lab.blueprint import Disk
 from walproof.lab.design import LabOrder, design
-from walproof.lab.destroy import destroy_lab
+from walproof.lab.destroy import destroy_lab, destroy_unowned
 from walproof.lab.observe import observe
 from walproof.lab.parameters import read_parameters
 from walproof.load.work_directory import remove_left
@@ -124,8 +124,8 @@ def _down_all(*, as_json: bool) -> int:
             stay[found.name] = f"{found.state}; end that, or walproof lab down {found.name}"
             continue
         try:
-            destroy_lab(found.name, RealClock())
-            down.append(found.name)
+            if destroy_unowned(found.name, RealClock()):
+                down.append(found.name)
         except Error as error:
             stay[found.name] = error.message
     first = f"{counted(len(down), 'lab')} removed" + (

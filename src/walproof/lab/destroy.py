@@ -26,13 +26,22 @@ def destroy_lab(name: str, clock: Clock) -> bool:
         return destroy_locked(name, clock)
 
 
+def destroy_unowned(name: str, clock: Clock) -> bool:
+    """As `destroy_lab`, but a lab whose command lives stays: another walproof may have raised it meanwhile."""
+    with home.locked(name):
+        marked = home.identity(name)
+        return False if marked is not None and marked.owner_pid else destroy_locked(name, clock)
+
+
 def destroy_locked(name: str, clock: Clock) -> bool:
     """As `destroy_lab`, under the caller's lock."""
     folder = home.lab_home(name)
     there = os.path.lexists(folder)
     if there and home.identity(name) is None:
         with suppress(OSError):
-            folder.rmdir()  # empty: creating a lab was interrupted before its mark was written
+            if not folder.is_symlink():
+                (folder / f"{home.IDENTITY}.new").unlink(missing_ok=True)
+            folder.rmdir()  # empty: creating a lab was interrupted before its mark was in place
             return True
         raise MachineError(
             f"{folder} is not a lab of walproof's: nothing was removed",
@@ -55,7 +64,10 @@ def sweep(clock: Clock, progress: Callable[[str], None]) -> None:
         if lab.left_behind:
             progress(f"removing the lab {lab.name}, left by a walproof {lab.made_by} that was killed")
             try:
-                destroy_lab(lab.name, clock)
+                with home.locked(lab.name):
+                    marked = home.identity(lab.name)  # again: another walproof may have raised its own meanwhile
+                    if marked is not None and marked.left_behind:
+                        destroy_locked(lab.name, clock)
             except Error as error:
                 progress(f"{error.message}; {error.hint}")
 
@@ -103,10 +115,21 @@ def _kill_marked(blueprint: Blueprint, clock: Clock) -> None:
 
 
 def _remove_folder(blueprint: Blueprint, clock: Clock) -> None:
-    """Remove the lab's home, again and again for a while: what was just killed may still be writing its last file."""
+    """Remove the lab's home, again and again for a while: what was just killed may still be writing its last file.
+
+    Its mark goes last: a removal that is killed halfway leaves a lab, not a folder that nobody may remove.
+    """
 
     def removed() -> bool:
-        shutil.rmtree(blueprint.home, ignore_errors=True)
+        others = [e for e in blueprint.home.iterdir() if e.name != home.IDENTITY] if blueprint.home.is_dir() else []
+        for entry in others:
+            if entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry, ignore_errors=True)
+            else:
+                with suppress(OSError):
+                    entry.unlink()
+        if not any(os.path.lexists(entry) for entry in others):
+            shutil.rmtree(blueprint.home, ignore_errors=True)
         return not blueprint.home.exists()
 
     try:

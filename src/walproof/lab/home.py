@@ -19,8 +19,8 @@ from walproof.machine import pid_files
 from walproof.machine.programs import search_path
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}", re.ASCII)
-IDENTITY = "lab.json"
-"""The file that marks a folder as a lab's: nothing without it is ever removed."""
+IDENTITY = "walproof-lab.json"
+"""The file that marks a folder as a lab's, named as nobody else's is: nothing without it is ever removed."""
 MARK = "WALPROOF_LAB_HOME"
 """Environment variable that every process of a lab carries: how whatever is left of a lab is found."""
 _BLUEPRINTS = TypeAdapter(Blueprint)
