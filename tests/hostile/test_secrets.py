@@ -263,7 +263,7 @@ def test_runs_on_a_real_cluster_leave_the_password_nowhere(pair: PlainPair, tmp_
         for words in (
             f"price --target {dsn} --levels off,local --clients 1 --budget 3s --sample 1s --scale 1 --allow load "
             "--record p",
-            f"prove --target {dsn} --fault none --levels local --writers 2 --record q",
+            f"prove --target {dsn} --fault none --levels local --writers 2 --allow load --record q",
             f"doctor --target {dsn}",
             "report p --html p.html",
             "report q --html q.html",
