@@ -77,7 +77,8 @@ def create_lab(
             with signals.shielded():
                 # The state folder may be gone or full: the lab is destroyed all the same.
                 with suppress(OSError):
-                    _keep_logs(blueprint, error)
+                    if isinstance(error, Exception):  # not where the user ended it
+                        _keep_logs(blueprint, error)
                 tear_down(blueprint, clock)
                 rootless.end_keeper(blueprint.name)
             raise
