@@ -1,10 +1,13 @@
 """A directory in memory for one run of a load: its files must not compete for the disk under test."""
 
+import atexit
 import contextlib
 import os
 import shutil
 import tempfile
 from pathlib import Path
+
+from walproof.machine.signals import shielded
 
 PREFIX = "walproof-load-"
 _MEMORY = Path("/dev/shm")
@@ -13,7 +16,11 @@ _MEMORY = Path("/dev/shm")
 def new_work_directory() -> Path:
     """A new directory, named after this process; those of processes that were killed are removed first."""
     remove_left()
-    return Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=_parent()))
+    with shielded():
+        made = tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=_parent())
+        # A signal may come before whoever asked for it can remove it.
+        atexit.register(shutil.rmtree, made, ignore_errors=True)
+    return Path(made)
 
 
 def _parent() -> Path:

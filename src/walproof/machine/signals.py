@@ -15,6 +15,14 @@ ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _ALREADY = b"walproof: it is ending already; after kill -9 run `walproof lab down --all` or `walproof revert`\n"
 
 
+class Interrupted(KeyboardInterrupt):
+    """What the first signal raises.
+
+    Not KeyboardInterrupt itself: where that passes through code run from a string (exec, as imports do), Python ends
+    with -2, whatever exit code is asked for later (run_eval_code_obj in CPython's pythonrun.c).
+    """
+
+
 @dataclass(slots=True)
 class _State:
     first: int | None = None
@@ -59,7 +67,7 @@ def shielded() -> Iterator[None]:
     finally:
         _now.shields -= 1
     if _now.shields == 0 and _now.first is not None and before is None:
-        raise KeyboardInterrupt
+        raise Interrupted
 
 
 def _handle(number: int, _frame: object) -> None:
@@ -71,7 +79,7 @@ def _handle(number: int, _frame: object) -> None:
         return
     _now.first = number
     if not _now.shields:
-        raise KeyboardInterrupt
+        raise Interrupted
 
 
 def _leave_terminals() -> None:
