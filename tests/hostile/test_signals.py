@@ -33,7 +33,10 @@ main.main([])
 def ended(folder: Path, number: int, body: str, cleaning: str = "pass", code: int = 0) -> int:
     """The exit code of a command whose body and cleaning are these lines."""
     program = PROGRAM.format(body=body, cleaning=cleaning, code=code).replace("NUMBER", str(int(number)))
-    return subprocess.run([sys.executable, "-P", "-c", program], cwd=folder, timeout=60, check=False).returncode
+    (folder / "program.py").write_text(program)
+    # By -m: there Python looks at what passed through code run from strings when it ends.
+    command = [sys.executable, "-m", "program"]
+    return subprocess.run(command, cwd=folder, timeout=60, check=False).returncode
 
 
 every_signal = pytest.mark.parametrize("number", NUMBERS.values(), ids=NUMBERS.keys())
