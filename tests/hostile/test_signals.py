@@ -34,7 +34,7 @@ def ended(folder: Path, number: int, body: str, cleaning: str = "pass", code: in
     """The exit code of a command whose body and cleaning are these lines."""
     program = PROGRAM.format(body=body, cleaning=cleaning, code=code).replace("NUMBER", str(int(number)))
     (folder / "program.py").write_text(program)
-    # By -m: there Python looks at what passed through code run from strings when it ends.
+    # By -m: there Python heeds, at its end, what passed through code run from strings.
     command = [sys.executable, "-m", "program"]
     return subprocess.run(command, cwd=folder, timeout=60, check=False).returncode
 
