@@ -1,8 +1,9 @@
 """Commands ended by -9, SIGHUP and SIGTERM at seeded moments: what of them is left, and is anything of others touched?
 
 `python -m benchmarks.killed [--moments 40] [--seed 1] [--verbs NAME,…]`: demo, study, prove --pitfall on labs of their
-own; price, prove, apply on a lab that stays up and on a plain pair of servers. After -9 `lab down --all` or `revert` is
-run; after SIGHUP and SIGTERM nothing is. Faults of the lab that stays are cleared, what was applied is undone.
+own; price, prove, apply on a lab that stays up and a pair of servers. After -9 `lab down --all` or `revert` and
+`lab fault clear` are run; after SIGHUP and SIGTERM nothing is. What was applied to its end, `apply --undo` undoes.
+Nothing else may create labs meanwhile: namespaces and devices are counted on the whole machine.
 """
 
 import argparse
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+import psycopg
 from rich.console import Console
 from rich.table import Table
 
@@ -29,10 +31,11 @@ from tests.fixtures.priced_records import price_record
 from walproof.advising.advice_file import as_json
 from walproof.advising.advise import advise, choose_environment
 from walproof.advising.evidence import evidence_of
+from walproof.errors import Error
 from walproof.lab import home, network
 from walproof.lab.blueprint import Blueprint
 from walproof.lab.design import LabOrder
-from walproof.lab.faults.recover import recover
+from walproof.lab.health import wait_until_healthy
 from walproof.links.namespaces import NAMESPACES
 from walproof.machine.clock import RealClock
 from walproof.machine.commands import ip, run
@@ -40,6 +43,7 @@ from walproof.model.advice import Requirements
 from walproof.model.waiting import Wait, wait_for
 
 MARK = "WALPROOF_KILLED_BENCHMARK"
+EARLY = "ended by itself"
 SIGNALS = {"-9": signal.SIGKILL, "SIGHUP": signal.SIGHUP, "SIGTERM": signal.SIGTERM}
 
 
@@ -158,30 +162,34 @@ def bystanders(place: Place) -> Iterator[Callable[[], list[str]]]:
 
 
 def ended_at(place: Place, verb: Verb, name: str, after_s: float) -> str:
-    """Run the verb, send the signal after that time, clean as a user would; a sentence where the exit code is wrong."""
+    """Run the verb, send the signal after that time, clean as a user would; a sentence where an exit code is wrong.
+
+    EARLY where it had ended by itself before the signal.
+    """
     own_state = "{" not in verb.words
     words = verb.words.format(lab=place.blueprint.name, pair=place.pair_target, advice=place.folder / "advice.json")
     running = place.walproof(words, own_state=own_state)
     wrong = ""
     try:
         code = running.wait(after_s)
-        wrong = "" if code in {0, 1, 4} else f"{verb.name} ended by itself with {code}"
+        wrong = EARLY if code in {0, 1, 4} else f"{verb.name} ended by itself with {code}"
     except subprocess.TimeoutExpired:
         running.send_signal(SIGNALS[name])
         code = running.wait(180)
         number = SIGNALS[name]
         if code not in {-number, 128 + number}:
-            # It may have been at its end; but never as if a guarantee were held, broken or undecided before that.
             wrong = f"{verb.name} after {name} at {after_s:.2f} s ended with {code}"
-    if verb.name.startswith("apply"):
-        target = (
-            f"--lab {place.blueprint.name}" if "lab" in verb.name else f"--target {place.pair_target} --allow config"
-        )
-        place.walproof(f"apply --undo {target}", own_state=False).wait(120)
+    cleaning: list[tuple[str, bool]] = []
     if name == "-9":
-        place.walproof("lab down --all" if own_state else "revert", own_state=own_state).wait(180)
-    if not own_state and "lab" in verb.name:
-        recover(place.blueprint)
+        cleaning.append(("lab down --all" if own_state else "revert", own_state))
+    if verb.name.startswith("apply") and wrong == EARLY:
+        on = f"--lab {place.blueprint.name}" if "lab" in verb.name else f"--target {place.pair_target} --allow config"
+        cleaning.append((f"apply --undo {on}", False))
+    if name == "-9" and verb.name == "prove, lab":
+        cleaning.append((f"lab fault clear --lab {place.blueprint.name}", False))
+    for command, own in cleaning:
+        if code := place.walproof(command, own_state=own).wait(300):
+            wrong = f"`walproof {command}` after {verb.name} and {name} ended with {code}"
     return wrong
 
 
@@ -202,6 +210,11 @@ def one_moment(
 ) -> dict[str, list[str]]:
     """What is left by kind after one command was ended; what takes a moment to go may take it (a named wait)."""
     wrong = ended_at(place, verb, name, after_s)
+    try:
+        wait_until_healthy(place.blueprint, RealClock())
+        unhealthy: dict[str, list[str]] = {}
+    except Error as error:
+        unhealthy = {"lab": [error.message]}
 
     def more() -> dict[str, list[str]]:
         now = left(place)
@@ -210,9 +223,9 @@ def one_moment(
     try:
         wait_for(Wait.PROGRAM_GONE, lambda: not more(), RealClock(), pace_s=0.1)
         found: dict[str, list[str]] = {}
-    except Exception:  # noqa: BLE001 (whatever is left is the result)
+    except Error:
         found = more()
-    return {**found, **({"exit code": [wrong]} if wrong else {})}
+    return {**found, **unhealthy, **({"exit code": [wrong]} if wrong else {})}
 
 
 def main() -> None:
@@ -227,7 +240,7 @@ def main() -> None:
     plan = [(v, s) for v in VERBS if v.name.startswith(wanted) for s in SIGNALS]
     draw.shuffle(plan)
     totals: dict[tuple[str, str], list[int]] = {}
-    failures = 0
+    failures = early = 0
     with tempfile.TemporaryDirectory(prefix="walproof-killed-") as name:
         Path(name).chmod(0o711)
         with place_of(Path(name)) as place, bystanders(place) as harmed:
@@ -236,10 +249,12 @@ def main() -> None:
                 verb, what = plan[number % len(plan)]
                 after_s = draw.uniform(0.2, verb.longest_s)
                 found = one_moment(place, verb, what, after_s, before)
+                early += found.get("exit code") == [EARLY]
+                found = {kind: things for kind, things in found.items() if things != [EARLY]}
                 try:
                     wait_for(Wait.SETTING_IN_EFFECT, lambda: settings(place) == kept, RealClock(), pace_s=0.3)
-                except Exception:  # noqa: BLE001 (as above)
-                    found["settings"] = ["changed"]
+                except (Error, psycopg.Error):
+                    found["settings"] = _different(kept, settings(place))
                 if touched := harmed():
                     found["of others"] = touched
                 things = sum(map(len, found.values()))
@@ -249,8 +264,20 @@ def main() -> None:
             if failures:
                 print((Path(name) / "output.log").read_text(errors="replace")[-6000:])
     _print_table(totals)
-    print(f"{options.moments} moments, {failures} things left or touched.")
+    print(
+        f"{options.moments} moments, {failures} things left or touched; "
+        f"{early} of the commands had ended by themselves before the signal."
+    )
     sys.exit(1 if failures else 0)
+
+
+def _different(before: object, now: object, where: str = "") -> list[str]:
+    """What differs between two trees, by its place."""
+    if isinstance(before, dict) and isinstance(now, dict):
+        return [line for key in before for line in _different(before[key], now.get(key), f"{where}/{key}")]
+    if isinstance(before, list) and isinstance(now, list):
+        return [f"{where}: {row}" for row in [*before, *now] if (row in before) != (row in now)]
+    return [] if before == now else [f"{where}: {before} {now}"]
 
 
 def _print_table(totals: dict[tuple[str, str], list[int]]) -> None:
