@@ -212,9 +212,9 @@ def one_moment(
     wrong = ended_at(place, verb, name, after_s)
     try:
         wait_until_healthy(place.blueprint, RealClock())
-        unhealthy: dict[str, list[str]] = {}
+        not_healthy: dict[str, list[str]] = {}
     except Error as error:
-        unhealthy = {"lab": [error.message]}
+        not_healthy = {"lab": [error.message]}
 
     def more() -> dict[str, list[str]]:
         now = left(place)
@@ -225,7 +225,7 @@ def one_moment(
         found: dict[str, list[str]] = {}
     except Error:
         found = more()
-    return {**found, **unhealthy, **({"exit code": [wrong]} if wrong else {})}
+    return {**found, **not_healthy, **({"exit code": [wrong]} if wrong else {})}
 
 
 def main() -> None:

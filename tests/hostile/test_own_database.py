@@ -94,6 +94,26 @@ def test_killed_at_any_statement_no_unmarked_database_bears_the_name_and_revert_
     assert databases(pair) == others
 
 
+ENDED = (
+    KILLED[: KILLED.index("target = choose")].replace("os.kill(os.getpid(), 9)", "os.kill(os.getpid(), 15)")
+    + """
+from walproof.cli.main import main
+main(["prove", "--target", sys.argv[1], "--fault", "none", "--levels", "local", "--writers", "1", "--allow", "load",
+      "--record", sys.argv[2]])
+"""
+)
+
+
+@pytest.mark.parametrize("moment", ["CREATE sent", "CREATE done", "COMMENT done", "ALTER sent", "ALTER done"])
+def test_ended_by_sigterm_at_any_statement_nothing_is_left(
+    pair: PlainPair, others: set[str], tmp_path: Path, moment: str
+) -> None:
+    words = [sys.executable, "-c", ENDED, str(pair_file(pair, tmp_path)), str(tmp_path / "record"), moment]
+    done = subprocess.run(words, check=False, capture_output=True, text=True, cwd=Path(__file__).parents[2])
+    assert done.returncode == 143, done.stderr
+    assert databases(pair) == others
+
+
 @pytest.mark.parametrize("claimed", ["postgres", "walproof_own_2", "walproof_draft_", "walproof_own", DRAFT[:-1], None])
 def test_a_journal_that_claims_a_database_of_somebody_else_drops_nothing(
     pair: PlainPair, others: set[str], tmp_path: Path, claimed: str | None

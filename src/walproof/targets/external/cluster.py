@@ -172,16 +172,18 @@ class ExternalCluster:
         if self._made.is_set():
             return
         leader = self.admin(self.leader())
-        if database.is_missing(leader, self.file.database):
-            name, draft = self.file.database, database.draft_name()
-            if self.journal is not None:
-                self.journal.note(self.clock.now(), self.name, "database", name, before=None, after=draft)
-            database.make(leader, name, draft)
-        atexit.register(self.close)
+        with shielded():
+            if database.is_missing(leader, self.file.database):
+                name, draft = self.file.database, database.draft_name()
+                if self.journal is not None:
+                    self.journal.note(self.clock.now(), self.name, "database", name, before=None, after=draft)
+                database.make(leader, name, draft)
+            # From here on `close` removes it, also where the wait for the standbys is interrupted.
+            self._made.set()
+            atexit.register(self.close)
         members = self.manager.members()
         standbys = [members[m.name] for m in self.observe().standbys if m.name in members and m.lsn is not None]
         database.arrived(standbys, self.file.database, self.clock)
-        self._made.set()
 
     def close(self) -> None:
         """Remove walproof's own database; safe to call twice, silent when the cluster is gone."""
