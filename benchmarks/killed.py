@@ -168,6 +168,8 @@ def ended_at(place: Place, verb: Verb, name: str, after_s: float) -> str:
     """
     own_state = "{" not in verb.words
     words = verb.words.format(lab=place.blueprint.name, pair=place.pair_target, advice=place.folder / "advice.json")
+    log = place.folder / "output.log"
+    before = log.stat().st_size if log.exists() else 0
     running = place.walproof(words, own_state=own_state)
     wrong = ""
     try:
@@ -182,7 +184,8 @@ def ended_at(place: Place, verb: Verb, name: str, after_s: float) -> str:
     cleaning: list[tuple[str, bool]] = []
     if name == "-9":
         cleaning.append(("lab down --all" if own_state else "revert", own_state))
-    if verb.name.startswith("apply") and wrong == EARLY:
+    # What the command itself reported as applied is no leftover.
+    if verb.name.startswith("apply") and b"in effect on" in log.read_bytes()[before:]:
         on = f"--lab {place.blueprint.name}" if "lab" in verb.name else f"--target {place.pair_target} --allow config"
         cleaning.append((f"apply --undo {on}", False))
     if name == "-9" and verb.name == "prove, lab":

@@ -15,6 +15,7 @@ from walproof.cli.console import console, print_json, print_result
 from walproof.cli.groups import Command
 from walproof.cli.journals import APPLIED, Layer, journal_of_apply
 from walproof.errors import UsageError
+from walproof.machine.signals import shielded
 from walproof.model.advice import Advice, Choice, ClusterProfile
 from walproof.model.configuration import ConfigChange, Difference
 from walproof.model.ports import Capability, Configuration, Target
@@ -66,8 +67,10 @@ def apply(
     name = _journal_name(cluster)
     journal = journal_of_apply(name)
     applied(configuration, plan, Layer(journal, complete=False))
-    journal.note(cluster.clock.now(), name, APPLIED, choice.text, before=None, after=None)
-    _print_result(choice, cluster, plan.differences, cluster.observe(), as_json=as_json)
+    with shielded():
+        # From here on it is applied, and a signal does not keep that from being reported.
+        journal.note(cluster.clock.now(), name, APPLIED, choice.text, before=None, after=None)
+        _print_result(choice, cluster, plan.differences, cluster.observe(), as_json=as_json)
     return 0
 
 
