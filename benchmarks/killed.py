@@ -106,7 +106,7 @@ def left(place: Place) -> dict[str, list[str]]:
             line for line in run(["losetup", "-l", "-n", "-O", "BACK-FILE"]).splitlines() if str(own) in line
         ],
         "control groups": sorted(str(p) for p in Path("/sys/fs/cgroup").glob("**/walproof/*")),
-        "shared memory": sorted(name for name in os.listdir("/dev/shm") if name.startswith("walproof")),
+        "shared memory": sorted(name for name in os.listdir("/dev/shm") if name.startswith(("walproof", "PostgreSQL"))),
         "lab folders": sorted(p.name for p in own.glob("[!.]*") if p.name != "bystander") if own.is_dir() else [],
     }
 

@@ -18,6 +18,7 @@ from walproof.errors import MachineError
 from walproof.lab import create, home, inventory, members
 from walproof.lab.blueprint import Blueprint
 from walproof.lab.destroy import destroy_lab, sweep
+from walproof.lab.privileges import member_uid
 from walproof.machine import pid_files
 from walproof.machine.clock import RealClock
 
@@ -231,6 +232,20 @@ def test_a_running_lab_with_a_damaged_blueprint_is_ended_whole(damage: object) -
         assert members.marked(blueprint)
         assert destroy_lab(blueprint.name, RealClock())
         assert what_is_left(blueprint) == []
+
+
+@pytest.mark.lab
+def test_shared_memory_of_the_lab_goes_and_that_of_others_stays() -> None:
+    with a_lab(members=1) as blueprint:
+        own, other = Path("/dev/shm/PostgreSQL.walproof-own"), Path("/dev/shm/PostgreSQL.walproof-other")
+        for path, uid in ((own, member_uid(blueprint.number)), (other, member_uid(255))):
+            path.touch()
+            os.chown(path, uid, uid)
+        try:
+            destroy_lab(blueprint.name, RealClock())
+            assert (own.exists(), other.exists()) == (False, True)
+        finally:
+            other.unlink()
 
 
 @pytest.mark.lab

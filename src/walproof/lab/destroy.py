@@ -6,6 +6,7 @@ import signal
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 
 import psutil
 
@@ -13,6 +14,7 @@ from walproof.errors import Error, MachineError, WaitTimeout
 from walproof.lab import cpu_limits, home, inventory, member_links, members, network, rootless
 from walproof.lab.blueprint import Blueprint
 from walproof.lab.faults import volumes
+from walproof.lab.privileges import member_uid
 from walproof.model.ports import Clock
 from walproof.model.waiting import Wait, wait_for
 
@@ -85,6 +87,7 @@ def tear_down(blueprint: Blueprint, clock: Clock) -> None:
         *(partial(members.kill_everything, blueprint, member, clock) for member in blueprint.members),
         partial(volumes.release, blueprint),
         partial(cpu_limits.remove, blueprint),
+        partial(_remove_shared_memory, blueprint),
         partial(network.remove, blueprint),
         # Once more: what was being started when its parent was killed shows the lab's mark only now.
         partial(_kill_marked, blueprint, clock),
@@ -101,6 +104,16 @@ def tear_down(blueprint: Blueprint, clock: Clock) -> None:
             f"walproof lab down {blueprint.name}",
         )
     _remove_folder(blueprint, clock)
+
+
+def _remove_shared_memory(blueprint: Blueprint) -> None:
+    """What a PostgreSQL killed while its cluster was made left in /dev/shm; known by the lab's own uid, under root."""
+    if os.geteuid() != 0 or not blueprint.number:
+        return
+    for path in Path("/dev/shm").glob("PostgreSQL.*"):
+        with suppress(FileNotFoundError):
+            if path.lstat().st_uid == member_uid(blueprint.number):
+                path.unlink()
 
 
 def _kill_marked(blueprint: Blueprint, clock: Clock) -> None:
