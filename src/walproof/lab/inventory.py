@@ -81,7 +81,7 @@ def reconstructed(name: str) -> Blueprint:
 
 def _number_of_processes(blueprint: Blueprint) -> int:
     """The number in the name of the network namespace that one of the lab's processes is in; 0 for none."""
-    spaces = {process_space(process.pid) for process in members.marked(blueprint)} - {None}
+    spaces = {_process_space(process.pid) for process in members.marked(blueprint)} - {None}
     for path in NAMESPACES.iterdir() if NAMESPACES.is_dir() else ():
         match = re.match(r"wp(\d+)-", path.name)
         if match and path.stat().st_ino in spaces:
@@ -89,7 +89,7 @@ def _number_of_processes(blueprint: Blueprint) -> int:
     return 0
 
 
-def process_space(pid: int) -> int | None:
+def _process_space(pid: int) -> int | None:
     """The inode of a process's network namespace; None once it is gone."""
     try:
         return Path(f"/proc/{pid}/ns/net").stat().st_ino

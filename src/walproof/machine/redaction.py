@@ -85,11 +85,14 @@ def in_text(text: str, arguments: Sequence[str] = ()) -> str:
     "primary_conninfo = 'user=r password=***'"
     """
     for argument in arguments:
+        hidden = hidden_in(argument)
+        if hidden == argument:
+            continue
         word = argument.partition("=")[2] if argument.startswith("--") else argument
-        # As it was typed, and as a path shows it.
-        for typed in {argument, word, str(Path(word))}:
-            if hidden_in(argument) != argument:
-                text = text.replace(typed, hidden_in(typed) if typed == argument else without_secrets(word))
+        text = text.replace(argument, hidden)
+        # Without its option, and as a path shows it.
+        for typed in (word, str(Path(word))):
+            text = text.replace(typed, without_secrets(word))
     text = _IN_URL.sub(rf"\1:{HIDDEN}@", text)
     return _IN_TEXT.sub(rf"\1{HIDDEN}", text)
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from walproof.errors import MachineError, TargetError
+from walproof.machine.signals import shielded
 from walproof.model.estimate import Estimate
 from walproof.model.event import Emit, Event, Note, Observed, SampleDone, ScenarioEntered, SearchStep
 from walproof.model.plan import Arm, Sample, Scenario, Workload
@@ -95,9 +96,10 @@ class Bench:
             self.emit(ScenarioEntered(self.now(), scenario, measured))
 
     def leave(self) -> None:
-        """Revert what scenarios changed; the target may have more to revert than scenarios."""
+        """Revert what scenarios changed, to the end; the target may have more to revert than scenarios."""
         self._scenario = None
-        self.pricing.leave()
+        with shielded():
+            self.pricing.leave()
 
     def measure(self, planned: Sample, seconds: float) -> SampleResult | None:
         """One sample; None when it failed, with a note; MachineError after three failures in a row."""

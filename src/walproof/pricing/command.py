@@ -6,7 +6,6 @@ from typing import Any
 
 from walproof.errors import TargetError
 from walproof.estimating.stopping import StoppedBy
-from walproof.machine.signals import shielded
 from walproof.model.event import Ended
 from walproof.model.plan import Scenario
 from walproof.model.ports import Capability, Target
@@ -132,8 +131,7 @@ def _run_search(bench: Bench, question: Question, options: PriceOptions, on_prog
         bench.note("interrupted; the steps of the search so far are kept")
         return PriceResult(price_table(bench.events), StoppedBy.INTERRUPTED, conclusions=(INTERRUPTED,))
     finally:
-        with shielded():
-            bench.leave()
+        bench.leave()
     for number, sentence in enumerate(conclusions, 1):
         bench.step("tuning" if options.tune else "break-even", {"answer": number}, UNKNOWN, sentence)
     part = {"tuning" if options.tune else "break_even": shown}

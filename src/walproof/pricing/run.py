@@ -11,7 +11,6 @@ import numpy as np
 
 from walproof.estimating.intervals import as_ratio, stopped_interval
 from walproof.estimating.stopping import StoppedBy, narrow
-from walproof.machine.signals import shielded
 from walproof.model.event import SampleDone
 from walproof.model.plan import Arm, Sample, Scenario
 from walproof.model.sample import SampleResult
@@ -52,8 +51,7 @@ def run_price(bench: Bench, question: Question, on_progress: OnProgress = ignore
         bench.note("interrupted; what was measured so far is kept, --resume goes on")
         return StoppedBy.INTERRUPTED
     finally:
-        with shielded():
-            bench.leave()
+        bench.leave()
 
 
 def offered(bench: Bench, question: Question, fraction: float) -> tuple[Arm, ...]:

@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 
 from walproof.errors import UsageError
+from walproof.records.private import opener
 
 ANY = ("0.0.0.0", "::", "")
 
@@ -68,7 +69,7 @@ def token_in(path: Path) -> str:
                 raise UsageError(f"the token file {path} holds no token of 16 characters or more", hint)
             return token
         token = new_token()
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "w") as file:
+        with open(path, "x", encoding="utf-8", opener=opener) as file:
             file.write(token + "\n")
         return token
     except (OSError, UnicodeDecodeError) as wrong:
