@@ -1,7 +1,7 @@
 """Load on a target: what the ledger's writers shall do and how they stand, and where load runs (ports)."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -62,7 +62,8 @@ class Progress:
 class WitnessReport:
     """What readers saw alongside the writers: reads by staleness, rows seen on the leader (writer, number), long forks.
 
-    `fresh_by_member` maps a standby to (reads that found the acknowledged row, reads that did not);
+    `backward_by_member` counts reads of a standby that showed less of a writer than an earlier one did, while it stayed
+    the same server. `fresh_by_member` maps a standby to (reads that found the acknowledged row, reads that did not);
     `fresh_somewhere` counts the same with every standby asked at once: found on at least one, found on none.
     """
 
@@ -71,6 +72,7 @@ class WitnessReport:
     long_forks: int = 0
     stale_ms: tuple[float, ...] = ()
     fresh_somewhere: tuple[int, int] = (0, 0)
+    backward_by_member: dict[str, int] = field(default_factory=dict)
 
 
 class LedgerRun(Protocol):
@@ -86,6 +88,13 @@ class LedgerRun(Protocol):
 
     def witnessed(self) -> WitnessReport:
         """What the readers saw; after stop."""
+        ...
+
+    def incomplete(self) -> str:
+        """Why the ledger or the readers' report is incomplete (a writer was killed, the disk was full), or "".
+
+        After stop.
+        """
         ...
 
 

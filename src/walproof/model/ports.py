@@ -13,6 +13,7 @@ from walproof.model.attempt import Rows
 from walproof.model.configuration import ConfigChange, ConfigPlan
 from walproof.model.facts import Facts
 from walproof.model.load import NO_LIMITS, LedgerOrder, LedgerRun, LoadLimits
+from walproof.model.member_state import MemberState
 from walproof.model.plan import Sample, Scenario, Workload
 from walproof.model.sample import SampleResult
 from walproof.model.topology import ClusterView, Description, Endpoint, LinkView, Route, Snapshot
@@ -156,6 +157,30 @@ class MemberLogs(Protocol):
         ...
 
 
+class MemberStates(Protocol):
+    """Looks at every member for signs that a fault happened, and for what could falsify a verdict. Changes nothing."""
+
+    def states(self) -> Sequence[MemberState]:
+        """Every member now, all asked at once; one that does not answer within two seconds is there without answers."""
+        ...
+
+
+class Traces(Protocol):
+    """What would be overwritten when a member is rewound or cloned again: the WAL it wrote last."""
+
+    def save(self, member: str) -> None:
+        """Put its newest WAL and log aside, now; replaces what was put aside of it before."""
+        ...
+
+    def describe(self, member: str, *, timeline: int, since: int) -> str:
+        """What was put aside as text (pg_waldump): records of that timeline from that position (bytes) on."""
+        ...
+
+    def discard(self) -> None:
+        """Remove what was put aside; safe to call twice."""
+        ...
+
+
 class Pricing(Protocol):
     """Runs samples under scenarios."""
 
@@ -286,6 +311,8 @@ class Capabilities:
     switchover: Switchover | None = None
     recovery: Recovery | None = None
     logs: MemberLogs | None = None
+    member_states: MemberStates | None = None
+    traces: Traces | None = None
     configuration: Configuration | None = None
     inspection: Inspection | None = None
     links: Links | None = None

@@ -7,17 +7,23 @@ from walproof.model.guarantee import Level
 
 
 class Verdict(StrEnum):
-    """Held, broken, or undecided; skipped when the target cannot do the fault."""
+    """Held, broken, or undecided; expected loss of what was never promised; skipped where the fault is impossible."""
 
     HELD = "held"
     BROKEN = "broken"
+    EXPECTED_LOSS = "expected loss"
     UNDECIDED = "undecided"
     SKIPPED = "skipped"
 
     @property
     def mark(self) -> str:
         """✔ ✘ ? –"""
-        return {"held": "✔", "broken": "✘", "undecided": "?", "skipped": "–"}[self.value]
+        return {"held": "✔", "broken": "✘", "expected loss": "✘", "undecided": "?", "skipped": "–"}[self.value]
+
+    @property
+    def decided(self) -> bool:
+        """Whether the drill counts in a bound."""
+        return self in (Verdict.HELD, Verdict.BROKEN, Verdict.EXPECTED_LOSS)
 
 
 class Victim(StrEnum):
@@ -71,6 +77,14 @@ class Findings:
     fresh_nowhere: int = 0
     broken_freshness: int = 0
     """At remote_apply: acknowledged rows that a standby every commit waited for did not show at once."""
+    divergent: int = 0
+    """Rows in which a standby differs from the leader although it has replayed all of the leader's WAL."""
+    out_of_order: int = 0
+    """Acknowledged rows lost although a commit later in the same WAL was kept."""
+    backward_reads: int = 0
+    """At remote_apply: reads of a standby every commit waited for that showed less than an earlier one."""
+    unnamed_after_takeover_s: float = 0.0
+    """Seconds in which a new leader acknowledged a remote level while no standby was named yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +98,11 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Drill:
-    """One drill, judged. rto_s: last acknowledgement before to first after; rpo_s: span of lost acknowledgements."""
+    """One drill, judged.
+
+    rto_s: from the last acknowledgement before the outage to the first of sustained service after it. rpo_s: from the
+    oldest lost acknowledgement to the fault, or to the newest lost one where that is later.
+    """
 
     number: int
     fault: str
@@ -110,3 +128,10 @@ class Drill:
     evidence: dict[str, str] = field(default_factory=dict)
     promised: bool | None = None
     """Whether the manual's table promises this level to survive this fault; None when nothing is at risk."""
+    loss: str = ""
+    """What was in fact gone for good (a Loss), "" when nothing: a restart in place is a crash, not a lost leader."""
+    writers: int = 0
+    unavailable_s: float | None = None
+    """Seconds without service in all, from the fault to the end: an outage that flaps adds up."""
+    writers_rto_s: tuple[float, float, float] | None = None
+    """Outage of single writers: median, 95th percentile, worst; infinite for one that never committed again."""

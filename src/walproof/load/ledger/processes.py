@@ -62,6 +62,7 @@ class RunningLedger:
         self._tasks = _writer_tasks(order, endpoint, directory)
         self._attempts: Attempts | None = None
         self._report: WitnessReport | None = None
+        self._incomplete = ""
         self._writers: list[LoadProcess] = []
         self._readers: list[LoadProcess] = []
         try:
@@ -113,6 +114,7 @@ class RunningLedger:
             self._finish(self._writers)
             self._finish(self._readers)
             self._attempts = read_attempts(self._files())
+            self._incomplete = self._crash()
             self._report = next(map(read_report, self._workspace.fetch("report")), None)
             self._kill()
         return self._attempts
@@ -121,6 +123,11 @@ class RunningLedger:
         """What the readers saw; empty when there were none."""
         self.stop()
         return self._report or WitnessReport({})
+
+    def incomplete(self) -> str:
+        """Why the ledger is incomplete, or ""."""
+        self.stop()
+        return self._incomplete
 
     @staticmethod
     def _finish(processes: list[LoadProcess]) -> None:

@@ -27,6 +27,10 @@ class SimulatedRun:
         self._world.sync()
         return self._ledger.stop(self._world.clock.now())
 
+    def incomplete(self) -> str:
+        """Nothing of it is ever missing."""
+        return ""
+
     def witnessed(self) -> WitnessReport:
         """What the readers saw."""
         world = self._world

@@ -1,0 +1,53 @@
+"""Everything a verdict is derived from: how the drill went, every attempt, what each member holds, what readers saw."""
+
+from dataclasses import dataclass, field
+
+from walproof.model.attempt import Attempts
+from walproof.model.load import WitnessReport
+from walproof.model.member_state import MemberState
+from walproof.model.topology import ClusterView
+from walproof.proving.campaign import PlannedDrill
+from walproof.proving.reading import MemberReading
+
+
+@dataclass(frozen=True, slots=True)
+class DrillRun:
+    """How a drill went, as recorded while it ran; times are seconds since the epoch on walproof's clock."""
+
+    victims: tuple[str, ...]
+    before: ClusterView
+    fault_at: float
+    cleared_at: float
+    stopped_at: float
+    views: tuple[ClusterView, ...] = ()
+    states: tuple[MemberState, ...] = ()
+    """Signs of the members: `before` the fault, while it is in effect, and `after` everything has recovered."""
+    recovered: bool = True
+    error: str = ""
+    """Why the cluster did not recover."""
+    timed_out: tuple[str, ...] = ()
+    """Waits that ran out, in words."""
+    after: ClusterView | None = None
+    elected_at: float | None = None
+    """When a successor took the leader's lock, by the manager's log."""
+    refused: str = ""
+    """Why the target refused to inject the fault."""
+    incomplete: str = ""
+    """Why the ledger is not complete: a writer or reader died, the disk was full."""
+
+    def states_between(self, begin: float, end: float) -> tuple[MemberState, ...]:
+        """Signs seen from `begin` (not included) to `end`."""
+        return tuple(state for state in self.states if begin < state.at <= end)
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """One drill as it was: judging it again needs nothing else. The surviving leader's reading comes first."""
+
+    planned: PlannedDrill
+    run: DrillRun
+    attempts: Attempts
+    witness: WitnessReport
+    readings: tuple[MemberReading, ...] = ()
+    problems: dict[str, str] = field(default_factory=dict)
+    """What went wrong where: "n2 unread" → why, "data of n2" → damage that was not there when the drill began."""
