@@ -80,6 +80,7 @@ class Loss(StrEnum):
     """What is gone for good when the survivor takes over."""
 
     POSTGRES_CRASH = "postgres crash"
+    POWER_CUT = "power cut"
     LEADER_GONE = "leader gone"
     LEADER_AND_STANDBY_POSTGRES = "leader gone, standby's postgres crashed"
     LEADER_AND_STANDBY_POWER = "leader gone, standby's power cut"
@@ -89,6 +90,7 @@ def survives(commit_level: Level, loss: Loss) -> bool:
     """PostgreSQL's own table (manual, synchronous_commit): whether an acknowledged commit is promised to survive."""
     needed = {
         Loss.POSTGRES_CRASH: Level.LOCAL,
+        Loss.POWER_CUT: Level.LOCAL,
         Loss.LEADER_GONE: Level.REMOTE_WRITE,
         Loss.LEADER_AND_STANDBY_POSTGRES: Level.REMOTE_WRITE,
         Loss.LEADER_AND_STANDBY_POWER: Level.ON,

@@ -28,6 +28,8 @@ class MemberState:
     in_recovery: bool | None = None
     started: str = ""
     """pg_postmaster_start_time() as text: compared for equality only, because it is the server's own clock."""
+    stats_reset: str = ""
+    """pg_stat_bgwriter.stats_reset as text: recovery after a crash resets the statistics, an orderly restart does not."""
     system: str = ""
     """System identifier of the cluster (pg_control_system)."""
     timeline: int | None = None
@@ -49,7 +51,7 @@ class MemberState:
     processes: str = ""
     """All processes of the member: "running", "frozen" (every one stopped) or "none"."""
     disk: str = ""
-    """Its file systems: "sound", "dead" (every write fails), "full" or "slow" (flushes are delayed)."""
+    """Its file systems: "sound", "dead" (gone or shut down), "failing" (flushes fail), "full" or "slow"."""
     dcs: str = ""
     """Its process of the DCS: "running", "frozen" or "none"."""
     deaf_to: tuple[str, ...] = ()

@@ -158,7 +158,7 @@ class MemberLogs(Protocol):
 
 
 class MemberStates(Protocol):
-    """Looks at every member for signs that a fault happened, and for what could falsify a verdict. Changes nothing."""
+    """Asks every member for signs that a fault happened, and for what could falsify a verdict. Changes nothing."""
 
     def states(self) -> Sequence[MemberState]:
         """Every member now, all asked at once; one that does not answer within two seconds is there without answers."""
