@@ -29,7 +29,7 @@ class MemberState:
     started: str = ""
     """pg_postmaster_start_time() as text: compared for equality only, because it is the server's own clock."""
     stats_reset: str = ""
-    """pg_stat_bgwriter.stats_reset as text: recovery after a crash resets the statistics, an orderly restart does not."""
+    """pg_stat_bgwriter.stats_reset as text: recovery after a crash resets statistics, an orderly restart does not."""
     system: str = ""
     """System identifier of the cluster (pg_control_system)."""
     timeline: int | None = None
