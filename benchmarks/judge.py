@@ -13,6 +13,7 @@ import numpy as np
 from walproof.model.attempt import Attempts, Outcome, Rows
 from walproof.model.guarantee import Level
 from walproof.proving.findings import judged
+from walproof.proving.reading import compared
 
 WRITERS = 64
 LOST = 1_000
@@ -59,7 +60,7 @@ def main() -> int:
     size = int(float(sys.argv[1] if len(sys.argv) > 1 else 10) * 1e6)
     attempts = attempts_of(size)
     started_at = time.perf_counter()
-    found = judged(attempts, members(attempts)).findings
+    found = judged(attempts, [compared(attempts, rows) for rows in members(attempts)])
     seconds = time.perf_counter() - started_at
     peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(f"{size:,} attempts against 3 members: {seconds:.1f} s, {peak_mb:.0f} MB at most, {found.lost} lost")

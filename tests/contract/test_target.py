@@ -20,6 +20,7 @@ from walproof.model.waiting import Wait, wait_for
 from walproof.proving.campaign import PlannedDrill
 from walproof.proving.faults import CATALOGUE
 from walproof.proving.findings import judged
+from walproof.proving.reading import compared
 from walproof.proving.run import Shell, run_drills
 from walproof.records.journal import Journal
 from walproof.targets.lab.target import LabTarget
@@ -134,13 +135,13 @@ def test_what_the_ledger_acknowledged_is_on_every_member(target: Target) -> None
     assert all(name.strip() for name in names)
     leader = target.observe().leader
     assert leader is not None
-    found = judged(attempts, [ledger.read_ledger(leader, drill)]).findings
+    found = judged(attempts, [compared(attempts, ledger.read_ledger(leader, drill))])
     assert found.acknowledged >= 40
     assert (found.lost, found.phantom, found.duplicate, found.corrupted) == (0, 0, 0, 0)
     for member in target.describe().members:
 
         def all_there(member: str = member) -> bool:
-            return judged(attempts, [ledger.read_ledger(member, drill)]).findings.lost == 0
+            return judged(attempts, [compared(attempts, ledger.read_ledger(member, drill))]).lost == 0
 
         wait_for(Wait.STANDBYS_STREAMING, all_there, target.clock)
         assert ledger.check_data(member) == ""

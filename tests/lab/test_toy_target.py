@@ -9,6 +9,7 @@ from walproof.model.load import LedgerOrder
 from walproof.model.ports import Capability
 from walproof.model.waiting import Wait, wait_for
 from walproof.proving.findings import judged
+from walproof.proving.reading import compared
 from walproof.targets import choose
 
 pytestmark = pytest.mark.lab
@@ -26,7 +27,7 @@ def test_a_new_target_is_one_folder_and_one_line(monkeypatch: pytest.MonkeyPatch
         run = able.ledger.open_ledger(LedgerOrder(Level.LOCAL, writers=2, route="port"))
         wait_for(Wait.WRITERS_UP, lambda: run.progress().acknowledged >= 40, target.clock)
         attempts = run.stop()
-        findings = judged(attempts, [able.ledger.read_ledger("only", 0)]).findings
+        findings = judged(attempts, [compared(attempts, able.ledger.read_ledger("only", 0))])
         able.ledger.drop_ledger()
     assert findings.acknowledged >= 40
     assert (findings.lost, findings.phantom, findings.duplicate, findings.corrupted) == (0, 0, 0, 0)

@@ -63,7 +63,7 @@ PROVE = an_object(
             leader_after=NAME,
             timeline_before={"type": ["integer", "null"]},
             timeline_after={"type": ["integer", "null"]},
-            verdict={"enum": ["held", "broken", "undecided", "skipped"]},
+            verdict={"enum": ["held", "broken", "expected loss", "undecided", "skipped"]},
             why=TEXT,
         )
     ),

@@ -9,8 +9,11 @@ import pytest
 from walproof.model.attempt import Attempts, Outcome, Rows
 from walproof.model.guarantee import Level
 from walproof.model.load import WitnessReport
-from walproof.proving import findings, gate, options, verdicts
-from walproof.proving.findings import judged, not_in_effect_s, two_leaders_s
+from walproof.model.verdict import Findings
+from walproof.proving import bounds, gate, options, reading, verdicts
+from walproof.proving.findings import judged, two_leaders_s
+from walproof.proving.in_effect import lasting_s, unnamed
+from walproof.proving.reading import compared
 
 A, D, U, R = Outcome.ACKNOWLEDGED, Outcome.DOWNGRADED, Outcome.UNKNOWN, Outcome.REFUSED
 NAMES = ("ANY 1 (n2, n3)", "")
@@ -43,14 +46,20 @@ def rows(*numbers: int, member: str = "n2") -> Rows:
     return Rows(member, np.zeros(len(numbers), np.int32), np.array(numbers, np.int64), check, check.copy())
 
 
-@pytest.mark.parametrize("module", [verdicts, gate, options])
+def found_in(tries: Attempts, members: list[Rows], witness: WitnessReport | None = None) -> Findings:
+    """The findings of these rows, the leader's first; every member has caught up."""
+    readings = [compared(tries, rows, caught_up=True) for rows in members]
+    return judged(tries, readings, witness or WitnessReport({}))
+
+
+@pytest.mark.parametrize("module", [bounds, verdicts, gate, options])
 def test_examples_in_docstrings_are_true(module: object) -> None:
     assert doctest.testmod(module).failed == 0  # type: ignore[arg-type]
 
 
 def test_every_kind_of_attempt_is_counted_once() -> None:
     tries = ledger((1, A, 1.0), (2, A, 2.0), (3, U, 3.0), (4, U, 4.0), (5, D, 5.0), (6, D, 6.0), (7, R, 7.0))
-    found = judged(tries, [rows(1, 3, 5)]).findings
+    found = found_in(tries, [rows(1, 3, 5)])
     assert (found.acknowledged, found.kept, found.lost) == (2, 1, 1)
     assert (found.unknown, found.recovered) == (2, 1)
     assert (found.downgraded, found.downgraded_lost) == (2, 1)
@@ -58,12 +67,12 @@ def test_every_kind_of_attempt_is_counted_once() -> None:
 
 
 def test_the_span_of_the_loss_is_reported() -> None:
-    found = judged(ledger((1, A, 1.0), (2, A, 2.0), (3, A, 4.5)), [rows(1)]).findings
+    found = found_in(ledger((1, A, 1.0), (2, A, 2.0), (3, A, 4.5)), [rows(1)])
     assert (found.lost, found.lost_from, found.lost_to) == (2, 2.0, 4.5)
 
 
 def test_a_row_of_a_refused_attempt_is_phantom() -> None:
-    found = judged(ledger((1, A, 1.0), (2, R, 2.0)), [rows(1, 2)]).findings
+    found = found_in(ledger((1, A, 1.0), (2, R, 2.0)), [rows(1, 2)])
     assert found.phantom == 1
 
 
@@ -71,12 +80,12 @@ def test_a_row_nobody_wrote_is_phantom_even_with_absurd_numbers() -> None:
     strange = Rows(
         "n2", np.array([0, 0, -1], np.int32), np.array([1, -5, 1 << 41], np.int64), *[np.ones(3, np.uint32)] * 2
     )
-    found = judged(ledger((1, A, 1.0)), [strange]).findings
+    found = found_in(ledger((1, A, 1.0)), [strange])
     assert (found.kept, found.phantom) == (1, 2)
 
 
 def test_a_duplicate_row_is_seen() -> None:
-    found = judged(ledger((1, A, 1.0), (2, A, 2.0)), [rows(1, 2, 2)]).findings
+    found = found_in(ledger((1, A, 1.0), (2, A, 2.0)), [rows(1, 2, 2)])
     assert (found.duplicate, found.kept, found.lost) == (1, 2, 0)
 
 
@@ -84,36 +93,43 @@ def test_a_duplicate_row_is_seen() -> None:
 def test_a_corrupted_payload_or_checksum_is_seen(column: str) -> None:
     other = np.array([1, 9], np.uint32)
     wrong = replace(rows(1, 2), checksum=other) if column == "checksum" else replace(rows(1, 2), stated=other)
-    assert judged(ledger((1, A, 1.0), (2, A, 2.0)), [wrong]).findings.corrupted == 1
+    assert found_in(ledger((1, A, 1.0), (2, A, 2.0)), [wrong]).corrupted == 1
 
 
 def test_a_payload_corrupted_together_with_its_checksum_is_seen() -> None:
     both = np.array([1, 9], np.uint32)
     wrong = replace(rows(1, 2), checksum=both, stated=both)
-    assert judged(ledger((1, A, 1.0), (2, A, 2.0)), [wrong]).findings.corrupted == 1
+    assert found_in(ledger((1, A, 1.0), (2, A, 2.0)), [wrong]).corrupted == 1
 
 
 def test_what_another_member_corrupted_counts_but_what_it_lacks_is_counted_apart() -> None:
     other = replace(rows(1, member="n3"), checksum=np.array([7], np.uint32))
-    found = judged(ledger((1, A, 1.0), (2, A, 2.0)), [rows(1, 2), other])
-    assert (found.findings.lost, found.findings.corrupted, found.differs) == (0, 1, {"n3": 1})
+    found = found_in(ledger((1, A, 1.0), (2, A, 2.0)), [rows(1, 2), other])
+    assert (found.lost, found.corrupted, found.divergent) == (0, 1, 1)
 
 
-def test_without_any_rows_everything_acknowledged_is_lost() -> None:
-    assert judged(ledger((1, A, 1.0), (2, A, 2.0)), [rows()]).findings.lost == 2
-    assert judged(ledger((1, A, 1.0)), []).findings.lost == 1
+def test_a_standby_that_has_not_caught_up_does_not_diverge() -> None:
+    tries = ledger((1, A, 1.0), (2, A, 2.0))
+    for caught_up, divergent in ((True, 1), (False, 0), (None, 0)):
+        behind = compared(tries, rows(1, member="n3"), caught_up=caught_up)
+        assert judged(tries, [compared(tries, rows(1, 2)), behind]).divergent == divergent
+
+
+def test_a_leader_without_rows_lost_everything_and_an_unread_one_proves_nothing() -> None:
+    assert found_in(ledger((1, A, 1.0), (2, A, 2.0)), [rows()]).lost == 2
+    assert found_in(ledger((1, A, 1.0)), []).lost == 0
 
 
 def test_an_empty_ledger_is_judged_too() -> None:
-    assert judged(ledger(), [rows()]).findings.acknowledged == 0
+    assert found_in(ledger(), [rows()]).acknowledged == 0
 
 
 def test_judging_in_parts_finds_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     tries = ledger(*[(n, (A, U, D, R)[n % 4], float(n)) for n in range(1, 400)])
     there = rows(*[n for n in range(1, 400) if n % 3])
-    at_once = judged(tries, [there])
-    monkeypatch.setattr(findings, "_PART", 50)
-    assert judged(tries, [there]) == at_once
+    at_once = found_in(tries, [there])
+    monkeypatch.setattr(reading, "_PART", 50)
+    assert found_in(tries, [there]) == at_once
 
 
 def two_servers(late_start: float) -> Attempts:
@@ -144,13 +160,12 @@ def test_unknown_timelines_prove_nothing() -> None:
 
 def test_a_remote_level_without_names_is_not_in_effect() -> None:
     tries = replace(ledger((1, A, 1.0), (2, A, 2.0), (3, A, 3.0), (4, A, 4.0)), names=np.array([0, 1, 1, 0], np.int16))
-    assert not_in_effect_s(tries) == pytest.approx(1.0)
-    assert not_in_effect_s(tries, until=2.0) == 0.0
-    local = replace(tries, level=np.full(4, list(Level).index(Level.LOCAL), np.int8))
-    assert not_in_effect_s(local) == 0.0
+    assert lasting_s(tries, unnamed(tries, Level.ON)) == pytest.approx(1.0)
+    assert lasting_s(tries, unnamed(tries, Level.ON, end=2.0)) == 0.0
+    assert lasting_s(tries, unnamed(tries, Level.LOCAL)) == 0.0
 
 
 def test_a_row_seen_on_the_leader_and_gone_is_a_dirty_read() -> None:
     witness = WitnessReport({"n2": (5, 2), "n3": (1, 0)}, seen_on_leader=((0, 1), (0, 2), (0, 2)), long_forks=3)
-    found = judged(ledger((1, A, 1.0), (2, U, 2.0)), [rows(1)], witness).findings
+    found = found_in(ledger((1, A, 1.0), (2, U, 2.0)), [rows(1)], witness)
     assert (found.dirty_reads, found.fresh_reads, found.stale_reads, found.long_forks) == (1, 6, 2, 3)

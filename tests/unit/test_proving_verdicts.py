@@ -11,53 +11,104 @@ from walproof.estimating.binomial import upper_bound
 from walproof.model.guarantee import Level, Loss
 from walproof.model.verdict import Drill, Findings, Verdict, Victim
 from walproof.proving.as_json import answer_as_json
+from walproof.proving.bounds import bounds, controls, drills_for
 from walproof.proving.conclusion import conclusion
 from walproof.proving.gate import exit_code, gate, junit
 from walproof.proving.matrix import cell
 from walproof.proving.options import parse_options
-from walproof.proving.verdicts import Assumption, bounds, controls, decided, drills_for, promised
+from walproof.proving.verdicts import Assumption, AtRisk, decided, promised
 
 FINE = Findings(acknowledged=100, kept=100)
 LOSS = Findings(acknowledged=100, kept=90, lost=10)
 
 
+def at_risk(level: Level = Level.ON, weaker: str = "") -> AtRisk:
+    return AtRisk(level, Loss.LEADER_GONE, promised(level, Loss.LEADER_GONE), weaker)
+
+
+NOTHING = AtRisk(Level.ON, None, None)
+
+
 def drill(level: Level = Level.ON, findings: Findings = FINE, *, number: int = 1, fault: str = "kill") -> Drill:
-    verdict, why = decided(findings, [], promised(level, Loss.LEADER_GONE))
+    verdict, why = decided(findings, [], at_risk(level))
     return Drill(number, fault, Victim.LEADER, level, verdict, why, findings, rto_s=3.0, rpo_s=0.0)
 
 
 def test_nothing_lost_is_held_and_something_lost_is_broken() -> None:
-    assert decided(FINE, [], True)[0] is Verdict.HELD
-    verdict, why = decided(LOSS, [], True)
+    assert decided(FINE, [], at_risk())[0] is Verdict.HELD
+    verdict, why = decided(LOSS, [], at_risk())
     assert verdict is Verdict.BROKEN
-    assert "10 acknowledged commits lost" in why
-    assert "promises to keep" in why
+    assert why == "10 acknowledged commits lost, which on promises to keep after the loss of the leader"
 
 
-def test_a_loss_that_no_guarantee_covers_is_broken_and_called_expected() -> None:
-    verdict, why = decided(LOSS, [], promised(Level.OFF, Loss.LEADER_GONE))
+def test_a_loss_that_no_guarantee_covers_is_an_expected_loss() -> None:
+    verdict, why = decided(LOSS, [], at_risk(Level.OFF))
+    assert verdict is Verdict.EXPECTED_LOSS
+    lost = "10 acknowledged commits lost, which off does not promise to keep after the loss of the leader"
+    assert why == f"expected loss: {lost}"
+
+
+def test_an_expected_loss_does_not_excuse_anything_else() -> None:
+    verdict, why = decided(replace(LOSS, corrupted=1), [], at_risk(Level.OFF))
     assert verdict is Verdict.BROKEN
-    assert why == "expected loss: 10 acknowledged commits lost, which this level does not promise to keep"
-    assert "; 1 row corrupted" in decided(replace(LOSS, corrupted=1), [], False)[1]
+    assert why.endswith("does not promise to keep after the loss of the leader; 1 row corrupted")
 
 
-@pytest.mark.parametrize("wrong", ["corrupted", "duplicate", "phantom"])
+def test_a_loss_where_nothing_was_at_risk_is_broken() -> None:
+    verdict, why = decided(LOSS, [], NOTHING)
+    assert verdict is Verdict.BROKEN
+    assert "though nothing was at risk" in why
+
+
+@pytest.mark.parametrize(
+    "wrong", ["corrupted", "duplicate", "phantom", "divergent", "out_of_order", "broken_freshness", "backward_reads"]
+)
 def test_every_contradiction_breaks(wrong: str) -> None:
-    assert decided(replace(FINE, **{wrong: 1}), [], None)[0] is Verdict.BROKEN
-    assert decided(replace(FINE, two_leaders_s=1.5), [], None)[0] is Verdict.BROKEN
+    assert decided(replace(FINE, **{wrong: 1}), [], NOTHING)[0] is Verdict.BROKEN
+    verdict, why = decided(replace(FINE, **{wrong: 2}), [], NOTHING)
+    assert verdict is Verdict.BROKEN
+    assert why.startswith("2 ")
+
+
+def test_two_leaders_break_with_their_length() -> None:
+    assert decided(replace(FINE, two_leaders_s=1.5), [], NOTHING) == (
+        Verdict.BROKEN,
+        "two leaders acknowledged at once for 1.5 s",
+    )
+
+
+def test_new_damage_is_broken_and_an_unread_standby_is_not() -> None:
+    damage = {"data of n2": "3 pages failed their checksum", "n3 unread": "no answer"}
+    assert decided(FINE, [], NOTHING, damage) == (Verdict.BROKEN, "data of n2: 3 pages failed their checksum")
+    assert decided(FINE, [], NOTHING, {"n3 unread": "no answer"})[0] is Verdict.HELD
 
 
 def test_a_failed_assumption_makes_it_undecided_and_says_why() -> None:
     failed = Assumption("writers alive", False, "the writers had nothing acknowledged")
-    assert decided(LOSS, [failed], True) == (Verdict.UNDECIDED, "the writers had nothing acknowledged")
+    assert decided(FINE, [failed], at_risk()) == (Verdict.UNDECIDED, "the writers had nothing acknowledged")
 
 
-def test_a_level_not_in_effect_is_undecided_unless_it_lost() -> None:
-    failed = Assumption("level in effect", False, "it meant local", invalidates_loss=False)
-    assert decided(FINE, [failed], True) == (Verdict.UNDECIDED, "it meant local")
-    verdict, why = decided(LOSS, [failed], True)
+@pytest.mark.parametrize("name", ["cluster recovered", "waits ended", "every member read", "ledger complete"])
+def test_a_proven_loss_wins_over_a_failed_assumption(name: str) -> None:
+    verdict, why = decided(LOSS, [Assumption(name, False, "something failed")], at_risk())
     assert verdict is Verdict.BROKEN
-    assert "it meant local" in why
+    assert "something failed" in why
+
+
+def test_missing_rows_prove_nothing_where_the_ledger_itself_is_odd() -> None:
+    failed = Assumption("ledger table ordinary", False, "the table is unlogged", invalidates_loss=True)
+    verdict, why = decided(LOSS, [failed], at_risk())
+    assert verdict is Verdict.UNDECIDED
+    assert "the table is unlogged; 10 rows of acknowledged commits are missing" in why
+
+
+def test_the_sentence_of_a_loss_names_why_the_commits_waited_for_less() -> None:
+    failed = Assumption("level in effect", False, "it meant local")
+    assert decided(FINE, [failed], at_risk()) == (Verdict.UNDECIDED, "it meant local")
+    verdict, why = decided(LOSS, [failed], at_risk(weaker="they ran at off, not at on"))
+    assert verdict is Verdict.BROKEN
+    assert "because they ran at off, not at on" in why
+    assert "promises to keep" not in why
 
 
 def test_the_bound_is_the_exact_binomial_one() -> None:
@@ -102,7 +153,8 @@ def test_exit_codes() -> None:
     undecided = replace(drill(), verdict=Verdict.UNDECIDED)
     skipped = replace(drill(), verdict=Verdict.SKIPPED)
     assert exit_code([drill()]) == 0
-    assert exit_code([drill(Level.OFF, LOSS)]) == 1
+    assert exit_code([drill(Level.OFF, LOSS)]) == 0
+    assert exit_code([drill(Level.ON, LOSS)]) == 1
     assert exit_code([drill(), undecided]) == 4
     assert exit_code([skipped]) == 4
     assert exit_code([drill(), skipped]) == 0
@@ -116,12 +168,12 @@ def test_exit_codes() -> None:
 def test_junit_separates_failures_errors_and_skips() -> None:
     undecided = replace(drill(), verdict=Verdict.UNDECIDED, why="the writers were dead")
     skipped = replace(drill(), verdict=Verdict.SKIPPED, why="skipped, because no power")
-    suite = ElementTree.fromstring(junit([drill(), drill(Level.OFF, LOSS), undecided, skipped]))
-    assert suite.attrib["tests"] == "4"
+    suite = ElementTree.fromstring(junit([drill(), drill(findings=LOSS), drill(Level.OFF, LOSS), undecided, skipped]))
+    assert suite.attrib["tests"] == "5"
     assert (suite.attrib["failures"], suite.attrib["errors"], suite.attrib["skipped"]) == ("1", "1", "1")
     failure = suite.find("testcase/failure")
     assert failure is not None
-    assert failure.attrib["message"].startswith("expected loss: 10 acknowledged commits lost")
+    assert failure.attrib["message"].startswith("10 acknowledged commits lost")
 
 
 def test_a_cell_of_the_matrix_shows_promise_mark_and_evidence() -> None:

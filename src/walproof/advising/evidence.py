@@ -118,7 +118,7 @@ def _drills(records: Records) -> tuple[DrillSummary, ...]:
     groups: dict[tuple[Level, str, str], list[tuple[str, Drill]]] = defaultdict(list)
     for name, events in records:
         for event in events:
-            if isinstance(event, DrillDone) and event.drill.verdict in (Verdict.HELD, Verdict.BROKEN):
+            if isinstance(event, DrillDone) and event.drill.verdict.decided:
                 drill = event.drill
                 groups[(drill.level, drill.fault, str(drill.victim))].append((name, drill))
     return tuple(_summary(*key, drills) for key, drills in sorted(groups.items(), key=lambda pair: repr(pair[0])))

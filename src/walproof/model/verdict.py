@@ -35,6 +35,11 @@ class Victim(StrEnum):
     ALL_STANDBYS = "all standbys"
     CLUSTER = "cluster"
 
+    @property
+    def takes_the_leader(self) -> bool:
+        """Whether the leader is among them."""
+        return self in (Victim.LEADER, Victim.CLUSTER)
+
 
 @dataclass(frozen=True, slots=True)
 class Recovery:

@@ -6,11 +6,11 @@ from dataclasses import asdict
 from typing import Any
 
 from walproof.model.verdict import Drill
+from walproof.proving.bounds import bounds, controls
 from walproof.proving.conclusion import conclusion
 from walproof.proving.gate import Gate, exceeded
 from walproof.proving.matrix import matrix
 from walproof.proving.options import ProveOptions
-from walproof.proving.verdicts import bounds, controls
 
 
 def finite(value: Any) -> Any:

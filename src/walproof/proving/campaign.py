@@ -8,9 +8,9 @@ import numpy as np
 from walproof.errors import UsageError
 from walproof.model.guarantee import Level, survives
 from walproof.model.verdict import Drill, Victim
+from walproof.proving.bounds import bounds, drills_for
 from walproof.proving.faults import CATALOGUE, STORM, Fault, loss_of
 from walproof.proving.options import ProveOptions
-from walproof.proving.verdicts import bounds, drills_for
 
 
 @dataclass(frozen=True, slots=True)

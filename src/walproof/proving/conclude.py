@@ -1,19 +1,18 @@
-"""From everything recorded in a drill to the judged Drill with its times, marks and evidence. Pure."""
+"""From a drill's history to the judged Drill with its times, marks and evidence. Pure."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import replace
 
-from walproof.model.attempt import Attempts, Rows
-from walproof.model.guarantee import Level, read_standby_names
-from walproof.model.load import WitnessReport
+from walproof.model.guarantee import Level, Loss, read_standby_names
 from walproof.model.topology import ClusterView
-from walproof.model.verdict import Drill, Findings, Mark, Recovery
-from walproof.proving.assumptions import DrillRun, checked
-from walproof.proving.campaign import PlannedDrill
-from walproof.proving.faults import loss_of
-from walproof.proving.findings import judged
-from walproof.proving.outage import acknowledged_at, outage, pace, split
-from walproof.proving.verdicts import Assumption, decided, promised
+from walproof.model.verdict import Drill, Findings, Mark, Recovery, Verdict
+from walproof.proving.assumptions import checked, level_in_effect
+from walproof.proving.findings import differing, judged, lost_rows
+from walproof.proving.happened import Sign, fault_signs, loss_in_fact, taken_over
+from walproof.proving.history import DrillRun, History
+from walproof.proving.in_effect import Weaker, lasting_s, unnamed, weaker
+from walproof.proving.outage import Outage, acknowledged_at, outage, pace, split
+from walproof.proving.verdicts import AtRisk, decided, promised
 
 
 def timeline_of(view: ClusterView | None) -> int | None:
@@ -22,32 +21,26 @@ def timeline_of(view: ClusterView | None) -> int | None:
     return member.timeline if member else None
 
 
-@dataclass(frozen=True, slots=True)
-class DrillData:
-    """The clients' attempts and reads; which members were read back, and what went wrong where."""
-
-    attempts: Attempts
-    witness: WitnessReport
-    read: list[str] = field(default_factory=list)
-    problems: dict[str, str] = field(default_factory=dict)
-
-
-def concluded_drill(planned: PlannedDrill, run: DrillRun, rows: Iterable[Rows], data: DrillData) -> Drill:
-    """Judge a drill. `rows` is read lazily and fills `data.read` and `data.problems`, so it is consumed first."""
-    attempts = data.attempts
-    judgement = judged(attempts, rows, data.witness)
-    findings = judgement.findings if data.read else replace(judgement.findings, lost=0, downgraded_lost=0)
-    findings = _with_visibility(planned, findings, data)
+def concluded_drill(history: History) -> Drill:
+    """Judge a drill from its history alone."""
+    planned, run, attempts = history.planned, history.run, history.attempts
     acknowledged = acknowledged_at(attempts)
     out = outage(acknowledged, run.fault_at, cleared_at=run.cleared_at, stopped_at=run.stopped_at)
+    signs = fault_signs(planned.fault, run)
+    findings = _without_phantoms_of_a_torn_ledger(
+        _with_visibility(history, judged(attempts, history.readings, history.witness)), run
+    )
+    short = _weaker(history, out)
+    findings = _with_windows(history, findings, short, out)
+    found = checked(history, findings, out, signs)
+    found.append(level_in_effect(history, short))
+    happened = next(a.holds for a in found if a.name == "fault happened")
+    loss = loss_in_fact(planned.fault, planned.victim, run) if happened else None
+    risk = AtRisk(planned.level, loss, promised(planned.level, loss), _weaker_lost(history, short))
+    verdict, why = decided(findings, found, risk, history.problems)
     recovery, marks = (
         (Recovery(), ()) if out is None else split(attempts, out, run.views, run.before.leader, run.elected_at)
     )
-    loss = loss_of(planned.fault, planned.victim)
-    promise = promised(planned.level, loss)
-    found = checked(run, attempts, findings, out, data.read)
-    found += _unsound(data.problems)
-    verdict, why = decided(findings, found, promise)
     span = None if findings.lost_from is None or findings.lost_to is None else findings.lost_to - findings.lost_from
     return Drill(
         number=planned.number,
@@ -55,9 +48,9 @@ def concluded_drill(planned: PlannedDrill, run: DrillRun, rows: Iterable[Rows], 
         victim=planned.victim,
         level=planned.level,
         verdict=verdict,
-        why=why,
+        why="; ".join([why, *_remarks(history, findings, loss, verdict)]),
         findings=findings,
-        rto_s=None if out is None else out.seconds,
+        rto_s=None if out is None or run.incomplete else out.seconds,
         rpo_s=span if findings.lost else 0.0,
         recovery=recovery,
         leader_before=run.before.leader,
@@ -66,58 +59,132 @@ def concluded_drill(planned: PlannedDrill, run: DrillRun, rows: Iterable[Rows], 
         timeline_after=timeline_of(run.after),
         victims=run.victims,
         route=str(planned.route),
-        marks=_marks(planned, run, marks),
+        marks=_marks(history, marks),
         pace=pace(acknowledged),
         assumptions={a.name: a.holds for a in found},
-        evidence=_evidence(run, findings, recovery, data.problems, judgement.differs),
-        promised=promise,
+        evidence=_evidence(history, findings, recovery, signs),
+        promised=risk.promise,
+        loss="" if loss is None else str(loss),
+        writers=planned.writers,
     )
 
 
-def _unsound(problems: Mapping[str, str]) -> list[Assumption]:
-    """What checksums or amcheck found wrong with a member; nothing can be concluded from rows of damaged data."""
-    unsound = [f"{where}: {what}" for where, what in problems.items() if where.startswith("data of ")]
-    return [Assumption("data sound", False, "; ".join(unsound))] if unsound else []
+def _without_phantoms_of_a_torn_ledger(findings: Findings, run: DrillRun) -> Findings:
+    """Where attempts are missing, rows without an attempt prove nothing."""
+    return replace(findings, phantom=0) if run.incomplete else findings
 
 
-def _with_visibility(planned: PlannedDrill, findings: Findings, data: DrillData) -> Findings:
+def _weaker(history: History, out: Outage | None) -> list[Weaker]:
+    """How commits waited for less than was asked.
+
+    What counts is the time up to the outage's end where another member took over: a new leader of a cluster that is
+    not strict serves before its standbys are back, and this fault did not put at risk what it acknowledges then.
+    """
+    run = history.run
+    until = float("inf")
+    if taken_over(run) and out is not None and out.first_after is not None:
+        until = out.first_after
+    first = next((s for s in run.states if s.member == run.before.leader and s.at <= run.fault_at), None)
+    return weaker(
+        history.attempts,
+        history.planned.level,
+        declared=run.before.standby_names,
+        members=[m.name for m in run.before.members],
+        until=until,
+        senders=(first.senders or ()) if first else (),
+    )
+
+
+def _weaker_lost(history: History, short: Sequence[Weaker]) -> str:
+    """Why commits that are lost waited for less than was asked; "" when none of them did."""
+    if not history.readings:
+        return ""
+    lost = lost_rows(history.attempts, history.readings[0])
+    return "; ".join(one.cause for one in short if (one.attempts & lost).any())
+
+
+def _with_windows(history: History, findings: Findings, short: Sequence[Weaker], out: Outage | None) -> Findings:
+    """Add how long nobody was named: while that was at risk, and on a new leader after the takeover."""
+    level, attempts = history.planned.level, history.attempts
+    begin = out.first_after if taken_over(history.run) and out is not None and out.first_after is not None else None
+    at_risk = unnamed(attempts, level, end=float("inf") if begin is None else begin)
+    after = None if begin is None else unnamed(attempts, level, begin=begin)
+    return replace(
+        findings,
+        not_in_effect_s=lasting_s(attempts, at_risk) if short else 0.0,
+        unnamed_after_takeover_s=0.0 if after is None else lasting_s(attempts, after),
+    )
+
+
+def _with_visibility(history: History, findings: Findings) -> Findings:
     """At remote_apply an acknowledged row must be visible on a standby that every commit waits for.
 
     Judged only while nothing is broken: a standby that crashed may serve an older state until it has caught up.
     """
-    names = {n for n in data.attempts.standby_names if n.strip()}
+    names = {n for n in history.attempts.standby_names if n.strip()}
     quorum = read_standby_names(next(iter(names))) if len(names) == 1 else None
-    if planned.level is not Level.REMOTE_APPLY or planned.fault.steps or quorum is None:
+    if history.planned.level is not Level.REMOTE_APPLY or history.planned.fault.steps or quorum is None:
         return findings
     if quorum.k < len(quorum.names):
         return findings
-    stale = sum(data.witness.fresh_by_member.get(name, (0, 0))[1] for name in quorum.names)
-    return replace(findings, broken_freshness=stale)
+    witness = history.witness
+    stale = sum(witness.fresh_by_member.get(name, (0, 0))[1] for name in quorum.names)
+    backward = sum(witness.backward_by_member.get(name, 0) for name in quorum.names)
+    return replace(findings, broken_freshness=stale, backward_reads=backward)
 
 
-def _marks(planned: PlannedDrill, run: DrillRun, seen: tuple[Mark, ...]) -> tuple[Mark, ...]:
-    marks = list(seen)
-    if planned.fault.steps:
-        marks.append(Mark(run.fault_at, planned.fault.name, ", ".join(run.victims)))
+def _remarks(history: History, findings: Findings, loss: Loss | None, verdict: Verdict) -> list[str]:
+    """What a reader must know beside the verdict."""
+    planned, remarks = history.planned, [history.run.stalled] if history.run.stalled else []
+    leads = history.run.after.leader if history.run.after else None
+    expected = planned.fault.loss not in (None, Loss.POSTGRES_CRASH) and planned.victim.takes_the_leader
+    if verdict is not Verdict.UNDECIDED and expected and not taken_over(history.run):
+        what = "which it survived" if loss is None else f"judged as {_crash(loss)}"
+        remarks.append(f"{leads} leads again, no other member took over: {what}")
+    if findings.unnamed_after_takeover_s:
+        lasted = findings.unnamed_after_takeover_s
+        remarks.append(f"{leads} acknowledged {planned.level} for {lasted:.2f} s before it named a standby")
+    return remarks
+
+
+def _crash(loss: Loss) -> str:
+    return "a power cut" if loss is Loss.POWER_CUT else "a crash of PostgreSQL"
+
+
+def _marks(history: History, seen: tuple[Mark, ...]) -> tuple[Mark, ...]:
+    run, marks = history.run, list(seen)
+    if history.planned.fault.steps:
+        marks.append(Mark(run.fault_at, history.planned.fault.name, ", ".join(run.victims)))
         marks.append(Mark(run.cleared_at, "fault cleared", ", ".join(run.victims)))
     return tuple(sorted(marks, key=lambda m: m.at))
 
 
-def _evidence(
-    run: DrillRun, findings: Findings, recovery: Recovery, problems: Mapping[str, str], differs: Mapping[str, int]
-) -> dict[str, str]:
-    evidence = {"story": run.fault.story.happens, "promise": run.fault.story.promises, **problems}
-    names = [v.standby_names for v in run.views]
-    if names:
+def _evidence(history: History, findings: Findings, recovery: Recovery, signs: Sequence[Sign]) -> dict[str, str]:
+    run, story = history.run, history.planned.fault.story
+    evidence = {"story": story.happens, "promise": story.promises, **history.problems}
+    for sign in signs:
+        known = sign.what if sign.seen is not None else f"not known: {sign.what}"
+        evidence[f"{sign.operation} of {sign.member}" if sign.member else str(sign.operation)] = known
+    if run.views:
         evidence["standby names before"] = run.before.standby_names or "(empty)"
     if findings.not_in_effect_s:
         evidence["not in effect"] = f"{findings.not_in_effect_s:.1f} s"
+    if findings.unnamed_after_takeover_s:
+        evidence["no standby named after the takeover"] = f"{findings.unnamed_after_takeover_s:.2f} s"
     if run.error:
         evidence["error"] = run.error
     late = (recovery.routing_s or 0) + (recovery.client_s or 0)
     if recovery.promotion_s is not None and late > 10:
         evidence["late"] = f"a leader was reported {late:.1f} s before the first commit got through"
-    for member, count in differs.items():
+    return {**evidence, **_differences(history)}
+
+
+def _differences(history: History) -> dict[str, str]:
+    """By how many rows the other members differ from the leader, and whether they had caught up."""
+    differences = {}
+    for other in history.readings[1:]:
+        count = differing(history.readings[0], other)
         if count:
-            evidence[f"{member} differs"] = f"{count} rows from the leader's"
-    return evidence
+            state = {True: "everything replayed", False: "not everything replayed", None: "replay not known"}
+            differences[f"{other.member} differs"] = f"{count} rows from the leader's, {state[other.caught_up]}"
+    return differences

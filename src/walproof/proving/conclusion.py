@@ -7,12 +7,12 @@ from walproof.estimating.binomial import upper_bound
 from walproof.model.guarantee import Level
 from walproof.model.units import counted
 from walproof.model.verdict import Drill, Verdict
-from walproof.proving.verdicts import controls
+from walproof.proving.bounds import controls
 
 
 def _of_level(level: Level, fault: str, drills: Sequence[Drill]) -> str:
     chosen = [d for d in drills if d.level is level and d.fault == fault]
-    decided = [d for d in chosen if d.verdict in (Verdict.HELD, Verdict.BROKEN)]
+    decided = [d for d in chosen if d.verdict.decided]
     if not decided:
         return f"{level} undecided" if chosen and chosen[0].verdict is Verdict.UNDECIDED else f"{level} skipped"
     losing = [d for d in decided if d.findings.lost]

@@ -6,6 +6,7 @@ from enum import StrEnum
 from walproof.errors import UsageError
 from walproof.model.guarantee import Loss
 from walproof.model.ports import Capability
+from walproof.model.topology import ClusterView
 from walproof.model.verdict import Victim
 
 
@@ -289,4 +290,16 @@ def victim(text: str) -> Victim:
 
 def loss_of(the_fault: Fault, on: Victim) -> Loss | None:
     """What is lost for good when this fault falls on this victim; None when a healthy leader stays."""
-    return the_fault.loss if on in (Victim.LEADER, Victim.CLUSTER) else None
+    return the_fault.loss if on.takes_the_leader else None
+
+
+def members_of(step: Step, victims: tuple[str, ...], view: ClusterView) -> tuple[str, ...]:
+    """The members that a step falls on, given the drill's victims and the view before it."""
+    standbys = tuple(m.name for m in view.members if m.name != view.leader)
+    leader = (view.leader,) if view.leader else ()
+    return {
+        StepVictim.VICTIM: victims,
+        StepVictim.LEADER: leader,
+        StepVictim.STANDBYS: standbys,
+        StepVictim.ALL: (*leader, *standbys),
+    }[step.victim]

@@ -25,8 +25,10 @@ class DrillRun:
     recovered: bool = True
     error: str = ""
     """Why the cluster did not recover."""
-    timed_out: tuple[str, ...] = ()
-    """Waits that ran out, in words."""
+    stalled: str = ""
+    """The wait that ran out because no commit came back while the fault was in effect, in words."""
+    timed_out: str = ""
+    """The same once the fault had been cleared."""
     after: ClusterView | None = None
     elected_at: float | None = None
     """When a successor took the leader's lock, by the manager's log."""

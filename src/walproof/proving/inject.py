@@ -7,7 +7,7 @@ from walproof.errors import TargetError
 from walproof.model.ports import Capabilities, Capability, Clock, Target
 from walproof.model.topology import ClusterView
 from walproof.model.verdict import Victim
-from walproof.proving.faults import SLOW_FLUSH_S, Fault, Step, StepVictim
+from walproof.proving.faults import SLOW_FLUSH_S, Fault, Step, members_of
 
 
 def why_skipped(target: Target, fault: Fault) -> str | None:
@@ -29,17 +29,6 @@ def chosen_victims(view: ClusterView, victim: Victim, pick: Callable[[Sequence[s
     if not candidates:
         raise TargetError(f"there is no {victim} to be the victim just now", "see walproof lab status")
     return candidates if victim in (Victim.ALL_STANDBYS, Victim.CLUSTER) else (pick(candidates),)
-
-
-def _members(step: Step, victims: tuple[str, ...], view: ClusterView) -> tuple[str, ...]:
-    standbys = tuple(m.name for m in view.members if m.name != view.leader)
-    leader = (view.leader,) if view.leader else ()
-    return {
-        StepVictim.VICTIM: victims,
-        StepVictim.LEADER: leader,
-        StepVictim.STANDBYS: standbys,
-        StepVictim.ALL: (*leader, *standbys),
-    }[step.victim]
 
 
 def _on_member(able: Capabilities, step: Step, member: str, slow_s: float, others: tuple[str, ...]) -> None:
@@ -86,7 +75,7 @@ def inject(
             continue
         acts = [
             partial(_on_member, able, step, member, slow_s, tuple(o for o in everybody if o != member))
-            for member in _members(step, victims, view)
+            for member in members_of(step, victims, view)
         ]
         if step.apart_s:
             for place, act in enumerate(acts):

@@ -36,7 +36,7 @@ def cell(level: Level, column: str, drills: Sequence[Drill]) -> Cell:
     loss = next(what for name, _, what in COLUMNS if name == column)
     promised = level is Level.REMOTE_APPLY if loss is None else survives(level, loss)
     chosen = [d for d in drills if d.level is level and d.fault == column]
-    decided = [d for d in chosen if d.verdict in (Verdict.HELD, Verdict.BROKEN)]
+    decided = [d for d in chosen if d.verdict.decided]
     if not chosen:
         return Cell(promised, "–", "not run")
     if not decided:
@@ -45,7 +45,7 @@ def cell(level: Level, column: str, drills: Sequence[Drill]) -> Cell:
 
 
 def _losses(promised: bool, decided: list[Drill]) -> Cell:
-    losing = [d for d in decided if d.verdict is Verdict.BROKEN]
+    losing = [d for d in decided if d.verdict is not Verdict.HELD]
     if losing:
         worst = max(d.findings.lost for d in losing)
         lost = "lost" if promised or not worst else "expected loss"

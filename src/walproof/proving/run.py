@@ -1,28 +1,29 @@
 """Conducts drills on a target: load, fault, recovery, reading; emits events. Its pure neighbours judge."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from walproof.errors import Error, WaitTimeout
 from walproof.machine.signals import shielded
-from walproof.model.attempt import Attempts, Rows
 from walproof.model.event import DrillDone, DrillStarted, Emit, FaultChanged, Note
-from walproof.model.load import LedgerOrder, LedgerRun, WitnessReport
+from walproof.model.load import LedgerOrder, LedgerRun
 from walproof.model.ports import Capability, Ledger, Target
 from walproof.model.topology import ClusterView
 from walproof.model.verdict import Drill, Verdict
 from walproof.model.waiting import Wait, wait_for
-from walproof.proving.assumptions import DrillRun
 from walproof.proving.campaign import PlannedDrill
-from walproof.proving.conclude import DrillData, concluded_drill
-from walproof.proving.faults import loss_of
+from walproof.proving.conclude import concluded_drill
+from walproof.proving.findings import lost_rows
+from walproof.proving.gather import Gathered, Keep
+from walproof.proving.history import DrillRun, History
 from walproof.proving.inject import chosen_victims, inject, why_skipped
 from walproof.proving.observer import Observer
+from walproof.proving.reading import MemberReading, compared
 
-Keep = Callable[[str, str], object]
-"""Keeps a text with the record: (name, text)."""
+_SETTLED_S = 0.5
+"""Answers under way when a fault falls may still arrive: commits count as back when acknowledged later than this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,29 +85,33 @@ def one_drill(shell: Shell, planned: PlannedDrill) -> Drill:
 
 def _under_load(shell: Shell, planned: PlannedDrill, observer: Observer, ledger: Ledger) -> Drill:
     order = LedgerOrder(planned.level, planned.writers, planned.route, drill=planned.number)
+    gathered = Gathered(shell.target)
     run: LedgerRun | None = None
     try:
         run = ledger.open_ledger(order)
-        drill_run = _drill_run(shell, planned, observer, run)
-        attempts, witness = run.stop(), run.witnessed()
+        drill_run = _drill_run(shell, planned, observer, gathered, run)
+        attempts, witness, incomplete = run.stop(), run.witnessed(), run.incomplete()
     except Error as error:
         return _drill(planned, Verdict.UNDECIDED, error.message)
     finally:
         if run is not None:
             run.stop()
+    drill_run = replace(_healthy_again(shell, drill_run), incomplete=incomplete)
+    after = shell.target.observe()
+    gathered.look()
+    drill_run = replace(drill_run, after=after, views=observer.views, states=tuple(gathered.states))
+    return _read_and_judge(shell, gathered, History(planned, drill_run, attempts, witness))
+
+
+def _healthy_again(shell: Shell, run: DrillRun) -> DrillRun:
     try:
-        wait_for(Wait.CLUSTER_HEALTHY, lambda: _recovered(shell.target.observe(), drill_run.before), shell.target.clock)
+        wait_for(Wait.CLUSTER_HEALTHY, lambda: _recovered(shell.target.observe(), run.before), shell.target.clock)
     except Error as error:
-        drill_run = replace(
-            drill_run, recovered=False, error=drill_run.error or f"the cluster did not recover: {error.message}"
-        )
-    drill_run = replace(drill_run, after=shell.target.observe(), views=observer.views)
-    if not drill_run.recovered:
-        _keep_logs(shell, planned, drill_run)
-    return _read_and_tell(shell, planned, drill_run, attempts, witness)
+        return replace(run, recovered=False, error=run.error or f"the cluster did not recover: {error.message}")
+    return run
 
 
-def _drill_run(shell: Shell, planned: PlannedDrill, observer: Observer, run: LedgerRun) -> DrillRun:
+def _drill_run(shell: Shell, planned: PlannedDrill, observer: Observer, gathered: Gathered, run: LedgerRun) -> DrillRun:
     """Load up, fault in at its seeded moment, commits again, hold, recover."""
     target, clock = shell.target, shell.target.clock
     rng = np.random.default_rng([shell.seed, planned.number])
@@ -114,7 +119,8 @@ def _drill_run(shell: Shell, planned: PlannedDrill, observer: Observer, run: Led
     shell.emit(DrillStarted(clock.now(), planned.number, planned.fault.name, str(planned.level)))
     before = target.observe()
     victims = chosen_victims(before, planned.victim, lambda names: names[int(rng.integers(len(names)))])
-    error, refused, recovered = "", "", True
+    gathered.look()
+    refused = stalled = timed_out = ""
     elected: float | None = None
     try:
         if planned.fault.prepares:
@@ -124,60 +130,62 @@ def _drill_run(shell: Shell, planned: PlannedDrill, observer: Observer, run: Led
         if planned.fault.steps:
             inject(target, planned.fault, planned.fault.steps, victims=victims, view=before, clock=clock)
         shell.emit(FaultChanged(fault_at, planned.fault.name, victims, cleared=False))
-        error = _wait_commits(shell, planned, observer, run, fault_at)
+        gathered.look()
+        gathered.save_traces([m for m in victims if m == before.leader])
+        if planned.fault.serves_after:
+            stalled = _wait_commits(shell, planned, observer, run, fault_at)
         elected = _elected(target, fault_at)
         clock.pause(planned.fault.hold_s)
+        gathered.look()
+        gathered.save_logs(before)
     except Error as no:
         refused, fault_at = f"{planned.fault.name} could not be done: {no.message}", clock.now()
     finally:
         recover_at = clock.now()
         with shielded():
-            recovered, why_not = _recover(shell, planned, victims)
-        error = why_not or error
+            recovered, error = _recover(shell, planned, victims)
     if planned.fault.steps:
-        error = _wait_commits(shell, planned, observer, run, recover_at, recovering=True) or error
+        timed_out = _wait_commits(shell, None, observer, run, recover_at)
     clock.pause(1.0)
     return DrillRun(
-        planned.fault,
-        planned.level,
         victims,
         before,
         fault_at,
         recover_at,
         clock.now(),
-        observer.views,
-        recovered,
-        error,
-        refused=refused,
+        recovered=recovered,
+        error=error,
+        stalled=stalled,
+        timed_out=timed_out,
         elected_at=elected,
+        refused=refused,
     )
 
 
-def _wait_commits(
-    shell: Shell, planned: PlannedDrill, observer: Observer, run: LedgerRun, since: float, *, recovering: bool = False
-) -> str:
-    """Wait for a commit acknowledged half a second after `since`; the message of a wait that timed out, or ""."""
-    if not recovering and not planned.fault.serves_after:
-        return ""
-    settled = 0.5
-    taken_over = loss_of(planned.fault, planned.victim) is not None
+def _wait_commits(shell: Shell, planned: PlannedDrill | None, observer: Observer, run: LedgerRun, since: float) -> str:
+    """Wait for commits acknowledged a while after `since`; the message of a wait that ran out, or "".
+
+    `planned` is None when the fault has been cleared. A leader partitioned from the others goes on acknowledging to
+    clients: then commits count when another leads.
+    """
     first = observer.views[0] if observer.views else None
-    before = first.leader if first else None
-    timeline = _timeline(first) if first else None
+    elsewhere = planned is not None and planned.fault.name == Capability.PARTITION and planned.victim.takes_the_leader
 
     def back() -> bool:
-        last = run.progress().last_acknowledged_at
-        if last is None or last < since + settled:
+        progress, now = run.progress(), observer.last
+        if progress.writers_alive == 0:
+            return True  # nobody would commit: the ledger says so itself
+        last = progress.last_acknowledged_at
+        if last is None or last < since + _SETTLED_S:
             return False
-        now = observer.last
-        if recovering or not taken_over or now is None:
+        if not elsewhere or now is None or first is None:
             return True
-        return now.leader is not None and (now.leader != before or _timeline(now) != timeline)
+        return now.leader is not None and (now.leader != first.leader or _timeline(now) != _timeline(first))
 
     try:
         wait_for(Wait.FIRST_COMMIT_AFTER, back, shell.target.clock)
-    except WaitTimeout as vain:
-        return vain.message
+    except WaitTimeout as timeout:
+        return timeout.message
     return ""
 
 
@@ -212,53 +220,48 @@ def _recover(shell: Shell, planned: PlannedDrill, victims: tuple[str, ...]) -> t
     return recovered, why
 
 
-def _keep_logs(shell: Shell, planned: PlannedDrill, drill_run: DrillRun) -> None:
-    """Every member's logs with the record."""
-    target = shell.target
-    source = target.capabilities().logs
-    if source is None:
-        return
-    for member in drill_run.before.members:
-        try:
-            text = source.logs(member.name)
-        except Error as error:
-            text = error.message
-        shell.keep(f"drill-{planned.number}-{member.name}.log", text)
-    shell.emit(Note(target.clock.now(), f"drill {planned.number}: logs of every member are kept in the record"))
-
-
 def _wait_healthy(shell: Shell) -> None:
     wait_for(Wait.CLUSTER_HEALTHY, lambda: shell.target.observe().healthy, shell.target.clock)
 
 
-def _read_and_tell(
-    shell: Shell, planned: PlannedDrill, drill_run: DrillRun, attempts: Attempts, witness: WitnessReport
-) -> Drill:
+def _read_and_judge(shell: Shell, gathered: Gathered, history: History) -> Drill:
     """Read every member, the surviving leader first, and judge."""
-    target = shell.target
-    ledger = target.capabilities().ledger
+    readings, problems = _readings(shell, history)
+    history = replace(history, readings=readings, problems=problems)
+    drill = concluded_drill(history)
+    gathered.keep(drill, shell.keep, shell.emit, _first_lost(history))
+    return drill
+
+
+def _readings(shell: Shell, history: History) -> tuple[tuple[MemberReading, ...], dict[str, str]]:
+    """What each member holds, the surviving leader first, and what went wrong where; nothing when it cannot be read."""
+    ledger, after = shell.target.capabilities().ledger, history.run.after
     assert ledger is not None
-    assert drill_run.after is not None
-    leader = drill_run.after.leader or drill_run.before.leader or ""
-    members = [leader, *(m.name for m in drill_run.after.members if m.name != leader)]
-    notes = DrillData(attempts, witness)
+    assert after is not None
+    leader = after.leader or history.run.before.leader or ""
+    readings: list[MemberReading] = []
+    problems: dict[str, str] = {}
+    for member in (leader, *(m.name for m in after.members if m.name != leader)):
+        try:
+            rows = ledger.read_ledger(member, history.planned.number)
+            wrong = ledger.check_data(member)
+        except Error as error:
+            problems[f"{member} unread"] = error.message
+            if member == leader:
+                break
+            continue
+        if wrong:
+            problems[f"data of {member}"] = wrong
+        readings.append(compared(history.attempts, rows))
+    return tuple(readings), problems
 
-    def rows() -> Iterator[Rows]:
-        for member in members:
-            try:
-                one = ledger.read_ledger(member, planned.number)
-                wrong = ledger.check_data(member)
-            except Error as error:
-                notes.problems[f"{member} unread"] = error.message
-                if member == leader:
-                    return
-                continue
-            if wrong:
-                notes.problems[f"data of {member}"] = wrong
-            notes.read.append(member)
-            yield one
 
-    return concluded_drill(planned, drill_run, rows(), notes)
+def _first_lost(history: History) -> int:
+    """WAL position of the first commit that is lost; 0 when none is."""
+    if not history.readings:
+        return 0
+    positions = history.attempts.lsn[lost_rows(history.attempts, history.readings[0])]
+    return int(positions.min()) if len(positions) else 0
 
 
 def _drill(planned: PlannedDrill, verdict: Verdict, why: str) -> Drill:

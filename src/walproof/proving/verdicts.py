@@ -1,11 +1,11 @@
-"""From findings to a verdict with its weight: held, broken or undecided; promised or not; the bound of clean drills."""
+"""From findings to a verdict: held, broken, expected loss or undecided, with one sentence why. Pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from walproof.estimating.binomial import upper_bound
 from walproof.model.guarantee import Level, Loss, survives
-from walproof.model.verdict import Drill, Findings, Verdict
+from walproof.model.units import counted
+from walproof.model.verdict import Findings, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,8 +15,19 @@ class Assumption:
     name: str
     holds: bool
     failure: str
-    invalidates_loss: bool = True
-    """Whether a loss that was found means nothing either when it does not hold."""
+    invalidates_loss: bool = False
+    """Whether rows that are missing prove nothing either when it does not hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class AtRisk:
+    """What was gone for good, and whether the level is documented to survive it; None and None when nothing was."""
+
+    level: Level
+    loss: Loss | None
+    promise: bool | None
+    weaker: str = ""
+    """Why lost commits waited for less than the level promises, in a clause; "" when they did not."""
 
 
 def promised(level: Level, loss: Loss | None) -> bool | None:
@@ -24,80 +35,87 @@ def promised(level: Level, loss: Loss | None) -> bool | None:
     return None if loss is None else survives(level, loss)
 
 
-def violations(findings: Findings) -> list[str]:
-    """What contradicts "no acknowledged commit is lost and no row is invented", each in a clause."""
-    counted = (
-        (findings.lost, "acknowledged commit lost", "acknowledged commits lost"),
-        (findings.corrupted, "row corrupted", "rows corrupted"),
-        (findings.duplicate, "row duplicate", "rows duplicate"),
-        (findings.phantom, "phantom row", "phantom rows"),
-        (findings.broken_freshness, "acknowledged row not visible at once", "acknowledged rows not visible at once"),
+def violations(findings: Findings, problems: Mapping[str, str] | None = None) -> list[str]:
+    """What, besides lost commits, contradicts a sound cluster, each in a clause; `problems` as in a History."""
+    counts = (
+        (findings.out_of_order, "commit lost from before others that were kept: WAL cannot lose those alone"),
+        (findings.corrupted, "row corrupted"),
+        (findings.duplicate, "row duplicate"),
+        (findings.phantom, "phantom row"),
+        (findings.broken_freshness, "acknowledged row not visible at once"),
+        (findings.backward_reads, "read that showed less than an earlier one"),
+        (findings.divergent, "row in which a standby that has replayed everything differs from the leader"),
     )
-    clauses = [f"{count:,} {one if count == 1 else many}" for count, one, many in counted if count]
+    clauses = [_several(count, what) for count, what in counts if count]
     if findings.two_leaders_s > 0:
         clauses.append(f"two leaders acknowledged at once for {findings.two_leaders_s:.1f} s")
-    return clauses
+    return clauses + [f"{where}: {what}" for where, what in (problems or {}).items() if where.startswith("data of ")]
 
 
-def decided(findings: Findings, assumptions: Iterable[Assumption], promise: bool | None) -> tuple[Verdict, str]:
-    """The verdict and one sentence why; a failed assumption makes it undecided.
+def _several(count: int, what: str) -> str:
+    """A count with its noun, the first word, in the plural where it is not one.
 
-    Acknowledged commits lost are BROKEN at every level; where the level does not promise to keep them, the sentence
-    calls it an expected loss.
+    >>> _several(2, "phantom row"), _several(1, "row corrupted"), _several(3, "commit lost from before others")
+    ('2 phantom rows', '1 row corrupted', '3 commits lost from before others')
+    """
+    noun = next(n for n in ("phantom row", "acknowledged row", "commit", "row", "read") if what.startswith(n))
+    return counted(count, noun) + what[len(noun) :]
+
+
+def decided(
+    findings: Findings,
+    assumptions: Iterable[Assumption],
+    risk: AtRisk,
+    problems: Mapping[str, str] | None = None,
+) -> tuple[Verdict, str]:
+    """The verdict and one sentence why.
+
+    A proven loss wins over every failed assumption but those without which missing rows prove nothing. What was lost
+    without a promise is an expected loss; anything else that contradicts a sound cluster is broken.
     """
     failed = [a for a in assumptions if not a.holds]
-    invalidating = [a.failure for a in failed if a.invalidates_loss]
-    if invalidating:
-        return Verdict.UNDECIDED, "; ".join(invalidating)
     reasons = [a.failure for a in failed]
-    found = violations(findings)
-    if findings.lost and promise is False:
-        lost, *others = found
-        expected = f"expected loss: {lost}, which this level does not promise to keep"
-        return Verdict.BROKEN, "; ".join([expected, *others, *reasons])
-    if found:
-        promises = ["the level promises to keep them"] if findings.lost and promise else []
-        return Verdict.BROKEN, "; ".join([", ".join(found), *promises, *reasons])
+    if any(a.invalidates_loss for a in failed):
+        return Verdict.UNDECIDED, "; ".join([*reasons, *_missing(findings)])
+    others = violations(findings, problems)
+    if findings.lost:
+        lost = f"{counted(findings.lost, 'acknowledged commit')} lost"
+        if risk.promise is False and not others:
+            expected = f"expected loss: {lost}, which {risk.level} does not promise to keep after {_after(risk.loss)}"
+            return Verdict.EXPECTED_LOSS, "; ".join([expected, *reasons])
+        return Verdict.BROKEN, "; ".join([f"{lost}, {_promise(risk)}", *others, *reasons])
+    if others:
+        return Verdict.BROKEN, "; ".join([*others, *reasons])
     if failed:
         return Verdict.UNDECIDED, "; ".join(reasons)
     return Verdict.HELD, f"all {findings.acknowledged:,} acknowledged commits are there"
 
 
-def drills_for(bound: float) -> int:
-    """How many clean drills allow that bound.
-
-    >>> drills_for(0.05), drills_for(0.26)
-    (59, 10)
-    """
-    drills = 1
-    while upper_bound(0, drills) > bound:
-        drills += 1
-    return drills
+_AFTER = {
+    Loss.POSTGRES_CRASH: "a crash of PostgreSQL",
+    Loss.POWER_CUT: "a power cut",
+    Loss.LEADER_GONE: "the loss of the leader",
+    Loss.LEADER_AND_STANDBY_POSTGRES: "the loss of the leader and a crash of the standby's PostgreSQL",
+    Loss.LEADER_AND_STANDBY_POWER: "the loss of the leader and a power cut of the standby",
+}
 
 
-def bounds(drills: Iterable[Drill]) -> dict[str, float]:
-    """Upper 95 % bound on the probability of a loss per level, over every decided drill of a campaign."""
-    counted: dict[str, tuple[int, int]] = {}
-    for drill in drills:
-        if drill.verdict in (Verdict.HELD, Verdict.BROKEN):
-            total, losing = counted.get(str(drill.level), (0, 0))
-            counted[str(drill.level)] = (total + 1, losing + (drill.findings.lost > 0))
-    return {level: upper_bound(losing, total) for level, (total, losing) in counted.items()}
+def _after(loss: Loss | None) -> str:
+    return "this fault" if loss is None else _AFTER[loss]
 
 
-def controls(drills: Iterable[Drill]) -> Mapping[tuple[str, Level], str]:
-    """Per fault and level that held everywhere: which weaker level lost in the same campaign, "" when none (weak)."""
-    drills = list(drills)
-    losers: dict[str, list[Drill]] = {}
-    for drill in drills:
-        if drill.findings.lost:
-            losers.setdefault(drill.fault, []).append(drill)
-    found: dict[tuple[str, Level], str] = {}
-    for drill in drills:
-        key = (drill.fault, drill.level)
-        if drill.verdict is not Verdict.HELD or any(d.level is drill.level for d in losers.get(drill.fault, [])):
-            continue
-        weaker = [d for d in losers.get(drill.fault, []) if d.level.strength < drill.level.strength]
-        best = max(weaker, key=lambda d: d.level.strength, default=None)
-        found[key] = "" if best is None else f"{best.level} lost {best.findings.lost:,} under the same fault and load"
-    return found
+def _promise(risk: AtRisk) -> str:
+    if risk.weaker:
+        return f"because {risk.weaker}"
+    if risk.promise is None:
+        return "though nothing was at risk"
+    if risk.promise:
+        return f"which {risk.level} promises to keep after {_after(risk.loss)}"
+    return f"which {risk.level} does not promise to keep after {_after(risk.loss)}"
+
+
+def _missing(findings: Findings) -> list[str]:
+    if not findings.lost:
+        return []
+    rows = "row of an acknowledged commit is" if findings.lost == 1 else "rows of acknowledged commits are"
+    return [f"{findings.lost:,} {rows} missing, which proves nothing then"]

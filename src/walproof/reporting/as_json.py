@@ -9,7 +9,7 @@ from walproof.pricing.as_json import table_as_json
 from walproof.pricing.estimates import price_table
 from walproof.pricing.latency_breakdown import breakdown_as_json, breakdowns
 from walproof.proving.as_json import drill_as_json, finite
-from walproof.proving.verdicts import bounds
+from walproof.proving.bounds import bounds
 from walproof.reporting.conclusion import conclusion
 from walproof.reporting.outline import Outline, Table
 

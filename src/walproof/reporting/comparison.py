@@ -7,7 +7,7 @@ from statistics import median
 from walproof.estimating.differences import change, shares_differ, shifted
 from walproof.model.event import Described, DrillDone
 from walproof.model.plan import Arm, Scenario
-from walproof.model.verdict import Drill, Verdict
+from walproof.model.verdict import Drill
 from walproof.pricing.estimates import ArmPrice, PriceTable, price_table
 from walproof.records.reader import Record
 from walproof.reporting.conclusion import sentences
@@ -97,7 +97,7 @@ def _change(before: ArmPrice | None, after: ArmPrice | None, among: int) -> Cell
 
 
 def _drills(names: Sequence[str], drills: Sequence[Sequence[Drill]]) -> tuple[Section, ...]:
-    decided = [[d for d in of_record if d.verdict in (Verdict.HELD, Verdict.BROKEN)] for of_record in drills]
+    decided = [[d for d in of_record if d.verdict.decided] for of_record in drills]
     cells = {(fault_name(d), d.level) for of_record in decided for d in of_record}
     if not cells:
         return ()

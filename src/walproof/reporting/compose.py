@@ -9,7 +9,7 @@ from walproof.model.plan import Scenario
 from walproof.model.units import counted
 from walproof.model.verdict import Drill
 from walproof.pricing.estimates import ArmPrice, PriceTable, price_table
-from walproof.proving.verdicts import bounds
+from walproof.proving.bounds import bounds
 from walproof.records.reader import Record
 from walproof.reporting.conclusion import sentences
 from walproof.reporting.drill_section import drill_sections

@@ -10,7 +10,7 @@ from walproof.model.units import counted
 from walproof.model.verdict import Drill, Verdict
 from walproof.pricing.conclusion import conclusion as price_sentence
 from walproof.pricing.estimates import PriceTable, price_table
-from walproof.proving.verdicts import bounds
+from walproof.proving.bounds import bounds
 from walproof.reporting.wording import percent, seconds
 
 
@@ -50,7 +50,7 @@ def search_sentences(events: Sequence[Event]) -> tuple[str, ...]:
 
 def loss_sentence(drills: Sequence[Drill]) -> str:
     """Which levels lost acknowledged commits, which held, and the upper bound of their loss probability."""
-    decided = [d for d in drills if d.verdict in (Verdict.HELD, Verdict.BROKEN)]
+    decided = [d for d in drills if d.verdict.decided]
     if not decided:
         return (
             f"None of the {len(drills)} drills could be decided." if drills[1:] else "The drill could not be decided."

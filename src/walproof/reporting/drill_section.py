@@ -6,8 +6,8 @@ from statistics import median
 
 from walproof.model.guarantee import Level
 from walproof.model.verdict import Drill, Verdict
+from walproof.proving.bounds import bounds, controls
 from walproof.proving.matrix import COLUMNS, matrix
-from walproof.proving.verdicts import bounds, controls
 from walproof.reporting.outline import (
     Bar,
     BarChart,
@@ -70,7 +70,7 @@ def _key(fault: str, level: Level) -> str:
 
 
 def _worst(found: Sequence[Drill]) -> Verdict:
-    order = (Verdict.BROKEN, Verdict.HELD, Verdict.UNDECIDED, Verdict.SKIPPED)
+    order = (Verdict.BROKEN, Verdict.EXPECTED_LOSS, Verdict.HELD, Verdict.UNDECIDED, Verdict.SKIPPED)
     return next(v for v in order if any(d.verdict is v for d in found))
 
 

@@ -9,7 +9,7 @@ from walproof.model.estimate import Estimate
 from walproof.model.event import DrillDone, Event
 from walproof.model.verdict import Drill
 from walproof.pricing.estimates import ArmPrice, price_table
-from walproof.proving.verdicts import bounds
+from walproof.proving.bounds import bounds
 from walproof.reporting.wording import arm_name, finding_counts, outage_seconds, workload_name
 
 HEADS = (

@@ -7,7 +7,7 @@ from rich.text import Text
 
 from walproof.model.event import DrillDone, Event
 from walproof.model.verdict import Drill, Verdict
-from walproof.proving.verdicts import bounds, controls
+from walproof.proving.bounds import bounds, controls
 from walproof.reporting.table_width import Fitting, table, with_lines
 from walproof.reporting.wording import (
     LOSS_BOUND,
@@ -20,7 +20,13 @@ from walproof.reporting.wording import (
     verdict_name,
 )
 
-_STYLE = {Verdict.HELD: "green", Verdict.BROKEN: "bold red", Verdict.UNDECIDED: "yellow", Verdict.SKIPPED: "dim"}
+_STYLE = {
+    Verdict.HELD: "green",
+    Verdict.BROKEN: "bold red",
+    Verdict.EXPECTED_LOSS: "yellow",
+    Verdict.UNDECIDED: "yellow",
+    Verdict.SKIPPED: "dim",
+}
 _SHOWN = ("acknowledged", "lost", "downgraded", "unknown", "refused", "recovered")
 
 

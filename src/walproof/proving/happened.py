@@ -1,0 +1,262 @@
+"""Whether a fault did what it claims, by signs of each member, and what was lost for good in fact. Pure.
+
+A sign comes from PostgreSQL or from the member's machine, never from whoever injected the fault.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from walproof.model.guarantee import Loss
+from walproof.model.member_state import MemberState
+from walproof.model.ports import Capability
+from walproof.model.topology import ClusterView
+from walproof.model.verdict import Victim
+from walproof.proving.faults import Fault, members_of
+from walproof.proving.history import DrillRun
+
+
+@dataclass(frozen=True, slots=True)
+class Sign:
+    """Whether an operation on a member shows: True, False (signs speak against it) or None (nobody could tell)."""
+
+    operation: Capability
+    member: str
+    seen: bool | None
+    what: str
+    """One clause: what was seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Signs:
+    """What is known of every member before the fault, and from the fault on, in the order of time."""
+
+    before: Mapping[str, MemberState]
+    since: Mapping[str, Sequence[MemberState]]
+    during: Mapping[str, Sequence[MemberState]]
+    """Those of `since` while the fault was in effect."""
+
+    def tells(self, member: str) -> bool:
+        """Whether the member's machine can be asked, not its PostgreSQL alone."""
+        return any(state.processes for state in (*self.since.get(member, ()), *_one(self.before.get(member))))
+
+
+def _one(state: MemberState | None) -> tuple[MemberState, ...]:
+    return () if state is None else (state,)
+
+
+def signs_of(run: DrillRun) -> Signs:
+    """The states of a run by member; the last one before the fault counts."""
+    before: dict[str, MemberState] = {}
+    since: dict[str, list[MemberState]] = {}
+    during: dict[str, list[MemberState]] = {}
+    for state in sorted(run.states, key=lambda s: s.at):
+        if state.at <= run.fault_at:
+            before[state.member] = state
+            continue
+        since.setdefault(state.member, []).append(state)
+        if state.at <= run.cleared_at:
+            during.setdefault(state.member, []).append(state)
+    return Signs(before, since, during)
+
+
+def restarted(signs: Signs, member: str) -> bool | None:
+    """Whether its postmaster is another one than before the fault, or gone."""
+    before, since = signs.before.get(member), signs.since.get(member, ())
+    if before is None or not (before.postmaster or before.started):
+        return None
+    known = [s for s in since if s.postmaster or s.started]
+    other = [
+        s
+        for s in known
+        if (before.postmaster and s.postmaster and s.postmaster != before.postmaster)
+        or (before.started and s.started and s.started != before.started)
+    ]
+    if other:
+        return True
+    return False if known else None
+
+
+def crashed(signs: Signs, member: str) -> bool | None:
+    """Whether it was restarted, and not in an orderly way: recovery after a crash resets its statistics."""
+    again = restarted(signs, member)
+    before = signs.before.get(member)
+    if not again or before is None:
+        return again
+    later = [s.stats_reset for s in signs.since.get(member, ()) if s.answers and s.started != before.started]
+    orderly = bool(later and before.stats_reset) and all(reset == before.stats_reset for reset in later)
+    return not orderly
+
+
+def _any(signs: Signs, member: str, test: Callable[[MemberState], bool]) -> bool:
+    return any(test(state) for state in signs.during.get(member, ()))
+
+
+def _killed(signs: Signs, member: str) -> tuple[bool | None, str]:
+    if restarted(signs, member) is False:
+        return False, "its postmaster is the same process as before"
+    seen = crashed(signs, member)
+    if seen is False:
+        return False, "its PostgreSQL was restarted in an orderly way, not killed"
+    if seen is None and _any(signs, member, lambda s: not s.answers):
+        return True, "its PostgreSQL did not answer"
+    return seen, "its postmaster is another process than before"
+
+
+def _ended(signs: Signs, member: str) -> tuple[bool | None, str]:
+    """Stopped or restarted in any way."""
+    again = restarted(signs, member)
+    if again is False:
+        return False, "its postmaster is the same process as before"
+    if again is None and _any(signs, member, lambda s: not s.answers):
+        return True, "its PostgreSQL did not answer"
+    return again, "its postmaster is another process than before"
+
+
+def _member_killed(signs: Signs, member: str) -> tuple[bool | None, str]:
+    if signs.tells(member) and not _any(signs, member, lambda s: s.processes == "none"):
+        return False, "processes of it went on running"
+    return _killed(signs, member)
+
+
+def _frozen(signs: Signs, member: str) -> tuple[bool | None, str]:
+    if signs.tells(member):
+        frozen = _any(signs, member, lambda s: s.processes == "frozen")
+        return frozen, "every process of it was stopped" if frozen else "its processes were not seen stopped"
+    silent = _any(signs, member, lambda s: not s.answers)
+    return (True if silent else False if signs.during.get(member) else None), (
+        "its PostgreSQL did not answer" if silent else "its PostgreSQL went on answering"
+    )
+
+
+def _powerless(signs: Signs, member: str) -> tuple[bool | None, str]:
+    if signs.tells(member):
+        dead = _any(signs, member, lambda s: s.disk == "dead" and s.processes == "none")
+        return dead, "its file systems and processes were gone" if dead else "its file systems went on working"
+    return _killed(signs, member)
+
+
+def _cut_off(signs: Signs, member: str, *, clients: bool) -> tuple[bool | None, str]:
+    others = {name for name in signs.before if name != member} | ({"clients"} if clients else set())
+    if signs.tells(member):
+        cut = _any(signs, member, lambda s: others <= set(s.deaf_to))
+        return cut, "nothing sent to it arrived" if cut else "packets of others still arrived there"
+    if clients and signs.during.get(member):
+        silent = _any(signs, member, lambda s: not s.answers)
+        return silent, "it did not answer" if silent else "it went on answering"
+    return None, "nobody can tell what arrives there"
+
+
+def _one_way(signs: Signs, member: str) -> tuple[bool | None, str]:
+    others = [name for name in signs.before if name != member]
+    if not signs.tells(member):
+        return None, "nobody can tell what arrives where"
+    cut = all(_any(signs, other, lambda s: member in s.deaf_to) for other in others)
+    return cut, "nothing it sent arrived" if cut else "what it sent still arrived"
+
+
+def _disk(signs: Signs, member: str, kinds: tuple[str, ...]) -> tuple[bool | None, str]:
+    if not signs.tells(member):
+        return None, "nobody can tell how its disk is"
+    seen = _any(signs, member, lambda s: s.disk in kinds)
+    return seen, f"its disk was {kinds[0]}" if seen else f"its disk was not seen {kinds[0]}"
+
+
+def _failing_disk(signs: Signs, member: str) -> tuple[bool | None, str]:
+    seen, what = _disk(signs, member, ("failing", "dead"))
+    return (True, "its PostgreSQL stopped") if seen is False and restarted(signs, member) else (seen, what)
+
+
+def _dcs_lost(signs: Signs) -> tuple[bool | None, str]:
+    known = [m for m in signs.before if any(s.dcs for s in signs.during.get(m, ()))]
+    if not known:
+        return None, "nobody can tell how the DCS is"
+    down = [m for m in known if _any(signs, m, lambda s: s.dcs in ("frozen", "none"))]
+    lost = 2 * len(down) > len(known)
+    return lost, f"the DCS ran on {len(known) - len(down)} of {len(known)} members"
+
+
+def sign(operation: Capability, member: str, signs: Signs, run: DrillRun) -> Sign:
+    """Whether one operation on one member shows."""
+    seen, what = _seen(operation, member, signs, run)
+    return Sign(operation, member, seen, what)
+
+
+def _seen(operation: Capability, member: str, signs: Signs, run: DrillRun) -> tuple[bool | None, str]:
+    one_member: dict[Capability, Callable[[Signs, str], tuple[bool | None, str]]] = {
+        Capability.KILL: _killed,
+        Capability.STOP: _ended,
+        Capability.RESTART: _ended,
+        Capability.KILL_MEMBER: _member_killed,
+        Capability.FREEZE: _frozen,
+        Capability.POWER_CUT: _powerless,
+        Capability.PARTITION: lambda s, m: _cut_off(s, m, clients=False),
+        Capability.ISOLATE: lambda s, m: _cut_off(s, m, clients=True),
+        Capability.PARTITION_ONE_WAY: _one_way,
+        Capability.SLOW_DISK: lambda s, m: _disk(s, m, ("slow",)),
+        Capability.FAILING_DISK: _failing_disk,
+        Capability.FULL_DISK: lambda s, m: _disk(s, m, ("full",)),
+    }
+    if operation in one_member:
+        return one_member[operation](signs, member)
+    if operation is Capability.DCS_LOSS:
+        return _dcs_lost(signs)
+    if operation is Capability.SWITCHOVER:
+        return taken_over(run), _who_leads(run)
+    return None, "nobody can tell"
+
+
+def fault_signs(fault: Fault, run: DrillRun) -> tuple[Sign, ...]:
+    """The sign of every operation of a fault on every member it fell on."""
+    signs = signs_of(run)
+    found: list[Sign] = []
+    for step in (*fault.prepares, *fault.steps):
+        if step.undo:
+            continue
+        members = ("",) if step.operation is Capability.DCS_LOSS else members_of(step, run.victims, run.before)
+        found += [sign(step.operation, member, signs, run) for member in members]
+    return tuple(found)
+
+
+def taken_over(run: DrillRun) -> bool | None:
+    """Whether another member leads afterwards, on a higher timeline; None when nobody leads afterwards."""
+    before, after = run.before, run.after
+    if after is None or after.leader is None:
+        return None
+    older, newer = _timeline(before), _timeline(after)
+    return after.leader != before.leader and (older is None or newer is None or newer > older)
+
+
+def same_timeline(run: DrillRun) -> bool:
+    """Whether another member claims to lead without a timeline of its own: no promotion ever does that."""
+    changed = run.after is not None and run.after.leader not in (None, run.before.leader)
+    return changed and taken_over(run) is False
+
+
+def _timeline(view: ClusterView) -> int | None:
+    member = view.member(view.leader) if view.leader else None
+    return member.timeline if member else None
+
+
+def _who_leads(run: DrillRun) -> str:
+    after = run.after.leader if run.after else None
+    if same_timeline(run):
+        return f"{after} is said to lead, on the old timeline"
+    return f"{after} leads now" if after != run.before.leader else f"{after} still leads"
+
+
+_CRASHES = (Capability.KILL, Capability.KILL_MEMBER, Capability.FAILING_DISK, Capability.FULL_DISK)
+
+
+def loss_in_fact(fault: Fault, victim: Victim, run: DrillRun) -> Loss | None:
+    """What was gone for good: of a leader restarted in place its memory only, of one that never stopped nothing."""
+    if fault.loss is None or not victim.takes_the_leader:
+        return None
+    if taken_over(run):
+        # Standbys crashed too: whoever leads now recovered from what it had on disk.
+        return Loss.LEADER_AND_STANDBY_POSTGRES if fault.loss is Loss.POSTGRES_CRASH else fault.loss
+    operations = {step.operation for step in fault.steps if not step.undo}
+    if Capability.POWER_CUT in operations:
+        return Loss.POWER_CUT
+    crash = bool(operations & set(_CRASHES))
+    again = restarted(signs_of(run), run.before.leader or "")
+    return Loss.POSTGRES_CRASH if again or (crash and again is None) else None
