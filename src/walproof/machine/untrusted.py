@@ -4,7 +4,9 @@
 """
 
 import contextlib
+import errno
 import os
+import shutil
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -52,3 +54,26 @@ def probe(trusted: Path, path: Path) -> None:
     """Create the file and remove it; OSError where the file system refuses."""
     os.close(create(trusted, path))
     remove(trusted, path)
+
+
+def names(trusted: Path, folder: Path) -> list[str]:
+    """The names in a folder, in their order; OSError where it, or a folder above it, is a link or is not there."""
+    with _folder(trusted, folder / "any") as opened:
+        return sorted(os.listdir(opened))
+
+
+def copy(trusted: Path, path: Path, to: Path) -> None:
+    """Copy a regular file to a new file that only its owner reads; OSError for anything else."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    with _folder(trusted, path) as folder, os.fdopen(os.open(path.name, flags, dir_fd=folder), "rb") as source:
+        if not stat.S_ISREG(os.fstat(source.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
+        made = os.open(to, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        with os.fdopen(made, "wb") as target:
+            shutil.copyfileobj(source, target)
+
+
+def modified(trusted: Path, path: Path) -> float:
+    """When the file was last written, seconds since the epoch; OSError where it is not there."""
+    with _folder(trusted, path) as folder:
+        return os.stat(path.name, dir_fd=folder, follow_symlinks=False).st_mtime

@@ -67,3 +67,12 @@ def counted(count: int, noun: str) -> str:
     ('1 client', '1,600 clients')
     """
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def lsn_text(position: int) -> str:
+    """A WAL position in bytes as PostgreSQL writes it.
+
+    >>> lsn_text(0x1_03000148)
+    '1/3000148'
+    """
+    return f"{position >> 32:X}/{position & 0xFFFFFFFF:X}"

@@ -40,7 +40,7 @@ def checked(history: History, findings: Findings, out: Outage | None, signs: Seq
         Assumption(
             "takeover on a new timeline",
             not same_timeline(run),
-            f"{run.after.leader if run.after else ''} is said to lead, but on the old timeline: nobody was promoted",
+            f"{run.after.leader if run.after else ''} is reported as leader, on the old timeline: nobody was promoted",
         ),
         Assumption("commits came back", not run.timed_out, run.timed_out),
         Assumption("cluster recovered", run.recovered, run.error or "the cluster did not recover"),

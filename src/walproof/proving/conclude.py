@@ -134,7 +134,7 @@ def _with_visibility(history: History, findings: Findings) -> Findings:
 
 
 def _remarks(history: History, findings: Findings, loss: Loss | None, verdict: Verdict) -> list[str]:
-    """What a reader must know beside the verdict."""
+    """What a reader must know with the verdict."""
     planned, remarks = history.planned, [history.run.stalled] if history.run.stalled else []
     leads = history.run.after.leader if history.run.after else None
     expected = planned.fault.loss not in (None, Loss.POSTGRES_CRASH) and planned.victim.takes_the_leader

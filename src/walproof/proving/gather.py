@@ -25,7 +25,7 @@ class Gathered:
     saved: list[str] = field(default_factory=list)
     """Members whose newest WAL was put aside."""
 
-    def look(self) -> None:
+    def ask_members(self) -> None:
         """Ask every member for its signs now."""
         source = self.target.capabilities().member_states
         if source is not None:

@@ -240,7 +240,7 @@ def _timeline(view: ClusterView) -> int | None:
 def _who_leads(run: DrillRun) -> str:
     after = run.after.leader if run.after else None
     if same_timeline(run):
-        return f"{after} is said to lead, on the old timeline"
+        return f"{after} is reported as the leader, on the old timeline"
     return f"{after} leads now" if after != run.before.leader else f"{after} still leads"
 
 

@@ -98,7 +98,7 @@ def _under_load(shell: Shell, planned: PlannedDrill, observer: Observer, ledger:
             run.stop()
     drill_run = replace(_healthy_again(shell, drill_run), incomplete=incomplete)
     after = shell.target.observe()
-    gathered.look()
+    gathered.ask_members()
     drill_run = replace(drill_run, after=after, views=observer.views, states=tuple(gathered.states))
     return _read_and_judge(shell, gathered, History(planned, drill_run, attempts, witness))
 
@@ -119,7 +119,7 @@ def _drill_run(shell: Shell, planned: PlannedDrill, observer: Observer, gathered
     shell.emit(DrillStarted(clock.now(), planned.number, planned.fault.name, str(planned.level)))
     before = target.observe()
     victims = chosen_victims(before, planned.victim, lambda names: names[int(rng.integers(len(names)))])
-    gathered.look()
+    gathered.ask_members()
     refused = stalled = timed_out = ""
     elected: float | None = None
     try:
@@ -130,13 +130,13 @@ def _drill_run(shell: Shell, planned: PlannedDrill, observer: Observer, gathered
         if planned.fault.steps:
             inject(target, planned.fault, planned.fault.steps, victims=victims, view=before, clock=clock)
         shell.emit(FaultChanged(fault_at, planned.fault.name, victims, cleared=False))
-        gathered.look()
+        gathered.ask_members()
         gathered.save_traces([m for m in victims if m == before.leader])
         if planned.fault.serves_after:
             stalled = _wait_commits(shell, planned, observer, run, fault_at)
         elected = _elected(target, fault_at)
         clock.pause(planned.fault.hold_s)
-        gathered.look()
+        gathered.ask_members()
         gathered.save_logs(before)
     except Error as no:
         refused, fault_at = f"{planned.fault.name} could not be done: {no.message}", clock.now()

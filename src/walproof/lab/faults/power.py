@@ -106,7 +106,7 @@ def _set_down(device: str) -> None:
 def power_on(blueprint: Blueprint, member: str) -> None:
     """Mount again, which replays the journal, and set the network link up; starting the programs is the caller's."""
     for volume in volumes.volumes(blueprint, member):
-        if volumes.mounted(volume.mount_point) and _is_dead(volume.mount_point):
+        if volumes.mounted(volume.mount_point) and is_dead(volume.mount_point):
             members.kill_everything(blueprint, member, RealClock())
             volumes.detach(blueprint, member)
     volumes.attach(blueprint, member)
@@ -114,7 +114,7 @@ def power_on(blueprint: Blueprint, member: str) -> None:
     set_link(blueprint, member, up=True)
 
 
-def _is_dead(mount_point: Path) -> bool:
+def is_dead(mount_point: Path) -> bool:
     """Whether the file system was shut down: walproof was killed in the middle of a cut."""
     try:
         untrusted.probe(mount_point, mount_point / ".alive")

@@ -32,6 +32,7 @@ from walproof.targets.external.target_file import WRITES, TargetFile
 from walproof.targets.sql.connection import ConnectionParameters
 from walproof.targets.sql.facts import Inspector
 from walproof.targets.sql.ledger import SqlLedger
+from walproof.targets.sql.member_states import SqlMemberStates
 from walproof.targets.sql.observe import observed
 from walproof.targets.sql.poller import SqlPoller
 from walproof.targets.sql.price import SqlPricer
@@ -144,6 +145,9 @@ class ExternalCluster:
     def member_endpoint(self, member: str) -> Endpoint:
         """Connection parameters straight to one member."""
         return self._inside(self.admin(member))
+
+    def _addressed(self) -> dict[str, Endpoint]:
+        return {name: self._inside(endpoint) for name, endpoint in self.manager.members().items()}
 
     def routes(self) -> tuple[Route, ...]:
         """Straight to the leader, libpq's list of hosts, and those of the target file."""
@@ -258,6 +262,7 @@ class ExternalCluster:
             switchover=switchover,
             recovery=CommandRecovery(commands, self.observe, self.clock),
             logs=CommandLogs(commands),
+            member_states=SqlMemberStates(self._addressed, self.clock),
             configuration=self.configuration,
             inspection=self.manager.inspector(self),
             limits=LoadLimits(self.file.caps.max_clients, self.file.caps.rate),

@@ -2,7 +2,7 @@
 
 import platform
 from collections.abc import Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from importlib.metadata import version
 
 import psutil
@@ -11,7 +11,9 @@ import psycopg
 from walproof.errors import TargetError
 from walproof.lab import home, members, patroni
 from walproof.lab.blueprint import Blueprint
+from walproof.lab.faults.shown import shown
 from walproof.lab.observe import observe
+from walproof.lab.traces import LabTraces
 from walproof.machine.clock import RealClock
 from walproof.model.plan import Sample, Scenario, Workload
 from walproof.model.ports import Capabilities, Capability, Clock, Configuration, Notebook
@@ -24,6 +26,7 @@ from walproof.targets.patroni.configuration import PatroniConfiguration
 from walproof.targets.patroni.election import elected_at
 from walproof.targets.sql.facts import Inspector
 from walproof.targets.sql.ledger import SqlLedger
+from walproof.targets.sql.member_states import SqlMemberStates
 from walproof.targets.sql.poller import SqlPoller
 from walproof.targets.sql.price import SqlPricer
 from walproof.targets.sql.settings import settings_of
@@ -143,6 +146,8 @@ class LabTarget:
             switchover=operations,
             recovery=operations,
             logs=operations,
+            member_states=SqlMemberStates(self._members, self.clock, partial(shown, b)),
+            traces=LabTraces(b),
             configuration=self.configuration,
             inspection=self._inspector(),
             links=operations,

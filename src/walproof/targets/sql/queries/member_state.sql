@@ -1,0 +1,36 @@
+-- What a member says of itself that proves a fault or voids a verdict: PostgreSQL 14 to 18, no superuser needed.
+SELECT
+    pg_is_in_recovery() AS in_recovery,
+    pg_postmaster_start_time()::text AS started,
+    (SELECT stats_reset::text FROM pg_stat_bgwriter) AS stats_reset,
+    (SELECT system_identifier::text FROM pg_control_system()) AS system,
+    CASE WHEN pg_is_in_recovery()
+        THEN (SELECT received_tli FROM pg_stat_wal_receiver)
+        ELSE ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::int
+    END AS timeline,
+    CASE WHEN pg_is_in_recovery() THEN coalesce(pg_last_wal_replay_lsn(), '0/0') ELSE pg_current_wal_flush_lsn() END
+        - '0/0'::pg_lsn AS lsn,
+    (SELECT json_object_agg(name, setting)
+       FROM pg_settings
+      WHERE name IN ('fsync', 'full_page_writes', 'synchronous_commit', 'synchronous_standby_names', 'data_checksums',
+                     'wal_level')) AS settings,
+    ARRAY(SELECT coalesce(r.rolname, 'every role') || ' in ' || coalesce(d.datname, 'every database') || ': ' || setting
+            FROM pg_db_role_setting s
+            LEFT JOIN pg_roles r ON r.oid = s.setrole
+            LEFT JOIN pg_database d ON d.oid = s.setdatabase,
+                 unnest(s.setconfig) AS setting
+           WHERE setting LIKE 'synchronous\_commit=%'
+           UNION
+          SELECT 'function ' || p.proname || ': ' || setting
+            FROM pg_proc p, unnest(p.proconfig) AS setting
+           WHERE setting LIKE 'synchronous\_commit=%') AS overrides,
+    (SELECT sum(checksum_failures)::bigint FROM pg_stat_database) AS checksum_failures,
+    ARRAY(SELECT application_name FROM pg_stat_replication WHERE state = 'streaming') AS senders,
+    EXISTS (SELECT FROM pg_stat_wal_receiver WHERE status = 'streaming') AS receives,
+    c.relpersistence::text AS persistence,
+    ARRAY(SELECT tgname::text FROM pg_trigger WHERE tgrelid = c.oid AND NOT tgisinternal
+           UNION ALL
+          SELECT rulename::text FROM pg_rewrite WHERE ev_class = c.oid) AS triggers,
+    c.relrowsecurity AS row_security
+  FROM (SELECT to_regclass('walproof.walproof_ledger') AS oid) AS ledger
+  LEFT JOIN pg_class c ON c.oid = ledger.oid
