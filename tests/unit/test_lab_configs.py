@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.fixtures.blueprints import a_blueprint
 from walproof.errors import UsageError
 from walproof.lab import home
 from walproof.lab.assembly import pgbouncer_version
@@ -18,6 +19,7 @@ from walproof.lab.parameters import read_parameters
 from walproof.lab.programs import etcd, haproxy, patroni, pgbouncer, postgres
 from walproof.model.topology import ClusterView, MemberView, Role
 from walproof.patroni.config import SyncMode, sync_keys
+from walproof.targets.lab.target import LabTarget
 
 PASSWORDS = {"postgres": "pw-a", "replicator": "pw-b", "rewinder": "pw-c", "rest": "pw-d"}
 ADDRESSES = {"n1": "10.77.9.11", "n2": "10.77.9.12", "n3": "10.77.9.13"}
@@ -210,3 +212,10 @@ def test_a_blueprint_of_walproof_0_1_still_loads(
     del old["timeouts"]
     path.write_text(json.dumps(old))
     assert home.stored("lab") == replace(now, timeouts=timeouts)  # type: ignore[arg-type]
+
+
+def test_a_route_that_pools_has_an_endpoint_that_says_so(tmp_path: Path) -> None:
+    lab = LabTarget(a_blueprint(tmp_path))
+    for route in lab.routes():
+        if route.name != "direct":
+            assert lab.endpoint(route.name).pooled is route.pools, route.name

@@ -36,22 +36,23 @@ def pending(writer: int, checksum: int = 5, server: int = 0, names: int = 0) -> 
 
 
 def test_an_attempt_is_in_the_file_before_it_is_answered(tmp_path: Path) -> None:
-    attempts = AttemptFile(tmp_path / "n", 3)
+    attempts = AttemptFile(tmp_path / "n")
     attempts.add(11, 100.5, pending(4))
     read = read_attempts([tmp_path / "n"])
     assert (len(read), int(read.number[0]), int(read.writer[0])) == (1, 11, 4)
     assert read.outcome[0] == Outcome.UNKNOWN
     assert np.isnan(read.ended[0])
-    assert read.level[0] == list(Level).index(Level.ON)
+    assert read.level[0] == -1
     attempts.close()
 
 
 def test_an_answer_completes_the_attempt_and_the_counts(tmp_path: Path) -> None:
-    attempts = AttemptFile(tmp_path / "n", 0)
+    attempts = AttemptFile(tmp_path / "n")
     server, names = attempts.index_of("servers", b"10.0.0.1"), attempts.index_of("names", b"ANY 1 (n2)")
     first, second = pending(0, server=server, names=names), pending(1, server=server, names=names)
     attempts.add(0, 1.0, first)
     attempts.add(0, 1.1, second)
+    second.level = 3
     attempts.complete(second, 2.0, Outcome.ACKNOWLEDGED, 0x10_0000_0002)
     attempts.complete(first, 2.5, Outcome.DOWNGRADED, 9)
     attempts.write_counts()
@@ -62,13 +63,14 @@ def test_an_answer_completes_the_attempt_and_the_counts(tmp_path: Path) -> None:
     read = read_attempts([tmp_path / "n"])
     assert read.outcome.tolist() == [Outcome.DOWNGRADED, Outcome.ACKNOWLEDGED]
     assert read.lsn.tolist() == [9, 0x10_0000_0002]
+    assert read.level.tolist() == [-1, 3]
     assert (read.servers, read.standby_names) == (("10.0.0.1",), ("ANY 1 (n2)",))
     assert (tmp_path / "n").stat().st_size == 512 + 2 * ROW.itemsize
 
 
 def test_files_of_several_processes_share_one_list_of_servers(tmp_path: Path) -> None:
     for name, servers in (("a", [b"one", b"two"]), ("b", [b"two", b"three"])):
-        attempts = AttemptFile(tmp_path / name, 0)
+        attempts = AttemptFile(tmp_path / name)
         for number, server in enumerate(servers):
             attempts.add(number, 1.0, pending(0, server=attempts.index_of("servers", server), names=-1))
         attempts.close()
@@ -78,7 +80,7 @@ def test_files_of_several_processes_share_one_list_of_servers(tmp_path: Path) ->
 
 
 def test_a_file_grows_beyond_its_first_capacity(tmp_path: Path) -> None:
-    attempts = AttemptFile(tmp_path / "n", 0)
+    attempts = AttemptFile(tmp_path / "n")
     attempts._capacity = 3
     attempts._map.resize(512 + 3 * ROW.itemsize)
     for number in range(10):
@@ -91,7 +93,7 @@ def test_kill_9_of_a_writer_loses_no_attempt(tmp_path: Path) -> None:
     program = (
         "import os, signal, sys; from pathlib import Path\n"
         "from walproof.load.ledger.attempt_file import PendingAttempt, AttemptFile\n"
-        "attempts = AttemptFile(Path(sys.argv[1]), 0)\n"
+        "attempts = AttemptFile(Path(sys.argv[1]))\n"
         "for n in range(1000): attempts.add(n, 1.0, PendingAttempt(0, 0, 1, 2, 0, 0))\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )

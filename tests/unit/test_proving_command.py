@@ -249,3 +249,34 @@ def test_ctrl_c_recovers_first_then_tells_what_was_found(run: Run, monkeypatch: 
     assert isinstance(events[-1], Ended)
     assert events[-1].stopped_by == "interrupted"
     assert any(isinstance(e, Note) and "cleared first" in e.text for e in events)
+
+
+def test_every_verdict_is_derived_again_from_the_kept_histories(
+    run: Run, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run("--target", QUICK, "--fault", "kill,partition", "--levels", "off,on,remote_apply", "--record", "rec")
+    code, out, _ = ended(capsys, ["report", "rec", "--rejudge"])
+    assert (code, "6 of 6 verdicts" in out) == (0, True)
+
+
+def test_a_verdict_that_is_not_what_its_history_says_is_found(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    run("--target", QUICK, "--levels", "off,on", "--record", "rec")
+    events = Path("rec/events.jsonl")
+    events.write_text(events.read_text().replace('"verdict":"expected loss"', '"verdict":"held"'))
+    code, out, _ = ended(capsys, ["report", "rec", "--rejudge"])
+    assert code == 1
+    assert "1 of 2 verdicts" in out
+    assert "now it is expected loss" in out
+
+
+def test_a_damaged_history_is_one_sentence(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    run("--target", QUICK, "--levels", "on", "--record", "rec")
+    kept = Path("rec/files/drill-1.history")
+    kept.write_bytes(kept.read_bytes()[:-9])
+    code, _, err = ended(capsys, ["report", "rec", "--rejudge"])
+    assert code == 2
+    assert "drill-1.history: the history is damaged" in err
+    kept.unlink()
+    code, _, err = ended(capsys, ["report", "rec", "--rejudge"])
+    assert code == 2
+    assert "keeps no histories" in err

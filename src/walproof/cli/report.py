@@ -24,6 +24,10 @@ from walproof.reporting.outline import Outline
     opt.flag("--open opened", "Open the page in the browser (default RECORD/report.html)."),
 )
 @opt.group(
+    "Verdicts",
+    opt.flag("--rejudge rejudging", "Derive every verdict again from the kept histories; exit 1 if one differs."),
+)
+@opt.group(
     "Text on standard output",
     opt.flag("--markdown as_markdown", "Markdown, for a pull request."),
     opt.flag("--csv as_csv", "CSV, one number per row."),
@@ -31,12 +35,20 @@ from walproof.reporting.outline import Outline
     constraint=mutually_exclusive,
 )
 def report(
-    records: tuple[str, ...], html_file: str | None, opened: bool, as_markdown: bool, as_csv: bool, as_json: bool
+    records: tuple[str, ...],
+    html_file: str | None,
+    opened: bool,
+    rejudging: bool,
+    as_markdown: bool,
+    as_csv: bool,
+    as_json: bool,
 ) -> int:
     """A record as tables, a page, Markdown, JSON or CSV; several records side by side: what changed, is it real."""
     if html_file == "-" and (as_markdown or as_csv or as_json):
         raise UsageError("only one thing can go to standard output", "name a file for --html")
     found = [read(Path(name)) for name in records]
+    if rejudging:
+        return _rejudged(found, page=html_file is not None or opened, text=as_markdown or as_csv, as_json=as_json)
     page = html_file or (str(found[0].directory / "report.html") if opened else None)
     if page:
         _write_page(page, found, opened=opened and page != "-")
@@ -53,6 +65,14 @@ def report(
     elif not page:
         _print_tables(found)
     return 0
+
+
+def _rejudged(found: Sequence[Record], *, page: bool, text: bool, as_json: bool) -> int:
+    from walproof.cli.rejudge import rejudge
+
+    if len(found) > 1 or page or text:
+        raise UsageError("--rejudge prints its own answer, for one record", "walproof report RECORD --rejudge")
+    return rejudge(found[0], as_json=as_json)
 
 
 def _outline(found: Sequence[Record]) -> Outline:

@@ -137,7 +137,8 @@ class Blueprint:
             "pgbouncer": ((local, self.ports["pgbouncer"]),),
         }[route]
         options = (("target_session_attrs", "read-write"),) if route == "multi-host" else ()
-        return Endpoint(hosts, database, user, str(self.passfile), (("connect_timeout", "2"), *options))
+        passfile, pooled = str(self.passfile), route == "pgbouncer"
+        return Endpoint(hosts, database, user, passfile, (("connect_timeout", "2"), *options), pooled)
 
     def member_endpoint(self, member: str, *, user: str = "postgres", database: str = "postgres") -> Endpoint:
         """Straight to one member."""

@@ -21,7 +21,8 @@ class Attempts:
     """The ledger as columns of one length. Times are seconds since the epoch on the client's clock.
 
     writer, number: identify an attempt (int32, int64). started, ended: float64, ended NaN while unknown.
-    outcome: int8 of Outcome. level: int8, index into Level. server: int16, index into `servers`, -1 unknown.
+    outcome: int8 of Outcome. level: int8, index into Level of what the row's own commit had, -1 where none came back.
+    server: int16, index into `servers`, -1 unknown.
     timeline: int32, 0 unknown. lsn: uint64, 0 unknown. names: int16, index into `standby_names`, -1 unknown.
     checksum: uint32, CRC-32 of the payload sent.
     """

@@ -11,8 +11,8 @@ from walproof.model.ports import Target
 from walproof.model.topology import ClusterView
 from walproof.model.verdict import Drill, Verdict
 
-Keep = Callable[[str, str], object]
-"""Keeps a text with the record: (name, text)."""
+Keep = Callable[[str, str | bytes], object]
+"""Keeps a text or the bytes of a file with the record: (name, content)."""
 
 
 @dataclass(slots=True)

@@ -18,6 +18,7 @@ from walproof.proving.conclude import concluded_drill
 from walproof.proving.findings import lost_rows
 from walproof.proving.gather import Gathered, Keep
 from walproof.proving.history import DrillRun, History
+from walproof.proving.history_file import decode, encode, history_name
 from walproof.proving.inject import chosen_victims, inject, why_skipped
 from walproof.proving.observer import Observer
 from walproof.proving.reading import MemberReading, compared
@@ -227,7 +228,10 @@ def _wait_healthy(shell: Shell) -> None:
 def _read_and_judge(shell: Shell, gathered: Gathered, history: History) -> Drill:
     """Read every member, the surviving leader first, and judge."""
     readings, problems = _readings(shell, history)
-    history = replace(history, readings=readings, problems=problems)
+    kept = encode(replace(history, readings=readings, problems=problems))
+    shell.keep(history_name(history.planned.number), kept)
+    # Judged is what was kept: judging the file again gives the same.
+    history = decode(kept)
     drill = concluded_drill(history)
     gathered.keep(drill, shell.keep, shell.emit, _first_lost(history))
     return drill

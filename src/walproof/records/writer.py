@@ -14,7 +14,7 @@ from walproof.machine.redaction import in_text
 from walproof.model.event import Ended, Event
 from walproof.records.codec import encode
 from walproof.records.layout import EVENTS, FILES, FORMAT, HEADER, Header, new_name, safe_name, version
-from walproof.records.private import make_folder, opener, write_text
+from walproof.records.private import make_folder, opener, write_bytes, write_text
 
 _HINT = "free some space, or name a writable directory with --record DIR"
 
@@ -75,12 +75,15 @@ class Writer:
             except OSError as wrong:
                 raise _unwritable(self.directory, wrong) from None
 
-    def keep(self, name: str, text: str) -> Path:
-        """Store a text (a log, a configuration) next to the events, passwords in it replaced by ***; its path."""
+    def keep(self, name: str, content: str | bytes) -> Path:
+        """Store a text (a log, a configuration) next to the events, passwords in it replaced by ***, or bytes."""
         path = self.directory / FILES / safe_name(name)
         try:
             make_folder(path.parent)
-            write_text(path, in_text(text))
+            if isinstance(content, bytes):
+                write_bytes(path, content)
+            else:
+                write_text(path, in_text(content))
         except OSError as wrong:
             raise _unwritable(self.directory, wrong) from None
         return path

@@ -22,7 +22,7 @@ NEVER = 0.0001
 """A precision never reached: a study uses its whole budget."""
 DRILL_S = 30.0
 """What a drill is assumed to take of the budget."""
-Keep = Callable[[str, str], object]
+Keep = Callable[[str, str | bytes], object]
 """Stores a text under a name in the record."""
 
 

@@ -41,8 +41,10 @@ ROW = np.dtype(
     }
 )
 _SENT = struct.Struct("<qddQiiIhhbb6x")
-_ANSWERED = struct.Struct("<dQiiIhhb")
-"""From `ended` to `outcome`: rewritten together when the answer comes."""
+_ANSWERED = struct.Struct("<dQiiIhhbb")
+"""From `ended` to `level`: rewritten together when the answer comes."""
+UNKNOWN = -1
+"""Level and standby names until a row comes back."""
 _COUNTS = struct.Struct("<qdqq")
 """acknowledged, time of the last acknowledgement, rows, writers connected."""
 _COUNTS_AT = 8
@@ -72,15 +74,15 @@ class PendingAttempt:
     timeline: int
     checksum: int
     server: int
-    names: int
+    names: int = UNKNOWN
+    level: int = UNKNOWN
 
 
 class AttemptFile:
     """The writer's side: appends a row before the send, completes it after the answer."""
 
-    def __init__(self, path: Path, level: int) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
-        self._level = level
         self._capacity = _ROWS_PER_STEP
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         os.ftruncate(self._file, HEADER_BYTES + self._capacity * ROW.itemsize)
@@ -121,7 +123,7 @@ class AttemptFile:
             attempt.server,
             attempt.names,
             0,
-            self._level,
+            UNKNOWN,
         )
         self.rows += 1
         self.write_counts()
@@ -139,6 +141,7 @@ class AttemptFile:
             attempt.server,
             attempt.names,
             outcome,
+            attempt.level,
         )
         if outcome is Outcome.ACKNOWLEDGED:
             self.acknowledged += 1

@@ -25,6 +25,9 @@ _LSN = struct.Struct(">Q").unpack
 _BINARY = [pq.Format.BINARY] * 3
 _INT8_OID, _BYTEA_OID = 20, 17
 _OIDS = [_INT8_OID, _INT8_OID, _BYTEA_OID]
+NO_DATA = "02000"
+"""no_data of the SQL standard: the statement succeeded and no row came of it."""
+SWALLOWED = "the INSERT succeeded but gave no row: a trigger or a rule dropped it"
 _GOOD = (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK)
 
 
@@ -41,11 +44,11 @@ class Stage(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Returned:
-    """What came back with a row: WAL position, standby names, and through a pool level, server and timeline."""
+    """What came back with a row: WAL position, standby names and level of its commit; pooled: server and timeline."""
 
     lsn: int
     names: bytes
-    level: bytes | None = None
+    level: bytes
     server: bytes | None = None
     timeline: bytes | None = None
 
@@ -59,7 +62,7 @@ class WriterConnection:
         self.stage = Stage.CONNECTING
         self.since = 0.0
         self.attempt: PendingAttempt | None = None
-        self.server = self.timeline = self.names = b""
+        self.server = self.timeline = b""
         self.returned: Returned | None = None
         self.error = ""
         self.wants_write = True
@@ -153,12 +156,15 @@ class WriterConnection:
         last = self._results[-1] if self._results else None
         self._results.clear()
         if stage is Stage.WAITING:
+            if answer.success and last is not None and last.ntuples == 0:
+                self.error = SWALLOWED
+                return Answer(NO_DATA, "ERROR", answer.warnings)
             self.returned = self._read(last) if answer.success and last is not None else None
             return answer
         if not answer.success or last is None:
             self.close()
         elif stage is Stage.ASKING:
-            self.server, self.timeline, self.names = (last.get_value(0, i) or b"" for i in range(3))
+            self.server, self.timeline = (last.get_value(0, i) or b"" for i in range(2))
             if not self._pooled and not self.timeline:
                 self.error = "the server is still in recovery"  # its timeline would not be known when it is promoted
                 self.close()
@@ -183,6 +189,7 @@ class WriterConnection:
     def _read(self, result: PGresult) -> Returned:
         lsn = _LSN(result.get_value(0, 0) or bytes(8))[0]
         names = result.get_value(0, 1) or b""
+        level = result.get_value(0, 2) or b""
         if not self._pooled:
-            return Returned(lsn, names)
-        return Returned(lsn, names, result.get_value(0, 2), result.get_value(0, 3), result.get_value(0, 4))
+            return Returned(lsn, names, level)
+        return Returned(lsn, names, level, result.get_value(0, 3), result.get_value(0, 4))

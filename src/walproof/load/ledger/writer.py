@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from walproof.load.ledger.attempt_file import AttemptFile, PendingAttempt
+from walproof.load.ledger.attempt_file import UNKNOWN, AttemptFile, PendingAttempt
 from walproof.load.ledger.outcome import Answer
 from walproof.load.ledger.protocol import Stage, WriterConnection
 from walproof.load.ledger.task import WriterTask, read_writer_task
@@ -26,6 +26,7 @@ _RETRY_S = 0.05
 _AT_ONCE = 8
 """Connections opened at a time to a known leader: each costs both sides milliseconds of SCRAM."""
 _POOL_BYTES = 1 << 20
+_LEVELS = {level.value.encode(): index for index, level in enumerate(Level)}
 
 
 def conninfos(task: WriterTask) -> list[str]:
@@ -134,8 +135,7 @@ class Writers:
         payload, checksum = next(self._payloads)
         timeline = int(connection.timeline, 16) if connection.timeline else 0
         server = self.file.index_of("servers", connection.server)
-        names = self.file.index_of("names", connection.names)
-        connection.attempt = PendingAttempt(0, connection.writer, timeline, checksum, server, names)
+        connection.attempt = PendingAttempt(0, connection.writer, timeline, checksum, server)
         connection.since = now
         self.file.add(number, connection.since, connection.attempt)
         if not connection.send(number, checksum, payload):
@@ -150,12 +150,13 @@ class Writers:
         outcome, lsn = answer.outcome, 0
         returned = connection.returned if answer.success else None
         if returned is not None:
-            lsn, connection.names = returned.lsn, returned.names
+            lsn = returned.lsn
             if returned.server is not None and returned.timeline is not None:
                 connection.server, connection.timeline = returned.server, returned.timeline
                 attempt.server = self.file.index_of("servers", connection.server)
                 attempt.timeline = int(connection.timeline, 16) if connection.timeline else 0
-            attempt.names = self.file.index_of("names", connection.names)
+            attempt.names = self.file.index_of("names", returned.names)
+            attempt.level = _LEVELS.get(returned.level, UNKNOWN)
         if outcome is not Outcome.UNKNOWN:
             self.file.complete(attempt, time.time(), outcome, lsn)
         if not answer.success:
@@ -243,7 +244,7 @@ class Writers:
 def main() -> int:
     """Read the task, write until stopped."""
     task = read_writer_task(Path(sys.argv[1]))
-    file = AttemptFile(Path(task.path), list(Level).index(task.level))
+    file = AttemptFile(Path(task.path))
     writers = Writers(task, file)
 
     def stop(_signal: int, _frame: object) -> None:

@@ -1,0 +1,167 @@
+"""A history as one compressed file, and back: everything that a verdict is derived from. Pure.
+
+Magic, sizes of the three parts, CRC-32 of them; then the header (JSON, compressed), the attempts, and which of them
+each member holds. Times of attempts are kept to the microsecond, their checksums are not kept.
+"""
+
+import struct
+import zlib
+from dataclasses import dataclass, fields, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from walproof.errors import UsageError
+from walproof.model.attempt import Attempts
+from walproof.model.guarantee import Level
+from walproof.model.load import WitnessReport
+from walproof.model.verdict import Victim
+from walproof.proving import columns
+from walproof.proving.campaign import PlannedDrill
+from walproof.proving.columns import Damaged
+from walproof.proving.faults import fault
+from walproof.proving.history import DrillRun, History
+from walproof.proving.reading import MemberReading
+
+MAGIC = b"walproof history 1\n"
+_SIZES = struct.Struct("<IIII")
+_MOST_HEADER = 1 << 28
+_MOST_RATIO = 1100
+"""zlib never makes a byte of more than so many: a header that claims more attempts than that is damaged."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    member: str
+    duplicate: int
+    corrupted: int
+    phantom: int
+    caught_up: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Header:
+    """Everything but the columns."""
+
+    number: int
+    fault: str
+    victim: Victim
+    level: Level
+    route: str
+    writers: int
+    warm_s: float
+    run: DrillRun
+    witness: WitnessReport
+    readings: tuple[_Reading, ...]
+    problems: dict[str, str]
+    attempts: int
+    origin: float
+    servers: tuple[str, ...]
+    standby_names: tuple[str, ...]
+
+
+_ADAPTER: TypeAdapter[_Header] = TypeAdapter(_Header)
+_WRITER: TypeAdapter[Any] = TypeAdapter(Any, config=ConfigDict(ser_json_inf_nan="strings"))
+
+
+def history_name(number: int) -> str:
+    """The name of a drill's history in the record.
+
+    >>> history_name(3)
+    'drill-3.history'
+    """
+    return f"drill-{number}.history"
+
+
+def encode(history: History) -> bytes:
+    """The history as one file."""
+    attempts = history.attempts
+    origin = float(np.floor(attempts.started.min())) if len(attempts) else 0.0
+    order = columns.order(attempts)
+    ordered = Attempts(
+        **{name: getattr(attempts, name)[order] for name in _COLUMNS},
+        servers=attempts.servers,
+        standby_names=attempts.standby_names,
+    )
+    parts = (
+        zlib.compress(_WRITER.dump_json(_header(history, origin))),
+        columns.pack(ordered, origin),
+        columns.pack_bits([reading.present[order] for reading in history.readings]),
+    )
+    checksum = zlib.crc32(b"".join(parts))
+    return MAGIC + _SIZES.pack(*(len(part) for part in parts), checksum) + b"".join(parts)
+
+
+def decode(data: bytes) -> History:
+    """The history in a file, its attempts ordered by writer and number; UsageError when it is damaged or another's."""
+    try:
+        return _decoded(data)
+    except (Damaged, ValidationError, struct.error, zlib.error, ValueError) as wrong:
+        raise UsageError(
+            f"the history is damaged: {str(wrong).splitlines()[0]}", "copy the record again from where it was made"
+        ) from None
+
+
+_COLUMNS = tuple(field.name for field in fields(Attempts) if field.name not in ("servers", "standby_names"))
+
+
+def _header(history: History, origin: float) -> _Header:
+    planned = history.planned
+    return _Header(
+        number=planned.number,
+        fault=planned.fault.name,
+        victim=planned.victim,
+        level=planned.level,
+        route=planned.route,
+        writers=planned.writers,
+        warm_s=planned.warm_s,
+        run=history.run,
+        witness=replace(history.witness, stale_ms=tuple(round(ms, 3) for ms in history.witness.stale_ms)),
+        readings=tuple(_Reading(r.member, r.duplicate, r.corrupted, r.phantom, r.caught_up) for r in history.readings),
+        problems=history.problems,
+        attempts=len(history.attempts),
+        origin=origin,
+        servers=history.attempts.servers,
+        standby_names=history.attempts.standby_names,
+    )
+
+
+def _decoded(data: bytes) -> History:
+    if not data.startswith(MAGIC):
+        raise Damaged("it does not begin as a history does")
+    *sizes, checksum = _SIZES.unpack_from(data, len(MAGIC))
+    begin = len(MAGIC) + _SIZES.size
+    if len(data) != begin + sum(sizes) or zlib.crc32(memoryview(data)[begin:]) != checksum:
+        raise Damaged("its checksum is another one")
+    ends = np.cumsum([begin, *sizes]).tolist()
+    first, second, third = (data[a:b] for a, b in pairwise(ends))
+    header = _ADAPTER.validate_json(_plain(first))
+    if not 0 <= header.attempts <= _MOST_RATIO * len(data):
+        raise Damaged("it claims more attempts than it can hold")
+    found: dict[str, NDArray[Any]] = columns.unpack(second, header.attempts, header.origin)
+    attempts = Attempts(**found, servers=header.servers, standby_names=header.standby_names)
+    present = columns.unpack_bits(third, header.attempts, len(header.readings))
+    return History(
+        PlannedDrill(
+            header.number, fault(header.fault), header.victim, header.level, header.route, header.writers, header.warm_s
+        ),
+        header.run,
+        attempts,
+        header.witness,
+        tuple(
+            MemberReading(r.member, held, r.duplicate, r.corrupted, r.phantom, r.caught_up)
+            for r, held in zip(header.readings, present, strict=True)
+        ),
+        header.problems,
+    )
+
+
+def _plain(part: bytes) -> bytes:
+    reader = zlib.decompressobj()
+    plain = reader.decompress(part, _MOST_HEADER)
+    if not reader.eof:
+        raise Damaged("its header is cut short")
+    return plain

@@ -1,0 +1,151 @@
+"""The kept history: few bytes, the same verdict again, and one sentence for damaged files."""
+
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from walproof.errors import UsageError
+from walproof.model.attempt import Attempts, Outcome
+from walproof.model.guarantee import Level
+from walproof.model.load import WitnessReport
+from walproof.model.member_state import LedgerTable, MemberState
+from walproof.model.topology import ClusterView, MemberView, Role
+from walproof.model.verdict import Victim
+from walproof.proving.campaign import PlannedDrill
+from walproof.proving.conclude import concluded_drill
+from walproof.proving.faults import fault
+from walproof.proving.history import DrillRun, History
+from walproof.proving.history_file import decode, encode
+from walproof.proving.reading import MemberReading
+
+EPOCH = 1_795_000_000.0
+
+
+def view(at: float, leader: str = "n1", timeline: int = 1) -> ClusterView:
+    roles = {name: Role.LEADER if name == leader else Role.STANDBY for name in ("n1", "n2")}
+    members = tuple(MemberView(name, role, "running", timeline) for name, role in roles.items())
+    return ClusterView(at, members, leader, "ANY 1 (n2)")
+
+
+def history(size: int, seed: int, *, writers: int = 4) -> History:
+    """A history as a busy cluster leaves it, with every kind of outcome and column value."""
+    rng = np.random.default_rng(seed)
+    started = EPOCH + np.sort(rng.uniform(0, 10, size))
+    outcome = rng.choice(np.array(list(Outcome), np.int8), size, p=[0.1, 0.7, 0.1, 0.1])
+    ended = np.where(outcome == Outcome.UNKNOWN, np.nan, started + rng.exponential(0.001, size))
+    writer = rng.integers(0, writers, size).astype(np.int32)
+    number = np.zeros(size, np.int64)
+    for one in range(writers):
+        chosen = writer == one
+        number[chosen] = np.arange(chosen.sum())
+    attempts = Attempts(
+        writer=writer,
+        number=number,
+        started=started,
+        ended=ended,
+        outcome=outcome,
+        level=rng.integers(-1, len(Level), size).astype(np.int8),
+        server=rng.integers(-1, 2, size).astype(np.int16),
+        timeline=rng.integers(0, 3, size).astype(np.int32),
+        lsn=rng.integers(0, 1 << 63, size, dtype=np.uint64),
+        names=rng.integers(-1, 2, size).astype(np.int16),
+        checksum=rng.integers(0, 1 << 32, size, dtype=np.uint32),
+        servers=("n1", "n2"),
+        standby_names=("ANY 1 (n2)", ""),
+    )
+    run = DrillRun(
+        ("n1",), view(EPOCH), EPOCH + 3, EPOCH + 7, EPOCH + 11, (view(EPOCH + 4, "n2", 2),),
+        (MemberState("n1", EPOCH + 1, answers=True, settings={"fsync": "on"}, table=LedgerTable(), senders=("n2",)),),
+        after=view(EPOCH + 10, "n2", 2),
+    )  # fmt: skip
+    readings = tuple(MemberReading(m, rng.random(size) < 0.9, 1, 2, 3, caught_up=True) for m in ("n2", "n1"))
+    witness = WitnessReport({"n2": (3, 1)}, ((0, 1), (1, 2)), 1, (0.5, 1.25), (4, 1), {"n2": 1})
+    planned = PlannedDrill(7, fault("kill"), Victim.LEADER, Level.ON, "pgbouncer", writers)
+    return History(planned, run, attempts, witness, readings, {"n3 unread": "no answer"})
+
+
+def same(one: History, other: History) -> bool:
+    columns = [f.name for f in fields(Attempts) if f.name not in ("servers", "standby_names")]
+    arrays = all(
+        np.array_equal(getattr(one.attempts, name), getattr(other.attempts, name), equal_nan=name == "ended")
+        for name in columns
+    )
+    held = [a.present.tolist() == b.present.tolist() for a, b in zip(one.readings, other.readings, strict=True)]
+    nothing = np.zeros(0, bool)
+    bare = [
+        replace(h, attempts=h.attempts.servers, readings=tuple(replace(r, present=nothing) for r in h.readings))  # type: ignore[arg-type]
+        for h in (one, other)
+    ]
+    return arrays and all(held) and repr(bare[0]) == repr(bare[1])
+
+
+@given(st.integers(0, 300), st.integers(0, 10_000))
+def test_what_is_decoded_is_what_was_encoded_to_the_microsecond(size: int, seed: int) -> None:
+    whole = history(size, seed)
+    again = decode(encode(whole))
+    order = np.lexsort((whole.attempts.number, whole.attempts.writer))
+    for name in ("writer", "number", "outcome", "level", "server", "timeline", "lsn", "names"):
+        assert np.array_equal(getattr(whole.attempts, name)[order], getattr(again.attempts, name)), name
+    for name in ("started", "ended"):
+        assert np.allclose(getattr(whole.attempts, name)[order], getattr(again.attempts, name), 0, 1e-6, equal_nan=True)
+    for before, after in zip(whole.readings, again.readings, strict=True):
+        assert np.array_equal(before.present[order], after.present)
+    assert again.run == whole.run
+    assert (again.planned, again.witness, again.problems) == (whole.planned, whole.witness, whole.problems)
+
+
+@given(st.integers(0, 300), st.integers(0, 10_000))
+def test_decoding_and_encoding_again_changes_nothing(size: int, seed: int) -> None:
+    once = decode(encode(history(size, seed)))
+    twice = decode(encode(once))
+    assert same(once, twice)
+    assert repr(concluded_drill(once)) == repr(concluded_drill(twice))
+
+
+def busy(size: int, writers: int = 16) -> History:
+    """Writers that commit one after the other in about half a millisecond each, as on a lab at off."""
+    rng = np.random.default_rng(1)
+    each = size // writers
+    base = history(0, 1)
+    duration = rng.gamma(4, 0.0001, (writers, each))
+    ended = EPOCH + np.cumsum(duration + rng.exponential(0.00001, (writers, each)), axis=1)
+    columns: dict[str, Any] = {
+        "writer": np.repeat(np.arange(writers, dtype=np.int32), each),
+        "number": np.tile(np.arange(each, dtype=np.int64), writers),
+        "started": (ended - duration).ravel(),
+        "ended": ended.ravel(),
+        "outcome": np.full(each * writers, Outcome.ACKNOWLEDGED, np.int8),
+        "level": np.zeros(each * writers, np.int8),
+        "server": np.zeros(each * writers, np.int16),
+        "timeline": np.ones(each * writers, np.int32),
+        "names": np.zeros(each * writers, np.int16),
+        "checksum": rng.integers(0, 1 << 32, each * writers, dtype=np.uint32),
+    }
+    rank = np.argsort(np.argsort(columns["ended"] + rng.normal(0, 0.0002, each * writers)))
+    columns["lsn"] = (rank * 304 + (1 << 32)).astype(np.uint64)
+    attempts = Attempts(**columns, servers=("n1",), standby_names=("",))
+    readings = tuple(MemberReading(m, np.ones(each * writers, bool)) for m in ("n1", "n2", "n3"))
+    return replace(base, attempts=attempts, readings=readings)
+
+
+def test_an_attempt_takes_at_most_six_bytes() -> None:
+    whole = busy(200_000)
+    assert len(encode(whole)) / len(whole.attempts) <= 6.0
+
+
+@pytest.mark.parametrize("place", [0, 5, 25, 60, 500, -1])
+def test_a_flipped_bit_is_noticed(place: int) -> None:
+    data = bytearray(encode(history(200, 1)))
+    data[place] ^= 4
+    with pytest.raises(UsageError, match="damaged"):
+        decode(bytes(data))
+
+
+@pytest.mark.parametrize("size", [0, 10, 30, 100, 1000])
+def test_a_file_cut_short_is_noticed(size: int) -> None:
+    with pytest.raises(UsageError, match="damaged"):
+        decode(encode(history(200, 1))[:size])
