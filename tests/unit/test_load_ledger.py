@@ -1,9 +1,12 @@
 """The ledger without a server: attempt files, what answers mean, what reads show, COPY into columns."""
 
+import errno
 import os
+import signal
 import struct
 import subprocess
 import sys
+import time
 import zlib
 from pathlib import Path
 
@@ -15,12 +18,16 @@ from hypothesis import strategies as st
 from walproof.errors import TargetError
 from walproof.load.ledger.attempt_file import ROW, AttemptFile, PendingAttempt, last_rows, read_attempts, read_counts
 from walproof.load.ledger.outcome import SUCCESS, Answer, outcome
+from walproof.load.ledger.processes import RunningLedger
 from walproof.load.ledger.protocol import INSERT, INSERT_POOLED
 from walproof.load.ledger.reads import Read, ReadTally, acknowledged, disagree, stale_ms
 from walproof.load.ledger.task import ReaderTask, WriterTask, read_reader_task, read_writer_task, task_text
 from walproof.load.ledger.writer import conninfos, payloads
+from walproof.machine import clock
+from walproof.machine.clock import RealClock
 from walproof.model.attempt import Outcome
 from walproof.model.guarantee import Level
+from walproof.model.load import LedgerOrder, WitnessReport
 from walproof.model.topology import Endpoint
 from walproof.targets.sql.rows import payload_rows, summed_rows
 
@@ -244,3 +251,72 @@ def test_a_corrupted_payload_is_seen() -> None:
 def test_a_truncated_answer_to_copy_is_an_error() -> None:
     with pytest.raises(TargetError, match="cut short"):
         summed_rows("n1", copied([], summed=True)[:-1])
+
+
+NOBODY = Endpoint((("127.0.0.1", 9),), options=(("connect_timeout", "2"),))
+
+
+def test_a_writer_that_was_killed_is_named() -> None:
+    run = RunningLedger(LedgerOrder(Level.ON, writers=2), NOBODY)
+    os.kill(run.pids[1], signal.SIGKILL)
+    run.stop()
+    assert run.incomplete() == "writer process 2 of 2 was killed by SIGKILL: attempts may be missing"
+
+
+def test_a_reader_that_was_killed_is_named() -> None:
+    run = RunningLedger(LedgerOrder(Level.ON, writers=1), NOBODY, [("n1", NOBODY)])
+    for process in run._readers:
+        os.kill(process.pids[0], signal.SIGKILL)
+    run.stop()
+    assert run.incomplete() == "the readers' process was killed by SIGKILL"
+    assert run.witnessed() == WitnessReport({})
+
+
+def test_a_ledger_that_ended_well_is_complete() -> None:
+    run = RunningLedger(LedgerOrder(Level.ON, writers=2), NOBODY, [("n1", NOBODY)])
+    run.stop()
+    assert run.incomplete() == ""
+
+
+def test_a_full_disk_is_an_error_before_the_row_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    attempts = AttemptFile(tmp_path / "n")
+
+    def full(_file: int, _begin: int, _size: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    for number in range(1 << 16):
+        attempts.add(number, 1.0, pending(0))
+    with pytest.raises(OSError, match="No space left"):
+        attempts.add(1 << 16, 1.0, pending(0))
+    attempts.close()
+    assert len(read_attempts([tmp_path / "n"])) == 1 << 16
+
+
+def test_a_step_of_the_wall_clock_moves_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = clock.now()
+    monkeypatch.setattr(time, "time", lambda: before + 5)
+    assert clock.now() - before < 1
+    assert RealClock().now() - before < 1
+
+
+def answer(member: str, *newest: int, leads: bool = False, session: int = 1) -> Read:
+    return Read(member, leads, np.array(newest, np.int64), 1.0, session)
+
+
+def test_a_read_that_shows_less_than_an_earlier_one_is_counted_within_one_session() -> None:
+    tally = ReadTally(2)
+    nothing = np.empty(0, ROW)
+    for read in (answer("n2", 5, 5), answer("n2", 6, 4), answer("n2", 1, 1, session=2), answer("n1", 3, 3, leads=True)):
+        tally.add(nothing, [read])
+    assert tally.report().backward_by_member == {"n2": 1}
+
+
+def test_a_member_that_did_not_answer_is_not_one_that_lacks_the_row() -> None:
+    rows = np.zeros(1, ROW)
+    rows["outcome"], rows["number"] = Outcome.ACKNOWLEDGED, 7
+    tally = ReadTally(1)
+    tally.add(rows, [answer("n2", 3)], complete=False)
+    assert tally.report().fresh_somewhere == (0, 0)
+    tally.add(rows, [answer("n2", 3)])
+    assert tally.report().fresh_somewhere == (0, 1)

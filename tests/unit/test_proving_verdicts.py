@@ -9,10 +9,12 @@ import pytest
 from walproof.errors import UsageError
 from walproof.estimating.binomial import upper_bound
 from walproof.model.guarantee import Level, Loss
+from walproof.model.member_state import MemberState
 from walproof.model.verdict import Drill, Findings, Verdict, Victim
 from walproof.proving.as_json import answer_as_json
 from walproof.proving.bounds import bounds, controls, drills_for
 from walproof.proving.conclusion import conclusion
+from walproof.proving.damage import new_damage
 from walproof.proving.gate import exit_code, gate, junit
 from walproof.proving.matrix import cell
 from walproof.proving.options import parse_options
@@ -77,10 +79,25 @@ def test_two_leaders_break_with_their_length() -> None:
     )
 
 
-def test_new_damage_is_broken_and_an_unread_standby_is_not() -> None:
-    damage = {"data of n2": "3 pages failed their checksum", "n3 unread": "no answer"}
-    assert decided(FINE, [], NOTHING, damage) == (Verdict.BROKEN, "data of n2: 3 pages failed their checksum")
-    assert decided(FINE, [], NOTHING, {"n3 unread": "no answer"})[0] is Verdict.HELD
+def test_new_damage_is_broken() -> None:
+    assert decided(FINE, [], NOTHING, ["3 pages of n2 failed their checksum"]) == (
+        Verdict.BROKEN,
+        "3 pages of n2 failed their checksum",
+    )
+
+
+def failed(count: int, reset: str = "monday") -> MemberState:
+    return MemberState("n2", 0.0, answers=True, checksum_failures=count, stats_reset=reset)
+
+
+def test_only_damage_since_the_drill_began_counts() -> None:
+    assert new_damage([failed(7), failed(7)], {"n3 unread": "no answer"}) == []
+    assert new_damage([failed(7), failed(8)], {}) == ["1 page of n2 failed their checksum"]
+    assert new_damage([failed(7), failed(2, "friday")], {}) == ["2 pages of n2 failed their checksum"]
+    assert new_damage([failed(7), failed(9, "friday")], {}) == ["9 pages of n2 failed their checksum"]
+    assert new_damage([failed(7), MemberState("n2", 1.0)], {"data of n2": "heap: block 3"}) == [
+        "data of n2: heap: block 3"
+    ]
 
 
 def test_a_failed_assumption_makes_it_undecided_and_says_why() -> None:

@@ -1,7 +1,6 @@
 """One snapshot of every member: Patroni's REST in parallel, one question to the leader. Changes nothing."""
 
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -12,6 +11,7 @@ import psycopg
 
 from walproof.lab import members, patroni
 from walproof.lab.blueprint import Blueprint
+from walproof.machine.clock import now
 from walproof.model.topology import ClusterView, MemberView, Role
 
 
@@ -20,7 +20,7 @@ def observe(blueprint: Blueprint) -> ClusterView:
     with ThreadPoolExecutor(max_workers=len(blueprint.members)) as pool:
         answers = pool.map(partial(patroni.status, blueprint), blueprint.members)
         statuses = dict(zip(blueprint.members, answers, strict=True))
-    at = time.time()
+    at = now()
     leading = [m for m, status in statuses.items() if patroni.leads(status)]
     leader = max(leading, key=lambda m: statuses[m].get("timeline") or 0, default=None)
     names = standby_names(blueprint, leader) if leader is not None else None

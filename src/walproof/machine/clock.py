@@ -17,6 +17,18 @@ def patience() -> float:
         raise UsageError("WALPROOF_PATIENCE is not a number", "for instance WALPROOF_PATIENCE=2") from None
 
 
+OFFSET = time.time() - time.monotonic()
+"""Seconds to add to the monotonic clock: fixed when the process begins, so that no step of the wall clock counts."""
+
+
+def now(offset: float = OFFSET) -> float:
+    """Seconds since the epoch as they go by, whatever is done to the wall clock meanwhile.
+
+    `offset`: that of the process whose times these must fit; the monotonic clock is the whole machine's.
+    """
+    return time.monotonic() + offset
+
+
 class RealClock:
     """Seconds since the epoch, real pauses, and the patience of this machine; UsageError where that is no number."""
 
@@ -26,7 +38,7 @@ class RealClock:
 
     def now(self) -> float:
         """Seconds since the epoch."""
-        return time.time()
+        return now()
 
     def pause(self, seconds: float) -> None:
         """Let that much time pass."""

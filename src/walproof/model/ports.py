@@ -217,7 +217,7 @@ class Ledger(Protocol):
         ...
 
     def check_data(self, member: str) -> str:
-        """Data checksums and amcheck of that member: "" when sound, else what is wrong."""
+        """What amcheck finds wrong with the ledger on that member, "" when nothing; it is new since the drill began."""
         ...
 
     def drop_ledger(self) -> None:

@@ -17,6 +17,7 @@ class Wait(Enum):
     PROGRAM_GONE = (15.0, "a process to end")
     NEW_LEADER = (90.0, "a new leader")
     CLUSTER_HEALTHY = (120.0, "the cluster to be healthy")
+    REPLAYED = (20.0, "every standby to replay what the leader has")
     FIRST_COMMIT_AFTER = (90.0, "a first commit after the fault")
     SETTING_IN_EFFECT = (30.0, "a setting to be in effect")
     WRITERS_UP = (30.0, "the writers to commit")

@@ -7,6 +7,7 @@ from walproof.model.guarantee import Level, Loss, read_standby_names
 from walproof.model.topology import ClusterView
 from walproof.model.verdict import Drill, Findings, Mark, Recovery, Verdict
 from walproof.proving.assumptions import checked, level_in_effect
+from walproof.proving.damage import new_damage
 from walproof.proving.findings import differing, judged, lost_rows
 from walproof.proving.happened import Sign, fault_signs, loss_in_fact, taken_over
 from walproof.proving.history import DrillRun, History
@@ -37,7 +38,7 @@ def concluded_drill(history: History) -> Drill:
     happened = next(a.holds for a in found if a.name == "fault happened")
     loss = loss_in_fact(planned.fault, planned.victim, run) if happened else None
     risk = AtRisk(planned.level, loss, promised(planned.level, loss), _weaker_lost(history, short))
-    verdict, why = decided(findings, found, risk, history.problems)
+    verdict, why = decided(findings, found, risk, new_damage(run.states, history.problems))
     recovery, marks = (
         (Recovery(), ()) if out is None else split(attempts, out, run.views, run.before.leader, run.elected_at)
     )

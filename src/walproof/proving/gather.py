@@ -10,6 +10,7 @@ from walproof.model.member_state import MemberState
 from walproof.model.ports import Target
 from walproof.model.topology import ClusterView
 from walproof.model.verdict import Drill, Verdict
+from walproof.model.waiting import Wait, wait_for
 
 Keep = Callable[[str, str | bytes], object]
 """Keeps a text or the bytes of a file with the record: (name, content)."""
@@ -31,6 +32,26 @@ class Gathered:
         if source is not None:
             with suppress(Error):
                 self.states += source.states()
+
+    def caught_up(self, leader: str) -> dict[str, bool]:
+        """Whether each standby has replayed all that the leader has now; waits for it. Empty where nobody can tell."""
+        source = self.target.capabilities().member_states
+        if source is None:
+            return {}
+        head: int | None = None
+        reached: dict[str, bool] = {}
+
+        def every() -> bool:
+            nonlocal head, reached
+            at = {state.member: state.lsn for state in source.states() if state.answers}
+            head = at.get(leader) if head is None else head
+            behind = head is None
+            reached = {} if behind else {m: lsn is not None and lsn >= (head or 0) for m, lsn in at.items()}
+            return behind or all(reached.values())
+
+        with suppress(Error):
+            wait_for(Wait.REPLAYED, every, self.target.clock)
+        return reached
 
     def save_traces(self, members: Sequence[str]) -> None:
         """Put the newest WAL of these members aside, before anybody rewinds them."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from walproof.errors import Error, WaitTimeout
+from walproof.errors import Error, MachineError, WaitTimeout
 from walproof.machine.signals import shielded
 from walproof.model.event import DrillDone, DrillStarted, Emit, FaultChanged, Note
 from walproof.model.load import LedgerOrder, LedgerRun
@@ -116,7 +116,7 @@ def _drill_run(shell: Shell, planned: PlannedDrill, observer: Observer, gathered
     """Load up, fault in at its seeded moment, commits again, hold, recover."""
     target, clock = shell.target, shell.target.clock
     rng = np.random.default_rng([shell.seed, planned.number])
-    wait_for(Wait.WRITERS_UP, lambda: run.progress().acknowledged >= planned.writers, clock)
+    wait_for(Wait.WRITERS_UP, lambda: _writing(run, planned.writers), clock)
     shell.emit(DrillStarted(clock.now(), planned.number, planned.fault.name, str(planned.level)))
     before = target.observe()
     victims = chosen_victims(before, planned.victim, lambda names: names[int(rng.integers(len(names)))])
@@ -161,6 +161,14 @@ def _drill_run(shell: Shell, planned: PlannedDrill, observer: Observer, gathered
         elected_at=elected,
         refused=refused,
     )
+
+
+def _writing(run: LedgerRun, writers: int) -> bool:
+    """Whether every writer may have committed once; MachineError when none of them is alive any more."""
+    progress = run.progress()
+    if progress.writers_alive == 0:
+        raise MachineError(f"the writers ended: {progress.last_error or 'no reason is known'}", "see the machine's log")
+    return progress.acknowledged >= writers
 
 
 def _wait_commits(shell: Shell, planned: PlannedDrill | None, observer: Observer, run: LedgerRun, since: float) -> str:
@@ -227,7 +235,7 @@ def _wait_healthy(shell: Shell) -> None:
 
 def _read_and_judge(shell: Shell, gathered: Gathered, history: History) -> Drill:
     """Read every member, the surviving leader first, and judge."""
-    readings, problems = _readings(shell, history)
+    readings, problems = _readings(shell, gathered, history)
     kept = encode(replace(history, readings=readings, problems=problems))
     shell.keep(history_name(history.planned.number), kept)
     # Judged is what was kept: judging the file again gives the same.
@@ -237,7 +245,7 @@ def _read_and_judge(shell: Shell, gathered: Gathered, history: History) -> Drill
     return drill
 
 
-def _readings(shell: Shell, history: History) -> tuple[tuple[MemberReading, ...], dict[str, str]]:
+def _readings(shell: Shell, gathered: Gathered, history: History) -> tuple[tuple[MemberReading, ...], dict[str, str]]:
     """What each member holds, the surviving leader first, and what went wrong where; nothing when it cannot be read."""
     ledger, after = shell.target.capabilities().ledger, history.run.after
     assert ledger is not None
@@ -245,6 +253,7 @@ def _readings(shell: Shell, history: History) -> tuple[tuple[MemberReading, ...]
     leader = after.leader or history.run.before.leader or ""
     readings: list[MemberReading] = []
     problems: dict[str, str] = {}
+    caught_up = gathered.caught_up(leader)
     for member in (leader, *(m.name for m in after.members if m.name != leader)):
         try:
             rows = ledger.read_ledger(member, history.planned.number)
@@ -256,7 +265,7 @@ def _readings(shell: Shell, history: History) -> tuple[tuple[MemberReading, ...]
             continue
         if wrong:
             problems[f"data of {member}"] = wrong
-        readings.append(compared(history.attempts, rows))
+        readings.append(compared(history.attempts, rows, caught_up=caught_up.get(member)))
     return tuple(readings), problems
 
 

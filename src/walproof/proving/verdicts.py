@@ -1,6 +1,6 @@
 """From findings to a verdict: held, broken, expected loss or undecided, with one sentence why. Pure."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from walproof.model.guarantee import Level, Loss, survives
@@ -35,8 +35,8 @@ def promised(level: Level, loss: Loss | None) -> bool | None:
     return None if loss is None else survives(level, loss)
 
 
-def violations(findings: Findings, problems: Mapping[str, str] | None = None) -> list[str]:
-    """What, besides lost commits, contradicts a sound cluster, each in a clause; `problems` as in a History."""
+def violations(findings: Findings, damage: Sequence[str] = ()) -> list[str]:
+    """What, besides lost commits, contradicts a sound cluster, each in a clause; `damage`: clauses about the data."""
     counts = (
         (findings.out_of_order, "commit lost from before others that were kept: WAL cannot lose those alone"),
         (findings.corrupted, "row corrupted"),
@@ -49,7 +49,7 @@ def violations(findings: Findings, problems: Mapping[str, str] | None = None) ->
     clauses = [_several(count, what) for count, what in counts if count]
     if findings.two_leaders_s > 0:
         clauses.append(f"two leaders acknowledged at once for {findings.two_leaders_s:.1f} s")
-    return clauses + [f"{where}: {what}" for where, what in (problems or {}).items() if where.startswith("data of ")]
+    return [*clauses, *damage]
 
 
 def _several(count: int, what: str) -> str:
@@ -66,7 +66,7 @@ def decided(
     findings: Findings,
     assumptions: Iterable[Assumption],
     risk: AtRisk,
-    problems: Mapping[str, str] | None = None,
+    damage: Sequence[str] = (),
 ) -> tuple[Verdict, str]:
     """The verdict and one sentence why.
 
@@ -77,7 +77,7 @@ def decided(
     reasons = [a.failure for a in failed]
     if any(a.invalidates_loss for a in failed):
         return Verdict.UNDECIDED, "; ".join([*reasons, *_missing(findings)])
-    others = violations(findings, problems)
+    others = violations(findings, damage)
     if findings.lost:
         lost = f"{counted(findings.lost, 'acknowledged commit')} lost"
         if risk.promise is False and not others:

@@ -16,6 +16,7 @@ from walproof.errors import Error
 from walproof.lab import members
 from walproof.lab.blueprint import POSTGRES_PORT, Blueprint
 from walproof.lab.faults import disks, power, volumes
+from walproof.machine import pid_files
 from walproof.model.member_state import MemberState
 
 _PROBE_S = 0.4
@@ -51,10 +52,7 @@ def _postmaster(blueprint: Blueprint, member: str) -> str:
     pid = members.postmaster(blueprint, member)
     if pid is None:
         return "none"
-    try:
-        return f"{pid} started at {psutil.Process(pid).create_time():.2f}"
-    except psutil.Error:
-        return "none"
+    return pid_files.identity(pid) or "none"
 
 
 def _processes(found: list[psutil.Process]) -> str:

@@ -50,7 +50,7 @@ _COUNTS = struct.Struct("<qdqq")
 _COUNTS_AT = 8
 _ERROR_AT = 64
 _ERROR_BYTES = 400
-_ROWS_PER_STEP = 1 << 19
+_ROWS_PER_STEP = 1 << 16
 _CHUNK = 1 << 18
 
 
@@ -85,7 +85,7 @@ class AttemptFile:
         self.path = path
         self._capacity = _ROWS_PER_STEP
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
-        os.ftruncate(self._file, HEADER_BYTES + self._capacity * ROW.itemsize)
+        self._reserve()
         self._map = mmap.mmap(self._file, 0)
         self._map[:8] = MAGIC
         self._indexes: dict[str, dict[bytes, int]] = {"servers": {}, "names": {}}
@@ -104,11 +104,17 @@ class AttemptFile:
             self._text_file.flush()
         return known[text]
 
+    def _reserve(self) -> int:
+        """Reserve space for every row of the capacity, in bytes: a full disk is an OSError here, not SIGBUS later."""
+        size = HEADER_BYTES + self._capacity * ROW.itemsize
+        os.posix_fallocate(self._file, 0, size)
+        return size
+
     def add(self, number: int, started: float, attempt: PendingAttempt) -> None:
-        """Append an attempt as unknown; `attempt.offset` is set here."""
+        """Append an attempt as unknown; `attempt.offset` is set here. OSError when there is no room for it."""
         if self.rows == self._capacity:
             self._capacity += _ROWS_PER_STEP
-            self._map.resize(HEADER_BYTES + self._capacity * ROW.itemsize)
+            self._map.resize(self._reserve())
         attempt.offset = HEADER_BYTES + self.rows * 56
         _SENT.pack_into(
             self._map,

@@ -1,5 +1,6 @@
 """A running ledger: starts the writers and readers as processes of their own, reads their progress, ends them."""
 
+import signal
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -42,6 +43,19 @@ def _writer_tasks(order: LedgerOrder, endpoint: Endpoint, directory: str) -> lis
         )
         for i in range(processes)
     ]
+
+
+def _how_it_ended(code: int | None, last_line: str) -> str:
+    """How a process that should have ended well did end.
+
+    >>> _how_it_ended(-9, ""), _how_it_ended(1, "no space left"), _how_it_ended(None, "")
+    ('was killed by SIGKILL', 'failed: no space left', 'did not end')
+    """
+    if code is None:
+        return "did not end"
+    if code < 0:
+        return f"was killed by {signal.Signals(-code).name}"
+    return f"failed: {last_line}" if last_line else f"ended with exit code {code}"
 
 
 class RunningLedger:
@@ -100,13 +114,23 @@ class RunningLedger:
         return [path for path in self._workspace.fetch("attempts-*") if path.suffix == ""]
 
     def _crash(self) -> str:
-        """The last line that a failed writer process logged; "" when none failed."""
+        """Which of the writer processes failed, and how it ended; "" when none did."""
         for number, process in enumerate(self._writers):
             if process.exit_code not in (None, 0):
-                logs = self._workspace.fetch(f"writer-{number}.log")
-                lines = [line for log in logs for line in log.read_text(errors="replace").splitlines()]
-                return lines[-1] if lines else f"a writer ended with {process.exit_code}"
+                how = _how_it_ended(process.exit_code, self._last_line(f"writer-{number}.log"))
+                return f"writer process {number + 1} of {len(self._writers)} {how}: attempts may be missing"
         return ""
+
+    def _silent_readers(self) -> str:
+        """How the readers' process ended when it left no report; "" when it did, or when there were no readers."""
+        for process in self._readers:
+            if process.exit_code != 0 or not self._workspace.fetch("report"):
+                return f"the readers' process {_how_it_ended(process.exit_code, self._last_line('reader.log'))}"
+        return ""
+
+    def _last_line(self, log: str) -> str:
+        lines = [line for file in self._workspace.fetch(log) for line in file.read_text(errors="replace").splitlines()]
+        return lines[-1] if lines else ""
 
     def stop(self) -> Attempts:
         """End the writers and give the ledger; safe to call twice."""
@@ -114,7 +138,7 @@ class RunningLedger:
             self._finish(self._writers)
             self._finish(self._readers)
             self._attempts = read_attempts(self._files())
-            self._incomplete = self._crash()
+            self._incomplete = self._crash() or self._silent_readers()
             self._report = next(map(read_report, self._workspace.fetch("report")), None)
             self._kill()
         return self._attempts

@@ -7,7 +7,6 @@ hangs is left out of the rounds until it answers again.
 import json
 import select
 import sys
-import time
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import asdict
 from importlib.resources import files
@@ -19,6 +18,7 @@ import psycopg
 from walproof.load.ledger.attempt_file import last_rows
 from walproof.load.ledger.reads import Read, ReadTally
 from walproof.load.ledger.task import ReaderTask, read_reader_task
+from walproof.machine.clock import now
 from walproof.model.load import WitnessReport
 from walproof.model.topology import Endpoint
 
@@ -44,13 +44,15 @@ class Reader:
             options="-c enable_seqscan=off",
         )
         self._connection: psycopg.Connection | None = None
+        self._session = 0
 
     def read(self) -> Read | None:
         """What the member shows now; None when it does not answer or has no ledger yet."""
         try:
             if self._connection is None or self._connection.closed:
                 self._connection = psycopg.connect(self._conninfo, autocommit=True, prepare_threshold=1)
-            at = time.time()
+                self._session += 1
+            at = now(self._task.clock_offset)
             parameters = {"drill": self._task.drill, "writers": self._task.writers}
             row = self._connection.execute(_READ, parameters).fetchone()
         except psycopg.Error:
@@ -58,7 +60,9 @@ class Reader:
                 self._connection.close()
             self._connection = None
             return None
-        return None if row is None else Read(self.member, bool(row[0]), np.array(row[1], dtype=np.int64), at)
+        if row is None:
+            return None
+        return Read(self.member, bool(row[0]), np.array(row[1], dtype=np.int64), at, self._session)
 
 
 def read_rounds(task: ReaderTask, tally: ReadTally) -> None:
@@ -72,7 +76,7 @@ def read_rounds(task: ReaderTask, tally: ReadTally) -> None:
             asked = {name: pool.submit(reader.read) for name, reader in readers.items() if name not in pending}
             done, _ = wait(asked.values(), timeout=_ROUND_S)
             reads = [read for future in asked.values() if future in done and (read := future.result()) is not None]
-            tally.add(rows, reads)
+            tally.add(rows, reads, complete=len(reads) == len(readers))
             pending |= {name: future for name, future in asked.items() if future not in done}
             pending = {name: future for name, future in pending.items() if not future.done()}
 
@@ -89,6 +93,7 @@ def read_report(path: Path) -> WitnessReport | None:
         int(raw["long_forks"]),
         tuple(float(ms) for ms in raw["stale_ms"]),
         (int(raw["fresh_somewhere"][0]), int(raw["fresh_somewhere"][1])),
+        {str(name): int(count) for name, count in raw["backward_by_member"].items()},
     )
 
 

@@ -26,6 +26,8 @@ class Read:
     leads: bool
     newest: NDArray[np.int64]
     at: float
+    session: int = 0
+    """Counts the reader's connections: within one, a server only goes forward."""
 
 
 def disagree(one: NDArray[np.int64], other: NDArray[np.int64]) -> bool:
@@ -57,11 +59,17 @@ class ReadTally:
     seen: dict[tuple[int, int], None] = field(default_factory=dict)
     long_forks: int = 0
     stale: deque[float] = field(default_factory=lambda: deque(maxlen=_KEPT))
+    backward: dict[str, int] = field(default_factory=dict)
+    _last: dict[str, Read] = field(default_factory=dict)
     _leaders: deque[NDArray[np.int64]] = field(default_factory=lambda: deque(maxlen=_COMPARED))
     _standbys: deque[NDArray[np.int64]] = field(default_factory=lambda: deque(maxlen=_COMPARED))
 
-    def add(self, rows: NDArray[Any], reads: list[Read]) -> None:
-        """One round: the last rows of the attempt files, read *before* the members were asked, and their answers."""
+    def add(self, rows: NDArray[Any], reads: list[Read], *, complete: bool = True) -> None:
+        """One round: the last rows of the attempt files, read *before* the members were asked, and their answers.
+
+        `complete`: every member answered. A row that no answer shows may else be on the member that gave none.
+        """
+        self._count_backward(reads)
         wanted = acknowledged(rows, self.writers)
         asked = wanted >= 0
         standbys = [read for read in reads if not read.leads]
@@ -74,7 +82,7 @@ class ReadTally:
                 counts[0] += found
                 counts[1] += int(asked.sum()) - found
                 self.stale.append(stale_ms(rows, read))
-        if standbys and asked.any():
+        if complete and standbys and asked.any():
             best = np.max([read.newest for read in standbys], axis=0)
             found = int(np.count_nonzero(best[asked] >= wanted[asked]))
             self.somewhere[0] += found
@@ -86,6 +94,15 @@ class ReadTally:
             self.seen[int(writer), int(read.newest[writer])] = None
         while len(self.seen) > _KEPT:
             self.seen.pop(next(iter(self.seen)))
+
+    def _count_backward(self, reads: list[Read]) -> None:
+        for read in reads:
+            before = self._last.get(read.member)
+            self._last[read.member] = read
+            if before is None or read.leads or before.leads or before.session != read.session:
+                continue
+            if np.any(read.newest < before.newest):
+                self.backward[read.member] = self.backward.get(read.member, 0) + 1
 
     def _count_long_forks(self, reads: list[Read]) -> None:
         for read in reads:
@@ -102,4 +119,5 @@ class ReadTally:
             self.long_forks,
             tuple(self.stale),
             (self.somewhere[0], self.somewhere[1]),
+            dict(self.backward),
         )

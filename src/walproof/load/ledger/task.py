@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from walproof.machine.clock import OFFSET
 from walproof.model.guarantee import Level
 from walproof.model.topology import Endpoint
 
@@ -15,6 +16,7 @@ class WriterTask:
 
     `pooled`: sessions are shared by clients (PgBouncer, transaction pooling), so level and server go with each row.
     `rate`: commits per second of these writers together at most; None: as fast as they can.
+    `clock_offset`: what the times of the process that started it add to the machine's monotonic clock, seconds.
     After `answer_timeout_s` without an answer a writer connects to another server and only listens on the old
     connection; `grace_s` is how long answers are awaited at the end.
     """
@@ -31,6 +33,7 @@ class WriterTask:
     connect_timeout_s: float = 2.0
     grace_s: float = 1.0
     rate: float | None = None
+    clock_offset: float = OFFSET
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,7 @@ class ReaderTask:
     writers: int
     drill: int
     interval_s: float = 0.05
+    clock_offset: float = OFFSET
 
 
 def _endpoint(raw: dict[str, Any]) -> Endpoint:

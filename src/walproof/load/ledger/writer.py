@@ -85,10 +85,10 @@ class Writers:
             for fd, _ in self._epoll.poll(_POLL_S):
                 if fd == sys.stdin.fileno():
                     self._epoll.unregister(fd)
-                    self.stopping_since = self.stopping_since or time.time()
+                    self.stopping_since = self.stopping_since or time.monotonic()
                 elif fd in self._connections:
                     self._on_ready(self._connections[fd], fd)
-            now = time.time()
+            now = time.monotonic()
             if now >= next_check:
                 next_check = now + _POLL_S
                 self._check_timeouts(now)
@@ -97,7 +97,7 @@ class Writers:
         if self.stopping_since is None:
             return False
         waiting = any(w.stage is Stage.WAITING for w in self._connections.values())
-        return not waiting or time.time() > self.stopping_since + self.task.grace_s
+        return not waiting or time.monotonic() > self.stopping_since + self.task.grace_s
 
     def _on_ready(self, connection: WriterConnection, fd: int) -> None:
         unsettled = connection.stage is Stage.CONNECTING or connection.wants_write
@@ -120,13 +120,13 @@ class Writers:
             self.file.set_error("")  # errors of standbys no longer matter once the leader is found
         self._leader_host = connection.host
         if answer is not None and not answer.success:
-            connection.since = time.time()
+            connection.since = time.monotonic()
             self._due_at[connection.writer] = connection.since + _RETRY_S
         elif answer is not None or connection.attempt is None:
             self._send(connection, fd)
 
     def _send(self, connection: WriterConnection, fd: int) -> None:
-        now = time.time()
+        now = time.monotonic()
         if self.stopping_since is not None or now < self._due_at.get(connection.writer, 0.0):
             return
         self._due_at[connection.writer] = now + self._interval_s
@@ -137,7 +137,7 @@ class Writers:
         server = self.file.index_of("servers", connection.server)
         connection.attempt = PendingAttempt(0, connection.writer, timeline, checksum, server)
         connection.since = now
-        self.file.add(number, connection.since, connection.attempt)
+        self.file.add(number, now + self.task.clock_offset, connection.attempt)
         if not connection.send(number, checksum, payload):
             self._on_lost(connection, fd)
         elif connection.wants_write or connection.socket not in self._connections:
@@ -158,7 +158,7 @@ class Writers:
             attempt.names = self.file.index_of("names", returned.names)
             attempt.level = _LEVELS.get(returned.level, UNKNOWN)
         if outcome is not Outcome.UNKNOWN:
-            self.file.complete(attempt, time.time(), outcome, lsn)
+            self.file.complete(attempt, time.monotonic() + self.task.clock_offset, outcome, lsn)
         if not answer.success:
             self.file.set_error(connection.error)
 
@@ -174,7 +174,7 @@ class Writers:
             return
         if self._leader_host == connection.host:
             self._leader_host = None
-        self._retry_at[connection.host] = time.time() + _RETRY_S
+        self._retry_at[connection.host] = time.monotonic() + _RETRY_S
         self._unconnected.append(connection.writer)
 
     def _watch_socket(self, connection: WriterConnection, fd: int) -> None:
@@ -248,11 +248,15 @@ def main() -> int:
     writers = Writers(task, file)
 
     def stop(_signal: int, _frame: object) -> None:
-        writers.stopping_since = writers.stopping_since or time.time()
+        writers.stopping_since = writers.stopping_since or time.monotonic()
 
     signal.signal(signal.SIGTERM, stop)
     try:
         writers.run()
+    except OSError as wrong:
+        # The rows written so far are complete: they are closed and read as they are.
+        print(f"the ledger cannot be written: {wrong.strerror}", file=sys.stderr)
+        return 1
     finally:
         file.close()
     return 0
