@@ -5,10 +5,14 @@ from datetime import datetime
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.unit.test_proving_findings import A, U, ledger
+from walproof.model.attempt import Attempts
 from walproof.model.topology import ClusterView, MemberView, Role
-from walproof.proving.outage import acknowledged_at, outage, pace, split
+from walproof.model.verdict import Findings
+from walproof.proving.outage import acknowledged_at, outage, pace, rpo_s, split, writers_rto_s
 from walproof.targets.patroni.election import elected_at
 
 
@@ -42,7 +46,7 @@ def test_a_leader_that_goes_on_after_the_fault_makes_the_outage_start_later() ->
 def test_a_single_early_success_does_not_hide_a_late_recovery() -> None:
     out = outage(np.append(acknowledged((0, 5)), [6.0, 48.0, 48.1]), fault_at=5.0, stopped_at=48.2)
     assert out is not None
-    assert out.seconds == pytest.approx(42.0)
+    assert out.seconds == pytest.approx(43.01)
 
 
 def test_commits_that_never_come_back_have_no_length() -> None:
@@ -128,3 +132,76 @@ def test_the_election_is_read_from_patronis_log() -> None:
     assert elected_at(text, noon) == pytest.approx(noon + 120.25)
     assert elected_at(text, noon + 130) is None
     assert elected_at("", noon) is None
+
+
+def test_one_stray_acknowledgement_does_not_halve_an_outage() -> None:
+    times = np.sort(np.append(acknowledged((0, 5), (25, 30)), [15.0]))
+    out = outage(times, fault_at=5.0, stopped_at=30)
+    assert out is not None
+    assert out.seconds == pytest.approx(20.01)
+
+
+def test_service_that_lasts_between_two_gaps_ends_the_first_outage() -> None:
+    out = outage(acknowledged((0, 5), (8, 12), (14, 20)), fault_at=5.0, stopped_at=20)
+    assert out is not None
+    assert out.seconds == pytest.approx(3.01, abs=0.02)
+    assert out.unavailable_s == pytest.approx(5.02, abs=0.04)
+
+
+def test_flapping_adds_up() -> None:
+    flaps = [(5.0 + 2 * n, 5.5 + 2 * n) for n in range(1, 10)]
+    out = outage(acknowledged((0, 5), *flaps, (26, 30)), fault_at=5.0, stopped_at=30)
+    assert out is not None
+    assert out.unavailable_s == pytest.approx(2 + 8 * 1.5 + 2.5, abs=0.3)
+    assert out.seconds == pytest.approx(21.0, abs=0.1)
+
+
+def test_slow_but_steady_service_is_no_outage() -> None:
+    out = outage(np.arange(0, 60, 2.0), fault_at=20.5, stopped_at=60)
+    assert out is not None
+    assert out.unavailable_s == 0
+    assert out.seconds == pytest.approx(2.0)
+
+
+def test_silence_at_the_end_is_unavailable_until_the_writers_stop() -> None:
+    out = outage(acknowledged((0, 5)), fault_at=5.0, stopped_at=60.0)
+    assert out is not None
+    assert out.seconds is None
+    assert out.unavailable_s == pytest.approx(55.01, abs=0.02)
+
+
+def many(times: dict[int, list[float]]) -> Attempts:
+    """Acknowledgements of several writers at these times."""
+    flat = sorted((at, writer) for writer, every in times.items() for at in every)
+    one = ledger(*((n, A, at) for n, (at, _) in enumerate(flat)))
+    return replace(one, writer=np.array([writer for _, writer in flat], np.int32))
+
+
+def test_every_writer_has_an_outage_of_its_own() -> None:
+    writers = {n: [*steady(0, 5), *steady(6.0 + n, 30)] for n in range(20)}
+    found = writers_rto_s(many(writers), 5.0, stopped_at=30)
+    assert found == pytest.approx((10.01, 19.01, 20.01), abs=0.02)
+
+
+def test_a_writer_that_never_commits_again_is_the_worst() -> None:
+    writers = {0: [*steady(0, 5), *steady(6, 30)], 1: steady(0, 5), 2: steady(20, 30)}
+    found = writers_rto_s(many(writers), 5.0, stopped_at=30)
+    assert found == pytest.approx((1.01, np.inf, np.inf), abs=0.02)
+    assert writers_rto_s(many({2: steady(20, 30)}), 5.0, stopped_at=30) is None
+    assert writers_rto_s(ledger(), 5.0) is None
+
+
+def test_rpo_is_from_the_oldest_lost_acknowledgement_to_the_fault() -> None:
+    assert rpo_s(Findings(lost=2, lost_from=9.0, lost_to=9.5), 10.0) == 1.0
+    assert rpo_s(Findings(lost=2, lost_from=9.0, lost_to=14.0), 10.0) == 5.0
+    assert rpo_s(Findings(), 10.0) == 0.0
+
+
+@given(st.lists(st.floats(0.0, 100.0), min_size=2, max_size=60), st.floats(1.0, 99.0))
+def test_an_outage_is_never_longer_than_all_unavailability_and_nothing_is_negative(
+    times: list[float], fault_at: float
+) -> None:
+    out = outage(np.sort(np.array([0.0, *times])), fault_at, stopped_at=120.0)
+    assert out is not None
+    assert out.unavailable_s >= 0
+    assert out.seconds is None or out.seconds >= 0

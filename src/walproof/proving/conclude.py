@@ -12,7 +12,7 @@ from walproof.proving.findings import differing, judged, lost_rows
 from walproof.proving.happened import Sign, fault_signs, loss_in_fact, taken_over
 from walproof.proving.history import DrillRun, History
 from walproof.proving.in_effect import Weaker, lasting_s, unnamed, weaker
-from walproof.proving.outage import Outage, acknowledged_at, outage, pace, split
+from walproof.proving.outage import Outage, acknowledged_at, outage, pace, rpo_s, split, writers_rto_s
 from walproof.proving.verdicts import AtRisk, decided, promised
 
 
@@ -42,7 +42,6 @@ def concluded_drill(history: History) -> Drill:
     recovery, marks = (
         (Recovery(), ()) if out is None else split(attempts, out, run.views, run.before.leader, run.elected_at)
     )
-    span = None if findings.lost_from is None or findings.lost_to is None else findings.lost_to - findings.lost_from
     return Drill(
         number=planned.number,
         fault=planned.fault.name,
@@ -52,7 +51,7 @@ def concluded_drill(history: History) -> Drill:
         why="; ".join([why, *_remarks(history, findings, loss, verdict)]),
         findings=findings,
         rto_s=None if out is None or run.incomplete else out.seconds,
-        rpo_s=span if findings.lost else 0.0,
+        rpo_s=rpo_s(findings, run.fault_at),
         recovery=recovery,
         leader_before=run.before.leader,
         leader_after=run.after.leader if run.after else None,
@@ -67,6 +66,8 @@ def concluded_drill(history: History) -> Drill:
         promised=risk.promise,
         loss="" if loss is None else str(loss),
         writers=planned.writers,
+        unavailable_s=None if out is None or run.incomplete else out.unavailable_s,
+        writers_rto_s=writers_rto_s(attempts, run.fault_at, cleared_at=run.cleared_at, stopped_at=run.stopped_at),
     )
 
 

@@ -1,5 +1,6 @@
 """The outage in the acknowledgements, and which part of the recovery took how long. Pure."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -8,17 +9,26 @@ from numpy.typing import NDArray
 
 from walproof.model.attempt import Attempts, Outcome
 from walproof.model.topology import ClusterView
-from walproof.model.verdict import Mark, Recovery
+from walproof.model.verdict import Findings, Mark, Recovery
+
+_NOTICEABLE_S = 0.5
+"""A pause shorter than this is no outage, however steady the service was before."""
+_USUAL_TIMES = 5
+"""A pause longer than so many of the longest before the fault is one."""
+_SUSTAINED_S = 1.0
+"""Service that ends again sooner than this was a stray acknowledgement, not the end of an outage."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """The longest gap that the fault can have caused: last acknowledgement before it, first one after it."""
+    """The outage that a fault caused: last acknowledgement before it, first one of sustained service after it."""
 
     last_before: float
     first_after: float | None
     usual_gap_s: float
     """The longest gap before the fault, to compare with."""
+    unavailable_s: float = 0.0
+    """Every gap beyond the usual from the fault to the end: an outage that flaps adds up."""
 
     @property
     def seconds(self) -> float | None:
@@ -28,32 +38,99 @@ class Outage:
 
 def acknowledged_at(attempts: Attempts) -> NDArray[np.float64]:
     """Times of success as clients saw it, sorted, seconds since the epoch; downgraded ones are successes too."""
-    success = (attempts.outcome == Outcome.ACKNOWLEDGED) | (attempts.outcome == Outcome.DOWNGRADED)
-    return np.sort(attempts.ended[success])
+    return np.sort(attempts.ended[_succeeded(attempts)])
+
+
+def _succeeded(attempts: Attempts) -> NDArray[np.bool_]:
+    found: NDArray[np.bool_] = (attempts.outcome == Outcome.ACKNOWLEDGED) | (attempts.outcome == Outcome.DOWNGRADED)
+    return found
 
 
 def outage(
     acknowledged: NDArray[np.float64], fault_at: float, *, cleared_at: float = float("inf"), stopped_at: float = 0.0
 ) -> Outage | None:
-    """The longest gap that ends after the fault and starts before it was cleared; None without any success before.
+    """The outage that begins before the fault was cleared and lasts longest; None without any success before it.
 
     Answers under way when the fault was injected come after its moment and belong to before: the gap, not the fault's
-    moment, is what is measured. `acknowledged` is sorted; `stopped_at` is when the writers were stopped.
+    moment, is what is measured. Gaps with less than a second of service between them are one outage. Where no gap is
+    longer than usual, the longest one is given. `acknowledged` is sorted; `stopped_at`: when the writers were stopped.
     """
     if len(acknowledged) == 0 or acknowledged[0] > fault_at:
         return None
     begins, ends = acknowledged[:-1], acknowledged[1:]
     before = ends <= fault_at
     usual = float((ends - begins)[before].max()) if before.any() else 0.0
+    beyond = max(_NOTICEABLE_S, _USUAL_TIMES * usual)
     last = float(acknowledged[-1])
+    chosen = np.flatnonzero((ends > fault_at) & (ends - begins > beyond))
+    spans = list(zip(begins[chosen].tolist(), ends[chosen].tolist(), strict=True))
+    if stopped_at - last > max(beyond, _SUSTAINED_S):
+        spans.append((last, math.inf))
+    unavailable = sum((stopped_at if end == math.inf else end) - begin for begin, end in spans)
+    caused = [span for span in _merged(spans) if span[0] < cleared_at or span[1] == math.inf]
+    caused = caused or [_longest_gap(begins, ends, fault_at, cleared_at) or (last, math.inf)]
+    begin, end = max(caused, key=lambda span: span[1] - span[0])
+    return Outage(begin, None if end == math.inf else end, usual, unavailable)
+
+
+def _merged(gaps: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Gaps in order, those with less than sustained service between them as one."""
+    spans: list[tuple[float, float]] = []
+    for begin, end in gaps:
+        if spans and begin - spans[-1][1] < _SUSTAINED_S:
+            spans[-1] = (spans[-1][0], end)
+        else:
+            spans.append((begin, end))
+    return spans
+
+
+def _longest_gap(
+    begins: NDArray[np.float64], ends: NDArray[np.float64], fault_at: float, cleared_at: float
+) -> tuple[float, float] | None:
     candidates = np.flatnonzero((ends > fault_at) & (begins < cleared_at))
     if len(candidates) == 0:
-        return Outage(last, None, usual)
+        return None
     worst = candidates[int(np.argmax((ends - begins)[candidates]))]
-    gap = float(ends[worst] - begins[worst])
-    if stopped_at - last > max(gap, 1.0):
-        return Outage(last, None, usual)
-    return Outage(float(begins[worst]), float(ends[worst]), usual)
+    return float(begins[worst]), float(ends[worst])
+
+
+def writers_rto_s(
+    attempts: Attempts, fault_at: float, *, cleared_at: float = float("inf"), stopped_at: float = 0.0
+) -> tuple[float, float, float] | None:
+    """Outage of single writers, seconds: median, 95th percentile, worst; None where none had committed before.
+
+    Each writer's is its longest gap that ends after the fault and begins before it was cleared; infinite for one that
+    committed before the fault and never again.
+    """
+    chosen = np.flatnonzero(_succeeded(attempts))
+    order = chosen[np.lexsort((attempts.ended[chosen], attempts.writer[chosen]))]
+    writer, at = attempts.writer[order], attempts.ended[order]
+    ending = np.flatnonzero(np.append(writer[1:] != writer[:-1], True)) if len(writer) else np.zeros(0, np.intp)
+    first = np.concatenate((np.zeros(min(1, len(ending)), np.intp), ending[:-1] + 1))
+    began = at[first] <= fault_at
+    gaps = np.append(np.diff(at), 0.0)
+    counted = np.append((at[1:] > fault_at) & (at[:-1] < cleared_at) & (writer[1:] == writer[:-1]), False)
+    worst = np.zeros(len(ending))
+    if len(ending):
+        worst = np.maximum.reduceat(np.where(counted, gaps, 0.0), first)
+    last = at[ending]
+    gone = (last <= fault_at) | (stopped_at - last > np.maximum(worst, _SUSTAINED_S))
+    times = np.sort(np.where(gone, np.inf, worst)[began])
+    if len(times) == 0:
+        return None
+    middle, late = (math.ceil(share * len(times)) - 1 for share in (0.5, 0.95))
+    return float(times[middle]), float(times[late]), float(times[-1])
+
+
+def rpo_s(findings: Findings, fault_at: float) -> float:
+    """From the oldest lost acknowledgement to the fault, or to the newest lost one where that came later; 0 if none.
+
+    >>> rpo_s(Findings(lost=2, lost_from=7.0, lost_to=8.0), 10.0), rpo_s(Findings(), 10.0)
+    (3.0, 0.0)
+    """
+    if findings.lost_from is None or findings.lost_to is None:
+        return 0.0
+    return max(fault_at, findings.lost_to) - findings.lost_from
 
 
 def pace(acknowledged: NDArray[np.float64], bins: int = 200) -> tuple[tuple[float, int], ...]:
