@@ -15,6 +15,7 @@ from typing import Any
 
 WALPROOF = str(Path(sys.executable).with_name("walproof"))
 Drills = Sequence[dict[str, Any]]
+DECIDED = ("held", "expected loss", "broken")
 LAB_DOWN = 3
 """Exit code of a machine that cannot do it: nothing was measured."""
 
@@ -30,7 +31,7 @@ class Proof:
 
 
 def _decided(drills: Drills) -> Drills:
-    return [d for d in drills if d["verdict"] in ("held", "broken")]
+    return [d for d in drills if d["verdict"] in DECIDED]
 
 
 def _nothing_lost(drills: Drills) -> bool:
@@ -118,7 +119,7 @@ def main() -> int:
                 drills = _run(proof, Path(folder) / "record")
             met = proof.met(drills)
             unmet += not met
-            verdicts = {v: sum(d["verdict"] == v for d in drills) for v in ("held", "broken", "undecided", "skipped")}
+            verdicts = {v: sum(d["verdict"] == v for d in drills) for v in (*DECIDED, "undecided", "skipped")}
             counts = ", ".join(f"{count} {verdict}" for verdict, count in verdicts.items() if count)
             failed = sum(d["unknown"] + d["refused"] + d["downgraded"] for d in drills)
             print(

@@ -77,11 +77,18 @@ def test_it_opens_and_nothing_in_it_is_unknown(name: str) -> None:
     assert tail.notices == []
 
 
+def expected_loss(drill: dict[str, Any]) -> dict[str, Any]:
+    """A drill as it was shown then, with the name that an expected loss has today."""
+    expected = drill["verdict"] == "broken" and drill["promised"] is False and drill["lost"] > 0
+    others = drill["findings"].get("altered", 0) + drill["findings"].get("corrupted", 0)
+    return {**drill, "verdict": "expected loss"} if expected and not others else drill
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_its_numbers_are_those_of_the_version_that_wrote_it(name: str, walproof: Run) -> None:
     old, new = before(name), json.loads(walproof("report", str(FOLDER / name), "--json"))
     assert picked(new.get("arms", []), ARM) == picked(old.get("arms", []), ARM)
-    assert picked(new.get("drills", []), DRILL) == picked(old.get("drills", []), DRILL)
+    assert picked(new.get("drills", []), DRILL) == picked([expected_loss(d) for d in old.get("drills", [])], DRILL)
     assert picked(new.get("searches", []), SEARCH) == picked(old.get("searches", []), SEARCH)
     assert picked(new.get("claims", []), CLAIM) == picked(old.get("claims", []), CLAIM)
     faults = [FAULTS.get(d["fault"], d["fault"]) for d in old.get("drills", [])]

@@ -33,7 +33,7 @@ def test_a_saved_record_is_read_whole(demo: Record) -> None:
 def test_its_findings_are_those_of_the_day(demo: Record) -> None:
     found = record_json(demo.events, "demo", demo.notices)
     drills = {d["level"]: d for d in found["drills"]}
-    assert (drills["off"]["verdict"], drills["off"]["lost"]) == (Verdict.BROKEN, 359)
+    assert (drills["off"]["verdict"], drills["off"]["lost"]) == (Verdict.EXPECTED_LOSS, 359)
     assert (drills["on"]["verdict"], drills["on"]["lost"]) == (Verdict.HELD, 0)
     assert found["loss_bound"]["on"] == pytest.approx(0.95)
     assert {(a["level"], a["clients"]) for a in found["arms"]} == {

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -12,7 +13,7 @@ from walproof.model.guarantee import Level, Loss
 from walproof.model.member_state import MemberState
 from walproof.model.verdict import Drill, Findings, Verdict, Victim
 from walproof.proving.as_json import answer_as_json
-from walproof.proving.bounds import bounds, controls, drills_for
+from walproof.proving.bounds import Bound, Kind, bounds, controls, drills_for, reached
 from walproof.proving.conclusion import conclusion
 from walproof.proving.damage import new_damage
 from walproof.proving.gate import exit_code, gate, junit
@@ -33,7 +34,8 @@ NOTHING = AtRisk(Level.ON, None, None)
 
 def drill(level: Level = Level.ON, findings: Findings = FINE, *, number: int = 1, fault: str = "kill") -> Drill:
     verdict, why = decided(findings, [], at_risk(level))
-    return Drill(number, fault, Victim.LEADER, level, verdict, why, findings, rto_s=3.0, rpo_s=0.0)
+    shown = Drill(number, fault, Victim.LEADER, level, verdict, why, findings, rto_s=3.0, rpo_s=0.0, writers=16)
+    return replace(shown, loss="leader gone")
 
 
 def test_nothing_lost_is_held_and_something_lost_is_broken() -> None:
@@ -136,17 +138,46 @@ def test_the_bound_is_the_exact_binomial_one() -> None:
     assert upper_bound(0, drills_for(0.05) - 1) > 0.05
 
 
-def test_bounds_leave_undecided_drills_out() -> None:
-    undecided = replace(drill(), verdict=Verdict.UNDECIDED)
-    assert bounds([drill(), drill(), undecided]) == {"on": upper_bound(0, 2)}
+KILL_ON = Kind(Level.ON, "kill", Victim.LEADER, "leader gone")
+
+
+def test_undecided_drills_are_counted_with_the_bound_and_not_in_it() -> None:
+    undecided = replace(drill(), verdict=Verdict.UNDECIDED, loss="")
+    assert bounds([drill(), drill(), undecided]) == {KILL_ON: Bound(2, 0, 1, upper_bound(0, 2))}
+    assert bounds([undecided]) == {replace(KILL_ON, loss=""): Bound(0, 0, 1, 1.0)}
+
+
+def test_drills_of_another_fault_victim_or_loss_say_nothing() -> None:
+    others = [
+        replace(drill(), fault="freeze"),
+        replace(drill(), victim=Victim.STANDBY),
+        replace(drill(), loss="postgres crash"),
+        drill(Level.OFF),
+    ]
+    assert [bound.drills for bound in bounds([drill(), *others]).values()] == [1] * 5
+    clean = [drill() for _ in range(60)]
+    asked = [KILL_ON, replace(KILL_ON, fault="freeze")]
+    assert reached(clean, [KILL_ON], 0.05)
+    assert not reached(clean, asked, 0.05)
+    assert not reached([replace(d, victim=Victim.STANDBY) for d in clean], [KILL_ON], 0.05)
+    assert reached([drill(Level.ON, LOSS)], [KILL_ON], 0.05)
+    assert not reached([replace(d, verdict=Verdict.UNDECIDED) for d in clean], [KILL_ON], 0.05)
 
 
 def test_a_weaker_level_that_lost_is_the_positive_control() -> None:
     strong = controls([drill(Level.OFF, LOSS), drill(Level.ON)])
-    assert "off lost 10" in strong["kill", Level.ON]
+    assert "off lost 10" in strong[KILL_ON]
     weak = controls([drill(Level.OFF), drill(Level.ON)])
-    assert weak["kill", Level.ON] == ""
+    assert weak[KILL_ON] == ""
     assert controls([drill(Level.OFF, LOSS), drill(Level.ON), drill(Level.ON, LOSS)]) == {}
+
+
+@pytest.mark.parametrize(
+    "other", [{"fault": "freeze"}, {"victim": Victim.STANDBY}, {"writers": 4}, {"route": "pgbouncer"}, {"loss": ""}]
+)
+def test_a_loss_under_another_fault_victim_or_load_is_no_control(other: dict[str, Any]) -> None:
+    lost = replace(drill(Level.OFF, LOSS), **other)
+    assert controls([lost, drill(Level.ON)])[KILL_ON] == ""
 
 
 def test_the_conclusion_says_when_a_proof_is_weak() -> None:
@@ -178,8 +209,15 @@ def test_exit_codes() -> None:
     assert exit_code([drill()], limits) == 0
     assert exit_code([replace(drill(), rto_s=6.0)], limits) == 1
     assert exit_code([replace(drill(), rto_s=None)], limits) == 1
-    assert exit_code([drill(findings=LOSS)], gate("rpo=1s")) == 0
-    assert exit_code([replace(drill(findings=LOSS), rpo_s=2.0)], gate("rpo=1s")) == 1
+    assert exit_code([drill(Level.OFF, LOSS)], gate("rpo=1s")) == 0
+    assert exit_code([replace(drill(Level.OFF, LOSS), rpo_s=2.0)], gate("rpo=1s")) == 1
+    assert exit_code([drill(Level.OFF, LOSS)], gate("rpo=0")) == 1
+    assert exit_code([drill(findings=LOSS)], gate("rpo=1s")) == 1
+    assert exit_code([drill(findings=LOSS)], gate("rto=1h")) == 1
+    assert exit_code([replace(drill(), unavailable_s=9.0)], gate("unavailable=10s")) == 0
+    assert exit_code([replace(drill(), unavailable_s=11.0)], gate("unavailable=10s")) == 1
+    assert exit_code([drill()], gate("unavailable=10s")) == 1
+    assert exit_code([undecided], limits) == 4
 
 
 def test_junit_separates_failures_errors_and_skips() -> None:

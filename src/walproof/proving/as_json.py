@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from walproof.model.verdict import Drill
-from walproof.proving.bounds import bounds, controls
+from walproof.proving.bounds import Kind, bounds, controls, worst_bounds
 from walproof.proving.conclusion import conclusion
 from walproof.proving.gate import Gate, exceeded
 from walproof.proving.matrix import matrix
@@ -44,6 +44,10 @@ def drill_as_json(drill: Drill) -> dict[str, Any]:
         "number": drill.number,
         "victim": str(drill.victim),
         "victims": list(drill.victims),
+        "loss": drill.loss,
+        "unavailable_s": drill.unavailable_s,
+        "writers_rto_s": drill.writers_rto_s,
+        "writers": drill.writers,
         "route": drill.route,
         "promised": drill.promised,
         "recovery": asdict(drill.recovery),
@@ -56,6 +60,17 @@ def drill_as_json(drill: Drill) -> dict[str, Any]:
     return shaped
 
 
+def bounds_as_json(drills: Sequence[Drill]) -> list[dict[str, Any]]:
+    """One object a kind of drill: level, fault, victim, loss, drills, losing, undecided, upper."""
+    return [{**asdict(kind), **asdict(bound)} for kind, bound in bounds(drills).items()]
+
+
+def _name(kind: Kind) -> str:
+    return (
+        f"{kind.fault} {kind.level}" if kind.victim.takes_the_leader else f"{kind.fault} of {kind.victim} {kind.level}"
+    )
+
+
 def answer_as_json(
     options: ProveOptions, drills: Sequence[Drill], record: str | None, limits: Gate | None = None
 ) -> dict[str, Any]:
@@ -63,10 +78,9 @@ def answer_as_json(
     answer: dict[str, Any] = {
         "record": record,
         "drills": [drill_as_json(drill) for drill in drills],
-        "loss_bound": finite(bounds(drills)),
-        "positive_control": {
-            f"{fault} {level}": control or None for (fault, level), control in controls(drills).items()
-        },
+        "loss_bound": finite(worst_bounds(drills)),
+        "bounds": bounds_as_json(drills),
+        "positive_control": {_name(kind): control or None for kind, control in controls(drills).items()},
         "conclusion": conclusion(drills),
     }
     if options.matrix:

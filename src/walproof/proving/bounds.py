@@ -1,10 +1,48 @@
-"""What clean drills say about the probability of a loss, and which weaker level lost in the same campaign. Pure."""
+"""What clean drills say about the probability of a loss, and which weaker level lost in the same campaign. Pure.
 
-from collections.abc import Iterable, Mapping
+Drills count together only when level, fault, victim and what was gone in fact are the same.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 from walproof.estimating.binomial import upper_bound
 from walproof.model.guarantee import Level
-from walproof.model.verdict import Drill, Verdict
+from walproof.model.units import counted
+from walproof.model.verdict import Drill, Verdict, Victim
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """Drills that count together. `loss`: what was gone in fact (Drill.loss), "" where nothing was."""
+
+    level: Level
+    fault: str
+    victim: Victim
+    loss: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """Decided drills of a kind, those that lost something, those left undecided, and the upper 95 % bound of P(loss).
+
+    Undecided drills are counted with every kind of their level, fault and victim: they might have been of any.
+    """
+
+    drills: int
+    losing: int
+    undecided: int
+    upper: float
+
+    @property
+    def text(self) -> str:
+        """As tables show it.
+
+        >>> Bound(12, 0, 0, 0.22).text, Bound(3, 0, 1, 0.63).text
+        ('22 %', '63 %, 1 undecided')
+        """
+        share = f"{100 * self.upper:.0f} %" if self.drills else "none"
+        return f"{share}, {self.undecided} undecided" if self.undecided else share
 
 
 def drills_for(bound: float) -> int:
@@ -19,29 +57,82 @@ def drills_for(bound: float) -> int:
     return drills
 
 
-def bounds(drills: Iterable[Drill]) -> dict[str, float]:
-    """Upper 95 % bound on the probability of a loss per level, over every decided drill of a campaign."""
-    counted: dict[str, tuple[int, int]] = {}
+def kind_of(drill: Drill) -> Kind:
+    """What the drill counts together with."""
+    return Kind(drill.level, drill.fault, drill.victim, drill.loss if drill.verdict.decided else "")
+
+
+def bounds(drills: Iterable[Drill]) -> dict[Kind, Bound]:
+    """The bound of each kind, weakest level first; of one with undecided drills only it is 1."""
+    drills = [d for d in drills if d.verdict is not Verdict.SKIPPED]
+    decided: dict[Kind, list[Drill]] = {}
+    undecided: dict[Kind, int] = {}
     for drill in drills:
         if drill.verdict.decided:
-            total, losing = counted.get(str(drill.level), (0, 0))
-            counted[str(drill.level)] = (total + 1, losing + (drill.findings.lost > 0))
-    return {level: upper_bound(losing, total) for level, (total, losing) in counted.items()}
-
-
-def controls(drills: Iterable[Drill]) -> Mapping[tuple[str, Level], str]:
-    """Per fault and level that held everywhere: which weaker level lost in the same campaign, "" when none (weak)."""
-    drills = list(drills)
-    losers: dict[str, list[Drill]] = {}
-    for drill in drills:
-        if drill.findings.lost:
-            losers.setdefault(drill.fault, []).append(drill)
-    found: dict[tuple[str, Level], str] = {}
-    for drill in drills:
-        key = (drill.fault, drill.level)
-        if drill.verdict is not Verdict.HELD or any(d.level is drill.level for d in losers.get(drill.fault, [])):
-            continue
-        weaker = [d for d in losers.get(drill.fault, []) if d.level.strength < drill.level.strength]
-        best = max(weaker, key=lambda d: d.level.strength, default=None)
-        found[key] = "" if best is None else f"{best.level} lost {best.findings.lost:,} under the same fault and load"
+            decided.setdefault(kind_of(drill), []).append(drill)
+        else:
+            undecided[kind_of(drill)] = undecided.get(kind_of(drill), 0) + 1
+    alone = [k for k in undecided if not any(_same_question(k, other) for other in decided)]
+    found = {}
+    for kind in sorted((*decided, *alone), key=lambda k: (k.fault, str(k.victim), k.level.strength, k.loss)):
+        of_kind = decided.get(kind, [])
+        losing = sum(d.findings.lost > 0 for d in of_kind)
+        open_ones = sum(count for other, count in undecided.items() if _same_question(kind, other))
+        found[kind] = Bound(len(of_kind), losing, open_ones, upper_bound(losing, len(of_kind)))
     return found
+
+
+def _same_question(kind: Kind, other: Kind) -> bool:
+    return (kind.level, kind.fault, kind.victim) == (other.level, other.fault, other.victim)
+
+
+def worst_bounds(drills: Iterable[Drill]) -> dict[Level, float]:
+    """The largest bound of each level over every kind of drill that was decided."""
+    worst: dict[Level, float] = {}
+    for kind, bound in bounds(drills).items():
+        if bound.drills:
+            worst[kind.level] = max(worst.get(kind.level, 0.0), bound.upper)
+    return worst
+
+
+def reached(drills: Iterable[Drill], asked: Iterable[Kind], bound: float) -> bool:
+    """Whether every question asked (its `loss` does not matter) lost something or has a bound that low."""
+    found = bounds(drills)
+
+    def settled(question: Kind) -> bool:
+        of_question = [b for kind, b in found.items() if _same_question(kind, question) and b.drills]
+        return any(b.losing or b.upper <= bound for b in of_question)
+
+    return all(settled(question) for question in asked)
+
+
+def controls(drills: Iterable[Drill]) -> dict[Kind, str]:
+    """For each kind that held in every decided drill: which weaker level lost under it, "" when none did (weak proof).
+
+    The weaker level's drill counts for the same fault, victim, loss in fact, route and number of writers only.
+    """
+    decided = [d for d in drills if d.verdict.decided]
+    found: dict[Kind, str] = {}
+    for kind in dict.fromkeys(kind_of(d) for d in decided):
+        of_kind = [d for d in decided if kind_of(d) == kind]
+        if any(d.verdict is not Verdict.HELD for d in of_kind):
+            continue
+        weaker = [d for d in decided if d.findings.lost and any(_controls(d, held) for held in of_kind)]
+        best = max(weaker, key=lambda d: d.level.strength, default=None)
+        found[kind] = "" if best is None else f"{best.level} lost {best.findings.lost:,} under the same fault and load"
+    return found
+
+
+def _controls(lost: Drill, held: Drill) -> bool:
+    same = all(getattr(lost, name) == getattr(held, name) for name in ("fault", "victim", "loss", "route", "writers"))
+    return same and lost.level.strength < held.level.strength
+
+
+def clean_sentence(bound: Bound) -> str:
+    """How sure clean drills make it, as a clause.
+
+    >>> clean_sentence(Bound(2, 0, 1, 0.776))
+    'nothing in 2 drills (loss in at most 78% of drills), 1 undecided'
+    """
+    undecided = f", {bound.undecided} undecided" if bound.undecided else ""
+    return f"nothing in {counted(bound.drills, 'drill')} (loss in at most {bound.upper:.0%} of drills){undecided}"

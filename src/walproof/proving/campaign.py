@@ -8,7 +8,7 @@ import numpy as np
 from walproof.errors import UsageError
 from walproof.model.guarantee import Level, survives
 from walproof.model.verdict import Drill, Victim
-from walproof.proving.bounds import bounds, drills_for
+from walproof.proving.bounds import Kind, drills_for, reached
 from walproof.proving.faults import CATALOGUE, STORM, Fault, loss_of
 from walproof.proving.options import ProveOptions
 
@@ -47,15 +47,11 @@ def planned(options: ProveOptions, available: Collection[str] = STORM) -> list[P
     rng = np.random.default_rng(options.seed)
     if options.storm:
         return _storm(options, rng, [name for name in STORM if name in available] or list(STORM))
-    arms = [
-        (fault, victim_for(fault, options.victim if len(fault.victims) > 1 else None), level)
-        for fault in options.faults
-        for level in options.levels
-    ]
+    arms = _arms(options)
     rounds = options.repeat
     if options.until_bound is not None:
         # Twice what clean drills need: undecided ones do not count, and `enough` ends it as soon as it can.
-        rounds = max(rounds, 2 * -(-drills_for(options.until_bound) // max(1, len(options.faults))))
+        rounds = max(rounds, 2 * drills_for(options.until_bound))
     plan: list[PlannedDrill] = []
     for _ in range(rounds):
         order = [int(index) for index in rng.permutation(len(arms))]
@@ -65,6 +61,15 @@ def planned(options: ProveOptions, available: Collection[str] = STORM) -> list[P
             fault, victim, level = arms[index]
             plan.append(PlannedDrill(len(plan) + 1, fault, victim, level, options.route, options.writers))
     return plan
+
+
+def _arms(options: ProveOptions) -> list[tuple[Fault, Victim, Level]]:
+    """Every combination that was asked for."""
+    return [
+        (fault, victim_for(fault, options.victim if len(fault.victims) > 1 else None), level)
+        for fault in options.faults
+        for level in options.levels
+    ]
 
 
 def _far_from_boundary(fault: Fault, victim: Victim, level: Level) -> int:
@@ -92,13 +97,10 @@ def consents_needed(plan: Sequence[PlannedDrill]) -> tuple[str, ...]:
 
 
 def enough(options: ProveOptions, drills: Sequence[Drill], elapsed_s: float = 0.0) -> bool:
-    """Whether the budget is used up, or every level lost something or reached `--until-bound`."""
+    """Whether the budget is used up, or each level, fault and victim lost something or reached `--until-bound`."""
     if options.budget_s is not None and elapsed_s > options.budget_s:
         return True
     if options.until_bound is None:
         return False
-    reached = bounds(drills)
-    lost = {str(d.level) for d in drills if d.findings.lost}
-    return all(
-        str(level) in lost or (reached.get(str(level)) or 1.0) <= options.until_bound for level in options.levels
-    )
+    asked = [Kind(level, fault.name, victim) for fault, victim, level in _arms(options)]
+    return reached(drills, asked, options.until_bound)

@@ -17,35 +17,43 @@ class Gate:
 
     rpo_s: float | None = None
     rto_s: float | None = None
+    unavailable_s: float | None = None
 
 
 def gate(text: str) -> Gate:
     """The limits in a text; UsageError for anything else in it.
 
     >>> gate("rpo=0,rto=30s")
-    Gate(rpo_s=0.0, rto_s=30.0)
+    Gate(rpo_s=0.0, rto_s=30.0, unavailable_s=None)
     """
     limits: dict[str, float] = {}
     for part in text.split(","):
         name, _, value = part.strip().partition("=")
-        if name not in ("rpo", "rto") or not value:
+        if name not in ("rpo", "rto", "unavailable") or not value:
             raise UsageError(f"{part.strip()!r} is not a requirement", "for instance --require rpo=0,rto=30s")
         limits[name] = duration_s(value)
-    return Gate(limits.get("rpo"), limits.get("rto"))
+    return Gate(limits.get("rpo"), limits.get("rto"), limits.get("unavailable"))
 
 
 def exceeded(limits: Gate, drill: Drill) -> str:
-    """How a drill exceeds the limits, in a clause; "" when it does not, or when the drill was not decided."""
-    if drill.verdict in (Verdict.UNDECIDED, Verdict.SKIPPED):
+    """How a drill exceeds the limits, in a clause; "" when it does not, or when the drill was not decided.
+
+    A broken promise exceeds every limit: no outage is short enough to make up for it.
+    """
+    if not drill.verdict.decided:
         return ""
     clauses: list[str] = []
     lost = drill.findings.lost
     if limits.rpo_s is not None and lost and (limits.rpo_s == 0 or (drill.rpo_s or 0.0) > limits.rpo_s):
-        clauses.append(f"{counted(lost, 'acknowledged commit')} lost, written within {drill.rpo_s or 0.0:.2f} s")
+        clauses.append(f"{counted(lost, 'acknowledged commit')} lost, of the last {drill.rpo_s or 0.0:.2f} s")
     if limits.rto_s is not None and (drill.rto_s is None or drill.rto_s > limits.rto_s):
         took = "commits did not come back" if drill.rto_s is None else f"commits came back after {drill.rto_s:.1f} s"
         clauses.append(f"{took}, {limits.rto_s:g} s are allowed")
-    if drill.verdict is Verdict.BROKEN and not lost:
+    away = drill.unavailable_s
+    if limits.unavailable_s is not None and (away is None or away > limits.unavailable_s):
+        took = "how long is not known" if away is None else f"unavailable for {away:.1f} s in all"
+        clauses.append(f"{took}, {limits.unavailable_s:g} s are allowed")
+    if drill.verdict is Verdict.BROKEN:
         clauses.append(drill.why)
     return "; ".join(clauses)
 
@@ -79,6 +87,8 @@ def junit(drills: Sequence[Drill], limits: Gate | None = None) -> str:
         if over:
             counts["failures"] += 1
             ElementTree.SubElement(case, "failure", message=over).text = drill.why
+        elif drill.verdict is Verdict.EXPECTED_LOSS:
+            ElementTree.SubElement(case, "system-out").text = drill.why
         elif drill.verdict is Verdict.UNDECIDED:
             counts["errors"] += 1
             ElementTree.SubElement(case, "error", message=drill.why)

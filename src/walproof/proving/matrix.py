@@ -1,12 +1,12 @@
 """Drills as a table of PostgreSQL's documented guarantees, level × what is lost, with each cell's evidence. Pure."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from walproof.estimating.binomial import upper_bound
 from walproof.model.guarantee import Level, Loss, survives
 from walproof.model.units import counted
 from walproof.model.verdict import Drill, Verdict
+from walproof.proving.bounds import bounds
 
 COLUMNS: tuple[tuple[str, str, Loss | None], ...] = (
     ("kill-all", "local disk, after a PostgreSQL crash", Loss.POSTGRES_CRASH),
@@ -36,22 +36,31 @@ def cell(level: Level, column: str, drills: Sequence[Drill]) -> Cell:
     loss = next(what for name, _, what in COLUMNS if name == column)
     promised = level is Level.REMOTE_APPLY if loss is None else survives(level, loss)
     chosen = [d for d in drills if d.level is level and d.fault == column]
-    decided = [d for d in chosen if d.verdict.decided]
+    decided = [d for d in chosen if d.verdict.decided and (loss is None or d.loss in ("", loss))]
     if not chosen:
         return Cell(promised, "–", "not run")
     if not decided:
-        return Cell(promised, chosen[-1].verdict.mark, chosen[-1].why)
-    return _freshness(promised, decided) if loss is None else _losses(promised, decided)
+        return _nothing_decided(promised, chosen[-1])
+    shown = _freshness(promised, decided) if loss is None else _losses(promised, decided)
+    left = len(chosen) - len(decided)
+    return replace(shown, evidence=f"{shown.evidence}, {left} undecided") if left else shown
+
+
+def _nothing_decided(promised: bool, drill: Drill) -> Cell:
+    """Where no drill was of this column in fact: a leader restarted in place is no lost leader."""
+    if drill.verdict.decided:
+        return Cell(promised, "?", f"{drill.loss} instead: {drill.why}")
+    return Cell(promised, drill.verdict.mark, drill.why)
 
 
 def _losses(promised: bool, decided: list[Drill]) -> Cell:
     losing = [d for d in decided if d.verdict is not Verdict.HELD]
     if losing:
         worst = max(d.findings.lost for d in losing)
-        lost = "lost" if promised or not worst else "expected loss"
+        lost = "expected loss" if all(d.verdict is Verdict.EXPECTED_LOSS for d in losing) else "lost"
         return Cell(promised, "✘", f"{lost} in {len(losing)} of {len(decided)}, up to {counted(worst, 'commit')}")
-    bound = upper_bound(0, len(decided))
-    return Cell(promised, "✔", f"0 of {len(decided)} lost, loss in at most {bound:.0%} of drills")
+    (bound,) = bounds(decided).values()
+    return Cell(promised, "✔", f"0 of {len(decided)} lost, loss in at most {bound.upper:.0%} of drills")
 
 
 def _freshness(promised: bool, decided: list[Drill]) -> Cell:

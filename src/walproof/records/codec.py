@@ -10,8 +10,8 @@ from typing import Annotated, Any, get_args
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from walproof.model.event import Event
+from walproof.records import old_names, old_verdicts
 from walproof.records.layout import FORMAT
-from walproof.records.old_names import upgraded
 
 KINDS: dict[str, type] = {str(f.default): e for e in get_args(Event) for f in dataclasses.fields(e) if f.name == "kind"}
 _ADAPTER: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="kind")])
@@ -35,7 +35,8 @@ def decode(line: str, version: int = FORMAT) -> tuple[Event | None, str]:
     if not isinstance(raw, dict) or not isinstance(raw.get("kind"), str):
         return None, "not an event"
     if version < FORMAT:
-        raw = upgraded(raw)
+        raw = old_names.upgraded(raw)
+    raw = old_verdicts.upgraded(raw)
     if raw["kind"] not in KINDS:
         return None, f"unknown kind {raw['kind'][:40]!r}"
     try:

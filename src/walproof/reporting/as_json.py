@@ -8,8 +8,8 @@ from walproof.model.event import ClaimJudged, Described, DrillDone, Event, Figur
 from walproof.pricing.as_json import table_as_json
 from walproof.pricing.estimates import price_table
 from walproof.pricing.latency_breakdown import breakdown_as_json, breakdowns
-from walproof.proving.as_json import drill_as_json, finite
-from walproof.proving.bounds import bounds
+from walproof.proving.as_json import bounds_as_json, drill_as_json, finite
+from walproof.proving.bounds import worst_bounds
 from walproof.reporting.conclusion import conclusion
 from walproof.reporting.outline import Outline, Table
 
@@ -26,7 +26,8 @@ def prove_json(events: Sequence[Event], record: str | None) -> dict[str, Any]:
     return {
         "record": record,
         "drills": [drill_as_json(d) for d in drills],
-        "loss_bound": bounds(drills),
+        "loss_bound": worst_bounds(drills),
+        "bounds": bounds_as_json(drills),
         "conclusion": conclusion(events),
     }
 

@@ -4,12 +4,12 @@ import math
 from collections.abc import Sequence
 
 from walproof.model.event import ClaimJudged, Described, DrillDone, Event, FigureCompared, Note
-from walproof.model.guarantee import Level, Loss, survives
+from walproof.model.guarantee import Level
 from walproof.model.plan import Scenario
 from walproof.model.units import counted
-from walproof.model.verdict import Drill
+from walproof.model.verdict import Drill, Verdict
 from walproof.pricing.estimates import ArmPrice, PriceTable, price_table
-from walproof.proving.bounds import bounds
+from walproof.proving.bounds import worst_bounds
 from walproof.records.reader import Record
 from walproof.reporting.conclusion import sentences
 from walproof.reporting.drill_section import drill_sections
@@ -87,7 +87,7 @@ def _summary(table: PriceTable, drills: Sequence[Drill]) -> tuple[Section, ...]:
     levels = [level for level in Level if level in by_level or any(d.level is level for d in drills)]
     if not levels:
         return ()
-    bound = bounds(drills)
+    bound = worst_bounds(drills)
     caveats = any(p.caveats for p in by_level.values())
     names = ["level", "guaranteed to survive", *([f">{ratio_heading(table.baseline)}", ">p95 ms"] if arms else [])]
     names += [">drills", ">commits lost", f">{LOSS_BOUND}"] if drills else []
@@ -110,15 +110,15 @@ def _cost(price: ArmPrice | None) -> tuple[Cell | str, ...]:
     return ratio(price.ratio), number(price.latency.p95.value)
 
 
-def _proof(level: Level, drills: Sequence[Drill], bound: dict[str, float]) -> tuple[Cell | str, ...]:
+def _proof(level: Level, drills: Sequence[Drill], bound: dict[Level, float]) -> tuple[Cell | str, ...]:
     of_level = [d for d in drills if d.level is level]
     if not of_level:
         return NOT_KNOWN, NOT_KNOWN, NOT_KNOWN
     lost = sum(d.findings.lost for d in of_level)
-    violated = any(d.promised for d in of_level if d.findings.lost) or (lost and survives(level, Loss.LEADER_GONE))
+    violated = any(d.verdict is Verdict.BROKEN for d in of_level)
     tone = "good" if not lost else "bad" if violated else "warn"
-    lost_cell = Cell(count(lost), tone if str(level) in bound else "")
-    return str(len(of_level)), lost_cell, percent(bound.get(str(level)))
+    lost_cell = Cell(count(lost), tone if level in bound else "")
+    return str(len(of_level)), lost_cell, percent(bound.get(level))
 
 
 def _claims(events: Sequence[Event]) -> tuple[Section, ...]:

@@ -10,7 +10,7 @@ from walproof.model.units import counted
 from walproof.model.verdict import Drill, Verdict
 from walproof.pricing.conclusion import conclusion as price_sentence
 from walproof.pricing.estimates import PriceTable, price_table
-from walproof.proving.bounds import bounds
+from walproof.proving.bounds import worst_bounds
 from walproof.reporting.wording import percent, seconds
 
 
@@ -55,7 +55,7 @@ def loss_sentence(drills: Sequence[Drill]) -> str:
         return (
             f"None of the {len(drills)} drills could be decided." if drills[1:] else "The drill could not be decided."
         )
-    bound = bounds(decided)
+    bound = worst_bounds(decided)
     lost, held, wrong = [], [], []
     for level in Level:
         of_level = [d for d in decided if d.level is level]

@@ -6,7 +6,7 @@ from statistics import median
 
 from walproof.model.guarantee import Level
 from walproof.model.verdict import Drill, Verdict
-from walproof.proving.bounds import bounds, controls
+from walproof.proving.bounds import bounds, controls, kind_of
 from walproof.proving.matrix import COLUMNS, matrix
 from walproof.reporting.outline import (
     Bar,
@@ -24,9 +24,9 @@ from walproof.reporting.outline import (
 from walproof.reporting.wording import (
     LOSS_BOUND,
     OUTAGE_PARTS,
+    UNAVAILABLE,
     count,
     fault_name,
-    is_expected_loss,
     outage_seconds,
     percent,
     seconds,
@@ -86,16 +86,17 @@ def _cell(fault: str, level: Level, found: Sequence[Drill]) -> Cell:
         return Cell("not run", "quiet")
     worst = _worst(found)
     held = sum(d.verdict is Verdict.HELD for d in found)
-    broken = [d for d in found if d.verdict is Verdict.BROKEN]
+    others = [d for d in found if d.verdict in (Verdict.BROKEN, Verdict.EXPECTED_LOSS)]
+    undecided = sum(d.verdict is Verdict.UNDECIDED for d in found)
+    left = f", {undecided} undecided" if undecided else ""
     key = _key(fault, level)
-    if broken:
+    if others:
         lost = sum(d.findings.lost for d in found)
-        expected = all(is_expected_loss(d) for d in broken)
-        violated = any(d.promised for d in broken)
         what = f"{count(lost)} lost" if lost else "broken"
-        aside = ", expected loss" if expected else ", guarantee violated" if violated else ""
-        return Cell(f"✘ {held}/{held + len(broken)} · {what}{aside}", "bad" if violated or not lost else "warn", key)
-    return Cell(f"✔ {held}/{held}", "good", key) if held else Cell(f"{worst.mark} {worst}", "quiet", key)
+        broken = worst is Verdict.BROKEN
+        aside = ", guarantee violated" if broken and any(d.promised for d in others) else "" if broken else f", {worst}"
+        return Cell(f"✘ {held}/{held + len(others)} · {what}{aside}{left}", "bad" if broken else "warn", key)
+    return Cell(f"✔ {held}/{held}{left}", "good", key) if held else Cell(f"{worst.mark} {worst}", "quiet", key)
 
 
 def _documented(drills: Sequence[Drill]) -> Table:
@@ -116,25 +117,24 @@ def _documented(drills: Sequence[Drill]) -> Table:
 
 
 def _levels(drills: Sequence[Drill]) -> Table:
-    bound, control = bounds(drills), controls(drills)
+    """One row a kind of drill: drills of another fault, victim or loss say nothing about it."""
+    control = controls(drills)
     rows = []
-    for level in sorted({d.level for d in drills}, key=lambda lv: lv.strength):
-        of_level = [d for d in drills if d.level is level]
-        verdicts = [sum(d.verdict is v for d in of_level) for v in (Verdict.HELD, Verdict.BROKEN, Verdict.UNDECIDED)]
-        controls_of = sorted((fault, text) for (fault, lv), text in control.items() if lv is level)
-        shown = [f"{fault}: {text.removesuffix(_SAME)}" for fault, text in controls_of if text]
-        weak = ", ".join(fault for fault, text in controls_of if not text)
-        shown += [f"weak proof for {weak}: nothing weaker lost anything there"] if weak else []
-        lost = sum(d.findings.lost for d in of_level)
-        sums = (sum(d.findings.acknowledged for d in of_level), sum(d.findings.recovered for d in of_level))
-        cells: list[Cell | str] = [Cell(str(level), str(level)), str(len(of_level)), *map(str, verdicts)]
-        cells += [*map(count, sums), Cell(count(lost), "warn" if lost else "")]
-        rows.append(row(*cells, percent(bound.get(str(level))), "; ".join(shown)))
+    for kind, bound in bounds(drills).items():
+        of_kind = [d for d in drills if kind_of(d) == kind]
+        lost = sum(d.findings.lost for d in of_kind)
+        sums = (sum(d.findings.acknowledged for d in of_kind), sum(d.findings.recovered for d in of_kind))
+        what = kind.fault if kind.victim.takes_the_leader else f"{kind.fault} of {kind.victim}"
+        shown = (control[kind].removesuffix(_SAME) or "none: weak proof") if kind in control else ""
+        cells: list[Cell | str] = [what, Cell(str(kind.level), str(kind.level)), kind.loss]
+        cells += [str(bound.drills), str(bound.losing), str(bound.undecided), *map(count, sums)]
+        upper = percent(bound.upper if bound.drills else None)
+        rows.append(row(*cells, Cell(count(lost), "warn" if lost else ""), upper, shown))
     names = (
-        "level", ">drills", ">held", ">broken", ">undecided", ">acknowledged", ">recovered", ">lost",
+        "fault", "level", "gone for good", ">drills", ">losing", ">undecided", ">acknowledged", ">recovered", ">lost",
         f">{LOSS_BOUND}", "positive control",
     )  # fmt: skip
-    return Table("levels", "results per level", columns(*names), tuple(rows))
+    return Table("levels", "results per fault and level", columns(*names), tuple(rows))
 
 
 def _outage(drills: Sequence[Drill]) -> Figure | None:
@@ -152,11 +152,17 @@ def _outage(drills: Sequence[Drill]) -> Figure | None:
         )
         bars.append(Bar(fault, segments, median(times)))
         cells = [str(len(of_fault)), *(seconds(middle[p]) for p in OUTAGE_PARTS)]
-        rows.append(row(fault, *cells, seconds(median(times)), seconds(times[-1])))
-    names = ("fault", ">drills", *(f">{p}" for p in OUTAGE_PARTS), ">RTO, median", ">RTO, worst")
+        writers = [d.writers_rto_s[2] for d in of_fault if d.writers_rto_s]
+        away = [d.unavailable_s for d in of_fault if d.unavailable_s is not None]
+        worst = (times[-1], max(writers, default=None), max(away, default=None))
+        rows.append(row(fault, *cells, seconds(median(times)), *map(seconds, worst)))
+    names = (
+        "fault", ">drills", *(f">{p}" for p in OUTAGE_PARTS), ">RTO, median", ">RTO, worst", ">worst writer",
+        f">{UNAVAILABLE}, worst",
+    )  # fmt: skip
     legend = tuple((f"{p}: {what}", f"segment{i}") for i, (p, what) in enumerate(OUTAGE_PARTS.items()))
     table = Table("outage", "outage by part, median over drills", columns(*names), tuple(rows))
-    caption = "From the last acknowledgement before a fault to the first after it; the mark is the median of the total."
+    caption = "From the last acknowledgement before it to the first of sustained service; the mark is the median."
     return Figure("outage-parts", "Outage by part", caption, (BarChart("by fault", "s", tuple(bars)),), legend, table)
 
 

@@ -36,9 +36,11 @@ def _rows(events: Sequence[Event]) -> Iterator[Row]:
     drills = [e.drill for e in events if isinstance(e, DrillDone)]
     for drill in drills:
         yield from _drill(drill)
-    for level, bound in bounds(drills).items():
-        if bound is not None:
-            yield {"kind": "bound", "level": level, "measure": "loss probability", "value": bound, "unit": "share"}
+    for kind, bound in bounds(drills).items():
+        where: Row = {"kind": "bound", "level": str(kind.level), "fault": kind.fault, "victim": str(kind.victim)}
+        yield {**where, "measure": "decided drills", "value": bound.drills}
+        yield {**where, "measure": "undecided drills", "value": bound.undecided}
+        yield {**where, "measure": "loss probability, upper bound", "value": bound.upper, "unit": "share"}
 
 
 def _price(price: ArmPrice) -> Iterator[Row]:
@@ -68,9 +70,16 @@ def _drill(drill: Drill) -> Iterator[Row]:
     counts = finding_counts(drill.findings)
     for name in ("acknowledged", "downgraded", "unknown", "refused", "lost", "recovered"):
         yield {**where, "measure": name, "value": counts[name], "unit": "commits"}
-    for name, value in {"rto": drill.rto_s, "rpo": drill.rpo_s, **outage_seconds(drill.recovery)}.items():
+    for name, value in {"rto": drill.rto_s, "rpo": drill.rpo_s, **_away(drill)}.items():
         if value is not None:
             yield {**where, "measure": name, "value": float(f"{value:.6g}"), "unit": "s"}
+
+
+def _away(drill: Drill) -> dict[str, float | None]:
+    """Unavailable seconds, the writers' outages, the parts of the recovery; None for what is not known or endless."""
+    writers = dict(zip(("median", "p95", "worst"), drill.writers_rto_s or (), strict=False))
+    finite = {f"writers' rto {name}": s if math.isfinite(s) else None for name, s in writers.items()}
+    return {"unavailable": drill.unavailable_s, **finite, **outage_seconds(drill.recovery)}
 
 
 def _no_formula(value: str | int | float) -> str | int | float:

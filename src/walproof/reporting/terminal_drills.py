@@ -7,14 +7,14 @@ from rich.text import Text
 
 from walproof.model.event import DrillDone, Event
 from walproof.model.verdict import Drill, Verdict
-from walproof.proving.bounds import bounds, controls
+from walproof.proving.bounds import bounds, controls, kind_of
 from walproof.reporting.table_width import Fitting, table, with_lines
 from walproof.reporting.wording import (
     LOSS_BOUND,
+    UNAVAILABLE,
     count,
     fault_name,
     finding_counts,
-    is_expected_loss,
     percent,
     seconds,
     verdict_name,
@@ -27,6 +27,7 @@ _STYLE = {
     Verdict.UNDECIDED: "yellow",
     Verdict.SKIPPED: "dim",
 }
+_TIMES = (">RTO", ">worst writer", f">{UNAVAILABLE}", ">RPO")
 _SHOWN = ("acknowledged", "lost", "downgraded", "unknown", "refused", "recovered")
 
 
@@ -41,14 +42,15 @@ def _drills(drills: Sequence[Drill]) -> RenderableType:
     for d in drills:
         counts = finding_counts(d.findings)
         first: list[str | Text] = [str(d.number), fault_name(d), str(d.level), _verdict(d)]
-        lost = "yellow" if is_expected_loss(d) else "bold red" if d.findings.lost else ""
+        lost = _STYLE[d.verdict] if d.findings.lost else ""
         shown = [Text(count(counts[name]), style=lost if name == "lost" else "") for name in _SHOWN]
-        wide.append([*first, *shown, seconds(d.rto_s), seconds(d.rpo_s), _leaders(d), d.why])
+        wide.append([*first, *shown, *_times(d), _leaders(d), d.why])
         narrow.append([*first, *shown[:2], seconds(d.rto_s), _leaders(d)])
         rest = [f"{count(counts[name])} {name}" for name in _SHOWN[2:] if counts[name]]
         rest += [f"RPO {seconds(d.rpo_s)}"] if d.rpo_s else []
+        rest += [f"worst writer {seconds(d.writers_rto_s[2])}"] if d.writers_rto_s else []
         notes.append(f"{d.number}: {d.why}" + (f" ({', '.join(rest)})" if rest else ""))
-    heads = ("#", "fault", "level", "verdict", *(f">{n}" for n in _SHOWN), ">RTO", ">RPO", "leader", "why")
+    heads = ("#", "fault", "level", "verdict", *(f">{n}" for n in _SHOWN), *_TIMES, "leader", "why")
     narrow_heads = (">#", "fault", "level", "verdict", ">acked", ">lost", ">RTO", "leader")
     return Fitting(
         table("drills", heads, wide, folds="why"),
@@ -56,8 +58,14 @@ def _drills(drills: Sequence[Drill]) -> RenderableType:
     )
 
 
+def _times(drill: Drill) -> list[str]:
+    """RTO of the first commit anywhere, of the worst writer, unavailable seconds, RPO."""
+    worst = drill.writers_rto_s[2] if drill.writers_rto_s else None
+    return [seconds(s) for s in (drill.rto_s, worst, drill.unavailable_s, drill.rpo_s)]
+
+
 def _verdict(drill: Drill) -> Text:
-    return Text(verdict_name(drill), style="yellow" if is_expected_loss(drill) else _STYLE[drill.verdict])
+    return Text(verdict_name(drill), style=_STYLE[drill.verdict])
 
 
 def _leaders(drill: Drill) -> str:
@@ -66,17 +74,17 @@ def _leaders(drill: Drill) -> str:
 
 
 def _levels(drills: Sequence[Drill]) -> RenderableType:
-    bound, control = bounds(drills), controls(drills)
+    """One row a kind of drill: drills of another fault, victim or loss say nothing about it."""
+    control = controls(drills)
     rows, notes = [], []
-    for level in sorted({d.level for d in drills}, key=lambda lv: lv.strength):
-        of_level = [d for d in drills if d.level is level]
-        verdicts = [sum(d.verdict is v for d in of_level) for v in (Verdict.HELD, Verdict.BROKEN, Verdict.UNDECIDED)]
-        shown = [text or f"none under {fault}: weak" for (fault, lv), text in control.items() if lv is level]
-        lost = count(sum(d.findings.lost for d in of_level))
-        counts = [str(level), str(len(of_level)), *map(str, verdicts), lost]
-        rows.append([*counts, percent(bound.get(str(level))), "; ".join(shown)])
-        notes += [f"{level}, positive control: {'; '.join(shown)}"] if shown else []
-    heads = ("level", ">drills", ">held", ">broken", ">undecided", ">lost", f">{LOSS_BOUND}")
+    for kind, bound in bounds(drills).items():
+        what = kind.fault if kind.victim.takes_the_leader else f"{kind.fault} of {kind.victim}"
+        shown = (control[kind] or "none: weak proof") if kind in control else ""
+        lost = count(sum(d.findings.lost for d in drills if kind_of(d) == kind))
+        counts = [str(bound.drills), str(bound.losing), str(bound.undecided), lost]
+        rows.append([what, str(kind.level), kind.loss, *counts, percent(bound.upper if bound.drills else None), shown])
+        notes += [f"{what} at {kind.level}, positive control: {shown}"] if shown else []
+    heads = ("fault", "level", "gone for good", ">drills", ">losing", ">undecided", ">lost", f">{LOSS_BOUND}")
     title = "what each level survived"
     return Fitting(
         table(title, (*heads, "positive control"), rows, folds="positive control"),

@@ -4,10 +4,11 @@ import math
 from datetime import UTC, datetime
 
 from walproof.model.estimate import Estimate
-from walproof.model.verdict import Drill, Findings, Recovery, Verdict
+from walproof.model.verdict import Drill, Findings, Recovery
 from walproof.pricing.estimates import ArmPrice, Latency
 
 NOT_KNOWN = "–"
+UNAVAILABLE = "unavailable"
 LOSS_BOUND = "P(loss), 95 % upper bound"
 
 
@@ -138,16 +139,19 @@ def fault_name(drill: Drill) -> str:
     return drill.fault if drill.victim in ("leader", "cluster") else f"{drill.fault} of {drill.victim}"
 
 
-def is_expected_loss(drill: Drill) -> bool:
-    """Whether all that was found is a loss that this level does not guarantee against."""
-    f = drill.findings
-    others = f.corrupted + f.duplicate + f.phantom + f.broken_freshness + f.two_leaders_s
-    return drill.verdict is Verdict.BROKEN and drill.promised is False and f.lost > 0 and not others
-
-
 def verdict_name(drill: Drill) -> str:
-    """The verdict with its mark; "expected loss" where nothing was broken that is guaranteed."""
-    return f"{drill.verdict.mark} {'expected loss' if is_expected_loss(drill) else drill.verdict}"
+    """The verdict with its mark."""
+    return f"{drill.verdict.mark} {drill.verdict}"
+
+
+def writers_rto(times: tuple[float, float, float]) -> str:
+    """The outages of single writers in words.
+
+    >>> writers_rto((1.0, 2.5, float("inf")))
+    'median 1.0 s, p95 2.5 s, worst endless'
+    """
+    shown = ("endless" if math.isinf(s) else seconds(s) for s in times)
+    return ", ".join(f"{name} {text}" for name, text in zip(("median", "p95", "worst"), shown, strict=True))
 
 
 def finding_counts(findings: Findings) -> dict[str, int]:
