@@ -149,7 +149,7 @@ def test_price(run: Run, words: tuple[str, ...]) -> None:
     jsonschema.validate(found, PRICE)
 
 
-@pytest.mark.parametrize("lie", ["", "lost", "two-leaders", "late", "names", "downgraded"])
+@pytest.mark.parametrize("lie", ["", "lost", "two-leaders", "no-kill", "names", "downgraded"])
 def test_prove(run: Run, lie: str) -> None:
     target = f"sim?lie={lie}" if lie else "sim"
     code, found = run("prove", "--target", target, "--fault", "kill,partition", "--json")

@@ -74,7 +74,7 @@ def test_nothing_but_names_emptied_is_exit_4(run: Run) -> None:
 def test_a_gate_exceeded_is_exit_1_and_junit_says_why(run: Run) -> None:
     words = ("--levels", "on", "--require", "rpo=0,rto=30s", "--junit", "out.xml")
     assert run("--target", QUICK, *words)[0] == 0
-    code, _, _ = run("--target", "sim?lie=late&slowness=3", *words)
+    code, _, _ = run("--target", "sim?odd=late&slowness=3", *words)
     assert code == 1
     failure = ElementTree.parse("out.xml").getroot().find("testcase/failure")
     assert failure is not None

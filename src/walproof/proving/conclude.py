@@ -86,14 +86,14 @@ def _weaker(history: History, out: Outage | None) -> list[Weaker]:
     until = float("inf")
     if taken_over(run) and out is not None and out.first_after is not None:
         until = out.first_after
-    first = next((s for s in run.states if s.member == run.before.leader and s.at <= run.fault_at), None)
+    senders = {sender for state in run.states for sender in state.senders or ()}
     return weaker(
         history.attempts,
         history.planned.level,
         declared=run.before.standby_names,
         members=[m.name for m in run.before.members],
         until=until,
-        senders=(first.senders or ()) if first else (),
+        senders=sorted(senders),
     )
 
 

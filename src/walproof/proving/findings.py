@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from walproof.model.attempt import Attempts, Outcome
 from walproof.model.load import WitnessReport
 from walproof.model.verdict import Findings
+from walproof.proving.order import lost_out_of_order
 from walproof.proving.reading import MemberReading, keys
 
 _NO_READERS = WitnessReport({})
@@ -49,6 +50,7 @@ def judged(attempts: Attempts, readings: Sequence[MemberReading], witness: Witne
         downgraded_lost=int(((attempts.outcome == Outcome.DOWNGRADED) & ~leader.present).sum()),
         lost_from=float(times.min()) if len(times) else None,
         lost_to=float(times.max()) if len(times) else None,
+        out_of_order=int(lost_out_of_order(attempts, leader).sum()),
         divergent=max((differing(leader, r) for r in readings[1:] if r.caught_up), default=0),
     )
     return _witnessed(findings, attempts, leader, witness)

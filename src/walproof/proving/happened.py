@@ -50,7 +50,7 @@ def signs_of(run: DrillRun) -> Signs:
     since: dict[str, list[MemberState]] = {}
     during: dict[str, list[MemberState]] = {}
     for state in sorted(run.states, key=lambda s: s.at):
-        if state.at <= run.fault_at:
+        if state.at < run.fault_at:
             before[state.member] = state
             continue
         since.setdefault(state.member, []).append(state)

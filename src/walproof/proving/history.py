@@ -37,10 +37,6 @@ class DrillRun:
     incomplete: str = ""
     """Why the ledger is not complete: a writer or reader died, the disk was full."""
 
-    def states_between(self, begin: float, end: float) -> tuple[MemberState, ...]:
-        """Signs seen from `begin` (not included) to `end`."""
-        return tuple(state for state in self.states if begin < state.at <= end)
-
 
 @dataclass(frozen=True, slots=True)
 class History:

@@ -67,7 +67,7 @@ def weaker(
 ) -> list[Weaker]:
     """Every way in which commits acknowledged before `until` waited for less than was asked.
 
-    `declared`: standby names when the drill began; `senders`: application names that streamed then.
+    `declared`: standby names when the drill began; `senders`: application names that streamed from anywhere.
     """
     chosen = acknowledged(attempts, until)
     found = _other_levels(attempts, asked, chosen)

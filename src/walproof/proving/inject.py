@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from walproof.errors import TargetError
-from walproof.model.ports import Capabilities, Capability, Clock, Target
+from walproof.model.ports import Capabilities, Capability, Target
 from walproof.model.topology import ClusterView
 from walproof.model.verdict import Victim
 from walproof.proving.faults import SLOW_FLUSH_S, Fault, Step, members_of
@@ -58,15 +58,20 @@ def inject(
     *,
     victims: tuple[str, ...],
     view: ClusterView,
-    clock: Clock,
+    before_undo: Callable[[], None] = lambda: None,
 ) -> None:
-    """Carry out the steps one after another; one on several members is carried out on all at once."""
-    able = target.capabilities()
+    """Carry out the steps one after another; one on several members is carried out on all at once.
+
+    `before_undo` is called before a step that undoes an earlier one: its signs show no longer afterwards.
+    """
+    able, clock = target.capabilities(), target.clock
     slow_s = SLOW_FLUSH_S.get(fault.name, 0.01)
     everybody = tuple(m.name for m in view.members)
     for step in steps:
         if step.after_s:
             clock.pause(step.after_s)
+        if step.undo:
+            before_undo()
         if step.operation is Capability.DCS_LOSS and able.dcs_loss:
             able.dcs_loss.inject()
             continue

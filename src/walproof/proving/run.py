@@ -125,11 +125,18 @@ def _drill_run(shell: Shell, planned: PlannedDrill, observer: Observer, gathered
     elected: float | None = None
     try:
         if planned.fault.prepares:
-            inject(target, planned.fault, planned.fault.prepares, victims=victims, view=before, clock=clock)
+            inject(target, planned.fault, planned.fault.prepares, victims=victims, view=before)
         clock.pause(planned.warm_s + float(rng.uniform(0, 1)))
         fault_at = clock.now()
         if planned.fault.steps:
-            inject(target, planned.fault, planned.fault.steps, victims=victims, view=before, clock=clock)
+            inject(
+                target,
+                planned.fault,
+                planned.fault.steps,
+                victims=victims,
+                view=before,
+                before_undo=gathered.ask_members,
+            )
         shell.emit(FaultChanged(fault_at, planned.fault.name, victims, cleared=False))
         gathered.ask_members()
         gathered.save_traces([m for m in victims if m == before.leader])

@@ -99,7 +99,7 @@ class Actions:
     def _act(self, name: str, member: str, view: ClusterView) -> None:
         target, recovery = self._target, self._target.capabilities().recovery
         if name != RECOVER:
-            inject(target, CATALOGUE[name], CATALOGUE[name].steps, victims=(member,), view=view, clock=target.clock)
+            inject(target, CATALOGUE[name], CATALOGUE[name].steps, victims=(member,), view=view)
         elif recovery:
             recovery.recover()
 

@@ -14,6 +14,8 @@ from walproof.targets.simulated.ledger import Rule, Serving, SimulatedLedger
 
 TTL_S = 20.0
 _UP = ("running", "streaming")
+_CRASHES = ("crashed", "dead", "off", "failing")
+_ENDS = (*_CRASHES, "stopped", "restarting", "demoted")
 
 
 _ANY_1 = SyncReplication(QuorumKind.ANY, 1)
@@ -39,6 +41,9 @@ class Nature:
     seed: int = 1
     slowness: float = 1.0
     lie: str = ""
+    odd: str = ""
+    damaged: int = 0
+    """Checksum failures that there were before."""
 
 
 @dataclass(slots=True)
@@ -71,6 +76,13 @@ class World:
     cut: bool = False
     dcs: bool = True
     slow: dict[str, float] = field(default_factory=dict)
+    disks: dict[str, str] = field(default_factory=dict)
+    """Members whose disk is failing or full."""
+    deaf: dict[str, set[str]] = field(default_factory=dict)
+    """Whose packets do not arrive at a member; "clients" too."""
+    starts: dict[str, int] = field(default_factory=dict)
+    """How often each member's PostgreSQL was started again."""
+    crashes: dict[str, int] = field(default_factory=dict)
     ledger: SimulatedLedger | None = None
     reached: float = 0.0
     held_until: float = 0.0
@@ -98,6 +110,17 @@ class World:
         if self.nature.sync.method is QuorumKind.ANY:
             return Quorum(QuorumKind.ANY, min(self.nature.sync.number, len(self.named)), self.named).text
         return Quorum(QuorumKind.FIRST, 1, self.named[:1]).text
+
+    def streams(self, member: str) -> bool:
+        """Whether a standby streams from the leader now."""
+        return member in self._up_standbys() and not self.cut and self.leader is not None
+
+    def ended(self, member: str, state: str) -> None:
+        """Its postmaster ends where the state means that: the next one is another, after a crash or an orderly stop."""
+        if state in _ENDS:
+            self.starts[member] = self.starts.get(member, 0) + 1
+        if state in _CRASHES:
+            self.crashes[member] = self.crashes.get(member, 0) + 1
 
     def serving(self) -> Serving | None:
         """How commits are served now; None when nobody serves."""
@@ -131,6 +154,7 @@ class World:
         """A standby goes; the names follow a little later; it may come back by itself."""
         self.sync()
         self.states[member] = state
+        self.ended(member, state)
         self.down_at[member] = self.clock.now()
         serving = self.serving()
         if self.ledger is not None and serving is not None and serving.names and not serving.waits:
@@ -177,6 +201,7 @@ class World:
             self.ledger.break_off(now, success=lying)
         self.broken = Break(self.leader, now if received_until is None else received_until, rule, same)
         self.states[self.leader] = state
+        self.ended(self.leader, state)
         self.down_at[self.leader] = now
         self.leader = None
         self.cut = False
@@ -214,8 +239,11 @@ class World:
         self.named = self._up_standbys()
         if self.states[old.leader] in ("crashed", "stopped"):
             self.clock.after(2.0, lambda: self.up(old.leader))
-        if self.nature.lie == "late":
+        if self.nature.odd == "late":
             self.hold(45.0)
+        if self.nature.odd == "unnamed":
+            self.named = ()
+            self.clock.after(0.1, self.rename)
         if self.promoted is not None:
             self.promoted(old.leader)
 
@@ -223,6 +251,8 @@ class World:
         """Undo every fault and wait until the cluster is healthy."""
         self.sync()
         self.slow.clear()
+        self.disks.clear()
+        self.deaf.clear()
         if self.cut:
             self.cut = False
             if self.ledger is not None:

@@ -10,6 +10,26 @@ from walproof.model.attempt import Outcome
 from walproof.model.ports import Capability, MemberFault
 from walproof.targets.simulated.cluster import TTL_S, World
 from walproof.targets.simulated.ledger import Rule, Serving
+from walproof.targets.simulated.lies import lie_of
+
+
+class Nothing:
+    """What a lie does instead of a fault."""
+
+    def inject(self, *_: object) -> None:
+        """Nothing."""
+
+    def undo(self, *_: object) -> None:
+        """Nothing."""
+
+    def restart(self, _member: str) -> None:
+        """Nothing."""
+
+    def switch_over(self, to: str | None = None) -> None:
+        """Nothing."""
+
+
+NOTHING = Nothing()
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +72,10 @@ class OneWay:
     faults: "SimulatedFaults"
 
     def inject(self, source: str, destination: str) -> None:
-        """Partition the source where it leads."""
-        if self.faults.leads(source) and not self.faults.world.cut:
+        """Partition the source where it leads; what a standby sends is lost, and it goes on receiving."""
+        if not self.faults.leads(source):
+            self.faults.world.deaf.setdefault(destination, set()).add(source)
+        elif not self.faults.world.cut:
             self.faults.partition(source)
 
     def undo(self, source: str, destination: str) -> None:
@@ -82,7 +104,16 @@ class SimulatedFaults:
         self.world, self._rng = world, rng
 
     def of_members(self) -> dict[Capability, MemberFault]:
-        """Faults that fall on one member."""
+        """Faults that fall on one member, but for one that a lie replaces."""
+        honest = self._of_members()
+        fault, other = lie_of(self.world.nature.lie).instead or (None, None)
+        if fault not in honest:
+            return honest
+        if other is Capability.RESTART:
+            return {**honest, fault: OneFault(self.restart, self.world.up)}
+        return {**honest, fault: NOTHING if other is None else honest[other]}
+
+    def _of_members(self) -> dict[Capability, MemberFault]:
         found: dict[Capability, Callable[[str], None]] = {
             Capability.KILL: self.kill,
             Capability.STOP: self.stop,
@@ -92,7 +123,7 @@ class SimulatedFaults:
             Capability.PARTITION: self.partition,
             Capability.ISOLATE: self.isolate,
             Capability.FAILING_DISK: self.fail_disk,
-            Capability.FULL_DISK: self.fail_disk,
+            Capability.FULL_DISK: self.fill_disk,
         }
         return {
             c: OneFault(act, self.power_on if c is Capability.POWER_CUT else self.world.up) for c, act in found.items()
@@ -129,7 +160,8 @@ class SimulatedFaults:
     def kill(self, member: str) -> None:
         """The postmaster dies; somebody takes over in two to four seconds."""
         if self.leads(member):
-            self.world.lose_leader("crashed", Rule.RECEIVED)
+            in_place = self.world.nature.odd == "in-place"
+            self.world.lose_leader("crashed", Rule.LOCAL if in_place else Rule.RECEIVED, same=in_place)
             self._soon(2.1, 4.0)
         else:
             self.world.down(member, "crashed", back_after=2.0)
@@ -157,9 +189,17 @@ class SimulatedFaults:
         """Does nothing until it is resumed."""
         self._gone(member, "frozen")
 
+    def _cut_off(self, member: str, *more: str) -> None:
+        """Packets between it and the others no longer arrive, on either side."""
+        others = [other for other in self.world.nature.members if other != member]
+        self.world.deaf.setdefault(member, set()).update(others, more)
+        for other in others:
+            self.world.deaf.setdefault(other, set()).add(member)
+
     def isolate(self, member: str) -> None:
         """Unreachable for everybody."""
         self._gone(member, "unreachable")
+        self._cut_off(member, "clients")
 
     def cut_power(self, member: str) -> None:
         """What was not flushed is gone."""
@@ -171,7 +211,9 @@ class SimulatedFaults:
         world = self.world
         if not self.leads(member):
             world.down(member, "unreachable")
+            self._cut_off(member)
             return
+        self._cut_off(member)
         world.sync()
         world.cut = True
         since = world.clock.now()
@@ -185,8 +227,14 @@ class SimulatedFaults:
 
         world.clock.after(float(self._rng.uniform(10, 13)), demote)
 
+    def fill_disk(self, member: str) -> None:
+        """A full disk: PostgreSQL panics."""
+        self.fail_disk(member)
+        self.world.disks[member] = "full"
+
     def fail_disk(self, member: str) -> None:
-        """A failing or full disk: PostgreSQL panics."""
+        """A failing disk: PostgreSQL panics."""
+        self.world.disks[member] = "failing"
         if self.leads(member):
             self.world.lose_leader("failing", Rule.RECEIVED)
             self._soon(3.0, 5.0)

@@ -270,9 +270,11 @@ class SimulatedLedger:
                 self.break_off(now)
                 self.columns["kept"] = keep
             self.stopped_at = now
-        size = len(self.columns["writer"])
-        level = np.full(size, list(Level).index(self.order.level), dtype=np.int8)
+        outcome = self.columns["outcome"]
+        returned = (outcome == Outcome.ACKNOWLEDGED) | (outcome == Outcome.DOWNGRADED)
+        level = np.where(returned, list(Level).index(self.order.level), -1).astype(np.int8)
         picked = {n: self.columns[n] for n in Attempts.__dataclass_fields__ if n in self.columns}
+        picked["names"] = np.where(returned, picked["names"], -1).astype(np.int16)
         empty = Attempts(**picked, level=level)  # type: ignore[arg-type]
         return replace(empty, servers=tuple(self.servers), standby_names=tuple(self.names))
 

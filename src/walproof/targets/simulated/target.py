@@ -1,7 +1,7 @@
 """The target `sim`: a simulated cluster on a virtual clock, honest or lying on demand. Starts no process.
 
-`sim?lie=lost&seed=3&members=3&sync=quorum&quorum=1&rtt=1ms&slowness=2`; the lies are in LIES: the prover must
-catch every one of them.
+`sim?lie=lost&seed=3&members=3&sync=quorum&quorum=1&rtt=1ms&slowness=2`; the lies are in lies.py: the prover
+must catch every one of them.
 """
 
 from collections.abc import Callable
@@ -17,20 +17,11 @@ from walproof.model.units import duration_s
 from walproof.targets.simulated.clock import VirtualClock
 from walproof.targets.simulated.cluster import Nature, World, sync_of
 from walproof.targets.simulated.configuration import SimulatedConfiguration
-from walproof.targets.simulated.faults import SimulatedFaults
+from walproof.targets.simulated.faults import NOTHING, SimulatedFaults
+from walproof.targets.simulated.lies import LIES, ODDITIES, lie_of
+from walproof.targets.simulated.member_states import SimulatedMemberStates
 from walproof.targets.simulated.price import SimulatedPricing
 from walproof.targets.simulated.written import SimulatedLedgers
-
-LIES = {
-    "lost": "rows of acknowledged commits disappear",
-    "duplicate": "a row is there twice",
-    "corrupted": "a row's payload is another one",
-    "nowhere": "a row is there that nobody wrote",
-    "two-leaders": "the old leader goes on acknowledging although there is a new one",
-    "downgraded": "a cancelled wait for the standby is reported as plain success",
-    "late": "a leader is announced long before it takes commits",
-    "names": "the standby names are emptied, and the cluster says they are not",
-}
 
 
 def simulated(text: str) -> "Simulated":
@@ -39,6 +30,7 @@ def simulated(text: str) -> "Simulated":
     nature = Nature()
     readers: dict[str, Callable[[str], Nature]] = {
         "lie": lambda v: replace(nature, lie=v),
+        "odd": lambda v: replace(nature, odd=v, damaged=3 if v == "damaged" else 0),
         "seed": lambda v: replace(nature, seed=int(v)),
         "members": lambda v: replace(nature, members=tuple(f"n{i + 1}" for i in range(int(v)))),
         "sync": lambda v: replace(nature, sync=sync_of(v)),
@@ -47,10 +39,11 @@ def simulated(text: str) -> "Simulated":
         "slowness": lambda v: replace(nature, slowness=float(v)),
     }
     for name, value in given.items():
-        if name not in readers or (name == "lie" and value not in LIES):
+        known = {"lie": set(LIES), "odd": set(ODDITIES)}.get(name)
+        if name not in readers or (known is not None and value not in known):
             raise UsageError(
                 f"the simulated cluster does not know {name}={value}",
-                f"it knows {', '.join(readers)}; the lies are {', '.join(LIES)}",
+                f"it knows {', '.join(readers)}; the lies are {', '.join(LIES)}; what is odd: {', '.join(ODDITIES)}",
             )
         try:
             nature = readers[name](value)
@@ -79,6 +72,7 @@ class Simulated:
         self._configuration = SimulatedConfiguration(self.name, self.world)
         self.faults = SimulatedFaults(self.world, rng)
         self.world.promoted = self.faults.promoted
+        self._member_states = SimulatedMemberStates(self.world)
 
     def describe(self) -> Description:
         """What is simulated; says so first."""
@@ -90,7 +84,8 @@ class Simulated:
     def observe(self) -> ClusterView:
         """One observation."""
         self.world.sync()
-        return self.world.view()
+        view, hook = self.world.view(), lie_of(self.world.nature.lie).view
+        return hook(view) if hook else view
 
     def poller(self, *, pace_s: float = 0.5, silent_s: float = 0.9) -> "SimulatedPoller":
         """Every snapshot is one observation."""
@@ -115,17 +110,20 @@ class Simulated:
     def capabilities(self) -> Capabilities:
         """Everything but what needs a real server."""
         faults = self.faults
+        lie = lie_of(self.world.nature.lie).instead
+        replaced = lie[0] if lie else None
         return Capabilities(
             pricing=self.pricing,
             ledger=self.ledger,
             faults=faults.of_members(),
-            slow_disk=faults.slow_disk(),
-            partition_one_way=faults.one_way(),
-            dcs_loss=faults.dcs(),
-            restart=faults,
-            switchover=faults,
+            slow_disk=NOTHING if replaced is Capability.SLOW_DISK else faults.slow_disk(),
+            partition_one_way=NOTHING if replaced is Capability.PARTITION_ONE_WAY else faults.one_way(),
+            dcs_loss=NOTHING if replaced is Capability.DCS_LOSS else faults.dcs(),
+            restart=NOTHING if replaced is Capability.RESTART else faults,
+            switchover=NOTHING if replaced is Capability.SWITCHOVER else faults,
             recovery=faults,
             logs=faults,
+            member_states=self._member_states,
             configuration=self._configuration,
             scenario_factors=frozenset({Capability.SHAPE_LINKS, Capability.LIMIT_PROCESSORS}),
             reasons={Capability.INSPECT: "a simulated cluster has no settings to inspect"},

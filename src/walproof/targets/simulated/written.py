@@ -1,7 +1,5 @@
 """Ledgers of a simulated cluster: writers as numbers, rows as an honest or lying cluster shows them."""
 
-from dataclasses import replace
-
 import numpy as np
 
 from walproof.errors import TargetError
@@ -9,6 +7,7 @@ from walproof.model.attempt import Attempts, Outcome, Rows
 from walproof.model.load import LedgerOrder, Progress, WitnessReport
 from walproof.targets.simulated.cluster import World
 from walproof.targets.simulated.ledger import SimulatedLedger
+from walproof.targets.simulated.lies import lie_of
 
 
 class SimulatedRun:
@@ -25,18 +24,21 @@ class SimulatedRun:
     def stop(self) -> Attempts:
         """End the writers and give the ledger, with the lie of the day."""
         self._world.sync()
-        return self._ledger.stop(self._world.clock.now())
+        attempts, hook = self._ledger.stop(self._world.clock.now()), lie_of(self._world.nature.lie).attempts
+        return hook(attempts) if hook else attempts
 
     def incomplete(self) -> str:
-        """Nothing of it is ever missing."""
-        return ""
+        """Nothing of it is ever missing, but for a lie."""
+        return lie_of(self._world.nature.lie).incomplete
 
     def witnessed(self) -> WitnessReport:
         """What the readers saw."""
         world = self._world
         synchronous = tuple(m.name for m in world.view().members if m.sync_state in ("sync", "quorum"))
         others = tuple(m for m in world.nature.members if m not in synchronous and m != world.leader)
-        return self._ledger.witnessed(synchronous, others, world.nature.sync.number)
+        report = self._ledger.witnessed(synchronous, others, world.nature.sync.number)
+        hook = lie_of(world.nature.lie).witness
+        return hook(report) if hook else report
 
 
 class SimulatedLedgers:
@@ -68,7 +70,8 @@ class SimulatedLedgers:
         if drill not in self._ledgers:
             raise TargetError(f"there is no ledger of drill {drill}")
         ledger = self._ledgers[drill]
-        return _lied(self.world.nature.lie, ledger.rows(member), ledger)
+        rows, hook = ledger.rows(member), lie_of(self.world.nature.lie).rows
+        return hook(rows, member == self.world.leader) if hook else rows
 
     def truly_lost(self, drill: int) -> int:
         """How many acknowledged commits this cluster really lost: what an honest report must say."""
@@ -84,29 +87,3 @@ class SimulatedLedgers:
         """Forget every ledger."""
         self._ledgers.clear()
         self.world.ledger = None
-
-
-def _lied(lie: str, rows: Rows, ledger: SimulatedLedger) -> Rows:
-    """The rows as a lying cluster shows them."""
-    if len(rows) < 100:
-        return rows
-    if lie == "lost":
-        keep = np.ones(len(rows), dtype=bool)
-        keep[20:25] = False
-        return Rows(rows.member, rows.writer[keep], rows.number[keep], rows.checksum[keep], rows.stated[keep])
-    if lie == "duplicate":
-        again = np.append(np.arange(len(rows)), 30)
-        return Rows(rows.member, rows.writer[again], rows.number[again], rows.checksum[again], rows.stated[again])
-    if lie == "nowhere":
-        return Rows(
-            rows.member,
-            np.append(rows.writer, np.int32(ledger.order.writers + 7)),
-            np.append(rows.number, np.int64(1)),
-            np.append(rows.checksum, np.uint32(5)),
-            np.append(rows.stated, np.uint32(5)),
-        )
-    if lie == "corrupted":
-        checksum = rows.checksum.copy()
-        checksum[40] ^= np.uint32(1)
-        return replace(rows, checksum=checksum, stated=checksum)
-    return rows
