@@ -34,10 +34,14 @@ def concluded_drill(history: History) -> Drill:
     short = _weaker(history, out)
     findings = _with_windows(history, findings, short, out)
     found = checked(history, findings, out, signs)
-    found.append(level_in_effect(history, short))
+    in_effect = level_in_effect(history, short)
+    found.append(in_effect)
     happened = next(a.holds for a in found if a.name == "fault happened")
     loss = loss_in_fact(planned.fault, planned.victim, run) if happened else None
-    risk = AtRisk(planned.level, loss, promised(planned.level, loss), _weaker_lost(history, short))
+    cause = in_effect.failure if _weaker_lost(history, short) else ""
+    risk = AtRisk(
+        planned.level, loss, promised(planned.level, loss), in_effect.failure if _weaker_lost(history, short) else ""
+    )
     verdict, why = decided(findings, found, risk, new_damage(run.states, history.problems))
     recovery, marks = (
         (Recovery(), ()) if out is None else split(attempts, out, run.views, run.before.leader, run.elected_at)
@@ -97,12 +101,12 @@ def _weaker(history: History, out: Outage | None) -> list[Weaker]:
     )
 
 
-def _weaker_lost(history: History, short: Sequence[Weaker]) -> str:
-    """Why commits that are lost waited for less than was asked; "" when none of them did."""
+def _weaker_lost(history: History, short: Sequence[Weaker]) -> bool:
+    """Whether any commit that is lost waited for less than was asked."""
     if not history.readings:
-        return ""
+        return False
     lost = lost_rows(history.attempts, history.readings[0])
-    return "; ".join(one.cause for one in short if (one.attempts & lost).any())
+    return any(bool((one.attempts & lost).any()) for one in short)
 
 
 def _with_windows(history: History, findings: Findings, short: Sequence[Weaker], out: Outage | None) -> Findings:

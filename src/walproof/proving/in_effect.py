@@ -106,11 +106,9 @@ def _fewer(attempts: Attempts, asked: Level, chosen: NDArray[np.bool_], declared
     less = [i for i, q in enumerate(quorums(attempts)) if q is not None and q.k < most]
     reduced = _with_names(attempts, chosen, less)
     if reduced.any():
-        names = {attempts.standby_names[i] for i in less}
+        names = " or ".join(sorted({attempts.standby_names[i] for i in np.unique(attempts.names[reduced])}))
         lasted = lasting_s(attempts, reduced)
-        found.append(
-            Weaker(reduced, f"for {lasted:.1f} s only {' or '.join(sorted(names))} was waited for, not {most}")
-        )
+        found.append(Weaker(reduced, f"for {lasted:.1f} s only {names} was waited for, not {most} standbys"))
     if not found and not seen and chosen.any():
         found.append(Weaker(chosen, f"{asked} was not seen in effect: no standby names came back with its commits"))
     return found

@@ -66,7 +66,7 @@ def outage(
     spans = list(zip(begins[chosen].tolist(), ends[chosen].tolist(), strict=True))
     if stopped_at - last > max(beyond, _SUSTAINED_S):
         spans.append((last, math.inf))
-    unavailable = sum((stopped_at if end == math.inf else end) - begin for begin, end in spans)
+    unavailable = float(sum((stopped_at if end == math.inf else end) - begin for begin, end in spans))
     caused = [span for span in _merged(spans) if span[0] < cleared_at or span[1] == math.inf]
     caused = caused or [_longest_gap(begins, ends, fault_at, cleared_at) or (last, math.inf)]
     begin, end = max(caused, key=lambda span: span[1] - span[0])

@@ -74,7 +74,7 @@ def decided(
     without a promise is an expected loss; anything else that contradicts a sound cluster is broken.
     """
     failed = [a for a in assumptions if not a.holds]
-    reasons = [a.failure for a in failed]
+    reasons = [a.failure for a in failed if a.failure != risk.weaker]
     if any(a.invalidates_loss for a in failed):
         return Verdict.UNDECIDED, "; ".join([*reasons, *_missing(findings)])
     others = violations(findings, damage)

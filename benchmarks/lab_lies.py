@@ -1,0 +1,303 @@
+"""Attacks the judge on a real lab: every lie comes from a real cluster, and none of them may be called held.
+
+`python -m benchmarks.lab_lies [NAME …]`: about eight minutes on two cores; exit 1 when one is held. Each lie is a fault
+that does something else, or SQL that voids what the level promises while the ledger runs; all of it is undone.
+"""
+
+import argparse
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+
+import psycopg
+
+from benchmarks.temporary_lab import benchmark_lab
+from walproof.lab.blueprint import Blueprint, Disk
+from walproof.lab.design import LabOrder
+from walproof.lab.faults import processes, suspend
+from walproof.load.ledger.processes import RunningLedger
+from walproof.model.attempt import Rows
+from walproof.model.guarantee import Level
+from walproof.model.load import LedgerOrder, LedgerRun
+from walproof.model.ports import Capabilities, Capability, MemberFault
+from walproof.model.verdict import Verdict
+from walproof.model.waiting import Wait, wait_for
+from walproof.proving.campaign import PlannedDrill
+from walproof.proving.faults import CATALOGUE
+from walproof.proving.run import Shell, run_drills
+from walproof.targets.lab.target import LabTarget
+
+LEDGER = "walproof.walproof_ledger"
+Act = Callable[[LabTarget], object]
+TRIGGER = """
+CREATE FUNCTION walproof.lie() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {body} END $$;
+CREATE {kind} TRIGGER lie {when} INSERT ON walproof.walproof_ledger {more} FOR EACH ROW EXECUTE FUNCTION walproof.lie()
+"""
+TO_OFF = "PERFORM set_config('synchronous_commit', 'off', true); RETURN new;"
+
+
+def sql(target: LabTarget, *statements: str) -> None:
+    """On the leader, waiting for no standby."""
+    with psycopg.connect(target.endpoint("direct").conninfo(), autocommit=True) as connection:
+        connection.execute("SET synchronous_commit = local")
+        for statement in statements:
+            connection.execute(statement)
+
+
+def system(target: LabTarget, name: str, value: str | None) -> None:
+    """A parameter of the leader by ALTER SYSTEM (None resets it on every member), in effect at once."""
+    if value is not None:
+        sql(target, f"ALTER SYSTEM SET {name} = '{value}'", "SELECT pg_reload_conf()")
+        return
+    for member in target.blueprint.members:
+        with psycopg.connect(target.member_endpoint(member).conninfo(), autocommit=True) as connection:
+            connection.execute(f"ALTER SYSTEM RESET {name}")
+            connection.execute("SELECT pg_reload_conf()")
+
+
+@dataclass(frozen=True, slots=True)
+class Other:
+    """A fault that does something else than it says."""
+
+    act: Callable[[str], object]
+    reverse: Callable[[str], object]
+
+    def inject(self, member: str) -> None:
+        """The other thing."""
+        self.act(member)
+
+    def undo(self, member: str) -> None:
+        """What the fault itself would undo."""
+        self.reverse(member)
+
+
+class NoSwitchover:
+    """A switchover that does nothing."""
+
+    def switch_over(self, to: str | None = None) -> None:
+        """Nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lie:
+    """One lie, in which drill it shows, and what is done when the ledger runs, after it stopped, and at the end."""
+
+    what: str
+    fault: str = "kill"
+    instead: Callable[[Blueprint, MemberFault], Other] | None = None
+    begin: Act | None = None
+    stopped: Act | None = None
+    end: Act | None = None
+    kills_writer: bool = False
+
+
+@dataclass
+class LyingLedger:
+    """The lab's ledger, and the lie while it runs."""
+
+    target: "LyingTarget"
+
+    def open_ledger(self, order: LedgerOrder) -> LedgerRun:
+        """Start the writers, then lie."""
+        run, lie = self.target.ledger.open_ledger(order), self.target.lie
+        wait_for(Wait.WRITERS_UP, lambda: run.progress().acknowledged >= order.writers, self.target.clock)
+        if lie.begin:
+            lie.begin(self.target)
+        if lie.kills_writer and isinstance(run, RunningLedger):
+            os.kill(run.pids[0], signal.SIGKILL)
+        return run
+
+    def read_ledger(self, member: str, drill: int) -> Rows:
+        """The rows, after the last lie."""
+        if self.target.lie.stopped and not self.target.stopped:
+            self.target.stopped = True
+            self.target.lie.stopped(self.target)
+        return self.target.ledger.read_ledger(member, drill)
+
+    def check_data(self, member: str) -> str:
+        """As it is."""
+        return self.target.ledger.check_data(member)
+
+    def drop_ledger(self) -> None:
+        """As it is."""
+        self.target.ledger.drop_ledger()
+
+
+class LyingTarget(LabTarget):
+    """The lab, telling one lie."""
+
+    def __init__(self, blueprint: Blueprint, lie: Lie) -> None:
+        super().__init__(blueprint)
+        self.lie, self.stopped = lie, False
+
+    def capabilities(self) -> Capabilities:
+        """The lab's, one of them lying."""
+        able, lie = super().capabilities(), self.lie
+        able = replace(able, ledger=LyingLedger(self))
+        if lie.fault == "switchover":
+            return replace(able, switchover=NoSwitchover())
+        if lie.instead is None:
+            return able
+        name = Capability(lie.fault)
+        return replace(able, faults={**able.faults, name: lie.instead(self.blueprint, able.faults[name])})
+
+
+def nothing(_blueprint: Blueprint, honest: MemberFault) -> Other:
+    """Nothing, instead of the fault."""
+    return Other(lambda _member: None, honest.undo)
+
+
+def restart(blueprint: Blueprint, honest: MemberFault) -> Other:
+    """An orderly restart in place."""
+    return Other(lambda member: processes.restart(blueprint, member), honest.undo)
+
+
+def short_freeze(blueprint: Blueprint, honest: MemberFault) -> Other:
+    """Frozen, and resumed at once."""
+
+    def act(member: str) -> None:
+        honest.inject(member)
+        suspend.resume_all(blueprint, member)
+
+    return Other(act, honest.undo)
+
+
+def killed(blueprint: Blueprint, honest: MemberFault) -> Other:
+    """The postmaster killed, and nothing else."""
+    return Other(lambda member: processes.kill(blueprint, member), honest.undo)
+
+
+def trigger(body: str, *, kind: str = "", when: str = "BEFORE", more: str = "") -> Act:
+    """A trigger on the ledger."""
+    return lambda target: sql(target, TRIGGER.format(body=body, kind=kind, when=when, more=more))
+
+
+def names(*values: str) -> Act:
+    """Standby names one after the other, each for a second."""
+
+    def act(target: LabTarget) -> None:
+        for value in values:
+            system(target, "synchronous_standby_names", value)
+            target.clock.pause(1.0)
+
+    return act
+
+
+def reset(name: str) -> Act:
+    """The parameter as before."""
+    return lambda target: system(target, name, None)
+
+
+@dataclass
+class Receiver:
+    """A pg_receivewal that counts as a standby."""
+
+    process: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def begin(self, target: LabTarget) -> None:
+        """Names *, and a receiver that flushes."""
+        folder = target.blueprint.home / "received"
+        folder.mkdir(exist_ok=True)
+        conninfo = target.endpoint("direct").conninfo(application_name="backup", dbname="")
+        argv = [
+            str(target.blueprint.postgres_bin / "pg_receivewal"),
+            "-d",
+            conninfo,
+            "-D",
+            str(folder),
+            "--synchronous",
+        ]
+        self.process.append(subprocess.Popen(argv, stderr=subprocess.DEVNULL))
+        names("*")(target)
+
+    def end(self, target: LabTarget) -> None:
+        """Both gone."""
+        for process in self.process:
+            process.terminate()
+            process.wait()
+        reset("synchronous_standby_names")(target)
+
+
+RECEIVER = Receiver()
+LIES = {
+    "no-kill": Lie("kill does nothing", instead=nothing),
+    "kill-is-restart": Lie("kill is an orderly restart in place", instead=restart),
+    "no-freeze": Lie("freeze does nothing", "freeze", instead=nothing),
+    "short-freeze": Lie("a frozen leader is resumed at once", "freeze", instead=short_freeze),
+    "no-isolate": Lie("isolate does nothing", "isolate", instead=nothing),
+    "power-cut-is-kill": Lie("a power cut is a kill", "power-cut", instead=killed),
+    "kill-member-is-kill": Lie("kill-member kills the postmaster alone", "kill-member", instead=killed),
+    "no-switchover": Lie("a switchover does nothing", "switchover"),
+    "trigger-sets-level": Lie("a trigger sets the level to off", begin=trigger(TO_OFF)),
+    "deferred-trigger": Lie(
+        "a deferred trigger sets the level after the row came back",
+        begin=trigger(TO_OFF, kind="CONSTRAINT", when="AFTER", more="DEFERRABLE INITIALLY DEFERRED"),
+    ),
+    "trigger-drops-rows": Lie(
+        "a trigger drops every tenth row",
+        begin=trigger("IF new.number % 10 = 0 THEN RETURN NULL; END IF; RETURN new;"),
+    ),
+    "unlogged": Lie("the ledger is unlogged", begin=lambda t: sql(t, f"ALTER TABLE {LEDGER} SET UNLOGGED")),
+    "row-security": Lie(
+        "row security is on", begin=lambda t: sql(t, f"ALTER TABLE {LEDGER} ENABLE ROW LEVEL SECURITY")
+    ),
+    "names-emptied": Lie("standby names emptied", "none", begin=names(""), end=reset("synchronous_standby_names")),
+    "names-reduced": Lie(
+        "ANY 2 becomes ANY 1",
+        "none",
+        begin=names("ANY 2 (n1, n2, n3)", "ANY 1 (n1, n2, n3)"),
+        end=reset("synchronous_standby_names"),
+    ),
+    "names-any": Lie("names * and a pg_receivewal", "none", begin=RECEIVER.begin, end=RECEIVER.end),
+    "fsync-off": Lie("fsync off", begin=lambda t: system(t, "fsync", "off"), end=reset("fsync")),
+    "full-page-writes-off": Lie(
+        "full_page_writes off", begin=lambda t: system(t, "full_page_writes", "off"), end=reset("full_page_writes")
+    ),
+    "dead-writer": Lie("a writer is killed", kills_writer=True),
+    "deleted-later": Lie(
+        "rows are deleted before they are read",
+        stopped=lambda t: sql(t, f"DELETE FROM {LEDGER} WHERE number % 100 = 3"),
+    ),
+}
+
+
+@contextlib.contextmanager
+def telling(target: LyingTarget) -> Iterator[None]:
+    """The lie is undone and the ledger gone afterwards, and the lab healthy again."""
+    try:
+        yield
+    finally:
+        wait_for(Wait.CLUSTER_HEALTHY, lambda: target.observe().healthy, target.clock)
+        if target.lie.end:
+            target.lie.end(target)
+        target.ledger.drop_ledger()
+        sql(target, "DROP SCHEMA IF EXISTS walproof CASCADE")
+        wait_for(Wait.CLUSTER_HEALTHY, lambda: bool(target.observe().standby_names), target.clock)
+
+
+def main() -> int:
+    """Every lie, or those named."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", choices=[*LIES, []])
+    wanted = parser.parse_args().names or list(LIES)
+    held = 0
+    with benchmark_lab("lies", LabOrder(port=5860, disk=Disk(kind="image"))) as blueprint:
+        for number, name in enumerate(wanted, 1):
+            target, fault = LyingTarget(blueprint, LIES[name]), CATALOGUE[LIES[name].fault]
+            planned = PlannedDrill(number, fault, fault.victims[0], Level.ON, writers=8)
+            shell = Shell(target, lambda _event: None, lambda _name, _content: None, seed=number)
+            with telling(target):
+                drill = run_drills(shell, [planned], enough=lambda _drills: False)[0]
+            fine = drill.verdict in (Verdict.BROKEN, Verdict.UNDECIDED)
+            held += not fine
+            print(f"{'caught' if fine else 'HELD'}: {name}: {drill.verdict}: {drill.why}", flush=True)
+    print(f"{len(wanted) - held} of {len(wanted)} lies on a real lab were not called held")
+    return int(held > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,141 @@
+"""Attacks the tests of the judge: small faults in its code, one at a time, must make a unit test fail.
+
+`python -m benchmarks.mutants [--most 120] [--workers 2]`: a seeded choice of all mutants of the judge's files, each
+in a copy of the source of its own; prints the survivors and the share caught; exit 1 below 95 %.
+"""
+
+import argparse
+import ast
+import copy
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+ROOT = Path(__file__).parent.parent
+FILES = (
+    "findings", "reading", "happened", "in_effect", "verdicts", "assumptions", "conclude", "outage", "bounds", "order",
+    "damage", "gate",
+)  # fmt: skip
+TESTS = ("findings", "verdicts", "outage", "order", "happened", "in_effect", "conclude", "history")
+WANTED = 0.95
+TIMEOUT_S = 120
+_FLIPPED: dict[type[ast.cmpop], type[ast.cmpop]] = {
+    ast.Lt: ast.GtE, ast.GtE: ast.Lt, ast.Gt: ast.LtE, ast.LtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
+    ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
+}  # fmt: skip
+_OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
+    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd, ast.Mult: ast.Add,
+}  # fmt: skip
+_NO_CACHES = shutil.ignore_patterns("*.egg-info", "__pycache__")
+_CALLS = {"max": "min", "min": "max", "any": "all", "all": "any"}
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """One change: the file, its line, what was changed, and the file's text with it."""
+
+    file: str
+    line: int
+    what: str
+    text: str
+
+
+def changes(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
+    """What can be changed in one node, each with the node that stands in its place."""
+    new = copy.deepcopy(node)
+    if isinstance(new, ast.Compare) and type(new.ops[0]) in _FLIPPED:
+        before = type(new.ops[0])
+        new.ops[0] = _FLIPPED[before]()
+        yield f"{before.__name__} → {_FLIPPED[before].__name__}", new
+    elif isinstance(new, ast.BoolOp):
+        new.op = ast.Or() if isinstance(new.op, ast.And) else ast.And()
+        yield "and ↔ or", new
+    elif isinstance(new, ast.UnaryOp) and isinstance(new.op, (ast.Not, ast.Invert)):
+        yield "not dropped", new.operand
+    elif isinstance(new, ast.BinOp) and type(new.op) in _OPERATORS:
+        before_op = type(new.op)
+        new.op = _OPERATORS[before_op]()
+        yield f"{before_op.__name__} → {_OPERATORS[before_op].__name__}", new
+    elif isinstance(new, ast.Call) and isinstance(new.func, ast.Name) and new.func.id in _CALLS:
+        new.func.id = _CALLS[new.func.id]
+        yield f"{_CALLS[new.func.id]} → {new.func.id}", new
+    elif isinstance(new, ast.Constant) and isinstance(new.value, bool):
+        yield f"{new.value} → {not new.value}", ast.Constant(not new.value)
+
+
+class _Replace(ast.NodeTransformer):
+    """Puts one node in the place of another."""
+
+    def __init__(self, old: ast.AST, new: ast.AST) -> None:
+        self._old, self._new = old, new
+
+    def visit(self, node: ast.AST) -> ast.AST:
+        """The new node for the old one, every other as it is."""
+        return self._new if node is self._old else self.generic_visit(node)
+
+
+def mutants(name: str) -> Iterator[Mutant]:
+    """Every mutant of one file of proving/."""
+    path = ROOT / "src/walproof/proving" / f"{name}.py"
+    source = path.read_text(encoding="utf-8")
+    count = sum(1 for node in ast.walk(ast.parse(source)) for _ in changes(node))
+    for wanted in range(count):
+        tree = ast.parse(source)
+        found = [(node, what, new) for node in ast.walk(tree) for what, new in changes(node)]
+        node, what, new = found[wanted]
+        line = int(getattr(node, "lineno", 0))
+        text = ast.unparse(ast.fix_missing_locations(_Replace(node, ast.copy_location(new, node)).visit(tree)))
+        if text != ast.unparse(ast.parse(source)):
+            yield Mutant(name, line, what, text)
+
+
+def caught(mutant: Mutant) -> bool:
+    """Whether the judge's unit tests fail, or hang, with the mutant."""
+    with tempfile.TemporaryDirectory(prefix="walproof-mutant-") as folder:
+        shutil.copytree(ROOT / "src", f"{folder}/src", ignore=shutil.ignore_patterns("*.egg-info", "__pycache__"))
+        shutil.copytree(
+            ROOT / "tests", f"{folder}/tests", ignore=shutil.ignore_patterns("__pycache__", "replay", "lab")
+        )
+        shutil.copy(ROOT / "pyproject.toml", folder)
+        (Path(folder) / "src/walproof/proving" / f"{mutant.file}.py").write_text(mutant.text, encoding="utf-8")
+        tests = [f"tests/unit/test_proving_{name}.py" for name in TESTS]
+        argv = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
+        environment = {**os.environ, "PYTHONPATH": f"{folder}/src:{folder}", "PYTHONDONTWRITEBYTECODE": "1"}
+        try:
+            done = subprocess.run(
+                argv, cwd=folder, env=environment, capture_output=True, check=False, timeout=TIMEOUT_S
+            )
+        except subprocess.TimeoutExpired:
+            return True
+        return done.returncode != 0
+
+
+def main() -> int:
+    """Try the mutants chosen."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--most", type=int, default=120)
+    parser.add_argument("--workers", type=int, default=2)
+    options = parser.parse_args()
+    every = [mutant for name in FILES for mutant in mutants(name)]
+    order = np.random.default_rng(1).permutation(len(every))[: options.most]
+    chosen = [every[int(i)] for i in sorted(order)]
+    with ThreadPoolExecutor(options.workers) as pool:
+        results = list(pool.map(caught, chosen))
+    for mutant, found in zip(chosen, results, strict=True):
+        if not found:
+            print(f"SURVIVED: {mutant.file}.py line {mutant.line}: {mutant.what}")
+    share = sum(results) / len(results)
+    print(f"caught {sum(results)} of {len(results)} mutants ({share:.1%}), chosen of {len(every)}")
+    return int(share < WANTED)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,241 @@
+"""A whole history judged: assumptions, what was at risk, sentences and times of the drill."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.unit.test_proving_happened import BACK, ORDERLY, run, silent, state, view
+from walproof.model.attempt import Attempts, Outcome
+from walproof.model.guarantee import Level
+from walproof.model.load import WitnessReport
+from walproof.model.member_state import LedgerTable
+from walproof.model.verdict import Drill, Verdict, Victim
+from walproof.proving.campaign import PlannedDrill
+from walproof.proving.conclude import concluded_drill
+from walproof.proving.faults import CATALOGUE
+from walproof.proving.history import DrillRun, History
+from walproof.proving.reading import MemberReading
+
+KILLED = run(silent(postmaster="none"), BACK)
+
+
+def attempts(level: Level = Level.ON, *, gap: tuple[float, float] = (100.0, 103.0)) -> Attempts:
+    """Two writers that commit ten times a second from 80 to 130 s, but for a gap."""
+    ends = np.array([t for t in np.arange(80.0, 130.0, 0.05) if not gap[0] < t < gap[1]])
+    size = len(ends)
+    return Attempts(
+        writer=np.arange(size, dtype=np.int32) % 2,
+        number=np.arange(size, dtype=np.int64) // 2,
+        started=ends - 0.01,
+        ended=ends,
+        outcome=np.full(size, Outcome.ACKNOWLEDGED, np.int8),
+        level=np.full(size, list(Level).index(level), np.int8),
+        server=(ends > gap[0]).astype(np.int16),
+        timeline=np.where(ends > gap[0], 2, 1).astype(np.int32),
+        lsn=(ends * 1e6).astype(np.uint64),
+        names=np.zeros(size, np.int16),
+        checksum=np.zeros(size, np.uint32),
+        servers=("n1", "n2"),
+        standby_names=("ANY 1 (n2, n3)", ""),
+    )
+
+
+def history(
+    drill: DrillRun = KILLED, *, level: Level = Level.ON, fault: str = "kill", lost: tuple[float, float] | None = None
+) -> History:
+    """A drill in which the acknowledgements between two moments are lost."""
+    tries = attempts(level)
+    begin, end = lost or (0.0, 0.0)
+    present = ~((tries.ended > begin) & (tries.ended < end))
+    readings = tuple(MemberReading(name, present, caught_up=True) for name in ("n2", "n1", "n3"))
+    planned = PlannedDrill(1, CATALOGUE[fault], CATALOGUE[fault].victims[0], level, writers=2)
+    return History(planned, drill, tries, WitnessReport({}), readings)
+
+
+def judged(**more: object) -> Drill:
+    return concluded_drill(history(**more))  # type: ignore[arg-type]
+
+
+def test_a_takeover_that_kept_everything_is_held_with_its_times() -> None:
+    drill = judged()
+    assert (drill.verdict, drill.why) == (Verdict.HELD, "all 940 acknowledged commits are there")
+    assert (drill.loss, drill.promised, drill.writers) == ("leader gone", True, 2)
+    assert drill.rto_s == pytest.approx(3.0, abs=0.06)
+    assert drill.unavailable_s == pytest.approx(3.0, abs=0.06)
+    assert drill.writers_rto_s is not None
+    assert drill.writers_rto_s[2] == pytest.approx(3.05, abs=0.11)
+    assert drill.rpo_s == 0.0
+    assert all(drill.assumptions.values())
+    assert drill.evidence["kill of n1"] == "its postmaster is another process than before"
+
+
+def test_a_loss_is_broken_where_promised_and_expected_where_not() -> None:
+    broken, expected = judged(lost=(99.0, 100.0)), judged(lost=(99.0, 100.0), level=Level.LOCAL)
+    assert broken.verdict is Verdict.BROKEN
+    assert "which on promises to keep after the loss of the leader" in broken.why
+    assert expected.verdict is Verdict.EXPECTED_LOSS
+    assert expected.rpo_s == pytest.approx(0.95, abs=0.06)
+
+
+def test_a_leader_restarted_in_place_is_judged_as_a_crash() -> None:
+    drill = judged(drill=run(BACK, after=view("n1", 2)))
+    assert (drill.verdict, drill.loss) == (Verdict.HELD, "postgres crash")
+    assert drill.why.endswith("n1 leads again, no other member took over: judged as a crash of PostgreSQL")
+    lost = judged(drill=run(BACK, after=view("n1", 2)), level=Level.LOCAL, lost=(99.0, 100.0))
+    assert lost.verdict is Verdict.BROKEN
+    cut = judged(drill=run(silent(disk="dead", processes="none"), BACK, after=view("n1", 2)), fault="power-cut")
+    assert cut.why.endswith("judged as a power cut")
+
+
+def test_a_fault_that_did_not_happen_is_undecided_and_puts_nothing_at_risk() -> None:
+    drill = judged(drill=run(state(at=110.0), after=view("n1", 1)))
+    assert (drill.verdict, drill.loss, drill.promised) == (Verdict.UNDECIDED, "", None)
+    assert drill.why == "kill did not happen: n1: its postmaster is the same process as before"
+    lost = judged(drill=run(state(at=110.0), after=view("n1", 1)), level=Level.OFF, lost=(99.0, 100.0))
+    assert lost.verdict is Verdict.BROKEN
+    assert "though nothing was at risk" in lost.why
+    assert judged(drill=run(ORDERLY, after=view("n1", 1))).verdict is Verdict.UNDECIDED
+
+
+def test_what_nobody_can_ask_is_noticed_by_clients_or_not_at_all() -> None:
+    blind = replace(KILLED, states=())
+    assert judged(drill=blind).verdict is Verdict.HELD
+    quiet = replace(blind, after=view("n1", 1))
+    unnoticed = replace(history(drill=quiet), attempts=attempts(gap=(0.0, 0.0)))
+    held = tuple(replace(r, present=np.ones(len(unnoticed.attempts), bool)) for r in unnoticed.readings)
+    drill = concluded_drill(replace(unnoticed, readings=held))
+    assert drill.verdict is Verdict.UNDECIDED
+    assert drill.why == "nothing that was observed shows that kill happened"
+    moved = replace(quiet, views=(replace(view("n2", 2), at=101.0),))
+    assert concluded_drill(replace(unnoticed, readings=held, run=moved)).verdict is Verdict.HELD
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"recovered": False}, "the cluster did not recover"),
+        ({"recovered": False, "error": "n1 is gone"}, "n1 is gone"),
+        ({"timed_out": "timed out after 90 s"}, "timed out after 90 s"),
+        ({"incomplete": "a writer was killed"}, "a writer was killed"),
+        ({"refused": "kill could not be done: no"}, "kill could not be done: no"),
+        ({"before": replace(view(), leader=None)}, "the cluster was not healthy before the fault"),
+        ({"fault_at": 70.0}, "the writers had only 0 commits acknowledged before the fault"),
+        ({"after": view("n2", 1)}, "n2 is reported as leader, on the old timeline: nobody was promoted"),
+    ],
+)
+def test_a_failed_assumption_is_undecided_and_named(change: dict[str, object], sentence: str) -> None:
+    drill = judged(drill=replace(KILLED, **change))  # type: ignore[arg-type]
+    assert drill.verdict is Verdict.UNDECIDED
+    assert sentence in drill.why
+
+
+@pytest.mark.parametrize("change", [{"recovered": False}, {"timed_out": "late"}, {"incomplete": "a writer was killed"}])
+def test_a_proven_loss_wins(change: dict[str, object]) -> None:
+    drill = judged(drill=replace(KILLED, **change), lost=(99.0, 100.0))  # type: ignore[arg-type]
+    assert drill.verdict is Verdict.BROKEN
+
+
+def test_a_wait_that_ran_out_while_the_fault_was_in_effect_is_in_the_sentence() -> None:
+    drill = judged(drill=replace(KILLED, stalled="timed out after 90 s"))
+    assert (drill.verdict, drill.why.endswith("; timed out after 90 s")) == (Verdict.HELD, True)
+
+
+def test_an_incomplete_ledger_has_no_times_and_no_phantoms() -> None:
+    whole = history(drill=replace(KILLED, incomplete="a writer was killed"))
+    drill = concluded_drill(replace(whole, readings=tuple(replace(r, phantom=3) for r in whole.readings)))
+    assert (drill.findings.phantom, drill.rto_s, drill.unavailable_s) == (0, None, None)
+    assert drill.verdict is Verdict.UNDECIDED
+
+
+def test_unread_members_are_named() -> None:
+    whole = history()
+    assert "n3 could not be read afterwards" in concluded_drill(replace(whole, readings=whole.readings[:2])).why
+    nobody = concluded_drill(replace(whole, readings=()))
+    assert "the leader could not be read afterwards" in nobody.why
+    assert (nobody.verdict, nobody.findings.lost) == (Verdict.UNDECIDED, 0)
+
+
+def test_odd_tables_and_strangers_make_missing_rows_prove_nothing() -> None:
+    odd = replace(KILLED, states=(*KILLED.states, state(at=125.0, table=LedgerTable("u"))))
+    assert judged(drill=odd, lost=(99.0, 100.0)).verdict is Verdict.UNDECIDED
+    strangers = (state(system="1"), state("n2", system="2"))
+    stranger = judged(drill=replace(KILLED, states=(*KILLED.states, *strangers)), lost=(99.0, 100.0))
+    assert stranger.verdict is Verdict.UNDECIDED
+    assert "n1 and n2 say that they are of different clusters" in stranger.why
+    one = judged(drill=replace(KILLED, states=(*KILLED.states, state(system="1"), state("n2", system="1"))))
+    assert one.verdict is Verdict.HELD
+
+
+def test_voided_settings_and_overrides_are_in_the_sentence() -> None:
+    off = replace(KILLED, states=(*KILLED.states, state(settings={"fsync": "off"})))
+    assert judged(drill=off).why == "fsync is off on n1: nothing is flushed"
+    override = replace(KILLED, states=(*KILLED.states, state(overrides=("walproof: synchronous_commit=off",))))
+    assert judged(drill=override).verdict is Verdict.HELD
+    weak = replace(history(drill=override), attempts=attempts(Level.OFF))
+    assert concluded_drill(weak).why == (
+        "401 acknowledged commits ran at off, not at on; set there: walproof: synchronous_commit=off"
+    )
+
+
+def test_commits_lost_at_a_weaker_level_name_it_as_the_cause() -> None:
+    weak = replace(history(lost=(99.0, 100.0)), attempts=attempts(Level.OFF))
+    drill = concluded_drill(weak)
+    assert drill.verdict is Verdict.BROKEN
+    assert drill.why == "20 acknowledged commits lost, because 401 acknowledged commits ran at off, not at on"
+
+
+def test_names_emptied_after_a_takeover_are_a_window_and_before_it_a_failure() -> None:
+    whole = history()
+    ended = whole.attempts.ended
+    after = replace(whole.attempts, names=np.where((ended > 102.0) & (ended < 103.5), 1, 0).astype(np.int16))
+    drill = concluded_drill(replace(whole, attempts=after))
+    assert drill.verdict is Verdict.HELD
+    assert drill.findings.unnamed_after_takeover_s == pytest.approx(0.45, abs=0.06)
+    assert drill.findings.not_in_effect_s == 0
+    assert "n2 acknowledged on for 0.45 s before it named a standby" in drill.why
+    assert drill.evidence["no standby named after the takeover"] == "0.45 s"
+    before = replace(whole.attempts, names=np.where(ended < 90.0, 1, 0).astype(np.int16))
+    failed = concluded_drill(replace(whole, attempts=before))
+    assert failed.verdict is Verdict.UNDECIDED
+    assert failed.findings.not_in_effect_s == pytest.approx(9.9, abs=0.2)
+
+
+def test_a_standby_that_differs_is_divergence_only_when_it_has_replayed_everything() -> None:
+    whole = history()
+    lacking = whole.readings[1].present.copy()
+    lacking[5:8] = False
+    for caught_up, verdict in ((True, Verdict.BROKEN), (False, Verdict.HELD), (None, Verdict.HELD)):
+        other = replace(whole.readings[1], present=lacking, caught_up=caught_up)
+        drill = concluded_drill(replace(whole, readings=(whole.readings[0], other, whole.readings[2])))
+        assert drill.verdict is verdict
+        assert drill.evidence["n1 differs"].startswith("3 rows from the leader's")
+
+
+def visible(fault: str, level: Level, names: str) -> Drill:
+    """A history whose readers saw stale and backward reads of n2."""
+    whole = history(drill=run(after=view("n1", 1)), fault=fault, level=level)
+    report = WitnessReport({"n2": (9, 4)}, backward_by_member={"n2": 2, "n3": 7})
+    tries = replace(whole.attempts, standby_names=(names, ""))
+    planned = replace(whole.planned, victim=Victim.CLUSTER)
+    return concluded_drill(replace(whole, attempts=tries, witness=report, planned=planned))
+
+
+def test_reads_of_standbys_are_judged_at_remote_apply_where_every_commit_waits_for_them() -> None:
+    drill = visible("none", Level.REMOTE_APPLY, "ANY 1 (n2)")
+    assert (drill.findings.broken_freshness, drill.findings.backward_reads) == (4, 2)
+    assert drill.verdict is Verdict.BROKEN
+    for fault, level, names in (
+        ("none", Level.ON, "ANY 1 (n2)"),
+        ("none", Level.REMOTE_APPLY, "ANY 1 (n2, n3)"),
+        ("restart", Level.REMOTE_APPLY, "ANY 1 (n2)"),
+    ):
+        assert visible(fault, level, names).findings.broken_freshness == 0
+
+
+def test_marks_say_when_the_fault_was_injected_and_cleared() -> None:
+    marks = [(mark.at, mark.what, mark.member) for mark in judged().marks]
+    assert (100.0, "kill", "n1") in marks
+    assert (120.0, "fault cleared", "n1") in marks
+    assert marks == sorted(marks)
+    assert all(mark.what != "none" for mark in visible("none", Level.ON, "ANY 1 (n2)").marks)

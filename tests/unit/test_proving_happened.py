@@ -1,0 +1,217 @@
+"""Whether a fault did what it claims: each sign with the state that shows it and the one that does not."""
+
+from dataclasses import replace
+
+import pytest
+
+from walproof.model.guarantee import Loss
+from walproof.model.member_state import MemberState
+from walproof.model.ports import Capability
+from walproof.model.topology import ClusterView, MemberView, Role
+from walproof.model.verdict import Victim
+from walproof.proving.faults import CATALOGUE
+from walproof.proving.happened import (
+    crashed,
+    fault_signs,
+    loss_in_fact,
+    restarted,
+    same_timeline,
+    sign,
+    signs_of,
+    taken_over,
+)
+from walproof.proving.history import DrillRun
+
+NAMES = ("n1", "n2", "n3")
+FAULT_AT, CLEARED_AT = 100.0, 120.0
+
+
+def state(member: str = "n1", at: float = 90.0, **more: object) -> MemberState:
+    """A member that is well, as a machine that can be asked shows it."""
+    fine = MemberState(
+        member, at, answers=True, started="monday", stats_reset="sunday", postmaster="7", processes="running",
+        disk="sound", dcs="running",
+    )  # fmt: skip
+    return replace(fine, **more)  # type: ignore[arg-type]
+
+
+def silent(member: str = "n1", at: float = 110.0, **more: object) -> MemberState:
+    """A member whose PostgreSQL does not answer."""
+    return state(member, at, answers=False, started="", stats_reset="", **more)
+
+
+def view(leader: str | None = "n1", timeline: int | None = 1) -> ClusterView:
+    members = tuple(MemberView(n, Role.LEADER if n == leader else Role.STANDBY, "running", timeline) for n in NAMES)
+    return ClusterView(90.0, members, leader)
+
+
+def run(*states: MemberState, after: ClusterView | None = None) -> DrillRun:
+    """A drill on the leader n1, every member well before."""
+    before = tuple(state(name) for name in NAMES)
+    return DrillRun(
+        ("n1",), view(), FAULT_AT, CLEARED_AT, 130.0, states=(*before, *states), after=after or view("n2", 2)
+    )
+
+
+def seen(operation: Capability, *states: MemberState, after: ClusterView | None = None) -> bool | None:
+    drill = run(*states, after=after)
+    return sign(operation, "n1", signs_of(drill), drill).seen
+
+
+BACK = state(at=125.0, postmaster="8", started="tuesday", stats_reset="tuesday")
+ORDERLY = state(at=125.0, postmaster="8", started="tuesday")
+UNCHANGED = (state(at=110.0), state(at=125.0))
+
+
+@pytest.mark.parametrize(
+    ("operation", "shows", "does_not"),
+    [
+        (Capability.KILL, (silent(postmaster="none"), BACK), UNCHANGED),
+        (Capability.KILL, (BACK,), (ORDERLY,)),
+        (Capability.STOP, (ORDERLY,), UNCHANGED),
+        (Capability.RESTART, (ORDERLY,), UNCHANGED),
+        (
+            Capability.KILL_MEMBER,
+            (silent(postmaster="none", processes="none"), BACK),
+            (silent(postmaster="none"), BACK),
+        ),
+        (Capability.FREEZE, (silent(processes="frozen"),), (silent(),)),
+        (Capability.POWER_CUT, (silent(disk="dead", processes="none"),), (silent(disk="dead"),)),
+        (Capability.POWER_CUT, (silent(disk="dead", processes="none"),), (silent(processes="none"), BACK)),
+        (Capability.PARTITION, (state(at=110.0, deaf_to=("n2", "n3")),), (state(at=110.0, deaf_to=("n2",)),)),
+        (Capability.ISOLATE, (silent(deaf_to=("clients", "n2", "n3")),), (silent(deaf_to=("n2", "n3")),)),
+        (
+            Capability.PARTITION_ONE_WAY,
+            (state("n2", 110.0, deaf_to=("n1",)), state("n3", 110.0, deaf_to=("n1",))),
+            (state("n2", 110.0, deaf_to=("n1",)), state("n3", 110.0)),
+        ),
+        (Capability.SLOW_DISK, (state(at=110.0, disk="slow"),), UNCHANGED),
+        (Capability.FULL_DISK, (state(at=110.0, disk="full"),), (state(at=110.0, disk="slow"),)),
+        (Capability.FAILING_DISK, (state(at=110.0, disk="failing"),), UNCHANGED),
+        (Capability.FAILING_DISK, (silent(postmaster="none"),), UNCHANGED),
+        (
+            Capability.DCS_LOSS,
+            (state(at=110.0, dcs="frozen"), state("n2", 110.0, dcs="none"), state("n3", 110.0)),
+            (state(at=110.0, dcs="frozen"), state("n2", 110.0), state("n3", 110.0)),
+        ),
+    ],
+)
+def test_a_fault_shows_by_its_own_sign_alone(
+    operation: Capability, shows: tuple[MemberState, ...], does_not: tuple[MemberState, ...]
+) -> None:
+    assert seen(operation, *shows) is True
+    assert seen(operation, *does_not) is False
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [Capability.FREEZE, Capability.POWER_CUT, Capability.PARTITION, Capability.SLOW_DISK, Capability.DCS_LOSS],
+)
+def test_a_sign_after_the_fault_was_cleared_is_too_late(operation: Capability) -> None:
+    late = [
+        state(name, 125.0, processes="frozen", disk="slow", dcs="frozen", deaf_to=NAMES, answers=False)
+        for name in NAMES
+    ]
+    assert seen(operation, *(state(name, 110.0) for name in NAMES), *late) is False
+
+
+def bare(member: str = "n1", at: float = 90.0, **more: object) -> MemberState:
+    """A member of which PostgreSQL alone can be asked."""
+    return state(member, at, postmaster="", processes="", disk="", dcs="", **more)
+
+
+def by_sql(operation: Capability, *states: MemberState) -> bool | None:
+    drill = replace(run(), states=(*(bare(name) for name in NAMES), *states))
+    return sign(operation, "n1", signs_of(drill), drill).seen
+
+
+def test_where_no_machine_can_be_asked_postgres_tells_what_it_can() -> None:
+    gone = MemberState("n1", 110.0)
+    back = bare(at=125.0, started="tuesday", stats_reset="tuesday")
+    assert by_sql(Capability.KILL, gone, back) is True
+    assert by_sql(Capability.KILL, gone) is True
+    assert by_sql(Capability.KILL, bare(at=110.0)) is False
+    assert by_sql(Capability.STOP, gone) is True
+    assert by_sql(Capability.POWER_CUT, gone, back) is True
+    assert by_sql(Capability.FREEZE, gone) is True
+    assert by_sql(Capability.FREEZE, bare(at=110.0)) is False
+    assert by_sql(Capability.FREEZE) is None
+    assert by_sql(Capability.ISOLATE, gone) is True
+    assert by_sql(Capability.ISOLATE, bare(at=110.0)) is False
+    assert by_sql(Capability.PARTITION, bare(at=110.0)) is None
+    assert by_sql(Capability.PARTITION_ONE_WAY, bare(at=110.0)) is None
+    assert by_sql(Capability.SLOW_DISK, bare(at=110.0)) is None
+    assert by_sql(Capability.DCS_LOSS, bare(at=110.0)) is None
+
+
+def test_without_any_state_nothing_is_known() -> None:
+    drill = replace(run(), states=())
+    signs = signs_of(drill)
+    assert (restarted(signs, "n1"), crashed(signs, "n1")) == (None, None)
+    assert sign(Capability.KILL, "n1", signs, drill).seen is None
+    assert fault_signs(CATALOGUE["none"], drill) == ()
+
+
+def test_a_restart_is_orderly_when_the_statistics_stay() -> None:
+    assert crashed(signs_of(run(BACK)), "n1") is True
+    assert crashed(signs_of(run(ORDERLY)), "n1") is False
+    assert crashed(signs_of(run(state(at=125.0))), "n1") is False
+    assert restarted(signs_of(run(ORDERLY)), "n1") is True
+
+
+def test_every_step_on_every_member_has_a_sign() -> None:
+    drill = replace(run(*(silent(n, postmaster="none") for n in NAMES)), victims=NAMES)
+    found = fault_signs(CATALOGUE["kill-all"], drill)
+    assert [(one.member, one.seen) for one in found] == [("n1", True), ("n2", True), ("n3", True)]
+    double = fault_signs(CATALOGUE["double-power"], drill)
+    assert [str(one.operation) for one in double] == ["slow-disk"] * 2 + ["power-cut"] * 3
+    assert [one.member for one in double] == ["n2", "n3", "n2", "n3", "n1"]
+
+
+def test_a_switchover_shows_by_who_leads() -> None:
+    assert seen(Capability.SWITCHOVER) is True
+    assert seen(Capability.SWITCHOVER, after=view("n1", 1)) is False
+    assert seen(Capability.SWITCHOVER, after=view("n2", 1)) is False
+
+
+def test_a_takeover_needs_another_member_and_a_higher_timeline() -> None:
+    assert taken_over(run()) is True
+    assert taken_over(run(after=view("n1", 2))) is False
+    assert taken_over(run(after=view("n2", 1))) is False
+    assert taken_over(run(after=view("n2", None))) is True
+    assert taken_over(run(after=view(None))) is None
+    assert same_timeline(run(after=view("n2", 1)))
+    assert not same_timeline(run())
+    assert not same_timeline(run(after=view("n1", 1)))
+    assert not same_timeline(run(after=view(None)))
+
+
+SAME = view("n1", 1)
+
+
+@pytest.mark.parametrize(
+    ("fault", "drill", "loss"),
+    [
+        ("kill", run(BACK), Loss.LEADER_GONE),
+        ("kill", run(BACK, after=SAME), Loss.POSTGRES_CRASH),
+        ("kill", replace(run(after=SAME), states=()), Loss.POSTGRES_CRASH),
+        ("kill", run(state(at=125.0), after=SAME), None),
+        ("power-cut", run(BACK, after=SAME), Loss.POWER_CUT),
+        ("power-cut", run(BACK), Loss.LEADER_GONE),
+        ("freeze", run(state(at=125.0), after=SAME), None),
+        ("freeze", replace(run(after=SAME), states=()), None),
+        ("freeze", run(BACK, after=SAME), Loss.POSTGRES_CRASH),
+        ("kill-all", run(BACK, after=SAME), Loss.POSTGRES_CRASH),
+        ("kill-all", run(BACK), Loss.LEADER_AND_STANDBY_POSTGRES),
+        ("double-kill", run(BACK), Loss.LEADER_AND_STANDBY_POSTGRES),
+        ("double-power", run(BACK), Loss.LEADER_AND_STANDBY_POWER),
+        ("double-power", run(BACK, after=SAME), Loss.POWER_CUT),
+        ("stop", run(ORDERLY), None),
+        ("switchover", run(), None),
+    ],
+)
+def test_what_was_gone_in_fact(fault: str, drill: DrillRun, loss: Loss | None) -> None:
+    entry = CATALOGUE[fault]
+    assert loss_in_fact(entry, entry.victims[0], drill) is loss
+    if Victim.STANDBY in entry.victims:
+        assert loss_in_fact(entry, Victim.STANDBY, drill) is None
