@@ -149,3 +149,15 @@ def test_a_flipped_bit_is_noticed(place: int) -> None:
 def test_a_file_cut_short_is_noticed(size: int) -> None:
     with pytest.raises(UsageError, match="damaged"):
         decode(encode(history(200, 1))[:size])
+
+
+@pytest.mark.parametrize(
+    ("column", "value"), [("outcome", 4), ("outcome", -1), ("level", 99), ("server", 2), ("names", 2)]
+)
+def test_a_value_that_no_ledger_writes_is_noticed(column: str, value: int) -> None:
+    whole = history(200, 1)
+    values = getattr(whole.attempts, column).copy()
+    values[17] = value
+    wrong = replace(whole, attempts=replace(whole.attempts, **{column: values}))
+    with pytest.raises(UsageError, match=f"damaged: a {column} is out of range"):
+        decode(encode(wrong))

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from walproof.errors import UsageError
-from walproof.model.attempt import Attempts
+from walproof.model.attempt import Attempts, Outcome
 from walproof.model.guarantee import Level
 from walproof.model.load import WitnessReport
 from walproof.model.verdict import Victim
@@ -29,6 +29,7 @@ from walproof.proving.reading import MemberReading
 MAGIC = b"walproof history 1\n"
 _SIZES = struct.Struct("<IIII")
 _MOST_HEADER = 1 << 28
+_MOST_SECONDS = 1e11
 _MOST_RATIO = 1100
 """zlib never makes a byte of more than so many: a header that claims more attempts than that is damaged."""
 
@@ -141,7 +142,10 @@ def _decoded(data: bytes) -> History:
     header = _ADAPTER.validate_json(_plain(first))
     if not 0 <= header.attempts <= _MOST_RATIO * len(data):
         raise Damaged("it claims more attempts than it can hold")
+    if not abs(header.origin) < _MOST_SECONDS:
+        raise Damaged("its first attempt has no time")
     found: dict[str, NDArray[Any]] = columns.unpack(second, header.attempts, header.origin)
+    _check(found, header)
     attempts = Attempts(**found, servers=header.servers, standby_names=header.standby_names)
     present = columns.unpack_bits(third, header.attempts, len(header.readings))
     return History(
@@ -157,6 +161,20 @@ def _decoded(data: bytes) -> History:
         ),
         header.problems,
     )
+
+
+def _check(found: dict[str, NDArray[Any]], header: _Header) -> None:
+    """Damaged when a column holds what no ledger writes."""
+    ranges = {
+        "outcome": (0, len(Outcome)),
+        "level": (-1, len(Level)),
+        "server": (-1, len(header.servers)),
+        "names": (-1, len(header.standby_names)),
+    }
+    for name, (least, end) in ranges.items():
+        column = found[name]
+        if len(column) and not (column.min() >= least and column.max() < end):
+            raise Damaged(f"a {name} is out of range")
 
 
 def _plain(part: bytes) -> bytes:

@@ -1,0 +1,128 @@
+"""Keeps a drill of ten million attempts and judges it again; prints bytes, seconds and peak memory. Needs no cluster.
+
+`python -m benchmarks.history [MILLIONS]` simulates writers on a lab at `off`; `--of FILE` takes a kept drill-N.history
+of a real drill instead. Exit 1 above 6 bytes an attempt, above 60 s for decoding and judging, or when judging what was
+kept gives another verdict the second time. Each step runs in a process of its own, so that its peak is its own.
+"""
+
+import argparse
+import multiprocessing
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from walproof.model.attempt import Attempts, Outcome
+from walproof.model.guarantee import Level
+from walproof.model.load import WitnessReport
+from walproof.model.topology import ClusterView, MemberView, Role
+from walproof.model.verdict import Victim
+from walproof.proving.campaign import PlannedDrill
+from walproof.proving.conclude import concluded_drill
+from walproof.proving.faults import fault
+from walproof.proving.history import DrillRun, History
+from walproof.proving.history_file import decode, encode
+from walproof.proving.reading import MemberReading
+
+EPOCH = 1_795_000_000.0
+WRITERS = 64
+BYTES, SECONDS = 6.0, 60.0
+
+
+def simulated(size: int) -> History:
+    """Writers that commit one after the other in about 2 ms each, one unknown in 100,000, the last thousand lost."""
+    rng = np.random.default_rng(1)
+    each = size // WRITERS
+    count = each * WRITERS
+    duration = rng.gamma(4, 0.0005, (WRITERS, each))
+    ended = EPOCH + np.cumsum(duration + rng.exponential(0.00002, (WRITERS, each)), axis=1)
+    started, ended = (ended - duration).ravel(), ended.ravel()
+    rank = np.empty(count, np.uint64)
+    rank[np.argsort(ended + rng.normal(0, 0.0002, count))] = np.arange(count, dtype=np.uint64)
+    outcome = np.full(count, Outcome.ACKNOWLEDGED, np.int8)
+    outcome[::100_000] = Outcome.UNKNOWN
+    ended[::100_000] = np.nan
+    attempts = Attempts(
+        writer=np.repeat(np.arange(WRITERS, dtype=np.int32), each),
+        number=np.tile(np.arange(each, dtype=np.int64), WRITERS),
+        started=started,
+        ended=ended,
+        outcome=outcome,
+        level=np.full(count, list(Level).index(Level.OFF), np.int8),
+        server=np.zeros(count, np.int16),
+        timeline=np.ones(count, np.int32),
+        lsn=rank * 304 + (1 << 32) + rng.integers(0, 3, count, dtype=np.uint64) * 8,
+        names=np.zeros(count, np.int16),
+        checksum=rng.integers(0, 1 << 32, count, dtype=np.uint32),
+        servers=("n1",),
+        standby_names=("ANY 1 (n2, n3)",),
+    )
+    present = rank < count - 1000
+    readings = tuple(MemberReading(member, present, caught_up=True) for member in ("n2", "n1", "n3"))
+    last = float(np.nanmax(ended))
+    view = ClusterView(EPOCH, (MemberView("n1", Role.LEADER, "running", 1),), "n1", "ANY 1 (n2, n3)")
+    run = DrillRun(("n1",), view, last - 1, last, last + 1, after=view)
+    planned = PlannedDrill(1, fault("kill"), Victim.LEADER, Level.OFF, "multi-host", WRITERS)
+    return History(planned, run, attempts, WitnessReport({}), readings)
+
+
+def encoding(path: str, size: int, of: str) -> str:
+    """Encode into `path` what is simulated, or a real history; the seconds in words."""
+    history = decode(Path(of).read_bytes()) if of else simulated(size)
+    Path("/proc/self/clear_refs").write_text("5")  # the peak so far is the simulation's
+    started_at = time.perf_counter()
+    data = encode(history)
+    seconds = time.perf_counter() - started_at
+    Path(path).write_bytes(data)
+    each = len(data) / max(1, len(history.attempts))
+    print(
+        f"{len(history.attempts):,} attempts: {each:.2f} bytes each, encoded in {seconds:.1f} s, {_peak()}", flush=True
+    )
+    return "" if each <= BYTES else f"more than {BYTES:g} bytes an attempt"
+
+
+def judging(path: str, _size: int, _of: str) -> str:
+    """Decode and judge, as `report --rejudge` does."""
+    started_at = time.perf_counter()
+    drill = concluded_drill(decode(Path(path).read_bytes()))
+    seconds = time.perf_counter() - started_at
+    lost = f"{drill.findings.lost:,} lost"
+    print(f"decoded and judged in {seconds:.1f} s, {_peak()}: {drill.verdict}, {lost}", flush=True)
+    return "" if seconds <= SECONDS else f"decoding and judging took more than {SECONDS:g} s"
+
+
+def again(path: str, _size: int, _of: str) -> str:
+    """Encode what was decoded: the same bytes, so the same verdict."""
+    data = Path(path).read_bytes()
+    return "" if encode(decode(data)) == data else "encoding what was decoded gives other bytes"
+
+
+def _peak() -> str:
+    status = Path("/proc/self/status").read_text()
+    return f"{int(status.split('VmHWM:')[1].split()[0]) / 1024:,.0f} MB at most"
+
+
+def _run(step: Callable[[str, int, str], str], *arguments: object) -> str:
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(step, arguments)
+
+
+def main() -> int:
+    """Measure once."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("millions", nargs="?", type=float, default=10)
+    parser.add_argument("--of", default="", metavar="FILE")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        path = f"{folder}/drill-1.history"
+        wrong = [_run(step, path, int(options.millions * 1e6), options.of) for step in (encoding, judging, again)]
+    for sentence in filter(None, wrong):
+        print(sentence)
+    return 1 if any(wrong) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
