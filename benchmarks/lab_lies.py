@@ -177,10 +177,10 @@ def trigger(body: str, *, kind: str = "", when: str = "BEFORE", more: str = "") 
 
 
 def names(*values: str) -> Act:
-    """Standby names one after the other, each for a second."""
+    """Standby names one after the other, each for a second, then those of before: Patroni must go on."""
 
     def act(target: LabTarget) -> None:
-        for value in values:
+        for value in (*values, None):
             system(target, "synchronous_standby_names", value)
             target.clock.pause(1.0)
 
@@ -214,12 +214,11 @@ class Receiver:
         self.process.append(subprocess.Popen(argv, stderr=subprocess.DEVNULL))
         names("*")(target)
 
-    def end(self, target: LabTarget) -> None:
-        """Both gone."""
+    def end(self, _target: LabTarget) -> None:
+        """It is gone."""
         for process in self.process:
             process.terminate()
             process.wait()
-        reset("synchronous_standby_names")(target)
 
 
 RECEIVER = Receiver()
@@ -245,12 +244,11 @@ LIES = {
     "row-security": Lie(
         "row security is on", begin=lambda t: sql(t, f"ALTER TABLE {LEDGER} ENABLE ROW LEVEL SECURITY")
     ),
-    "names-emptied": Lie("standby names emptied", "none", begin=names(""), end=reset("synchronous_standby_names")),
+    "names-emptied": Lie("standby names emptied", "none", begin=names("")),
     "names-reduced": Lie(
         "ANY 2 becomes ANY 1",
         "none",
         begin=names("ANY 2 (n1, n2, n3)", "ANY 1 (n1, n2, n3)"),
-        end=reset("synchronous_standby_names"),
     ),
     "names-any": Lie("names * and a pg_receivewal", "none", begin=RECEIVER.begin, end=RECEIVER.end),
     "fsync-off": Lie("fsync off", begin=lambda t: system(t, "fsync", "off"), end=reset("fsync")),

@@ -39,9 +39,7 @@ def concluded_drill(history: History) -> Drill:
     happened = next(a.holds for a in found if a.name == "fault happened")
     loss = loss_in_fact(planned.fault, planned.victim, run) if happened else None
     cause = in_effect.failure if _weaker_lost(history, short) else ""
-    risk = AtRisk(
-        planned.level, loss, promised(planned.level, loss), in_effect.failure if _weaker_lost(history, short) else ""
-    )
+    risk = AtRisk(planned.level, loss, promised(planned.level, loss), cause)
     verdict, why = decided(findings, found, risk, new_damage(run.states, history.problems))
     recovery, marks = (
         (Recovery(), ()) if out is None else split(attempts, out, run.views, run.before.leader, run.elected_at)
