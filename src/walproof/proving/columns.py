@@ -51,7 +51,7 @@ def pack(attempts: Attempts, origin: float) -> bytes:
 def unpack(data: bytes, size: int, origin: float) -> dict[str, NDArray[np.generic]]:
     """The columns of `size` attempts by the names of Attempts, but for checksums, which are zero; Damaged."""
     frames = _Frames(data, size)
-    writer = np.cumsum(frames.integers(size))
+    writer = np.cumsum(frames.integers(size)).astype(np.int32)
     number = np.cumsum(frames.integers(size) + 1)
     answered = frames.bits(size)
     count = int(answered.sum())
@@ -59,17 +59,19 @@ def unpack(data: bytes, size: int, origin: float) -> dict[str, NDArray[np.generi
     duration = np.zeros(size, np.int64)
     duration[answered] = frames.integers(count)
     started, ended = _times(gap, duration, answered)
+    del gap, duration
     lsn = np.zeros(size, np.int64)
     lsn[_by_answer(ended, answered)] = np.cumsum(frames.integers(count))
     lsn[~answered] = frames.integers(size - count)
     columns: dict[str, NDArray[np.generic]] = {
-        "writer": writer.astype(np.int32),
+        "writer": writer,
         "number": number,
         "started": origin + started / MICROSECONDS,
         "ended": np.where(answered, origin + ended / MICROSECONDS, np.nan),
         "lsn": lsn.view(np.uint64),
         "checksum": np.broadcast_to(np.zeros((), np.uint32), (size,)),
     }
+    del started, ended
     kinds = {field.name: _KINDS[field.name] for field in fields(Attempts) if field.name in _SMALL}
     for name in _SMALL:
         columns[name] = np.cumsum(frames.integers(size)).astype(kinds[name])
