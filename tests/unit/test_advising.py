@@ -3,11 +3,12 @@
 import doctest
 import json
 import math
+from dataclasses import replace
 from types import ModuleType
 
 import pytest
 
-from tests.fixtures.priced_records import described, price_record, prove_record
+from tests.fixtures.priced_records import described, drill, price_record, prove_record
 from walproof.advising import candidates, evidence, old_names, requirements, timeouts
 from walproof.advising.advice_file import as_json, chosen, read_advice
 from walproof.advising.advise import advise, beats, choose_environment
@@ -18,6 +19,7 @@ from walproof.errors import UndecidedError, UsageError
 from walproof.model.advice import Advice, ClusterProfile, Requirements
 from walproof.model.event import Event
 from walproof.model.guarantee import Level, QuorumKind
+from walproof.model.verdict import Verdict
 
 
 def advice(required: Requirements, *records: list[Event], classes: tuple[str, ...] = ()) -> Advice:
@@ -205,3 +207,10 @@ def test_nine_of_ten_next_runs_fall_into_the_interval() -> None:
         runs = [[1000 * math.exp(b + dice.gauss(0, 0.05)) for _ in range(6)] for b in level]
         hits += prediction_interval({"a": runs[0], "b": runs[1]}, "tps").covers(sum(runs[2]) / 6)
     assert hits >= 360
+
+
+def test_an_expected_loss_is_no_drill_that_held() -> None:
+    lost = drill(Level.OFF, broken=True)
+    expected = replace(lost, drill=replace(lost.drill, verdict=Verdict.EXPECTED_LOSS))
+    (summary,) = evidence_of([("proved", [described(), expected])]).drills
+    assert (summary.held, summary.broken) == (0, 1)

@@ -125,7 +125,7 @@ def _drills(records: Records) -> tuple[DrillSummary, ...]:
 
 
 def _summary(level: Level, fault: str, victim: str, drills: Sequence[tuple[str, Drill]]) -> DrillSummary:
-    broken = sum(d.verdict is Verdict.BROKEN for _, d in drills)
+    broken = sum(d.verdict is not Verdict.HELD for _, d in drills)
     return DrillSummary(
         level,
         fault,

@@ -69,7 +69,9 @@ def concluded_drill(history: History) -> Drill:
         loss="" if loss is None else str(loss),
         writers=planned.writers,
         unavailable_s=None if out is None or run.incomplete else out.unavailable_s,
-        writers_rto_s=writers_rto_s(attempts, run.fault_at, cleared_at=run.cleared_at, stopped_at=run.stopped_at),
+        writers_rto_s=None
+        if run.incomplete
+        else writers_rto_s(attempts, run.fault_at, cleared_at=run.cleared_at, stopped_at=run.stopped_at),
     )
 
 
