@@ -106,6 +106,12 @@ class ClusterView:
         return next((m for m in self.members if m.name == name), None)
 
     @property
+    def leader_timeline(self) -> int | None:
+        """The leader's timeline; None without a leader, or where it does not say."""
+        member = self.member(self.leader) if self.leader else None
+        return member.timeline if member else None
+
+    @property
     def healthy(self) -> bool:
         """Whether there is a leader and every other member is a standby that runs or streams."""
         return self.leader is not None and all(

@@ -40,6 +40,14 @@ class Victim(StrEnum):
         """Whether the leader is among them."""
         return self in (Victim.LEADER, Victim.CLUSTER)
 
+    def with_fault(self, fault: str) -> str:
+        """The fault, with its victim where that is not the leader.
+
+        >>> Victim.LEADER.with_fault("kill"), Victim.ALL_STANDBYS.with_fault("kill")
+        ('kill', 'kill of all standbys')
+        """
+        return fault if self.takes_the_leader else f"{fault} of {self}"
+
 
 @dataclass(frozen=True, slots=True)
 class Recovery:

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from walproof.model.verdict import Drill
-from walproof.proving.bounds import Kind, bounds, controls, worst_bounds
+from walproof.proving.bounds import bounds, controls, worst_bounds
 from walproof.proving.conclusion import conclusion
 from walproof.proving.gate import Gate, exceeded
 from walproof.proving.matrix import matrix
@@ -65,12 +65,6 @@ def bounds_as_json(drills: Sequence[Drill]) -> list[dict[str, Any]]:
     return [{**asdict(kind), **asdict(bound)} for kind, bound in bounds(drills).items()]
 
 
-def _name(kind: Kind) -> str:
-    return (
-        f"{kind.fault} {kind.level}" if kind.victim.takes_the_leader else f"{kind.fault} of {kind.victim} {kind.level}"
-    )
-
-
 def answer_as_json(
     options: ProveOptions, drills: Sequence[Drill], record: str | None, limits: Gate | None = None
 ) -> dict[str, Any]:
@@ -80,7 +74,10 @@ def answer_as_json(
         "drills": [drill_as_json(drill) for drill in drills],
         "loss_bound": finite(worst_bounds(drills)),
         "bounds": bounds_as_json(drills),
-        "positive_control": {_name(kind): control or None for kind, control in controls(drills).items()},
+        "positive_control": {
+            f"{kind.victim.with_fault(kind.fault)} {kind.level}": control or None
+            for kind, control in controls(drills).items()
+        },
         "conclusion": conclusion(drills),
     }
     if options.matrix:

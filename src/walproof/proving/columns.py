@@ -6,7 +6,6 @@ positions are stored in the order in which the answers came, where they hardly d
 
 import struct
 import zlib
-from dataclasses import fields
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +15,8 @@ from walproof.model.attempt import Attempts
 MICROSECONDS = 1_000_000
 _SIZE = struct.Struct("<I")
 _EFFORT = 6
-_SMALL = ("outcome", "level", "server", "timeline", "names")
-"""Columns that hardly change from one attempt of a writer to its next."""
+_SMALL = {"outcome": np.int8, "level": np.int8, "server": np.int16, "timeline": np.int32, "names": np.int16}
+"""Columns that hardly change from one attempt of a writer to its next, with their types."""
 
 
 class Damaged(ValueError):
@@ -72,14 +71,10 @@ def unpack(data: bytes, size: int, origin: float) -> dict[str, NDArray[np.generi
         "checksum": np.broadcast_to(np.zeros((), np.uint32), (size,)),
     }
     del started, ended
-    kinds = {field.name: _KINDS[field.name] for field in fields(Attempts) if field.name in _SMALL}
-    for name in _SMALL:
-        columns[name] = np.cumsum(frames.integers(size)).astype(kinds[name])
+    for name, kind in _SMALL.items():
+        columns[name] = np.cumsum(frames.integers(size)).astype(kind)
     frames.end()
     return columns
-
-
-_KINDS = {"outcome": np.int8, "level": np.int8, "server": np.int16, "timeline": np.int32, "names": np.int16}
 
 
 def _by_answer(ended: NDArray[np.int64], answered: NDArray[np.bool_]) -> NDArray[np.intp]:

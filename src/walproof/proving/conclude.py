@@ -4,22 +4,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from walproof.model.guarantee import Level, Loss, read_standby_names
-from walproof.model.topology import ClusterView
 from walproof.model.verdict import Drill, Findings, Mark, Recovery, Verdict
 from walproof.proving.assumptions import checked, level_in_effect
 from walproof.proving.damage import new_damage
-from walproof.proving.findings import differing, judged, lost_rows
+from walproof.proving.findings import differing, judged
 from walproof.proving.happened import Sign, fault_signs, loss_in_fact, taken_over
 from walproof.proving.history import DrillRun, History
 from walproof.proving.in_effect import Weaker, lasting_s, unnamed, weaker
 from walproof.proving.outage import Outage, acknowledged_at, outage, pace, rpo_s, split, writers_rto_s
+from walproof.proving.reading import lost_rows
 from walproof.proving.verdicts import AtRisk, decided, promised
-
-
-def timeline_of(view: ClusterView | None) -> int | None:
-    """The leader's timeline in that view."""
-    member = view.member(view.leader) if view is not None and view.leader else None
-    return member.timeline if member else None
 
 
 def concluded_drill(history: History) -> Drill:
@@ -57,8 +51,8 @@ def concluded_drill(history: History) -> Drill:
         recovery=recovery,
         leader_before=run.before.leader,
         leader_after=run.after.leader if run.after else None,
-        timeline_before=timeline_of(run.before),
-        timeline_after=timeline_of(run.after),
+        timeline_before=run.before.leader_timeline,
+        timeline_after=run.after.leader_timeline if run.after else None,
         victims=run.victims,
         route=str(planned.route),
         marks=_marks(history, marks),
@@ -80,6 +74,11 @@ def _without_phantoms_of_a_torn_ledger(findings: Findings, run: DrillRun) -> Fin
     return replace(findings, phantom=0) if run.incomplete else findings
 
 
+def _successor_served(history: History, out: Outage | None) -> float | None:
+    """When the member that took over first acknowledged; None where none did."""
+    return out.first_after if out is not None and taken_over(history.run) else None
+
+
 def _weaker(history: History, out: Outage | None) -> list[Weaker]:
     """How commits waited for less than was asked.
 
@@ -87,16 +86,14 @@ def _weaker(history: History, out: Outage | None) -> list[Weaker]:
     not strict serves before its standbys are back, and this fault did not put at risk what it acknowledges then.
     """
     run = history.run
-    until = float("inf")
-    if taken_over(run) and out is not None and out.first_after is not None:
-        until = out.first_after
+    served = _successor_served(history, out)
     senders = {sender for state in run.states for sender in state.senders or ()}
     return weaker(
         history.attempts,
         history.planned.level,
         declared=run.before.standby_names,
         members=[m.name for m in run.before.members],
-        until=until,
+        until=float("inf") if served is None else served,
         senders=sorted(senders),
     )
 
@@ -112,7 +109,7 @@ def _weaker_lost(history: History, short: Sequence[Weaker]) -> bool:
 def _with_windows(history: History, findings: Findings, short: Sequence[Weaker], out: Outage | None) -> Findings:
     """Add how long nobody was named: while that was at risk, and on a new leader after the takeover."""
     level, attempts = history.planned.level, history.attempts
-    begin = out.first_after if taken_over(history.run) and out is not None and out.first_after is not None else None
+    begin = _successor_served(history, out)
     at_risk = unnamed(attempts, level, end=float("inf") if begin is None else begin)
     after = None if begin is None else unnamed(attempts, level, begin=begin)
     return replace(

@@ -10,15 +10,9 @@ from walproof.model.attempt import Attempts, Outcome
 from walproof.model.load import WitnessReport
 from walproof.model.verdict import Findings
 from walproof.proving.order import lost_out_of_order
-from walproof.proving.reading import MemberReading, keys
+from walproof.proving.reading import MemberReading, keys, lost_rows
 
 _NO_READERS = WitnessReport({})
-
-
-def lost_rows(attempts: Attempts, leader: MemberReading) -> NDArray[np.bool_]:
-    """Which attempts were acknowledged and are not there; shape (attempts,)."""
-    found: NDArray[np.bool_] = (attempts.outcome == Outcome.ACKNOWLEDGED) & ~leader.present
-    return found
 
 
 def judged(attempts: Attempts, readings: Sequence[MemberReading], witness: WitnessReport = _NO_READERS) -> Findings:
@@ -64,8 +58,10 @@ def differing(leader: MemberReading, other: MemberReading) -> int:
 def _witnessed(findings: Findings, attempts: Attempts, leader: MemberReading, witness: WitnessReport) -> Findings:
     """Add what the readers saw: staleness by standby, long forks, and rows seen on a leader that the survivor lacks."""
     seen = np.array(sorted(set(witness.seen_on_leader)), dtype=np.int64).reshape(-1, 2)
-    held = keys(attempts.writer[leader.present], attempts.number[leader.present])
-    dirty = ~np.isin(keys(seen[:, 0].astype(np.int32), seen[:, 1]), held)
+    dirty = np.zeros(0, bool)
+    if len(seen):  # the keys of every row are only worth their memory where readers saw something
+        held = keys(attempts.writer[leader.present], attempts.number[leader.present])
+        dirty = ~np.isin(keys(seen[:, 0].astype(np.int32), seen[:, 1]), held)
     return replace(
         findings,
         fresh_reads=sum(fresh for fresh, _ in witness.fresh_by_member.values()),

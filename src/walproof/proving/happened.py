@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from walproof.model.guarantee import Loss
 from walproof.model.member_state import MemberState
 from walproof.model.ports import Capability
-from walproof.model.topology import ClusterView
 from walproof.model.verdict import Victim
 from walproof.proving.faults import Fault, members_of
 from walproof.proving.history import DrillRun
@@ -92,18 +91,13 @@ def _any(signs: Signs, member: str, test: Callable[[MemberState], bool]) -> bool
 
 
 def _killed(signs: Signs, member: str) -> tuple[bool | None, str]:
-    if restarted(signs, member) is False:
-        return False, "its postmaster is the same process as before"
-    seen = crashed(signs, member)
-    if seen is False:
+    if restarted(signs, member) and not crashed(signs, member):
         return False, "its PostgreSQL was restarted in an orderly way, not killed"
-    if seen is None and _any(signs, member, lambda s: not s.answers):
-        return True, "its PostgreSQL did not answer"
-    return seen, "its postmaster is another process than before"
+    return _ended(signs, member)
 
 
 def _ended(signs: Signs, member: str) -> tuple[bool | None, str]:
-    """Stopped or restarted in any way."""
+    """Stopped, killed or restarted in any way."""
     again = restarted(signs, member)
     if again is False:
         return False, "its postmaster is the same process as before"
@@ -222,7 +216,7 @@ def taken_over(run: DrillRun) -> bool | None:
     before, after = run.before, run.after
     if after is None or after.leader is None:
         return None
-    older, newer = _timeline(before), _timeline(after)
+    older, newer = before.leader_timeline, after.leader_timeline
     return after.leader != before.leader and (older is None or newer is None or newer > older)
 
 
@@ -230,11 +224,6 @@ def same_timeline(run: DrillRun) -> bool:
     """Whether another member claims to lead without a timeline of its own: no promotion ever does that."""
     changed = run.after is not None and run.after.leader not in (None, run.before.leader)
     return changed and taken_over(run) is False
-
-
-def _timeline(view: ClusterView) -> int | None:
-    member = view.member(view.leader) if view.leader else None
-    return member.timeline if member else None
 
 
 def _who_leads(run: DrillRun) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import ConfigDict, TypeAdapter
 
 from walproof.errors import UsageError
 from walproof.model.attempt import Attempts, Outcome
@@ -84,6 +84,7 @@ def encode(history: History) -> bytes:
     order = columns.order(attempts)
     ordered = Attempts(
         **{name: getattr(attempts, name)[order] for name in _COLUMNS},
+        checksum=attempts.checksum,  # not kept, so not put in order
         servers=attempts.servers,
         standby_names=attempts.standby_names,
     )
@@ -100,13 +101,13 @@ def decode(data: bytes) -> History:
     """The history in a file, its attempts ordered by writer and number; UsageError when it is damaged or another's."""
     try:
         return _decoded(data)
-    except (Damaged, ValidationError, struct.error, zlib.error, ValueError) as wrong:
+    except (ValueError, struct.error, zlib.error) as wrong:  # Damaged and pydantic's errors are ValueErrors
         raise UsageError(
             f"the history is damaged: {str(wrong).splitlines()[0]}", "copy the record again from where it was made"
         ) from None
 
 
-_COLUMNS = tuple(field.name for field in fields(Attempts) if field.name not in ("servers", "standby_names"))
+_COLUMNS = tuple(f.name for f in fields(Attempts) if f.name not in ("checksum", "servers", "standby_names"))
 
 
 def _header(history: History, origin: float) -> _Header:

@@ -3,8 +3,8 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from walproof.model.attempt import Attempts, Outcome
-from walproof.proving.reading import MemberReading
+from walproof.model.attempt import Attempts
+from walproof.proving.reading import MemberReading, lost_rows
 
 
 def lost_out_of_order(attempts: Attempts, leader: MemberReading) -> NDArray[np.bool_]:
@@ -13,7 +13,7 @@ def lost_out_of_order(attempts: Attempts, leader: MemberReading) -> NDArray[np.b
     On one timeline of one server whoever holds a WAL position holds everything before it (manual, "WAL Internals"): a
     row that is missing although a later one is there was not lost with the WAL, it was deleted or hidden.
     """
-    lost: NDArray[np.bool_] = (attempts.outcome == Outcome.ACKNOWLEDGED) & ~leader.present
+    lost = lost_rows(attempts, leader)
     found = np.zeros(len(attempts), dtype=bool)
     placed = (attempts.lsn > 0) & (attempts.timeline > 0) & (attempts.server >= 0)
     for timeline in np.unique(attempts.timeline[lost & placed]):

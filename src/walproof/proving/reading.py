@@ -30,6 +30,12 @@ class MemberReading:
     caught_up: bool | None = None
 
 
+def lost_rows(attempts: Attempts, leader: MemberReading) -> NDArray[np.bool_]:
+    """Which attempts were acknowledged and are not there; shape (attempts,)."""
+    found: NDArray[np.bool_] = (attempts.outcome == Outcome.ACKNOWLEDGED) & ~leader.present
+    return found
+
+
 def keys(writer: NDArray[np.int32], number: NDArray[np.int64]) -> NDArray[np.int64]:
     """One int64 an attempt, of writer (23 bits) and number (40 bits); -1 where either is out of range."""
     key = (writer.astype(np.int64) << _NUMBER_BITS) | number

@@ -15,13 +15,12 @@ from walproof.model.verdict import Drill, Verdict
 from walproof.model.waiting import Wait, wait_for
 from walproof.proving.campaign import PlannedDrill
 from walproof.proving.conclude import concluded_drill
-from walproof.proving.findings import lost_rows
 from walproof.proving.gather import Gathered, Keep
 from walproof.proving.history import DrillRun, History
 from walproof.proving.history_file import decode, encode, history_name
 from walproof.proving.inject import chosen_victims, inject, why_skipped
 from walproof.proving.observer import Observer
-from walproof.proving.reading import MemberReading, compared
+from walproof.proving.reading import MemberReading, compared, lost_rows
 
 _SETTLED_S = 0.5
 """Answers under way when a fault falls may still arrive: commits count as back when acknowledged later than this."""
@@ -196,18 +195,13 @@ def _wait_commits(shell: Shell, planned: PlannedDrill | None, observer: Observer
             return False
         if not elsewhere or now is None or first is None:
             return True
-        return now.leader is not None and (now.leader != first.leader or _timeline(now) != _timeline(first))
+        return now.leader is not None and (now.leader != first.leader or now.leader_timeline != first.leader_timeline)
 
     try:
         wait_for(Wait.FIRST_COMMIT_AFTER, back, shell.target.clock)
     except WaitTimeout as timeout:
         return timeout.message
     return ""
-
-
-def _timeline(view: ClusterView) -> int | None:
-    leader = view.member(view.leader) if view.leader else None
-    return leader.timeline if leader else None
 
 
 def _recovered(view: ClusterView, before: ClusterView) -> bool:

@@ -78,7 +78,7 @@ def _levels(drills: Sequence[Drill]) -> RenderableType:
     control = controls(drills)
     rows, notes = [], []
     for kind, bound in bounds(drills).items():
-        what = kind.fault if kind.victim.takes_the_leader else f"{kind.fault} of {kind.victim}"
+        what = kind.victim.with_fault(kind.fault)
         shown = (control[kind] or "none: weak proof") if kind in control else ""
         lost = count(sum(d.findings.lost for d in drills if kind_of(d) == kind))
         counts = [str(bound.drills), str(bound.losing), str(bound.undecided), lost]

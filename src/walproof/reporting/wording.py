@@ -136,7 +136,7 @@ def workload_name(price: ArmPrice) -> str:
 
 def fault_name(drill: Drill) -> str:
     """The fault, with its victim when that was not the leader."""
-    return drill.fault if drill.victim in ("leader", "cluster") else f"{drill.fault} of {drill.victim}"
+    return drill.victim.with_fault(drill.fault)
 
 
 def verdict_name(drill: Drill) -> str:

@@ -17,7 +17,10 @@ Shown = tuple[MemberState, ...]
 
 @dataclass(frozen=True, slots=True)
 class Lie:
-    """One lie. `fault`, `level` and `sync` are the drill in which it shows; a hook is None where nothing changes."""
+    """One lie. `fault`, `level` and `sync` are the drill in which it shows; a hook is None where nothing changes.
+
+    Of one without any hook the simulated cluster itself behaves so (cluster.py, faults.py).
+    """
 
     what: str
     fault: str = "kill"
@@ -34,8 +37,6 @@ class Lie:
     witness: Callable[[WitnessReport], WitnessReport] | None = None
     incomplete: str = ""
     """How the writers or readers ended."""
-    in_the_world: bool = False
-    """The simulated cluster itself behaves so (cluster.py, faults.py)."""
 
 
 def picked(rows: Rows, places: np.ndarray[tuple[int], np.dtype[np.intp]]) -> Rows:

@@ -74,7 +74,7 @@ _LEVELS = {
         "nothing says at which level commits ran",
         attempts=lambda attempts: replace(attempts, level=attempts.level * 0 - 1),
     ),
-    "names": Lie("the standby names are emptied, and the cluster says they are not", in_the_world=True),
+    "names": Lie("the standby names are emptied, and the cluster says they are not"),
     "names-reduced": Lie(
         "ANY 2 became ANY 1 for a while", sync="quorum=2", attempts=lie.waited_for('ANY 1 ("n2", "n3")', share=0.2)
     ),
@@ -100,8 +100,8 @@ _LEDGER = {
     "full-disk-of-ledger": Lie("the ledger's disk is full", incomplete="writer process 2 of 2 failed: no space left"),
 }
 _CLUSTER = {
-    "two-leaders": Lie("the old leader goes on acknowledging although there is a new one", in_the_world=True),
-    "downgraded": Lie("a cancelled wait for the standby is reported as plain success", in_the_world=True),
+    "two-leaders": Lie("the old leader goes on acknowledging although there is a new one"),
+    "downgraded": Lie("a cancelled wait for the standby is reported as plain success"),
     "same-timeline": Lie("another member leads without having been promoted", view=lie.same_timeline),
     "new-damage": Lie(
         "pages fail their checksum since the fault",

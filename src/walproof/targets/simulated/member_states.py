@@ -1,5 +1,7 @@
 """What each simulated member shows of a fault, as PostgreSQL and the machine of a real one would."""
 
+from dataclasses import replace
+
 from walproof.model.member_state import LedgerTable, MemberState
 from walproof.targets.simulated.cluster import World
 from walproof.targets.simulated.lies import lie_of
@@ -40,9 +42,8 @@ class SimulatedMemberStates:
         if not runs or state == "frozen" or "clients" in machine.deaf_to:
             return machine
         leads = member == world.leader
-        return MemberState(
-            member,
-            machine.at,
+        return replace(
+            machine,
             answers=True,
             in_recovery=not leads,
             started=f"start {start} of {member}",
@@ -55,11 +56,6 @@ class SimulatedMemberStates:
             senders=tuple(m for m in world.nature.members if m != member and world.streams(m)) if leads else (),
             receives=not leads and world.streams(member),
             table=LedgerTable(),
-            postmaster=machine.postmaster,
-            processes=machine.processes,
-            disk=machine.disk,
-            dcs=machine.dcs,
-            deaf_to=machine.deaf_to,
         )
 
     def _disk(self, member: str) -> str:
