@@ -203,11 +203,13 @@ def test_exit_codes() -> None:
     assert exit_code([drill()]) == 0
     assert exit_code([drill(Level.OFF, LOSS)]) == 0
     assert exit_code([drill(Level.ON, LOSS)]) == 1
+    assert exit_code([drill(), drill(Level.ON, LOSS), drill()]) == 1
     assert exit_code([drill(), undecided]) == 4
     assert exit_code([skipped]) == 4
     assert exit_code([drill(), skipped]) == 0
     assert exit_code([drill()], limits) == 0
     assert exit_code([replace(drill(), rto_s=6.0)], limits) == 1
+    assert exit_code([drill(), replace(drill(), rto_s=6.0), drill()], limits) == 1
     assert exit_code([replace(drill(), rto_s=None)], limits) == 1
     assert exit_code([drill(Level.OFF, LOSS)], gate("rpo=1s")) == 0
     assert exit_code([replace(drill(Level.OFF, LOSS), rpo_s=2.0)], gate("rpo=1s")) == 1
