@@ -27,7 +27,9 @@ FILES = (
     "findings", "reading", "happened", "in_effect", "verdicts", "assumptions", "conclude", "outage", "bounds", "order",
     "damage", "gate",
 )  # fmt: skip
-TESTS = ("values", "findings", "verdicts", "outage", "order", "happened", "in_effect", "conclude", "history")
+TESTS = (
+    "values", "findings", "verdicts", "outage", "order", "happened", "in_effect", "assumptions", "conclude", "history",
+)  # fmt: skip
 WANTED = 0.95
 TIMEOUT_S = 120
 _FLIPPED: dict[type[ast.cmpop], type[ast.cmpop]] = {

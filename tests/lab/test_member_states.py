@@ -32,7 +32,7 @@ def target() -> Iterator[LabTarget]:
 
 @dataclass
 class Asked:
-    """What the members said from just before a moment on, and who leads now."""
+    """What the members answered from just before a moment on, and who leads now."""
 
     target: LabTarget
     victims: tuple[str, ...]
@@ -47,7 +47,7 @@ class Asked:
         self.states += source.states()
 
     def shows(self, fault: Fault) -> list[bool | None]:
-        """Every sign of the fault, by what was said since the moment."""
+        """Every sign of the fault, by what was answered since the moment."""
         run = DrillRun(
             self.victims, self.view, self.at, self.target.clock.now(), self.target.clock.now(),
             states=tuple(self.states), after=self.target.observe(),
@@ -90,6 +90,6 @@ def test_a_sign_is_there_while_its_fault_is_and_neither_before_nor_after(target:
         wait_for(Wait.SETTING_IN_EFFECT, there, RealClock())
     finally:
         target.operations.recover()
-    healed = watched(target, victims)
-    healed.ask()
-    assert healed.shows(fault) == [False], "after"
+    cleared = watched(target, victims)
+    cleared.ask()
+    assert cleared.shows(fault) == [False], "after"

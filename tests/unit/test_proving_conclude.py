@@ -164,6 +164,19 @@ def test_unread_members_are_named() -> None:
     assert (nobody.verdict, nobody.findings.lost) == (Verdict.UNDECIDED, 0)
 
 
+def test_two_leaders_are_proven_by_the_answers_alone() -> None:
+    whole = history()
+    started = np.where(whole.attempts.ended > 128.0, 90.0, whole.attempts.started)
+    side = np.where(whole.attempts.ended > 128.0, 0, whole.attempts.server).astype(np.int16)
+    late = replace(whole.attempts, started=started, server=side, timeline=(side + 1).astype(np.int32))
+    drill = concluded_drill(replace(whole, attempts=late, readings=()))
+    assert drill.findings.two_leaders_s == 0
+    started = np.where(whole.attempts.ended > 128.0, 127.0, whole.attempts.started)
+    both = concluded_drill(replace(whole, attempts=replace(late, started=started), readings=()))
+    assert both.verdict is Verdict.BROKEN
+    assert both.why.startswith("two leaders acknowledged at once for 24.0 s; ")
+
+
 def test_without_a_reading_a_weaker_level_is_still_named() -> None:
     weak = replace(history(), attempts=attempts(Level.OFF), readings=())
     drill = concluded_drill(weak)

@@ -204,7 +204,7 @@ def test_two_leaders_of_three_are_found_wherever_they_stand_and_the_longest_coun
         assert two_leaders_s(at_once) == pytest.approx(2.0)
 
 
-def test_servers_that_are_not_known_are_told_apart_by_their_timelines() -> None:
+def test_servers_that_are_not_known_differ_by_their_timelines() -> None:
     tries = two_servers(late_start=10.7)
     assert two_leaders_s(replace(tries, server=np.full(4, -1, np.int16))) == pytest.approx(0.7)
 
