@@ -122,6 +122,10 @@ class World:
         if state in _CRASHES:
             self.crashes[member] = self.crashes.get(member, 0) + 1
 
+    def server(self, member: str) -> str:
+        """What writers are told: the member, and after how many crashes."""
+        return f"{member} {self.crashes.get(member, 0)}"
+
     def serving(self) -> Serving | None:
         """How commits are served now; None when nobody serves."""
         if self.leader is None:
@@ -132,7 +136,13 @@ class World:
         slowest = slow[min(self.nature.sync.number, len(slow)) - 1] if slow else 0.0
         replicates = bool(self._up_standbys()) and not self.cut
         return Serving(
-            self.leader, self.timeline, self.names, waits, replicates, self.slow.get(self.leader, 0.0), slowest
+            self.server(self.leader),
+            self.timeline,
+            self.names,
+            waits,
+            replicates,
+            self.slow.get(self.leader, 0.0),
+            slowest,
         )
 
     def sync(self) -> None:
@@ -230,7 +240,8 @@ class World:
         self.sync()
         if self.ledger is not None:
             self.ledger.resolve(old.at, rule)
-        self.leader, self.timeline, self.broken = winner, self.timeline + 1, None
+        in_place = winner == old.leader and self.nature.odd == "in-place"
+        self.leader, self.timeline, self.broken = winner, self.timeline + (not in_place), None
         self.states[winner] = "running"
         self.lost_power.clear()
         for member in self.nature.members:

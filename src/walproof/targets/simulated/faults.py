@@ -9,7 +9,7 @@ from walproof.errors import TargetError
 from walproof.model.attempt import Outcome
 from walproof.model.ports import Capability, MemberFault
 from walproof.targets.simulated.cluster import TTL_S, World
-from walproof.targets.simulated.ledger import Rule, Serving
+from walproof.targets.simulated.ledger import Rule
 from walproof.targets.simulated.lies import lie_of
 
 
@@ -154,8 +154,8 @@ class SimulatedFaults:
         """What the liar of two leaders does once there is a second one."""
         world = self.world
         if world.nature.lie == "two-leaders" and world.leader != old:
-            old_serving, now = Serving(old, world.timeline - 1, world.names), world.clock.now()
-            world.clock.after(3.0, lambda: _also_acknowledge(world, old_serving, now))
+            now = world.clock.now()
+            world.clock.after(3.0, lambda: _also_acknowledge(world, old, now))
 
     def kill(self, member: str) -> None:
         """The postmaster dies; somebody takes over in two to four seconds."""
@@ -288,17 +288,17 @@ class SimulatedFaults:
         return f"{member}: simulated, {self.world.states.get(member, 'unknown')}\n"
 
 
-def _also_acknowledge(world: World, serving: Serving, since: float) -> None:
+def _also_acknowledge(world: World, old: str, since: float) -> None:
     """The lie of two leaders: for three seconds the old one acknowledged too; its rows are even kept."""
     ledger = world.ledger
     if ledger is None or ledger.stopped_at is not None:
         return
     world.sync()
-    theirs = (ledger["server"] == ledger.servers.index(world.leader or "")) & (
+    theirs = (ledger["server"] == ledger.servers.index(world.server(world.leader or ""))) & (
         ledger["started"].astype(np.float64) >= since
     )
     chosen = theirs & (ledger["writer"] % 2 == 0) & (ledger["outcome"] == Outcome.ACKNOWLEDGED)
-    if serving.server in ledger.servers:
-        server = np.where(chosen, ledger.servers.index(serving.server), ledger["server"])
-        ledger.columns["server"] = server.astype(np.int16)
-        ledger.columns["timeline"] = np.where(chosen, serving.timeline, ledger["timeline"]).astype(np.int32)
+    its = [place for place, server in enumerate(ledger.servers) if server.split()[0] == old]
+    if its:
+        ledger.columns["server"] = np.where(chosen, its[-1], ledger["server"]).astype(np.int16)
+        ledger.columns["timeline"] = np.where(chosen, world.timeline - 1, ledger["timeline"]).astype(np.int32)
