@@ -13,7 +13,7 @@ from walproof.proving.reading import MemberReading
 
 
 def one_after_another(size: int) -> Attempts:
-    """Acknowledged attempts, each begun when the one before had ended."""
+    """Acknowledged attempts, each started when the one before had ended."""
     return ledger(*((n, A, float(n)) for n in range(1, size + 1)))
 
 

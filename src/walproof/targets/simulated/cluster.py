@@ -123,7 +123,7 @@ class World:
             self.crashes[member] = self.crashes.get(member, 0) + 1
 
     def server(self, member: str) -> str:
-        """What writers are told: the member, and after how many crashes."""
+        """What writers see of a server: the member, and after how many crashes."""
         return f"{member} {self.crashes.get(member, 0)}"
 
     def serving(self) -> Serving | None:
@@ -254,7 +254,7 @@ class World:
             self.hold(45.0)
         if self.nature.odd == "unnamed":
             self.named = ()
-            self.clock.after(0.1, self.rename)
+            self.clock.after(0.6, self.rename)  # longer than writers wait between two tries
         if self.promoted is not None:
             self.promoted(old.leader)
 
