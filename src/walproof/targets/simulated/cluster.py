@@ -252,7 +252,7 @@ class World:
             self.clock.after(2.0, lambda: self.up(old.leader))
         if self.nature.odd == "late":
             self.hold(45.0)
-        if self.nature.odd == "unnamed":
+        if self.nature.odd == "unnamed" and winner != old.leader:
             self.named = ()
             self.clock.after(0.6, self.rename)  # longer than writers wait between two tries
         if self.promoted is not None:
