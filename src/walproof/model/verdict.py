@@ -148,3 +148,5 @@ class Drill:
     """Seconds without service in all, from the fault to the end: an outage that flaps adds up."""
     writers_rto_s: tuple[float, float, float] | None = None
     """Outage of single writers: median, 95th percentile, worst; infinite for one that never committed again."""
+    strikes: tuple[str, ...] = ()
+    """The faults of a storm as they were carried out, one clause each."""

@@ -57,10 +57,13 @@ def _fault_happened(history: History, findings: Findings, out: Outage | None, si
     name, run, fault = "fault happened", history.run, history.planned.fault
     if run.refused:
         return Assumption(name, False, run.refused)
+    if run.struck and all(one.refused for one in run.struck):
+        return Assumption(name, False, f"no fault of the storm could be carried out: {run.struck[0].refused}")
     against = [sign for sign in signs if sign.seen is False]
     if against:
         where = "; ".join(f"{sign.member}: {sign.what}" if sign.member else sign.what for sign in against)
-        return Assumption(name, False, f"{fault.name} did not happen: {where}")
+        what = ", ".join(dict.fromkeys(str(sign.operation) for sign in against)) if run.struck else fault.name
+        return Assumption(name, False, f"{what} did not happen: {where}")
     shown = bool(signs) and all(sign.seen for sign in signs)
     happened = shown or fault.name in _UNNOTICEABLE or _noticed(run, findings, out)
     return Assumption(name, happened, f"nothing that was observed shows that {fault.name} happened")

@@ -125,9 +125,12 @@ class SimulatedFaults:
             Capability.FAILING_DISK: self.fail_disk,
             Capability.FULL_DISK: self.fill_disk,
         }
-        return {
-            c: OneFault(act, self.power_on if c is Capability.POWER_CUT else self.world.up) for c, act in found.items()
+        undo: dict[Capability, Callable[[str], None]] = {
+            Capability.POWER_CUT: self.power_on,
+            Capability.PARTITION: self.world.reconnect,
+            Capability.ISOLATE: self.world.reconnect,
         }
+        return {c: OneFault(act, undo.get(c, self.world.up)) for c, act in found.items()}
 
     def slow_disk(self) -> SlowFlushes:
         """Slow flushes."""
@@ -276,8 +279,11 @@ class SimulatedFaults:
     def power_on(self, member: str) -> None:
         """Power back on; recovers for two seconds."""
         world = self.world
+        if world.states[member] != "off":
+            return
         world.down_at[member] = world.clock.now()
         world.states[member] = "starting"
+        world.back_by_itself(member, 2.0)
 
     def recover(self) -> None:
         """Undo every fault and wait until the cluster is healthy."""
@@ -291,12 +297,11 @@ class SimulatedFaults:
 def _also_acknowledge(world: World, old: str, since: float) -> None:
     """The lie of two leaders: for three seconds the old one acknowledged too; its rows are even kept."""
     ledger = world.ledger
-    if ledger is None or ledger.stopped_at is not None:
+    server = world.server(world.leader or "")
+    if ledger is None or ledger.stopped_at is not None or server not in ledger.servers:
         return
     world.sync()
-    theirs = (ledger["server"] == ledger.servers.index(world.server(world.leader or ""))) & (
-        ledger["started"].astype(np.float64) >= since
-    )
+    theirs = (ledger["server"] == ledger.servers.index(server)) & (ledger["started"].astype(np.float64) >= since)
     chosen = theirs & (ledger["writer"] % 2 == 0) & (ledger["outcome"] == Outcome.ACKNOWLEDGED)
     its = [place for place, server in enumerate(ledger.servers) if server.split()[0] == old]
     if its:

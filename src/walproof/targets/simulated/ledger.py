@@ -242,11 +242,12 @@ class SimulatedLedger:
             self._free = np.where(np.isinf(self._free), at + 0.001, self._free)
 
     def caught_up(self, at: float) -> None:
-        """Standbys stream again: everything committed by now reaches them."""
+        """Standbys stream again: everything committed by now reaches them, and what is under way once it is flushed."""
+        sent = np.maximum(at, self._floats("flushed") + self._rtt_s / 2 + 0.001)
         for name in ("received", "received_flushed"):
             column = self._floats(name)
-            late = np.isinf(column) & (self._floats("committed") <= at) & self.columns["kept"].astype(bool)
-            self.columns[name] = np.where(late, at, column)
+            late = np.isinf(column) & self.columns["kept"].astype(bool)
+            self.columns[name] = np.where(late, sent, column)
 
     def resolve(self, at: float, rule: Rule) -> None:
         """A survivor took over (or the old leader came back): decide which commits before the break exist now."""
