@@ -80,7 +80,7 @@ def _noticed(run: DrillRun, findings: Findings, out: Outage | None) -> bool:
                 return True
     if findings.unknown + findings.refused > 0:
         return True
-    return out is not None and (out.seconds is None or out.seconds > max(0.5, 5 * out.usual_gap_s))
+    return out is not None and (out.seconds is None or out.seconds > out.noticeable_s)
 
 
 def _strangers(states: Sequence[MemberState]) -> str:

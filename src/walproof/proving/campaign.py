@@ -107,5 +107,7 @@ def enough(options: ProveOptions, drills: Sequence[Drill], elapsed_s: float = 0.
         return True
     if options.until_bound is None:
         return False
-    asked = [Kind(level, fault.name, victim) for fault, victim, level in _arms(options)]
+    asked = [
+        Kind(level, fault.name, victim, str(loss_of(fault, victim) or "")) for fault, victim, level in _arms(options)
+    ]
     return reached(drills, asked, options.until_bound)

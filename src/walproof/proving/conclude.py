@@ -51,7 +51,7 @@ def concluded_drill(history: History) -> Drill:
         why="; ".join([why, *_remarks(history, findings, loss, verdict)]),
         findings=findings,
         rto_s=None if out is None or run.incomplete else out.seconds,
-        rpo_s=rpo_s(findings, run.fault_at),
+        rpo_s=rpo_s(findings, run.fault_at, out.last_before if out else 0.0),
         recovery=recovery,
         leader_before=run.before.leader,
         leader_after=run.after.leader if run.after else None,

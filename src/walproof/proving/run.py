@@ -29,6 +29,9 @@ from walproof.proving.storm_run import StormRun
 _SETTLED_S = 0.5
 """Answers under way when a fault falls may still arrive: commits count as back when acknowledged later than this."""
 
+_SERVICE_S = 1.5
+"""Writers go on for so long once commits are back: a second of service ends an outage (outage.py)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Shell:
@@ -175,7 +178,7 @@ def _drill_run(shell: Shell, planned: PlannedDrill, observer: Observer, gathered
     timed_out = ""
     if planned.fault.steps or planned.storm:
         timed_out = _wait_commits(shell, None, observer, run, recover_at)
-    clock.pause(1.0)
+    clock.pause(_SERVICE_S)
     return DrillRun(
         tuple(dict.fromkeys(s.member for s in struck if not s.refused)) if planned.storm else victims,
         before,

@@ -1,4 +1,4 @@
-"""Carries out a storm on a target: strikes at their moments, clears each fault in its time, keeps one member unharmed."""
+"""Carries out a storm on a target: each strike at its moment, each fault cleared in its time, one member unharmed."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
