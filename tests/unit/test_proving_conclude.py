@@ -88,6 +88,13 @@ def test_a_leader_restarted_in_place_is_judged_as_a_crash() -> None:
     assert cut.why.endswith("judged as a power cut")
 
 
+def test_a_leader_that_stays_is_no_remark_where_the_fault_fell_on_a_standby() -> None:
+    gone = replace(run(silent("n2", postmaster="none"), after=view("n1", 1)), victims=("n2",))
+    whole = history(drill=gone)
+    drill = concluded_drill(replace(whole, planned=replace(whole.planned, victim=Victim.STANDBY)))
+    assert (drill.verdict, drill.why) == (Verdict.HELD, "all 940 acknowledged commits are there")
+
+
 def test_a_fault_that_did_not_happen_is_undecided_and_puts_nothing_at_risk() -> None:
     drill = judged(drill=run(state(at=110.0), after=view("n1", 1)))
     assert (drill.verdict, drill.loss, drill.promised) == (Verdict.UNDECIDED, "", None)
@@ -95,7 +102,8 @@ def test_a_fault_that_did_not_happen_is_undecided_and_puts_nothing_at_risk() -> 
     lost = judged(drill=run(state(at=110.0), after=view("n1", 1)), level=Level.OFF, lost=(99.0, 100.0))
     assert lost.verdict is Verdict.BROKEN
     assert "though nothing was at risk" in lost.why
-    assert judged(drill=run(ORDERLY, after=view("n1", 1))).verdict is Verdict.UNDECIDED
+    orderly = judged(drill=run(ORDERLY, after=view("n1", 1)))
+    assert (orderly.verdict, orderly.loss, orderly.promised) == (Verdict.UNDECIDED, "", None)
 
 
 def test_what_nobody_can_ask_is_noticed_by_clients_or_not_at_all() -> None:
@@ -154,6 +162,51 @@ def test_unread_members_are_named() -> None:
     nobody = concluded_drill(replace(whole, readings=()))
     assert "the leader could not be read afterwards" in nobody.why
     assert (nobody.verdict, nobody.findings.lost) == (Verdict.UNDECIDED, 0)
+
+
+def test_two_leaders_are_proven_by_the_answers_alone() -> None:
+    whole = history()
+    started = np.where(whole.attempts.ended > 128.0, 90.0, whole.attempts.started)
+    side = np.where(whole.attempts.ended > 128.0, 0, whole.attempts.server).astype(np.int16)
+    late = replace(whole.attempts, started=started, server=side, timeline=(side + 1).astype(np.int32))
+    drill = concluded_drill(replace(whole, attempts=late, readings=()))
+    assert drill.findings.two_leaders_s == 0
+    started = np.where(whole.attempts.ended > 128.0, 127.0, whole.attempts.started)
+    both = concluded_drill(replace(whole, attempts=replace(late, started=started), readings=()))
+    assert both.verdict is Verdict.BROKEN
+    assert both.why.startswith("two leaders acknowledged at once for 24.0 s; ")
+
+
+def test_without_a_reading_a_weaker_level_is_still_named() -> None:
+    weak = replace(history(), attempts=attempts(Level.OFF), readings=())
+    drill = concluded_drill(weak)
+    assert drill.verdict is Verdict.UNDECIDED
+    assert "401 acknowledged commits ran at off, not at on" in drill.why
+    assert "the leader could not be read afterwards" in drill.why
+
+
+def test_a_leader_reported_long_before_the_first_commit_got_through_is_evidence() -> None:
+    whole = history(drill=replace(KILLED, views=(view(None), view("n2", 2))))
+    moments = (replace(whole.run.views[0], at=101.0), replace(whole.run.views[1], at=102.0))
+    tries = attempts(gap=(100.0, 115.0))
+    started = tries.started.copy()
+    started[np.flatnonzero(tries.ended > 100.0)[0]] = 111.0
+    late = replace(
+        whole,
+        run=replace(whole.run, views=moments),
+        attempts=replace(tries, started=started),
+        readings=tuple(replace(r, present=np.ones(len(tries), bool)) for r in whole.readings),
+    )
+    drill = concluded_drill(late)
+    assert drill.recovery.promotion_s == pytest.approx(1.0)
+    assert drill.evidence["late"] == "a leader was reported 13.0 s before the first commit got through"
+    soon = replace(late, run=replace(late.run, views=(moments[0], replace(moments[1], at=109.0))))
+    assert "late" not in concluded_drill(soon).evidence
+    assert drill.evidence["standby names before"] == "(empty)"
+    named = replace(late, run=replace(late.run, before=replace(late.run.before, standby_names="ANY 1 (n2)")))
+    assert concluded_drill(named).evidence["standby names before"] == "ANY 1 (n2)"
+    never_seen = replace(late, run=replace(late.run, views=()))
+    assert "late" not in concluded_drill(never_seen).evidence
 
 
 def test_odd_tables_and_strangers_make_missing_rows_prove_nothing() -> None:

@@ -58,11 +58,12 @@ def test_examples_in_docstrings_are_true(module: object) -> None:
 
 
 def test_every_kind_of_attempt_is_counted_once() -> None:
-    tries = ledger((1, A, 1.0), (2, A, 2.0), (3, U, 3.0), (4, U, 4.0), (5, D, 5.0), (6, D, 6.0), (7, R, 7.0))
-    found = found_in(tries, [rows(1, 3, 5)])
-    assert (found.acknowledged, found.kept, found.lost) == (2, 1, 1)
-    assert (found.unknown, found.recovered) == (2, 1)
-    assert (found.downgraded, found.downgraded_lost) == (2, 1)
+    kinds = (A, A, A, U, U, U, D, D, D, R)
+    tries = ledger(*((n, kind, float(n)) for n, kind in enumerate(kinds, 1)))
+    found = found_in(tries, [rows(1, 4, 7, 8)])
+    assert (found.acknowledged, found.kept, found.lost) == (3, 1, 2)
+    assert (found.unknown, found.recovered) == (3, 1)
+    assert (found.downgraded, found.downgraded_lost) == (3, 1)
     assert (found.refused, found.phantom, found.duplicate, found.corrupted) == (1, 0, 0, 0)
 
 
@@ -82,6 +83,23 @@ def test_a_row_nobody_wrote_is_phantom_even_with_absurd_numbers() -> None:
     )
     found = found_in(ledger((1, A, 1.0)), [strange])
     assert (found.kept, found.phantom) == (1, 2)
+
+
+@pytest.mark.parametrize(("writer", "number"), [(0, 1 << 41), (1 << 24, 5), (-(1 << 24), 5), (1 << 23, 5)])
+def test_a_row_whose_numbers_are_out_of_range_is_never_taken_for_another(writer: int, number: int) -> None:
+    others = replace(ledger((0, A, 1.0), (5, A, 2.0)), writer=np.array([2, 0], np.int32))
+    strange = Rows("n2", np.array([writer], np.int32), np.array([number], np.int64), *[np.zeros(1, np.uint32)] * 2)
+    found = found_in(others, [strange])
+    assert (found.kept, found.phantom) == (0, 1)
+
+
+def test_phantom_duplicate_and_corrupted_rows_are_those_of_the_worst_member() -> None:
+    tries = ledger((1, A, 1.0), (2, A, 2.0), (3, A, 3.0))
+    wrong = rows(1, 2, 3, 3, 9, member="n3")
+    wrong.checksum[0] = 77
+    for members in ([rows(1, 2, 3), wrong], [wrong, rows(1, 2, 3)]):
+        found = found_in(tries, members)
+        assert (found.phantom, found.duplicate, found.corrupted) == (1, 1, 1)
 
 
 def test_a_duplicate_row_is_seen() -> None:
@@ -158,6 +176,39 @@ def test_unknown_timelines_prove_nothing() -> None:
     assert two_leaders_s(replace(tries, timeline=np.array([0, 0, 2, 2], np.int32))) == 0.0
 
 
+def test_a_server_whose_timeline_is_not_known_is_no_second_leader() -> None:
+    """n1, then n2 on a higher timeline; n3 answers all the time, and nobody knows on which timeline."""
+    tries = ledger(*((n, A, at) for n, at in enumerate((1.0, 5.0, 10.0, 15.0, 2.0, 12.0))))
+    side = np.repeat([0, 1, 2], 2)
+    timeline = np.repeat([1, 2, 0], 2).astype(np.int32)
+    assert two_leaders_s(replace(tries, server=side.astype(np.int16), timeline=timeline)) == 0.0
+
+
+def test_what_was_not_acknowledged_is_no_sign_of_a_second_leader() -> None:
+    tries = two_servers(late_start=10.7)
+    refused = replace(tries, outcome=np.array([A, R, A, A], np.int8))
+    assert two_leaders_s(refused) == 0.0
+    unknown = replace(tries, outcome=np.array([A, U, A, A], np.int8), ended=np.array([1.0, np.nan, 10.0, 12.0]))
+    assert two_leaders_s(unknown) == 0.0
+
+
+def test_two_leaders_of_three_are_found_wherever_they_stand_and_the_longest_counts() -> None:
+    """n1 and n3 acknowledge at once for 2 s, n1 and n2 for 1 s, n2 and n3 for half a second."""
+    ends, starts = [10.0, 16.0, 12.0, 13.0, 12.5, 15.0], [9.0, 15.5, 11.5, 13.0, 12.0, 14.5]
+    tries = ledger(*((n, A, at) for n, at in enumerate(ends)))
+    for names in ([0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]):
+        side = np.repeat(names, 2)
+        at_once = replace(
+            tries, started=np.array(starts), server=side.astype(np.int16), timeline=(side + 1).astype(np.int32)
+        )
+        assert two_leaders_s(at_once) == pytest.approx(2.0)
+
+
+def test_servers_that_are_not_known_differ_by_their_timelines() -> None:
+    tries = two_servers(late_start=10.7)
+    assert two_leaders_s(replace(tries, server=np.full(4, -1, np.int16))) == pytest.approx(0.7)
+
+
 def test_a_remote_level_without_names_is_not_in_effect() -> None:
     tries = replace(ledger((1, A, 1.0), (2, A, 2.0), (3, A, 3.0), (4, A, 4.0)), names=np.array([0, 1, 1, 0], np.int16))
     assert lasting_s(tries, unnamed(tries, Level.ON)) == pytest.approx(1.0)
@@ -166,6 +217,6 @@ def test_a_remote_level_without_names_is_not_in_effect() -> None:
 
 
 def test_a_row_seen_on_the_leader_and_gone_is_a_dirty_read() -> None:
-    witness = WitnessReport({"n2": (5, 2), "n3": (1, 0)}, seen_on_leader=((0, 1), (0, 2), (0, 2)), long_forks=3)
-    found = found_in(ledger((1, A, 1.0), (2, U, 2.0)), [rows(1)], witness)
+    witness = WitnessReport({"n2": (5, 2), "n3": (1, 0)}, seen_on_leader=((0, 1), (0, 2), (0, 2), (0, 3)), long_forks=3)
+    found = found_in(ledger((1, A, 1.0), (2, U, 2.0), (3, A, 3.0)), [rows(1, 3)], witness)
     assert (found.dirty_reads, found.fresh_reads, found.stale_reads, found.long_forks) == (1, 6, 2, 3)

@@ -13,7 +13,7 @@ from walproof.model.guarantee import Level, Loss
 from walproof.model.member_state import MemberState
 from walproof.model.verdict import Drill, Findings, Verdict, Victim
 from walproof.proving.as_json import answer_as_json
-from walproof.proving.bounds import Bound, Kind, bounds, controls, drills_for, reached
+from walproof.proving.bounds import Bound, Kind, bounds, controls, drills_for, reached, worst_bounds
 from walproof.proving.campaign import enough
 from walproof.proving.conclusion import conclusion
 from walproof.proving.damage import new_damage
@@ -148,6 +148,14 @@ def test_undecided_drills_are_counted_with_the_bound_and_not_in_it() -> None:
     assert bounds([undecided]) == {replace(KILL_ON, loss=""): Bound(0, 0, 1, 1.0)}
 
 
+def test_the_worst_bound_of_a_level_is_that_of_its_least_proven_kind() -> None:
+    frozen = replace(drill(), fault="freeze")
+    undecided = replace(drill(), fault="power-cut", verdict=Verdict.UNDECIDED)
+    drills = [drill(), drill(), frozen, undecided, drill(Level.OFF), drill(Level.OFF)]
+    for every in (drills, drills[::-1]):
+        assert worst_bounds(every) == {Level.ON: upper_bound(0, 1), Level.OFF: upper_bound(0, 2)}
+
+
 def test_drills_of_another_fault_victim_or_loss_say_nothing() -> None:
     others = [
         replace(drill(), fault="freeze"),
@@ -166,6 +174,7 @@ def test_drills_of_another_fault_victim_or_loss_say_nothing() -> None:
     # A leader that was restarted in place was not lost.
     assert not reached([replace(d, loss="postgres crash") for d in clean], [KILL_ON], 0.05)
     assert not reached([replace(drill(Level.ON, LOSS), loss="postgres crash")], [KILL_ON], 0.05)
+    assert reached([*clean, replace(drill(), loss="postgres crash")], [KILL_ON], 0.05)
 
 
 def test_until_bound_asks_for_what_the_fault_takes_from_its_victim() -> None:
@@ -226,6 +235,14 @@ def test_the_gate_reads_limits_and_refuses_nonsense() -> None:
             gate(text)
 
 
+def test_only_a_loss_exceeds_the_limit_of_lost_seconds() -> None:
+    later = replace(drill(), rpo_s=5.0)
+    assert exit_code([later], gate("rpo=1s")) == 0
+    assert exit_code([later], gate("rpo=0")) == 0
+    assert exit_code([replace(drill(Level.OFF, LOSS), rpo_s=0.5)], gate("rpo=1s")) == 0
+    assert exit_code([drill(Level.OFF, LOSS)], gate("rto=1h")) == 0
+
+
 def test_exit_codes() -> None:
     limits = gate("rpo=0,rto=5s")
     undecided = replace(drill(), verdict=Verdict.UNDECIDED)
@@ -233,11 +250,13 @@ def test_exit_codes() -> None:
     assert exit_code([drill()]) == 0
     assert exit_code([drill(Level.OFF, LOSS)]) == 0
     assert exit_code([drill(Level.ON, LOSS)]) == 1
+    assert exit_code([drill(), drill(Level.ON, LOSS), drill()]) == 1
     assert exit_code([drill(), undecided]) == 4
     assert exit_code([skipped]) == 4
     assert exit_code([drill(), skipped]) == 0
     assert exit_code([drill()], limits) == 0
     assert exit_code([replace(drill(), rto_s=6.0)], limits) == 1
+    assert exit_code([drill(), replace(drill(), rto_s=6.0), drill()], limits) == 1
     assert exit_code([replace(drill(), rto_s=None)], limits) == 1
     assert exit_code([drill(Level.OFF, LOSS)], gate("rpo=1s")) == 0
     assert exit_code([replace(drill(Level.OFF, LOSS), rpo_s=2.0)], gate("rpo=1s")) == 1
@@ -253,7 +272,9 @@ def test_exit_codes() -> None:
 def test_junit_separates_failures_errors_and_skips() -> None:
     undecided = replace(drill(), verdict=Verdict.UNDECIDED, why="the writers were dead")
     skipped = replace(drill(), verdict=Verdict.SKIPPED, why="skipped, because no power")
-    suite = ElementTree.fromstring(junit([drill(), drill(findings=LOSS), drill(Level.OFF, LOSS), undecided, skipped]))
+    text = junit([drill(), drill(findings=LOSS), drill(Level.OFF, LOSS), undecided, skipped])
+    assert text.startswith("<?xml")
+    suite = ElementTree.fromstring(text)
     assert suite.attrib["tests"] == "5"
     assert (suite.attrib["failures"], suite.attrib["errors"], suite.attrib["skipped"]) == ("1", "1", "1")
     failure = suite.find("testcase/failure")

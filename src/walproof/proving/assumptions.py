@@ -44,7 +44,7 @@ def checked(history: History, findings: Findings, out: Outage | None, signs: Seq
         ),
         Assumption("commits came back", not run.timed_out, run.timed_out),
         Assumption("cluster recovered", run.recovered, run.error or "the cluster did not recover"),
-        Assumption("leader read", bool(read), "the leader could not be read afterwards", invalidates_loss=True),
+        Assumption("leader read", bool(read), "the leader could not be read afterwards"),
         Assumption(
             "every member read",
             run.after is not None and not missing,

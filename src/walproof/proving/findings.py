@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,10 +90,11 @@ def two_leaders_s(attempts: Attempts) -> float:
             chosen = of_timeline & (attempts.server == server)
             spans.append((server, timeline, float(attempts.ended[chosen].min()), float(attempts.started[chosen].max())))
     longest = 0.0
-    for i, (server, timeline, first, last) in enumerate(spans):
-        for other_server, other_timeline, other_first, other_last in spans[i + 1 :]:
-            if timeline != other_timeline and (server != other_server or server == -1):
-                longest = max(longest, min(last, other_last) - max(first, other_first))
+    for (server, timeline, first, last), (other_server, other_timeline, other_first, other_last) in combinations(
+        spans, 2
+    ):
+        if timeline != other_timeline and (server != other_server or server == -1):
+            longest = max(longest, min(last, other_last) - max(first, other_first))
     return longest
 
 

@@ -18,9 +18,10 @@ def lost_out_of_order(attempts: Attempts, leader: MemberReading) -> NDArray[np.b
     lost = lost_rows(attempts, leader)
     found = np.zeros(len(attempts), dtype=bool)
     placed = (attempts.outcome == Outcome.ACKNOWLEDGED) & (attempts.timeline > 0) & (attempts.server >= 0)
-    for timeline in np.unique(attempts.timeline[lost & placed]):
-        for server in np.unique(attempts.server[lost & placed & (attempts.timeline == timeline)]):
-            chosen = placed & (attempts.timeline == timeline) & (attempts.server == server)
+    for timeline in np.unique(attempts.timeline[lost]):
+        of_timeline = placed & (attempts.timeline == timeline)
+        for server in np.unique(attempts.server[of_timeline]):
+            chosen = of_timeline & (attempts.server == server)
             kept = attempts.started[chosen & leader.present]
             if len(kept):
                 found |= lost & chosen & (attempts.ended < kept.max())

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from walproof.model.attempt import Attempts, Outcome, Rows
 
-_NUMBER_BITS = 40
+_WRITER_BITS, _NUMBER_BITS = 22, 40
 _PART = 1_000_000
 
 
@@ -37,17 +37,15 @@ def lost_rows(attempts: Attempts, leader: MemberReading) -> NDArray[np.bool_]:
 
 
 def keys(writer: NDArray[np.int32], number: NDArray[np.int64]) -> NDArray[np.int64]:
-    """One int64 an attempt, of writer (23 bits) and number (40 bits); -1 where either is out of range."""
+    """One int64 an attempt, of writer (22 bits) and number (40 bits); -1 where either is out of range."""
     key = (writer.astype(np.int64) << _NUMBER_BITS) | number
-    outside = (writer < 0) | (writer >= 1 << 22) | (number < 0) | (number >= 1 << _NUMBER_BITS)
-    if outside.any():
-        key[outside] = -1
+    key[(writer >> _WRITER_BITS != 0) | (number >> _NUMBER_BITS != 0)] = -1  # a negative one, shifted, is -1
     return key
 
 
 def compared(attempts: Attempts, rows: Rows, *, caught_up: bool | None = None) -> MemberReading:
     """The rows of one member against the attempts: a row of no attempt, or of a refused one, is a phantom."""
-    parts = min(255, max(1, (len(attempts) + _PART - 1) // _PART))
+    parts = 1 + len(attempts) // _PART
     attempt_part, row_part = _parts(attempts.number, parts), _parts(rows.number, parts)
     present = np.zeros(len(attempts), dtype=bool)
     duplicate = corrupted = phantom = 0
@@ -58,8 +56,8 @@ def compared(attempts: Attempts, rows: Rows, *, caught_up: bool | None = None) -
     return MemberReading(rows.member, present, duplicate, corrupted, phantom, caught_up)
 
 
-def _parts(number: NDArray[np.int64], parts: int) -> NDArray[np.uint8]:
-    return (number % parts).astype(np.uint8)
+def _parts(number: NDArray[np.int64], parts: int) -> NDArray[np.uint16]:
+    return (number % parts).astype(np.uint16)
 
 
 def _compare_part(

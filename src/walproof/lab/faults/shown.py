@@ -5,6 +5,7 @@ Never asks the lab's own list of faults in effect: a fault that was listed and d
 
 import contextlib
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -80,6 +81,8 @@ def _disk(blueprint: Blueprint, member: str, found: list[psutil.Process]) -> str
     for volume in volumes.volumes(blueprint, member):
         if not volumes.mounted(volume.mount_point) or power.is_dead(volume.mount_point):
             return "dead"
+        if os.statvfs(volume.mount_point).f_bavail == 0:  # blocks that another user than root may still take
+            return disks.FULL
     tracers = {disks.tracer(pid) for pid in disks.flushing_pids(found)} - {0}
     for tracer in tracers:
         with contextlib.suppress(psutil.Error):

@@ -1,0 +1,19 @@
+"""The judge works on values: whatever it is given and whatever it finds cannot be changed afterwards."""
+
+import inspect
+from dataclasses import is_dataclass
+from types import ModuleType
+
+import pytest
+
+from walproof.proving import bounds, gate, happened, history, in_effect, outage, reading, verdicts
+
+
+@pytest.mark.parametrize("module", [bounds, gate, happened, history, in_effect, outage, reading, verdicts])
+def test_every_dataclass_of_the_judge_is_frozen_and_slotted(module: ModuleType) -> None:
+    own = [kind for _, kind in inspect.getmembers(module, inspect.isclass) if kind.__module__ == module.__name__]
+    values = [kind for kind in own if is_dataclass(kind)]
+    assert values
+    for kind in values:
+        assert kind.__hash__ is not None, f"{kind} can be changed"  # what is not frozen has no hash
+        assert "__slots__" in vars(kind), kind
