@@ -10,7 +10,7 @@ from walproof.model.guarantee import Level
 from walproof.model.load import LedgerOrder, LoadLimits
 from walproof.model.ports import Capability
 from walproof.model.topology import Endpoint
-from walproof.proving.faults import CATALOGUE, STORM
+from walproof.proving.faults import CATALOGUE, IN_STORMS
 from walproof.targets.choose import choose
 from walproof.targets.external import consent
 from walproof.targets.external.faults import NEEDS_UNDO, UNDOES, UserCommands
@@ -79,7 +79,7 @@ def test_a_pitfall_with_a_named_cluster_is_refused(option: str, capsys: pytest.C
 
 
 def test_a_storm_asks_for_every_fault_it_may_draw() -> None:
-    assert set(STORM) <= set(consent.MEANS)
+    assert set(IN_STORMS) <= set(consent.MEANS)
 
 
 def test_without_a_target_file_there_are_caps_too() -> None:

@@ -214,3 +214,17 @@ def test_an_expected_loss_is_no_drill_that_held() -> None:
     expected = replace(lost, drill=replace(lost.drill, verdict=Verdict.EXPECTED_LOSS))
     (summary,) = evidence_of([("proved", [described(), expected])]).drills
     assert (summary.held, summary.broken) == (0, 1)
+
+
+def test_drills_of_another_loss_in_fact_or_left_undecided_are_not_pooled() -> None:
+    one = drill(Level.ON)
+    lost_leader, in_place = replace(one.drill, loss="leader gone"), replace(one.drill, loss="postgres crash")
+    events = [replace(one, drill=d) for d in (lost_leader, lost_leader, in_place)]
+    events += [replace(one, drill=replace(one.drill, verdict=Verdict.UNDECIDED))]
+    found = {s.loss: s for s in evidence_of([("proved", [described(), *events])]).drills}
+    assert {loss: (s.held, s.undecided) for loss, s in found.items()} == {
+        "leader gone": (2, 1),
+        "postgres crash": (1, 1),
+    }
+    assert "of the leader (leader gone): held in 2 of 2 drills" in found["leader gone"].text
+    assert found["leader gone"].text.endswith(", 1 undecided")

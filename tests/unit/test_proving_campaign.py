@@ -9,6 +9,7 @@ from walproof.model.verdict import Victim
 from walproof.proving.campaign import consents_needed, planned
 from walproof.proving.faults import CATALOGUE, fault, loss_of, victim
 from walproof.proving.options import parse_options
+from walproof.proving.storm import Strike
 
 
 def test_every_round_visits_every_fault_at_every_level_once() -> None:
@@ -34,13 +35,20 @@ def test_until_bound_plans_enough_clean_drills() -> None:
     assert len(plan) >= 59
 
 
-def test_a_storm_is_seeded_and_stays_within_what_each_fault_allows() -> None:
-    plan = planned(parse_options({"storm": "40", "seed": "3", "levels": "on"}))
-    assert len(plan) == 40
-    assert all(d.victim in d.fault.victims for d in plan)
-    assert [d.fault.name for d in plan] == [
-        d.fault.name for d in planned(parse_options({"storm": "40", "seed": "3", "levels": "on"}))
-    ]
+def test_a_storm_is_seeded_whatever_else_is_asked() -> None:
+    def storms(**raw: str) -> list[tuple[Strike, ...]]:
+        return [d.storm for d in planned(parse_options({"levels": "on", **raw}))]
+
+    assert storms(storm="3", seed="3") == storms(storm="5", seed="3")[:3]
+    assert storms(storm="3", seed="3") != storms(storm="3", seed="4")
+    assert len({storm for storm in storms(storm="40")}) == 40
+    assert {len(storm) for storm in storms(storm="9", storm_faults="7")} == {7}
+
+
+def test_storms_visit_the_levels_in_turn_and_need_the_faults_that_they_drew() -> None:
+    plan = planned(parse_options({"storm": "4", "levels": "off,on"}), ["kill", "freeze"])
+    assert [str(d.level) for d in plan] == ["off", "on", "off", "on"]
+    assert {strike.fault for d in plan for strike in d.storm} == {"kill", "freeze"}
 
 
 def test_the_matrix_brings_five_levels_and_its_own_faults() -> None:
@@ -61,6 +69,11 @@ def test_the_matrix_brings_five_levels_and_its_own_faults() -> None:
         {"writers": "-3"},
         {"writers": "many"},
         {"storm": "0"},
+        {"storm": "2", "victim": "leader"},
+        {"storm": "2", "storm_faults": "0"},
+        {"storm": "2", "shrink": "-1"},
+        {"fault": "kill", "shrink": "3"},
+        {"storm_faults": "3"},
         {"until_bound": "0%"},
         {"matrix": True, "fault": "kill"},
         {"levels": " "},

@@ -11,7 +11,15 @@ from walproof.model.attempt import Attempts
 from walproof.model.guarantee import Level
 from walproof.model.member_state import LedgerTable, MemberState
 from walproof.proving import in_effect
-from walproof.proving.in_effect import lasting_s, odd_table, overrides, unnamed, void, weaker
+from walproof.proving.in_effect import (
+    acknowledged,
+    lasting_s,
+    odd_table,
+    overrides,
+    unnamed,
+    void,
+    weaker,
+)
 
 TEXTS = ("ANY 2 (n2, n3)", "ANY 1 (n2, n3)", "", "*", "FIRST 2 (n2, n3)")
 MEMBERS = ("n1", "n2", "n3")
@@ -31,7 +39,8 @@ def causes(
     until: float = np.inf,
     senders: tuple[str, ...] = (),
 ) -> list[str]:
-    found = weaker(attempts, asked, declared=declared, members=MEMBERS, until=until, senders=senders)
+    chosen = acknowledged(attempts, until)
+    found = weaker(attempts, asked, chosen, declared=declared, members=MEMBERS, senders=senders)
     return [one.cause for one in found]
 
 

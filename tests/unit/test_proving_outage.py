@@ -31,7 +31,7 @@ def test_the_gap_after_the_fault_is_the_outage() -> None:
 
 
 def test_answers_under_way_when_the_fault_was_injected_belong_to_before() -> None:
-    out = outage(np.append(acknowledged((0, 5)), [5.2, 8.0, 8.01]), fault_at=5.0, stopped_at=8.02)
+    out = outage(np.append(acknowledged((0, 5)), [5.2, *steady(8.0, 9.2)]), fault_at=5.0, stopped_at=9.2)
     assert out is not None
     assert out.seconds == pytest.approx(2.8)
 
@@ -44,7 +44,7 @@ def test_a_leader_that_goes_on_after_the_fault_makes_the_outage_start_later() ->
 
 
 def test_a_single_early_success_does_not_hide_a_late_recovery() -> None:
-    out = outage(np.append(acknowledged((0, 5)), [6.0, 48.0, 48.1]), fault_at=5.0, stopped_at=48.2)
+    out = outage(np.append(acknowledged((0, 5)), [6.0, *steady(48.0, 49.2)]), fault_at=5.0, stopped_at=49.2)
     assert out is not None
     assert out.seconds == pytest.approx(43.01)
 
@@ -68,8 +68,8 @@ def test_an_outage_that_only_clearing_the_fault_ends_is_seen_in_full() -> None:
 
 
 def test_without_any_success_before_there_is_no_outage() -> None:
-    assert outage(acknowledged((6, 8)), fault_at=5.0) is None
-    assert outage(np.array([]), fault_at=5.0) is None
+    assert outage(acknowledged((6, 8)), fault_at=5.0, stopped_at=8) is None
+    assert outage(np.array([]), fault_at=5.0, stopped_at=8) is None
 
 
 def test_the_pace_counts_every_success_once() -> None:
@@ -85,7 +85,7 @@ def view(at: float, leader: str | None) -> ClusterView:
 def test_the_parts_add_up_to_the_outage() -> None:
     tries = ledger((1, A, 4.0), (2, A, 5.0), (3, U, 5.1), (4, A, 9.0))
     tries = replace(tries, started=np.array([3.9, 4.9, 5.0, 8.8]))
-    out = outage(acknowledged_at(tries), fault_at=5.05, stopped_at=9.1)
+    out = outage(acknowledged_at(tries), fault_at=5.05, stopped_at=10.1)
     assert out is not None
     views = [view(4.5, "n1"), view(5.5, "n1"), view(6.0, None), view(7.5, "n2")]
     recovery, marks = split(tries, out, views, "n1")
@@ -103,8 +103,8 @@ def test_the_parts_add_up_to_the_outage() -> None:
 
 
 def test_a_part_nobody_saw_is_left_out() -> None:
-    tries = ledger((1, A, 5.0), (2, A, 9.0))
-    out = outage(acknowledged_at(tries), fault_at=5.05, stopped_at=9.1)
+    tries = ledger((1, A, 5.0), (2, A, 9.0), (3, A, 9.4), (4, A, 9.8), (5, A, 10.2))
+    out = outage(acknowledged_at(tries), fault_at=5.05, stopped_at=10.1)
     assert out is not None
     recovery, _ = split(tries, out, [view(4.0, "n1"), view(8.0, "n1")], "n1")
     assert (recovery.detection_s, recovery.promotion_s) == (None, None)
@@ -112,8 +112,9 @@ def test_a_part_nobody_saw_is_left_out() -> None:
 
 
 def test_the_managers_log_of_the_election_counts_more_than_views() -> None:
-    tries = replace(ledger((1, A, 5.0), (2, A, 9.0)), started=np.array([4.9, 8.8]))
-    out = outage(acknowledged_at(tries), fault_at=5.05, stopped_at=9.1)
+    tries = ledger((1, A, 5.0), (2, A, 9.0), (3, A, 9.4), (4, A, 9.8), (5, A, 10.2))
+    tries = replace(tries, started=tries.ended - 0.1)
+    out = outage(acknowledged_at(tries), fault_at=5.05, stopped_at=10.1)
     assert out is not None
     views = [view(4.5, "n1"), view(5.1, None), view(7.5, "n2")]
     recovery, _ = split(tries, out, views, "n1", elected_at=7.0)
@@ -163,6 +164,30 @@ def test_slow_but_steady_service_is_no_outage() -> None:
     assert out.seconds == pytest.approx(2.0)
 
 
+def test_one_hiccup_before_the_fault_hides_no_outage() -> None:
+    times = acknowledged((0, 2), (2.4, 5), (5.7, 9), (10.2, 20))
+    out = outage(times, fault_at=5.0, stopped_at=20)
+    assert out is not None
+    assert out.noticeable_s == 0.5
+    assert out.unavailable_s == pytest.approx(0.7 + 1.2, abs=0.05)
+    assert out.seconds == pytest.approx(1.21, abs=0.02)
+
+
+def test_the_gaps_of_a_slow_service_hide_no_long_outage() -> None:
+    times = np.concatenate((np.arange(0, 20, 2.0), np.arange(26, 60, 2.0)))
+    out = outage(times, fault_at=18.5, stopped_at=60)
+    assert out is not None
+    assert out.noticeable_s == pytest.approx(4.0)
+    assert (out.seconds, out.unavailable_s) == (8.0, 8.0)
+
+
+def test_a_stray_acknowledgement_just_before_the_stop_is_no_service() -> None:
+    out = outage(np.append(acknowledged((0, 5)), [29.5]), fault_at=5.0, stopped_at=30.0)
+    assert out is not None
+    assert out.seconds is None
+    assert out.unavailable_s == pytest.approx(24.51, abs=0.02)
+
+
 def test_silence_at_the_end_is_unavailable_until_the_writers_stop() -> None:
     out = outage(acknowledged((0, 5)), fault_at=5.0, stopped_at=60.0)
     assert out is not None
@@ -183,18 +208,37 @@ def test_every_writer_has_an_outage_of_its_own() -> None:
     assert found == pytest.approx((10.01, 19.01, 20.01), abs=0.02)
 
 
+def test_one_stray_acknowledgement_does_not_halve_a_writers_outage() -> None:
+    writers = {n: [*steady(0, 5), 15.0, *steady(25, 30)] for n in range(3)}
+    assert writers_rto_s(many(writers), 5.0, stopped_at=30) == pytest.approx((20.01,) * 3, abs=0.02)
+
+
+@pytest.mark.parametrize("every", [1.2, 2.0])
+def test_slow_writers_that_are_stopped_between_two_commits_were_not_gone(every: float) -> None:
+    writers = {n: [*np.arange(0.1 * n, 30 - every + 0.1, every)] for n in range(5)}
+    found = writers_rto_s(many(writers), 10.05, stopped_at=30)
+    assert found == pytest.approx((every,) * 3)
+
+
+def test_a_writer_back_shortly_before_the_stop_is_back() -> None:
+    writers = {0: [*steady(0, 5), *steady(29.4, 30)]}
+    assert writers_rto_s(many(writers), 5.0, stopped_at=30) == pytest.approx((24.41,) * 3, abs=0.02)
+
+
 def test_a_writer_that_never_commits_again_is_the_worst() -> None:
     writers = {0: [*steady(0, 5), *steady(6, 30)], 1: steady(0, 5), 2: steady(20, 30)}
     found = writers_rto_s(many(writers), 5.0, stopped_at=30)
     assert found == pytest.approx((1.01, np.inf, np.inf), abs=0.02)
     assert writers_rto_s(many({2: steady(20, 30)}), 5.0, stopped_at=30) is None
-    assert writers_rto_s(ledger(), 5.0) is None
+    assert writers_rto_s(ledger(), 5.0, stopped_at=30) is None
 
 
 def test_rpo_is_from_the_oldest_lost_acknowledgement_to_the_fault() -> None:
     assert rpo_s(Findings(lost=2, lost_from=9.0, lost_to=9.5), 10.0) == 1.0
     assert rpo_s(Findings(lost=2, lost_from=9.0, lost_to=14.0), 10.0) == 5.0
     assert rpo_s(Findings(), 10.0) == 0.0
+    # Acknowledged after the fault's moment, before the outage: not nothing.
+    assert rpo_s(Findings(lost=1, lost_from=10.2, lost_to=10.2), 10.0, last_before=10.3) == pytest.approx(0.1)
 
 
 @given(st.lists(st.floats(0.0, 100.0), min_size=2, max_size=60), st.floats(1.0, 99.0))

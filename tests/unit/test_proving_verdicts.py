@@ -14,6 +14,7 @@ from walproof.model.member_state import MemberState
 from walproof.model.verdict import Drill, Findings, Verdict, Victim
 from walproof.proving.as_json import answer_as_json
 from walproof.proving.bounds import Bound, Kind, bounds, controls, drills_for, reached, worst_bounds
+from walproof.proving.campaign import enough
 from walproof.proving.conclusion import conclusion
 from walproof.proving.damage import new_damage
 from walproof.proving.gate import exit_code, gate, junit
@@ -170,9 +171,19 @@ def test_drills_of_another_fault_victim_or_loss_say_nothing() -> None:
     assert not reached([replace(d, victim=Victim.STANDBY) for d in clean], [KILL_ON], 0.05)
     assert reached([drill(Level.ON, LOSS)], [KILL_ON], 0.05)
     assert not reached([replace(d, verdict=Verdict.UNDECIDED) for d in clean], [KILL_ON], 0.05)
-    restarted_once = replace(drill(), loss="postgres crash")
-    assert reached([*clean, restarted_once], [KILL_ON], 0.05)
-    assert reached([restarted_once, *clean], [KILL_ON], 0.05)
+    # A leader that was restarted in place was not lost.
+    assert not reached([replace(d, loss="postgres crash") for d in clean], [KILL_ON], 0.05)
+    assert not reached([replace(drill(Level.ON, LOSS), loss="postgres crash")], [KILL_ON], 0.05)
+    assert reached([*clean, replace(drill(), loss="postgres crash")], [KILL_ON], 0.05)
+
+
+def test_until_bound_asks_for_what_the_fault_takes_from_its_victim() -> None:
+    options = parse_options({"fault": "kill", "levels": "on", "until_bound": "5%"})
+    clean = [drill() for _ in range(60)]
+    assert enough(options, clean)
+    assert not enough(options, [replace(d, loss="postgres crash") for d in clean])
+    standby = parse_options({"fault": "kill", "victim": "standby", "levels": "on", "until_bound": "5%"})
+    assert enough(standby, [replace(d, victim=Victim.STANDBY, loss="") for d in clean])
 
 
 def test_a_weaker_level_that_lost_is_the_positive_control() -> None:
@@ -181,6 +192,23 @@ def test_a_weaker_level_that_lost_is_the_positive_control() -> None:
     weak = controls([drill(Level.OFF), drill(Level.ON)])
     assert weak[KILL_ON] == ""
     assert controls([drill(Level.OFF, LOSS), drill(Level.ON), drill(Level.ON, LOSS)]) == {}
+
+
+def test_what_cannot_be_lost_needs_no_control() -> None:
+    assert controls([drill(Level.OFF)]) == {}
+    assert controls([replace(drill(), loss="", victim=Victim.STANDBY)]) == {}
+    assert "weak" not in conclusion([drill(Level.OFF)])
+
+
+def test_the_conclusion_names_victims_and_shows_undecided_drills_with_every_result() -> None:
+    undecided = replace(drill(), verdict=Verdict.UNDECIDED, rto_s=80.0)
+    standby = replace(drill(), victim=Victim.STANDBY, loss="")
+    text = conclusion([drill(), standby, undecided])
+    assert "of any standby" in text
+    assert "the any" not in text
+    assert "commits came back after 3.0 s (median)" in text
+    lost = conclusion([drill(findings=LOSS), undecided])
+    assert "on lost 10 acknowledged commits, 1 undecided" in lost
 
 
 @pytest.mark.parametrize(
@@ -261,6 +289,8 @@ def test_a_cell_of_the_matrix_shows_promise_mark_and_evidence() -> None:
     assert (lost.promised, lost.mark, lost.surprising) == (False, "✘", False)
     assert cell(Level.ON, "kill", [drill(findings=LOSS)]).surprising
     assert cell(Level.ON, "kill-all", []).mark == "–"
+    several = cell(Level.ON, "kill", [drill(), drill(), replace(drill(), victim=Victim.STANDBY, loss="")])
+    assert (several.mark, several.evidence) == ("✔", "0 of 3 lost, loss in at most 95% of drills")
     seen = replace(FINE, fresh_somewhere=9, fresh_nowhere=1)
     assert cell(Level.ON, "none", [drill(findings=seen, fault="none")]).mark == "✘"
 

@@ -12,7 +12,7 @@ from tests.fixtures.records import full_record, price_events
 from walproof.errors import MachineError, UsageError
 from walproof.model.event import Ended, Event, Note, SearchStep, Started
 from walproof.model.ports import Closes
-from walproof.records import layout, old_names
+from walproof.records import layout, old_names, old_verdicts
 from walproof.records.codec import KINDS, decode, encode
 from walproof.records.reader import Tail, follow, read
 from walproof.records.writer import Writer
@@ -281,3 +281,10 @@ def test_following_ends_with_the_record(tmp_path: Path) -> None:
     path = written(tmp_path / "r", price_events())
     assert tuple(follow(path, clock)) == price_events()
     assert clock.paused == 0
+
+
+def test_an_old_drill_that_damaged_data_is_no_expected_loss() -> None:
+    lost = {"verdict": "broken", "promised": False, "findings": {"lost": 3}}
+    damaged = {**lost, "evidence": {"data of n2": "a page is torn"}}
+    verdicts = [old_verdicts.upgraded({"kind": "drill-done", "drill": d})["drill"]["verdict"] for d in (lost, damaged)]
+    assert verdicts == ["expected loss", "broken"]

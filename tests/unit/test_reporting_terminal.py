@@ -85,10 +85,34 @@ def test_the_loss_sentence_counts_losses_per_level_and_bounds_the_clean_ones() -
     clean = replace(drill, level=Level.ON, verdict=Verdict.HELD, findings=replace(drill.findings, lost=0))
     broken = replace(drill, level=Level.OFF, verdict=Verdict.BROKEN, findings=replace(drill.findings, lost=620))
     assert "violating its guarantee" in loss_sentence([replace(broken, promised=True), clean])
-    assert "expected loss: it does not guarantee them" in loss_sentence([replace(broken, promised=False), clean])
-    sentence = loss_sentence([broken, clean, clean])
-    assert sentence.startswith("Off lost 620 acknowledged commits in 1 of 1 drill")
+    expected = replace(broken, verdict=Verdict.EXPECTED_LOSS)
+    assert "expected loss: it does not guarantee them" in loss_sentence([expected, clean])
+    sentence = loss_sentence([expected, broken, clean, clean])
+    assert "guarantee them" not in sentence
+    assert sentence.startswith("Off lost 1,240 acknowledged commits in 2 of 2 drills")
     assert "on lost none in 2 drills (P(loss), 95 % upper bound: 78 %)" in sentence
+
+
+def test_the_loss_sentence_names_the_faults_and_the_least_sure_kind() -> None:
+    drill = drills_of(prove_events(4))[0].drill
+    clean = replace(drill, level=Level.ON, verdict=Verdict.HELD, findings=replace(drill.findings, lost=0), fault="kill")
+    other = replace(clean, fault="freeze")
+    sentence = loss_sentence([clean, clean, other])
+    assert sentence == "On lost none in 3 drills (P(loss), 95 % upper bound of the least sure of 2 kinds: 95 %)."
+    lost = replace(other, verdict=Verdict.BROKEN, findings=replace(drill.findings, lost=3))
+    assert "On lost 3 acknowledged commits in 1 of 3 drills under freeze" in loss_sentence([clean, clean, lost])
+
+
+def test_undecided_and_skipped_drills_are_counted_apart_and_give_no_times() -> None:
+    drill = drills_of(prove_events(4))[0].drill
+    held = replace(drill, level=Level.ON, verdict=Verdict.HELD, findings=replace(drill.findings, lost=0), rto_s=2.0)
+    open_one = replace(held, verdict=Verdict.UNDECIDED, rto_s=90.0)
+    skipped = replace(held, verdict=Verdict.SKIPPED, rto_s=None)
+    assert loss_sentence([held, open_one, skipped, skipped]).endswith("; 1 more could not be decided; 2 were skipped.")
+    assert loss_sentence([open_one, skipped]) == "The drill could not be decided; 1 was skipped."
+    assert loss_sentence([skipped]) == "The drill was skipped."
+    assert loss_sentence([skipped, skipped]) == "Every drill was skipped."
+    assert outage_sentence([held, open_one]) == "Writes were back after 2.0 s."
 
 
 def test_drills_that_decide_nothing_are_reported_as_such() -> None:

@@ -108,7 +108,7 @@ def test_a_leader_restarted_in_place_is_judged_as_the_crash_it_was() -> None:
 def test_the_window_without_named_standbys_after_a_takeover_is_shown_with_its_length() -> None:
     drill, _ = drilled("sim?odd=unnamed&slowness=3")
     assert drill.verdict is Verdict.HELD
-    assert 0 < drill.findings.unnamed_after_takeover_s < 0.5
+    assert 0 < drill.findings.unnamed_after_takeover_s < 0.7
     assert "before it named a standby" in drill.why
     assert drill.findings.not_in_effect_s == 0
 

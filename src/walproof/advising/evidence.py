@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -114,17 +114,26 @@ def _arm(key: _Key, seen: _Measured) -> PricedArm:
     return PricedArm(*key, tps, p95, blocks, len(seen.tps), busy, tuple(sorted(seen.tps)))
 
 
+_Kind = tuple[Level, str, str, str]
+"""Level, fault, victim, and what was gone in fact: drills that count together."""
+
+
 def _drills(records: Records) -> tuple[DrillSummary, ...]:
-    groups: dict[tuple[Level, str, str], list[tuple[str, Drill]]] = defaultdict(list)
-    for name, events in records:
-        for event in events:
-            if isinstance(event, DrillDone) and event.drill.verdict.decided:
-                drill = event.drill
-                groups[(drill.level, drill.fault, str(drill.victim))].append((name, drill))
-    return tuple(_summary(*key, drills) for key, drills in sorted(groups.items(), key=lambda pair: repr(pair[0])))
+    """One summary a kind of drill, with the drills of the same level, fault and victim that were left undecided."""
+    decided: dict[_Kind, list[tuple[str, Drill]]] = defaultdict(list)
+    undecided: Counter[tuple[Level, str, str]] = Counter()
+    for name, drill in [(name, e.drill) for name, events in records for e in events if isinstance(e, DrillDone)]:
+        question = (drill.level, drill.fault, str(drill.victim))
+        if drill.verdict.decided:
+            decided[*question, drill.loss].append((name, drill))
+        elif drill.verdict is Verdict.UNDECIDED:
+            undecided[question] += 1
+    found = sorted(decided.items(), key=lambda pair: repr(pair[0]))
+    return tuple(_summary(kind, drills, undecided[kind[:3]]) for kind, drills in found)
 
 
-def _summary(level: Level, fault: str, victim: str, drills: Sequence[tuple[str, Drill]]) -> DrillSummary:
+def _summary(kind: _Kind, drills: Sequence[tuple[str, Drill]], undecided: int) -> DrillSummary:
+    level, fault, victim, loss = kind
     broken = sum(d.verdict is not Verdict.HELD for _, d in drills)
     return DrillSummary(
         level,
@@ -136,6 +145,8 @@ def _summary(level: Level, fault: str, victim: str, drills: Sequence[tuple[str, 
         tuple(d.rto_s for _, d in drills if d.rto_s is not None),
         tuple(d.rpo_s or 0.0 for _, d in drills),
         ", ".join(sorted({name for name, _ in drills})),
+        loss,
+        undecided,
     )
 
 

@@ -30,7 +30,8 @@ from walproof.proving.gate import Gate, exceeded, exit_code, gate, junit
 from walproof.proving.inject import why_skipped
 from walproof.proving.matrix import COLUMNS, matrix
 from walproof.proving.options import ProveOptions, RawOptions, parse_options
-from walproof.proving.run import Interrupted, Shell, run_drills
+from walproof.proving.run import Interrupted, Shell, run_drills, shrink_storms
+from walproof.proving.storm import fewest
 from walproof.records.writer import Writer
 from walproof.targets.choose import choose
 from walproof.targets.external import consent
@@ -44,7 +45,9 @@ from walproof.targets.external import consent
     opt.option("--victim", "WHO", "leader, sync, standby, all-standbys or cluster.  [default: the fault's]"),
     opt.option("--repeat", "N", "Drills of each kind.  [default: 1]"),
     opt.option("--until-bound", "5%", "Repeat until clean drills bound the loss probability by this."),
-    opt.option("--storm", "N", "N random faults on random victims, from the seed."),
+    opt.option("--storm", "N", "N storms of faults that overlap, many just after a takeover."),
+    opt.option("--storm-faults", "K", "Faults of each storm.  [default: 4]"),
+    opt.option("--shrink", "R", "Storms tried to find the fewest faults that break.  [default: 8]"),
     opt.flag("--matrix", "Level × fault: documented guarantees, by experiment."),
     opt.flag("--quick", "With --matrix: one drill per cell."),
     opt.option("--pitfall", "P1|all", "Reproduce a known pitfall, or all, on a lab of its own."),
@@ -138,10 +141,10 @@ def _campaign(
 def _conducted(shell: Shell, options: ProveOptions, emit: Emit) -> tuple[list[Drill], bool]:
     clock = shell.target.clock
     start = clock.now()
+    plan = _plan(options, shell.target)
     try:
-        return run_drills(
-            shell, _plan(options, shell.target), enough=lambda so_far: enough(options, so_far, clock.now() - start)
-        ), False
+        drills = run_drills(shell, plan, enough=lambda so_far: enough(options, so_far, clock.now() - start))
+        return [*drills, *shrink_storms(shell, plan, drills, options.shrink)], False
     except Interrupted as stopped:
         emit(Note(shell.target.clock.now(), "interrupted: every fault was cleared first"))
         return stopped.drills, True
@@ -218,7 +221,8 @@ def _print_answer(
     over = {drill.number: exceeded(limits, drill) for drill in drills} if limits else {}
     exceeding = (Text(f"drill {n} exceeds the requirement: {why}", "red") for n, why in over.items() if why)
     tables = [*prove_tables(events), *([_matrix_table(options, drills)] if options.matrix else [])]
-    print_tables(conclusion(drills), tables, *exceeding, f"record: {record}")
+    least = [smallest] if (smallest := fewest(drills)) else []
+    print_tables(conclusion(drills), tables, *exceeding, *least, f"record: {record}")
 
 
 def _matrix_table(options: ProveOptions, drills: list[Drill]) -> Table:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from walproof.model.estimate import Estimate
 from walproof.model.guarantee import Level, QuorumKind
 from walproof.model.units import counted
+from walproof.model.verdict import Victim
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,7 @@ class PricedArm:
 
 @dataclass(frozen=True, slots=True)
 class DrillSummary:
-    """Results of the drills of one fault at one level."""
+    """Results of the drills of one kind: level, fault, victim, and what was gone in fact."""
 
     level: Level
     fault: str
@@ -89,15 +90,20 @@ class DrillSummary:
     rto_s: tuple[float, ...] = ()
     rpo_s: tuple[float, ...] = ()
     record: str = ""
+    loss: str = ""
+    """What was gone in fact, "" where nothing was."""
+    undecided: int = 0
 
     @property
     def text(self) -> str:
         """One clause."""
         drills = counted(self.held + self.broken, "drill")
-        fault = f"{self.fault} of the {self.victim}"
+        fault = f"{self.fault} of {Victim(self.victim).named}" + (f" ({self.loss})" if self.loss else "")
+        left = f", {self.undecided} undecided" if self.undecided else ""
         if self.broken:
-            return f"{fault}: lost commits in {self.broken} of {drills}"
-        return f"{fault}: held in {self.held} of {drills} (P(loss), 95 % upper bound: {100 * self.loss_bound:.0f} %)"
+            return f"{fault}: lost commits in {self.broken} of {drills}{left}"
+        upper = f"P(loss), 95 % upper bound: {100 * self.loss_bound:.0f} %"
+        return f"{fault}: held in {self.held} of {drills} ({upper}){left}"
 
 
 @dataclass(frozen=True, slots=True)

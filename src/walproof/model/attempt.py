@@ -22,7 +22,8 @@ class Attempts:
 
     writer, number: identify an attempt (int32, int64). started, ended: float64, ended NaN while unknown.
     outcome: int8 of Outcome. level: int8, index into Level of what the row's own commit had, -1 where none came back.
-    server: int16, index into `servers`, -1 unknown.
+    server: int16, index into `servers`, -1 unknown: its address and since when it has not crashed, so that the same
+    index means the same unbroken run of WAL.
     timeline: int32, 0 unknown. lsn: uint64, 0 unknown. names: int16, index into `standby_names`, -1 unknown.
     checksum: uint32, CRC-32 of the payload sent.
     """

@@ -40,13 +40,22 @@ class Victim(StrEnum):
         """Whether the leader is among them."""
         return self in (Victim.LEADER, Victim.CLUSTER)
 
+    @property
+    def named(self) -> str:
+        """In a sentence.
+
+        >>> Victim.LEADER.named, Victim.STANDBY.named, Victim.ALL_STANDBYS.named
+        ('the leader', 'any standby', 'all standbys')
+        """
+        return self.value if self in (Victim.STANDBY, Victim.ALL_STANDBYS) else f"the {self}"
+
     def with_fault(self, fault: str) -> str:
         """The fault, with its victim where that is not the leader.
 
         >>> Victim.LEADER.with_fault("kill"), Victim.ALL_STANDBYS.with_fault("kill")
         ('kill', 'kill of all standbys')
         """
-        return fault if self.takes_the_leader else f"{fault} of {self}"
+        return fault if self.takes_the_leader else f"{fault} of {self.named}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,3 +157,5 @@ class Drill:
     """Seconds without service in all, from the fault to the end: an outage that flaps adds up."""
     writers_rto_s: tuple[float, float, float] | None = None
     """Outage of single writers: median, 95th percentile, worst; infinite for one that never committed again."""
+    strikes: tuple[str, ...] = ()
+    """The faults of a storm as they were carried out, one clause each."""

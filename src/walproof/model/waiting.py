@@ -16,6 +16,7 @@ class Wait(Enum):
     QUORUM_NAMED = (60.0, "every standby of the quorum to be named")
     PROGRAM_GONE = (15.0, "a process to end")
     NEW_LEADER = (90.0, "a new leader")
+    TAKEOVER = (45.0, "another member to lead, in a storm")
     CLUSTER_HEALTHY = (120.0, "the cluster to be healthy")
     REPLAYED = (20.0, "every standby to replay what the leader has")
     FIRST_COMMIT_AFTER = (90.0, "a first commit after the fault")

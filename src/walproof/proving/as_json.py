@@ -48,6 +48,7 @@ def drill_as_json(drill: Drill) -> dict[str, Any]:
         "unavailable_s": drill.unavailable_s,
         "writers_rto_s": drill.writers_rto_s,
         "writers": drill.writers,
+        "strikes": list(drill.strikes),
         "route": drill.route,
         "promised": drill.promised,
         "recovery": asdict(drill.recovery),

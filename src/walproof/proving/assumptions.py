@@ -57,10 +57,13 @@ def _fault_happened(history: History, findings: Findings, out: Outage | None, si
     name, run, fault = "fault happened", history.run, history.planned.fault
     if run.refused:
         return Assumption(name, False, run.refused)
+    if run.struck and all(one.refused for one in run.struck):
+        return Assumption(name, False, f"no fault of the storm could be carried out: {run.struck[0].refused}")
     against = [sign for sign in signs if sign.seen is False]
     if against:
         where = "; ".join(f"{sign.member}: {sign.what}" if sign.member else sign.what for sign in against)
-        return Assumption(name, False, f"{fault.name} did not happen: {where}")
+        what = ", ".join(dict.fromkeys(str(sign.operation) for sign in against)) if run.struck else fault.name
+        return Assumption(name, False, f"{what} did not happen: {where}")
     shown = bool(signs) and all(sign.seen for sign in signs)
     happened = shown or fault.name in _UNNOTICEABLE or _noticed(run, findings, out)
     return Assumption(name, happened, f"nothing that was observed shows that {fault.name} happened")
@@ -77,7 +80,7 @@ def _noticed(run: DrillRun, findings: Findings, out: Outage | None) -> bool:
                 return True
     if findings.unknown + findings.refused > 0:
         return True
-    return out is not None and (out.seconds is None or out.seconds > max(0.5, 5 * out.usual_gap_s))
+    return out is not None and (out.seconds is None or out.seconds > out.noticeable_s)
 
 
 def _strangers(states: Sequence[MemberState]) -> str:

@@ -96,26 +96,30 @@ def worst_bounds(drills: Iterable[Drill]) -> dict[Level, float]:
 
 
 def reached(drills: Iterable[Drill], asked: Iterable[Kind], bound: float) -> bool:
-    """Whether every question asked (its `loss` does not matter) lost something or has a bound that low."""
+    """Whether every kind asked for lost something or has a bound that low.
+
+    What was gone in fact must be what was asked: a leader restarted in place says nothing about a lost leader.
+    """
     found = bounds(drills)
 
-    def settled(question: Kind) -> bool:
-        of_question = [b for kind, b in found.items() if _same_question(kind, question) and b.drills]
-        return any(b.losing or b.upper <= bound for b in of_question)
+    def settled(kind: Kind) -> bool:
+        one = found.get(kind)
+        return one is not None and one.drills > 0 and (one.losing > 0 or one.upper <= bound)
 
-    return all(settled(question) for question in asked)
+    return all(settled(kind) for kind in asked)
 
 
 def controls(drills: Iterable[Drill]) -> dict[Kind, str]:
     """For each kind that held in every decided drill: which weaker level lost under it, "" when none did (weak proof).
 
-    The weaker level's drill counts for the same fault, victim, loss in fact, route and number of writers only.
+    The weaker level's drill counts for the same fault, victim, loss in fact, route and number of writers only. Kinds of
+    which nothing could be lost, and `off`, below which there is no level, need no control.
     """
     decided = [d for d in drills if d.verdict.decided]
     found: dict[Kind, str] = {}
     for kind in dict.fromkeys(kind_of(d) for d in decided):
         of_kind = [d for d in decided if kind_of(d) == kind]
-        if any(d.verdict is not Verdict.HELD for d in of_kind):
+        if kind.level is Level.OFF or not kind.loss or any(d.verdict is not Verdict.HELD for d in of_kind):
             continue
         weaker = [d for d in decided if d.findings.lost and any(_controls(d, held) for held in of_kind)]
         best = max(weaker, key=lambda d: d.level.strength, default=None)

@@ -9,8 +9,9 @@ from walproof.errors import UsageError
 from walproof.model.guarantee import Level, survives
 from walproof.model.verdict import Drill, Victim
 from walproof.proving.bounds import Kind, drills_for, reached
-from walproof.proving.faults import CATALOGUE, STORM, Fault, loss_of
+from walproof.proving.faults import IN_STORMS, STORM, Fault, loss_of
 from walproof.proving.options import ProveOptions
+from walproof.proving.storm import Strike, drawn
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,8 @@ class PlannedDrill:
     writers: int = 16
     warm_s: float = 2.0
     """Time of commits before the fault, to which a random part of a second is added."""
+    storm: tuple[Strike, ...] = ()
+    """The faults of a storm; of none, `fault` alone."""
 
 
 def victim_for(fault: Fault, asked: Victim | None) -> Victim:
@@ -38,7 +41,7 @@ def victim_for(fault: Fault, asked: Victim | None) -> Victim:
     return asked
 
 
-def planned(options: ProveOptions, available: Collection[str] = STORM) -> list[PlannedDrill]:
+def planned(options: ProveOptions, available: Collection[str] = IN_STORMS) -> list[PlannedDrill]:
     """Every drill in order: each round visits every fault × level once in seeded random order.
 
     `available`: faults this target can do, for a storm to choose from. `--until-bound b` plans as many rounds as clean
@@ -46,7 +49,7 @@ def planned(options: ProveOptions, available: Collection[str] = STORM) -> list[P
     """
     rng = np.random.default_rng(options.seed)
     if options.storm:
-        return _storm(options, rng, [name for name in STORM if name in available] or list(STORM))
+        return _storms(options, [name for name in IN_STORMS if name in available] or list(IN_STORMS))
     arms = _arms(options)
     rounds = options.repeat
     if options.until_bound is not None:
@@ -79,21 +82,23 @@ def _far_from_boundary(fault: Fault, victim: Victim, level: Level) -> int:
     return first.strength - 1 - level.strength if level.strength < first.strength else level.strength - first.strength
 
 
-def _storm(options: ProveOptions, rng: np.random.Generator, names: Sequence[str]) -> list[PlannedDrill]:
-    """Seeded random faults on random victims, one after another, levels in turn."""
+def _storms(options: ProveOptions, names: Sequence[str]) -> list[PlannedDrill]:
+    """Storms of seeded faults, levels in turn; the same number is the same storm, however many are asked for."""
     plan: list[PlannedDrill] = []
-    for i in range(options.storm):
-        fault = CATALOGUE[names[int(rng.integers(len(names)))]]
-        victim = fault.victims[int(rng.integers(len(fault.victims)))]
-        level = options.levels[i % len(options.levels)]
-        warm_s = float(rng.uniform(1.0, 4.0))
-        plan.append(PlannedDrill(i + 1, fault, victim, level, options.route, options.writers, warm_s))
+    for number in range(1, options.storm + 1):
+        storm = drawn(np.random.default_rng([options.seed, number]), names, options.storm_faults)
+        level = options.levels[(number - 1) % len(options.levels)]
+        plan.append(
+            PlannedDrill(number, STORM, Victim.CLUSTER, level, options.route, options.writers, warm_s=1.0, storm=storm)
+        )
     return plan
 
 
 def consents_needed(plan: Sequence[PlannedDrill]) -> tuple[str, ...]:
     """The names that --allow must give for these drills on an external cluster: load, and each fault's own."""
-    return ("load", *dict.fromkeys(sorted(drill.fault.name for drill in plan if drill.fault.steps)))
+    names = [drill.fault.name for drill in plan if drill.fault.steps]
+    names += [strike.fault for drill in plan for strike in drill.storm]
+    return ("load", *dict.fromkeys(sorted(names)))
 
 
 def enough(options: ProveOptions, drills: Sequence[Drill], elapsed_s: float = 0.0) -> bool:
@@ -102,5 +107,7 @@ def enough(options: ProveOptions, drills: Sequence[Drill], elapsed_s: float = 0.
         return True
     if options.until_bound is None:
         return False
-    asked = [Kind(level, fault.name, victim) for fault, victim, level in _arms(options)]
+    asked = [
+        Kind(level, fault.name, victim, str(loss_of(fault, victim) or "")) for fault, victim, level in _arms(options)
+    ]
     return reached(drills, asked, options.until_bound)

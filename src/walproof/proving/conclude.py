@@ -3,6 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+from numpy.typing import NDArray
+
 from walproof.model.guarantee import Level, Loss, read_standby_names
 from walproof.model.verdict import Drill, Findings, Mark, Recovery, Verdict
 from walproof.proving.assumptions import checked, level_in_effect
@@ -10,17 +13,18 @@ from walproof.proving.damage import new_damage
 from walproof.proving.findings import differing, judged
 from walproof.proving.happened import Sign, fault_signs, loss_in_fact, taken_over
 from walproof.proving.history import DrillRun, History
-from walproof.proving.in_effect import Weaker, lasting_s, unnamed, weaker
+from walproof.proving.in_effect import Weaker, acknowledged, before_named, lasting_s, unnamed, weaker
 from walproof.proving.outage import Outage, acknowledged_at, outage, pace, rpo_s, split, writers_rto_s
 from walproof.proving.reading import lost_rows
+from walproof.proving.storm import clauses
 from walproof.proving.verdicts import AtRisk, decided, promised
 
 
 def concluded_drill(history: History) -> Drill:
     """Judge a drill from its history alone."""
     planned, run, attempts = history.planned, history.run, history.attempts
-    acknowledged = acknowledged_at(attempts)
-    out = outage(acknowledged, run.fault_at, cleared_at=run.cleared_at, stopped_at=run.stopped_at)
+    at = acknowledged_at(attempts)
+    out = outage(at, run.fault_at, cleared_at=run.cleared_at, stopped_at=run.stopped_at)
     signs = fault_signs(planned.fault, run)
     findings = _without_phantoms_of_a_torn_ledger(
         _with_visibility(history, judged(attempts, history.readings, history.witness)), run
@@ -31,12 +35,12 @@ def concluded_drill(history: History) -> Drill:
     in_effect = level_in_effect(history, short)
     found.append(in_effect)
     happened = next(a.holds for a in found if a.name == "fault happened")
-    loss = loss_in_fact(planned.fault, planned.victim, run) if happened else None
+    loss = loss_in_fact(planned.fault, planned.victim, run) if happened or run.struck else None
     cause = in_effect.failure if _weaker_lost(history, short) else ""
     risk = AtRisk(planned.level, loss, promised(planned.level, loss), cause)
     verdict, why = decided(findings, found, risk, new_damage(run.states, history.problems))
     recovery, marks = (
-        (Recovery(), ()) if out is None else split(attempts, out, run.views, run.before.leader, run.elected_at)
+        (Recovery(), ()) if out is None else split(attempts, out, run.views, _led_until(out, run), run.elected_at)
     )
     return Drill(
         number=planned.number,
@@ -47,7 +51,7 @@ def concluded_drill(history: History) -> Drill:
         why="; ".join([why, *_remarks(history, findings, loss, verdict)]),
         findings=findings,
         rto_s=None if out is None or run.incomplete else out.seconds,
-        rpo_s=rpo_s(findings, run.fault_at),
+        rpo_s=rpo_s(findings, run.fault_at, out.last_before if out else 0.0),
         recovery=recovery,
         leader_before=run.before.leader,
         leader_after=run.after.leader if run.after else None,
@@ -56,12 +60,13 @@ def concluded_drill(history: History) -> Drill:
         victims=run.victims,
         route=str(planned.route),
         marks=_marks(history, marks),
-        pace=pace(acknowledged),
+        pace=pace(at),
         assumptions={a.name: a.holds for a in found},
         evidence=_evidence(history, findings, recovery, signs),
         promised=risk.promise,
         loss="" if loss is None else str(loss),
         writers=planned.writers,
+        strikes=clauses(run.struck),
         unavailable_s=None if out is None or run.incomplete else out.unavailable_s,
         writers_rto_s=None
         if run.incomplete
@@ -75,8 +80,9 @@ def _without_phantoms_of_a_torn_ledger(findings: Findings, run: DrillRun) -> Fin
 
 
 def _successor_served(history: History, out: Outage | None) -> float | None:
-    """When the member that took over first acknowledged; None where none did."""
-    return out.first_after if out is not None and taken_over(history.run) else None
+    """When the member that took over first acknowledged; None where none did, and in a storm, which goes on."""
+    alone = out is not None and not history.planned.storm and taken_over(history.run)
+    return out.first_after if out is not None and alone else None
 
 
 def _weaker(history: History, out: Outage | None) -> list[Weaker]:
@@ -88,14 +94,23 @@ def _weaker(history: History, out: Outage | None) -> list[Weaker]:
     run = history.run
     served = _successor_served(history, out)
     senders = {sender for state in run.states for sender in state.senders or ()}
+    chosen = acknowledged(history.attempts, float("inf") if served is None else served)
+    if history.planned.storm and history.readings:
+        # Each of its faults put at risk what a new leader had acknowledged so, but only what is lost counts against it.
+        chosen &= ~_on_new_leaders(history) | lost_rows(history.attempts, history.readings[0])
     return weaker(
         history.attempts,
         history.planned.level,
+        chosen,
         declared=run.before.standby_names,
         members=[m.name for m in run.before.members],
-        until=float("inf") if served is None else served,
         senders=sorted(senders),
     )
+
+
+def _on_new_leaders(history: History) -> NDArray[np.bool_]:
+    """In a storm: what new leaders acknowledged before they named a standby."""
+    return before_named(history.attempts, history.planned.level, history.run.before.leader_timeline)
 
 
 def _weaker_lost(history: History, short: Sequence[Weaker]) -> bool:
@@ -109,6 +124,14 @@ def _weaker_lost(history: History, short: Sequence[Weaker]) -> bool:
 def _with_windows(history: History, findings: Findings, short: Sequence[Weaker], out: Outage | None) -> Findings:
     """Add how long nobody was named: while that was at risk, and on a new leader after the takeover."""
     level, attempts = history.planned.level, history.attempts
+    if history.planned.storm:
+        window = _on_new_leaders(history)
+        at_risk = unnamed(attempts, level) & ~window
+        return replace(
+            findings,
+            not_in_effect_s=lasting_s(attempts, at_risk),
+            unnamed_after_takeover_s=lasting_s(attempts, window),
+        )
     begin = _successor_served(history, out)
     at_risk = unnamed(attempts, level, end=float("inf") if begin is None else begin)
     after = None if begin is None else unnamed(attempts, level, begin=begin)
@@ -126,7 +149,8 @@ def _with_visibility(history: History, findings: Findings) -> Findings:
     """
     names = {n for n in history.attempts.standby_names if n.strip()}
     quorum = read_standby_names(next(iter(names))) if len(names) == 1 else None
-    if history.planned.level is not Level.REMOTE_APPLY or history.planned.fault.steps or quorum is None:
+    broken = history.planned.fault.steps or history.planned.storm
+    if history.planned.level is not Level.REMOTE_APPLY or broken or quorum is None:
         return findings
     if quorum.k < len(quorum.names):
         return findings
@@ -146,8 +170,15 @@ def _remarks(history: History, findings: Findings, loss: Loss | None, verdict: V
         remarks.append(f"{leads} leads again, no other member took over: {what}")
     if findings.unnamed_after_takeover_s:
         lasted = findings.unnamed_after_takeover_s
-        remarks.append(f"{leads} acknowledged {planned.level} for {lasted:.2f} s before it named a standby")
+        who, it = ("new leaders", "they") if planned.storm else (leads, "it")
+        remarks.append(f"{who} acknowledged {planned.level} for {lasted:.2f} s before {it} named a standby")
     return remarks
+
+
+def _led_until(out: Outage, run: DrillRun) -> str | None:
+    """Who led when the outage began: in a storm not always who led before it."""
+    seen = [view.leader for view in run.views if view.leader and view.at <= out.last_before]
+    return seen[-1] if run.struck and seen else run.before.leader
 
 
 def _crash(loss: Loss) -> str:
@@ -156,6 +187,8 @@ def _crash(loss: Loss) -> str:
 
 def _marks(history: History, seen: tuple[Mark, ...]) -> tuple[Mark, ...]:
     run, marks = history.run, list(seen)
+    for one in run.struck:
+        marks += [Mark(one.at, one.fault, one.member), Mark(one.cleared_at, f"{one.fault} cleared", one.member)]
     if history.planned.fault.steps:
         marks.append(Mark(run.fault_at, history.planned.fault.name, ", ".join(run.victims)))
         marks.append(Mark(run.cleared_at, "fault cleared", ", ".join(run.victims)))
@@ -165,9 +198,10 @@ def _marks(history: History, seen: tuple[Mark, ...]) -> tuple[Mark, ...]:
 def _evidence(history: History, findings: Findings, recovery: Recovery, signs: Sequence[Sign]) -> dict[str, str]:
     run, story = history.run, history.planned.fault.story
     evidence = {"story": story.happens, "promise": story.promises, **history.problems}
-    for sign in signs:
+    for place, sign in enumerate(signs, 1):
         known = sign.what if sign.seen is not None else f"not known: {sign.what}"
-        evidence[f"{sign.operation} of {sign.member}" if sign.member else str(sign.operation)] = known
+        name = f"{sign.operation} of {sign.member}" if sign.member else str(sign.operation)
+        evidence[f"{place}. {name}" if run.struck else name] = known
     if run.views:
         evidence["standby names before"] = run.before.standby_names or "(empty)"
     if findings.not_in_effect_s:

@@ -17,13 +17,15 @@ def _of_level(level: Level, fault: str, drills: Sequence[Drill]) -> str:
     if not decided:
         return f"{level} undecided" if any(d.verdict is Verdict.UNDECIDED for d in chosen) else f"{level} skipped"
     losing = [d for d in decided if d.findings.lost]
+    undecided = sum(d.verdict is Verdict.UNDECIDED for d in chosen)
+    left = f", {undecided} undecided" if undecided else ""
     if losing:
         lost = sum(d.findings.lost for d in losing)
         where = "" if len(decided) == 1 else f" in {len(losing)} of {len(decided)} drills"
         expected = " (expected loss)" if all(d.verdict is Verdict.EXPECTED_LOSS for d in losing) else ""
-        return f"{level} lost {counted(lost, 'acknowledged commit')}{where}{expected}"
+        return f"{level} lost {counted(lost, 'acknowledged commit')}{where}{expected}{left}"
     if any(d.verdict is Verdict.BROKEN for d in decided):
-        return f"{level} broken: {next(d.why for d in decided if d.verdict is Verdict.BROKEN)}"
+        return f"{level} broken: {next(d.why for d in decided if d.verdict is Verdict.BROKEN)}{left}"
     clean = {kind: clean_sentence(bound) for kind, bound in bounds(chosen).items() if bound.drills}
     if len(clean) == 1:
         return f"{level} lost {next(iter(clean.values()))}"
@@ -31,17 +33,18 @@ def _of_level(level: Level, fault: str, drills: Sequence[Drill]) -> str:
 
 
 def _what(kind: Kind) -> str:
-    return f"the {kind.victim} ({kind.loss})" if kind.loss else f"the {kind.victim}"
+    return f"{kind.victim.named} ({kind.loss})" if kind.loss else kind.victim.named
 
 
 def conclusion(drills: Sequence[Drill]) -> str:
     """One sentence a fault, the median outage, and whether a weaker level lost in the same campaign."""
     sentences: list[str] = []
-    weak = {(k.fault, k.level) for k, control in controls(drills).items() if not control and k.level is not Level.OFF}
+    weak = {(kind.fault, kind.level) for kind, control in controls(drills).items() if not control}
     for fault in dict.fromkeys(d.fault for d in drills):
         levels = sorted({d.level for d in drills if d.fault == fault}, key=lambda level: level.strength)
         results = "; ".join(_of_level(level, fault, drills) for level in levels)
-        times = [d.rto_s for d in drills if d.fault == fault and d.rto_s is not None and d.rto_s > _NOTICEABLE_S]
+        decided = [d for d in drills if d.fault == fault and d.verdict.decided]
+        times = [d.rto_s for d in decided if d.rto_s is not None and d.rto_s > _NOTICEABLE_S]
         outage = f"; commits came back after {median(times):.1f} s (median)" if times else ""
         weakly = [str(level) for level in levels if (fault, level) in weak]
         control = f"; weak for {', '.join(weakly)}: no weaker level lost anything in this campaign" if weakly else ""

@@ -1,6 +1,6 @@
 """The fault catalogue: operations, victims, what is lost, what it needs, and its story. Injects nothing."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from walproof.errors import UsageError
@@ -245,7 +245,20 @@ _ALL = (
 )
 
 CATALOGUE: dict[str, Fault] = {fault.name: fault for fault in _ALL}
-STORM = (
+STORM = Fault(
+    "storm",
+    (Victim.CLUSTER,),
+    (),
+    Story(
+        "faults of several members overlap, many just after a takeover; one member at least is left alone",
+        "remote_write and stronger where PostgreSQL crashed, on and stronger where power was cut",
+        "each fault is cleared after its time",
+    ),
+)
+"""Faults drawn from a seed (storm.py): not in the catalogue, because its steps are drawn."""
+SHRUNK = replace(STORM, name="shrunk storm")
+"""A storm that broke a promise, tried again with fewer faults; apart, because it was chosen for having broken."""
+IN_STORMS = (
     "kill",
     "kill-member",
     "freeze",
@@ -257,7 +270,7 @@ STORM = (
     "slow-disk",
     "stop",
 )
-"""Faults that `--storm` draws from; their order is part of what a seed means."""
+"""Faults that storms are drawn from; their order is part of what a seed means."""
 SLOW_FLUSH_S = {"slow-disk": 0.02, "double-power": 0.005}
 
 _VICTIM_ALIASES = {

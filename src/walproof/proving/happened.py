@@ -10,7 +10,7 @@ from walproof.model.guarantee import Loss
 from walproof.model.member_state import MemberState
 from walproof.model.ports import Capability
 from walproof.model.verdict import Victim
-from walproof.proving.faults import Fault, members_of
+from walproof.proving.faults import CATALOGUE, Fault, members_of
 from walproof.proving.history import DrillRun
 
 
@@ -45,16 +45,21 @@ def _one(state: MemberState | None) -> tuple[MemberState, ...]:
 
 def signs_of(run: DrillRun) -> Signs:
     """The states of a run by member; the last one before the fault counts."""
+    return _signs_around(run, run.fault_at, run.cleared_at)
+
+
+def _signs_around(run: DrillRun, begin: float, cleared: float, until: float = float("inf")) -> Signs:
+    """The states around one fault, but for those from `until` on."""
     before: dict[str, MemberState] = {}
     since: dict[str, list[MemberState]] = {}
     during: dict[str, list[MemberState]] = {}
     for state in sorted(run.states, key=lambda s: s.at):
-        if state.at < run.fault_at:
+        if state.at < begin:
             before[state.member] = state
-            continue
-        since.setdefault(state.member, []).append(state)
-        if state.at <= run.cleared_at:
-            during.setdefault(state.member, []).append(state)
+        elif state.at < until:
+            since.setdefault(state.member, []).append(state)
+            if state.at <= cleared:
+                during.setdefault(state.member, []).append(state)
     return Signs(before, since, during)
 
 
@@ -200,7 +205,9 @@ def _seen(operation: Capability, member: str, signs: Signs, run: DrillRun) -> tu
 
 
 def fault_signs(fault: Fault, run: DrillRun) -> tuple[Sign, ...]:
-    """The sign of every operation of a fault on every member it fell on."""
+    """The sign of every operation of a fault on every member it fell on; of a storm, of every fault carried out."""
+    if run.struck:
+        return _storm_signs(run)
     signs = signs_of(run)
     found: list[Sign] = []
     for step in (*fault.prepares, *fault.steps):
@@ -208,6 +215,22 @@ def fault_signs(fault: Fault, run: DrillRun) -> tuple[Sign, ...]:
             continue
         members = ("",) if step.operation is Capability.DCS_LOSS else members_of(step, run.victims, run.before)
         found += [sign(step.operation, member, signs, run) for member in members]
+    return tuple(found)
+
+
+def _storm_signs(run: DrillRun) -> tuple[Sign, ...]:
+    done = [one for one in run.struck if not one.refused]
+    found = []
+    for place, one in enumerate(done):
+        # What the next fault on the same member did is no sign of this one.
+        until = next((later.at for later in done[place + 1 :] if later.member == one.member), float("inf"))
+        signs = _signs_around(run, one.at, one.cleared_at, until)
+        operation = CATALOGUE[one.fault].steps[0].operation
+        if operation is Capability.SWITCHOVER:
+            follows = any(state.in_recovery for state in signs.since.get(one.member, ()))
+            found.append(Sign(operation, one.member, follows, "it follows" if follows else "it went on leading"))
+        else:
+            found.append(sign(operation, one.member, signs, run))
     return tuple(found)
 
 
@@ -236,8 +259,28 @@ def _who_leads(run: DrillRun) -> str:
 _CRASHES = (Capability.KILL, Capability.KILL_MEMBER, Capability.FAILING_DISK, Capability.FULL_DISK)
 
 
+def _storm_loss(run: DrillRun) -> Loss | None:
+    """What a storm may have taken at most: a leader and what a crash, or a cut of power, took of its standbys.
+
+    The successor of one leader may have crashed before, or follow one that did: what a single fault would have left
+    is not known, so the least promise counts.
+    """
+    done = [one for one in run.struck if not one.refused]
+    older, newer = run.before.leader_timeline, run.after.leader_timeline if run.after else None
+    another = run.after is not None and run.after.leader not in (None, run.before.leader)
+    if another or (older is not None and newer is not None and newer > older):
+        power = any(one.fault == Capability.POWER_CUT for one in done)
+        return Loss.LEADER_AND_STANDBY_POWER if power else Loss.LEADER_AND_STANDBY_POSTGRES
+    on_leader = {one.fault for one in done if one.led}
+    if Capability.POWER_CUT in on_leader:
+        return Loss.POWER_CUT
+    return Loss.POSTGRES_CRASH if on_leader & {str(crash) for crash in _CRASHES} else None
+
+
 def loss_in_fact(fault: Fault, victim: Victim, run: DrillRun) -> Loss | None:
     """What was gone for good: of a leader restarted in place its memory only, of one that never stopped nothing."""
+    if run.struck:
+        return _storm_loss(run)
     if fault.loss is None or not victim.takes_the_leader:
         return None
     if taken_over(run):

@@ -8,6 +8,7 @@ from walproof.model.member_state import MemberState
 from walproof.model.topology import ClusterView
 from walproof.proving.campaign import PlannedDrill
 from walproof.proving.reading import MemberReading
+from walproof.proving.storm import Struck
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,8 @@ class DrillRun:
     """When a successor took the leader's lock, by the manager's log."""
     refused: str = ""
     """Why the target refused to inject the fault."""
+    struck: tuple[Struck, ...] = ()
+    """The faults of a storm, in order."""
     incomplete: str = ""
     """Why the ledger is not complete: a writer or reader died, the disk was full."""
 

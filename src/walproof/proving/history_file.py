@@ -24,9 +24,10 @@ from walproof.model.verdict import Victim
 from walproof.proving import columns
 from walproof.proving.campaign import PlannedDrill
 from walproof.proving.columns import Damaged
-from walproof.proving.faults import fault
+from walproof.proving.faults import SHRUNK, STORM, fault
 from walproof.proving.history import DrillRun, History
 from walproof.proving.reading import MemberReading
+from walproof.proving.storm import Strike
 
 MAGIC = b"walproof history 1\n"
 _SIZES = struct.Struct("<IIII")
@@ -67,6 +68,7 @@ class _Header:
     origin: float
     servers: tuple[str, ...]
     standby_names: tuple[str, ...]
+    storm: tuple[Strike, ...] = ()
 
 
 _ADAPTER: TypeAdapter[_Header] = TypeAdapter(_Header)
@@ -124,6 +126,7 @@ def _header(history: History, origin: float) -> _Header:
         origin=origin,
         servers=history.attempts.servers,
         standby_names=history.attempts.standby_names,
+        storm=planned.storm,
     )
 
 
@@ -151,7 +154,14 @@ def _decoded(data: bytes) -> History:
     present = columns.unpack_bits(third, header.attempts, len(header.readings))
     return History(
         PlannedDrill(
-            header.number, fault(header.fault), header.victim, header.level, header.route, header.writers, header.warm_s
+            header.number,
+            next((storm for storm in (STORM, SHRUNK) if storm.name == header.fault), None) or fault(header.fault),
+            header.victim,
+            header.level,
+            header.route,
+            header.writers,
+            header.warm_s,
+            header.storm,
         ),
         header.run,
         attempts,

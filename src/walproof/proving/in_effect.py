@@ -55,6 +55,20 @@ def _with_names(attempts: Attempts, chosen: NDArray[np.bool_], wanted: Iterable[
     return found
 
 
+def before_named(attempts: Attempts, level: Level, timeline: int | None) -> NDArray[np.bool_]:
+    """Acknowledgements at a remote level on timelines after `timeline` that came before any with a standby named there.
+
+    A new leader of a cluster that is not strict serves a moment before it names one.
+    """
+    found = np.zeros(len(attempts), dtype=bool)
+    empty = unnamed(attempts, level)
+    for newer in np.unique(attempts.timeline[empty & (attempts.timeline > (timeline or 0))]):
+        there = acknowledged(attempts) & (attempts.timeline == newer)
+        named = attempts.ended[there & ~empty]
+        found |= empty & there & (attempts.ended < (named.min() if len(named) else np.inf))
+    return found
+
+
 def unnamed(attempts: Attempts, level: Level, begin: float = 0.0, end: float = float("inf")) -> NDArray[np.bool_]:
     """Acknowledgements at a remote level from `begin` to `end` that were given while no standby was named."""
     empty = [i for i, quorum in enumerate(quorums(attempts)) if quorum is None]
@@ -63,13 +77,18 @@ def unnamed(attempts: Attempts, level: Level, begin: float = 0.0, end: float = f
 
 
 def weaker(
-    attempts: Attempts, asked: Level, *, declared: str, members: Sequence[str], until: float, senders: Sequence[str]
+    attempts: Attempts,
+    asked: Level,
+    chosen: NDArray[np.bool_],
+    *,
+    declared: str,
+    members: Sequence[str],
+    senders: Sequence[str],
 ) -> list[Weaker]:
-    """Every way in which commits acknowledged before `until` waited for less than was asked.
+    """Every way in which the acknowledged commits `chosen` (shape (attempts,)) waited for less than was asked.
 
     `declared`: standby names when the drill began; `senders`: application names that streamed from anywhere.
     """
-    chosen = acknowledged(attempts, until)
     found = _other_levels(attempts, asked, chosen)
     if asked.remote:
         found += _fewer(attempts, asked, chosen, declared)

@@ -89,3 +89,12 @@ def inject(
                 act()
         elif acts:
             clock.together(acts)
+
+
+def undo(target: Target, fault: Fault, member: str) -> None:
+    """Undo what a fault of one step did to one member, and start what it ended; nothing where it ends by itself."""
+    able, operation = target.capabilities(), fault.steps[0].operation
+    if operation is Capability.SLOW_DISK and able.slow_disk:
+        able.slow_disk.undo(member)
+    elif operation in able.faults:
+        able.faults[operation].undo(member)

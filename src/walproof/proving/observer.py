@@ -44,6 +44,11 @@ class Observer:
         return tuple(sorted(self._views, key=lambda view: view.at))
 
     @property
+    def newest(self) -> ClusterView | None:
+        """The newest observation, of the poller's too."""
+        return max(self._views, key=lambda view: view.at, default=None)
+
+    @property
     def last(self) -> ClusterView | None:
         """The newest observation of every member."""
         return self._last

@@ -19,7 +19,10 @@ QUICK_S = 600.0
 
 @dataclass(frozen=True, slots=True)
 class ProveOptions:
-    """What `walproof prove` was asked. `storm`: number of random faults, 0 none."""
+    """What `walproof prove` was asked. `storm`: number of storms, 0 none, each of `storm_faults` faults.
+
+    `shrink`: how many storms may be tried to find the fewest faults that still break.
+    """
 
     faults: tuple[Fault, ...]
     levels: tuple[Level, ...]
@@ -29,6 +32,8 @@ class ProveOptions:
     repeat: int = 1
     until_bound: float | None = None
     storm: int = 0
+    storm_faults: int = 4
+    shrink: int = 8
     seed: int = 1
     matrix: bool = False
     budget_s: float | None = None
@@ -54,6 +59,8 @@ def parse_options(raw: RawOptions) -> ProveOptions:
         repeat=_positive(raw, "repeat", 1 if not matrix or quick else 2),
         until_bound=_bound(raw.get("until_bound")),
         storm=_positive(raw, "storm", 0),
+        storm_faults=_positive(raw, "storm_faults", 4),
+        shrink=0 if str(raw.get("shrink")) == "0" else _positive(raw, "shrink", 8),
         seed=_positive(raw, "seed", 1),
         matrix=matrix,
         budget_s=QUICK_S if matrix and quick else None,
@@ -75,6 +82,10 @@ def _check_consistent(raw: RawOptions) -> None:
         raise UsageError("--quick belongs to --matrix", "walproof prove --matrix --quick")
     if raw.get("storm") and raw.get("fault"):
         raise UsageError("--storm draws its own faults", "leave --fault out")
+    if raw.get("storm") and raw.get("victim"):
+        raise UsageError("--storm draws its own victims", "leave --victim out")
+    if not raw.get("storm") and (raw.get("storm_faults") or raw.get("shrink")):
+        raise UsageError("--storm-faults and --shrink belong to --storm", "walproof prove --storm 3 --storm-faults 5")
 
 
 def _levels(text: object, matrix: bool) -> tuple[Level, ...]:
@@ -104,4 +115,5 @@ def _bound(text: object) -> float | None:
 
 
 def _positive(raw: RawOptions, name: str, default: int) -> int:
-    return default if raw.get(name) is None else parse_positive_int(raw[name], f"value of --{name}")
+    flag = "--" + name.replace("_", "-")
+    return default if raw.get(name) is None else parse_positive_int(raw[name], f"value of {flag}")

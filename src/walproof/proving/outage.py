@@ -13,8 +13,9 @@ from walproof.model.verdict import Findings, Mark, Recovery
 
 _NOTICEABLE_S = 0.5
 """A pause shorter than this is no outage, however steady the service was before."""
-_USUAL_TIMES = 5
-"""A pause longer than so many of the longest before the fault is one."""
+_USUAL_TIMES, _USUAL_SHARE, _MOST_MORE_S = 5, 0.99, 2.0
+"""A pause is one beyond so many times the pause that so many before the fault did not exceed, but at most so much more:
+one hiccup before the fault, of a checkpoint for instance, must not hide an outage."""
 _SUSTAINED_S = 1.0
 """Service that ends again sooner than this was a stray acknowledgement, not the end of an outage."""
 
@@ -25,8 +26,8 @@ class Outage:
 
     last_before: float
     first_after: float | None
-    usual_gap_s: float
-    """The longest gap before the fault, to compare with."""
+    noticeable_s: float
+    """Gaps longer than this are no usual ones."""
     unavailable_s: float = 0.0
     """Every gap beyond the usual from the fault to the end: an outage that flaps adds up."""
 
@@ -47,30 +48,43 @@ def _succeeded(attempts: Attempts) -> NDArray[np.bool_]:
 
 
 def outage(
-    acknowledged: NDArray[np.float64], fault_at: float, *, cleared_at: float = float("inf"), stopped_at: float = 0.0
+    acknowledged: NDArray[np.float64], fault_at: float, *, stopped_at: float, cleared_at: float = float("inf")
 ) -> Outage | None:
     """The outage that begins before the fault was cleared and lasts longest; None without any success before it.
 
     Answers under way when the fault was injected come after its moment and belong to before: the gap, not the fault's
-    moment, is what is measured. Gaps with less than a second of service between them are one outage. Where no gap is
-    longer than usual, the longest one is given. `acknowledged` is sorted; `stopped_at`: when the writers were stopped.
+    moment, is what is measured. Gaps with less than a second of service between them are one outage, and one after
+    which less than that was seen has no end. Where no gap is longer than usual, the longest one is given.
+    `acknowledged` is sorted; `stopped_at`: when the writers were stopped.
     """
     if len(acknowledged) == 0 or acknowledged[0] > fault_at:
         return None
+    beyond = _noticeable_s(acknowledged, fault_at)
+    spans = _gaps(acknowledged, fault_at, stopped_at, beyond)
+    unavailable = float(sum(min(end, stopped_at) - begin for begin, end in spans))
+    merged = _merged(spans)
+    if merged and stopped_at - merged[-1][1] < _SUSTAINED_S:
+        merged[-1] = (merged[-1][0], math.inf)
+    begin, end = _caused(acknowledged, fault_at, cleared_at, merged)
+    return Outage(begin, None if end == math.inf else end, beyond, unavailable)
+
+
+def _noticeable_s(acknowledged: NDArray[np.float64], fault_at: float) -> float:
+    """Gaps longer than this are longer than usual."""
+    gaps = np.diff(acknowledged[acknowledged <= fault_at])
+    usual = float(np.quantile(gaps, _USUAL_SHARE)) if len(gaps) else 0.0
+    return max(_NOTICEABLE_S, min(_USUAL_TIMES * usual, usual + _MOST_MORE_S))
+
+
+def _gaps(
+    acknowledged: NDArray[np.float64], fault_at: float, stopped_at: float, beyond: float
+) -> list[tuple[float, float]]:
+    """Gaps after the fault longer than `beyond`, in order; the last one is endless where nothing came any more."""
     begins, ends = acknowledged[:-1], acknowledged[1:]
-    before = ends <= fault_at
-    usual = float((ends - begins)[before].max()) if before.any() else 0.0
-    beyond = max(_NOTICEABLE_S, _USUAL_TIMES * usual)
-    last = float(acknowledged[-1])
     chosen = np.flatnonzero((ends > fault_at) & (ends - begins > beyond))
     spans = list(zip(begins[chosen].tolist(), ends[chosen].tolist(), strict=True))
-    if stopped_at - last > max(beyond, _SUSTAINED_S):
-        spans.append((last, math.inf))
-    unavailable = float(sum((stopped_at if end == math.inf else end) - begin for begin, end in spans))
-    caused = [span for span in _merged(spans) if span[0] < cleared_at or span[1] == math.inf]
-    caused = caused or [_longest_gap(begins, ends, fault_at, cleared_at) or (last, math.inf)]
-    begin, end = max(caused, key=lambda span: span[1] - span[0])
-    return Outage(begin, None if end == math.inf else end, usual, unavailable)
+    last = float(acknowledged[-1])
+    return [*spans, (last, math.inf)] if stopped_at - last > max(beyond, _SUSTAINED_S) else spans
 
 
 def _merged(gaps: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
@@ -84,6 +98,16 @@ def _merged(gaps: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     return spans
 
 
+def _caused(
+    acknowledged: NDArray[np.float64], fault_at: float, cleared_at: float, spans: Sequence[tuple[float, float]]
+) -> tuple[float, float]:
+    """The longest of the gaps that the fault caused; where none is longer than usual, the longest there is."""
+    last = float(acknowledged[-1])
+    caused = [span for span in spans if span[0] < cleared_at or span[1] == math.inf]
+    caused = caused or [_longest_gap(acknowledged[:-1], acknowledged[1:], fault_at, cleared_at) or (last, math.inf)]
+    return max(caused, key=lambda span: span[1] - span[0])
+
+
 def _longest_gap(
     begins: NDArray[np.float64], ends: NDArray[np.float64], fault_at: float, cleared_at: float
 ) -> tuple[float, float] | None:
@@ -95,42 +119,43 @@ def _longest_gap(
 
 
 def writers_rto_s(
-    attempts: Attempts, fault_at: float, *, cleared_at: float = float("inf"), stopped_at: float = 0.0
+    attempts: Attempts, fault_at: float, *, stopped_at: float, cleared_at: float = float("inf")
 ) -> tuple[float, float, float] | None:
     """Outage of single writers, seconds: median, 95th percentile, worst; None where none had committed before.
 
-    Each writer's is its longest gap that ends after the fault and begins before it was cleared; infinite for one that
-    committed before the fault and never again.
+    Each writer's is found as that of all together is, but ends with its first success that a second of service follows
+    or the end of the drill; infinite for one that committed before the fault and never again.
     """
     chosen = np.flatnonzero(_succeeded(attempts))
     order = chosen[np.lexsort((attempts.ended[chosen], attempts.writer[chosen]))]
-    writer, at = attempts.writer[order], attempts.ended[order]
-    ending = np.flatnonzero(np.append(writer[1:] != writer[:-1], True)) if len(writer) else np.zeros(0, np.intp)
-    first = np.concatenate((np.zeros(min(1, len(ending)), np.intp), ending[:-1] + 1))
-    began = at[first] <= fault_at
-    gaps = np.append(np.diff(at), 0.0)
-    counted = np.append((at[1:] > fault_at) & (at[:-1] < cleared_at) & (writer[1:] == writer[:-1]), False)
-    worst = np.zeros(len(ending))
-    if len(ending):
-        worst = np.maximum.reduceat(np.where(counted, gaps, 0.0), first)
-    last = at[ending]
-    gone = (last <= fault_at) | (stopped_at - last > np.maximum(worst, _SUSTAINED_S))
-    times = np.sort(np.where(gone, np.inf, worst)[began])
+    writer, ended = attempts.writer[order], attempts.ended[order]
+    found = []
+    for at in np.split(ended, np.flatnonzero(np.diff(writer)) + 1):
+        if len(at) and at[0] <= fault_at:
+            spans = _merged(_gaps(at, fault_at, stopped_at, _noticeable_s(at, fault_at)))
+            begin, end = _caused(at, fault_at, cleared_at, spans)
+            found.append(end - begin)
+    times = np.sort(found)
     if len(times) == 0:
         return None
     middle, late = (math.ceil(share * len(times)) - 1 for share in (0.5, 0.95))
     return float(times[middle]), float(times[late]), float(times[-1])
 
 
-def rpo_s(findings: Findings, fault_at: float) -> float:
-    """From the oldest lost acknowledgement to the fault, or to the newest lost one where that came later; 0 if none.
+def rpo_s(findings: Findings, fault_at: float, last_before: float = 0.0) -> float:
+    """From the oldest lost acknowledgement to the fault; 0 if nothing is lost.
+
+    It ends with the last acknowledgement before the outage, or the newest lost one, where those came later: answers
+    under way come after the fault's moment.
 
     >>> rpo_s(Findings(lost=2, lost_from=7.0, lost_to=8.0), 10.0), rpo_s(Findings(), 10.0)
     (3.0, 0.0)
+    >>> rpo_s(Findings(lost=1, lost_from=10.25, lost_to=10.25), 10.0, last_before=10.5)
+    0.25
     """
     if findings.lost_from is None or findings.lost_to is None:
         return 0.0
-    return max(fault_at, findings.lost_to) - findings.lost_from
+    return max(fault_at, last_before, findings.lost_to) - findings.lost_from
 
 
 def pace(acknowledged: NDArray[np.float64], bins: int = 200) -> tuple[tuple[float, int], ...]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -15,15 +16,21 @@ from walproof.model.verdict import Drill, Verdict
 from walproof.model.waiting import Wait, wait_for
 from walproof.proving.campaign import PlannedDrill
 from walproof.proving.conclude import concluded_drill
+from walproof.proving.faults import SHRUNK, STORM, Step
 from walproof.proving.gather import Gathered, Keep
 from walproof.proving.history import DrillRun, History
 from walproof.proving.history_file import decode, encode, history_name
 from walproof.proving.inject import chosen_victims, inject, why_skipped
 from walproof.proving.observer import Observer
 from walproof.proving.reading import MemberReading, compared, lost_rows
+from walproof.proving.storm import Strike, shrunk
+from walproof.proving.storm_run import StormRun
 
 _SETTLED_S = 0.5
 """Answers under way when a fault falls may still arrive: commits count as back when acknowledged later than this."""
+
+_SERVICE_S = 1.5
+"""Writers go on for so long once commits are back: a second of service ends an outage (outage.py)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +70,31 @@ def run_drills(shell: Shell, plan: Iterable[PlannedDrill], *, enough: Callable[[
         if enough(drills):
             break
     return drills
+
+
+def shrink_storms(shell: Shell, plan: Iterable[PlannedDrill], drills: Sequence[Drill], tries: int) -> list[Drill]:
+    """For each storm that broke a promise, storms of fewer faults: every one that was tried, at most `tries` a storm.
+
+    Ctrl-C raises Interrupted with all drills so far.
+    """
+    if any(drill.assumptions.get("cluster recovered") is False for drill in drills):
+        return []
+    broken = {d.number for d in drills if d.fault == STORM.name and d.verdict is Verdict.BROKEN}
+    tried: list[Drill] = []
+    number = max((d.number for d in drills), default=0)
+
+    def breaks(planned: PlannedDrill, storm: tuple[Strike, ...]) -> bool:
+        smaller = replace(planned, number=number + len(tried) + 1, fault=SHRUNK, storm=storm)
+        try:
+            tried.extend(run_drills(shell, [smaller], enough=lambda _: True))
+        except Interrupted:
+            raise Interrupted([*drills, *tried]) from None
+        return tried[-1].verdict is Verdict.BROKEN
+
+    for planned in plan:
+        if planned.number in broken:
+            shrunk(planned.storm, partial(breaks, planned), tries)
+    return tried
 
 
 def one_drill(shell: Shell, planned: PlannedDrill) -> Drill:
@@ -112,7 +144,7 @@ def _healthy_again(shell: Shell, run: DrillRun) -> DrillRun:
 
 
 def _drill_run(shell: Shell, planned: PlannedDrill, observer: Observer, gathered: Gathered, run: LedgerRun) -> DrillRun:
-    """Load up, fault in at its seeded moment, commits again, hold, recover."""
+    """Load up, fault or storm in at its seeded moment, commits again, hold, recover."""
     target, clock = shell.target, shell.target.clock
     rng = np.random.default_rng([shell.seed, planned.number])
     wait_for(Wait.WRITERS_UP, lambda: _writing(run, planned.writers), clock)
@@ -120,28 +152,19 @@ def _drill_run(shell: Shell, planned: PlannedDrill, observer: Observer, gathered
     before = target.observe()
     victims = chosen_victims(before, planned.victim, lambda names: names[int(rng.integers(len(names)))])
     gathered.ask_members()
-    refused = stalled = timed_out = ""
+    storm = StormRun(target, shell.emit, observer, gathered, before)
+    acts = _Acts(shell, planned, victims, before, gathered)
+    refused = stalled = ""
     elected: float | None = None
     try:
-        if planned.fault.prepares:
-            inject(target, planned.fault, planned.fault.prepares, victims=victims, view=before)
-        clock.pause(planned.warm_s + float(rng.uniform(0, 1)))
-        fault_at = clock.now()
-        if planned.fault.steps:
-            inject(
-                target,
-                planned.fault,
-                planned.fault.steps,
-                victims=victims,
-                view=before,
-                before_undo=gathered.ask_members,
-            )
-        shell.emit(FaultChanged(fault_at, planned.fault.name, victims, cleared=False))
-        gathered.ask_members()
-        gathered.save_traces([m for m in victims if m == before.leader])
-        if planned.fault.serves_after:
-            stalled = _wait_commits(shell, planned, observer, run, fault_at)
-        elected = _elected(target, fault_at)
+        fault_at = acts.prepare(warm_s=planned.warm_s + float(rng.uniform(0, 1)))
+        if planned.storm:
+            storm.carry_out(planned.storm)
+        else:
+            acts.inject(fault_at)
+            if planned.fault.serves_after:
+                stalled = _wait_commits(shell, planned, observer, run, fault_at)
+            elected = _elected(target, fault_at)
         clock.pause(planned.fault.hold_s)
         gathered.ask_members()
         gathered.save_logs(before)
@@ -151,11 +174,13 @@ def _drill_run(shell: Shell, planned: PlannedDrill, observer: Observer, gathered
         recover_at = clock.now()
         with shielded():
             recovered, error = _recover(shell, planned, victims)
-    if planned.fault.steps:
+    struck = storm.end()
+    timed_out = ""
+    if planned.fault.steps or planned.storm:
         timed_out = _wait_commits(shell, None, observer, run, recover_at)
-    clock.pause(1.0)
+    clock.pause(_SERVICE_S)
     return DrillRun(
-        victims,
+        tuple(dict.fromkeys(s.member for s in struck if not s.refused)) if planned.storm else victims,
         before,
         fault_at,
         recover_at,
@@ -166,7 +191,45 @@ def _drill_run(shell: Shell, planned: PlannedDrill, observer: Observer, gathered
         timed_out=timed_out,
         elected_at=elected,
         refused=refused,
+        struck=struck,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Acts:
+    """What is done to the victims of a fault that stands alone."""
+
+    shell: Shell
+    planned: PlannedDrill
+    victims: tuple[str, ...]
+    before: ClusterView
+    gathered: Gathered
+
+    def prepare(self, warm_s: float) -> float:
+        """What the fault needs first, then load for that long; the moment of the fault."""
+        clock = self.shell.target.clock
+        if self.planned.fault.prepares:
+            self._carry_out(self.planned.fault.prepares)
+        clock.pause(warm_s)
+        return clock.now()
+
+    def inject(self, fault_at: float) -> None:
+        """The fault, and what is put aside before anybody rewinds the leader."""
+        if self.planned.fault.steps:
+            self._carry_out(self.planned.fault.steps)
+        self.shell.emit(FaultChanged(fault_at, self.planned.fault.name, self.victims, cleared=False))
+        self.gathered.ask_members()
+        self.gathered.save_traces([m for m in self.victims if m == self.before.leader])
+
+    def _carry_out(self, steps: tuple[Step, ...]) -> None:
+        inject(
+            self.shell.target,
+            self.planned.fault,
+            steps,
+            victims=self.victims,
+            view=self.before,
+            before_undo=self.gathered.ask_members,
+        )
 
 
 def _writing(run: LedgerRun, writers: int) -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 _OTHERS = ("phantom", "duplicate", "corrupted", "two_leaders_s", "broken_freshness")
-"""What else could have broken a drill then."""
+"""What else could have broken a drill then, besides damaged data, which its evidence names."""
 
 
 def upgraded(event: Mapping[str, Any]) -> dict[str, Any]:
@@ -21,7 +21,9 @@ def upgraded(event: Mapping[str, Any]) -> dict[str, Any]:
         return dict(event)
     findings = drill.get("findings")
     counts = findings if isinstance(findings, Mapping) else {}
-    lost_only = bool(counts.get("lost")) and not any(counts.get(name) for name in _OTHERS)
+    evidence = drill.get("evidence")
+    damaged = isinstance(evidence, Mapping) and any(str(name).startswith("data of ") for name in evidence)
+    lost_only = bool(counts.get("lost")) and not damaged and not any(counts.get(name) for name in _OTHERS)
     if drill.get("verdict") != "broken" or drill.get("promised") is not False or not lost_only:
         return dict(event)
     return {**event, "drill": {**drill, "verdict": "expected loss"}}

@@ -10,8 +10,8 @@ from walproof.model.units import counted
 from walproof.model.verdict import Drill, Verdict
 from walproof.pricing.conclusion import conclusion as price_sentence
 from walproof.pricing.estimates import PriceTable, price_table
-from walproof.proving.bounds import worst_bounds
-from walproof.reporting.wording import percent, seconds
+from walproof.proving.bounds import kind_of, worst_bounds
+from walproof.reporting.wording import fault_name, percent, seconds
 
 
 def sentences(events: Sequence[Event], table: PriceTable | None = None) -> tuple[str, ...]:
@@ -49,42 +49,58 @@ def search_sentences(events: Sequence[Event]) -> tuple[str, ...]:
 
 
 def loss_sentence(drills: Sequence[Drill]) -> str:
-    """Which levels lost acknowledged commits, which held, and the upper bound of their loss probability."""
+    """Which levels lost acknowledged commits, which held, and the upper bound of their loss probability.
+
+    Where faults, victims or what was gone differ, the bound is that of the kind that is least sure.
+    """
+    skipped = sum(d.verdict is Verdict.SKIPPED for d in drills)
+    if skipped == len(drills):
+        return "Every drill was skipped." if drills[1:] else "The drill was skipped."
     decided = [d for d in drills if d.verdict.decided]
+    undecided = len(drills) - len(decided) - skipped
     if not decided:
-        return (
-            f"None of the {len(drills)} drills could be decided." if drills[1:] else "The drill could not be decided."
-        )
-    bound = worst_bounds(decided)
-    lost, held, wrong = [], [], []
-    for level in Level:
-        of_level = [d for d in decided if d.level is level]
-        losing = [d for d in of_level if d.findings.lost]
-        if losing:
-            commits = counted(sum(d.findings.lost for d in losing), "acknowledged commit")
-            share = f"{len(losing)} of {counted(len(of_level), 'drill')}"
-            lost.append(f"{level} lost {commits} in {share}{_guaranteed(losing)}")
-        elif any(d.verdict is Verdict.BROKEN for d in of_level):
-            wrong.append(f"{level} was broken without losing a commit")
-        elif of_level:
-            upper = f"P(loss), 95 % upper bound: {percent(bound[level])}"
-            held.append(f"{level} lost none in {counted(len(of_level), 'drill')} ({upper})")
-    undecided = len(drills) - len(decided)
-    rest = [f"{undecided} more could not be decided"] if undecided else []
-    sentence = "; ".join([*lost, *wrong, *held, *rest])
+        none = f"None of the {undecided} drills could be decided" if undecided > 1 else "The drill could not be decided"
+        return f"{none}{_skipped(skipped)}."
+    parts = [text for level in Level if (text := _of_level(level, decided))]
+    parts += [f"{undecided} more could not be decided"] if undecided else []
+    sentence = "; ".join(parts) + _skipped(skipped)
     return f"{sentence[:1].upper()}{sentence[1:]}."
 
 
+def _skipped(count: int) -> str:
+    return f"; {count} {'was' if count == 1 else 'were'} skipped" if count else ""
+
+
+def _of_level(level: Level, decided: Sequence[Drill]) -> str:
+    """What a level lost, under which faults, or how sure it is that it loses nothing; "" where it was not tried."""
+    of_level = [d for d in decided if d.level is level]
+    losing = [d for d in of_level if d.findings.lost]
+    if losing:
+        commits = counted(sum(d.findings.lost for d in losing), "acknowledged commit")
+        faults = {fault_name(d) for d in of_level}
+        under = f" under {', '.join(sorted({fault_name(d) for d in losing}))}" if len(faults) > 1 else ""
+        share = f"{len(losing)} of {counted(len(of_level), 'drill')}"
+        return f"{level} lost {commits} in {share}{under}{_guaranteed(losing)}"
+    if any(d.verdict is Verdict.BROKEN for d in of_level):
+        return f"{level} was broken without losing a commit"
+    if not of_level:
+        return ""
+    kinds = len({kind_of(d) for d in of_level})
+    least_sure = f" of the least sure of {kinds} kinds" if kinds > 1 else ""
+    upper = f"P(loss), 95 % upper bound{least_sure}: {percent(worst_bounds(decided)[level])}"
+    return f"{level} lost none in {counted(len(of_level), 'drill')} ({upper})"
+
+
 def _guaranteed(losing: Sequence[Drill]) -> str:
-    """Whether the level guarantees what was lost, where that is known."""
-    if any(d.promised for d in losing):
-        return ", violating its guarantee"
-    return " (expected loss: it does not guarantee them)" if all(d.promised is False for d in losing) else ""
+    """Whether the level guarantees what was lost, by the verdicts."""
+    if all(d.verdict is Verdict.EXPECTED_LOSS for d in losing):
+        return " (expected loss: it does not guarantee them)"
+    return ", violating its guarantee" if any(d.promised for d in losing if d.verdict is Verdict.BROKEN) else ""
 
 
 def outage_sentence(drills: Sequence[Drill]) -> str:
-    """How long writes were unavailable; "" when no outage was observed."""
-    times = sorted(d.rto_s for d in drills if d.rto_s is not None and d.verdict is not Verdict.SKIPPED)
+    """How long writes were unavailable in the drills that were decided; "" when no outage was observed."""
+    times = sorted(d.rto_s for d in drills if d.rto_s is not None and d.verdict.decided)
     if not times:
         return ""
     if len(times) == 1:

@@ -138,7 +138,7 @@ def _levels(drills: Sequence[Drill]) -> Table:
 
 
 def _outage(drills: Sequence[Drill]) -> Figure | None:
-    timed = [d for d in drills if d.rto_s is not None and d.verdict is not Verdict.SKIPPED]
+    timed = [d for d in drills if d.rto_s is not None and d.verdict.decided]
     if not timed:
         return None
     bars, rows = [], []

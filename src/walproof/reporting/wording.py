@@ -85,11 +85,13 @@ def plus_minus(estimate: Estimate) -> str:
 def seconds(value: float | None) -> str:
     """Seconds: whole above 100, one decimal above 1, else three.
 
-    >>> seconds(0.0123), seconds(3.26), seconds(125.0), seconds(None)
-    ('0.012 s', '3.3 s', '125 s', '–')
+    >>> seconds(0.0123), seconds(3.26), seconds(125.0), seconds(None), seconds(math.inf)
+    ('0.012 s', '3.3 s', '125 s', '–', 'endless')
     """
-    if value is None or not math.isfinite(value):
+    if value is None or math.isnan(value):
         return NOT_KNOWN
+    if math.isinf(value):
+        return "endless"
     return f"{value:.0f} s" if value >= 100 else f"{value:.1f} s" if value >= 1 or value == 0 else f"{value:.3f} s"
 
 
@@ -150,8 +152,7 @@ def writers_rto(times: tuple[float, float, float]) -> str:
     >>> writers_rto((1.0, 2.5, float("inf")))
     'median 1.0 s, p95 2.5 s, worst endless'
     """
-    shown = ("endless" if math.isinf(s) else seconds(s) for s in times)
-    return ", ".join(f"{name} {text}" for name, text in zip(("median", "p95", "worst"), shown, strict=True))
+    return ", ".join(f"{name} {seconds(s)}" for name, s in zip(("median", "p95", "worst"), times, strict=True))
 
 
 def finding_counts(findings: Findings) -> dict[str, int]:

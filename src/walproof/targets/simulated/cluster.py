@@ -122,6 +122,10 @@ class World:
         if state in _CRASHES:
             self.crashes[member] = self.crashes.get(member, 0) + 1
 
+    def server(self, member: str) -> str:
+        """What writers see of a server: the member, and after how many crashes."""
+        return f"{member} {self.crashes.get(member, 0)}"
+
     def serving(self) -> Serving | None:
         """How commits are served now; None when nobody serves."""
         if self.leader is None:
@@ -132,7 +136,13 @@ class World:
         slowest = slow[min(self.nature.sync.number, len(slow)) - 1] if slow else 0.0
         replicates = bool(self._up_standbys()) and not self.cut
         return Serving(
-            self.leader, self.timeline, self.names, waits, replicates, self.slow.get(self.leader, 0.0), slowest
+            self.server(self.leader),
+            self.timeline,
+            self.names,
+            waits,
+            replicates,
+            self.slow.get(self.leader, 0.0),
+            slowest,
         )
 
     def sync(self) -> None:
@@ -161,7 +171,12 @@ class World:
             self.ledger.stall(self.clock.now())
         self.clock.after(float(self.rng.uniform(1, 3)), self.rename)
         if back_after is not None:
-            self.clock.after(back_after, lambda: self.up(member))
+            self.back_by_itself(member, back_after)
+
+    def back_by_itself(self, member: str, seconds: float) -> None:
+        """It is up again after so long, unless something else has happened to it meanwhile."""
+        since = self.down_at.get(member)
+        self.clock.after(seconds, lambda: self.up(member) if self.down_at.get(member) == since else None)
 
     def up(self, member: str) -> None:
         """A member streams again from whoever leads."""
@@ -189,6 +204,8 @@ class World:
         if self.ledger is not None and self.named and not live and not self.nature.sync.strict:
             self.ledger.release(self.clock.now())
         self.named = live or (self.named if self.nature.sync.strict else ())
+        if self.ledger is not None and live:
+            self.ledger.acknowledge_waiting(self.clock.now())
 
     def lose_leader(self, state: str, rule: Rule, *, received_until: float | None = None, same: bool = False) -> None:
         """The leader stops serving now; unanswered commits stay unanswered."""
@@ -230,7 +247,8 @@ class World:
         self.sync()
         if self.ledger is not None:
             self.ledger.resolve(old.at, rule)
-        self.leader, self.timeline, self.broken = winner, self.timeline + 1, None
+        in_place = winner == old.leader and self.nature.odd == "in-place"
+        self.leader, self.timeline, self.broken = winner, self.timeline + (not in_place), None
         self.states[winner] = "running"
         self.lost_power.clear()
         for member in self.nature.members:
@@ -238,26 +256,37 @@ class World:
                 self.states[member] = "streaming"
         self.named = self._up_standbys()
         if self.states[old.leader] in ("crashed", "stopped"):
-            self.clock.after(2.0, lambda: self.up(old.leader))
+            self.back_by_itself(old.leader, 2.0)
         if self.nature.odd == "late":
             self.hold(45.0)
-        if self.nature.odd == "unnamed":
+        if self.nature.odd == "unnamed" and winner != old.leader:
             self.named = ()
-            self.clock.after(0.1, self.rename)
+            self.clock.after(0.6, self.rename)  # longer than writers wait between two tries
         if self.promoted is not None:
             self.promoted(old.leader)
+
+    def reconnect(self, member: str) -> None:
+        """Packets arrive again between it and the others; a standby streams again."""
+        self.sync()
+        self.deaf.pop(member, None)
+        for heard in self.deaf.values():
+            heard.discard(member)
+        if member == self.leader and self.cut:
+            self.cut = False
+            if self.ledger is not None and self._up_standbys():
+                self.ledger.caught_up(self.clock.now())
+                self.ledger.acknowledge_waiting(self.clock.now())
+        self.up(member)
 
     def recover(self) -> None:
         """Undo every fault and wait until the cluster is healthy."""
         self.sync()
         self.slow.clear()
         self.disks.clear()
+        for member in self.nature.members:
+            if self.deaf.get(member) or (self.cut and member == self.leader):
+                self.reconnect(member)
         self.deaf.clear()
-        if self.cut:
-            self.cut = False
-            if self.ledger is not None:
-                self.ledger.caught_up(self.clock.now())
-                self.ledger.acknowledge_waiting(self.clock.now())
         self.dcs = True
         waited = 0
         while not self.view().healthy:

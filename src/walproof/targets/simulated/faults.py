@@ -9,7 +9,7 @@ from walproof.errors import TargetError
 from walproof.model.attempt import Outcome
 from walproof.model.ports import Capability, MemberFault
 from walproof.targets.simulated.cluster import TTL_S, World
-from walproof.targets.simulated.ledger import Rule, Serving
+from walproof.targets.simulated.ledger import Rule
 from walproof.targets.simulated.lies import lie_of
 
 
@@ -125,9 +125,12 @@ class SimulatedFaults:
             Capability.FAILING_DISK: self.fail_disk,
             Capability.FULL_DISK: self.fill_disk,
         }
-        return {
-            c: OneFault(act, self.power_on if c is Capability.POWER_CUT else self.world.up) for c, act in found.items()
+        undo: dict[Capability, Callable[[str], None]] = {
+            Capability.POWER_CUT: self.power_on,
+            Capability.PARTITION: self.world.reconnect,
+            Capability.ISOLATE: self.world.reconnect,
         }
+        return {c: OneFault(act, undo.get(c, self.world.up)) for c, act in found.items()}
 
     def slow_disk(self) -> SlowFlushes:
         """Slow flushes."""
@@ -154,8 +157,8 @@ class SimulatedFaults:
         """What the liar of two leaders does once there is a second one."""
         world = self.world
         if world.nature.lie == "two-leaders" and world.leader != old:
-            old_serving, now = Serving(old, world.timeline - 1, world.names), world.clock.now()
-            world.clock.after(3.0, lambda: _also_acknowledge(world, old_serving, now))
+            now = world.clock.now()
+            world.clock.after(3.0, lambda: _also_acknowledge(world, old, now))
 
     def kill(self, member: str) -> None:
         """The postmaster dies; somebody takes over in two to four seconds."""
@@ -276,8 +279,11 @@ class SimulatedFaults:
     def power_on(self, member: str) -> None:
         """Power back on; recovers for two seconds."""
         world = self.world
+        if world.states[member] != "off":
+            return
         world.down_at[member] = world.clock.now()
         world.states[member] = "starting"
+        world.back_by_itself(member, 2.0)
 
     def recover(self) -> None:
         """Undo every fault and wait until the cluster is healthy."""
@@ -288,17 +294,16 @@ class SimulatedFaults:
         return f"{member}: simulated, {self.world.states.get(member, 'unknown')}\n"
 
 
-def _also_acknowledge(world: World, serving: Serving, since: float) -> None:
+def _also_acknowledge(world: World, old: str, since: float) -> None:
     """The lie of two leaders: for three seconds the old one acknowledged too; its rows are even kept."""
     ledger = world.ledger
-    if ledger is None or ledger.stopped_at is not None:
+    server = world.server(world.leader or "")
+    if ledger is None or ledger.stopped_at is not None or server not in ledger.servers:
         return
     world.sync()
-    theirs = (ledger["server"] == ledger.servers.index(world.leader or "")) & (
-        ledger["started"].astype(np.float64) >= since
-    )
+    theirs = (ledger["server"] == ledger.servers.index(server)) & (ledger["started"].astype(np.float64) >= since)
     chosen = theirs & (ledger["writer"] % 2 == 0) & (ledger["outcome"] == Outcome.ACKNOWLEDGED)
-    if serving.server in ledger.servers:
-        server = np.where(chosen, ledger.servers.index(serving.server), ledger["server"])
-        ledger.columns["server"] = server.astype(np.int16)
-        ledger.columns["timeline"] = np.where(chosen, serving.timeline, ledger["timeline"]).astype(np.int32)
+    its = [place for place, server in enumerate(ledger.servers) if server.split()[0] == old]
+    if its:
+        ledger.columns["server"] = np.where(chosen, its[-1], ledger["server"]).astype(np.int16)
+        ledger.columns["timeline"] = np.where(chosen, world.timeline - 1, ledger["timeline"]).astype(np.int32)

@@ -18,6 +18,7 @@ LATENCY_S = {
     Level.REMOTE_APPLY: 0.0065,
 }
 _RETRY_S = 0.5
+_WAL_WRITER_DELAY_S = 0.2
 _NEVER = float("inf")
 _COLUMNS = {
     "writer": np.int32,
@@ -58,6 +59,18 @@ class Serving:
     replicates: bool = True
     slow_local_s: float = 0.0
     slow_standby_s: float = 0.0
+
+
+def _next_flush(committed: NDArray[np.float64]) -> NDArray[np.float64]:
+    """When the WAL writer flushes what was committed at `off`: every 0.2 s, all of it."""
+    return np.floor(committed / _WAL_WRITER_DELAY_S + 1.05) * _WAL_WRITER_DELAY_S
+
+
+def _no_later_than_the_next(times: NDArray[np.float64], in_wal: NDArray[np.intp]) -> NDArray[np.float64]:
+    """WAL is flushed and received in its order: whoever has a commit has every earlier one. `in_wal`: that order."""
+    found = times.copy()
+    found[in_wal] = np.minimum.accumulate(times[in_wal][::-1])[::-1]
+    return found
 
 
 class SimulatedLedger:
@@ -165,22 +178,20 @@ class SimulatedLedger:
         after = np.where(counts > 0, ended[np.arange(len(free)), np.maximum(counts - 1, 0)], free)
         start, answered = started[writer, place], ended[writer, place]
         committed = start + 0.4 * (answered - start)
-        delay = rng.uniform(0.01, 0.6, len(start))
-        flushed = committed + delay if level is Level.OFF else 0.5 * committed + 0.5 * answered
-        received = (
-            0.4 * committed + 0.6 * answered
-            if remote
-            else flushed + self._rtt_s / 2 + rng.uniform(0, 0.002, len(start))
-        )
-        slow = serving.slow_standby_s + rng.uniform(0, 0.0005, len(start))
-        received_flushed = received + slow
+        flushed = _next_flush(committed) if level is Level.OFF else 0.5 * committed + 0.5 * answered
+        received = 0.4 * committed + 0.6 * answered if remote else flushed + self._rtt_s / 2 + 0.001
+        received_flushed = received + serving.slow_standby_s
         if remote and level is not Level.REMOTE_WRITE:
             received_flushed = 0.2 * received + 0.8 * answered
         if not serving.replicates:
             received = received_flushed = np.full(len(start), _NEVER)
+        in_wal = np.argsort(committed, kind="stable")
         self._add(
-            after, writer, start, ended=answered, outcome=Outcome.ACKNOWLEDGED, committed=committed, flushed=flushed,
-            received=received, received_flushed=received_flushed, kept=True, **self._where(serving, start),
+            after, writer, start, ended=answered, outcome=Outcome.ACKNOWLEDGED, committed=committed,
+            flushed=_no_later_than_the_next(flushed, in_wal),
+            received=_no_later_than_the_next(received, in_wal),
+            received_flushed=_no_later_than_the_next(received_flushed, in_wal),
+            kept=True, **self._where(serving, start),
         )  # fmt: skip
 
     def _floats(self, name: str) -> NDArray[np.float64]:
@@ -231,11 +242,12 @@ class SimulatedLedger:
             self._free = np.where(np.isinf(self._free), at + 0.001, self._free)
 
     def caught_up(self, at: float) -> None:
-        """Standbys stream again: everything committed by now reaches them."""
+        """Standbys stream again: everything committed by now reaches them, and what is under way once it is flushed."""
+        sent = np.maximum(at, self._floats("flushed") + self._rtt_s / 2 + 0.001)
         for name in ("received", "received_flushed"):
             column = self._floats(name)
-            late = np.isinf(column) & (self._floats("committed") <= at) & self.columns["kept"].astype(bool)
-            self.columns[name] = np.where(late, at, column)
+            late = np.isinf(column) & self.columns["kept"].astype(bool)
+            self.columns[name] = np.where(late, sent, column)
 
     def resolve(self, at: float, rule: Rule) -> None:
         """A survivor took over (or the old leader came back): decide which commits before the break exist now."""

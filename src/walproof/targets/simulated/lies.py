@@ -129,7 +129,7 @@ def lie_of(name: str) -> Lie:
 
 ODDITIES = {
     "late": "a leader is announced long before it takes commits",
-    "in-place": "a killed leader is started again in place",
+    "in-place": "a killed leader is started again in place, on the same timeline",
     "damaged": "pages had failed their checksum before",
     "unnamed": "a new leader serves a moment before it names a standby",
 }

@@ -1,0 +1,266 @@
+"""Storms: drawn from a seed, carried out so that they overlap, judged fault by fault, shrunk where they break."""
+
+import doctest
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.unit.test_proving_conclude import attempts, history
+from tests.unit.test_proving_happened import BACK, ORDERLY, run, silent, state, view
+from walproof.errors import TargetError
+from walproof.model.event import Event, FaultChanged
+from walproof.model.guarantee import Level, Loss
+from walproof.model.verdict import Drill, Verdict, Victim
+from walproof.proving import storm
+from walproof.proving.campaign import PlannedDrill, planned
+from walproof.proving.conclude import concluded_drill
+from walproof.proving.faults import IN_STORMS, SHRUNK, STORM
+from walproof.proving.happened import fault_signs, loss_in_fact
+from walproof.proving.history import DrillRun, History
+from walproof.proving.history_file import decode, encode
+from walproof.proving.in_effect import before_named
+from walproof.proving.options import parse_options
+from walproof.proving.run import Shell, run_drills, shrink_storms
+from walproof.proving.storm import Strike, Struck, drawn, fewest, moves_the_leader, shrunk
+from walproof.targets.simulated.target import Simulated, simulated
+
+KILL = Strike("kill", Victim.LEADER, 1.0, False, 3.0)
+
+
+def storms(count: int = 200, faults: int = 5) -> list[tuple[Strike, ...]]:
+    return [drawn(np.random.default_rng(seed), IN_STORMS, faults) for seed in range(count)]
+
+
+def test_examples_in_docstrings_are_true() -> None:
+    assert doctest.testmod(storm).failed == 0
+
+
+def test_many_faults_come_just_after_a_takeover_that_the_one_before_causes() -> None:
+    pairs = [(a, b) for one in storms() for a, b in itertools.pairwise(one)]
+    just_after = [(a, b) for a, b in pairs if b.after_takeover]
+    assert all(moves_the_leader(a) and b.after_s <= 0.3 for a, b in just_after)
+    caused = [b for a, b in pairs if moves_the_leader(a)]
+    assert 0.6 < len(just_after) / len(caused) < 0.8
+
+
+def test_faults_last_longer_than_the_pauses_between_them_and_fall_on_leaders_most() -> None:
+    every = [strike for one in storms() for strike in one]
+    assert {strike.fault for strike in every} == set(IN_STORMS)
+    assert np.median([s.lasts_s for s in every]) > 2 * np.median([s.after_s for s in every])
+    assert 0.55 < np.mean([s.victim is Victim.LEADER for s in every]) < 0.75
+    assert all(0 <= s.pick < 1 for s in every)
+    assert all(s.victim is Victim.LEADER for s in every if s.fault == "switchover")
+    assert not any(one[0].after_takeover for one in storms())
+
+
+def test_shrinking_asks_no_more_often_than_allowed_and_keeps_what_breaks() -> None:
+    asked: list[int] = []
+
+    def breaks(some: tuple[Strike, ...]) -> bool:
+        asked.append(len(some))
+        return any(one.fault == "freeze" for one in some)
+
+    one = tuple(replace(KILL, fault=name) for name in ("kill", "stop", "freeze", "stop", "isolate", "kill", "stop"))
+    assert [s.fault for s in shrunk(one, breaks, 30)] == ["freeze"]
+    asked.clear()
+    assert any(s.fault == "freeze" for s in shrunk(one, breaks, 3))
+    assert len(asked) == 3
+    assert shrunk(one, lambda _: False, 50) == one
+
+
+def test_a_smaller_storm_waits_for_no_takeover_that_nothing_causes() -> None:
+    after = replace(KILL, after_takeover=True)
+    tried: list[tuple[Strike, ...]] = []
+
+    def holds(some: tuple[Strike, ...]) -> bool:
+        tried.append(some)
+        return False
+
+    shrunk((KILL, after, replace(after, fault="slow-disk"), after), holds, 20)
+    assert all(not some[0].after_takeover for some in tried)
+    assert all(moves_the_leader(a) for some in tried for a, b in itertools.pairwise(some) if b.after_takeover)
+
+
+def stormy(*struck: Struck, states: tuple[object, ...] = (), leader: str = "n2", timeline: int = 2) -> DrillRun:
+    return replace(run(*states, after=view(leader, timeline)), struck=struck)  # type: ignore[arg-type]
+
+
+KILLED = Struck("kill", "n1", True, 100.0, 104.0)
+AGAIN = Struck("kill", "n1", False, 110.0, 114.0)
+FIRST = state(at=105.0, postmaster="8", started="tuesday", stats_reset="tuesday")
+SECOND = state(at=115.0, postmaster="9", started="friday", stats_reset="friday")
+
+
+def test_each_fault_of_a_storm_needs_a_sign_of_its_own() -> None:
+    both = fault_signs(STORM, stormy(KILLED, AGAIN, states=(FIRST, SECOND)))
+    assert [sign.seen for sign in both] == [True, True]
+    same = replace(FIRST, at=115.0)
+    assert [sign.seen for sign in fault_signs(STORM, stormy(KILLED, AGAIN, states=(FIRST, same)))] == [True, False]
+    # What the second did is no sign of the first.
+    unchanged = state(at=105.0)
+    assert [s.seen for s in fault_signs(STORM, stormy(KILLED, AGAIN, states=(unchanged, SECOND)))] == [False, True]
+
+
+def test_a_refused_fault_of_a_storm_needs_none() -> None:
+    refused = replace(AGAIN, refused="n1 is down")
+    assert len(fault_signs(STORM, stormy(KILLED, refused, states=(BACK,)))) == 1
+
+
+def test_a_switchover_in_a_storm_shows_by_the_old_leader_that_follows() -> None:
+    moved = Struck("switchover", "n1", True, 100.0, 104.0)
+    follows, leads = replace(ORDERLY, in_recovery=True), replace(ORDERLY, in_recovery=False)
+    assert [s.seen for s in fault_signs(STORM, stormy(moved, states=(follows,)))] == [True]
+    assert [s.seen for s in fault_signs(STORM, stormy(moved, states=(leads,)))] == [False]
+
+
+@pytest.mark.parametrize(
+    ("struck", "leader", "timeline", "loss"),
+    [
+        ((KILLED,), "n2", 2, Loss.LEADER_AND_STANDBY_POSTGRES),
+        ((KILLED, AGAIN), "n1", 3, Loss.LEADER_AND_STANDBY_POSTGRES),
+        ((KILLED, Struck("power-cut", "n3", False, 101.0, 105.0)), "n2", 2, Loss.LEADER_AND_STANDBY_POWER),
+        ((KILLED, Struck("power-cut", "n3", False, 101.0, 105.0, "no images")), "n2", 2,
+         Loss.LEADER_AND_STANDBY_POSTGRES),
+        ((KILLED,), "n1", 1, Loss.POSTGRES_CRASH),
+        ((Struck("power-cut", "n1", True, 100.0, 104.0),), "n1", 1, Loss.POWER_CUT),
+        ((Struck("power-cut", "n2", False, 100.0, 104.0),), "n1", 1, None),
+        ((Struck("restart", "n1", True, 100.0, 104.0),), "n1", 1, None),
+    ],
+)  # fmt: skip
+def test_what_a_storm_took_at_most(struck: tuple[Struck, ...], leader: str, timeline: int, loss: Loss | None) -> None:
+    assert loss_in_fact(STORM, Victim.CLUSTER, stormy(*struck, leader=leader, timeline=timeline)) is loss
+
+
+def judged_storm(drill: DrillRun, *, lost: tuple[float, float] | None = None, **more: object) -> Drill:
+    one = history(drill, lost=lost)
+    plan = PlannedDrill(1, STORM, Victim.CLUSTER, Level.ON, writers=2, storm=(KILL,))
+    return concluded_drill(replace(one, planned=plan, **more))  # type: ignore[arg-type]
+
+
+def test_a_storm_is_judged_whole_and_lists_what_was_carried_out() -> None:
+    drill = judged_storm(stormy(KILLED, states=(silent(postmaster="none", at=101.0), BACK)))
+    assert drill.verdict is Verdict.HELD, drill.why
+    assert drill.strikes == ("0.0 s: kill of n1, the leader, cleared after 4.0 s",)
+    assert {"kill", "kill cleared"} <= {mark.what for mark in drill.marks}
+    lost = judged_storm(stormy(KILLED, states=(BACK,)), lost=(99.0, 100.0))
+    assert (lost.verdict, lost.promised) == (Verdict.BROKEN, True)
+
+
+def test_a_storm_of_which_nothing_or_not_everything_happened_is_undecided() -> None:
+    nothing = judged_storm(stormy(replace(KILLED, refused="n1 is down"), states=(BACK,)))
+    assert nothing.verdict is Verdict.UNDECIDED
+    assert "no fault of the storm could be carried out: n1 is down" in nothing.why
+    idle = judged_storm(stormy(KILLED, states=(state(at=110.0), state(at=125.0))))
+    assert idle.verdict is Verdict.UNDECIDED
+    assert "kill did not happen: n1: its postmaster is the same process as before" in idle.why
+
+
+def test_what_a_new_leader_acknowledged_unnamed_counts_only_when_it_is_lost() -> None:
+    tries = attempts()
+    window = (tries.timeline == 2) & (tries.ended < 103.5)
+    unnamed = replace(tries, names=window.astype(np.int16))
+    assert before_named(unnamed, Level.ON, 1).tolist() == window.tolist()
+    assert not before_named(unnamed, Level.ON, 2).any()
+    assert not before_named(unnamed, Level.LOCAL, 1).any()
+    drill = stormy(KILLED, states=(BACK,))
+    held = judged_storm(drill, attempts=unnamed)
+    assert held.verdict is Verdict.HELD, held.why
+    assert "new leaders acknowledged on for 0.4" in held.why
+    assert held.findings.not_in_effect_s == 0
+    lost = judged_storm(drill, lost=(103.0, 103.3), attempts=unnamed)
+    assert lost.verdict is Verdict.BROKEN
+    assert "because on was acknowledged for" in lost.why
+    before = judged_storm(drill, attempts=replace(tries, names=(tries.ended < 90).astype(np.int16)))
+    assert before.verdict is Verdict.UNDECIDED
+    assert before.findings.not_in_effect_s > 0
+
+
+def test_a_storm_is_kept_in_its_history() -> None:
+    plan = PlannedDrill(1, SHRUNK, Victim.CLUSTER, Level.ON, writers=2, storm=(KILL, replace(KILL, pick=0.5)))
+    one: History = replace(history(stormy(KILLED, states=(BACK,))), planned=plan)
+    again = decode(encode(one))
+    assert (again.planned, again.run.struck) == (plan, one.run.struck)
+
+
+def shell(address: str, events: list[Event] | None = None) -> Shell:
+    target: Simulated = simulated(address)
+    return Shell(target, lambda e: events.append(e) if events is not None else None, lambda _n, _c: None)
+
+
+def plan_of(seed: int, faults: int = 5) -> PlannedDrill:
+    raw = {"storm": "1", "storm_faults": str(faults), "levels": "on", "seed": str(seed), "writers": "4"}
+    return planned(parse_options(raw))[0]
+
+
+def stormed(address: str, seed: int, events: list[Event] | None = None) -> Drill:
+    return run_drills(shell(address, events), [plan_of(seed)], enough=lambda _: False)[0]
+
+
+@pytest.mark.parametrize("seed", range(1, 9))
+def test_an_honest_cluster_holds_in_storms_and_the_seed_replays_them(seed: int) -> None:
+    drill = stormed(f"sim?sync=strict&slowness=15&seed={seed}", seed)
+    assert drill.verdict in (Verdict.HELD, Verdict.UNDECIDED), drill.why
+    assert drill.findings.lost == 0
+    assert stormed(f"sim?sync=strict&slowness=15&seed={seed}", seed) == drill
+
+
+def test_faults_overlap_and_one_member_is_left_alone() -> None:
+    most = 0
+    for seed in range(1, 12):
+        events: list[Event] = []
+        drill = stormed(f"sim?sync=strict&slowness=15&seed={seed}", seed, events)
+        assert len(drill.strikes) == 5
+        in_effect: list[tuple[str, str]] = []
+        for event in events:
+            if isinstance(event, FaultChanged) and event.fault != "storm":
+                if event.cleared:
+                    in_effect.remove((event.members[0], event.fault))
+                else:
+                    in_effect.append((event.members[0], event.fault))
+                harmed = {name for name, fault in in_effect if fault != "slow-disk"}
+                most = max(most, len(harmed))
+        assert not in_effect
+    assert most == 2
+
+
+@pytest.mark.parametrize("fault", ["kill", "freeze", "partition", "power-cut", "stop", "slow-disk", "restart"])
+def test_a_fault_that_a_lie_replaces_by_nothing_is_noticed_in_a_storm(fault: str) -> None:
+    strikes = (replace(KILL, fault="isolate"), replace(KILL, fault=fault, after_s=0.5, victim=Victim.STANDBY))
+    plan = replace(plan_of(1), storm=strikes)
+    drill = run_drills(shell(f"sim?lie=no-{fault}&sync=strict&slowness=15"), [plan], enough=lambda _: False)[0]
+    assert drill.verdict is Verdict.UNDECIDED
+    assert f"{fault} did not happen" in drill.why
+
+
+def test_a_broken_storm_is_shrunk_and_the_fewest_faults_are_printed() -> None:
+    lying = shell("sim?lie=two-leaders&sync=strict&slowness=15")
+    plan = replace(plan_of(1), storm=(*(replace(KILL, fault="slow-disk"),) * 3, KILL, replace(KILL, fault="restart")))
+    drills = run_drills(lying, [plan], enough=lambda _: False)
+    assert drills[0].verdict is Verdict.BROKEN
+    tried = shrink_storms(lying, [plan], drills, 10)
+    assert len(tried) <= 10
+    assert {drill.fault for drill in tried} == {"shrunk storm"}
+    assert [drill.number for drill in tried] == list(range(2, 2 + len(tried)))
+    text = fewest([*drills, *tried])
+    assert text.startswith(f"fewest faults that still break, of {1 + len(tried)} storms (drill ")
+    assert text.count("\n") <= 2
+    assert "kill of n" in text
+    assert fewest([d for d in tried if d.verdict is not Verdict.BROKEN]) == ""
+    assert shrink_storms(lying, [plan], [d for d in tried if d.verdict is not Verdict.BROKEN], 5) == []
+
+
+def test_a_fault_that_the_target_refuses_is_named_and_the_storm_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = shell("sim?sync=strict&slowness=15")
+    assert isinstance(one.target, Simulated)
+
+    def refuse(_to: str | None = None) -> None:
+        raise TargetError("nobody can take over")
+
+    monkeypatch.setattr(one.target.faults, "switch_over", refuse)
+    plan = replace(plan_of(1), storm=(replace(KILL, fault="switchover"), KILL))
+    drill = run_drills(one, [plan], enough=lambda _: False)[0]
+    assert drill.verdict is Verdict.HELD, drill.why
+    assert "switchover of n1 not done: nobody can take over" in drill.strikes[0]
+    assert drill.victims == ("n1",)
