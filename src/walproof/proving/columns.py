@@ -39,10 +39,9 @@ def _columns(attempts: Attempts, places: NDArray[np.intp], origin: float) -> Ite
     """Column after column, each made when the one before it has been compressed."""
     yield _packed(_steps(attempts.writer[places].astype(np.int64)))
     yield _packed(_steps(attempts.number[places]) - 1)
-    ended = attempts.ended[places]
-    answered = ~np.isnan(ended)
+    answered = ~np.isnan(attempts.ended)[places]
     yield np.packbits(answered).tobytes()
-    ended = _microseconds(ended, origin)
+    ended = _microseconds(attempts.ended[places], origin)
     lsn = places[_by_answer(ended, answered)]
     by_answer = _packed(_steps(attempts.lsn[lsn].view(np.int64)))
     del lsn
@@ -57,24 +56,24 @@ def _columns(attempts: Attempts, places: NDArray[np.intp], origin: float) -> Ite
         yield _packed(_steps(getattr(attempts, name)[places].astype(np.int64)))
 
 
-def _slices(size: int) -> Iterator[slice]:
+def _ranges(size: int) -> Iterator[tuple[int, int]]:
     """Parts of a column that are worked on at once, so that what is in between needs little memory."""
-    return (slice(first, first + _PART) for first in range(0, size, _PART))
+    return ((first, first + _PART) for first in range(0, size, _PART))
 
 
 def _microseconds(seconds: NDArray[np.float64], origin: float) -> NDArray[np.int64]:
     """Microseconds since `origin`, 0 for NaN, in the memory of `seconds`."""
     found = seconds.view(np.int64)
-    for part in _slices(len(seconds)):
-        found[part] = np.rint(np.nan_to_num(seconds[part] - origin) * MICROSECONDS)
+    for first, end in _ranges(len(seconds)):
+        found[first:end] = np.rint(np.nan_to_num(seconds[first:end] - origin) * MICROSECONDS)
     return found
 
 
 def _seconds(microseconds: NDArray[np.int64], origin: float) -> NDArray[np.float64]:
     """Seconds since the epoch, in the memory of `microseconds`."""
     found = microseconds.view(np.float64)
-    for part in _slices(len(found)):
-        found[part] = origin + microseconds[part] / MICROSECONDS
+    for first, end in _ranges(len(found)):
+        found[first:end] = origin + microseconds[first:end] / MICROSECONDS
     return found
 
 
@@ -122,8 +121,8 @@ def _gaps(started: NDArray[np.int64], ended: NDArray[np.int64], answered: NDArra
 
 def _steps(values: NDArray[np.int64]) -> NDArray[np.int64]:
     """Each value less the one before it, the first as it is; in the memory of the values."""
-    for part in reversed(list(_slices(len(values) - 1))):
-        values[1:][part] -= values[:-1][part]
+    for first, end in reversed(list(_ranges(len(values) - 1))):
+        values[1:][first:end] -= values[:-1][first:end]
     return values
 
 
@@ -137,9 +136,9 @@ def _packed(values: NDArray[np.int64]) -> bytes:
     largest = max(2 * int(values.max()), -2 * int(values.min()) - 1) if len(values) else 0
     width = max(1, (largest.bit_length() + 7) // 8)
     planes = np.empty((width, len(values)), np.uint8)
-    for part in _slices(len(values)):
-        unsigned = (values[part] << 1) ^ (values[part] >> 63)
-        planes[:, part] = unsigned.view(np.uint8).reshape(-1, 8)[:, :width].T
+    for first, end in _ranges(len(values)):
+        unsigned = (values[first:end] << 1) ^ (values[first:end] >> 63)
+        planes[:, first:end] = unsigned.view(np.uint8).reshape(-1, 8)[:, :width].T
     return b"".join((bytes([width]), planes.data))
 
 
@@ -175,12 +174,12 @@ class _Frames:
             raise Damaged("a column has another length")
         planes = np.frombuffer(plain, np.uint8, offset=1).reshape(width, count)
         values = np.zeros(count, np.int64)
-        for part in _slices(count):
-            unsigned = np.zeros((planes[0, part].size, 8), np.uint8)
-            unsigned[:, :width] = planes[:, part].T
+        for first, end in _ranges(count):
+            unsigned = np.zeros((planes[0, first:end].size, 8), np.uint8)
+            unsigned[:, :width] = planes[:, first:end].T
             plain_values = unsigned.view(np.uint64).reshape(-1)
             one = np.uint64(1)
-            values[part] = (plain_values >> one).view(np.int64) ^ -(plain_values & one).view(np.int64)
+            values[first:end] = (plain_values >> one).view(np.int64) ^ -(plain_values & one).view(np.int64)
         return values
 
     def bits(self, count: int) -> NDArray[np.bool_]:
