@@ -1,8 +1,8 @@
 """Keeps a drill of ten million attempts and judges it again; prints bytes, seconds and peak memory. Needs no cluster.
 
 `python -m benchmarks.history [MILLIONS]` simulates writers on a lab at `off`; `--of FILE` takes a kept drill-N.history
-of a real drill instead. Exit 1 above 6 bytes an attempt, above 60 s for decoding and judging, or when judging what was
-kept gives another verdict the second time. Each step runs in a process of its own, so that its peak is its own.
+of a real drill instead. Exit 1 above 6 bytes an attempt, above 60 s for decoding and judging, above 1 GB for either, or
+when encoding what was decoded gives other bytes. Each step runs in a process of its own, so that its peak is its own.
 """
 
 import argparse
@@ -29,7 +29,7 @@ from walproof.proving.reading import MemberReading
 
 EPOCH = 1_795_000_000.0
 WRITERS = 64
-BYTES, SECONDS = 6.0, 60.0
+BYTES, SECONDS, MEGABYTES = 6.0, 60.0, 1024.0
 
 
 def simulated(size: int) -> History:
@@ -78,10 +78,9 @@ def encoding(path: str, size: int, of: str) -> str:
     seconds = time.perf_counter() - started_at
     Path(path).write_bytes(data)
     each = len(data) / max(1, len(history.attempts))
-    print(
-        f"{len(history.attempts):,} attempts: {each:.2f} bytes each, encoded in {seconds:.1f} s, {_peak()}", flush=True
-    )
-    return "" if each <= BYTES else f"more than {BYTES:g} bytes an attempt"
+    what = f"{len(history.attempts):,} attempts: {each:.2f} bytes each"
+    print(f"{what}, encoded in {seconds:.1f} s, {_peak_mb():,.0f} MB at most", flush=True)
+    return _too_much() if each <= BYTES else f"more than {BYTES:g} bytes an attempt"
 
 
 def judging(path: str, _size: int, _of: str) -> str:
@@ -90,8 +89,8 @@ def judging(path: str, _size: int, _of: str) -> str:
     drill = concluded_drill(decode(Path(path).read_bytes()))
     seconds = time.perf_counter() - started_at
     lost = f"{drill.findings.lost:,} lost"
-    print(f"decoded and judged in {seconds:.1f} s, {_peak()}: {drill.verdict}, {lost}", flush=True)
-    return "" if seconds <= SECONDS else f"decoding and judging took more than {SECONDS:g} s"
+    print(f"decoded and judged in {seconds:.1f} s, {_peak_mb():,.0f} MB at most: {drill.verdict}, {lost}", flush=True)
+    return _too_much() if seconds <= SECONDS else f"decoding and judging took more than {SECONDS:g} s"
 
 
 def again(path: str, _size: int, _of: str) -> str:
@@ -100,9 +99,13 @@ def again(path: str, _size: int, _of: str) -> str:
     return "" if encode(decode(data)) == data else "encoding what was decoded gives other bytes"
 
 
-def _peak() -> str:
+def _peak_mb() -> float:
     status = Path("/proc/self/status").read_text()
-    return f"{int(status.split('VmHWM:')[1].split()[0]) / 1024:,.0f} MB at most"
+    return int(status.split("VmHWM:")[1].split()[0]) / 1024
+
+
+def _too_much() -> str:
+    return "" if _peak_mb() <= MEGABYTES else f"more than {MEGABYTES:,.0f} MB of memory"
 
 
 def _run(step: Callable[[str, int, str], str], *arguments: object) -> str:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 import psycopg
 
 from benchmarks.temporary_lab import benchmark_lab
+from walproof.lab import access
 from walproof.lab.blueprint import Blueprint, Disk
 from walproof.lab.design import LabOrder
 from walproof.lab.faults import processes, suspend
@@ -24,6 +25,7 @@ from walproof.model.attempt import Rows
 from walproof.model.guarantee import Level
 from walproof.model.load import LedgerOrder, LedgerRun
 from walproof.model.ports import Capabilities, Capability, MemberFault
+from walproof.model.topology import Endpoint
 from walproof.model.verdict import Verdict
 from walproof.model.waiting import Wait, wait_for
 from walproof.proving.campaign import PlannedDrill
@@ -32,6 +34,7 @@ from walproof.proving.run import Shell, run_drills
 from walproof.targets.lab.target import LabTarget
 
 LEDGER = "walproof.walproof_ledger"
+PORT = int(os.environ.get("WALPROOF_TEST_PORT", "5860"))
 Act = Callable[[LabTarget], object]
 TRIGGER = """
 CREATE FUNCTION walproof.lie() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {body} END $$;
@@ -93,6 +96,9 @@ class Lie:
     stopped: Act | None = None
     end: Act | None = None
     kills_writer: bool = False
+    pooled: bool = False
+    """The route looks like a session of its own; in truth a pooler is there, which drops start-up options."""
+    level: Level = Level.ON
 
 
 @dataclass
@@ -133,6 +139,12 @@ class LyingTarget(LabTarget):
     def __init__(self, blueprint: Blueprint, lie: Lie) -> None:
         super().__init__(blueprint)
         self.lie, self.stopped = lie, False
+
+    def endpoint(self, route: str) -> Endpoint:
+        """The lab's, or its pooler as a session."""
+        if not self.lie.pooled or route == "direct":
+            return super().endpoint(route)
+        return replace(super().endpoint("pgbouncer"), pooled=False)
 
     def capabilities(self) -> Capabilities:
         """The lab's, one of them lying."""
@@ -190,6 +202,34 @@ def names(*values: str) -> Act:
 def reset(name: str) -> Act:
     """The parameter as before."""
     return lambda target: system(target, name, None)
+
+
+EVERY_SESSION = """
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'walproof-ledger'
+"""
+
+
+def default(owner: str) -> Act:
+    """synchronous_commit off by default for the ledger's role or database, in effect for every session of it."""
+    alter = f"ALTER {owner} SET synchronous_commit = off"
+    return lambda target: sql(target, alter, EVERY_SESSION)
+
+
+def no_default(owner: str) -> Act:
+    """As before."""
+    return lambda target: sql(target, f"ALTER {owner} RESET synchronous_commit")
+
+
+@contextlib.contextmanager
+def session_pool(target: "LyingTarget") -> Iterator[None]:
+    """PgBouncer gives every client of a lie that needs it a session of its own while the block runs."""
+    if target.lie.pooled:
+        access.pool_command(target.blueprint, "SET pool_mode = 'session'")
+    try:
+        yield
+    finally:
+        if target.lie.pooled:
+            access.pool_command(target.blueprint, "SET pool_mode = 'transaction'")
 
 
 @dataclass
@@ -255,6 +295,21 @@ LIES = {
     "full-page-writes-off": Lie(
         "full_page_writes off", begin=lambda t: system(t, "full_page_writes", "off"), end=reset("full_page_writes")
     ),
+    "role-default": Lie(
+        "a role's default is off, and a pooler drops what the client asked for",
+        begin=default("ROLE postgres"),
+        end=no_default("ROLE postgres"),
+        pooled=True,
+    ),
+    "database-default": Lie(
+        "the database's default is off, and a pooler drops what the client asked for",
+        begin=default("DATABASE postgres"),
+        end=no_default("DATABASE postgres"),
+        pooled=True,
+    ),
+    "pooler-drops-options": Lie(
+        "a pooler drops the level that the client asked for", "none", pooled=True, level=Level.REMOTE_APPLY
+    ),
     "dead-writer": Lie("a writer is killed", kills_writer=True),
     "deleted-later": Lie(
         "rows are deleted before they are read",
@@ -283,12 +338,12 @@ def main() -> int:
     parser.add_argument("names", nargs="*", choices=[*LIES, []])
     wanted = parser.parse_args().names or list(LIES)
     held = 0
-    with benchmark_lab("lies", LabOrder(port=5860, disk=Disk(kind="image"))) as blueprint:
+    with benchmark_lab("lies", LabOrder(port=PORT, disk=Disk(kind="image"))) as blueprint:
         for number, name in enumerate(wanted, 1):
             target, fault = LyingTarget(blueprint, LIES[name]), CATALOGUE[LIES[name].fault]
-            planned = PlannedDrill(number, fault, fault.victims[0], Level.ON, writers=8)
+            planned = PlannedDrill(number, fault, fault.victims[0], LIES[name].level, writers=8)
             shell = Shell(target, lambda _event: None, lambda _name, _content: None, seed=number)
-            with telling(target):
+            with telling(target), session_pool(target):
                 drill = run_drills(shell, [planned], enough=lambda _drills: False)[0]
             fine = drill.verdict in (Verdict.BROKEN, Verdict.UNDECIDED)
             held += not fine

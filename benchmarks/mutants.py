@@ -6,9 +6,11 @@ files, each in a process of its own; prints the survivors and the share caught; 
 
 import argparse
 import ast
+import contextlib
 import copy
 import multiprocessing
 import os
+import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -31,7 +33,7 @@ TESTS = (
     "values", "findings", "verdicts", "outage", "order", "happened", "in_effect", "assumptions", "conclude", "history",
 )  # fmt: skip
 WANTED = 0.95
-TIMEOUT_S = 120
+TIMEOUT_S = 300
 _FLIPPED: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.GtE, ast.GtE: ast.Lt, ast.Gt: ast.LtE, ast.LtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
     ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
@@ -129,10 +131,9 @@ class _Finder:
 
 def _test(mutant: Mutant, folder: str) -> None:
     """In a process of its own: the judge's unit tests with the mutant; its exit code is pytest's."""
-    os.chdir(ROOT)
+    os.chdir(folder)
     sys.dont_write_bytecode = True
-    os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = folder
-    sys.path.insert(0, str(ROOT))
+    sys.path[:0] = [folder, f"{folder}/src"]
     sys.meta_path.insert(0, _Finder(mutant))
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
@@ -141,24 +142,33 @@ def _test(mutant: Mutant, folder: str) -> None:
     sys.exit(int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", "--tb=no", *tests])))
 
 
-def fails(mutant: Mutant) -> bool:
-    """Whether the judge's unit tests fail, or hang, with the mutant."""
-    with tempfile.TemporaryDirectory(prefix="walproof-mutant-") as folder:
-        process = _CONTEXT.Process(target=_test, args=(mutant, folder))
-        process.start()
-        process.join(TIMEOUT_S)
-        if process.exitcode is None:
-            process.kill()
-            process.join()
+def fails(mutant: Mutant, folder: str) -> bool:
+    """Whether the judge's unit tests in the folder fail, or hang, with the mutant."""
+    process = _CONTEXT.Process(target=_test, args=(mutant, folder))
+    process.start()
+    process.join(TIMEOUT_S)
+    if process.exitcode is None:
+        process.kill()
+        process.join()
     return process.exitcode != 0
 
 
-def caught(mutant: Mutant) -> bool:
+def caught(mutant: Mutant, folder: str) -> bool:
     """Whether the tests fail; a survivor is printed."""
-    found = fails(mutant)
+    found = fails(mutant, folder)
     if not found:
         print(f"SURVIVED: {mutant.file}.py line {mutant.line}: {mutant.what}", flush=True)
     return found
+
+
+@contextlib.contextmanager
+def copied() -> Iterator[str]:
+    """A copy of source and tests as they are now: what is edited meanwhile would catch every mutant."""
+    with tempfile.TemporaryDirectory(prefix="walproof-mutants-") as folder:
+        for name in ("src", "tests"):
+            shutil.copytree(ROOT / name, f"{folder}/{name}", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+        shutil.copy(ROOT / "pyproject.toml", folder)
+        yield folder
 
 
 def main() -> int:
@@ -169,13 +179,14 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--only", nargs="*", choices=FILES, default=FILES)
     options = parser.parse_args()
-    if fails(Mutant("reading", 0, "nothing", (ROOT / "src/walproof/proving/reading.py").read_text(encoding="utf-8"))):
-        print("the unit tests of the judge fail without any mutant")
-        return 1
+    unchanged = Mutant("reading", 0, "", (ROOT / "src/walproof/proving/reading.py").read_text(encoding="utf-8"))
     every = [mutant for name in options.only for mutant in mutants(name)]
     chosen = [every[int(i)] for i in np.random.default_rng(options.seed).permutation(len(every))[: options.most]]
-    with ThreadPoolExecutor(options.workers) as pool:
-        results = list(pool.map(caught, chosen))
+    with copied() as folder, ThreadPoolExecutor(options.workers) as pool:
+        if fails(unchanged, folder):
+            print("the unit tests of the judge fail without any mutant")
+            return 1
+        results = list(pool.map(lambda mutant: caught(mutant, folder), chosen))
     share = sum(results) / len(results)
     print(f"caught {sum(results)} of {len(results)} mutants ({share:.1%}), chosen of {len(every)}")
     return int(share < WANTED)

@@ -125,6 +125,15 @@ def by_sql(operation: Capability, *states: MemberState) -> bool | None:
     return sign(operation, "n1", signs_of(drill), drill).seen
 
 
+def test_a_lost_dcs_says_on_how_many_members_it_ran() -> None:
+    states = (state(at=110.0, dcs="frozen"), state("n2", 110.0, dcs="none"), state("n3", 110.0))
+    drill = run(*states)
+    assert sign(Capability.DCS_LOSS, "", signs_of(drill), drill).what == "the DCS ran on 1 of 3 members"
+    drill = run(*states[1:])
+    found = sign(Capability.DCS_LOSS, "", signs_of(drill), drill)
+    assert (found.seen, found.what) == (False, "the DCS ran on 1 of 2 members")
+
+
 def test_where_no_machine_can_be_asked_postgres_tells_what_it_can() -> None:
     gone = MemberState("n1", 110.0)
     back = bare(at=125.0, started="tuesday", stats_reset="tuesday")

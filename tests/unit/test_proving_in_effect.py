@@ -13,6 +13,7 @@ from walproof.model.member_state import LedgerTable, MemberState
 from walproof.proving import in_effect
 from walproof.proving.in_effect import (
     acknowledged,
+    before_named,
     lasting_s,
     odd_table,
     overrides,
@@ -100,6 +101,17 @@ def test_how_long_is_the_time_between_such_commits_and_at_least_their_own() -> N
     assert lasting_s(tries, unnamed(tries, Level.ON, begin=3.0)) == pytest.approx(1.0)
     assert lasting_s(tries, unnamed(tries, Level.LOCAL)) == 0
     assert unnamed(tries, Level.ON, begin=2.5).tolist() == [False, False, True, True, False]
+
+
+def test_a_new_leader_that_has_not_named_a_standby_yet_differs_from_an_old_one() -> None:
+    tries = replace(rows(2, 1, 2, 2, 1, 2), timeline=np.array([1, 1, 2, 2, 2, 2], np.int32))
+    assert before_named(tries, Level.ON, 1).tolist() == [False, False, True, True, False, False]
+    assert before_named(tries, Level.ON, None).tolist() == [True, False, True, True, False, False]
+    assert not before_named(tries, Level.ON, 2).any()
+    assert not before_named(replace(tries, timeline=np.zeros(6, np.int32)), Level.ON, None).any()
+    assert not before_named(replace(tries, outcome=np.full(6, U, np.int8)), Level.ON, 1).any()
+    never = replace(rows(1, 2, 2), timeline=np.array([1, 2, 2], np.int32))
+    assert before_named(never, Level.ON, 1).tolist() == [False, True, True]
 
 
 def test_settings_that_void_every_level_are_named() -> None:

@@ -78,6 +78,23 @@ def test_the_pace_counts_every_success_once() -> None:
     assert pace(np.array([])) == ()
 
 
+def test_the_pace_is_in_bins_of_a_tenth_of_a_second_or_of_a_two_hundredth_of_the_drill() -> None:
+    short, long = pace(acknowledged((0, 5))), pace(acknowledged((0, 100)))
+    assert short[0] == (0.0, 10)
+    assert short[1][0] == pytest.approx(0.1)
+    assert long[1][0] == pytest.approx(0.5, abs=0.01)
+    assert len(long) in (200, 201)
+
+
+def test_where_no_gap_is_longer_than_usual_the_longest_of_the_faults_own_is_given() -> None:
+    """0.4 s before the fault, 0.2 and 0.3 s while it was in effect, 0.45 s once it had been cleared."""
+    times = acknowledged((0, 2), (2.4, 6), (6.2, 7), (7.3, 9), (9.45, 12))
+    out = outage(times, fault_at=5.0, cleared_at=8.0, stopped_at=12)
+    assert out is not None
+    assert [out.last_before, out.first_after] == pytest.approx([6.99, 7.3])
+    assert out.unavailable_s == 0
+
+
 def view(at: float, leader: str | None) -> ClusterView:
     return ClusterView(at, (MemberView("n1", Role.STANDBY, "streaming"),), leader)
 
@@ -109,6 +126,17 @@ def test_a_part_nobody_saw_is_left_out() -> None:
     recovery, _ = split(tries, out, [view(4.0, "n1"), view(8.0, "n1")], "n1")
     assert (recovery.detection_s, recovery.promotion_s) == (None, None)
     assert (recovery.routing_s or 0) + (recovery.client_s or 0) == pytest.approx(4.0)
+
+
+def test_an_attempt_that_began_before_the_promotion_was_seen_needed_no_routing() -> None:
+    tries = ledger((1, A, 5.0), (2, A, 9.0), (3, A, 9.4), (4, A, 9.8), (5, A, 10.2))
+    tries = replace(tries, started=np.array([4.9, 7.0, 9.3, 9.7, 10.1]))
+    out = outage(acknowledged_at(tries), fault_at=5.05, stopped_at=10.3)
+    assert out is not None
+    recovery, marks = split(tries, out, [view(6.0, None), view(7.5, "n2")], "n1")
+    assert (recovery.detection_s, recovery.promotion_s, recovery.routing_s) == (1.0, 1.5, None)
+    assert recovery.client_s == pytest.approx(1.5)
+    assert [m.what for m in marks] == ["last acknowledgement", "detection", "promotion", "first acknowledgement"]
 
 
 def test_the_managers_log_of_the_election_counts_more_than_views() -> None:
