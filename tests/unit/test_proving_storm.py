@@ -164,6 +164,10 @@ def test_what_a_new_leader_acknowledged_unnamed_counts_only_when_it_is_lost() ->
     assert held.verdict is Verdict.HELD, held.why
     assert "new leaders acknowledged on for 0.4" in held.why
     assert held.findings.not_in_effect_s == 0
+    never = judged_storm(drill, attempts=replace(tries, names=(tries.timeline == 2).astype(np.int16)))
+    assert never.verdict is Verdict.UNDECIDED
+    assert "on was acknowledged for" in never.why
+    assert never.findings.unnamed_after_takeover_s == pytest.approx(1.0)
     lost = judged_storm(drill, lost=(103.0, 103.3), attempts=unnamed)
     assert lost.verdict is Verdict.BROKEN
     assert "because on was acknowledged for" in lost.why
