@@ -1,5 +1,8 @@
 """The kept history: few bytes, the same verdict again, and one sentence for damaged files."""
 
+import struct
+import tracemalloc
+import zlib
 from dataclasses import fields, replace
 from typing import Any
 
@@ -19,7 +22,7 @@ from walproof.proving.campaign import PlannedDrill
 from walproof.proving.conclude import concluded_drill
 from walproof.proving.faults import fault
 from walproof.proving.history import DrillRun, History
-from walproof.proving.history_file import decode, encode
+from walproof.proving.history_file import MAGIC, decode, encode
 from walproof.proving.reading import MemberReading
 
 EPOCH = 1_795_000_000.0
@@ -161,3 +164,37 @@ def test_a_value_that_no_ledger_writes_is_noticed(column: str, value: int) -> No
     wrong = replace(whole, attempts=replace(whole.attempts, **{column: values}))
     with pytest.raises(UsageError, match=f"damaged: a {column} is out of range"):
         decode(encode(wrong))
+
+
+def with_header(plain: bytes) -> bytes:
+    """A file of no attempts whose sizes and checksum are right, with that text as its header."""
+    parts = (zlib.compress(plain, 9), b"", b"")
+    sizes = struct.pack("<IIII", *(len(part) for part in parts), zlib.crc32(b"".join(parts)))
+    return MAGIC + sizes + b"".join(parts)
+
+
+NOISE = np.random.default_rng(1).bytes(100_000).hex()
+"""What does not compress."""
+
+
+@pytest.mark.parametrize(
+    ("plain", "sentence"),
+    [
+        (f'["{NOISE}",' + " " * (64 << 20) + "0]", "longer than any drill's"),
+        (" " * (8 << 20), "longer than any drill's"),
+        (f'["{NOISE}",' + "[0]," * 500_000 + "0]", "1 field of its header cannot be read"),
+        (f'{{"{NOISE}": [' + "[0,0]," * 200_000 + "0]}", "15 fields of its header cannot be read"),
+        (f'["{NOISE}"' + "," + "[" * 1_000_000, "recursion"),
+        ("{", "header|property name"),
+    ],
+    ids=["longer", "repeated", "values", "fields", "nested", "cut"],
+)
+def test_a_header_that_no_drill_leaves_is_refused_at_little_cost(plain: str, sentence: str) -> None:
+    data = with_header(plain.encode())
+    tracemalloc.start()
+    try:
+        with pytest.raises(UsageError, match=sentence):
+            decode(data)
+        assert tracemalloc.get_traced_memory()[1] < 150 << 20
+    finally:
+        tracemalloc.stop()

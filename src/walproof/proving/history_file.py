@@ -4,20 +4,22 @@ Magic, sizes of the three parts, CRC-32 of them; then the header (JSON, compress
 each member holds. Times of attempts are kept to the microsecond, their checksums are not kept.
 """
 
+import json
 import struct
 import zlib
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ConfigDict, TypeAdapter
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from walproof.errors import UsageError
 from walproof.model.attempt import Attempts, Outcome
 from walproof.model.guarantee import Level
 from walproof.model.load import WitnessReport
+from walproof.model.units import counted
 from walproof.model.verdict import Victim
 from walproof.proving import columns
 from walproof.proving.campaign import PlannedDrill
@@ -29,7 +31,10 @@ from walproof.proving.storm import Strike
 
 MAGIC = b"walproof history 1\n"
 _SIZES = struct.Struct("<IIII")
-_MOST_HEADER = 1 << 28
+_MOST_HEADER = 1 << 24
+"""Bytes of JSON: a thousand views of ten members and everything that readers saw are a megabyte."""
+_MOST_HEADER_RATIO = 500
+"""Views that repeat compress to a hundredth at best: what shrinks more holds nothing that a drill leaves."""
 _MOST_SECONDS = 1e11
 _MOST_RATIO = 1100
 """zlib never makes a byte of more than so many: a header that claims more attempts than that is damaged."""
@@ -83,17 +88,11 @@ def encode(history: History) -> bytes:
     """The history as one file."""
     attempts = history.attempts
     origin = float(np.floor(attempts.started.min())) if len(attempts) else 0.0
-    order = columns.order(attempts)
-    ordered = Attempts(
-        **{name: getattr(attempts, name)[order] for name in _COLUMNS},
-        checksum=attempts.checksum,  # not kept, so not put in order
-        servers=attempts.servers,
-        standby_names=attempts.standby_names,
-    )
+    places = columns.order(attempts)
     parts = (
         zlib.compress(_WRITER.dump_json(_header(history, origin))),
-        columns.pack(ordered, origin),
-        columns.pack_bits([reading.present[order] for reading in history.readings]),
+        columns.pack(attempts, places, origin),
+        columns.pack_bits([reading.present[places] for reading in history.readings]),
     )
     checksum = zlib.crc32(b"".join(parts))
     return MAGIC + _SIZES.pack(*(len(part) for part in parts), checksum) + b"".join(parts)
@@ -103,13 +102,10 @@ def decode(data: bytes) -> History:
     """The history in a file, its attempts ordered by writer and number; UsageError when it is damaged or another's."""
     try:
         return _decoded(data)
-    except (ValueError, struct.error, zlib.error) as wrong:  # Damaged and pydantic's errors are ValueErrors
+    except (ValueError, RecursionError, struct.error, zlib.error) as wrong:  # Damaged and JSON's errors are ValueErrors
         raise UsageError(
             f"the history is damaged: {str(wrong).splitlines()[0]}", "copy the record again from where it was made"
         ) from None
-
-
-_COLUMNS = tuple(f.name for f in fields(Attempts) if f.name not in ("checksum", "servers", "standby_names"))
 
 
 def _header(history: History, origin: float) -> _Header:
@@ -143,7 +139,11 @@ def _decoded(data: bytes) -> History:
         raise Damaged("its checksum is another one")
     ends = np.cumsum([begin, *sizes]).tolist()
     first, second, third = (data[a:b] for a, b in pairwise(ends))
-    header = _ADAPTER.validate_json(_plain(first))
+    # Not validate_json: each of its errors holds a copy of everything, gigabytes where somebody wants that.
+    try:
+        header = _ADAPTER.validate_python(json.loads(_plain(first)))
+    except ValidationError as wrong:  # never as text: it would show all of what it was given, once for each error
+        raise Damaged(f"{counted(wrong.error_count(), 'field')} of its header cannot be read") from None
     if not 0 <= header.attempts <= _MOST_RATIO * len(data):
         raise Damaged("it claims more attempts than it can hold")
     if not abs(header.origin) < _MOST_SECONDS:
@@ -190,7 +190,7 @@ def _check(found: dict[str, NDArray[Any]], header: _Header) -> None:
 
 def _plain(part: bytes) -> bytes:
     reader = zlib.decompressobj()
-    plain = reader.decompress(part, _MOST_HEADER)
+    plain = reader.decompress(part, min(_MOST_HEADER, _MOST_HEADER_RATIO * len(part)))
     if not reader.eof:
-        raise Damaged("its header is cut short")
+        raise Damaged("its header is cut short, or longer than any drill's")
     return plain
