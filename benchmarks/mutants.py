@@ -27,10 +27,11 @@ import pytest
 ROOT = Path(__file__).parent.parent
 FILES = (
     "findings", "reading", "happened", "in_effect", "verdicts", "assumptions", "conclude", "outage", "bounds", "order",
-    "damage", "gate",
+    "damage", "gate", "storm",
 )  # fmt: skip
 TESTS = (
     "values", "findings", "verdicts", "outage", "order", "happened", "in_effect", "assumptions", "conclude", "history",
+    "storm",
 )  # fmt: skip
 WANTED = 0.95
 TIMEOUT_S = 300

@@ -110,7 +110,7 @@ def main() -> int:
     lies = list(lying(options.seeds))
     wrong += _fails(Verdict.HELD, lies)
     print(f"{len(lies)} storms on lying clusters: {_counted(lies)}")
-    left = Counter(least for _, least in smallest(options.seeds))
+    left = Counter(least for _, least in smallest(5 * options.seeds))
     print("storms of 8 faults that broke, shrunk to: " + ", ".join(f"{n} ({count} ×)" for n, count in left.items()))
     return int(bool(wrong))
 

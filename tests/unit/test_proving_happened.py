@@ -165,6 +165,8 @@ def test_a_restart_is_orderly_when_the_statistics_stay() -> None:
     assert crashed(signs_of(run(BACK)), "n1") is True
     assert crashed(signs_of(run(ORDERLY)), "n1") is False
     assert crashed(signs_of(run(state(at=125.0))), "n1") is False
+    # Restarted in an orderly way first, then crashed.
+    assert crashed(signs_of(run(replace(ORDERLY, at=123.0), BACK)), "n1") is True
     assert restarted(signs_of(run(ORDERLY)), "n1") is True
 
 
@@ -224,3 +226,8 @@ def test_what_was_gone_in_fact(fault: str, drill: DrillRun, loss: Loss | None) -
     assert loss_in_fact(entry, entry.victims[0], drill) is loss
     if Victim.STANDBY in entry.victims:
         assert loss_in_fact(entry, Victim.STANDBY, drill) is None
+
+
+def test_the_members_on_which_the_dcs_ran_are_counted() -> None:
+    drill = run(state(at=110.0, dcs="frozen"), state("n2", 110.0, dcs="none"), state("n3", 110.0))
+    assert sign(Capability.DCS_LOSS, "n1", signs_of(drill), drill).what == "the DCS ran on 1 of 3 members"

@@ -76,6 +76,20 @@ def test_the_pace_counts_every_success_once() -> None:
     times = acknowledged((0, 5), (8, 10))
     assert sum(count for _, count in pace(times)) == len(times)
     assert pace(np.array([])) == ()
+    bins = pace(np.array([1.0, 1.05, 1.25]))
+    assert [count for _, count in bins] == [2, 0, 1]
+    assert [at for at, _ in bins] == pytest.approx([1.0, 1.1, 1.2])
+    assert len(pace(np.arange(0.0, 1000.0, 1.0))) <= 201
+
+
+def test_an_attempt_that_reached_the_new_leader_before_it_was_seen_has_no_routing_of_its_own() -> None:
+    tries = ledger((1, A, 5.0), (2, A, 9.0), (3, A, 9.4), (4, A, 9.8), (5, A, 10.2))
+    tries = replace(tries, started=np.array([4.9, 7.0, 9.3, 9.7, 10.1]))
+    out = outage(acknowledged_at(tries), fault_at=5.05, stopped_at=10.3)
+    assert out is not None
+    recovery, _ = split(tries, out, [view(4.5, "n1"), view(5.5, None), view(7.5, "n2")], "n1")
+    assert recovery.routing_s is None
+    assert (recovery.detection_s, recovery.promotion_s, recovery.client_s) == pytest.approx((0.5, 2.0, 1.5))
 
 
 def test_the_pace_is_in_bins_of_a_tenth_of_a_second_or_of_a_two_hundredth_of_the_drill() -> None:
@@ -183,6 +197,14 @@ def test_flapping_adds_up() -> None:
     assert out is not None
     assert out.unavailable_s == pytest.approx(2 + 8 * 1.5 + 2.5, abs=0.3)
     assert out.seconds == pytest.approx(21.0, abs=0.1)
+
+
+def test_where_no_gap_is_longer_than_usual_the_longest_after_the_fault_and_before_its_end_is_given() -> None:
+    times = acknowledged((0, 2), (2.4, 5), (5.2, 9), (9.3, 15), (15.45, 20))
+    out = outage(times, fault_at=5.0, cleared_at=12.0, stopped_at=20)
+    assert out is not None
+    assert out.seconds == pytest.approx(0.31, abs=0.02)
+    assert out.unavailable_s == 0
 
 
 def test_slow_but_steady_service_is_no_outage() -> None:

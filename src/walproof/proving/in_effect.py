@@ -16,6 +16,8 @@ from walproof.model.member_state import MemberState
 from walproof.model.units import counted
 
 _LEVELS = tuple(Level)
+_MOMENT_S = 1.0
+"""A new leader that has named no standby for longer than this does without one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +60,16 @@ def _with_names(attempts: Attempts, chosen: NDArray[np.bool_], wanted: Iterable[
 def before_named(attempts: Attempts, level: Level, timeline: int | None) -> NDArray[np.bool_]:
     """Acknowledgements at a remote level on timelines after `timeline` that came before any with a standby named there.
 
-    A new leader of a cluster that is not strict serves a moment before it names one.
+    A new leader serves a moment before it names one; what comes more than a second after its first acknowledgement is
+    no such moment any more.
     """
     found = np.zeros(len(attempts), dtype=bool)
     empty = unnamed(attempts, level)
     for newer in np.unique(attempts.timeline[empty & (attempts.timeline > (timeline or 0))]):
         there = acknowledged(attempts) & (attempts.timeline == newer)
         named = attempts.ended[there & ~empty]
-        found |= empty & there & (attempts.ended < (named.min() if len(named) else np.inf))
+        until = attempts.ended[there].min() + _MOMENT_S
+        found |= empty & there & (attempts.ended < min(until, named.min(initial=np.inf)))
     return found
 
 

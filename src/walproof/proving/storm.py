@@ -38,7 +38,7 @@ class Struck:
     fault: str
     member: str
     led: bool
-    """Whether the member led then."""
+    """Whether it was carried out on whoever led then."""
     at: float
     cleared_at: float
     refused: str = ""

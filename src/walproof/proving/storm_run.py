@@ -35,7 +35,7 @@ class StormRun:
     def carry_out(self, storm: Sequence[Strike]) -> None:
         """Every strike at its moment; returns when each has lasted its time and is cleared."""
         for strike in storm:
-            if strike.after_takeover:
+            if strike.after_takeover and self.struck and self.struck[-1].led:
                 self._await_takeover()
             self._pause(strike.after_s)
             self._leave_one_unharmed()
@@ -94,12 +94,12 @@ class StormRun:
             clock.pause(_STEP_S)
         led, at = member == self.view.leader, clock.now()
         if not member:
-            self.struck.append(Struck(strike.fault, "", led, at, at, "no member served that it could fall on"))
+            self.struck.append(Struck(strike.fault, "", False, at, at, "no member served that it could fall on"))
             return
         try:
             inject(self.target, fault, fault.steps, victims=(member,), view=self.view)
         except Error as no:
-            self.struck.append(Struck(strike.fault, member, led, at, at, no.message))
+            self.struck.append(Struck(strike.fault, member, False, at, at, no.message))
             return
         self._due[len(self.struck)] = at + strike.lasts_s
         self.struck.append(Struck(strike.fault, member, led, at, at))

@@ -1,0 +1,98 @@
+"""Storms on the simulated cluster: overlapping, replayed by their seed, every lie noticed, shrunk where they break."""
+
+from dataclasses import replace
+
+import pytest
+
+from walproof.errors import TargetError
+from walproof.model.event import Event, FaultChanged
+from walproof.model.verdict import Drill, Verdict, Victim
+from walproof.proving.campaign import PlannedDrill, planned
+from walproof.proving.options import parse_options
+from walproof.proving.run import Shell, run_drills, shrink_storms
+from walproof.proving.storm import Strike, fewest
+from walproof.targets.simulated.target import Simulated, simulated
+
+KILL = Strike("kill", Victim.LEADER, 1.0, False, 3.0)
+
+
+def shell(address: str, events: list[Event] | None = None) -> Shell:
+    target: Simulated = simulated(address)
+    return Shell(target, lambda e: events.append(e) if events is not None else None, lambda _n, _c: None)
+
+
+def plan_of(seed: int, faults: int = 5) -> PlannedDrill:
+    raw = {"storm": "1", "storm_faults": str(faults), "levels": "on", "seed": str(seed), "writers": "4"}
+    return planned(parse_options(raw))[0]
+
+
+def stormed(address: str, seed: int, events: list[Event] | None = None) -> Drill:
+    return run_drills(shell(address, events), [plan_of(seed)], enough=lambda _: False)[0]
+
+
+@pytest.mark.parametrize("seed", range(1, 9))
+def test_an_honest_cluster_holds_in_storms_and_the_seed_replays_them(seed: int) -> None:
+    drill = stormed(f"sim?sync=strict&slowness=15&seed={seed}", seed)
+    assert drill.verdict in (Verdict.HELD, Verdict.UNDECIDED), drill.why
+    assert drill.findings.lost == 0
+    assert stormed(f"sim?sync=strict&slowness=15&seed={seed}", seed) == drill
+
+
+def test_faults_overlap_and_one_member_is_left_alone() -> None:
+    most = 0
+    for seed in range(1, 12):
+        events: list[Event] = []
+        drill = stormed(f"sim?sync=strict&slowness=15&seed={seed}", seed, events)
+        assert len(drill.strikes) == 5
+        in_effect: list[tuple[str, str]] = []
+        for event in events:
+            if isinstance(event, FaultChanged) and event.fault != "storm":
+                if event.cleared:
+                    in_effect.remove((event.members[0], event.fault))
+                else:
+                    in_effect.append((event.members[0], event.fault))
+                harmed = {name for name, fault in in_effect if fault != "slow-disk"}
+                most = max(most, len(harmed))
+        assert not in_effect
+    assert most == 2
+
+
+@pytest.mark.parametrize("fault", ["kill", "freeze", "partition", "power-cut", "stop", "slow-disk", "restart"])
+def test_a_fault_that_a_lie_replaces_by_nothing_is_noticed_in_a_storm(fault: str) -> None:
+    strikes = (replace(KILL, fault="isolate"), replace(KILL, fault=fault, after_s=0.5, victim=Victim.STANDBY))
+    plan = replace(plan_of(1), storm=strikes)
+    drill = run_drills(shell(f"sim?lie=no-{fault}&sync=strict&slowness=15"), [plan], enough=lambda _: False)[0]
+    assert drill.verdict is Verdict.UNDECIDED
+    assert f"{fault} did not happen" in drill.why
+
+
+def test_a_broken_storm_is_shrunk_and_the_fewest_faults_are_printed() -> None:
+    lying = shell("sim?lie=two-leaders&sync=strict&slowness=15")
+    plan = replace(plan_of(1), storm=(*(replace(KILL, fault="slow-disk"),) * 3, KILL, replace(KILL, fault="restart")))
+    drills = run_drills(lying, [plan], enough=lambda _: False)
+    assert drills[0].verdict is Verdict.BROKEN
+    tried = shrink_storms(lying, [plan], drills, 10)
+    assert len(tried) <= 10
+    assert {drill.fault for drill in tried} == {"shrunk storm"}
+    assert [drill.number for drill in tried] == list(range(2, 2 + len(tried)))
+    text = fewest([*drills, *tried])
+    assert text.startswith(f"fewest faults that still break, of {1 + len(tried)} storms (drill ")
+    assert text.count("\n") <= 2
+    assert "kill of n" in text
+    assert fewest([d for d in tried if d.verdict is not Verdict.BROKEN]) == ""
+    assert shrink_storms(lying, [plan], [d for d in tried if d.verdict is not Verdict.BROKEN], 5) == []
+
+
+def test_a_fault_that_the_target_refuses_is_named_and_the_storm_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = shell("sim?sync=strict&slowness=15")
+    assert isinstance(one.target, Simulated)
+
+    def refuse(_to: str | None = None) -> None:
+        raise TargetError("nobody can take over")
+
+    monkeypatch.setattr(one.target.faults, "switch_over", refuse)
+    plan = replace(plan_of(1), storm=(replace(KILL, fault="switchover"), KILL))
+    drill = run_drills(one, [plan], enough=lambda _: False)[0]
+    assert drill.verdict is Verdict.HELD, drill.why
+    assert "switchover of n1 not done: nobody can take over" in drill.strikes[0]
+    assert drill.victims == ("n1",)
