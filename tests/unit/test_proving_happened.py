@@ -170,6 +170,12 @@ def test_a_restart_is_orderly_when_the_statistics_stay() -> None:
     assert restarted(signs_of(run(ORDERLY)), "n1") is True
 
 
+def test_an_orderly_restart_before_or_after_a_crash_hides_it_not() -> None:
+    assert crashed(signs_of(run(ORDERLY, replace(BACK, at=127.0, started="wednesday"))), "n1") is True
+    again = replace(BACK, at=127.0, started="wednesday")
+    assert crashed(signs_of(run(BACK, again)), "n1") is True
+
+
 def test_every_step_on_every_member_has_a_sign() -> None:
     drill = replace(run(*(silent(n, postmaster="none") for n in NAMES)), victims=NAMES)
     found = fault_signs(CATALOGUE["kill-all"], drill)

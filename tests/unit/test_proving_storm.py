@@ -78,7 +78,7 @@ def test_a_smaller_storm_waits_for_no_takeover_that_nothing_causes() -> None:
     assert all(moves_the_leader(a) for some in tried for a, b in itertools.pairwise(some) if b.after_takeover)
 
 
-def stormy(*struck: Struck, states: tuple[object, ...] = (), leader: str = "n2", timeline: int = 2) -> DrillRun:
+def stormy(*struck: Struck, states: tuple[object, ...] = (), leader: str = "n2", timeline: int | None = 2) -> DrillRun:
     return replace(run(*states, after=view(leader, timeline)), struck=struck)  # type: ignore[arg-type]
 
 
@@ -114,6 +114,8 @@ def test_a_switchover_in_a_storm_shows_by_the_old_leader_that_follows() -> None:
     ("struck", "leader", "timeline", "loss"),
     [
         ((KILLED,), "n2", 2, Loss.LEADER_AND_STANDBY_POSTGRES),
+        ((KILLED,), "n2", None, Loss.LEADER_AND_STANDBY_POSTGRES),
+        ((KILLED,), "n1", None, Loss.POSTGRES_CRASH),
         ((KILLED, AGAIN), "n1", 3, Loss.LEADER_AND_STANDBY_POSTGRES),
         ((KILLED, Struck("power-cut", "n3", False, 101.0, 105.0)), "n2", 2, Loss.LEADER_AND_STANDBY_POWER),
         ((KILLED, Struck("power-cut", "n3", False, 101.0, 105.0, "no images")), "n2", 2,
@@ -124,7 +126,9 @@ def test_a_switchover_in_a_storm_shows_by_the_old_leader_that_follows() -> None:
         ((Struck("restart", "n1", True, 100.0, 104.0),), "n1", 1, None),
     ],
 )  # fmt: skip
-def test_what_a_storm_took_at_most(struck: tuple[Struck, ...], leader: str, timeline: int, loss: Loss | None) -> None:
+def test_what_a_storm_took_at_most(
+    struck: tuple[Struck, ...], leader: str, timeline: int | None, loss: Loss | None
+) -> None:
     assert loss_in_fact(STORM, Victim.CLUSTER, stormy(*struck, leader=leader, timeline=timeline)) is loss
 
 
