@@ -237,3 +237,19 @@ def test_what_was_gone_in_fact(fault: str, drill: DrillRun, loss: Loss | None) -
 def test_the_members_on_which_the_dcs_ran_are_counted() -> None:
     drill = run(state(at=110.0, dcs="frozen"), state("n2", 110.0, dcs="none"), state("n3", 110.0))
     assert sign(Capability.DCS_LOSS, "n1", signs_of(drill), drill).what == "the DCS ran on 1 of 3 members"
+
+
+def test_what_was_prepared_shows_before_the_fault_and_not_after_it() -> None:
+    off = tuple(silent(name, 110.0, disk="dead", processes="none") for name in NAMES)
+    slow = tuple(state(name, 95.0, disk="slow") for name in ("n2", "n3"))
+    signs = fault_signs(CATALOGUE["double-power"], run(*slow, *off))
+    assert [sign.seen for sign in signs] == [True] * 5
+    unprepared = fault_signs(CATALOGUE["double-power"], run(*off))
+    assert [(s.operation, s.seen) for s in unprepared[:2]] == [(Capability.SLOW_DISK, False)] * 2
+
+
+def test_a_takeover_means_that_the_leader_was_gone_whatever_else_did_not_happen() -> None:
+    double = CATALOGUE["double-power"]
+    assert loss_in_fact(double, Victim.CLUSTER, run(), happened=False) is Loss.LEADER_GONE
+    assert loss_in_fact(double, Victim.CLUSTER, run(after=view("n1", 1)), happened=False) is None
+    assert loss_in_fact(CATALOGUE["kill"], Victim.STANDBY, run(), happened=False) is None

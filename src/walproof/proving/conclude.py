@@ -35,7 +35,7 @@ def concluded_drill(history: History) -> Drill:
     in_effect = level_in_effect(history, short)
     found.append(in_effect)
     happened = next(a.holds for a in found if a.name == "fault happened")
-    loss = loss_in_fact(planned.fault, planned.victim, run) if happened or run.struck else None
+    loss = loss_in_fact(planned.fault, planned.victim, run, happened=happened)
     cause = in_effect.failure if _weaker_lost(history, short) else ""
     risk = AtRisk(planned.level, loss, promised(planned.level, loss), cause)
     verdict, why = decided(findings, found, risk, new_damage(run.states, history.problems))

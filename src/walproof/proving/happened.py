@@ -4,7 +4,7 @@ A sign comes from PostgreSQL or from the member's machine, never from whoever in
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from walproof.model.guarantee import Loss
 from walproof.model.member_state import MemberState
@@ -210,11 +210,14 @@ def fault_signs(fault: Fault, run: DrillRun) -> tuple[Sign, ...]:
         return _storm_signs(run)
     signs = signs_of(run)
     found: list[Sign] = []
+    # What was prepared shows last just before the fault itself.
+    prepared = replace(signs, during={member: (state,) for member, state in signs.before.items()})
     for step in (*fault.prepares, *fault.steps):
         if step.undo:
             continue
         members = ("",) if step.operation is Capability.DCS_LOSS else members_of(step, run.victims, run.before)
-        found += [sign(step.operation, member, signs, run) for member in members]
+        around = prepared if step in fault.prepares else signs
+        found += [sign(step.operation, member, around, run) for member in members]
     return tuple(found)
 
 
@@ -277,12 +280,17 @@ def _storm_loss(run: DrillRun) -> Loss | None:
     return Loss.POSTGRES_CRASH if on_leader & {str(crash) for crash in _CRASHES} else None
 
 
-def loss_in_fact(fault: Fault, victim: Victim, run: DrillRun) -> Loss | None:
-    """What was gone for good: of a leader restarted in place its memory only, of one that never stopped nothing."""
+def loss_in_fact(fault: Fault, victim: Victim, run: DrillRun, *, happened: bool = True) -> Loss | None:
+    """What was gone for good: of a leader restarted in place its memory only, of one that never stopped nothing.
+
+    Where the fault did not happen as it should (`happened`), a takeover still means that the old leader was gone.
+    """
     if run.struck:
         return _storm_loss(run)
     if fault.loss is None or not victim.takes_the_leader:
         return None
+    if not happened:
+        return Loss.LEADER_GONE if taken_over(run) else None
     if taken_over(run):
         # Standbys crashed too: whoever leads now recovered from what it had on disk.
         return Loss.LEADER_AND_STANDBY_POSTGRES if fault.loss is Loss.POSTGRES_CRASH else fault.loss

@@ -210,6 +210,7 @@ class _Acts:
         clock = self.shell.target.clock
         if self.planned.fault.prepares:
             self._carry_out(self.planned.fault.prepares)
+            self.gathered.ask_members()
         clock.pause(warm_s)
         return clock.now()
 
