@@ -80,9 +80,15 @@ def _without_phantoms_of_a_torn_ledger(findings: Findings, run: DrillRun) -> Fin
 
 
 def _successor_served(history: History, out: Outage | None) -> float | None:
-    """When the member that took over first acknowledged; None where none did, and in a storm, which goes on."""
-    alone = out is not None and not history.planned.storm and taken_over(history.run)
-    return out.first_after if out is not None and alone else None
+    """When whoever led after the fault first acknowledged; None where the leader stayed, and in a storm, which goes on.
+
+    The old leader after a crash counts too: what it acknowledges then, this fault no longer puts at risk.
+    """
+    run, planned = history.run, history.planned
+    if out is None or planned.storm:
+        return None
+    again = loss_in_fact(planned.fault, planned.victim, run) in (Loss.POSTGRES_CRASH, Loss.POWER_CUT)
+    return out.first_after if taken_over(run) or again else None
 
 
 def _weaker(history: History, out: Outage | None) -> list[Weaker]:

@@ -205,6 +205,20 @@ _ALL = (
         Loss.POSTGRES_CRASH,
     ),
     Fault(
+        "crash-in-place",
+        (Victim.LEADER,),
+        # Standbys that cannot start leave the manager nobody to fail over to.
+        (Step(Capability.FAILING_DISK, StepVictim.STANDBYS), Step(Capability.KILL, StepVictim.LEADER)),
+        Story(
+            "the leader's postmaster is killed with -9 while every standby is down with a failing disk",
+            "local and stronger survive a crash of PostgreSQL on the local disk alone; off does not",
+            "the manager starts the leader again in place; the disks work again",
+        ),
+        Loss.POSTGRES_CRASH,
+        serves_after=False,
+        hold_s=8.0,
+    ),
+    Fault(
         "double-kill",
         (Victim.CLUSTER,),
         (Step(Capability.KILL_MEMBER, StepVictim.LEADER), Step(Capability.KILL, StepVictim.STANDBYS)),

@@ -9,7 +9,7 @@ from walproof.model.verdict import Drill, Verdict
 from walproof.proving.bounds import bounds
 
 COLUMNS: tuple[tuple[str, str, Loss | None], ...] = (
-    ("kill-all", "local disk, after a PostgreSQL crash", Loss.POSTGRES_CRASH),
+    ("crash-in-place", "local disk, after a PostgreSQL crash", Loss.POSTGRES_CRASH),
     ("kill", "leader lost, a standby takes over", Loss.LEADER_GONE),
     ("double-kill", "… after a PostgreSQL crash of the standby", Loss.LEADER_AND_STANDBY_POSTGRES),
     ("double-power", "… after a power cut of the standby", Loss.LEADER_AND_STANDBY_POWER),
@@ -35,7 +35,7 @@ def cell(level: Level, column: str, drills: Sequence[Drill]) -> Cell:
     """The cell of a level and a column (the fault's name)."""
     loss = next(what for name, _, what in COLUMNS if name == column)
     promised = level is Level.REMOTE_APPLY if loss is None else survives(level, loss)
-    chosen = [d for d in drills if d.level is level and d.fault == column]
+    chosen = [d for d in drills if d.level is level and _of_column(d, column, loss)]
     decided = [d for d in chosen if d.verdict.decided and (loss is None or d.loss in ("", loss))]
     if not chosen:
         return Cell(promised, "–", "not run")
@@ -44,6 +44,11 @@ def cell(level: Level, column: str, drills: Sequence[Drill]) -> Cell:
     shown = _freshness(promised, decided) if loss is None else _losses(promised, decided)
     left = len(chosen) - len(decided)
     return replace(shown, evidence=f"{shown.evidence}, {left} undecided") if left else shown
+
+
+def _of_column(drill: Drill, column: str, loss: Loss | None) -> bool:
+    """Whether a drill is of a column: kill-all too is a crash in place where nobody took over."""
+    return drill.fault == column or (drill.fault == "kill-all" and loss is Loss.POSTGRES_CRASH and drill.loss == loss)
 
 
 def _nothing_decided(promised: bool, drill: Drill) -> Cell:

@@ -6,7 +6,7 @@ from walproof.errors import UsageError
 from walproof.model.ports import Target
 
 _COMMANDS = ("stop", "kill-member", "freeze", "power-cut", "partition", "isolate", "kill-all", "double-kill")
-_NEVER = ("partition-one-way", "slow-disk", "failing-disk", "full-disk", "dcs-loss", "double-power")
+_NEVER = ("partition-one-way", "slow-disk", "failing-disk", "full-disk", "dcs-loss", "double-power", "crash-in-place")
 MEANS = {
     "load": "makes a database of its own and puts load on the cluster",
     "canary": "commits one row per level and second into a table of its own",
