@@ -138,6 +138,21 @@ def judged_storm(drill: DrillRun, *, lost: tuple[float, float] | None = None, **
     return concluded_drill(replace(one, planned=plan, **more))  # type: ignore[arg-type]
 
 
+def test_who_led_when_the_outage_began_is_by_the_last_view_in_a_storm_alone() -> None:
+    views = (replace(view("n3", 2), at=90.0), replace(view(None), at=95.0), replace(view("n2", 3), at=101.0))
+    states = (silent(postmaster="none", at=101.0), BACK)
+    stormed = judged_storm(replace(stormy(KILLED, states=states), views=views))
+    alone = concluded_drill(history(replace(run(*states), views=views)))
+    first = [next(m.member for m in d.marks if m.what == "last acknowledgement") for d in (stormed, alone)]
+    assert first == ["n3", "n1"]
+
+
+def test_a_storm_whose_leader_cannot_be_read_is_undecided() -> None:
+    drill = judged_storm(stormy(KILLED, states=(silent(postmaster="none", at=101.0), BACK)), readings=())
+    assert drill.verdict is Verdict.UNDECIDED
+    assert "the leader could not be read afterwards" in drill.why
+
+
 def test_a_storm_is_judged_whole_and_lists_what_was_carried_out() -> None:
     drill = judged_storm(stormy(KILLED, states=(silent(postmaster="none", at=101.0), BACK)))
     assert drill.verdict is Verdict.HELD, drill.why
