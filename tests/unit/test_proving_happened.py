@@ -191,6 +191,16 @@ def test_a_switchover_shows_by_who_leads() -> None:
     assert seen(Capability.SWITCHOVER, after=view("n2", 1)) is False
 
 
+def test_the_sign_of_a_switchover_says_who_leads() -> None:
+    for after, what in (
+        (view("n2", 2), "n2 leads now"),
+        (view("n1", 1), "n1 still leads"),
+        (view("n2", 1), "n2 is reported as the leader, on the old timeline"),
+    ):
+        drill = run(after=after)
+        assert sign(Capability.SWITCHOVER, "n1", signs_of(drill), drill).what == what
+
+
 def test_a_takeover_needs_another_member_and_a_higher_timeline() -> None:
     assert taken_over(run()) is True
     assert taken_over(run(after=view("n1", 2))) is False

@@ -108,6 +108,8 @@ def test_a_switchover_in_a_storm_shows_by_the_old_leader_that_follows() -> None:
     follows, leads = replace(ORDERLY, in_recovery=True), replace(ORDERLY, in_recovery=False)
     assert [s.seen for s in fault_signs(STORM, stormy(moved, states=(follows,)))] == [True]
     assert [s.seen for s in fault_signs(STORM, stormy(moved, states=(leads,)))] == [False]
+    led_at_first = replace(leads, at=101.0)
+    assert [s.seen for s in fault_signs(STORM, stormy(moved, states=(led_at_first, follows)))] == [True]
 
 
 @pytest.mark.parametrize(
