@@ -174,6 +174,8 @@ def test_an_orderly_restart_before_or_after_a_crash_hides_it_not() -> None:
     assert crashed(signs_of(run(ORDERLY, replace(BACK, at=127.0, started="wednesday"))), "n1") is True
     again = replace(BACK, at=127.0, started="wednesday")
     assert crashed(signs_of(run(BACK, again)), "n1") is True
+    unknown = [state(stats_reset=""), replace(ORDERLY, stats_reset="")]
+    assert crashed(signs_of(replace(run(), states=tuple(unknown))), "n1") is True
 
 
 def test_every_step_on_every_member_has_a_sign() -> None:
