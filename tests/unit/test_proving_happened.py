@@ -174,6 +174,8 @@ def test_an_orderly_restart_before_or_after_a_crash_hides_it_not() -> None:
     assert crashed(signs_of(run(ORDERLY, replace(BACK, at=127.0, started="wednesday"))), "n1") is True
     again = replace(BACK, at=127.0, started="wednesday")
     assert crashed(signs_of(run(BACK, again)), "n1") is True
+    unknown = [state(stats_reset=""), replace(ORDERLY, stats_reset="")]
+    assert crashed(signs_of(replace(run(), states=tuple(unknown))), "n1") is True
 
 
 def test_every_step_on_every_member_has_a_sign() -> None:
@@ -189,6 +191,16 @@ def test_a_switchover_shows_by_who_leads() -> None:
     assert seen(Capability.SWITCHOVER) is True
     assert seen(Capability.SWITCHOVER, after=view("n1", 1)) is False
     assert seen(Capability.SWITCHOVER, after=view("n2", 1)) is False
+
+
+def test_the_sign_of_a_switchover_says_who_leads() -> None:
+    for after, what in (
+        (view("n2", 2), "n2 leads now"),
+        (view("n1", 1), "n1 still leads"),
+        (view("n2", 1), "n2 is reported as the leader, on the old timeline"),
+    ):
+        drill = run(after=after)
+        assert sign(Capability.SWITCHOVER, "n1", signs_of(drill), drill).what == what
 
 
 def test_a_takeover_needs_another_member_and_a_higher_timeline() -> None:

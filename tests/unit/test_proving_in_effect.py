@@ -104,13 +104,15 @@ def test_how_long_is_the_time_between_such_commits_and_at_least_their_own() -> N
 
 
 def test_a_new_leader_that_has_not_named_a_standby_yet_differs_from_an_old_one() -> None:
-    tries = replace(rows(2, 1, 2, 2, 1, 2), timeline=np.array([1, 1, 2, 2, 2, 2], np.int32))
+    slow = replace(rows(2, 1, 2, 2, 1, 2), timeline=np.array([1, 1, 2, 2, 2, 2], np.int32))
+    tries = replace(slow, ended=slow.ended / 10)
+    assert before_named(slow, Level.ON, 1).tolist() == [False, False, True, False, False, False]
     assert before_named(tries, Level.ON, 1).tolist() == [False, False, True, True, False, False]
     assert before_named(tries, Level.ON, None).tolist() == [True, False, True, True, False, False]
     assert not before_named(tries, Level.ON, 2).any()
     assert not before_named(replace(tries, timeline=np.zeros(6, np.int32)), Level.ON, None).any()
     assert not before_named(replace(tries, outcome=np.full(6, U, np.int8)), Level.ON, 1).any()
-    never = replace(rows(1, 2, 2), timeline=np.array([1, 2, 2], np.int32))
+    never = replace(rows(1, 2, 2), timeline=np.array([1, 2, 2], np.int32), ended=np.array([1.0, 2.0, 2.5]))
     assert before_named(never, Level.ON, 1).tolist() == [False, True, True]
 
 

@@ -98,6 +98,7 @@ def test_the_pace_is_in_bins_of_a_tenth_of_a_second_or_of_a_two_hundredth_of_the
     assert short[1][0] == pytest.approx(0.1)
     assert long[1][0] == pytest.approx(0.5, abs=0.01)
     assert len(long) in (200, 201)
+    assert pace(acknowledged((0, 5)) + 1e9)[1][0] - 1e9 == pytest.approx(0.1)
 
 
 def test_where_no_gap_is_longer_than_usual_the_longest_of_the_faults_own_is_given() -> None:
@@ -162,6 +163,27 @@ def test_the_managers_log_of_the_election_counts_more_than_views() -> None:
     recovery, _ = split(tries, out, views, "n1", elected_at=7.0)
     assert recovery.detection_s == pytest.approx(2.0)
     assert recovery.promotion_s == pytest.approx(0.5)
+
+
+def test_a_view_that_still_shows_the_old_leader_after_the_election_is_no_promotion() -> None:
+    tries = ledger((1, A, 5.0), (2, A, 9.0), (3, A, 9.4), (4, A, 9.8), (5, A, 10.2))
+    tries = replace(tries, started=tries.ended - 0.1)
+    out = outage(acknowledged_at(tries), fault_at=5.05, stopped_at=10.1)
+    assert out is not None
+    views = [view(4.5, "n1"), view(7.1, "n1"), view(7.3, None), view(7.5, "n2")]
+    recovery, marks = split(tries, out, views, "n1", elected_at=7.0)
+    assert (recovery.detection_s, recovery.promotion_s) == (2.0, 0.5)
+    assert [(m.what, m.member) for m in marks[:3]] == [
+        ("last acknowledgement", "n1"), ("detection", "n1"), ("promotion", "n2"),
+    ]  # fmt: skip
+
+
+def test_a_leader_restarted_in_place_is_promoted_when_it_leads_again() -> None:
+    tries = ledger((1, A, 5.0), (2, A, 9.0), (3, A, 9.4), (4, A, 9.8), (5, A, 10.2))
+    out = outage(acknowledged_at(tries), fault_at=5.05, stopped_at=10.1)
+    assert out is not None
+    recovery, _ = split(tries, out, [view(6.0, None), view(7.5, "n1")], "n1")
+    assert (recovery.detection_s, recovery.promotion_s) == (1.0, 1.5)
 
 
 def test_the_election_is_read_from_patronis_log() -> None:

@@ -108,6 +108,8 @@ def test_a_switchover_in_a_storm_shows_by_the_old_leader_that_follows() -> None:
     follows, leads = replace(ORDERLY, in_recovery=True), replace(ORDERLY, in_recovery=False)
     assert [s.seen for s in fault_signs(STORM, stormy(moved, states=(follows,)))] == [True]
     assert [s.seen for s in fault_signs(STORM, stormy(moved, states=(leads,)))] == [False]
+    led_at_first = replace(leads, at=101.0)
+    assert [s.seen for s in fault_signs(STORM, stormy(moved, states=(led_at_first, follows)))] == [True]
 
 
 @pytest.mark.parametrize(
@@ -136,6 +138,21 @@ def judged_storm(drill: DrillRun, *, lost: tuple[float, float] | None = None, **
     one = history(drill, lost=lost)
     plan = PlannedDrill(1, STORM, Victim.CLUSTER, Level.ON, writers=2, storm=(KILL,))
     return concluded_drill(replace(one, planned=plan, **more))  # type: ignore[arg-type]
+
+
+def test_who_led_when_the_outage_began_is_by_the_last_view_in_a_storm_alone() -> None:
+    views = (replace(view("n3", 2), at=90.0), replace(view(None), at=95.0), replace(view("n2", 3), at=101.0))
+    states = (silent(postmaster="none", at=101.0), BACK)
+    stormed = judged_storm(replace(stormy(KILLED, states=states), views=views))
+    alone = concluded_drill(history(replace(run(*states), views=views)))
+    first = [next(m.member for m in d.marks if m.what == "last acknowledgement") for d in (stormed, alone)]
+    assert first == ["n3", "n1"]
+
+
+def test_a_storm_whose_leader_cannot_be_read_is_undecided() -> None:
+    drill = judged_storm(stormy(KILLED, states=(silent(postmaster="none", at=101.0), BACK)), readings=())
+    assert drill.verdict is Verdict.UNDECIDED
+    assert "the leader could not be read afterwards" in drill.why
 
 
 def test_a_storm_is_judged_whole_and_lists_what_was_carried_out() -> None:

@@ -189,6 +189,8 @@ def test_until_bound_asks_for_what_the_fault_takes_from_its_victim() -> None:
 def test_a_weaker_level_that_lost_is_the_positive_control() -> None:
     strong = controls([drill(Level.OFF, LOSS), drill(Level.ON)])
     assert "off lost 10" in strong[KILL_ON]
+    nearest = controls([drill(Level.OFF, LOSS), drill(Level.LOCAL, LOSS), drill(Level.ON)])
+    assert nearest[KILL_ON].startswith("local lost 10")
     weak = controls([drill(Level.OFF), drill(Level.ON)])
     assert weak[KILL_ON] == ""
     assert controls([drill(Level.OFF, LOSS), drill(Level.ON), drill(Level.ON, LOSS)]) == {}
