@@ -54,8 +54,10 @@ def test_storms_visit_the_levels_in_turn_and_need_the_faults_that_they_drew() ->
 def test_the_matrix_brings_five_levels_and_its_own_faults() -> None:
     plan = planned(parse_options({"matrix": True, "quick": True}))
     assert {d.level for d in plan} == set(Level)
-    assert {d.fault.name for d in plan} == {"crash-in-place", "kill", "double-kill", "double-power", "none"}
+    assert {d.fault.name for d in plan} == {"kill-all", "kill", "double-kill", "double-power", "none"}
     assert len(plan) == 25
+    full = planned(parse_options({"matrix": True}))
+    assert {d.fault.name for d in full} == {"crash-in-place", "kill", "double-kill", "double-power", "none"}
 
 
 @pytest.mark.parametrize(

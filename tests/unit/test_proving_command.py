@@ -105,7 +105,7 @@ def test_the_matrix_is_the_table_of_documented_guarantees(run: Run) -> None:
         for column, cell in row.items():
             if cell["promised"]:
                 assert cell["mark"] == "✔", (level, column, cell)
-    assert table["off"]["crash-in-place"]["mark"] == "✘"
+    assert table["off"]["kill-all"]["mark"] == "✘"
     assert table["remote_write"]["double-power"]["mark"] == "✘"
     assert table["on"]["none"]["mark"] == "✘"
 

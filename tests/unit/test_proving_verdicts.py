@@ -290,10 +290,10 @@ def test_a_cell_of_the_matrix_shows_promise_mark_and_evidence() -> None:
     lost = cell(Level.OFF, "kill", [drill(Level.OFF, LOSS)])
     assert (lost.promised, lost.mark, lost.surprising) == (False, "✘", False)
     assert cell(Level.ON, "kill", [drill(findings=LOSS)]).surprising
-    assert cell(Level.ON, "crash-in-place", []).mark == "–"
-    in_place = replace(drill(fault="kill-all"), loss="postgres crash")
-    assert cell(Level.ON, "crash-in-place", [in_place]).mark == "✔"
-    assert cell(Level.ON, "crash-in-place", [replace(in_place, loss="leader gone")]).mark == "–"
+    assert cell(Level.ON, "kill-all", []).mark == "–"
+    in_place = replace(drill(fault="crash-in-place"), loss="postgres crash")
+    assert cell(Level.ON, "kill-all", [in_place]).mark == "✔"
+    assert cell(Level.ON, "kill-all", [replace(in_place, loss="leader gone")]).mark == "–"
     assert cell(Level.ON, "kill", [in_place]).mark == "–"
     several = cell(Level.ON, "kill", [drill(), drill(), replace(drill(), victim=Victim.STANDBY, loss="")])
     assert (several.mark, several.evidence) == ("✔", "0 of 3 lost, loss in at most 95% of drills")

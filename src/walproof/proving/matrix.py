@@ -9,7 +9,7 @@ from walproof.model.verdict import Drill, Verdict
 from walproof.proving.bounds import bounds
 
 COLUMNS: tuple[tuple[str, str, Loss | None], ...] = (
-    ("crash-in-place", "local disk, after a PostgreSQL crash", Loss.POSTGRES_CRASH),
+    ("kill-all", "local disk, after a PostgreSQL crash", Loss.POSTGRES_CRASH),
     ("kill", "leader lost, a standby takes over", Loss.LEADER_GONE),
     ("double-kill", "… after a PostgreSQL crash of the standby", Loss.LEADER_AND_STANDBY_POSTGRES),
     ("double-power", "… after a power cut of the standby", Loss.LEADER_AND_STANDBY_POWER),
@@ -47,8 +47,8 @@ def cell(level: Level, column: str, drills: Sequence[Drill]) -> Cell:
 
 
 def _of_column(drill: Drill, column: str, loss: Loss | None) -> bool:
-    """Whether a drill is of a column: kill-all too is a crash in place where nobody took over."""
-    return drill.fault == column or (drill.fault == "kill-all" and loss is Loss.POSTGRES_CRASH and drill.loss == loss)
+    """Whether a drill is of a column; every leader that crashed and was started again in place is of the first one."""
+    return drill.fault == column or (loss is Loss.POSTGRES_CRASH and drill.loss == loss)
 
 
 def _nothing_decided(promised: bool, drill: Drill) -> Cell:
