@@ -97,6 +97,14 @@ def test_a_storm_on_an_honest_cluster_holds(run: Run) -> None:
     assert all(drill["lost"] == 0 for drill in found["drills"])
 
 
+def test_a_dry_run_shows_what_each_storm_would_be(run: Run) -> None:
+    _, text, _ = run("--target", "sim", "--levels", "on", "--storm", "2", "--storm-faults", "3", "--dry-run")
+    _, out, _ = run("--target", "sim", "--levels", "on", "--storm", "2", "--storm-faults", "3", "--dry-run", "--json")
+    storms = [drill["storm"] for drill in json.loads(out)["drills"]]
+    assert [len(storm) for storm in storms] == [3, 3]
+    assert all(clause in text for storm in storms for clause in storm)
+
+
 def test_the_matrix_is_the_table_of_documented_guarantees(run: Run) -> None:
     _, out, _ = run("--target", "sim?slowness=2", "--matrix", "--quick", "--writers", "32", "--json")
     table = json.loads(out)["matrix"]

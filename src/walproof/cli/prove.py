@@ -31,7 +31,7 @@ from walproof.proving.inject import why_skipped
 from walproof.proving.matrix import COLUMNS, matrix
 from walproof.proving.options import ProveOptions, RawOptions, parse_options
 from walproof.proving.run import Interrupted, Shell, run_drills, shrink_storms
-from walproof.proving.storm import fewest
+from walproof.proving.storm import fewest, planned_clauses
 from walproof.records.writer import Writer
 from walproof.targets.choose import choose
 from walproof.targets.external import consent
@@ -196,6 +196,9 @@ def _plan_lines(options: ProveOptions, plan: Sequence[PlannedDrill], target: Tar
         skipped = why_skipped(target, fault)
         if skipped:
             lines.append(f"    skipped, because {skipped}")
+    for drill in (drill for drill in plan if drill.storm):
+        lines.append(f"  drill {drill.number} at {drill.level}:")
+        lines += [f"    {clause}" for clause in planned_clauses(drill.storm)]
     return lines
 
 
@@ -207,7 +210,13 @@ def _plan_json(options: ProveOptions, plan: Sequence[PlannedDrill], target: Targ
         "writers": options.writers,
         "route": options.route,
         "drills": [
-            {"fault": d.fault.name, "victim": d.victim, "level": d.level, "skipped": why_skipped(target, d.fault)}
+            {
+                "fault": d.fault.name,
+                "victim": d.victim,
+                "level": d.level,
+                "skipped": why_skipped(target, d.fault),
+                "storm": planned_clauses(d.storm),
+            }
             for d in plan
         ],
     }

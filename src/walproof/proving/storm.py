@@ -105,6 +105,20 @@ def _sound(storm: tuple[Strike, ...]) -> tuple[Strike, ...]:
     )
 
 
+def planned_clauses(storm: Sequence[Strike]) -> tuple[str, ...]:
+    """Each strike in words, as planned.
+
+    >>> kill = Strike("kill", Victim.LEADER, 1.25, False, 3.0)
+    >>> planned_clauses([kill, replace(kill, fault="freeze", victim=Victim.STANDBY, after_takeover=True)])
+    ('after 1.2 s kill of the leader for 3.0 s', '1.2 s after the takeover freeze of any standby for 3.0 s')
+    """
+    return tuple(
+        (f"{one.after_s:.1f} s after the takeover " if one.after_takeover else f"after {one.after_s:.1f} s ")
+        + f"{one.fault} of {one.victim.named} for {one.lasts_s:.1f} s"
+        for one in storm
+    )
+
+
 def clauses(struck: Sequence[Struck]) -> tuple[str, ...]:
     """Each strike in words, with its time since the first.
 
