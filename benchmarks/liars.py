@@ -24,8 +24,12 @@ def drilled(address: str, fault: str, level: Level, *, which: int = 0, seed: int
     """One drill on a simulated cluster."""
     entry = CATALOGUE[fault]
     planned = PlannedDrill(1, entry, entry.victims[which % len(entry.victims)], level, "multi-host", 8)
-    shell = Shell(simulated(address), lambda _event: None, lambda _name, _content: None, seed=seed)
-    return run_drills(shell, [planned], enough=lambda _drills: False)[0]
+    return run_drills(shell(address, seed), [planned], enough=lambda _drills: False)[0]
+
+
+def shell(address: str, seed: int) -> Shell:
+    """What drills on a simulated cluster need; nothing of them is kept."""
+    return Shell(simulated(address), lambda _event: None, lambda _name, _content: None, seed=seed)
 
 
 def lies(seeds: int) -> Iterator[tuple[str, Drill]]:
@@ -55,6 +59,12 @@ def reason(drill: Drill) -> str:
     return ", ".join(name for name, holds in drill.assumptions.items() if not holds) or drill.why
 
 
+def verdict_counts(found: list[tuple[str, Drill]]) -> str:
+    """How many drills have which verdict, the most frequent first."""
+    verdicts = Counter(str(drill.verdict) for _, drill in found)
+    return ", ".join(f"{count} {verdict}" for verdict, count in verdicts.most_common())
+
+
 def main() -> int:
     """Print both counts."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -73,8 +83,7 @@ def main() -> int:
     false = [(what, drill) for what, drill in found if drill.verdict is Verdict.BROKEN]
     for what, drill in false:
         print(f"BROKEN: {what}: {drill.why}")
-    verdicts = Counter(str(drill.verdict) for _, drill in found)
-    print(f"{len(found)} honest histories: " + ", ".join(f"{count} {verdict}" for verdict, count in verdicts.items()))
+    print(f"{len(found)} honest histories: {verdict_counts(found)}")
     reasons = Counter(reason(drill) for _, drill in found if drill.verdict is Verdict.UNDECIDED)
     for why, count in reasons.most_common():
         example = next(what for what, drill in found if drill.verdict is Verdict.UNDECIDED and reason(drill) == why)

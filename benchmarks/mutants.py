@@ -32,7 +32,6 @@ FILES = (
 TESTS = (
     "values", "findings", "verdicts", "outage", "order", "happened", "in_effect", "assumptions", "conclude", "history",
     "storm",
-    "storm",
 )  # fmt: skip
 WANTED = 0.95
 TIMEOUT_S = 300

@@ -10,15 +10,14 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from benchmarks.liars import reason
+from benchmarks.liars import reason, shell, verdict_counts
 from walproof.model.guarantee import Level
 from walproof.model.verdict import Drill, Verdict
 from walproof.proving.campaign import PlannedDrill, planned
 from walproof.proving.faults import IN_STORMS
 from walproof.proving.options import parse_options
-from walproof.proving.run import Shell, run_drills, shrink_storms
+from walproof.proving.run import run_drills, shrink_storms
 from walproof.targets.simulated.lies import ODDITIES
-from walproof.targets.simulated.target import simulated
 
 _ALWAYS = ("lost", "duplicate", "corrupted", "nowhere", "trigger-sets-level", "unlogged", "fsync-off", "new-damage")
 """Lies that show whatever the fault is."""
@@ -30,11 +29,7 @@ def one_storm(address: str, level: Level, seed: int, faults: int) -> tuple[Plann
         {"storm": "1", "storm_faults": str(faults), "levels": str(level), "seed": str(seed), "writers": "8"}
     )
     (plan,) = planned(options)
-    return plan, run_drills(_shell(address, seed), [plan], enough=lambda _: False)[0]
-
-
-def _shell(address: str, seed: int) -> Shell:
-    return Shell(simulated(address), lambda _event: None, lambda _name, _content: None, seed=seed)
+    return plan, run_drills(shell(address, seed), [plan], enough=lambda _: False)[0]
 
 
 def honest(count: int) -> Iterator[tuple[str, Drill]]:
@@ -75,7 +70,7 @@ def smallest(seeds: int) -> Iterator[tuple[int, int]]:
         address = f"sim?lie=two-leaders&sync=strict&slowness=15&seed={seed}"
         plan, drill = one_storm(address, Level.ON, seed, 8)
         if drill.verdict is Verdict.BROKEN:
-            tried = shrink_storms(_shell(address, seed), [plan], [drill], 20)
+            tried = shrink_storms(shell(address, seed), [plan], [drill], 20)
             left = [len(one.strikes) for one in tried if one.verdict is Verdict.BROKEN]
             yield len(drill.strikes), min(left, default=len(drill.strikes))
 
@@ -88,11 +83,6 @@ def _fails(verdict: Verdict, found: list[tuple[str, Drill]]) -> int:
     return len(wrong)
 
 
-def _counted(found: list[tuple[str, Drill]]) -> str:
-    verdicts = Counter(str(drill.verdict) for _, drill in found)
-    return ", ".join(f"{count} {verdict}" for verdict, count in verdicts.most_common())
-
-
 def main() -> int:
     """Print the counts."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -101,7 +91,7 @@ def main() -> int:
     options = parser.parse_args()
     found = list(honest(options.honest))
     wrong = _fails(Verdict.BROKEN, found)
-    print(f"{len(found)} honest storms: {_counted(found)}")
+    print(f"{len(found)} honest storms: {verdict_counts(found)}")
     at_once = Counter(overlapping(drill) for _, drill in found)
     print("  faults at once: " + ", ".join(f"{most} in {count}" for most, count in sorted(at_once.items())))
     reasons = Counter(reason(drill) for _, drill in found if drill.verdict is Verdict.UNDECIDED)
@@ -109,7 +99,7 @@ def main() -> int:
         print(f"  {number} undecided: {why}")
     lies = list(lying(options.seeds))
     wrong += _fails(Verdict.HELD, lies)
-    print(f"{len(lies)} storms on lying clusters: {_counted(lies)}")
+    print(f"{len(lies)} storms on lying clusters: {verdict_counts(lies)}")
     left = Counter(least for _, least in smallest(5 * options.seeds))
     print("storms of 8 faults that broke, shrunk to: " + ", ".join(f"{n} ({count} ×)" for n, count in left.items()))
     return int(bool(wrong))

@@ -212,7 +212,7 @@ def test_servers_that_are_not_known_differ_by_their_timelines() -> None:
 def test_a_remote_level_without_names_is_not_in_effect() -> None:
     tries = replace(ledger((1, A, 1.0), (2, A, 2.0), (3, A, 3.0), (4, A, 4.0)), names=np.array([0, 1, 1, 0], np.int16))
     assert lasting_s(tries, unnamed(tries, Level.ON)) == pytest.approx(1.0)
-    assert lasting_s(tries, unnamed(tries, Level.ON, end=2.0)) == 0.0
+    assert lasting_s(tries, unnamed(tries, Level.ON) & (tries.ended < 2.0)) == 0.0
     assert lasting_s(tries, unnamed(tries, Level.LOCAL)) == 0.0
 
 

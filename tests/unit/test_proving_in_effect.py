@@ -96,11 +96,12 @@ def test_a_star_is_fine_only_where_nothing_but_members_streams() -> None:
 
 def test_how_long_is_the_time_between_such_commits_and_at_least_their_own() -> None:
     tries = rows(2, 1, 2, 2, 1)
-    assert lasting_s(tries, unnamed(tries, Level.ON)) == pytest.approx(1.0)
-    assert lasting_s(tries, unnamed(tries, Level.ON, end=3.0)) == pytest.approx(0.1)
-    assert lasting_s(tries, unnamed(tries, Level.ON, begin=3.0)) == pytest.approx(1.0)
+    nobody, later = unnamed(tries, Level.ON), tries.ended >= 3.0
+    assert lasting_s(tries, nobody) == pytest.approx(1.0)
+    assert lasting_s(tries, nobody & ~later) == pytest.approx(0.1)
+    assert lasting_s(tries, nobody & later) == pytest.approx(1.0)
     assert lasting_s(tries, unnamed(tries, Level.LOCAL)) == 0
-    assert unnamed(tries, Level.ON, begin=2.5).tolist() == [False, False, True, True, False]
+    assert (nobody & (tries.ended >= 2.5)).tolist() == [False, False, True, True, False]
 
 
 def test_a_new_leader_that_has_not_named_a_standby_yet_differs_from_an_old_one() -> None:

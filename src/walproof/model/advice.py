@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from walproof.model.estimate import Estimate
 from walproof.model.guarantee import Level, QuorumKind
-from walproof.model.units import counted
+from walproof.model.units import and_undecided, counted
 from walproof.model.verdict import Victim
 
 
@@ -99,7 +99,7 @@ class DrillSummary:
         """One clause."""
         drills = counted(self.held + self.broken, "drill")
         fault = f"{self.fault} of {Victim(self.victim).named}" + (f" ({self.loss})" if self.loss else "")
-        left = f", {self.undecided} undecided" if self.undecided else ""
+        left = and_undecided(self.undecided)
         if self.broken:
             return f"{fault}: lost commits in {self.broken} of {drills}{left}"
         upper = f"P(loss), 95 % upper bound: {100 * self.loss_bound:.0f} %"

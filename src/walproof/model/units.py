@@ -49,6 +49,15 @@ def share(text: str) -> float:
     return value
 
 
+def and_undecided(count: int) -> str:
+    """What follows a result that other drills leave open.
+
+    >>> and_undecided(2), and_undecided(0)
+    (', 2 undecided', '')
+    """
+    return f", {count} undecided" if count else ""
+
+
 def parse_positive_int(text: object, what: str) -> int:
     """An integer from 1 up of at most nine digits; UsageError names `what` it should have been.
 

@@ -57,7 +57,7 @@ def _fault_happened(history: History, findings: Findings, out: Outage | None, si
     name, run, fault = "fault happened", history.run, history.planned.fault
     if run.refused:
         return Assumption(name, False, run.refused)
-    if run.struck and all(one.refused for one in run.struck):
+    if run.struck and not run.carried_out:
         return Assumption(name, False, f"no fault of the storm could be carried out: {run.struck[0].refused}")
     against = [sign for sign in signs if sign.seen is False]
     if against:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from walproof.estimating.binomial import upper_bound
 from walproof.model.guarantee import Level
-from walproof.model.units import counted
+from walproof.model.units import and_undecided, counted
 from walproof.model.verdict import Drill, Verdict, Victim
 
 
@@ -42,7 +42,7 @@ class Bound:
         ('22 %', '63 %, 1 undecided')
         """
         share = f"{100 * self.upper:.0f} %" if self.drills else "none"
-        return f"{share}, {self.undecided} undecided" if self.undecided else share
+        return share + and_undecided(self.undecided)
 
 
 def drills_for(bound: float) -> int:
@@ -138,5 +138,5 @@ def clean_sentence(bound: Bound) -> str:
     >>> clean_sentence(Bound(2, 0, 1, 0.776))
     'nothing in 2 drills (loss in at most 78% of drills), 1 undecided'
     """
-    undecided = f", {bound.undecided} undecided" if bound.undecided else ""
-    return f"nothing in {counted(bound.drills, 'drill')} (loss in at most {bound.upper:.0%} of drills){undecided}"
+    clean = f"nothing in {counted(bound.drills, 'drill')} (loss in at most {bound.upper:.0%} of drills)"
+    return clean + and_undecided(bound.undecided)

@@ -29,8 +29,9 @@ def concluded_drill(history: History) -> Drill:
     findings = _without_phantoms_of_a_torn_ledger(
         _with_visibility(history, judged(attempts, history.readings, history.witness)), run
     )
-    short = _weaker(history, out)
-    findings = _with_windows(history, findings, short, out)
+    excused = _excused(history, out)
+    short = _weaker(history, excused)
+    findings = _with_windows(history, findings, excused)
     found = checked(history, findings, out, signs)
     in_effect = level_in_effect(history, short)
     found.append(in_effect)
@@ -79,31 +80,30 @@ def _without_phantoms_of_a_torn_ledger(findings: Findings, run: DrillRun) -> Fin
     return replace(findings, phantom=0) if run.incomplete else findings
 
 
-def _successor_served(history: History, out: Outage | None) -> float | None:
-    """When whoever led after the fault first acknowledged; None where the leader stayed, and in a storm, which goes on.
+def _excused(history: History, out: Outage | None) -> NDArray[np.bool_]:
+    """Acknowledgements that may have waited for less than was asked; shape (attempts,).
 
-    The old leader after a crash counts too: what it acknowledges then, this fault no longer puts at risk.
+    A new leader of a cluster that is not strict serves before its standbys are back, as one does after a crash: what
+    it acknowledges then, a fault that stands alone no longer puts at risk. In a storm only its first moment is excused.
     """
-    run, planned = history.run, history.planned
-    if out is None or planned.storm:
-        return None
+    run, planned, attempts = history.run, history.planned, history.attempts
+    if planned.storm:
+        return before_named(attempts, planned.level, run.before.leader_timeline)
     again = loss_in_fact(planned.fault, planned.victim, run) in (Loss.POSTGRES_CRASH, Loss.POWER_CUT)
-    return out.first_after if taken_over(run) or again else None
+    served = out.first_after if out is not None and (taken_over(run) or again) else None
+    until = float("inf") if served is None else served
+    return acknowledged(attempts) & ~acknowledged(attempts, until)
 
 
-def _weaker(history: History, out: Outage | None) -> list[Weaker]:
-    """How commits waited for less than was asked.
-
-    What counts is the time up to the outage's end where another member took over: a new leader of a cluster that is
-    not strict serves before its standbys are back, and this fault did not put at risk what it acknowledges then.
-    """
+def _weaker(history: History, excused: NDArray[np.bool_]) -> list[Weaker]:
+    """How commits waited for less than was asked, but for those excused."""
     run = history.run
-    served = _successor_served(history, out)
     senders = {sender for state in run.states for sender in state.senders or ()}
-    chosen = acknowledged(history.attempts, float("inf") if served is None else served)
-    if history.planned.storm and history.readings:
-        # Each of its faults put at risk what a new leader had acknowledged so, but only what is lost counts against it.
-        chosen &= ~_on_new_leaders(history) | lost_rows(history.attempts, history.readings[0])
+    chosen = acknowledged(history.attempts) & ~excused
+    if history.planned.storm:
+        # Each of its faults put at risk what was acknowledged before: what is lost, or may be, is not excused.
+        lost = lost_rows(history.attempts, history.readings[0]) if history.readings else excused
+        chosen |= excused & lost
     return weaker(
         history.attempts,
         history.planned.level,
@@ -114,11 +114,6 @@ def _weaker(history: History, out: Outage | None) -> list[Weaker]:
     )
 
 
-def _on_new_leaders(history: History) -> NDArray[np.bool_]:
-    """In a storm: what new leaders acknowledged before they named a standby."""
-    return before_named(history.attempts, history.planned.level, history.run.before.leader_timeline)
-
-
 def _weaker_lost(history: History, short: Sequence[Weaker]) -> bool:
     """Whether any commit that is lost waited for less than was asked."""
     if not history.readings:
@@ -127,24 +122,13 @@ def _weaker_lost(history: History, short: Sequence[Weaker]) -> bool:
     return any(bool((one.attempts & lost).any()) for one in short)
 
 
-def _with_windows(history: History, findings: Findings, short: Sequence[Weaker], out: Outage | None) -> Findings:
+def _with_windows(history: History, findings: Findings, excused: NDArray[np.bool_]) -> Findings:
     """Add how long nobody was named: while that was at risk, and on a new leader after the takeover."""
-    level, attempts = history.planned.level, history.attempts
-    if history.planned.storm:
-        window = _on_new_leaders(history)
-        at_risk = unnamed(attempts, level) & ~window
-        return replace(
-            findings,
-            not_in_effect_s=lasting_s(attempts, at_risk),
-            unnamed_after_takeover_s=lasting_s(attempts, window),
-        )
-    begin = _successor_served(history, out)
-    at_risk = unnamed(attempts, level, end=float("inf") if begin is None else begin)
-    after = None if begin is None else unnamed(attempts, level, begin=begin)
+    attempts, nobody = history.attempts, unnamed(history.attempts, history.planned.level)
     return replace(
         findings,
-        not_in_effect_s=lasting_s(attempts, at_risk) if short else 0.0,
-        unnamed_after_takeover_s=0.0 if after is None else lasting_s(attempts, after),
+        not_in_effect_s=lasting_s(attempts, nobody & ~excused),
+        unnamed_after_takeover_s=lasting_s(attempts, nobody & excused),
     )
 
 

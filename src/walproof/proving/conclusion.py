@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from walproof.model.guarantee import Level
-from walproof.model.units import counted
+from walproof.model.units import and_undecided, counted
 from walproof.model.verdict import Drill, Verdict
 from walproof.proving.bounds import Kind, bounds, clean_sentence, controls
 
@@ -17,8 +17,7 @@ def _of_level(level: Level, fault: str, drills: Sequence[Drill]) -> str:
     if not decided:
         return f"{level} undecided" if any(d.verdict is Verdict.UNDECIDED for d in chosen) else f"{level} skipped"
     losing = [d for d in decided if d.findings.lost]
-    undecided = sum(d.verdict is Verdict.UNDECIDED for d in chosen)
-    left = f", {undecided} undecided" if undecided else ""
+    left = and_undecided(sum(d.verdict is Verdict.UNDECIDED for d in chosen))
     if losing:
         lost = sum(d.findings.lost for d in losing)
         where = "" if len(decided) == 1 else f" in {len(losing)} of {len(decided)} drills"

@@ -222,11 +222,11 @@ def fault_signs(fault: Fault, run: DrillRun) -> tuple[Sign, ...]:
 
 
 def _storm_signs(run: DrillRun) -> tuple[Sign, ...]:
-    done = [one for one in run.struck if not one.refused]
     found = []
-    for place, one in enumerate(done):
+    for place, one in enumerate(run.carried_out):
         # What the next fault on the same member did is no sign of this one.
-        until = next((later.at for later in done[place + 1 :] if later.member == one.member), float("inf"))
+        later = (other.at for other in run.carried_out[place + 1 :] if other.member == one.member)
+        until = next(later, float("inf"))
         signs = _signs_around(run, one.at, one.cleared_at, until)
         operation = CATALOGUE[one.fault].steps[0].operation
         if operation is Capability.SWITCHOVER:
@@ -268,13 +268,12 @@ def _storm_loss(run: DrillRun) -> Loss | None:
     The successor of one leader may have crashed before, or follow one that did: what a single fault would have left
     is not known, so the least promise counts.
     """
-    done = [one for one in run.struck if not one.refused]
     older, newer = run.before.leader_timeline, run.after.leader_timeline if run.after else None
     another = run.after is not None and run.after.leader not in (None, run.before.leader)
     if another or (older is not None and newer is not None and newer > older):
-        power = any(one.fault == Capability.POWER_CUT for one in done)
+        power = any(one.fault == Capability.POWER_CUT for one in run.carried_out)
         return Loss.LEADER_AND_STANDBY_POWER if power else Loss.LEADER_AND_STANDBY_POSTGRES
-    on_leader = {one.fault for one in done if one.led}
+    on_leader = {one.fault for one in run.carried_out if one.led}
     if Capability.POWER_CUT in on_leader:
         return Loss.POWER_CUT
     return Loss.POSTGRES_CRASH if on_leader & {str(crash) for crash in _CRASHES} else None

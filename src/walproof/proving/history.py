@@ -40,6 +40,11 @@ class DrillRun:
     incomplete: str = ""
     """Why the ledger is not complete: a writer or reader died, the disk was full."""
 
+    @property
+    def carried_out(self) -> tuple[Struck, ...]:
+        """The faults of a storm but for those that the target refused."""
+        return tuple(one for one in self.struck if not one.refused)
+
 
 @dataclass(frozen=True, slots=True)
 class History:

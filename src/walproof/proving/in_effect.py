@@ -73,11 +73,10 @@ def before_named(attempts: Attempts, level: Level, timeline: int | None) -> NDAr
     return found
 
 
-def unnamed(attempts: Attempts, level: Level, begin: float = 0.0, end: float = float("inf")) -> NDArray[np.bool_]:
-    """Acknowledgements at a remote level from `begin` to `end` that were given while no standby was named."""
+def unnamed(attempts: Attempts, level: Level) -> NDArray[np.bool_]:
+    """Acknowledgements at a remote level that were given while no standby was named; shape (attempts,)."""
     empty = [i for i, quorum in enumerate(quorums(attempts)) if quorum is None]
-    within = acknowledged(attempts, end) & (attempts.ended >= begin)
-    return _with_names(attempts, within, empty) if level.remote else np.zeros(len(attempts), dtype=bool)
+    return _with_names(attempts, acknowledged(attempts), empty if level.remote else [])
 
 
 def weaker(

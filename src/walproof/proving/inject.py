@@ -1,6 +1,7 @@
 """Carries out the steps of a fault on a target, through its capabilities."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 from walproof.errors import TargetError
@@ -93,8 +94,6 @@ def inject(
 
 def undo(target: Target, fault: Fault, member: str) -> None:
     """Undo what a fault of one step did to one member, and start what it ended; nothing where it ends by itself."""
-    able, operation = target.capabilities(), fault.steps[0].operation
-    if operation is Capability.SLOW_DISK and able.slow_disk:
-        able.slow_disk.undo(member)
-    elif operation in able.faults:
-        able.faults[operation].undo(member)
+    step = replace(fault.steps[0], undo=True)
+    if step.operation not in (Capability.RESTART, Capability.SWITCHOVER):
+        _on_member(target.capabilities(), step, member, 0.0, ())

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from walproof.model.guarantee import Level, Loss, survives
-from walproof.model.units import counted
+from walproof.model.units import and_undecided, counted
 from walproof.model.verdict import Drill, Verdict
 from walproof.proving.bounds import bounds
 
@@ -42,8 +42,7 @@ def cell(level: Level, column: str, drills: Sequence[Drill]) -> Cell:
     if not decided:
         return _nothing_decided(promised, chosen[-1])
     shown = _freshness(promised, decided) if loss is None else _losses(promised, decided)
-    left = len(chosen) - len(decided)
-    return replace(shown, evidence=f"{shown.evidence}, {left} undecided") if left else shown
+    return replace(shown, evidence=shown.evidence + and_undecided(len(chosen) - len(decided)))
 
 
 def _of_column(drill: Drill, column: str, loss: Loss | None) -> bool:

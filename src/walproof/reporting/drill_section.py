@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from walproof.model.guarantee import Level
+from walproof.model.units import and_undecided
 from walproof.model.verdict import Drill, Verdict
 from walproof.proving.bounds import bounds, controls, kind_of
 from walproof.proving.matrix import COLUMNS, matrix
@@ -87,8 +88,7 @@ def _cell(fault: str, level: Level, found: Sequence[Drill]) -> Cell:
     worst = _worst(found)
     held = sum(d.verdict is Verdict.HELD for d in found)
     others = [d for d in found if d.verdict in (Verdict.BROKEN, Verdict.EXPECTED_LOSS)]
-    undecided = sum(d.verdict is Verdict.UNDECIDED for d in found)
-    left = f", {undecided} undecided" if undecided else ""
+    left = and_undecided(sum(d.verdict is Verdict.UNDECIDED for d in found))
     key = _key(fault, level)
     if others:
         lost = sum(d.findings.lost for d in found)
