@@ -7,9 +7,6 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
-
-from walproof.estimating.intervals import as_ratio, stopped_interval
 from walproof.estimating.stopping import StoppedBy, narrow
 from walproof.model.event import SampleDone
 from walproof.model.plan import Arm, Sample, Scenario
@@ -176,8 +173,8 @@ def precise(blocks: Blocks, arm: Arm, question: Question) -> bool:
     if not is_baseline(arm, question.baseline):
         ratio, pairs = ratio_of(blocks, arm, question.baseline)
         return narrow(ratio, pairs, question.precision)
-    rates = [measured[arm].tps for measured in blocks.values() if arm in measured and measured[arm].tps > 0]
-    return bool(rates) and narrow(as_ratio(stopped_interval(np.log(rates))), len(rates), question.precision)
+    results = [measured[arm] for measured in blocks.values() if arm in measured]
+    return narrow(tps_of(results), len(results), question.precision)
 
 
 class SearchRun:

@@ -23,6 +23,8 @@ from walproof.targets.sql.workloads import ready
 _POLL_S = 0.1
 _CONNECT_S = 30.0
 _GRACE_S = 5.0
+_SETTLE_S = 1.0
+"""How long a sample waits for what the one before it left to be flushed and replayed."""
 LINK_TOLERANCE = 0.25
 """Share by which a measured round trip may miss the one asked for; 0.5 ms are always forgiven."""
 
@@ -71,6 +73,7 @@ class SqlPricer:
             raise TargetError("there is no leader just now", "walproof lab status")
         self._set_pool(arm)
         self._sampler(view).connect()
+        settled_s = self._sampler(view).settle(view.leader, _SETTLE_S)
         workspace = self._runner.open()
         try:
             started = invocation(
@@ -82,7 +85,8 @@ class SqlPricer:
                 timeout_s=int(seconds + _CONNECT_S + 60),
             )
             with RunningLoad(started, workspace, self._target.clock) as load:
-                return self._measure(load, planned, seconds, view)
+                result = self._measure(load, planned, seconds, view)
+                return replace(result, window=replace(result.window, settled_s=settled_s))
         except OSError as error:
             raise MachineError(f"pgbench cannot be run: {error}", "make install") from None
         finally:
@@ -177,4 +181,5 @@ def _result(planned: Sample, found: Summary, within: tuple[float, float], aborte
         tps=found.credit / seconds,
         mean_ms=found.mean_ms if found.histogram else 0.0,
         histogram=found.histogram,
+        stalled_s=found.stalled_s(since, until),
     )
