@@ -17,8 +17,8 @@ STOPPED_ALPHA = 0.03
 """Nominal error of an interval stopped by its own width, so that the true one is about 5 %: see stopped_interval."""
 TRIMMED = 0.1
 """Share cut at each end before a mean over blocks is taken; nothing is cut below ten blocks."""
-FEWEST_BLOCKS = 8
-"""Blocks before a run may stop by precision; with fewer, the width itself is too uncertain to stop on."""
+FEWEST_BLOCKS = 30
+"""Blocks before a run may stop by precision: with fewer the width is too uncertain, and stalls are too seldom seen."""
 
 
 def t_interval(values: Numbers, alpha: float = 0.05) -> Estimate:

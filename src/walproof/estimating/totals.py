@@ -12,7 +12,7 @@ import numpy as np
 from walproof.estimating.intervals import Numbers, stopped_interval, trimmed_interval
 from walproof.model.estimate import Estimate
 
-ALPHA = 0.04
+ALPHA = 0.05
 """Nominal error where stalls that were missed are allowed for too, so that the true one is about 5 %."""
 STALL_S = 0.4
 """Length of a stall that may have been missed."""

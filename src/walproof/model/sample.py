@@ -6,6 +6,14 @@ from walproof.model.plan import Sample
 
 
 @dataclass(frozen=True, slots=True)
+class Checkpoints:
+    """Where the leader's last finished checkpoint began (a WAL position), and the seconds between timed ones."""
+
+    redo: str
+    apart_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class MemberWindow:
     """What one member did during a sample. Rates are over the sample; latencies are means in ms; None is not known.
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from importlib.resources import files
 from pathlib import Path
 
 import psycopg
@@ -16,10 +17,11 @@ from walproof.machine.programs import pgbench
 from walproof.model.load import LoadRunner
 from walproof.model.plan import Arm, Sample, Workload, WorkloadKind
 from walproof.model.ports import Target
-from walproof.model.sample import SampleResult
+from walproof.model.sample import Checkpoints, SampleResult
 from walproof.model.topology import ClusterView
 from walproof.targets.sql.workloads import ready
 
+_CHECKPOINT = (files("walproof.targets.sql.queries") / "checkpoint.sql").read_bytes()
 _POLL_S = 0.1
 _CONNECT_S = 30.0
 _GRACE_S = 5.0
@@ -59,6 +61,18 @@ class SqlPricer:
         if workload.kind is WorkloadKind.SCRIPT:
             script_of(workload)
         ready(self._target.endpoint(self._plain_route()), workload, self._program())
+
+    def checkpoints(self) -> Checkpoints:
+        """The leader's last checkpoint and how far apart timed ones are."""
+        way = self._target.endpoint(self._plain_route())
+        try:
+            with psycopg.connect(
+                way.conninfo(application_name="walproof", gssencmode="disable", connect_timeout="5"), autocommit=True
+            ) as connection:
+                ((redo, apart_s),) = connection.execute(_CHECKPOINT).fetchall()
+        except psycopg.Error as error:
+            raise TargetError(f"the checkpoints cannot be read: {str(error).strip()}", "leave --steady out") from None
+        return Checkpoints(str(redo), float(apart_s))
 
     def link_measured(self, measured: dict[str, float], asked_ms: float | None) -> None:
         """Note what `enter` measured, for the windows of the samples to come."""
