@@ -133,9 +133,9 @@ def tps_of(results: Sequence[SampleResult]) -> Estimate:
     return rate_interval(totals(results)) if results else UNKNOWN
 
 
-def latency_of(means: Sequence[float], histograms: Sequence[dict[int, int]], seed: int = 0) -> Latency:
+def latency_of(means: Sequence[float], histograms: Sequence[dict[int, int]]) -> Latency:
     """Latency of one arm: mean over blocks, quantiles of the pooled histogram, the longest."""
-    p50, p95, p99, p999 = quantile_intervals(histograms, QUANTILES, np.random.default_rng(seed))
+    p50, p95, p99, p999 = quantile_intervals(histograms, QUANTILES)
     known = np.array([mean for mean in means if mean > 0])
     longest = quantile_ms(pooled(histograms), 1.0)
     return Latency(stopped_interval(known) if len(known) else UNKNOWN, p50, p95, p99, p999, longest)
