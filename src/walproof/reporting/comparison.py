@@ -67,8 +67,8 @@ def _prices(names: Sequence[str], tables: Sequence[PriceTable]) -> tuple[Section
     intro = (
         f"Throughput ratio to {baseline} in the same block, so that a faster or busier machine does not count "
         f"as a change; for {baseline} itself transactions per second. "
-        "Intervals hold for all comparisons at once (95 %). How much a run differs from the next of the same is not seen "
-        f"in one run each: {percent(BETWEEN_RUNS['ratio'])} is assumed for a ratio, {percent(BETWEEN_RUNS['tps'])} for "
+        "Intervals hold for all comparisons at once (95 %). One run each does not show how much runs of one thing "
+        f"differ: assumed are {percent(BETWEEN_RUNS['ratio'])} for a ratio and {percent(BETWEEN_RUNS['tps'])} for "
         "transactions per second (one standard deviation)."
     )
     return (Section("prices", "What it costs, side by side", intro, (Table("prices", "prices", heads, tuple(rows)),)),)
