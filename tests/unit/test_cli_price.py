@@ -41,7 +41,7 @@ def as_json(run: Run, *words: str) -> dict[str, Any]:
 
 
 def test_two_levels_are_priced_and_the_record_can_be_read(run: Run) -> None:
-    found = as_json(run, "--levels", "local,on", "--clients", "1,4", "--record", "rec")
+    found = as_json(run, "--levels", "local,on", "--clients", "1,4", "--budget", "10min", "--record", "rec")
     assert found["stopped_by"] == "precision"
     assert found["record"] == "rec"
     assert [(a["level"], a["clients"]) for a in found["arms"]] == [("local", 1), ("on", 1), ("local", 4), ("on", 4)]

@@ -10,7 +10,14 @@ from scipy import stats
 
 from walproof.estimating import binomial, intervals, quantiles, stopping
 from walproof.estimating.binomial import upper_bound
-from walproof.estimating.intervals import Numbers, anytime_interval, as_ratio, stopped_interval, t_interval
+from walproof.estimating.intervals import (
+    Numbers,
+    anytime_interval,
+    as_ratio,
+    stopped_interval,
+    t_interval,
+    trimmed_interval,
+)
 from walproof.estimating.quantiles import quantile_intervals
 from walproof.estimating.stopping import narrow
 from walproof.model.estimate import Estimate
@@ -88,15 +95,17 @@ def test_two_values_say_nothing_at_any_time() -> None:
     assert math.isinf(anytime_interval(np.array([1.0, 1.1])).high)
 
 
-def test_one_wild_block_moves_the_estimate_little_but_is_not_hidden_from_the_width() -> None:
+def test_one_wild_block_moves_the_trimmed_mean_little_but_is_not_hidden_from_the_width() -> None:
     calm = np.random.default_rng(2).normal(0, 0.02, 20)
     wild = np.append(calm, 3.0)
-    assert abs(stopped_interval(wild).value) < 0.02
-    assert stopped_interval(wild).half_width > stopped_interval(calm).half_width
+    assert abs(trimmed_interval(wild).value) < 0.02
+    assert trimmed_interval(wild).half_width > trimmed_interval(calm).half_width
 
 
-def test_one_value_is_its_own_interval() -> None:
-    assert stopped_interval(np.array([2.0])) == Estimate(2.0, 2.0, 2.0)
+def test_one_value_has_no_interval() -> None:
+    for interval in (stopped_interval, trimmed_interval, t_interval):
+        found = interval(np.array([2.0]))
+        assert (found.value, found.known, found.covers(2.0)) == (2.0, False, False)
 
 
 def test_no_values_are_not_a_number() -> None:

@@ -45,7 +45,7 @@ PRICE = an_object(
             blocks=WHOLE,
             tps=INTERVAL,
             ratio=INTERVAL,
-            latency_ms=an_object(mean=NUMBER, p50=NUMBER, p95=NUMBER, p99=NUMBER),
+            latency_ms=an_object(mean=NUMBER, p50=NUMBER, p95=NUMBER, p99=NUMBER, p999=NUMBER, max=NUMBER),
             caveats=a_list(TEXT),
         )
     ),

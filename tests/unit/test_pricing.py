@@ -12,6 +12,7 @@ import pytest
 
 from tests.fixtures.priced_fake import FakePriced, throughput
 from walproof.errors import TargetError, UsageError
+from walproof.estimating.intervals import FEWEST_BLOCKS
 from walproof.estimating.stopping import StoppedBy
 from walproof.model.estimate import Caveat
 from walproof.model.event import Ended, Event, Note, Observed, SampleDone, Started
@@ -135,8 +136,8 @@ def test_time_goes_to_the_arms_still_wide() -> None:
     arms = (Arm(Level.OFF, 4), LOCAL, ON)
     events, _ = priced(Uneven(), Question((Scenario(),), arms, budget_s=3600))
     blocks = {p.arm.level: p.blocks for p in price_table(events).arms}
-    assert blocks[Level.OFF] == 8
-    assert blocks[Level.LOCAL] == blocks[Level.ON] > 20
+    assert blocks[Level.OFF] == FEWEST_BLOCKS
+    assert blocks[Level.LOCAL] == blocks[Level.ON] > 2 * FEWEST_BLOCKS
 
 
 def test_the_baseline_against_itself_covers_one_in_90_to_99_of_100_runs() -> None:
@@ -208,7 +209,7 @@ def test_a_mix_is_priced_by_class_with_the_baseline() -> None:
     mixed = next(p for p in table.arms if p.arm.mix)
     assert [c.level for c in mixed.classes] == ["local", "on"]
     assert mixed.ratio.value < 1
-    assert "this mix" in conclusion(table)
+    assert conclusion(table).startswith("This mix costs")
 
 
 def test_warm_samples_are_recorded_and_never_counted() -> None:
@@ -289,12 +290,14 @@ def test_the_table_as_json_has_the_promised_keys_and_only_finite_numbers() -> No
     found = json.loads(json.dumps(table_as_json(price_table(events), "rec"), allow_nan=False))
     assert {"record", "baseline", "stopped_by", "arms"} <= set(found)
     assert {"level", "clients", "blocks", "tps", "ratio", "latency_ms", "caveats"} <= set(found["arms"][0])
-    assert set(found["arms"][0]["latency_ms"]) == {"mean", "p50", "p95", "p99"}
+    assert set(found["arms"][0]["latency_ms"]) == {"mean", "p50", "p95", "p99", "p999", "max"}
 
 
 def test_one_client_is_not_one_clients() -> None:
     events, _ = priced(FakePriced(), Question((Scenario(),), (Arm(Level.LOCAL, 1), Arm(Level.ON, 1))))
-    assert conclusion(price_table(events)).startswith("With 1 client the level on")
+    assert conclusion(price_table(events)).startswith(
+        "The level on costs 33 % of local's throughput with 1 client (ratio"
+    )
     assert "with 1 client takes" in breakdowns(events)[0].bottleneck
 
 

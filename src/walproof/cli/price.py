@@ -65,6 +65,7 @@ from walproof.targets.external import consent
     "Time and precision",
     opt.option("--precision", "3%", "Stop when every ratio is within ± this share.  [default: 3%]"),
     opt.option("--budget", "2min", "Stop after this time of measuring.  [default: 2min]"),
+    opt.option("--steady", "N", "Measure N whole checkpoint cycles, however long they take, in place of --budget."),
     opt.option("--sample", "2s", "Length of one sample.  [default: chosen by the budget]"),
     opt.option("--seed", "N", "Seed of every random choice.  [default: 1]"),
 )

@@ -4,4 +4,5 @@ SELECT (CASE WHEN pg_is_in_recovery() THEN pg_last_wal_receive_lsn() ELSE pg_cur
        (SELECT wal_sync_time FROM pg_stat_wal),
        (SELECT checkpoints_timed + checkpoints_req FROM pg_stat_bgwriter),
        current_setting('synchronous_standby_names'),
-       (SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming')
+       (SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'),
+       (SELECT wal_fpi FROM pg_stat_wal)

@@ -4,4 +4,5 @@ SELECT (CASE WHEN pg_is_in_recovery() THEN pg_last_wal_receive_lsn() ELSE pg_cur
        (SELECT sum(fsync_time)::float8 FROM pg_stat_io WHERE object = 'wal' AND context = 'normal'),
        (SELECT num_done FROM pg_stat_checkpointer),
        current_setting('synchronous_standby_names'),
-       (SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming')
+       (SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'),
+       (SELECT wal_fpi FROM pg_stat_wal)

@@ -12,8 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from walproof.errors import MachineError
-from walproof.model.histogram import bucketed, pooled
+from walproof.model.histogram import bucketed, pooled, quantile_ms
 
+SPAN_S = 0.01
+"""How finely it is kept when transactions ended."""
+STALL_S = 0.1
+"""A time this long in which nothing ends is a stall."""
 _PIECE = 8 << 20
 _SPACE, _LINE, _ZERO = 32, 10, 48
 
@@ -39,6 +43,7 @@ class Summary:
     transactions: all of them, early ones too. credit: transactions counted by the share of them that lies within the
     times asked for, so that neither starting nor stopping biases throughput. Of those started within them: sum of
     latencies in ms, histograms of latency, of all and per script number, the first start and last end (epoch s).
+    ends: the spans of SPAN_S since the epoch in which any transaction ended.
     """
 
     transactions: int = 0
@@ -49,12 +54,24 @@ class Summary:
     sum_ms: float = 0.0
     histogram: dict[int, int] = field(default_factory=dict)
     per_script: dict[int, dict[int, int]] = field(default_factory=dict)
+    ends: frozenset[int] = frozenset()
 
     @property
     def mean_ms(self) -> float:
         """Mean latency, NaN of nothing."""
         counted = sum(self.histogram.values())
         return self.sum_ms / counted if counted else float("nan")
+
+    def stalled_s(self, since: float, until: float) -> float:
+        """Seconds between two times (epoch s) in stalls: no client's transaction ended for STALL_S or longer.
+
+        Where transactions are slow or few by nature, a stall is ten times their median latency or their usual gap.
+        """
+        usual_s = (until - since) / max(1.0, self.credit)
+        least_s = max(STALL_S, 10 * usual_s, quantile_ms(self.histogram, 0.5) / 100 if self.histogram else 0.0)
+        edges = [since, *(span * SPAN_S for span in sorted(self.ends) if since < span * SPAN_S < until), until]
+        gaps = np.diff(edges) - SPAN_S
+        return float(gaps[gaps >= least_s].sum())
 
 
 def pieces(path: Path, size: int = _PIECE) -> Iterator[Columns]:
@@ -145,6 +162,7 @@ def _plus(total: Summary, piece: Columns, within: tuple[float, float], scripts: 
         transactions=total.transactions + len(latency_ms),
         failed=total.failed + piece.failed,
         credit=total.credit + _credit(latency_ms, end_s, within),
+        ends=total.ends | frozenset(np.unique(piece.end_us // round(1e6 * SPAN_S)).tolist()),
     )
     counted = end_s - latency_ms / 1000 >= within[0]
     if not counted.any():

@@ -3,6 +3,7 @@
 One connection per member, kept over samples. A member that does not answer is left out, never an error.
 """
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib.resources import files
@@ -21,6 +22,10 @@ _HERE = files("walproof.load")
 _COUNTERS = {version: (_HERE / f"counters_{version}.sql").read_bytes() for version in (18, 17, 14)}
 _WAITS = (_HERE / "waits.sql").read_bytes()
 _LAGS = (_HERE / "lags.sql").read_bytes()
+_FLUSH = (_HERE / "flush.sql").read_bytes()
+_REPLAYED = b"SELECT pg_last_wal_replay_lsn() - '0/0'"
+_CHECKPOINTER, _AUTOVACUUM = "checkpointer", "autovacuum worker"
+_SETTLE_EVERY_S = 0.005
 _LAGS_EVERY = 4
 _RETRY_AFTER_S = 10.0
 _TERMINATE = b"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'walproof-load'"
@@ -29,7 +34,10 @@ Pids = Callable[[str], Iterable[int]]
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """One member's counters: WAL position in bytes, flushes and their ms, checkpoints, names in effect, streaming."""
+    """One member's counters: WAL position in bytes, flushes and their ms, checkpoints, names in effect, streaming.
+
+    full_pages: page images in its WAL.
+    """
 
     lsn: int | None
     flushes: int | None
@@ -37,6 +45,7 @@ class Counters:
     checkpoints: int
     names: str
     streaming: int
+    full_pages: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +62,13 @@ class Snapshot:
 
 @dataclass(slots=True)
 class Polled:
-    """Polled during a sample: sessions per wait event, lags per standby in ms (write, flush, replay), polls so far."""
+    """Polled during a sample: sessions per wait event, lags per standby in ms (write, flush, replay), polls so far.
+
+    background: in how many polls the checkpointer or an autovacuum worker was at work.
+    """
 
     waits: dict[str, int] = field(default_factory=dict)
+    background: dict[str, int] = field(default_factory=dict)
     lags: dict[str, list[tuple[float | None, float | None, float | None]]] = field(default_factory=dict)
     count: int = 0
 
@@ -94,12 +107,39 @@ class Sampler:
     def poll(self, leader: str, polled: Polled) -> None:
         """Add the leader's wait events now; its standbys' lags every fourth time."""
         for event, count in self._query(leader, _WAITS):
-            polled.waits[str(event)] = polled.waits.get(str(event), 0) + int(count or 0)
+            if event in (_CHECKPOINTER, _AUTOVACUUM):
+                polled.background[event] = polled.background.get(event, 0) + 1
+            else:
+                polled.waits[str(event)] = polled.waits.get(str(event), 0) + int(count or 0)
         if polled.count % _LAGS_EVERY == _LAGS_EVERY - 1:
             for name, *lags in self._query(leader, _LAGS):
                 write, flush, replay = map(_float, lags)
                 polled.lags.setdefault(str(name), []).append((write, flush, replay))
         polled.count += 1
+
+    def settle(self, leader: str, most_s: float) -> float | None:
+        """Wait until the leader's WAL is flushed and every standby that answers has replayed it.
+
+        Seconds it took, infinite when it was not so after most_s; None when the leader does not answer.
+        """
+        started = self._clock.now()
+        flushed = self._query(leader, _FLUSH)
+        if not flushed:
+            return None
+        wanted = _lsn(str(flushed[0][0]))
+        behind = [name for name in self._members if name != leader]
+        while True:
+            behind = [name for name in behind if self._replayed(name, wanted) is False]
+            took = self._clock.now() - started
+            if not behind or took >= most_s:
+                return took if not behind else math.inf
+            self._clock.pause(_SETTLE_EVERY_S)
+
+    def _replayed(self, member: str, wanted: int) -> bool | None:
+        """Whether a standby has replayed that far; None when it does not answer or is none."""
+        for (replayed,) in self._query(member, _REPLAYED):
+            return None if replayed is None else int(replayed) >= wanted
+        return None
 
     def end_load(self, leader: str) -> None:
         """Terminate the load's sessions on the leader, which hang when no standby answers."""
@@ -149,9 +189,15 @@ class Sampler:
         if connection is None:
             return None
         version = next((version for version in _COUNTERS if connection.version >= version), min(_COUNTERS))
-        for lsn, flushes, flush_ms, checkpoints, names, streaming in self._query(member, _COUNTERS[version]):
+        for lsn, flushes, flush_ms, checkpoints, names, streaming, pages in self._query(member, _COUNTERS[version]):
             return Counters(
-                _int(lsn), _int(flushes), _float(flush_ms), _int(checkpoints) or 0, names or "", _int(streaming) or 0
+                lsn=_int(lsn),
+                flushes=_int(flushes),
+                flush_ms=_float(flush_ms),
+                checkpoints=_int(checkpoints) or 0,
+                names=names or "",
+                streaming=_int(streaming) or 0,
+                full_pages=_int(pages),
             )
         return None
 
@@ -162,6 +208,16 @@ def _int(text: str | None) -> int | None:
 
 def _float(text: str | None) -> float | None:
     return None if text is None else float(text)
+
+
+def _lsn(text: str) -> int:
+    """A WAL position as bytes.
+
+    >>> _lsn("1/A0")
+    4294967456
+    """
+    high, low = text.split("/")
+    return (int(high, 16) << 32) + int(low, 16)
 
 
 def window(before: Snapshot, after: Snapshot, polled: Polled, leader: str) -> Window:
@@ -180,6 +236,9 @@ def window(before: Snapshot, after: Snapshot, polled: Polled, leader: str) -> Wi
         client_cores=client / seconds,
         machine_busy=(after.machine.busy - before.machine.busy) / total,
         checkpoints=max(0, at_end.checkpoints - at_begin.checkpoints) if at_end and at_begin else 0,
+        checkpointing=polled.background.get(_CHECKPOINTER, 0) / max(1, polled.count),
+        vacuuming=polled.background.get(_AUTOVACUUM, 0) / max(1, polled.count),
+        leader=leader,
         standby_names=at_end.names if at_end else "",
         streaming=at_end.streaming if at_end else 0,
     )
@@ -212,11 +271,18 @@ def _member(name: str, before: Snapshot, after: Snapshot, polled: Polled, second
         disk_writes=writes,
         wal_flushes=None if flushes is None else int(flushes),
         wal_flush_ms=spent / flushes if flushes and spent else None,
-        wal_bytes=int(d) if old and new and (d := _difference(old.lsn, new.lsn)) is not None else None,
+        wal_bytes=_counted(old, new, "lsn"),
+        wal_full_pages=_counted(old, new, "full_pages"),
         write_lag_ms=write,
         flush_lag_ms=flush,
         replay_lag_ms=replay,
     )
+
+
+def _counted(old: Counters | None, new: Counters | None, name: str) -> int | None:
+    """By how much a counter rose; None when that is not known."""
+    rise = _difference(getattr(old, name), getattr(new, name)) if old and new else None
+    return None if rise is None else int(rise)
 
 
 def _difference(old: float | None, new: float | None) -> float | None:

@@ -1,16 +1,22 @@
 """A number with its interval, and its caveats."""
 
+import math
 from dataclasses import dataclass
 from enum import StrEnum
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A value with its 95 % interval; low and high equal the value when there is only one observation."""
+    """A value with its 95 % interval; low and high are NaN when there is none, as from one observation."""
 
     value: float
     low: float
     high: float
+
+    @property
+    def known(self) -> bool:
+        """Whether there is an interval; its ends may be infinite."""
+        return not (math.isnan(self.low) or math.isnan(self.high))
 
     @property
     def half_width(self) -> float:
@@ -27,7 +33,10 @@ class Caveat(StrEnum):
 
     DRIFT = "drift"
     STOLEN = "stolen processor time"
-    CHECKPOINT = "checkpoint inside a sample"
+    CHECKPOINT = "checkpoint during samples"
+    AUTOVACUUM = "autovacuum during samples"
+    TRANSIENT = "WAL per transaction not steady"
+    CARRY_OVER = "began before standbys caught up"
     CLIENT_BOUND = "client-bound"
     FEW_BLOCKS = "too few blocks"
     LOCK_BOUND = "lock-bound"

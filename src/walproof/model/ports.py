@@ -15,7 +15,7 @@ from walproof.model.facts import Facts
 from walproof.model.load import NO_LIMITS, LedgerOrder, LedgerRun, LoadLimits
 from walproof.model.member_state import MemberState
 from walproof.model.plan import Sample, Scenario, Workload
-from walproof.model.sample import SampleResult
+from walproof.model.sample import Checkpoints, SampleResult
 from walproof.model.topology import ClusterView, Description, Endpoint, LinkView, Route, Snapshot
 
 
@@ -198,6 +198,10 @@ class Pricing(Protocol):
 
     def leave(self) -> None:
         """Revert every setting that `enter` changed."""
+        ...
+
+    def checkpoints(self) -> Checkpoints:
+        """The leader's last checkpoint and how far apart timed ones are; TargetError when that cannot be read."""
         ...
 
     def run_sample(self, planned: Sample, seconds: float, seed: int) -> SampleResult:

@@ -6,10 +6,19 @@ from walproof.model.plan import Sample
 
 
 @dataclass(frozen=True, slots=True)
+class Checkpoints:
+    """Where the leader's last finished checkpoint began (a WAL position), and the seconds between timed ones."""
+
+    redo: str
+    apart_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class MemberWindow:
     """What one member did during a sample. Rates are over the sample; latencies are means in ms; None is not known.
 
-    disk_reads and disk_writes are bytes that reached the storage layer (/proc/PID/io); wal_flushes counts fsyncs.
+    disk_reads and disk_writes are bytes that reached the storage layer (/proc/PID/io); wal_flushes counts fsyncs,
+    wal_full_pages the page images that WAL holds because of a checkpoint (full_page_writes).
     """
 
     cpu_cores: float | None = None
@@ -21,6 +30,7 @@ class MemberWindow:
     write_lag_ms: float | None = None
     flush_lag_ms: float | None = None
     replay_lag_ms: float | None = None
+    wal_full_pages: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +39,10 @@ class Window:
 
     waits: share of polls of client backends per wait event ("IPC:SyncRep": 0.6; "cpu" when none); members by name;
     stolen: share of processor time stolen or used by others; client_cores: what pgbench itself used;
-    checkpoints: finished during the sample; standby_names as in effect at its end; streaming: standbys connected;
-    link_verified: None when no link is shaped.
+    checkpoints: finished during the sample; checkpointing, vacuuming: share of polls in which a checkpoint or an
+    autovacuum worker ran; standby_names as in effect at its end; streaming: standbys connected; link_verified: None
+    when no link is shaped; leader: the member that took the load; settled_s: how long beforehand the flush and every
+    standby's replay of what earlier samples left took to catch up, infinite when they did not in the time allowed.
     """
 
     waits: dict[str, float] = field(default_factory=dict)
@@ -43,6 +55,10 @@ class Window:
     streaming: int = 0
     link_verified: bool | None = None
     rtt_ms: float | None = None
+    checkpointing: float = 0.0
+    vacuuming: float = 0.0
+    leader: str = ""
+    settled_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +66,8 @@ class SampleResult:
     """One sample as measured.
 
     histogram: latency bucket → count, buckets of `estimating.histogram` (log-spaced, 1 % wide), per level of a mix
-    under "per_level". Latencies in ms; tps in transactions per second.
+    under "per_level". Latencies in ms; tps in transactions per second, all time counted; stalled_s: seconds in which
+    no client's transaction ended for 0.1 s or longer.
     """
 
     sample: Sample
@@ -63,3 +80,4 @@ class SampleResult:
     histogram: dict[int, int] = field(default_factory=dict)
     per_level: dict[str, dict[int, int]] = field(default_factory=dict)
     window: Window = Window()
+    stalled_s: float = 0.0

@@ -7,6 +7,9 @@ from walproof.model.estimate import Estimate
 from walproof.model.plan import Arm
 from walproof.pricing.estimates import ArmPrice, ClassPrice, Latency, PriceTable
 
+NAMES = ("mean", "p50", "p95", "p99", "p999")
+"""Of latencies, as keys; p999 is the 99.9th percentile."""
+
 
 def table_as_json(table: PriceTable, record: str | None) -> dict[str, Any]:
     """{"record", "baseline", "stopped_by", "arms": […]}; numbers that are not known are null."""
@@ -32,6 +35,11 @@ def arm_as_json(price: ArmPrice) -> dict[str, Any]:
         "failed": price.failed,
         "latency_interval_ms": _intervals(price.latency),
         "classes": [_class(c) for c in price.classes],
+        "without_stalls": interval(price.without_stalls),
+        "stalled_s": number(price.stalled_s),
+        "measured_s": number(price.measured_s),
+        "wal_bytes_per_transaction": number(price.wal_bytes),
+        "full_pages_per_transaction": number(price.full_pages),
     }
 
 
@@ -69,8 +77,9 @@ def number(value: float) -> float | None:
 
 
 def _values(latency: Latency) -> dict[str, float | None]:
-    return {name: number(getattr(latency, name).value) for name in ("mean", "p50", "p95", "p99")}
+    values = {name: number(getattr(latency, name).value) for name in NAMES}
+    return {**values, "max": number(latency.max_ms)}
 
 
 def _intervals(latency: Latency) -> dict[str, dict[str, float | None]]:
-    return {name: interval(getattr(latency, name)) for name in ("mean", "p50", "p95", "p99")}
+    return {name: interval(getattr(latency, name)) for name in NAMES}

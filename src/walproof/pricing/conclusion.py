@@ -9,7 +9,7 @@ from walproof.pricing.estimates import ArmPrice, PriceTable
 
 
 def conclusion(table: PriceTable) -> str:
-    """What the strongest level costs against the baseline, with its interval; or that nothing was measured."""
+    """What `on` (else the strongest level) costs with the fewest and the most clients; or that nothing was measured."""
     priced = [p for p in table.arms if math.isfinite(p.ratio.value) and p.arm.rate is None]
     again = next((p for p in priced if p.arm.label == AGAIN), None)
     if again is not None:
@@ -18,17 +18,24 @@ def conclusion(table: PriceTable) -> str:
     others = [p for p in priced if p.arm.level is not table.baseline or p.arm.mix]
     if not others:
         return _alone(table)
-    most = max(p.arm.clients for p in others)
-    at_most = [p for p in others if p.arm.clients == most]
-    shown = max(at_most, key=lambda p: (p.arm.level is Level.ON, p.arm.level.strength))
-    cost = 1 - shown.ratio.value
+    levels = [p for p in others if not p.arm.mix] or others
+    strongest = max(levels, key=lambda p: (p.arm.level is Level.ON, p.arm.level.strength)).arm
+    shown = [p for p in levels if p.arm.level is strongest.level and p.scenario == levels[0].scenario]
+    ends = {p.arm.clients: p for p in sorted(shown, key=lambda p: p.arm.clients)}
+    fewest, most = next(iter(ends)), next(reversed(ends))
+    name = "this mix" if strongest.mix else f"the level {strongest.level}"
+    parts = [_cost(ends[clients], table, clients == fewest) for clients in dict.fromkeys((fewest, most))]
+    return f"{name[:1].upper()}{name[1:]} {'; '.join(parts)}."
+
+
+def _cost(price: ArmPrice, table: PriceTable, first: bool) -> str:
+    """What the arm costs of the baseline's throughput with its clients, and whether that may be nothing."""
+    cost = 1 - price.ratio.value
     verb = "costs" if cost >= 0 else "gains"
-    name = "this mix" if shown.arm.mix else f"the level {shown.arm.level}"
-    clear = "" if not shown.ratio.covers(1.0) else ", which may be nothing at all"
-    return (
-        f"With {counted(most, 'client')} {name} {verb} {abs(cost):.0%} of {table.baseline}'s throughput{clear} "
-        f"({_ratio(shown, table)}), p95 {shown.latency.p95.value:.2f} ms."
-    )
+    of = f" of {table.baseline}'s throughput" if first else ""
+    clear = ", which may be nothing" if price.ratio.covers(1.0) or not price.ratio.known else ""
+    clients = counted(price.arm.clients, "client")
+    return f"{verb} {100 * abs(cost):.0f} %{of} with {clients}{clear} ({_ratio(price, table)})"
 
 
 def _alone(table: PriceTable) -> str:
@@ -40,4 +47,5 @@ def _alone(table: PriceTable) -> str:
 
 def _ratio(price: ArmPrice, table: PriceTable) -> str:
     ratio = price.ratio
-    return f"ratio to {table.baseline} {ratio.value:.3f}, 95 % CI {ratio.low:.3f}–{ratio.high:.3f}"
+    interval = f"95 % CI {ratio.low:.3f}–{ratio.high:.3f}" if ratio.known else "no interval from one block"
+    return f"ratio to {table.baseline} {ratio.value:.3f}, {interval}"

@@ -24,7 +24,8 @@ class Question:
     """What a price run asks: scenarios (outer) × arms (inner), the baseline, and when to stop.
 
     precision: half-width of a ratio's interval as a share of the ratio; budget_s: seconds of measuring;
-    load: fractions of measured capacity to offer as open loop afterwards.
+    load: fractions of measured capacity to offer as open loop afterwards; cycles: whole checkpoint cycles to measure
+    in place of a budget, 0 for none.
     """
 
     scenarios: tuple[Scenario, ...]
@@ -35,6 +36,7 @@ class Question:
     budget_s: float = 120.0
     seed: int = 1
     load: tuple[float, ...] = ()
+    cycles: int = 0
 
 
 def group(arm: Arm) -> Arm:

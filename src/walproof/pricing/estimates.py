@@ -1,33 +1,38 @@
 """Events of a price run → its table: throughput, ratio to the baseline, latencies, with intervals. Only folds."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from walproof.estimating.intervals import as_ratio, stopped_interval
+from walproof.estimating.intervals import stopped_interval
 from walproof.estimating.quantiles import quantile_intervals
+from walproof.estimating.totals import Totals, rate_interval, ratio_interval, ratio_without_stalls
 from walproof.model.estimate import Caveat, Estimate
 from walproof.model.event import Ended, Event, SampleDone, Started
 from walproof.model.guarantee import Level, level
-from walproof.model.histogram import quantile_ms
+from walproof.model.histogram import pooled, quantile_ms
 from walproof.model.plan import Arm, Scenario
-from walproof.model.sample import SampleResult
+from walproof.model.sample import MemberWindow, SampleResult
 from walproof.pricing.design import WARM_BLOCK, group, is_baseline
 from walproof.pricing.quality import caveats_of, failed_over, mixed_versions
 
 UNKNOWN = Estimate(math.nan, math.nan, math.nan)
+NOTHING_SEEN = MemberWindow()
+QUANTILES = (0.5, 0.95, 0.99, 0.999)
 
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """Latency of one arm in ms, each with its interval over blocks."""
+    """Latency of one arm in ms, each with its interval over blocks; the longest seen has none."""
 
     mean: Estimate
     p50: Estimate
     p95: Estimate
     p99: Estimate
+    p999: Estimate = UNKNOWN
+    max_ms: float = math.nan
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +46,12 @@ class ClassPrice:
 
 @dataclass(frozen=True, slots=True)
 class ArmPrice:
-    """What one arm costs under one scenario. ratio is to the baseline of the same scenario, clients and route."""
+    """What one arm costs under one scenario. ratio is to the baseline of the same scenario, clients and route.
+
+    tps and ratio count all time; without_stalls is the centre of the ratios of the blocks. stalled_s: seconds, of
+    measured_s, in which no transaction ended for 0.1 s or longer. wal_bytes and full_pages: WAL and page images in
+    it, a transaction; NaN where it is not known.
+    """
 
     scenario: Scenario
     arm: Arm
@@ -55,6 +65,11 @@ class ArmPrice:
     failed: int = 0
     paired: int = 0
     """Blocks in which both the arm and its baseline were measured."""
+    without_stalls: Estimate = UNKNOWN
+    stalled_s: float = 0.0
+    measured_s: float = 0.0
+    wal_bytes: float = math.nan
+    full_pages: float = math.nan
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,35 +94,51 @@ def samples_of(events: Iterable[Event]) -> dict[Scenario, Blocks]:
     return found
 
 
-def log_ratios(blocks: Blocks, arm: Arm, baseline: Level) -> np.ndarray:
-    """log(tps of arm / tps of its baseline) of every block that has both, shape (pairs,)."""
-    ratios = []
+def pairs_of(blocks: Blocks, arm: Arm, baseline: Level) -> list[tuple[SampleResult, SampleResult]]:
+    """The arm and its baseline in every block that has both, in the order of blocks."""
+    pairs = []
     for _, measured in sorted(blocks.items()):
         one = measured.get(arm)
         other = next((r for a, r in measured.items() if is_baseline(a, baseline) and group(a) == group(arm)), None)
-        if one and other and one.tps > 0 and other.tps > 0:
-            ratios.append(math.log(one.tps / other.tps))
-    return np.array(ratios)
+        if one and other:
+            pairs.append((one, other))
+    return pairs
+
+
+def totals(results: Iterable[SampleResult]) -> Totals:
+    """Transactions and seconds of these samples; a transaction counts by its share that lies within its sample."""
+    found = list(results)
+    seconds = np.array([r.seconds for r in found], dtype=np.float64)
+    return Totals(np.array([r.tps for r in found], dtype=np.float64) * seconds, seconds)
+
+
+def log_ratios(blocks: Blocks, arm: Arm, baseline: Level) -> np.ndarray:
+    """log(tps of arm / tps of its baseline) of every block in which neither stood still, shape (pairs,)."""
+    pairs = pairs_of(blocks, arm, baseline)
+    return np.array([math.log(one.tps / other.tps) for one, other in pairs if one.tps > 0 and other.tps > 0])
 
 
 def ratio_of(blocks: Blocks, arm: Arm, baseline: Level) -> tuple[Estimate, int]:
     """The arm's throughput ratio with its interval, and the number of pairs; exactly 1 for the baseline itself."""
     if is_baseline(arm, baseline):
         return Estimate(1.0, 1.0, 1.0), sum(arm in measured for measured in blocks.values())
-    logs = log_ratios(blocks, arm, baseline)
-    return (as_ratio(stopped_interval(logs)) if len(logs) else UNKNOWN), len(logs)
+    pairs = pairs_of(blocks, arm, baseline)
+    if not pairs:
+        return UNKNOWN, 0
+    return ratio_interval(totals(one for one, _ in pairs), totals(other for _, other in pairs)), len(pairs)
 
 
 def tps_of(results: Sequence[SampleResult]) -> Estimate:
     """Throughput over blocks with its interval."""
-    return stopped_interval(np.array([r.tps for r in results])) if results else UNKNOWN
+    return rate_interval(totals(results)) if results else UNKNOWN
 
 
-def latency_of(results: Sequence[SampleResult], histograms: Sequence[dict[int, int]], seed: int = 0) -> Latency:
-    """Latency of one arm: mean over blocks, quantiles of the pooled histogram."""
-    means = np.array([r.mean_ms for r in results if r.mean_ms > 0])
-    p50, p95, p99 = quantile_intervals(histograms, (0.5, 0.95, 0.99), np.random.default_rng(seed))
-    return Latency(stopped_interval(means) if len(means) else UNKNOWN, p50, p95, p99)
+def latency_of(means: Sequence[float], histograms: Sequence[dict[int, int]], seed: int = 0) -> Latency:
+    """Latency of one arm: mean over blocks, quantiles of the pooled histogram, the longest."""
+    p50, p95, p99, p999 = quantile_intervals(histograms, QUANTILES, np.random.default_rng(seed))
+    known = np.array([mean for mean in means if mean > 0])
+    longest = quantile_ms(pooled(histograms), 1.0)
+    return Latency(stopped_interval(known) if len(known) else UNKNOWN, p50, p95, p99, p999, longest)
 
 
 def price_table(events: Sequence[Event]) -> PriceTable:
@@ -134,20 +165,37 @@ def _order(arm: Arm) -> tuple[str, str, int, str, int]:
 
 def _price(scenario: Scenario, arm: Arm, blocks: Blocks, baseline: Level, general: tuple[Caveat, ...]) -> ArmPrice:
     results = [measured[arm] for _, measured in sorted(blocks.items()) if arm in measured]
-    ratio, pairs = ratio_of(blocks, arm, baseline)
+    ratio, paired = ratio_of(blocks, arm, baseline)
+    pairs = [] if is_baseline(arm, baseline) else pairs_of(blocks, arm, baseline)
+    trimmed = ratio_without_stalls(totals(p[0] for p in pairs), totals(p[1] for p in pairs)) if pairs else UNKNOWN
     return ArmPrice(
         scenario=scenario,
         arm=arm,
         blocks=len(results),
         tps=tps_of(results),
         ratio=ratio,
-        latency=latency_of(results, [r.histogram for r in results]),
+        latency=latency_of([r.mean_ms for r in results], [r.histogram for r in results]),
         caveats=caveats_of(results, log_ratios(blocks, arm, baseline), general),
         classes=_classes(results) if arm.mix else (),
         transactions=sum(r.transactions for r in results),
         failed=sum(r.failed for r in results),
-        paired=pairs,
+        paired=paired,
+        without_stalls=trimmed,
+        stalled_s=sum(r.stalled_s for r in results),
+        measured_s=sum(r.seconds for r in results),
+        wal_bytes=per_transaction(results, lambda member: member.wal_bytes),
+        full_pages=per_transaction(results, lambda member: member.wal_full_pages),
     )
+
+
+def per_transaction(results: Sequence[SampleResult], count: Callable[[MemberWindow], int | None]) -> float:
+    """What the leader counted a transaction, over the samples in which that is known; NaN when in none."""
+    known = [
+        (counted, r.transactions)
+        for r in results
+        if r.transactions and (counted := count(r.window.members.get(r.window.leader, NOTHING_SEEN))) is not None
+    ]
+    return sum(c for c, _ in known) / sum(n for _, n in known) if known else math.nan
 
 
 def _classes(results: Sequence[SampleResult]) -> tuple[ClassPrice, ...]:
@@ -157,10 +205,9 @@ def _classes(results: Sequence[SampleResult]) -> tuple[ClassPrice, ...]:
 
 def _class(name: str, results: Sequence[SampleResult]) -> ClassPrice:
     histograms = [r.per_level[name] for r in results]
-    rates = np.array([sum(h.values()) / r.seconds for h, r in zip(histograms, results, strict=True)])
-    means = np.array([mean_of(h) for h in histograms])
-    p50, p95, p99 = quantile_intervals(histograms, (0.5, 0.95, 0.99), np.random.default_rng(0))
-    return ClassPrice(name, stopped_interval(rates), Latency(stopped_interval(means), p50, p95, p99))
+    counts = np.array([sum(h.values()) for h in histograms], dtype=np.float64)
+    whole = Totals(counts, np.array([r.seconds for r in results], dtype=np.float64))
+    return ClassPrice(name, rate_interval(whole), latency_of([mean_of(h) for h in histograms], histograms))
 
 
 def mean_of(histogram: dict[int, int]) -> float:

@@ -108,8 +108,21 @@ def parse_options(raw: RawOptions) -> PriceOptions:
     if precision <= 0:
         raise UsageError("a precision of 0 is never reached", "--precision 3%")
     seed = parse_positive_int(raw.get("seed") or 1, "seed")
-    grid = Question(scenarios, arms, baseline, sample_s, precision, budget_s, seed, load)
+    grid = Question(scenarios, arms, baseline, sample_s, precision, budget_s, seed, load, _cycles(raw))
     return PriceOptions(grid, quorums, max_clients, tune, bool(raw.get("break_even")), predict, hold_out)
+
+
+def _cycles(raw: RawOptions) -> int:
+    """Whole checkpoint cycles to measure, 0 when none are asked; refuses what would cut them short."""
+    if not raw.get("steady"):
+        return 0
+    for other in ("budget", "precision", "load", "tune", "break_even"):
+        if raw.get(other):
+            name = other.replace("_", "-")
+            raise UsageError(
+                f"--steady measures whole checkpoint cycles and --{name} would cut them short", f"leave --{name} out"
+            )
+    return parse_positive_int(raw["steady"], "number of checkpoint cycles")
 
 
 def _tune(raw: RawOptions, baseline: Level) -> TuneOptions | None:

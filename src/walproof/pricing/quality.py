@@ -1,5 +1,6 @@
 """Caveats about measured numbers: when one applies to a price. Judges windows and blocks; measures nothing."""
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from statistics import fmean
 
@@ -19,6 +20,10 @@ CLIENT_CORES = 0.85
 LOCK_SHARE = 0.25
 BEHIND_MS = 500.0
 DRIFT_CHANGE = 0.1
+BACKGROUND_SHARE = 0.1
+"""Share of all polls from which a checkpoint or an autovacuum is shown."""
+WAL_CHANGE = 0.25
+"""Change of WAL per transaction from the first to the last third of the blocks that is shown."""
 
 Results = Sequence[SampleResult]
 
@@ -99,9 +104,25 @@ def _lock_bound(results: Results) -> bool:
     return small or waiting > LOCK_SHARE
 
 
+def _checkpoint(results: Results) -> bool:
+    running = fmean(r.window.checkpointing for r in results) > BACKGROUND_SHARE
+    return running or any(r.window.checkpoints for r in results)
+
+
+def _transient(results: Results) -> bool:
+    """Whether WAL per transaction changed over the blocks: full-page images after a checkpoint fade out."""
+    members = [(r.window.members.get(r.window.leader), r.transactions) for r in results if r.transactions]
+    logs = [math.log(m.wal_bytes / n) for m, n in members if m is not None and m.wal_bytes]
+    third = len(logs) // 3
+    return third > 0 and abs(fmean(logs[-third:]) - fmean(logs[:third])) > math.log(1 + WAL_CHANGE)
+
+
 RULES: dict[Caveat, Callable[[Results], bool]] = {
     Caveat.STOLEN: lambda rs: fmean(r.window.stolen for r in rs) > STOLEN_SHARE,
-    Caveat.CHECKPOINT: lambda rs: any(r.window.checkpoints for r in rs),
+    Caveat.CHECKPOINT: _checkpoint,
+    Caveat.AUTOVACUUM: lambda rs: fmean(r.window.vacuuming for r in rs) > BACKGROUND_SHARE,
+    Caveat.TRANSIENT: _transient,
+    Caveat.CARRY_OVER: lambda rs: any(r.window.settled_s == math.inf for r in rs),
     Caveat.CLIENT_BOUND: lambda rs: fmean(r.window.client_cores for r in rs) > CLIENT_CORES,
     Caveat.FEW_BLOCKS: lambda rs: len(rs) < FEW,
     Caveat.LOCK_BOUND: _lock_bound,

@@ -4,12 +4,11 @@ Always leaves the target as it was, after Ctrl-C too; whatever was measured is a
 """
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
-import numpy as np
-
-from walproof.estimating.intervals import as_ratio, stopped_interval
+from walproof.errors import TargetError
 from walproof.estimating.stopping import StoppedBy, narrow
 from walproof.model.event import SampleDone
 from walproof.model.plan import Arm, Sample, Scenario
@@ -30,6 +29,8 @@ from walproof.pricing.estimates import Blocks, ratio_of, samples_of, tps_of
 
 FEWEST = 2
 """Blocks every scenario gets, even beyond the budget: below that there is no interval at all."""
+_CHECKPOINT_SLACK_S = 60.0
+"""What a checkpoint may take beyond three times its usual time."""
 START_S = 0.4
 """What starting a sample is taken to cost before any was seen."""
 
@@ -96,7 +97,9 @@ class _Grid:
         return self.spent_s + self.bench.now() - self.started
 
     def run(self) -> StoppedBy:
-        """Rounds over the scenarios until every arm is narrow or the budget is used up."""
+        """Rounds over the scenarios until every arm is narrow or the budget is used up; or whole checkpoint cycles."""
+        if self.question.cycles:
+            return self.run_cycles()
         for round_number in itertools.count():
             pending = [
                 s for s in visit_order(self.question.scenarios, round_number, self.question.seed) if self.needed(s)
@@ -119,15 +122,40 @@ class _Grid:
             self.bench.enter(scenario)
             if scenario not in self.warmed:
                 self.warm(scenario)
-            self.number += 1
-            for planned in block(self.number, scenario, arms, self.question.seed):
-                self.report(planned)
-                result = self.bench.measure(planned, self.question.sample_s)
-                if result is None:
-                    break
-                self.found.setdefault(scenario, {}).setdefault(self.number, {})[planned.arm] = result
-                self.samples += 1
+            self.run_block(scenario, arms)
         return True
+
+    def run_block(self, scenario: Scenario, arms: Sequence[Arm]) -> None:
+        """One block under the scenario in effect; it ends with a sample that fails."""
+        self.number += 1
+        for planned in block(self.number, scenario, arms, self.question.seed):
+            self.report(planned)
+            result = self.bench.measure(planned, self.question.sample_s)
+            if result is None:
+                break
+            self.found.setdefault(scenario, {}).setdefault(self.number, {})[planned.arm] = result
+            self.samples += 1
+
+    def run_cycles(self) -> StoppedBy:
+        """Every scenario for whole checkpoint cycles, from the end of one checkpoint to the end of another.
+
+        The load runs before the first one too, uncounted, so that the cycles find the database as load leaves it.
+        """
+        for scenario in self.question.scenarios:
+            self.bench.enter(scenario)
+            self.until_checkpoint(partial(self.warm, scenario))
+            for _ in range(self.question.cycles):
+                self.until_checkpoint(partial(self.run_block, scenario, self.question.arms))
+        return StoppedBy.CYCLES
+
+    def until_checkpoint(self, run: Callable[[], None]) -> None:
+        """Run again and again until a checkpoint has ended; TargetError when none does in three times its time."""
+        began, now = self.bench.pricing.checkpoints(), self.bench.now
+        patience = now() + 3 * began.apart_s + _CHECKPOINT_SLACK_S
+        while self.bench.pricing.checkpoints().redo == began.redo:
+            if now() > patience:
+                raise TargetError(f"no checkpoint ended within {3 * began.apart_s:.0f} s", "leave --steady out")
+            run()
 
     def affords(self, arms: int) -> bool:
         """Whether another block of that many arms fits the budget."""
@@ -176,8 +204,8 @@ def precise(blocks: Blocks, arm: Arm, question: Question) -> bool:
     if not is_baseline(arm, question.baseline):
         ratio, pairs = ratio_of(blocks, arm, question.baseline)
         return narrow(ratio, pairs, question.precision)
-    rates = [measured[arm].tps for measured in blocks.values() if arm in measured and measured[arm].tps > 0]
-    return bool(rates) and narrow(as_ratio(stopped_interval(np.log(rates))), len(rates), question.precision)
+    results = [measured[arm] for measured in blocks.values() if arm in measured]
+    return narrow(tps_of(results), len(results), question.precision)
 
 
 class SearchRun:

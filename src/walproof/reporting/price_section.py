@@ -26,6 +26,7 @@ from walproof.reporting.outline import (
     row,
 )
 from walproof.reporting.search_section import search_sections
+from walproof.reporting.stall_table import CAPTION, TITLE, stall_rows
 from walproof.reporting.wording import (
     arm_name,
     interval,
@@ -40,6 +41,7 @@ from walproof.reporting.wording import (
 _STOPPED = {
     "precision": "Measuring stopped when every ratio was as precise as asked.",
     "budget": "Measuring stopped when its time was up.",
+    "whole checkpoint cycles": "Measured over whole checkpoint cycles.",
     "interrupted": "Measuring was interrupted; what follows is what was measured until then.",
 }
 
@@ -111,8 +113,15 @@ def _throughput(table: PriceTable) -> Section:
         "hollow marks carry a caveat."
     )
     numbers = _price_table(table.arms, str(table.baseline))
+    heads, texts = stall_rows(table)
+    stalls = _table(
+        "stalls",
+        TITLE,
+        heads,
+        [row(r[0], Cell(r[1], _tone(p)), *r[2:]) for r, p in zip(texts, table.arms, strict=True)],
+    )
     figure = Figure("throughput", "Throughput ratio", caption, charts, tuple(levels), numbers, caveats)
-    return Section("price", "What it costs", _STOPPED.get(table.stopped_by, ""), (figure,))
+    return Section("price", "What it costs", _STOPPED.get(table.stopped_by, ""), (figure, stalls, Prose((CAPTION,))))
 
 
 def _tone(price: ArmPrice) -> str:

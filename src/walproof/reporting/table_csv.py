@@ -49,13 +49,25 @@ def _price(price: ArmPrice) -> Iterator[Row]:
     found = (
         ("tps", price.tps, "1/s"),
         ("ratio", price.ratio, "of baseline"),
+        ("ratio without stalls", price.without_stalls, "of baseline"),
         ("latency mean", price.latency.mean, "ms"),
         ("latency p50", price.latency.p50, "ms"),
         ("latency p95", price.latency.p95, "ms"),
         ("latency p99", price.latency.p99, "ms"),
+        ("latency p99.9", price.latency.p999, "ms"),
     )
     for measure, estimate, unit in found:
         yield {**where, "measure": measure, **_estimate(estimate), "unit": unit}
+    single = (
+        ("latency longest", price.latency.max_ms, "ms"),
+        ("stalled", price.stalled_s, "s"),
+        ("measured", price.measured_s, "s"),
+        ("WAL per transaction", price.wal_bytes, "bytes"),
+        ("full-page images per transaction", price.full_pages, ""),
+    )
+    for measure, value, unit in single:
+        if math.isfinite(value):
+            yield {**where, "measure": measure, "value": float(f"{value:.6g}"), "unit": unit}
     yield {**where, "measure": "blocks", "value": price.blocks}
 
 

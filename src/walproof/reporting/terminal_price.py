@@ -9,10 +9,11 @@ from rich.text import Text
 from walproof.model.estimate import Estimate
 from walproof.model.event import Event, SampleDone, SearchStep
 from walproof.model.units import counted
-from walproof.pricing.estimates import ArmPrice, price_table
+from walproof.pricing.estimates import ArmPrice, PriceTable, price_table
 from walproof.pricing.latency_breakdown import Breakdown, breakdowns
 from walproof.reporting.price_section import breakdown_rows
 from walproof.reporting.search_section import tried_text
+from walproof.reporting.stall_table import TITLE, stall_rows
 from walproof.reporting.table_width import Fitting, table, with_lines
 from walproof.reporting.wording import arm_name, interval, latencies, plus_minus, ratio, ratio_heading, workload_name
 
@@ -26,6 +27,7 @@ def price_tables(events: Sequence[Event]) -> list[RenderableType]:
         _prices(list(arms), str(found.baseline))
         for _, arms in groupby(found.arms, key=lambda p: (p.scenario, workload_name(p)))
     ]
+    made += [_stalls(found)] if found.arms else []
     parts = breakdowns(events)
     made += [_breakdowns(parts)] if parts else []
     steps = [e for e in events if isinstance(e, SearchStep)]
@@ -56,6 +58,15 @@ def _prices(arms: Sequence[ArmPrice], baseline: str) -> RenderableType:
     notes = [f"n: clients; p50, p95, p99: latency in ms; from {some} blocks"]
     notes += ["caveats: " + "; ".join(f"{letter} {caveat}" for caveat, letter in letters.items())] if kinds else []
     return Fitting(table(title, heads, wide), with_lines(table(title, narrow_heads, narrow), notes, "dim"))
+
+
+def _stalls(found: PriceTable) -> RenderableType:
+    heads, rows = stall_rows(found)
+    first = 0 if len({row[0] for row in rows}) > 1 else 1
+    title = f"{TITLE} a transaction"
+    narrow = [[*row[first:4], *row[5:8]] for row in rows]
+    wide = table(title, heads[first:], [row[first:] for row in rows])
+    return Fitting(wide, table(title, (*heads[first:4], *heads[5:8]), narrow))
 
 
 def _breakdowns(found: Sequence[Breakdown]) -> RenderableType:

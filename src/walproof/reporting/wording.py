@@ -49,10 +49,12 @@ def count(value: int | float | None) -> str:
 def interval(estimate: Estimate) -> str:
     """A value with its interval, where it has one.
 
-    >>> interval(Estimate(1.0, 0.9, 1.1)), interval(Estimate(1.0, 0.9, math.inf)), interval(Estimate(3.0, 3.0, 3.0))
-    ('1.00 (0.900–1.10)', '1.00 (0.900–∞)', '3.00')
+    >>> interval(Estimate(1.0, 0.9, 1.1)), interval(Estimate(1.0, 0.9, math.inf))
+    ('1.00 (0.900–1.10)', '1.00 (0.900–∞)')
+    >>> interval(Estimate(3.0, 3.0, 3.0)), interval(Estimate(3.0, math.nan, math.nan))
+    ('3.00', '3.00')
     """
-    if estimate.low == estimate.high or math.isnan(estimate.value):
+    if estimate.low == estimate.high or not estimate.known:
         return number(estimate.value)
     return f"{number(estimate.value)} ({number(estimate.low)}–{number(estimate.high)})"
 
@@ -60,11 +62,13 @@ def interval(estimate: Estimate) -> str:
 def ratio(estimate: Estimate) -> str:
     """A ratio with its interval, two decimals.
 
-    >>> ratio(Estimate(0.891, 0.88, 0.9)), ratio(Estimate(1.0, 1.0, 1.0))
-    ('0.89 (0.88–0.90)', '1')
+    >>> ratio(Estimate(0.891, 0.88, 0.9)), ratio(Estimate(1.0, 1.0, 1.0)), ratio(Estimate(0.5, math.nan, math.nan))
+    ('0.89 (0.88–0.90)', '1', '0.50')
     """
     if not math.isfinite(estimate.value):
         return NOT_KNOWN
+    if not estimate.known:
+        return f"{estimate.value:.2f}"
     if estimate.low == estimate.high == estimate.value == 1.0:
         return "1"
     return f"{estimate.value:.2f} ({estimate.low:.2f}–{estimate.high:.2f})"
@@ -73,11 +77,13 @@ def ratio(estimate: Estimate) -> str:
 def plus_minus(estimate: Estimate) -> str:
     """A value and half of its interval's width.
 
-    >>> plus_minus(Estimate(1200.0, 1100.0, 1300.0))
-    '1,200 ± 100'
+    >>> plus_minus(Estimate(1200.0, 1100.0, 1300.0)), plus_minus(Estimate(1200.0, math.nan, math.nan))
+    ('1,200 ± 100', '1,200')
     """
     if not math.isfinite(estimate.value):
         return NOT_KNOWN
+    if not estimate.known:
+        return number(estimate.value)
     spread = number(estimate.half_width, 2) if math.isfinite(estimate.half_width) else NOT_KNOWN
     return f"{number(estimate.value)} ± {spread}"
 

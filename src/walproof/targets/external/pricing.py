@@ -8,7 +8,7 @@ from walproof.model.configuration import ConfigChange, SyncReplication
 from walproof.model.guarantee import QuorumKind
 from walproof.model.plan import Sample, Scenario, Workload
 from walproof.model.ports import Configuration, Notebook
-from walproof.model.sample import SampleResult
+from walproof.model.sample import Checkpoints, SampleResult
 from walproof.targets.configure import configure
 from walproof.targets.external.target_file import CapsPart
 from walproof.targets.sql.price import SqlPricer
@@ -75,6 +75,10 @@ class ExternalPricing:
             self._configuration.undo(journal)
         self._entered = Scenario()
         self._close()
+
+    def checkpoints(self) -> Checkpoints:
+        """The leader's last checkpoint."""
+        return self._pricer.checkpoints()
 
     def run_sample(self, planned: Sample, seconds: float, seed: int) -> SampleResult:
         """Run one sample under the caps of the target file; UsageError beyond max_clients."""

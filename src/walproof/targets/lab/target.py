@@ -17,7 +17,7 @@ from walproof.lab.traces import LabTraces
 from walproof.machine.clock import RealClock
 from walproof.model.plan import Sample, Scenario, Workload
 from walproof.model.ports import Capabilities, Capability, Clock, Configuration, Notebook
-from walproof.model.sample import SampleResult
+from walproof.model.sample import Checkpoints, SampleResult
 from walproof.model.topology import ClusterView, Description, Endpoint, Route
 from walproof.patroni.rest import facts_of
 from walproof.targets.lab.faults import LabDcs, LabOneWay, LabOperations, LabSlowDisk, faults_of, reasons_of
@@ -194,6 +194,10 @@ class LabPricing:
     def leave(self) -> None:
         """Revert what `enter` changed."""
         self._scenarios.leave()
+
+    def checkpoints(self) -> Checkpoints:
+        """The leader's last checkpoint."""
+        return self._pricer.checkpoints()
 
     def run_sample(self, planned: Sample, seconds: float, seed: int) -> SampleResult:
         """Run one sample and observe meanwhile."""

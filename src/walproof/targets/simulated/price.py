@@ -6,11 +6,12 @@ from walproof.errors import TargetError
 from walproof.model.guarantee import Level
 from walproof.model.histogram import bucketed
 from walproof.model.plan import Sample, Scenario, Workload
-from walproof.model.sample import SampleResult, Window
+from walproof.model.sample import Checkpoints, SampleResult, Window
 from walproof.targets.simulated.cluster import World
 
 _SERVICE_MS = 0.16
 """Processor time of a transaction on the leader: two processors cap throughput."""
+_CHECKPOINT_EVERY_S = 300.0
 _COMMIT_MS = {Level.OFF: 0.0, Level.LOCAL: 0.25, Level.REMOTE_WRITE: 0.35, Level.ON: 0.5, Level.REMOTE_APPLY: 0.55}
 
 
@@ -42,6 +43,10 @@ class SimulatedPricing:
     def leave(self) -> None:
         """Back to what it was."""
         self._scenario = Scenario()
+
+    def checkpoints(self) -> Checkpoints:
+        """One every five minutes."""
+        return Checkpoints(f"0/{int(self._world.clock.now() // _CHECKPOINT_EVERY_S):X}", _CHECKPOINT_EVERY_S)
 
     def mean_ms(self, planned: Sample) -> float:
         """The true mean latency of an arm: queueing at two processors, plus flush and round trip.

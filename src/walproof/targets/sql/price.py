@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from importlib.resources import files
 from pathlib import Path
 
 import psycopg
@@ -17,13 +18,16 @@ from walproof.model.histogram import pooled
 from walproof.model.load import LoadRunner
 from walproof.model.plan import Arm, Sample, Workload
 from walproof.model.ports import Target
-from walproof.model.sample import SampleResult
+from walproof.model.sample import Checkpoints, SampleResult
 from walproof.model.topology import ClusterView
 from walproof.targets.sql.workloads import ready
 
+_CHECKPOINT = (files("walproof.targets.sql.queries") / "checkpoint.sql").read_bytes()
 _POLL_S = 0.1
 _CONNECT_S = 30.0
 _GRACE_S = 5.0
+_SETTLE_S = 1.0
+"""How long a sample waits for what the one before it left to be flushed and replayed."""
 LINK_TOLERANCE = 0.25
 """Share by which a measured round trip may miss the one asked for; 0.5 ms are always forgiven."""
 
@@ -58,6 +62,18 @@ class SqlPricer:
         check_workload(workload)
         ready(self._target.endpoint(self._plain_route()), workload, self._program())
 
+    def checkpoints(self) -> Checkpoints:
+        """The leader's last checkpoint and how far apart timed ones are."""
+        way = self._target.endpoint(self._plain_route())
+        try:
+            with psycopg.connect(
+                way.conninfo(application_name="walproof", gssencmode="disable", connect_timeout="5"), autocommit=True
+            ) as connection:
+                ((redo, apart_s),) = connection.execute(_CHECKPOINT).fetchall()
+        except psycopg.Error as error:
+            raise TargetError(f"the checkpoints cannot be read: {str(error).strip()}", "leave --steady out") from None
+        return Checkpoints(str(redo), float(apart_s))
+
     def link_measured(self, measured: dict[str, float], asked_ms: float | None) -> None:
         """Note what `enter` measured, for the windows of the samples to come."""
         self._rtt_ms = max(measured.values()) if measured else None
@@ -71,6 +87,7 @@ class SqlPricer:
             raise TargetError("there is no leader just now", "walproof lab status")
         self._set_pool(arm)
         self._sampler(view).connect()
+        settled_s = self._sampler(view).settle(view.leader, _SETTLE_S)
         workspace = self._runner.open()
         try:
             started = invocation(
@@ -82,7 +99,8 @@ class SqlPricer:
                 timeout_s=int(seconds + _CONNECT_S + 60),
             )
             with RunningLoad(started, workspace, self._target.clock) as load:
-                return self._measure(load, planned, seconds, view)
+                result = self._measure(load, planned, seconds, view)
+                return replace(result, window=replace(result.window, settled_s=settled_s))
         except OSError as error:
             raise MachineError(f"pgbench cannot be run: {error}", "make install") from None
         finally:
@@ -182,4 +200,5 @@ def _result(planned: Sample, found: Summary, within: tuple[float, float], aborte
         tps=found.credit / seconds,
         mean_ms=found.mean_ms if found.histogram else 0.0,
         histogram=found.histogram,
+        stalled_s=found.stalled_s(since, until),
     )

@@ -14,11 +14,15 @@ MARK = "written by walproof; safe to drop"
 _HERE = files("walproof.targets.sql.queries")
 _WHOSE = (_HERE / "workload_mark.sql").read_bytes()
 _INSERTED = (_HERE / "inserted.sql").read_bytes()
+_TOUCH = (_HERE / "touch_pages.sql").read_bytes()
 _LOAD_S = 1800
 
 
 def ready(endpoint: Endpoint, workload: Workload, pgbench: Path) -> None:
-    """Make the workload's tables when missing or of another scale; MachineError when somebody else's are there."""
+    """Make the workload's tables when missing or of another scale; MachineError when somebody else's are there.
+
+    After a checkpoint the first change of each page puts the whole page into the WAL: that is done here, beforehand.
+    """
     try:
         with psycopg.connect(
             endpoint.conninfo(application_name="walproof", gssencmode="disable", connect_timeout="5"), autocommit=True
@@ -29,6 +33,8 @@ def ready(endpoint: Endpoint, workload: Workload, pgbench: Path) -> None:
                 _inserts(connection, marks.get("inserted"))
             elif marks.get("pgbench_accounts") != scale_mark(workload.scale):
                 _pgbench(connection, endpoint, workload, pgbench, found=marks.get("pgbench_accounts"))
+            if workload.kind in (WorkloadKind.TPCB_LIKE, WorkloadKind.SIMPLE_UPDATE):
+                connection.execute(_TOUCH)
     except psycopg.Error as error:
         raise TargetError(
             f"the tables for {workload.text} cannot be made: {str(error).strip()}", "is the target up and writable?"

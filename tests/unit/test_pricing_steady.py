@@ -1,0 +1,142 @@
+"""Steady state: whole checkpoint cycles, WAL per transaction, background work; and the sentence of fewest and most."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from benchmarks.price_carry_over import effects
+from tests.fixtures.priced_fake import FakePriced
+from walproof.errors import TargetError, UsageError
+from walproof.estimating.stopping import StoppedBy
+from walproof.model.estimate import Caveat
+from walproof.model.event import Event, SampleDone, Started
+from walproof.model.guarantee import Level
+from walproof.model.plan import Arm, Sample, Scenario
+from walproof.model.sample import Checkpoints, MemberWindow, SampleResult, Window
+from walproof.pricing.bench import Bench
+from walproof.pricing.conclusion import conclusion
+from walproof.pricing.design import Question
+from walproof.pricing.estimates import per_transaction, price_table
+from walproof.pricing.options import parse_options
+from walproof.pricing.quality import caveats_of
+from walproof.pricing.run import run_price
+
+LOCAL, ON = Arm(Level.LOCAL, 4), Arm(Level.ON, 4)
+CYCLE_S = 60.0
+
+
+def run(target: FakePriced, question: Question) -> tuple[list[Event], StoppedBy]:
+    bench = Bench(target, lambda _: None, 1)
+    bench.emit(Started(0.0, "price", {}, "", 1, "0"))
+    return bench.events, run_price(bench, question)
+
+
+def results_of(events: list[Event], *, counted: bool) -> list[SampleResult]:
+    found = [e.result for e in events if isinstance(e, SampleDone)]
+    return [r for r in found if (r.sample.block > 0) is counted]
+
+
+def test_whole_checkpoint_cycles_are_measured_after_the_first_checkpoint() -> None:
+    target = FakePriced()
+    target.clock.pause(23.0)
+    events, stopped = run(target, Question((Scenario(),), (LOCAL, ON), sample_s=1.0, budget_s=1.0, cycles=2))
+    counted = results_of(events, counted=True)
+    assert stopped is StoppedBy.CYCLES
+    assert counted[0].started_at // CYCLE_S > results_of(events, counted=False)[0].started_at // CYCLE_S
+    assert counted[0].started_at % CYCLE_S < 4
+    assert len({r.started_at // CYCLE_S for r in counted[:-4]}) == 2
+    assert sum(r.sample.arm == ON for r in counted) == sum(r.sample.arm == LOCAL for r in counted) > 40
+
+
+def test_every_scenario_has_its_cycles() -> None:
+    scenarios = (Scenario(), Scenario(rtt_ms=3.0))
+    events, _ = run(FakePriced(), Question(scenarios, (LOCAL, ON), sample_s=1.0, cycles=1))
+    each = [[r for r in results_of(events, counted=True) if r.sample.scenario == one] for one in scenarios]
+    assert all(CYCLE_S * 0.8 < rs[-1].started_at - rs[0].started_at < CYCLE_S * 1.2 for rs in each)
+
+
+def test_a_checkpoint_that_never_ends_is_not_waited_for_without_end() -> None:
+    class Never(FakePriced):
+        def checkpoints(self) -> Checkpoints:
+            return Checkpoints("0/1", 30.0)
+
+    target = Never()
+    with pytest.raises(TargetError, match="no checkpoint ended within 90 s"):
+        run(target, Question((Scenario(),), (LOCAL, ON), sample_s=1.0, cycles=1))
+    assert target.left == 1
+
+
+@pytest.mark.parametrize("other", [{"budget": "1min"}, {"precision": "1%"}, {"load": "0.5"}, {"break_even": True}])
+def test_what_would_cut_a_cycle_short_is_refused(other: dict[str, object]) -> None:
+    with pytest.raises(UsageError, match="would cut them short"):
+        parse_options({"steady": "1", **other})
+
+
+@pytest.mark.parametrize("steady", ["0", "-1", "many"])
+def test_no_cycles_are_refused(steady: str) -> None:
+    with pytest.raises(UsageError):
+        parse_options({"steady": steady})
+
+
+def sampled(block: int, window: Window, arm: Arm = ON) -> SampleResult:
+    return SampleResult(Sample(block, 0, arm, Scenario()), float(block), 1.0, 1000, 0, 1000.0, 4.0, window=window)
+
+
+def wrote(wal_bytes: int, pages: int = 0) -> Window:
+    members = {"n1": MemberWindow(wal_bytes=wal_bytes, wal_full_pages=pages), "n2": MemberWindow(wal_bytes=7)}
+    return Window(standby_names="n2", members=members, leader="n1")
+
+
+def test_wal_per_transaction_is_the_leaders() -> None:
+    results = [sampled(1, wrote(400_000, 10)), sampled(2, wrote(800_000, 30)), sampled(3, Window())]
+    assert per_transaction(results, lambda m: m.wal_bytes) == pytest.approx(600)
+    assert per_transaction(results, lambda m: m.wal_full_pages) == pytest.approx(0.02)
+    assert math.isnan(per_transaction(results[2:], lambda m: m.wal_bytes))
+
+
+def test_falling_wal_per_transaction_is_a_caveat() -> None:
+    falling = [sampled(n, wrote(13_428_000 // n)) for n in range(1, 10)]
+    steady = [sampled(n, wrote(400_000 + 9000 * (n % 2))) for n in range(1, 10)]
+    assert Caveat.TRANSIENT in caveats_of(falling, np.array([]))
+    assert caveats_of(steady, np.array([])) == ()
+
+
+@pytest.mark.parametrize(
+    ("window", "caveat"),
+    [
+        (Window(checkpointing=0.3), Caveat.CHECKPOINT),
+        (Window(vacuuming=0.3), Caveat.AUTOVACUUM),
+        (Window(settled_s=math.inf), Caveat.CARRY_OVER),
+    ],
+)
+def test_background_work_and_standbys_that_lag_are_caveats(window: Window, caveat: Caveat) -> None:
+    results = [sampled(n, replace(window, standby_names="n2")) for n in range(1, 9)]
+    assert caveats_of(results, np.array([])) == (caveat,)
+
+
+def test_the_headline_has_the_fewest_and_the_most_clients() -> None:
+    arms = tuple(Arm(level, clients) for level in (Level.LOCAL, Level.ON) for clients in (1, 4, 64))
+    events, _ = run(FakePriced(noise=0.01), Question((Scenario(rtt_ms=3.0),), arms, budget_s=120))
+    sentence = conclusion(price_table(events))
+    assert sentence.count("ratio to local") == 2
+    assert "with 1 client (" in sentence
+    assert "with 64 clients" in sentence
+    assert "with 4 clients" not in sentence
+
+
+def test_what_one_level_leaves_behind_is_found_by_the_benchmark() -> None:
+    rng = np.random.default_rng(4)
+    samples = []
+    before = "on"
+    for block in range(1, 200):
+        for level in rng.permutation(np.array(["off", "local", "on"])):
+            tps = 1000 * float(np.exp(rng.normal(0, 0.02))) * (0.93 if before == "off" else 1.0)
+            arm = Arm(Level(str(level)), 4)
+            result = replace(sampled(block, Window(), arm=arm), tps=tps)
+            samples.append((result, before))
+            before = str(level)
+    effect, half = effects(samples)["off"]
+    assert effect == pytest.approx(math.log(0.93) * 2 / 3, abs=2 * half)
+    assert half < 0.01
