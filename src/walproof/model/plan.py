@@ -32,7 +32,8 @@ class Workload:
     scripts: several of them by weight, each a path or the name of a workload. protocol: None is prepared, and simple
     through a pool. per_transaction: the level is set inside each transaction (SET LOCAL), not in the session.
     max_tries: how often a transaction that failed for serialization or deadlock is tried (pgbench --max-tries).
-    skew: how keys are drawn, such as "zipfian:1.1"; "" is evenly.
+    skew: how keys are drawn, such as "zipfian:1.1"; "" is evenly. init: path of a file that psql runs beforehand to
+    make the tables. existing: the target's own database and the tables it has are used.
     """
 
     kind: WorkloadKind = WorkloadKind.TPCB_LIKE
@@ -44,6 +45,8 @@ class Workload:
     per_transaction: bool = False
     max_tries: int = 1
     skew: str = ""
+    init: str | None = None
+    existing: bool = False
 
     @property
     def text(self) -> str:

@@ -49,6 +49,7 @@ def _arm(arm: Arm) -> dict[str, Any]:
         "clients": arm.clients,
         "label": arm.label,
         "workload": arm.workload.text,
+        "manner": arm.workload.manner,
         "scale": arm.workload.scale,
         "route": str(arm.route),
         "pool": arm.pool,
