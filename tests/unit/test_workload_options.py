@@ -1,14 +1,24 @@
 """What a transaction does and how it is sent: options parsed, compared like with like, or refused with the reason."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from walproof.errors import UsageError
+from walproof.estimating.stopping import StoppedBy
+from walproof.load.local_runner import LocalProcess, LocalWorkspace
 from walproof.load.pgbench import invocation, protocol_of, scripts_of
-from walproof.model.plan import Arm, Protocol, Workload, WorkloadKind
+from walproof.load.pgbench_process import RunningLoad
+from walproof.machine.clock import RealClock
+from walproof.model.event import SampleDone
+from walproof.model.guarantee import Level
+from walproof.model.plan import Arm, Protocol, Sample, Scenario, Workload, WorkloadKind
+from walproof.model.sample import SampleResult
 from walproof.model.topology import Description, Endpoint
-from walproof.pricing.command import consents_needed
+from walproof.pricing.command import PriceResult, consents_needed, result_lines
+from walproof.pricing.estimates import price_table
 from walproof.pricing.options import parse_options
 from walproof.pricing.workload_options import parse_workload, scale_in
 
@@ -46,7 +56,7 @@ def test_every_arm_of_a_run_with_a_pool_or_a_mix_is_sent_alike(more: dict[str, s
     assert sent.pop().count("SET LOCAL SET") == 1
 
 
-def test_the_plain_baseline_beside_a_mix_sends_its_level_in_the_transaction_too() -> None:
+def test_the_plain_baseline_of_a_mix_sends_its_level_in_the_transaction_too() -> None:
     baseline, mixed = parse_options({"clients": "4", "mix": "on=10,local=90"}).grid.arms
     assert not baseline.mix
     argv, scripts = started(baseline)
@@ -147,3 +157,25 @@ def test_tables_that_exist_need_their_own_consent() -> None:
     assert consents_needed(parse_options({"tables": "existing"})) == ("load", "existing-tables")
     assert consents_needed(parse_options({})) == ("load",)
     assert parse_workload({"tables": "existing"}) == Workload(existing=True)
+
+
+def test_tries_again_are_read_from_what_pgbench_says_at_its_end(tmp_path: Path) -> None:
+    class Stopped(LocalWorkspace):
+        def start(self, argv: Sequence[str], log: str) -> LocalProcess:
+            said = "number of transactions retried: 3 (6%)\ntotal number of retries: 7\n - total number of retries: 2\n"
+            return super().start(("printf", "%s", said), log)
+
+    arm = Arm(Level.ON, 1, Workload(max_tries=5))
+    made = invocation(arm, ENDPOINT, tmp_path, 1, pgbench=Path("/bin/pgbench"), timeout_s=9)
+    with RunningLoad(made, Stopped(), RealClock()) as load:
+        while not load.ended:
+            pass
+        assert load.retries == 7
+
+
+def test_retries_and_failures_of_an_arm_are_in_the_answer() -> None:
+    arm = Arm(Level.LOCAL, 2, Workload(max_tries=3))
+    result = SampleResult(Sample(1, 0, arm, Scenario()), 0.0, 1.0, 100, 4, 100.0, 2.0, {700: 100}, retries=9)
+    table = price_table([SampleDone(1.0, result), SampleDone(2.0, replace(result, retries=1))])
+    lines = result_lines(PriceResult(table, StoppedBy.BUDGET))
+    assert "local with 2 clients, default settings: 200 transactions committed, 10 tries again, 8 failed." in lines

@@ -33,6 +33,7 @@ def arm_as_json(price: ArmPrice) -> dict[str, Any]:
         "scenario": price.scenario.text,
         "transactions": price.transactions,
         "failed": price.failed,
+        "retries": price.retries,
         "latency_interval_ms": _intervals(price.latency),
         "classes": [_class(c) for c in price.classes],
         "without_stalls": interval(price.without_stalls),

@@ -151,7 +151,17 @@ def _run_search(bench: Bench, question: Question, options: PriceOptions, on_prog
 def result_lines(result: PriceResult) -> list[str]:
     """Sentences of the result, the conclusion first."""
     first = [conclusion(result.table)] if result.table.arms or not result.conclusions else []
-    return [*first, *result.conclusions, *(a.bottleneck for a in result.breakdowns)]
+    return [*first, *result.conclusions, *_retried(result.table), *(a.bottleneck for a in result.breakdowns)]
+
+
+def _retried(table: PriceTable) -> list[str]:
+    """How many transactions each arm that may try again had to, and how many failed in the end."""
+    return [
+        f"{one.arm.level} with {counted(one.arm.clients, 'client')}, {one.scenario.text}: "
+        f"{one.transactions:,} transactions committed, {one.retries:,} tries again, {one.failed:,} failed."
+        for one in table.arms
+        if one.arm.workload.max_tries > 1
+    ]
 
 
 def result_as_json(result: PriceResult, record: str | None) -> dict[str, Any]:

@@ -128,7 +128,10 @@ class SqlPricer:
         seen = replace(window(before, after, polled, leader), link_verified=self._verified, rtt_ms=self._rtt_ms)
         levels = [level for level, _ in planned.arm.mix]
         return replace(
-            _result(planned, found, (warm, until), load.aborted), window=seen, per_level=_per_level(found, levels)
+            _result(planned, found, (warm, until), load.aborted),
+            window=seen,
+            per_level=_per_level(found, levels),
+            retries=load.retries,
         )
 
     def _sampler(self, view: ClusterView) -> Sampler:
