@@ -26,6 +26,7 @@ from walproof.pricing.command import (
 )
 from walproof.pricing.design import Question
 from walproof.pricing.options import RawOptions, parse_options
+from walproof.pricing.workload_options import scale_in
 from walproof.records.layout import FORMAT
 from walproof.records.reader import read
 from walproof.records.writer import Writer
@@ -53,8 +54,17 @@ from walproof.targets.external import consent
 )
 @opt.group(
     "Load",
-    opt.option("--workload", "WORD", "tpcb-like, select-only, simple-update, insert, batch:N or a pgbench script."),
-    opt.option("--scale", "N", "pgbench's scale.  [default: 20]"),
+    opt.option(
+        "--workload",
+        "WORD",
+        "tpcb-like, select-only, simple-update, insert, batch:N or a pgbench script; by weight: a.sql@3,b.sql@1.",
+    ),
+    opt.option("--scale", "N", "pgbench's scale, also as 2xmemory or 2xshared_buffers.  [default: 20]"),
+    opt.option("--protocol", "WORD", "simple, extended or prepared.  [default: prepared; simple through a pool]"),
+    opt.option("--max-tries", "N", "Tries of a transaction that fails for serialization or deadlock.  [default: 1]"),
+    opt.option("--skew", "zipfian:1.1", "How accounts are drawn: zipfian, gaussian or exponential, and its parameter."),
+    opt.option("--init", "FILE.sql", "Run this file by psql once, in walproof's own database, to make your tables."),
+    opt.option("--tables", "existing", "Use the target's own database and the tables it has."),
     opt.option("--route", "WORD", "direct, multi-host, haproxy or pgbouncer.  [default: direct]"),
     opt.option("--pool", "N", "PgBouncer's pool size."),
     opt.option("--load", "0.5,0.8", "Open loop at these fractions of measured capacity."),
@@ -91,6 +101,8 @@ def price(
         earlier, raw, target = _resumed(Path(resume), raw, target)
     options = parse_options(raw)
     chosen = choose(target)
+    if (scaled := scale_in(raw, chosen.describe)) != raw:
+        raw, options = scaled, parse_options(scaled)
     if dry_run:
         question = question_on(chosen, options)
         lines = dry_run_lines(options, question, chosen.name)
@@ -128,7 +140,13 @@ def _plan_json(question: Question, target: str) -> dict[str, Any]:
         "baseline": question.baseline,
         "scenarios": [scenario.text for scenario in question.scenarios],
         "arms": [
-            {"level": a.level, "clients": a.clients, "workload": a.workload.text, "route": a.route}
+            {
+                "level": a.level,
+                "clients": a.clients,
+                "workload": a.workload.text,
+                "manner": a.workload.manner,
+                "route": a.route,
+            }
             for a in question.arms
         ],
         "sample_s": question.sample_s,

@@ -67,7 +67,7 @@ class SampleResult:
 
     histogram: latency bucket → count, buckets of `estimating.histogram` (log-spaced, 1 % wide), per level of a mix
     under "per_level". Latencies in ms; tps in transactions per second, all time counted; stalled_s: seconds in which
-    no client's transaction ended for 0.1 s or longer.
+    no client's transaction ended for 0.1 s or longer. retries: transactions tried again (pgbench --max-tries).
     """
 
     sample: Sample
@@ -81,3 +81,4 @@ class SampleResult:
     per_level: dict[str, dict[int, int]] = field(default_factory=dict)
     window: Window = Window()
     stalled_s: float = 0.0
+    retries: int = 0

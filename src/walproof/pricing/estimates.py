@@ -70,6 +70,7 @@ class ArmPrice:
     measured_s: float = 0.0
     wal_bytes: float = math.nan
     full_pages: float = math.nan
+    retries: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +180,7 @@ def _price(scenario: Scenario, arm: Arm, blocks: Blocks, baseline: Level, genera
         classes=_classes(results) if arm.mix else (),
         transactions=sum(r.transactions for r in results),
         failed=sum(r.failed for r in results),
+        retries=sum(r.retries for r in results),
         paired=paired,
         without_stalls=trimmed,
         stalled_s=sum(r.stalled_s for r in results),
