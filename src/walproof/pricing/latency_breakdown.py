@@ -105,8 +105,8 @@ def quorum_round_trip_ms(measured: Mapping[str, float], leader: str, standby_nam
     """
     if not measured:
         return None
-    ways = {frozenset(pair.split("-", 1)): ms for pair, ms in measured.items()}
-    near = {name: ms for pair, ms in ways.items() if leader in pair for name in pair - {leader}}
+    pairs = {frozenset(pair.split("-", 1)): ms for pair, ms in measured.items()}
+    near = {name: ms for pair, ms in pairs.items() if leader in pair for name in pair - {leader}}
     quorum = read_standby_names(standby_names)
     if quorum is None or not near:
         return fmean(measured.values())

@@ -8,6 +8,7 @@ from walproof.model.event import Event, SampleDone
 from walproof.model.units import counted
 from walproof.pricing.estimates import ArmPrice, PriceTable
 from walproof.pricing.latency_breakdown import Breakdown, breakdowns
+from walproof.reporting.offered_load import OFFERED_CAPTION, OFFERED_TITLE, offered_rows
 from walproof.reporting.outline import (
     Bar,
     BarChart,
@@ -163,7 +164,10 @@ def _percentiles(table: PriceTable) -> Section:
     )
     numbers = _table("latency", "latencies (95 % CI)", heads, rows)
     figure = Figure("percentiles", "Latency percentiles", caption, tuple(charts), (), numbers)
-    return Section("latency", "How long a commit takes", "", (figure,))
+    heads, offered = offered_rows(table)
+    equal = [row(r[0], Cell(r[1], _tone(p)), *r[2:]) for p, r in offered]
+    blocks = (_table("offered", OFFERED_TITLE, heads, equal), Prose((OFFERED_CAPTION,))) if offered else ()
+    return Section("latency", "How long a commit takes", "", (figure, *blocks))
 
 
 def latency_rows(arms: Sequence[ArmPrice]) -> tuple[tuple[str, ...], list[list[str]]]:

@@ -11,6 +11,7 @@ from walproof.model.event import Event, SampleDone, SearchStep
 from walproof.model.units import counted
 from walproof.pricing.estimates import ArmPrice, PriceTable, price_table
 from walproof.pricing.latency_breakdown import Breakdown, breakdowns
+from walproof.reporting.offered_load import OFFERED_TITLE, offered_rows
 from walproof.reporting.price_section import breakdown_rows, latency_rows
 from walproof.reporting.search_section import tried_text
 from walproof.reporting.stall_table import TITLE, stall_rows
@@ -28,6 +29,7 @@ def price_tables(events: Sequence[Event]) -> list[RenderableType]:
         for _, arms in groupby(found.arms, key=lambda p: (p.scenario, workload_name(p)))
     ]
     made += [_latencies(found), _stalls(found)] if found.arms else []
+    made += [_offered(found)] if any(p.arm.rate for p in found.arms) else []
     parts = breakdowns(events)
     made += [_breakdowns(parts)] if parts else []
     steps = [e for e in events if isinstance(e, SearchStep)]
@@ -75,6 +77,14 @@ def _stalls(found: PriceTable) -> RenderableType:
     first = 0 if len({row[0] for row in rows}) > 1 else 1
     title = f"{TITLE} a transaction"
     return table(title, heads[first:], [row[first:] for row in rows])
+
+
+def _offered(found: PriceTable) -> RenderableType:
+    heads, rows = offered_rows(found)
+    first = 0 if len({row[0] for _, row in rows}) > 1 else 1
+    narrow = [[*(row[:2] if not first else row[1:2]), *(cell.partition(" ")[0] for cell in row[2:])] for _, row in rows]
+    wide = table(OFFERED_TITLE, heads[first:], [row[first:] for _, row in rows])
+    return Fitting(wide, table(OFFERED_TITLE, heads[first:], narrow))
 
 
 def _breakdowns(found: Sequence[Breakdown]) -> RenderableType:

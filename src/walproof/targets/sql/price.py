@@ -204,4 +204,6 @@ def _result(planned: Sample, found: Summary, within: tuple[float, float], aborte
         mean_ms=found.mean_ms if found.histogram else 0.0,
         histogram=found.histogram,
         stalled_s=found.stalled_s(since, until),
+        lag_ms=None if planned.arm.rate is None else 1000 * found.lag.mean_s,
+        backlog=None if planned.arm.rate is None else found.lag.rise,
     )
