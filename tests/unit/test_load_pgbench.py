@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from walproof.errors import MachineError, UsageError
 from walproof.load import work_directory
 from walproof.load.cpu_usage import Machine, Used, machine, used
-from walproof.load.pgbench import APPLICATION, invocation, script_of, with_level
+from walproof.load.pgbench import APPLICATION, invocation, script_of
 from walproof.load.pgbench_log import columns, pieces, summary, warm_from
 from walproof.load.sampler import Counters, Polled, Snapshot, window
 from walproof.model.guarantee import Level
@@ -73,29 +73,6 @@ def test_a_mix_is_one_weighted_script_per_level() -> None:
 def test_a_batch_has_its_rows() -> None:
     arguments = argv(Arm(Level.ON, 1, Workload(WorkloadKind.BATCH, rows=50)))
     assert after(arguments, "-D") == "rows=50"
-
-
-def test_a_script_with_its_own_begin_gets_the_level_there() -> None:
-    made = with_level("\\set a 1\nBEGIN;\nUPDATE t SET x = :a;\nEND;", Level.LOCAL, combined=False)
-    assert made.splitlines() == [
-        "\\set a 1",
-        "BEGIN;",
-        "SET LOCAL synchronous_commit TO local;",
-        "UPDATE t SET x = :a;",
-        "END;",
-    ]
-
-
-def test_a_script_without_begin_becomes_one_transaction_after_its_variables() -> None:
-    made = with_level("-- a comment\n\\set a 1\nSELECT :a;\nSELECT 2;\n", Level.OFF, combined=True).splitlines()
-    assert made == [
-        "-- a comment",
-        "\\set a 1",
-        "BEGIN\\;SET LOCAL synchronous_commit TO off;",
-        "SELECT :a;",
-        "SELECT 2;",
-        "END;",
-    ]
 
 
 def test_an_unreadable_script_is_a_usage_error(tmp_path: Path) -> None:

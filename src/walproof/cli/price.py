@@ -28,6 +28,7 @@ from walproof.pricing.design import Question
 from walproof.pricing.options import RawOptions, parse_options
 from walproof.pricing.require import exit_code, required, required_as_json, requirements_of
 from walproof.pricing.soak import with_soak
+from walproof.pricing.workload_options import scale_in
 from walproof.records.layout import FORMAT
 from walproof.records.reader import read
 from walproof.records.writer import Writer
@@ -61,8 +62,17 @@ ANEW = {"budget", "precision", "allow", "require"}
 )
 @opt.group(
     "Load",
-    opt.option("--workload", "WORD", "tpcb-like, select-only, simple-update, insert, batch:N or a pgbench script."),
-    opt.option("--scale", "N", "pgbench's scale.  [default: 20]"),
+    opt.option(
+        "--workload",
+        "WORD",
+        "tpcb-like, select-only, simple-update, insert, batch:N or a pgbench script; by weight: a.sql@3,b.sql@1.",
+    ),
+    opt.option("--scale", "N", "pgbench's scale, also as 2xmemory or 2xshared_buffers.  [default: 20]"),
+    opt.option("--protocol", "WORD", "simple, extended or prepared.  [default: prepared; simple through a pool]"),
+    opt.option("--max-tries", "N", "Tries of a transaction that fails for serialization or deadlock.  [default: 1]"),
+    opt.option("--skew", "zipfian:1.1", "How accounts are drawn: zipfian, gaussian or exponential, and its parameter."),
+    opt.option("--init", "FILE.sql", "Run this file by psql once, in walproof's own database, to make your tables."),
+    opt.option("--tables", "existing", "Use the target's own database and the tables it has."),
     opt.option("--route", "WORD", "direct, multi-host, haproxy or pgbouncer.  [default: direct]"),
     opt.option("--pool", "N", "PgBouncer's pool size."),
     opt.option("--load", "0.5,0.8", "Open loop at these fractions of measured capacity."),
@@ -101,6 +111,8 @@ def price(
     options = with_soak(raw, parse_options(raw))
     requirements = requirements_of(raw, options)
     chosen = choose(target)
+    if (scaled := scale_in(raw, chosen.describe)) != raw:
+        raw, options = scaled, with_soak(scaled, parse_options(scaled))
     if dry_run:
         question = question_on(chosen, options)
         lines = dry_run_lines(options, question, chosen.name)
@@ -140,7 +152,13 @@ def _plan_json(question: Question, target: str) -> dict[str, Any]:
         "baseline": question.baseline,
         "scenarios": [scenario.text for scenario in question.scenarios],
         "arms": [
-            {"level": a.level, "clients": a.clients, "workload": a.workload.text, "route": a.route}
+            {
+                "level": a.level,
+                "clients": a.clients,
+                "workload": a.workload.text,
+                "manner": a.workload.manner,
+                "route": a.route,
+            }
             for a in question.arms
         ],
         "sample_s": question.sample_s,

@@ -1,5 +1,6 @@
 """One pgbench process: starts it, waits until its clients are connected, ends it and summarises its logs."""
 
+import re
 from collections.abc import Callable, Sequence
 
 from walproof.errors import TargetError
@@ -85,6 +86,12 @@ class RunningLoad:
         """Clients that pgbench aborted after an error."""
         text = self._text()
         return sum("aborted" in line for line in text.splitlines() if line.startswith("pgbench: error: client"))
+
+    @property
+    def retries(self) -> int:
+        """Times that pgbench tried a transaction again, as it says when it ends; 0 where it makes one try."""
+        found = re.search(r"^total number of retries: (\d+)", self._text(), re.MULTILINE)
+        return int(found[1]) if found else 0
 
     def _text(self) -> str:
         return "".join(path.read_text(errors="replace") for path in self._workspace.fetch(_OUTPUT))

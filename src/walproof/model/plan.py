@@ -17,19 +17,54 @@ class WorkloadKind(StrEnum):
     SCRIPT = "script"
 
 
+class Protocol(StrEnum):
+    """How statements are sent to the server (pgbench -M)."""
+
+    SIMPLE = "simple"
+    EXTENDED = "extended"
+    PREPARED = "prepared"
+
+
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """A workload: `rows` per commit for batch, `script` a path for script, `scale` pgbench's."""
+    """A workload: `rows` per commit for batch, `script` a path for script, `scale` pgbench's.
+
+    scripts: several of them by weight, each a path or the name of a workload. protocol: None is prepared, and simple
+    through a pool. per_transaction: the level is set inside each transaction (SET LOCAL), not in the session.
+    max_tries: how often a transaction that failed for serialization or deadlock is tried (pgbench --max-tries).
+    skew: how keys are drawn, such as "zipfian:1.1"; "" is evenly. init: path of a file that psql runs beforehand to
+    make the tables. existing: the target's own database and the tables it has are used.
+    """
 
     kind: WorkloadKind = WorkloadKind.TPCB_LIKE
     scale: int = 20
     rows: int = 1
     script: str | None = None
+    scripts: tuple[tuple[str, int], ...] = ()
+    protocol: Protocol | None = None
+    per_transaction: bool = False
+    max_tries: int = 1
+    skew: str = ""
+    init: str | None = None
+    existing: bool = False
 
     @property
     def text(self) -> str:
         """The word shown in tables."""
+        if self.scripts:
+            return ", ".join(f"{name.rpartition('/')[2]}@{weight}" for name, weight in self.scripts)
         return f"batch of {self.rows}" if self.kind is WorkloadKind.BATCH else str(self.kind)
+
+    @property
+    def manner(self) -> str:
+        """How it is sent and drawn, where that is not the default; "" when it is."""
+        words = [
+            f"{self.protocol} protocol" if self.protocol else "",
+            "level set in each transaction" if self.per_transaction else "",
+            f"up to {self.max_tries} tries" if self.max_tries > 1 else "",
+            f"keys {self.skew}" if self.skew else "",
+        ]
+        return ", ".join(word for word in words if word)
 
 
 @dataclass(frozen=True, slots=True)

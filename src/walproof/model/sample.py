@@ -90,7 +90,8 @@ class SampleResult:
     under "per_level". Latencies in ms; tps in transactions per second, all time counted; stalled_s: seconds in which
     no client's transaction ended for 0.1 s or longer. Of an open loop, whose latencies count from the intended start:
     lag_ms, how late transactions started on average, and backlog, by how many seconds a second that lateness rose
-    (the share of the offered load that was not carried); None of a closed loop.
+    (the share of the offered load that was not carried); None of a closed loop. retries: transactions tried again
+    (pgbench --max-tries).
     """
 
     sample: Sample
@@ -107,3 +108,4 @@ class SampleResult:
     lag_ms: float | None = None
     backlog: float | None = None
     series: Series = NO_SERIES
+    retries: int = 0

@@ -7,7 +7,7 @@ from typing import Any
 from walproof.errors import TargetError
 from walproof.estimating.stopping import StoppedBy
 from walproof.model.event import Ended
-from walproof.model.plan import Scenario
+from walproof.model.plan import Scenario, Workload
 from walproof.model.ports import Capability, Target
 from walproof.model.topology import route_of
 from walproof.model.units import counted
@@ -60,8 +60,10 @@ def check_target(target: Target, options: PriceOptions, allowed: Collection[str]
 
 def consents_needed(options: PriceOptions) -> tuple[str, ...]:
     """The names that --allow must give for this run on an external cluster."""
-    changes = options.tune or any(scenario != Scenario() for scenario in options.question().scenarios)
-    return ("load", "config") if changes else ("load",)
+    question = options.question()
+    changes = options.tune or any(scenario != Scenario() for scenario in question.scenarios)
+    existing = any(arm.workload.existing for arm in question.arms)
+    return ("load", *(["config"] if changes else []), *(["existing-tables"] if existing else []))
 
 
 def question_on(target: Target, options: PriceOptions) -> Question:
@@ -79,12 +81,20 @@ def dry_run_lines(options: PriceOptions, question: Question, target: str) -> lis
         *(f"  scenario: {scenario.text}" for scenario in question.scenarios),
         *(
             f"  arm: {a.level}{' (mix)' if a.mix else ''}, {counted(a.clients, 'client')}, {a.workload.text}, {a.route}"
+            + (f", {a.workload.manner}" if a.workload.manner else "")
             for a in question.arms
         ),
         f"samples of {question.sample_s:g} s, {arms * question.sample_s:.0f} s a block; to ± {question.precision:.1%} "
         f"or {question.budget_s:.0f} s; seed {question.seed}",
-        f"loads pgbench's own tables at scale {question.arms[0].workload.scale} and reverts every parameter it changes",
+        f"{_tables(question.arms[0].workload)} and reverts every parameter it changes",
     ]
+
+
+def _tables(workload: Workload) -> str:
+    """What becomes of tables, in words."""
+    if workload.existing:
+        return "uses the tables there are in the target's own database, whose data it changes,"
+    return f"runs {workload.init} once" if workload.init else f"loads pgbench's own tables at scale {workload.scale}"
 
 
 def run_command(bench: Bench, options: PriceOptions, on_progress: OnProgress) -> PriceResult:
@@ -146,7 +156,17 @@ def _run_search(bench: Bench, question: Question, options: PriceOptions, on_prog
 def result_lines(result: PriceResult) -> list[str]:
     """Sentences of the result, the conclusion first."""
     first = [conclusion(result.table)] if result.table.arms or not result.conclusions else []
-    return [*first, *result.conclusions, *(a.bottleneck for a in result.breakdowns)]
+    return [*first, *result.conclusions, *_retried(result.table), *(a.bottleneck for a in result.breakdowns)]
+
+
+def _retried(table: PriceTable) -> list[str]:
+    """How many transactions each arm that may try again had to, and how many failed in the end."""
+    return [
+        f"{one.arm.level} with {counted(one.arm.clients, 'client')}, {one.scenario.text}: "
+        f"{one.transactions:,} transactions committed, {one.retries:,} tries again, {one.failed:,} failed."
+        for one in table.arms
+        if one.arm.workload.max_tries > 1
+    ]
 
 
 def result_as_json(result: PriceResult, record: str | None) -> dict[str, Any]:

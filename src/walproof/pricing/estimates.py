@@ -73,6 +73,7 @@ class ArmPrice:
     measured_s: float = 0.0
     wal_bytes: float = math.nan
     full_pages: float = math.nan
+    retries: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,9 +137,9 @@ def tps_of(results: Sequence[SampleResult]) -> Estimate:
     return rate_interval(totals(results)) if results else UNKNOWN
 
 
-def latency_of(means: Sequence[float], histograms: Sequence[dict[int, int]], seed: int = 0) -> Latency:
+def latency_of(means: Sequence[float], histograms: Sequence[dict[int, int]]) -> Latency:
     """Latency of one arm: mean over blocks, quantiles of the pooled histogram, the longest."""
-    p50, p95, p99, p999 = quantile_intervals(histograms, QUANTILES, np.random.default_rng(seed))
+    p50, p95, p99, p999 = quantile_intervals(histograms, QUANTILES)
     known = np.array([mean for mean in means if mean > 0])
     longest = quantile_ms(pooled(histograms), 1.0)
     return Latency(stopped_interval(known) if len(known) else UNKNOWN, p50, p95, p99, p999, longest)
@@ -186,6 +187,7 @@ def _price(scenario: Scenario, arm: Arm, blocks: Blocks, baseline: Level, genera
         classes=_classes(results) if arm.mix else (),
         transactions=sum(r.transactions for r in results),
         failed=sum(r.failed for r in results),
+        retries=sum(r.retries for r in results),
         paired=paired,
         without_stalls=trimmed,
         stalled_s=sum(r.stalled_s for r in results),

@@ -1,11 +1,10 @@
 """The options of `walproof price`: the values as typed are parsed once, here, or refused with one sentence.
 
-The values as typed go into the record, so that --resume and --repeat parse the very same again. Of files it reads only
-whether a script is there, and region plans.
+The values as typed go into the record, so that --resume and --repeat parse the very same again. Of files it reads
+scripts, to refuse what cannot be measured, and region plans.
 """
 
 import itertools
-import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -14,10 +13,11 @@ from typing import Any, TypeVar
 from walproof.errors import UsageError
 from walproof.links.sites import read_regions
 from walproof.model.guarantee import Level, QuorumKind, level
-from walproof.model.plan import Arm, Scenario, Workload, WorkloadKind
+from walproof.model.plan import Arm, Scenario, WorkloadKind
 from walproof.model.units import counted, duration_s, parse_positive_int, share
 from walproof.pricing.design import AGAIN, Question, sample_seconds
 from walproof.pricing.prediction import FEWEST_POINTS
+from walproof.pricing.workload_options import POOL_ROUTE, parse_workload
 
 MOST_CLIENTS = 262_143
 """The largest max_connections that PostgreSQL takes (its manual, Connection Settings)."""
@@ -81,9 +81,9 @@ def parse_options(raw: RawOptions) -> PriceOptions:
     ['local', 'on']
     """
     baseline = level(str(raw.get("baseline") or "local"))
-    workload = _workload(str(raw.get("workload") or "tpcb-like"), parse_positive_int(raw.get("scale") or 20, "scale"))
+    workload = parse_workload(raw)
     mix = _mix(raw.get("mix"))
-    if mix and workload.kind is WorkloadKind.SELECT_ONLY:
+    if mix and (workload.kind is WorkloadKind.SELECT_ONLY or {n for n, _ in workload.scripts} == {"select-only"}):
         raise UsageError(
             "select-only commits nothing, so a mix of commit levels has no meaning in it",
             "choose another --workload, or leave --mix out",
@@ -172,7 +172,7 @@ def _arms(raw: RawOptions, clients: tuple[int, ...], plain: Arm, mix: Mix) -> tu
     levels = _levels(raw.get("levels"), plain.level, only_baseline=bool(mix or raw.get("aa")))
     route = str(raw.get("route") or "direct")
     pool = None if raw.get("pool") is None else parse_positive_int(raw["pool"], "pool")
-    if pool is not None and route != "pgbouncer":
+    if pool is not None and route != POOL_ROUTE:
         raise UsageError("a pool size needs PgBouncer in the route", "--route pgbouncer --pool 20")
     rate = None if raw.get("rate") is None else float(parse_positive_int(raw["rate"], "rate"))
     arms: list[Arm] = []
@@ -217,24 +217,6 @@ def _clients(raw: RawOptions, default: str, cap: int | None) -> tuple[int, ...]:
     if cap is not None and most > cap:
         raise UsageError(f"{most} clients are more than --max-clients {cap} allows", f"--clients {cap}")
     return counts
-
-
-def _workload(text: str, scale: int) -> Workload:
-    """A workload by name, `batch:N`, or the path of a pgbench script that can be read."""
-    if text in (WorkloadKind.BATCH, "batch:"):
-        raise UsageError("a batch needs its number of rows", "--workload batch:100")
-    if text.startswith("batch:"):
-        return Workload(WorkloadKind.BATCH, scale, parse_positive_int(text.removeprefix("batch:"), "number of rows"))
-    if text in {k.value for k in WorkloadKind} - {WorkloadKind.SCRIPT.value}:
-        return Workload(WorkloadKind(text), scale)
-    if not text.endswith(".sql") and not os.path.exists(text):
-        names = "tpcb-like, select-only, simple-update, insert, batch:N"
-        raise UsageError(
-            f"{text!r} is no workload and no file", f"choose {names}, or give the path of a pgbench script"
-        )
-    if not os.path.isfile(text) or not os.access(text, os.R_OK):
-        raise UsageError(f"the script {text!r} cannot be read", "give the path of a pgbench script this user may read")
-    return Workload(WorkloadKind.SCRIPT, scale, script=os.path.abspath(text))
 
 
 def _mix(text: object) -> Mix:

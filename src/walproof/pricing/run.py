@@ -128,15 +128,14 @@ class _Grid:
         return True
 
     def run_block(self, scenario: Scenario, arms: Sequence[Arm]) -> None:
-        """One block under the scenario in effect; it ends with a sample that fails."""
+        """One block under the scenario in effect; a sample that fails leaves its arm out of it."""
         self.number += 1
         for planned in block(self.number, scenario, arms, self.question.seed):
             self.report(planned)
             result = self.bench.measure(planned, self.question.sample_s)
-            if result is None:
-                break
-            self.found.setdefault(scenario, {}).setdefault(self.number, {})[planned.arm] = result
-            self.samples += 1
+            if result is not None:
+                self.found.setdefault(scenario, {}).setdefault(self.number, {})[planned.arm] = result
+                self.samples += 1
 
     def run_cycles(self) -> StoppedBy:
         """Every scenario for whole checkpoint cycles, from the end of one checkpoint to the end of another.

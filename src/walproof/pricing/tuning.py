@@ -208,7 +208,8 @@ def tuned_under(
         baseline=search.question.baseline,
         most_clients=most or MOST_CLIENTS,
         quorum_open=_quorum_open(search.bench),
-        has_pool=_has_pool(search.bench),
+        # Through a pool the level goes into each transaction: compared only with what is sent so, too.
+        has_pool=search.question.arms[0].workload.per_transaction and _has_pool(search.bench),
         scenario=scenario,
     )
     found = _compared(search, _searched(search, space, limit_ms))

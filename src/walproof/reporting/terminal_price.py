@@ -13,7 +13,7 @@ from walproof.pricing.estimates import ArmPrice, PriceTable, price_table
 from walproof.pricing.latency_breakdown import Breakdown, breakdowns
 from walproof.pricing.soak import stretches
 from walproof.reporting.offered_load import OFFERED_TITLE, offered_rows
-from walproof.reporting.price_section import breakdown_rows
+from walproof.reporting.price_section import breakdown_rows, latency_rows
 from walproof.reporting.search_section import tried_text
 from walproof.reporting.soak_section import HEADS, soak_rows
 from walproof.reporting.stall_table import TITLE, stall_rows
@@ -30,7 +30,7 @@ def price_tables(events: Sequence[Event]) -> list[RenderableType]:
         _prices(list(arms), str(found.baseline))
         for _, arms in groupby(found.arms, key=lambda p: (p.scenario, workload_name(p)))
     ]
-    made += [_stalls(found)] if found.arms else []
+    made += [_latencies(found), _stalls(found)] if found.arms else []
     made += [_offered(found)] if any(p.arm.rate for p in found.arms) else []
     soaked = stretches(events)
     made += [table("the soak", HEADS, soak_rows(soaked))] if soaked else []
@@ -66,13 +66,21 @@ def _prices(arms: Sequence[ArmPrice], baseline: str) -> RenderableType:
     return Fitting(table(title, heads, wide), with_lines(table(title, narrow_heads, narrow), notes, "dim"))
 
 
+def _latencies(found: PriceTable) -> RenderableType:
+    """Percentiles with their intervals; on a narrow terminal p95 and what lies beyond it."""
+    heads, rows = latency_rows(found.arms)
+    first = 0 if len({row[0] for row in rows}) > 1 else 1
+    wide = table("latency (95 % CI)", heads[first:], [row[first:] for row in rows])
+    narrow_heads = (*heads[first:3], heads[5], heads[6], heads[8])
+    narrow = [[*row[first:3], row[5], row[6], row[8]] for row in rows]
+    return Fitting(wide, table("latency (95 % CI)", narrow_heads, narrow))
+
+
 def _stalls(found: PriceTable) -> RenderableType:
     heads, rows = stall_rows(found)
     first = 0 if len({row[0] for row in rows}) > 1 else 1
     title = f"{TITLE} a transaction"
-    narrow = [[*row[first:4], *row[5:8]] for row in rows]
-    wide = table(title, heads[first:], [row[first:] for row in rows])
-    return Fitting(wide, table(title, (*heads[first:4], *heads[5:8]), narrow))
+    return table(title, heads[first:], [row[first:] for row in rows])
 
 
 def _offered(found: PriceTable) -> RenderableType:

@@ -135,11 +135,11 @@ def arm_name(price: ArmPrice) -> str:
 
 
 def workload_name(price: ArmPrice) -> str:
-    """The workload, with route and pool where connections are not direct."""
+    """The workload, with route and pool where connections are not direct, and how it is sent where that was asked."""
     arm = price.arm
     pool = f"pool {arm.pool}" if arm.pool else ""
     route = "" if arm.route == "direct" and not pool else str(arm.route)
-    return ", ".join(w for w in (arm.workload.text, route, pool) if w)
+    return ", ".join(w for w in (arm.workload.text, route, pool, arm.workload.manner) if w)
 
 
 def fault_name(drill: Drill) -> str:

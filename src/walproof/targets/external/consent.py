@@ -9,6 +9,7 @@ _COMMANDS = ("stop", "kill-member", "freeze", "power-cut", "partition", "isolate
 _NEVER = ("partition-one-way", "slow-disk", "failing-disk", "full-disk", "dcs-loss", "double-power", "crash-in-place")
 MEANS = {
     "load": "makes a database of its own and puts load on the cluster",
+    "existing-tables": "runs the workload on tables that are there: what it changes stays changed",
     "canary": "commits one row per level and second into a table of its own",
     "config": "changes settings, and reverts them",
     "restart": "restarts PostgreSQL: sessions are lost",

@@ -36,8 +36,9 @@ class ExternalPricing:
         self._entered = Scenario()
 
     def prepare(self, workload: Workload) -> None:
-        """Load what the workload needs, in walproof's own database."""
-        self._open()
+        """Load what the workload needs, in walproof's own database; tables that exist are used where they are."""
+        if not workload.existing:
+            self._open()
         self._pricer.prepare(workload)
 
     def check(self, scenario: Scenario) -> None:

@@ -1,6 +1,6 @@
 """Prices any target that speaks SQL: loads what workloads need, runs pgbench for a sample, observes meanwhile."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
@@ -9,13 +9,14 @@ import psycopg
 
 from walproof.errors import MachineError, TargetError
 from walproof.load.local_runner import LocalRunner
-from walproof.load.pgbench import invocation, script_of
+from walproof.load.pgbench import check_workload, invocation
 from walproof.load.pgbench_log import Summary
 from walproof.load.pgbench_process import RunningLoad
 from walproof.load.sampler import Pids, Polled, Sampler, window
 from walproof.machine.programs import pgbench
+from walproof.model.histogram import pooled
 from walproof.model.load import LoadRunner
-from walproof.model.plan import Arm, Sample, Workload, WorkloadKind
+from walproof.model.plan import Arm, Sample, Workload
 from walproof.model.ports import Target
 from walproof.model.sample import NO_SERIES, Checkpoints, SampleResult
 from walproof.model.topology import ClusterView
@@ -59,8 +60,7 @@ class SqlPricer:
 
     def prepare(self, workload: Workload) -> None:
         """Load what the workload needs; idempotent. Tables of these names that are not ours are never touched."""
-        if workload.kind is WorkloadKind.SCRIPT:
-            script_of(workload)
+        check_workload(workload)
         ready(self._target.endpoint(self._plain_route()), workload, self._program())
 
     def checkpoints(self) -> Checkpoints:
@@ -138,6 +138,7 @@ class SqlPricer:
             window=seen,
             per_level=_per_level(found, levels),
             series=series,
+            retries=load.retries,
         )
 
     def _sampler(self, view: ClusterView) -> Sampler:
@@ -187,8 +188,13 @@ def link_verified(measured: dict[str, float], asked_ms: float | None) -> bool | 
     return bool(measured) and all(abs(ms - asked_ms) <= allowed for ms in measured.values())
 
 
-def _per_level(found: Summary, levels: Iterable[str]) -> dict[str, dict[int, int]]:
-    return {str(level): found.per_script.get(number, {}) for number, level in enumerate(levels)}
+def _per_level(found: Summary, levels: Sequence[str]) -> dict[str, dict[int, int]]:
+    """Histograms by level: scripts are numbered level by level."""
+    each = len(found.per_script) // max(1, len(levels))
+    return {
+        str(level): pooled(found.per_script.get(number, {}) for number in range(at * each, (at + 1) * each))
+        for at, level in enumerate(levels)
+    }
 
 
 def _result(planned: Sample, found: Summary, within: tuple[float, float], aborted: int) -> SampleResult:

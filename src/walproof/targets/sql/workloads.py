@@ -1,12 +1,14 @@
 """Tables that workloads need: pgbench's own at a scale, or the one for inserts. Never replaces what is not ours."""
 
+import hashlib
 import subprocess
+from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 
 import psycopg
 
-from walproof.errors import MachineError, TargetError
+from walproof.errors import MachineError, TargetError, UsageError
 from walproof.model.plan import Workload, WorkloadKind
 from walproof.model.topology import Endpoint
 
@@ -15,6 +17,8 @@ _HERE = files("walproof.targets.sql.queries")
 _WHOSE = (_HERE / "workload_mark.sql").read_bytes()
 _INSERTED = (_HERE / "inserted.sql").read_bytes()
 _TOUCH = (_HERE / "touch_pages.sql").read_bytes()
+_INIT_DONE = (_HERE / "init_done.sql").read_bytes()
+_PGBENCH = frozenset((WorkloadKind.TPCB_LIKE, WorkloadKind.SIMPLE_UPDATE, WorkloadKind.SELECT_ONLY))
 _LOAD_S = 1800
 
 
@@ -22,23 +26,62 @@ def ready(endpoint: Endpoint, workload: Workload, pgbench: Path) -> None:
     """Make the workload's tables when missing or of another scale; MachineError when somebody else's are there.
 
     After a checkpoint the first change of each page puts the whole page into the WAL: that is done here, beforehand.
+    Tables that exist stay as they are: pgbench's must have the workload's scale.
     """
+    names = {name for name, _ in workload.scripts} or {str(workload.kind)}
     try:
         with psycopg.connect(
             endpoint.conninfo(application_name="walproof", gssencmode="disable", connect_timeout="5"), autocommit=True
         ) as connection:
             connection.execute("SET synchronous_commit = local")
+            if workload.existing:
+                if names & _PGBENCH:
+                    _same_scale(connection, workload.scale)
+                return
+            if workload.init is not None:
+                _init(connection, endpoint, workload.init, pgbench)
             marks = {str(name): str(comment) for name, comment in connection.execute(_WHOSE).fetchall()}
-            if workload.kind in (WorkloadKind.INSERT, WorkloadKind.BATCH):
+            if names & {WorkloadKind.INSERT, WorkloadKind.BATCH}:
                 _inserts(connection, marks.get("inserted"))
-            elif marks.get("pgbench_accounts") != scale_mark(workload.scale):
-                _pgbench(connection, endpoint, workload, pgbench, found=marks.get("pgbench_accounts"))
-            if workload.kind in (WorkloadKind.TPCB_LIKE, WorkloadKind.SIMPLE_UPDATE):
-                connection.execute(_TOUCH)
+            if names & _PGBENCH or (workload.init is None and not names <= {WorkloadKind.INSERT, WorkloadKind.BATCH}):
+                if marks.get("pgbench_accounts") != scale_mark(workload.scale):
+                    _pgbench(connection, endpoint, workload, pgbench, found=marks.get("pgbench_accounts"))
+                if names & {WorkloadKind.TPCB_LIKE, WorkloadKind.SIMPLE_UPDATE}:
+                    connection.execute(_TOUCH)
     except psycopg.Error as error:
         raise TargetError(
             f"the tables for {workload.text} cannot be made: {str(error).strip()}", "is the target up and writable?"
         ) from None
+
+
+def _same_scale(connection: psycopg.Connection, scale: int) -> None:
+    row = connection.execute("SELECT count(*) FROM pgbench_branches").fetchone()
+    found = 0 if row is None else int(row[0])
+    if found != scale:
+        raise UsageError(f"pgbench's tables there have scale {found}, not {scale}", f"--scale {max(1, found)}")
+
+
+def _init(connection: psycopg.Connection, endpoint: Endpoint, path: str, pgbench: Path) -> None:
+    """Run a user's file by psql in one transaction, unless the same text was run in this database before."""
+    connection.execute(_INIT_DONE)
+    try:
+        sha256 = hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    except OSError as error:
+        raise UsageError(f"the file {path} of --init cannot be read: {error}", "name a file for psql") from None
+    if connection.execute("SELECT FROM walproof.init_done WHERE sha256 = %s", [sha256]).fetchone():
+        return
+    psql = pgbench.with_name("psql")
+    argv = [str(psql) if psql.is_file() else "psql", "-X", "-q", "-1", "-v", "ON_ERROR_STOP=1", "-f", path]
+    done = _run([*argv, "-d", _loading(endpoint)])
+    if done.returncode:
+        errors = [line for line in done.stderr.splitlines() if "error:" in line or "ERROR:" in line]
+        raise UsageError(
+            f"--init {path} failed: {errors[0] if errors else _last(done)}",
+            "begin it with DROP TABLE IF EXISTS where another version ran before",
+        )
+    connection.execute("ANALYZE")
+    connection.execute("INSERT INTO walproof.init_done (sha256) VALUES (%s)", [sha256])
+    connection.execute("CHECKPOINT")
 
 
 def scale_mark(scale: int) -> str:
@@ -60,21 +103,34 @@ def _pgbench(
 ) -> None:
     if found is not None and not found.startswith(MARK):
         raise _not_ours("pgbench_accounts")
-    # Commits of the loading wait for nobody: at a standby far away they would only cost time.
-    way = endpoint.conninfo(
+    argv = [str(pgbench), "-i", "-I", "dtGvp", "-q", "-s", str(workload.scale), _loading(endpoint)]
+    done = _run(argv)
+    if done.returncode:
+        raise TargetError(f"pgbench -i: {_last(done)}", "is there free space?")
+    mark = scale_mark(workload.scale)
+    connection.execute(f"COMMENT ON TABLE pgbench_accounts IS '{mark}'".encode())
+    connection.execute("CHECKPOINT")
+
+
+def _loading(endpoint: Endpoint) -> str:
+    """Connection string for loading: its commits wait for nobody, at a standby far away they would only cost time."""
+    return endpoint.conninfo(
         application_name="walproof",
         gssencmode="disable",
         options="-c synchronous_commit=local -c client_min_messages=error",
     )
-    argv = [str(pgbench), "-i", "-I", "dtGvp", "-q", "-s", str(workload.scale), way]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=_LOAD_S)
-    if done.returncode:
-        raise TargetError(
-            f"pgbench -i: {(done.stderr or done.stdout).strip().splitlines()[-1]}", "is there free space?"
-        )
-    mark = scale_mark(workload.scale)
-    connection.execute(f"COMMENT ON TABLE pgbench_accounts IS '{mark}'".encode())
-    connection.execute("CHECKPOINT")
+
+
+def _run(argv: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=_LOAD_S)
+    except OSError as error:
+        raise MachineError(f"{argv[0]} cannot be run: {error}", "make install") from None
+
+
+def _last(done: subprocess.CompletedProcess[str]) -> str:
+    """The last line that a program that failed wrote."""
+    return next(reversed((done.stderr or done.stdout).strip().splitlines()), "it ended without a message")
 
 
 def _not_ours(table: str) -> MachineError:

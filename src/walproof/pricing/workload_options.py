@@ -1,0 +1,173 @@
+"""The options of `walproof price` about what a transaction does and how it is sent, parsed once or refused.
+
+Whatever is compared in a run is sent alike: through a pool, and where levels are mixed, every arm, the baseline too,
+runs the same script with the level set inside each transaction.
+"""
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from walproof.errors import UsageError
+from walproof.load.pgbench import check_workload
+from walproof.model.plan import Protocol, Workload, WorkloadKind
+from walproof.model.topology import Description
+from walproof.model.units import parse_positive_int
+
+POOL_ROUTE = "pgbouncer"
+_NAMES = frozenset(str(kind) for kind in WorkloadKind) - {WorkloadKind.SCRIPT, WorkloadKind.BATCH}
+_KEYED = frozenset((WorkloadKind.TPCB_LIKE, WorkloadKind.SIMPLE_UPDATE, WorkloadKind.SELECT_ONLY))
+_SKEWS = {"zipfian": (1.001, 1000.0), "gaussian": (2.0, 1000.0), "exponential": (0.001, 1000.0)}
+"""Distributions of pgbench's random functions, and the smallest and largest parameter each takes (manual, pgbench)."""
+_RELATIVE = re.compile(r"(\d+(?:\.\d+)?)x(memory|shared_buffers)")
+SCALE_BYTES = 15_700_000
+"""Bytes of tables and indexes a unit of pgbench's scale: 100,000 rows, 61 a page, and 276 pages of index."""
+
+
+def parse_workload(raw: Mapping[str, Any]) -> Workload:
+    """The workload with its protocol, tries, keys and tables; UsageError for what is not valid.
+
+    >>> parse_workload({"mix": "on=10,local=90"}).per_transaction
+    True
+    """
+    scale = 1 if _RELATIVE.fullmatch(str(raw.get("scale"))) else parse_positive_int(raw.get("scale") or 20, "scale")
+    found = _named(str(raw.get("workload") or "tpcb-like"), scale)
+    pooled = raw.get("route") == POOL_ROUTE
+    protocol = _protocol(raw.get("protocol"), pooled=pooled)
+    tuned_pools = bool(raw.get("tune")) and protocol is Protocol.SIMPLE
+    made = Workload(
+        found.kind,
+        found.scale,
+        found.rows,
+        found.script,
+        found.scripts,
+        protocol,
+        per_transaction=bool(raw.get("mix")) or pooled or tuned_pools,
+        max_tries=parse_positive_int(raw.get("max_tries") or 1, "number of tries"),
+        skew=_skew(raw.get("skew"), found),
+        init=_init_file(raw.get("init")),
+        existing=_existing(raw),
+    )
+    check_workload(made)
+    return made
+
+
+def scale_in(raw: Mapping[str, Any], describe: Callable[[], Description]) -> dict[str, Any]:
+    """The options with `--scale 2xmemory` or `2xshared_buffers` as the number it is on this target; else unchanged.
+
+    Memory is what there is for each member: a lab's members share the machine's. UsageError where it is not known.
+    """
+    asked = _RELATIVE.fullmatch(str(raw.get("scale")))
+    if asked is None:
+        return dict(raw)
+    target = describe()
+    if asked[2] == "shared_buffers":
+        available = _buffers(target.settings.get("shared_buffers", ""))
+    else:
+        found = re.match(r"(\d+) GiB", target.facts.get("memory", ""))
+        available = (int(found[1]) << 30) // max(1, len(target.members)) if found else 0
+    if not available:
+        raise UsageError(
+            f"the {asked[2]} of {target.target} cannot be read from here",
+            "write --scale as a number (15 MB each), or --scale 2xshared_buffers",
+        )
+    return {**raw, "scale": max(1, round(float(asked[1]) * available / SCALE_BYTES))}
+
+
+def _buffers(setting: str) -> int:
+    """Bytes of shared_buffers as pg_settings shows it, in units of 8 kB.
+
+    >>> _buffers("327688kB") >> 20
+    256
+    """
+    return int(setting.removesuffix("8kB")) * 8192 if re.fullmatch(r"\d+8kB", setting) else 0
+
+
+def _named(text: str, scale: int) -> Workload:
+    """A workload by name, `batch:N`, the path of a pgbench script, or several of them by weight (a.sql@3,b.sql@1)."""
+    if os.path.exists(text) or not ("," in text or "@" in text):
+        return _one(text, scale)
+    parts = [part.strip().rpartition("@") if "@" in part else (part.strip(), "", "1") for part in text.split(",")]
+    if not all(name for name, _, _ in parts):
+        raise UsageError(
+            f"the list of workloads {text!r} has nothing in it or an empty place", "--workload a.sql@3,b.sql@1"
+        )
+    ones = [_one(name, scale) for name, _, _ in parts]
+    rows = {one.rows for one in ones if one.kind is WorkloadKind.BATCH}
+    if len(rows) > 1:
+        raise UsageError("batches of two sizes cannot be in one run", "leave one of them out")
+    scripts = tuple(
+        (one.script or str(one.kind), parse_positive_int(weight, f"weight of {name}"))
+        for one, (name, _, weight) in zip(ones, parts, strict=True)
+    )
+    return Workload(WorkloadKind.SCRIPT, scale, next(iter(rows), 1), scripts=scripts)
+
+
+def _one(text: str, scale: int) -> Workload:
+    if text in (WorkloadKind.BATCH, "batch:"):
+        raise UsageError("a batch needs its number of rows", "--workload batch:100")
+    if text.startswith("batch:"):
+        return Workload(WorkloadKind.BATCH, scale, parse_positive_int(text.removeprefix("batch:"), "number of rows"))
+    if text in _NAMES:
+        return Workload(WorkloadKind(text), scale)
+    if not text.endswith(".sql") and not os.path.exists(text):
+        names = "tpcb-like, select-only, simple-update, insert, batch:N"
+        raise UsageError(
+            f"{text!r} is no workload and no file", f"choose {names}, or give the path of a pgbench script"
+        )
+    return Workload(WorkloadKind.SCRIPT, scale, script=_readable(text, "script", "a pgbench script"))
+
+
+def _readable(path: str, what: str, wanted: str) -> str:
+    if not os.path.isfile(path) or not os.access(path, os.R_OK):
+        raise UsageError(f"the {what} {path!r} cannot be read", f"give the path of {wanted} this user may read")
+    return os.path.abspath(path)
+
+
+def _protocol(text: object, *, pooled: bool) -> Protocol | None:
+    if text is None:
+        return Protocol.SIMPLE if pooled else None
+    if text not in set(Protocol):
+        raise UsageError(f"{text!r} is no protocol", f"choose {', '.join(Protocol)}")
+    if pooled and text == Protocol.PREPARED:
+        raise UsageError(
+            "a prepared statement belongs to one session, which a transaction pool gives to other clients",
+            "--protocol simple or extended, or --route direct",
+        )
+    return Protocol(str(text))
+
+
+def _skew(text: object, workload: Workload) -> str:
+    """How keys are drawn, as pgbench's function and its parameter.
+
+    >>> _skew("zipfian:1.1", Workload())
+    'zipfian:1.1'
+    """
+    if text is None:
+        return ""
+    kind, _, number = str(text).partition(":")
+    least, most = _SKEWS.get(kind, (1.0, 0.0))
+    if not re.fullmatch(r"\d+(\.\d+)?", number) or not least <= float(number) <= most:
+        kinds = ", ".join(f"{name}:{low:g} to {name}:{high:g}" for name, (low, high) in _SKEWS.items())
+        raise UsageError(f"{text!r} is no distribution of keys", f"choose one of {kinds}")
+    used = {name for name, _ in workload.scripts} or {str(workload.kind)}
+    if not used & _KEYED:
+        raise UsageError(
+            f"{workload.text} draws no keys that --skew could change", "write the distribution into your own script"
+        )
+    return f"{kind}:{number}"
+
+
+def _init_file(path: object) -> str | None:
+    return None if path is None else _readable(str(path), "file of --init", "a file for psql")
+
+
+def _existing(raw: Mapping[str, Any]) -> bool:
+    if raw.get("tables") is None:
+        return False
+    if raw["tables"] != "existing":
+        raise UsageError(f"{raw['tables']!r} is no choice of tables", "--tables existing, or leave it out")
+    if raw.get("init") is not None:
+        raise UsageError("--init makes tables and --tables existing uses those there are", "leave one of them out")
+    return True
