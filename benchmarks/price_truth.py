@@ -1,8 +1,8 @@
 """Simulated clusters of known price under eight kinds of noise: how often the ratio's interval covers the truth.
 
 `python -m benchmarks.price_truth [--runs 400] [--noise 0.06]`: about two minutes, simulated samples, the run's own
-functions, early stopping on. The truth is the ratio of totals without end. Beside it what the same samples gave before:
-the centre of the block ratios, trimmed. `--noise` is the spread of a sample of 0.9 s by itself, as a share.
+functions, early stopping on. The truth is the ratio of totals without end. The last column is what the same samples
+gave before: the centre of the block ratios, trimmed. `--noise` is the spread of a sample of 0.9 s, as a share.
 """
 
 import argparse

@@ -16,7 +16,8 @@ from walproof.model.topology import Endpoint
 def summary_of(ends_ms: Sequence[int], latency_ms: float = 1.0) -> Summary:
     ends = np.array(ends_ms, dtype=np.int64) * 1000
     latencies = np.full(len(ends), round(latency_ms * 1000), dtype=np.int64)
-    piece = Columns(np.arange(1, len(ends) + 1), latencies, np.zeros(len(ends), dtype=np.int64), ends, 0)
+    none = np.zeros(len(ends), dtype=np.int64)
+    piece = Columns(np.arange(1, len(ends) + 1), latencies, none, ends, none, 0)
     return _plus(Summary(), piece, (0.0, 10.0), 1)
 
 

@@ -15,7 +15,7 @@ from walproof.errors import TargetError, UsageError
 from walproof.estimating.intervals import FEWEST_BLOCKS
 from walproof.estimating.stopping import StoppedBy
 from walproof.model.estimate import Caveat
-from walproof.model.event import Ended, Event, Note, Observed, SampleDone, Started
+from walproof.model.event import Ended, Event, Note, Observed, SampleDone, SampleFailed, Started
 from walproof.model.guarantee import Level
 from walproof.model.plan import Arm, Sample, Scenario, Workload
 from walproof.model.sample import MemberWindow, SampleResult, Window
@@ -138,6 +138,15 @@ def test_time_goes_to_the_arms_still_wide() -> None:
     blocks = {p.arm.level: p.blocks for p in price_table(events).arms}
     assert blocks[Level.OFF] == FEWEST_BLOCKS
     assert blocks[Level.LOCAL] == blocks[Level.ON] > 2 * FEWEST_BLOCKS
+
+
+def test_an_arm_that_never_completes_ends_neither_the_run_nor_other_arms() -> None:
+    target = FakePriced(fails=lambda planned: planned.arm.clients == 50)
+    arms = (LOCAL, ON, Arm(Level.ON, 50))
+    events, _ = priced(target, Question((Scenario(),), arms, budget_s=60))
+    failed = [e.sample for e in events if isinstance(e, SampleFailed) and e.sample.block > 0]
+    blocks = {p.arm: p.blocks for p in price_table(events).arms}
+    assert blocks[LOCAL] == blocks[ON] == len(failed) > 5
 
 
 def test_the_baseline_against_itself_covers_one_in_90_to_99_of_100_runs() -> None:

@@ -11,7 +11,7 @@ from tests.fixtures.priced_fake import FakePriced
 from walproof.errors import TargetError, UsageError
 from walproof.estimating.stopping import StoppedBy
 from walproof.model.estimate import Caveat
-from walproof.model.event import Event, SampleDone, Started
+from walproof.model.event import Event, SampleDone, ScenarioEntered, Started
 from walproof.model.guarantee import Level
 from walproof.model.plan import Arm, Sample, Scenario
 from walproof.model.sample import Checkpoints, MemberWindow, SampleResult, Window
@@ -19,6 +19,7 @@ from walproof.pricing.bench import Bench
 from walproof.pricing.conclusion import conclusion
 from walproof.pricing.design import Question
 from walproof.pricing.estimates import per_transaction, price_table
+from walproof.pricing.latency_breakdown import breakdowns, quorum_round_trip_ms
 from walproof.pricing.options import parse_options
 from walproof.pricing.quality import caveats_of
 from walproof.pricing.run import run_price
@@ -124,6 +125,33 @@ def test_the_headline_has_the_fewest_and_the_most_clients() -> None:
     assert "with 1 client (" in sentence
     assert "with 64 clients" in sentence
     assert "with 4 clients" not in sentence
+
+
+def test_a_step_cheaper_than_its_round_trip_is_shown_as_it_is() -> None:
+    arms = tuple(Arm(level, 1) for level in (Level.LOCAL, Level.ON))
+    events, _ = run(FakePriced(noise=0.01), Question((Scenario(rtt_ms=10.0),), arms, budget_s=30))
+    entered = [replace(e, measured={"n1-n2": 50.0}) if isinstance(e, ScenarioEntered) else e for e in events]
+    (found,) = breakdowns(entered)
+    parts = {part.name: part.ms for part in found.parts}
+    assert parts["network"].value == 50.0
+    assert not parts["network"].known
+    assert parts["remote write + remote flush"].high < -30
+    assert found.sum_ms == pytest.approx(found.measured.value, rel=0.05)
+
+
+def test_the_round_trip_is_that_of_the_standby_that_completes_the_quorum() -> None:
+    measured = {"n1-n2": 1.0, "n1-n3": 9.0, "n1-n4": 5.0, "n3-n4": 90.0}
+    for names, expected in (
+        ("ANY 1 (n2,n3,n4)", 1.0),
+        ("ANY 2 (n2,n3,n4)", 5.0),
+        ("ANY 1 (n3)", 9.0),
+        ("FIRST 2 (n3,n2)", 9.0),
+        ("FIRST 1 (n4,n2)", 5.0),
+        ("ANY 1 (*)", 1.0),
+    ):
+        assert quorum_round_trip_ms(measured, "n1", names) == expected
+    assert quorum_round_trip_ms(measured, "", "ANY 1 (n2)") == pytest.approx(105 / 4)
+    assert quorum_round_trip_ms({}, "n1", "ANY 1 (n2)") is None
 
 
 def test_what_one_level_leaves_behind_is_found_by_the_benchmark() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from walproof.errors import UsageError
-from walproof.model.event import ClaimJudged, DrillDone, Event, SampleDone
+from walproof.model.event import ClaimJudged, DrillDone, Event, SampleDone, SampleFailed
 from walproof.model.guarantee import Level
 from walproof.model.plan import Sample, Scenario
 from walproof.model.sample import SampleResult
@@ -164,6 +164,52 @@ def test_what_failed_in_the_paper_and_works_here_is_not_reproduced() -> None:
     assert judge(claim, Measured(samples(failed=1), [PART])).verdict is ClaimVerdict.REPRODUCED
 
 
+def failing(part: StudyPart, named: ArmNamed, blocks: int) -> list[Event]:
+    """Samples of one arm that gave no figures."""
+    failed = part.arm(named.level, named.clients)
+    return [SampleFailed(0.0, Sample(n, 0, failed, Scenario(rtt_ms=3.0)), "timed out") for n in range(1, blocks + 1)]
+
+
+@pytest.mark.parametrize(("paper_completes", "verdict"), [(False, "reproduced"), (True, "not reproduced")])
+def test_an_arm_whose_every_sample_failed_never_completes(paper_completes: bool, verdict: str) -> None:
+    claim = CompletesClaim(
+        name="n", says="s", paper="p", kind="completes", of=arm("remote_apply", 32), paper_completes=paper_completes
+    )
+    found = judge(claim, Measured([*samples(), *failing(PART, claim.of, 4)], [PART]))
+    assert (str(found.verdict), found.measured[:18]) == (verdict, "0 of 4 samples com")
+
+
+def test_an_arm_that_completes_now_and_then_decides_nothing() -> None:
+    claim = CompletesClaim(name="n", says="s", paper="p", kind="completes", of=arm("on"), paper_completes=False)
+    found = judge(claim, Measured([*samples(), *failing(PART, claim.of, 2)], [PART]))
+    assert found.verdict is ClaimVerdict.UNDECIDED
+
+
+def test_undecided_drills_reproduce_nothing_and_a_loss_free_claim_states_its_bound() -> None:
+    claim = RecoversClaim(name="n", says="s", paper="p", kind="recovers", drill="d", within_s=30, lossless=True)
+    good, open_one = drill(2.0), drill(2.0)
+    open_one = replace(open_one, drill=replace(open_one.drill, verdict=Verdict.UNDECIDED))
+    assert judge(claim, Measured([open_one], [PART])).verdict is ClaimVerdict.UNDECIDED
+    assert judge(claim, Measured([good, good, open_one], [PART])).verdict is ClaimVerdict.UNDECIDED
+    found = judge(claim, Measured([good, good, good], [PART]))
+    assert found.verdict is ClaimVerdict.REPRODUCED
+    assert "P(loss) at most 63%, 95 %" in found.measured
+
+
+def test_a_sample_that_stood_still_is_in_a_ratio() -> None:
+    events = samples()
+    stalled = [
+        replace(e, result=replace(e.result, tps=0.0, transactions=0))
+        if isinstance(e, SampleDone) and e.result.sample.block == 3 and e.result.sample.arm.level is Level.ON
+        else e
+        for e in events
+    ]
+    calm, found = (Measured(one, [PART]).ratio(arm("on"), arm("local")) for one in (events, stalled))
+    assert calm is not None
+    assert found is not None
+    assert found.value < 0.95 * calm.value
+
+
 def drill(rto_s: float | None, lost: int = 0) -> DrillDone:
     verdict = Verdict.BROKEN if lost else Verdict.HELD
     done = Drill(1, "kill", Victim.LEADER, Level.ON, verdict, "", Findings(lost=lost), rto_s, evidence={"part": "d"})
@@ -189,7 +235,7 @@ def test_a_judged_claim_is_an_event_with_its_scaling() -> None:
     claim = ratio("on", "local", above=0.6).model_copy(update={"scaled": "8 clients here"})
     event = claim_judged("study", claim, Measured(samples(), [PART]), 5.0)
     assert isinstance(event, ClaimJudged)
-    assert "[8 clients here]" in event.claim
+    assert "[8 clients here; counts as reproduced above 0.6]" in event.claim
 
 
 def test_an_unknown_key_is_refused_by_name(tmp_path: Path) -> None:

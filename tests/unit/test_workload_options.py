@@ -162,7 +162,9 @@ def test_tables_that_exist_need_their_own_consent() -> None:
 def test_tries_again_are_read_from_what_pgbench_says_at_its_end(tmp_path: Path) -> None:
     class Stopped(LocalWorkspace):
         def start(self, argv: Sequence[str], log: str) -> LocalProcess:
-            printed = "transactions retried: 3\ntotal number of retries: 7\n - total number of retries: 2\n"
+            printed = (
+                "number of transactions retried: 3 (6%)\ntotal number of retries: 7\n - total number of retries: 2\n"
+            )
             return super().start(("printf", "%s", printed), log)
 
     arm = Arm(Level.ON, 1, Workload(max_tries=5))
@@ -177,7 +179,7 @@ def test_retries_and_failures_of_an_arm_are_in_the_answer() -> None:
     arm = Arm(Level.LOCAL, 2, Workload(max_tries=3))
     result = SampleResult(Sample(1, 0, arm, Scenario()), 0.0, 1.0, 100, 4, 100.0, 2.0, {700: 100}, retries=9)
     table = price_table(
-        [SampleDone(1.0, result), SampleDone(2.0, replace(result, sample=replace(result.sample, block=2), retries=1))]
+        [SampleDone(1.0, result), SampleDone(2.0, replace(result, sample=Sample(2, 0, arm, Scenario()), retries=1))]
     )
     lines = result_lines(PriceResult(table, StoppedBy.BUDGET))
     assert "local with 2 clients, default settings: 200 transactions committed, 10 tries again, 8 failed." in lines

@@ -10,6 +10,7 @@ import numpy as np
 from scipy import stats
 
 from walproof.estimating.binomial import upper_bound
+from walproof.estimating.differences import BETWEEN_RUNS
 from walproof.model.advice import ClusterProfile, DrillSummary, Environment, Evidence, PricedArm
 from walproof.model.estimate import Estimate
 from walproof.model.event import Described, DrillDone, Event, SampleDone
@@ -22,8 +23,6 @@ from walproof.model.verdict import Drill, Verdict
 
 Records = Sequence[tuple[str, Sequence[Event]]]
 """(name of the record, its events)."""
-UNSEEN_RUN_SPREAD = {"tps": 0.10, "latency": 0.15}
-"""Standard deviation of log between runs that is assumed while only one run was seen (docs/advice.md)."""
 FEWEST = 3
 
 
@@ -155,7 +154,7 @@ def prediction_interval(runs: Mapping[str, Sequence[float]], kind: str) -> Estim
 
     One-way random effects on logs: variance of a block within a run plus variance between runs, both of which the next
     run has again (Searle, Casella & McCulloch 1992, ch. 3). With one run the spread between runs is not seen and
-    UNSEEN_RUN_SPREAD stands for it; with more, it is the larger of what was seen and half of that.
+    BETWEEN_RUNS stands for it; with more, it is the larger of what was seen and half of that.
 
     >>> prediction_interval({"a": [100.0, 100.0, 100.0]}, "tps").covers(110.0)
     True
@@ -168,7 +167,7 @@ def prediction_interval(runs: Mapping[str, Sequence[float]], kind: str) -> Estim
     centre = float(np.mean(means))
     free_within = blocks - len(logs)
     within = sum(float(np.sum((v - np.mean(v)) ** 2)) for v in logs.values()) / free_within if free_within > 0 else 0.04
-    prior = UNSEEN_RUN_SPREAD[kind] ** 2
+    prior = BETWEEN_RUNS[kind] ** 2
     seen = float(np.var(means, ddof=1)) if len(means) > 1 else 0.0
     between = max(seen, prior / 4) if len(means) >= FEWEST else max(seen, prior)
     per_run = blocks / len(logs)

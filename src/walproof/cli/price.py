@@ -26,12 +26,16 @@ from walproof.pricing.command import (
 )
 from walproof.pricing.design import Question
 from walproof.pricing.options import RawOptions, parse_options
+from walproof.pricing.require import exit_code, required, required_as_json, requirements_of
 from walproof.pricing.workload_options import scale_in
 from walproof.records.layout import FORMAT
 from walproof.records.reader import read
 from walproof.records.writer import Writer
 from walproof.targets.choose import choose, is_external
 from walproof.targets.external import consent
+
+ANEW = {"budget", "precision", "allow", "require"}
+"""Options that a resumed run takes anew; all others are its record's."""
 
 
 @cloup.command(cls=Command)
@@ -41,6 +45,9 @@ from walproof.targets.external import consent
     opt.option("--clients", "1,16", "Numbers of clients.  [default: 1,16]"),
     opt.option("--baseline", "LEVEL", "The level others are divided by.  [default: local]"),
     opt.option("--mix", "on=10,local=90", "One run with weights per level."),
+    opt.option(
+        "--require", "on>=0.9@16,…", "Ratios required, with clients or at all; exit 0 met, 1 not met, 4 undecided."
+    ),
     opt.flag("--aa", "Run the baseline against itself: its interval must cover 1."),
 )
 @opt.group(
@@ -103,6 +110,7 @@ def price(
     if resume:
         earlier, raw, target = _resumed(Path(resume), raw, target)
     options = parse_options(raw)
+    requirements = requirements_of(raw, options)
     chosen = choose(target)
     if (scaled := scale_in(raw, chosen.describe)) != raw:
         raw, options = scaled, parse_options(scaled)
@@ -126,13 +134,15 @@ def price(
         bench.emit(Described(bench.now(), chosen.describe()))
         result = run_command(bench, options, show_progress)
         bench.emit(Ended(bench.now(), str(result.stopped_by)))
+    answers = required(requirements, result.table)
     if as_json:
-        print_json(result_as_json(result, str(writer.directory)))
+        asked = {"requirements": required_as_json(answers)} if answers else {}
+        print_json({**result_as_json(result, str(writer.directory)), **asked})
     else:
-        _print_result(result, bench.events, str(writer.directory))
+        _print_result(result, bench.events, str(writer.directory), [one.text for one in answers])
     if result.stopped_by == "interrupted":
         return 130
-    return 0 if result.table.arms or result.parts else 4
+    return exit_code(answers) if result.table.arms or result.parts else 4
 
 
 def _plan_json(question: Question, target: str) -> dict[str, Any]:
@@ -166,7 +176,7 @@ def _defaults(raw: RawOptions, target: str | None) -> dict[str, Any]:
 def _resumed(
     record: Path, raw: dict[str, Any], target: str | None
 ) -> tuple[tuple[Event, ...], dict[str, Any], str | None]:
-    """Events and question of a record; --budget, --precision and --allow may be given anew, other options may not."""
+    """Events and question of a record; only the options ANEW may be given anew."""
     found = read(record)
     first = found.started
     if first is None or first.verb != "price":
@@ -177,8 +187,8 @@ def _resumed(
             "continue it with that walproof, or start anew",
         )
     anew = {k for k, v in raw.items() if v not in (None, False)}
-    if anew - {"budget", "precision", "allow"}:
-        fixed = ", ".join("--" + k.replace("_", "-") for k in sorted(anew - {"budget", "precision", "allow"}))
+    if anew - ANEW:
+        fixed = ", ".join("--" + k.replace("_", "-") for k in sorted(anew - ANEW))
         raise UsageError(
             f"a resumed run keeps its own question, so {fixed} cannot change", "leave it out, or start anew"
         )
@@ -196,8 +206,8 @@ def _same_target(recorded: str, given: str | None) -> str | None:
     return given or (None if recorded == "lab" else recorded)
 
 
-def _print_result(result: PriceResult, events: list[Event], record: str) -> None:
+def _print_result(result: PriceResult, events: list[Event], record: str, answers: list[str]) -> None:
     from walproof.reporting.terminal import price_tables
 
     first, *others = result_lines(result)
-    print_tables(first, price_tables(events), *others, f"stopped by {result.stopped_by}; record: {record}")
+    print_tables(first, price_tables(events), *others, *answers, f"stopped by {result.stopped_by}; record: {record}")

@@ -12,6 +12,7 @@ from walproof.cli import options as opt
 from walproof.cli.console import print_json, print_tables, write_file
 from walproof.cli.groups import Command
 from walproof.errors import UsageError
+from walproof.pricing.require import Required, exit_code, parse_requirements, required, required_as_json
 from walproof.records.reader import Record, read
 from walproof.reporting.outline import Outline
 
@@ -28,6 +29,12 @@ from walproof.reporting.outline import Outline
     opt.flag("--rejudge rejudging", "Derive every verdict again from the kept histories; exit 1 if one differs."),
 )
 @opt.group(
+    "Requirements",
+    opt.option(
+        "--require", "on>=0.9@16,…", "Ratios required, with clients or at all; exit 0 met, 1 not met, 4 undecided."
+    ),
+)
+@opt.group(
     "Text on standard output",
     opt.flag("--markdown as_markdown", "Markdown, for a pull request."),
     opt.flag("--csv as_csv", "CSV, one number per row."),
@@ -39,6 +46,7 @@ def report(
     html_file: str | None,
     opened: bool,
     rejudging: bool,
+    require: str | None,
     as_markdown: bool,
     as_csv: bool,
     as_json: bool,
@@ -49,6 +57,7 @@ def report(
     found = [read(Path(name)) for name in records]
     if rejudging:
         return _rejudged(found, page=html_file is not None or opened, text=as_markdown or as_csv, as_json=as_json)
+    answers = _required(found, require)
     page = html_file or (str(found[0].directory / "report.html") if opened else None)
     if page:
         _write_page(page, found, opened=opened and page != "-")
@@ -61,10 +70,22 @@ def report(
 
         click.echo(table_csv((str(r.directory), r.events) for r in found), nl=False)
     elif as_json:
-        print_json(_records_json(found))
+        asked = {"requirements": required_as_json(answers)} if answers else {}
+        print_json({**_records_json(found), **asked})
     elif not page:
         _print_tables(found)
-    return 0
+    for one in () if as_json else answers:
+        click.echo(one.text, err=as_markdown or as_csv or html_file == "-")
+    return exit_code(answers)
+
+
+def _required(found: Sequence[Record], text: str | None) -> tuple[Required, ...]:
+    from walproof.pricing.estimates import price_table
+
+    requirements = parse_requirements(text)
+    if requirements and len(found) > 1:
+        raise UsageError("--require is decided by one record", "walproof report RECORD --require 'on>=0.9@16'")
+    return required(requirements, price_table(found[0].events)) if requirements else ()
 
 
 def _rejudged(found: Sequence[Record], *, page: bool, text: bool, as_json: bool) -> int:

@@ -73,7 +73,8 @@ def show(name: str, as_json: bool) -> None:
     for heading in ("claim", "the paper says", "here it is judged on"):
         table.add_column(heading)
     for claim in declared.claim:
-        table.add_row(claim.name, f"{claim.says}: {claim.paper}", claim.scaled or "the same, on this machine")
+        here = "; ".join(note for note in (claim.scaled, claim.accepted) if note) or "the same, on this machine"
+        table.add_row(claim.name, f"{claim.says}: {claim.paper}", here)
     screen.print(table)
 
 

@@ -1,46 +1,61 @@
-"""Quantiles of pooled latency histograms, with intervals by resampling whole blocks. Knows numbers only."""
+"""Quantiles of pooled latency histograms, with intervals that know that a block's transactions are alike."""
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from scipy import special
 
+from walproof.estimating.intervals import STOPPED_ALPHA, Numbers
 from walproof.model.estimate import Estimate
 from walproof.model.histogram import pooled, quantile_ms
 
-RESAMPLES = 400
-
 
 def quantile_intervals(
-    histograms: Sequence[Mapping[int, int]], quantiles: Sequence[float], rng: np.random.Generator
+    histograms: Sequence[Mapping[int, int]], quantiles: Sequence[float], alpha: float = STOPPED_ALPHA
 ) -> tuple[Estimate, ...]:
-    """Quantiles in ms of the pooled histograms, one histogram a block, each with a 95 % interval.
+    """Quantiles in ms of the pooled histograms, one histogram a block, each with its interval; none from one block.
 
-    Transactions within a block share its weather, so blocks are resampled, not transactions: the percentile bootstrap
-    over clusters (Efron & Tibshirani 1993, ch. 13; Davison & Hinkley 1997, 3.8), widened by sqrt(n/(n-1)).
+    Woodruff (1952), Confidence intervals for medians and other position measures, JASA 47: an interval for the share
+    of transactions below the estimate, read back through the pooled histogram. The share varies from block to block,
+    not from transaction to transaction (cluster sampling, Cochran 1977, 9.4), and is taken on the logit scale.
+    Student's t has as many degrees of freedom as blocks that hold the tail beyond the estimate (Kish's effective
+    number) less one: a 99th percentile that one slow block made is known no better than one block knows it. An end
+    beyond every transaction that was seen is 0 or infinite.
     """
     filled = [h for h in histograms if h]
-    values = [quantile_ms(pooled(filled), q) for q in quantiles]
+    whole = pooled(filled)
+    values = [quantile_ms(whole, q) for q in quantiles]
     if len(filled) < 2:
-        return tuple(Estimate(v, v, v) for v in values)
-    buckets = sorted({b for h in filled for b in h})
-    column = {bucket: i for i, bucket in enumerate(buckets)}
-    counts = np.zeros((len(filled), len(buckets)))
-    for row, histogram in enumerate(filled):
-        for bucket, count in histogram.items():
-            counts[row, column[bucket]] = count
-    n = len(filled)
-    weights = rng.multinomial(n, [1 / n] * n, size=RESAMPLES).astype(np.float64)
-    running = np.cumsum(weights @ counts, axis=1)
-    middles = np.array([quantile_ms({b: 1}, 0.5) for b in buckets])
-    return tuple(
-        _interval(value, middles[(running >= q * running[:, -1:]).argmax(axis=1)], n)
-        for q, value in zip(quantiles, values, strict=True)
-    )
+        return tuple(Estimate(v, math.nan, math.nan) for v in values)
+    buckets = np.array(list(whole))
+    counts = np.array([[h.get(int(b), 0) for b in buckets] for h in filled], dtype=np.float64)
+    below = np.cumsum(counts, axis=1)
+    return tuple(_interval(value, q, buckets, below, alpha) for q, value in zip(quantiles, values, strict=True))
 
 
-def _interval(value: float, resampled: np.ndarray, n: int) -> Estimate:
-    low, high = np.quantile(resampled, [0.025, 0.975])
-    wider = (n / (n - 1)) ** 0.5
+def _interval(value: float, q: float, buckets: np.ndarray, below: Numbers, alpha: float) -> Estimate:
+    """below: transactions up to each bucket, shape (blocks, buckets)."""
+    sizes, running = below[:, -1], below.sum(axis=0)
+    blocks, total = len(sizes), float(running[-1])
+    at = int(np.searchsorted(running, q * total - 1e-9))
+    share = float(running[at]) / total
+    deviations = (below[:, at] - share * sizes) / (total / blocks)
+    beyond = sizes - below[:, at] if q >= 0.5 else below[:, at]
+    held = float(beyond.sum()) ** 2 / float((beyond**2).sum()) if beyond.any() else 1.0
+    t = float(special.stdtrit(max(1.0, held - 1), 1 - alpha / 2))
+    centre = min(max(q, 0.5 / total), 1 - 0.5 / total)
+    chance = float(special.ndtri(1 - alpha / 2)) * math.sqrt(centre * (1 - centre) / total)
+    half = max(t * float(np.std(deviations, ddof=1)) / math.sqrt(blocks), chance) / (centre * (1 - centre))
+    low, high = (float(special.expit(special.logit(centre) + side * half)) for side in (-1, 1))
     return Estimate(
-        value, float(min(value, value - (value - low) * wider)), float(max(value, value + (high - value) * wider))
+        value,
+        0.0 if low * total < 1 else min(value, _at(low, buckets, running)),
+        math.inf if (1 - high) * total < 1 else max(value, _at(high, buckets, running)),
     )
+
+
+def _at(share: float, buckets: np.ndarray, running: Numbers) -> float:
+    """The latency in ms below which that share of transactions lies."""
+    place = min(len(buckets) - 1, int(np.searchsorted(running, share * float(running[-1]) - 1e-9)))
+    return quantile_ms({int(buckets[place]): 1}, 0.5)

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from walproof.errors import MachineError
+from walproof.load.schedule_lag import NO_LAG, Lag
 from walproof.model.histogram import bucketed, pooled, quantile_ms
 
 SPAN_S = 0.01
@@ -26,13 +27,15 @@ _SPACE, _LINE, _ZERO = 32, 10, 48
 class Columns:
     """Logged transactions: which one of its client's (from 1), latency and end in µs (end since the epoch), script.
 
-    Failed ones are counted apart.
+    lag: of an open loop, how much later than intended it started, in µs, which its latency includes; else 0. Failed
+    ones are counted apart.
     """
 
     number: NDArray[np.int64]
     latency_us: NDArray[np.int64]
     script: NDArray[np.int64]
     end_us: NDArray[np.int64]
+    lag_us: NDArray[np.int64]
     failed: int
 
 
@@ -43,7 +46,7 @@ class Summary:
     transactions: all of them, early ones too. credit: transactions counted by the share of them that lies within the
     times asked for, so that neither starting nor stopping biases throughput. Of those started within them: sum of
     latencies in ms, histograms of latency, of all and per script number, the first start and last end (epoch s).
-    ends: the spans of SPAN_S since the epoch in which any transaction ended.
+    ends: the spans of SPAN_S since the epoch in which any transaction ended. lag: how late an open loop's started.
     """
 
     transactions: int = 0
@@ -55,6 +58,7 @@ class Summary:
     histogram: dict[int, int] = field(default_factory=dict)
     per_script: dict[int, dict[int, int]] = field(default_factory=dict)
     ends: frozenset[int] = frozenset()
+    lag: Lag = NO_LAG
 
     @property
     def mean_ms(self) -> float:
@@ -74,14 +78,17 @@ class Summary:
         return float(gaps[gaps >= least_s].sum())
 
 
-def pieces(path: Path, size: int = _PIECE) -> Iterator[Columns]:
-    """The log in pieces of about `size` bytes; a last line cut short (pgbench was killed) is left out."""
+def pieces(path: Path, size: int = _PIECE, *, paced: bool = False) -> Iterator[Columns]:
+    """The log in pieces of about `size` bytes; a last line cut short (pgbench was killed) is left out.
+
+    paced: pgbench had a --rate, so that its lines hold the schedule lag.
+    """
     rest = b""
     with path.open("rb") as file:
         while block := file.read(size):
             lines, newline, rest = (rest + block).rpartition(b"\n")
             if newline:
-                yield columns(lines + newline)
+                yield columns(lines + newline, paced=paced)
 
 
 def warm_from(paths: Sequence[Path], since: float, until: float) -> float:
@@ -95,10 +102,11 @@ def warm_from(paths: Sequence[Path], since: float, until: float) -> float:
     return min(max(since, warm), (since + until) / 2)
 
 
-def columns(text: bytes) -> Columns:
+def columns(text: bytes, *, paced: bool = False) -> Columns:
     """Columns of complete lines; MachineError when lines have differing numbers of fields.
 
-    Line: client, number, latency µs or "failed"/"skipped", script, end s, end µs, then lag and retries where asked.
+    Line: client, number, latency µs or "failed"/"skipped", script, end s, end µs, then lag and retries where asked;
+    with --rate the latency counts from the scheduled start (manual, pgbench, --rate).
     """
     raw = np.frombuffer(text, dtype=np.uint8)
     ends = np.flatnonzero((raw == _SPACE) | (raw == _LINE))
@@ -114,11 +122,13 @@ def columns(text: bytes) -> Columns:
     if failed:
         table, starts = table[good], starts[good]
     seconds = _number(raw, starts[:, 4], table[:, 4])
+    lagging = paced and per_line > 6
     return Columns(
         _number(raw, starts[:, 1], table[:, 1]),
         _number(raw, starts[:, 2], table[:, 2]),
         _number(raw, starts[:, 3], table[:, 3]),
         seconds * 1_000_000 + _number(raw, starts[:, 5], table[:, 5]),
+        _number(raw, starts[:, 6], table[:, 6]) if lagging else np.zeros(len(seconds), dtype=np.int64),
         failed,
     )
 
@@ -138,11 +148,16 @@ def _number(raw: NDArray[np.uint8], start: NDArray[np.int64], end: NDArray[np.in
     return value
 
 
-def summary(paths: Sequence[Path], since: float = 0.0, until: float = float("inf"), *, scripts: int = 1) -> Summary:
-    """These logs added up; latencies of transactions started at `since` or later, credit up to `until` (epoch s)."""
+def summary(
+    paths: Sequence[Path], since: float = 0.0, until: float = float("inf"), *, scripts: int = 1, paced: bool = False
+) -> Summary:
+    """These logs added up; latencies of transactions started at `since` or later, credit up to `until` (epoch s).
+
+    paced: pgbench had a --rate; then a transaction starts when it was scheduled, and its credit when it did start.
+    """
     total = Summary()
     for path in paths:
-        for piece in pieces(path):
+        for piece in pieces(path, paced=paced):
             total = _plus(total, piece, (since, until), scripts)
     return total
 
@@ -157,12 +172,14 @@ def _credit(latency_ms: NDArray[np.float64], end_s: NDArray[np.float64], within:
 def _plus(total: Summary, piece: Columns, within: tuple[float, float], scripts: int) -> Summary:
     latency_ms = piece.latency_us / 1000.0
     end_s = piece.end_us / 1e6
+    lag_ms = piece.lag_us / 1000.0
     total = replace(
         total,
         transactions=total.transactions + len(latency_ms),
         failed=total.failed + piece.failed,
-        credit=total.credit + _credit(latency_ms, end_s, within),
+        credit=total.credit + _credit(latency_ms - lag_ms, end_s, within),
         ends=total.ends | frozenset(np.unique(piece.end_us // round(1e6 * SPAN_S)).tolist()),
+        lag=total.lag.plus(end_s - (latency_ms - lag_ms) / 1000, lag_ms / 1000, within),
     )
     counted = end_s - latency_ms / 1000 >= within[0]
     if not counted.any():

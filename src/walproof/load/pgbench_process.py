@@ -69,7 +69,8 @@ class RunningLoad:
         """The logs added up, and from when they count: once every client is warm, between two times (epoch s)."""
         files = self._workspace.fetch("log.*")
         warm = warm_from(files, since, until)
-        return summary(files, warm, until, scripts=max(1, len(self._invocation.levels))), warm
+        scripts, paced = max(1, len(self._invocation.levels)), "-R" in self._invocation.argv
+        return summary(files, warm, until, scripts=scripts, paced=paced), warm
 
     def error(self) -> TargetError:
         """The TargetError for pgbench's first error message."""

@@ -45,4 +45,5 @@ class Caveat(StrEnum):
     NOT_IN_EFFECT = "guarantee not in effect"
     FAILED_OVER = "failed over during the run"
     FAILURES = "transactions failed"
+    OVERLOAD = "offered rate not carried"
     MIXED_VERSIONS = "mixed versions"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from walproof.model.estimate import Estimate
-from walproof.model.plan import Scenario
+from walproof.model.plan import Sample, Scenario
 from walproof.model.sample import SampleResult
 from walproof.model.topology import ClusterView, Description
 from walproof.model.verdict import Drill
@@ -62,6 +62,16 @@ class SampleDone:
     at: float
     result: SampleResult
     kind: Literal["sample-done"] = "sample-done"
+
+
+@dataclass(frozen=True, slots=True)
+class SampleFailed:
+    """A sample that gave no figures: what was to be measured, and why it failed."""
+
+    at: float
+    sample: Sample
+    why: str
+    kind: Literal["sample-failed"] = "sample-failed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +177,7 @@ Event = (
     | Observed
     | ScenarioEntered
     | SampleDone
+    | SampleFailed
     | SearchStep
     | DrillStarted
     | FaultChanged

@@ -67,7 +67,10 @@ class SampleResult:
 
     histogram: latency bucket → count, buckets of `estimating.histogram` (log-spaced, 1 % wide), per level of a mix
     under "per_level". Latencies in ms; tps in transactions per second, all time counted; stalled_s: seconds in which
-    no client's transaction ended for 0.1 s or longer. retries: transactions tried again (pgbench --max-tries).
+    no client's transaction ended for 0.1 s or longer. Of an open loop, whose latencies count from the intended start:
+    lag_ms, how late transactions started on average, and backlog, by how many seconds a second that lateness rose
+    (the share of the offered load that was not carried); None of a closed loop. retries: transactions tried again
+    (pgbench --max-tries).
     """
 
     sample: Sample
@@ -81,4 +84,6 @@ class SampleResult:
     per_level: dict[str, dict[int, int]] = field(default_factory=dict)
     window: Window = Window()
     stalled_s: float = 0.0
+    lag_ms: float | None = None
+    backlog: float | None = None
     retries: int = 0

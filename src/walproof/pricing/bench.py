@@ -8,7 +8,7 @@ from typing import Any
 from walproof.errors import MachineError, TargetError
 from walproof.machine.signals import shielded
 from walproof.model.estimate import Estimate
-from walproof.model.event import Emit, Event, Note, Observed, SampleDone, ScenarioEntered, SearchStep
+from walproof.model.event import Emit, Event, Note, Observed, SampleDone, SampleFailed, ScenarioEntered, SearchStep
 from walproof.model.plan import Arm, Sample, Scenario, Workload
 from walproof.model.ports import Target
 from walproof.model.sample import SampleResult
@@ -110,6 +110,7 @@ class Bench:
             if self._failures >= FAILURES:
                 raise
             arm = planned.arm
+            self.emit(SampleFailed(self.now(), planned, error.message))
             self.note(f"a sample of {arm.level} with {counted(arm.clients, 'client')} failed: {error.message}")
             self.observe()
             return None

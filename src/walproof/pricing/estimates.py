@@ -35,6 +35,9 @@ class Latency:
     max_ms: float = math.nan
 
 
+NO_LATENCY = Latency(UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN)
+
+
 @dataclass(frozen=True, slots=True)
 class ClassPrice:
     """One level of a mix: its own throughput in transactions per second, and latency."""
@@ -134,9 +137,9 @@ def tps_of(results: Sequence[SampleResult]) -> Estimate:
     return rate_interval(totals(results)) if results else UNKNOWN
 
 
-def latency_of(means: Sequence[float], histograms: Sequence[dict[int, int]], seed: int = 0) -> Latency:
+def latency_of(means: Sequence[float], histograms: Sequence[dict[int, int]]) -> Latency:
     """Latency of one arm: mean over blocks, quantiles of the pooled histogram, the longest."""
-    p50, p95, p99, p999 = quantile_intervals(histograms, QUANTILES, np.random.default_rng(seed))
+    p50, p95, p99, p999 = quantile_intervals(histograms, QUANTILES)
     known = np.array([mean for mean in means if mean > 0])
     longest = quantile_ms(pooled(histograms), 1.0)
     return Latency(stopped_interval(known) if len(known) else UNKNOWN, p50, p95, p99, p999, longest)
@@ -168,6 +171,10 @@ def _price(scenario: Scenario, arm: Arm, blocks: Blocks, baseline: Level, genera
     results = [measured[arm] for _, measured in sorted(blocks.items()) if arm in measured]
     ratio, paired = ratio_of(blocks, arm, baseline)
     pairs = [] if is_baseline(arm, baseline) else pairs_of(blocks, arm, baseline)
+    caveats = caveats_of(results, log_ratios(blocks, arm, baseline), general)
+    # Under overload a latency is that of the backlog, and grows with the length of the sample.
+    overloaded = Caveat.OVERLOAD in caveats
+    latency = NO_LATENCY if overloaded else latency_of([r.mean_ms for r in results], [r.histogram for r in results])
     trimmed = ratio_without_stalls(totals(p[0] for p in pairs), totals(p[1] for p in pairs)) if pairs else UNKNOWN
     return ArmPrice(
         scenario=scenario,
@@ -175,8 +182,8 @@ def _price(scenario: Scenario, arm: Arm, blocks: Blocks, baseline: Level, genera
         blocks=len(results),
         tps=tps_of(results),
         ratio=ratio,
-        latency=latency_of([r.mean_ms for r in results], [r.histogram for r in results]),
-        caveats=caveats_of(results, log_ratios(blocks, arm, baseline), general),
+        latency=latency,
+        caveats=caveats,
         classes=_classes(results) if arm.mix else (),
         transactions=sum(r.transactions for r in results),
         failed=sum(r.failed for r in results),

@@ -5,19 +5,19 @@ the price of the one step between them. The differences telescope: they add up t
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
 import numpy as np
 
-from walproof.estimating.intervals import t_interval
+from walproof.estimating.intervals import stopped_interval
 from walproof.model.estimate import Estimate
-from walproof.model.event import Event, ScenarioEntered
-from walproof.model.guarantee import Level
+from walproof.model.event import Event, Observed, SampleDone, ScenarioEntered
+from walproof.model.guarantee import Level, QuorumKind, read_standby_names
 from walproof.model.plan import Arm, Scenario
-from walproof.model.sample import SampleResult
+from walproof.model.sample import SampleResult, Window
 from walproof.model.units import counted
 from walproof.pricing.as_json import interval
 from walproof.pricing.design import group
@@ -78,12 +78,42 @@ def breakdowns(events: Sequence[Event]) -> tuple[Breakdown, ...]:
     return tuple(found)
 
 
-def round_trip_ms(events: Iterable[Event], scenario: Scenario) -> float | None:
-    """The mean measured round trip between members under a scenario, ms; None when nobody measured it."""
-    measured = [
-        v for e in events if isinstance(e, ScenarioEntered) and e.scenario == scenario for v in e.measured.values()
-    ]
-    return fmean(measured) if measured else None
+def round_trip_ms(events: Sequence[Event], scenario: Scenario) -> float | None:
+    """The measured round trip, ms, to the standby that completes the quorum; None when nobody measured it.
+
+    Without a quorum, or where the leader is not known, it is the mean over all pairs of members.
+    """
+    measured: dict[str, float] = {}
+    for event in events:
+        if isinstance(event, ScenarioEntered) and event.scenario == scenario:
+            measured |= event.measured
+    results = [e.result for e in events if isinstance(e, SampleDone) and e.result.sample.scenario == scenario]
+    window = results[-1].window if results else Window()
+    leader = window.leader or next((e.view.leader for e in reversed(events) if isinstance(e, Observed)), None)
+    return quorum_round_trip_ms(measured, leader or "", window.standby_names)
+
+
+def quorum_round_trip_ms(measured: Mapping[str, float], leader: str, standby_names: str) -> float | None:
+    """The round trip to the standby that completes the quorum; measured: ms by "a-b".
+
+    ANY k waits for the k-th nearest of those named, FIRST k for the farthest of the first k.
+
+    >>> quorum_round_trip_ms({"n1-n2": 1.0, "n1-n3": 9.0, "n2-n3": 9.0}, "n1", "ANY 1 (n2,n3)")
+    1.0
+    >>> quorum_round_trip_ms({"n1-n2": 1.0, "n1-n3": 9.0, "n2-n3": 9.0}, "n1", "FIRST 1 (n3,n2)")
+    9.0
+    """
+    if not measured:
+        return None
+    pairs = {frozenset(pair.split("-", 1)): ms for pair, ms in measured.items()}
+    near = {name: ms for pair, ms in pairs.items() if leader in pair for name in pair - {leader}}
+    quorum = read_standby_names(standby_names)
+    if quorum is None or not near:
+        return fmean(measured.values())
+    named = [near[name] for name in quorum.names if name in near] or list(near.values())
+    if quorum.kind is QuorumKind.ANY:
+        named.sort()
+    return max(named[: quorum.k])
 
 
 def _breakdown(scenario: Scenario, blocks: Blocks, one: Arm, rtt_ms: float | None) -> Breakdown | None:
@@ -96,10 +126,10 @@ def _breakdown(scenario: Scenario, blocks: Blocks, one: Arm, rtt_ms: float | Non
     if len(levels) < 2 or len(complete) < 2:
         return None
     latencies = {level: np.array([found[level].mean_ms for found in complete]) for level in levels}
-    parts = _split(_telescope(levels, latencies), _observed_rtt(complete, rtt_ms))
+    parts = _split(_telescope(levels, latencies), rtt_ms)
     strongest = levels[-1]
     every = [found[strongest] for found in by_level if strongest in found]
-    measured = t_interval(np.array([r.mean_ms for r in every]))
+    measured = stopped_interval(np.array([r.mean_ms for r in every]))
     bottleneck = _bottleneck(strongest, one.clients, parts, measured, every)
     return Breakdown(scenario, strongest, one.clients, len(complete), parts, measured, _metrics(every), bottleneck)
 
@@ -118,23 +148,20 @@ def _telescope(levels: Sequence[Level], latencies: dict[Level, np.ndarray]) -> l
 
 
 def _split(steps: Sequence[tuple[str, np.ndarray]], rtt_ms: float | None) -> tuple[LatencyPart, ...]:
-    """Estimates of the steps; the round trip, where known, is taken out of the step that holds the network."""
+    """Estimates of the steps; the round trip, where known, is taken out of the step that holds the network.
+
+    What is left may be below zero: a step that costs less than its round trip overlaps with something else.
+    """
     parts: list[LatencyPart] = []
     for name, values in steps:
-        step = t_interval(values)
+        step = stopped_interval(values)
         if "network" not in name or rtt_ms is None:
             parts.append(LatencyPart(name, step))
             continue
-        network = min(rtt_ms, max(0.0, step.value))
         rest = name.replace("network and ", "")
-        parts.append(LatencyPart("network", Estimate(network, min(network, max(0.0, step.low)), network)))
-        parts.append(LatencyPart(rest, Estimate(step.value - network, step.low - network, step.high - network)))
+        parts.append(LatencyPart("network", Estimate(rtt_ms, math.nan, math.nan)))
+        parts.append(LatencyPart(rest, Estimate(step.value - rtt_ms, step.low - rtt_ms, step.high - rtt_ms)))
     return tuple(parts)
-
-
-def _observed_rtt(complete: Sequence[dict[Level, SampleResult]], entered_ms: float | None) -> float | None:
-    seen = [r.window.rtt_ms for found in complete for r in found.values() if r.window.rtt_ms is not None]
-    return fmean(seen) if seen else entered_ms
 
 
 def _metrics(results: Sequence[SampleResult]) -> dict[str, float]:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from statistics import fmean
+from statistics import fmean, stdev
 
 import numpy as np
 from scipy import stats
@@ -24,6 +24,8 @@ BACKGROUND_SHARE = 0.1
 """Share of all polls from which a checkpoint or an autovacuum is shown."""
 WAL_CHANGE = 0.25
 """Change of WAL per transaction from the first to the last third of the blocks that is shown."""
+NOT_CARRIED = 0.02
+"""Share of an offered rate that may stay undone before it counts as not carried."""
 
 Results = Sequence[SampleResult]
 
@@ -117,6 +119,22 @@ def _transient(results: Results) -> bool:
     return third > 0 and abs(fmean(logs[-third:]) - fmean(logs[:third])) > math.log(1 + WAL_CHANGE)
 
 
+def _overload(results: Results) -> bool:
+    """Whether the offered rate was not carried: fewer transactions than chance explains, or a backlog that rises."""
+    rate = results[0].sample.arm.rate
+    if not rate:
+        return False
+    seconds = sum(r.seconds for r in results)
+    missing = rate * seconds - sum(r.tps * r.seconds for r in results)
+    # pgbench's schedule is a Poisson process, whose count varies by its square root.
+    if missing > max(NOT_CARRIED * rate * seconds, 3 * math.sqrt(rate * seconds)):
+        return True
+    rises = [r.backlog for r in results if r.backlog is not None]
+    if not rises or fmean(rises) <= NOT_CARRIED:
+        return False
+    return len(rises) == 1 or fmean(rises) > 2 * stdev(rises) / math.sqrt(len(rises))
+
+
 RULES: dict[Caveat, Callable[[Results], bool]] = {
     Caveat.STOLEN: lambda rs: fmean(r.window.stolen for r in rs) > STOLEN_SHARE,
     Caveat.CHECKPOINT: _checkpoint,
@@ -130,4 +148,5 @@ RULES: dict[Caveat, Callable[[Results], bool]] = {
     Caveat.STANDBY_BEHIND: _behind,
     Caveat.NOT_IN_EFFECT: _not_in_effect,
     Caveat.FAILURES: lambda rs: any(r.failed for r in rs),
+    Caveat.OVERLOAD: _overload,
 }

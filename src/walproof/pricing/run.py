@@ -21,6 +21,7 @@ from walproof.pricing.design import (
     Question,
     block,
     blocks_per_visit,
+    group,
     is_baseline,
     still_needed,
     visit_order,
@@ -56,26 +57,27 @@ def run_price(bench: Bench, question: Question, on_progress: OnProgress = ignore
 
 
 def offered(bench: Bench, question: Question, fraction: float) -> tuple[Arm, ...]:
-    """Open-loop arms that offer this fraction of what each closed-loop arm could do (its lowest over scenarios)."""
+    """Open-loop arms: all of a group are offered this fraction of what its slowest did, lowest over scenarios.
+
+    A resumed run offers what it offered before. An arm that was not measured is left out.
+    """
     label = f"load {fraction:g}"
-    earlier = {
-        e.result.sample.arm for e in bench.events if isinstance(e, SampleDone) and e.result.sample.arm.label == label
-    }
-    if earlier:
-        return tuple(sorted(earlier, key=lambda a: (a.clients, a.level.strength)))
     found = samples_of(bench.events)
-    arms = []
-    for arm in question.arms:
-        if arm.label == AGAIN:
-            continue
-        capacities = [
-            tps_of([measured[arm] for measured in blocks.values() if arm in measured]).value
-            for blocks in found.values()
-            if any(arm in measured for measured in blocks.values())
-        ]
-        if capacities and min(capacities) > 0:
-            arms.append(replace(arm, rate=round(fraction * min(capacities), 1), label=label))
-    return tuple(arms)
+    slowest = {arm: _slowest(found, arm) for arm in question.arms if arm.label != AGAIN}
+    able = {arm: tps for arm, tps in slowest.items() if tps > 0}
+    capacity = {group(arm): min(tps for a, tps in able.items() if group(a) == group(arm)) for arm in able}
+    rates = {key: round(fraction * tps, 1) for key, tps in capacity.items()}
+    for event in bench.events:
+        if isinstance(event, SampleDone) and event.result.sample.arm.label == label:
+            before = event.result.sample.arm
+            rates[group(replace(before, label=""))] = before.rate or 0.0
+    return tuple(replace(arm, rate=rates[group(arm)], label=label) for arm in able)
+
+
+def _slowest(found: dict[Scenario, Blocks], arm: Arm) -> float:
+    """The arm's throughput under the scenario in which it was lowest, 0 when it was not measured."""
+    per_scenario = [[measured[arm] for measured in blocks.values() if arm in measured] for blocks in found.values()]
+    return min((tps_of(results).value for results in per_scenario if results), default=0.0)
 
 
 class _Grid:
@@ -126,15 +128,14 @@ class _Grid:
         return True
 
     def run_block(self, scenario: Scenario, arms: Sequence[Arm]) -> None:
-        """One block under the scenario in effect; it ends with a sample that fails."""
+        """One block under the scenario in effect; a sample that fails leaves its arm out of it."""
         self.number += 1
         for planned in block(self.number, scenario, arms, self.question.seed):
             self.report(planned)
             result = self.bench.measure(planned, self.question.sample_s)
-            if result is None:
-                break
-            self.found.setdefault(scenario, {}).setdefault(self.number, {})[planned.arm] = result
-            self.samples += 1
+            if result is not None:
+                self.found.setdefault(scenario, {}).setdefault(self.number, {})[planned.arm] = result
+                self.samples += 1
 
     def run_cycles(self) -> StoppedBy:
         """Every scenario for whole checkpoint cycles, from the end of one checkpoint to the end of another.

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from statistics import median
 
-from walproof.estimating.differences import change, shares_differ, shifted
+from walproof.estimating.differences import BETWEEN_RUNS, change, shares_differ, shifted
 from walproof.model.event import Described, DrillDone
 from walproof.model.plan import Arm, Scenario
 from walproof.model.verdict import Drill
@@ -17,6 +17,7 @@ from walproof.reporting.wording import (
     arm_name,
     count,
     fault_name,
+    percent,
     plus_minus,
     ratio,
     seconds,
@@ -66,7 +67,9 @@ def _prices(names: Sequence[str], tables: Sequence[PriceTable]) -> tuple[Section
     intro = (
         f"Throughput ratio to {baseline} in the same block, so that a faster or busier machine does not count "
         f"as a change; for {baseline} itself transactions per second. "
-        "Intervals hold for all comparisons at once (95 %)."
+        "Intervals hold for all comparisons at once (95 %). One run each does not show how much runs of one thing "
+        f"differ: assumed are {percent(BETWEEN_RUNS['ratio'])} for a ratio and {percent(BETWEEN_RUNS['tps'])} for "
+        "transactions per second (one standard deviation)."
     )
     return (Section("prices", "What it costs, side by side", intro, (Table("prices", "prices", heads, tuple(rows)),)),)
 
@@ -83,9 +86,9 @@ def _change(before: ArmPrice | None, after: ArmPrice | None, among: int) -> Cell
     if before is None or after is None:
         return Cell("only in one", "quiet")
     if _is_baseline(before) or _is_baseline(after):
-        found = change(before.tps, after.tps, among)
+        found = change(before.tps, after.tps, among, BETWEEN_RUNS["tps"])
     else:
-        found = change(before.ratio, after.ratio, among)
+        found = change(before.ratio, after.ratio, among, BETWEEN_RUNS["ratio"])
     if not math.isfinite(found.value):
         return Cell(NOT_KNOWN, "quiet")
     text = f"{found.value - 1:+.1%} ({found.low - 1:+.1%} to {found.high - 1:+.1%})"

@@ -8,6 +8,7 @@ from walproof.model.event import Event, SampleDone
 from walproof.model.units import counted
 from walproof.pricing.estimates import ArmPrice, PriceTable
 from walproof.pricing.latency_breakdown import Breakdown, breakdowns
+from walproof.reporting.offered_load import OFFERED_CAPTION, OFFERED_TITLE, offered_rows
 from walproof.reporting.outline import (
     Bar,
     BarChart,
@@ -156,18 +157,28 @@ def _percentiles(table: PriceTable) -> Section:
                 tooltip = f"{arm_name(p)}, {counted(p.arm.clients, 'client')}: {listed}"
                 bars.append(Percentiles(f"{arm_name(p)} · {p.arm.clients}", _tone(p), values, tooltip))
         charts.append(PercentileChart(title, "ms", tuple(bars)))
-    names = ("scenario", "level", ">clients", ">mean ms", ">p50 ms", ">p95 ms", ">p99 ms")
-    rows = tuple(
-        row(p.scenario.text, Cell(arm_name(p), _tone(p)), str(p.arm.clients), *(interval(e) for e in
-            (p.latency.mean, p.latency.p50, p.latency.p95, p.latency.p99)))
-        for p in table.arms
-    )  # fmt: skip
+    heads, texts = latency_rows(table.arms)
+    rows = tuple(row(r[0], Cell(r[1], _tone(p)), *r[2:]) for r, p in zip(texts, table.arms, strict=True))
     caption = (
         "From the median (left end) over the 95th (mark) to the 99th percentile (right end), by level and clients."
     )
-    numbers = _table("latency", "latencies (95 % CI)", names, rows)
+    numbers = _table("latency", "latencies (95 % CI)", heads, rows)
     figure = Figure("percentiles", "Latency percentiles", caption, tuple(charts), (), numbers)
-    return Section("latency", "How long a commit takes", "", (figure,))
+    heads, offered = offered_rows(table)
+    equal = [row(r[0], Cell(r[1], _tone(p)), *r[2:]) for p, r in offered]
+    blocks = (_table("offered", OFFERED_TITLE, heads, equal), Prose((OFFERED_CAPTION,))) if offered else ()
+    return Section("latency", "How long a commit takes", "", (figure, *blocks))
+
+
+def latency_rows(arms: Sequence[ArmPrice]) -> tuple[tuple[str, ...], list[list[str]]]:
+    """Headings and rows: scenario, level, clients, mean and percentiles with their intervals, the longest, in ms."""
+    heads = ("scenario", "level", ">clients", ">mean ms", ">p50 ms", ">p95 ms", ">p99 ms", ">p99.9 ms", ">longest ms")
+    rows = []
+    for p in arms:
+        found = (p.latency.mean, p.latency.p50, p.latency.p95, p.latency.p99, p.latency.p999)
+        values = [*map(interval, found), number(p.latency.max_ms)]
+        rows.append([p.scenario.text, arm_name(p), str(p.arm.clients), *values])
+    return heads, rows
 
 
 def breakdown_rows(found: Sequence[Breakdown]) -> tuple[tuple[str, ...], list[list[str]]]:

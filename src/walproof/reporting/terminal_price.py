@@ -11,7 +11,8 @@ from walproof.model.event import Event, SampleDone, SearchStep
 from walproof.model.units import counted
 from walproof.pricing.estimates import ArmPrice, PriceTable, price_table
 from walproof.pricing.latency_breakdown import Breakdown, breakdowns
-from walproof.reporting.price_section import breakdown_rows
+from walproof.reporting.offered_load import OFFERED_TITLE, offered_rows
+from walproof.reporting.price_section import breakdown_rows, latency_rows
 from walproof.reporting.search_section import tried_text
 from walproof.reporting.stall_table import TITLE, stall_rows
 from walproof.reporting.table_width import Fitting, table, with_lines
@@ -27,7 +28,8 @@ def price_tables(events: Sequence[Event]) -> list[RenderableType]:
         _prices(list(arms), str(found.baseline))
         for _, arms in groupby(found.arms, key=lambda p: (p.scenario, workload_name(p)))
     ]
-    made += [_stalls(found)] if found.arms else []
+    made += [_latencies(found), _stalls(found)] if found.arms else []
+    made += [_offered(found)] if any(p.arm.rate for p in found.arms) else []
     parts = breakdowns(events)
     made += [_breakdowns(parts)] if parts else []
     steps = [e for e in events if isinstance(e, SearchStep)]
@@ -60,13 +62,29 @@ def _prices(arms: Sequence[ArmPrice], baseline: str) -> RenderableType:
     return Fitting(table(title, heads, wide), with_lines(table(title, narrow_heads, narrow), notes, "dim"))
 
 
+def _latencies(found: PriceTable) -> RenderableType:
+    """Percentiles with their intervals; on a narrow terminal p95 and what lies beyond it."""
+    heads, rows = latency_rows(found.arms)
+    first = 0 if len({row[0] for row in rows}) > 1 else 1
+    wide = table("latency (95 % CI)", heads[first:], [row[first:] for row in rows])
+    narrow_heads = (*heads[first:3], heads[5], heads[6], heads[8])
+    narrow = [[*row[first:3], row[5], row[6], row[8]] for row in rows]
+    return Fitting(wide, table("latency (95 % CI)", narrow_heads, narrow))
+
+
 def _stalls(found: PriceTable) -> RenderableType:
     heads, rows = stall_rows(found)
     first = 0 if len({row[0] for row in rows}) > 1 else 1
     title = f"{TITLE} a transaction"
-    narrow = [[*row[first:4], *row[5:8]] for row in rows]
-    wide = table(title, heads[first:], [row[first:] for row in rows])
-    return Fitting(wide, table(title, (*heads[first:4], *heads[5:8]), narrow))
+    return table(title, heads[first:], [row[first:] for row in rows])
+
+
+def _offered(found: PriceTable) -> RenderableType:
+    heads, rows = offered_rows(found)
+    first = 0 if len({row[0] for _, row in rows}) > 1 else 1
+    narrow = [[*(row[:2] if not first else row[1:2]), *(cell.partition(" ")[0] for cell in row[2:])] for _, row in rows]
+    wide = table(OFFERED_TITLE, heads[first:], [row[first:] for _, row in rows])
+    return Fitting(wide, table(OFFERED_TITLE, heads[first:], narrow))
 
 
 def _breakdowns(found: Sequence[Breakdown]) -> RenderableType:

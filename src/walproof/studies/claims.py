@@ -2,22 +2,26 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import assert_never
 
 import numpy as np
 
-from walproof.estimating.intervals import as_ratio, stopped_interval
+from walproof.estimating.binomial import upper_bound
+from walproof.estimating.differences import change
+from walproof.estimating.intervals import stopped_interval
+from walproof.estimating.totals import rate_interval, ratio_interval
 from walproof.model.estimate import Estimate
-from walproof.model.event import ClaimJudged, DrillDone, Event, FigureCompared, SampleDone
+from walproof.model.event import ClaimJudged, DrillDone, Event, FigureCompared, SampleDone, SampleFailed
 from walproof.model.guarantee import Level
-from walproof.model.plan import Arm
+from walproof.model.plan import Arm, Sample
 from walproof.model.sample import SampleResult
 from walproof.model.units import counted
 from walproof.model.verdict import Drill
 from walproof.pricing.design import WARM_BLOCK
+from walproof.pricing.estimates import totals
 from walproof.studies.declaration import (
     ArmNamed,
     Claim,
@@ -29,6 +33,7 @@ from walproof.studies.declaration import (
     RecoversClaim,
     StudyPart,
     TrendClaim,
+    bounds_text,
 )
 
 
@@ -58,67 +63,68 @@ class Measured:
     def __init__(self, events: Sequence[Event], parts: Sequence[StudyPart]) -> None:
         self._parts = {part.name: part for part in parts}
         self._samples: dict[Arm, list[SampleResult]] = defaultdict(list)
+        self._failed: dict[Arm, list[Sample]] = defaultdict(list)
         self.drills: dict[str, list[Drill]] = defaultdict(list)
         for event in events:
             if isinstance(event, SampleDone) and event.result.sample.block > WARM_BLOCK:
                 # Earlier versions labelled arms with their part's name.
                 self._samples[replace(event.result.sample.arm, label="")].append(event.result)
+            elif isinstance(event, SampleFailed) and event.sample.block > WARM_BLOCK:
+                self._failed[event.sample.arm].append(event.sample)
             elif isinstance(event, DrillDone):
                 self.drills[event.drill.evidence.get("part", "")].append(event.drill)
 
     def samples(self, arm: ArmNamed) -> list[SampleResult]:
         """Every sample of that arm; a factor left out matches any value."""
         part = self._parts[arm.part]
-        scenarios = part.scenarios()
-        return [
-            s
-            for s in self._samples[part.arm(arm.level, arm.clients)]
-            if s.sample.scenario in scenarios
-            and arm.rtt_ms in (None, s.sample.scenario.rtt_ms)
-            and arm.cores in (None, s.sample.scenario.cores)
-        ]
+        return [s for s in self._samples[part.arm(arm.level, arm.clients)] if _named_by(arm, part, s.sample)]
+
+    def failed(self, arm: ArmNamed) -> int:
+        """How many samples of that arm gave no figures."""
+        part = self._parts[arm.part]
+        return sum(_named_by(arm, part, s) for s in self._failed[part.arm(arm.level, arm.clients)])
 
     def ratio(self, of: ArmNamed, to: ArmNamed) -> Estimate | None:
-        """Throughput of one arm over another's: paired by block within one scenario, else from independent means."""
-        return _log_difference(self.samples(of), self.samples(to), lambda s: s.tps)
+        """Throughput of one arm over another's: paired by block within one scenario, else from independent totals."""
+        left, right = self.samples(of), self.samples(to)
+        pairs = _paired(left, right)
+        if len(pairs) >= 2:
+            return ratio_interval(totals(a for a, _ in pairs), totals(b for _, b in pairs))
+        if len(left) < 2 or len(right) < 2:
+            return None
+        return change(rate_interval(totals(right)), rate_interval(totals(left)))
 
     def level_of(self, arm: ArmNamed, unit: str) -> Estimate | None:
         """Throughput in transactions per second or mean latency in ms of one arm; None below two samples."""
-        values = [s.tps if unit == "tps" else s.mean_ms for s in self.samples(arm)]
-        return stopped_interval(np.array(values)) if len(values) >= 2 else None
+        found = self.samples(arm)
+        if len(found) < 2:
+            return None
+        return rate_interval(totals(found)) if unit == "tps" else stopped_interval(np.array([s.mean_ms for s in found]))
 
     def added_ms(self, of: ArmNamed, to: ArmNamed) -> Estimate | None:
-        """Mean latency of one arm less the other's, ms, paired by block."""
-        return _difference(self.samples(of), self.samples(to), lambda s: s.mean_ms)
+        """Mean latency of one arm less the other's, ms, paired by block; None below two samples of each."""
+        left, right = self.samples(of), self.samples(to)
+        pairs = _paired(left, right)
+        if len(pairs) >= 2:
+            return stopped_interval(np.array([a.mean_ms - b.mean_ms for a, b in pairs]))
+        if len(left) < 2 or len(right) < 2:
+            return None
+        a, b = (stopped_interval(np.array([s.mean_ms for s in one])) for one in (left, right))
+        half = math.hypot(a.half_width, b.half_width)
+        return Estimate(a.value - b.value, a.value - b.value - half, a.value - b.value + half)
 
 
-def _by_block(
-    samples: Sequence[SampleResult], value: Callable[[SampleResult], float]
-) -> dict[tuple[object, int], float]:
-    return {(s.sample.scenario, s.sample.block): value(s) for s in samples}
+def _named_by(arm: ArmNamed, part: StudyPart, planned: Sample) -> bool:
+    scenario = planned.scenario
+    wanted = arm.rtt_ms in (None, scenario.rtt_ms) and arm.cores in (None, scenario.cores)
+    return wanted and scenario in part.scenarios()
 
 
-def _difference(
-    of: Sequence[SampleResult], to: Sequence[SampleResult], value: Callable[[SampleResult], float]
-) -> Estimate | None:
-    left, right = _by_block(of, value), _by_block(to, value)
-    shared = sorted(left.keys() & right.keys(), key=lambda key: key[1])
-    if len(shared) >= 2:
-        return stopped_interval(np.array([left[k] - right[k] for k in shared]))
-    if len(left) < 2 or len(right) < 2:
-        return None
-    a, b = stopped_interval(np.array(list(left.values()))), stopped_interval(np.array(list(right.values())))
-    half = math.hypot(a.half_width, b.half_width)
-    return Estimate(a.value - b.value, a.value - b.value - half, a.value - b.value + half)
-
-
-def _log_difference(
-    of: Sequence[SampleResult], to: Sequence[SampleResult], value: Callable[[SampleResult], float]
-) -> Estimate | None:
-    if any(value(s) <= 0 for s in (*of, *to)):
-        return None
-    logs = _difference(of, to, lambda s: math.log(value(s)))
-    return None if logs is None else as_ratio(logs)
+def _paired(left: Sequence[SampleResult], right: Sequence[SampleResult]) -> list[tuple[SampleResult, SampleResult]]:
+    """Samples of the same block and scenario, in the order of blocks."""
+    others = {(s.sample.scenario, s.sample.block): s for s in right}
+    pairs = [(s, others[key]) for s in left if (key := (s.sample.scenario, s.sample.block)) in others]
+    return sorted(pairs, key=lambda pair: pair[0].sample.block)
 
 
 def _text(estimate: Estimate, unit: str = "") -> str:
@@ -143,8 +149,7 @@ def _within(
         return _NOT_MEASURED
     floor, ceiling = -math.inf if low is None else low, math.inf if high is None else high
     text = f"{named} {_text(estimate, unit)}"
-    limits = ("" if low is None else f"above {low:g}{unit}", "" if high is None else f"below {high:g}{unit}")
-    bounds = " and ".join(limit for limit in limits if limit)
+    bounds = bounds_text(low, high, unit)
     if floor <= estimate.low and estimate.high <= ceiling:
         return ClaimResult(text, ClaimVerdict.REPRODUCED, f"the whole interval is {bounds}")
     if estimate.high < floor or estimate.low > ceiling:
@@ -192,28 +197,40 @@ def _trend(claim: TrendClaim, measured: Measured) -> ClaimResult:
 
 
 def _completes(claim: CompletesClaim, measured: Measured) -> ClaimResult:
-    samples = measured.samples(claim.of)
-    if not samples:
+    samples, failed = measured.samples(claim.of), measured.failed(claim.of)
+    if not samples and not failed:
         return ClaimResult("not measured", ClaimVerdict.UNDECIDED, "no sample of this arm")
-    done, failed = sum(s.transactions for s in samples), sum(s.failed for s in samples)
-    text = f"{done:,} transactions, {failed} failed, {np.mean([s.tps for s in samples]):,.0f} tps"
-    completes = failed == 0 and done > 0
-    verdict = ClaimVerdict.REPRODUCED if completes == claim.paper_completes else ClaimVerdict.NOT_REPRODUCED
-    return ClaimResult(text, verdict, "it completes here" if completes else "transactions failed here")
+    clean = sum(s.failed == 0 and s.transactions > 0 for s in samples)
+    tried = len(samples) + failed
+    done, lost = sum(s.transactions for s in samples), sum(s.failed for s in samples)
+    text = f"{clean} of {counted(tried, 'sample')} completed; {done:,} transactions, {lost:,} failed"
+    if 0 < clean < tried:
+        return ClaimResult(text, ClaimVerdict.UNDECIDED, "some samples completed here and some failed")
+    verdict = ClaimVerdict.REPRODUCED if bool(clean) == claim.paper_completes else ClaimVerdict.NOT_REPRODUCED
+    return ClaimResult(text, verdict, "it completes here" if clean else "it never completes here")
 
 
 def _recovers(claim: RecoversClaim, measured: Measured) -> ClaimResult:
-    drills = measured.drills[claim.drill]
+    every = measured.drills[claim.drill]
+    drills = [d for d in every if d.verdict.decided]
     times = [d.rto_s for d in drills if d.rto_s is not None]
-    if not drills or len(times) < len(drills):
-        return ClaimResult("not measured", ClaimVerdict.UNDECIDED, "no drill recovered while it was watched")
+    if not drills:
+        why = f"none of {counted(len(every), 'drill')} was decided" if every else "no drill was run"
+        return ClaimResult("not measured", ClaimVerdict.UNDECIDED, why)
+    if len(times) < len(drills):
+        return ClaimResult("not measured", ClaimVerdict.UNDECIDED, "not every drill recovered while it was watched")
     lost = sum(d.findings.lost for d in drills)
+    bound = upper_bound(sum(d.findings.lost > 0 for d in drills), len(drills))
     most = "at most " if times[1:] else ""
     text = f"{most}{max(times):.1f} s in {counted(len(times), 'drill')}, {lost:,} lost"
+    text += f" (P(loss) at most {bound:.0%}, 95 %)" if claim.lossless else ""
     if max(times) > claim.within_s:
         return ClaimResult(text, ClaimVerdict.NOT_REPRODUCED, f"slower than {claim.within_s:g} s")
     if claim.lossless and lost:
         return ClaimResult(text, ClaimVerdict.NOT_REPRODUCED, "acknowledged commits were lost")
+    if len(drills) < len(every):
+        why = f"{len(every) - len(drills)} of {counted(len(every), 'drill')} could not be decided"
+        return ClaimResult(text, ClaimVerdict.UNDECIDED, why)
     return ClaimResult(
         text, ClaimVerdict.REPRODUCED, f"within {claim.within_s:g} s" + (", nothing lost" if not lost else "")
     )
@@ -241,9 +258,10 @@ def judge(claim: Claim, measured: Measured) -> ClaimResult:
 
 
 def claim_judged(study: str, claim: Claim, measured: Measured, at: float) -> ClaimJudged:
-    """The result of one claim, as the event of the record."""
+    """The result of one claim, as the event of the record; what was scaled or widened stands in brackets."""
     found = judge(claim, measured)
-    scaled = f" [{claim.scaled}]" if claim.scaled else ""
+    notes = "; ".join(note for note in (claim.scaled, claim.accepted) if note)
+    scaled = f" [{notes}]" if notes else ""
     return ClaimJudged(
         at, study, f"{claim.name}: {claim.says}{scaled}", claim.paper, found.measured, str(found.verdict), found.why
     )

@@ -94,6 +94,21 @@ class _Claimed(_Strict):
     scaled: str = ""
     """How the claim was scaled to this machine, where it was."""
 
+    @property
+    def accepted(self) -> str:
+        """The bounds that count as reproduced, in words; "" where there are none."""
+        return ""
+
+
+def bounds_text(low: float | None, high: float | None, unit: str = "") -> str:
+    """Bounds in words.
+
+    >>> bounds_text(0.67, 0.94), bounds_text(None, 12, " ms")
+    ('above 0.67 and below 0.94', 'below 12 ms')
+    """
+    limits = ("" if low is None else f"above {low:g}{unit}", "" if high is None else f"below {high:g}{unit}")
+    return " and ".join(limit for limit in limits if limit)
+
 
 class RatioClaim(_Claimed):
     """Throughput of one arm over another's lies between the bounds."""
@@ -103,6 +118,11 @@ class RatioClaim(_Claimed):
     to: ArmNamed
     above: float | None = None
     below: float | None = None
+
+    @property
+    def accepted(self) -> str:
+        """The ratios that count as reproduced."""
+        return f"counts as reproduced {bounds_text(self.above, self.below)}"
 
 
 class OrderClaim(_Claimed):
@@ -136,6 +156,11 @@ class LatencyClaim(_Claimed):
     to: ArmNamed
     above_ms: float | None = None
     below_ms: float | None = None
+
+    @property
+    def accepted(self) -> str:
+        """The latencies that count as reproduced."""
+        return f"counts as reproduced {bounds_text(self.above_ms, self.below_ms, ' ms')}"
 
 
 class CompletesClaim(_Claimed):

@@ -189,6 +189,7 @@ def _result(planned: Sample, found: Summary, within: tuple[float, float], aborte
     """Throughput between two times, every client being warm."""
     since, until = within
     seconds = max(until - since, 1e-3)
+    logged = planned.arm.workload.driver == PGBENCH
     return SampleResult(
         sample=planned,
         started_at=since,
@@ -198,5 +199,7 @@ def _result(planned: Sample, found: Summary, within: tuple[float, float], aborte
         tps=found.credit / seconds,
         mean_ms=found.mean_ms if found.histogram else 0.0,
         histogram=found.histogram,
-        stalled_s=found.stalled_s(since, until) if planned.arm.workload.driver == PGBENCH else math.nan,
+        stalled_s=found.stalled_s(since, until) if logged else math.nan,
+        lag_ms=1000 * found.lag.mean_s if logged and planned.arm.rate is not None else None,
+        backlog=found.lag.rise if logged and planned.arm.rate is not None else None,
     )
