@@ -305,5 +305,5 @@ def test_what_is_known_on_both_sides_is_claimed_and_the_rest_left_open() -> None
 
 
 @pytest.mark.parametrize("plateau", [0.95, 0.985])
-def test_a_plateau_below_the_goal_is_not_said_to_reach_it(plateau: float) -> None:
+def test_a_plateau_below_the_goal_is_never_claimed_to_reach_it(plateau: float) -> None:
     assert not any(searched(plateau, 0.05, seed)[0] for seed in range(1, 7))
