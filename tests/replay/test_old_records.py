@@ -132,7 +132,7 @@ def test_an_interrupted_search_of_format_1_is_continued_in_format_2(walproof: Ru
 
 
 def picked_steps(record: Record) -> list[tuple[dict[str, Any], str]]:
-    return [(step.tried, f"{step.value}") for step in record.of(SearchStep)]
+    return [(step.tried, f"{step.value:.3g}") for step in record.of(SearchStep)]
 
 
 def test_a_record_of_todays_format_is_never_upgraded(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from walproof.model.estimate import Estimate
 from walproof.model.event import SampleDone, SearchStep
 from walproof.model.guarantee import Level
 from walproof.model.plan import Arm, Sample, Scenario
-from walproof.model.sample import SampleResult
+from walproof.model.sample import MemberWindow, SampleResult, Window
 from walproof.pricing import prediction, tuning
 from walproof.pricing.bench import Bench, ignore_progress
 from walproof.pricing.break_even import BreakEven, TrialPoint, find_break_even, find_peak
@@ -23,6 +23,7 @@ from walproof.pricing.command import PriceResult, result_lines, run_command
 from walproof.pricing.estimates import price_table
 from walproof.pricing.options import parse_options
 from walproof.pricing.prediction import PRIOR, Point, fit, held_out, median_error, predict, solve
+from walproof.pricing.tuned_price import processor_bound
 from walproof.pricing.tuning import Candidate, Score, Space, ranking
 
 
@@ -307,3 +308,52 @@ def test_what_is_known_on_both_sides_is_claimed_and_the_rest_left_open() -> None
 @pytest.mark.parametrize("plateau", [0.95, 0.985])
 def test_a_plateau_below_the_goal_is_never_claimed_to_reach_it(plateau: float) -> None:
     assert not any(searched(plateau, 0.05, seed)[0] for seed in range(1, 7))
+
+
+def shared_pair(busy: tuple[float, float], tps: tuple[float, float]) -> tuple[SampleResult, SampleResult]:
+    """A sample of `on` and one of `local` on a machine whose processors all members share."""
+    members = {"n1": MemberWindow(cpu_cores=1.0)}
+    one, other = (
+        SampleResult(
+            Sample(-1, 0, Arm(level, 64), Scenario()),
+            0.0,
+            1.0,
+            round(rate),
+            0,
+            rate,
+            5.0,
+            window=Window(members=members, machine_busy=share),
+        )
+        for level, share, rate in zip((Level.ON, Level.LOCAL), busy, tps, strict=True)
+    )
+    return one, other
+
+
+def test_processors_that_all_share_bound_the_ratio_by_their_time_a_transaction() -> None:
+    pairs = [shared_pair((1.0, 1.0), (4630.0, 5000.0)) for _ in range(8)]
+    assert processor_bound(pairs).value == pytest.approx(400 / 432, abs=1e-3)
+    idle = [shared_pair((0.8, 1.0), (3704.0, 5000.0)) for _ in range(8)]
+    assert processor_bound(idle).value == pytest.approx(400 / 432, abs=1e-3)
+
+
+def test_processors_elsewhere_or_limited_one_by_one_bound_nothing() -> None:
+    one, other = shared_pair((1.0, 1.0), (4630.0, 5000.0))
+    elsewhere = replace(one, window=replace(one.window, members={"n1": MemberWindow()}))
+    limited = replace(one, sample=replace(one.sample, scenario=Scenario(cores=1.0)))
+    for unknown in (elsewhere, limited):
+        assert not processor_bound([(unknown, other)] * 8).known
+
+
+def test_tuned_local_is_held_to_the_limit_of_the_level() -> None:
+    class SlowAtTheEnd(FakePriced):
+        """Local with the most clients is within the limit in the search, and over it afterwards."""
+
+        def run_sample(self, planned: Sample, seconds: float, seed: int) -> SampleResult:
+            result = super().run_sample(planned, seconds, seed)
+            late = len(self.asked) > 200 and planned.arm.level is Level.LOCAL and planned.arm.clients > 16
+            return replace(result, histogram={1200: 100}) if late else result
+
+    result, _ = priced(SlowAtTheEnd(noise=0.01), tune=True, limit="40ms", budget="20min", sample="1s", max_clients="64")
+    (found,) = result.parts["tuning"]
+    assert found["baseline_within_limit"] or "not like with like" in result_lines(result)[0]
+    assert found["baseline_p95_ms"] > 0

@@ -22,7 +22,7 @@ from walproof.pricing.options import PriceOptions
 from walproof.pricing.prediction import emit_predictions, hold_out, points_of, predictions
 from walproof.pricing.run import SearchRun, run_price
 from walproof.pricing.soak import run_soak, soak_as_json, stretches
-from walproof.pricing.tuning import tuned_under
+from walproof.pricing.tuned_price import tuned_under
 
 INTERRUPTED = "The search was interrupted: its steps so far are in the record, and --resume goes on with it."
 

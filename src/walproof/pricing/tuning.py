@@ -3,25 +3,21 @@
 Successive halving (Karnin, Koren & Somekh 2013; Jamieson & Talwalkar 2016) over paired blocks: every candidate left
 runs once a block, the better half of each level goes on with twice the blocks. First over clients, which matter most,
 then over parameters, quorum and pools at the best two numbers of clients. The search is a generator that yields rounds;
-`tuned_under` runs them on a target, then compares tuned level and tuned baseline in pairs.
+`searched` runs them on a target; `tuned_price` then compares tuned level and tuned baseline in pairs.
 """
 
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from walproof.errors import TargetError
-from walproof.estimating.intervals import as_ratio, stopped_interval
-from walproof.estimating.stopping import narrow
 from walproof.model.estimate import Estimate
 from walproof.model.guarantee import Level, QuorumKind, read_standby_names
 from walproof.model.histogram import pooled, quantile_ms
 from walproof.model.plan import Arm, Scenario
 from walproof.model.sample import SampleResult
 from walproof.model.units import counted
-from walproof.pricing.as_json import interval, number
 from walproof.pricing.bench import Bench
 from walproof.pricing.run import START_S, SearchRun
 
@@ -79,10 +75,12 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """The best candidate of the level and of the baseline."""
+    """The best candidate of the level and of the baseline; the next best of each, best first."""
 
     best: Candidate
     best_baseline: Candidate
+    next_best: tuple[Candidate, ...] = ()
+    next_baseline: tuple[Candidate, ...] = ()
 
 
 Rounds = Generator[Round, Mapping[Candidate, Score], Tuned]
@@ -143,7 +141,8 @@ def tune(space: Space, limit_ms: float, samples: int) -> Rounds:
     count = max((n for n in range(FEWEST_CANDIDATES, 25) if rounds_cost_samples(n) <= left), default=FEWEST_CANDIDATES)
     found = {one: config_candidates(space, one, [c.arm.clients for c in ranked[one][:2]], count) for one in both}
     ranked = yield from halve(found, limit_ms)
-    return Tuned(ranked[space.level][0], ranked[space.baseline][0])
+    (best, *others), (baseline, *more) = ranked[space.level], ranked[space.baseline]
+    return Tuned(best, baseline, tuple(others), tuple(more))
 
 
 def halve(
@@ -188,47 +187,7 @@ def rounds_cost_samples(count: int) -> int:
     return samples
 
 
-@dataclass(frozen=True, slots=True)
-class TunedPrice:
-    """Tuned level against tuned baseline, measured in `pairs` blocks: their ratio, and the level's tps and p95."""
-
-    tuned: Tuned
-    ratio: Estimate
-    pairs: int
-    score: Score
-
-
-def tuned_under(
-    search: SearchRun, scenario: Scenario, level: Level, limit_ms: float, most: int | None
-) -> tuple[dict[str, Any], str]:
-    """Tune a level under one scenario and a limit on its p95: a JSON-ready object and the conclusion."""
-    space = Space(
-        base=replace(search.question.arms[0], label=""),
-        level=level,
-        baseline=search.question.baseline,
-        most_clients=most or MOST_CLIENTS,
-        quorum_open=_quorum_open(search.bench),
-        # Through a pool the level goes into each transaction: compared only with what is sent so, too.
-        has_pool=search.question.arms[0].workload.per_transaction and _has_pool(search.bench),
-        scenario=scenario,
-    )
-    found = _compared(search, _searched(search, space, limit_ms))
-    shown = {
-        "scenario": scenario.text,
-        "level": str(level),
-        "limit_ms": limit_ms,
-        "tuned": _as_json(found.tuned.best),
-        "tuned_baseline": _as_json(found.tuned.best_baseline),
-        "tps": number(found.score.tps),
-        "p95_ms": number(found.score.p95_ms),
-        "within_limit": found.score.p95_ms <= limit_ms,
-        "ratio": interval(found.ratio),
-        "pairs": found.pairs,
-    }
-    return shown, _conclusion(found, limit_ms)
-
-
-def _searched(search: SearchRun, space: Space, limit_ms: float) -> Tuned:
+def searched(search: SearchRun, space: Space, limit_ms: float) -> Tuned:
     """Drive the search with measured rounds."""
     sample_s = search.question.sample_s + 2 * START_S
     searching = tune(space, limit_ms, int((1 - FINAL_SHARE) * search.question.budget_s / sample_s))
@@ -241,32 +200,15 @@ def _searched(search: SearchRun, space: Space, limit_ms: float) -> Tuned:
         return tuned
 
 
-def _compared(search: SearchRun, tuned: Tuned) -> TunedPrice:
-    """The last paired run: until its ratio is precise, the budget used up, or the pairs run out."""
-    logs: list[float] = []
-    results: list[SampleResult] = []
-    for _ in range(FINAL_PAIRS[1]):
-        found = _one_each(search, (tuned.best, tuned.best_baseline), "tuned against tuned")
-        if len(found) == 2:
-            logs.append(float(np.log(found[tuned.best].tps / found[tuned.best_baseline].tps)))
-            results.append(found[tuned.best])
-        ratio = as_ratio(stopped_interval(np.array(logs)))
-        if len(logs) >= FINAL_PAIRS[0] and (narrow(ratio, len(logs), search.question.precision) or search.over()):
-            break
-    tried = {"final": f"{tuned.best.text} against {tuned.best_baseline.text}", "pairs": len(logs)}
-    search.bench.step("tuning", tried, ratio, "tuned against tuned")
-    return TunedPrice(tuned, ratio, len(logs), _score(logs, results))
-
-
 def _scores(search: SearchRun, asked: Round, limit_ms: float) -> Mapping[Candidate, Score]:
     """Run a round and score every candidate that ran; its steps are emitted."""
     ran: dict[Candidate, list[tuple[float, SampleResult]]] = {}
     for _ in range(asked.blocks):
-        results = _one_each(search, asked.candidates, f"tuning, {len(asked.candidates)} left")
+        results = one_each(search, asked.candidates, f"tuning, {len(asked.candidates)} left")
         middle = float(np.mean([np.log(r.tps) for r in results.values()])) if results else 0.0
         for candidate, result in results.items():
             ran.setdefault(candidate, []).append((float(np.log(result.tps)) - middle, result))
-    scores = {c: _score([log for log, _ in found], [r for _, r in found]) for c, found in ran.items()}
+    scores = {c: score_of([log for log, _ in found], [r for _, r in found]) for c, found in ran.items()}
     for candidate, score in scores.items():
         verdict = "within the limit" if score.p95_ms <= limit_ms else f"p95 {score.p95_ms:.2f} ms is over the limit"
         tried = {"candidate": candidate.text, "blocks": asked.blocks, "p95_ms": round(score.p95_ms, 3)}
@@ -274,12 +216,12 @@ def _scores(search: SearchRun, asked: Round, limit_ms: float) -> Mapping[Candida
     return scores
 
 
-def _score(logs: Sequence[float], results: Sequence[SampleResult]) -> Score:
+def score_of(logs: Sequence[float], results: Sequence[SampleResult]) -> Score:
     p95_ms = quantile_ms(pooled(r.histogram for r in results), 0.95)
-    return Score(float(np.mean(logs)), float(np.mean([r.tps for r in results])), p95_ms)
+    return Score(float(np.mean(logs)) if logs else 0.0, float(np.mean([r.tps for r in results])), p95_ms)
 
 
-def _one_each(search: SearchRun, candidates: Sequence[Candidate], doing: str) -> dict[Candidate, SampleResult]:
+def one_each(search: SearchRun, candidates: Sequence[Candidate], doing: str) -> dict[Candidate, SampleResult]:
     """Each candidate once: scenarios in random order (each is entered once a block), arms in random order within."""
     by_scenario: dict[Scenario, list[Arm]] = {}
     for candidate in candidates:
@@ -293,38 +235,16 @@ def _one_each(search: SearchRun, candidates: Sequence[Candidate], doing: str) ->
     return found
 
 
-def _quorum_open(bench: Bench) -> bool:
+def quorum_open_on(bench: Bench) -> bool:
     """Whether waiting for any one of several standbys would be something else than what is in effect."""
     view = bench.target.observe()
     now = read_standby_names(view.standby_names)
     return len(view.standbys) >= 2 and (now is None or (now.kind, now.k) != (QuorumKind.ANY, 1))
 
 
-def _has_pool(bench: Bench) -> bool:
+def has_pool_on(bench: Bench) -> bool:
     try:
         bench.target.endpoint("pgbouncer")
     except TargetError:
         return False
     return True
-
-
-def _as_json(one: Candidate) -> dict[str, Any]:
-    return {
-        "level": str(one.arm.level),
-        "clients": one.arm.clients,
-        "route": str(one.arm.route),
-        "pool": one.arm.pool,
-        "scenario": one.scenario.text,
-        "parameters": dict(one.scenario.parameters),
-    }
-
-
-def _conclusion(found: TunedPrice, limit_ms: float) -> str:
-    best, baseline = found.tuned.best, found.tuned.best_baseline
-    ratio, score = found.ratio, found.score
-    held = "within" if score.p95_ms <= limit_ms else "over"
-    return (
-        f"Tuned {best.arm.level} reaches {ratio.value:.1%} of tuned {baseline.arm.level} "
-        f"(95 % CI {ratio.low:.3f}–{ratio.high:.3f}): {score.tps:.0f} tps, p95 {score.p95_ms:.2f} ms, {held} the "
-        f"limit of {limit_ms:g} ms, with {best.text}; against {baseline.text}."
-    )
