@@ -12,10 +12,11 @@ from benchmarks.price_searches import searched
 from tests.fixtures.priced_fake import FakePriced, throughput
 from walproof.errors import TargetError, UndecidedError
 from walproof.model.estimate import Estimate
-from walproof.model.event import SampleDone, SearchStep
+from walproof.model.event import Described, SampleDone, SearchStep
 from walproof.model.guarantee import Level
 from walproof.model.plan import Arm, Sample, Scenario
 from walproof.model.sample import MemberWindow, SampleResult, Window
+from walproof.model.topology import Description
 from walproof.pricing import prediction, tuning
 from walproof.pricing.bench import Bench, ignore_progress
 from walproof.pricing.break_even import BreakEven, TrialPoint, find_break_even, find_peak
@@ -219,7 +220,7 @@ def test_saturation_is_the_rate_of_the_slowest_station() -> None:
     assert solve([paces], np.array([1.0]))[0, -1] == pytest.approx(4000, rel=1e-3)
 
 
-def surface(levels: tuple[Level, ...], noise: float = 0.0) -> list[Point]:
+def surface(levels: tuple[Level, ...], noise: float = 0.0, processors: int = 2) -> list[Point]:
     """Points of a network whose parameters are off the prior."""
     rng = np.random.default_rng(4)
     true = PRIOR + np.array([0.3, -0.4, 0.3, 0.5, 0.2, 0.05, 0.7])
@@ -229,6 +230,7 @@ def surface(levels: tuple[Level, ...], noise: float = 0.0) -> list[Point]:
             n,
             rtt,
             prediction.throughputs(true[None, :], one, [(n, rtt)], 2)[0, 0] * float(np.exp(rng.normal(0, noise))),
+            processors,
         )
         for one in levels
         for n in (1, 2, 4, 8, 16, 32, 64)
@@ -245,20 +247,42 @@ def test_points_not_shown_are_predicted_within_ten_percent() -> None:
 
 def test_a_fit_to_clients_and_round_trips_predicts_between_and_beyond() -> None:
     points = surface((Level.ON,))
-    shown = [p for p in points if p.clients in (1, 8, 64) and p.rtt_ms in (0.0, 20.0)]
+    shown = [p for p in points if p.clients in (1, 4, 16, 64) and p.rtt_ms in (0.0, 20.0)]
     model = fit(shown)
     for hidden in points:
         assert predict(model, hidden.clients, hidden.rtt_ms).value == pytest.approx(hidden.tps, rel=0.15)
 
 
-def test_three_points_are_too_few() -> None:
-    with pytest.raises(UndecidedError):
-        fit(surface((Level.ON,))[:3])
+@pytest.mark.parametrize(("level", "fewest"), [(Level.LOCAL, 6), (Level.ON, 7)])
+def test_fewer_points_than_parameters_are_too_few(level: Level, fewest: int) -> None:
+    points = surface((level,))
+    assert prediction.free(points) == fewest
+    assert fit(points[:fewest]).points == fewest
+    with pytest.raises(UndecidedError, match=f"{fewest - 1} measured points cannot fit {fewest} parameters"):
+        fit(points[: fewest - 1])
+
+
+def test_where_the_processors_are_not_known_the_closest_number_is_taken() -> None:
+    assert fit(surface((Level.LOCAL,), processors=0)).processors == 2
+
+
+def test_processors_come_from_the_scenario_else_from_the_machine() -> None:
+    described = [Described(0.0, Description("t", ("n1",), {"processors": "16"}))]
+    assert prediction.processors_of(described, Scenario()) == 16
+    assert prediction.processors_of(described, Scenario(cores=0.5)) == 1
+    assert prediction.processors_of([], Scenario()) == 0
+
+
+def test_a_level_with_too_few_points_is_refused_in_words() -> None:
+    _, conclusions = prediction.predictions({Scenario(): surface((Level.ON,))[:4]}, [(8, None)])
+    assert conclusions == [
+        "No prediction of on: 4 measured points cannot fit 7 parameters; measure more --clients and --rtt."
+    ]
 
 
 def test_prediction_and_hold_out_are_part_of_the_result() -> None:
     result, _ = priced(
-        FakePriced(noise=0.01), levels="on", clients="1,4,16", rtt="0,10ms", predict="8@5ms,32", hold_out=True
+        FakePriced(noise=0.01), levels="on", clients="1,2,4,8,16", rtt="0,10ms", predict="8@5ms,32", hold_out=True
     )
     parts = result.parts
     eight = next(p for p in parts["prediction"] if (p["level"], p["clients"]) == ("on", 8))

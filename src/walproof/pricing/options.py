@@ -22,7 +22,7 @@ from walproof.pricing.workload_options import POOL_ROUTE, parse_workload
 MOST_CLIENTS = 262_143
 """The largest max_connections that PostgreSQL takes (its manual, Connection Settings)."""
 CLIENTS = "1,16"
-CLIENTS_FOR_PREDICTION = "1,2,4,8,16,32"
+CLIENTS_FOR_PREDICTION = "1,2,3,4,6,8,12,16,24,32"
 """Clients measured by default when a prediction is asked."""
 
 RawOptions = Mapping[str, Any]
@@ -164,7 +164,7 @@ def _check_points(points: int) -> None:
     if points < FEWEST_POINTS:
         raise UsageError(
             f"a prediction from {counted(points, 'measured point')} a level would be a guess",
-            "measure at least four, for example --clients 1,4,16,64",
+            f"measure at least {FEWEST_POINTS}, for example --clients 1,2,4,8,16,32",
         )
 
 

@@ -18,7 +18,7 @@ from scipy import optimize, stats
 
 from walproof.errors import UndecidedError
 from walproof.model.estimate import Estimate
-from walproof.model.event import Event
+from walproof.model.event import Described, Event
 from walproof.model.guarantee import Level
 from walproof.model.plan import Scenario
 from walproof.model.units import counted
@@ -36,19 +36,26 @@ SPREAD = np.array([1.5, 1.5, 1.0, 1.5, 1.5, 0.15, 1.0])
 """How far from the prior a parameter may lie, standard deviations of its logarithm."""
 NOISE = 0.04
 """Relative noise of a measured throughput the prior is weighed against."""
-FEWEST_POINTS = 4
+FEWEST_POINTS = 6
+"""Points a level needs at least: one for each parameter that they can tell apart (`free`)."""
+UNKNOWN_PROCESSORS = (1, 2, 4, 8, 16, 32, 64)
+"""Numbers of processors tried where nobody knows how many there are; the closest fit is taken."""
 NEAR_MS = 0.5
 """Round trips below this are no distance: nothing is carried."""
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A measured point of one level: clients, round trip between members in ms, transactions per second."""
+    """A measured point of one level: clients, round trip between members in ms, transactions per second.
+
+    processors: how many the members share, 0 when that is not known.
+    """
 
     level: Level
     clients: int
     rtt_ms: float
     tps: float
+    processors: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,13 +124,33 @@ def throughputs(parameters: Numbers, level: Level, conditions: Sequence[tuple[in
     return np.asarray(solved[:, where, clients - 1], dtype=np.float64)
 
 
-def fit(points: Sequence[Point], processors: int = 2) -> Model:
-    """The network of one level closest to its points: least squares on log throughput and a weak prior."""
-    if len(points) < FEWEST_POINTS:
+def free(points: Sequence[Point]) -> int:
+    """How many parameters of the network these points can tell apart: those of distance only where there is any.
+
+    >>> free([Point(Level.LOCAL, 1, 0.0, 1.0)]), free([Point(Level.ON, 1, 0.0, 1.0), Point(Level.ON, 1, 9.0, 1.0)])
+    (5, 7)
+    """
+    far = any(p.rtt_ms > NEAR_MS for p in points)
+    return len(PRIOR) - (not points[0].level.remote) - (not far)
+
+
+def fit(points: Sequence[Point]) -> Model:
+    """The network of one level closest to its points: least squares on log throughput and a weak prior.
+
+    UndecidedError with fewer points than parameters.
+    """
+    if not points or len(points) < free(points):
         raise UndecidedError(
-            f"{counted(len(points), 'measured point')} cannot fit {len(PRIOR)} parameters",
-            "measure more --clients and --rtt, at least four points a level",
+            f"{counted(len(points), 'measured point')} cannot fit {free(points) if points else len(PRIOR)} parameters",
+            "measure more --clients and --rtt",
         )
+    known = points[0].processors
+    fits = [_fit(points, count) for count in ((known,) if known else UNKNOWN_PROCESSORS)]
+    return min(fits, key=lambda found: found[0])[1]
+
+
+def _fit(points: Sequence[Point], processors: int) -> tuple[float, Model]:
+    """What is left of the squares, and the network, with that many processors."""
     level = points[0].level
     logs = np.log([p.tps for p in points])
     conditions = [(p.clients, p.rtt_ms) for p in points]
@@ -139,17 +166,11 @@ def fit(points: Sequence[Point], processors: int = 2) -> Model:
     found = [optimize.least_squares(residuals, start, jac=slopes, max_nfev=60, ftol=1e-6) for start in starts]
     best = min(found, key=lambda one: float(one.cost))
     misfit = float(np.sqrt(np.mean((best.fun[: len(points)] * NOISE) ** 2)))
-    freed = math.sqrt(len(points) / max(1, len(points) - 4))
+    freed = math.sqrt(len(points) / max(1, len(points) - free(points)))
     noise = max(0.01, misfit * freed)
     covariance = np.linalg.inv(best.jac.T @ best.jac) * max(1.0, (noise / NOISE) ** 2)
-    return Model(
-        level,
-        processors,
-        tuple(map(float, best.x)),
-        tuple(tuple(map(float, row)) for row in covariance),
-        noise,
-        len(points),
-    )
+    rows = tuple(tuple(map(float, row)) for row in covariance)
+    return float(best.cost), Model(level, processors, tuple(map(float, best.x)), rows, noise, len(points))
 
 
 def _slopes(parameters: Numbers, level: Level, conditions: Sequence[tuple[int, float]], processors: int) -> Numbers:
@@ -170,7 +191,7 @@ def predict(model: Model, clients: int, rtt_ms: float) -> Estimate:
     return Estimate(middle, middle * math.exp(-half), middle * math.exp(half))
 
 
-def held_out(points: Sequence[Point], processors: int = 2, folds: int = 4, seed: int = 1) -> tuple[Miss, ...]:
+def held_out(points: Sequence[Point], folds: int = 4, seed: int = 1) -> tuple[Miss, ...]:
     """Each point of each level predicted from a fit to the other folds; points are dealt to folds at random."""
     misses: list[Miss] = []
     for level in dict.fromkeys(p.level for p in points):
@@ -179,14 +200,14 @@ def held_out(points: Sequence[Point], processors: int = 2, folds: int = 4, seed:
         for fold in range(folds):
             hidden = [of_level[i] for i in order[fold::folds]]
             shown = [p for p in of_level if p not in hidden]
-            if hidden and len(shown) >= FEWEST_POINTS:
-                misses += missed(shown, hidden, processors)
+            if hidden and shown and len(shown) >= free(shown):
+                misses += missed(shown, hidden)
     return tuple(misses)
 
 
-def missed(shown: Sequence[Point], hidden: Sequence[Point], processors: int = 2) -> list[Miss]:
+def missed(shown: Sequence[Point], hidden: Sequence[Point]) -> list[Miss]:
     """Hidden points of one level as predicted from the shown ones."""
-    model = fit(shown, processors)
+    model = fit(shown)
     predicted = [(p, predict(model, p.clients, p.rtt_ms)) for p in hidden]
     return [Miss(p, e, abs(e.value / p.tps - 1)) for p, e in predicted]
 
@@ -204,8 +225,18 @@ def points_of(table: PriceTable, events: Sequence[Event]) -> dict[Scenario, list
             measured = round_trip_ms(events, price.scenario)
             rtt_ms = price.scenario.rtt_ms or 0.0 if measured is None else measured
             outer = replace(price.scenario, rtt_ms=None)
-            points.setdefault(outer, []).append(Point(price.arm.level, price.arm.clients, rtt_ms, price.tps.value))
+            processors = processors_of(events, outer)
+            point = Point(price.arm.level, price.arm.clients, rtt_ms, price.tps.value, processors)
+            points.setdefault(outer, []).append(point)
     return points
+
+
+def processors_of(events: Sequence[Event], scenario: Scenario) -> int:
+    """How many processors the members have: the scenario's, else all of the machine they share; 0 when not known."""
+    if scenario.cores is not None:
+        return max(1, round(scenario.cores))
+    described = [e.description.facts.get("processors", "") for e in events if isinstance(e, Described)]
+    return int(described[-1]) if described and described[-1].isdigit() else 0
 
 
 def predictions(
@@ -213,16 +244,18 @@ def predictions(
 ) -> tuple[list[dict[str, Any]], list[str]]:
     """Every level's throughput at the wanted clients and round trips: JSON-ready objects, and conclusions.
 
-    A round trip of None is the smallest measured; a level with too few points is left out.
+    A round trip of None is the smallest measured; of a level with too few points only a conclusion says so.
     """
     shown: list[dict[str, Any]] = []
     conclusions: list[str] = []
     for scenario, points in by_scenario.items():
         for level in dict.fromkeys(p.level for p in points):
             of_level = [p for p in points if p.level is level]
-            if len(of_level) < FEWEST_POINTS:
+            try:
+                model = fit(of_level)
+            except UndecidedError as error:
+                conclusions.append(f"No prediction of {level}: {error.message}; {error.hint}.")
                 continue
-            model = fit(of_level)
             for clients, asked_ms in wanted:
                 rtt_ms = min(p.rtt_ms for p in of_level) if asked_ms is None else asked_ms
                 tps = predict(model, clients, rtt_ms)
