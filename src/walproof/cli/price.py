@@ -27,6 +27,7 @@ from walproof.pricing.command import (
 from walproof.pricing.design import Question
 from walproof.pricing.options import RawOptions, parse_options
 from walproof.pricing.require import exit_code, required, required_as_json, requirements_of
+from walproof.pricing.soak import with_soak
 from walproof.pricing.workload_options import scale_in
 from walproof.records.layout import FORMAT
 from walproof.records.reader import read
@@ -86,6 +87,7 @@ ANEW = {"budget", "precision", "allow", "require"}
     opt.option("--precision", "3%", "Stop when every ratio is within ± this share.  [default: 3%]"),
     opt.option("--budget", "2min", "Stop after this time of measuring.  [default: 2min]"),
     opt.option("--steady", "N", "Measure N whole checkpoint cycles, however long they take, in place of --budget."),
+    opt.option("--soak", "30min", "One level, or two alternately, for this long; every second is kept."),
     opt.option("--sample", "2s", "Length of one sample.  [default: chosen by the budget]"),
     opt.option("--seed", "N", "Seed of every random choice.  [default: 1]"),
 )
@@ -109,11 +111,11 @@ def price(
     earlier: tuple[Event, ...] = ()
     if resume:
         earlier, raw, target = _resumed(Path(resume), raw, target)
-    options = parse_options(raw)
+    options = with_soak(raw, parse_options(raw))
     requirements = requirements_of(raw, options)
     chosen = choose(target)
     if (scaled := scale_in(raw, chosen.describe)) != raw:
-        raw, options = scaled, parse_options(scaled)
+        raw, options = scaled, with_soak(scaled, parse_options(scaled))
     if dry_run:
         question = question_on(chosen, options)
         lines = dry_run_lines(options, question, chosen.name)

@@ -1,6 +1,6 @@
 """The load of one sample, whichever program makes it: pgbench, sysbench or any command, behind one protocol."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -10,9 +10,11 @@ from walproof.load.pgbench import APPLICATION, invocation
 from walproof.load.pgbench_log import Summary
 from walproof.load.pgbench_process import RunningLoad
 from walproof.load.self_timed import Rate, SelfTimed, self_timed
+from walproof.load.series import Mark
 from walproof.model.load import Workspace
 from walproof.model.plan import PGBENCH, Arm
 from walproof.model.ports import Clock
+from walproof.model.sample import NO_SERIES, Series
 from walproof.model.topology import Endpoint
 
 _OUTPUT = "output"
@@ -57,6 +59,10 @@ class Load(Protocol):
 
     def summary(self, since: float, until: float) -> tuple[Summary, float]:
         """What it did, and from when that counts, between two times (epoch s)."""
+        ...
+
+    def series(self, found: Summary, within: tuple[float, float], marks: Sequence[Mark]) -> Series:
+        """What it did second by second between two times (epoch s), where that is known."""
         ...
 
     def error(self) -> TargetError:
@@ -146,6 +152,10 @@ class SelfTimedLoad:
         if rate is None:
             raise self.error()
         return _summary(rate, until - since), since
+
+    def series(self, found: Summary, within: tuple[float, float], marks: Sequence[Mark]) -> Series:
+        """Nothing: such a program says no more than its rate."""
+        return NO_SERIES
 
     def error(self) -> TargetError:
         """The TargetError with its exit code and last line."""

@@ -67,15 +67,20 @@ class Summary:
         return self.sum_ms / counted if counted else float("nan")
 
     def stalled_s(self, since: float, until: float) -> float:
-        """Seconds between two times (epoch s) in stalls: no client's transaction ended for STALL_S or longer.
+        """Seconds between two times (epoch s) in stalls."""
+        return float(sum(end - begin for begin, end in self.stalls(since, until)))
+
+    def stalls(self, since: float, until: float) -> list[tuple[float, float]]:
+        """Begin and end (epoch s) of stalls: times in which no client's transaction ended for STALL_S or longer.
 
         Where transactions are slow or few by nature, a stall is ten times their median latency or their usual gap.
         """
         usual_s = (until - since) / max(1.0, self.credit)
         least_s = max(STALL_S, 10 * usual_s, quantile_ms(self.histogram, 0.5) / 100 if self.histogram else 0.0)
-        edges = [since, *(span * SPAN_S for span in sorted(self.ends) if since < span * SPAN_S < until), until]
-        gaps = np.diff(edges) - SPAN_S
-        return float(gaps[gaps >= least_s].sum())
+        spans = (span * SPAN_S for span in sorted(self.ends))
+        edges = np.array([since, *(at for at in spans if since < at < until), until])
+        long = np.flatnonzero(np.diff(edges) - SPAN_S >= least_s)
+        return [(float(edges[i] + SPAN_S), float(edges[i + 1])) for i in long]
 
 
 def pieces(path: Path, size: int = _PIECE, *, paced: bool = False) -> Iterator[Columns]:

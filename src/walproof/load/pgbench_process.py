@@ -1,13 +1,15 @@
 """One pgbench process: starts it, waits until its clients are connected, ends it and summarises its logs."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from walproof.errors import TargetError
 from walproof.load.pgbench import Invocation
 from walproof.load.pgbench_log import Summary, summary, warm_from
+from walproof.load.series import Mark, series
 from walproof.model.load import Workspace
 from walproof.model.ports import Clock
+from walproof.model.sample import Series
 
 _INTERVAL_S = 0.005
 _OUTPUT = "output"
@@ -71,6 +73,11 @@ class RunningLoad:
         warm = warm_from(files, since, until)
         scripts, paced = max(1, len(self._invocation.levels)), "-R" in self._invocation.argv
         return summary(files, warm, until, scripts=scripts, paced=paced), warm
+
+    def series(self, found: Summary, within: tuple[float, float], marks: Sequence[Mark]) -> Series:
+        """The logs second by second between two times (epoch s); `found` is their summary."""
+        stalls = found.stalls(*within)
+        return series(self._workspace.fetch("log.*"), within, stalls, marks)
 
     def error(self) -> TargetError:
         """The TargetError for pgbench's first error message."""

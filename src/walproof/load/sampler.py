@@ -14,6 +14,7 @@ import psycopg
 from walproof.load import cpu_usage
 from walproof.load.connection import Row, StatsConnection
 from walproof.load.cpu_usage import Machine, Used
+from walproof.load.series import Mark
 from walproof.model.ports import Clock
 from walproof.model.sample import MemberWindow, Window
 from walproof.model.topology import Endpoint
@@ -64,13 +65,16 @@ class Snapshot:
 class Polled:
     """Polled during a sample: sessions per wait event, lags per standby in ms (write, flush, replay), polls so far.
 
-    background: in how many polls the checkpointer or an autovacuum worker was at work.
+    background: in how many polls the checkpointer or an autovacuum worker was at work. marks: for a series, and how
+    many polls with a checkpoint the last one had seen.
     """
 
     waits: dict[str, int] = field(default_factory=dict)
     background: dict[str, int] = field(default_factory=dict)
     lags: dict[str, list[tuple[float | None, float | None, float | None]]] = field(default_factory=dict)
     count: int = 0
+    marks: list[Mark] = field(default_factory=list)
+    marked: int = 0
 
 
 class Sampler:
@@ -116,6 +120,13 @@ class Sampler:
                 write, flush, replay = map(_float, lags)
                 polled.lags.setdefault(str(name), []).append((write, flush, replay))
         polled.count += 1
+
+    def mark(self, leader: str, polled: Polled) -> None:
+        """Note where the leader's WAL is now, and whether a checkpoint ran since the last mark."""
+        counters = self._counters(leader)
+        seen = polled.background.get(_CHECKPOINTER, 0)
+        polled.marks.append(Mark(self._clock.now(), counters.lsn if counters else None, seen > polled.marked))
+        polled.marked = seen
 
     def settle(self, leader: str, most_s: float) -> float | None:
         """Wait until the leader's WAL is flushed and every standby that answers has replayed it.

@@ -120,9 +120,10 @@ class Arm:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One planned measurement: which block, where in it, what, under which scenario."""
+    """One planned measurement: which block, where in it, what, under which scenario; whether every second is kept."""
 
     block: int
     position: int
     arm: Arm
     scenario: Scenario
+    series: bool = False

@@ -62,6 +62,27 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
+class Series:
+    """A sample second by second from started_at (epoch s) on: tuples of equal length, one value a whole second.
+
+    transactions: that ended in it; latencies of those in ms, None when none did; stalled_s: its share of stalls;
+    wal_bytes: written by the leader, None when not known; checkpoint: whether one was running.
+    """
+
+    started_at: float = 0.0
+    transactions: tuple[int, ...] = ()
+    p50_ms: tuple[float | None, ...] = ()
+    p99_ms: tuple[float | None, ...] = ()
+    max_ms: tuple[float | None, ...] = ()
+    stalled_s: tuple[float, ...] = ()
+    wal_bytes: tuple[int | None, ...] = ()
+    checkpoint: tuple[bool, ...] = ()
+
+
+NO_SERIES = Series()
+
+
+@dataclass(frozen=True, slots=True)
 class SampleResult:
     """One sample as measured.
 
@@ -86,4 +107,5 @@ class SampleResult:
     stalled_s: float = 0.0
     lag_ms: float | None = None
     backlog: float | None = None
+    series: Series = NO_SERIES
     retries: int = 0

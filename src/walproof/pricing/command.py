@@ -21,6 +21,7 @@ from walproof.pricing.latency_breakdown import Breakdown, breakdown_as_json, bre
 from walproof.pricing.options import PriceOptions
 from walproof.pricing.prediction import emit_predictions, hold_out, points_of, predictions
 from walproof.pricing.run import SearchRun, run_price
+from walproof.pricing.soak import run_soak, soak_as_json, stretches
 from walproof.pricing.tuning import tuned_under
 
 INTERRUPTED = "The search was interrupted: its steps so far are in the record, and --resume goes on with it."
@@ -73,9 +74,9 @@ def question_on(target: Target, options: PriceOptions) -> Question:
 def dry_run_lines(options: PriceOptions, question: Question, target: str) -> list[str]:
     """What the run would do on the target of that name, one line each."""
     arms, scenarios = len(question.arms), len(question.scenarios)
-    search = "tune" if options.tune else "break-even" if options.break_even else ""
+    search = "tune" if options.tune else "break-even" if options.break_even else "soak" if options.soak else ""
     return [
-        *([f"a search ({search}) in place of the grid, within {question.budget_s:.0f} s"] if search else []),
+        *([f"a {search} in place of the grid, within {question.budget_s:.0f} s"] if search else []),
         f"on {target}: {counted(arms, 'arm')} under {counted(scenarios, 'scenario')}, against {question.baseline}",
         *(f"  scenario: {scenario.text}" for scenario in question.scenarios),
         *(
@@ -97,8 +98,12 @@ def _tables(workload: Workload) -> str:
 
 
 def run_command(bench: Bench, options: PriceOptions, on_progress: OnProgress) -> PriceResult:
-    """Run everything these options ask on the bench; a search takes the whole budget in place of the grid."""
+    """Run all that these options ask on the bench; a search takes the whole budget in place of the grid, a soak too."""
     question = question_on(bench.target, options)
+    if options.soak:
+        stopped = run_soak(bench, question, on_progress)
+        table = price_table([*bench.events, Ended(bench.now(), str(stopped))])
+        return PriceResult(table, stopped, parts={"soak": soak_as_json(stretches(bench.events))})
     if options.tune or options.break_even:
         return _run_search(bench, question, options, on_progress)
     stopped = run_price(bench, question, on_progress)

@@ -55,6 +55,7 @@ class PriceOptions:
     break_even: bool = False
     predict: tuple[tuple[int, float | None], ...] = ()
     hold_out: bool = False
+    soak: bool = False
 
     def question(self, standbys: int | None = None) -> Question:
         """The grid under every quorum asked; UsageError when one is larger than the standbys there are (if known)."""

@@ -8,6 +8,7 @@ from walproof.model.event import ClaimJudged, Described, DrillDone, Event, Figur
 from walproof.pricing.as_json import table_as_json
 from walproof.pricing.estimates import price_table
 from walproof.pricing.latency_breakdown import breakdown_as_json, breakdowns
+from walproof.pricing.soak import soak_as_json, stretches
 from walproof.proving.as_json import bounds_as_json, drill_as_json, finite
 from walproof.proving.bounds import worst_bounds
 from walproof.reporting.conclusion import conclusion
@@ -17,7 +18,13 @@ from walproof.reporting.outline import Outline, Table
 def price_json(events: Sequence[Event], record: str | None) -> dict[str, Any]:
     """The object of `price --json` from events alone."""
     prices = table_as_json(price_table(events), record)
-    return {**prices, "conclusion": conclusion(events), "breakdown": [breakdown_as_json(a) for a in breakdowns(events)]}
+    soaked = stretches(events)
+    return {
+        **prices,
+        "conclusion": conclusion(events),
+        "breakdown": [breakdown_as_json(a) for a in breakdowns(events)],
+        **({"soak": soak_as_json(soaked)} if soaked else {}),
+    }
 
 
 def prove_json(events: Sequence[Event], record: str | None) -> dict[str, Any]:

@@ -9,9 +9,10 @@ from markupsafe import Markup
 
 from walproof.model.units import counted
 from walproof.reporting import wording
+from walproof.reporting.draw import draw
 from walproof.reporting.drill_timeline import timeline
-from walproof.reporting.outline import Evidence, Figure, Outline, Prose, Table
-from walproof.reporting.svg import draw, marker
+from walproof.reporting.outline import Chart, Evidence, Figure, Outline, Prose, SeriesChart, Table
+from walproof.reporting.svg import marker
 
 _KINDS = {Prose: "prose", Table: "table", Figure: "figure", Evidence: "evidence"}
 _SIDE_ROWS = 24
@@ -28,7 +29,7 @@ def page(outline: Outline) -> str:
         lstrip_blocks=True,
     )
     templates.globals.update(draw=draw, marker=marker, timeline=timeline, wording=wording, counted=counted)
-    templates.globals.update(kind=_kind, has_side_table=_has_side_table)
+    templates.globals.update(kind=_kind, has_side_table=_has_side_table, is_wide=_is_wide)
     script, style = _file("report.js"), _file("report.css")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{digest}'"
@@ -42,7 +43,12 @@ def _kind(block: object) -> str:
 
 def _has_side_table(figure: Figure) -> bool:
     """Whether the numbers of a figure stand next to its only chart, instead of collapsed below its charts."""
-    return len(figure.charts) == 1 and len(figure.table.rows) <= _SIDE_ROWS
+    return len(figure.charts) == 1 and len(figure.table.rows) <= _SIDE_ROWS and not _is_wide(figure.charts[0])
+
+
+def _is_wide(chart: Chart) -> bool:
+    """Whether a chart takes the page's whole width."""
+    return isinstance(chart, SeriesChart)
 
 
 def _file(name: str) -> str:

@@ -115,7 +115,46 @@ class PercentileChart:
     rows: tuple[Percentiles, ...]
 
 
-Chart = LineChart | BarChart | PercentileChart
+@dataclass(frozen=True, slots=True)
+class SeriesLine:
+    """A line over time in runs of (seconds, value) that are not joined; weight: thick, thin or faint."""
+
+    tone: str
+    weight: str
+    runs: tuple[tuple[tuple[float, float], ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesPanel:
+    """Lines of one unit."""
+
+    y_name: str
+    lines: tuple[SeriesLine, ...]
+    y_log: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesSlot:
+    """A stretch of time, in seconds, with its tooltip."""
+
+    begin: float
+    end: float
+    tooltip: str
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesChart:
+    """Panels over one time axis in seconds from 0. shaded, marked: spans behind and above the panels."""
+
+    title: str
+    x_name: str
+    panels: tuple[SeriesPanel, ...]
+    slots: tuple[SeriesSlot, ...]
+    shaded: tuple[tuple[float, float], ...] = ()
+    marked: tuple[tuple[float, float], ...] = ()
+
+
+Chart = LineChart | BarChart | PercentileChart | SeriesChart
 
 
 @dataclass(frozen=True, slots=True)

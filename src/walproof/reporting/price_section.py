@@ -27,6 +27,7 @@ from walproof.reporting.outline import (
     row,
 )
 from walproof.reporting.search_section import search_sections
+from walproof.reporting.soak_section import soak_sections
 from walproof.reporting.stall_table import CAPTION, TITLE, stall_rows
 from walproof.reporting.wording import (
     arm_name,
@@ -55,7 +56,7 @@ def price_sections(events: Sequence[Event], table: PriceTable) -> tuple[Section,
             made += [_throughput(table), _percentiles(table)]
         found = breakdowns(events)
         made += [_breakdown(found)] if found else []
-    return (*made, *search_sections(events))
+    return (*made, *soak_sections(events), *search_sections(events))
 
 
 def _price_table(arms: Sequence[ArmPrice], baseline: str) -> Table:

@@ -2,12 +2,11 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import assert_never
 
 from markupsafe import Markup, escape
 
 from walproof.reporting.axes import Scale, log_ticks, round_ticks, tick_text
-from walproof.reporting.outline import BarChart, Chart, Line, LineChart, PercentileChart, Point
+from walproof.reporting.outline import BarChart, Line, LineChart, PercentileChart, Point
 
 WIDTH, LEFT, RIGHT, BOTTOM = 340, 46, 16, 214
 _MARKERS = {
@@ -51,20 +50,7 @@ def marker(tone: str) -> Markup:
     )
 
 
-def draw(chart: Chart) -> Markup:
-    """The chart as SVG."""
-    match chart:
-        case LineChart():
-            return _line_chart(chart)
-        case BarChart():
-            return _bar_chart(chart)
-        case PercentileChart():
-            return _percentile_chart(chart)
-        case _:
-            assert_never(chart)
-
-
-def _line_chart(chart: LineChart) -> Markup:
+def line_chart(chart: LineChart) -> Markup:
     """Lines with intervals; lines are drawn a little apart so that intervals at one x do not hide each other."""
     points = [p for one in chart.lines for p in one.points]
     if not points:
@@ -121,7 +107,7 @@ def _point(point: Point, at: float, y: Scale, tone: str) -> str:
     return with_tooltip(f'{bar}{mark}<circle class="aim" cx="{at:g}" cy="{middle:g}" r="11"/>', point.tooltip)
 
 
-def _bar_chart(chart: BarChart) -> Markup:
+def bar_chart(chart: BarChart) -> Markup:
     """Stacked bars, one row each, with a mark for the total as measured."""
     highest = max((max(sum(s.value for s in b.segments), b.mark or 0.0) for b in chart.bars), default=0.0) or 1.0
     names = list(dict.fromkeys(s.name for b in chart.bars for s in b.segments))
@@ -144,7 +130,7 @@ def _bar_chart(chart: BarChart) -> Markup:
     return svg((WIDTH, bottom + 42), "".join(body), "bars", f"{chart.title}, {chart.unit}", values)
 
 
-def _percentile_chart(chart: PercentileChart) -> Markup:
+def percentile_chart(chart: PercentileChart) -> Markup:
     """Percentiles, one row an arm, on a logarithmic axis."""
     values = [v for r in chart.rows for v in r.values]
     if not values:

@@ -11,9 +11,11 @@ from walproof.model.event import Event, SampleDone, SearchStep
 from walproof.model.units import counted
 from walproof.pricing.estimates import ArmPrice, PriceTable, price_table
 from walproof.pricing.latency_breakdown import Breakdown, breakdowns
+from walproof.pricing.soak import stretches
 from walproof.reporting.offered_load import OFFERED_TITLE, offered_rows
 from walproof.reporting.price_section import breakdown_rows, latency_rows
 from walproof.reporting.search_section import tried_text
+from walproof.reporting.soak_section import HEADS, soak_rows
 from walproof.reporting.stall_table import TITLE, stall_rows
 from walproof.reporting.table_width import Fitting, table, with_lines
 from walproof.reporting.wording import arm_name, interval, latencies, plus_minus, ratio, ratio_heading, workload_name
@@ -30,6 +32,8 @@ def price_tables(events: Sequence[Event]) -> list[RenderableType]:
     ]
     made += [_latencies(found), _stalls(found)] if found.arms else []
     made += [_offered(found)] if any(p.arm.rate for p in found.arms) else []
+    soaked = stretches(events)
+    made += [table("the soak", HEADS, soak_rows(soaked))] if soaked else []
     parts = breakdowns(events)
     made += [_breakdowns(parts)] if parts else []
     steps = [e for e in events if isinstance(e, SearchStep)]

@@ -19,12 +19,13 @@ from walproof.model.histogram import pooled
 from walproof.model.load import LoadRunner
 from walproof.model.plan import PGBENCH, Arm, Sample, Workload
 from walproof.model.ports import Target
-from walproof.model.sample import Checkpoints, SampleResult
+from walproof.model.sample import NO_SERIES, Checkpoints, SampleResult
 from walproof.model.topology import ClusterView
 from walproof.targets.sql.workloads import ready
 
 _CHECKPOINT = (files("walproof.targets.sql.queries") / "checkpoint.sql").read_bytes()
 _POLL_S = 0.1
+_MARK_S = 0.9
 _GRACE_S = 5.0
 _SETTLE_S = 1.0
 """How long a sample waits for what the one before it left to be flushed and replayed."""
@@ -113,6 +114,10 @@ class SqlPricer:
             if clock.now() >= until and polled.count:
                 break
             sampler.poll(leader, polled)
+            if planned.series and (not polled.marks or clock.now() >= polled.marks[-1].at + _MARK_S):
+                sampler.mark(leader, polled)
+        if planned.series:
+            sampler.mark(leader, polled)
         until = clock.now()
         after, died = sampler.snapshot(until, load.pids), load.ended
         load.end(_GRACE_S, lambda: sampler.end_load(leader))
@@ -121,11 +126,13 @@ class SqlPricer:
         if load.self_timed_s is None and not found.transactions and (died or load.aborted):
             raise load.error()
         seen = replace(window(before, after, polled, leader), link_verified=self._verified, rtt_ms=self._rtt_ms)
+        series = load.series(found, (warm, until), polled.marks) if planned.series else NO_SERIES
         levels = [level for level, _ in planned.arm.mix]
         return replace(
             _result(planned, found, (warm, until), load.aborted),
             window=seen,
             per_level=_per_level(found, levels),
+            series=series,
             retries=load.retries,
         )
 

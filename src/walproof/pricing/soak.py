@@ -1,0 +1,126 @@
+"""`price --soak 30min`: one level, or two alternately, for the whole time; every second is kept, stalls included.
+
+Time is cut into stretches, each its own pgbench, so that Ctrl-C loses no more than the stretch it falls into.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from walproof.errors import UsageError
+from walproof.estimating.stopping import StoppedBy
+from walproof.model.event import Event, SampleDone
+from walproof.model.plan import Arm, Sample, Scenario
+from walproof.model.sample import Series
+from walproof.model.units import counted, duration_s
+from walproof.pricing.bench import Bench, OnProgress, RunProgress
+from walproof.pricing.design import WARM_BLOCK, Question, block
+from walproof.pricing.options import PriceOptions, RawOptions
+
+LONGEST_STRETCH_S = 30.0
+SHORTEST_S = 10.0
+_STRETCHES = 10
+"""Stretches an arm at least gets, where the time allows."""
+_WARM_S = 2.0
+_NOT_WITH = ("budget", "precision", "steady", "load", "tune", "break_even", "predict", "hold_out", "aa")
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """A stretch as measured: its arm and scenario, and its seconds."""
+
+    arm: Arm
+    scenario: Scenario
+    series: Series
+
+
+def with_soak(raw: RawOptions, options: PriceOptions) -> PriceOptions:
+    """The options with the soak that is asked, its time as the budget; UsageError for what a soak cannot hold."""
+    if not raw.get("soak"):
+        return options
+    for other in _NOT_WITH:
+        if raw.get(other):
+            name = other.replace("_", "-")
+            raise UsageError(f"--soak runs for the time it is given, without --{name}", f"leave --{name} out")
+    question = options.question()
+    if len(question.arms) > 2 or len(question.scenarios) > 1:
+        raise UsageError(
+            f"a soak is of one level or two, but {counted(len(question.arms), 'arm')} under "
+            f"{counted(len(question.scenarios), 'scenario')} are asked",
+            "--soak 30min --levels local,on --clients 16, or --levels on --baseline on for one alone",
+        )
+    seconds = duration_s(str(raw["soak"]))
+    if seconds < SHORTEST_S:
+        raise UsageError(f"a soak of {seconds:g} s is no soak", "--soak 30min")
+    sample_s = options.grid.sample_s if raw.get("sample") else sample_length_s(seconds, len(question.arms))
+    return replace(options, grid=replace(options.grid, sample_s=sample_s, budget_s=seconds), soak=True)
+
+
+def sample_length_s(seconds: float, arms: int) -> float:
+    """The length of a stretch: at least ten for each arm, and at most half a minute.
+
+    >>> sample_length_s(1800, 2), sample_length_s(120, 2)
+    (30.0, 6.0)
+    """
+    return min(LONGEST_STRETCH_S, seconds / (_STRETCHES * arms))
+
+
+def run_soak(bench: Bench, question: Question, on_progress: OnProgress) -> StoppedBy:
+    """Soak for the budget, the seconds of a resumed run included; the target is left as it was, whatever happens."""
+    (scenario,) = question.scenarios
+    sample_s, seconds = question.sample_s, question.budget_s
+    spent_s, number = _earlier(bench.events)
+    try:
+        bench.prepare(question.arms)
+        bench.observe()
+        bench.enter(scenario)
+        first = replace(question.arms[0], level=question.baseline, mix=(), label="warm")
+        bench.measure(Sample(WARM_BLOCK, 0, first, scenario), _WARM_S)
+        began = bench.now() - spent_s
+        while True:
+            number += 1
+            for planned in block(number, scenario, question.arms, question.seed):
+                left = seconds - (bench.now() - began)
+                if left < sample_s / 2:
+                    bench.observe()
+                    return StoppedBy.DONE
+                doing = f"soak: {planned.arm.level}, {counted(planned.arm.clients, 'client')}"
+                on_progress(RunProgress(seconds - left, seconds, number, doing))
+                bench.measure(replace(planned, series=True), min(sample_s, left))
+    except KeyboardInterrupt:
+        bench.note("interrupted; what was measured so far is kept, --resume goes on")
+        return StoppedBy.INTERRUPTED
+    finally:
+        bench.leave()
+
+
+def _earlier(events: Sequence[Event]) -> tuple[float, int]:
+    """Seconds soaked and the last block of a resumed run."""
+    done = [e.result for e in events if isinstance(e, SampleDone) and e.result.sample.series]
+    return sum(r.seconds for r in done), max((r.sample.block for r in done), default=WARM_BLOCK)
+
+
+def stretches(events: Sequence[Event]) -> tuple[Stretch, ...]:
+    """The stretches of a record with their seconds, in the order measured; none when it is no soak."""
+    done = [e.result for e in events if isinstance(e, SampleDone)]
+    return tuple(Stretch(r.sample.arm, r.sample.scenario, r.series) for r in done if r.series.transactions)
+
+
+def soak_as_json(found: Sequence[Stretch]) -> list[dict[str, Any]]:
+    """One object a stretch: level, clients, when it began (epoch s), and lists of one value a second."""
+    return [
+        {
+            "level": str(one.arm.level),
+            "clients": one.arm.clients,
+            "mix": {str(level): weight for level, weight in one.arm.mix},
+            "started_at": one.series.started_at,
+            "transactions": list(one.series.transactions),
+            "p50_ms": list(one.series.p50_ms),
+            "p99_ms": list(one.series.p99_ms),
+            "max_ms": list(one.series.max_ms),
+            "stalled_s": list(one.series.stalled_s),
+            "wal_bytes": list(one.series.wal_bytes),
+            "checkpoint": list(one.series.checkpoint),
+        }
+        for one in found
+    ]

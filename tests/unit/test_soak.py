@@ -1,0 +1,152 @@
+"""A soak: one or two levels for the time given, every second kept, drawn and written out."""
+
+import doctest
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.fixtures.command_line import ended
+from tests.fixtures.priced_fake import FakePriced
+from tests.unit.test_cli_price import run  # noqa: F401
+from tests.unit.test_load_pgbench import log
+from walproof.load.series import Mark, series
+from walproof.model.event import SampleDone
+from walproof.model.plan import Sample
+from walproof.model.sample import SampleResult, Series
+from walproof.pricing import soak
+from walproof.records.reader import read
+from walproof.reporting.compose import composed
+from walproof.reporting.html import page
+from walproof.reporting.soak_section import soak_sections
+
+Run = Callable[..., tuple[int, str, str]]
+SOAK = ("--soak", "120s", "--levels", "on", "--clients", "4", "--record", "rec")
+
+
+class Soaked(FakePriced):
+    """Its samples hold a series: at 30 s after the start one second stands still and a checkpoint begins."""
+
+    def run_sample(self, planned: Sample, seconds: float, seed: int) -> SampleResult:
+        from dataclasses import replace
+
+        found = super().run_sample(planned, seconds, seed)
+        if not planned.series:
+            return found
+        n, since = int(seconds), found.started_at
+        still = [30 <= since + k - 1_800_000_000 < 31 for k in range(n)]
+        made = Series(
+            started_at=since,
+            transactions=tuple(0 if s else round(found.tps) for s in still),
+            p50_ms=tuple(None if s else 2.0 for s in still),
+            p99_ms=tuple(None if s else 9.0 for s in still),
+            max_ms=tuple(None if s else 1000.0 if k and still[k - 1] else 20.0 for k, s in enumerate(still)),
+            stalled_s=tuple(1.0 if s else 0.0 for s in still),
+            wal_bytes=(500_000,) * n,
+            checkpoint=tuple(since + k - 1_800_000_000 >= 30 for k in range(n)),
+        )
+        return replace(found, series=made)
+
+
+@pytest.fixture
+def target() -> FakePriced:
+    return Soaked()
+
+
+def test_examples_in_docstrings_are_true() -> None:
+    assert doctest.testmod(soak).failed == 0
+
+
+def test_every_second_is_counted_by_what_ended_in_it(tmp_path: Path) -> None:
+    second = 10**6
+    ends = [*range(100, 1000, 100), 2500, 2600]  # ms; nothing ends between 0.9 and 2.5 s
+    rows = [(0, n, str(1000 * n), 0, 1000 * second + 1000 * at) for n, at in enumerate(ends, 1)]
+    (tmp_path / "log.1").write_bytes(log(rows[:5]))
+    (tmp_path / "log.2").write_bytes(log(rows[5:]))
+    marks = [Mark(1000.0, 0, False), Mark(1001.0, 700, False), Mark(1002.0, 1000, True), Mark(1003.0, None, False)]
+    files = [tmp_path / "log.1", tmp_path / "log.2"]
+    found = series(files, (1000.0, 1003.4), [(1000.91, 1002.5)], marks)
+    assert found.transactions == (9, 0, 2)
+    assert found.p50_ms == (5.0, None, 10.5)
+    assert found.max_ms == (9.0, None, 11.0)
+    assert found.stalled_s == (0.09, 1.0, 0.5)
+    assert found.wal_bytes == (700, 300, None)
+    assert found.checkpoint == (True, True, False)
+
+
+def test_two_levels_alternate_for_the_whole_time_and_every_second_is_in_the_record(run: Run) -> None:  # noqa: F811
+    code, out, _ = run(*SOAK, "--json")
+    assert code == 0
+    found = json.loads(out)
+    assert found["stopped_by"] == "done"
+    assert {one["level"] for one in found["soak"]} == {"local", "on"}
+    assert 110 <= sum(len(one["transactions"]) for one in found["soak"]) <= 121
+    stretches = [
+        e.result.sample for e in read(Path("rec")).events if isinstance(e, SampleDone) and e.result.sample.block
+    ]
+    assert {s.series for s in stretches} == {True}
+    pairs = [{stretches[i].arm.level, stretches[i + 1].arm.level} for i in range(0, len(stretches) - 1, 2)]
+    assert all(len(pair) == 2 for pair in pairs)
+    assert found["arms"][1]["ratio"]["high"] < 1
+    reported = json.loads(ended_json("rec"))
+    assert reported["soak"] == found["soak"]
+
+
+def ended_json(record: str) -> str:
+    from walproof.reporting.as_json import record_json
+
+    found = read(Path(record))
+    return json.dumps(record_json(found.events, record, ()), allow_nan=False)
+
+
+def test_the_picture_shows_checkpoint_and_stall_at_their_time(run: Run, capsys: pytest.CaptureFixture[str]) -> None:  # noqa: F811
+    run(*SOAK)
+    record = read(Path("rec"))
+    (section,) = soak_sections(record.events)
+    (figure,) = section.blocks
+    chart = figure.charts[0]  # type: ignore[union-attr]
+    stalls = chart.marked  # type: ignore[union-attr]
+    assert len(stalls) == 1
+    assert 24 <= stalls[0][0] <= 31
+    assert stalls[0][1] - stalls[0][0] == 1
+    assert chart.shaded[0][0] == pytest.approx(stalls[0][0])  # type: ignore[union-attr]
+    drawn = page(composed(record))
+    assert drawn.count('<rect class="stall"') == 1
+    assert "s thick t-on" in drawn
+    code, out, _ = ended(capsys, ["report", "rec"])
+    assert (code, "the soak" in out) == (0, True)
+
+
+def test_a_long_soak_is_drawn_in_steps_that_keep_the_worst_second(run: Run) -> None:  # noqa: F811
+    run("--soak", "1h", "--levels", "on", "--clients", "4", "--record", "rec")
+    (section,) = soak_sections(read(Path("rec")).events)
+    chart = section.blocks[0].charts[0]  # type: ignore[union-attr]
+    points = [p for one in chart.panels[1].lines if one.weight == "faint" for r in one.runs for p in r]  # type: ignore[union-attr]
+    assert len(points) <= 800
+    assert max(value for _, value in points) == 1000.0
+
+
+def test_ctrl_c_keeps_what_was_measured_and_resume_goes_on(run: Run, target: FakePriced) -> None:  # noqa: F811
+    target.interrupt_after = 5
+    assert run(*SOAK)[0] == 130
+    kept = sum(isinstance(e, SampleDone) for e in read(Path("rec")).events)
+    assert kept == 5
+    target.interrupt_after = None
+    code, out, _ = run("--resume", "rec", "--json")
+    assert (code, target.left) == (0, 2)
+    assert 105 <= sum(len(one["transactions"]) for one in json.loads(out)["soak"]) <= 125
+
+
+@pytest.mark.parametrize(
+    "more", [("--levels", "off,local,on"), ("--budget", "1min"), ("--rtt", "0,3ms"), ("--clients", "1,4"), ("--tune",)]
+)
+def test_what_a_soak_cannot_hold_is_refused(run: Run, more: tuple[str, ...]) -> None:  # noqa: F811
+    assert run(*SOAK, *more)[0] == 2
+    assert not Path("rec").exists()
+
+
+def test_one_level_alone_is_soaked(run: Run) -> None:  # noqa: F811
+    code, out, _ = run("--soak", "60s", "--levels", "on", "--baseline", "on", "--clients", "4", "--json")
+    assert code == 0
+    assert {one["level"] for one in json.loads(out)["soak"]} == {"on"}
