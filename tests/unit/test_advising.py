@@ -17,8 +17,9 @@ from walproof.advising.requirements import class_of, classes_of, requirements_of
 from walproof.advising.timeouts import timeouts_for
 from walproof.errors import UndecidedError, UsageError
 from walproof.model.advice import Advice, ClusterProfile, Requirements
-from walproof.model.event import Event
+from walproof.model.event import Event, SampleDone
 from walproof.model.guarantee import Level, QuorumKind
+from walproof.model.plan import Workload, WorkloadKind
 from walproof.model.verdict import Verdict
 
 
@@ -84,6 +85,19 @@ def test_an_rto_below_patronis_floor_is_refused_with_the_floor() -> None:
     (refused,) = advice(Requirements(rto_s=10.0)).refused
     assert "ttl cannot go under 20 s" in refused.limit
     assert "23s" in refused.nearest
+
+
+def test_samples_without_a_latency_are_no_evidence_and_skewed_keys_are_a_workload_of_their_own() -> None:
+    (first, *_) = (e for e in price_record() if isinstance(e, SampleDone))
+
+    def changed(workload: Workload, **more: object) -> SampleDone:
+        sample = replace(first.result.sample, arm=replace(first.result.sample.arm, workload=workload))
+        return replace(first, result=replace(first.result, sample=sample, **more))  # type: ignore[arg-type]
+
+    command = changed(Workload(WorkloadKind.SCRIPT, driver="sh bench.sh"), histogram={}, mean_ms=0.0)
+    skewed = changed(Workload(skew="zipfian:1.1"))
+    found = evidence_of([("0", [described(), first, command, skewed])])
+    assert {arm.environment.workload for arm in found.priced} == {"tpcb-like", "tpcb-like, keys zipfian:1.1"}
 
 
 def test_without_a_manager_no_rto_can_be_prediction_interval() -> None:

@@ -144,6 +144,7 @@ def test_a_command_that_does_not_end_is_killed_with_what_it_started(tmp_path: Pa
         ({"driver": "sh bench.sh", "mix": "on=1,local=1"}, "mix of levels cannot pass on"),
         ({"driver": "sh bench.sh", "workload": "insert"}, "workload of its own"),
         ({"driver": "sh bench.sh", "tune": True, "limit": "5ms"}, "latency of a command"),
+        ({"driver": "sysbench", "soak": "10min"}, "only pgbench's log shows"),
         ({"driver": "sh 'bench"}, "cannot be read"),
         ({"driver": " "}, "names no program"),
     ],

@@ -183,3 +183,15 @@ def test_retries_and_failures_of_an_arm_are_in_the_answer() -> None:
     )
     lines = result_lines(PriceResult(table, StoppedBy.BUDGET))
     assert "local with 2 clients, default settings: 200 transactions committed, 10 tries again, 8 failed." in lines
+
+
+def test_a_script_that_its_protocol_cannot_send_is_refused(tmp_path: Path) -> None:
+    joined, pipeline = tmp_path / "joined.sql", tmp_path / "pipeline.sql"
+    joined.write_text("INSERT INTO t VALUES (1) \\; INSERT INTO t VALUES (2);")
+    pipeline.write_text("\\startpipeline\nBEGIN;\nINSERT INTO t VALUES (1);\nEND;\n\\endpipeline\n")
+    with pytest.raises(UsageError, match="the prepared protocol cannot send two at once"):
+        parse_workload({"workload": str(joined)})
+    assert parse_workload({"workload": str(joined), "protocol": "simple"}).protocol is Protocol.SIMPLE
+    with pytest.raises(UsageError, match="has a pipeline, which the simple protocol lacks"):
+        parse_workload({"workload": str(pipeline), "route": "pgbouncer"})
+    assert parse_workload({"workload": str(pipeline), "mix": "on=1,local=1"}).per_transaction

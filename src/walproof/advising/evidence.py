@@ -77,18 +77,21 @@ def cluster_of(description: Description) -> ClusterProfile:
 
 
 def _key(result: SampleResult) -> _Key | None:
-    """None for samples that are no evidence for a configuration: searches, fsync off, read-only, open loop."""
+    """None for samples that are no evidence for a configuration: searches, fsync off, read-only, open loop, and of
+    programs whose latency is not known.
+    """
     planned, window = result.sample, result.window
     arm, scenario = planned.arm, planned.scenario
     if planned.block < 1 or scenario.fsync is False or arm.rate is not None or arm.mix or result.transactions == 0:
         return None
-    if arm.workload.kind is WorkloadKind.SELECT_ONLY:
+    if arm.workload.kind is WorkloadKind.SELECT_ONLY or not (result.histogram or result.mean_ms > 0):
         return None
     named = read_standby_names(window.standby_names)
     quorum = named.k if named else 0
     rtt = scenario.rtt_ms if scenario.rtt_ms is not None else window.rtt_ms
     rounded = None if rtt is None else round(rtt, 1)
-    environment = Environment(arm.workload.text, rounded, scenario.regions, scenario.cores)
+    skew = f", keys {arm.workload.skew}" if arm.workload.skew else ""
+    environment = Environment(arm.workload.text + skew, rounded, scenario.regions, scenario.cores)
     parameters = tuple(sorted(scenario.parameters))
     kind = named.kind if named else None
     return environment, arm.level, kind, quorum, arm.clients, str(arm.route), arm.pool, parameters

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from walproof.errors import UsageError
 from walproof.load.level_in_script import check_script, with_level
+from walproof.load.script_parts import script_parts
 from walproof.model.guarantee import Level
 from walproof.model.plan import PGBENCH, Arm, Protocol, Workload, WorkloadKind
 from walproof.model.topology import Endpoint
@@ -57,8 +58,19 @@ def scripts_of(workload: Workload) -> tuple[tuple[str, int], ...]:
 def check_workload(workload: Workload) -> None:
     """Refuse, by UsageError with the reason, scripts that cannot be measured as this workload says."""
     for text, _ in scripts_of(workload) if workload.driver == PGBENCH else ():
+        parts = script_parts(text)
+        protocol = workload.protocol or Protocol.PREPARED
+        if protocol is not Protocol.SIMPLE and any(one.joined for one in parts.statements):
+            raise UsageError(
+                f"the script {workload.text} joins statements by \\;: the {protocol} protocol cannot send two at once",
+                "--protocol simple, or end each with a plain semicolon",
+            )
+        if protocol is Protocol.SIMPLE and "startpipeline" in parts.commands:
+            raise UsageError(
+                f"the script {workload.text} has a pipeline, which the simple protocol lacks", "--protocol extended"
+            )
         if workload.per_transaction:
-            with_level(text, Level.ON, combined=True)
+            with_level(text, Level.ON, combined=protocol is Protocol.SIMPLE)
 
 
 def _text_of(name: str | None, workload: Workload) -> str:

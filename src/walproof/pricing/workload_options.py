@@ -64,30 +64,12 @@ def _driven(raw: Mapping[str, Any], driver: str, scale: int, *, pooled: bool) ->
     for other in ("protocol", "max_tries", "skew"):
         if raw.get(other) is not None:
             raise UsageError(f"--{other.replace('_', '-')} is pgbench's", f"leave it out, or --driver {PGBENCH}")
-    asked = raw.get("workload")
-    if driver != SYSBENCH and asked is not None:
-        raise UsageError("a command is a workload of its own", "leave --workload out, or write it into the command")
-    if driver != SYSBENCH and raw.get("tune"):
-        raise UsageError("the latency of a command is not known, so no limit on it can be kept", "leave --tune out")
-    if driver == SYSBENCH and (raw.get("init") or raw.get("tables")):
-        raise UsageError("sysbench makes tables of its own", "leave --init and --tables out")
-    test = str(asked or "oltp_read_write") if driver == SYSBENCH else None
-    if test is not None and not re.fullmatch(r"(oltp|select)_[a-z_]+", test):
-        raise UsageError(f"{test!r} is no test of sysbench", "--workload oltp_read_write or oltp_write_only")
-    try:
-        words = shlex.split(driver)
-    except ValueError as error:
-        raise UsageError(f"the driver {driver!r} cannot be read: {error}", "quote it as for a shell") from None
-    if not words or "=" in words[0]:
-        raise UsageError(f"the driver {driver!r} names no program", "--driver pgbench, sysbench or 'PROGRAM ARGUMENTS'")
-    made = Workload(
-        WorkloadKind.SCRIPT,
-        scale,
-        script=test,
-        init=_init_file(raw.get("init")),
-        existing=_existing(raw),
-        driver=driver,
-    )
+    if raw.get("soak"):
+        raise UsageError("a soak keeps every second, which only pgbench's log shows", f"--driver {PGBENCH}")
+    test = _sysbench_test(raw) if driver == SYSBENCH else None
+    words = [SYSBENCH] if driver == SYSBENCH else _command(raw, driver)
+    init, existing = _init_file(raw.get("init")), _existing(raw)
+    made = Workload(WorkloadKind.SCRIPT, scale, script=test, init=init, existing=existing, driver=driver)
     refuse_shared_sessions(made, pooled=pooled, mixed=bool(raw.get("mix")))
     if lookup(words[0]) is None:
         raise MachineError(
@@ -95,6 +77,30 @@ def _driven(raw: Mapping[str, Any], driver: str, scale: int, *, pooled: bool) ->
             install_command([SYSBENCH], this_family()) if driver == SYSBENCH else "give its whole path",
         )
     return made
+
+
+def _sysbench_test(raw: Mapping[str, Any]) -> str:
+    if raw.get("init") or raw.get("tables"):
+        raise UsageError("sysbench makes tables of its own", "leave --init and --tables out")
+    test = str(raw.get("workload") or "oltp_read_write")
+    if not re.fullmatch(r"(oltp|select)_[a-z_]+", test):
+        raise UsageError(f"{test!r} is no test of sysbench", "--workload oltp_read_write or oltp_write_only")
+    return test
+
+
+def _command(raw: Mapping[str, Any], driver: str) -> list[str]:
+    """The words of a command, its program first."""
+    if raw.get("workload") is not None:
+        raise UsageError("a command is a workload of its own", "leave --workload out, or write it into the command")
+    if raw.get("tune"):
+        raise UsageError("the latency of a command is not known, so no limit on it can be kept", "leave --tune out")
+    try:
+        words = shlex.split(driver)
+    except ValueError as error:
+        raise UsageError(f"the driver {driver!r} cannot be read: {error}", "quote it as for a shell") from None
+    if not words or "=" in words[0]:
+        raise UsageError(f"the driver {driver!r} names no program", "--driver pgbench, sysbench or 'PROGRAM ARGUMENTS'")
+    return words
 
 
 def scale_in(raw: Mapping[str, Any], describe: Callable[[], Description]) -> dict[str, Any]:

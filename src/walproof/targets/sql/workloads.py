@@ -100,7 +100,7 @@ def _init(connection: psycopg.Connection, endpoint: Endpoint, path: str, pgbench
         sha256 = hashlib.sha256(Path(path).read_bytes()).hexdigest()
     except OSError as error:
         raise UsageError(f"the file {path} of --init cannot be read: {error}", "name a file for psql") from None
-    if connection.execute("SELECT FROM walproof.init_done WHERE sha256 = %s", [sha256]).fetchone():
+    if connection.execute("SELECT at FROM walproof.init_done WHERE sha256 = %s", [sha256]).fetchone():
         return
     psql = pgbench.with_name("psql")
     argv = [str(psql) if psql.is_file() else "psql", "-X", "-q", "-1", "-v", "ON_ERROR_STOP=1", "-f", path]
