@@ -139,7 +139,7 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureF
         ("--levels", "on", "--clients", "2", "--load", "0.5", "--budget", "10s"),
         ("--break-even", "--levels", "on", "--budget", "30s"),
         ("--tune", "--limit", "20ms", "--budget", "60s"),
-        ("--levels", "on", "--clients", "1,2,4,8", "--hold-out", "--budget", "30s"),
+        ("--levels", "on", "--clients", "1,2,3,4,6,8,12,16", "--hold-out", "--budget", "30s"),
     ],
     ids=["grid", "aa", "no time", "mix", "open loop", "break-even", "tune", "hold-out"],
 )

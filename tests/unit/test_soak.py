@@ -8,18 +8,22 @@ from pathlib import Path
 import pytest
 
 from tests.fixtures.command_line import ended
-from tests.fixtures.priced_fake import FakePriced
+from tests.fixtures.priced_fake import FakePriced, Ticking
 from tests.unit.test_cli_price import run  # noqa: F401
 from tests.unit.test_load_pgbench import log
+from walproof.load.pgbench_log import Summary, summary
+from walproof.load.sampler import Sampler
 from walproof.load.series import Mark, series
 from walproof.model.event import SampleDone
-from walproof.model.plan import Sample
-from walproof.model.sample import SampleResult, Series
+from walproof.model.guarantee import Level
+from walproof.model.plan import Arm, Sample, Scenario
+from walproof.model.sample import SampleCut, SampleResult, Series
 from walproof.pricing import soak
 from walproof.records.reader import read
 from walproof.reporting.compose import composed
 from walproof.reporting.html import page
 from walproof.reporting.soak_section import soak_sections
+from walproof.targets.sql.price import SqlPricer
 
 Run = Callable[..., tuple[int, str, str]]
 SOAK = ("--soak", "120s", "--levels", "on", "--clients", "4", "--record", "rec")
@@ -138,6 +142,19 @@ def test_ctrl_c_keeps_what_was_measured_and_resume_goes_on(run: Run, target: Fak
     assert 105 <= sum(len(one["transactions"]) for one in json.loads(out)["soak"]) <= 125
 
 
+def test_the_stretch_that_ctrl_c_cuts_short_is_kept_too(run: Run, target: FakePriced) -> None:  # noqa: F811
+    def cut(planned: Sample) -> bool:
+        if planned.block == 3:
+            result = Soaked(clock=target.clock).run_sample(planned, 4.0, 1)
+            raise SampleCut(result)
+        return False
+
+    target.fails = cut
+    assert run(*SOAK)[0] == 130
+    done = [e.result for e in read(Path("rec")).events if isinstance(e, SampleDone)]
+    assert [len(r.series.transactions) for r in done] == [0, 6, 6, 6, 6, 4]
+
+
 @pytest.mark.parametrize(
     "more", [("--levels", "off,local,on"), ("--budget", "1min"), ("--rtt", "0,3ms"), ("--clients", "1,4"), ("--tune",)]
 )
@@ -150,3 +167,61 @@ def test_one_level_alone_is_soaked(run: Run) -> None:  # noqa: F811
     code, out, _ = run("--soak", "60s", "--levels", "on", "--baseline", "on", "--clients", "4", "--json")
     assert code == 0
     assert {one["level"] for one in json.loads(out)["soak"]} == {"on"}
+
+
+class Interrupted(Ticking):
+    """A clock in whose third second Ctrl-C comes."""
+
+    def pause(self, seconds: float) -> None:
+        super().pause(seconds)
+        if self.at > 1_800_000_003.05:
+            raise KeyboardInterrupt
+
+
+class Quiet(Sampler):
+    """A sampler whose members never answer."""
+
+    def _query(self, member: str, statement: bytes) -> list[tuple[str | None, ...]]:
+        return []
+
+
+class Steady:
+    """A load that ended a transaction of 1 ms every 2 ms."""
+
+    pids: tuple[int, ...] = ()
+    ended = False
+    aborted = retries = 0
+    self_timed_s = None
+
+    def __init__(self, log: Path) -> None:
+        self.log = log
+
+    def await_connected(self, clients: int, timeout_s: float) -> None:
+        """They are."""
+
+    def end(self, grace_s: float, unblock: Callable[[], None]) -> None:
+        second = 10**6
+        rows = [(0, n, "1000", 0, 1_800_000_000 * second + 2000 * n) for n in range(1, 1600)]
+        self.log.write_bytes(log(rows))
+
+    def summary(self, since: float, until: float) -> tuple[Summary, float]:
+        return summary([self.log], since, until), since
+
+    def series(self, found: Summary, within: tuple[float, float], marks: list[Mark]) -> Series:
+        return series([self.log], within, found.stalls(*within), marks)
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_sample_that_keeps_its_series_is_summed_up_when_ctrl_c_comes(tmp_path: Path, kept: bool) -> None:
+    target = FakePriced(clock=Interrupted())
+    pricer = SqlPricer(target)
+    pricer._sampler = lambda view: Quiet({}, target.clock)  # type: ignore[method-assign]
+    planned = Sample(1, 0, Arm(Level.ON, 1), Scenario(), series=kept)
+    with pytest.raises(KeyboardInterrupt) as raised:
+        pricer._measure(Steady(tmp_path / "log"), planned, 30.0, target.observe())  # type: ignore[arg-type]
+    assert isinstance(raised.value, SampleCut) is kept
+    if isinstance(raised.value, SampleCut):
+        found = raised.value.result
+        assert found.seconds == pytest.approx(3.1, abs=0.06)
+        assert found.tps == pytest.approx(500, rel=0.02)
+        assert found.series.transactions == (499, 500, 500)

@@ -11,7 +11,8 @@ from cloup.constraints import mutually_exclusive
 from walproof.cli import options as opt
 from walproof.cli.console import print_json, print_tables, write_file
 from walproof.cli.groups import Command
-from walproof.errors import UsageError
+from walproof.errors import MachineError, UsageError
+from walproof.model.units import counted
 from walproof.pricing.require import Required, exit_code, parse_requirements, required, required_as_json
 from walproof.records.reader import Record, read
 from walproof.reporting.outline import Outline
@@ -23,6 +24,12 @@ from walproof.reporting.outline import Outline
     "Page",
     opt.option("--html html_file", "FILE", "Write one self-contained page; - is standard output."),
     opt.flag("--open opened", "Open the page in the browser (default RECORD/report.html)."),
+)
+@opt.group(
+    "Files",
+    opt.option(
+        "--histograms", "DIR", "Write latencies as HdrHistogram logs, one an arm.", type=click.Path(path_type=Path)
+    ),
 )
 @opt.group(
     "Verdicts",
@@ -47,6 +54,7 @@ def report(
     opened: bool,
     rejudging: bool,
     require: str | None,
+    histograms: Path | None,
     as_markdown: bool,
     as_csv: bool,
     as_json: bool,
@@ -61,6 +69,8 @@ def report(
     page = html_file or (str(found[0].directory / "report.html") if opened else None)
     if page:
         _write_page(page, found, opened=opened and page != "-")
+    if histograms:
+        _write_histograms(histograms, found)
     if as_markdown:
         from walproof.reporting.markdown import markdown
 
@@ -72,7 +82,7 @@ def report(
     elif as_json:
         asked = {"requirements": required_as_json(answers)} if answers else {}
         print_json({**_records_json(found), **asked})
-    elif not page:
+    elif not page and not histograms:
         _print_tables(found)
     for one in () if as_json else answers:
         click.echo(one.text, err=as_markdown or as_csv or html_file == "-")
@@ -111,6 +121,24 @@ def _write_page(name: str, found: Sequence[Record], *, opened: bool) -> None:
         click.echo(f"page: {name}", err=True)
     if opened and not webbrowser.open(Path(name).resolve().as_uri()):
         click.echo(f"no browser could be started here; open {Path(name).resolve()}", err=True)
+
+
+def _write_histograms(directory: Path, found: Sequence[Record]) -> None:
+    from walproof.reporting.hdr_log import histogram_logs
+
+    if len(found) > 1:
+        raise UsageError("--histograms writes those of one record", "walproof report RECORD --histograms DIR")
+    logs = histogram_logs(found[0].events)
+    if not logs:
+        raise UsageError(f"{found[0].directory} holds no latencies", "give the record of a walproof price")
+    hint = "name a writable place with --histograms"
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise MachineError(f"{directory} cannot be created: {error.strerror}", hint) from None
+    for name, text in logs.items():
+        write_file(directory / name, text, hint)
+    click.echo(f"{counted(len(logs), 'histogram log')}: {directory}", err=True)
 
 
 def _records_json(found: Sequence[Record]) -> dict[str, object]:

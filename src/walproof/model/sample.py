@@ -109,3 +109,11 @@ class SampleResult:
     backlog: float | None = None
     series: Series = NO_SERIES
     retries: int = 0
+
+
+class SampleCut(KeyboardInterrupt):
+    """Ctrl-C while a sample kept its series: what it had measured until then."""
+
+    def __init__(self, result: SampleResult) -> None:
+        super().__init__()
+        self.result = result

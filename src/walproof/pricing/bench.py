@@ -11,7 +11,7 @@ from walproof.model.estimate import Estimate
 from walproof.model.event import Emit, Event, Note, Observed, SampleDone, SampleFailed, ScenarioEntered, SearchStep
 from walproof.model.plan import Arm, Sample, Scenario, Workload
 from walproof.model.ports import Target
-from walproof.model.sample import SampleResult
+from walproof.model.sample import SampleCut, SampleResult
 from walproof.model.units import counted
 from walproof.pricing.design import sample_seed
 
@@ -102,9 +102,15 @@ class Bench:
             self.pricing.leave()
 
     def measure(self, planned: Sample, seconds: float) -> SampleResult | None:
-        """One sample; None when it failed, with a note; MachineError after three failures in a row."""
+        """One sample; None when it failed, with a note; MachineError after three failures in a row.
+
+        Of one that Ctrl-C cut short, what was measured is emitted before the interrupt goes on.
+        """
         try:
             result = self.pricing.run_sample(planned, seconds, sample_seed(self.seed, planned))
+        except SampleCut as cut:
+            self.emit(SampleDone(self.now(), cut.result))
+            raise
         except MachineError as error:
             self._failures += 1
             if self._failures >= FAILURES:

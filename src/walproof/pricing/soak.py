@@ -1,6 +1,6 @@
 """`price --soak 30min`: one level, or two alternately, for the whole time; every second is kept, stalls included.
 
-Time is cut into stretches, each its own pgbench, so that Ctrl-C loses no more than the stretch it falls into.
+Time is cut into stretches, each its own pgbench. Ctrl-C keeps all that was measured, of the last one too.
 """
 
 from collections.abc import Sequence

@@ -19,7 +19,7 @@ from walproof.model.histogram import pooled
 from walproof.model.load import LoadRunner
 from walproof.model.plan import PGBENCH, Arm, Sample, Workload
 from walproof.model.ports import Target
-from walproof.model.sample import NO_SERIES, Checkpoints, SampleResult
+from walproof.model.sample import NO_SERIES, Checkpoints, SampleCut, SampleResult
 from walproof.model.topology import ClusterView
 from walproof.targets.sql.workloads import ready
 
@@ -109,13 +109,19 @@ class SqlPricer:
         until = since + seconds + self._warming.get(planned.arm.clients, 0.0)
         if load.self_timed_s is not None:
             until = since + load.self_timed_s + CONNECT_S
-        while not load.ended:
-            clock.pause(max(0.0, min(_POLL_S, until - clock.now())))
-            if clock.now() >= until and polled.count:
-                break
-            sampler.poll(leader, polled)
-            if planned.series and (not polled.marks or clock.now() >= polled.marks[-1].at + _MARK_S):
-                sampler.mark(leader, polled)
+        cut = False
+        try:
+            while not load.ended:
+                clock.pause(max(0.0, min(_POLL_S, until - clock.now())))
+                if clock.now() >= until and polled.count:
+                    break
+                sampler.poll(leader, polled)
+                if planned.series and (not polled.marks or clock.now() >= polled.marks[-1].at + _MARK_S):
+                    sampler.mark(leader, polled)
+        except KeyboardInterrupt:
+            if not planned.series:
+                raise
+            cut = True
         if planned.series:
             sampler.mark(leader, polled)
         until = clock.now()
@@ -128,13 +134,16 @@ class SqlPricer:
         seen = replace(window(before, after, polled, leader), link_verified=self._verified, rtt_ms=self._rtt_ms)
         series = load.series(found, (warm, until), polled.marks) if planned.series else NO_SERIES
         levels = [level for level, _ in planned.arm.mix]
-        return replace(
+        result = replace(
             _result(planned, found, (warm, until), load.aborted),
             window=seen,
             per_level=_per_level(found, levels),
             series=series,
             retries=load.retries,
         )
+        if cut:
+            raise SampleCut(result)
+        return result
 
     def _sampler(self, view: ClusterView) -> Sampler:
         """The sampler of the members there are now: made anew when they are others than before."""
