@@ -62,7 +62,7 @@ class Load(Protocol):
         ...
 
     def series(self, found: Summary, within: tuple[float, float], marks: Sequence[Mark]) -> Series:
-        """What it did second by second between two times (epoch s), where that is known."""
+        """What it did second by second between two times (epoch s), where that is known; `found` is its summary."""
         ...
 
     def error(self) -> TargetError:
@@ -154,7 +154,7 @@ class SelfTimedLoad:
         return _summary(rate, until - since), since
 
     def series(self, found: Summary, within: tuple[float, float], marks: Sequence[Mark]) -> Series:
-        """Nothing: such a program says no more than its rate."""
+        """Not known of such a program."""
         return NO_SERIES
 
     def error(self) -> TargetError:
