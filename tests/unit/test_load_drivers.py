@@ -122,6 +122,14 @@ def test_a_command_that_fails_or_prints_no_rate_is_a_failed_sample(tmp_path: Pat
         ended(load).summary(0.0, 1.0)
 
 
+def test_the_processor_time_of_a_command_includes_what_it_started(tmp_path: Path) -> None:
+    spin = "i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done"
+    script = program(tmp_path / "bench", f"sh -c '{spin}'; echo tps 5")
+    with SelfTimedLoad(SelfTimed(("env", str(script)), 1.0, command_rate), LocalRunner().open()) as load:
+        assert sum(load.used().cpu_s.values()) == 0.0
+        assert sum(ended(load).used().cpu_s.values()) > 0.01
+
+
 def test_a_command_that_does_not_end_is_killed_with_what_it_started(tmp_path: Path) -> None:
     script = program(tmp_path / "bench", f"sleep 60 & echo $! > {tmp_path}/child; echo tps 5; wait")
     with SelfTimedLoad(SelfTimed(("env", str(script)), 1.0, command_rate), LocalRunner().open()) as load:

@@ -1,6 +1,7 @@
 """Processor time and disk bytes from /proc: of chosen processes and of the machine. Linux only."""
 
 import os
+import resource
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,6 +43,12 @@ def used(pids: Iterable[int], *, disk: bool = True) -> Used:
         except (OSError, IndexError, KeyError):
             continue
     return Used(cpu, read, written)
+
+
+def ended_children_s() -> float:
+    """Processor seconds of all programs that this process started and that ended, with those they started in turn."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def machine() -> Machine:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Protocol
 
 from walproof.errors import TargetError
+from walproof.load.cpu_usage import Used, ended_children_s
 from walproof.load.pgbench import APPLICATION, invocation
 from walproof.load.pgbench_log import Summary
 from walproof.load.pgbench_process import RunningLoad
@@ -27,6 +28,10 @@ class Load(Protocol):
     @property
     def pids(self) -> tuple[int, ...]:
         """Its process ids on this machine."""
+        ...
+
+    def used(self) -> Used:
+        """Processor time it used so far."""
         ...
 
     @property
@@ -101,6 +106,7 @@ class SelfTimedLoad:
     def __init__(self, program: SelfTimed, workspace: Workspace) -> None:
         self._program = program
         self._workspace = workspace
+        self._children_s = ended_children_s()
         self._process = workspace.start(program.argv, _OUTPUT)
         self._cut = False
 
@@ -115,6 +121,11 @@ class SelfTimedLoad:
     def pids(self) -> tuple[int, ...]:
         """The program's process ids on this machine, without those it starts."""
         return self._process.pids
+
+    def used(self) -> Used:
+        """Processor time of the program and of those it started, known once it has ended."""
+        cpu_s = ended_children_s() - self._children_s if self.ended else 0.0
+        return Used(dict.fromkeys(self.pids[:1], cpu_s), {}, {})
 
     @property
     def ended(self) -> bool:

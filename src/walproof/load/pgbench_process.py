@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from walproof.errors import TargetError
+from walproof.load.cpu_usage import Used, used
 from walproof.load.pgbench import Invocation
 from walproof.load.pgbench_log import Summary, summary, warm_from
 from walproof.load.series import Mark, series
@@ -37,6 +38,10 @@ class RunningLoad:
     def pids(self) -> tuple[int, ...]:
         """pgbench's process ids on this machine."""
         return self._process.pids
+
+    def used(self) -> Used:
+        """Processor time it used so far."""
+        return used(self.pids, disk=False)
 
     @property
     def ended(self) -> bool:

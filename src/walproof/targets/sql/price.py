@@ -125,7 +125,7 @@ class SqlPricer:
         if planned.series:
             sampler.mark(leader, polled)
         until = clock.now()
-        after, died = sampler.snapshot(until, load.pids), load.ended
+        after, died = replace(sampler.snapshot(until, ()), client=load.used()), load.ended
         load.end(_GRACE_S, lambda: sampler.end_load(leader))
         found, warm = load.summary(since, until)
         self._warming[planned.arm.clients] = min(warm - since, seconds)
