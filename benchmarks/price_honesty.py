@@ -1,65 +1,68 @@
-"""A hundred quick A/A runs with early stopping: how many intervals cover 1.
+"""A hundred quick A/A runs on a lab: how many intervals cover 1.
 
-`python -m benchmarks.price_honesty`: 11 minutes on a lab of its own. The baseline runs against itself without a pause;
-the hundred quick runs follow one another in it, each from its first pair until its interval is narrow or its share of
-the pairs is used up. `--from RECORD` takes the pairs of a record made by `walproof price --aa` instead.
+`python -m benchmarks.price_honesty [--minutes 11]`: on a lab of its own. The baseline runs against itself without a
+pause; the hundred quick runs follow one another in it, each with its share of the pairs. Or `--from RECORD`, a record made
+by `walproof price --aa`. Early stopping is simulated (`benchmarks.price_truth`).
 """
 
+import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from benchmarks.priced_lab import judged, priced, priced_lab
-from walproof.estimating.intervals import FEWEST_BLOCKS, Numbers, as_ratio, stopped_interval
-from walproof.estimating.stopping import narrow
+from walproof.estimating.totals import ratio_interval
+from walproof.model.estimate import Estimate
+from walproof.model.event import Event
 from walproof.model.guarantee import Level
+from walproof.model.sample import SampleResult
 from walproof.pricing.design import AGAIN
-from walproof.pricing.estimates import log_ratios, samples_of
+from walproof.pricing.estimates import pairs_of, samples_of, totals
 from walproof.records.reader import read
 
 RUNS = 100
+FEWEST = 5
+"""Pairs of a quick run."""
+Pairs = list[tuple[SampleResult, SampleResult]]
 
 
-def measured() -> Numbers:
-    """Log-ratios of one long A/A run."""
-    options = {"aa": True, "clients": "4", "precision": "0.1%", "budget": "11min", "sample": "0.2s"}
+def measured(minutes: float) -> list[Event]:
+    """Events of one long A/A run."""
+    options = {"aa": True, "clients": "4", "precision": "0.01%", "budget": f"{minutes:g}min", "sample": "0.2s"}
     with priced_lab("honesty") as target:
         _, bench = priced(target, options)
-    return pairs(bench.events)
+    return bench.events
 
 
-def pairs(events: list) -> Numbers:  # type: ignore[type-arg]
-    """Log-ratios of the baseline run against itself."""
+def pairs(events: Sequence[Event]) -> Pairs:
+    """The baseline run against itself, pair by pair."""
     (blocks,) = samples_of(events).values()
     arm = next(a for found in blocks.values() for a in found if a.label == AGAIN)
-    return log_ratios(blocks, arm, Level.LOCAL)
+    return pairs_of(blocks, arm, Level.LOCAL)
 
 
-def run(logs: Numbers, precision: float) -> tuple[bool, int]:
-    """One quick run over these pairs: whether its interval covers 1, and after how many pairs it stopped."""
-    for n in range(2, len(logs) + 1):
-        ratio = as_ratio(stopped_interval(logs[:n]))
-        if narrow(ratio, n, precision):
-            break
-    return ratio.covers(1.0), n
+def run(found: Pairs) -> Estimate:
+    """One quick run over these pairs."""
+    return ratio_interval(totals(one for one, _ in found), totals(other for _, other in found))
 
 
 def main() -> int:
-    """Coverage at a precision that stops about half of the runs early; 0 when 90 to 99 of 100 cover."""
-    source = sys.argv[2] if len(sys.argv) == 3 and sys.argv[1] == "--from" else None
-    logs = pairs(list(read(Path(source)).events)) if source else measured()
-    most = len(logs) // RUNS
-    if most <= FEWEST_BLOCKS:
-        print(f"undecided: {len(logs)} pairs are too few for {RUNS} runs that may stop early; is the machine busy?")
+    """0 when 90 to 99 of 100 cover."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=11)
+    parser.add_argument("--from", dest="record", type=Path)
+    options = parser.parse_args()
+    found = pairs(list(read(options.record).events) if options.record else measured(options.minutes))
+    most = len(found) // RUNS
+    if most < FEWEST:
+        print(f"undecided: {len(found)} pairs are too few for {RUNS} runs of {FEWEST}; is the machine busy?")
         return 4
-    spread = float(np.std(logs))
-    precision = 2.6 * spread / np.sqrt(most)
-    runs = [run(logs[i * most : (i + 1) * most], precision) for i in range(RUNS)]
-    stops = [n for _, n in runs]
-    print(f"{len(logs)} pairs, spread {spread:.3f}: {RUNS} runs of at most {most} pairs that stop at ± {precision:.1%}")
-    print(f"runs stopped after {min(stops)} to {max(stops)} pairs, {sum(n < most for n in stops)} of them early")
-    cover = sum(c for c, _ in runs)
+    runs = [run(found[i * most : (i + 1) * most]) for i in range(RUNS)]
+    halves = float(np.median([one.half_width for one in runs]))
+    print(f"{len(found)} pairs: {RUNS} runs of {most} pairs; median interval ± {halves:.1%}")
+    cover = sum(one.covers(1.0) for one in runs)
     return judged("intervals that cover 1", cover, "90 to 99 of 100", 90 <= cover <= 99)
 
 

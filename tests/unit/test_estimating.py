@@ -178,3 +178,8 @@ def test_quantiles_of_one_block_have_no_interval_and_of_none_no_value() -> None:
     assert math.isfinite(one.value)
     assert not one.known
     assert math.isnan(none.value)
+
+
+def test_few_values_do_not_make_an_interval_lean() -> None:
+    found = stopped_interval(np.array([1.0, 1.1, 2.0]))
+    assert found.high - found.value == pytest.approx(found.value - found.low)

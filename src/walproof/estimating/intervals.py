@@ -17,6 +17,8 @@ STOPPED_ALPHA = 0.03
 """Nominal error of an interval stopped by its own width, so that the true one is about 5 %: see stopped_interval."""
 TRIMMED = 0.1
 """Share cut at each end before a mean over blocks is taken; nothing is cut below ten blocks."""
+FEWEST_SKEWED = 8
+"""Values below which skewness is noise and no interval leans."""
 FEWEST_BLOCKS = 30
 """Blocks before a run may stop by precision: with fewer the width is too uncertain, and stalls are too seldom seen."""
 
@@ -83,10 +85,10 @@ def trimmed_interval(values: Numbers, alpha: float = STOPPED_ALPHA) -> Estimate:
 
 
 def _skewness(values: Numbers) -> float:
-    """Skewness of values, shape (n,); 0 where there are too few to have any or all are equal."""
+    """Skewness of values, shape (n,); 0 where they are too few to show any, or all equal."""
     off = values - np.mean(values)
     squares = float(np.mean(off**2))
-    return float(np.mean(off**3)) / squares**1.5 if len(values) > 2 and squares > 0 else 0.0
+    return float(np.mean(off**3)) / squares**1.5 if len(values) >= FEWEST_SKEWED and squares > 0 else 0.0
 
 
 def _unskewed(t: float, skewness: float, n: int) -> float:

@@ -186,7 +186,7 @@ def _bottleneck(
 ) -> str:
     """One sentence naming what most of a commit's time goes to, and whether the processors are the reason."""
     largest = max(parts, key=lambda part: part.ms.value)
-    total = sum(part.ms.value for part in parts)
+    total = sum(max(0.0, part.ms.value) for part in parts)
     share = largest.ms.value / total if total > 0 else math.nan
     busy = fmean(r.window.machine_busy for r in results)
     why = f"; the processors are {busy:.0%} busy, so every part also waits for a processor" if busy >= BUSY else ""

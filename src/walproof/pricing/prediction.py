@@ -271,6 +271,9 @@ def predictions(
 def hold_out(by_scenario: dict[Scenario, list[Point]]) -> tuple[dict[str, Any], list[str]]:
     """The prediction's error on points it was not shown: a JSON-ready object, and the conclusion if there is one."""
     misses = [miss for points in by_scenario.values() for miss in held_out(points)]
+    if not misses:
+        none = "No point could be held out: three quarters of a level's points are too few; measure more --clients."
+        return {"median_error": None, "misses": []}, [none]
     error = median_error(misses)
     inside = sum(m.predicted.covers(m.point.tps) for m in misses)
     conclusion = (
@@ -278,7 +281,7 @@ def hold_out(by_scenario: dict[Scenario, list[Point]]) -> tuple[dict[str, Any], 
         f"{inside} of {len(misses)} within their interval."
     )
     shown = {"median_error": number(error), "misses": [_miss_as_json(m) for m in misses]}
-    return shown, [] if math.isnan(error) else [conclusion]
+    return shown, [conclusion]
 
 
 def _miss_as_json(miss: Miss) -> dict[str, Any]:
