@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.price_searches import searched
 from tests.fixtures.priced_fake import FakePriced, throughput
 from walproof.errors import TargetError, UndecidedError
 from walproof.model.estimate import Estimate
@@ -264,3 +265,45 @@ def test_prediction_and_hold_out_are_part_of_the_result() -> None:
     assert eight["tps"]["value"] == pytest.approx(throughput(Arm(Level.ON, 8), 5.0), rel=0.2)
     assert parts["hold_out"]["median_error"] < 0.25
     assert len(parts["prediction"]) == 4
+
+
+def answered(answers: Callable[[TrialPoint], Estimate], peak: int = 16, most: int = 64) -> BreakEven:
+    search = find_break_even(Level.ON, peak, most)
+    point = next(search)
+    try:
+        while True:
+            point = search.send(answers(point))
+    except StopIteration as end:
+        found: BreakEven = end.value
+        return found
+
+
+def test_a_value_above_the_goal_is_no_claim_while_its_interval_holds_the_goal() -> None:
+    found = answered(lambda point: Estimate(1.0, 0.95, 1.05))
+    assert found.clients is None
+    assert found.below == 0
+    assert 16 in found.undecided
+
+
+def test_what_reaches_the_goal_once_and_not_again_is_undecided() -> None:
+    lucky = Estimate(1.03, 1.0, 1.06)
+    found = answered(lambda point: Estimate(0.97, 0.93, 1.01) if point.fresh else lucky)
+    assert found.clients is None
+    assert found.undecided
+
+
+def test_what_is_known_on_both_sides_is_claimed_and_the_rest_left_open() -> None:
+    def answer(point: TrialPoint) -> Estimate:
+        middle = 0.9 if point.clients < 12 else 1.0 if point.clients < 32 else 1.1
+        return Estimate(middle, middle - 0.05, middle + 0.05)
+
+    found = answered(answer)
+    assert found.clients == 32
+    assert 0 < found.below < 12
+    assert found.undecided
+    assert all(12 <= n < 32 for n in found.undecided)
+
+
+@pytest.mark.parametrize("plateau", [0.95, 0.985])
+def test_a_plateau_below_the_goal_is_never_claimed_to_reach_it(plateau: float) -> None:
+    assert not any(searched(plateau, 0.05, seed)[0] for seed in range(1, 7))

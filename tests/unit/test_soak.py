@@ -156,7 +156,15 @@ def test_the_stretch_that_ctrl_c_cuts_short_is_kept_too(run: Run, target: FakePr
 
 
 @pytest.mark.parametrize(
-    "more", [("--levels", "off,local,on"), ("--budget", "1min"), ("--rtt", "0,3ms"), ("--clients", "1,4"), ("--tune",)]
+    "more",
+    [
+        ("--levels", "off,local,on"),
+        ("--budget", "1min"),
+        ("--rtt", "0,3ms"),
+        ("--clients", "1,4"),
+        ("--tune",),
+        ("--driver", "sh -c true"),
+    ],
 )
 def test_what_a_soak_cannot_hold_is_refused(run: Run, more: tuple[str, ...]) -> None:  # noqa: F811
     assert run(*SOAK, *more)[0] == 2
@@ -191,6 +199,7 @@ class Steady:
     pids: tuple[int, ...] = ()
     ended = False
     aborted = retries = 0
+    self_timed_s: float | None = None
 
     def __init__(self, log: Path) -> None:
         self.log = log

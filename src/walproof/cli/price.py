@@ -67,6 +67,9 @@ ANEW = {"budget", "precision", "allow", "require"}
         "WORD",
         "tpcb-like, select-only, simple-update, insert, batch:N or a pgbench script; by weight: a.sql@3,b.sql@1.",
     ),
+    opt.option(
+        "--driver", "COMMAND", "pgbench, sysbench, or a program whose last line is `tps 1234.5`.  [default: pgbench]"
+    ),
     opt.option("--scale", "N", "pgbench's scale, also as 2xmemory or 2xshared_buffers.  [default: 20]"),
     opt.option("--protocol", "WORD", "simple, extended or prepared.  [default: prepared; simple through a pool]"),
     opt.option("--max-tries", "N", "Tries of a transaction that fails for serialization or deadlock.  [default: 1]"),

@@ -55,9 +55,10 @@ class LocalProcess:
         return True
 
     def kill(self) -> None:
-        """End it at once."""
+        """End it at once, with whatever it started."""
         if self._process.poll() is None:
-            self._process.kill()
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from walproof.errors import UsageError
 from walproof.load.level_in_script import check_script, with_level
 from walproof.model.guarantee import Level
-from walproof.model.plan import Arm, Protocol, Workload, WorkloadKind
+from walproof.model.plan import PGBENCH, Arm, Protocol, Workload, WorkloadKind
 from walproof.model.topology import Endpoint
 
 APPLICATION = "walproof-load"
@@ -56,7 +56,7 @@ def scripts_of(workload: Workload) -> tuple[tuple[str, int], ...]:
 
 def check_workload(workload: Workload) -> None:
     """Refuse, by UsageError with the reason, scripts that cannot be measured as this workload says."""
-    for text, _ in scripts_of(workload):
+    for text, _ in scripts_of(workload) if workload.driver == PGBENCH else ():
         if workload.per_transaction:
             with_level(text, Level.ON, combined=True)
 

@@ -43,6 +43,10 @@ class RunningLoad:
         """Whether it ended by itself."""
         return self._process.exit_code is not None
 
+    @property
+    def self_timed_s(self) -> None:
+        """None: it is ended from here."""
+
     def await_connected(self, clients: int, timeout_s: float) -> None:
         """Wait until every client has its socket; TargetError with pgbench's message when it fails."""
         deadline = self._clock.now() + timeout_s

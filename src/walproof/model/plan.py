@@ -5,6 +5,9 @@ from enum import StrEnum
 
 from walproof.model.guarantee import Level, QuorumKind
 
+PGBENCH = "pgbench"
+SYSBENCH = "sysbench"
+
 
 class WorkloadKind(StrEnum):
     """What one transaction does."""
@@ -33,7 +36,8 @@ class Workload:
     through a pool. per_transaction: the level is set inside each transaction (SET LOCAL), not in the session.
     max_tries: how often a transaction that failed for serialization or deadlock is tried (pgbench --max-tries).
     skew: how keys are drawn, such as "zipfian:1.1"; "" is evenly. init: path of a file that psql runs beforehand to
-    make the tables. existing: the target's own database and the tables it has are used.
+    make the tables. existing: the target's own database and the tables it has are used. driver: the program that makes
+    the load, pgbench, sysbench (then `script` names its test) or a command with its arguments.
     """
 
     kind: WorkloadKind = WorkloadKind.TPCB_LIKE
@@ -47,10 +51,13 @@ class Workload:
     skew: str = ""
     init: str | None = None
     existing: bool = False
+    driver: str = PGBENCH
 
     @property
     def text(self) -> str:
         """The word shown in tables."""
+        if self.driver != PGBENCH:
+            return f"sysbench {self.script}" if self.driver == SYSBENCH else self.driver
         if self.scripts:
             return ", ".join(f"{name.rpartition('/')[2]}@{weight}" for name, weight in self.scripts)
         return f"batch of {self.rows}" if self.kind is WorkloadKind.BATCH else str(self.kind)

@@ -2,16 +2,19 @@
 
 The searches are generators: they yield the point they want measured, are sent its ratio with interval, and return what
 they found. Throughput over clients rises to one flat top, so doubling finds the top's neighbourhood and bisection the
-edge. `break_even_under` measures the points on a target, in pairs, and emits each as a step.
+edge. A point reaches the goal when its whole interval does, is below when its whole interval is, and is undecided
+otherwise; the error of 5 % is spent over all points and checks (Bonferroni), and what is found to reach the goal is
+measured once more from nothing. `break_even_under` measures the points on a target, in pairs, and emits each as a step.
 """
 
+import math
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
 
-from walproof.estimating.intervals import anytime_interval, as_ratio
+from walproof.estimating.intervals import as_ratio, t_interval
 from walproof.model.estimate import Estimate
 from walproof.model.guarantee import Level
 from walproof.model.plan import Arm, Scenario
@@ -24,12 +27,17 @@ MOST_CLIENTS = 256
 GAIN = 1.01
 """More clients count as better only when they bring more than this."""
 CLOSE = 0.1
-"""The edge is found when what reaches the goal and what does not are this share apart."""
-PAIRS = (4, 10)
-"""Fewest and most pairs spent on one point."""
-POINTS = 8
+"""The edge is found when what is below the goal and what is not are this share apart."""
+CHECKS = (8, 24, 72)
+"""After how many pairs of a point its interval is checked; the peak, of which nothing is claimed, takes the first."""
+POINTS = 5
 """About how many points a level is expected to take."""
+MOST_POINTS = 10
+"""Points a level takes at most, its confirmation included."""
+ERROR = 0.05
+"""Probability that anything a level's search claims is false, at most."""
 
+CONFIDENCE = "95 % CI for all points at once"
 RAN_OUT = "the budget ran out before the search ended; its steps are in the record, a larger --budget finishes it."
 
 Result = TypeVar("Result")
@@ -37,23 +45,30 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class TrialPoint:
-    """The throughput of `level` with `clients`, divided by that of the baseline with `against` clients, is wanted."""
+    """The throughput of `level` with `clients`, divided by that of the baseline with `against` clients, is wanted.
+
+    fresh: measured once more, from nothing.
+    """
 
     level: Level
     clients: int
     against: int
+    fresh: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class BreakEven:
-    """The fewest clients that reach the goal, None when none up to the most tried do; `below` is known not to reach it.
+    """The fewest clients known to reach the goal, None when none are; `below` is the most known not to reach it.
 
-    ratio is the one at `clients`, or the best measured when the goal is out of reach.
+    undecided: numbers of clients that were tried and of which neither is known. most: the most tried. ratio is the one
+    at `clients`, from its second measurement, or the best measured when the goal is not known to be reached.
     """
 
     level: Level
     clients: int | None
     below: int
+    undecided: tuple[int, ...]
+    most: int
     peak_clients: int
     ratio: Estimate
     best_clients: int
@@ -78,29 +93,37 @@ def find_peak(baseline: Level, most: int = MOST_CLIENTS) -> Generator[TrialPoint
 def find_break_even(
     level: Level, peak_clients: int, most: int = MOST_CLIENTS, goal: float = GOAL
 ) -> Generator[TrialPoint, Estimate, BreakEven]:
-    """The fewest clients with which `level` reaches `goal` of the baseline's peak."""
+    """The fewest clients with which `level` reaches `goal` of the baseline with peak_clients."""
     seen: dict[int, Estimate] = {}
-    below, reached = 0, 0
-    clients = peak_clients
-    while not reached:
+    clients = min(peak_clients, most)
+    while clients not in seen:
         seen[clients] = yield TrialPoint(level, clients, peak_clients)
-        if seen[clients].value >= goal:
-            reached = clients
-        elif clients >= most or _falling(seen):
-            best = max(seen, key=lambda n: seen[n].value)
-            return BreakEven(level, None, max(seen), peak_clients, seen[best], best)
-        else:
-            below, clients = clients, min(2 * clients, most)
-    while reached - below > max(1, CLOSE * reached):
-        middle = min(reached - 1, max(below + 1, round((max(below, 1) * reached) ** 0.5)))
-        if middle in seen:
-            break
+        if seen[clients].low < goal and not _falling(seen):
+            clients = min(2 * clients, most)
+    while len(seen) < MOST_POINTS - 1 and (middle := _between(seen, goal)):
         seen[middle] = yield TrialPoint(level, middle, peak_clients)
-        if seen[middle].value >= goal:
-            reached = middle
-        else:
-            below = middle
-    return BreakEven(level, reached, below, peak_clients, seen[reached], reached)
+    reached = min((n for n in seen if seen[n].low >= goal), default=None)
+    if reached is not None:
+        seen[reached] = yield TrialPoint(level, reached, peak_clients, fresh=True)
+        if seen[reached].low < goal:
+            reached = None
+    below = [n for n in seen if seen[n].high < goal]
+    undecided = sorted(n for n in seen if seen[n].low < goal <= seen[n].high)
+    best = max(seen, key=lambda n: seen[n].value) if reached is None else reached
+    return BreakEven(level, reached, max(below, default=0), tuple(undecided), max(seen), peak_clients, seen[best], best)
+
+
+def _between(seen: dict[int, Estimate], goal: float) -> int | None:
+    """The next number of clients to try between the most that are below and the fewest that may not be.
+
+    None when the two are close, or when that number was tried.
+    """
+    high = min((n for n in seen if seen[n].high >= goal), default=None)
+    if high is None:
+        return None
+    low = max((n for n in seen if seen[n].high < goal and n < high), default=0)
+    middle = min(high - 1, max(low + 1, round((max(low, 1) * high) ** 0.5)))
+    return None if high - low <= max(1, CLOSE * high) or middle in seen else middle
 
 
 def _falling(seen: dict[int, Estimate]) -> bool:
@@ -120,17 +143,23 @@ def break_even_under(
     most = most or MOST_CLIENTS
 
     def measure(point: TrialPoint) -> Estimate:
-        return _measured(search, scenario, base, point)
+        expected = max(2, POINTS * left - len(tried))
+        tried.append(point)
+        return _measured(search, scenario, base, point, _most_pairs(search, expected if left else None))
 
     levels = dict.fromkeys(a.level for a in search.question.arms if a.level is not baseline and not a.mix)
+    left, tried = 0, list[TrialPoint]()
     peak = _driven(find_peak(baseline, most), measure, search)
+    left = len(levels)
     shown: list[dict[str, Any]] = []
     conclusions: list[str] = []
     where = f"{scenario.text}: " if len(search.question.scenarios) > 1 else ""
     for level in levels:
+        tried.clear()
         found = None if peak is None else _driven(find_break_even(level, peak, most), measure, search)
         shown.append({"scenario": scenario.text, "level": str(level), "peak_clients": peak, **_as_json(found)})
         conclusions.append(where + (_conclusion(found, baseline) if found else f"{level}: {RAN_OUT}"))
+        left -= 1
     return shown, conclusions
 
 
@@ -148,54 +177,70 @@ def _driven(
     return None
 
 
-def _measured(search: SearchRun, scenario: Scenario, base: Arm, point: TrialPoint) -> Estimate:
-    """The ratio at one point: pairs until its anytime interval leaves out the goal, is narrow, or pairs run out."""
-    one = replace(base, level=point.level, clients=point.clients, label="tried")
+def _measured(search: SearchRun, scenario: Scenario, base: Arm, point: TrialPoint, most: int) -> Estimate:
+    """The ratio at one point: pairs until, at a check, its interval leaves out the goal, or `most` of them."""
+    one = replace(base, level=point.level, clients=point.clients, label="tried again" if point.fresh else "tried")
     other = replace(base, level=search.question.baseline, clients=point.against, label="")
     doing = f"{point.level} with {counted(point.clients, 'client')} against {other.level} with {point.against}"
     logs: list[float] = []
-    for _ in range(_most_pairs(search)):
+    alpha = ERROR / MOST_POINTS / len(CHECKS)
+    for tried in range(1, most + 1):
         measured = search.run_block(scenario, (one, other), doing)
         if measured:
             logs.append(float(np.log(measured[one].tps / measured[other].tps)))
-        ratio = as_ratio(anytime_interval(np.array(logs)))
-        enough = len(logs) >= PAIRS[0]
-        if enough and (not ratio.covers(GOAL) or ratio.half_width <= 0.01 or search.over()):
-            break
-    reaches = "reaches" if ratio.value >= GOAL else "is below"
-    conclusion = f"{reaches} {GOAL:.0%} of {other.level} with {counted(point.against, 'client')}"
-    tried = {"level": str(point.level), "clients": point.clients, "against": point.against, "scenario": scenario.text}
-    search.bench.step("break-even", tried, ratio, conclusion)
+        last = tried == most or search.over()
+        if last or tried in CHECKS:
+            ratio = as_ratio(t_interval(np.array(logs), alpha))
+            if last or not ratio.covers(GOAL):
+                break
+    if not ratio.known:
+        ratio = Estimate(ratio.value, 0.0, math.inf)
+    verdict = "reaches" if ratio.low >= GOAL else "is below" if ratio.high < GOAL else "may or may not reach"
+    conclusion = f"{verdict} {GOAL:.0%} of {other.level} with {counted(point.against, 'client')}"
+    shown = {"level": str(point.level), "clients": point.clients, "against": point.against, "scenario": scenario.text}
+    search.bench.step("break-even", {**shown, **({"again": True} if point.fresh else {})}, ratio, conclusion)
     return ratio
 
 
-def _most_pairs(search: SearchRun) -> int:
-    """Most pairs a point may take, so that the points every level is expected to take fit the budget."""
-    levels = len({arm.level for arm in search.question.arms})
+def _most_pairs(search: SearchRun, points: int | None) -> int:
+    """Most pairs the next point may take so that so many fit what is left of the budget; the fewest for None."""
+    if points is None:
+        return CHECKS[0]
     pair_s = 2 * (search.question.sample_s + START_S)
-    return max(PAIRS[0], min(PAIRS[1], int(search.question.budget_s / (POINTS * levels * pair_s))))
+    left_s = search.question.budget_s - search.elapsed()
+    return max(CHECKS[0], min(CHECKS[-1], int(left_s / (points * pair_s))))
 
 
 def _as_json(found: BreakEven | None) -> dict[str, Any]:
-    """What is known of one level's break-even; "decided" is false when the budget ran out first."""
+    """What is known of one level's break-even; "decided" is false when that is not all that was asked."""
     if found is None:
-        return {"decided": False, "clients": None, "below": None, "ratio": None, "best_clients": None}
+        return {"decided": False, "clients": None, "below": None, "undecided": [], "ratio": None, "best_clients": None}
     return {
-        "decided": True,
+        "decided": found.clients is not None or not found.undecided,
         "clients": found.clients,
         "below": found.below,
+        "undecided": list(found.undecided),
         "ratio": interval(found.ratio),
         "best_clients": found.best_clients,
     }
 
 
 def _conclusion(found: BreakEven, baseline: Level) -> str:
-    ratio = f"ratio {found.ratio.value:.3f}, 95 % CI {found.ratio.low:.3f}–{found.ratio.high:.3f}"
-    peak = f"{GOAL:.0%} of the peak of {baseline} ({counted(found.peak_clients, 'client')})"
-    if found.clients is None:
+    ratio = f"ratio {found.ratio.value:.3f}, {CONFIDENCE} {found.ratio.low:.3f}–{found.ratio.high:.3f}"
+    peak = f"{GOAL:.0%} of {baseline} with {counted(found.peak_clients, 'client')}, the best tried"
+    below = f"{found.below} {'is' if found.below == 1 else 'are'} not enough" if found.below else ""
+    numbers = ", ".join(map(str, found.undecided))
+    if found.clients is not None:
+        open_ones = f"{numbers} undecided" if numbers else ""
+        more = "".join(f"; {part}" for part in (below, open_ones) if part)
+        return f"{found.level} reaches {peak}, with {counted(found.clients, 'client')} ({ratio}, measured twice){more}."
+    if not found.undecided:
         return (
-            f"{found.level} does not reach {peak} with up to {counted(found.below, 'client')}; "
+            f"{found.level} does not reach {peak}, with up to {counted(found.most, 'client')}; "
             f"at best {ratio}, with {found.best_clients}."
         )
-    below = f"; {found.below} {'was' if found.below == 1 else 'were'} not enough" if found.below else ""
-    return f"{found.level} reaches {peak} with {counted(found.clients, 'client')} ({ratio}){below}."
+    known = f"; {below}" if below else ""
+    return (
+        f"Whether {found.level} reaches {peak}, is open with {numbers} clients: at best {ratio}, with "
+        f"{found.best_clients}{known}. A larger --budget narrows it."
+    )

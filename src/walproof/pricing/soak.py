@@ -10,7 +10,7 @@ from typing import Any
 from walproof.errors import UsageError
 from walproof.estimating.stopping import StoppedBy
 from walproof.model.event import Event, SampleDone
-from walproof.model.plan import Arm, Sample, Scenario
+from walproof.model.plan import PGBENCH, Arm, Sample, Scenario
 from walproof.model.sample import Series
 from walproof.model.units import counted, duration_s
 from walproof.pricing.bench import Bench, OnProgress, RunProgress
@@ -43,12 +43,16 @@ def with_soak(raw: RawOptions, options: PriceOptions) -> PriceOptions:
             name = other.replace("_", "-")
             raise UsageError(f"--soak runs for the time it is given, without --{name}", f"leave --{name} out")
     question = options.question()
+    if question.arms[0].workload.driver != PGBENCH:
+        raise UsageError("only pgbench says what it did in each second of a soak", "leave --driver out")
     if len(question.arms) > 2 or len(question.scenarios) > 1:
         raise UsageError(
             f"a soak is of one level or two, but {counted(len(question.arms), 'arm')} under "
             f"{counted(len(question.scenarios), 'scenario')} are asked",
             "--soak 30min --levels local,on --clients 16, or --levels on --baseline on for one alone",
         )
+    if question.arms[0].workload.driver != PGBENCH:
+        raise UsageError("a soak needs pgbench's log of every transaction", "leave --driver out")
     seconds = duration_s(str(raw["soak"]))
     if seconds < SHORTEST_S:
         raise UsageError(f"a soak of {seconds:g} s is no soak", "--soak 30min")

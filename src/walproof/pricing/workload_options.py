@@ -6,12 +6,16 @@ runs the same script with the level set inside each transaction.
 
 import os
 import re
+import shlex
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from walproof.errors import UsageError
+from walproof.errors import MachineError, UsageError
 from walproof.load.pgbench import check_workload
-from walproof.model.plan import Protocol, Workload, WorkloadKind
+from walproof.load.self_timed import refuse_shared_sessions
+from walproof.machine.packages import install_command, this_family
+from walproof.machine.programs import lookup
+from walproof.model.plan import PGBENCH, SYSBENCH, Protocol, Workload, WorkloadKind
 from walproof.model.topology import Description
 from walproof.model.units import parse_positive_int
 
@@ -32,8 +36,10 @@ def parse_workload(raw: Mapping[str, Any]) -> Workload:
     True
     """
     scale = 1 if _RELATIVE.fullmatch(str(raw.get("scale"))) else parse_positive_int(raw.get("scale") or 20, "scale")
-    found = _named(str(raw.get("workload") or "tpcb-like"), scale)
     pooled = raw.get("route") == POOL_ROUTE
+    if raw.get("driver") not in (None, PGBENCH):
+        return _driven(raw, str(raw["driver"]), scale, pooled=pooled)
+    found = _named(str(raw.get("workload") or "tpcb-like"), scale)
     protocol = _protocol(raw.get("protocol"), pooled=pooled)
     tuned_pools = bool(raw.get("tune")) and protocol is Protocol.SIMPLE
     made = Workload(
@@ -50,6 +56,44 @@ def parse_workload(raw: Mapping[str, Any]) -> Workload:
         existing=_existing(raw),
     )
     check_workload(made)
+    return made
+
+
+def _driven(raw: Mapping[str, Any], driver: str, scale: int, *, pooled: bool) -> Workload:
+    """A workload of another driver than pgbench; UsageError for what only pgbench has."""
+    for other in ("protocol", "max_tries", "skew"):
+        if raw.get(other) is not None:
+            raise UsageError(f"--{other.replace('_', '-')} is pgbench's", f"leave it out, or --driver {PGBENCH}")
+    asked = raw.get("workload")
+    if driver != SYSBENCH and asked is not None:
+        raise UsageError("a command is a workload of its own", "leave --workload out, or write it into the command")
+    if driver != SYSBENCH and raw.get("tune"):
+        raise UsageError("the latency of a command is not known, so no limit on it can be kept", "leave --tune out")
+    if driver == SYSBENCH and (raw.get("init") or raw.get("tables")):
+        raise UsageError("sysbench makes tables of its own", "leave --init and --tables out")
+    test = str(asked or "oltp_read_write") if driver == SYSBENCH else None
+    if test is not None and not re.fullmatch(r"(oltp|select)_[a-z_]+", test):
+        raise UsageError(f"{test!r} is no test of sysbench", "--workload oltp_read_write or oltp_write_only")
+    try:
+        words = shlex.split(driver)
+    except ValueError as error:
+        raise UsageError(f"the driver {driver!r} cannot be read: {error}", "quote it as for a shell") from None
+    if not words or "=" in words[0]:
+        raise UsageError(f"the driver {driver!r} names no program", "--driver pgbench, sysbench or 'PROGRAM ARGUMENTS'")
+    made = Workload(
+        WorkloadKind.SCRIPT,
+        scale,
+        script=test,
+        init=_init_file(raw.get("init")),
+        existing=_existing(raw),
+        driver=driver,
+    )
+    refuse_shared_sessions(made, pooled=pooled, mixed=bool(raw.get("mix")))
+    if lookup(words[0]) is None:
+        raise MachineError(
+            f"the program {words[0]} is missing",
+            install_command([SYSBENCH], this_family()) if driver == SYSBENCH else "give its whole path",
+        )
     return made
 
 

@@ -22,7 +22,7 @@ def stall_rows(table: PriceTable) -> tuple[tuple[str, ...], list[list[str]]]:
 
 
 def _row(p: ArmPrice) -> list[str]:
-    stalled = f"{p.stalled_s:.1f} of {p.measured_s:.0f} s"
+    stalled = NOT_KNOWN if math.isnan(p.stalled_s) else f"{p.stalled_s:.1f} of {p.measured_s:.0f} s"
     written = (in_bytes(p.wal_bytes), number(p.full_pages, 2))
     trimmed = "" if p.ratio.low == p.ratio.high == 1.0 else ratio(p.without_stalls)
     return [p.scenario.text, arm_name(p), str(p.arm.clients), trimmed, stalled, *written]

@@ -1,5 +1,6 @@
 """Prices any target that speaks SQL: loads what workloads need, runs pgbench for a sample, observes meanwhile."""
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from importlib.resources import files
@@ -8,15 +9,15 @@ from pathlib import Path
 import psycopg
 
 from walproof.errors import MachineError, TargetError
+from walproof.load.driver import CONNECT_S, Load, LoadRequest, start_load
 from walproof.load.local_runner import LocalRunner
-from walproof.load.pgbench import check_workload, invocation
+from walproof.load.pgbench import check_workload
 from walproof.load.pgbench_log import Summary
-from walproof.load.pgbench_process import RunningLoad
 from walproof.load.sampler import Pids, Polled, Sampler, window
 from walproof.machine.programs import pgbench
 from walproof.model.histogram import pooled
 from walproof.model.load import LoadRunner
-from walproof.model.plan import Arm, Sample, Workload
+from walproof.model.plan import PGBENCH, Arm, Sample, Workload
 from walproof.model.ports import Target
 from walproof.model.sample import NO_SERIES, Checkpoints, SampleCut, SampleResult
 from walproof.model.topology import ClusterView
@@ -25,7 +26,6 @@ from walproof.targets.sql.workloads import ready
 _CHECKPOINT = (files("walproof.targets.sql.queries") / "checkpoint.sql").read_bytes()
 _POLL_S = 0.1
 _MARK_S = 0.9
-_CONNECT_S = 30.0
 _GRACE_S = 5.0
 _SETTLE_S = 1.0
 """How long a sample waits for what the one before it left to be flushed and replayed."""
@@ -91,50 +91,31 @@ class SqlPricer:
         settled_s = self._sampler(view).settle(view.leader, _SETTLE_S)
         workspace = self._runner.open()
         try:
-            started = invocation(
-                arm,
-                self._target.endpoint(arm.route),
-                Path(workspace.directory),
-                seed,
-                pgbench=self._program(),
-                timeout_s=int(seconds + _CONNECT_S + 60),
-            )
-            with RunningLoad(started, workspace, self._target.clock) as load:
+            request = LoadRequest(arm, self._target.endpoint(arm.route), seconds, seed, self._program())
+            with start_load(request, workspace, self._target.clock) as load:
                 result = self._measure(load, planned, seconds, view)
                 return replace(result, window=replace(result.window, settled_s=settled_s))
         except OSError as error:
-            raise MachineError(f"pgbench cannot be run: {error}", "make install") from None
+            raise MachineError(f"{arm.workload.driver} cannot be run: {error}", "make install") from None
         finally:
             workspace.close()
 
-    def _measure(self, load: RunningLoad, planned: Sample, seconds: float, view: ClusterView) -> SampleResult:
+    def _measure(self, load: Load, planned: Sample, seconds: float, view: ClusterView) -> SampleResult:
         clock, sampler, leader = self._target.clock, self._sampler(view), view.leader or ""
-        load.await_connected(planned.arm.clients, _CONNECT_S)
+        load.await_connected(planned.arm.clients, CONNECT_S)
         # Snapshots lie outside what is measured: reading hundreds of files in /proc would cost the sample.
         before = sampler.snapshot(clock.now(), load.pids)
-        polled, since = Polled(), clock.now()
+        since = clock.now()
         until = since + seconds + self._warming.get(planned.arm.clients, 0.0)
-        cut = False
-        try:
-            while not load.ended:
-                clock.pause(max(0.0, min(_POLL_S, until - clock.now())))
-                if clock.now() >= until and polled.count:
-                    break
-                sampler.poll(leader, polled)
-                if planned.series and (not polled.marks or clock.now() >= polled.marks[-1].at + _MARK_S):
-                    sampler.mark(leader, polled)
-        except KeyboardInterrupt:
-            if not planned.series:
-                raise
-            cut = True
-        if planned.series:
-            sampler.mark(leader, polled)
+        if load.self_timed_s is not None:
+            until = since + load.self_timed_s + CONNECT_S
+        polled, cut = self._polled(load, planned, until, view)
         until = clock.now()
         after, died = sampler.snapshot(until, load.pids), load.ended
         load.end(_GRACE_S, lambda: sampler.end_load(leader))
         found, warm = load.summary(since, until)
         self._warming[planned.arm.clients] = min(warm - since, seconds)
-        if not found.transactions and (died or load.aborted):
+        if load.self_timed_s is None and not found.transactions and (died or load.aborted):
             raise load.error()
         seen = replace(window(before, after, polled, leader), link_verified=self._verified, rtt_ms=self._rtt_ms)
         series = load.series(found, (warm, until), polled.marks) if planned.series else NO_SERIES
@@ -149,6 +130,26 @@ class SqlPricer:
         if cut:
             raise SampleCut(result)
         return result
+
+    def _polled(self, load: Load, planned: Sample, until: float, view: ClusterView) -> tuple[Polled, bool]:
+        """What was polled until then or the load's end; whether Ctrl-C cut a sample short that keeps its series."""
+        clock, sampler, leader = self._target.clock, self._sampler(view), view.leader or ""
+        polled, cut = Polled(), False
+        try:
+            while not load.ended:
+                clock.pause(max(0.0, min(_POLL_S, until - clock.now())))
+                if clock.now() >= until and polled.count:
+                    break
+                sampler.poll(leader, polled)
+                if planned.series and (not polled.marks or clock.now() >= polled.marks[-1].at + _MARK_S):
+                    sampler.mark(leader, polled)
+        except KeyboardInterrupt:
+            if not planned.series:
+                raise
+            cut = True
+        if planned.series:
+            sampler.mark(leader, polled)
+        return polled, cut
 
     def _sampler(self, view: ClusterView) -> Sampler:
         """The sampler of the members there are now: made anew when they are others than before."""
@@ -210,6 +211,7 @@ def _result(planned: Sample, found: Summary, within: tuple[float, float], aborte
     """Throughput between two times, every client being warm."""
     since, until = within
     seconds = max(until - since, 1e-3)
+    logged = planned.arm.workload.driver == PGBENCH
     return SampleResult(
         sample=planned,
         started_at=since,
@@ -219,7 +221,7 @@ def _result(planned: Sample, found: Summary, within: tuple[float, float], aborte
         tps=found.credit / seconds,
         mean_ms=found.mean_ms if found.histogram else 0.0,
         histogram=found.histogram,
-        stalled_s=found.stalled_s(since, until),
-        lag_ms=None if planned.arm.rate is None else 1000 * found.lag.mean_s,
-        backlog=None if planned.arm.rate is None else found.lag.rise,
+        stalled_s=found.stalled_s(since, until) if logged else math.nan,
+        lag_ms=1000 * found.lag.mean_s if logged and planned.arm.rate is not None else None,
+        backlog=found.lag.rise if logged and planned.arm.rate is not None else None,
     )

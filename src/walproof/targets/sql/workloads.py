@@ -1,6 +1,7 @@
 """Tables that workloads need: pgbench's own at a scale, or the one for inserts. Never replaces what is not ours."""
 
 import hashlib
+import os
 import subprocess
 from collections.abc import Sequence
 from importlib.resources import files
@@ -9,7 +10,9 @@ from pathlib import Path
 import psycopg
 
 from walproof.errors import MachineError, TargetError, UsageError
-from walproof.model.plan import Workload, WorkloadKind
+from walproof.load.self_timed import preparing
+from walproof.machine.programs import search_path
+from walproof.model.plan import PGBENCH, SYSBENCH, Workload, WorkloadKind
 from walproof.model.topology import Endpoint
 
 MARK = "written by walproof; safe to drop"
@@ -28,30 +31,59 @@ def ready(endpoint: Endpoint, workload: Workload, pgbench: Path) -> None:
     After a checkpoint the first change of each page puts the whole page into the WAL: that is done here, beforehand.
     Tables that exist stay as they are: pgbench's must have the workload's scale.
     """
-    names = {name for name, _ in workload.scripts} or {str(workload.kind)}
     try:
         with psycopg.connect(
             endpoint.conninfo(application_name="walproof", gssencmode="disable", connect_timeout="5"), autocommit=True
         ) as connection:
             connection.execute("SET synchronous_commit = local")
             if workload.existing:
-                if names & _PGBENCH:
+                if _names(workload) & _PGBENCH:
                     _same_scale(connection, workload.scale)
                 return
             if workload.init is not None:
                 _init(connection, endpoint, workload.init, pgbench)
-            marks = {str(name): str(comment) for name, comment in connection.execute(_WHOSE).fetchall()}
-            if names & {WorkloadKind.INSERT, WorkloadKind.BATCH}:
-                _inserts(connection, marks.get("inserted"))
-            if names & _PGBENCH or (workload.init is None and not names <= {WorkloadKind.INSERT, WorkloadKind.BATCH}):
-                if marks.get("pgbench_accounts") != scale_mark(workload.scale):
-                    _pgbench(connection, endpoint, workload, pgbench, found=marks.get("pgbench_accounts"))
-                if names & {WorkloadKind.TPCB_LIKE, WorkloadKind.SIMPLE_UPDATE}:
-                    connection.execute(_TOUCH)
+            _make(connection, endpoint, workload, pgbench)
     except psycopg.Error as error:
         raise TargetError(
             f"the tables for {workload.text} cannot be made: {str(error).strip()}", "is the target up and writable?"
         ) from None
+
+
+def _names(workload: Workload) -> set[str]:
+    return {name for name, _ in workload.scripts} or {str(workload.kind)}
+
+
+def _make(connection: psycopg.Connection, endpoint: Endpoint, workload: Workload, pgbench: Path) -> None:
+    """The tables that we have for this workload; a user's script may use pgbench's where no --init makes its own."""
+    marks = {str(name): str(comment) for name, comment in connection.execute(_WHOSE).fetchall()}
+    names = _names(workload)
+    if workload.driver == SYSBENCH:
+        _sysbench(connection, endpoint, workload, marks.get("sbtest1"))
+    if workload.driver != PGBENCH:
+        return
+    inserts = {WorkloadKind.INSERT, WorkloadKind.BATCH}
+    if names & inserts:
+        _inserts(connection, marks.get("inserted"))
+    if names & _PGBENCH or (workload.init is None and not names <= inserts):
+        if marks.get("pgbench_accounts") != scale_mark(workload.scale):
+            _pgbench(connection, endpoint, workload, pgbench, found=marks.get("pgbench_accounts"))
+        if names & {WorkloadKind.TPCB_LIKE, WorkloadKind.SIMPLE_UPDATE}:
+            connection.execute(_TOUCH)
+
+
+def _sysbench(connection: psycopg.Connection, endpoint: Endpoint, workload: Workload, found: str | None) -> None:
+    """Make sysbench's own tables unless they are there at that scale."""
+    mark = scale_mark(workload.scale)
+    if found == mark:
+        return
+    if found is not None and not found.startswith(MARK):
+        raise _not_ours("sbtest1")
+    for step in ("cleanup", "prepare") if found is not None else ("prepare",):
+        done = _run(preparing(workload, endpoint, step))
+        if done.returncode:
+            raise TargetError(f"sysbench {step}: {_last(done)}", "is there free space?")
+    connection.execute(f"COMMENT ON TABLE sbtest1 IS '{mark}'".encode())
+    connection.execute("CHECKPOINT")
 
 
 def _same_scale(connection: psycopg.Connection, scale: int) -> None:
@@ -122,8 +154,9 @@ def _loading(endpoint: Endpoint) -> str:
 
 
 def _run(argv: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    environment = {"LC_ALL": "C", "HOME": os.environ.get("HOME", "/"), "PATH": search_path()}
     try:
-        return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=_LOAD_S)
+        return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=_LOAD_S, env=environment)
     except OSError as error:
         raise MachineError(f"{argv[0]} cannot be run: {error}", "make install") from None
 

@@ -1,0 +1,182 @@
+"""The load of one sample, whichever program makes it: pgbench, sysbench or any command, behind one protocol."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from walproof.errors import TargetError
+from walproof.load.pgbench import APPLICATION, invocation
+from walproof.load.pgbench_log import Summary
+from walproof.load.pgbench_process import RunningLoad
+from walproof.load.self_timed import Rate, SelfTimed, self_timed
+from walproof.load.series import Mark
+from walproof.model.load import Workspace
+from walproof.model.plan import PGBENCH, Arm
+from walproof.model.ports import Clock
+from walproof.model.sample import NO_SERIES, Series
+from walproof.model.topology import Endpoint
+
+_OUTPUT = "output"
+CONNECT_S = 30.0
+
+
+class Load(Protocol):
+    """A program that puts load on a target for one sample; as a context manager it is ended."""
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """Its process ids on this machine."""
+        ...
+
+    @property
+    def ended(self) -> bool:
+        """Whether it ended by itself."""
+        ...
+
+    @property
+    def self_timed_s(self) -> float | None:
+        """Seconds after which it ends by itself, its own start apart; None where the caller ends it."""
+        ...
+
+    @property
+    def aborted(self) -> int:
+        """Clients that gave up after an error."""
+        ...
+
+    @property
+    def retries(self) -> int:
+        """Transactions tried again."""
+        ...
+
+    def await_connected(self, clients: int, timeout_s: float) -> None:
+        """Wait until every client is connected, where that can be seen; TargetError when it fails."""
+        ...
+
+    def end(self, grace_s: float, unblock: Callable[[], None]) -> None:
+        """End it; `unblock` is called when it does not end within grace_s."""
+        ...
+
+    def summary(self, since: float, until: float) -> tuple[Summary, float]:
+        """What it did, and from when that counts, between two times (epoch s)."""
+        ...
+
+    def series(self, found: Summary, within: tuple[float, float], marks: Sequence[Mark]) -> Series:
+        """What it did second by second between two times (epoch s), where that is known; `found` is its summary."""
+        ...
+
+    def error(self) -> TargetError:
+        """The TargetError for what it printed."""
+        ...
+
+    def __enter__(self) -> "Load": ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class LoadRequest:
+    """What to run, where, for how long and from which seed; pgbench's path."""
+
+    arm: Arm
+    endpoint: Endpoint
+    seconds: float
+    seed: int
+    pgbench: Path
+
+
+def start_load(request: LoadRequest, workspace: Workspace, clock: Clock) -> Load:
+    """Start the workload's driver in the workspace."""
+    arm, endpoint, seconds, seed = request.arm, request.endpoint, request.seconds, request.seed
+    if arm.workload.driver == PGBENCH:
+        directory, timeout_s = Path(workspace.directory), int(seconds + CONNECT_S + 60)
+        started = invocation(arm, endpoint, directory, seed, pgbench=request.pgbench, timeout_s=timeout_s)
+        return RunningLoad(started, workspace, clock)
+    return SelfTimedLoad(self_timed(arm, endpoint, seconds, seed, application=APPLICATION), workspace)
+
+
+class SelfTimedLoad:
+    """A program that times itself, running in a workspace."""
+
+    def __init__(self, program: SelfTimed, workspace: Workspace) -> None:
+        self._program = program
+        self._workspace = workspace
+        self._process = workspace.start(program.argv, _OUTPUT)
+        self._cut = False
+
+    def __enter__(self) -> "SelfTimedLoad":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._workspace.close()
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """The program's process ids on this machine, without those it starts."""
+        return self._process.pids
+
+    @property
+    def ended(self) -> bool:
+        """Whether it ended by itself."""
+        return self._process.exit_code is not None
+
+    @property
+    def self_timed_s(self) -> float:
+        """Seconds it was asked to run."""
+        return self._program.seconds
+
+    @property
+    def aborted(self) -> int:
+        """Not known of such a program."""
+        return 0
+
+    @property
+    def retries(self) -> int:
+        """Not known of such a program."""
+        return 0
+
+    def await_connected(self, clients: int, timeout_s: float) -> None:
+        """Connections of such a program are not known by their process: nothing is waited for."""
+
+    def end(self, grace_s: float, unblock: Callable[[], None]) -> None:
+        """Kill it where it still runs: it has had its time and CONNECT_S to start."""
+        if not self._process.wait(grace_s):
+            self._cut = True
+            unblock()
+            self._process.kill()
+
+    def summary(self, since: float, until: float) -> tuple[Summary, float]:
+        """Its rate over the time between; TargetError when it failed, was cut off, or printed no rate."""
+        rate = None if self._cut or self._process.exit_code else self._program.rate(self._text())
+        if rate is None:
+            raise self.error()
+        return _summary(rate, until - since), since
+
+    def series(self, found: Summary, within: tuple[float, float], marks: Sequence[Mark]) -> Series:
+        """Not known of such a program."""
+        return NO_SERIES
+
+    def error(self) -> TargetError:
+        """The TargetError with its exit code and last line."""
+        lines = self._text().strip().splitlines()
+        name = next(word for word in self._program.argv[1:] if "=" not in word)
+        ended = "did not end in time" if self._cut else f"ended with exit code {self._process.exit_code}"
+        return TargetError(
+            f"{name} {ended} and printed no rate: {lines[-1] if lines else 'it printed nothing'}",
+            "a driver's last line is `tps 1234.5`; run it by hand",
+        )
+
+    def _text(self) -> str:
+        return "".join(path.read_text(errors="replace") for path in self._workspace.fetch(_OUTPUT))
+
+
+def _summary(rate: Rate, seconds: float) -> Summary:
+    count = sum(rate.histogram.values())
+    return Summary(
+        transactions=round(rate.tps * seconds) if rate.transactions is None else rate.transactions,
+        failed=rate.failed,
+        credit=rate.tps * seconds,
+        sum_ms=rate.mean_ms * count if count else 0.0,
+        histogram=rate.histogram,
+    )
