@@ -137,8 +137,11 @@ def test_ctrl_c_keeps_what_was_measured_and_resume_goes_on(run: Run, target: Fak
     kept = sum(isinstance(e, SampleDone) for e in read(Path("rec")).events)
     assert kept == 5
     target.interrupt_after = None
+    target.clock.pause(86_400)
     code, out, _ = run("--resume", "rec", "--json")
     assert (code, target.left) == (0, 2)
+    (section,) = soak_sections(read(Path("rec")).events)
+    assert section.blocks[0].charts[0].slots[-1].end < 300  # type: ignore[union-attr]
     assert 105 <= sum(len(one["transactions"]) for one in json.loads(out)["soak"]) <= 125
 
 
@@ -169,6 +172,16 @@ def test_the_stretch_that_ctrl_c_cuts_short_is_kept_too(run: Run, target: FakePr
 def test_what_a_soak_cannot_hold_is_refused(run: Run, more: tuple[str, ...]) -> None:  # noqa: F811
     assert run(*SOAK, *more)[0] == 2
     assert not Path("rec").exists()
+
+
+def test_a_soak_outlives_a_failover_of_ten_seconds(run: Run, target: FakePriced) -> None:  # noqa: F811
+    target.fails = lambda planned: 1_800_000_040 <= target.clock.now() < 1_800_000_050
+    code, out, _ = run(*SOAK, "--json")
+    assert (code, json.loads(out)["stopped_by"]) == (0, "done")
+    began = [one["started_at"] - 1_800_000_000 for one in json.loads(out)["soak"]]
+    assert any(at < 40 for at in began)
+    assert not any(40 <= at < 50 for at in began)
+    assert max(began) > 100
 
 
 def test_one_level_alone_is_soaked(run: Run) -> None:  # noqa: F811
