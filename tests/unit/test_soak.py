@@ -184,6 +184,28 @@ def test_a_soak_outlives_a_failover_of_ten_seconds(run: Run, target: FakePriced)
     assert max(began) > 100
 
 
+def test_the_simulated_cluster_can_be_soaked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    where = str(tmp_path / "rec")
+    words = [
+        "price",
+        "--target",
+        "sim",
+        "--soak",
+        "60s",
+        "--levels",
+        "on",
+        "--clients",
+        "4",
+        "--record",
+        where,
+        "--json",
+    ]
+    code, out, _ = ended(capsys, words)
+    assert code == 0
+    assert 50 <= sum(len(one["transactions"]) for one in json.loads(out)["soak"]) <= 61
+    assert page(composed(read(Path(where)))).count("WAL, MB/s: not known") == 1
+
+
 def test_one_level_alone_is_soaked(run: Run) -> None:  # noqa: F811
     code, out, _ = run("--soak", "60s", "--levels", "on", "--baseline", "on", "--clients", "4", "--json")
     assert code == 0
