@@ -1,8 +1,8 @@
 """What does measuring cost? Throughput through `price` against plain pgbench, in pairs on a lab of its own.
 
-`python -m benchmarks.own_cost [--pairs 30] [--seconds 4] [--level on] [--clients 8]`: 0 when the
-interval of the ratio lies above 98 %, 1 when it lies below, 4 when it holds 98 %. Each pair runs both in random order under the same settings; pgbench alone is given its own
-connection time back, as pgbench itself reports it ("without initial connection time").
+`python -m benchmarks.own_cost [--pairs 30] [--seconds 4] [--level on] [--clients 8]`: 0 when the interval of the ratio
+lies above 98 %, 1 when it lies below, 4 when it holds 98 %. Each pair runs both in random order, settings being equal;
+pgbench alone is given its own connection time back, as pgbench itself reports it ("without initial connection time").
 """
 
 import argparse

@@ -1,8 +1,8 @@
 """A hundred quick A/A runs on a lab: how many intervals cover 1.
 
 `python -m benchmarks.price_honesty [--minutes 11]`: on a lab of its own. The baseline runs against itself without a
-pause; the hundred quick runs follow one another in it, each with its share of the pairs. Or `--from RECORD`, a record made
-by `walproof price --aa`. Early stopping is simulated (`benchmarks.price_truth`).
+pause; the hundred quick runs follow one another in it, each with its share of the pairs. Or `--from RECORD`, made by
+`walproof price --aa`. Early stopping is simulated (`benchmarks.price_truth`).
 """
 
 import argparse

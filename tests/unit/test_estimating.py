@@ -13,7 +13,6 @@ from walproof.estimating import binomial, intervals, quantiles, stopping
 from walproof.estimating.binomial import upper_bound
 from walproof.estimating.intervals import (
     Numbers,
-    anytime_interval,
     as_ratio,
     stopped_interval,
     t_interval,
@@ -66,34 +65,6 @@ def test_a_plain_t_interval_stopped_early_covers_less_than_the_stopped_one() -> 
         stopped += stopped_run(values, 0.05).covers(1.0)
     assert plain < stopped
     assert plain / 400 < 0.93
-
-
-def test_the_anytime_interval_covers_at_every_n_at_once() -> None:
-    rng = np.random.default_rng(3)
-    ever_wrong = 0
-    for _ in range(300):
-        values = rng.normal(0, 1, 60)
-        ever_wrong += any(not anytime_interval(values[:n]).covers(0.0) for n in range(2, 61))
-    assert ever_wrong / 300 <= 0.05
-
-
-def test_the_anytime_interval_is_less_than_twice_a_t_interval_from_8_to_60_blocks() -> None:
-    values = np.random.default_rng(1).normal(0, 1, 60)
-    for n in (8, 12, 20, 40, 60):
-        assert anytime_interval(values[:n]).half_width < 2 * t_interval(values[:n]).half_width
-
-
-def test_the_anytime_interval_is_the_level_set_of_its_own_e_process() -> None:
-    values = np.random.default_rng(7).normal(0.4, 1, 25)
-    n, edge = 25, anytime_interval(values, effect=1.0).low
-    t_squared = (float(np.mean(values)) - edge) ** 2 * n / float(np.var(values, ddof=1))
-    shrink = 1 / (1 + n)
-    evidence = math.sqrt(shrink) * ((1 + t_squared / (n - 1)) / (1 + shrink * t_squared / (n - 1))) ** (n / 2)
-    assert evidence == pytest.approx(20)
-
-
-def test_two_values_say_nothing_at_any_time() -> None:
-    assert math.isinf(anytime_interval(np.array([1.0, 1.1])).high)
 
 
 def test_one_wild_block_moves_the_trimmed_mean_little_but_is_not_hidden_from_the_width() -> None:

@@ -11,6 +11,7 @@ from tests.fixtures.command_line import ended
 from tests.fixtures.priced_fake import FakePriced, Ticking
 from tests.unit.test_cli_price import run  # noqa: F401
 from tests.unit.test_load_pgbench import log
+from walproof.load.cpu_usage import Used, used
 from walproof.load.pgbench_log import Summary, summary
 from walproof.load.sampler import Sampler
 from walproof.load.series import Mark, series
@@ -137,8 +138,11 @@ def test_ctrl_c_keeps_what_was_measured_and_resume_goes_on(run: Run, target: Fak
     kept = sum(isinstance(e, SampleDone) for e in read(Path("rec")).events)
     assert kept == 5
     target.interrupt_after = None
+    target.clock.pause(86_400)
     code, out, _ = run("--resume", "rec", "--json")
     assert (code, target.left) == (0, 2)
+    (section,) = soak_sections(read(Path("rec")).events)
+    assert section.blocks[0].charts[0].slots[-1].end < 300  # type: ignore[union-attr]
     assert 105 <= sum(len(one["transactions"]) for one in json.loads(out)["soak"]) <= 125
 
 
@@ -156,11 +160,51 @@ def test_the_stretch_that_ctrl_c_cuts_short_is_kept_too(run: Run, target: FakePr
 
 
 @pytest.mark.parametrize(
-    "more", [("--levels", "off,local,on"), ("--budget", "1min"), ("--rtt", "0,3ms"), ("--clients", "1,4"), ("--tune",)]
+    "more",
+    [
+        ("--levels", "off,local,on"),
+        ("--budget", "1min"),
+        ("--rtt", "0,3ms"),
+        ("--clients", "1,4"),
+        ("--tune",),
+        ("--driver", "sh -c true"),
+    ],
 )
 def test_what_a_soak_cannot_hold_is_refused(run: Run, more: tuple[str, ...]) -> None:  # noqa: F811
     assert run(*SOAK, *more)[0] == 2
     assert not Path("rec").exists()
+
+
+def test_a_soak_outlives_a_failover_of_ten_seconds(run: Run, target: FakePriced) -> None:  # noqa: F811
+    target.fails = lambda planned: 1_800_000_040 <= target.clock.now() < 1_800_000_050
+    code, out, _ = run(*SOAK, "--json")
+    assert (code, json.loads(out)["stopped_by"]) == (0, "done")
+    began = [one["started_at"] - 1_800_000_000 for one in json.loads(out)["soak"]]
+    assert any(at < 40 for at in began)
+    assert not any(40 <= at < 50 for at in began)
+    assert max(began) > 100
+
+
+def test_the_simulated_cluster_can_be_soaked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    where = str(tmp_path / "rec")
+    words = [
+        "price",
+        "--target",
+        "sim",
+        "--soak",
+        "60s",
+        "--levels",
+        "on",
+        "--clients",
+        "4",
+        "--record",
+        where,
+        "--json",
+    ]
+    code, out, _ = ended(capsys, words)
+    assert code == 0
+    assert 50 <= sum(len(one["transactions"]) for one in json.loads(out)["soak"]) <= 61
+    assert page(composed(read(Path(where)))).count("WAL, MB/s: not known") == 1
 
 
 def test_one_level_alone_is_soaked(run: Run) -> None:  # noqa: F811
@@ -191,7 +235,11 @@ class Steady:
     pids: tuple[int, ...] = ()
     ended = False
     aborted = retries = 0
-    self_timed_s = None
+    self_timed_s: float | None = None
+
+    def used(self) -> Used:
+        """Of no process."""
+        return used(())
 
     def __init__(self, log: Path) -> None:
         self.log = log

@@ -1,6 +1,6 @@
-"""Intervals for a mean over blocks: fixed, stopped by their own width, and valid at any time. Knows numbers only.
+"""Intervals for a mean over blocks: fixed, or stopped by their own width. Knows numbers only.
 
-Three questions, three intervals; docs/statistics.md says which is used where and why.
+docs/statistics.md says which is used where and why.
 """
 
 import math
@@ -96,27 +96,6 @@ def _unskewed(t: float, skewness: float, n: int) -> float:
     if abs(skewness) < 1e-3:
         return t
     return 3 / skewness * (float(np.cbrt(1 + skewness * (t - skewness / (6 * n)))) - 1)
-
-
-def anytime_interval(values: Numbers, alpha: float = 0.05, effect: float = 2.0) -> Estimate:
-    """Mean of values, shape (n,), with an interval valid at every n at once, whatever made the run stop there.
-
-    The t-test e-process (normal mixture N(0, effect²) over the standardised effect, right Haar prior over the scale)
-    inverted at 1/alpha by Ville's inequality: Robbins (1970); Lai (1976); Wang & Ramdas (2023), Anytime-valid t-tests
-    and confidence sequences for Gaussian means with unknown variance. The default effect makes it 1.75 to 2.3 times as
-    wide as a t interval from 4 to 60 values; infinite for fewer than 3.
-    """
-    n = len(values)
-    mean = float(np.mean(values)) if n else math.nan
-    if n < 2:
-        return Estimate(mean, -math.inf, math.inf)
-    shrink = 1 / (1 + n * effect**2)
-    evidence = (1 / alpha) ** (2 / n) * (1 / shrink) ** (1 / n)
-    remainder = 1 - evidence * shrink
-    if remainder <= 0:
-        return Estimate(mean, -math.inf, math.inf)
-    half = float(np.std(values, ddof=1)) * math.sqrt((n - 1) / n * (evidence - 1) / remainder)
-    return Estimate(mean, mean - half, mean + half)
 
 
 def as_ratio(logs: Estimate) -> Estimate:

@@ -22,6 +22,8 @@ SHORTEST_S = 10.0
 _STRETCHES = 10
 """Stretches an arm at least gets, where the time allows."""
 _WARM_S = 2.0
+_AFTER_FAILURE_S = 5.0
+"""A failed stretch is not tried again at once: a failover takes this long or longer."""
 _NOT_WITH = ("budget", "precision", "steady", "load", "tune", "break_even", "predict", "hold_out", "aa")
 
 
@@ -43,6 +45,8 @@ def with_soak(raw: RawOptions, options: PriceOptions) -> PriceOptions:
             name = other.replace("_", "-")
             raise UsageError(f"--soak runs for the time it is given, without --{name}", f"leave --{name} out")
     question = options.question()
+    if question.arms[0].workload.driver != PGBENCH:
+        raise UsageError("only pgbench says what it did in each second of a soak", "leave --driver out")
     if len(question.arms) > 2 or len(question.scenarios) > 1:
         raise UsageError(
             f"a soak is of one level or two, but {counted(len(question.arms), 'arm')} under "
@@ -88,7 +92,8 @@ def run_soak(bench: Bench, question: Question, on_progress: OnProgress) -> Stopp
                     return StoppedBy.DONE
                 doing = f"soak: {planned.arm.level}, {counted(planned.arm.clients, 'client')}"
                 on_progress(RunProgress(seconds - left, seconds, number, doing))
-                bench.measure(replace(planned, series=True), min(sample_s, left))
+                if bench.measure(replace(planned, series=True), min(sample_s, left)) is None:
+                    bench.target.clock.pause(_AFTER_FAILURE_S)
     except KeyboardInterrupt:
         bench.note("interrupted; what was measured so far is kept, --resume goes on")
         return StoppedBy.INTERRUPTED

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from statistics import fmean
@@ -26,6 +27,7 @@ from walproof.reporting.outline import (
 from walproof.reporting.stall_table import in_bytes
 from walproof.reporting.wording import NOT_KNOWN, count, number, seconds
 
+LONGEST_PAUSE_S = 120.0
 _POINTS = 600
 """Points over the picture's width: seconds are put together when there are more."""
 HEADS = (
@@ -43,6 +45,8 @@ def soak_sections(events: Sequence[Event]) -> tuple[Section, ...]:
     found = stretches(events)
     if not found:
         return ()
+    table = Table("soak", "the soak", columns(*HEADS), _table_rows(found))
+    found = _without_pauses(found)
     start = found[0].series.started_at
     width = max(1, math.ceil((found[-1].series.started_at + len(found[-1].series.transactions) - start) / _POINTS))
     chart = SeriesChart(
@@ -55,12 +59,25 @@ def soak_sections(events: Sequence[Event]) -> tuple[Section, ...]:
     )
     arms = dict.fromkeys(one.arm for one in found)
     legend = tuple((_name(arm), _tone(arm)) for arm in arms)
-    table = Table(
-        "soak", "the soak", columns(*HEADS), tuple(_cells(r, a) for r, a in zip(soak_rows(found), arms, strict=True))
-    )
     caption = _CAPTION.format("" if width == 1 else f", in steps of {width} s of which latencies show the worst second")
     figure = Figure("soak-series", "Second by second", caption, (chart,), legend, table)
     return (Section("soak", "The soak", "", (figure,)),)
+
+
+def _without_pauses(found: Sequence[Stretch]) -> tuple[Stretch, ...]:
+    """The stretches for drawing: a pause longer than LONGEST_PAUSE_S, as before --resume, is drawn that long."""
+    drawn: list[Stretch] = []
+    shift = 0.0
+    for before, one in zip((found[0], *found), found, strict=False):
+        pause = one.series.started_at - before.series.started_at - len(before.series.transactions)
+        shift += max(0.0, pause - LONGEST_PAUSE_S)
+        drawn.append(replace(one, series=replace(one.series, started_at=one.series.started_at - shift)))
+    return tuple(drawn)
+
+
+def _table_rows(found: Sequence[Stretch]) -> tuple[tuple[Cell, ...], ...]:
+    arms = dict.fromkeys(one.arm for one in found)
+    return tuple(_cells(texts, arm) for texts, arm in zip(soak_rows(found), arms, strict=True))
 
 
 def soak_rows(found: Sequence[Stretch]) -> list[list[str]]:

@@ -11,7 +11,7 @@ from walproof.model.event import Event, SampleDone, SearchStep
 from walproof.model.units import counted
 from walproof.pricing.estimates import ArmPrice, PriceTable, price_table
 from walproof.pricing.latency_breakdown import Breakdown, breakdowns
-from walproof.pricing.soak import stretches
+from walproof.pricing.soak import Stretch, stretches
 from walproof.reporting.offered_load import OFFERED_TITLE, offered_rows
 from walproof.reporting.price_section import breakdown_rows, latency_rows
 from walproof.reporting.search_section import tried_text
@@ -33,7 +33,7 @@ def price_tables(events: Sequence[Event]) -> list[RenderableType]:
     made += [_latencies(found), _stalls(found)] if found.arms else []
     made += [_offered(found)] if any(p.arm.rate for p in found.arms) else []
     soaked = stretches(events)
-    made += [table("the soak", HEADS, soak_rows(soaked))] if soaked else []
+    made += [_soak(soaked)] if soaked else []
     parts = breakdowns(events)
     made += [_breakdowns(parts)] if parts else []
     steps = [e for e in events if isinstance(e, SearchStep)]
@@ -86,9 +86,17 @@ def _stalls(found: PriceTable) -> RenderableType:
 def _offered(found: PriceTable) -> RenderableType:
     heads, rows = offered_rows(found)
     first = 0 if len({row[0] for _, row in rows}) > 1 else 1
-    narrow = [[*(row[:2] if not first else row[1:2]), *(cell.partition(" ")[0] for cell in row[2:])] for _, row in rows]
+    narrow = [[*row[first:2], *(cell.partition(" ")[0] for cell in row[2:])] for _, row in rows]
+    short = (*heads[first:2], ">n", *(head.removesuffix(" tps").removesuffix(" ms") for head in heads[3:]))
     wide = table(OFFERED_TITLE, heads[first:], [row[first:] for _, row in rows])
-    return Fitting(wide, table(OFFERED_TITLE, heads[first:], narrow))
+    return Fitting(wide, table(f"{OFFERED_TITLE}, tps and ms", short, narrow))
+
+
+def _soak(found: Sequence[Stretch]) -> RenderableType:
+    rows = soak_rows(found)
+    heads = ("level", *(f">{row[0]}" for row in rows))
+    upright = [[head.removeprefix(">"), *(row[i] for row in rows)] for i, head in enumerate(HEADS) if i]
+    return Fitting(table("the soak", HEADS, rows), table("the soak", heads, upright))
 
 
 def _breakdowns(found: Sequence[Breakdown]) -> RenderableType:

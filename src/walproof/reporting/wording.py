@@ -127,11 +127,11 @@ def latencies(latency: Latency) -> list[str]:
 
 
 def arm_name(price: ArmPrice) -> str:
-    """The level or mix of levels, with the label and offered rate where the arm has them."""
+    """The level or mix of levels, with the offered rate, or else the label, where the arm has them."""
     arm = price.arm
     level = "mix " + ", ".join(f"{lv} {weight:g}" for lv, weight in arm.mix) if arm.mix else str(arm.level)
     offered = f"at {number(arm.rate)} tps" if arm.rate else ""
-    return " ".join(w for w in (level, arm.label, offered) if w)
+    return " ".join(w for w in (level, "" if offered else arm.label, offered) if w)
 
 
 def workload_name(price: ArmPrice) -> str:

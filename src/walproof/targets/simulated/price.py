@@ -6,7 +6,7 @@ from walproof.errors import TargetError
 from walproof.model.guarantee import Level
 from walproof.model.histogram import bucketed
 from walproof.model.plan import Sample, Scenario, Workload
-from walproof.model.sample import Checkpoints, SampleResult, Window
+from walproof.model.sample import NO_SERIES, Checkpoints, SampleResult, Series, Window
 from walproof.targets.simulated.cluster import World
 
 _SERVICE_MS = 0.16
@@ -85,4 +85,20 @@ class SimulatedPricing:
             mean_ms,
             histogram,
             window=Window(standby_names=self._world.names, streaming=len(self._world.named)),
+            series=_seconds(began, seconds, tps, mean_ms) if planned.series else NO_SERIES,
         )
+
+
+def _seconds(began: float, seconds: float, tps: float, mean_ms: float) -> Series:
+    """The whole seconds of a sample: all alike, for the simulation has no weather within one."""
+    n = int(seconds)
+    return Series(
+        started_at=began,
+        transactions=(round(tps),) * n,
+        p50_ms=(0.95 * mean_ms,) * n,
+        p99_ms=(1.9 * mean_ms,) * n,
+        max_ms=(3.0 * mean_ms,) * n,
+        stalled_s=(0.0,) * n,
+        wal_bytes=(None,) * n,
+        checkpoint=(False,) * n,
+    )

@@ -105,25 +105,11 @@ class SqlPricer:
         load.await_connected(planned.arm.clients, CONNECT_S)
         # Snapshots lie outside what is measured: reading hundreds of files in /proc would cost the sample.
         before = sampler.snapshot(clock.now(), load.pids)
-        polled, since = Polled(), clock.now()
+        since = clock.now()
         until = since + seconds + self._warming.get(planned.arm.clients, 0.0)
         if load.self_timed_s is not None:
             until = since + load.self_timed_s + CONNECT_S
-        cut = False
-        try:
-            while not load.ended:
-                clock.pause(max(0.0, min(_POLL_S, until - clock.now())))
-                if clock.now() >= until and polled.count:
-                    break
-                sampler.poll(leader, polled)
-                if planned.series and (not polled.marks or clock.now() >= polled.marks[-1].at + _MARK_S):
-                    sampler.mark(leader, polled)
-        except KeyboardInterrupt:
-            if not planned.series:
-                raise
-            cut = True
-        if planned.series:
-            sampler.mark(leader, polled)
+        polled, cut = self._polled(load, planned, until, view)
         until = clock.now()
         after, died = replace(sampler.snapshot(until, ()), client=load.used()), load.ended
         load.end(_GRACE_S, lambda: sampler.end_load(leader))
@@ -144,6 +130,26 @@ class SqlPricer:
         if cut:
             raise SampleCut(result)
         return result
+
+    def _polled(self, load: Load, planned: Sample, until: float, view: ClusterView) -> tuple[Polled, bool]:
+        """What was polled until then or the load's end; whether Ctrl-C cut a sample short that keeps its series."""
+        clock, sampler, leader = self._target.clock, self._sampler(view), view.leader or ""
+        polled, cut = Polled(), False
+        try:
+            while not load.ended:
+                clock.pause(max(0.0, min(_POLL_S, until - clock.now())))
+                if clock.now() >= until and polled.count:
+                    break
+                sampler.poll(leader, polled)
+                if planned.series and (not polled.marks or clock.now() >= polled.marks[-1].at + _MARK_S):
+                    sampler.mark(leader, polled)
+        except KeyboardInterrupt:
+            if not planned.series:
+                raise
+            cut = True
+        if planned.series:
+            sampler.mark(leader, polled)
+        return polled, cut
 
     def _sampler(self, view: ClusterView) -> Sampler:
         """The sampler of the members there are now: made anew when they are others than before."""
