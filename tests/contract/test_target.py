@@ -13,6 +13,7 @@ from walproof.model.configuration import ConfigChange
 from walproof.model.event import DrillDone, DrillStarted, Event, FaultChanged
 from walproof.model.guarantee import Level
 from walproof.model.load import LedgerOrder
+from walproof.model.plan import Arm, Sample, Scenario, Workload
 from walproof.model.ports import Capability, Ledger, Target
 from walproof.model.topology import Role
 from walproof.model.verdict import Verdict, Victim
@@ -81,6 +82,28 @@ def test_its_routes_have_names_and_say_whether_they_pool(target: Target) -> None
     assert len({route.name for route in routes}) == len(routes) > 0
     assert any(route.follows for route in routes)
     assert not all(route.pools for route in routes)
+
+
+def test_a_price_sample_comes_with_what_the_server_did_meanwhile(target: Target, tmp_path: Path) -> None:
+    pricing = target.capabilities().pricing
+    assert pricing is not None
+    target.journal = Journal(tmp_path / "journal.jsonl")
+    arm = Arm(Level.LOCAL, 2, Workload(scale=1))
+    pricing.prepare(arm.workload)
+    try:
+        results = [pricing.run_sample(Sample(1, n, arm, Scenario()), 1.0, n) for n in range(2)]
+        assert pricing.checkpoints().apart_s > 0
+    finally:
+        pricing.leave()
+    assert all(r.transactions > 0 and 0 <= r.stalled_s <= r.seconds for r in results)
+    if target.name.startswith("sim"):
+        return
+    for window in (r.window for r in results):
+        assert window.leader == target.observe().leader
+        assert (window.members[window.leader].wal_bytes or 0) > 0
+        assert window.members[window.leader].wal_full_pages is not None
+        assert window.settled_s is not None
+        assert window.settled_s < 1
 
 
 def test_a_configuration_is_planned_applied_awaited_and_undone(target: Target, tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from walproof.pricing.latency_breakdown import breakdowns, quorum_round_trip_ms
 from walproof.pricing.options import parse_options
 from walproof.pricing.quality import caveats_of
 from walproof.pricing.run import run_price
+from walproof.reporting.stall_table import stall_rows
 
 LOCAL, ON = Arm(Level.LOCAL, 4), Arm(Level.ON, 4)
 CYCLE_S = 60.0
@@ -152,6 +153,25 @@ def test_the_round_trip_is_that_of_the_standby_that_completes_the_quorum() -> No
         assert quorum_round_trip_ms(measured, "n1", names) == expected
     assert quorum_round_trip_ms(measured, "", "ANY 1 (n2)") == pytest.approx(105 / 4)
     assert quorum_round_trip_ms({}, "n1", "ANY 1 (n2)") is None
+
+
+def test_stalls_and_wal_are_in_the_table_and_the_trimmed_ratio_next_to_it() -> None:
+    arms = [(LOCAL, 1000.0, 0.0), (ON, 800.0, 0.0)]
+    events: list[Event] = []
+    for block in range(1, 21):
+        for arm, tps, _ in arms:
+            slow = arm == ON and block == 5
+            result = replace(sampled(block, wrote(412_000, 40), arm), tps=tps / 2 if slow else tps)
+            events.append(
+                SampleDone(0.0, replace(result, stalled_s=0.5 if slow else 0.0, histogram={800: 999, 1100: 1}))
+            )
+    heads, (_, row) = stall_rows(price_table(events))
+    found = dict(zip(heads, row, strict=True))
+    assert found[">stalled"] == "0.5 of 20 s"
+    assert (found[">WAL"], found[">full pages"]) == ("412 B", "0.040")
+    assert found[">ratio without stalls"].startswith("0.80 ")
+    assert price_table(events).arms[1].ratio.value == pytest.approx(0.78)
+    assert float(found[">longest ms"]) > 50
 
 
 def test_what_one_level_leaves_behind_is_found_by_the_benchmark() -> None:

@@ -165,6 +165,7 @@ def _plan_json(question: Question, target: str) -> dict[str, Any]:
             for a in question.arms
         ],
         "sample_s": question.sample_s,
+        "cycles": question.cycles,
         "precision": question.precision,
         "budget_s": question.budget_s,
         "seed": question.seed,

@@ -84,8 +84,8 @@ def dry_run_lines(options: PriceOptions, question: Question, target: str) -> lis
             + (f", {a.workload.manner}" if a.workload.manner else "")
             for a in question.arms
         ),
-        f"samples of {question.sample_s:g} s, {arms * question.sample_s:.0f} s a block; to ± {question.precision:.1%} "
-        f"or {question.budget_s:.0f} s; seed {question.seed}",
+        f"samples of {question.sample_s:g} s, {arms * question.sample_s:.0f} s a block; {_until(question)}; "
+        f"seed {question.seed}",
         f"{_tables(question.arms[0].workload)} and reverts every parameter it changes",
     ]
 
@@ -95,6 +95,13 @@ def _tables(workload: Workload) -> str:
     if workload.existing:
         return "uses the tables there are in the target's own database, whose data it changes,"
     return f"runs {workload.init} once" if workload.init else f"loads pgbench's own tables at scale {workload.scale}"
+
+
+def _until(question: Question) -> str:
+    """When the grid ends, in words."""
+    if question.cycles:
+        return f"for {counted(question.cycles, 'whole checkpoint cycle')}, after the load until one begins"
+    return f"to ± {question.precision:.1%} or {question.budget_s:.0f} s"
 
 
 def run_command(bench: Bench, options: PriceOptions, on_progress: OnProgress) -> PriceResult:

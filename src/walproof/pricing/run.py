@@ -187,7 +187,7 @@ class _Grid:
         self.warmed.add(scenario)
         most: dict[object, Arm] = {}
         for arm in sorted(self.question.arms, key=lambda a: a.clients):
-            most[arm.workload, arm.route] = replace(arm, level=self.question.baseline, mix=(), label="warm", rate=None)
+            most[arm.workload, arm.route] = replace(arm, level=self.question.baseline, mix=(), label="warm")
         for position, arm in enumerate(most.values()):
             planned = Sample(WARM_BLOCK, position, arm, scenario)
             self.report(planned)

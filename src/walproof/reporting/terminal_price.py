@@ -67,20 +67,21 @@ def _prices(arms: Sequence[ArmPrice], baseline: str) -> RenderableType:
 
 
 def _latencies(found: PriceTable) -> RenderableType:
-    """Percentiles with their intervals; on a narrow terminal p95 and what lies beyond it."""
+    """Percentiles with their intervals; on a narrow terminal without mean and median."""
     heads, rows = latency_rows(found.arms)
     first = 0 if len({row[0] for row in rows}) > 1 else 1
     wide = table("latency (95 % CI)", heads[first:], [row[first:] for row in rows])
-    narrow_heads = (*heads[first:3], heads[5], heads[6], heads[8])
-    narrow = [[*row[first:3], row[5], row[6], row[8]] for row in rows]
-    return Fitting(wide, table("latency (95 % CI)", narrow_heads, narrow))
+    narrow = [[*row[first:3], *row[5:]] for row in rows]
+    return Fitting(wide, table("latency (95 % CI)", (*heads[first:3], *heads[5:]), narrow))
 
 
 def _stalls(found: PriceTable) -> RenderableType:
     heads, rows = stall_rows(found)
     first = 0 if len({row[0] for row in rows}) > 1 else 1
-    title = f"{TITLE} a transaction"
-    return table(title, heads[first:], [row[first:] for row in rows])
+    title = f"{TITLE} per transaction"
+    wide = table(title, heads[first:], [row[first:] for row in rows])
+    narrow = [[*row[1:3], *row[4:-1]] for row in rows]
+    return Fitting(wide, table(title, (*heads[1:3], *heads[4:-1]), narrow))
 
 
 def _offered(found: PriceTable) -> RenderableType:
