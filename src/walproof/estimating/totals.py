@@ -16,7 +16,7 @@ ALPHA = 0.05
 """Nominal error where stalls that were missed are allowed for too, so that the true one is about 5 %."""
 STALL_S = 0.4
 """Length of a stall that may have been missed."""
-STALL_EVERY_S = 20.0
+STALL_EVERY_S = 25.0
 """How often such a stall is taken to come at most."""
 MISSED = -math.log(0.07)
 """A stall that comes this many times on average in the time measured is seen in 93 of 100 runs."""
@@ -64,7 +64,7 @@ def ratio_interval(arm: Totals, baseline: Totals, alpha: float = ALPHA) -> Estim
     The blocks' deviations are subtracted pair by pair, so what slows both cancels. Whatever comes more seldom than
     the run is long may have been missed, on either side: at its end of the interval a stall of STALL_S seconds is
     allowed for, as often as every STALL_EVERY_S, or as could have been missed in the time measured with 7 % (errors
-    add as squares). In a minute per arm that is 1.8 %, in ten minutes 0.2 %.
+    add as squares). In up to a minute per arm that is 1.6 %, in ten minutes 0.2 %.
     """
     if not (arm.rate > 0 and baseline.rate > 0):
         return Estimate(arm.rate / baseline.rate if baseline.rate > 0 else math.nan, math.nan, math.nan)
