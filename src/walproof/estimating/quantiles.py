@@ -24,7 +24,7 @@ def quantile_intervals(
     not from transaction to transaction (cluster sampling, Cochran 1977, 9.4), and is taken on the logit scale.
     Student's t has as many degrees of freedom as blocks that hold the tail beyond the estimate (Kish's effective
     number) less one: a 99th percentile that one slow block made is known no better than one block knows it. An end
-    beyond every transaction that was seen is 0 or infinite.
+    beyond every transaction that was seen is 0 or infinite; where both would be, there is no interval.
     """
     filled = [h for h in histograms if h]
     whole = pooled(filled)
@@ -51,11 +51,10 @@ def _interval(value: float, q: float, buckets: np.ndarray, below: Numbers, alpha
     chance = float(special.ndtri(1 - alpha / 2)) * math.sqrt(centre * (1 - centre) / total)
     half = max(t * float(np.std(deviations, ddof=1)) / math.sqrt(blocks), chance) / (centre * (1 - centre))
     low, high = (float(special.expit(special.logit(centre) + side * half)) for side in (-1, 1))
-    return Estimate(
-        value,
-        0.0 if low * total < 1 else min(value, _at(low, buckets, running)),
-        math.inf if (1 - high) * total < 1 else max(value, _at(high, buckets, running)),
-    )
+    least = 0.0 if low * total < 1 else min(value, _at(low, buckets, running))
+    most = math.inf if (1 - high) * total < 1 else max(value, _at(high, buckets, running))
+    nothing_known = least == 0 and math.isinf(most)
+    return Estimate(value, math.nan, math.nan) if nothing_known else Estimate(value, least, most)
 
 
 def _at(share: float, buckets: np.ndarray, running: Numbers) -> float:
