@@ -17,15 +17,14 @@ from walproof.estimating.totals import ratio_interval
 from walproof.model.estimate import Estimate
 from walproof.model.event import Event
 from walproof.model.guarantee import Level
-from walproof.model.sample import SampleResult
 from walproof.pricing.design import AGAIN
-from walproof.pricing.estimates import pairs_of, samples_of, totals
+from walproof.pricing.estimates import Pair, paired_totals, pairs_of, samples_of
 from walproof.records.reader import read
 
 RUNS = 100
 FEWEST = 5
 """Pairs of a quick run."""
-Pairs = list[tuple[SampleResult, SampleResult]]
+Pairs = list[Pair]
 
 
 def measured(minutes: float) -> list[Event]:
@@ -45,7 +44,7 @@ def pairs(events: Sequence[Event]) -> Pairs:
 
 def run(found: Pairs) -> Estimate:
     """One quick run over these pairs."""
-    return ratio_interval(totals(one for one, _ in found), totals(other for _, other in found))
+    return ratio_interval(*paired_totals(found))
 
 
 def main() -> int:

@@ -23,7 +23,7 @@ from walproof.model.guarantee import Level
 from walproof.model.plan import Arm, Sample, Scenario
 from walproof.model.sample import SampleResult
 from walproof.pricing.design import block
-from walproof.pricing.estimates import Blocks, pairs_of, ratio_of, totals
+from walproof.pricing.estimates import Blocks, paired_totals, pairs_of, ratio_of
 
 SAMPLE_S = 0.9
 EACH_S = 2.6
@@ -127,8 +127,7 @@ def _result(planned: Sample, tps: float) -> SampleResult:
 
 def trimmed_before(blocks: Blocks) -> Estimate:
     """The ratio as it was before totals."""
-    pairs = pairs_of(blocks, ON, Level.LOCAL)
-    return ratio_without_stalls(totals(p[0] for p in pairs), totals(p[1] for p in pairs))
+    return ratio_without_stalls(*paired_totals(pairs_of(blocks, ON, Level.LOCAL)))
 
 
 def stopped(blocks: Blocks, estimate: Callable[[Blocks], Estimate]) -> tuple[Estimate, int]:

@@ -56,7 +56,7 @@ class Replaying(Sampler):
 
     def _query(self, member: str, statement: bytes) -> list[tuple[str | None, ...]]:
         if member == "n1":
-            return [("0/64",)]
+            return [("100",)]
         places = self.positions[member]
         return [(places.pop(0) if len(places) > 1 else places[0],)]
 

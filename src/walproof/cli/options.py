@@ -33,6 +33,9 @@ def choice(names: str, values: list[str], text: str, **settings: Any) -> Decorat
 
 
 json_output = flag("--json as_json", "One JSON object on standard output and nothing else.")
+ratios_required = option(
+    "--require", "on>=0.9@16,…", "Ratios required, with clients or at all; exit 0 met, 1 not met, 4 undecided."
+)
 dry_run = flag("--dry-run", "Say what would be done and do nothing.")
 seed = option("--seed", "N", "Seed of every random choice.", type=int, default=1)
 port = option("--port", "PORT", "First of eight ports on 127.0.0.1.", type=int, default=5500)

@@ -46,9 +46,7 @@ ANEW = {"budget", "precision", "allow", "require"}
     opt.option("--clients", "1,16", "Numbers of clients.  [default: 1,16]"),
     opt.option("--baseline", "LEVEL", "The level others are divided by.  [default: local]"),
     opt.option("--mix", "on=10,local=90", "One run with weights per level."),
-    opt.option(
-        "--require", "on>=0.9@16,…", "Ratios required, with clients or at all; exit 0 met, 1 not met, 4 undecided."
-    ),
+    opt.ratios_required,
     opt.flag("--aa", "Run the baseline against itself: its interval must cover 1."),
 )
 @opt.group(

@@ -37,9 +37,7 @@ from walproof.reporting.outline import Outline
 )
 @opt.group(
     "Requirements",
-    opt.option(
-        "--require", "on>=0.9@16,…", "Ratios required, with clients or at all; exit 0 met, 1 not met, 4 undecided."
-    ),
+    opt.ratios_required,
 )
 @opt.group(
     "Text on standard output",

@@ -12,13 +12,13 @@ from walproof.load.pgbench_log import Summary
 from walproof.load.pgbench_process import RunningLoad
 from walproof.load.self_timed import Rate, SelfTimed, self_timed
 from walproof.load.series import Mark
+from walproof.load.started_program import StartedProgram
 from walproof.model.load import Workspace
 from walproof.model.plan import PGBENCH, Arm
 from walproof.model.ports import Clock
 from walproof.model.sample import NO_SERIES, Series
 from walproof.model.topology import Endpoint
 
-_OUTPUT = "output"
 CONNECT_S = 30.0
 
 
@@ -100,37 +100,19 @@ def start_load(request: LoadRequest, workspace: Workspace, clock: Clock) -> Load
     return SelfTimedLoad(self_timed(arm, endpoint, seconds, seed, application=APPLICATION), workspace)
 
 
-class SelfTimedLoad:
+class SelfTimedLoad(StartedProgram):
     """A program that times itself, running in a workspace."""
 
     def __init__(self, program: SelfTimed, workspace: Workspace) -> None:
         self._program = program
-        self._workspace = workspace
         self._children_s = ended_children_s()
-        self._process = workspace.start(program.argv, _OUTPUT)
         self._cut = False
-
-    def __enter__(self) -> "SelfTimedLoad":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._process.kill()
-        self._workspace.close()
-
-    @property
-    def pids(self) -> tuple[int, ...]:
-        """The program's process ids on this machine, without those it starts."""
-        return self._process.pids
+        super().__init__(program.argv, workspace)
 
     def used(self) -> Used:
         """Processor time of the program and of those it started, known once it has ended."""
         cpu_s = ended_children_s() - self._children_s if self.ended else 0.0
         return Used(dict.fromkeys(self.pids[:1], cpu_s), {}, {})
-
-    @property
-    def ended(self) -> bool:
-        """Whether it ended by itself."""
-        return self._process.exit_code is not None
 
     @property
     def self_timed_s(self) -> float:
@@ -177,9 +159,6 @@ class SelfTimedLoad:
             f"{name} {ended} and printed no rate: {lines[-1] if lines else 'it printed nothing'}",
             "a driver's last line is `tps 1234.5`; run it by hand",
         )
-
-    def _text(self) -> str:
-        return "".join(path.read_text(errors="replace") for path in self._workspace.fetch(_OUTPUT))
 
 
 def _summary(rate: Rate, seconds: float) -> Summary:

@@ -73,11 +73,8 @@ class Summary:
     def stalls(self, since: float, until: float) -> list[tuple[float, float]]:
         """Begin and end (epoch s) of stalls: times in which no client's transaction ended for STALL_S or longer.
 
-        Where transactions are slow or few by nature, a stall is ten times their median latency or their usual gap. None
-        are known where transactions were counted but not logged.
+        Where transactions are slow or few by nature, a stall is ten times their median latency or their usual gap.
         """
-        if self.credit and not self.ends:
-            return []
         usual_s = (until - since) / max(1.0, self.credit)
         least_s = max(STALL_S, 10 * usual_s, quantile_ms(self.histogram, 0.5) / 100 if self.histogram else 0.0)
         spans = (span * SPAN_S for span in sorted(self.ends))

@@ -8,45 +8,27 @@ from walproof.load.cpu_usage import Used, used
 from walproof.load.pgbench import Invocation
 from walproof.load.pgbench_log import Summary, summary, warm_from
 from walproof.load.series import Mark, series
+from walproof.load.started_program import StartedProgram
 from walproof.model.load import Workspace
 from walproof.model.ports import Clock
 from walproof.model.sample import Series
 
 _INTERVAL_S = 0.005
-_OUTPUT = "output"
 
 
-class RunningLoad:
+class RunningLoad(StartedProgram):
     """pgbench running in a workspace; as a context manager it is ended and the workspace closed."""
 
     def __init__(self, invocation: Invocation, workspace: Workspace, clock: Clock) -> None:
         self._invocation = invocation
-        self._workspace = workspace
         self._clock = clock
         for name, text in invocation.scripts.items():
             workspace.put(name, text)
-        self._process = workspace.start(invocation.argv, _OUTPUT)
-
-    def __enter__(self) -> "RunningLoad":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._process.kill()
-        self._workspace.close()
-
-    @property
-    def pids(self) -> tuple[int, ...]:
-        """pgbench's process ids on this machine."""
-        return self._process.pids
+        super().__init__(invocation.argv, workspace)
 
     def used(self) -> Used:
         """Processor time it used so far."""
         return used(self.pids, disk=False)
-
-    @property
-    def ended(self) -> bool:
-        """Whether it ended by itself."""
-        return self._process.exit_code is not None
 
     @property
     def self_timed_s(self) -> None:
@@ -101,6 +83,3 @@ class RunningLoad:
         """Times that pgbench tried a transaction again, as it says when it ends; 0 where it makes one try."""
         found = re.search(r"^total number of retries: (\d+)", self._text(), re.MULTILINE)
         return int(found[1]) if found else 0
-
-    def _text(self) -> str:
-        return "".join(path.read_text(errors="replace") for path in self._workspace.fetch(_OUTPUT))

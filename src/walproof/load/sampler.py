@@ -137,7 +137,7 @@ class Sampler:
         flushed = self._query(leader, _FLUSH)
         if not flushed:
             return None
-        wanted = _lsn(str(flushed[0][0]))
+        wanted = int(flushed[0][0] or 0)
         behind = [name for name in self._members if name != leader]
         while True:
             behind = [name for name in behind if self._replayed(name, wanted) is False]
@@ -219,16 +219,6 @@ def _int(text: str | None) -> int | None:
 
 def _float(text: str | None) -> float | None:
     return None if text is None else float(text)
-
-
-def _lsn(text: str) -> int:
-    """A WAL position as bytes.
-
-    >>> _lsn("1/A0")
-    4294967456
-    """
-    high, low = text.split("/")
-    return (int(high, 16) << 32) + int(low, 16)
 
 
 def window(before: Snapshot, after: Snapshot, polled: Polled, leader: str) -> Window:

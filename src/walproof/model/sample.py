@@ -60,6 +60,11 @@ class Window:
     leader: str = ""
     settled_s: float | None = None
 
+    @property
+    def of_leader(self) -> MemberWindow:
+        """What the leader did; nothing known where that was not seen."""
+        return self.members.get(self.leader, MemberWindow())
+
 
 @dataclass(frozen=True, slots=True)
 class Series:

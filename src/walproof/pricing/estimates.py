@@ -19,7 +19,6 @@ from walproof.pricing.design import WARM_BLOCK, group, is_baseline
 from walproof.pricing.quality import caveats_of, failed_over, mixed_versions
 
 UNKNOWN = Estimate(math.nan, math.nan, math.nan)
-NOTHING_SEEN = MemberWindow()
 QUANTILES = (0.5, 0.95, 0.99, 0.999)
 
 
@@ -86,6 +85,8 @@ class PriceTable:
 
 
 Blocks = dict[int, dict[Arm, SampleResult]]
+Pair = tuple[SampleResult, SampleResult]
+"""An arm's sample and that of what it is divided by, from one block."""
 
 
 def samples_of(events: Iterable[Event]) -> dict[Scenario, Blocks]:
@@ -98,7 +99,7 @@ def samples_of(events: Iterable[Event]) -> dict[Scenario, Blocks]:
     return found
 
 
-def pairs_of(blocks: Blocks, arm: Arm, baseline: Level) -> list[tuple[SampleResult, SampleResult]]:
+def pairs_of(blocks: Blocks, arm: Arm, baseline: Level) -> list[Pair]:
     """The arm and its baseline in every block that has both, in the order of blocks."""
     pairs = []
     for _, measured in sorted(blocks.items()):
@@ -116,9 +117,13 @@ def totals(results: Iterable[SampleResult]) -> Totals:
     return Totals(np.array([r.tps for r in found], dtype=np.float64) * seconds, seconds)
 
 
-def log_ratios(blocks: Blocks, arm: Arm, baseline: Level) -> np.ndarray:
-    """log(tps of arm / tps of its baseline) of every block in which neither stood still, shape (pairs,)."""
-    pairs = pairs_of(blocks, arm, baseline)
+def paired_totals(pairs: Sequence[Pair]) -> tuple[Totals, Totals]:
+    """Totals of either side of these pairs."""
+    return totals(one for one, _ in pairs), totals(other for _, other in pairs)
+
+
+def log_ratios(pairs: Sequence[Pair]) -> np.ndarray:
+    """log(tps / tps of the other) of every pair in which neither stood still, shape (pairs,)."""
     return np.array([math.log(one.tps / other.tps) for one, other in pairs if one.tps > 0 and other.tps > 0])
 
 
@@ -129,7 +134,7 @@ def ratio_of(blocks: Blocks, arm: Arm, baseline: Level) -> tuple[Estimate, int]:
     pairs = pairs_of(blocks, arm, baseline)
     if not pairs:
         return UNKNOWN, 0
-    return ratio_interval(totals(one for one, _ in pairs), totals(other for _, other in pairs)), len(pairs)
+    return ratio_interval(*paired_totals(pairs)), len(pairs)
 
 
 def tps_of(results: Sequence[SampleResult]) -> Estimate:
@@ -171,11 +176,11 @@ def _price(scenario: Scenario, arm: Arm, blocks: Blocks, baseline: Level, genera
     results = [measured[arm] for _, measured in sorted(blocks.items()) if arm in measured]
     ratio, paired = ratio_of(blocks, arm, baseline)
     pairs = [] if is_baseline(arm, baseline) else pairs_of(blocks, arm, baseline)
-    caveats = caveats_of(results, log_ratios(blocks, arm, baseline), general)
+    caveats = caveats_of(results, log_ratios(pairs), general)
     # Under overload a latency is that of the backlog, and grows with the length of the sample.
     overloaded = Caveat.OVERLOAD in caveats
     latency = NO_LATENCY if overloaded else latency_of([r.mean_ms for r in results], [r.histogram for r in results])
-    trimmed = ratio_without_stalls(totals(p[0] for p in pairs), totals(p[1] for p in pairs)) if pairs else UNKNOWN
+    trimmed = ratio_without_stalls(*paired_totals(pairs)) if pairs else UNKNOWN
     return ArmPrice(
         scenario=scenario,
         arm=arm,
@@ -202,7 +207,7 @@ def per_transaction(results: Sequence[SampleResult], count: Callable[[MemberWind
     known = [
         (counted, r.transactions)
         for r in results
-        if r.transactions and (counted := count(r.window.members.get(r.window.leader, NOTHING_SEEN))) is not None
+        if r.transactions and (counted := count(r.window.of_leader)) is not None
     ]
     return sum(c for c, _ in known) / sum(n for _, n in known) if known else math.nan
 

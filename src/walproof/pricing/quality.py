@@ -113,8 +113,8 @@ def _checkpoint(results: Results) -> bool:
 
 def _transient(results: Results) -> bool:
     """Whether WAL per transaction changed over the blocks: full-page images after a checkpoint fade out."""
-    members = [(r.window.members.get(r.window.leader), r.transactions) for r in results if r.transactions]
-    logs = [math.log(m.wal_bytes / n) for m, n in members if m is not None and m.wal_bytes]
+    known = [(r.window.of_leader.wal_bytes, r.transactions) for r in results if r.transactions]
+    logs = [math.log(written / n) for written, n in known if written]
     third = len(logs) // 3
     return third > 0 and abs(fmean(logs[-third:]) - fmean(logs[:third])) > math.log(1 + WAL_CHANGE)
 

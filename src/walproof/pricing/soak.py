@@ -53,8 +53,6 @@ def with_soak(raw: RawOptions, options: PriceOptions) -> PriceOptions:
             f"{counted(len(question.scenarios), 'scenario')} are asked",
             "--soak 30min --levels local,on --clients 16, or --levels on --baseline on for one alone",
         )
-    if question.arms[0].workload.driver != PGBENCH:
-        raise UsageError("a soak needs pgbench's log of every transaction", "leave --driver out")
     seconds = duration_s(str(raw["soak"]))
     if seconds < SHORTEST_S:
         raise UsageError(f"a soak of {seconds:g} s is no soak", "--soak 30min")

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from walproof.estimating.intervals import Numbers
 from walproof.estimating.stopping import narrow
 from walproof.estimating.totals import Totals, ratio_interval
 from walproof.model.estimate import Estimate
@@ -14,7 +13,7 @@ from walproof.model.guarantee import Level
 from walproof.model.plan import Scenario
 from walproof.model.sample import SampleResult
 from walproof.pricing.as_json import interval, number
-from walproof.pricing.estimates import UNKNOWN, totals
+from walproof.pricing.estimates import UNKNOWN, Pair, paired_totals, totals
 from walproof.pricing.run import SearchRun
 from walproof.pricing.tuning import (
     FINAL_PAIRS,
@@ -91,7 +90,7 @@ def _compared(search: SearchRun, tuned: Tuned, limit_ms: float) -> TunedPrice:
     Whichever of the two turns out to be over the limit after the first pairs gives way to its next best, and the pairs
     begin anew: both are held to the same limit.
     """
-    pairs: list[tuple[SampleResult, SampleResult]] = []
+    pairs: list[Pair] = []
     tried = 0
     while tried < FINAL_PAIRS[1] and not (tried >= FINAL_PAIRS[0] and search.over()):
         tried += 1
@@ -112,11 +111,11 @@ def _compared(search: SearchRun, tuned: Tuned, limit_ms: float) -> TunedPrice:
     return TunedPrice(tuned, ratio, len(pairs), level, baseline, bound)
 
 
-def _ratio(pairs: Sequence[tuple[SampleResult, SampleResult]]) -> Estimate:
-    return ratio_interval(totals(a for a, _ in pairs), totals(b for _, b in pairs)) if pairs else UNKNOWN
+def _ratio(pairs: Sequence[Pair]) -> Estimate:
+    return ratio_interval(*paired_totals(pairs)) if pairs else UNKNOWN
 
 
-def _within_limit(tuned: Tuned, pairs: Sequence[tuple[SampleResult, SampleResult]], limit_ms: float) -> Tuned:
+def _within_limit(tuned: Tuned, pairs: Sequence[Pair], limit_ms: float) -> Tuned:
     """The same, or with the next best in place of what is over the limit in these pairs."""
     level, baseline = (score_of([], [pair[i] for pair in pairs]).p95_ms > limit_ms for i in (0, 1))
     if level and tuned.next_best:
@@ -126,7 +125,7 @@ def _within_limit(tuned: Tuned, pairs: Sequence[tuple[SampleResult, SampleResult
     return tuned
 
 
-def processor_bound(pairs: Sequence[tuple[SampleResult, SampleResult]]) -> Estimate:
+def processor_bound(pairs: Sequence[Pair]) -> Estimate:
     """The largest ratio that processors shared by all members and clients allow, from pairs (level, baseline).
 
     Processors that are all busy do as many transactions a second as their time a transaction allows, so the ratio is at
@@ -136,7 +135,7 @@ def processor_bound(pairs: Sequence[tuple[SampleResult, SampleResult]]) -> Estim
     known = [p for p in pairs if all(_shared(r) and r.transactions for r in p)]
     if len(known) < 2 or len(known) < len(pairs):
         return UNKNOWN
-    level, baseline = (Totals(_busy([p[i] for p in known]), _done([p[i] for p in known])) for i in (0, 1))
+    level, baseline = (_busy_per_transaction([pair[i] for pair in known]) for i in (0, 1))
     return ratio_interval(baseline, level)
 
 
@@ -145,14 +144,10 @@ def _shared(result: SampleResult) -> bool:
     return result.sample.scenario.cores is None and any(m.cpu_cores is not None for m in members)
 
 
-def _busy(results: Sequence[SampleResult]) -> Numbers:
-    """Processor time of each sample as a share of all there are times seconds, without what others took."""
-    return np.array([max(0.0, r.window.machine_busy - r.window.stolen) * r.seconds for r in results])
-
-
-def _done(results: Sequence[SampleResult]) -> Numbers:
-    """Transactions of each sample, by their share within it."""
-    return np.array([r.tps * r.seconds for r in results])
+def _busy_per_transaction(results: Sequence[SampleResult]) -> Totals:
+    """Processor time of each sample (share of all there are, times seconds, without what others took), transactions."""
+    busy = [max(0.0, r.window.machine_busy - r.window.stolen) * r.seconds for r in results]
+    return Totals(np.array(busy), totals(results).counts)
 
 
 def _as_json(one: Candidate) -> dict[str, Any]:

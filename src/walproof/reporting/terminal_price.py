@@ -66,10 +66,15 @@ def _prices(arms: Sequence[ArmPrice], baseline: str) -> RenderableType:
     return Fitting(table(title, heads, wide), with_lines(table(title, narrow_heads, narrow), notes, "dim"))
 
 
+def _first_shown(rows: Sequence[Sequence[str]]) -> int:
+    """The first column to show: the scenario, unless it is the same in every row."""
+    return 0 if len({row[0] for row in rows}) > 1 else 1
+
+
 def _latencies(found: PriceTable) -> RenderableType:
     """Percentiles with their intervals; on a narrow terminal without mean and median."""
     heads, rows = latency_rows(found.arms)
-    first = 0 if len({row[0] for row in rows}) > 1 else 1
+    first = _first_shown(rows)
     wide = table("latency (95 % CI)", heads[first:], [row[first:] for row in rows])
     narrow = [[*row[first:3], *row[5:]] for row in rows]
     return Fitting(wide, table("latency (95 % CI)", (*heads[first:3], *heads[5:]), narrow))
@@ -77,16 +82,16 @@ def _latencies(found: PriceTable) -> RenderableType:
 
 def _stalls(found: PriceTable) -> RenderableType:
     heads, rows = stall_rows(found)
-    first = 0 if len({row[0] for row in rows}) > 1 else 1
+    first = _first_shown(rows)
     title = f"{TITLE} per transaction"
     wide = table(title, heads[first:], [row[first:] for row in rows])
-    narrow = [[*row[1:3], *row[4:-1]] for row in rows]
-    return Fitting(wide, table(title, (*heads[1:3], *heads[4:-1]), narrow))
+    narrow = [[*row[first:3], *row[4:-1]] for row in rows]
+    return Fitting(wide, table(title, (*heads[first:3], *heads[4:-1]), narrow))
 
 
 def _offered(found: PriceTable) -> RenderableType:
     heads, rows = offered_rows(found)
-    first = 0 if len({row[0] for _, row in rows}) > 1 else 1
+    first = _first_shown([row for _, row in rows])
     narrow = [[*row[first:2], *(cell.partition(" ")[0] for cell in row[2:])] for _, row in rows]
     short = (*heads[first:2], ">n", *(head.removesuffix(" tps").removesuffix(" ms") for head in heads[3:]))
     wide = table(OFFERED_TITLE, heads[first:], [row[first:] for _, row in rows])

@@ -21,7 +21,7 @@ from walproof.model.sample import SampleResult
 from walproof.model.units import counted
 from walproof.model.verdict import Drill
 from walproof.pricing.design import WARM_BLOCK
-from walproof.pricing.estimates import totals
+from walproof.pricing.estimates import Pair, paired_totals, totals
 from walproof.studies.declaration import (
     ArmNamed,
     Claim,
@@ -89,7 +89,7 @@ class Measured:
         left, right = self.samples(of), self.samples(to)
         pairs = _paired(left, right)
         if len(pairs) >= 2:
-            return ratio_interval(totals(a for a, _ in pairs), totals(b for _, b in pairs))
+            return ratio_interval(*paired_totals(pairs))
         if len(left) < 2 or len(right) < 2:
             return None
         return change(rate_interval(totals(right)), rate_interval(totals(left)))
@@ -120,7 +120,7 @@ def _named_by(arm: ArmNamed, part: StudyPart, planned: Sample) -> bool:
     return wanted and scenario in part.scenarios()
 
 
-def _paired(left: Sequence[SampleResult], right: Sequence[SampleResult]) -> list[tuple[SampleResult, SampleResult]]:
+def _paired(left: Sequence[SampleResult], right: Sequence[SampleResult]) -> list[Pair]:
     """Samples of the same block and scenario, in the order of blocks."""
     others = {(s.sample.scenario, s.sample.block): s for s in right}
     pairs = [(s, others[key]) for s in left if (key := (s.sample.scenario, s.sample.block)) in others]
