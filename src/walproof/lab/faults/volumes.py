@@ -96,11 +96,21 @@ def prepare(blueprint: Blueprint) -> None:
 
 
 def release(blueprint: Blueprint) -> None:
-    """Unmount and detach everything below the lab's home and remove the images; safe twice, and after a kill -9."""
-    for volume in volumes(blueprint):
-        _unmount(volume.mount_point)
-    for device, _ in loops(blueprint):
-        _detach(device)
+    """Unmount and detach everything below the lab's home and remove the images; safe twice, and after a kill -9.
+
+    WaitTimeout when a loop device stays: the images stay then too.
+    """
+
+    # Again and again: a mount namespace may be made, or the process it was known by may end, meanwhile; and the
+    # kernel frees a device only some time after its last lazy unmount.
+    def released() -> bool:
+        for volume in volumes(blueprint):
+            _unmount(volume.mount_point)
+        for device, _ in loops(blueprint):
+            _detach(device)
+        return not loops(blueprint)
+
+    wait_for(Wait.DISKS_FREE, released, RealClock())
     shutil.rmtree(images_dir(blueprint), ignore_errors=True)
 
 
