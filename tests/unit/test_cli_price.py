@@ -84,6 +84,22 @@ def test_ctrl_c_prints_what_there_is_and_resume_goes_on(run: Run, target: FakePr
     assert {s.arm.clients for s in target.asked} == {2}
 
 
+def test_a_script_is_kept_in_the_record_and_another_one_is_not_measured_into_it(run: Run, target: FakePriced) -> None:
+    Path("a.sql").write_text("SELECT 1;")
+    Path("b.sql").write_text("SELECT 2;")
+    target.interrupt_after = 4
+    run("--levels", "on", "--clients", "2", "--workload", "a.sql@3,b.sql@1", "--record", "rec")
+    target.interrupt_after = None
+    assert [path.read_text() for path in read(Path("rec")).kept()] == ["SELECT 1;", "SELECT 2;"]
+    before = Path("rec/events.jsonl").read_bytes()
+    Path("b.sql").write_text("SELECT 3;")
+    code, _, err = run("--resume", "rec")
+    assert (code, Path("rec/events.jsonl").read_bytes()) == (2, before)
+    assert "b.sql has changed since it was measured" in err
+    Path("b.sql").write_text("SELECT 2;")
+    assert as_json(run, "--resume", "rec")["arms"][0]["blocks"] >= 8
+
+
 def test_a_record_of_format_1_is_resumed_with_its_own_sample_length(run: Run, target: FakePriced) -> None:
     target.interrupt_after = 4
     run("--levels", "on", "--clients", "2", "--sample", "500ms", "--record", "rec", "--json")

@@ -154,3 +154,13 @@ def test_quantiles_of_one_block_have_no_interval_and_of_none_no_value() -> None:
 def test_few_values_do_not_make_an_interval_lean() -> None:
     found = stopped_interval(np.array([1.0, 1.1, 2.0]))
     assert found.high - found.value == pytest.approx(found.value - found.low)
+
+
+@pytest.mark.parametrize("n", [10, 20, 60])
+@pytest.mark.parametrize("slow", [1, 2])
+def test_an_interval_leans_no_further_than_one_event_could_be_missed(n: int, slow: int) -> None:
+    values = np.random.default_rng(n).normal(0, 0.05, n)
+    values[:slow] -= 1
+    found, error = stopped_interval(values, 0.05), float(np.std(values, ddof=1)) / math.sqrt(n)
+    assert found.value - found.low == pytest.approx(4.57 * error, rel=0.01)
+    assert 1.2 * error < found.high - found.value < 2.3 * error

@@ -11,8 +11,9 @@ from walproof.cli.groups import Command
 from walproof.cli.journals import keep_journal
 from walproof.cli.runs import progress_bar, started
 from walproof.errors import UsageError
-from walproof.machine.redaction import without_secrets
+from walproof.machine.redaction import in_text, without_secrets
 from walproof.model.event import Described, Ended, Event
+from walproof.model.plan import Workload
 from walproof.pricing.bench import Bench
 from walproof.pricing.command import (
     PriceResult,
@@ -29,7 +30,7 @@ from walproof.pricing.options import RawOptions, parse_options
 from walproof.pricing.require import exit_code, required, required_as_json, requirements_of
 from walproof.pricing.soak import with_soak
 from walproof.pricing.workload_options import scale_in
-from walproof.records.layout import FORMAT
+from walproof.records.layout import FILES, FORMAT, safe_name
 from walproof.records.reader import read
 from walproof.records.writer import Writer
 from walproof.targets.choose import choose, is_external
@@ -69,7 +70,7 @@ ANEW = {"budget", "precision", "allow", "require"}
         "--driver", "COMMAND", "pgbench, sysbench, or a program whose last line is `tps 1234.5`.  [default: pgbench]"
     ),
     opt.option("--scale", "N", "pgbench's scale, also as 2xmemory or 2xshared_buffers.  [default: 20]"),
-    opt.option("--protocol", "WORD", "simple, extended or prepared.  [default: prepared; simple through a pool]"),
+    opt.option("-M --protocol", "WORD", "simple, extended or prepared.  [default: prepared; simple through a pool]"),
     opt.option("--max-tries", "N", "Tries of a transaction that fails for serialization or deadlock.  [default: 1]"),
     opt.option("--skew", "zipfian:1.1", "How accounts are drawn: zipfian, gaussian or exponential, and its parameter."),
     opt.option("--init", "FILE.sql", "Run this file by psql once, in walproof's own database, to make your tables."),
@@ -111,6 +112,9 @@ def price(
         earlier, raw, target = _resumed(Path(resume), raw, target)
     options = with_soak(raw, parse_options(raw))
     requirements = requirements_of(raw, options)
+    workload = options.question().arms[0].workload
+    if resume:
+        _same_files(Path(resume), workload)
     chosen = choose(target)
     if (scaled := scale_in(raw, chosen.describe)) != raw:
         raw, options = scaled, with_soak(scaled, parse_options(scaled))
@@ -128,6 +132,8 @@ def price(
         progress_bar(quiet=as_json) as show_progress,
     ):
         keep_journal(chosen, writer.directory)
+        for name in workload.files:
+            writer.keep(name, Path(name).read_text("utf-8"))
         bench = Bench(chosen, writer, options.grid.seed, earlier)
         if not resume:
             bench.emit(started("price", {**raw, **_defaults(raw, target)}, at=bench.now(), seed=bench.seed))
@@ -172,6 +178,14 @@ def _plan_json(question: Question, target: str) -> dict[str, Any]:
 
 def _defaults(raw: RawOptions, target: str | None) -> dict[str, Any]:
     return {"baseline": raw.get("baseline") or "local", "target": without_secrets(target or "lab")}
+
+
+def _same_files(record: Path, workload: Workload) -> None:
+    """UsageError where a script of the user's is not the one that the record measured and keeps."""
+    for name in workload.files:
+        kept = record / FILES / safe_name(name)
+        if kept.is_file() and kept.read_text("utf-8") != in_text(Path(name).read_text("utf-8")):
+            raise UsageError(f"{name} has changed since it was measured", f"put it back from {kept}, or start anew")
 
 
 def _resumed(

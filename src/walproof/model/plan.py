@@ -63,6 +63,12 @@ class Workload:
         return f"batch of {self.rows}" if self.kind is WorkloadKind.BATCH else str(self.kind)
 
     @property
+    def files(self) -> tuple[str, ...]:
+        """Paths of the user's own files: pgbench scripts, and the file that makes the tables."""
+        scripts = () if self.driver != PGBENCH else tuple(name for name, _ in self.scripts) or (self.script,)
+        return tuple(name for name in (*scripts, self.init) if name is not None and name not in set(WorkloadKind))
+
+    @property
     def manner(self) -> str:
         """How it is sent and drawn, where that is not the default; "" when it is."""
         words = [
