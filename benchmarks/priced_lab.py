@@ -13,9 +13,10 @@ from walproof.targets.lab.target import LabTarget
 
 
 @contextlib.contextmanager
-def priced_lab(name: str, *, port: int = 5850, **parameters: str) -> Iterator[LabTarget]:
+def priced_lab(name: str, *, port: int = 5850, in_memory: bool = False, **parameters: str) -> Iterator[LabTarget]:
     """Three members with a quorum of one, on ports of their own; destroyed whatever happens."""
-    with benchmark_lab(f"bench-{name}", LabOrder(port=port, parameters=dict(parameters))) as blueprint:
+    order = LabOrder(port=port, parameters=dict(parameters))
+    with benchmark_lab(f"bench-{name}", order, in_memory=in_memory) as blueprint:
         yield LabTarget(blueprint)
 
 

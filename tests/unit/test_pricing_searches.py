@@ -368,6 +368,21 @@ def test_processors_elsewhere_or_limited_one_by_one_bound_nothing() -> None:
         assert not processor_bound([(unknown, other)] * 8).known
 
 
+@pytest.mark.parametrize(("busy", "also"), [(0.97, False), (0.7, True)])
+def test_a_bound_says_whether_the_processors_were_what_limited(busy: float, also: bool) -> None:
+    class Shared(FakePriced):
+        def run_sample(self, planned: Sample, seconds: float, seed: int) -> SampleResult:
+            members = {"n1": MemberWindow(cpu_cores=1.0)}
+            return replace(
+                super().run_sample(planned, seconds, seed), window=Window(members=members, machine_busy=busy)
+            )
+
+    result, _ = priced(Shared(noise=0.01), tune=True, limit="40ms", budget="5min", sample="1s", max_clients="16")
+    (line,) = result_lines(result)
+    assert f"they were {busy:.0%} busy with on, {busy:.0%} with local" in line
+    assert ("something else" in line) == also
+
+
 def test_tuned_local_is_held_to_the_limit_of_the_level() -> None:
     class SlowAtTheEnd(FakePriced):
         """Local with the most clients is within the limit in the search, and over it afterwards."""
@@ -380,4 +395,5 @@ def test_tuned_local_is_held_to_the_limit_of_the_level() -> None:
     result, _ = priced(SlowAtTheEnd(noise=0.01), tune=True, limit="40ms", budget="20min", sample="1s", max_clients="64")
     (found,) = result.parts["tuning"]
     assert found["baseline_within_limit"] or "not like with like" in result_lines(result)[0]
+    assert (0.0 <= found["busy"] <= 1.0) and (0.0 <= found["baseline_busy"] <= 1.0)
     assert found["baseline_p95_ms"] > 0

@@ -1,7 +1,9 @@
 """The tuned level against the tuned baseline: the last paired run, held to one limit, and what the processors allow."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -29,12 +31,16 @@ from walproof.pricing.tuning import (
     searched,
 )
 
+ALL_BUSY = 0.9
+"""Share of the processors in use below which something else limits throughput too."""
+
 
 @dataclass(frozen=True, slots=True)
 class TunedPrice:
     """Tuned level against tuned baseline, measured in `pairs` blocks: their ratio, and the scores of both.
 
-    bound: what the processors that all share allow the ratio to be (`processor_bound`).
+    bound: what the processors that all share allow the ratio to be (`processor_bound`). busy: the share of them in use
+    with the level and with the baseline; the bound is the limit only where both are near 1.
     """
 
     tuned: Tuned
@@ -43,6 +49,7 @@ class TunedPrice:
     score: Score
     baseline: Score
     bound: Estimate
+    busy: tuple[float, float]
 
     @property
     def of_bound(self) -> float:
@@ -78,6 +85,8 @@ def tuned_under(
         "baseline_within_limit": found.baseline.p95_ms <= limit_ms,
         "processor_bound": interval(found.bound),
         "of_bound": number(found.of_bound),
+        "busy": number(found.busy[0]),
+        "baseline_busy": number(found.busy[1]),
         "ratio": interval(found.ratio),
         "pairs": found.pairs,
     }
@@ -108,7 +117,8 @@ def _compared(search: SearchRun, tuned: Tuned, limit_ms: float) -> TunedPrice:
     final |= {"processors allow": round(bound.value, 3)} if bound.known else {}
     search.bench.step("tuning", final, ratio, "tuned against tuned")
     level, baseline = (score_of([], [pair[i] for pair in pairs]) for i in (0, 1))
-    return TunedPrice(tuned, ratio, len(pairs), level, baseline, bound)
+    busy, baseline_busy = (fmean(_busy(pair[i]) for pair in pairs) if pairs else math.nan for i in (0, 1))
+    return TunedPrice(tuned, ratio, len(pairs), level, baseline, bound, (busy, baseline_busy))
 
 
 def _ratio(pairs: Sequence[Pair]) -> Estimate:
@@ -145,9 +155,13 @@ def _shared(result: SampleResult) -> bool:
 
 
 def _busy_per_transaction(results: Sequence[SampleResult]) -> Totals:
-    """Processor time of each sample (share of all there are, times seconds, without what others took), transactions."""
-    busy = [max(0.0, r.window.machine_busy - r.window.stolen) * r.seconds for r in results]
-    return Totals(np.array(busy), totals(results).counts)
+    """Processor time of each sample (share of all there are, times seconds), transactions."""
+    return Totals(np.array([_busy(r) * r.seconds for r in results]), totals(results).counts)
+
+
+def _busy(result: SampleResult) -> float:
+    """The share of all processors in use during the sample, without what others took."""
+    return max(0.0, result.window.machine_busy - result.window.stolen)
 
 
 def _as_json(one: Candidate) -> dict[str, Any]:
@@ -173,8 +187,12 @@ def _conclusion(found: TunedPrice, limit_ms: float) -> str:
     if found.baseline.p95_ms > limit_ms:
         sentence += f" {baseline.arm.level} is over the limit (p95 {found.baseline.p95_ms:.2f} ms): not like with like."
     if found.bound.known:
+        busy, baseline_busy = found.busy
         sentence += (
             f" The processors, which all share, allow {found.bound.value:.3f} ({found.bound.low:.3f}–"
-            f"{found.bound.high:.3f}); {found.of_bound:.1%} of that is reached."
+            f"{found.bound.high:.3f}); {found.of_bound:.1%} of that is reached: they were {busy:.0%} busy with "
+            f"{best.arm.level}, {baseline_busy:.0%} with {baseline.arm.level}."
         )
+        if min(found.busy) < ALL_BUSY:
+            sentence += " So something else, such as the disk, limits too."
     return sentence
