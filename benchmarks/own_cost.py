@@ -1,8 +1,9 @@
 """What does measuring cost? Throughput through `price` against plain pgbench, in pairs on a lab of its own.
 
-`python -m benchmarks.own_cost [--pairs 30] [--seconds 4] [--level on] [--clients 8]`: 0 when the interval of the ratio
-lies above 98 %, 1 when it lies below, 4 when it holds 98 %. Each pair runs both in random order, settings being equal;
-pgbench alone is given its own connection time back, as pgbench itself reports it ("without initial connection time").
+`python -m benchmarks.own_cost [--pairs 30] [--seconds 4] [--level on] [--clients 8] [--in-memory]`: 0 when the interval
+of the ratio lies above 98 %, 1 when it lies below, 4 when it holds 98 %. Each pair runs both in random order, settings
+being equal; pgbench alone is given its own connection time back, as pgbench itself reports it ("without initial
+connection time").
 """
 
 import argparse
@@ -45,11 +46,12 @@ def main() -> int:
     parser.add_argument("--seconds", type=int, default=4)
     parser.add_argument("--level", default="on")
     parser.add_argument("--clients", type=int, default=8)
+    parser.add_argument("--in-memory", action="store_true", help="members on tmpfs: more tps, no disk's noise")
     asked = parser.parse_args()
     arm = Arm(level(asked.level), asked.clients, Workload(scale=20), "direct")
     chance = random.Random(1)
     logs: list[float] = []
-    with benchmark_lab("cost", LabOrder(port=5890)) as blueprint:
+    with benchmark_lab("cost", LabOrder(port=5890), in_memory=asked.in_memory) as blueprint:
         target = LabTarget(blueprint)
         target.pricing.prepare(arm.workload)
         plain(target, arm, asked.seconds, 0)

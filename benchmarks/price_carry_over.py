@@ -1,8 +1,8 @@
 """What a sample leaves behind for the next one: throughput by the level that ran before, everything else held equal.
 
 `python -m benchmarks.price_carry_over [--minutes 12]`: on a lab of its own; or `--from RECORD`, any record of `walproof
-price` with several levels. The logarithm of each sample's throughput is fitted by block, arm and the level before it
-(least squares); shown are the effects of the level before against the others, with 95 % intervals.
+price` with several levels. Each sample's throughput, divided by the mean of its arm, is fitted by block, arm and the
+level before it (least squares); shown are the effects of the level before against the others, with 95 % intervals.
 """
 
 import argparse
@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
+from statistics import fmean
 
 import numpy as np
 from scipy import stats
@@ -34,15 +35,11 @@ def measured(minutes: float) -> list[Event]:
 def in_order(events: Sequence[Event]) -> list[tuple[SampleResult, str]]:
     """Counted samples that moved, each with the level of the sample before it in time."""
     results = sorted((e.result for e in events if isinstance(e, SampleDone)), key=lambda r: r.started_at)
-    return [
-        (after, str(before.sample.arm.level))
-        for before, after in pairwise(results)
-        if after.sample.block > 0 < after.tps
-    ]
+    return [(after, str(before.sample.arm.level)) for before, after in pairwise(results) if after.sample.block > 0]
 
 
 def effects(samples: Sequence[tuple[SampleResult, str]]) -> dict[str, tuple[float, float]]:
-    """By level that ran before: what it changes against the mean of all, as a logarithm, and half its interval."""
+    """By level that ran before: what it changes against the mean of all, as a share, and half its interval."""
     keys = [
         {f"block {r.sample.block} {r.sample.scenario.text}" for r, _ in samples},
         {f"{r.sample.arm}" for r, _ in samples},
@@ -61,13 +58,17 @@ def effects(samples: Sequence[tuple[SampleResult, str]]) -> dict[str, tuple[floa
             row[place[before]] = 1
         else:
             row[-(len(levels) - 1) :] = -1
-    return _fitted(design, np.log([r.tps for r, _ in samples]), levels)
+    by_arm: dict[str, list[float]] = {}
+    for result, _ in samples:
+        by_arm.setdefault(f"{result.sample.arm}", []).append(result.tps)
+    means = {arm: fmean(tps) for arm, tps in by_arm.items()}
+    return _fitted(design, np.array([r.tps / means[f"{r.sample.arm}"] for r, _ in samples]), levels)
 
 
-def _fitted(design: Numbers, logs: Numbers, levels: Sequence[str]) -> dict[str, tuple[float, float]]:
-    found, _, rank, _ = np.linalg.lstsq(design, logs, rcond=None)
-    freedom = len(logs) - int(rank)
-    residual = logs - design @ found
+def _fitted(design: Numbers, rates: Numbers, levels: Sequence[str]) -> dict[str, tuple[float, float]]:
+    found, _, rank, _ = np.linalg.lstsq(design, rates, rcond=None)
+    freedom = len(rates) - int(rank)
+    residual = rates - design @ found
     covariance = np.linalg.pinv(design.T @ design) * float(residual @ residual) / freedom
     t = float(stats.t.ppf(0.975, freedom))
     shown = {}

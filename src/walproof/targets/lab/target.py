@@ -192,8 +192,9 @@ class LabPricing:
         return measured
 
     def leave(self) -> None:
-        """Revert what `enter` changed."""
+        """Revert what `enter` changed; what was measured is checkpointed."""
         self._scenarios.leave()
+        self._pricer.checkpoint_now()
 
     def checkpoints(self) -> Checkpoints:
         """The leader's last checkpoint."""

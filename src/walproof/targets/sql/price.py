@@ -1,5 +1,6 @@
 """Prices any target that speaks SQL: loads what workloads need, runs pgbench for a sample, observes meanwhile."""
 
+import contextlib
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -65,15 +66,24 @@ class SqlPricer:
 
     def checkpoints(self) -> Checkpoints:
         """The leader's last checkpoint and how far apart timed ones are."""
-        way = self._target.endpoint(self._plain_route())
         try:
-            with psycopg.connect(
-                way.conninfo(application_name="walproof", gssencmode="disable", connect_timeout="5"), autocommit=True
-            ) as connection:
+            with self._connected() as connection:
                 ((redo, apart_s),) = connection.execute(_CHECKPOINT).fetchall()
         except psycopg.Error as error:
             raise TargetError(f"the checkpoints cannot be read: {str(error).strip()}", "leave --steady out") from None
         return Checkpoints(str(redo), float(apart_s))
+
+    def checkpoint_now(self) -> None:
+        """One now, so that no member that fails later replays or rewinds what was measured; none without a leader."""
+        with contextlib.suppress(psycopg.Error), self._connected() as connection:
+            connection.execute("CHECKPOINT")
+
+    def _connected(self) -> psycopg.Connection:
+        """A session with the leader, of our own; psycopg.Error without one."""
+        way = self._target.endpoint(self._plain_route())
+        return psycopg.connect(
+            way.conninfo(application_name="walproof", gssencmode="disable", connect_timeout="5"), autocommit=True
+        )
 
     def link_measured(self, measured: dict[str, float], asked_ms: float | None) -> None:
         """Note what `enter` measured, for the windows of the samples to come."""

@@ -19,6 +19,7 @@ MARK = "written by walproof; safe to drop"
 _HERE = files("walproof.targets.sql.queries")
 _WHOSE = (_HERE / "workload_mark.sql").read_bytes()
 _INSERTED = (_HERE / "inserted.sql").read_bytes()
+_REDO = (_HERE / "checkpoint.sql").read_bytes()
 _TOUCH = (_HERE / "touch_pages.sql").read_bytes()
 _INIT_DONE = (_HERE / "init_done.sql").read_bytes()
 _PGBENCH = frozenset((WorkloadKind.TPCB_LIKE, WorkloadKind.SIMPLE_UPDATE, WorkloadKind.SELECT_ONLY))
@@ -28,7 +29,8 @@ _LOAD_S = 1800
 def ready(endpoint: Endpoint, workload: Workload, pgbench: Path) -> None:
     """Make the workload's tables when missing or of another scale; MachineError when somebody else's are there.
 
-    After a checkpoint the first change of each page puts the whole page into the WAL: that is done here, beforehand.
+    After a checkpoint the first change of each page puts the whole page into the WAL: that is done here, beforehand,
+    by loading the tables after the last checkpoint, or else by changing a row of each page.
     Tables that exist stay as they are: pgbench's must have the workload's scale.
     """
     try:
@@ -65,10 +67,24 @@ def _make(connection: psycopg.Connection, endpoint: Endpoint, workload: Workload
     if names & inserts:
         _inserts(connection, marks.get("inserted"))
     if names & _PGBENCH or (workload.init is None and not names <= inserts):
+        loaded_after = ""
         if marks.get("pgbench_accounts") != scale_mark(workload.scale):
+            connection.execute("CHECKPOINT")
+            loaded_after = _last_checkpoint(connection)
             _pgbench(connection, endpoint, workload, pgbench, found=marks.get("pgbench_accounts"))
-        if names & {WorkloadKind.TPCB_LIKE, WorkloadKind.SIMPLE_UPDATE}:
+        if names & {WorkloadKind.TPCB_LIKE, WorkloadKind.SIMPLE_UPDATE} and (
+            not loaded_after or _last_checkpoint(connection) != loaded_after
+        ):
             connection.execute(_TOUCH)
+
+
+def _last_checkpoint(connection: psycopg.Connection) -> str:
+    """Where the WAL of the last checkpoint begins; "" where this role may not know."""
+    try:
+        row = connection.execute(_REDO).fetchone()
+    except psycopg.errors.InsufficientPrivilege:
+        return ""
+    return str(row[0]) if row else ""
 
 
 def _sysbench(connection: psycopg.Connection, endpoint: Endpoint, workload: Workload, found: str | None) -> None:
@@ -78,12 +94,12 @@ def _sysbench(connection: psycopg.Connection, endpoint: Endpoint, workload: Work
         return
     if found is not None and not found.startswith(MARK):
         raise _not_ours("sbtest1")
+    connection.execute("CHECKPOINT")
     for step in ("cleanup", "prepare") if found is not None else ("prepare",):
         done = _run(preparing(workload, endpoint, step))
         if done.returncode:
             raise TargetError(f"sysbench {step}: {_last(done)}", "is there free space?")
     connection.execute(f"COMMENT ON TABLE sbtest1 IS '{mark}'".encode())
-    connection.execute("CHECKPOINT")
 
 
 def _same_scale(connection: psycopg.Connection, scale: int) -> None:
@@ -102,6 +118,7 @@ def _init(connection: psycopg.Connection, endpoint: Endpoint, path: str, pgbench
         raise UsageError(f"the file {path} of --init cannot be read: {error}", "name a file for psql") from None
     if connection.execute("SELECT at FROM walproof.init_done WHERE sha256 = %s", [sha256]).fetchone():
         return
+    connection.execute("CHECKPOINT")
     psql = pgbench.with_name("psql")
     argv = [str(psql) if psql.is_file() else "psql", "-X", "-q", "-1", "-v", "ON_ERROR_STOP=1", "-f", path]
     done = _run([*argv, "-d", _loading(endpoint)])
@@ -113,7 +130,6 @@ def _init(connection: psycopg.Connection, endpoint: Endpoint, path: str, pgbench
         )
     connection.execute("ANALYZE")
     connection.execute("INSERT INTO walproof.init_done (sha256) VALUES (%s)", [sha256])
-    connection.execute("CHECKPOINT")
 
 
 def scale_mark(scale: int) -> str:
@@ -141,7 +157,6 @@ def _pgbench(
         raise TargetError(f"pgbench -i: {_last(done)}", "is there free space?")
     mark = scale_mark(workload.scale)
     connection.execute(f"COMMENT ON TABLE pgbench_accounts IS '{mark}'".encode())
-    connection.execute("CHECKPOINT")
 
 
 def _loading(endpoint: Endpoint) -> str:
