@@ -101,6 +101,27 @@ def test_a_sample_counts_the_commits_that_the_server_counts(pair: PlainPair, arm
         assert sum(sum(h.values()) for h in found.per_level.values()) <= found.transactions
 
 
+def test_measuring_begins_without_the_page_images_that_follow_a_checkpoint(pair: PlainPair) -> None:
+    workload = Workload(scale=2)
+
+    def images() -> int:
+        """Full-page images of changing one row in each of the table's pages."""
+        change = "UPDATE pgbench_accounts SET abalance = 1 WHERE aid % 61 = 5"
+        ((plan,),) = pair.sql("n1", f"EXPLAIN (ANALYZE, WAL, FORMAT JSON) {change}")
+        assert isinstance(plan, list)
+        return int(plan[0]["Plan"].get("WAL FPI", 0))
+
+    pricer(pair).prepare(workload)
+    loaded = images()
+    pair.sql("n1", "CHECKPOINT")
+    unprepared = images()
+    pair.sql("n1", "CHECKPOINT")
+    pricer(pair).prepare(workload)
+    again = images()
+    assert unprepared > 1000
+    assert max(loaded, again) < 0.02 * unprepared
+
+
 def test_tables_of_somebody_else_are_never_touched(pair: PlainPair) -> None:
     pair.sql("n1", "CREATE SCHEMA IF NOT EXISTS walproof")
     SqlLedger(PlainTarget(pair)).drop_ledger()

@@ -1,12 +1,11 @@
 -- What the load's sessions wait for just now (no wait event means that they compute), and whether a checkpoint or an
 -- autovacuum worker runs. A checkpointer with nothing to do waits in CheckpointerMain, in every version.
-SELECT coalesce(wait_event_type || ':' || wait_event, 'cpu'), count(*)
+SELECT CASE backend_type
+       WHEN 'client backend' THEN coalesce(wait_event_type || ':' || wait_event, 'cpu')
+       ELSE backend_type
+       END, count(*)
   FROM pg_stat_activity
- WHERE application_name = 'walproof-load' AND backend_type = 'client backend'
- GROUP BY 1
-UNION ALL
-SELECT backend_type, count(*)
-  FROM pg_stat_activity
- WHERE backend_type = 'autovacuum worker'
+ WHERE (backend_type = 'client backend' AND application_name = 'walproof-load')
+    OR backend_type = 'autovacuum worker'
     OR (backend_type = 'checkpointer' AND wait_event IS DISTINCT FROM 'CheckpointerMain')
  GROUP BY 1
