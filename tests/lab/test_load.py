@@ -104,20 +104,20 @@ def test_a_sample_counts_the_commits_that_the_server_counts(pair: PlainPair, arm
 def test_measuring_begins_without_the_page_images_that_follow_a_checkpoint(pair: PlainPair) -> None:
     workload = Workload(scale=2)
 
-    def images() -> int:
-        """Full-page images of changing one row in each of the table's pages."""
-        change = "UPDATE pgbench_accounts SET abalance = 1 WHERE aid % 61 = 5"
+    def images(row: int) -> int:
+        """Full-page images of changing that row in each of the table's pages."""
+        change = f"UPDATE pgbench_accounts SET abalance = 1 WHERE aid % 61 = {row}"
         ((plan,),) = pair.sql("n1", f"EXPLAIN (ANALYZE, WAL, FORMAT JSON) {change}")
         assert isinstance(plan, list)
         return int(plan[0]["Plan"].get("WAL FPI", 0))
 
     pricer(pair).prepare(workload)
-    loaded = images()
+    loaded = images(5)
     pair.sql("n1", "CHECKPOINT")
-    unprepared = images()
+    unprepared = images(6)
     pair.sql("n1", "CHECKPOINT")
     pricer(pair).prepare(workload)
-    again = images()
+    again = images(7)
     assert unprepared > 1000
     assert max(loaded, again) < 0.02 * unprepared
 
