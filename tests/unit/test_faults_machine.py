@@ -55,7 +55,8 @@ def test_an_image_mounted_in_another_mount_namespace_is_released_too(
 ) -> None:
     blueprint = a_blueprint(tmp_path, members=1, disk=IMAGE)
     volumes.prepare(blueprint)
-    scans: list[list[str]] = [[]] * overlooked  # as when the process a namespace was known by ends in the middle of a scan
+    # Overlooked as when the process that a namespace was known by ends in the middle of a scan.
+    scans: list[list[str]] = [[]] * overlooked
     seen = volumes._mount_namespaces
     monkeypatch.setattr(volumes, "_mount_namespaces", lambda: scans.pop() if scans else seen())
     command = "read line; exec sleep 600"
