@@ -181,11 +181,11 @@ def _defaults(raw: RawOptions, target: str | None) -> dict[str, Any]:
 
 
 def _same_files(record: Path, workload: Workload) -> None:
-    """UsageError where a script of the user's is not the one that the record measured and keeps."""
+    """UsageError where a file is not the one that the record measured and keeps."""
     for name in workload.files:
         kept = record / FILES / safe_name(name)
         if kept.is_file() and kept.read_text("utf-8") != in_text(Path(name).read_text("utf-8")):
-            raise UsageError(f"{name} has changed since it was measured", f"put it back from {kept}, or start anew")
+            raise UsageError(f"{name} has changed since it was measured", f"{kept} is the one measured; or start anew")
 
 
 def _resumed(

@@ -64,7 +64,7 @@ class Workload:
 
     @property
     def files(self) -> tuple[str, ...]:
-        """Paths of the user's own files: pgbench scripts, and the file that makes the tables."""
+        """Paths of the files that it reads: pgbench scripts, and the file that makes the tables."""
         scripts = () if self.driver != PGBENCH else tuple(name for name, _ in self.scripts) or (self.script,)
         return tuple(name for name in (*scripts, self.init) if name is not None and name not in set(WorkloadKind))
 
