@@ -90,7 +90,7 @@ def test_a_script_is_kept_in_the_record_and_another_one_is_not_measured_into_it(
     target.interrupt_after = 4
     run("--levels", "on", "--clients", "2", "--workload", "a.sql@3,b.sql@1", "--record", "rec")
     target.interrupt_after = None
-    assert [path.read_text() for path in read(Path("rec")).kept()] == ["SELECT 1;", "SELECT 2;"]
+    assert {p.name: p.read_text() for p in read(Path("rec")).kept()} == {"1-a.sql": "SELECT 1;", "2-b.sql": "SELECT 2;"}
     before = Path("rec/events.jsonl").read_bytes()
     Path("b.sql").write_text("SELECT 3;")
     code, _, err = run("--resume", "rec")

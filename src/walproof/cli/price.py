@@ -132,8 +132,8 @@ def price(
         progress_bar(quiet=as_json) as show_progress,
     ):
         keep_journal(chosen, writer.directory)
-        for name in workload.files:
-            writer.keep(name, Path(name).read_text("utf-8"))
+        for kept, name in _kept_files(workload):
+            writer.keep(kept, Path(name).read_text("utf-8"))
         bench = Bench(chosen, writer, options.grid.seed, earlier)
         if not resume:
             bench.emit(started("price", {**raw, **_defaults(raw, target)}, at=bench.now(), seed=bench.seed))
@@ -182,10 +182,15 @@ def _defaults(raw: RawOptions, target: str | None) -> dict[str, Any]:
 
 def _same_files(record: Path, workload: Workload) -> None:
     """UsageError where a file is not the one that the record measured and keeps."""
-    for name in workload.files:
-        kept = record / FILES / safe_name(name)
-        if kept.is_file() and kept.read_text("utf-8") != in_text(Path(name).read_text("utf-8")):
-            raise UsageError(f"{name} has changed since it was measured", f"{kept} is the one measured; or start anew")
+    for kept, name in _kept_files(workload):
+        path = record / FILES / kept
+        if path.is_file() and path.read_text("utf-8") != in_text(Path(name).read_text("utf-8")):
+            raise UsageError(f"{name} has changed since it was measured", f"{path} is the one measured; or start anew")
+
+
+def _kept_files(workload: Workload) -> tuple[tuple[str, str], ...]:
+    """Names in the record, and paths, of the files that the workload reads."""
+    return tuple((safe_name(f"{i} {Path(name).name}"), name) for i, name in enumerate(workload.files, 1))
 
 
 def _resumed(
