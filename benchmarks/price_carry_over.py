@@ -33,7 +33,7 @@ def measured(minutes: float) -> list[Event]:
 
 
 def in_order(events: Sequence[Event]) -> list[tuple[SampleResult, str]]:
-    """Counted samples that moved, each with the level of the sample before it in time."""
+    """Counted samples, each with the level of the sample before it in time."""
     results = sorted((e.result for e in events if isinstance(e, SampleDone)), key=lambda r: r.started_at)
     return [(after, str(before.sample.arm.level)) for before, after in pairwise(results) if after.sample.block > 0]
 

@@ -3,10 +3,12 @@
 import contextlib
 import os
 import signal
-from collections.abc import Callable, Iterator
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import psutil
+import psycopg
 import pytest
 
 from tests.fixtures.plain_pair import PlainPair, debian_pair, plain_pair, promote, stop, synchronous
@@ -21,6 +23,7 @@ from walproof.model.load import LedgerOrder, LedgerRun, Progress
 from walproof.model.plan import Arm, Sample, Scenario, Workload, WorkloadKind
 from walproof.model.waiting import Wait, wait_for
 from walproof.targets.lab.target import LabTarget
+from walproof.targets.sql import workloads
 from walproof.targets.sql.ledger import SqlLedger
 from walproof.targets.sql.price import SqlPricer
 
@@ -101,25 +104,47 @@ def test_a_sample_counts_the_commits_that_the_server_counts(pair: PlainPair, arm
         assert sum(sum(h.values()) for h in found.per_level.values()) <= found.transactions
 
 
+def page_images(pair: PlainPair, row: int) -> int:
+    """Full-page images of changing that row in each page of pgbench_accounts."""
+    change = f"UPDATE pgbench_accounts SET abalance = 1 WHERE aid % 61 = {row}"
+    ((plan,),) = pair.sql("n1", f"EXPLAIN (ANALYZE, WAL, FORMAT JSON) {change}")
+    assert isinstance(plan, list)
+    return int(plan[0]["Plan"].get("WAL FPI", 0))
+
+
 def test_measuring_begins_without_the_page_images_that_follow_a_checkpoint(pair: PlainPair) -> None:
     workload = Workload(scale=2)
-
-    def images(row: int) -> int:
-        """Full-page images of changing that row in each of the table's pages."""
-        change = f"UPDATE pgbench_accounts SET abalance = 1 WHERE aid % 61 = {row}"
-        ((plan,),) = pair.sql("n1", f"EXPLAIN (ANALYZE, WAL, FORMAT JSON) {change}")
-        assert isinstance(plan, list)
-        return int(plan[0]["Plan"].get("WAL FPI", 0))
-
     pricer(pair).prepare(workload)
-    loaded = images(5)
+    loaded = page_images(pair, 5)
     pair.sql("n1", "CHECKPOINT")
-    unprepared = images(6)
+    unprepared = page_images(pair, 6)
     pair.sql("n1", "CHECKPOINT")
     pricer(pair).prepare(workload)
-    again = images(7)
+    again = page_images(pair, 7)
     assert unprepared > 1000
     assert max(loaded, again) < 0.02 * unprepared
+
+
+def test_a_checkpoint_still_running_when_the_tables_are_loaded_costs_no_page_images_either(
+    pair: PlainPair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = workloads._run
+    writing = "SELECT wait_event FROM pg_stat_activity WHERE backend_type = 'checkpointer'"
+    with contextlib.closing(psycopg.connect(pair.member_endpoint("n1").conninfo(), autocommit=True)) as backup:
+
+        def then_checkpoint(argv: Sequence[str]) -> subprocess.CompletedProcess[str]:
+            done = run(argv)
+            backup.pgconn.send_query(b"SELECT pg_backup_start('spread', false)")  # a checkpoint that takes its time
+            wait_for(Wait.PROGRAM_READY, lambda: pair.sql("n1", writing) == [("CheckpointWriteDelay",)], RealClock())
+            return done
+
+        monkeypatch.setattr(workloads, "_run", then_checkpoint)
+        pricer(pair).prepare(Workload(scale=3))
+        still = pair.sql("n1", writing)
+        images = page_images(pair, 5)
+        pair.sql("n1", "CHECKPOINT")
+    assert still != [("CheckpointerMain",)]
+    assert images < 50
 
 
 def test_tables_of_somebody_else_are_never_touched(pair: PlainPair) -> None:

@@ -70,11 +70,11 @@ def stopped_interval(values: Numbers, alpha: float = STOPPED_ALPHA) -> Estimate:
     mean = float(np.mean(values)) if n else math.nan
     if n < 2:
         return Estimate(mean, math.nan, math.nan)
-    spread = float(np.std(values, ddof=1))
-    error = spread / math.sqrt(n)
+    error = float(np.std(values, ddof=1)) / math.sqrt(n)
     t = float(special.stdtrit(n - 1, 1 - alpha / 2))
     most = max(t, float(special.chdtri(4, alpha / 2)) / 2 - 1)
-    below, above = (min(abs(_unskewed(one, _skewness(values), n)), most) for one in (t, -t))
+    lean = _skewness(values) / math.sqrt(n)
+    below, above = (min(abs(_unskewed(one, lean)), most) for one in (t, -t))
     return Estimate(mean, mean - error * below, mean + error * above)
 
 
@@ -95,9 +95,8 @@ def _skewness(values: Numbers) -> float:
     return float(np.mean(off**3)) / squares**1.5 if len(values) >= FEWEST_SKEWED and squares > 0 else 0.0
 
 
-def _unskewed(t: float, skewness: float, n: int) -> float:
-    """The inverse of Hall's transformation of a quantile t, in standard errors of the mean of n values."""
-    lean = skewness / math.sqrt(n)
+def _unskewed(t: float, lean: float) -> float:
+    """The inverse of Hall's transformation of a quantile t, in standard errors; lean is the skewness of the mean."""
     if abs(lean) < 1e-4:
         return t
     return 3 / lean * (float(np.cbrt(1 + lean * (t - lean / 6))) - 1)

@@ -122,6 +122,12 @@ def check_version(version: int, member: str) -> None:
         )
 
 
+def session(endpoint: Endpoint) -> psycopg.Connection:
+    """A session of walproof's own in autocommit; psycopg.Error when there is none within 5 s."""
+    words = endpoint.conninfo(application_name="walproof", gssencmode="disable", connect_timeout="5")
+    return psycopg.connect(words, autocommit=True)
+
+
 def connected(endpoint: Endpoint) -> "psycopg.Connection[dict[str, Any]]":
     """An administrator's connection in autocommit, rows as dictionaries; TargetError when it cannot be made."""
     try:

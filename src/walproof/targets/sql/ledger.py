@@ -15,6 +15,7 @@ from walproof.model.attempt import Rows
 from walproof.model.load import NO_LIMITS, LedgerOrder, LedgerRun, LoadLimits
 from walproof.model.ports import Target
 from walproof.model.topology import Endpoint
+from walproof.targets.sql.connection import session
 from walproof.targets.sql.rows import payload_rows, summed_rows
 
 MARK = "written by walproof; safe to drop"
@@ -31,9 +32,7 @@ _AMCHECK = b"SELECT count(*) FROM pg_available_extensions WHERE name = 'amcheck'
 def _connected(endpoint: Endpoint, what: str) -> psycopg.Connection:
     """A connection in autocommit whose own commits wait for nobody: DDL must not hang where standbys are missing."""
     try:
-        connection = psycopg.connect(
-            endpoint.conninfo(application_name="walproof", gssencmode="disable", connect_timeout="5"), autocommit=True
-        )
+        connection = session(endpoint)
         connection.execute("SET synchronous_commit = local")
     except psycopg.Error as error:
         raise TargetError(f"{what} does not answer: {str(error).strip()}", "is the cluster up?") from None

@@ -4,7 +4,6 @@ import contextlib
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from importlib.resources import files
 from pathlib import Path
 
 import psycopg
@@ -21,10 +20,11 @@ from walproof.model.load import LoadRunner
 from walproof.model.plan import PGBENCH, Arm, Sample, Workload
 from walproof.model.ports import Target
 from walproof.model.sample import NO_SERIES, Checkpoints, SampleCut, SampleResult
-from walproof.model.topology import ClusterView
+from walproof.model.topology import ClusterView, Endpoint
+from walproof.targets.sql.checkpoints import last_checkpoint
+from walproof.targets.sql.connection import session
 from walproof.targets.sql.workloads import ready
 
-_CHECKPOINT = (files("walproof.targets.sql.queries") / "checkpoint.sql").read_bytes()
 _POLL_S = 0.1
 _MARK_S = 0.9
 _GRACE_S = 5.0
@@ -62,28 +62,20 @@ class SqlPricer:
     def prepare(self, workload: Workload) -> None:
         """Load what the workload needs; idempotent. Tables of these names that are not ours are never touched."""
         check_workload(workload)
-        ready(self._target.endpoint(self._plain_route()), workload, self._program())
+        ready(self._leader(), workload, self._program())
 
     def checkpoints(self) -> Checkpoints:
         """The leader's last checkpoint and how far apart timed ones are."""
         try:
-            with self._connected() as connection:
-                ((redo, apart_s),) = connection.execute(_CHECKPOINT).fetchall()
+            with session(self._leader()) as connection:
+                return last_checkpoint(connection)
         except psycopg.Error as error:
             raise TargetError(f"the checkpoints cannot be read: {str(error).strip()}", "leave --steady out") from None
-        return Checkpoints(str(redo), float(apart_s))
 
     def checkpoint_now(self) -> None:
         """One now, so that no member that fails later replays or rewinds what was measured; none without a leader."""
-        with contextlib.suppress(psycopg.Error), self._connected() as connection:
+        with contextlib.suppress(psycopg.Error), session(self._leader()) as connection:
             connection.execute("CHECKPOINT")
-
-    def _connected(self) -> psycopg.Connection:
-        """A session with the leader, of our own; psycopg.Error without one."""
-        way = self._target.endpoint(self._plain_route())
-        return psycopg.connect(
-            way.conninfo(application_name="walproof", gssencmode="disable", connect_timeout="5"), autocommit=True
-        )
 
     def link_measured(self, measured: dict[str, float], asked_ms: float | None) -> None:
         """Note what `enter` measured, for the windows of the samples to come."""
@@ -175,10 +167,10 @@ class SqlPricer:
     def _program(self) -> Path:
         return self._pgbench or pgbench()
 
-    def _plain_route(self) -> str:
-        """A route on which a session is the client's own, following the leader where there is such a one."""
+    def _leader(self) -> Endpoint:
+        """The leader by a route on which a session is the client's own, following it where there is such a one."""
         plain = [route for route in self._target.routes() if not route.pools]
-        return next((route.name for route in plain if route.follows), plain[0].name)
+        return self._target.endpoint(next((route.name for route in plain if route.follows), plain[0].name))
 
     def _set_pool(self, arm: Arm) -> None:
         """The pool's size through PgBouncer's console, when the arm asks for one other than now."""

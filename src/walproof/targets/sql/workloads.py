@@ -14,12 +14,14 @@ from walproof.load.self_timed import preparing
 from walproof.machine.programs import search_path
 from walproof.model.plan import PGBENCH, SYSBENCH, Workload, WorkloadKind
 from walproof.model.topology import Endpoint
+from walproof.targets.sql.checkpoints import last_checkpoint
+from walproof.targets.sql.connection import session
 
 MARK = "written by walproof; safe to drop"
 _HERE = files("walproof.targets.sql.queries")
 _WHOSE = (_HERE / "workload_mark.sql").read_bytes()
 _INSERTED = (_HERE / "inserted.sql").read_bytes()
-_REDO = (_HERE / "checkpoint.sql").read_bytes()
+_IDLE = (_HERE / "checkpointer_idle.sql").read_bytes()
 _TOUCH = (_HERE / "touch_pages.sql").read_bytes()
 _INIT_DONE = (_HERE / "init_done.sql").read_bytes()
 _PGBENCH = frozenset((WorkloadKind.TPCB_LIKE, WorkloadKind.SIMPLE_UPDATE, WorkloadKind.SELECT_ONLY))
@@ -34,9 +36,7 @@ def ready(endpoint: Endpoint, workload: Workload, pgbench: Path) -> None:
     Tables that exist stay as they are: pgbench's must have the workload's scale.
     """
     try:
-        with psycopg.connect(
-            endpoint.conninfo(application_name="walproof", gssencmode="disable", connect_timeout="5"), autocommit=True
-        ) as connection:
+        with session(endpoint) as connection:
             connection.execute("SET synchronous_commit = local")
             if workload.existing:
                 if _names(workload) & _PGBENCH:
@@ -67,24 +67,19 @@ def _make(connection: psycopg.Connection, endpoint: Endpoint, workload: Workload
     if names & inserts:
         _inserts(connection, marks.get("inserted"))
     if names & _PGBENCH or (workload.init is None and not names <= inserts):
-        loaded_after = ""
+        fresh = False
         if marks.get("pgbench_accounts") != scale_mark(workload.scale):
-            connection.execute("CHECKPOINT")
-            loaded_after = _last_checkpoint(connection)
-            _pgbench(connection, endpoint, workload, pgbench, found=marks.get("pgbench_accounts"))
-        if names & {WorkloadKind.TPCB_LIKE, WorkloadKind.SIMPLE_UPDATE} and (
-            not loaded_after or _last_checkpoint(connection) != loaded_after
-        ):
+            fresh = _pgbench(connection, endpoint, workload, pgbench, found=marks.get("pgbench_accounts"))
+        if names & {WorkloadKind.TPCB_LIKE, WorkloadKind.SIMPLE_UPDATE} and not fresh:
             connection.execute(_TOUCH)
 
 
-def _last_checkpoint(connection: psycopg.Connection) -> str:
-    """Where the WAL of the last checkpoint begins; "" where this role may not know."""
+def _redo(connection: psycopg.Connection) -> str:
+    """Where the last checkpoint began; "" where this role may not know."""
     try:
-        row = connection.execute(_REDO).fetchone()
+        return last_checkpoint(connection).redo
     except psycopg.errors.InsufficientPrivilege:
         return ""
-    return str(row[0]) if row else ""
 
 
 def _sysbench(connection: psycopg.Connection, endpoint: Endpoint, workload: Workload, found: str | None) -> None:
@@ -148,15 +143,20 @@ def _inserts(connection: psycopg.Connection, found: str | None) -> None:
 
 def _pgbench(
     connection: psycopg.Connection, endpoint: Endpoint, workload: Workload, pgbench: Path, *, found: str | None
-) -> None:
+) -> bool:
+    """Load pgbench's tables after a checkpoint; whether it is known that no other started meanwhile."""
     if found is not None and not found.startswith(MARK):
         raise _not_ours("pgbench_accounts")
+    connection.execute("CHECKPOINT")
+    before = _redo(connection)
     argv = [str(pgbench), "-i", "-I", "dtGvp", "-q", "-s", str(workload.scale), _loading(endpoint)]
     done = _run(argv)
     if done.returncode:
         raise TargetError(f"pgbench -i: {_last(done)}", "is there free space?")
     mark = scale_mark(workload.scale)
     connection.execute(f"COMMENT ON TABLE pgbench_accounts IS '{mark}'".encode())
+    ((idle,),) = connection.execute(_IDLE).fetchall()
+    return bool(idle) and bool(before) and _redo(connection) == before
 
 
 def _loading(endpoint: Endpoint) -> str:
