@@ -30,6 +30,7 @@ from walproof.patroni.config import SyncMode
     opt.option("--quorum", "N", "Standbys that confirm each commit.  [default: 1]", type=int),
     opt.choice("--timeouts", ["fast", "default"], "For a fast failover, or as the programs ship.", default="fast"),
     opt.flag("--monitoring", "Prometheus and exporters too."),
+    opt.flag("--guard", "A guard too: recovery in seconds (walproof guard)."),
 )
 @opt.group(
     "PostgreSQL",
@@ -67,6 +68,11 @@ def up(lab: str | None, as_json: bool, **options: Any) -> None:
     clock = RealClock()
     started = clock.now()
     blueprint = create.create_lab(design(order), clock, print_step, monitored=monitored)
+    if options["guard"]:
+        from walproof.targets.lab.guard import lab_guard
+
+        print_step("starting the guard")
+        lab_guard(blueprint, clock).start()
     view, took_s = observe(blueprint), clock.now() - started
     ports, passfile = blueprint.ports, str(blueprint.passfile)
     connection = {"host": "127.0.0.1", "ports": ports, "user": "postgres", "passfile": passfile}

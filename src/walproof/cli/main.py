@@ -41,6 +41,7 @@ SECTIONS = (
         "walproof.cli.{}",
         advise="Which configuration to run.",
         apply="Apply a recommendation, or undo it.",
+        guard="Recovery in seconds when the leader vanishes.",
         revert="Revert what an interrupted run had changed.",
     ),
 )

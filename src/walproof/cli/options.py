@@ -38,7 +38,7 @@ ratios_required = option(
 )
 dry_run = flag("--dry-run", "Say what would be done and do nothing.")
 seed = option("--seed", "N", "Seed of every random choice.", type=int, default=1)
-port = option("--port", "PORT", "First of eight ports on 127.0.0.1.", type=int, default=5500)
+port = option("--port", "PORT", "First of nine ports on 127.0.0.1.", type=int, default=5500)
 postgres = option("--postgres", "15|PATH", "Another install.  [default: PostgreSQL 18 of the Python wheel]")
 record = option(
     "--record directory", "DIR", "Where the record goes.  [default: below records/]", type=click.Path(path_type=Path)

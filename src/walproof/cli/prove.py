@@ -1,8 +1,9 @@
 """`walproof prove`: options in, one judged table out. Opens target, record and run, and prints the verdicts."""
 
 import time
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,9 @@ from walproof.cli.groups import Command
 from walproof.cli.journals import keep_journal
 from walproof.cli.runs import started
 from walproof.errors import MachineError, UsageError
+from walproof.machine.signals import shielded
 from walproof.model.event import Described, DrillDone, DrillStarted, Emit, Ended, Event, FaultChanged, Note
-from walproof.model.ports import Target
+from walproof.model.ports import Capability, Target
 from walproof.model.topology import route_of
 from walproof.model.units import counted
 from walproof.model.verdict import Drill
@@ -57,8 +59,14 @@ from walproof.targets.external import consent
     "Load",
     opt.option("--writers", "N", "Connections that write.  [default: 16]"),
     opt.option("--route", "WORD", "multi-host, haproxy, pgbouncer or direct.  [default: multi-host]"),
+    opt.option("--client-timeout", "3s", "A writer tries another server after so long.  [default: 3s]"),
 )
-@opt.cluster(opt.allow("load, and the faults by name"))
+@opt.group(
+    "Guard",
+    opt.flag("--guard", "With a guard (walproof guard).  [default: where the lab has one]"),
+    opt.flag("--compare-guard", "Each drill with a guard and without, in turn."),
+)
+@opt.cluster(opt.allow("load, takeover, and the faults by name"))
 @opt.output(
     opt.option("--require", "rpo=0,rto=30s", "Exit 1 when a drill exceeds this."),
     opt.option("--junit", "FILE", "Write JUnit XML there."),
@@ -79,6 +87,7 @@ def prove(target: str | None, directory: Path | None, as_json: bool, dry_run: bo
     planned(options)
     junit_file = _writable(raw.get("junit"))
     chosen = choose(target)
+    options = _with_running_guard(options, raw, chosen)
     route_of(chosen.routes(), options.route)
     plan = _plan(options, chosen)
     if dry_run:
@@ -87,7 +96,8 @@ def prove(target: str | None, directory: Path | None, as_json: bool, dry_run: bo
     consent.check(chosen, "proving", consents_needed(plan), allowed, clients=options.writers)
     with Writer(directory, "prove") as writer, closing(chosen):
         keep_journal(chosen, writer.directory)
-        drills, interrupted, events = _campaign(options, chosen, writer, raw, quiet=as_json)
+        with _guard_as_before(chosen):
+            drills, interrupted, events = _campaign(options, chosen, writer, raw, quiet=as_json)
     if junit_file:
         junit_file.write_text(junit(drills, limits), encoding="utf-8")
     if as_json:
@@ -95,6 +105,30 @@ def prove(target: str | None, directory: Path | None, as_json: bool, dry_run: bo
     else:
         _print_answer(options, drills, events, limits, str(writer.directory))
     return 130 if interrupted else exit_code(drills, limits)
+
+
+def _with_running_guard(options: ProveOptions, raw: RawOptions, target: Target) -> ProveOptions:
+    """Drills of a target that has a guard are guarded; UsageError where a guard is asked for and there can be none."""
+    switch = target.capabilities().guard
+    if switch is None and any(options.guarded):
+        reason = target.capabilities().why_not(Capability.TAKEOVER) or "it has no guard that prove could start"
+        raise UsageError(f"{target.name} cannot be guarded: {reason}", "see docs/guard.md")
+    if switch is None or raw.get("guard") or raw.get("compare_guard") or switch.status() is None:
+        return options
+    return replace(options, guarded=(True,))
+
+
+@contextmanager
+def _guard_as_before(target: Target) -> Iterator[None]:
+    """A guard that drills started ends with them, and one that they ended runs again."""
+    switch = target.capabilities().guard
+    ran = switch is not None and switch.status() is not None
+    try:
+        yield
+    finally:
+        if switch is not None:
+            with shielded():
+                switch.start() if ran else switch.stop()
 
 
 def _pitfalls(raw: RawOptions, directory: Path | None, *, as_json: bool, dry_run: bool) -> int:
@@ -183,7 +217,8 @@ def _print_event(event: Event) -> None:
 
 def _plan_lines(options: ProveOptions, plan: Sequence[PlannedDrill], target: Target) -> list[str]:
     """What would be done, fault by fault with its story, and what this target cannot do."""
-    writers = f"with {counted(options.writers, 'writer')} over {options.route}"
+    guard = ", with a guard and without" if len(options.guarded) > 1 else ", guarded" if options.guarded[0] else ""
+    writers = f"with {counted(options.writers, 'writer')} over {options.route}{guard}"
     lines = [f"{counted(len(plan), 'drill')} on {target.name} {writers}:"]
     for fault in dict.fromkeys(drill.fault for drill in plan):
         drills = [drill for drill in plan if drill.fault is fault]
@@ -214,6 +249,7 @@ def _plan_json(options: ProveOptions, plan: Sequence[PlannedDrill], target: Targ
                 "fault": d.fault.name,
                 "victim": d.victim,
                 "level": d.level,
+                "guarded": d.guarded,
                 "skipped": why_skipped(target, d.fault),
                 "storm": planned_clauses(d.storm),
             }

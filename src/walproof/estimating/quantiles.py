@@ -37,6 +37,24 @@ def quantile_intervals(
     return tuple(_interval(value, q, buckets, below, alpha) for q, value in zip(quantiles, values, strict=True))
 
 
+def median_interval(values: Sequence[float], alpha: float = 0.05) -> Estimate:
+    """Median of values with its distribution-free interval between two of them; none from fewer than six.
+
+    Order statistics: the number of values below the median is binomial (Conover 1999, Practical Nonparametric
+    Statistics, 3.2).
+
+    >>> median_interval([3.0, 1.0, 2.0, 4.0, 6.0, 5.0])
+    Estimate(value=3.5, low=1.0, high=6.0)
+    """
+    ordered, n = sorted(values), len(values)
+    if not n:
+        return Estimate(math.nan, math.nan, math.nan)
+    value = (ordered[(n - 1) // 2] + ordered[n // 2]) / 2
+    below = [float(special.bdtr(k, n, 0.5)) for k in range(n // 2)]
+    off = max((k for k, share in enumerate(below) if share <= alpha / 2), default=None)
+    return Estimate(value, math.nan, math.nan) if off is None else Estimate(value, ordered[off], ordered[n - 1 - off])
+
+
 def _interval(value: float, q: float, buckets: np.ndarray, below: Numbers, alpha: float) -> Estimate:
     """below: transactions up to each bucket, shape (blocks, buckets)."""
     sizes, running = below[:, -1], below.sum(axis=0)

@@ -121,6 +121,7 @@ class Blueprint:
             "exporter",
             "watch",
             "pgbouncer-exporter",
+            "guard",
         )
         return {name: self.port_base + i for i, name in enumerate(names)}
 

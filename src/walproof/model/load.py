@@ -46,6 +46,8 @@ class LedgerOrder:
     drill: int = 0
     payload_bytes: int = 100
     rate: float | None = None
+    answer_timeout_s: float = 3.0
+    """After so long without an answer a writer tries another server, and only listens on the old connection."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from walproof.model.load import NO_LIMITS, LedgerOrder, LedgerRun, LoadLimits
 from walproof.model.member_state import MemberState
 from walproof.model.plan import Sample, Scenario, Workload
 from walproof.model.sample import Checkpoints, SampleResult
+from walproof.model.takeover import GuardSwitch, Takeover
 from walproof.model.topology import ClusterView, Description, Endpoint, LinkView, Route, Snapshot
 
 
@@ -75,6 +76,7 @@ class Capability(StrEnum):
     LIMIT_PROCESSORS = "limit-processors"
     CONFIGURE = "configure"
     INSPECT = "inspect"
+    TAKEOVER = "takeover"
 
 
 class MemberFault(Protocol):
@@ -319,6 +321,8 @@ class Capabilities:
     traces: Traces | None = None
     configuration: Configuration | None = None
     inspection: Inspection | None = None
+    takeover: Takeover | None = None
+    guard: GuardSwitch | None = None
     links: Links | None = None
     pool: Pool | None = None
     scenario_factors: frozenset[Capability] = frozenset()
@@ -339,6 +343,7 @@ class Capabilities:
             Capability.SWITCHOVER: self.switchover,
             Capability.CONFIGURE: self.configuration,
             Capability.INSPECT: self.inspection,
+            Capability.TAKEOVER: self.takeover,
         }
         there = capability in self.faults or capability in self.scenario_factors or single.get(capability) is not None
         return None if there else self.reasons.get(capability, f"this target cannot do it ({capability})")

@@ -159,3 +159,5 @@ class Drill:
     """Outage of single writers: median, 95th percentile, worst; infinite for one that never committed again."""
     strikes: tuple[str, ...] = ()
     """The faults of a storm as they were carried out, one clause each."""
+    guarded: bool = False
+    """A guard watched the cluster."""

@@ -23,6 +23,7 @@ class Wait(Enum):
     FIRST_COMMIT_AFTER = (90.0, "a first commit after the fault")
     SETTING_IN_EFFECT = (30.0, "a setting to be in effect")
     WRITERS_UP = (30.0, "the writers to commit")
+    GUARD_READY = (60.0, "the guard to be ready")
     SWITCHOVER = (60.0, "a planned switchover")
     PITFALL_SHOWN = (40.0, "a pitfall to show itself")
 

@@ -45,7 +45,7 @@ class RestAccess:
                 f"the password of Patroni's REST is not sent to {host}, a host you did not name",
                 f'rest = [..., "{where}"] in the target file names it',
             )
-        if urlsplit(url).scheme != "https" and not _is_this_machine(host) and not self.plain_http:
+        if urlsplit(url).scheme != "https" and not is_this_machine(host) and not self.plain_http:
             return UsageError(
                 f"the password of Patroni's REST is not sent to {host} over plain HTTP",
                 "give rest an https:// URL, or plain_http = true below [restapi] in the target file",
@@ -57,7 +57,8 @@ def _host(url: str) -> str:
     return (urlsplit(url).hostname or "").lower()
 
 
-def _is_this_machine(host: str) -> bool:
+def is_this_machine(host: str) -> bool:
+    """Whether the host is this machine itself."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -93,6 +94,10 @@ class PatroniRest:
     def close(self) -> None:
         """Close its connections."""
         self._client.close()
+
+    def plain_get(self) -> httpx2.Client:
+        """The HTTP client itself, for questions that need no user: TLS as given, no proxy, no redirect."""
+        return self._client
 
     def _get(self, url: str) -> httpx2.Response:
         """GET, with user and password where they may go."""

@@ -9,6 +9,7 @@ from walproof.model.verdict import Drill
 from walproof.proving.bounds import bounds, controls, worst_bounds
 from walproof.proving.conclusion import conclusion
 from walproof.proving.gate import Gate, exceeded
+from walproof.proving.guard_comparison import compare_guard
 from walproof.proving.matrix import matrix
 from walproof.proving.options import ProveOptions
 
@@ -48,6 +49,7 @@ def drill_as_json(drill: Drill) -> dict[str, Any]:
         "unavailable_s": drill.unavailable_s,
         "writers_rto_s": drill.writers_rto_s,
         "writers": drill.writers,
+        "guarded": drill.guarded,
         "strikes": list(drill.strikes),
         "route": drill.route,
         "promised": drill.promised,
@@ -76,9 +78,9 @@ def answer_as_json(
         "loss_bound": finite(worst_bounds(drills)),
         "bounds": bounds_as_json(drills),
         "positive_control": {
-            f"{kind.victim.with_fault(kind.fault)} {kind.level}": control or None
-            for kind, control in controls(drills).items()
+            f"{kind.what} {kind.level}": control or None for kind, control in controls(drills).items()
         },
+        "guard": [finite(asdict(compared)) for compared in compare_guard(drills)],
         "conclusion": conclusion(drills),
     }
     if options.matrix:

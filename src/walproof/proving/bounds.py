@@ -4,7 +4,7 @@ Drills count together only when level, fault, victim and what was gone in fact a
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from walproof.estimating.binomial import upper_bound
 from walproof.model.guarantee import Level
@@ -20,6 +20,16 @@ class Kind:
     fault: str
     victim: Victim
     loss: str = ""
+    guarded: bool = False
+
+    @property
+    def what(self) -> str:
+        """The fault with its victim, and the guard.
+
+        >>> Kind(Level.ON, "kill", Victim.LEADER, guarded=True).what
+        'kill, guarded'
+        """
+        return with_guard(self.victim.with_fault(self.fault), guarded=self.guarded)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +67,14 @@ def drills_for(bound: float) -> int:
     return drills
 
 
+def with_guard(fault: str, *, guarded: bool) -> str:
+    """How a fault is called where a guard watches."""
+    return f"{fault}, guarded" if guarded else fault
+
+
 def kind_of(drill: Drill) -> Kind:
     """What the drill counts together with."""
-    return Kind(drill.level, drill.fault, drill.victim, drill.loss if drill.verdict.decided else "")
+    return Kind(drill.level, drill.fault, drill.victim, drill.loss if drill.verdict.decided else "", drill.guarded)
 
 
 def bounds(drills: Iterable[Drill]) -> dict[Kind, Bound]:
@@ -74,7 +89,7 @@ def bounds(drills: Iterable[Drill]) -> dict[Kind, Bound]:
             undecided[kind_of(drill)] = undecided.get(kind_of(drill), 0) + 1
     alone = [k for k in undecided if not any(_same_question(k, other) for other in decided)]
     found = {}
-    for kind in sorted((*decided, *alone), key=lambda k: (k.fault, str(k.victim), k.level.strength, k.loss)):
+    for kind in sorted((*decided, *alone), key=lambda k: (k.fault, str(k.victim), k.guarded, k.level.strength, k.loss)):
         of_kind = decided.get(kind, [])
         losing = sum(d.findings.lost > 0 for d in of_kind)
         open_ones = sum(count for other, count in undecided.items() if _same_question(kind, other))
@@ -83,7 +98,7 @@ def bounds(drills: Iterable[Drill]) -> dict[Kind, Bound]:
 
 
 def _same_question(kind: Kind, other: Kind) -> bool:
-    return (kind.level, kind.fault, kind.victim) == (other.level, other.fault, other.victim)
+    return replace(kind, loss="") == replace(other, loss="")
 
 
 def worst_bounds(drills: Iterable[Drill]) -> dict[Level, float]:
@@ -128,7 +143,8 @@ def controls(drills: Iterable[Drill]) -> dict[Kind, str]:
 
 
 def _controls(lost: Drill, held: Drill) -> bool:
-    same = all(getattr(lost, name) == getattr(held, name) for name in ("fault", "victim", "loss", "route", "writers"))
+    names = ("fault", "victim", "loss", "route", "writers", "guarded")
+    same = all(getattr(lost, name) == getattr(held, name) for name in names)
     return same and lost.level.strength < held.level.strength
 
 

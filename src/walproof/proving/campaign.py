@@ -1,7 +1,7 @@
 """Which drills in which order: levels × faults × repeats interleaved, storms, the matrix. Pure, from a seed."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -28,6 +28,10 @@ class PlannedDrill:
     """Time of commits before the fault, to which a random part of a second is added."""
     storm: tuple[Strike, ...] = ()
     """The faults of a storm; of none, `fault` alone."""
+    guarded: bool = False
+    """A guard watches the cluster."""
+    client_timeout_s: float = 3.0
+    """How long a writer waits for an answer before it tries another server."""
 
 
 def victim_for(fault: Fault, asked: Victim | None) -> Victim:
@@ -62,8 +66,20 @@ def planned(options: ProveOptions, available: Collection[str] = IN_STORMS) -> li
             order.sort(key=lambda index: _far_from_boundary(*arms[index]))
         for index in order:
             fault, victim, level = arms[index]
-            plan.append(PlannedDrill(len(plan) + 1, fault, victim, level, options.route, options.writers))
+            for guarded in options.guarded:
+                plan.append(_under_load(options, PlannedDrill(len(plan) + 1, fault, victim, level), guarded=guarded))
     return plan
+
+
+def _under_load(options: ProveOptions, drill: PlannedDrill, *, guarded: bool) -> PlannedDrill:
+    """The drill under the load that was asked for."""
+    return replace(
+        drill,
+        route=options.route,
+        writers=options.writers,
+        guarded=guarded,
+        client_timeout_s=options.client_timeout_s,
+    )
 
 
 def _arms(options: ProveOptions) -> list[tuple[Fault, Victim, Level]]:
@@ -88,9 +104,8 @@ def _storms(options: ProveOptions, names: Sequence[str]) -> list[PlannedDrill]:
     for number in range(1, options.storm + 1):
         storm = drawn(np.random.default_rng([options.seed, number]), names, options.storm_faults)
         level = options.levels[(number - 1) % len(options.levels)]
-        plan.append(
-            PlannedDrill(number, STORM, Victim.CLUSTER, level, options.route, options.writers, warm_s=1.0, storm=storm)
-        )
+        drill = PlannedDrill(number, STORM, Victim.CLUSTER, level, warm_s=1.0, storm=storm)
+        plan.append(_under_load(options, drill, guarded=options.guarded[0]))
     return plan
 
 
@@ -98,6 +113,7 @@ def consents_needed(plan: Sequence[PlannedDrill]) -> tuple[str, ...]:
     """The names that --allow must give for these drills on an external cluster: load, and each fault's own."""
     names = [drill.fault.name for drill in plan if drill.fault.steps]
     names += [strike.fault for drill in plan for strike in drill.storm]
+    names += ["takeover" for drill in plan if drill.guarded]
     return ("load", *dict.fromkeys(sorted(names)))
 
 
@@ -108,6 +124,8 @@ def enough(options: ProveOptions, drills: Sequence[Drill], elapsed_s: float = 0.
     if options.until_bound is None:
         return False
     asked = [
-        Kind(level, fault.name, victim, str(loss_of(fault, victim) or "")) for fault, victim, level in _arms(options)
+        Kind(level, fault.name, victim, str(loss_of(fault, victim) or ""), guarded)
+        for fault, victim, level in _arms(options)
+        for guarded in options.guarded
     ]
     return reached(drills, asked, options.until_bound)

@@ -67,6 +67,7 @@ def concluded_drill(history: History) -> Drill:
         promised=risk.promise,
         loss="" if loss is None else str(loss),
         writers=planned.writers,
+        guarded=planned.guarded,
         strikes=clauses(run.struck),
         unavailable_s=None if out is None or run.incomplete else out.unavailable_s,
         writers_rto_s=None
@@ -198,6 +199,8 @@ def _evidence(history: History, findings: Findings, recovery: Recovery, signs: S
         evidence["not in effect"] = f"{findings.not_in_effect_s:.1f} s"
     if findings.unnamed_after_takeover_s:
         evidence["no standby named after the takeover"] = f"{findings.unnamed_after_takeover_s:.2f} s"
+    if run.guard_log:
+        evidence["guard"] = run.guard_log
     if run.error:
         evidence["error"] = run.error
     late = (recovery.routing_s or 0) + (recovery.client_s or 0)

@@ -7,6 +7,7 @@ from walproof.model.guarantee import Level
 from walproof.model.units import and_undecided, counted
 from walproof.model.verdict import Drill, Verdict
 from walproof.proving.bounds import Kind, bounds, clean_sentence, controls
+from walproof.proving.guard_comparison import compare_guard, sentence
 
 _NOTICEABLE_S = 0.5
 
@@ -48,7 +49,8 @@ def conclusion(drills: Sequence[Drill]) -> str:
         weakly = [str(level) for level in levels if (fault, level) in weak]
         control = f"; weak for {', '.join(weakly)}: no weaker level lost anything in this campaign" if weakly else ""
         sentences.append(f"{fault}: {results}{outage}{control}.")
-    return " ".join(sentences)
+    compared = sentence(compare_guard(drills))
+    return " ".join([*([compared] if compared else []), *sentences])
 
 
 def control_sentences(drills: Sequence[Drill]) -> list[str]:

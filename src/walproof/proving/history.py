@@ -37,6 +37,8 @@ class DrillRun:
     """Why the target refused to inject the fault."""
     struck: tuple[Struck, ...] = ()
     """The faults of a storm, in order."""
+    guard_log: str = ""
+    """What the guard wrote meanwhile."""
     incomplete: str = ""
     """Why the ledger is not complete: a writer or reader died, the disk was full."""
 

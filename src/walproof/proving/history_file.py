@@ -69,6 +69,8 @@ class _Header:
     servers: tuple[str, ...]
     standby_names: tuple[str, ...]
     storm: tuple[Strike, ...] = ()
+    guarded: bool = False
+    client_timeout_s: float = 3.0
 
 
 _ADAPTER: TypeAdapter[_Header] = TypeAdapter(_Header)
@@ -127,6 +129,8 @@ def _header(history: History, origin: float) -> _Header:
         servers=history.attempts.servers,
         standby_names=history.attempts.standby_names,
         storm=planned.storm,
+        guarded=planned.guarded,
+        client_timeout_s=planned.client_timeout_s,
     )
 
 
@@ -162,6 +166,8 @@ def _decoded(data: bytes) -> History:
             header.writers,
             header.warm_s,
             header.storm,
+            header.guarded,
+            header.client_timeout_s,
         ),
         header.run,
         attempts,

@@ -6,7 +6,7 @@ from typing import Any
 
 from walproof.errors import UsageError
 from walproof.model.guarantee import Level, level
-from walproof.model.units import parse_positive_int, share
+from walproof.model.units import duration_s, parse_positive_int, share
 from walproof.model.verdict import Victim
 from walproof.proving.faults import Fault, fault, victim
 from walproof.proving.matrix import COLUMNS
@@ -38,6 +38,9 @@ class ProveOptions:
     matrix: bool = False
     budget_s: float | None = None
     """No drill starts after so much time."""
+    guarded: tuple[bool, ...] = (False,)
+    """Each drill without a guard, with one, or both in turn."""
+    client_timeout_s: float = 3.0
 
 
 def parse_options(raw: RawOptions) -> ProveOptions:
@@ -64,7 +67,18 @@ def parse_options(raw: RawOptions) -> ProveOptions:
         seed=_positive(raw, "seed", 1),
         matrix=matrix,
         budget_s=QUICK_S if matrix and quick else None,
+        guarded=(True, False) if raw.get("compare_guard") else (bool(raw.get("guard")),),
+        client_timeout_s=_client_timeout(raw.get("client_timeout")),
     )
+
+
+def _client_timeout(text: object) -> float:
+    if text is None:
+        return 3.0
+    found = duration_s(str(text))
+    if not 0.1 <= found <= 60:
+        raise UsageError(f"{found:g} s is no time for a client to wait", "--client-timeout 1s (0.1s to 60s)")
+    return found
 
 
 def _matrix_faults(quick: bool) -> list[str]:
@@ -86,12 +100,20 @@ def _check_consistent(raw: RawOptions) -> None:
             raise UsageError("--matrix has its own victims", "leave --victim out")
     elif raw.get("quick"):
         raise UsageError("--quick belongs to --matrix", "walproof prove --matrix --quick")
+    _check_guard(raw)
     if raw.get("storm") and raw.get("fault"):
         raise UsageError("--storm draws its own faults", "leave --fault out")
     if raw.get("storm") and raw.get("victim"):
         raise UsageError("--storm draws its own victims", "leave --victim out")
     if not raw.get("storm") and (raw.get("storm_faults") or raw.get("shrink")):
         raise UsageError("--storm-faults and --shrink belong to --storm", "walproof prove --storm 3 --storm-faults 5")
+
+
+def _check_guard(raw: RawOptions) -> None:
+    if raw.get("compare_guard") and raw.get("guard"):
+        raise UsageError("--compare-guard has drills with a guard and without", "leave --guard out")
+    if raw.get("compare_guard") and (raw.get("storm") or raw.get("matrix")):
+        raise UsageError("--compare-guard compares drills of single faults", "--fault power-cut,freeze --compare-guard")
 
 
 def _levels(text: object, matrix: bool) -> tuple[Level, ...]:

@@ -18,6 +18,7 @@ from walproof.proving.campaign import PlannedDrill
 from walproof.proving.conclude import concluded_drill
 from walproof.proving.faults import SHRUNK, STORM, Step
 from walproof.proving.gather import Gathered, Keep
+from walproof.proving.guarded import GuardLog, set_guard
 from walproof.proving.history import DrillRun, History
 from walproof.proving.history_file import decode, encode, history_name
 from walproof.proving.inject import chosen_victims, inject, why_skipped
@@ -111,14 +112,25 @@ def one_drill(shell: Shell, planned: PlannedDrill) -> Drill:
         _wait_healthy(shell)
     except Error as error:
         return _drill(planned, Verdict.UNDECIDED, f"the cluster was not healthy before the fault: {error.message}")
+    try:
+        set_guard(target, guarded=planned.guarded)
+    except Error as error:
+        return _drill(planned, Verdict.UNDECIDED, f"the guard was not ready before the fault: {error.message}")
     with Observer(target, shell.emit) as observer:
         return _under_load(shell, planned, observer, ledger)
 
 
 def _under_load(shell: Shell, planned: PlannedDrill, observer: Observer, ledger: Ledger) -> Drill:
-    order = LedgerOrder(planned.level, planned.writers, planned.route, drill=planned.number)
+    order = LedgerOrder(
+        planned.level,
+        planned.writers,
+        planned.route,
+        drill=planned.number,
+        answer_timeout_s=planned.client_timeout_s,
+    )
     gathered = Gathered(shell.target)
     run: LedgerRun | None = None
+    guard_log = GuardLog(shell.target if planned.guarded else None)
     try:
         run = ledger.open_ledger(order)
         drill_run = _drill_run(shell, planned, observer, gathered, run)
@@ -131,7 +143,9 @@ def _under_load(shell: Shell, planned: PlannedDrill, observer: Observer, ledger:
     drill_run = replace(_healthy_again(shell, drill_run), incomplete=incomplete)
     after = shell.target.observe()
     gathered.ask_members()
-    drill_run = replace(drill_run, after=after, views=observer.views, states=tuple(gathered.states))
+    drill_run = replace(
+        drill_run, after=after, views=observer.views, states=tuple(gathered.states), guard_log=guard_log.since()
+    )
     return _read_and_judge(shell, gathered, History(planned, drill_run, attempts, witness))
 
 
@@ -344,5 +358,12 @@ def _first_lost(history: History) -> int:
 
 def _drill(planned: PlannedDrill, verdict: Verdict, why: str) -> Drill:
     return Drill(
-        planned.number, planned.fault.name, planned.victim, planned.level, verdict, why, route=str(planned.route)
+        planned.number,
+        planned.fault.name,
+        planned.victim,
+        planned.level,
+        verdict,
+        why,
+        route=str(planned.route),
+        guarded=planned.guarded,
     )

@@ -124,7 +124,7 @@ def _levels(drills: Sequence[Drill]) -> Table:
         of_kind = [d for d in drills if kind_of(d) == kind]
         lost = sum(d.findings.lost for d in of_kind)
         sums = (sum(d.findings.acknowledged for d in of_kind), sum(d.findings.recovered for d in of_kind))
-        what = kind.victim.with_fault(kind.fault)
+        what = kind.what
         shown = (control[kind].removesuffix(_SAME) or "none: weak proof") if kind in control else ""
         cells: list[Cell | str] = [what, Cell(str(kind.level), str(kind.level)), kind.loss]
         cells += [str(bound.drills), str(bound.losing), str(bound.undecided), *map(count, sums)]

@@ -8,6 +8,7 @@ from rich.text import Text
 from walproof.model.event import DrillDone, Event
 from walproof.model.verdict import Drill, Verdict
 from walproof.proving.bounds import bounds, controls, kind_of
+from walproof.proving.guard_comparison import GuardComparison, compare_guard
 from walproof.reporting.table_width import Fitting, table, with_lines
 from walproof.reporting.wording import (
     LOSS_BOUND,
@@ -15,6 +16,7 @@ from walproof.reporting.wording import (
     count,
     fault_name,
     finding_counts,
+    outage_interval,
     percent,
     seconds,
     verdict_name,
@@ -34,7 +36,20 @@ _SHOWN = ("acknowledged", "lost", "downgraded", "unknown", "refused", "recovered
 def prove_tables(events: Sequence[Event]) -> list[RenderableType]:
     """The drills one by one, then the results of each level over all of them; empty without drills."""
     drills = [e.drill for e in events if isinstance(e, DrillDone)]
-    return [_drills(drills), _levels(drills)] if drills else []
+    compared = compare_guard(drills)
+    return [_drills(drills), _levels(drills), *([_guarded(compared)] if compared else [])] if drills else []
+
+
+def _guarded(compared: Sequence[GuardComparison]) -> RenderableType:
+    """Outages with a guard and without: median with its interval, worst, commits lost, number of drills."""
+    rows = []
+    for c in compared:
+        for name, arm in (("with", c.with_guard), ("without", c.without)):
+            counts = [count(arm.lost), percent(arm.loss_bound), str(arm.drills)]
+            what = [c.victim.with_fault(c.fault), str(c.level), name]
+            rows.append([*what, outage_interval(arm.rto_s), seconds(arm.worst_s), *counts])
+    heads = ("fault", "level", "guard", ">RTO, median (95 % CI)", ">worst", ">lost", f">{LOSS_BOUND}", ">drills")
+    return table("with a guard and without", heads, rows, folds="fault")
 
 
 def _drills(drills: Sequence[Drill]) -> RenderableType:
@@ -78,7 +93,7 @@ def _levels(drills: Sequence[Drill]) -> RenderableType:
     control = controls(drills)
     rows, notes = [], []
     for kind, bound in bounds(drills).items():
-        what = kind.victim.with_fault(kind.fault)
+        what = kind.what
         shown = (control[kind] or "none: weak proof") if kind in control else ""
         lost = count(sum(d.findings.lost for d in drills if kind_of(d) == kind))
         counts = [str(bound.drills), str(bound.losing), str(bound.undecided), lost]

@@ -1,5 +1,6 @@
-"""Serves a registry of metrics over HTTP at /metrics, behind a bearer token where one is given."""
+"""Serves metrics over HTTP at /metrics and a state as JSON at /state, behind a bearer token where one is given."""
 
+import json
 import secrets
 import socket
 import threading
@@ -33,11 +34,18 @@ class _Quiet(WSGIRequestHandler):
 class MetricsServer:
     """Listens on (host, port) until closed; MachineError when it cannot. Without a token everybody may read."""
 
-    def __init__(self, registry: CollectorRegistry, address: tuple[str, int], token: str = "") -> None:
+    def __init__(
+        self,
+        registry: CollectorRegistry,
+        address: tuple[str, int],
+        token: str = "",
+        state: Callable[[], dict[str, Any]] | None = None,
+    ) -> None:
         host, port = address
         kind = _Server6 if ":" in host else _Server
+        app = make_wsgi_app(registry) if state is None else _with_state(state, make_wsgi_app(registry))
         try:
-            self._server = make_server(host, port, _behind(token, make_wsgi_app(registry)), kind, _Quiet)
+            self._server = make_server(host, port, _behind(token, app), kind, _Quiet)
         except OSError as error:
             raise MachineError(
                 f"cannot listen on {host} port {port}: {error.strerror}", "choose another with --host or --port"
@@ -49,6 +57,18 @@ class MetricsServer:
         """Stop listening."""
         self._server.shutdown()
         self._server.server_close()
+
+
+def _with_state(state: Callable[[], dict[str, Any]], app: Callable[..., Answer]) -> Callable[..., Answer]:
+    """The application, and the state at /state."""
+
+    def answer(environ: dict[str, Any], start_response: Callable[..., Any]) -> Answer:
+        if environ.get("PATH_INFO") != "/state":
+            return app(environ, start_response)
+        start_response("200 OK", [("Content-Type", "application/json")])
+        return [json.dumps(state()).encode()]
+
+    return answer
 
 
 def _behind(token: str, app: Callable[..., Answer]) -> Callable[..., Answer]:

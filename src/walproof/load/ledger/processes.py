@@ -32,6 +32,7 @@ def _writer_tasks(order: LedgerOrder, endpoint: Endpoint, directory: str) -> lis
         payload_bytes=order.payload_bytes,
         pooled=endpoint.pooled,
         connect_timeout_s=2.0 + order.writers / 50,
+        answer_timeout_s=order.answer_timeout_s,
     )
     return [
         replace(

@@ -17,6 +17,7 @@ from walproof.machine.clock import RealClock
 from walproof.machine.signals import shielded
 from walproof.model.load import LoadLimits
 from walproof.model.ports import Capabilities, Clock, Configuration, Notebook, Restart, Switchover
+from walproof.model.takeover import Takeover
 from walproof.model.topology import ClusterView, Description, Endpoint, Route
 from walproof.targets.external import database
 from walproof.targets.external.faults import (
@@ -66,6 +67,10 @@ class Manager(Protocol):
 
     def switchover(self, cluster: "ExternalCluster") -> Switchover | None:
         """A switchover that the manager does itself."""
+        ...
+
+    def takeover(self, cluster: "ExternalCluster") -> Takeover | None:
+        """What a guard needs, where the manager has a leader lock."""
         ...
 
     def elected_at(self, log: str, since: float) -> float | None:
@@ -265,6 +270,7 @@ class ExternalCluster:
             member_states=SqlMemberStates(self._addressed, self.clock),
             configuration=self.configuration,
             inspection=self.manager.inspector(self),
+            takeover=self.manager.takeover(self),
             limits=LoadLimits(self.file.caps.max_clients, self.file.caps.rate),
             reasons=commands.reasons(),
         )

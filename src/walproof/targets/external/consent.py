@@ -14,6 +14,7 @@ MEANS = {
     "config": "changes settings, and reverts them",
     "restart": "restarts PostgreSQL: sessions are lost",
     "switchover": "hands the leadership over: sessions are lost, writes pause",
+    "takeover": "hands the leadership over when the leader shows no sign of life",
     "kill": "kills PostgreSQL by your command",
     "not-in-effect": "measures remote levels although no standby is named",
     **{fault: f"does {fault} by your command" for fault in _COMMANDS},

@@ -1,8 +1,9 @@
 """The target file of a Patroni cluster, and a bare REST address as one."""
 
 from pathlib import Path
+from typing import Literal
 
-from pydantic import SecretStr, field_validator
+from pydantic import Field, SecretStr, field_validator
 
 from walproof.errors import UsageError
 from walproof.machine.redaction import without_secrets
@@ -31,11 +32,45 @@ class RestPart(Strict):
     """Whether user and password may go over plain HTTP to another machine."""
 
 
+class Etcd3Part(Strict):
+    """Patroni's etcd, in the words of patroni.yml; only a guard needs it. scope: "" asks Patroni."""
+
+    hosts: tuple[str, ...] = Field(min_length=1)
+    protocol: Literal["http", "https"] = "http"
+    username: str = ""
+    password_file: str = ""
+    cacert: str = ""
+    cert: str = ""
+    key: str = ""
+    namespace: str = "/service/"
+    scope: str = ""
+    plain_http: bool = False
+    """Whether user and password may go over plain HTTP to another machine."""
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """The members' addresses as URLs."""
+        return tuple(host if "://" in host else f"{self.protocol}://{host}" for host in self.hosts)
+
+
 class PatroniFile(TargetFile):
     """An external cluster that Patroni manages."""
 
     rest: tuple[str, ...] = ()
     restapi: RestPart = RestPart()
+    etcd3: Etcd3Part | None = None
+    etcd: dict[str, object] | None = None
+    consul: dict[str, object] | None = None
+    zookeeper: dict[str, object] | None = None
+    exhibitor: dict[str, object] | None = None
+    kubernetes: dict[str, object] | None = None
+    raft: dict[str, object] | None = None
+
+    @property
+    def other_dcs(self) -> str:
+        """The DCS that is named and that a guard cannot use, "" for none."""
+        others = ("etcd", "consul", "zookeeper", "exhibitor", "kubernetes", "raft")
+        return next((name for name in others if getattr(self, name) is not None), "")
 
     @field_validator("rest")
     @classmethod
@@ -43,6 +78,16 @@ class PatroniFile(TargetFile):
         if any(without_secrets(url) != url for url in urls):
             raise ValueError("an address holds a password: it belongs into restapi.user and restapi.password_file")
         return urls
+
+
+def secret(path: str, key: str) -> str:
+    """The password in a file, "" for no file; UsageError names the key whose file cannot be read."""
+    if not path:
+        return ""
+    try:
+        return Path(path).read_text(encoding="utf-8").strip()
+    except OSError as wrong:
+        raise UsageError(f"{key} {path} cannot be read: {wrong.strerror}", "chmod 600, your own") from None
 
 
 def read_address(address: str) -> tuple[str, PatroniFile]:

@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass, replace
 
-from walproof.errors import TargetError, UsageError
+from walproof.errors import TargetError
 from walproof.model.ports import Configuration, Restart, Switchover
+from walproof.model.takeover import Takeover
 from walproof.model.topology import Endpoint
 from walproof.model.waiting import Wait, wait_for
 from walproof.patroni.rest import LEADER_ROLES, PatroniRest, RestAccess, facts_of
@@ -11,7 +12,8 @@ from walproof.targets.external.cluster import ExternalCluster
 from walproof.targets.external.membership import Membership
 from walproof.targets.patroni.configuration import PatroniConfiguration
 from walproof.targets.patroni.election import elected_at
-from walproof.targets.patroni.file import read_address
+from walproof.targets.patroni.external_takeover import ExternalTakeover
+from walproof.targets.patroni.file import PatroniFile, read_address, secret
 from walproof.targets.sql.connection import ConnectionParameters, resolved
 from walproof.targets.sql.facts import Inspector
 
@@ -21,8 +23,9 @@ class PatroniManager:
 
     name = "patroni"
 
-    def __init__(self, rest: PatroniRest, parameters: ConnectionParameters) -> None:
+    def __init__(self, rest: PatroniRest, parameters: ConnectionParameters, file: PatroniFile) -> None:
         self.rest = rest
+        self._file = file
         self._parameters = parameters
         self.members = Membership(self._listed)
 
@@ -63,6 +66,10 @@ class PatroniManager:
     def switchover(self, cluster: ExternalCluster) -> Switchover | None:
         """Patroni switches over itself."""
         return PatroniSwitchover(self.rest, cluster)
+
+    def takeover(self, cluster: ExternalCluster) -> Takeover:
+        """What a guard needs; refuses when it is asked for, where the DCS is not etcd 3 or not named."""
+        return ExternalTakeover(self.rest, self._file, self.members, cluster.clock)
 
     def elected_at(self, log: str, since: float) -> float | None:
         """When Patroni says that it took the leader's lock."""
@@ -113,25 +120,13 @@ def open_patroni(address: str) -> ExternalCluster:
     """Ask any member for /cluster and take every member's address from it; TargetError when nobody answers."""
     name, file = read_address(address)
     part = file.restapi
-    password = part.password.get_secret_value() or _secret(part.password_file)
+    password = part.password.get_secret_value() or secret(part.password_file, "restapi.password_file")
     access = RestAccess(file.rest, part.user, password, part.ca_file, part.cert_file, part.key_file, part.verify)
     rest = PatroniRest(replace(access, plain_http=part.plain_http))
-    manager = PatroniManager(rest, resolved(file.dsn or "", file.service))
+    manager = PatroniManager(rest, resolved(file.dsn or "", file.service), file)
     if not manager.members():
         raise TargetError("Patroni names no member that has an address", "patronictl list")
     roles = {str(m.get("role")) for m in rest.cluster()["members"]}
     if "standby_leader" in roles and not roles & set(LEADER_ROLES):
         raise TargetError("this is a standby cluster: it takes no writes", "name the cluster it replicates from")
     return ExternalCluster(name, file, resolved(file.dsn or "", file.service), manager)
-
-
-def _secret(path: str) -> str:
-    if not path:
-        return ""
-    try:
-        with open(path, encoding="utf-8") as file:
-            return file.read().strip()
-    except OSError as wrong:
-        raise UsageError(
-            f"restapi.password_file {path} cannot be read: {wrong.strerror}", "chmod 600, your own"
-        ) from None

@@ -69,6 +69,9 @@ class NoManager:
         """There is no manager that could."""
         return None
 
+    def takeover(self, cluster: ExternalCluster) -> None:
+        """There is no leader lock."""
+
     def elected_at(self, log: str, since: float) -> float | None:
         """There is no manager that could say."""
         return None

@@ -1,0 +1,107 @@
+"""`walproof guard`: watches one cluster and hands its leadership over in seconds when the leader vanishes."""
+
+import secrets
+import threading
+from contextlib import closing
+from dataclasses import asdict
+from datetime import datetime
+
+import click
+import cloup
+
+from walproof.cli import options as opt
+from walproof.cli.groups import Command
+from walproof.errors import TargetError, UsageError
+from walproof.guarding.decide import Policy
+from walproof.guarding.metrics import GuardMetrics
+from walproof.guarding.run import Guard, open_guard
+from walproof.model.ports import Capability
+from walproof.model.takeover import GUARD
+from walproof.targets.choose import choose
+from walproof.targets.external import consent
+from walproof.watching.addresses import is_loopback
+from walproof.watching.metrics_server import MetricsServer
+
+
+@cloup.command(cls=Command)
+@opt.cluster(opt.allow("takeover"))
+@opt.group(
+    "Guard",
+    opt.option("--suspect-after", "1s", "Silence of the leader that is suspicious.", type=opt.DURATION, default="1s"),
+    opt.option("--at-most-every", "15s", "Least time between takeovers.", type=opt.DURATION, default="15s"),
+    opt.flag("--dry-run", "Say what it would do and do nothing."),
+    opt.option("--duration", "1min", "Exit after this time.  [default: at Ctrl-C]", type=opt.DURATION),
+)
+@opt.group(
+    "Server",
+    opt.option("--listen", "HOST:PORT", "Serve /metrics and /state there.  [default: nowhere]"),
+)
+def guard(
+    target: str | None,
+    allow: str | None,
+    suspect_after: float,
+    at_most_every: float,
+    dry_run: bool,
+    duration: float | None,
+    listen: str | None,
+) -> int:
+    """Recovery in seconds: hands the leader lock over when the leader vanishes and no acknowledged commit can be lost.
+
+    A line for everything it does goes to standard error.
+    """
+    if not 0.2 <= suspect_after <= 60:
+        raise UsageError(
+            f"{suspect_after:g} s is no time to suspect a leader after", "--suspect-after 1s (0.2s to 60s)"
+        )
+    address = _address(listen)
+    allowed = consent.read(allow)
+    chosen = choose(target)
+    able = chosen.capabilities()
+    if able.takeover is None:
+        raise TargetError(f"{chosen.name} cannot be guarded: {able.why_not(Capability.TAKEOVER)}", "see docs/guard.md")
+    if not dry_run:
+        consent.check(chosen, "guarding", ["takeover"], allowed)
+    policy = Policy(f"{GUARD}{secrets.token_hex(4)}", suspect_after, at_most_every, dry_run=dry_run)
+    metrics, ended = GuardMetrics(), threading.Event()
+    if duration is not None:
+        timer = threading.Timer(duration, ended.set)
+        timer.daemon = True
+        timer.start()
+    watcher = open_guard(able.takeover, chosen.clock, policy, _log)
+    with closing(watcher):
+        server = MetricsServer(metrics.registry, address, state=lambda: asdict(watcher.status())) if address else None
+        _log(f"guarding {chosen.name}{' (dry run)' if dry_run else ''}")
+        try:
+            _run(watcher, metrics, ended)
+        except KeyboardInterrupt:
+            _log("ended")
+            raise
+        finally:
+            if server is not None:
+                server.close()
+    return 0
+
+
+def _run(watcher: Guard, metrics: GuardMetrics, ended: threading.Event) -> None:
+    while not ended.is_set():
+        watcher.turn()
+        metrics.record(watcher.status())
+
+
+def _address(listen: str | None) -> tuple[str, int] | None:
+    """Host and port of --listen; UsageError where others than this machine could read without a token."""
+    if listen is None:
+        return None
+    host, _, port = listen.rpartition(":")
+    if not port.isdigit() or int(port) > 65535 or not host:
+        raise UsageError(f"--listen {listen!r} is not HOST:PORT", "--listen 127.0.0.1:9189")
+    if not is_loopback(host):
+        raise UsageError(
+            f"--listen {host}: everybody there could read it",
+            "listen on 127.0.0.1, and let your proxy or agent read it",
+        )
+    return host, int(port)
+
+
+def _log(text: str) -> None:
+    click.echo(f"{datetime.now().isoformat(' ', 'milliseconds')} {text}", err=True)

@@ -1,0 +1,287 @@
+"""What a guard does next, from what it saw and what it did. Pure: a turn is (memory, sight) → (memory, action)."""
+
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from walproof.guarding.safety import connected, enough, sealed, successor, why_not
+from walproof.guarding.suspicion import Silences, last_sign, serves_clients_only
+from walproof.model.takeover import LockState, Signs
+
+
+class State(StrEnum):
+    """What a guard is doing."""
+
+    NOT_READY = "not ready"
+    WATCHING = "watching"
+    SUSPECTING = "suspecting"
+    SEALED = "sealed"
+    HANDED_OVER = "handed over"
+
+
+class Act(StrEnum):
+    """What the shell can do."""
+
+    NONE = "none"
+    SEAL = "seal"
+    HAND_OVER = "hand over"
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """What the shell does next; to: the successor."""
+
+    act: Act = Act.NONE
+    to: str = ""
+
+
+NOTHING = Action()
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How this guard behaves. name: what it writes into the leader lock; seconds all."""
+
+    name: str
+    suspect_after_s: float = 1.0
+    at_most_every_s: float = 15.0
+    learns_s: float = 5.0
+    """How long it watches a leader before it may suspect it."""
+    resumes_after_s: float = 2.0
+    """How long it leaves another guard's lock alone."""
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What is seen in one turn; stalled: the guard itself did not run for a while, so no silence counts."""
+
+    now: float
+    lock: LockState
+    signs: Signs
+    stalled: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """When each step of a takeover was done (seconds since the epoch), None when it was not."""
+
+    last_sign: float = 0.0
+    suspected: float | None = None
+    sealed: float | None = None
+    checked: float | None = None
+    promoted: float | None = None
+
+    @property
+    def durations_s(self) -> dict[str, float]:
+        """Seconds of each step that was done."""
+        times = {
+            "suspect": self.suspected, "seal": self.sealed, "check": self.checked, "promote": self.promoted
+        }  # fmt: skip
+        found, before = {}, self.last_sign
+        for name, at in times.items():
+            if at is not None:
+                found[name] = round(at - before, 3)
+                before = at
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What a guard remembers from turn to turn."""
+
+    state: State = State.NOT_READY
+    why_not: str = "just started"
+    leader: str = ""
+    leader_since: float = 0.0
+    last_sign: float = 0.0
+    silences: Silences = field(default_factory=Silences)
+    steps: Steps = field(default_factory=Steps)
+    seal: LockState | None = None
+    """The lock and /sync as they were when it was taken."""
+    checkable: tuple[str, ...] = ()
+    """The voters whose disconnection would show that they saw the seal."""
+    sealed_until: float = 0.0
+    successor: str = ""
+    others_since: float | None = None
+    """Since when another guard's lock has been seen."""
+    last_takeover: float = float("-inf")
+    suspicions: int = 0
+    takeovers: int = 0
+    lines: tuple[str, ...] = field(default=())
+    """What is worth a line in the log, of this turn."""
+
+
+def turn(memory: Memory, sight: Sight, policy: Policy) -> tuple[Memory, Action]:
+    """One turn: what is remembered next, and what to do."""
+    memory = replace(memory, lines=())
+    if sight.lock.holder.startswith(policy.name) and memory.state is State.SUSPECTING:
+        # The answer to our own transaction was lost.
+        memory = taken(memory, sight.now)
+    match memory.state:
+        case State.SEALED:
+            return _check(memory, sight, policy)
+        case State.HANDED_OVER:
+            return _await_promotion(memory, sight), NOTHING
+    if sight.lock.sealed:
+        return _await_other_guard(memory, sight, policy)
+    return _watch(replace(memory, others_since=None), sight, policy)
+
+
+def before_seal(memory: Memory, sight: Sight) -> Memory:
+    """What must be remembered of the moment before the lock is taken."""
+    # Under another guard's seal they were all connected before it: that guard saw to it.
+    checkable = sight.lock.voters if sight.lock.sealed else connected(sight.lock, sight.signs)
+    return replace(memory, seal=sight.lock, checkable=checkable)
+
+
+def taken(memory: Memory, now: float) -> Memory:
+    """The lock is ours since at most `now`."""
+    assert memory.seal is not None
+    line = f"sealed: {memory.seal.sync_leader} no longer holds the leader lock"
+    return replace(
+        memory,
+        state=State.SEALED,
+        steps=replace(memory.steps, sealed=now),
+        sealed_until=now + memory.seal.ttl_s,
+        last_takeover=now,
+        why_not="",
+        lines=(*memory.lines, line),
+    )
+
+
+def not_taken(memory: Memory) -> Memory:
+    """The lock changed hands before we could take it."""
+    line = "not sealed: the lock, /sync or the configuration changed meanwhile"
+    return replace(memory, state=State.NOT_READY, why_not="", steps=Steps(), seal=None, lines=(*memory.lines, line))
+
+
+def handed_over(memory: Memory, to: str, now: float) -> Memory:
+    """The lock is the successor's."""
+    line = f"handed over: {to} holds the leader lock"
+    return replace(
+        memory,
+        state=State.HANDED_OVER,
+        steps=replace(memory.steps, checked=now),
+        successor=to,
+        takeovers=memory.takeovers + 1,
+        lines=(*memory.lines, line),
+    )
+
+
+def _check(memory: Memory, sight: Sight, policy: Policy) -> tuple[Memory, Action]:
+    seal, since = memory.seal, memory.steps.sealed
+    assert seal is not None
+    assert since is not None
+    if sight.now > memory.sealed_until:
+        line = "not handed over in time: the lease ends, and Patroni elects as without a guard"
+        return replace(memory, state=State.NOT_READY, why_not="", seal=None, lines=(*memory.lines, line)), NOTHING
+    if sight.lock.at <= since:
+        return memory, NOTHING
+    if lost := _why_seal_is_void(seal, sight.lock, policy):
+        return replace(memory, state=State.NOT_READY, why_not="", seal=None, lines=(*memory.lines, lost)), NOTHING
+    found = sealed(memory.checkable, sight.signs, since, sight.now)
+    if not enough(seal, found):
+        return memory, NOTHING
+    to = successor(sight.lock, found)
+    if to is None:
+        why = "the standby with the most WAL may not lead (nofailover, or not running)"
+        lines = (f"sealed, but {why}",) if why != memory.why_not else ()
+        return replace(memory, why_not=why, lines=(*memory.lines, *lines)), NOTHING
+    return memory, Action(Act.HAND_OVER, to)
+
+
+def _why_seal_is_void(seal: LockState, now: LockState, policy: Policy) -> str | None:
+    """Why the lock may not be handed over any more: then its lease ends, and Patroni elects as without a guard."""
+    if not now.holder.startswith(policy.name):
+        return "the lock is no longer ours: left alone"
+    # One transaction wrote both: a later version of /sync is somebody else's.
+    if now.sync_version != now.holder_version:
+        return "/sync was changed after the seal: left to Patroni once the lease ends"
+    if now.config_version != seal.config_version:
+        return "the configuration was changed after the seal: left to Patroni once the lease ends"
+    return None
+
+
+def _await_promotion(memory: Memory, sight: Sight) -> Memory:
+    signs, checked = sight.signs.get(memory.successor), memory.steps.checked
+    assert checked is not None
+    # A member that answers SQL and has no walreceiver of its own to tell of is in recovery no more.
+    if signs is not None and signs.sql_at is not None and signs.sql_at > checked and not signs.receivers:
+        steps = replace(memory.steps, promoted=sight.now)
+        took = sum(steps.durations_s.values())
+        line = f"{memory.successor} leads {took:.2f} s after the last sign of life of its predecessor"
+        return replace(memory, state=State.NOT_READY, why_not="", steps=steps, seal=None, lines=(line,))
+    if sight.now - checked > sight.lock.ttl_s:
+        line = f"{memory.successor} was not promoted: Patroni's log there says why"
+        return replace(memory, state=State.NOT_READY, why_not="", seal=None, lines=(line,))
+    return memory
+
+
+def _await_other_guard(memory: Memory, sight: Sight, policy: Policy) -> tuple[Memory, Action]:
+    """Another guard has sealed. It is left alone for a while, then its seal is taken over: it may have died."""
+    since = memory.others_since if memory.others_since is not None else sight.now
+    memory = replace(memory, others_since=since, state=State.NOT_READY, why_not="another guard holds the leader lock")
+    if sight.now - since < policy.resumes_after_s or policy.dry_run or not sight.lock.voters:
+        return memory, NOTHING
+    steps = Steps(last_sign=since, suspected=sight.now)
+    line = f"{sight.lock.holder} does not go on: taking its seal over"
+    return replace(memory, others_since=None, steps=steps, lines=(line,)), Action(Act.SEAL)
+
+
+def _watch(memory: Memory, sight: Sight, policy: Policy) -> tuple[Memory, Action]:
+    memory = _heard(memory, sight)
+    allowed_s = memory.silences.allowed_s(policy.suspect_after_s)
+    reason = why_not(sight.lock, sight.signs, sight.now) or _too_soon(memory, sight, policy)
+    silent = sight.now - memory.last_sign >= allowed_s
+    if reason:
+        worth = reason != memory.why_not and (silent or memory.state is not State.NOT_READY)
+        lines = (f"not ready: {reason}",) if worth else ()
+        return replace(memory, state=State.NOT_READY, why_not=reason, lines=(*memory.lines, *lines)), NOTHING
+    if not silent:
+        partition = serves_clients_only(sight.lock, sight.signs, sight.now, allowed_s)
+        note = f"{sight.lock.holder} answers clients, but reaches no synchronous standby and not its lease: left alone"
+        lines = (note,) if partition and memory.why_not != note else ()
+        if memory.state is not State.WATCHING:
+            lines = (f"watching {sight.lock.holder}, synchronous: {', '.join(sight.lock.voters)}",)
+        now_why = note if partition else ""
+        return replace(memory, state=State.WATCHING, why_not=now_why, lines=(*memory.lines, *lines)), NOTHING
+    return _suspect(memory, sight, policy)
+
+
+def _suspect(memory: Memory, sight: Sight, policy: Policy) -> tuple[Memory, Action]:
+    if memory.state is not State.SUSPECTING:
+        silence = sight.now - memory.last_sign
+        line = f"suspect {sight.lock.holder}: REST, SQL, lease and every walreceiver silent for {silence:.2f} s"
+        memory = replace(
+            memory,
+            state=State.SUSPECTING,
+            suspicions=memory.suspicions + 1,
+            steps=Steps(last_sign=memory.last_sign, suspected=sight.now),
+            lines=(*memory.lines, line),
+        )
+    if sight.lock.at < (memory.steps.suspected or 0.0):
+        return memory, NOTHING  # the lock is read again before it is taken
+    if policy.dry_run:
+        line = f"would take the leader lock from {sight.lock.holder} (dry run)"
+        return replace(memory, last_takeover=sight.now, lines=(*memory.lines, line)), NOTHING
+    return memory, Action(Act.SEAL)
+
+
+def _heard(memory: Memory, sight: Sight) -> Memory:
+    """The last sign of life, and the silence it ended."""
+    lock = sight.lock
+    if lock.holder != memory.leader:
+        return replace(memory, leader=lock.holder, leader_since=sight.now, last_sign=sight.now, steps=memory.steps)
+    heard = sight.now if sight.stalled else last_sign(lock, sight.signs)
+    if heard <= memory.last_sign:
+        return memory
+    silence = 0.0 if sight.stalled else heard - memory.last_sign
+    return replace(memory, last_sign=heard, silences=memory.silences.with_one(heard, silence))
+
+
+def _too_soon(memory: Memory, sight: Sight, policy: Policy) -> str | None:
+    if sight.now - memory.last_takeover < policy.at_most_every_s:
+        return f"a takeover was less than {policy.at_most_every_s:g} s ago"
+    if sight.now - memory.leader_since < policy.learns_s:
+        return f"{sight.lock.holder} has led for less than {policy.learns_s:g} s as far as this guard knows"
+    return None

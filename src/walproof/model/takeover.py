@@ -1,0 +1,178 @@
+"""What a guard sees of a cluster and may do to it: the leader lock in the DCS, signs of life, receivers. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+GUARD = "walproof-guard-"
+"""How the name of a holder of the leader lock begins that is a guard, and no member."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A member as its own key in the DCS describes it. version: of that key; lease: the one it hangs on, 0 for none.
+
+    priority: its failover_priority, 0 where it must not lead (nofailover).
+    """
+
+    lease: int
+    version: int
+    running: bool
+    priority: int = 1
+
+    @property
+    def may_lead(self) -> bool:
+        """Whether it may be handed the lock."""
+        return self.running and self.priority > 0 and self.lease != 0
+
+
+@dataclass(frozen=True, slots=True)
+class LockState:
+    """The leader lock and what decides whether taking it is safe, from one linearizable read of the DCS.
+
+    holder: who holds the leader lock, "" when it is free. voters, quorum: Patroni's /sync; whichever commit was
+    acknowledged at a remote level, every quorum + 1 voters hold it together. Versions are revisions of keys, 0 for a
+    key that is not there. lease_age_s: since the holder renewed its lease, None when the DCS does not say.
+    """
+
+    at: float
+    holder: str = ""
+    holder_version: int = 0
+    holder_lease: int = 0
+    lease_age_s: float | None = None
+    sync_leader: str = ""
+    voters: tuple[str, ...] = ()
+    quorum: int = 0
+    sync_version: int = 0
+    config_version: int = 0
+    synchronous: bool = False
+    paused: bool = False
+    standby_cluster: bool = False
+    switchover: bool = False
+    """A switchover or failover was asked for and is not done yet."""
+    ttl_s: float = 30.0
+    candidates: Mapping[str, Candidate] = field(default_factory=dict)
+    """Every member that has a key of its own."""
+
+    @property
+    def sealed(self) -> bool:
+        """Whether a guard holds the lock."""
+        return self.holder.startswith(GUARD)
+
+
+@dataclass(frozen=True, slots=True)
+class Receiver:
+    """A standby's walreceiver as the standby itself sees it, asked at `asked_at` (seconds since the epoch).
+
+    silent_s: since the last message from the leader, None when there is no walreceiver. connects: primary_conninfo
+    names a server, so a walreceiver may come back. received: the position (bytes) received and flushed, 0 where
+    nothing was received since PostgreSQL started.
+    """
+
+    asked_at: float
+    running: bool
+    connects: bool
+    received: int
+    silent_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MemberSigns:
+    """When a member last answered over REST and over SQL (seconds since the epoch), None for never."""
+
+    rest_at: float | None = None
+    sql_at: float | None = None
+    refused: bool = False
+    """Both ports refuse connections: the machine answers, PostgreSQL and Patroni do not run."""
+    receivers: tuple[Receiver, ...] = ()
+    """Its last two answers about its walreceiver, newest last; empty on a leader and where it does not answer."""
+
+
+Signs = Mapping[str, MemberSigns]
+
+
+class LeaderLock(Protocol):
+    """The leader lock in the DCS of a failover manager."""
+
+    def read(self) -> LockState:
+        """The state now, agreed on by a majority; TargetError when there is none."""
+        ...
+
+    def seal(self, seen: LockState, guard: str) -> str:
+        """Take the lock from the holder that `seen` names, for its ttl; the name that holds it now, "" when not done.
+
+        One transaction, done only when neither the lock, /sync nor the configuration has changed since `seen` and no
+        switchover was asked for: the lock goes to a name that begins with `guard`, the old holder's address is
+        removed, and /sync gets a new version, so that no change of it prepared before succeeds.
+        """
+        ...
+
+    def hand_over(self, sealed: LockState, to: str) -> bool:
+        """Give the lock that `sealed` shows in our hands to a member, under its own lease; whether that was done.
+
+        The old holder's lease is ended first. TargetError when the DCS does not answer.
+        """
+        ...
+
+
+class SignsOfLife(Protocol):
+    """Asks every member again and again, each on its own, so that one that is silent delays no other."""
+
+    def signs(self) -> Signs:
+        """What is known now; returns at once."""
+        ...
+
+    def close(self) -> None:
+        """Stop asking."""
+        ...
+
+
+class Takeover(Protocol):
+    """What a guard needs of a target."""
+
+    def lock(self) -> LeaderLock:
+        """The leader lock; UsageError where the DCS is one that a guard cannot use."""
+        ...
+
+    def signs_of_life(self) -> SignsOfLife:
+        """Starts asking the members; the caller closes it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class GuardStatus:
+    """A guard as it describes itself: what it does, of whom, why it would not act, how often it acted."""
+
+    state: str
+    leader: str = ""
+    why_not: str = ""
+    suspicions: int = 0
+    takeovers: int = 0
+    dry_run: bool = False
+    steps_s: dict[str, float] = field(default_factory=dict)
+    """Seconds of the last takeover's steps: suspect, seal, check, promote."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether it would act now."""
+        return self.state == "watching" and not self.why_not
+
+
+class GuardSwitch(Protocol):
+    """A guard of a target as a process of its own."""
+
+    def start(self) -> None:
+        """Start it where it does not run; returns when it answers. MachineError with its own words when it ends."""
+        ...
+
+    def stop(self) -> None:
+        """End it; nothing where it does not run."""
+        ...
+
+    def status(self) -> GuardStatus | None:
+        """What it does now; None where it does not run or does not answer."""
+        ...
+
+    def log(self) -> str:
+        """What it wrote so far, a line each."""
+        ...

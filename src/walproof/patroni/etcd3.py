@@ -1,0 +1,182 @@
+"""etcd's key-value store over its JSON gateway: reads, transactions, leases. Knows nothing of Patroni's keys.
+
+Source: https://etcd.io/docs/v3.4/dev-guide/api_grpc_gateway/ (/v3 from etcd 3.4 on, /v3beta before).
+"""
+
+import base64
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx2
+
+from walproof.errors import TargetError, UsageError
+
+Fields = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class EtcdAccess:
+    """How to reach etcd: URLs of its members, user and password, TLS files ("" the system's); seconds for an answer."""
+
+    urls: tuple[str, ...]
+    user: str = ""
+    password: str = field(default="", repr=False)
+    ca_file: str = ""
+    cert_file: str = ""
+    key_file: str = ""
+    timeout_s: float = 0.4
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One key: its value, the revision that wrote it last, and the lease it hangs on (0: none)."""
+
+    key: str
+    value: str
+    version: int
+    lease: int = 0
+
+
+def encoded(text: str) -> str:
+    """Base64, as the gateway wants keys and values.
+
+    >>> encoded("a")
+    'YQ=='
+    """
+    return base64.b64encode(text.encode()).decode()
+
+
+def _decoded(text: str) -> str:
+    return base64.b64decode(text).decode("utf-8", "replace")
+
+
+def prefix_end(prefix: str) -> str:
+    """The end of the range of all keys with that prefix: its last byte plus one, in base64.
+
+    >>> base64.b64decode(prefix_end("/a/"))
+    b'/a0'
+    """
+    last = prefix.encode()
+    return base64.b64encode(last[:-1] + bytes([last[-1] + 1])).decode()
+
+
+def compare_version(key: str, version: int) -> Fields:
+    """That a key was last written by that revision; 0: that there is no such key."""
+    return {"key": encoded(key), "target": "MOD", "result": "EQUAL", "mod_revision": str(version)}
+
+
+def compare_lease(key: str, lease: int) -> Fields:
+    """That a key hangs on that lease."""
+    return {"key": encoded(key), "target": "LEASE", "result": "EQUAL", "lease": str(lease)}
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """All of `success` is done if all of `compare` is so; else nothing."""
+
+    compare: list[Fields]
+    success: list[Fields]
+
+
+def put(key: str, value: str, lease: int = 0) -> Fields:
+    """Write a key, on a lease where one is given."""
+    return {"request_put": {"key": encoded(key), "value": encoded(value), **({"lease": str(lease)} if lease else {})}}
+
+
+def delete(key: str) -> Fields:
+    """Remove a key."""
+    return {"request_delete_range": {"key": encoded(key)}}
+
+
+class Etcd3:
+    """A client of one etcd cluster. The member that answered last is asked first. Not for several threads at once."""
+
+    def __init__(self, access: EtcdAccess) -> None:
+        self.access = access
+        self._urls = [url.rstrip("/") for url in access.urls]
+        self._token = ""
+        try:
+            verify: Any = ssl.create_default_context(cafile=access.ca_file) if access.ca_file else True
+            cert = (access.cert_file, access.key_file or access.cert_file) if access.cert_file else None
+            # Never through a proxy of the environment, never to where a redirect points.
+            self._client = httpx2.Client(
+                cert=cert, verify=verify, timeout=access.timeout_s, trust_env=False, follow_redirects=False
+            )
+        except OSError as wrong:
+            raise UsageError(
+                f"a certificate of [etcd] cannot be read: {wrong.strerror or wrong}",
+                "ca_file, cert_file and key_file are paths of PEM files this user may read",
+            ) from None
+
+    def close(self) -> None:
+        """Close its connections."""
+        self._client.close()
+
+    def call(self, method: str, fields: Fields) -> Fields:
+        """One request to the first member that answers it; TargetError when none does or it is refused."""
+        error = ""
+        for url in list(self._urls):
+            try:
+                answer = self._post(url, method, fields)
+            except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as wrong:
+                error = f"{url}: {wrong or type(wrong).__name__}"
+                continue
+            if answer.status_code == 200:
+                self._urls.sort(key=lambda u: u != url)
+                return dict(answer.json())
+            error = f"{url}: {_reason(answer)}"
+            if answer.status_code in (401, 403) or "permission denied" in error or "user name is empty" in error:
+                raise TargetError(f"etcd refuses: {error}", "give [etcd] user and password_file in the target file")
+        raise TargetError(f"etcd has no majority that answers ({error})", "etcdctl endpoint status --cluster")
+
+    def _post(self, url: str, method: str, fields: Fields) -> httpx2.Response:
+        if self.access.user and not self._token:
+            login = {"name": self.access.user, "password": self.access.password}
+            answer = self._client.post(f"{url}/v3/auth/authenticate", json=login)
+            self._token = str(answer.json().get("token", "")) if answer.status_code == 200 else ""
+        headers = {"Authorization": self._token} if self._token else {}
+        answer = self._client.post(f"{url}/v3{method}", json=fields, headers=headers)
+        if self._token and "invalid auth token" in answer.text:
+            self._token = ""
+        return answer
+
+    def prefix(self, prefix: str) -> dict[str, Entry]:
+        """Every key with that prefix, by the rest of its name, as a majority agrees now."""
+        answer = self.call("/kv/range", {"key": encoded(prefix), "range_end": prefix_end(prefix)})
+        entries = (_entry(kv) for kv in answer.get("kvs", ()))
+        return {e.key.removeprefix(prefix): e for e in entries}
+
+    def grant(self, seconds: float) -> int:
+        """A new lease of so many whole seconds."""
+        return int(self.call("/lease/grant", {"TTL": str(max(1, round(seconds)))})["ID"])
+
+    def lease_age_s(self, lease: int) -> float | None:
+        """Seconds since a lease was granted or renewed, to the whole second; None when it has ended."""
+        answer = self.call("/lease/timetolive", {"ID": str(lease)})
+        left, granted = int(answer.get("TTL", -1)), int(answer.get("grantedTTL", 0))
+        return None if left < 0 else float(max(0, granted - left))
+
+    def revoke(self, lease: int) -> None:
+        """End a lease; nothing where it has ended already. TargetError when nobody answers."""
+        if lease and self.lease_age_s(lease) is not None:
+            self.call("/lease/revoke", {"ID": str(lease)})
+
+    def transaction(self, transaction: Transaction) -> bool:
+        """Whether it was done."""
+        answer = self.call("/kv/txn", {"compare": transaction.compare, "success": transaction.success})
+        return bool(answer.get("succeeded"))
+
+
+def _entry(kv: Mapping[str, Any]) -> Entry:
+    value = _decoded(str(kv.get("value", "")))
+    return Entry(_decoded(str(kv["key"])), value, int(kv["mod_revision"]), int(kv.get("lease", 0)))
+
+
+def _reason(answer: httpx2.Response) -> str:
+    try:
+        found = answer.json()
+        return str(found.get("message") or found.get("error") or answer.status_code)
+    except (ValueError, AttributeError):
+        return f"HTTP {answer.status_code}"

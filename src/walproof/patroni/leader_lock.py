@@ -1,0 +1,144 @@
+"""Patroni's leader lock in etcd: its keys as a LockState, and the two transactions of a guard.
+
+Keys and their meaning: patroni/dcs/__init__.py and patroni/dcs/etcd3.py (4.1).
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from walproof.errors import TargetError
+from walproof.model.takeover import Candidate, LockState
+from walproof.patroni.etcd3 import Entry, Etcd3, Fields, Transaction, compare_lease, compare_version, delete, put
+
+_SYNCHRONOUS = (True, "on", "quorum", "true")
+
+
+def _json(entry: Entry | None) -> dict[str, Any]:
+    try:
+        found = json.loads(entry.value) if entry else {}
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _candidate(entry: Entry) -> Candidate:
+    data = _json(entry)
+    tags = data.get("tags") if isinstance(data.get("tags"), dict) else {}
+    assert isinstance(tags, dict)
+    priority = 0 if tags.get("nofailover") else int(tags.get("failover_priority", 1))
+    return Candidate(entry.lease, entry.version, data.get("state") == "running", priority)
+
+
+def state_of(entries: Mapping[str, Entry], at: float, lease_age_s: float | None = None) -> LockState:
+    """What Patroni's keys say, by their names below its prefix."""
+    leader, sync, config = entries.get("leader"), entries.get("sync"), entries.get("config")
+    named, settings = _json(sync), _json(config)
+    return LockState(
+        at,
+        holder=leader.value if leader else "",
+        holder_version=leader.version if leader else 0,
+        holder_lease=leader.lease if leader else 0,
+        lease_age_s=lease_age_s,
+        sync_leader=str(named.get("leader") or ""),
+        voters=tuple(v.strip() for v in str(named.get("sync_standby") or "").split(",") if v.strip()),
+        quorum=int(named.get("quorum") or 0),
+        sync_version=sync.version if sync else 0,
+        config_version=config.version if config else 0,
+        synchronous=settings.get("synchronous_mode") in _SYNCHRONOUS,
+        paused=bool(settings.get("pause")),
+        standby_cluster=bool(settings.get("standby_cluster")),
+        switchover="failover" in entries,
+        ttl_s=float(settings.get("ttl") or 30),
+        candidates={k.removeprefix("members/"): _candidate(e) for k, e in entries.items() if k.startswith("members/")},
+    )
+
+
+def sealed_name(guard: str, lease: int) -> str:
+    """The name a guard holds the lock by: it carries the lease of the leader it was taken from.
+
+    >>> sealed_name("walproof-guard-a1", 255), old_lease("walproof-guard-a1-ff")
+    ('walproof-guard-a1-ff', 255)
+    """
+    return f"{guard}-{lease:x}"
+
+
+def old_lease(name: str) -> int:
+    """The lease in such a name, 0 where there is none."""
+    try:
+        return int(name.rpartition("-")[2], 16)
+    except ValueError:
+        return 0
+
+
+def _unchanged(prefix: str, seen: LockState) -> list[Fields]:
+    """That the lock, /sync, the configuration are as seen, and that no switchover was asked for."""
+    versions = {"leader": seen.holder_version, "sync": seen.sync_version, "config": seen.config_version, "failover": 0}
+    return [compare_version(prefix + key, version) for key, version in versions.items()]
+
+
+def sealing(prefix: str, entries: Mapping[str, Entry], seen: LockState, name: str, lease: int) -> Transaction:
+    """The transaction that takes the lock from `seen.holder`.
+
+    /sync is written anew with its own value: Patroni changes it only from the version it read, so whatever the old
+    leader prepared before the seal fails, and it learns that it lost the lock before it could prepare anything else.
+    """
+    old = seen.sync_leader
+    compare = _unchanged(prefix, seen)
+    success = [
+        # First: Patroni applies watch events one by one, and whoever sees the new /sync must know the lock is lost.
+        put(f"{prefix}leader", name, lease),
+        put(f"{prefix}sync", entries["sync"].value),
+        # Without an address of the old leader standbys disconnect, and nobody asks it first.
+        delete(f"{prefix}members/{old}"),
+    ]
+    failsafe = _json(entries.get("failsafe"))
+    if old in failsafe:
+        others = {member: url for member, url in failsafe.items() if member != old}
+        compare.append(compare_version(f"{prefix}failsafe", entries["failsafe"].version))
+        success.append(put(f"{prefix}failsafe", json.dumps(others, separators=(",", ":"))))
+    return Transaction(compare, success)
+
+
+def handing_over(prefix: str, sealed: LockState, to: str) -> Transaction:
+    """The transaction that gives our lock to a member, under the lease of its own key: as if it had acquired it."""
+    candidate = sealed.candidates[to]
+    compare = [*_unchanged(prefix, sealed), compare_lease(f"{prefix}members/{to}", candidate.lease)]
+    return Transaction(compare, [put(f"{prefix}leader", to, candidate.lease)])
+
+
+class EtcdLeaderLock:
+    """The leader lock of one Patroni cluster. prefix: Patroni's namespace and scope, "/service/main/"."""
+
+    def __init__(self, etcd: Etcd3, prefix: str, now: Callable[[], float]) -> None:
+        self._etcd, self._prefix, self._now = etcd, prefix, now
+        self._entries: Mapping[str, Entry] = {}
+
+    def read(self) -> LockState:
+        """The state now; TargetError without a majority, and where no Patroni keeps its keys there."""
+        at = self._now()
+        self._entries = self._etcd.prefix(self._prefix)
+        if "config" not in self._entries:
+            raise TargetError(
+                f"etcd holds no Patroni cluster at {self._prefix}",
+                "give [etcd3] namespace and scope in the target file",
+            )
+        leader = self._entries.get("leader")
+        age = self._etcd.lease_age_s(leader.lease) if leader and leader.lease else None
+        return state_of(self._entries, at, age)
+
+    def seal(self, seen: LockState, guard: str) -> str:
+        """Take the lock from the holder that `seen`, the last reading, names; the name that holds it now."""
+        if "sync" not in self._entries:
+            return ""
+        lease = old_lease(seen.holder) if seen.sealed else seen.holder_lease
+        name = sealed_name(guard, lease)
+        own = self._etcd.grant(seen.ttl_s)
+        done = self._etcd.transaction(sealing(self._prefix, self._entries, seen, name, own))
+        return name if done else ""
+
+    def hand_over(self, sealed: LockState, to: str) -> bool:
+        """End the old leader's lease, then give the lock to a member; whether that was done."""
+        # A leader whose view of etcd hangs renews its lease alone, not the lock: without a lease it demotes.
+        self._etcd.revoke(old_lease(sealed.holder))
+        return self._etcd.transaction(handing_over(self._prefix, sealed, to))

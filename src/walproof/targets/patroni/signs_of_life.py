@@ -1,0 +1,138 @@
+"""Asks every member over SQL and over Patroni's REST, each in threads of its own: what a guard goes by."""
+
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from importlib import resources
+
+import httpx2
+import psycopg
+from psycopg.rows import dict_row
+
+from walproof.errors import Error
+from walproof.model.ports import Clock
+from walproof.model.takeover import MemberSigns, Receiver
+from walproof.model.topology import Endpoint
+
+_QUERY = (resources.files("walproof.targets.sql.queries") / "receiver.sql").read_bytes()
+_PACE_S = 0.1
+_REFRESH_S = 2.0
+_TIMEOUT_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Addresses:
+    """Where a member answers: SQL, and the URL of its Patroni."""
+
+    sql: Endpoint
+    rest: str
+
+
+Members = Callable[[], Mapping[str, Addresses]]
+
+
+@dataclass(slots=True)
+class _Known:
+    """What is known of one member; each thread writes its own part."""
+
+    rest_at: float | None = None
+    sql_at: float | None = None
+    rest_refused: bool = False
+    sql_refused: bool = False
+    receivers: tuple[Receiver, ...] = field(default=())
+
+    def signs(self) -> MemberSigns:
+        return MemberSigns(self.rest_at, self.sql_at, self.rest_refused and self.sql_refused, self.receivers)
+
+
+class PatroniSignsOfLife:
+    """Asks the members that `members` names, named anew every two seconds, ten times a second until closed."""
+
+    def __init__(self, members: Members, client: httpx2.Client, clock: Clock) -> None:
+        self._members, self._client, self._clock = members, client, clock
+        self._current: Mapping[str, Addresses] = members()
+        self._asked: dict[str, Addresses] = {}
+        self._known: dict[str, _Known] = {}
+        self._threads: list[threading.Thread] = []
+        self._closed = threading.Event()
+        self._start_missing()
+        self._run(self._refresh)
+
+    def signs(self) -> Mapping[str, MemberSigns]:
+        """What is known now."""
+        return {name: known.signs() for name, known in list(self._known.items()) if name in self._current}
+
+    def close(self) -> None:
+        """Stop asking; a question under way ends by itself."""
+        self._closed.set()
+        for thread in self._threads:
+            thread.join(timeout=2)
+
+    def _run(self, task: Callable[..., None], *args: object) -> None:
+        thread = threading.Thread(target=task, args=args, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _refresh(self) -> None:
+        while not self._closed.wait(_REFRESH_S):
+            # A leader whose lock was taken is not listed any more: it is asked all the same.
+            with suppress(Error):
+                self._current = {**self._current, **self._members()}
+            self._start_missing()
+
+    def _start_missing(self) -> None:
+        for name, addresses in self._current.items():
+            if self._asked.get(name) != addresses:
+                self._asked[name] = addresses
+                self._known.setdefault(name, _Known())
+                self._run(self._ask_rest, name, addresses)
+                self._run(self._ask_sql, name, addresses)
+
+    def _pause(self, name: str, addresses: Addresses) -> bool:
+        """Wait until the next question is due; whether there is one: not closed, and the member still there."""
+        return not self._closed.wait(_PACE_S) and self._asked[name] == addresses
+
+    def _ask_rest(self, name: str, addresses: Addresses) -> None:
+        known = self._known[name]
+        while self._pause(name, addresses):
+            try:
+                # Any answer shows that Patroni's process is alive, a refusal of the status too.
+                self._client.get(f"{addresses.rest}/liveness", timeout=_TIMEOUT_S)
+                known.rest_at, known.rest_refused = self._clock.now(), False
+            except httpx2.ConnectError as wrong:
+                known.rest_refused = "refused" in str(wrong)
+            except (httpx2.HTTPError, OSError):
+                known.rest_refused = False
+
+    def _ask_sql(self, name: str, addresses: Addresses) -> None:
+        known = self._known[name]
+        words = addresses.sql.conninfo(
+            connect_timeout="1", application_name="walproof guard", tcp_user_timeout="1000", target_session_attrs=""
+        )
+        while self._pause(name, addresses):
+            try:
+                with psycopg.connect(words, autocommit=True, row_factory=dict_row, prepare_threshold=1) as connection:
+                    known.sql_refused = False
+                    while self._pause(name, addresses):
+                        self._ask_once(connection, known)
+            except psycopg.Error as wrong:
+                known.sql_refused = "refused" in str(wrong)
+
+    def _ask_once(self, connection: "psycopg.Connection[dict[str, object]]", known: _Known) -> None:
+        asked_at = self._clock.now()
+        row = connection.execute(_QUERY).fetchone()
+        assert row is not None
+        known.sql_at = self._clock.now()
+        if not row["in_recovery"]:
+            known.receivers = ()
+            return
+        silent = row["silent_s"]
+        receiver = Receiver(
+            asked_at,
+            bool(row["running"]),
+            bool(row["connects"]),
+            int(str(row["received"])),
+            None if silent is None else float(str(silent)),
+        )
+        known.receivers = (*known.receivers[-1:], receiver)
