@@ -81,7 +81,7 @@ def plan_of(part: Part, options: argparse.Namespace) -> list[PlannedDrill]:
 
 def run_part(name: str, part: Part, options: argparse.Namespace) -> Iterable[Drill]:
     """Every drill of one lab, printed as it ends."""
-    with benchmark_lab(f"guard-{name}", part.order) as blueprint:
+    with benchmark_lab(f"guard-{name}", replace(part.order, port=options.port)) as blueprint:
         target = choose(f"lab:{blueprint.name}")
         shell = Shell(target, lambda _event: None, lambda _name, _content: None, options.seed)
         for drill in plan_of(part, options):
@@ -151,6 +151,7 @@ def main() -> int:
     parser.add_argument("--drills", type=int, default=10)
     parser.add_argument("--writers", type=int, default=8)
     parser.add_argument("--timeout", default="1s", help="of clients, as `prove --client-timeout`")
+    parser.add_argument("--port", type=int, default=6200)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     every: list[Drill] = []

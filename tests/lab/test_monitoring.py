@@ -15,6 +15,7 @@ from walproof.lab.faults import disks, processes
 from walproof.machine.clock import RealClock
 from walproof.model.waiting import Wait, wait_for
 from walproof.patroni.config import SyncMode
+from walproof.targets.lab.guard import lab_guard
 from walproof.targets.lab.target import LabTarget
 from walproof.watching.catalogue import PANELS
 from walproof.watching.exporter import monitoring_of_labs
@@ -65,9 +66,12 @@ def test_every_panel_returns_data(blueprint: Blueprint) -> None:
                 del empty[title]
         return not empty
 
+    guard = lab_guard(blueprint, RealClock())
+    guard.start()
     try:
         until(all_answered)
     finally:
+        guard.stop()
         assert empty == {}
 
 

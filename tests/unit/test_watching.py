@@ -18,10 +18,12 @@ from rich.console import Console
 from starlette.testclient import TestClient
 
 from walproof.errors import Error, TargetError, UsageError
+from walproof.guarding.metrics import GuardMetrics
 from walproof.machine.clock import RealClock
 from walproof.model.attempt import Outcome
 from walproof.model.event import DrillDone, FaultChanged
 from walproof.model.guarantee import Level
+from walproof.model.takeover import GuardStatus
 from walproof.model.topology import ClusterView, Endpoint, LinkView, MemberView, Role, Snapshot
 from walproof.model.verdict import Drill, Findings, Verdict, Victim
 from walproof.model.waiting import Wait, wait_for
@@ -216,17 +218,15 @@ def test_every_walproof_query_of_the_catalogue_names_a_metric_the_exporter_has()
     metrics.record_probe(Probe(1.0, Level.ON, Outcome.ACKNOWLEDGED, 0.001))
     metrics.record_snapshot(snapshot(1.0), 1)
     metrics.record_pool({"active": 1})
-    exported = generate_latest(metrics.registry).decode()
+    guard = GuardMetrics()
+    guard.record(GuardStatus("watching", "n1"))
+    exported = (generate_latest(metrics.registry) + generate_latest(guard.registry)).decode()
     names = {line.split("{")[0].split(" ")[0] for line in exported.splitlines() if not line.startswith("#")}
-    queries = [p.query for p in PANELS if p.source in (Source.WALPROOF, Source.PGBOUNCER)] + [
+    queries = [p.query for p in PANELS if p.source in (Source.WALPROOF, Source.PGBOUNCER, Source.GUARD)] + [
         a.condition for a in ALERTS
     ]
     for query in queries:
-        used = {
-            word.split("[")[0]
-            for word in query.replace("(", " ").replace(")", " ").split()
-            if word.startswith("walproof_")
-        }
+        used = set(re.findall(r"\bwalproof_\w+", query))
         assert used and used <= names, query
 
 

@@ -94,6 +94,8 @@ class Memory:
     leader: str = ""
     leader_since: float = 0.0
     last_sign: float = 0.0
+    looked_at: float = 0.0
+    """When the signs of life were last looked at."""
     silences: Silences = field(default_factory=Silences)
     steps: Steps = field(default_factory=Steps)
     seal: LockState | None = None
@@ -229,7 +231,7 @@ def _await_other_guard(memory: Memory, sight: Sight, policy: Policy) -> tuple[Me
 
 
 def _watch(memory: Memory, sight: Sight, policy: Policy) -> tuple[Memory, Action]:
-    memory = _heard(memory, sight)
+    memory = replace(_heard(memory, sight, policy), looked_at=sight.now)
     allowed_s = memory.silences.allowed_s(policy.suspect_after_s)
     reason = why_not(sight.lock, sight.signs, sight.now) or _too_soon(memory, sight, policy)
     silent = sight.now - memory.last_sign >= allowed_s
@@ -267,16 +269,20 @@ def _suspect(memory: Memory, sight: Sight, policy: Policy) -> tuple[Memory, Acti
     return memory, Action(Act.SEAL)
 
 
-def _heard(memory: Memory, sight: Sight) -> Memory:
-    """The last sign of life, and the silence it ended."""
+def _heard(memory: Memory, sight: Sight, policy: Policy) -> Memory:
+    """The last sign of life, and the silence it ended: as long as it was when it was last looked at."""
     lock = sight.lock
     if lock.holder != memory.leader:
         return replace(memory, leader=lock.holder, leader_since=sight.now, last_sign=sight.now, steps=memory.steps)
     heard = sight.now if sight.stalled else last_sign(lock, sight.signs)
     if heard <= memory.last_sign:
         return memory
-    silence = 0.0 if sight.stalled else heard - memory.last_sign
-    return replace(memory, last_sign=heard, silences=memory.silences.with_one(heard, silence))
+    heard_again = replace(memory, last_sign=heard)
+    if sight.stalled or sight.now - memory.leader_since < policy.learns_s:
+        return heard_again
+    # What came between two looks is not silence: the guard may have been busy itself.
+    silence = min(heard, memory.looked_at) - memory.last_sign
+    return replace(heard_again, silences=memory.silences.with_one(heard, max(0.0, silence)))
 
 
 def _too_soon(memory: Memory, sight: Sight, policy: Policy) -> str | None:

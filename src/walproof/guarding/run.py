@@ -1,7 +1,8 @@
 """The guard at work: reads the lock, looks at the signs of life, takes turns, acts. Decides nothing itself."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from contextlib import suppress
+from dataclasses import replace
 
 from walproof.errors import TargetError, UsageError
 from walproof.guarding.decide import (
@@ -28,34 +29,32 @@ _STALL_S = 0.5
 Log = Callable[[str], None]
 
 
-@dataclass(slots=True)
 class Guard:
-    """A guard of one cluster."""
+    """A guard of one cluster: one thread reads the lock, another takes turns."""
 
-    lock: LeaderLock
-    life: SignsOfLife
-    clock: Clock
-    policy: Policy
-    log: Log
-    memory: Memory = field(default_factory=Memory)
-    seen: LockState | None = None
-    paused_at: float | None = None
+    def __init__(self, lock: LeaderLock, life: SignsOfLife, clock: Clock, policy: Policy, log: Log) -> None:
+        self.lock, self.life, self.clock, self.policy = lock, life, clock, policy
+        self.memory = Memory()
+        self._log = log
+        self._seen: LockState | None = None
+        self._paused_at: float | None = None
+        self._reading = clock.every(_PACE_S, self._read_if_due)
 
     def turn(self) -> None:
         """One turn: see, decide, act, and a short pause."""
         now = self.clock.now()
-        stalled = self.paused_at is not None and now - self.paused_at > _PACE_S + _STALL_S
-        stalled = self._read_if_due(now) or stalled
-        if self.seen is not None:
-            sight = Sight(self.clock.now(), self.seen, self.life.signs(), stalled)
+        stalled = self._paused_at is not None and now - self._paused_at > _PACE_S + _STALL_S
+        if self._seen is not None:
+            sight = Sight(now, self._seen, self.life.signs(), stalled)
             self.memory, action = turn(self.memory, sight, self.policy)
             self._log_lines()
             self._act(action, sight)
-        self.paused_at = self.clock.now()
+        self._paused_at = self.clock.now()
         self.clock.pause(_PACE_S)
 
     def close(self) -> None:
-        """Stop asking the members."""
+        """Stop reading and asking."""
+        self._reading.close()
         self.life.close()
 
     def status(self) -> GuardStatus:
@@ -64,20 +63,15 @@ class Guard:
         durations = m.steps.durations_s if m.steps.promoted is not None else {}
         return GuardStatus(m.state, m.leader, m.why_not, m.suspicions, m.takeovers, self.policy.dry_run, durations)
 
-    def _read_if_due(self, now: float) -> bool:
-        """Read the lock when it is time, always when something is wrong; whether that took far too long."""
-        seen, allowed_s = self.seen, self.policy.suspect_after_s
-        silent = now - self.memory.last_sign > allowed_s / 2
+    def _read_if_due(self) -> None:
+        """Read the lock twice a second, and again and again when something is wrong."""
+        seen, now = self._seen, self.clock.now()
+        silent = now - self.memory.last_sign > self.policy.suspect_after_s / 2
         calm = self.memory.state in (State.WATCHING, State.NOT_READY) and not silent
         if seen is not None and calm and now - seen.at < _CALM_S:
-            return False
-        try:
-            self.seen = self.lock.read()
-        except TargetError as wrong:
-            if calm:
-                self.memory = replace(self.memory, state=State.NOT_READY, why_not=wrong.message, lines=(wrong.message,))
-                self._log_lines()
-        return False
+            return
+        with suppress(TargetError):
+            self._seen = self.lock.read()
 
     def _act(self, action: Action, sight: Sight) -> None:
         try:
@@ -97,7 +91,7 @@ class Guard:
 
     def _log_lines(self) -> None:
         for line in self.memory.lines:
-            self.log(line)
+            self._log(line)
         self.memory = replace(self.memory, lines=())
 
 

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from walproof.model.takeover import LockState, Signs
 
 _FRESH_S = 1.0
+_READ_S = 3.0
+"""A lock that was not read for so long is not known."""
 
 
 def why_never(lock: LockState) -> str | None:
@@ -23,6 +25,8 @@ def why_not(lock: LockState, signs: Signs, now: float) -> str | None:
     """Why taking the lock from its holder would not be safe now; None where it is."""
     if never := why_never(lock):
         return never
+    if now - lock.at > _READ_S:
+        return "etcd has no majority that answers"
     if lock.paused:
         return "Patroni is paused"
     if lock.switchover:

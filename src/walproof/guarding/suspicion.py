@@ -6,9 +6,9 @@ from walproof.model.takeover import LockState, Signs
 
 MEMORY_S = 600.0
 """For how long a silence that ended by itself is remembered."""
-FACTOR = 2.0
-MOST = 4.0
-"""The longest silence allowed, as a multiple of the shortest."""
+FACTOR = 1.5
+MOST = 2.5
+"""The longest silence allowed, as a multiple of the shortest: a wrong suspicion is cheap, a late one is not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +26,10 @@ class Silences:
         return Silences((*kept, (ended_at, length_s)))
 
     def allowed_s(self, least_s: float) -> float:
-        """How long a silence may be before it is suspicious: twice the longest remembered, within limits.
+        """How long a silence may be before it is suspicious: 1.5 times the longest remembered, within limits.
 
-        >>> Silences().allowed_s(1.0), Silences(((0.0, 0.9),)).allowed_s(1.0), Silences(((0.0, 9.0),)).allowed_s(1.0)
-        (1.0, 1.8, 4.0)
+        >>> [round(Silences(((0.0, longest),)).allowed_s(1.0), 1) for longest in (0.1, 0.8, 9.0)]
+        [1.0, 1.2, 2.5]
         """
         longest = max((s for _, s in self.seen), default=0.0)
         return min(max(least_s, FACTOR * longest), MOST * least_s)

@@ -65,6 +65,7 @@ def _scrapes(blueprint: Blueprint) -> tuple[prometheus.Scrape, ...]:
         prometheus.Scrape("haproxy", {"haproxy": local["haproxy-stats"]}),
         prometheus.Scrape("postgres", exporters),
         prometheus.Scrape("walproof", {"walproof": local["exporter"]}),
+        prometheus.Scrape("guard", {"guard": local["guard"]}),
     )
 
 

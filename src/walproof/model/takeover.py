@@ -153,6 +153,17 @@ class GuardStatus:
     """Seconds of the last takeover's steps: suspect, seal, check, promote."""
 
     @property
+    def text(self) -> str:
+        """In one clause.
+
+        >>> GuardStatus("watching", "n1").text, GuardStatus("not ready", "n1", "Patroni is paused").text
+        ('guard watching n1', 'guard not ready: Patroni is paused')
+        """
+        what = "guard, dry run, " if self.dry_run else "guard "
+        who = f" {self.leader}" if self.leader and self.state in ("watching", "suspecting") else ""
+        return f"{what}{self.state}{who}{': ' + self.why_not if self.why_not else ''}"
+
+    @property
     def ready(self) -> bool:
         """Whether it would act now."""
         return self.state == "watching" and not self.why_not

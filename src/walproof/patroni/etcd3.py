@@ -123,10 +123,11 @@ class Etcd3:
             except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as wrong:
                 error = f"{url}: {wrong or type(wrong).__name__}"
                 continue
-            if answer.status_code == 200:
+            found = _object(answer)
+            if answer.status_code == 200 and found is not None:
                 self._urls.sort(key=lambda u: u != url)
-                return dict(answer.json())
-            error = f"{url}: {_reason(answer)}"
+                return found
+            error = f"{url}: {_reason(found, answer.status_code)}"
             if answer.status_code in (401, 403) or "permission denied" in error or "user name is empty" in error:
                 raise TargetError(f"etcd refuses: {error}", "give [etcd] user and password_file in the target file")
         raise TargetError(f"etcd has no majority that answers ({error})", "etcdctl endpoint status --cluster")
@@ -174,9 +175,14 @@ def _entry(kv: Mapping[str, Any]) -> Entry:
     return Entry(_decoded(str(kv["key"])), value, int(kv["mod_revision"]), int(kv.get("lease", 0)))
 
 
-def _reason(answer: httpx2.Response) -> str:
+def _object(answer: httpx2.Response) -> Fields | None:
     try:
         found = answer.json()
-        return str(found.get("message") or found.get("error") or answer.status_code)
-    except (ValueError, AttributeError):
-        return f"HTTP {answer.status_code}"
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _reason(found: Fields | None, status: int) -> str:
+    words = (found or {}).get("message") or (found or {}).get("error")
+    return str(words or f"HTTP {status}, and not etcd's JSON gateway")

@@ -9,7 +9,17 @@ from typing import Any
 
 from walproof.errors import TargetError
 from walproof.model.takeover import Candidate, LockState
-from walproof.patroni.etcd3 import Entry, Etcd3, Fields, Transaction, compare_lease, compare_version, delete, put
+from walproof.patroni.etcd3 import (
+    Entry,
+    Etcd3,
+    EtcdAccess,
+    Fields,
+    Transaction,
+    compare_lease,
+    compare_version,
+    delete,
+    put,
+)
 
 _SYNCHRONOUS = (True, "on", "quorum", "true")
 
@@ -110,31 +120,33 @@ def handing_over(prefix: str, sealed: LockState, to: str) -> Transaction:
 class EtcdLeaderLock:
     """The leader lock of one Patroni cluster. prefix: Patroni's namespace and scope, "/service/main/"."""
 
-    def __init__(self, etcd: Etcd3, prefix: str, now: Callable[[], float]) -> None:
-        self._etcd, self._prefix, self._now = etcd, prefix, now
-        self._entries: Mapping[str, Entry] = {}
+    def __init__(self, access: EtcdAccess, prefix: str, now: Callable[[], float]) -> None:
+        # Two clients, so that one thread may read while another acts.
+        self._reader, self._etcd = Etcd3(access), Etcd3(access)
+        self._prefix, self._now = prefix, now
 
     def read(self) -> LockState:
         """The state now; TargetError without a majority, and where no Patroni keeps its keys there."""
         at = self._now()
-        self._entries = self._etcd.prefix(self._prefix)
-        if "config" not in self._entries:
+        entries = self._reader.prefix(self._prefix)
+        if "config" not in entries:
             raise TargetError(
                 f"etcd holds no Patroni cluster at {self._prefix}",
                 "give [etcd3] namespace and scope in the target file",
             )
-        leader = self._entries.get("leader")
-        age = self._etcd.lease_age_s(leader.lease) if leader and leader.lease else None
-        return state_of(self._entries, at, age)
+        leader = entries.get("leader")
+        age = self._reader.lease_age_s(leader.lease) if leader and leader.lease else None
+        return state_of(entries, at, age)
 
     def seal(self, seen: LockState, guard: str) -> str:
-        """Take the lock from the holder that `seen`, the last reading, names; the name that holds it now."""
-        if "sync" not in self._entries:
+        """Take the lock from the holder that `seen` names; the name that holds it now."""
+        entries = self._etcd.prefix(self._prefix)
+        if "sync" not in entries:
             return ""
         lease = old_lease(seen.holder) if seen.sealed else seen.holder_lease
         name = sealed_name(guard, lease)
         own = self._etcd.grant(seen.ttl_s)
-        done = self._etcd.transaction(sealing(self._prefix, self._entries, seen, name, own))
+        done = self._etcd.transaction(sealing(self._prefix, entries, seen, name, own))
         return name if done else ""
 
     def hand_over(self, sealed: LockState, to: str) -> bool:

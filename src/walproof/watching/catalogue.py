@@ -13,6 +13,7 @@ class Source(StrEnum):
     HAPROXY = "haproxy"
     POSTGRES = "postgres"
     PGBOUNCER = "pgbouncer"
+    GUARD = "guard"
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +177,23 @@ PANELS = (
         Source.PGBOUNCER,
         "clients active and waiting in the pool",
     ),
+    Panel(
+        "Guard ready",
+        "walproof_guard_ready",
+        "ready",
+        "short",
+        Source.GUARD,
+        "1 when the guard would take over now if the leader vanished",
+    ),
+    Panel(
+        "Guard suspicions and takeovers",
+        "label_replace(walproof_guard_suspicions_total, 'what', 'suspicions', '', '')"
+        " or label_replace(walproof_guard_takeovers_total, 'what', 'takeovers', '', '')",
+        "{{what}}",
+        "short",
+        Source.GUARD,
+        "a suspicion without a takeover was a leader that came back",
+    ),
 )
 
 ALERTS = (
@@ -226,5 +244,21 @@ ALERTS = (
         "warning",
         "a canary's connection broke before its answer: commits may or may not exist",
         "applications with the same gap must check before they try again",
+    ),
+    Alert(
+        "WalproofGuardNotReady",
+        "walproof_guard_ready == 0",
+        "1m",
+        "warning",
+        "the guard would not take over now: a vanished leader costs Patroni's ttl",
+        "its /state and its log say why; journalctl -u walproof-guard",
+    ),
+    Alert(
+        "WalproofGuardTakeover",
+        "increase(walproof_guard_takeovers_total[5m]) > 0",
+        "0s",
+        "info",
+        "the guard handed the leader lock over",
+        "see why the leader vanished; commits at local and off that it acknowledged last may be lost",
     ),
 )

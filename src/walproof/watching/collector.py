@@ -8,7 +8,7 @@ from typing import TypeVar
 from walproof.model.ports import Target
 from walproof.records.reader import Tail
 from walproof.watching.canary import Probe
-from walproof.watching.picture import Picture, with_links, with_probe, with_record_event, with_snapshot
+from walproof.watching.picture import Picture, with_guard, with_links, with_probe, with_record_event, with_snapshot
 
 PACE_S = 0.25
 LINKS_EVERY = 4
@@ -31,6 +31,7 @@ class Collector:
         self._poller = target.poller(pace_s=pace_s) if target else None
         self._tail = Tail(record) if record else None
         self._links = target.capabilities().links if target else None
+        self._guard = target.capabilities().guard if target else None
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -60,6 +61,8 @@ class Collector:
                 self.update(with_snapshot, self._poller.snapshot())
             if self._links and passes % LINKS_EVERY == 0:
                 self.update(with_links, self._links.links())
+            if self._guard and passes % LINKS_EVERY == 0:
+                self.update(with_guard, self._guard.status())
             for event in self._tail.more() if self._tail else ():
                 self.update(with_record_event, event)
             passes += 1

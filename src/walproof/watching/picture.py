@@ -17,6 +17,7 @@ from walproof.model.event import (
     Started,
 )
 from walproof.model.histogram import quantile_ms
+from walproof.model.takeover import GuardStatus
 from walproof.model.topology import LinkView, MemberView, Role, Snapshot
 from walproof.watching.canary import Probe
 from walproof.watching.sync_status import SyncStatus, sync_status
@@ -55,6 +56,7 @@ class Picture:
     leader: str | None = None
     members: tuple[MemberView, ...] = ()
     links: tuple[LinkView, ...] = ()
+    guard: GuardStatus | None = None
     standby_names: str = ""
     sync: SyncStatus = field(default_factory=SyncStatus)
     waiting: int = 0
@@ -83,7 +85,8 @@ class Picture:
 
     def as_json(self) -> dict[str, Any]:
         """As plain JSON values."""
-        return {**asdict(self), "severity": self.severity, "summary": self.summary}
+        guard = self.guard.text if self.guard else ""
+        return {**asdict(self), "severity": self.severity, "summary": self.summary, "guard": guard}
 
 
 def with_snapshot(picture: Picture, snapshot: Snapshot) -> Picture:
@@ -142,6 +145,21 @@ def with_probe(picture: Picture, probe: Probe) -> Picture:
     if not probe.acknowledged:
         return counted
     return _with_point(counted, Point(probe.at, str(probe.level), ms=probe.seconds * 1000))
+
+
+def with_guard(picture: Picture, status: GuardStatus | None) -> Picture:
+    """The picture with the guard as it is now; what it did becomes an event."""
+    before, after = picture.guard, replace(picture, guard=status)
+    for text in _guard_events(before, status):
+        after = with_timeline_event(after, TimelineEvent(picture.at, "cluster", text))
+    return after
+
+
+def _guard_events(before: GuardStatus | None, now: GuardStatus | None) -> list[str]:
+    if before is None or now is None:
+        return [] if before is now else ["a guard watches" if now else "the guard has ended"]
+    found = [f"the guard suspects {before.leader}"] if now.suspicions > before.suspicions else []
+    return found + (["the guard handed the leader lock over"] if now.takeovers > before.takeovers else [])
 
 
 def with_links(picture: Picture, links: tuple[LinkView, ...]) -> Picture:

@@ -36,6 +36,8 @@ def _head(picture: Picture) -> Text:
     if picture.waiting:
         sessions = f"{picture.waiting} session{'s wait' if picture.waiting > 1 else ' waits'}"
         head.append(f"\n{sessions} for a standby, the longest {picture.longest_wait_s:.1f} s", "yellow")
+    if picture.guard:
+        head.append(f"\n{picture.guard.text}", "dim" if picture.guard.ready else "yellow")
     return head
 
 

@@ -6,7 +6,7 @@ import httpx2
 
 from walproof.model.ports import Clock
 from walproof.model.takeover import LeaderLock, SignsOfLife
-from walproof.patroni.etcd3 import Etcd3, EtcdAccess
+from walproof.patroni.etcd3 import EtcdAccess
 from walproof.patroni.leader_lock import EtcdLeaderLock
 from walproof.targets.patroni.signs_of_life import Members, PatroniSignsOfLife
 
@@ -23,7 +23,7 @@ class PatroniTakeover:
 
     def lock(self) -> LeaderLock:
         """The leader lock."""
-        return EtcdLeaderLock(Etcd3(self.etcd), self.prefix, self.clock.now)
+        return EtcdLeaderLock(self.etcd, self.prefix, self.clock.now)
 
     def signs_of_life(self) -> SignsOfLife:
         """Starts asking the members."""
