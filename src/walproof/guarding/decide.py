@@ -3,9 +3,12 @@
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from walproof.guarding.safety import connected, enough, sealed, successor, why_not
+from walproof.guarding.safety import answering, connected, enough, sealed, successor, why_not
 from walproof.guarding.suspicion import Silences, last_sign, serves_clients_only
-from walproof.model.takeover import LockState, Signs
+from walproof.model.takeover import LockState, Seal, Signs
+
+_REST_S = 0.5
+"""How long standbys beyond those that are needed are waited for: a successor that dies at once finds all sealed."""
 
 
 class State(StrEnum):
@@ -100,8 +103,8 @@ class Memory:
     steps: Steps = field(default_factory=Steps)
     seal: LockState | None = None
     """The lock and /sync as they were when it was taken."""
-    checkable: tuple[str, ...] = ()
-    """The voters whose disconnection would show that they saw the seal."""
+    enough_since: float | None = None
+    """Since when enough standbys are sealed."""
     sealed_until: float = 0.0
     successor: str = ""
     others_since: float | None = None
@@ -116,7 +119,7 @@ class Memory:
 def turn(memory: Memory, sight: Sight, policy: Policy) -> tuple[Memory, Action]:
     """One turn: what is remembered next, and what to do."""
     memory = replace(memory, lines=())
-    if sight.lock.holder.startswith(policy.name) and memory.state is State.SUSPECTING:
+    if sight.lock.holder == policy.name and memory.state is State.SUSPECTING:
         # The answer to our own transaction was lost.
         memory = taken(memory, sight.now)
     match memory.state:
@@ -129,11 +132,15 @@ def turn(memory: Memory, sight: Sight, policy: Policy) -> tuple[Memory, Action]:
     return _watch(replace(memory, others_since=None), sight, policy)
 
 
+def seal_of(sight: Sight) -> Seal:
+    """What the lock is taken with; another guard's seal is gone on with."""
+    lock = sight.lock
+    return lock.seal or Seal(lock.holder_lease, connected(lock, sight.signs))
+
+
 def before_seal(memory: Memory, sight: Sight) -> Memory:
     """What must be remembered of the moment before the lock is taken."""
-    # Under another guard's seal they were all connected before it: that guard saw to it.
-    checkable = sight.lock.voters if sight.lock.sealed else connected(sight.lock, sight.signs)
-    return replace(memory, seal=sight.lock, checkable=checkable)
+    return replace(memory, seal=sight.lock, enough_since=None)
 
 
 def taken(memory: Memory, now: float) -> Memory:
@@ -181,8 +188,13 @@ def _check(memory: Memory, sight: Sight, policy: Policy) -> tuple[Memory, Action
         return memory, NOTHING
     if lost := _why_seal_is_void(seal, sight.lock, policy):
         return replace(memory, state=State.NOT_READY, why_not="", seal=None, lines=(*memory.lines, lost)), NOTHING
-    found = sealed(memory.checkable, sight.signs, since, sight.now)
+    found = sealed(sight.lock.seal.connected if sight.lock.seal else (), sight.signs, since, sight.now)
     if not enough(seal, found):
+        return memory, NOTHING
+    memory = replace(memory, enough_since=memory.enough_since or sight.now)
+    assert memory.enough_since is not None
+    late = sight.now - memory.enough_since >= _REST_S
+    if not late and set(answering(sight.lock, sight.signs, sight.now)) - set(found):
         return memory, NOTHING
     to = successor(sight.lock, found)
     if to is None:
@@ -194,7 +206,7 @@ def _check(memory: Memory, sight: Sight, policy: Policy) -> tuple[Memory, Action
 
 def _why_seal_is_void(seal: LockState, now: LockState, policy: Policy) -> str | None:
     """Why the lock may not be handed over any more: then its lease ends, and Patroni elects as without a guard."""
-    if not now.holder.startswith(policy.name):
+    if now.holder != policy.name:
         return "the lock is no longer ours: left alone"
     # One transaction wrote both: a later version of /sync is somebody else's.
     if now.sync_version != now.holder_version:

@@ -15,6 +15,7 @@ from walproof.guarding.decide import (
     before_seal,
     handed_over,
     not_taken,
+    seal_of,
     taken,
     turn,
 )
@@ -78,8 +79,8 @@ class Guard:
             match action.act:
                 case Act.SEAL:
                     self.memory = before_seal(self.memory, sight)
-                    held = self.lock.seal(sight.lock, self.policy.name)
-                    self.memory = taken(self.memory, self.clock.now()) if held else not_taken(self.memory)
+                    done = self.lock.seal(sight.lock, self.policy.name, seal_of(sight))
+                    self.memory = taken(self.memory, self.clock.now()) if done else not_taken(self.memory)
                 case Act.HAND_OVER:
                     if self.lock.hand_over(sight.lock, action.to):
                         self.memory = handed_over(self.memory, action.to, self.clock.now())

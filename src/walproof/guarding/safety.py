@@ -39,15 +39,16 @@ def why_not(lock: LockState, signs: Signs, now: float) -> str | None:
         return f"/sync does not name {lock.holder} as the leader yet"
     if not lock.voters:
         return "no standby is synchronous now"
-    reachable = [v for v in lock.voters if _answers(signs, v, now)]
+    reachable = answering(lock, signs, now)
     if len(reachable) <= lock.quorum:
         return f"{len(reachable)} of {len(lock.voters)} synchronous standbys answer, {lock.quorum + 1} are needed"
     return None
 
 
-def _answers(signs: Signs, member: str, now: float) -> bool:
-    found = signs.get(member)
-    return found is not None and found.sql_at is not None and now - found.sql_at < _FRESH_S
+def answering(lock: LockState, signs: Signs, now: float) -> tuple[str, ...]:
+    """The voters that answer SQL."""
+    asked_at = {v: signs[v].sql_at for v in lock.voters if v in signs}
+    return tuple(v for v, at in asked_at.items() if at is not None and now - at < _FRESH_S)
 
 
 def connected(lock: LockState, signs: Signs) -> tuple[str, ...]:

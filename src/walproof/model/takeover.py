@@ -27,6 +27,18 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
+class Seal:
+    """What must be known of the moment before a seal.
+
+    old_lease: that the leader's lock hung on. connected: voters that had a primary_conninfo, so that losing it shows
+    that they saw the seal.
+    """
+
+    old_lease: int
+    connected: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class LockState:
     """The leader lock and what decides whether taking it is safe, from one linearizable read of the DCS.
 
@@ -53,6 +65,9 @@ class LockState:
     ttl_s: float = 30.0
     candidates: Mapping[str, Candidate] = field(default_factory=dict)
     """Every member that has a key of its own."""
+
+    seal: Seal | None = None
+    """What a guard that holds the lock left for another to go on with."""
 
     @property
     def sealed(self) -> bool:
@@ -98,19 +113,20 @@ class LeaderLock(Protocol):
         """The state now, agreed on by a majority; TargetError when there is none."""
         ...
 
-    def seal(self, seen: LockState, guard: str) -> str:
-        """Take the lock from the holder that `seen` names, for its ttl; the name that holds it now, "" when not done.
+    def seal(self, seen: LockState, name: str, seal: Seal) -> bool:
+        """Take the lock from the holder that `seen` names, for its ttl; whether that was done.
 
         One transaction, done only when neither the lock, /sync nor the configuration has changed since `seen` and no
-        switchover was asked for: the lock goes to a name that begins with `guard`, the old holder's address is
-        removed, and /sync gets a new version, so that no change of it prepared before succeeds.
+        switchover was asked for: the lock goes to `name`, `seal` is kept with it, the old holder's address is removed,
+        and /sync gets a new version, so that no change of it prepared before succeeds.
         """
         ...
 
     def hand_over(self, sealed: LockState, to: str) -> bool:
         """Give the lock that `sealed` shows in our hands to a member, under its own lease; whether that was done.
 
-        The old holder's lease is ended first. TargetError when the DCS does not answer.
+        Before, the old holder's lease is ended and the member's renewed: what a member that dies at once leaves behind
+        ends no sooner than the old holder's own term. TargetError when the DCS does not answer.
         """
         ...
 

@@ -164,6 +164,11 @@ class Etcd3:
         if lease and self.lease_age_s(lease) is not None:
             self.call("/lease/revoke", {"ID": str(lease)})
 
+    def renew(self, lease: int) -> bool:
+        """Renew a lease for its whole time from now; whether it still was one."""
+        answer = self.call("/lease/keepalive", {"ID": str(lease)})
+        return int((answer.get("result") or {}).get("TTL", 0)) > 0
+
     def transaction(self, transaction: Transaction) -> bool:
         """Whether it was done."""
         answer = self.call("/kv/txn", {"compare": transaction.compare, "success": transaction.success})

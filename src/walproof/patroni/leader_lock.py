@@ -5,10 +5,11 @@ Keys and their meaning: patroni/dcs/__init__.py and patroni/dcs/etcd3.py (4.1).
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from walproof.errors import TargetError
-from walproof.model.takeover import Candidate, LockState
+from walproof.model.takeover import Candidate, LockState, Seal
 from walproof.patroni.etcd3 import (
     Entry,
     Etcd3,
@@ -21,6 +22,8 @@ from walproof.patroni.etcd3 import (
     put,
 )
 
+SEAL = "walproof_guard"
+"""A key of the guard's own below Patroni's prefix, which Patroni does not know and leaves alone."""
 _SYNCHRONOUS = (True, "on", "quorum", "true")
 
 
@@ -38,6 +41,13 @@ def _candidate(entry: Entry) -> Candidate:
     assert isinstance(tags, dict)
     priority = 0 if tags.get("nofailover") else int(tags.get("failover_priority", 1))
     return Candidate(entry.lease, entry.version, data.get("state") == "running", priority)
+
+
+def _seal(entry: Entry | None) -> Seal | None:
+    found = _json(entry)
+    return (
+        Seal(int(found["old_lease"]), tuple(found["connected"])) if {"old_lease", "connected"} <= set(found) else None
+    )
 
 
 def state_of(entries: Mapping[str, Entry], at: float, lease_age_s: float | None = None) -> LockState:
@@ -60,25 +70,9 @@ def state_of(entries: Mapping[str, Entry], at: float, lease_age_s: float | None 
         standby_cluster=bool(settings.get("standby_cluster")),
         switchover="failover" in entries,
         ttl_s=float(settings.get("ttl") or 30),
+        seal=_seal(entries.get(SEAL)),
         candidates={k.removeprefix("members/"): _candidate(e) for k, e in entries.items() if k.startswith("members/")},
     )
-
-
-def sealed_name(guard: str, lease: int) -> str:
-    """The name a guard holds the lock by: it carries the lease of the leader it was taken from.
-
-    >>> sealed_name("walproof-guard-a1", 255), old_lease("walproof-guard-a1-ff")
-    ('walproof-guard-a1-ff', 255)
-    """
-    return f"{guard}-{lease:x}"
-
-
-def old_lease(name: str) -> int:
-    """The lease in such a name, 0 where there is none."""
-    try:
-        return int(name.rpartition("-")[2], 16)
-    except ValueError:
-        return 0
 
 
 def _unchanged(prefix: str, seen: LockState) -> list[Fields]:
@@ -87,7 +81,16 @@ def _unchanged(prefix: str, seen: LockState) -> list[Fields]:
     return [compare_version(prefix + key, version) for key, version in versions.items()]
 
 
-def sealing(prefix: str, entries: Mapping[str, Entry], seen: LockState, name: str, lease: int) -> Transaction:
+@dataclass(frozen=True, slots=True)
+class Taking:
+    """A lock to be taken: by whom, under which lease of its own, and what is kept with it."""
+
+    name: str
+    lease: int
+    seal: Seal
+
+
+def sealing(prefix: str, entries: Mapping[str, Entry], seen: LockState, taking: Taking) -> Transaction:
     """The transaction that takes the lock from `seen.holder`.
 
     /sync is written anew with its own value: Patroni changes it only from the version it read, so whatever the old
@@ -97,7 +100,8 @@ def sealing(prefix: str, entries: Mapping[str, Entry], seen: LockState, name: st
     compare = _unchanged(prefix, seen)
     success = [
         # First: Patroni applies watch events one by one, and whoever sees the new /sync must know the lock is lost.
-        put(f"{prefix}leader", name, lease),
+        put(f"{prefix}leader", taking.name, taking.lease),
+        put(f"{prefix}{SEAL}", json.dumps(asdict(taking.seal)), taking.lease),
         put(f"{prefix}sync", entries["sync"].value),
         # Without an address of the old leader standbys disconnect, and nobody asks it first.
         delete(f"{prefix}members/{old}"),
@@ -114,7 +118,7 @@ def handing_over(prefix: str, sealed: LockState, to: str) -> Transaction:
     """The transaction that gives our lock to a member, under the lease of its own key: as if it had acquired it."""
     candidate = sealed.candidates[to]
     compare = [*_unchanged(prefix, sealed), compare_lease(f"{prefix}members/{to}", candidate.lease)]
-    return Transaction(compare, [put(f"{prefix}leader", to, candidate.lease)])
+    return Transaction(compare, [put(f"{prefix}leader", to, candidate.lease), delete(f"{prefix}{SEAL}")])
 
 
 class EtcdLeaderLock:
@@ -138,19 +142,17 @@ class EtcdLeaderLock:
         age = self._reader.lease_age_s(leader.lease) if leader and leader.lease else None
         return state_of(entries, at, age)
 
-    def seal(self, seen: LockState, guard: str) -> str:
-        """Take the lock from the holder that `seen` names; the name that holds it now."""
+    def seal(self, seen: LockState, name: str, seal: Seal) -> bool:
+        """Take the lock from the holder that `seen` names; whether that was done."""
         entries = self._etcd.prefix(self._prefix)
         if "sync" not in entries:
-            return ""
-        lease = old_lease(seen.holder) if seen.sealed else seen.holder_lease
-        name = sealed_name(guard, lease)
-        own = self._etcd.grant(seen.ttl_s)
-        done = self._etcd.transaction(sealing(self._prefix, entries, seen, name, own))
-        return name if done else ""
+            return False
+        taking = Taking(name, self._etcd.grant(seen.ttl_s), seal)
+        return self._etcd.transaction(sealing(self._prefix, entries, seen, taking))
 
     def hand_over(self, sealed: LockState, to: str) -> bool:
-        """End the old leader's lease, then give the lock to a member; whether that was done."""
+        """End the old leader's lease, renew the member's, then give it the lock; whether that was done."""
         # A leader whose view of etcd hangs renews its lease alone, not the lock: without a lease it demotes.
-        self._etcd.revoke(old_lease(sealed.holder))
-        return self._etcd.transaction(handing_over(self._prefix, sealed, to))
+        self._etcd.revoke(sealed.seal.old_lease if sealed.seal else 0)
+        alive = self._etcd.renew(sealed.candidates[to].lease)
+        return alive and self._etcd.transaction(handing_over(self._prefix, sealed, to))
