@@ -291,7 +291,7 @@ def test_one_sealed_standby_of_two_is_not_enough_at_any_1() -> None:
 
 def test_a_standby_that_was_not_connected_before_the_seal_is_never_counted() -> None:
     lock = replace(SEALED, at=101.5, seal=Seal(77, ("n2",)))
-    memory, action = turn(sealing(), Sight(101.5, lock, disconnected(101.5, {"n2": 100, "n3": 100})), POLICY)
+    _, action = turn(sealing(), Sight(101.5, lock, disconnected(101.5, {"n2": 100, "n3": 100})), POLICY)
     assert action.act is Act.NONE
 
 
