@@ -97,6 +97,8 @@ class Etcd3:
         self.access = access
         self._urls = [url.rstrip("/") for url in access.urls]
         self._token = ""
+        self.term = 0
+        """The term of etcd's own leader at the last answer: it changes with every election."""
         try:
             verify: Any = ssl.create_default_context(cafile=access.ca_file) if access.ca_file else True
             cert = (access.cert_file, access.key_file or access.cert_file) if access.cert_file else None
@@ -126,6 +128,7 @@ class Etcd3:
             found = _object(answer)
             if answer.status_code == 200 and found is not None:
                 self._urls.sort(key=lambda u: u != url)
+                self.term = int((found.get("header") or {}).get("raft_term", self.term))
                 return found
             error = f"{url}: {_reason(found, answer.status_code)}"
             if answer.status_code in (401, 403) or "permission denied" in error or "user name is empty" in error:

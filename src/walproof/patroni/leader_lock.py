@@ -128,6 +128,7 @@ class EtcdLeaderLock:
         # Two clients, so that one thread may read while another acts.
         self._reader, self._etcd = Etcd3(access), Etcd3(access)
         self._prefix, self._now = prefix, now
+        self._term, self._term_since = 0, 0.0
 
     def read(self) -> LockState:
         """The state now; TargetError without a majority, and where no Patroni keeps its keys there."""
@@ -138,9 +139,18 @@ class EtcdLeaderLock:
                 f"etcd holds no Patroni cluster at {self._prefix}",
                 "give [etcd3] namespace and scope in the target file",
             )
-        leader = entries.get("leader")
+        return state_of(entries, at, self._lease_age_s(entries.get("leader")))
+
+    def _lease_age_s(self, leader: Entry | None) -> float | None:
+        """Since the holder renewed its lease; None where that is not known.
+
+        A new leader of etcd renews every lease itself (lessor.Promote): that is no sign of life.
+        """
         age = self._reader.lease_age_s(leader.lease) if leader and leader.lease else None
-        return state_of(entries, at, age)
+        now = self._now()
+        if self._reader.term != self._term:
+            self._term, self._term_since = self._reader.term, now
+        return None if age is None or now - age <= self._term_since else age
 
     def seal(self, seen: LockState, name: str, seal: Seal) -> bool:
         """Take the lock from the holder that `seen` names; whether that was done."""

@@ -1,0 +1,166 @@
+"""The client of etcd and a guard's transactions on a real etcd, with an old leader that had prepared a change."""
+
+import json
+import subprocess
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.fixtures.plain_pair import free_port
+from walproof.errors import TargetError
+from walproof.machine.clock import RealClock
+from walproof.machine.programs import program
+from walproof.model.takeover import Seal
+from walproof.model.waiting import Wait, wait_for
+from walproof.patroni.etcd3 import Etcd3, EtcdAccess, Transaction, compare_version, put
+from walproof.patroni.leader_lock import EtcdLeaderLock
+
+pytestmark = pytest.mark.lab
+PREFIX = "/service/main/"
+GUARD = "walproof-guard-1"
+
+
+@pytest.fixture(scope="module")
+def access(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdAccess]:
+    client, peer, data = free_port(), free_port(), tmp_path_factory.mktemp("etcd")
+    urls = [f"http://127.0.0.1:{port}" for port in (client, peer)]
+    argv = [str(program("etcd")), "--name=a", f"--data-dir={data}", f"--listen-client-urls={urls[0]}"]
+    argv += [f"--advertise-client-urls={urls[0]}", f"--listen-peer-urls={urls[1]}"]
+    argv += [f"--initial-advertise-peer-urls={urls[1]}", f"--initial-cluster=a={urls[1]}", "--log-level=error"]
+    process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        found = EtcdAccess((f"http://127.0.0.1:{free_port()}", urls[0]), timeout_s=5.0)
+        wait_for(Wait.PROGRAM_READY, lambda: _answers(found), RealClock(), pace_s=0.1)
+        yield found
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _answers(access: EtcdAccess) -> bool:
+    try:
+        Etcd3(access).prefix("/")
+    except TargetError:
+        return False
+    return True
+
+
+@pytest.fixture
+def client(access: EtcdAccess) -> Iterator[Etcd3]:
+    """Patroni's keys as of a healthy cluster; the leader's lease is the one of its member key."""
+    made = Etcd3(access)
+    made.call("/kv/deleterange", {"key": "AA==", "range_end": "AA=="})
+    leases = {member: made.grant(60) for member in ("n1", "n2", "n3")}
+    member = json.dumps({"state": "running", "conn_url": "postgres://x", "api_url": "http://x"})
+    writes = [
+        put(PREFIX + "config", json.dumps({"ttl": 20, "synchronous_mode": "quorum"})),
+        put(PREFIX + "sync", json.dumps({"leader": "n1", "sync_standby": "n2,n3", "quorum": 1})),
+        put(PREFIX + "leader", "n1", leases["n1"]),
+        *(put(f"{PREFIX}members/{name}", member, lease) for name, lease in leases.items()),
+    ]
+    assert made.transaction(Transaction([], writes))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def lock(access: EtcdAccess) -> EtcdLeaderLock:
+    return EtcdLeaderLock(access, PREFIX, time.monotonic)
+
+
+def test_a_lock_is_sealed_and_handed_over(client: Etcd3, lock: EtcdLeaderLock) -> None:
+    seen = lock.read()
+    assert lock.seal(seen, GUARD, Seal(seen.holder_lease, ("n2", "n3")))
+    sealed = lock.read()
+    assert (sealed.holder, sealed.sealed) == (GUARD, True)
+    assert sealed.sync_version == sealed.holder_version > seen.sync_version
+    assert sorted(sealed.candidates) == ["n2", "n3"]
+    assert sealed.seal == Seal(seen.holder_lease, ("n2", "n3"))
+    assert lock.hand_over(sealed, "n2")
+    after = lock.read()
+    assert (after.holder, after.holder_lease) == ("n2", sealed.candidates["n2"].lease)
+    assert after.seal is None
+    assert client.lease_age_s(seen.holder_lease) is None
+    assert (client.lease_age_s(after.holder_lease) or 0) <= 1
+
+
+def test_what_the_old_leader_prepared_before_the_seal_fails_after_it(client: Etcd3, lock: EtcdLeaderLock) -> None:
+    """Patroni changes /sync only from the version it read (write_sync_state), and names only after that."""
+    seen = lock.read()
+    prepared = Transaction(
+        [compare_version(PREFIX + "sync", seen.sync_version)],
+        [put(PREFIX + "sync", json.dumps({"leader": "n1", "sync_standby": "", "quorum": 0}))],
+    )
+    assert lock.seal(seen, GUARD, Seal(seen.holder_lease, ()))
+    assert not client.transaction(prepared)
+    assert lock.read().voters == ("n2", "n3")
+
+
+def test_a_seal_fails_when_the_old_leader_changed_sync_first(client: Etcd3, lock: EtcdLeaderLock) -> None:
+    seen = lock.read()
+    client.transaction(Transaction([], [put(PREFIX + "sync", json.dumps({"leader": "n1", "sync_standby": "n2"}))]))
+    assert not lock.seal(seen, GUARD, Seal(seen.holder_lease, ()))
+    assert lock.read().holder == "n1"
+
+
+@pytest.mark.parametrize("key", ["config", "failover", "leader"])
+def test_a_seal_fails_when_anything_it_was_decided_on_has_changed(
+    client: Etcd3, lock: EtcdLeaderLock, key: str
+) -> None:
+    seen = lock.read()
+    client.transaction(Transaction([], [put(PREFIX + key, '{"leader": "n1"}')]))
+    assert not lock.seal(seen, GUARD, Seal(seen.holder_lease, ()))
+
+
+def test_two_guards_cannot_both_seal(access: EtcdAccess, client: Etcd3, lock: EtcdLeaderLock) -> None:
+    other = EtcdLeaderLock(access, PREFIX, time.monotonic)
+    seen, theirs = lock.read(), other.read()
+    assert lock.seal(seen, GUARD, Seal(seen.holder_lease, ()))
+    assert not other.seal(theirs, "walproof-guard-2", Seal(theirs.holder_lease, ()))
+
+
+def test_a_guard_whose_seal_was_taken_over_hands_nothing_over(
+    access: EtcdAccess, client: Etcd3, lock: EtcdLeaderLock
+) -> None:
+    seen = lock.read()
+    assert lock.seal(seen, GUARD, Seal(seen.holder_lease, ("n2", "n3")))
+    sealed = lock.read()
+    other = EtcdLeaderLock(access, PREFIX, time.monotonic)
+    theirs = other.read()
+    assert theirs.seal is not None
+    assert other.seal(theirs, "walproof-guard-2", theirs.seal)
+    assert not lock.hand_over(sealed, "n2")
+    assert other.hand_over(other.read(), "n3")
+
+
+def test_a_member_whose_lease_has_ended_gets_no_lock(client: Etcd3, lock: EtcdLeaderLock) -> None:
+    seen = lock.read()
+    assert lock.seal(seen, GUARD, Seal(seen.holder_lease, ("n2", "n3")))
+    sealed = lock.read()
+    client.revoke(sealed.candidates["n2"].lease)
+    assert not lock.hand_over(sealed, "n2")
+    assert lock.read().holder == GUARD
+
+
+def test_a_seal_ends_by_itself(client: Etcd3, lock: EtcdLeaderLock) -> None:
+    """The lease is Patroni's ttl, counted by etcd: an unverified seal is never shorter than the old leader's term."""
+    seen = lock.read()
+    assert lock.seal(seen, GUARD, Seal(seen.holder_lease, ()))
+    sealed = lock.read()
+    answer = client.call("/lease/timetolive", {"ID": str(sealed.holder_lease)})
+    assert int(answer["grantedTTL"]) == seen.ttl_s == 20
+    client.revoke(sealed.holder_lease)
+    after = lock.read()
+    assert (after.holder, after.seal) == ("", None)
+
+
+def test_nobody_that_answers_is_one_sentence() -> None:
+    lonely = Etcd3(EtcdAccess((f"http://127.0.0.1:{free_port()}",)))
+    with pytest.raises(TargetError, match="etcd has no majority that answers"):
+        lonely.prefix("/service/")
+
+
+def test_a_place_without_a_patroni_is_named(access: EtcdAccess) -> None:
+    with pytest.raises(TargetError, match="etcd holds no Patroni cluster at /service/other/"):
+        EtcdLeaderLock(access, "/service/other/", time.monotonic).read()

@@ -1,0 +1,123 @@
+"""Patroni's keys as a LockState, and the transactions of a guard as etcd gets them (tests/lab/test_etcd3.py)."""
+
+import base64
+import json
+
+from walproof.model.takeover import Candidate, Seal
+from walproof.patroni.etcd3 import Entry, EtcdAccess, Transaction, encoded
+from walproof.patroni.leader_lock import EtcdLeaderLock, Taking, handing_over, sealing, state_of
+
+PREFIX = "/service/main/"
+MEMBER = {"conn_url": "postgres://10.0.0.2/x", "api_url": "http://10.0.0.2:8008/patroni", "state": "running"}
+
+
+def entry(key: str, value: object, version: int, lease: int = 0) -> Entry:
+    return Entry(PREFIX + key, value if isinstance(value, str) else json.dumps(value), version, lease)
+
+
+def entries(**more: Entry) -> dict[str, Entry]:
+    found = {
+        "config": entry("config", {"ttl": 20, "synchronous_mode": "quorum"}, 3),
+        "leader": entry("leader", "n1", 10, 77),
+        "sync": entry("sync", {"leader": "n1", "sync_standby": "n2,n3", "quorum": 1}, 11),
+        "failsafe": entry("failsafe", {"n1": "http://1", "n2": "http://2"}, 12),
+        "members/n1": entry("members/n1", MEMBER, 5, 77),
+        "members/n2": entry("members/n2", MEMBER, 6, 78),
+        "members/n3": entry("members/n3", {**MEMBER, "tags": {"nofailover": True}}, 7, 79),
+    }
+    return {**found, **{key.replace("_", "/", 1): value for key, value in more.items()}}
+
+
+def read(transaction: Transaction) -> tuple[dict[str, str], list[tuple[str, str]]]:
+    """(versions compared, keys written in order with their values) in words."""
+
+    def plain(text: str) -> str:
+        return base64.b64decode(text).decode().removeprefix(PREFIX)
+
+    compared = {plain(c["key"]): c.get("mod_revision", f"lease {c.get('lease')}") for c in transaction.compare}
+    written = []
+    for one in transaction.success:
+        put, delete = one.get("request_put"), one.get("request_delete_range")
+        written.append((plain(put["key"]), plain(put["value"])) if put else (plain((delete or {})["key"]), "deleted"))
+    return compared, written
+
+
+def test_the_keys_say_who_leads_who_votes_and_who_may_follow() -> None:
+    state = state_of(entries(), 5.0, 1.0)
+    assert (state.holder, state.sync_leader, state.voters, state.quorum) == ("n1", "n1", ("n2", "n3"), 1)
+    assert (state.holder_version, state.sync_version, state.config_version) == (10, 11, 3)
+    assert state.synchronous and not state.paused and not state.switchover and not state.sealed
+    assert state.candidates["n2"] == Candidate(78, 6, True, 1)
+    assert not state.candidates["n3"].may_lead
+    assert state.ttl_s == 20
+
+
+def test_keys_that_hold_nonsense_are_no_synchronous_cluster() -> None:
+    state = state_of({"config": entry("config", "{", 1), "sync": entry("sync", "[1]", 2)}, 0.0)
+    assert not state.synchronous
+    assert state.voters == ()
+
+
+def test_a_seal_compares_everything_it_was_decided_on() -> None:
+    seen = state_of(entries(), 5.0)
+    compared, _ = read(sealing(PREFIX, entries(), seen, Taking("g", 99, Seal(77, ("n2",)))))
+    assert compared == {"leader": "10", "sync": "11", "config": "3", "failover": "0", "failsafe": "12"}
+
+
+def test_a_seal_takes_the_lock_first_rewrites_sync_and_removes_the_old_leaders_addresses() -> None:
+    seen = state_of(entries(), 5.0)
+    transaction = sealing(PREFIX, entries(), seen, Taking("g", 99, Seal(77, ("n2",))))
+    _, written = read(transaction)
+    assert written[0] == ("leader", "g")
+    assert ("sync", entries()["sync"].value) in written
+    assert ("members/n1", "deleted") in written
+    assert ("failsafe", '{"n2":"http://2"}') in written
+    kept = json.loads(dict(written)["walproof_guard"])
+    assert kept == {"old_lease": 77, "connected": ["n2"]}
+    leases = {p["request_put"]["key"]: p["request_put"].get("lease") for p in transaction.success if "request_put" in p}
+    assert leases[encoded(PREFIX + "leader")] == leases[encoded(PREFIX + "walproof_guard")] == "99"
+    assert leases[encoded(PREFIX + "sync")] is None
+
+
+def test_a_seal_is_read_back_by_whoever_goes_on_with_it() -> None:
+    kept = entry("walproof_guard", {"old_lease": 77, "connected": ["n2", "n3"]}, 20, 99)
+    state = state_of({**entries(), "walproof_guard": kept, "leader": entry("leader", "walproof-guard-1", 20, 99)}, 0.0)
+    assert state.seal == Seal(77, ("n2", "n3"))
+    assert state.sealed
+
+
+def test_the_lock_is_handed_over_under_the_members_own_lease() -> None:
+    state = state_of(entries(), 5.0)
+    transaction = handing_over(PREFIX, state, "n2")
+    compared, written = read(transaction)
+    assert compared == {"leader": "10", "sync": "11", "config": "3", "failover": "0", "members/n2": "lease 78"}
+    assert written == [("leader", "n2"), ("walproof_guard", "deleted")]
+    assert transaction.success[0]["request_put"]["lease"] == "78"
+
+
+class StubEtcd:
+    """Answers of etcd whose own leader, term and leases are set by hand."""
+
+    term, age = 1, 0.0
+
+    def prefix(self, _prefix: str) -> dict[str, Entry]:
+        return entries()
+
+    def lease_age_s(self, _lease: int) -> float:
+        return self.age
+
+
+def test_a_lease_that_etcds_own_election_renewed_is_no_sign_of_life() -> None:
+    """A new leader of etcd renews every lease (lessor.Promote): seen with etcd on the machine that vanished."""
+    etcd, now = StubEtcd(), [100.0]
+    lock = EtcdLeaderLock(EtcdAccess(("http://127.0.0.1:1",)), PREFIX, lambda: now[0])
+    lock._reader = etcd  # type: ignore[assignment]
+    lock.read()
+    now[0], etcd.age = 110.0, 0.5
+    assert lock.read().lease_age_s == 0.5
+    now[0], etcd.age, etcd.term = 112.0, 0.0, 2
+    assert lock.read().lease_age_s is None
+    now[0], etcd.age = 113.0, 1.0
+    assert lock.read().lease_age_s is None
+    now[0], etcd.age = 114.0, 0.5
+    assert lock.read().lease_age_s == 0.5
