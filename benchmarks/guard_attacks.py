@@ -1,0 +1,296 @@
+"""Attacks on the guard itself, each under a drill's ledger: it is killed or frozen at every step, there are two, its
+network is cut, it is made to believe that a healthy leader vanished. Nothing acknowledged at `on` may be lost.
+
+`python -m benchmarks.guard_attacks [ATTACK …] [--repeat 2]`: about forty seconds an attack. Needs root.
+"""
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from benchmarks.guard import losses
+from benchmarks.temporary_lab import benchmark_lab
+from walproof.guarding.decide import Policy
+from walproof.guarding.run import open_guard
+from walproof.lab import home
+from walproof.lab.blueprint import Blueprint, Disk
+from walproof.lab.design import LabOrder
+from walproof.machine.clock import RealClock
+from walproof.model.guarantee import Level
+from walproof.model.takeover import LeaderLock, LockState, MemberSigns, Seal, Signs, SignsOfLife
+from walproof.model.verdict import Drill
+from walproof.proving.campaign import PlannedDrill
+from walproof.proving.faults import CATALOGUE
+from walproof.proving.run import Shell, run_drills
+from walproof.targets.choose import choose
+
+STEPS = ("before-seal", "after-seal", "before-hand-over", "after-hand-over")
+FREEZE_S = 8.0
+
+
+@dataclass(frozen=True, slots=True)
+class Attack:
+    """A fault (none: wrong suspicion), what is done to the first guard at which step, and how many guards there are."""
+
+    fault: str = "isolate"
+    done: str = ""
+    step: str = ""
+    guards: int = 1
+    blind: bool = False
+    cut: bool = False
+
+
+ATTACKS: dict[str, Attack] = {
+    **{f"killed-{step}": Attack(done="kill", step=step) for step in STEPS},
+    **{f"killed-{step}-of-two": Attack(done="kill", step=step, guards=2) for step in STEPS},
+    **{f"frozen-{step}": Attack(done="freeze", step=step) for step in STEPS},
+    **{f"frozen-{step}-of-two": Attack("freeze", done="freeze", step=step, guards=2) for step in STEPS},
+    "two-guards": Attack("power-cut", guards=2),
+    "wrong-suspicion": Attack("none", blind=True),
+    "wrong-suspicion-of-two": Attack("none", blind=True, guards=2),
+    "wrong-suspicion-killed": Attack("none", blind=True, done="kill", step="after-seal"),
+    "wrong-suspicion-frozen": Attack("none", blind=True, done="freeze", step="before-hand-over"),
+    "own-network-cut": Attack("none", cut=True),
+}
+
+
+def strike(what: str) -> None:
+    """Kill this process, or stop it; the parent lets a stopped one go on."""
+    os.kill(os.getpid(), signal.SIGKILL if what == "kill" else signal.SIGSTOP)
+
+
+@dataclass(slots=True)
+class StruckLock:
+    """A lock whose guard is struck at one step."""
+
+    lock: LeaderLock
+    done: str
+    step: str
+
+    def read(self) -> LockState:
+        """As it is."""
+        return self.lock.read()
+
+    def _at(self, step: str) -> None:
+        if step == self.step and self.done:
+            self.step = ""
+            strike(self.done)
+
+    def seal(self, seen: LockState, name: str, seal: Seal) -> bool:
+        """Struck before it, or between etcd's answer and the guard's knowing it."""
+        self._at("before-seal")
+        found = self.lock.seal(seen, name, seal)
+        self._at("after-seal")
+        return found
+
+    def hand_over(self, sealed: LockState, to: str) -> bool:
+        """Struck before it, or between etcd's answer and the guard's knowing it."""
+        self._at("before-hand-over")
+        found = self.lock.hand_over(sealed, to)
+        self._at("after-hand-over")
+        return found
+
+
+@dataclass(slots=True)
+class BlindSigns:
+    """Signs of life without the leader's, once a file says so: a guard that is wrong."""
+
+    life: SignsOfLife
+    blinded: Path
+
+    def signs(self) -> Signs:
+        """What is known, less what the leader and its standbys say of it."""
+        found: Mapping[str, MemberSigns] = self.life.signs()
+        if not self.blinded.exists():
+            return found
+        return {
+            name: replace(s, receivers=tuple(replace(r, silent_s=99.0) for r in s.receivers))
+            if s.receivers
+            else MemberSigns()
+            for name, s in found.items()
+        }
+
+    def close(self) -> None:
+        """As it is."""
+        self.life.close()
+
+
+@dataclass(slots=True)
+class BlindLock:
+    """A lock that tells nothing of the holder's lease."""
+
+    lock: LeaderLock
+
+    def read(self) -> LockState:
+        """Without the age of the lease."""
+        return replace(self.lock.read(), lease_age_s=None)
+
+    def seal(self, seen: LockState, name: str, seal: Seal) -> bool:
+        """As it is."""
+        return self.lock.seal(seen, name, seal)
+
+    def hand_over(self, sealed: LockState, to: str) -> bool:
+        """As it is."""
+        return self.lock.hand_over(sealed, to)
+
+
+def guard_process(address: str, attack: Attack, folder: Path, number: int) -> None:
+    """A guard in this process, until it is killed; writes a line for all it does."""
+    target = choose(address)
+    takeover = target.capabilities().takeover
+    assert takeover is not None
+    guard = open_guard(takeover, target.clock, Policy(f"walproof-guard-{number}-{os.getpid()}"), _say)
+    if attack.blind:
+        guard.life, guard.lock = BlindSigns(guard.life, folder / "blind"), BlindLock(guard.lock)
+    if number == 1:
+        guard.lock = StruckLock(guard.lock, attack.done, attack.step)
+    while True:
+        guard.turn()
+
+
+def _say(text: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)
+
+
+@contextmanager
+def guards(blueprint: Blueprint, attack: Attack, folder: Path) -> Iterator[list[Path]]:
+    """So many guards as processes of their own; those that stop themselves go on after a while. Their logs."""
+    logs, started = [], []
+    for number in range(1, attack.guards + 1):
+        logs.append(folder / f"guard-{number}.log")
+        asked = json.dumps([f"lab:{blueprint.name}", list(_fields(attack)), str(folder), number])
+        inside = ["ip", "netns", "exec", _namespace(blueprint)] if attack.cut else []
+        with logs[-1].open("wb") as log:
+            argv = [*inside, sys.executable, "-m", "benchmarks.guard_attacks", "--guard", asked]
+            started.append(subprocess.Popen(argv, stdout=log, stderr=log, env=dict(os.environ)))
+
+    def thaw() -> None:
+        for process in started:
+            _thaw(process)
+
+    thawing = RealClock().every(0.2, thaw)
+    try:
+        yield logs
+    finally:
+        thawing.close()
+        for process in started:
+            with suppress(ProcessLookupError):
+                process.send_signal(signal.SIGCONT)
+            process.kill()
+            process.wait()
+
+
+def _fields(attack: Attack) -> tuple[object, ...]:
+    return (attack.fault, attack.done, attack.step, attack.guards, attack.blind, attack.cut)
+
+
+_STOPPED: dict[int, float] = {}
+
+
+def _thaw(process: "subprocess.Popen[bytes]") -> None:
+    """Let a guard that stopped itself go on after a while."""
+    with suppress(OSError, IndexError):
+        state = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0]
+        if state == "T":
+            since = _STOPPED.setdefault(process.pid, time.monotonic())
+            if time.monotonic() - since > FREEZE_S:
+                process.send_signal(signal.SIGCONT)
+
+
+def _namespace(blueprint: Blueprint) -> str:
+    return f"wp{blueprint.number}-guard"
+
+
+@contextmanager
+def own_network(blueprint: Blueprint) -> Iterator[str]:
+    """A namespace on the lab's bridge for a guard; the name of the link that cuts it when it is set down."""
+    name, link = _namespace(blueprint), f"wp{blueprint.number}guard"
+    address = f"10.77.{blueprint.number}.200/24"
+    for command in (
+        f"netns add {name}",
+        f"link add {link} type veth peer name eth0 netns {name}",
+        f"link set {link} master {blueprint.bridge} up",
+        f"-n {name} addr add {address} dev eth0",
+        f"-n {name} link set eth0 up",
+        f"-n {name} link set lo up",
+    ):
+        subprocess.run(["ip", *command.split()], check=True)
+    try:
+        yield link
+    finally:
+        subprocess.run(["ip", "netns", "del", name], check=False)
+
+
+def _watching(logs: list[Path]) -> None:
+    end = time.monotonic() + 60
+    while not all("watching" in log.read_text() for log in logs):
+        if time.monotonic() > end:
+            raise SystemExit("a guard does not watch: " + "; ".join(log.read_text()[-300:] for log in logs))
+        time.sleep(0.1)
+
+
+def attacked(blueprint: Blueprint, name: str, folder: Path, number: int) -> Drill:
+    """One drill of one attack."""
+    attack = ATTACKS[name]
+    target = choose(f"lab:{blueprint.name}")
+    blind = folder / "blind"
+    blind.unlink(missing_ok=True)
+    fault = CATALOGUE[attack.fault]
+    plan = PlannedDrill(number, fault, fault.victims[0], Level.ON, writers=8, client_timeout_s=1.0)
+    emit_at = {"DrillStarted": lambda: blind.touch() if attack.blind else None}
+    with own_network(blueprint) if attack.cut else _nothing() as link, guards(blueprint, attack, folder) as logs:
+        _watching(logs)
+
+        def emit(event: object) -> None:
+            emit_at.get(type(event).__name__, lambda: None)()
+            if attack.cut and type(event).__name__ == "DrillStarted":
+                subprocess.run(["ip", "link", "set", str(link), "down"], check=True)
+
+        (drill,) = run_drills(Shell(target, emit, lambda _n, _c: None), [plan], enough=lambda _: False)
+        lines = [f"      {log.stem}: {line}" for log in logs for line in log.read_text().splitlines()]
+    rto = "–" if drill.rto_s is None else f"{drill.rto_s:.1f} s"
+    print(
+        f"{name:28} {rto:>7}  lost {drill.findings.lost} of {drill.findings.acknowledged:,}  {drill.verdict}"
+        f"  {drill.leader_before} → {drill.leader_after}" + ("" if drill.verdict.decided else f": {drill.why}")
+    )
+    print("\n".join(lines), flush=True)
+    return replace(drill, guarded=True)
+
+
+@contextmanager
+def _nothing() -> Iterator[str]:
+    yield ""
+
+
+def main() -> int:
+    """Run the attacks; exit 1 when anything acknowledged was lost."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("attack", nargs="*", choices=[*ATTACKS, []], default=[])
+    parser.add_argument("--repeat", type=int, default=2)
+    parser.add_argument("--port", type=int, default=6600)
+    parser.add_argument("--guard", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.guard:
+        address, fields, folder, number = json.loads(options.guard)
+        guard_process(address, Attack(*fields), Path(folder), number)
+    drills: list[Drill] = []
+    order = LabOrder(port=options.port, disk=Disk("image", 1 << 30))
+    with benchmark_lab("guard-attacks", order) as blueprint:
+        folder = home.lab_home(blueprint.name) / "attacks"
+        folder.mkdir()
+        for _ in range(options.repeat):
+            for name in options.attack or ATTACKS:
+                drills.append(attacked(blueprint, name, folder, len(drills) + 1))
+    return int(losses(drills) > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
