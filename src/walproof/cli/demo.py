@@ -1,4 +1,4 @@
-"""`walproof demo`: a real cluster, the price of its five levels, two kill drills, one conclusion."""
+"""`walproof demo`: a real cluster, the price of its five levels, three drills, one conclusion."""
 
 import threading
 from collections.abc import Iterator, Sequence
@@ -22,7 +22,7 @@ from walproof.model.ports import Target
 from walproof.pricing.bench import Bench, OnProgress, RunProgress
 from walproof.pricing.options import parse_options
 from walproof.pricing.run import run_price
-from walproof.proving.campaign import planned
+from walproof.proving.campaign import PlannedDrill, planned
 from walproof.proving.faults import fault
 from walproof.proving.options import ProveOptions
 from walproof.proving.run import Shell, run_drills
@@ -58,7 +58,7 @@ def demo(
     directory: Path | None,
     as_json: bool,
 ) -> int:
-    """A real cluster, its prices, two drills, one conclusion."""
+    """A real cluster, its prices, three drills, one conclusion."""
     question = parse_options({**PRICED, "budget": budget, "seed": seed}).question()
     events = list[Event]()
     check_writable(directory)
@@ -71,13 +71,13 @@ def demo(
             writer(event)
 
         with _page(target, writer.directory, wanted=watched), progress_bar(quiet=as_json) as show_progress:
-            asked = {**PRICED, "budget": budget, "fault": "kill", "drilled": "off,on"}
+            asked = {**PRICED, "budget": budget, "fault": "kill,freeze", "drilled": "off,on"}
             emit(started("demo", asked, at=now(), seed=seed))
             emit(Described(now(), target.describe()))
             print_step("pricing five commit levels with 1 and 16 clients")
             if run_price(Bench(target, emit, seed), question, show_progress) is StoppedBy.INTERRUPTED:
                 raise KeyboardInterrupt
-            print_step("killing the leader under load, at off and at on")
+            print_step("killing the leader under load, at off and at on; then freezing it, with a guard")
             _drills(Shell(target, emit, writer.keep, seed), show_progress)
             emit(Ended(now(), "done"))
     _print_result(events, writer.directory, as_json=as_json)
@@ -85,9 +85,11 @@ def demo(
 
 
 def _drills(shell: Shell, show_progress: OnProgress) -> None:
-    plan = planned(ProveOptions((fault("kill"),), (Level.OFF, Level.ON), seed=shell.seed))
-    show_progress(RunProgress(0.0, 1.0, 0, "two kill drills"))
-    run_drills(shell, plan, enough=lambda _: False)
+    kill, freeze = fault("kill"), fault("freeze")
+    plan = planned(ProveOptions((kill,), (Level.OFF, Level.ON), seed=shell.seed))
+    guarded = PlannedDrill(len(plan) + 1, freeze, freeze.victims[0], Level.ON, guarded=True)
+    show_progress(RunProgress(0.0, 1.0, 0, "three drills"))
+    run_drills(shell, [*plan, guarded], enough=lambda _: False)
 
 
 @contextmanager

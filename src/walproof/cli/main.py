@@ -19,7 +19,7 @@ SECTIONS = (
     section(
         "Start here",
         "walproof.cli.{}",
-        demo="A real cluster, its prices, two drills, one conclusion.",
+        demo="A real cluster, its prices, three drills, one conclusion.",
         lab="A real cluster on this machine: up, status, faults, down.",
     ),
     section(

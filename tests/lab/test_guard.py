@@ -1,0 +1,86 @@
+"""The guard on a real lab: a drill with it, a seal whose guard died, what it refuses; nothing of it stays."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.fixtures.command_line import ended
+from tests.fixtures.labs import a_lab
+from walproof.lab import configuration, members
+from walproof.lab.blueprint import Blueprint
+from walproof.machine.clock import RealClock
+from walproof.model.guarantee import Level
+from walproof.model.takeover import GUARD, Seal
+from walproof.model.verdict import Verdict, Victim
+from walproof.model.waiting import Wait, wait_for
+from walproof.patroni.config import SyncMode
+from walproof.proving.campaign import PlannedDrill
+from walproof.proving.faults import CATALOGUE
+from walproof.proving.run import Shell, run_drills
+from walproof.targets.lab.guard import lab_guard, lab_takeover
+from walproof.targets.lab.target import LabTarget
+
+pytestmark = pytest.mark.lab
+
+
+@pytest.fixture(scope="module")
+def blueprint() -> Iterator[Blueprint]:
+    with a_lab() as raised:
+        yield raised
+
+
+@pytest.fixture
+def target(blueprint: Blueprint) -> Iterator[LabTarget]:
+    made = LabTarget(blueprint)
+    try:
+        yield made
+    finally:
+        lab_guard(blueprint, RealClock()).stop()
+        made.operations.recover()
+
+
+def test_a_frozen_leader_is_replaced_by_the_guard_and_nothing_is_lost(target: LabTarget) -> None:
+    plan = PlannedDrill(1, CATALOGUE["freeze"], Victim.LEADER, Level.ON, writers=4, guarded=True)
+    (drill,) = run_drills(Shell(target, lambda _e: None, lambda _n, _c: None), [plan], enough=lambda _: False)
+    assert drill.verdict is Verdict.HELD, drill.why
+    assert drill.guarded
+    assert f"handed over: {drill.leader_after} holds the leader lock" in drill.evidence["guard"]
+    assert drill.leader_after != drill.leader_before
+
+
+def test_a_seal_whose_guard_died_is_gone_on_with_by_the_next(target: LabTarget, blueprint: Blueprint) -> None:
+    """The leader is healthy: it demotes, and a standby is handed the lock."""
+    lock, before = lab_takeover(blueprint, RealClock()).lock(), target.observe().leader
+    seen = lock.read()
+    standbys = tuple(m for m in blueprint.members if m != before)
+    assert lock.seal(seen, f"{GUARD}dead", Seal(seen.holder_lease, standbys))
+    guard = lab_guard(blueprint, RealClock())
+    guard.start()
+    wait_for(Wait.NEW_LEADER, lambda: target.observe().leader not in (None, before), RealClock())
+    assert f"{GUARD}dead does not go on: taking its seal over" in guard.log()
+    wait_for(Wait.CLUSTER_HEALTHY, lambda: target.observe().healthy, RealClock())
+    status = guard.status()
+    assert status is not None
+    assert status.takeovers == 1
+
+
+def test_a_guard_says_what_it_watches_and_ends_in_order(
+    blueprint: Blueprint, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = ended(capsys, ["guard", "--target", f"lab:{blueprint.name}", "--dry-run", "--duration", "8s"])
+    assert (code, out) == (0, "")
+    assert "(dry run)" in err
+    assert "watching" in err
+    assert not [p for p in members.marked(blueprint) if "guard" in p.cmdline()]
+
+
+def test_a_lab_without_synchronous_replication_is_not_guarded(
+    blueprint: Blueprint, capsys: pytest.CaptureFixture[str]
+) -> None:
+    configuration.set_sync(blueprint, SyncMode.OFF, 0)
+    try:
+        code, _, err = ended(capsys, ["guard", "--target", f"lab:{blueprint.name}"])
+    finally:
+        configuration.set_sync(blueprint, SyncMode.QUORUM, 1)
+    assert code == 2
+    assert "synchronous_mode is off: a takeover before the ttl could lose acknowledged commits" in err

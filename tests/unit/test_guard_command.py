@@ -1,0 +1,111 @@
+"""What `walproof guard` and drills with a guard refuse, each with one sentence and exit code 2."""
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.fixtures.command_line import ended
+from walproof.estimating.quantiles import median_interval
+from walproof.model.guarantee import Level
+from walproof.model.verdict import Drill, Findings, Verdict, Victim
+from walproof.proving.bounds import bounds, controls
+from walproof.proving.campaign import planned
+from walproof.proving.conclusion import conclusion
+from walproof.proving.guard_comparison import compare_guard, sentence
+from walproof.proving.options import parse_options
+
+DRILL = Drill(1, "freeze", Victim.LEADER, Level.ON, Verdict.HELD, "", Findings(acknowledged=100), rto_s=22.0)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["guard", "--target", "sim"], "cannot be guarded"),
+        (["guard", "--suspect-after", "1ms"], "is no time to suspect a leader after"),
+        (["guard", "--listen", "9189"], "is not HOST:PORT"),
+        (["guard", "--listen", "0.0.0.0:9189"], "everybody there could read it"),
+        (["guard", "--allow", "takeovers"], "is no consent"),
+        (["prove", "--guard", "--target", "sim"], "cannot be guarded"),
+        (["prove", "--guard", "--compare-guard", "--target", "sim"], "leave --guard out"),
+        (["prove", "--compare-guard", "--storm", "2", "--target", "sim"], "compares drills of single faults"),
+        (["prove", "--client-timeout", "0s", "--target", "sim"], "is no time for a client to wait"),
+    ],
+)
+def test_what_is_not_valid_is_refused(words: list[str], sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = ended(capsys, words)
+    assert (code in (2, 3), out) == (True, "")
+    assert sentence in err
+
+
+@pytest.mark.parametrize("dcs", ["etcd", "consul", "zookeeper", "kubernetes", "raft"])
+def test_a_dcs_that_a_guard_does_not_know_is_named(dcs: str) -> None:
+    from walproof.errors import UsageError
+    from walproof.machine.clock import RealClock
+    from walproof.patroni.rest import PatroniRest, RestAccess
+    from walproof.targets.patroni.external_takeover import ExternalTakeover
+    from walproof.targets.patroni.file import PatroniFile
+
+    file = PatroniFile.model_validate({"kind": "patroni", "rest": ["http://127.0.0.1:1"], dcs: {"hosts": ["x"]}})
+    takeover = ExternalTakeover(PatroniRest(RestAccess(file.rest)), file, dict, RealClock())
+    with pytest.raises(UsageError, match=f"a guard cannot use {dcs} as the DCS"):
+        takeover.lock()
+
+
+def test_an_unnamed_dcs_and_a_password_over_plain_http_are_refused(tmp_path: Path) -> None:
+    from walproof.errors import UsageError
+    from walproof.machine.clock import RealClock
+    from walproof.patroni.rest import PatroniRest, RestAccess
+    from walproof.targets.patroni.external_takeover import ExternalTakeover
+    from walproof.targets.patroni.file import PatroniFile
+
+    tree: dict[str, object] = {"kind": "patroni", "rest": ["http://127.0.0.1:1"]}
+    rest = PatroniRest(RestAccess(("http://127.0.0.1:1",)))
+    with pytest.raises(UsageError, match="does not name"):
+        ExternalTakeover(rest, PatroniFile.model_validate(tree), dict, RealClock()).lock()
+    etcd = {"hosts": ["10.0.0.1:2379"], "username": "root", "scope": "main"}
+    file = PatroniFile.model_validate({**tree, "etcd3": etcd})
+    with pytest.raises(UsageError, match="the password of etcd is not sent to 10\\.0\\.0\\.1 over plain"):
+        ExternalTakeover(rest, file, dict, RealClock()).lock()
+
+
+def test_drills_with_and_without_a_guard_take_turns() -> None:
+    plan = planned(parse_options({"fault": "freeze", "levels": "on", "repeat": "2", "compare_guard": True}))
+    assert [d.guarded for d in plan] == [True, False, True, False]
+    assert {d.client_timeout_s for d in plan} == {3.0}
+
+
+def arms(with_guard: list[float], without: list[float]) -> list[Drill]:
+    guarded = [replace(DRILL, number=i, rto_s=s, guarded=True) for i, s in enumerate(with_guard)]
+    return [*guarded, *(replace(DRILL, number=100 + i, rto_s=s) for i, s in enumerate(without))]
+
+
+def test_the_comparison_is_of_the_same_fault_at_the_same_level() -> None:
+    drills = arms([2.0, 3.0], [20.0, 24.0])
+    drills.append(replace(DRILL, level=Level.LOCAL, rto_s=1.0, guarded=True))
+    drills.append(replace(DRILL, verdict=Verdict.UNDECIDED, rto_s=90.0, guarded=True))
+    (found,) = compare_guard(drills)
+    assert (found.with_guard.rto_s.value, found.with_guard.worst_s) == (2.5, 3.0)
+    assert (found.without.rto_s.value, found.without.drills) == (22.0, 2)
+    assert sentence([found]) == (
+        "With a guard commits came back after 2.5 s (worst 3.0 s) instead of 22.0 s; lost: nothing acknowledged."
+    )
+    assert conclusion(drills).startswith("With a guard")
+
+
+def test_guarded_drills_bound_nothing_about_unguarded_ones() -> None:
+    found = bounds(arms([2.0] * 3, [20.0]))
+    assert sorted((kind.guarded, bound.drills) for kind, bound in found.items()) == [(False, 1), (True, 3)]
+    lost = replace(DRILL, level=Level.OFF, verdict=Verdict.EXPECTED_LOSS, findings=Findings(lost=3), loss="leader gone")
+    held = replace(DRILL, loss="leader gone", guarded=True)
+    assert list(controls([lost, held]).values()) == [""]
+
+
+def test_a_median_has_an_interval_only_where_order_statistics_give_one() -> None:
+    assert not median_interval([1.0] * 5).known
+    six = median_interval([1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
+    assert (six.low, six.high) == (1.0, 6.0)
+    ten = median_interval([float(i) for i in range(10)])
+    assert (ten.value, ten.low, ten.high) == (4.5, 1.0, 8.0)
+    assert math.isnan(median_interval([]).value)
