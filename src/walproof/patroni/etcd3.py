@@ -90,12 +90,24 @@ def delete(key: str) -> Fields:
     return {"request_delete_range": {"key": encoded(key)}}
 
 
+@dataclass(slots=True)
+class Order:
+    """URLs of etcd's members, the one that answered last first; several clients may share it."""
+
+    urls: tuple[str, ...]
+
+    def answered(self, url: str) -> None:
+        """Ask that one first from now on."""
+        if self.urls[0] != url:
+            self.urls = (url, *(other for other in self.urls if other != url))
+
+
 class Etcd3:
     """A client of one etcd cluster. The member that answered last is asked first. Not for several threads at once."""
 
-    def __init__(self, access: EtcdAccess) -> None:
+    def __init__(self, access: EtcdAccess, order: Order | None = None) -> None:
         self.access = access
-        self._urls = [url.rstrip("/") for url in access.urls]
+        self.order = order or Order(tuple(url.rstrip("/") for url in access.urls))
         self._token = ""
         self.term = 0
         """The term of etcd's own leader at the last answer: it changes with every election."""
@@ -119,7 +131,7 @@ class Etcd3:
     def call(self, method: str, fields: Fields) -> Fields:
         """One request to the first member that answers it; TargetError when none does or it is refused."""
         error = ""
-        for url in list(self._urls):
+        for url in self.order.urls:
             try:
                 answer = self._post(url, method, fields)
             except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as wrong:
@@ -127,7 +139,7 @@ class Etcd3:
                 continue
             found = _object(answer)
             if answer.status_code == 200 and found is not None:
-                self._urls.sort(key=lambda u: u != url)
+                self.order.answered(url)
                 self.term = int((found.get("header") or {}).get("raft_term", self.term))
                 return found
             error = f"{url}: {_reason(found, answer.status_code)}"

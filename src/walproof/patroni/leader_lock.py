@@ -5,6 +5,7 @@ Keys and their meaning: patroni/dcs/__init__.py and patroni/dcs/etcd3.py (4.1).
 
 import json
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -125,8 +126,9 @@ class EtcdLeaderLock:
     """The leader lock of one Patroni cluster. prefix: Patroni's namespace and scope, "/service/main/"."""
 
     def __init__(self, access: EtcdAccess, prefix: str, now: Callable[[], float]) -> None:
-        # Two clients, so that one thread may read while another acts.
-        self._reader, self._etcd = Etcd3(access), Etcd3(access)
+        # Two clients, so that one thread may read while another acts; a dead member delays the first of them only.
+        self._reader = Etcd3(access)
+        self._etcd = Etcd3(access, self._reader.order)
         self._prefix, self._now = prefix, now
         self._term, self._term_since = 0, 0.0
 
@@ -153,12 +155,17 @@ class EtcdLeaderLock:
         return None if age is None or now - age <= self._term_since else age
 
     def seal(self, seen: LockState, name: str, seal: Seal) -> bool:
-        """Take the lock from the holder that `seen` names; whether that was done."""
+        """Take the lock from the holder that `seen` names and end its lease; whether the lock was taken."""
         entries = self._etcd.prefix(self._prefix)
         if "sync" not in entries:
             return False
         taking = Taking(name, self._etcd.grant(seen.ttl_s), seal)
-        return self._etcd.transaction(sealing(self._prefix, entries, seen, taking))
+        done = self._etcd.transaction(sealing(self._prefix, entries, seen, taking))
+        if done:
+            # Not awaited here: handing over ends it for certain.
+            with suppress(TargetError):
+                self._etcd.revoke(seal.old_lease)
+        return done
 
     def hand_over(self, sealed: LockState, to: str) -> bool:
         """End the old leader's lease, renew the member's, then give it the lock; whether that was done."""
