@@ -1,0 +1,53 @@
+"""The guard's protocol as switches: each one off is a mutant that the model must catch."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Sealed(StrEnum):
+    """How many voters of /sync must be found sealed before the release."""
+
+    EVERY_VOTER = "every voter; one where a quorum of 0 needs no other's vote"
+    WHERE_NEEDED = "every voter; nobody where a quorum of 0 needs no other's vote"
+    QUORUM_PLUS_ONE = "quorum + 1 voters (n - k + 1)"
+    QUORUM = "quorum voters (n - k)"
+    NONE = "none: no check"
+
+
+class Look(StrEnum):
+    """What counts as sealed."""
+
+    SETTLED = "primary_conninfo gone since the seal, no walreceiver, seen twice"
+    GONE = "primary_conninfo empty, no walreceiver, seen twice; it may have been empty before the seal"
+    ONCE = "primary_conninfo empty, no walreceiver, seen once"
+    WALRECEIVER = "no walreceiver at this moment"
+
+
+class Compare(StrEnum):
+    """What the release compares before it deletes the leader key."""
+
+    SEAL = "the key is the one this seal wrote (revision or lease)"
+    NAME = "the key holds the guard's name"
+    NOTHING = "nothing"
+
+
+@dataclass(frozen=True, slots=True)
+class Protocol:
+    """What a guard does; the defaults are docs/guard.md's."""
+
+    sealed: Sealed = Sealed.EVERY_VOTER
+    look: Look = Look.SETTLED
+    compare: Compare = Compare.SEAL
+    lease_of_ttl: bool = True
+    """The key's lease is at least Patroni's ttl and the old leader's lease is revoked: when it ends, the old leader has
+    stepped down."""
+    rewrites_sync: bool = True
+    """The seal puts /sync again, so that its revision rises."""
+    compares_sync: bool = True
+    """The seal compares /sync with what the guard has read, so reading and sealing are one step."""
+    compares_failover: bool = True
+    """Seal and release require that /failover is absent."""
+    grace: bool = True
+    """The leader has held the key for a ttl before it may be sealed: no older vote is still in use."""
+    hides_leader: bool = True
+    """Standbys that see the seal find no address of a leader and drop primary_conninfo."""
