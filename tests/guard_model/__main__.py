@@ -2,24 +2,33 @@
 
 import sys
 import time
+from dataclasses import replace
 
 from tests.guard_model.cluster import Size
 from tests.guard_model.explore import explore
 from tests.guard_model.mutants import ANY_2_OF_3, MUTANTS
-from tests.guard_model.protocol import Protocol
+from tests.guard_model.protocol import CAREFUL, HAND_OVER, RELEASE, Protocol
 
-SIZES = [Size(2, 1), Size(2, 2), Size(2, 1, any_of=False), Size(2, 2, any_of=False), ANY_2_OF_3]
+_THREE = [Size(2, k, any_of=any_of) for k in (1, 2) for any_of in (True, False)]
+SIZES = [
+    *((size, HAND_OVER) for size in (*_THREE, ANY_2_OF_3)),
+    *((replace(size, failsafe=True, changes=0), HAND_OVER) for size in _THREE),
+    (replace(ANY_2_OF_3, gives_up=True), CAREFUL),
+    (ANY_2_OF_3, RELEASE),
+]
 DEEP = [
-    *(Size(2, k, any_of=any_of, changes=2) for k in (1, 2) for any_of in (True, False)),
-    *(Size(2, k, any_of=any_of, commits=2) for k in (1, 2) for any_of in (True, False)),
-    *(Size(3, k, changes=0) for k in (1, 2, 3)),
+    *((replace(size, changes=2), HAND_OVER) for size in _THREE),
+    *((replace(size, commits=2), HAND_OVER) for size in _THREE),
+    *((replace(size, failsafe=True), HAND_OVER) for size in _THREE),
+    *((replace(size, gives_up=True), CAREFUL) for size in _THREE),
+    *((Size(3, k, changes=0), HAND_OVER) for k in (1, 2, 3)),
 ]
 
 
 def main() -> None:
-    """Everything the tests explore; with --deep two commits, two changes of /sync, four members with two guards."""
-    for size in DEEP if "--deep" in sys.argv[1:] else SIZES:
-        _show(str(size), size, Protocol())
+    """What the tests explore; --deep: more commits, more changes of /sync, two guards of four members."""
+    for size, protocol in DEEP if "--deep" in sys.argv[1:] else SIZES:
+        _show("docs/guard.md" if protocol is HAND_OVER else "another form", size, protocol)
     for missing, mutant in MUTANTS.items():
         _show(f"without a condition: {missing}", mutant.size, mutant.protocol)
 

@@ -28,6 +28,8 @@ class Size:
     catches_up: bool = True
     """The leader drops a voter from /sync only when the ones left hold every acknowledged commit. Patroni's resolver
     does not wait for that: without it, two failures in a row lose a commit with no guard at all."""
+    gives_up: bool = False
+    """The member that holds the key may release it before it is promoted (watchdog, pre_promote, its own crash)."""
     failsafe: bool = False
     """Patroni's failsafe_mode is on while the guard acts."""
     operator: bool = False
@@ -38,13 +40,15 @@ class Size:
 
 
 class Guard(NamedTuple):
-    """A guard at work: the /sync it saw; once it has sealed, who followed the leader then, whom it has found sealed."""
+    """A guard at work: the /sync it saw; once it has sealed, who followed the leader then, what it has found since."""
 
     voters: int
     quorum: int
     sealed: bool
     followed: int
     checked: int
+    seen: tuple[int, ...]
+    """The received position of each standby when it was found sealed, 0 before."""
 
 
 class Plan(NamedTuple):

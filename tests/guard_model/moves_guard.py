@@ -19,10 +19,11 @@ def guard_moves(size: Size, protocol: Protocol, state: State) -> Iterator[Move]:
             continue
         for s in members(guard.voters & ~guard.checked):
             if _looks_sealed(protocol, state, guard, s):
-                checked = guard._replace(checked=guard.checked | 1 << s)
+                seen = (*guard.seen[:s], state.received[s], *guard.seen[s + 1 :])
+                checked = guard._replace(checked=guard.checked | 1 << s, seen=seen)
                 yield f"{name(GUARDS + i)} finds {name(s)} sealed", _with_guard(state, i, checked)
         if _enough(size, protocol, guard):
-            yield _release(protocol, state, i)
+            yield from _release(protocol, state, i, guard)
     if state.key >= GUARDS and not protocol.lease_of_ttl:
         yield f"the short lease of {name(state.key)}'s key ends", state._replace(key=NOBODY)
     elif state.key >= GUARDS and not state.primary:
@@ -41,28 +42,37 @@ def _may_seal(protocol: Protocol, state: State) -> bool:
     """The compares of the seal's transaction, and what a guard refuses before it."""
     settled = not protocol.grace or not state.elected
     alone = not protocol.compares_failover or state.failover != 1
-    return state.seals > 0 and state.key == LEADER and state.voters != 0 and settled and alone
+    held = state.key == LEADER or (protocol.resumes and state.key >= GUARDS)
+    return held and state.voters != 0 and settled and alone
 
 
 def _seal_moves(protocol: Protocol, state: State, i: int) -> Iterator[Move]:
     """Guards are alike, so of those that are idle only the first moves."""
     guard = state.guards[i]
-    idle = guard is None and i == state.guards.index(None)
-    read = Guard(state.voters, state.quorum, False, 0, 0)
-    saw = f"/sync ({_who(read.voters)}), quorum {read.quorum}"
-    if idle and not protocol.compares_sync and state.seals and state.voters:
-        yield f"{name(GUARDS + i)} reads {saw}", _with_guard(state, i, read)
-    if not _may_seal(protocol, state):
+    if not state.seals or (guard.sealed if guard else i != state.guards.index(None)):
         return
-    if idle and protocol.compares_sync:
-        yield f"{name(GUARDS + i)} seals: takes a's key, compares {saw}", _seal(protocol, state, i, read)
-    elif guard is not None and not guard.sealed:
-        yield f"{name(GUARDS + i)} seals: takes a's key, compares nothing else", _seal(protocol, state, i, guard)
+    allowed = _may_seal(protocol, state)
+    if guard is not None:
+        if allowed:
+            yield (
+                f"{name(GUARDS + i)} seals: takes {name(state.key)}'s key, compares nothing else",
+                (_seal(protocol, state, i, guard)),
+            )
+        return
+    read = Guard(state.voters, state.quorum, False, 0, 0, (0,) * len(state.received))
+    saw = f"/sync ({_who(read.voters)}), quorum {read.quorum}"
+    if allowed and protocol.compares_sync:
+        sealed = _seal(protocol, state, i, read)
+        yield f"{name(GUARDS + i)} seals: takes {name(state.key)}'s key, compares {saw}", sealed
+    elif state.voters and not protocol.compares_sync:
+        yield f"{name(GUARDS + i)} reads {saw}", _with_guard(state, i, read)
 
 
 def _seal(protocol: Protocol, state: State, i: int, guard: Guard) -> State:
     plan = state.plan._replace(current=False) if state.plan and protocol.rewrites_sync else state.plan
-    sealed = guard._replace(sealed=True, followed=state.conninfo)
+    first = state.guards[state.key - GUARDS] if state.key >= GUARDS else None
+    known = first.followed if first and protocol.resumer_knows else guard.voters
+    sealed = guard._replace(sealed=True, followed=known if first else state.conninfo)
     return _with_guard(state._replace(key=GUARDS + i, plan=plan, seals=state.seals - 1), i, sealed)
 
 
@@ -97,14 +107,19 @@ def _enough(size: Size, protocol: Protocol, guard: Guard) -> bool:
     return guard.checked.bit_count() >= needed
 
 
-def _release(protocol: Protocol, state: State, i: int) -> Move:
-    """Deletes the key if it is still this seal's: a guard seals once here, so its number stands for the seal."""
-    after = _with_guard(state, i, None)
+def _release(protocol: Protocol, state: State, i: int, guard: Guard) -> Iterator[Move]:
+    """Hands the key over, or deletes it, if it is still this seal's: i stands for the seal as well as for the guard."""
+    me, after = name(GUARDS + i), _with_guard(state, i, None)
     ours = {
         Compare.SEAL: state.key == GUARDS + i,
         Compare.NAME: state.key >= GUARDS,
         Compare.NOTHING: True,
     }[protocol.compare]
     if not ours or (protocol.compares_failover and state.failover == 1):
-        return f"{name(GUARDS + i)} does not release: the compare fails", after
-    return f"{name(GUARDS + i)} releases the key held by {name(state.key)}", after._replace(key=NOBODY)
+        yield f"{me} releases nothing: the compare fails", after
+    elif protocol.hands_over:
+        for s in members(guard.checked or guard.voters):
+            if not protocol.most_wal or guard.seen[s] == max(guard.seen):
+                yield f"{me} hands the key held by {name(state.key)} over to {name(s)}", after._replace(key=s)
+    else:
+        yield f"{me} releases the key held by {name(state.key)}", after._replace(key=NOBODY)

@@ -1,7 +1,7 @@
 """What Patroni 4.1 does, by its source (patroni/ha.py, patroni/quorum.py, patroni/dcs/etcd3.py).
 
 A standby's HA cycle is one thread that reads the key first and acts later, so the two are separate steps where the
-delay matters: `returning` (about to follow the old leader again) and `elected` (about to take the key by votes it has got).
+delay matters: `returning` (about to follow the old leader again) and `elected` (about to take the key)
 """
 
 from collections.abc import Iterator
@@ -89,6 +89,8 @@ def standby_moves(size: Size, protocol: Protocol, state: State) -> Iterator[Move
         yield f"{name(state.key)} is promoted", state._replace(promoted=state.key)
         if not state.primary:
             yield f"{name(state.key)}'s lease ends", lease_ended(state)
+        if size.gives_up:
+            yield f"{name(state.key)} gives the key up", state._replace(key=NOBODY)
     yield from _asked_and_posted(size, state)
 
 

@@ -1,12 +1,13 @@
 """What the model must catch: protocols with one condition taken away, each with a cluster that shows the loss."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tests.guard_model.cluster import Size
-from tests.guard_model.protocol import Compare, Look, Protocol, Sealed
+from tests.guard_model.protocol import CAREFUL, HAND_OVER, RELEASE, Compare, Look, Protocol, Sealed
 
 ANY_1_OF_2 = Size(2, 1, changes=0)
 ANY_2_OF_3 = Size(3, 2, changes=0, guards=1, seals=1)
+GIVES_UP = replace(ANY_1_OF_2, gives_up=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,36 +19,54 @@ class Mutant:
     size: Size = ANY_1_OF_2
 
 
-MUTANTS = {
-    "no check before the release": Mutant(Protocol(sealed=Sealed.NONE), "releases"),
-    "n - k standbys sealed": Mutant(Protocol(sealed=Sealed.QUORUM), "releases"),
-    "n - k standbys sealed, ANY 2 of 3": Mutant(Protocol(sealed=Sealed.QUORUM), "releases", ANY_2_OF_3),
-    "n - k + 1 standbys sealed, ANY 2 of 3": Mutant(Protocol(sealed=Sealed.QUORUM_PLUS_ONE), "releases", ANY_2_OF_3),
-    "walreceivers looked at, not kept from reconnecting": Mutant(Protocol(look=Look.WALRECEIVER), "finds b sealed"),
-    "walreceivers and primary_conninfo looked at once": Mutant(Protocol(look=Look.ONCE), "finds b sealed"),
+_CHECK = {
+    "no check": Mutant(Protocol(sealed=Sealed.NONE), "hands the key"),
+    "n - k standbys sealed": Mutant(Protocol(sealed=Sealed.QUORUM), "hands the key"),
+    "n - k standbys sealed, ANY 2 of 3": Mutant(Protocol(sealed=Sealed.QUORUM), "hands the key", ANY_2_OF_3),
+    "walreceivers looked at, not kept from reconnecting": Mutant(Protocol(look=Look.WALRECEIVER), "finds"),
+    "walreceivers and primary_conninfo looked at once": Mutant(Protocol(look=Look.ONCE), "finds"),
     "primary_conninfo empty since before the seal": Mutant(Protocol(look=Look.GONE), "sets primary_conninfo to a"),
-    "standbys keep the old leader's address": Mutant(
-        Protocol(hides_leader=False, look=Look.WALRECEIVER), "finds b sealed"
+    "standbys keep the old leader's address": Mutant(Protocol(hides_leader=False, look=Look.WALRECEIVER), "finds"),
+    "a resumed seal, every voter taken for one that followed": Mutant(
+        Protocol(resumer_knows=False), "guard 2 seals: takes guard 1's key"
     ),
-    "release compares nothing": Mutant(Protocol(compare=Compare.NOTHING), "releases the key held by a"),
-    "release compares the guards' common name": Mutant(
-        Protocol(compare=Compare.NAME), "guard 1 releases the key held by guard 2"
+    "the successor is not the one with the most WAL": Mutant(Protocol(most_wal=False), "hands the key"),
+}
+_KEYS = {
+    "hand-over compares nothing": Mutant(Protocol(compare=Compare.NOTHING), "hands the key held by"),
+    "hand-over compares the guards' common name": Mutant(
+        Protocol(compare=Compare.NAME, resumes=False), "guard 1 hands the key held by guard 2"
     ),
     "the seal's lease is shorter than the ttl": Mutant(Protocol(lease_of_ttl=False), "the short lease of guard 1"),
-    "/sync not written again, ANY 2 of 2": Mutant(
-        Protocol(rewrites_sync=False), "a acknowledges commit 1 to its client (held by nobody", Size(2, 2)
-    ),
+    "/sync not written again, ANY 2 of 2": Mutant(Protocol(rewrites_sync=False), "(held by nobody", Size(2, 2)),
     "/sync not written again, FIRST 1": Mutant(
-        Protocol(rewrites_sync=False), "a writes /sync", Size(2, 1, any_of=False)
+        Protocol(rewrites_sync=False), "(held by nobody", Size(2, 1, any_of=False)
     ),
     "/sync not compared": Mutant(
-        Protocol(compares_sync=False), "compares nothing else", Size(2, 2, guards=1, seals=1)
+        replace(RELEASE, compares_sync=False), "compares nothing else", Size(2, 2, guards=1, seals=1)
     ),
     "/failover not compared": Mutant(
-        Protocol(compares_failover=False), "somebody writes /failover", Size(2, 1, changes=0, operator=True)
+        replace(RELEASE, compares_failover=False), "somebody writes /failover", replace(ANY_1_OF_2, operator=True)
     ),
-    "sealed before the leader had a ttl": Mutant(
-        Protocol(grace=False), "b takes the leader key", Size(2, 1, any_of=False)
+}
+_GIVEN_UP = {
+    "the successor gives up, n - k + 1 sealed, ANY 2 of 3": Mutant(
+        HAND_OVER, "gives the key up", replace(ANY_2_OF_3, gives_up=True)
     ),
-    "failsafe_mode on": Mutant(Protocol(), "sends POST /failsafe", Size(2, 1, changes=0, failsafe=True)),
-}  # fmt: skip
+    "the successor gives up, failsafe_mode on": Mutant(
+        CAREFUL, "sends POST /failsafe", replace(GIVES_UP, failsafe=True)
+    ),
+    "the successor gives up, an old vote is still in use": Mutant(
+        replace(CAREFUL, grace=False), "gives the key up", Size(2, 1, gives_up=True, guards=1, seals=1)
+    ),
+}
+_DELETED = {
+    "the key deleted, n - k + 1 sealed, ANY 2 of 3": Mutant(
+        replace(RELEASE, sealed=Sealed.QUORUM_PLUS_ONE), "releases", ANY_2_OF_3
+    ),
+    "the key deleted, failsafe_mode on": Mutant(RELEASE, "sends POST /failsafe", replace(ANY_1_OF_2, failsafe=True)),
+    "the key deleted, an old vote is still in use": Mutant(
+        replace(RELEASE, grace=False), "releases", Size(2, 1, guards=1, seals=1)
+    ),
+}
+MUTANTS = {**_CHECK, **_KEYS, **_GIVEN_UP, **_DELETED}

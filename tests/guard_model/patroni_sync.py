@@ -17,7 +17,7 @@ _NAMES = "bcdef"
 
 def plans(size: Size, state: State) -> Iterator[Plan]:
     """The cycles that a leader may begin now, one for each set of standbys that it may see streaming."""
-    seen = set()
+    seen: set[Steps] = set()
     for active in range(1 << size.standbys):
         ready = state.ready | mask_of(
             s for s in members(state.names & active) if state.received[s] >= state.base

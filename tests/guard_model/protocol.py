@@ -35,9 +35,17 @@ class Compare(StrEnum):
 class Protocol:
     """What a guard does; the defaults are docs/guard.md's."""
 
-    sealed: Sealed = Sealed.EVERY_VOTER
+    sealed: Sealed = Sealed.QUORUM_PLUS_ONE
     look: Look = Look.SETTLED
     compare: Compare = Compare.SEAL
+    hands_over: bool = True
+    """The guard gives the key to a sealed voter; else it deletes the key, and Patroni elects."""
+    most_wal: bool = True
+    """The successor is the sealed voter with the most WAL; else any sealed voter."""
+    resumes: bool = True
+    """A guard may take the seal of another one over, which may have died."""
+    resumer_knows: bool = True
+    """It learns from that seal which standbys followed the leader then; else it takes every voter for one that did."""
     lease_of_ttl: bool = True
     """The key's lease is at least Patroni's ttl and the old leader's lease is revoked: when it ends, the old leader has
     stepped down."""
@@ -47,7 +55,15 @@ class Protocol:
     """The seal compares /sync with what the guard has read, so reading and sealing are one step."""
     compares_failover: bool = True
     """Seal and release require that /failover is absent."""
-    grace: bool = True
+    grace: bool = False
     """The leader has held the key for a ttl before it may be sealed: no older vote is still in use."""
     hides_leader: bool = True
     """Standbys that see the seal find no address of a leader and drop primary_conninfo."""
+
+
+HAND_OVER = Protocol()
+"""quorum + 1 sealed; the one with the most WAL gets the key."""
+CAREFUL = Protocol(sealed=Sealed.EVERY_VOTER, grace=True)
+"""The same, and safe also when the successor gives the key up before it is promoted."""
+RELEASE = Protocol(sealed=Sealed.EVERY_VOTER, grace=True, hands_over=False)
+"""The key is deleted and Patroni elects."""
