@@ -13,14 +13,14 @@ _THREE = [Size(2, k, any_of=any_of) for k in (1, 2) for any_of in (True, False)]
 SIZES = [
     *((size, HAND_OVER) for size in (*_THREE, ANY_2_OF_3)),
     *((replace(size, failsafe=True, changes=0), HAND_OVER) for size in _THREE),
-    (replace(ANY_2_OF_3, gives_up=True), CAREFUL),
+    (replace(ANY_2_OF_3, releases_early=True), CAREFUL),
     (ANY_2_OF_3, RELEASE),
 ]
 DEEP = [
     *((replace(size, changes=2), HAND_OVER) for size in _THREE),
     *((replace(size, commits=2), HAND_OVER) for size in _THREE),
     *((replace(size, failsafe=True), HAND_OVER) for size in _THREE),
-    *((replace(size, gives_up=True), CAREFUL) for size in _THREE),
+    *((replace(size, releases_early=True), CAREFUL) for size in _THREE),
     *((Size(3, k, changes=0), HAND_OVER) for k in (1, 2, 3)),
 ]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 NOBODY, LEADER, GUARDS = -1, 10, 20
-"""Holders of the leader key beside the standbys 0, 1, …: nobody, the leader, and GUARDS + i for guard i."""
+"""Holders of the leader key other than the standbys 0, 1, …: nobody, the leader, and GUARDS + i for guard i."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Size:
     catches_up: bool = True
     """The leader drops a voter from /sync only when the ones left hold every acknowledged commit. Patroni's resolver
     does not wait for that: without it, two failures in a row lose a commit with no guard at all."""
-    gives_up: bool = False
+    releases_early: bool = False
     """The member that holds the key may release it before it is promoted (watchdog, pre_promote, its own crash)."""
     failsafe: bool = False
     """Patroni's failsafe_mode is on while the guard acts."""

@@ -62,7 +62,7 @@ def _explore(size: Size, protocol: Protocol) -> Found:
 def moves(size: Size, protocol: Protocol, state: State) -> Iterator[tuple[str, State]]:
     """Every step that anybody may take."""
     yield from postgres_moves(size, state)
-    yield from leader_moves(size, state)
+    yield from leader_moves(size, protocol, state)
     yield from standby_moves(size, protocol, state)
     yield from guard_moves(size, protocol, state)
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from tests.guard_model.cluster import GUARDS, LEADER, NOBODY, Guard, Size, State, members, name
 from tests.guard_model.moves_patroni import lease_ended
-from tests.guard_model.protocol import Compare, Look, Protocol, Sealed
+from tests.guard_model.protocol import Compare, Evidence, Protocol, Sealed
 
 Move = tuple[str, State]
 
@@ -18,7 +18,7 @@ def guard_moves(size: Size, protocol: Protocol, state: State) -> Iterator[Move]:
         if guard is None or not guard.sealed:
             continue
         for s in members(guard.voters & ~guard.checked):
-            if _looks_sealed(protocol, state, guard, s):
+            if _is_sealed(protocol, state, guard, s):
                 seen = (*guard.seen[:s], state.received[s], *guard.seen[s + 1 :])
                 checked = guard._replace(checked=guard.checked | 1 << s, seen=seen)
                 yield f"{name(GUARDS + i)} finds {name(s)} sealed", _with_guard(state, i, checked)
@@ -76,21 +76,21 @@ def _seal(protocol: Protocol, state: State, i: int, guard: Guard) -> State:
     return _with_guard(state._replace(key=GUARDS + i, plan=plan, seals=state.seals - 1), i, sealed)
 
 
-def _looks_sealed(protocol: Protocol, state: State, guard: Guard, s: int) -> bool:
+def _is_sealed(protocol: Protocol, state: State, guard: Guard, s: int) -> bool:
     """By SQL on the standby. Where a walreceiver may run, it may also pause between two connections.
 
-    Seen twice: between the two looks a reload reaches the startup process, so a walreceiver would show or have moved.
+    Asked twice: between the two answers a reload reaches the startup process, so a walreceiver would show.
     """
-    if protocol.look is Look.WALRECEIVER:
+    if protocol.evidence is Evidence.WALRECEIVER:
         return True
     if state.conninfo >> s & 1:
         return False
     twice = not state.reread >> s & 1
     return {
-        Look.ONCE: True,
-        Look.GONE: twice,
-        Look.SETTLED: twice and bool(guard.followed >> s & 1),
-    }[protocol.look]
+        Evidence.ONCE: True,
+        Evidence.GONE: twice,
+        Evidence.SETTLED: twice and bool(guard.followed >> s & 1),
+    }[protocol.evidence]
 
 
 def _enough(size: Size, protocol: Protocol, guard: Guard) -> bool:

@@ -13,7 +13,7 @@ from tests.guard_model.protocol import Protocol
 Move = tuple[str, State]
 
 
-def leader_moves(size: Size, state: State) -> Iterator[Move]:
+def leader_moves(size: Size, protocol: Protocol, state: State) -> Iterator[Move]:
     """The old leader's Patroni: change synchronous standbys, step down, come back."""
     if state.plan is not None:
         step, after = _go_on(state, state.plan)
@@ -23,7 +23,8 @@ def leader_moves(size: Size, state: State) -> Iterator[Move]:
         yield "a steps down or crashes", state._replace(primary=False, plan=None)
         if state.promoted < 0 and state.key == NOBODY:
             yield "a creates the leader key again", state._replace(key=LEADER)
-        if state.promoted < 0 and state.key == LEADER and state.plan is None and state.changes:
+        leads = state.key == LEADER or (state.key >= GUARDS and not protocol.lock_written_first)
+        if state.promoted < 0 and leads and state.plan is None and state.changes:
             for plan in plans(size, state):
                 seen = f"a begins a cycle that will write {_steps(plan)}"
                 yield seen, state._replace(plan=plan, changes=state.changes - 1)
@@ -44,7 +45,7 @@ def _steps(plan: Plan) -> str:
 def lease_ended(state: State) -> State:
     """A whole ttl has passed: Patroni's own assumption is that no cycle, hence no vote, is older than that.
 
-    An operator's wish is dropped with it: a candidate of /failover takes the key unasked, with or without a guard.
+    An operator's request ends with it: a candidate of /failover takes the key unasked, with or without a guard.
     """
     return state._replace(key=NOBODY, elected=0, failover=2)
 
@@ -89,8 +90,8 @@ def standby_moves(size: Size, protocol: Protocol, state: State) -> Iterator[Move
         yield f"{name(state.key)} is promoted", state._replace(promoted=state.key)
         if not state.primary:
             yield f"{name(state.key)}'s lease ends", lease_ended(state)
-        if size.gives_up:
-            yield f"{name(state.key)} gives the key up", state._replace(key=NOBODY)
+        if size.releases_early:
+            yield f"{name(state.key)} releases the key early", state._replace(key=NOBODY)
     yield from _asked_and_posted(size, state)
 
 

@@ -3,11 +3,11 @@
 from dataclasses import dataclass, replace
 
 from tests.guard_model.cluster import Size
-from tests.guard_model.protocol import CAREFUL, HAND_OVER, RELEASE, Compare, Look, Protocol, Sealed
+from tests.guard_model.protocol import CAREFUL, HAND_OVER, RELEASE, Compare, Evidence, Protocol, Sealed
 
 ANY_1_OF_2 = Size(2, 1, changes=0)
 ANY_2_OF_3 = Size(3, 2, changes=0, guards=1, seals=1)
-GIVES_UP = replace(ANY_1_OF_2, gives_up=True)
+RELEASES_EARLY = replace(ANY_1_OF_2, releases_early=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +23,14 @@ _CHECK = {
     "no check": Mutant(Protocol(sealed=Sealed.NONE), "hands the key"),
     "n - k standbys sealed": Mutant(Protocol(sealed=Sealed.QUORUM), "hands the key"),
     "n - k standbys sealed, ANY 2 of 3": Mutant(Protocol(sealed=Sealed.QUORUM), "hands the key", ANY_2_OF_3),
-    "walreceivers looked at, not kept from reconnecting": Mutant(Protocol(look=Look.WALRECEIVER), "finds"),
-    "walreceivers and primary_conninfo looked at once": Mutant(Protocol(look=Look.ONCE), "finds"),
-    "primary_conninfo empty since before the seal": Mutant(Protocol(look=Look.GONE), "sets primary_conninfo to a"),
-    "standbys keep the old leader's address": Mutant(Protocol(hides_leader=False, look=Look.WALRECEIVER), "finds"),
+    "walreceivers asked, not kept from reconnecting": Mutant(Protocol(evidence=Evidence.WALRECEIVER), "finds"),
+    "walreceivers and primary_conninfo asked once": Mutant(Protocol(evidence=Evidence.ONCE), "finds"),
+    "primary_conninfo empty since before the seal": Mutant(
+        Protocol(evidence=Evidence.GONE), "sets primary_conninfo to a"
+    ),
+    "standbys keep the old leader's address": Mutant(
+        Protocol(hides_leader=False, evidence=Evidence.WALRECEIVER), "finds"
+    ),
     "a resumed seal, every voter taken for one that followed": Mutant(
         Protocol(resumer_knows=False), "guard 2 seals: takes guard 1's key"
     ),
@@ -42,6 +46,9 @@ _KEYS = {
     "/sync not written again, FIRST 1": Mutant(
         Protocol(rewrites_sync=False), "(held by nobody", Size(2, 1, any_of=False)
     ),
+    "/sync written before the leader key": Mutant(
+        Protocol(lock_written_first=False), "(held by nobody", Size(2, 2, guards=1, seals=1)
+    ),
     "/sync not compared": Mutant(
         replace(RELEASE, compares_sync=False), "compares nothing else", Size(2, 2, guards=1, seals=1)
     ),
@@ -49,15 +56,15 @@ _KEYS = {
         replace(RELEASE, compares_failover=False), "somebody writes /failover", replace(ANY_1_OF_2, operator=True)
     ),
 }
-_GIVEN_UP = {
-    "the successor gives up, n - k + 1 sealed, ANY 2 of 3": Mutant(
-        HAND_OVER, "gives the key up", replace(ANY_2_OF_3, gives_up=True)
+_RELEASED_EARLY = {
+    "the successor releases the key early, n - k + 1 sealed, ANY 2 of 3": Mutant(
+        HAND_OVER, "releases the key early", replace(ANY_2_OF_3, releases_early=True)
     ),
-    "the successor gives up, failsafe_mode on": Mutant(
-        CAREFUL, "sends POST /failsafe", replace(GIVES_UP, failsafe=True)
+    "the successor releases the key early, failsafe_mode on": Mutant(
+        CAREFUL, "sends POST /failsafe", replace(RELEASES_EARLY, failsafe=True)
     ),
-    "the successor gives up, an old vote is still in use": Mutant(
-        replace(CAREFUL, grace=False), "gives the key up", Size(2, 1, gives_up=True, guards=1, seals=1)
+    "the successor releases the key early, an old vote is still in use": Mutant(
+        replace(CAREFUL, grace=False), "releases the key early", Size(2, 1, releases_early=True, guards=1, seals=1)
     ),
 }
 _DELETED = {
@@ -69,4 +76,4 @@ _DELETED = {
         replace(RELEASE, grace=False), "releases", Size(2, 1, guards=1, seals=1)
     ),
 }
-MUTANTS = {**_CHECK, **_KEYS, **_GIVEN_UP, **_DELETED}
+MUTANTS = {**_CHECK, **_KEYS, **_RELEASED_EARLY, **_DELETED}

@@ -14,12 +14,12 @@ class Sealed(StrEnum):
     NONE = "none: no check"
 
 
-class Look(StrEnum):
+class Evidence(StrEnum):
     """What counts as sealed."""
 
-    SETTLED = "primary_conninfo gone since the seal, no walreceiver, seen twice"
-    GONE = "primary_conninfo empty, no walreceiver, seen twice; it may have been empty before the seal"
-    ONCE = "primary_conninfo empty, no walreceiver, seen once"
+    SETTLED = "primary_conninfo gone since the seal, no walreceiver, asked twice"
+    GONE = "primary_conninfo empty, no walreceiver, asked twice; it may have been empty before the seal"
+    ONCE = "primary_conninfo empty, no walreceiver, asked once"
     WALRECEIVER = "no walreceiver at this moment"
 
 
@@ -36,7 +36,7 @@ class Protocol:
     """What a guard does; the defaults are docs/guard.md's."""
 
     sealed: Sealed = Sealed.QUORUM_PLUS_ONE
-    look: Look = Look.SETTLED
+    evidence: Evidence = Evidence.SETTLED
     compare: Compare = Compare.SEAL
     hands_over: bool = True
     """The guard gives the key to a sealed voter; else it deletes the key, and Patroni elects."""
@@ -51,6 +51,9 @@ class Protocol:
     stepped down."""
     rewrites_sync: bool = True
     """The seal puts /sync again, so that its revision rises."""
+    lock_written_first: bool = True
+    """The seal's transaction writes the leader key before /sync. Patroni applies the events of a transaction one by one
+    and its leader renews its lease without comparing the key, so else it may use the new revision of /sync."""
     compares_sync: bool = True
     """The seal compares /sync with what the guard has read, so reading and sealing are one step."""
     compares_failover: bool = True
@@ -64,6 +67,6 @@ class Protocol:
 HAND_OVER = Protocol()
 """quorum + 1 sealed; the one with the most WAL gets the key."""
 CAREFUL = Protocol(sealed=Sealed.EVERY_VOTER, grace=True)
-"""The same, and safe also when the successor gives the key up before it is promoted."""
+"""The same, and safe also when the successor releases the key early before it is promoted."""
 RELEASE = Protocol(sealed=Sealed.EVERY_VOTER, grace=True, hands_over=False)
 """The key is deleted and Patroni elects."""

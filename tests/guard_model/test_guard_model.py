@@ -7,14 +7,14 @@ import pytest
 from tests.guard_model.cluster import Size, first_state, lost
 from tests.guard_model.explore import explore
 from tests.guard_model.mutants import ANY_1_OF_2, ANY_2_OF_3, MUTANTS
-from tests.guard_model.protocol import CAREFUL, HAND_OVER, RELEASE, Look, Protocol, Sealed
+from tests.guard_model.protocol import CAREFUL, HAND_OVER, RELEASE, Evidence, Protocol, Sealed
 
 THREE_MEMBERS = [Size(2, 1), Size(2, 2), Size(2, 1, any_of=False), Size(2, 2, any_of=False)]
 
 
 def _loses_nothing(size: Size, protocol: Protocol) -> None:
     found = explore(size, protocol)
-    print(f"{size}: {found.states} states, {found.releases} ways to give the key on, {found.promotions} promotions")
+    print(f"{size}: {found.states} states, {found.releases} hand-overs, {found.promotions} promotions")
     assert not found.story, str(found)
     assert found.releases and found.promotions and found.resumed, "nothing was taken over: the exploration is vacuous"
 
@@ -30,8 +30,8 @@ def test_nor_with_failsafe_mode(size: Size) -> None:
 
 
 @pytest.mark.parametrize("size", [*THREE_MEMBERS[:1], *THREE_MEMBERS[2:3], ANY_2_OF_3], ids=str)
-def test_nor_when_the_successor_gives_up_and_every_voter_was_sealed(size: Size) -> None:
-    _loses_nothing(replace(size, gives_up=True, guards=1, seals=1), CAREFUL)
+def test_nor_when_the_successor_releases_the_key_early_and_every_voter_was_sealed(size: Size) -> None:
+    _loses_nothing(replace(size, releases_early=True, guards=1, seals=1), CAREFUL)
 
 
 @pytest.mark.parametrize("size", [ANY_1_OF_2, ANY_2_OF_3], ids=str)
@@ -70,7 +70,7 @@ def test_patroni_alone_loses_a_commit_to_two_failures() -> None:
 
 
 def test_a_story_is_made_of_different_steps_and_ends_in_the_loss() -> None:
-    story = explore(ANY_1_OF_2, Protocol(look=Look.WALRECEIVER)).story
+    story = explore(ANY_1_OF_2, Protocol(evidence=Evidence.WALRECEIVER)).story
     assert story[-1].endswith("is promoted") or "acknowledges" in story[-1]
     assert len(set(story)) == len(story)
 
