@@ -69,10 +69,12 @@ def up(lab: str | None, as_json: bool, **options: Any) -> None:
     started = clock.now()
     blueprint = create.create_lab(design(order), clock, print_step, monitored=monitored)
     if options["guard"]:
-        from walproof.targets.lab.guard import lab_guard
+        from walproof.targets.choose import choose
 
         print_step("starting the guard")
-        lab_guard(blueprint, clock).start()
+        guard = choose(f"lab:{blueprint.name}").capabilities().guard
+        assert guard is not None
+        guard.start()
     view, took_s = observe(blueprint), clock.now() - started
     ports, passfile = blueprint.ports, str(blueprint.passfile)
     connection = {"host": "127.0.0.1", "ports": ports, "user": "postgres", "passfile": passfile}
