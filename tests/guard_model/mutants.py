@@ -49,9 +49,7 @@ _KEYS = {
     "/sync written before the leader key": Mutant(
         Protocol(lock_written_first=False), "(held by nobody", Size(2, 2, guards=1, seals=1)
     ),
-    "/sync not compared": Mutant(
-        replace(RELEASE, compares_sync=False), "compares nothing else", Size(2, 2, guards=1, seals=1)
-    ),
+    "/sync not compared": Mutant(Protocol(compares_sync=False), "compares nothing else", Size(2, 2, guards=1, seals=1)),
     "/failover not compared": Mutant(
         replace(RELEASE, compares_failover=False), "somebody writes /failover", replace(ANY_1_OF_2, operator=True)
     ),
