@@ -1,5 +1,5 @@
 """Attacks on the guard itself, each under a drill's ledger: it is killed or frozen at every step, there are two, its
-network is cut, it is made to believe that a healthy leader vanished. Nothing acknowledged at `on` may be lost.
+network is cut, it is made to believe that a healthy leader disappeared. Nothing acknowledged at `on` may be lost.
 
 `python -m benchmarks.guard_attacks [ATTACK …] [--repeat 2]`: about forty seconds an attack. Needs root.
 """

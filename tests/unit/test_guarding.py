@@ -53,7 +53,7 @@ def alive(now: float) -> dict[str, MemberSigns]:
     return {"n1": MemberSigns(now, now), "n2": standby, "n3": standby}
 
 
-def vanished(at: float, now: float) -> dict[str, MemberSigns]:
+def gone(at: float, now: float) -> dict[str, MemberSigns]:
     """The leader showed its last sign at `at`."""
     waiting = tuple(receiver(t, silent_s=t - at) for t in (now - 0.1, now))
     standby = MemberSigns(now, now, receivers=waiting)
@@ -62,11 +62,11 @@ def vanished(at: float, now: float) -> dict[str, MemberSigns]:
 
 def disconnected(now: float, positions: Mapping[str, int]) -> dict[str, MemberSigns]:
     """The leader is gone; these standbys show no walreceiver and no way back, in both of their last answers."""
-    gone = {
+    left = {
         name: MemberSigns(now, now, receivers=tuple(receiver(t, running=False, received=p) for t in (now - 0.1, now)))
         for name, p in positions.items()
     }
-    return {**vanished(0.0, now), **gone}
+    return {**gone(0.0, now), **left}
 
 
 def watching(now: float = 100.0) -> Memory:
@@ -79,12 +79,12 @@ def watching(now: float = 100.0) -> Memory:
 
 
 def silent(now: float, **changes: object) -> Sight:
-    """n1 vanished at 100, seen at `now`; `changes` of the lock."""
+    """n1 disappeared at 100, seen at `now`; `changes` of the lock."""
     lock = replace(LOCK, at=now, lease_age_s=now - 100)
-    return Sight(now, replace(lock, **changes), vanished(100.0, now))  # type: ignore[arg-type]
+    return Sight(now, replace(lock, **changes), gone(100.0, now))  # type: ignore[arg-type]
 
 
-def test_a_leader_that_vanished_is_replaced_by_the_standby_with_the_most_wal() -> None:
+def test_a_leader_that_is_gone_is_replaced_by_the_standby_with_the_most_wal() -> None:
     memory, action = turn(watching(), silent(101.05), POLICY)
     assert (memory.state, action.act) == (State.SUSPECTING, Act.SEAL)
     memory = taken(before_seal(memory, silent(101.05)), 101.1)
@@ -114,14 +114,14 @@ def test_any_sign_of_life_is_enough(who: str, sign: dict[str, MemberSigns]) -> N
 
 
 def test_a_lease_that_is_renewed_is_a_sign_of_life() -> None:
-    assert last_sign(replace(LOCK, at=102.0, lease_age_s=0.5), vanished(100.0, 102.0)) == 101.5
+    assert last_sign(replace(LOCK, at=102.0, lease_age_s=0.5), gone(100.0, 102.0)) == 101.5
     _, action = turn(watching(), silent(102.0, lease_age_s=0.5), POLICY)
     assert action.act is Act.NONE
 
 
 def test_a_walreceiver_that_ended_is_no_sign_of_life() -> None:
-    gone = MemberSigns(102.0, 102.0, receivers=(receiver(102.0, running=False),) * 2)
-    assert last_sign(replace(LOCK, lease_age_s=None), {"n2": gone}) == 0.0
+    ended = MemberSigns(102.0, 102.0, receivers=(receiver(102.0, running=False),) * 2)
+    assert last_sign(replace(LOCK, lease_age_s=None), {"n2": ended}) == 0.0
 
 
 def test_a_guard_that_did_not_run_itself_suspects_nobody() -> None:
@@ -310,24 +310,24 @@ def test_standbys_beyond_those_needed_are_waited_for_while_they_answer_half_a_se
 def test_an_unverified_seal_is_kept_until_its_lease_ends_and_never_given_away() -> None:
     memory = sealing()
     for now in (102.0, 110.0, 121.0):
-        memory, action = turn(memory, Sight(now, replace(SEALED, at=now), vanished(100.0, now)), POLICY)
+        memory, action = turn(memory, Sight(now, replace(SEALED, at=now), gone(100.0, now)), POLICY)
         assert (memory.state, action.act) == (State.SEALED, Act.NONE)
-    memory, _ = turn(memory, Sight(121.2, replace(SEALED, at=121.2), vanished(100.0, 121.2)), POLICY)
+    memory, _ = turn(memory, Sight(121.2, replace(SEALED, at=121.2), gone(100.0, 121.2)), POLICY)
     assert "the lease ends" in memory.lines[0]
 
 
 def test_an_answer_that_was_lost_is_found_in_the_lock() -> None:
     memory, _ = turn(watching(), silent(101.05), POLICY)
     memory = before_seal(memory, silent(101.05))
-    memory, _ = turn(memory, Sight(101.3, replace(SEALED, at=101.3), vanished(100.0, 101.3)), POLICY)
+    memory, _ = turn(memory, Sight(101.3, replace(SEALED, at=101.3), gone(100.0, 101.3)), POLICY)
     assert memory.state is State.SEALED
 
 
 def test_another_guards_seal_is_left_alone_and_then_taken_over() -> None:
     theirs = replace(SEALED, holder="walproof-guard-2")
-    memory, action = turn(watching(), Sight(101.0, replace(theirs, at=101.0), vanished(100.0, 101.0)), POLICY)
+    memory, action = turn(watching(), Sight(101.0, replace(theirs, at=101.0), gone(100.0, 101.0)), POLICY)
     assert action.act is Act.NONE
-    memory, action = turn(memory, Sight(102.9, replace(theirs, at=102.9), vanished(100.0, 102.9)), POLICY)
+    memory, action = turn(memory, Sight(102.9, replace(theirs, at=102.9), gone(100.0, 102.9)), POLICY)
     assert action.act is Act.NONE
     sight = Sight(103.1, replace(theirs, at=103.1), disconnected(103.1, {"n2": 100, "n3": 100}))
     memory, action = turn(memory, sight, POLICY)
@@ -341,4 +341,4 @@ def test_a_lock_that_changed_hands_meanwhile_is_left_alone() -> None:
     memory = not_taken(before_seal(memory, silent(101.05)))
     assert memory.state is State.NOT_READY
     new = replace(LOCK, at=101.3, holder="n2", sync_leader="n2", voters=("n3",), quorum=0)
-    assert turn(memory, Sight(101.3, new, vanished(100.0, 101.3)), POLICY)[1].act is Act.NONE
+    assert turn(memory, Sight(101.3, new, gone(100.0, 101.3)), POLICY)[1].act is Act.NONE

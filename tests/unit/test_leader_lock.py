@@ -108,7 +108,7 @@ class StubEtcd:
 
 
 def test_a_lease_that_etcds_own_election_renewed_is_no_sign_of_life() -> None:
-    """A new leader of etcd renews every lease (lessor.Promote): seen with etcd on the machine that vanished."""
+    """A new leader of etcd renews every lease (lessor.Promote): seen with etcd on the machine that disappeared."""
     etcd, now = StubEtcd(), [100.0]
     lock = EtcdLeaderLock(EtcdAccess(("http://127.0.0.1:1",)), PREFIX, lambda: now[0])
     lock._reader = etcd  # type: ignore[assignment]

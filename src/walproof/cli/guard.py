@@ -1,4 +1,4 @@
-"""`walproof guard`: watches one cluster and hands its leadership over in seconds when the leader vanishes."""
+"""`walproof guard`: watches one cluster and hands its leadership over in seconds when the leader disappears."""
 
 import secrets
 import threading
@@ -45,7 +45,7 @@ def guard(
     duration: float | None,
     listen: str | None,
 ) -> int:
-    """Recovery in seconds: hands the leader lock over when the leader vanishes and no acknowledged commit can be lost.
+    """Recovery in seconds: hands the leader lock over when the leader disappears and no acknowledged commit can be lost.
 
     A line for everything it does goes to standard error.
     """

@@ -41,7 +41,7 @@ SECTIONS = (
         "walproof.cli.{}",
         advise="Which configuration to run.",
         apply="Apply a recommendation, or undo it.",
-        guard="Recovery in seconds when the leader vanishes.",
+        guard="Recovery in seconds when the leader disappears.",
         revert="Revert what an interrupted run had changed.",
     ),
 )

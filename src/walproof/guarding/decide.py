@@ -97,8 +97,8 @@ class Memory:
     leader: str = ""
     leader_since: float = 0.0
     last_sign: float = 0.0
-    looked_at: float = 0.0
-    """When the signs of life were last looked at."""
+    checked_at: float = 0.0
+    """When the signs of life were last checked."""
     silences: Silences = field(default_factory=Silences)
     steps: Steps = field(default_factory=Steps)
     seal: LockState | None = None
@@ -243,7 +243,7 @@ def _await_other_guard(memory: Memory, sight: Sight, policy: Policy) -> tuple[Me
 
 
 def _watch(memory: Memory, sight: Sight, policy: Policy) -> tuple[Memory, Action]:
-    memory = replace(_heard(memory, sight, policy), looked_at=sight.now)
+    memory = replace(_heard(memory, sight, policy), checked_at=sight.now)
     allowed_s = memory.silences.allowed_s(policy.suspect_after_s)
     reason = why_not(sight.lock, sight.signs, sight.now) or _too_soon(memory, sight, policy)
     silent = sight.now - memory.last_sign >= allowed_s
@@ -282,7 +282,7 @@ def _suspect(memory: Memory, sight: Sight, policy: Policy) -> tuple[Memory, Acti
 
 
 def _heard(memory: Memory, sight: Sight, policy: Policy) -> Memory:
-    """The last sign of life, and the silence it ended: as long as it was when it was last looked at."""
+    """The last sign of life, and the silence it ended: as long as it was when it was last checked."""
     lock = sight.lock
     if lock.holder != memory.leader:
         return replace(memory, leader=lock.holder, leader_since=sight.now, last_sign=sight.now, steps=memory.steps)
@@ -292,8 +292,8 @@ def _heard(memory: Memory, sight: Sight, policy: Policy) -> Memory:
     heard_again = replace(memory, last_sign=heard)
     if sight.stalled or sight.now - memory.leader_since < policy.learns_s:
         return heard_again
-    # What came between two looks is not silence: the guard may have been busy itself.
-    silence = min(heard, memory.looked_at) - memory.last_sign
+    # What came between two turns is not silence: the guard may have been busy itself.
+    silence = min(heard, memory.checked_at) - memory.last_sign
     return replace(heard_again, silences=memory.silences.with_one(heard, max(0.0, silence)))
 
 

@@ -18,7 +18,7 @@ class GuardMetrics:
             return Gauge(f"walproof_guard_{name}", text, labels, registry=self.registry)
 
         self._state = gauge("state", "1 for what the guard is doing now", "state")
-        self._ready = gauge("ready", "1 when it would take over now if the leader vanished")
+        self._ready = gauge("ready", "1 when it would take over now if the leader disappeared")
         self._suspicions = gauge("suspicions_total", "times the leader showed no sign of life for too long")
         self._takeovers = gauge("takeovers_total", "times it handed the leader lock over")
         self._steps = gauge("step_seconds", "each step of the last takeover", "step")

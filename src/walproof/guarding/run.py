@@ -1,4 +1,4 @@
-"""The guard at work: reads the lock, looks at the signs of life, takes turns, acts. Decides nothing itself."""
+"""The guard at work: reads the lock, checks the signs of life, takes turns, acts. Decides nothing itself."""
 
 from collections.abc import Callable
 from contextlib import suppress

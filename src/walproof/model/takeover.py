@@ -157,7 +157,7 @@ class Takeover(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class GuardStatus:
-    """A guard as it describes itself: what it does, of whom, why it would not act, how often it acted."""
+    """A guard as it describes itself: what it does, about which leader, why it would not act, how often it acted."""
 
     state: str
     leader: str = ""

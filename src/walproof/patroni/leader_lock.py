@@ -84,7 +84,7 @@ def _unchanged(prefix: str, seen: LockState) -> list[Fields]:
 
 @dataclass(frozen=True, slots=True)
 class Taking:
-    """A lock to be taken: by whom, under which lease of its own, and what is kept with it."""
+    """A lock to be taken: by which guard, under which lease of its own, and what is kept with it."""
 
     name: str
     lease: int

@@ -183,7 +183,7 @@ PANELS = (
         "ready",
         "short",
         Source.GUARD,
-        "1 when the guard would take over now if the leader vanished",
+        "1 when the guard would take over now if the leader disappeared",
     ),
     Panel(
         "Guard suspicions and takeovers",
@@ -250,7 +250,7 @@ ALERTS = (
         "walproof_guard_ready == 0",
         "1m",
         "warning",
-        "the guard would not take over now: a vanished leader costs Patroni's ttl",
+        "the guard would not take over now: a dead leader costs Patroni's ttl",
         "its /state and its log say why; journalctl -u walproof-guard",
     ),
     Alert(
@@ -259,6 +259,6 @@ ALERTS = (
         "0s",
         "info",
         "the guard handed the leader lock over",
-        "see why the leader vanished; commits at local and off that it acknowledged last may be lost",
+        "see why the leader disappeared; commits at local and off that it acknowledged last may be lost",
     ),
 )
