@@ -45,7 +45,7 @@ def guard(
     duration: float | None,
     listen: str | None,
 ) -> int:
-    """Recovery in seconds: hands the leader lock over when the leader disappears and no acknowledged commit can be lost.
+    """Recovery in seconds: hands the leader lock over when the leader is gone and no acknowledged commit can be lost.
 
     A line for everything it does goes to standard error.
     """
