@@ -196,6 +196,14 @@ def test_nobody_is_promoted_while_no_standby_is_left() -> None:
     assert not promoted(cluster, 50.0)
 
 
+def test_the_standby_with_the_most_wal_is_promoted() -> None:
+    cluster = three().with_member("pg-2", received=10).with_member("pg-3", received=11)
+    later, _ = advance(events.kill_postmaster(cluster, "pg-1", DELAYS), 10.0, DELAYS)
+    assert later.primary == "pg-3"
+    unready = cluster.with_member("pg-3", ready=False)
+    assert advance(events.kill_postmaster(unready, "pg-1", DELAYS), 10.0, DELAYS)[0].primary == "pg-2"
+
+
 def test_a_managed_role_and_a_patched_configuration_take_the_recorded_time() -> None:
     cluster = events.manage_roles(three(), ("walproof",), DELAYS)
     assert advance(cluster, 0.7, DELAYS)[0].roles == (("walproof", "pending-reconciliation"),)
