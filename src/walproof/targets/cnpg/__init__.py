@@ -1,0 +1,1 @@
+"""A CloudNativePG cluster as a target."""
