@@ -194,6 +194,11 @@ class Facts:
     cnpg: CnpgFacts | None = None
 
     @property
+    def managed(self) -> bool:
+        """Whether a manager writes synchronous_standby_names."""
+        return self.patroni is not None or self.cnpg is not None
+
+    @property
     def leader(self) -> MemberFacts | None:
         """The leader, None when there is none or it could not be inspected."""
         return next((m for m in self.members if m.leader and not m.error), None)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from walproof.advising.doctor.finding import Check, Hit, Severity
+from walproof.advising.doctor.finding import Check, Hit, Severity, in_pod
 from walproof.model.facts import Facts
 
 
@@ -17,7 +17,10 @@ def _rights(facts: Facts) -> Iterator[Hit]:
     for member in facts.inspected:
         if not member.monitor:
             evidence = f"role {member.user} is neither superuser nor a member of pg_monitor"
-            yield Hit(evidence, f'GRANT pg_monitor TO "{member.user}";', "pg_roles", member.name)
+            fix = f'GRANT pg_monitor TO "{member.user}";'
+            if facts.cnpg is not None:
+                fix = in_pod(facts, facts.leader_name or facts.cnpg.current_primary, f"psql --command '{fix}'")
+            yield Hit(evidence, fix, "pg_roles", member.name)
 
 
 def _databases(facts: Facts) -> Iterator[Hit]:

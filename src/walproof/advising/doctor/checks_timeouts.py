@@ -58,7 +58,8 @@ def _slot_lost(facts: Facts) -> Iterator[Hit]:
         for slot in member.slots:
             if slot.wal_status in ("lost", "unreserved"):
                 evidence = f"slot {slot.name}: wal_status = {slot.wal_status}"
-                fix = "rebuild the standby behind it (Patroni: patronictl reinit), increase max_slot_wal_keep_size"
+                anew = "" if facts.cnpg is not None else " (Patroni: patronictl reinit)"
+                fix = f"rebuild the standby behind it{anew}, increase max_slot_wal_keep_size"
                 yield Hit(evidence, fix, "pg_replication_slots", member.name)
 
 
@@ -96,6 +97,8 @@ def _pending(facts: Facts) -> Iterator[Hit]:
         waiting = sorted(s.name for s in member.settings.values() if s.pending_restart)
         if waiting:
             fix = "patronictl restart CLUSTER --pending" if facts.patroni else "restart PostgreSQL on this member"
+            if facts.cnpg is not None:
+                fix = f"kubectl cnpg restart {facts.cnpg.name} {member.name} --namespace {facts.cnpg.namespace}"
             yield Hit(f"{', '.join(waiting)} changed but not in effect", fix, "pg_settings", member.name)
 
 
