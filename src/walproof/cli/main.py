@@ -42,6 +42,7 @@ SECTIONS = (
         advise="Which configuration to run.",
         apply="Apply a recommendation, or undo it.",
         revert="Revert what an interrupted run had changed.",
+        target="Rights that a kind of target needs.",
     ),
 )
 

@@ -3,7 +3,7 @@
 from walproof.errors import MachineError
 from walproof.model.ports import Target
 from walproof.targets.external.target_file import kind_of
-from walproof.targets.kind import TargetType
+from walproof.targets.kind import Rights, TargetType
 
 
 def _open(address: str) -> Target:
@@ -18,8 +18,14 @@ def _open(address: str) -> Target:
     return open_cnpg(address)
 
 
+def _rights(address: str | None) -> Rights:
+    from walproof.targets.cnpg.rbac import rights
+
+    return rights(address)
+
+
 def _accepts(address: str) -> bool:
     return address.startswith("cnpg:") or kind_of(address) == "cnpg"
 
 
-TYPE = TargetType("cnpg", _accepts, _open)
+TYPE = TargetType("cnpg", _accepts, _open, rights=_rights)

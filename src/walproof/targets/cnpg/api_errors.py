@@ -8,6 +8,7 @@ from walproof.targets.cnpg.api import CLUSTERS, ApiError, Kind
 
 RBAC_HINT = "walproof target cnpg --print-rbac prints the Role to paste"
 _USER = re.compile(r'User "([^"]+)"')
+_CANNOT = re.compile(r'cannot (\w+) resource "([^"]+)"')
 _GROUP = re.compile(r"could not find the requested resource|page not found", re.IGNORECASE)
 _DENIED = re.compile(r'^admission webhook "[^"]+" denied the request:\s*')
 
@@ -23,10 +24,7 @@ def refused(verb: str, kind: Kind, name: str, *, code: int, body: str, namespace
             code=code,
         )
     if code == 403:
-        user = _USER.search(stated)
-        return ApiError(
-            f"{user[1] if user else 'this user'} may not {verb} {kind.shown}{where} (403)", RBAC_HINT, code=code
-        )
+        return ApiError(_forbidden(verb, kind, stated) + f"{where} (403)", RBAC_HINT, code=code)
     if code == 404:
         return _missing(kind, which, where, stated)
     if code == 409:
@@ -40,6 +38,14 @@ def refused(verb: str, kind: Kind, name: str, *, code: int, body: str, namespace
     if code in (400, 422):
         return UsageError(f"{which} is refused: {_DENIED.sub('', stated)}", f"kubectl explain {kind.plural}")
     return _busy(verb, which, code, stated, server)
+
+
+def _forbidden(verb: str, kind: Kind, stated: str) -> str:
+    """Who may not do what, by the API's own verb and resource where it names them."""
+    user, cannot = _USER.search(stated), _CANNOT.search(stated)
+    group = f".{kind.group}" if kind.group else ""
+    what = f"{cannot[1]} {cannot[2]}{group}" if cannot else f"{verb} {kind.shown}"
+    return f"{user[1] if user else 'this user'} may not {what}"
 
 
 def _missing(kind: Kind, which: str, where: str, stated: str) -> Error:
