@@ -3,6 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
+import psycopg
+
+from walproof.errors import TargetError
 from walproof.model.facts import Facts
 from walproof.model.ports import Configuration, Inspection, Restart, Switchover
 from walproof.model.topology import Endpoint
@@ -13,10 +16,13 @@ from walproof.targets.cnpg.credentials import Credential, credential_of, passfil
 from walproof.targets.cnpg.facts import facts_of
 from walproof.targets.cnpg.file import CnpgFile
 from walproof.targets.cnpg.state import State, state_of
+from walproof.targets.cnpg.switchover import CnpgSwitchover
 from walproof.targets.external.cluster import ExternalCluster
 from walproof.targets.external.membership import Membership
-from walproof.targets.sql.connection import ConnectionParameters
+from walproof.targets.sql.connection import ConnectionParameters, connected
 from walproof.targets.sql.facts import Inspector
+
+_MONITORS = "SELECT pg_has_role(current_user, 'pg_monitor', 'USAGE') AS monitors"
 
 
 class CnpgManager:
@@ -28,18 +34,32 @@ class CnpgManager:
         self.api, self.file = api, file
         self.state: State = state_of(api, file.name)
         self.addresses = Addresses(file.reach, api.forward)
-        self.log_in_as(credential_of(api, secret_of(self.state.cluster, file.secret)))
+        self.login = self.parameters(self.default())
+        self.members = Membership(self._listed)
+        self._sees: bool | None = None
+
+    def default(self) -> Credential:
+        """The user of the application's secret, or of the one that the target file names."""
+        return credential_of(self.api, secret_of(self.state.cluster, self.file.secret))
+
+    def parameters(self, credential: Credential) -> ConnectionParameters:
+        """How this user connects."""
+        return ConnectionParameters(
+            (), self.state.cluster.database, credential.user, passfile(credential), (("connect_timeout", "5"),)
+        )
 
     def log_in_as(self, credential: Credential) -> None:
         """Connect as this user from now on."""
-        self.login = ConnectionParameters(
-            (), self.state.cluster.database, credential.user, passfile(credential), (("connect_timeout", "5"),)
-        )
-        self.members = Membership(self._listed)
+        self.login = self.parameters(credential)
+        self.members.renew()
+        self._sees = None
 
-    def members_now(self) -> Mapping[str, Endpoint]:
-        """The members as the user that walproof logs in as just now."""
-        return self.members()
+    @property
+    def sees_replication(self) -> bool:
+        """Whether the user sees the details of pg_stat_replication; asked once for each user."""
+        if self._sees is None:
+            self._sees = sees_replication(self.members())
+        return self._sees
 
     def _listed(self) -> dict[str, Endpoint]:
         """Every instance that has an address now, by its pod's name."""
@@ -60,9 +80,7 @@ class CnpgManager:
 
     def configuration(self, cluster: ExternalCluster) -> Configuration:
         """Patches of the Cluster."""
-        return CnpgConfiguration(
-            cluster.name, cluster.clock, (self.api, self.file.name), self.members_now, cluster.observe
-        )
+        return CnpgConfiguration(cluster.name, cluster.clock, (self.api, self.file.name), self.members, cluster.observe)
 
     def inspector(self, cluster: ExternalCluster) -> Inspection:
         """The doctor's facts: SQL of every instance, and the Cluster."""
@@ -73,12 +91,24 @@ class CnpgManager:
         return None
 
     def switchover(self, cluster: ExternalCluster) -> Switchover | None:
-        """Not offered."""
-        return None
+        """The operator switches over itself."""
+        return CnpgSwitchover(self.api, self.file.name, cluster.observe, cluster.clock)
 
     def elected_at(self, log: str, since: float) -> float | None:
         """The operator's log is not read."""
         return None
+
+
+def sees_replication(members: Mapping[str, Endpoint]) -> bool:
+    """Whether this user sees the details of pg_stat_replication (pg_monitor); taken to be so when nobody answers."""
+    for endpoint in members.values():
+        try:
+            with connected(endpoint) as connection:
+                row = connection.execute(_MONITORS).fetchone()
+        except (TargetError, psycopg.Error):
+            continue
+        return row is None or bool(row["monitors"])
+    return True
 
 
 class CnpgInspector:

@@ -72,15 +72,18 @@ def _writable(api: KubernetesApi, cluster: Cluster) -> tuple[str, ...] | None:
     )
 
 
-def joined(view: ClusterView, state: State) -> ClusterView:
+def joined(view: ClusterView, state: State, *, sees_replication: bool = True) -> ClusterView:
     """What SQL says and what Kubernetes says in one view: every instance by its pod's name, with the pod's uid.
 
     Who leads is what SQL says. Where two say so, the holder of the lease does, or else the status's primary: an
     isolated former primary goes on as one until it is stopped. Kubernetes alone never makes a leader: its status
-    stays healthy for up to a minute of an outage. Pure.
+    stays healthy for up to a minute of an outage. A user that does not see replication's details is given a standby
+    as running where its pod is ready. Pure.
     """
     names = dict.fromkeys((*state.cluster.status.instance_names, *state.pods))
     members = tuple(_joined(name, view.member(name), state.pods.get(name)) for name in names)
+    if not sees_replication:
+        members = tuple(_taken_to_follow(m, state.pods.get(m.name)) for m in members)
     leaders = [m.name for m in members if m.role is Role.LEADER]
     preferred = [name for name in (state.holder, state.cluster.status.current_primary) if name in leaders]
     leader = view.leader if view.leader in leaders else None
@@ -90,6 +93,11 @@ def joined(view: ClusterView, state: State) -> ClusterView:
     return replace(
         view, members=members, leader=leader, standby_names=(found.standby_names or "") if found else view.standby_names
     )
+
+
+def _taken_to_follow(member: MemberView, pod: Pod | None) -> MemberView:
+    follows = member.role is Role.STANDBY and member.state == "not streaming" and pod is not None and pod.ready
+    return replace(member, state="running") if follows else member
 
 
 def _joined(name: str, seen: MemberView | None, pod: Pod | None) -> MemberView:
