@@ -38,6 +38,7 @@ def answering(code: int, body: object, seen: list[str] | None = None) -> Iterato
                 seen.append(f"{self.command} {self.path} {self.headers.get('Authorization', '')}".strip())
             self.rfile.read(int(self.headers.get("Content-Length") or 0))
             self.send_response(code)
+            self.send_header("Content-Length", str(len(text.encode())))
             self.end_headers()
             self.wfile.write(text.encode())
 
@@ -112,8 +113,8 @@ def test_no_answer_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_exec_refused_names_the_verb() -> None:
-    refusal = 'User "u" cannot create resource "pods/exec"'
-    stated = pytest.raises(ApiError, match="may not create pods/exec in namespace default")
+    refusal = 'pods "pg-1" is forbidden: User "u" cannot get resource "pods/exec" in API group "" in the namespace "d"'
+    stated = pytest.raises(ApiError, match=r"^u may not get pods/exec in namespace default \(403\)$")
     with answering(403, status(refusal)) as url, stated as wrong:
         client(url).exec("pg-1", ["true"])
     assert wrong.value.code == 403

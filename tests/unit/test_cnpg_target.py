@@ -231,6 +231,16 @@ def test_a_forwarded_port_leads_to_the_pod_and_a_broken_one_harms_no_other() -> 
         socket.create_connection(places["pg-2"], timeout=5)
 
 
+def test_the_lease_says_when_a_successor_was_elected() -> None:
+    api = FakeApi()
+    cluster = CnpgCluster("cnpg:default/pg", file(), CnpgManager(api, file()))
+    taken = 1795353043.441274  # 2026-11-22T13:10:43.441274Z
+    assert cluster.elected_at(taken - 5) == pytest.approx(taken)
+    assert cluster.elected_at(taken + 5) is None
+    api.remove(LEASES, "pg")
+    assert cluster.elected_at(taken - 5) is None
+
+
 def test_the_cluster_is_an_external_one() -> None:
     cluster = CnpgCluster("cnpg:default/pg?context=here", file(), CnpgManager(FakeApi(), file()))
     assert cluster.external and cluster.name == "cnpg:default/pg?context=here"

@@ -9,11 +9,11 @@ from walproof.model.configuration import ConfigChange, SyncReplication
 from walproof.model.guarantee import QuorumKind
 
 Tree = Mapping[str, Any]
-Path = tuple[str, ...]
-Leaves = dict[Path, Any]
+KeyPath = tuple[str, ...]
+Leaves = dict[KeyPath, Any]
 
-PARAMETERS: Path = ("postgresql", "parameters")
-SYNCHRONOUS: Path = ("postgresql", "synchronous")
+PARAMETERS: KeyPath = ("postgresql", "parameters")
+SYNCHRONOUS: KeyPath = ("postgresql", "synchronous")
 """One value: half of it is refused."""
 FIXED = frozenset((resources.files("walproof.targets.cnpg") / "fixed_parameters.txt").read_text("utf-8").split())
 """Parameters that the operator fixes: admission answers "Can't set fixed configuration parameter"."""
@@ -45,7 +45,7 @@ def _synchronous(sync: SyncReplication, spec: Tree) -> Leaves:
     return {**legacy, SYNCHRONOUS: {"method": method, "number": sync.number, "dataDurability": durability}}
 
 
-def at(tree: Tree, path: Path) -> Any:
+def at(tree: Tree, path: KeyPath) -> Any:
     """The value there, None where there is none.
 
     >>> at({"a": {"b": 1}}, ("a", "b")), at({}, ("a", "b"))
@@ -96,7 +96,7 @@ def patch_of(leaves: Leaves, spec: Tree, *, whole: bool = False) -> dict[str, An
     return tree
 
 
-def undoing(before: Leaves, after: Leaves, spec: Tree) -> tuple[Leaves, list[Path]]:
+def undoing(before: Leaves, after: Leaves, spec: Tree) -> tuple[Leaves, list[KeyPath]]:
     """(values to bring back, paths that somebody else has changed since).
 
     >>> undoing({("a",): 1}, {("a",): 2}, {"a": 2})
@@ -105,7 +105,7 @@ def undoing(before: Leaves, after: Leaves, spec: Tree) -> tuple[Leaves, list[Pat
     ({}, [('a',)])
     """
     back: Leaves = {}
-    foreign: list[Path] = []
+    foreign: list[KeyPath] = []
     for path, ours in after.items():
         was, here = before.get(path), at(spec, path)
         if same(was, here) and same(here, was):

@@ -153,8 +153,8 @@ class Client:
             code = _handshake(str(wrong.reason))
             if code is None:
                 raise unanswered(self.server, wrong) from None
-            kind = Kind("", "v1", f"pods/{what}")
-            raise self._refused("create", kind, pod, code, str(wrong.reason)) from None
+            kind = PODS if code == 404 else Kind("", "v1", f"pods/{what}")
+            raise self._refused("create", kind, pod, code, _answer(str(wrong.reason))) from None
 
 
 def _handshake(reason: str) -> int | None:
@@ -162,3 +162,12 @@ def _handshake(reason: str) -> int | None:
     words = reason.split("Handshake status ")
     code = words[1][:3] if len(words) > 1 else ""
     return int(code) if code.isdigit() else None
+
+
+def _answer(reason: str) -> str:
+    """The body in the WebSocket's refusal, which ends with it.
+
+    >>> _answer("Handshake status 403 Forbidden -+-+- {} -+-+- no")
+    'no'
+    """
+    return reason.rpartition("-+-+-")[2].strip()

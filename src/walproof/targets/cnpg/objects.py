@@ -1,5 +1,6 @@
 """The objects of Kubernetes that are read, as far as they are read; what else stands in them is left alone."""
 
+from datetime import datetime
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -194,7 +195,8 @@ class Pod(Read):
 class LeaseSpec(Read):
     holder_identity: str | None = None
     lease_duration_seconds: int | None = None
-    renew_time: str | None = None
+    renew_time: datetime | None = None
+    acquire_time: datetime | None = None
 
 
 class Lease(Read):

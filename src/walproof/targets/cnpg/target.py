@@ -10,12 +10,14 @@ from walproof.errors import Error, TargetError
 from walproof.machine.signals import shielded
 from walproof.model.ports import Capabilities, Notebook
 from walproof.model.topology import ClusterView, Endpoint
+from walproof.targets.cnpg.api import LEASES, ApiError
 from walproof.targets.cnpg.client import Client
 from walproof.targets.cnpg.credentials import Credential
 from walproof.targets.cnpg.faults import CnpgRecovery, Instances
 from walproof.targets.cnpg.file import CnpgFile, read_address, shown
 from walproof.targets.cnpg.kubeconfig import connection
 from walproof.targets.cnpg.manager import CnpgManager
+from walproof.targets.cnpg.objects import Lease, read
 from walproof.targets.cnpg.own_role import ROLE, OwnRole
 from walproof.targets.cnpg.state import joined
 from walproof.targets.configure import needed
@@ -44,6 +46,15 @@ class CnpgCluster(ExternalCluster):
     def observe(self) -> ClusterView:
         """One observation of every instance there is, by its pod's name: SQL and Kubernetes together."""
         return joined(super().observe(), self._cnpg.state, sees_replication=self._cnpg.sees_replication)
+
+    def elected_at(self, since: float) -> float | None:
+        """When the leader's lease was taken after `since`, by the clock of whoever took it."""
+        try:
+            lease = read(Lease, self._cnpg.api.get(LEASES, self._cnpg.file.name))
+        except ApiError:
+            return None
+        taken = lease.spec.acquire_time.timestamp() if lease.spec.acquire_time else 0.0
+        return taken if taken > since else None
 
     # walproof's own role and database
 
