@@ -117,3 +117,17 @@ def test_the_dry_run_names_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> N
     assert (code, first, second) == (3, "doctor: allowed", "apply: missing: patch clusters.postgresql.cnpg.io")
     (rule,) = yaml.safe_load("\n".join(pasted))["rules"]
     assert rule["verbs"] == ["patch"] and rule["resourceNames"] == ["pg"]
+
+
+def test_context_is_part_of_the_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str | None] = []
+
+    def kept(address: str | None) -> CnpgRights:
+        seen.append(address)
+        return CnpgRights(FILE, None)
+
+    monkeypatch.setattr("walproof.targets.cnpg.rbac.rights", kept)
+    run("--print-rbac", "--target", "cnpg:db/pg", "--context", "me@kind a")
+    assert seen == ["cnpg:db/pg?context=me@kind%20a"]
+    with pytest.raises(UsageError, match="--context is for --target cnpg"):
+        run("--print-rbac", "--context", "a")

@@ -17,7 +17,8 @@ def target() -> None:
 
 
 @target.command(cls=Command)
-@opt.option("--target address", "WHERE", "The cluster: cnpg:NAMESPACE/NAME, or a target file.")
+@opt.option("--target address", "WHERE", "The cluster: cnpg:NAMESPACE/NAME, or a target file.", callback=opt.addressed)
+@opt.kube_context
 @opt.flag("--print-rbac printed", "Print the least Role that Kubernetes must grant.")
 @opt.choice("--for uses", USES, "Only for this use.  [default: all of them]", multiple=True)
 @opt.dry_run
