@@ -15,12 +15,16 @@ def _unreachable(facts: Facts) -> Iterator[Hit]:
 
 def _rights(facts: Facts) -> Iterator[Hit]:
     for member in facts.inspected:
+        if not member.monitor and facts.cnpg is not None and facts.leader_name not in ("", member.name):
+            # A role is the same on every instance.
+            continue
         if not member.monitor:
             evidence = f"role {member.user} is neither superuser nor a member of pg_monitor"
             fix = f'GRANT pg_monitor TO "{member.user}";'
             if facts.cnpg is not None:
                 fix = in_pod(facts, facts.leader_name or facts.cnpg.current_primary, f"psql --command '{fix}'")
-            yield Hit(evidence, fix, "pg_roles", member.name)
+            severity = None if facts.cnpg is None else Severity.NOTE
+            yield Hit(evidence, fix, "pg_roles", member.name, severity)
 
 
 def _databases(facts: Facts) -> Iterator[Hit]:
