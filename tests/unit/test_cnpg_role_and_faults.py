@@ -46,8 +46,8 @@ def own(api: FakeApi) -> OwnRole:
     return OwnRole(api, "pg", NAME, VirtualClock())
 
 
-def made(api: FakeApi, journal: Journal) -> Credential:
-    return own(api).make(journal, lambda credential: credential.user in [r["name"] for r in roles(api)])
+def made(api: FakeApi, journal: Journal, version: int = 15) -> Credential:
+    return own(api).make(journal, version, lambda credential: credential.user in [r["name"] for r in roles(api)])
 
 
 def dropped(api: FakeApi) -> Any:
@@ -116,14 +116,13 @@ def test_a_role_that_the_operator_cannot_make(api: FakeApi, journal: Journal) ->
         return False
 
     with pytest.raises(TargetError, match=r"cannot make the role walproof_\w+: role is reserved"):
-        own(api).make(journal, refuse)
+        own(api).make(journal, 15, refuse)
     with pytest.raises(WaitTimeout, match="SETTING_IN_EFFECT"):
-        own(FakeApi()).make(journal, lambda _: False)
+        own(FakeApi()).make(journal, 15, lambda _: False)
 
 
 def test_before_15_there_is_no_role_for_checkpoints(api: FakeApi, journal: Journal) -> None:
-    api.change(CLUSTERS, "pg", {"status": {"pgDataImageInfo": {"majorVersion": 14}}})
-    made(api, journal)
+    made(api, journal, version=14)
     assert roles(api)[0]["inRoles"] == ["pg_monitor"]
 
 

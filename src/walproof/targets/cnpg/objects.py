@@ -111,10 +111,6 @@ class ClusterSpec(Read):
     managed: Managed = Managed()
 
 
-class Image(Read):
-    major_version: int | None = None
-
-
 class RolesByStatus(Read):
     by_status: dict[str, list[str]] = {}
     cannot_reconcile: dict[str, list[str]] = {}
@@ -129,7 +125,6 @@ class ClusterStatus(Read):
     instance_names: list[str] = []
     write_service: str = ""
     timeline_id: int | None = Field(default=None, alias="timelineID")
-    pg_data_image_info: Image = Image()
     managed_roles_status: RolesByStatus = RolesByStatus()
 
 

@@ -31,15 +31,18 @@ class OwnRole:
         """`target` is what the journal calls the cluster."""
         self._api, self._cluster, self._target, self._clock = api, cluster, target, clock
 
-    def make(self, journal: Notebook, usable: Callable[[Credential], bool]) -> Credential:
-        """Ask the operator for it and wait until `usable`; TargetError with the operator's reason when it refuses."""
+    def make(self, journal: Notebook, version: int, usable: Callable[[Credential], bool]) -> Credential:
+        """Ask the operator for it and wait until `usable`; TargetError with the operator's reason when it refuses.
+
+        version: PostgreSQL's major one.
+        """
         tag = secrets.token_hex(4)
         role, secret = f"walproof_{tag}", f"{self._cluster}-walproof-{tag}"
         credential = Credential(role, secrets.token_urlsafe(24))
         tree = self._api.get(CLUSTERS, self._cluster)
         journal.note(self._clock.now(), self._target, ROLE, role, before=None, after=secret)
         self._api.create(SECRETS, _secret(secret, credential, tree))
-        entry = _entry(role, secret, read(Cluster, tree))
+        entry = _entry(role, secret, version)
         self._change(lambda roles: [*roles, entry])
 
         def done() -> bool:
@@ -107,8 +110,7 @@ def _absent(entry: dict[str, Any]) -> dict[str, Any]:
     return {"name": entry["name"], "ensure": "absent"}
 
 
-def _entry(role: str, secret: str, cluster: Cluster) -> dict[str, Any]:
-    version = cluster.status.pg_data_image_info.major_version or 0
+def _entry(role: str, secret: str, version: int) -> dict[str, Any]:
     return {
         "name": role,
         "comment": "made by walproof; safe to drop",

@@ -60,15 +60,18 @@ class CnpgCluster(ExternalCluster):
 
     def open_database(self) -> None:
         """As every external cluster's, by a role of walproof's own where the user may not create one and see enough."""
-        if not self._made.is_set() and not self._may():
-            with shielded():
-                self._log_in_as(self._own_role.make(needed(self.journal), self._usable))
+        if not self._made.is_set():
+            able, version = self._may()
+            if not able:
+                with shielded():
+                    self._log_in_as(self._own_role.make(needed(self.journal), version, self._usable))
         super().open_database()
 
-    def _may(self) -> bool:
+    def _may(self) -> tuple[bool, int]:
+        """(whether the user may create databases and see replication, PostgreSQL's major version)."""
         with connected(self.admin(self.leader())) as asked:
             row = asked.execute(_ABLE).fetchone()
-        return bool(row and row["able"])
+            return bool(row and row["able"]), asked.info.server_version // 10000
 
     def _log_in_as(self, credential: Credential) -> None:
         self._cnpg.log_in_as(credential)
