@@ -43,6 +43,7 @@ SECTIONS = (
         apply="Apply a recommendation, or undo it.",
         guard="Recovery in seconds when the leader disappears.",
         revert="Revert what an interrupted run had changed.",
+        target="Rights that a kind of target needs.",
     ),
 )
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import click
 import cloup
@@ -73,21 +74,43 @@ def member(name: str = "member", **settings: Any) -> Decorator:
     return cloup.argument(name, shell_complete=_members, **settings)
 
 
+_CONTEXT = f"{__name__}.context"
+
+
 def _keep_lab(ctx: click.Context, _option: click.Parameter, name: str | None) -> None:
     ctx.meta[__name__] = name
 
 
-def _target(ctx: click.Context, _option: click.Parameter, target: str | None) -> str | None:
-    """The value of --target, with --lab NAME meaning lab:NAME."""
+def _keep_context(ctx: click.Context, _option: click.Parameter, name: str | None) -> None:
+    ctx.meta[_CONTEXT] = name
+
+
+def addressed(ctx: click.Context, _option: click.Parameter, target: str | None) -> str | None:
+    """The value of --target, with --lab NAME meaning lab:NAME, and --context that of the kubeconfig."""
     name: str | None = ctx.meta.get(__name__)
+    context: str | None = ctx.meta.get(_CONTEXT)
     if name and target:
         raise UsageError("--lab and --target both name a cluster", "give one of them")
+    if context and not (target or "").startswith("cnpg:"):
+        raise UsageError("--context is for --target cnpg:NAMESPACE/NAME", "leave it out, or name such a cluster")
+    if context and target:
+        return f"{target}?context={quote(context, safe='/:@')}"
     return f"lab:{name}" if name else target
+
+
+kube_context = option(
+    "--context",
+    "NAME",
+    "A context of the kubeconfig, for cnpg:NAMESPACE/NAME.",
+    callback=_keep_context,
+    is_eager=True,
+    expose_value=False,
+)
 
 
 def cluster(*more: Decorator, default: str = "the lab") -> Decorator:
     """--target and --lab, and what else belongs to them; the command receives `target` as `choose` reads it."""
-    text = f"A target file, URL or DSN; sim is a simulated cluster.  [default: {default}]"
+    text = f"A target file, URL, DSN or cnpg:NAMESPACE/NAME; sim is simulated.  [default: {default}]"
     by_name = option(
         "--lab",
         "NAME",
@@ -97,7 +120,7 @@ def cluster(*more: Decorator, default: str = "the lab") -> Decorator:
         is_eager=True,
         expose_value=False,
     )
-    return group("Cluster", option("--target", "WHERE", text, callback=_target), by_name, *more)
+    return group("Cluster", option("--target", "WHERE", text, callback=addressed), by_name, kube_context, *more)
 
 
 def allow(consents: str) -> Decorator:

@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from walproof.model.facts_cnpg import CnpgFacts
+
 _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 
 
@@ -189,6 +191,12 @@ class Facts:
     patroni: PatroniFacts | None = None
     took_s: float = 0.0
     unseen_databases: tuple[str, ...] = ()
+    cnpg: CnpgFacts | None = None
+
+    @property
+    def managed(self) -> bool:
+        """Whether a manager writes synchronous_standby_names."""
+        return self.patroni is not None or self.cnpg is not None
 
     @property
     def leader(self) -> MemberFacts | None:

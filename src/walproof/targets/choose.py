@@ -3,13 +3,14 @@
 from walproof.errors import UsageError
 from walproof.machine.redaction import without_secrets
 from walproof.model.ports import Target
-from walproof.targets import lab, patroni, postgres, simulated
+from walproof.targets import cnpg, lab, patroni, postgres, simulated
 from walproof.targets.external.target_file import HINT, kind_of
-from walproof.targets.kind import TargetType
+from walproof.targets.kind import Rights, TargetType
 
 TARGETS: list[TargetType] = [
     lab.TYPE,
     simulated.TYPE,
+    cnpg.TYPE,
     patroni.TYPE,
     postgres.TYPE,
 ]
@@ -26,6 +27,14 @@ def choose(address: str | None) -> Target:
         names = ", ".join(kind.name for kind in TARGETS if kind.external)
         raise UsageError(f"the target file {text}: kind {kind_named!r} is not known", f"the kinds are {names}")
     raise UsageError(f"{without_secrets(text)!r} is no target: neither a file, a URL nor a DSN", HINT)
+
+
+def rights_of(kind: str, address: str | None) -> Rights:
+    """The rights that a kind of target needs, of the cluster of that address; UsageError where it needs none."""
+    found = next((one.rights for one in TARGETS if one.name == kind), None)
+    if found is None:
+        raise UsageError(f"{kind} asks nobody for rights", "cnpg does")
+    return found(address)
 
 
 def is_external(address: str | None) -> bool:

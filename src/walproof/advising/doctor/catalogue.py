@@ -2,6 +2,7 @@
 
 from walproof.advising.doctor import (
     checks_access,
+    checks_cnpg,
     checks_durability,
     checks_levels,
     checks_patroni,
@@ -19,6 +20,7 @@ GROUPS: dict[str, tuple[Check, ...]] = {
     "How standbys follow": checks_standby.CHECKS,
     "How soon errors are detected": checks_timeouts.CHECKS,
     "Patroni": checks_patroni.CHECKS,
+    "CloudNativePG": checks_cnpg.CHECKS,
     "What could be inspected": checks_access.CHECKS,
 }
 

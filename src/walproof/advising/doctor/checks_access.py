@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from walproof.advising.doctor.finding import Check, Hit, Severity
+from walproof.advising.doctor.finding import Check, Hit, Severity, in_pod
 from walproof.model.facts import Facts
 
 
@@ -15,9 +15,16 @@ def _unreachable(facts: Facts) -> Iterator[Hit]:
 
 def _rights(facts: Facts) -> Iterator[Hit]:
     for member in facts.inspected:
+        if not member.monitor and facts.cnpg is not None and facts.leader_name not in ("", member.name):
+            # A role is the same on every instance.
+            continue
         if not member.monitor:
             evidence = f"role {member.user} is neither superuser nor a member of pg_monitor"
-            yield Hit(evidence, f'GRANT pg_monitor TO "{member.user}";', "pg_roles", member.name)
+            fix = f'GRANT pg_monitor TO "{member.user}";'
+            if facts.cnpg is not None:
+                fix = in_pod(facts, facts.leader_name or facts.cnpg.current_primary, f"psql --command '{fix}'")
+            severity = None if facts.cnpg is None else Severity.NOTE
+            yield Hit(evidence, fix, "pg_roles", member.name, severity)
 
 
 def _databases(facts: Facts) -> Iterator[Hit]:

@@ -14,6 +14,8 @@ def _checksums(facts: Facts) -> Iterator[Hit]:
     for member in facts.inspected:
         if member.value("data_checksums") == "off":
             fix = "stop PostgreSQL, then: pg_checksums --enable -D $PGDATA (standbys first, one at a time)"
+            if facts.cnpg is not None:
+                fix = "only a new Cluster has them: spec.bootstrap.initdb.dataChecksums: true; import the data there"
             yield Hit("data_checksums = off", fix, "initdb", member.name)
 
 

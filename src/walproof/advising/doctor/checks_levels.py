@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
-from walproof.advising.doctor.finding import Check, Hit, Severity, set_anywhere, set_patroni, setting_hit
+from walproof.advising.doctor.finding import Check, Hit, Severity, patch_cluster, set_anywhere, set_patroni, setting_hit
 from walproof.model.facts import Facts, Override
 from walproof.model.guarantee import Level, read_standby_names
 
@@ -29,7 +29,9 @@ def _remote_without_names(facts: Facts) -> Iterator[Hit]:
     patroni = facts.patroni
     if not explicit and not leader.senders and patroni is None:
         return
-    if patroni is not None and patroni.synchronous != "off":
+    if facts.cnpg is not None:
+        fix = patch_cluster(facts, {"postgresql": {"synchronous": {"method": "any", "number": 1}}})
+    elif patroni is not None and patroni.synchronous != "off":
         fix = "bring a standby back: Patroni emptied the names because none is left (see patronictl list)"
     elif patroni is not None:
         fix = set_patroni("synchronous_mode", "quorum" if patroni.version >= (4,) else "true")

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from walproof.advising.doctor.finding import Check, Hit, Severity, set_patroni
+from walproof.advising.doctor.finding import Check, Hit, Severity, patch_cluster, set_patroni
 from walproof.model.facts import Facts, PatroniMember
 
 DYNAMIC = "https://patroni.readthedocs.io/en/latest/dynamic_configuration.html"
@@ -181,7 +181,8 @@ def _no_leader(facts: Facts) -> Iterator[Hit]:
 def _no_standby(facts: Facts) -> Iterator[Hit]:
     alone = facts.patroni is not None and len(facts.patroni.members) == 1
     if alone or (facts.patroni is None and facts.leader is not None and not facts.leader.senders):
-        yield Hit("no standby streams", "add a standby: pg_basebackup -R, or start a second Patroni member", "")
+        fix = "add a standby: pg_basebackup -R, or start a second Patroni member"
+        yield Hit("no standby streams", fix if facts.cnpg is None else patch_cluster(facts, {"instances": 3}), "")
 
 
 CHECKS = (

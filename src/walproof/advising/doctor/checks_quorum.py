@@ -4,12 +4,13 @@ from collections import Counter
 from collections.abc import Iterator
 
 from walproof.advising.doctor.checks_levels import REPLICATION, names_of
-from walproof.advising.doctor.finding import Check, Hit, Severity, set_patroni
+from walproof.advising.doctor.finding import Check, Hit, Severity, patch_cluster, set_patroni
 from walproof.model.facts import Facts, MemberFacts, Sender
 from walproof.model.guarantee import Quorum, QuorumKind, read_standby_names
 
 MANUAL = "https://www.postgresql.org/docs/current/warm-standby.html#SYNCHRONOUS-REPLICATION"
 PATRONI = "https://patroni.readthedocs.io/en/latest/replication_modes.html"
+_FOREIGN = "it is no instance of this Cluster (those stream under their pod's name): rename it, or stop it"
 TOOLS = ("pg_receivewal", "pg_basebackup", "pg_recvlogical", "barman_receive_wal", "walproof")
 
 
@@ -34,6 +35,8 @@ def synchronous_of(facts: Facts) -> tuple[MemberFacts, ...]:
 
 
 def _fix_names(facts: Facts, leader: MemberFacts, quorum: Quorum) -> str:
+    if facts.cnpg is not None:
+        return f"bring the missing instance back; CloudNativePG names it again (kubectl cnpg status {facts.cnpg.name})"
     if facts.patroni is not None:
         return "bring the missing standby back; Patroni names it again (patronictl list)"
     there = tuple(dict.fromkeys(s.application_name for s in leader.senders)) or ("standby1",)
@@ -79,7 +82,7 @@ def _too_large(facts: Facts) -> Iterator[Hit]:
 
 
 def _no_spare(facts: Facts) -> Iterator[Hit]:
-    if (configured := _configured(facts)) is None or facts.patroni is not None:
+    if (configured := _configured(facts)) is None or facts.managed:
         return
     leader, quorum = configured
     able = sum(_matches(quorum, s) for s in leader.senders)
@@ -100,6 +103,8 @@ def _first_of_many(facts: Facts) -> Iterator[Hit]:
     if quorum.kind is QuorumKind.FIRST and len(quorum.names) > quorum.k:
         better = Quorum(QuorumKind.ANY, quorum.k, quorum.names).text
         fix = f"ALTER SYSTEM SET synchronous_standby_names = '{better}'; SELECT pg_reload_conf();"
+        if facts.cnpg is not None:
+            fix = patch_cluster(facts, {"postgresql": {"synchronous": {"method": "any"}}})
         yield Hit(f"synchronous_standby_names = '{quorum.text}'", fix, _where(leader), leader.name)
 
 
@@ -107,6 +112,7 @@ def _same_name(facts: Facts) -> Iterator[Hit]:
     for name, count in Counter(s.application_name for s in facts.senders).items():
         if count > 1 and name not in TOOLS:
             fix = "ALTER SYSTEM SET cluster_name on each standby (or application_name in primary_conninfo), restart"
+            fix = fix if facts.cnpg is None else _FOREIGN
             yield Hit(f"{count} standbys stream as {name}", fix, "pg_stat_replication", facts.leader_name)
 
 
@@ -115,6 +121,7 @@ def _default_name(facts: Facts) -> Iterator[Hit]:
         if sender.application_name in ("walreceiver", ""):
             evidence = f"a standby at {sender.address or 'a local socket'} streams as {sender.application_name!r}"
             fix = "on that standby: ALTER SYSTEM SET cluster_name = 'standby1'; restart PostgreSQL"
+            fix = fix if facts.cnpg is None else _FOREIGN
             yield Hit(evidence, fix, "primary_conninfo of the standby", facts.leader_name)
 
 
@@ -176,7 +183,7 @@ def _two_and_strict(facts: Facts) -> Iterator[Hit]:
 
 
 def _names_differ(facts: Facts) -> Iterator[Hit]:
-    if facts.patroni is not None or _configured(facts) is None:
+    if facts.managed or _configured(facts) is None:
         return
     for member in facts.standbys:
         if not member.value("synchronous_standby_names"):

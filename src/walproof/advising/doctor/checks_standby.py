@@ -30,6 +30,8 @@ def _delay(facts: Facts) -> Iterator[Hit]:
         setting = member.setting("recovery_min_apply_delay")
         if setting is not None and setting.value != "0":
             fix = "ALTER SYSTEM RESET recovery_min_apply_delay; SELECT pg_reload_conf(); and tag it nofailover if meant"
+            if facts.cnpg is not None:
+                fix = "CloudNativePG fixes it to 0: replace this instance (kubectl cnpg destroy CLUSTER INSTANCE)"
             yield setting_hit(member, setting, fix, severity=_severity(facts, member.name))
 
 
@@ -68,10 +70,17 @@ def _timeline(facts: Facts) -> Iterator[Hit]:
         if member.timeline and member.timeline != timeline:
             yield Hit(
                 f"timeline {member.timeline}, the leader is on {timeline}",
-                "rewind or rebuild it: pg_rewind --target-pgdata … (Patroni: patronictl reinit CLUSTER MEMBER)",
+                _rebuilt(facts, "rewind or rebuild it: pg_rewind --target-pgdata …", member.name),
                 "pg_control_checkpoint()",
                 member.name,
             )
+
+
+def _rebuilt(facts: Facts, plain: str, member: str) -> str:
+    """How a standby is made anew."""
+    if facts.cnpg is not None:
+        return f"kubectl cnpg destroy {facts.cnpg.name} {member.rpartition('-')[2]} --namespace {facts.cnpg.namespace}"
+    return plain if facts.patroni is None else f"patronictl reinit CLUSTER {member}"
 
 
 def _other_cluster(facts: Facts) -> Iterator[Hit]:
@@ -107,6 +116,8 @@ def _cannot_follow(facts: Facts) -> Iterator[Hit]:
             here, there = member.setting(name), facts.leader.setting(name) if facts.leader else None
             if here is not None and there is not None and int(here.value) < int(there.value):
                 fix = f"ALTER SYSTEM SET {name} = {there.value}; restart this standby"
+                if facts.cnpg is not None:
+                    fix = set_anywhere(facts, name, there.value)
                 yield Hit(f"{name} = {here.value}, the leader has {there.value}", fix, here.where, member.name)
 
 

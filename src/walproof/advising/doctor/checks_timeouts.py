@@ -23,7 +23,7 @@ def _synchronous_leader(facts: Facts) -> tuple[MemberFacts, ...]:
 def _keepalives(facts: Facts) -> Iterator[Hit]:
     for member in facts.inspected:
         found = [member.setting(f"tcp_keepalives_{part}") for part in ("idle", "interval", "count")]
-        if any(s is None for s in found):
+        if any(s is None for s in found) or (facts.cnpg and all(s and s.source == "default" for s in found)):
             continue
         # 0 means the operating system's: 7200 s, 75 s, 9 on Linux (tcp(7)).
         idle, interval, count = (
@@ -37,6 +37,13 @@ def _keepalives(facts: Facts) -> Iterator[Hit]:
                 for part, value in (("idle", "10"), ("interval", "5"), ("count", "3"))
             )
             yield Hit(evidence, fix, found[0].where if found[0] else "", member.name)
+
+
+def _user_timeout(facts: Facts) -> Iterator[Hit]:
+    """CloudNativePG ends half-open replication after 5 s itself: defaults are no finding there."""
+    for hit in bad_setting("tcp_user_timeout", lambda s: s.value == "0", "15s")(facts):
+        if facts.cnpg is None or hit.where != "default":
+            yield hit
 
 
 def _slot_inactive(facts: Facts) -> Iterator[Hit]:
@@ -58,7 +65,8 @@ def _slot_lost(facts: Facts) -> Iterator[Hit]:
         for slot in member.slots:
             if slot.wal_status in ("lost", "unreserved"):
                 evidence = f"slot {slot.name}: wal_status = {slot.wal_status}"
-                fix = "rebuild the standby behind it (Patroni: patronictl reinit), increase max_slot_wal_keep_size"
+                anew = "" if facts.cnpg is not None else " (Patroni: patronictl reinit)"
+                fix = f"rebuild the standby behind it{anew}, increase max_slot_wal_keep_size"
                 yield Hit(evidence, fix, "pg_replication_slots", member.name)
 
 
@@ -96,6 +104,8 @@ def _pending(facts: Facts) -> Iterator[Hit]:
         waiting = sorted(s.name for s in member.settings.values() if s.pending_restart)
         if waiting:
             fix = "patronictl restart CLUSTER --pending" if facts.patroni else "restart PostgreSQL on this member"
+            if facts.cnpg is not None:
+                fix = f"kubectl cnpg restart {facts.cnpg.name} {member.name} --namespace {facts.cnpg.namespace}"
             yield Hit(f"{', '.join(waiting)} changed but not in effect", fix, "pg_settings", member.name)
 
 
@@ -151,7 +161,7 @@ CHECKS = (
         "Data sent to an unreachable peer is retransmitted for about 15 minutes before the connection ends.",
         f"{CONNECTION}#GUC-TCP-USER-TIMEOUT",
         "tcp_user_timeout = 0",
-        bad_setting("tcp_user_timeout", lambda s: s.value == "0", "15s"),
+        _user_timeout,
     ),
     Check(
         "recovery-long",

@@ -1,8 +1,10 @@
 """Severity, check, hit and finding of the doctor; how checks run over facts, and how fixes are written."""
 
+import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from walproof.model.facts import Facts, MemberFacts, SettingFact
 
@@ -110,11 +112,27 @@ def set_by_sql(name: str, value: str, *, restart: bool = False) -> str:
 
 
 def set_anywhere(facts: Facts, name: str, value: str, *, restart: bool = False) -> str:
-    """The fix as the manager takes it: patronictl where Patroni writes the configuration, else ALTER SYSTEM."""
+    """The fix as the manager takes it: patronictl or kubectl where one writes the configuration, else ALTER SYSTEM."""
+    if facts.cnpg is not None:
+        return patch_cluster(facts, {"postgresql": {"parameters": {name: value}}})
     if facts.patroni is None:
         return set_by_sql(name, value, restart=restart)
     then = " && patronictl restart CLUSTER" if restart else ""
     return f"patronictl edit-config --pg {name}={value} --force{then}"
+
+
+def patch_cluster(facts: Facts, spec: dict[str, Any]) -> str:
+    """The command that merges this into the Cluster's spec."""
+    cluster = facts.cnpg.name if facts.cnpg else "CLUSTER"
+    namespace = facts.cnpg.namespace if facts.cnpg else "NAMESPACE"
+    body = json.dumps({"spec": spec}, separators=(",", ":"))
+    return f"kubectl patch cluster {cluster} --namespace {namespace} --type merge --patch '{body}'"
+
+
+def in_pod(facts: Facts, member: str, command: str) -> str:
+    """The command that runs another one in an instance's container."""
+    namespace = facts.cnpg.namespace if facts.cnpg else "NAMESPACE"
+    return f"kubectl exec {member} --namespace {namespace} --container postgres -- {command}"
 
 
 def set_patroni(name: str, value: str) -> str:

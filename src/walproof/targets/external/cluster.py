@@ -16,7 +16,7 @@ from walproof.errors import Error, TargetError
 from walproof.machine.clock import RealClock
 from walproof.machine.signals import shielded
 from walproof.model.load import LoadLimits
-from walproof.model.ports import Capabilities, Clock, Configuration, Notebook, Restart, Switchover
+from walproof.model.ports import Capabilities, Clock, Configuration, Inspection, Notebook, Restart, Switchover
 from walproof.model.takeover import Takeover
 from walproof.model.topology import ClusterView, Description, Endpoint, Route
 from walproof.targets.external import database
@@ -31,7 +31,6 @@ from walproof.targets.external.membership import Membership
 from walproof.targets.external.pricing import ExternalPricing
 from walproof.targets.external.target_file import WRITES, TargetFile
 from walproof.targets.sql.connection import ConnectionParameters
-from walproof.targets.sql.facts import Inspector
 from walproof.targets.sql.ledger import SqlLedger
 from walproof.targets.sql.member_states import SqlMemberStates
 from walproof.targets.sql.observe import observed
@@ -57,7 +56,7 @@ class Manager(Protocol):
         """Its configuration."""
         ...
 
-    def inspector(self, cluster: "ExternalCluster") -> Inspector:
+    def inspector(self, cluster: "ExternalCluster") -> Inspection:
         """The doctor's facts."""
         ...
 

@@ -8,16 +8,16 @@ from walproof.model.ports import Target
 _COMMANDS = ("stop", "kill-member", "freeze", "power-cut", "partition", "isolate", "kill-all", "double-kill")
 _NEVER = ("partition-one-way", "slow-disk", "failing-disk", "full-disk", "dcs-loss", "double-power", "crash-in-place")
 MEANS = {
-    "load": "makes a database of its own and puts load on the cluster",
+    "load": "makes a database of its own (on CloudNativePG a role too) and puts load on the cluster",
     "existing-tables": "runs the workload on tables that are there: what it changes stays changed",
     "canary": "commits one row per level and second into a table of its own",
     "config": "changes settings, and reverts them",
     "restart": "restarts PostgreSQL: sessions are lost",
     "switchover": "hands the leadership over: sessions are lost, writes pause",
     "takeover": "hands the leadership over when the leader shows no sign of life",
-    "kill": "kills PostgreSQL by your command",
+    "kill": "kills PostgreSQL: by your command, or through Kubernetes",
     "not-in-effect": "measures remote levels although no standby is named",
-    **{fault: f"does {fault} by your command" for fault in _COMMANDS},
+    **{fault: f"does {fault}: by your command, or through Kubernetes" for fault in _COMMANDS},
     **{fault: f"does {fault}, where the cluster can" for fault in _NEVER},
 }
 """Words of --allow; each fault of `prove` is a consent of its own."""

@@ -26,6 +26,11 @@ class Membership:
             threading.Thread(target=self._refresh, name="find members", daemon=True).start()
         return self._members
 
+    def renew(self) -> None:
+        """Find them now; an Error of `find` goes on."""
+        self._members = self._find()
+        self._found_at = time.monotonic()
+
     def _refresh(self) -> None:
         try:
             self._members = self._find() or self._members

@@ -14,7 +14,7 @@ from walproof.model.units import duration_s
 from walproof.model.waiting import Wait
 
 EXAMPLE = 'three lines: kind = "patroni", rest = ["http://10.0.0.11:8008"], dsn = "user=postgres"'
-HINT = "--target cluster.toml, --target postgresql://user@host1,host2/db, or --target http://host:8008"
+HINT = "--target cluster.toml, postgresql://user@host1,host2/db, http://host:8008 (Patroni), or cnpg:NAMESPACE/NAME"
 
 
 class Strict(BaseModel):

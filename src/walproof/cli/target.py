@@ -1,0 +1,39 @@
+"""`walproof target`: what a kind of target needs before it can be used."""
+
+import cloup
+
+from walproof.cli import options as opt
+from walproof.cli.console import print_result
+from walproof.cli.groups import Command, Group
+from walproof.errors import UsageError
+from walproof.targets.choose import rights_of
+
+USES = ["doctor", "price", "prove", "apply"]
+
+
+@cloup.group(cls=Group)
+def target() -> None:
+    """What a kind of target needs before it can be used."""
+
+
+@target.command(cls=Command)
+@opt.option("--target address", "WHERE", "The cluster: cnpg:NAMESPACE/NAME, or a target file.", callback=opt.addressed)
+@opt.kube_context
+@opt.flag("--print-rbac printed", "Print the least Role that Kubernetes must grant.")
+@opt.choice("--for uses", USES, "Only for this use.  [default: all of them]", multiple=True)
+@opt.dry_run
+@opt.json_output
+def cnpg(address: str | None, printed: bool, uses: tuple[str, ...], dry_run: bool, as_json: bool) -> int:
+    """Rights that CloudNativePG needs: the Role to paste, and what of it is missing. Changes nothing."""
+    if not printed and not dry_run:
+        raise UsageError("nothing is asked", "--print-rbac prints the Role, --dry-run asks what is missing")
+    rights, wanted = rights_of("cnpg", address), uses or tuple(USES)
+    if not dry_run:
+        text = rights.role(wanted)
+        print_result({"role": text}, text.rstrip(), as_json=as_json)
+        return 0
+    missing = {use: list(rights.missing([use])) for use in wanted}
+    role = rights.role_of_missing(wanted) if any(missing.values()) else ""
+    lines = [f"{use}: {'missing: ' + ', '.join(lacks) if lacks else 'allowed'}" for use, lacks in missing.items()]
+    print_result({"missing": missing, "role": role}, *lines, *([role.rstrip()] if role else []), as_json=as_json)
+    return 3 if role else 0

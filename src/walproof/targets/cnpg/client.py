@@ -1,0 +1,173 @@
+"""The Kubernetes API over its own client (decision 0006): raw JSON in and out, every failure as one sentence."""
+
+import json
+import socket
+import urllib.parse
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import urllib3
+from kubernetes.client import ApiClient, ApiException, Configuration
+from kubernetes.stream.ws_client import portforward_call, websocket_call
+
+from walproof.errors import Error
+from walproof.targets.cnpg.api import PODS, ApiError, Kind, Output, Tree
+from walproof.targets.cnpg.api_errors import refused, unanswered
+
+_CONNECT_S, _READ_S, _EXEC_S = 5.0, 10.0, 30.0
+_PAGE = 500
+_MERGE = "application/merge-patch+json"
+_METHODS = {"get": "GET", "list": "GET", "create": "POST", "patch": "PATCH", "delete": "DELETE"}
+Query = Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """What is asked: a verb as RBAC names it, of an object or all of a kind."""
+
+    verb: str
+    kind: Kind
+    name: str = ""
+    subresource: str = ""
+    body: Mapping[str, Any] | None = None
+    query: Query = ()
+
+
+class Client:
+    """One namespace of one Kubernetes API. Safe to use from several threads."""
+
+    def __init__(self, configuration: Configuration, namespace: str, context: str) -> None:
+        self.namespace, self.context = namespace, context
+        self._configuration = configuration
+        self._api: Any = ApiClient(configuration)
+
+    @property
+    def server(self) -> str:
+        """The API server's address."""
+        return str(self._configuration.host)
+
+    def get(self, kind: Kind, name: str) -> Tree:
+        """One object."""
+        return self._asked(_Request("get", kind, name))
+
+    def list(self, kind: Kind, labels: str = "") -> list[Tree]:
+        """Every object with these labels, page by page."""
+        found: list[Tree] = []
+        more = ""
+        while True:
+            words = (("labelSelector", labels), ("limit", str(_PAGE)), ("continue", more))
+            answer = self._asked(_Request("list", kind, query=[(n, v) for n, v in words if v]))
+            found += answer.get("items") or []
+            more = str((answer.get("metadata") or {}).get("continue") or "")
+            if not more:
+                return found
+
+    def create(self, kind: Kind, body: Mapping[str, Any]) -> Tree:
+        """Make an object."""
+        return self._asked(_Request("create", kind, body=body))
+
+    def patch(self, kind: Kind, name: str, body: Mapping[str, Any], subresource: str = "") -> Tree:
+        """Merge into an object."""
+        return self._asked(_Request("patch", kind, name, subresource, body))
+
+    def delete(self, kind: Kind, name: str, grace_s: int | None = None) -> None:
+        """Delete an object; gone already is fine."""
+        options = {} if grace_s is None else {"gracePeriodSeconds": grace_s}
+        try:
+            self._asked(_Request("delete", kind, name, body=options))
+        except ApiError as wrong:
+            if wrong.code != 404:
+                raise
+
+    def exec(self, pod: str, command: Sequence[str], container: str = "postgres") -> Output:
+        """Run a command in a container and wait for it, for at most half a minute."""
+        words = [("container", container), ("stdout", "true"), ("stderr", "true")]
+        query = [*words, *(("command", word) for word in command)]
+        talk: Any = self._stream("exec", pod, query, websocket_call)
+        try:
+            talk.run_forever(timeout=_EXEC_S)
+            if talk.is_open():
+                raise ApiError(f"the command in {pod} did not end within {_EXEC_S:.0f} s: {command[0]}", "kubectl exec")
+            out, errors = str(talk.read_channel(1)), str(talk.read_channel(2))
+            return Output(out, errors, int(talk.returncode))
+        except (TypeError, KeyError, IndexError, ValueError) as wrong:
+            # The container was gone before it gave the command's exit code.
+            raise ApiError(f"the command in {pod} was cut off", f"kubectl get pod {pod}") from wrong
+        finally:
+            talk.close()
+
+    def forward(self, pod: str, port: int) -> socket.socket:
+        """A connected socket to a port of a pod, over a WebSocket of its own: one that breaks harms no other."""
+        forwarded = self._stream("portforward", pod, [("ports", str(port))], portforward_call)
+        found: socket.socket = forwarded.socket(port)
+        return found
+
+    def close(self) -> None:
+        """Close its connections."""
+        self._api.close()
+
+    def _headers(self) -> dict[str, str]:
+        # Basic authentication stands there too; a credential about to expire is asked for anew.
+        token = self._configuration.get_api_key_with_prefix("BearerToken")
+        return {"authorization": token} if token else {}
+
+    def _url(self, kind: Kind, name: str, subresource: str, query: Query) -> str:
+        parts = [urllib.parse.quote(part) for part in (self.namespace, name, subresource)]
+        asked = f"?{urllib.parse.urlencode(list(query))}" if query else ""
+        return self.server + kind.path(*parts) + asked
+
+    def _asked(self, request: _Request) -> Tree:
+        headers = {"Accept": "application/json", "User-Agent": "walproof", **self._headers()}
+        method = _METHODS[request.verb]
+        if request.body is not None:
+            headers["Content-Type"] = _MERGE if method == "PATCH" else "application/json"
+        url = self._url(request.kind, request.name, request.subresource, request.query)
+        try:
+            answer = self._api.call_api(method, url, headers, request.body, _request_timeout=(_CONNECT_S, _READ_S))
+            text = (answer.read() or b"").decode("utf-8", "replace")
+        except (ApiException, urllib3.exceptions.HTTPError, OSError) as wrong:
+            raise unanswered(self.server, wrong) from None
+        if answer.status >= 300:
+            within = f"/{request.subresource}" if request.subresource else ""
+            raise self._refused(request.verb, request.kind, request.name + within, answer.status, text)
+        return self._parsed(text)
+
+    def _parsed(self, text: str) -> Tree:
+        try:
+            tree = json.loads(text)
+        except ValueError:
+            tree = None
+        if not isinstance(tree, dict):
+            raise ApiError(f"{self.server} answers, but is no Kubernetes API", "see server: in the kubeconfig")
+        return tree
+
+    def _refused(self, verb: str, kind: Kind, name: str, code: int, body: str) -> Error:
+        return refused(verb, kind, name, code=code, body=body, namespace=self.namespace, server=self.server)
+
+    def _stream(self, what: str, pod: str, query: Query, call: Any) -> Any:
+        url = self._url(PODS, pod, what, query)
+        try:
+            return call(self._configuration, "GET", url, headers=self._headers(), _preload_content=False)
+        except ApiException as wrong:
+            code = _handshake(str(wrong.reason))
+            if code is None:
+                raise unanswered(self.server, wrong) from None
+            kind = PODS if code == 404 else Kind("", "v1", f"pods/{what}")
+            raise self._refused("create", kind, pod, code, _answer(str(wrong.reason))) from None
+
+
+def _handshake(reason: str) -> int | None:
+    """The HTTP status in the WebSocket's refusal ("Handshake status 403 Forbidden …"), None without one."""
+    words = reason.split("Handshake status ")
+    code = words[1][:3] if len(words) > 1 else ""
+    return int(code) if code.isdigit() else None
+
+
+def _answer(reason: str) -> str:
+    """The body in the WebSocket's refusal, which ends with it.
+
+    >>> _answer("Handshake status 403 Forbidden -+-+- {} -+-+- no")
+    'no'
+    """
+    return reason.rpartition("-+-+-")[2].strip()

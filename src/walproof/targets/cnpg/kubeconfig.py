@@ -1,0 +1,110 @@
+"""Which Kubernetes is meant, as kubectl reads it: KUBECONFIG (several files), ~/.kube/config, or a pod's own account.
+
+Proxy variables of the environment are not followed: the API server's answers hold credentials. A kubeconfig's own
+proxy-url is. The file is never written.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from kubernetes.client import Configuration
+from kubernetes.config import ConfigException, load_incluster_config
+from kubernetes.config.kube_config import KubeConfigLoader, KubeConfigMerger
+
+from walproof.errors import MachineError, TargetError, UsageError
+
+DEFAULT = "~/.kube/config"
+HINT = "kubectl config get-contexts; export KUBECONFIG=…"
+
+
+def paths_of(environment: Mapping[str, str]) -> list[Path]:
+    """The kubeconfig files that are there, in kubectl's order."""
+    named = environment.get("KUBECONFIG") or DEFAULT
+    return [path for text in named.split(os.pathsep) if text and (path := Path(text).expanduser()).is_file()]
+
+
+def connection(context: str, environment: Mapping[str, str]) -> tuple[Configuration, str]:
+    """(the client's configuration, context: "" in a cluster); UsageError for no such context, MachineError for none."""
+    paths = paths_of(environment)
+    configuration = Configuration()
+    if not paths:
+        if context:
+            raise UsageError(f"there is no kubeconfig that could hold the context {context}", HINT)
+        _in_cluster(configuration, environment)
+        chosen = ""
+    else:
+        chosen = _from_files(paths, context, configuration)
+    return configuration, chosen
+
+
+def _in_cluster(configuration: Configuration, environment: Mapping[str, str]) -> None:
+    try:
+        load_incluster_config(client_configuration=configuration)
+    except ConfigException as wrong:
+        named = environment.get("KUBECONFIG")
+        missing = f"KUBECONFIG names no file that is there ({named})" if named else f"there is no {DEFAULT}"
+        raise MachineError(f"no Kubernetes is known: {missing}, and this is no pod ({wrong})", HINT) from None
+    _without_proxy(configuration, None)
+
+
+def _from_files(paths: Sequence[Path], context: str, configuration: Configuration) -> str:
+    trees = [_tree(path) for path in paths]
+    # kubectl: the first file that sets a value wins; the client's own merger lets the last one win here.
+    chosen = context or next((str(t["current-context"]) for t in trees if t.get("current-context")), "")
+    known = [str(c.get("name")) for t in trees for c in t.get("contexts") or ()]
+    if not chosen:
+        raise UsageError("the kubeconfig sets no current-context", "kubectl config use-context …, or ?context=… here")
+    if chosen not in known:
+        listed = ", ".join(dict.fromkeys(known)) or "none"
+        raise UsageError(f"the kubeconfig has no context {chosen}", f"the contexts are {listed}")
+    try:
+        merged = KubeConfigMerger(os.pathsep.join(map(str, paths))).config
+        loader = KubeConfigLoader(config_dict=merged, active_context=chosen, config_base_path=None)
+        loader.load_and_set(configuration)
+    except (ConfigException, OSError, ValueError, KeyError, TypeError, AttributeError) as wrong:
+        raise UsageError(f"the context {chosen} of the kubeconfig cannot be used: {wrong}", HINT) from None
+    _needs_credential(trees, chosen, configuration)
+    _without_proxy(configuration, loader.__dict__.get("proxy"))
+    return chosen
+
+
+def _tree(path: Path) -> dict[str, Any]:
+    try:
+        tree = yaml.safe_load(path.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError) as wrong:
+        raise UsageError(f"the kubeconfig {path} cannot be read: {wrong}", HINT) from None
+    except yaml.YAMLError:
+        # Its own words quote the line, which may hold a token.
+        raise UsageError(f"the kubeconfig {path} is not YAML", "kubectl config view") from None
+    if not isinstance(tree, dict):
+        raise UsageError(f"the kubeconfig {path} is empty", HINT)
+    return tree
+
+
+def _entry(trees: Sequence[Mapping[str, Any]], section: str, part: str, name: str) -> Mapping[str, Any]:
+    entries = (e for t in trees for e in t.get(section) or () if e.get("name") == name)
+    found = next(entries, {part: None}).get(part)
+    return found if isinstance(found, dict) else {}
+
+
+def _needs_credential(trees: Sequence[Mapping[str, Any]], context: str, configuration: Configuration) -> None:
+    """TargetError where a credential plugin gave nothing: the client would go on as nobody."""
+    name = str(_entry(trees, "contexts", "context", context).get("user") or "")
+    plugin = _entry(trees, "users", "user", name).get("exec")
+    if plugin and not configuration.api_key and not configuration.cert_file:
+        command = " ".join([str(plugin.get("command")), *map(str, plugin.get("args") or ())])
+        raise TargetError(
+            f"the credential plugin of user {name} gave no credential: it failed, is missing, or asks to log in",
+            f"run it yourself, or log in again: {command}",
+        )
+
+
+def _without_proxy(configuration: Configuration, own: str | None) -> None:
+    """Only a proxy that the kubeconfig itself names; for the WebSockets of exec too, which read the environment."""
+    # websocket-client minds no_proxy only where a proxy is named, so one is named that is nowhere and never used.
+    configuration.proxy = own or "http://proxy.invalid:1"
+    configuration.no_proxy = "" if own else "*"
+    configuration.retries = False

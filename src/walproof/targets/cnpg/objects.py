@@ -1,0 +1,243 @@
+"""The objects of Kubernetes that are read, as far as they are read; what else stands in them is left alone."""
+
+from datetime import datetime
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic.alias_generators import to_camel
+
+from walproof.errors import TargetError
+
+
+class Read(BaseModel):
+    """Keys that are not read are no error: the operator adds some in every version."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True, alias_generator=to_camel, populate_by_name=True)
+
+
+class Metadata(Read):
+    name: str
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    """Counts changes of the spec alone."""
+    deletion_timestamp: str | None = None
+    annotations: dict[str, str] = {}
+    labels: dict[str, str] = {}
+
+
+class IsolationCheck(Read):
+    enabled: bool = True
+
+
+class Liveness(Read):
+    isolation_check: IsolationCheck = IsolationCheck()
+    period_seconds: float | None = None
+    failure_threshold: int | None = None
+
+
+class Probes(Read):
+    liveness: Liveness = Liveness()
+
+
+class Affinity(Read):
+    enable_pod_anti_affinity: bool | None = None
+    pod_anti_affinity_type: str = "preferred"
+    topology_key: str = "kubernetes.io/hostname"
+
+
+class LabelSelector(Read):
+    match_labels: dict[str, str] = {}
+    match_expressions: list[dict[str, Any]] = []
+
+
+class Spread(Read):
+    topology_key: str
+    label_selector: LabelSelector | None = None
+
+
+class Synchronous(Read):
+    method: str = "any"
+    number: int = 1
+    data_durability: str = "required"
+    failover_quorum: bool = False
+
+
+class Postgresql(Read):
+    parameters: dict[str, str] = {}
+    synchronous: Synchronous | None = None
+    enable_alter_system: bool = False
+
+
+class ManagedRole(Read):
+    name: str
+
+
+class Managed(Read):
+    roles: list[ManagedRole] = []
+
+
+class Storage(Read):
+    size: str = ""
+
+
+class Initdb(Read):
+    database: str = "app"
+    owner: str = ""
+
+
+class Bootstrap(Read):
+    initdb: Initdb | None = None
+
+
+class ClusterSpec(Read):
+    instances: int = 1
+    min_sync_replicas: int = 0
+    max_sync_replicas: int = 0
+    postgresql: Postgresql = Postgresql()
+    bootstrap: Bootstrap = Bootstrap()
+    affinity: Affinity = Affinity()
+    topology_spread_constraints: list[Spread] = []
+    enable_superuser_access: bool = False
+    enable_pdb: bool = Field(default=True, alias="enablePDB")
+    probes: Probes = Probes()
+    liveness_probe_timeout: float | None = None
+    smart_shutdown_timeout: float = 180
+    stop_delay: float = 1800
+    failover_delay: float = 0
+    storage: Storage = Storage()
+    wal_storage: Storage | None = None
+    managed: Managed = Managed()
+
+
+class RolesByStatus(Read):
+    by_status: dict[str, list[str]] = {}
+    cannot_reconcile: dict[str, list[str]] = {}
+
+
+class ClusterStatus(Read):
+    current_primary: str = ""
+    target_primary: str = ""
+    phase: str = ""
+    phase_reason: str = ""
+    ready_instances: int = 0
+    instance_names: list[str] = []
+    write_service: str = ""
+    timeline_id: int | None = Field(default=None, alias="timelineID")
+    managed_roles_status: RolesByStatus = RolesByStatus()
+
+
+class Cluster(Read):
+    """A Cluster of CloudNativePG."""
+
+    metadata: Metadata
+    spec: ClusterSpec
+    status: ClusterStatus = ClusterStatus()
+
+    @property
+    def database(self) -> str:
+        """The application's database."""
+        return self.spec.bootstrap.initdb.database if self.spec.bootstrap.initdb else "app"
+
+
+class ContainerPort(Read):
+    name: str = ""
+    container_port: int
+
+
+class Container(Read):
+    name: str
+    ports: list[ContainerPort] = []
+
+
+class PodSpec(Read):
+    node_name: str = ""
+    containers: list[Container] = []
+
+
+class Condition(Read):
+    type: str
+    status: str
+
+
+class PodStatus(Read):
+    phase: str = ""
+    pod_ip: str = Field(default="", alias="podIP")
+    conditions: list[Condition] = []
+
+
+class Pod(Read):
+    """A pod of an instance."""
+
+    metadata: Metadata
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+    @property
+    def ready(self) -> bool:
+        """As its readiness probe says, and nobody has deleted it."""
+        conditions = {c.type: c.status for c in self.status.conditions}
+        return conditions.get("Ready") == "True" and self.metadata.deletion_timestamp is None
+
+    @property
+    def port(self) -> int:
+        """Where PostgreSQL listens."""
+        ports = [p for c in self.spec.containers for p in c.ports]
+        return next((p.container_port for p in ports if p.name == "postgresql"), 5432)
+
+
+class LeaseSpec(Read):
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+    renew_time: datetime | None = None
+    acquire_time: datetime | None = None
+
+
+class Lease(Read):
+    metadata: Metadata
+    spec: LeaseSpec = LeaseSpec()
+
+
+class TargetRef(Read):
+    name: str = ""
+
+
+class Ready(Read):
+    ready: bool | None = None
+
+
+class ServedPod(Read):
+    addresses: list[str] = []
+    conditions: Ready = Ready()
+    target_ref: TargetRef = TargetRef()
+
+
+class ServiceEndpoints(Read):
+    """An object of discovery.k8s.io: where a service leads."""
+
+    metadata: Metadata
+    endpoints: list[ServedPod] | None = None
+
+
+class Secret(Read):
+    """A secret; its values are base64 and never shown."""
+
+    metadata: Metadata
+    data: dict[str, str] = Field(default={}, repr=False)
+
+
+O = TypeVar("O", bound=Read)  # noqa: E741
+
+
+def read(model: type[O], tree: dict[str, Any]) -> O:
+    """The object that an answer holds; TargetError names the key that is not as expected, and quotes no value."""
+    try:
+        return model.model_validate(tree)
+    except ValidationError as wrong:
+        first = wrong.errors(include_input=False, include_url=False)[0]
+        key = ".".join(map(str, first["loc"]))
+        raise TargetError(
+            f"the API's {model.__name__} is not as CloudNativePG 1.24 to 1.30 write it: {key}: {first['type']}",
+            "kubectl get -o yaml shows it; is the operator of another version?",
+        ) from None

@@ -1,0 +1,139 @@
+"""A database role of walproof's own, managed by the operator: journaled before, usable within a second, removed after.
+
+It may create databases, see replication (pg_monitor), and checkpoint where PostgreSQL has such a role. Its password
+is random, in a secret that belongs to the Cluster and goes with it.
+"""
+
+import base64
+import secrets
+from collections.abc import Callable
+from typing import Any
+
+from walproof.errors import TargetError
+from walproof.model.ports import Clock, Notebook
+from walproof.model.waiting import Wait, wait_for
+from walproof.targets.cnpg.api import CLUSTERS, SECRETS, ApiError, KubernetesApi, Tree
+from walproof.targets.cnpg.credentials import Credential, credential_of
+from walproof.targets.cnpg.objects import Cluster, read
+
+ROLE = "cnpg role"
+"""What the journal calls it; its name is the role's, `after` the secret's."""
+LABELS = {"app.kubernetes.io/managed-by": "walproof", "cnpg.io/reload": "true"}
+_CHECKPOINT_SINCE = 15
+_CONFLICTS = 8
+Roles = list[dict[str, Any]]
+
+
+class OwnRole:
+    """Makes and removes the role of one Cluster."""
+
+    def __init__(self, api: KubernetesApi, cluster: str, target: str, clock: Clock) -> None:
+        """`target` is what the journal calls the cluster."""
+        self._api, self._cluster, self._target, self._clock = api, cluster, target, clock
+
+    def make(self, journal: Notebook, version: int, usable: Callable[[Credential], bool]) -> Credential:
+        """Ask the operator for it and wait until `usable`; TargetError with the operator's reason when it refuses.
+
+        version: PostgreSQL's major one.
+        """
+        tag = secrets.token_hex(4)
+        role, secret = f"walproof_{tag}", f"{self._cluster}-walproof-{tag}"
+        credential = Credential(role, secrets.token_urlsafe(24))
+        tree = self._api.get(CLUSTERS, self._cluster)
+        journal.note(self._clock.now(), self._target, ROLE, role, before=None, after=secret)
+        self._api.create(SECRETS, _secret(secret, credential, tree))
+        entry = _entry(role, secret, version)
+        self._change(lambda roles: [*roles, entry])
+
+        def done() -> bool:
+            self._refuse(role)
+            return usable(credential)
+
+        wait_for(Wait.SETTING_IN_EFFECT, done, self._clock, pace_s=0.2)
+        return credential
+
+    def _refuse(self, role: str) -> None:
+        status = read(Cluster, self._api.get(CLUSTERS, self._cluster)).status.managed_roles_status
+        reasons = status.cannot_reconcile.get(role)
+        if reasons:
+            raise TargetError(f"CloudNativePG cannot make the role {role}: {'; '.join(reasons)}", "kubectl cnpg status")
+
+    def left(self, journal: Notebook) -> Credential | None:
+        """The role that a killed run left, so that what it owns can be dropped; None where there is none."""
+        for change in journal.pending(self._target):
+            if change.what == ROLE:
+                try:
+                    return credential_of(self._api, str(change.after))
+                except ApiError as wrong:
+                    if wrong.code != 404:
+                        raise
+        return None
+
+    def remove(self, journal: Notebook, gone: Callable[[str], bool]) -> None:
+        """Have every role of the journal dropped, wait until `gone` says so, and remove what named it. Safe twice."""
+        for change in journal.pending(self._target):
+            if change.what != ROLE:
+                continue
+            self._drop(change.name, gone)
+            self._api.delete(SECRETS, str(change.after))
+            journal.undone(change)
+
+    def _drop(self, role: str, gone: Callable[[str], bool]) -> None:
+        if any(entry.get("name") == role for entry in self._roles(self._api.get(CLUSTERS, self._cluster))):
+            self._change(lambda roles: [_absent(entry) if entry.get("name") == role else entry for entry in roles])
+            wait_for(Wait.SETTING_IN_EFFECT, lambda: gone(role), self._clock, pace_s=0.2)
+            self._change(lambda roles: [entry for entry in roles if entry.get("name") != role])
+
+    @staticmethod
+    def _roles(tree: Tree) -> Roles:
+        return list(((tree["spec"].get("managed") or {}).get("roles")) or [])
+
+    def _change(self, change: Callable[[Roles], Roles]) -> None:
+        """Patch the list of roles onto the version that was read: a merge patch replaces it as a whole."""
+        for _ in range(_CONFLICTS):
+            tree = self._api.get(CLUSTERS, self._cluster)
+            roles = change(self._roles(tree))
+            version = {"resourceVersion": tree["metadata"]["resourceVersion"]}
+            others = {k: v for k, v in (tree["spec"].get("managed") or {}).items() if k != "roles"}
+            managed = {"roles": roles or None} if roles or others else None
+            try:
+                self._api.patch(CLUSTERS, self._cluster, {"metadata": version, "spec": {"managed": managed}})
+                return
+            except ApiError as wrong:
+                if wrong.code != 409:
+                    raise
+            self._clock.pause(0.1)
+        raise ApiError(f"Cluster {self._cluster} is changed by somebody else all the time", "do it once more", code=409)
+
+
+def _absent(entry: dict[str, Any]) -> dict[str, Any]:
+    return {"name": entry["name"], "ensure": "absent"}
+
+
+def _entry(role: str, secret: str, version: int) -> dict[str, Any]:
+    return {
+        "name": role,
+        "comment": "made by walproof; safe to drop",
+        "ensure": "present",
+        "login": True,
+        "createdb": True,
+        "inRoles": ["pg_monitor", *(["pg_checkpoint"] if version >= _CHECKPOINT_SINCE else [])],
+        "passwordSecret": {"name": secret},
+    }
+
+
+def _secret(name: str, credential: Credential, cluster: Tree) -> Tree:
+    meta = cluster["metadata"]
+    owner = {"apiVersion": "postgresql.cnpg.io/v1", "kind": "Cluster", "name": meta["name"], "uid": meta["uid"]}
+    words = {"username": credential.user, "password": credential.password}
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {
+            "name": name,
+            "labels": {**LABELS, "cnpg.io/cluster": meta["name"]},
+            "ownerReferences": [owner],
+        },
+        "type": "kubernetes.io/basic-auth",
+        "data": {key: base64.b64encode(value.encode()).decode() for key, value in words.items()},
+    }

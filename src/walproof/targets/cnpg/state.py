@@ -1,0 +1,112 @@
+"""One observation of a Cluster's objects together: Cluster, pods, lease, and who its write service leads to."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from walproof.model.topology import ClusterView, MemberView, Role
+from walproof.targets.cnpg.api import CLUSTERS, ENDPOINTSLICES, LEASES, PODS, ApiError, KubernetesApi
+from walproof.targets.cnpg.objects import Cluster, Lease, Pod, ServiceEndpoints, read
+
+FENCED = "cnpg.io/fencedInstances"
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What Kubernetes says; the lease is None before 1.30 or where it may not be read, the endpoints likewise."""
+
+    cluster: Cluster
+    pods: Mapping[str, Pod]
+    lease: Lease | None = None
+    writable: tuple[str, ...] | None = None
+    """Pods that the write service leads to now."""
+
+    @property
+    def holder(self) -> str | None:
+        """Who holds the primary's lease, "" for nobody."""
+        return None if self.lease is None else self.lease.spec.holder_identity or ""
+
+
+def instances_of(name: str) -> str:
+    """The label selector of a cluster's instances.
+
+    >>> instances_of("pg")
+    'cnpg.io/cluster=pg,cnpg.io/podRole=instance'
+    """
+    return f"cnpg.io/cluster={name},cnpg.io/podRole=instance"
+
+
+def pods_of(api: KubernetesApi, name: str) -> dict[str, Pod]:
+    """The cluster's instances by their pod's name, in order."""
+    found = [read(Pod, tree) for tree in api.list(PODS, instances_of(name))]
+    return {pod.metadata.name: pod for pod in sorted(found, key=lambda pod: pod.metadata.name)}
+
+
+def state_of(api: KubernetesApi, name: str) -> State:
+    """Ask for everything; ApiError when Cluster or pods cannot be read. Lease and endpoints may be missing."""
+    cluster = read(Cluster, api.get(CLUSTERS, name))
+    return State(cluster, pods_of(api, name), _lease(api, name), _writable(api, cluster))
+
+
+def _lease(api: KubernetesApi, name: str) -> Lease | None:
+    try:
+        return read(Lease, api.get(LEASES, name))
+    except ApiError as wrong:
+        if wrong.code in (403, 404):
+            return None
+        raise
+
+
+def _writable(api: KubernetesApi, cluster: Cluster) -> tuple[str, ...] | None:
+    service = cluster.status.write_service or f"{cluster.metadata.name}-rw"
+    try:
+        found = api.list(ENDPOINTSLICES, f"kubernetes.io/service-name={service}")
+    except ApiError as wrong:
+        if wrong.code in (403, 404):
+            return None
+        raise
+    return tuple(
+        endpoint.target_ref.name
+        for tree in found
+        for endpoint in read(ServiceEndpoints, tree).endpoints or ()
+        if endpoint.conditions.ready is not False
+    )
+
+
+def joined(view: ClusterView, state: State, *, sees_replication: bool = True) -> ClusterView:
+    """What SQL says and what Kubernetes says in one view: every instance by its pod's name, with the pod's uid.
+
+    Who leads is what SQL says. Where two say so, the holder of the lease does, or else the status's primary: an
+    isolated former primary goes on as one until it is stopped. Kubernetes alone never makes a leader: its status
+    stays healthy for up to a minute of an outage. A user that does not see replication's details is given a standby
+    as running where its pod is ready. Pure.
+    """
+    names = dict.fromkeys((*state.cluster.status.instance_names, *state.pods))
+    members = tuple(_joined(name, view.member(name), state.pods.get(name)) for name in names)
+    if not sees_replication:
+        members = tuple(_taken_to_follow(m, state.pods.get(m.name)) for m in members)
+    leaders = [m.name for m in members if m.role is Role.LEADER]
+    preferred = [name for name in (state.holder, state.cluster.status.current_primary) if name in leaders]
+    leader = view.leader if view.leader in leaders else None
+    if len(leaders) > 1 and preferred:
+        leader = preferred[0]
+    found = next((m for m in members if m.name == leader), None)
+    return replace(
+        view, members=members, leader=leader, standby_names=(found.standby_names or "") if found else view.standby_names
+    )
+
+
+def _taken_to_follow(member: MemberView, pod: Pod | None) -> MemberView:
+    follows = member.role is Role.STANDBY and member.state == "not streaming" and pod is not None and pod.ready
+    return replace(member, state="running") if follows else member
+
+
+def _joined(name: str, seen: MemberView | None, pod: Pod | None) -> MemberView:
+    seen = seen or MemberView(name, Role.UNKNOWN, "unreachable")
+    if pod is None:
+        return replace(seen, role=Role.UNKNOWN, state="no pod", identity="")
+    seen = replace(seen, identity=pod.metadata.uid, address=pod.status.pod_ip or seen.address)
+    if seen.role is not Role.UNKNOWN:
+        return seen
+    if pod.metadata.deletion_timestamp is not None:
+        return replace(seen, state="deleted")
+    return replace(seen, state="unreachable" if pod.status.phase in ("Running", "") else pod.status.phase.lower())

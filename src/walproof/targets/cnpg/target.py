@@ -1,0 +1,150 @@
+"""A CloudNativePG cluster by its namespace and name: everything else is asked of Kubernetes, anew as pods change."""
+
+import os
+from dataclasses import replace
+from functools import cached_property
+
+import psycopg
+
+from walproof.errors import Error, TargetError
+from walproof.machine.signals import shielded
+from walproof.model.ports import Capabilities, Notebook
+from walproof.model.topology import ClusterView, Endpoint
+from walproof.targets.cnpg.api import LEASES, ApiError
+from walproof.targets.cnpg.client import Client
+from walproof.targets.cnpg.credentials import Credential
+from walproof.targets.cnpg.faults import CnpgRecovery, Instances
+from walproof.targets.cnpg.file import CnpgFile, read_address, shown
+from walproof.targets.cnpg.kubeconfig import connection
+from walproof.targets.cnpg.manager import CnpgManager
+from walproof.targets.cnpg.objects import Lease, read
+from walproof.targets.cnpg.own_role import ROLE, OwnRole
+from walproof.targets.cnpg.state import joined
+from walproof.targets.configure import needed
+from walproof.targets.external.cluster import ExternalCluster
+from walproof.targets.sql.connection import connected
+
+_ABLE = (
+    "SELECT rolsuper OR (rolcreatedb AND pg_has_role(current_user, 'pg_monitor', 'USAGE')) AS able"
+    " FROM pg_roles WHERE rolname = current_user"
+)
+_GONE = "SELECT NOT EXISTS (SELECT FROM pg_roles WHERE rolname = %s) AS gone"
+
+
+class CnpgCluster(ExternalCluster):
+    """An external cluster whose members are pods."""
+
+    def __init__(self, name: str, file: CnpgFile, manager: CnpgManager) -> None:
+        super().__init__(name, file, manager.login, manager)
+        self._cnpg = manager
+        self._instances = Instances(manager.api, file.name, name, self.clock, lambda: self.journal)
+
+    @cached_property
+    def _own_role(self) -> OwnRole:
+        return OwnRole(self._cnpg.api, self._cnpg.file.name, self.name, self.clock)
+
+    def observe(self) -> ClusterView:
+        """One observation of every instance there is, by its pod's name: SQL and Kubernetes together."""
+        return joined(super().observe(), self._cnpg.state, sees_replication=self._cnpg.sees_replication)
+
+    def elected_at(self, since: float) -> float | None:
+        """When the leader's lease was taken after `since`, by the clock of whoever took it."""
+        try:
+            lease = read(Lease, self._cnpg.api.get(LEASES, self._cnpg.file.name))
+        except ApiError:
+            return None
+        taken = lease.spec.acquire_time.timestamp() if lease.spec.acquire_time else 0.0
+        return taken if taken > since else None
+
+    # walproof's own role and database
+
+    def open_database(self) -> None:
+        """As every external cluster's, by a role of walproof's own where the user may not create one and see enough."""
+        if not self._made.is_set():
+            able, version = self._may()
+            if not able:
+                with shielded():
+                    self._log_in_as(self._own_role.make(needed(self.journal), version, self._usable))
+        super().open_database()
+
+    def _may(self) -> tuple[bool, int]:
+        """(whether the user may create databases and see replication, PostgreSQL's major version)."""
+        with connected(self.admin(self.leader())) as asked:
+            row = asked.execute(_ABLE).fetchone()
+            return bool(row and row["able"]), asked.info.server_version // 10000
+
+    def _log_in_as(self, credential: Credential) -> None:
+        self._cnpg.log_in_as(credential)
+        self._parameters = self._cnpg.login
+
+    def _usable(self, credential: Credential) -> bool:
+        """Whether the role can log in on every instance that answers, standbys that have replayed it included."""
+        login = self._cnpg.parameters(credential)
+        places = [e.hosts for e in self._cnpg.members().values()]
+        return all(_enters(login.endpoint(hosts)) for hosts in places)
+
+    def _remove_database(self) -> None:
+        super()._remove_database()
+        journal = self.journal
+        if journal is None or any(change.what == "database" for change in journal.pending(self.name)):
+            # What the role owns is still there: `walproof revert` removes both.
+            return
+        try:
+            self._remove_role(journal)
+        except Error:
+            return
+
+    def _remove_role(self, journal: Notebook) -> None:
+        if any(change.what == ROLE for change in journal.pending(self.name)):
+            self._log_in_as(self._cnpg.default())
+            self._own_role.remove(journal, self._gone)
+
+    def _gone(self, role: str) -> bool:
+        try:
+            with connected(self.admin(self.leader())) as asked:
+                row = asked.execute(_GONE, (role,)).fetchone()
+        except (Error, psycopg.Error):
+            return False
+        return bool(row and row["gone"])
+
+    def revert(self, journal: Notebook) -> list[str]:
+        """Undo every pending fault and change, remove walproof's own database and role; sentences about what stays."""
+        self._instances.target = self.name
+        self._instances.undo_left(journal)
+        left = self._own_role.left(journal)
+        if left is not None and self._usable(left):
+            self._log_in_as(left)
+        sentences = super().revert(journal)
+        self._remove_role(journal)
+        return sentences
+
+    def close(self) -> None:
+        """Remove walproof's own database and role, and take no more connections for members."""
+        super().close()
+        self._cnpg.addresses.close()
+
+    def capabilities(self) -> Capabilities:
+        """What the target file's commands do, and what Kubernetes alone can."""
+        able = super().capabilities()
+        recovery = CnpgRecovery(self._instances, self.observe, self._undo_commands)
+        return replace(able, faults={**self._instances.faults(), **able.faults}, recovery=recovery)
+
+    def _undo_commands(self) -> None:
+        for fault, member in reversed(list(self._commands.injected)):
+            self._commands.undo(fault, member)
+
+
+def _enters(endpoint: Endpoint) -> bool:
+    try:
+        with connected(endpoint):
+            return True
+    except TargetError:
+        return False
+
+
+def open_cnpg(address: str) -> CnpgCluster:
+    """The cluster of an address or a target file; UsageError, MachineError or ApiError when there is none."""
+    path, file = read_address(address)
+    configuration, context = connection(file.context, os.environ)
+    api = Client(configuration, file.namespace, context)
+    return CnpgCluster(path or shown(file.cluster, context), file, CnpgManager(api, file))

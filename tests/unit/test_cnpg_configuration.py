@@ -1,0 +1,208 @@
+"""Configuration of a CloudNativePG cluster: patches onto the version that was read, reverted key by key."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fixtures.cnpg.fake_api import FakeApi
+from walproof.errors import TargetError, UsageError, WaitTimeout
+from walproof.model.configuration import ConfigChange, SyncReplication
+from walproof.model.guarantee import QuorumKind
+from walproof.model.topology import ClusterView, Endpoint, MemberView, Role
+from walproof.records.journal import Journal
+from walproof.targets.cnpg.api import CLUSTERS
+from walproof.targets.cnpg.changes import FIXED
+from walproof.targets.cnpg.configuration import CnpgConfiguration
+from walproof.targets.simulated.clock import VirtualClock
+
+NAME = "cnpg:default/pg"
+
+
+class Instances:
+    """What SQL shows: each parameter as the spec has it, unless `deaf`; names as the operator writes them."""
+
+    def __init__(self, api: FakeApi) -> None:
+        self.api, self.deaf = api, False
+        self.defaults = {"synchronous_commit": "on", "work_mem": "4096", "wal_sender_timeout": "60000"}
+        self.units = {"work_mem": "kB", "wal_sender_timeout": "ms"}
+
+    def rows(self, _member: str, names: list[str]) -> Mapping[str, Mapping[str, Any]]:
+        spec = {} if self.deaf else self.api.cluster["spec"]["postgresql"]["parameters"]
+        known = [*self.defaults, "shared_buffers"]
+        return {
+            n: {
+                "name": n,
+                "setting": spec.get(n, self.defaults.get(n)),
+                "unit": self.units.get(n, ""),
+                "context": "postmaster" if n == "shared_buffers" else "user",
+            }
+            for n in names
+            if n in known
+        }
+
+    def observe(self) -> ClusterView:
+        sync = None if self.deaf else self.api.cluster["spec"]["postgresql"].get("synchronous")
+        names = f'{sync["method"].upper()} {sync["number"]} ("pg-2","pg-3","pg-1")' if sync else ""
+        state = "quorum" if sync else "async"
+        standbys = tuple(MemberView(n, Role.STANDBY, "streaming", sync_state=state) for n in ("pg-2", "pg-3"))
+        return ClusterView(0.0, (MemberView("pg-1", Role.LEADER, "running"), *standbys), "pg-1", names)
+
+
+@pytest.fixture
+def api() -> FakeApi:
+    return FakeApi()
+
+
+@pytest.fixture
+def instances(api: FakeApi) -> Instances:
+    return Instances(api)
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Journal:
+    return Journal(tmp_path / "journal.jsonl")
+
+
+@pytest.fixture
+def configuration(api: FakeApi, instances: Instances, monkeypatch: pytest.MonkeyPatch) -> CnpgConfiguration:
+    members = dict.fromkeys(("pg-1", "pg-2", "pg-3"), Endpoint((("nowhere", 1),)))
+    made = CnpgConfiguration(NAME, VirtualClock(), (api, "pg"), lambda: members, instances.observe)
+    monkeypatch.setattr(made, "_rows", instances.rows)
+    return made
+
+
+def done(configuration: CnpgConfiguration, change: ConfigChange, journal: Journal) -> list[str]:
+    plan = configuration.plan(change)
+    configuration.apply(plan, journal)
+    configuration.wait(plan)
+    return [d.text for d in plan.differences]
+
+
+STRICT_2 = SyncReplication(QuorumKind.ANY, 2, strict=True)
+LEVEL = ConfigChange({"synchronous_commit": "remote_apply"})
+
+
+def test_a_change_is_patched_awaited_and_reverted(
+    api: FakeApi, configuration: CnpgConfiguration, journal: Journal
+) -> None:
+    before = dict(api.cluster["spec"])
+    text = done(configuration, replace(LEVEL, replication=STRICT_2), journal)
+    assert text[0] == "cluster: postgresql.parameters.synchronous_commit: not set → remote_apply"
+    sync = api.cluster["spec"]["postgresql"]["synchronous"]
+    assert sync == {"method": "any", "number": 2, "dataDurability": "required", "failoverQuorum": False}
+    assert configuration.plan(replace(LEVEL, replication=STRICT_2)).differences == ()
+    assert configuration.undo(journal) == [] and journal.pending() == ()
+    assert api.cluster["spec"] == before
+
+
+def test_nothing_is_left_of_synchronous_replication_that_was_not_there(
+    api: FakeApi, configuration: CnpgConfiguration, journal: Journal
+) -> None:
+    api.change(CLUSTERS, "pg", {"spec": {"postgresql": {"synchronous": None}}})
+    done(configuration, ConfigChange(replication=STRICT_2), journal)
+    # The API adds its defaults to what we wrote: they go with it.
+    api.change(CLUSTERS, "pg", {"spec": {"postgresql": {"synchronous": {"failoverQuorum": False}}}})
+    configuration.undo(journal)
+    assert "synchronous" not in api.cluster["spec"]["postgresql"]
+
+
+def test_asynchronous_and_the_former_keys(api: FakeApi, configuration: CnpgConfiguration, journal: Journal) -> None:
+    done(configuration, ConfigChange(replication=SyncReplication(None, 0)), journal)
+    assert "synchronous" not in api.cluster["spec"]["postgresql"]
+    configuration.undo(journal)
+    assert api.cluster["spec"]["postgresql"]["synchronous"]["number"] == 1
+    api.change(CLUSTERS, "pg", {"spec": {"postgresql": {"synchronous": None}, "maxSyncReplicas": 1}})
+    done(configuration, ConfigChange(replication=SyncReplication(QuorumKind.FIRST, 1)), journal)
+    assert api.cluster["spec"]["maxSyncReplicas"] == 0
+    assert api.cluster["spec"]["postgresql"]["synchronous"]["dataDurability"] == "preferred"
+    configuration.undo(journal)
+    assert api.cluster["spec"]["maxSyncReplicas"] == 1
+
+
+def test_a_status_written_meanwhile_is_no_conflict_a_spec_is(
+    api: FakeApi, configuration: CnpgConfiguration, journal: Journal
+) -> None:
+    writes = [3]
+
+    def status() -> None:
+        if writes[0]:
+            writes[0] -= 1
+            api.change(CLUSTERS, "pg", {"status": {"phase": f"busy {writes[0]}"}})
+
+    api.before_patch = status
+    done(configuration, LEVEL, journal)
+    assert api.cluster["spec"]["postgresql"]["parameters"]["synchronous_commit"] == "remote_apply"
+    configuration.undo(journal)
+    api.before_patch = lambda: api.change(CLUSTERS, "pg", {"spec": {"instances": api.cluster["spec"]["instances"] + 1}})
+    with pytest.raises(TargetError, match="was changed by somebody else meanwhile"):
+        done(configuration, LEVEL, journal)
+    assert "synchronous_commit" not in api.cluster["spec"]["postgresql"]["parameters"]
+
+
+def test_a_plan_of_an_older_spec_is_not_applied(
+    api: FakeApi, configuration: CnpgConfiguration, journal: Journal
+) -> None:
+    plan = configuration.plan(LEVEL)
+    api.change(CLUSTERS, "pg", {"spec": {"instances": 5}})
+    with pytest.raises(TargetError, match="somebody else"):
+        configuration.apply(plan, journal)
+    assert journal.changes() == ()
+
+
+def test_what_others_set_since_is_left_alone(api: FakeApi, configuration: CnpgConfiguration, journal: Journal) -> None:
+    done(configuration, ConfigChange({"synchronous_commit": "local", "work_mem": "8MB"}), journal)
+    api.change(CLUSTERS, "pg", {"spec": {"postgresql": {"parameters": {"work_mem": "16MB"}}}})
+    left = configuration.undo(journal)
+    assert left == ["cluster: postgresql.parameters.work_mem is 16MB now, changed by somebody else since: left alone"]
+    parameters = api.cluster["spec"]["postgresql"]["parameters"]
+    assert parameters["work_mem"] == "16MB" and "synchronous_commit" not in parameters
+
+
+def test_a_parameter_that_never_takes_effect_times_out(
+    instances: Instances, configuration: CnpgConfiguration, journal: Journal
+) -> None:
+    """The liar: the API takes it, PostgreSQL goes on as before (ALTER SYSTEM overrides the operator)."""
+    plan = configuration.plan(LEVEL)
+    configuration.apply(plan, journal)
+    instances.deaf = True
+    with pytest.raises(WaitTimeout, match="SETTING_IN_EFFECT"):
+        configuration.wait(plan)
+    plan = configuration.plan(ConfigChange(replication=STRICT_2))
+    configuration.apply(plan, journal)
+    with pytest.raises(WaitTimeout, match="QUORUM_NAMED"):
+        configuration.wait(plan)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("ssl", "ssl is fixed by CloudNativePG"),
+        ("restart_after_crash", "restart_after_crash is fixed"),
+        ("synchronous_standby_names", "writes synchronous_standby_names itself"),
+        ("shared_buffers", "CloudNativePG would restart every instance"),
+        ("nonsense_parameter", "PostgreSQL has no parameter nonsense_parameter"),
+    ],
+)
+def test_what_cannot_be_set_is_refused_by_name(
+    api: FakeApi, configuration: CnpgConfiguration, name: str, words: str
+) -> None:
+    with pytest.raises(UsageError, match=words):
+        configuration.plan(ConfigChange({name: "1"}))
+    assert not [asked for asked in api.asked if asked[0] == "patch"]
+
+
+def test_every_parameter_that_admission_was_seen_to_refuse_is_known() -> None:
+    refused = "hot_standby ssl listen_addresses log_destination primary_conninfo restart_after_crash cluster_name port"
+    more = "unix_socket_directories recovery_min_apply_delay shared_preload_libraries synchronous_standby_names"
+    assert {*refused.split(), *more.split()} <= FIXED
+    taken = "fsync full_page_writes wal_sender_timeout synchronous_commit archive_mode wal_keep_size max_connections"
+    assert not set(taken.split()) & FIXED
+
+
+def test_without_the_right_the_verb_is_named(api: FakeApi, configuration: CnpgConfiguration, journal: Journal) -> None:
+    api.forbidden = {("patch", "clusters")}
+    with pytest.raises(TargetError, match="may not patch clusters"):
+        done(configuration, LEVEL, journal)

@@ -1,0 +1,133 @@
+"""Rights of CloudNativePG: the least Role for each use, and what of it is missing, verb by verb."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from tests.fixtures.cnpg.fake_api import FakeApi
+from walproof.cli.main import walproof
+from walproof.errors import UsageError
+from walproof.targets.cnpg.api import ACCESS_REVIEWS, Kind, Tree
+from walproof.targets.cnpg.file import CnpgFile
+from walproof.targets.cnpg.rbac import USES, CnpgRights, missing_of, rules_for
+
+FILE = CnpgFile(kind="cnpg", cluster="default/pg")
+
+
+class Reviewing(FakeApi):
+    """Answers access reviews: allowed is what this Role allows."""
+
+    def __init__(self, role: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.role = role
+
+    def create(self, kind: Kind, body: Mapping[str, Any]) -> Tree:
+        assert kind is ACCESS_REVIEWS
+        asked = body["spec"]["resourceAttributes"]
+        return {"status": {"allowed": any(_allows(rule, asked) for rule in self.role["rules"])}}
+
+
+def _allows(rule: Mapping[str, Any], asked: Mapping[str, str]) -> bool:
+    """As RBAC matches: group, resource with its subresource, verb, and the name where the rule has names."""
+    resource = "/".join(p for p in (asked["resource"], asked.get("subresource", "")) if p)
+    named = "resourceNames" not in rule or asked.get("name") in rule["resourceNames"]
+    return (
+        asked["group"] in rule["apiGroups"]
+        and resource in rule["resources"]
+        and asked["verb"] in rule["verbs"]
+        and named
+    )
+
+
+def role(*uses: str) -> dict[str, Any]:
+    text = CnpgRights(FILE, None).role(uses)
+    tree: dict[str, Any] = yaml.safe_load(text)
+    return tree
+
+
+@pytest.mark.parametrize("use", USES)
+def test_the_role_that_is_printed_is_enough_and_each_verb_of_it_is_needed(use: str) -> None:
+    whole = role(use)
+    rules = rules_for([use], "pg", "pg-app")
+    assert missing_of(Reviewing(whole), rules) == ()
+    for number, rule in enumerate(whole["rules"]):
+        for verb in rule["verbs"]:
+            less = yaml.safe_load(yaml.safe_dump(whole))
+            less["rules"][number]["verbs"].remove(verb)
+            lacks = CnpgRights(FILE, lambda less=less: Reviewing(less)).missing([use])  # type: ignore[misc]
+            assert lacks == [f"{verb} {'.'.join(p for p in (rule['resources'][0], rule['apiGroups'][0]) if p)}"]
+
+
+def test_the_doctor_changes_nothing_and_sees_one_secret() -> None:
+    verbs = {
+        verb for rule in role("doctor")["rules"] if rule["resources"] != ["pods/portforward"] for verb in rule["verbs"]
+    }
+    assert verbs == {"get", "list"}
+    (secrets,) = [rule for rule in role("doctor")["rules"] if rule["resources"] == ["secrets"]]
+    assert secrets["resourceNames"] == ["pg-app"] and secrets["verbs"] == ["get"]
+
+
+def test_what_a_use_asks_of_the_api_is_in_its_role() -> None:
+    """What the doctor really asks for, against the Role that it prints."""
+    from walproof.targets.cnpg.manager import CnpgManager
+
+    api = FakeApi()
+    CnpgManager(api, CnpgFile(kind="cnpg", cluster="default/pg", reach="pods"))
+    asked = {(verb, kind) for verb, kind, _ in api.asked}
+    granted = {(v, r) for rule in role("doctor")["rules"] for r in rule["resources"] for v in rule["verbs"]}
+    assert asked <= granted
+    assert granted - asked == {("get", "pods/portforward"), ("create", "pods/portforward")}
+
+
+def test_rules_of_one_kind_stand_together() -> None:
+    clusters = [rule for rule in role(*USES)["rules"] if rule["resources"] == ["clusters"]]
+    assert [rule["verbs"] for rule in clusters] == [["get", "patch"]]
+    with pytest.raises(UsageError, match="'explode' is no use"):
+        rules_for(["explode"], "pg", "x")
+
+
+def run(*words: str) -> tuple[int, str]:
+    result = CliRunner().invoke(walproof, ["target", "cnpg", *words], standalone_mode=False)
+    if result.exception is not None:
+        raise result.exception
+    return int(result.return_value or 0), result.output
+
+
+def test_the_command_prints_roles_to_paste() -> None:
+    code, text = run("--print-rbac", "--for", "doctor", "--target", "cnpg:db/pg")
+    tree = yaml.safe_load(text)
+    assert code == 0 and tree["metadata"] == {"name": "walproof-doctor", "namespace": "db"}
+    assert "kubectl create rolebinding walproof-doctor --namespace db" in text
+    assert yaml.safe_load(run("--print-rbac")[1])["metadata"]["namespace"] == "NAMESPACE"
+    with pytest.raises(UsageError, match="nothing is asked"):
+        run()
+    with pytest.raises(UsageError, match="of one cluster only"):
+        run("--dry-run")
+
+
+def test_the_dry_run_names_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    reviewing = Reviewing(role("doctor"))
+    monkeypatch.setattr("walproof.targets.cnpg.rbac.rights", lambda _: CnpgRights(FILE, lambda: reviewing))
+    assert run("--dry-run", "--for", "doctor", "--target", "cnpg:default/pg") == (0, "doctor: allowed\n")
+    code, text = run("--dry-run", "--for", "doctor", "--for", "apply", "--target", "cnpg:default/pg")
+    first, second, *pasted = text.splitlines()
+    assert (code, first, second) == (3, "doctor: allowed", "apply: missing: patch clusters.postgresql.cnpg.io")
+    (rule,) = yaml.safe_load("\n".join(pasted))["rules"]
+    assert rule["verbs"] == ["patch"] and rule["resourceNames"] == ["pg"]
+
+
+def test_context_is_part_of_the_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str | None] = []
+
+    def kept(address: str | None) -> CnpgRights:
+        seen.append(address)
+        return CnpgRights(FILE, None)
+
+    monkeypatch.setattr("walproof.targets.cnpg.rbac.rights", kept)
+    run("--print-rbac", "--target", "cnpg:db/pg", "--context", "me@kind a")
+    assert seen == ["cnpg:db/pg?context=me@kind%20a"]
+    with pytest.raises(UsageError, match="--context is for --target cnpg"):
+        run("--print-rbac", "--context", "a")

@@ -1,0 +1,208 @@
+"""walproof's own role on CloudNativePG, and the faults that Kubernetes alone can do: journaled, undone, swept."""
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fixtures.cnpg.fake_api import FakeApi
+from walproof.errors import TargetError, UsageError, WaitTimeout
+from walproof.model.ports import Capability
+from walproof.model.topology import ClusterView, MemberView, Role
+from walproof.records.journal import Journal
+from walproof.targets.cnpg.api import CLUSTERS, PODS, ApiError, Output
+from walproof.targets.cnpg.credentials import Credential
+from walproof.targets.cnpg.faults import CnpgRecovery, Instances
+from walproof.targets.cnpg.own_role import OwnRole
+from walproof.targets.cnpg.switchover import CnpgSwitchover, furthest
+from walproof.targets.simulated.clock import VirtualClock
+
+NAME = "cnpg:default/pg"
+THEIRS = {"name": "reporting", "ensure": "present", "login": True, "validUntil": "2030-01-01T00:00:00Z"}
+
+
+@pytest.fixture
+def api() -> FakeApi:
+    return FakeApi()
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Journal:
+    return Journal(tmp_path / "journal.jsonl")
+
+
+def roles(api: FakeApi) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = (api.cluster["spec"].get("managed") or {}).get("roles") or []
+    return found
+
+
+def secrets_of(api: FakeApi) -> list[str]:
+    return [name for kind, name in api.objects if kind == "secrets"]
+
+
+def own(api: FakeApi) -> OwnRole:
+    return OwnRole(api, "pg", NAME, VirtualClock())
+
+
+def made(api: FakeApi, journal: Journal, version: int = 15) -> Credential:
+    return own(api).make(journal, version, lambda credential: credential.user in [r["name"] for r in roles(api)])
+
+
+def dropped(api: FakeApi) -> Any:
+    return lambda role: role not in [r["name"] for r in roles(api) if r["ensure"] == "present"]
+
+
+def test_the_role_is_made_and_removed_without_a_trace(api: FakeApi, journal: Journal) -> None:
+    before = copy.deepcopy(api.cluster["spec"])
+    credential = made(api, journal)
+    (entry,) = roles(api)
+    assert entry["createdb"] and entry["login"] and entry["inRoles"] == ["pg_monitor", "pg_checkpoint"]
+    assert "superuser" not in entry and "createrole" not in entry
+    made_secret = api.objects["secrets", entry["passwordSecret"]["name"]]
+    assert made_secret["metadata"]["labels"]["app.kubernetes.io/managed-by"] == "walproof"
+    assert made_secret["metadata"]["ownerReferences"][0]["uid"] == api.cluster["metadata"]["uid"]
+    assert credential.password not in journal.path.read_text()
+    own(api).remove(journal, dropped(api))
+    assert api.cluster["spec"] == before and secrets_of(api) == ["pg-app"] and journal.pending() == ()
+    own(api).remove(journal, dropped(api))
+
+
+def test_roles_of_others_are_left_as_they_are(api: FakeApi, journal: Journal) -> None:
+    api.change(CLUSTERS, "pg", {"spec": {"managed": {"roles": [THEIRS], "services": {"disabledDefaultServices": []}}}})
+    made(api, journal)
+    assert roles(api)[0] == THEIRS and len(roles(api)) == 2
+    own(api).remove(journal, dropped(api))
+    assert roles(api) == [THEIRS] and "services" in api.cluster["spec"]["managed"]
+
+
+def test_a_role_that_somebody_adds_meanwhile_is_not_overwritten(api: FakeApi, journal: Journal) -> None:
+    """A merge patch replaces the whole list: without the version it was read at, theirs would be gone."""
+    times = [1]
+
+    def meanwhile() -> None:
+        if times:
+            times.pop()
+            api.change(CLUSTERS, "pg", {"spec": {"managed": {"roles": [THEIRS]}}})
+
+    api.before_patch = meanwhile
+    credential = made(api, journal)
+    assert [r["name"] for r in roles(api)] == ["reporting", credential.user]
+
+
+def test_a_killed_run_leaves_what_revert_removes(api: FakeApi, journal: Journal) -> None:
+    credential = made(api, journal)
+    left = own(api).left(journal)
+    assert left is not None and (left.user, left.password) == (credential.user, credential.password)
+    own(api).remove(journal, dropped(api))
+    assert own(api).left(journal) is None and secrets_of(api) == ["pg-app"]
+
+
+def test_killed_before_the_secret_was_made(api: FakeApi, journal: Journal) -> None:
+    api.forbidden = {("create", "secrets")}
+    with pytest.raises(ApiError, match="may not create secrets"):
+        made(api, journal)
+    assert len(journal.pending()) == 1 and own(api).left(journal) is None
+    own(api).remove(journal, dropped(api))
+    assert journal.pending() == ()
+
+
+def test_a_role_that_the_operator_cannot_make(api: FakeApi, journal: Journal) -> None:
+    def refuse(_: Credential) -> bool:
+        for entry in roles(api):
+            status = {"managedRolesStatus": {"cannotReconcile": {entry["name"]: ["role is reserved"]}}}
+            api.change(CLUSTERS, "pg", {"status": status})
+        return False
+
+    with pytest.raises(TargetError, match=r"cannot make the role walproof_\w+: role is reserved"):
+        own(api).make(journal, 15, refuse)
+    with pytest.raises(WaitTimeout, match="SETTING_IN_EFFECT"):
+        own(FakeApi()).make(journal, 15, lambda _: False)
+
+
+def test_before_15_there_is_no_role_for_checkpoints(api: FakeApi, journal: Journal) -> None:
+    made(api, journal, version=14)
+    assert roles(api)[0]["inRoles"] == ["pg_monitor"]
+
+
+def instances(api: FakeApi, journal: Journal) -> Instances:
+    return Instances(api, "pg", NAME, VirtualClock(), lambda: journal)
+
+
+def test_kill_reads_the_postmasters_pid_and_freeze_meets_every_process(api: FakeApi, journal: Journal) -> None:
+    able = instances(api, journal).faults()
+    able[Capability.KILL].inject("pg-1")
+    (pod, command) = api.commands[-1]
+    assert pod == "pg-1" and "postmaster.pid" in command[-1] and "kill -9" in command[-1]
+    able[Capability.FREEZE].inject("pg-1")
+    assert "kill -STOP" in api.commands[-1][1][-1]
+    assert [c.name for c in journal.pending()] == ["freeze pg-1"]
+    able[Capability.FREEZE].undo("pg-1")
+    assert "kill -CONT" in api.commands[-1][1][-1] and journal.pending() == ()
+
+
+def test_a_command_that_fails_is_no_fault(api: FakeApi, journal: Journal) -> None:
+    api.output = Output("", "sh: 1: cannot open postmaster.pid\n", 2)
+    with pytest.raises(TargetError, match=r"failed \(2\): sh: 1: cannot open postmaster.pid"):
+        instances(api, journal).faults()[Capability.KILL].inject("pg-1")
+
+
+def test_a_pod_is_deleted_with_force_and_an_unknown_one_refused(api: FakeApi, journal: Journal) -> None:
+    able = instances(api, journal).faults()
+    able[Capability.KILL_MEMBER].inject("pg-2")
+    assert ("pods", "pg-2") not in api.objects
+    with pytest.raises(UsageError, match="pg-2 has no pod now"):
+        able[Capability.KILL_MEMBER].inject("pg-2")
+
+
+def test_fences_of_others_stay(api: FakeApi, journal: Journal) -> None:
+    api.change(CLUSTERS, "pg", {"metadata": {"annotations": {"cnpg.io/fencedInstances": '["pg-3"]'}}})
+    fence = instances(api, journal).faults()[Capability.STOP]
+    fence.inject("pg-2")
+    assert json.loads(api.cluster["metadata"]["annotations"]["cnpg.io/fencedInstances"]) == ["pg-3", "pg-2"]
+    instances(api, journal).undo_left(journal)
+    assert json.loads(api.cluster["metadata"]["annotations"]["cnpg.io/fencedInstances"]) == ["pg-3"]
+    assert journal.pending() == ()
+
+
+def view(leader: str, *, streaming: bool = True) -> ClusterView:
+    names = ("pg-1", "pg-2", "pg-3")
+    members = tuple(
+        MemberView(n, Role.LEADER, "running")
+        if n == leader
+        else MemberView(n, Role.STANDBY, "streaming" if streaming else "stopped", lsn=int(n[-1]), sync_state="async")
+        for n in names
+    )
+    return ClusterView(0.0, members, leader)
+
+
+def test_recovery_undoes_and_waits_for_every_instance(api: FakeApi, journal: Journal) -> None:
+    injected = instances(api, journal)
+    injected.faults()[Capability.FREEZE].inject("pg-1")
+    CnpgRecovery(injected, lambda: view("pg-1"), lambda: None).recover()
+    assert "kill -CONT" in api.commands[-1][1][-1] and injected.injected == []
+    api.remove(PODS, "pg-3")
+    with pytest.raises(WaitTimeout, match="CLUSTER_HEALTHY"):
+        CnpgRecovery(injected, lambda: view("pg-1"), lambda: None).recover()
+
+
+def test_a_switchover_is_asked_for_in_the_status_as_the_plugin_does(api: FakeApi) -> None:
+    def now() -> ClusterView:
+        return view(api.cluster["status"]["targetPrimary"])
+
+    switchover = CnpgSwitchover(api, "pg", now, VirtualClock())
+    switchover.switch_over()
+    assert ("patch", "clusters", "pg/status") in api.asked
+    status = api.cluster["status"]
+    assert (status["targetPrimary"], status["phase"]) == ("pg-3", "Switchover in progress")
+    assert status["targetPrimaryTimestamp"].endswith("Z")
+    with pytest.raises(TargetError, match="a change of primary is under way: pg-1 to pg-3"):
+        switchover.switch_over("pg-2")
+    with pytest.raises(UsageError, match="pg-3 leads already"):
+        switchover.switch_over("pg-3")
+
+
+def test_nobody_serves_nobody_takes_over() -> None:
+    with pytest.raises(TargetError, match="nobody to hand over to"):
+        furthest(view("pg-1", streaming=False))

@@ -1,0 +1,99 @@
+"""The doctor on a CloudNativePG cluster: nothing on the recorded healthy one, every seeded fault, fixes it can take."""
+
+import json
+import re
+from dataclasses import replace
+
+import pytest
+
+from tests.fixtures.cnpg.seeds import CNPG_SEEDS, OVERRIDDEN, healthy
+from tests.fixtures.seeds import SEEDS
+from tests.fixtures.sick import with_settings
+from walproof.advising.doctor.catalogue import diagnosed
+from walproof.advising.doctor.finding import Severity
+from walproof.model.facts import Facts
+
+
+def ids(facts: Facts) -> list[str]:
+    return [f.id for f in diagnosed(facts)]
+
+
+def test_nothing_is_found_on_the_recorded_healthy_cluster() -> None:
+    assert diagnosed(healthy()) == ()
+
+
+def test_the_clusters_own_name_among_the_standbys_is_no_ghost() -> None:
+    assert '"pg-1"' in healthy().leader.value("synchronous_standby_names")  # type: ignore[union-attr]
+    ghost = with_settings(healthy(), "*", synchronous_standby_names='ANY 1 ("pg-2","pg-3","pg-9")')
+    (found,) = diagnosed(ghost)
+    assert found.id == "names-match-nobody" and "pg-9" in found.evidence and "kubectl cnpg status pg" in found.fix
+
+
+@pytest.mark.parametrize("name", [n for n in CNPG_SEEDS if n != "cnpg-acknowledges-alone"])
+def test_a_seed_is_found_alone(name: str) -> None:
+    assert ids(CNPG_SEEDS[name]) in ([name], [name, "cnpg-not-ready"], ["cnpg-not-ready", name])
+
+
+def test_alter_system_that_overrides_the_operator_is_an_error_and_its_cure_is_stated() -> None:
+    found = {f.id: f for f in diagnosed(OVERRIDDEN)}
+    assert found["cnpg-alter-system"].severity is Severity.ERROR
+    assert "synchronous_standby_names" in found["cnpg-alter-system"].evidence
+    alone = found["cnpg-acknowledges-alone"]
+    assert alone.evidence == "spec.postgresql.synchronous is ANY 1, synchronous_standby_names is ''"
+    assert "ALTER SYSTEM RESET ALL" in alone.fix and '"enableAlterSystem":false' in alone.fix
+
+
+def test_preferred_without_standbys_is_found_where_it_is_in_effect() -> None:
+    assert "cnpg-acknowledges-alone" in ids(CNPG_SEEDS["cnpg-acknowledges-alone"])
+    assert "cnpg-acknowledges-alone" not in ids(CNPG_SEEDS["cnpg-preferred"])
+    fewer = with_settings(
+        healthy(postgresql={"synchronous": {"number": 2}}), "*", synchronous_standby_names='ANY 1 ("pg-2","pg-3")'
+    )
+    assert "cnpg-acknowledges-alone" in ids(fewer)
+
+
+def test_the_former_keys_promise_as_the_present_ones() -> None:
+    former = healthy(postgresql={"synchronous": None}, minSyncReplicas=0, maxSyncReplicas=1)
+    assert "cnpg-preferred" in ids(former)
+    strict = healthy(postgresql={"synchronous": None}, minSyncReplicas=1, maxSyncReplicas=1)
+    assert ids(strict) == []
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        healthy(instances=3, postgresql={"synchronous": {"number": 1, "failoverQuorum": True}}),
+        healthy(smartShutdownTimeout=30),
+        healthy(failoverDelay=10),
+        healthy(walStorage={"size": "4Gi"}),
+        healthy(affinity={"podAntiAffinityType": "required"}),
+        healthy(
+            topologySpreadConstraints=[
+                {"topologyKey": "zone", "labelSelector": {"matchLabels": {"cnpg.io/cluster": "pg"}}}
+            ]
+        ),
+    ],
+    ids=["quorum", "smart", "delay", "wal", "affinity", "spread"],
+)
+def test_what_is_well_made_is_not_found(facts: Facts) -> None:
+    assert ids(facts) == []
+
+
+@pytest.mark.parametrize("name", SEEDS)
+def test_every_fix_can_be_taken_by_cloudnativepg(name: str) -> None:
+    """The operator refuses ALTER SYSTEM, and there is no patronictl: every finding there has another fix."""
+    cnpg = CNPG_SEEDS[name] if name in CNPG_SEEDS else replace(SEEDS[name], patroni=None, cnpg=healthy().cnpg)
+    for found in diagnosed(cnpg):
+        assert "ALTER SYSTEM SET" not in found.fix and "ALTER SYSTEM RESET recovery" not in found.fix, found
+        assert "patronictl" not in found.fix and "Patroni" not in found.fix, found
+        assert "postgresql.conf" not in found.fix.replace(".auto.conf", ""), found
+        for body in re.findall(r"--patch '(.*?)'", found.fix):
+            assert set(json.loads(body)) == {"spec"}
+            assert "kubectl patch cluster pg --namespace default --type merge" in found.fix
+
+
+def test_fsync_in_effect_is_found_once_with_a_patch() -> None:
+    off = with_settings(healthy(postgresql={"parameters": {"fsync": "off"}}), "*", fsync="off")
+    found = diagnosed(off)
+    assert {f.id for f in found} == {"fsync-off"}
+    assert found[0].fix.endswith("""--patch '{"spec":{"postgresql":{"parameters":{"fsync":"on"}}}}'""")
