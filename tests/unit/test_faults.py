@@ -127,7 +127,7 @@ def test_every_fault_says_what_it_needs_and_how_it_is_cleared() -> None:
     assert len({fault.name for fault in FAULTS}) == len(FAULTS)
     assert all(fault.happens and fault.cleared_by and fault.command.startswith("lab ") for fault in FAULTS)
     needed = {fault.capability for fault in FAULTS}
-    never_faults = {Capability.PRICE, Capability.LEDGER, Capability.CONFIGURE, Capability.INSPECT}
+    never_faults = {Capability.PRICE, Capability.LEDGER, Capability.CONFIGURE, Capability.INSPECT, Capability.TAKEOVER}
     assert set(Capability) - needed <= never_faults | {Capability.SHAPE_LINKS}
 
 

@@ -10,6 +10,7 @@ import click
 import cloup
 
 from walproof.cli import options as opt
+from walproof.cli.console import print_result
 from walproof.cli.groups import Command
 from walproof.errors import TargetError, UsageError
 from walproof.guarding.decide import Policy
@@ -36,6 +37,7 @@ from walproof.watching.metrics_server import MetricsServer
     "Server",
     opt.option("--listen", "HOST:PORT", "Serve /metrics and /state there.  [default: nowhere]"),
 )
+@opt.output()
 def guard(
     target: str | None,
     allow: str | None,
@@ -44,10 +46,11 @@ def guard(
     dry_run: bool,
     duration: float | None,
     listen: str | None,
+    as_json: bool,
 ) -> int:
     """Recovery in seconds: hands the leader lock over when the leader is gone and no acknowledged commit can be lost.
 
-    A line for everything it does goes to standard error.
+    A line for everything it does goes to standard error; --json prints what it did in all when it ends.
     """
     if not 0.2 <= suspect_after <= 60:
         raise UsageError(
@@ -79,6 +82,7 @@ def guard(
         finally:
             if server is not None:
                 server.close()
+            print_result(asdict(watcher.status()), as_json=as_json)
     return 0
 
 
