@@ -125,6 +125,18 @@ def test_a_role_that_the_operator_cannot_make(api: FakeApi, journal: Journal) ->
         own(FakeApi()).make(journal, 15, lambda _: False)
 
 
+def test_a_role_that_the_operator_cannot_drop_stays_in_the_journal(api: FakeApi, journal: Journal) -> None:
+    name = made(api, journal).user
+
+    def owning(_: str) -> bool:
+        api.change(CLUSTERS, "pg", {"status": {"managedRolesStatus": {"cannotReconcile": {name: ["it owns a table"]}}}})
+        return False
+
+    with pytest.raises(TargetError, match=r"cannot drop the role walproof_\w+: it owns a table"):
+        own(api).remove(journal, owning)
+    assert [c.name for c in journal.pending()] == [name] and len(secrets_of(api)) == 2
+
+
 def test_before_15_there_is_no_role_for_checkpoints(api: FakeApi, journal: Journal) -> None:
     made(api, journal, version=14)
     assert roles(api)[0]["inRoles"] == ["pg_monitor"]

@@ -29,7 +29,8 @@ _ABLE = (
     "SELECT rolsuper OR (rolcreatedb AND pg_has_role(current_user, 'pg_monitor', 'USAGE')) AS able"
     " FROM pg_roles WHERE rolname = current_user"
 )
-_AMCHECK = 'CREATE EXTENSION IF NOT EXISTS amcheck; GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA public TO "{role}";'
+_AMCHECK = "CREATE EXTENSION IF NOT EXISTS amcheck; GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA public TO PUBLIC"
+"""To everybody: nothing then holds the role that is dropped at the end, and the database is walproof's own."""
 _GONE = "SELECT NOT EXISTS (SELECT FROM pg_roles WHERE rolname = %s) AS gone"
 
 
@@ -80,7 +81,7 @@ class CnpgCluster(ExternalCluster):
         """amcheck in walproof's own database, by the superuser inside the leader; left out where it cannot be."""
         if self._cnpg.login.user != self._own_user:
             return
-        command = ["psql", "-X", "-q", "-d", self.file.database, "-c", _AMCHECK.format(role=self._own_user)]
+        command = ["psql", "-X", "-q", "-d", self.file.database, "-c", _AMCHECK]
         with suppress(Error):
             self._cnpg.api.exec(self.leader(), command)
 
