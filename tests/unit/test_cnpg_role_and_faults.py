@@ -15,8 +15,12 @@ from walproof.records.journal import Journal
 from walproof.targets.cnpg.api import CLUSTERS, PODS, ApiError, Output
 from walproof.targets.cnpg.credentials import Credential
 from walproof.targets.cnpg.faults import CnpgRecovery, Instances
+from walproof.targets.cnpg.file import CnpgFile
+from walproof.targets.cnpg.manager import CnpgManager
 from walproof.targets.cnpg.own_role import OwnRole
 from walproof.targets.cnpg.switchover import CnpgSwitchover, furthest
+from walproof.targets.cnpg.target import CnpgCluster
+from walproof.targets.external.cluster import ExternalCluster
 from walproof.targets.simulated.clock import VirtualClock
 
 NAME = "cnpg:default/pg"
@@ -121,6 +125,18 @@ def test_a_role_that_the_operator_cannot_make(api: FakeApi, journal: Journal) ->
         own(FakeApi()).make(journal, 15, lambda _: False)
 
 
+def test_a_role_that_the_operator_cannot_drop_stays_in_the_journal(api: FakeApi, journal: Journal) -> None:
+    name = made(api, journal).user
+
+    def owning(_: str) -> bool:
+        api.change(CLUSTERS, "pg", {"status": {"managedRolesStatus": {"cannotReconcile": {name: ["it owns a table"]}}}})
+        return False
+
+    with pytest.raises(TargetError, match=r"cannot drop the role walproof_\w+: it owns a table"):
+        own(api).remove(journal, owning)
+    assert [c.name for c in journal.pending()] == [name] and len(secrets_of(api)) == 2
+
+
 def test_before_15_there_is_no_role_for_checkpoints(api: FakeApi, journal: Journal) -> None:
     made(api, journal, version=14)
     assert roles(api)[0]["inRoles"] == ["pg_monitor"]
@@ -206,3 +222,25 @@ def test_a_switchover_is_asked_for_in_the_status_as_the_plugin_does(api: FakeApi
 def test_nobody_serves_nobody_takes_over() -> None:
     with pytest.raises(TargetError, match="nobody to hand over to"):
         furthest(view("pg-1", streaming=False))
+
+
+def test_a_role_whose_database_cannot_be_made_is_removed(
+    api: FakeApi, journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = CnpgFile(kind="cnpg", cluster="default/pg", reach="pods")
+    cluster = CnpgCluster(NAME, file, CnpgManager(api, file))
+    cluster.journal = journal
+    monkeypatch.setattr(cluster, "_may", lambda: (False, 15))
+    monkeypatch.setattr(cluster, "_usable", lambda credential: True)
+    monkeypatch.setattr(cluster, "_gone", lambda role: True)
+    users: list[str] = []
+
+    def refused(self: ExternalCluster) -> None:
+        users.append(cluster.manager.members()["pg-1"].user)
+        raise TargetError("walproof's database cannot be made")
+
+    monkeypatch.setattr(ExternalCluster, "open_database", refused)
+    with pytest.raises(TargetError, match="database cannot be made"):
+        cluster.open_database()
+    assert users[0].startswith("walproof_") and cluster.manager.members()["pg-1"].user == "app"
+    assert roles(api) == [] and secrets_of(api) == ["pg-app"] and journal.pending() == ()

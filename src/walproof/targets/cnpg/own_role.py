@@ -46,17 +46,20 @@ class OwnRole:
         self._change(lambda roles: [*roles, entry])
 
         def done() -> bool:
-            self._refuse(role)
+            self._refuse(role, "make")
             return usable(credential)
 
         wait_for(Wait.SETTING_IN_EFFECT, done, self._clock, pace_s=0.2)
         return credential
 
-    def _refuse(self, role: str) -> None:
+    def _refuse(self, role: str, what: str) -> None:
+        """TargetError with the operator's reasons, where it has some."""
         status = read(Cluster, self._api.get(CLUSTERS, self._cluster)).status.managed_roles_status
         reasons = status.cannot_reconcile.get(role)
         if reasons:
-            raise TargetError(f"CloudNativePG cannot make the role {role}: {'; '.join(reasons)}", "kubectl cnpg status")
+            raise TargetError(
+                f"CloudNativePG cannot {what} the role {role}: {'; '.join(reasons)}", "kubectl cnpg status"
+            )
 
     def left(self, journal: Notebook) -> Credential | None:
         """The role that a killed run left, so that what it owns can be dropped; None where there is none."""
@@ -81,7 +84,12 @@ class OwnRole:
     def _drop(self, role: str, gone: Callable[[str], bool]) -> None:
         if any(entry.get("name") == role for entry in self._roles(self._api.get(CLUSTERS, self._cluster))):
             self._change(lambda roles: [_absent(entry) if entry.get("name") == role else entry for entry in roles])
-            wait_for(Wait.SETTING_IN_EFFECT, lambda: gone(role), self._clock, pace_s=0.2)
+
+            def done() -> bool:
+                self._refuse(role, "drop")
+                return gone(role)
+
+            wait_for(Wait.SETTING_IN_EFFECT, done, self._clock, pace_s=0.2)
             self._change(lambda roles: [entry for entry in roles if entry.get("name") != role])
 
     @staticmethod

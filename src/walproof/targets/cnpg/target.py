@@ -1,6 +1,7 @@
 """A CloudNativePG cluster by its namespace and name: everything else is asked of Kubernetes, anew as pods change."""
 
 import os
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 
@@ -28,6 +29,8 @@ _ABLE = (
     "SELECT rolsuper OR (rolcreatedb AND pg_has_role(current_user, 'pg_monitor', 'USAGE')) AS able"
     " FROM pg_roles WHERE rolname = current_user"
 )
+_AMCHECK = "CREATE EXTENSION IF NOT EXISTS amcheck; GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA public TO PUBLIC"
+"""To everybody: nothing then holds the role that is dropped at the end, and the database is walproof's own."""
 _GONE = "SELECT NOT EXISTS (SELECT FROM pg_roles WHERE rolname = %s) AS gone"
 
 
@@ -37,6 +40,7 @@ class CnpgCluster(ExternalCluster):
     def __init__(self, name: str, file: CnpgFile, manager: CnpgManager) -> None:
         super().__init__(name, file, manager.login, manager)
         self._cnpg = manager
+        self._own_user = ""
         self._instances = Instances(manager.api, file.name, name, self.clock, lambda: self.journal)
 
     @cached_property
@@ -60,12 +64,34 @@ class CnpgCluster(ExternalCluster):
 
     def open_database(self) -> None:
         """As every external cluster's, by a role of walproof's own where the user may not create one and see enough."""
-        if not self._made.is_set():
-            able, version = self._may()
-            if not able:
-                with shielded():
-                    self._log_in_as(self._own_role.make(needed(self.journal), version, self._usable))
-        super().open_database()
+        if self._made.is_set():
+            return
+        try:
+            self._take_role()
+            super().open_database()
+            self._give_amcheck()
+        except (Error, KeyboardInterrupt):
+            if not self._made.is_set() and self.journal is not None:
+                # What cannot be removed now stays in the journal, for `walproof revert`.
+                with suppress(Error), shielded():
+                    self._remove_role(self.journal)
+            raise
+
+    def _give_amcheck(self) -> None:
+        """amcheck in walproof's own database, by the superuser inside the leader; left out where it cannot be."""
+        if self._cnpg.login.user != self._own_user:
+            return
+        command = ["psql", "-X", "-q", "-d", self.file.database, "-c", _AMCHECK]
+        with suppress(Error):
+            self._cnpg.api.exec(self.leader(), command)
+
+    def _take_role(self) -> None:
+        able, version = self._may()
+        if not able:
+            with shielded():
+                made = self._own_role.make(needed(self.journal), version, self._usable)
+                self._own_user = made.user
+                self._log_in_as(made)
 
     def _may(self) -> tuple[bool, int]:
         """(whether the user may create databases and see replication, PostgreSQL's major version)."""
