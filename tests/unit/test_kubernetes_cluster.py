@@ -242,8 +242,7 @@ def test_port_forward_relays_and_breaks_when_a_client_of_tls_leaves(cluster: Sta
         assert talk.receive() == b"\0" + first
         talk.close()
         until(lambda count=broken: cluster.serving.api.oddities.broken_forwards == count)  # type: ignore[misc]
-    cluster.cnpg.kill("pg-2")
-    talk = opened(cluster, f"{PODS}/pg-2/portforward?ports=5432", protocol="v4.channel.k8s.io")
+    talk = opened(cluster, f"{PODS}/pg-2/portforward?ports=5433", protocol="v4.channel.k8s.io")
     assert b"connection refused" in talk.channels()[1]
 
 
