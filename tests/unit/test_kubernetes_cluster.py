@@ -217,13 +217,13 @@ def test_exec_is_refused_without_the_right_and_where_nothing_runs(cluster: Stand
     with pytest.raises(Refused) as unnamed:
         opened(cluster, f"{PODS}/pg-1/exec?command=true")
     assert unnamed.value.status == 400
-    cluster.cnpg.kill("pg-1")
-    until(lambda: cluster.cnpg.state.member("pg-1").container != "running")
+    ended = {"state": {"waiting": {"reason": "CrashLoopBackOff"}}}
+    cluster.store.modify("Pod", "pg-1", lambda pod: pod["status"]["containerStatuses"][0].update(ended))
     with pytest.raises(Refused, match="container not found") as gone:
         opened(cluster, path)
     assert gone.value.status == 500
-    _, error, ended = executed(cluster, "pg-2", "no-such-program")
-    assert "not found" in error and ended["reason"] == "NonZeroExitCode"
+    _, error, how = executed(cluster, "pg-2", "no-such-program")
+    assert "not found" in error and how["reason"] == "NonZeroExitCode"
 
 
 def test_standard_input_reaches_the_command(cluster: StandIn) -> None:
@@ -242,8 +242,7 @@ def test_port_forward_relays_and_breaks_when_a_client_of_tls_leaves(cluster: Sta
         assert talk.receive() == b"\0" + first
         talk.close()
         until(lambda count=broken: cluster.serving.api.oddities.broken_forwards == count)  # type: ignore[misc]
-    cluster.cnpg.kill("pg-2")
-    talk = opened(cluster, f"{PODS}/pg-2/portforward?ports=5432", protocol="v4.channel.k8s.io")
+    talk = opened(cluster, f"{PODS}/pg-2/portforward?ports=5433", protocol="v4.channel.k8s.io")
     assert b"connection refused" in talk.channels()[1]
 
 
