@@ -111,7 +111,7 @@ def forecast(model: Model, layout: str, *, years: int, seed: int, vary: bool = T
         structural,
         losses,
         bool(undrilled(model, rare)),
-        _commits(model, rare),
+        _commits(model, rare, batches),
         _parts(model, batches, rare),
         rare.relative_error,
         _caveats(model, rare),
@@ -188,14 +188,18 @@ def _mean_chances(model: Model) -> Floats:
     return found
 
 
-def _commits(model: Model, rare: Sampled) -> float:
-    """Expected lost commits a year: losses times what losing drills lost, for risks whose drills lost anything."""
+def _commits(model: Model, rare: Sampled, batches: Sequence[Batch]) -> float:
+    """Expected lost commits a year at the drills' load: what losing drills lost, and what was served alone before a
+    stale member was promoted; not a number where no drill lost any.
+    """
     every = [model.measured.loss(k.name, level).commits for k in model.failures.kinds for level in Level]
     typical = [commits for commits in every if commits > 0]
     if not typical:
         return float("nan")
-    chances, total = _mean_chances(model), 0.0
-    for risk in Risk:
+    years = sum(len(b.alone_s) for b in batches)
+    chances = _mean_chances(model)
+    total = sum(float(b.alone_s.sum()) for b in batches) / years * model.measured.acknowledged_per_s
+    for risk in (Risk.TAKEOVER, Risk.UNFLUSHED, Risk.NEAR):
         for number, failure in enumerate(model.failures.kinds):
             commits = chance_losses(model, risk, failure).commits or float(np.mean(typical))
             total += float(rare.mean[risk, number] * chances[risk, number]) * commits

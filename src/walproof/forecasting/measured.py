@@ -1,6 +1,8 @@
 """What drills say of each kind of failure: outages, and losses out of how many; or never drilled. Pure."""
 
+import itertools
 import math
+import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -163,10 +165,11 @@ def _counted(shown: Sequence[Drill], fault: str) -> Losses:
 
 
 def _pace(drills: Iterable[Drill]) -> float:
-    """Acknowledged commits a second while drills ran, from their paces; 0 where none is recorded."""
-    paces = [
-        sum(n for _, n in d.pace) / (d.pace[-1][0] - d.pace[0][0])
+    """Acknowledged commits a second while service was up: the median over the bins of all paces that hold any."""
+    rates = [
+        count / (after - at)
         for d in drills
-        if len(d.pace) > 2 and d.pace[-1][0] > d.pace[0][0]
+        for (at, count), (after, _) in itertools.pairwise(d.pace)
+        if count and after > at
     ]
-    return sum(paces) / len(paces) if paces else 0.0
+    return statistics.median(rates) if rates else 0.0

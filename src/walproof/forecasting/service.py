@@ -89,6 +89,11 @@ class State:
     ready: Floats
     force_at: Floats
     out_s: Floats
+    alone_at: Floats
+    """Since when the leader has served with no standby up; NOBODY: it does not."""
+    stopped_at: Floats
+    alone_s: Floats
+    """Seconds of service of which a promoted member has nothing."""
 
     def rows(self, count: int) -> "State":
         """The first so many episodes (views: changes reach this state)."""
@@ -118,6 +123,7 @@ def start(begins: Floats, rules: Rules) -> State:
     return State(
         begins.copy(), whole.copy(), np.ones(n, dtype=np.int64), full, whole.copy(), np.zeros(n, dtype=np.int64),
         np.ones(n, dtype=bool), np.full(n, -NOBODY), np.full(n, NOBODY), np.zeros(n),
+        np.full(n, NOBODY), begins.copy(), np.zeros(n),
     )  # fmt: skip
 
 
@@ -135,6 +141,7 @@ def pass_time(state: State, until: Floats, rules: Rules) -> tuple[Bools, Bools, 
     full_up, near_up = state.up & state.full, state.up & state.near
     whole, near = due & (full_up != 0), due & (full_up == 0) & (near_up != 0)
     stale = due & ~whole & ~near
+    state.alone_s = state.alone_s + np.where(stale, np.clip(state.stopped_at - state.alone_at, 0.0, None), 0.0)
     forced = _lowest(np.where(full_up != 0, full_up, np.where(near_up != 0, near_up, state.up)))
     state.leader = np.where(due, forced, state.leader)
     on = state.on | (due & _enough(state.up & ~state.leader, rules))
@@ -163,6 +170,10 @@ def step(state: State, event: Change, rules: Rules) -> tuple[Bools, Bools]:
         setattr(state, name, np.where(on_before, serving[name], waiting[name]))
     state.ready = np.where(on_before, serving["ready"], state.ready)
     state.up = event.up
+    state.stopped_at = np.where(on_before & ~state.on, event.at, state.stopped_at)
+    alone = (event.up & ~state.leader) == 0
+    since = np.where(alone, np.minimum(state.alone_at, event.at), NOBODY)
+    state.alone_at = np.where(state.on, since, state.alone_at)
     state.volatile = np.where(state.on, 0, state.volatile & state.full)
     _plan_force(state, event.dcs, rules)
     return np.asarray(serving["takeover"] & on_before), np.asarray(waiting["unflushed"] & ~on_before)

@@ -37,6 +37,8 @@ class Outcome:
 
     out_s: Floats
     risks: Floats
+    alone_s: Floats
+    """Seconds of service of each that a member without them was promoted over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,8 @@ class Batch:
     years_s: Floats
     by_kind_s: Floats
     risks: Floats
+    alone_s: Floats
+    """Seconds of service, by year, whose every commit a stale member that was promoted lacks."""
 
 
 def factors(model: Model, rng: np.random.Generator) -> Floats:
@@ -105,9 +109,9 @@ def follow(events: Changes, of_fault: PerFault, kind: Ints, rules: Rules, weight
     waits_until = np.where(state.force_at < NOBODY, state.force_at, state.at)
     until = np.where(state.on, np.maximum(state.at, state.ready), waits_until)
     note_forced(*pass_time(state, until, rules))
-    out_s = np.empty(len(order))
-    out_s[order] = state.out_s
-    return Outcome(out_s, risks)
+    out_s, alone_s = np.empty(len(order)), np.empty(len(order))
+    out_s[order], alone_s[order] = state.out_s, state.alone_s
+    return Outcome(out_s, risks, alone_s)
 
 
 def one_batch(model: Model, years: int, seed: Sequence[int], *, vary: bool = True, year_s: float = YEAR_S) -> Batch:
@@ -121,7 +125,7 @@ def one_batch(model: Model, years: int, seed: Sequence[int], *, vary: bool = Tru
     found = causes(model.where, model.failures)
     rules = rules_of(model.where, model.what, model.failures.decide_s, model.failures.force_s)
     faults = draw(found, model.failures, years * year_s / YEAR_S, [*seed, 2], by_rate)
-    years_s, by_kind = np.zeros(years), np.zeros(kinds)
+    years_s, alone_s, by_kind = np.zeros(years), np.zeros(years), np.zeros(kinds)
     risks = np.zeros((len(Risk), kinds))
     if len(faults.at):
         kind = np.array([c.kind for c in found], dtype=np.int64)[faults.cause]
@@ -129,6 +133,7 @@ def one_batch(model: Model, years: int, seed: Sequence[int], *, vary: bool = Tru
         outcome = follow(events, per_fault(model, faults, found, rng), kind, rules)
         year = np.minimum((events.at[events.first] / year_s).astype(np.int64), years - 1)
         years_s += np.bincount(year, weights=outcome.out_s, minlength=years)
+        alone_s += np.bincount(year, weights=outcome.alone_s, minlength=years)
         by_kind += np.bincount(kind[events.fault[events.first]], weights=outcome.out_s, minlength=kinds)
         risks[:, : outcome.risks.shape[1]] += outcome.risks
     for number, failure in enumerate(model.failures.kinds):
@@ -137,7 +142,7 @@ def one_batch(model: Model, years: int, seed: Sequence[int], *, vary: bool = Tru
             paused_s = takeovers(model, failure, pauses, rng)
             years_s += np.bincount(rng.integers(years, size=pauses), weights=paused_s, minlength=years)
             by_kind[number] += paused_s.sum()
-    return Batch(years_s, by_kind / years, risks / years)
+    return Batch(years_s, by_kind / years, risks / years, alone_s)
 
 
 def simulate(model: Model, years: int, seed: int, *, vary: bool = True, batches: int = BATCHES) -> tuple[Batch, ...]:
