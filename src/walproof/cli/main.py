@@ -40,6 +40,7 @@ SECTIONS = (
         "Configure",
         "walproof.cli.{}",
         advise="Which configuration to run.",
+        forecast="What a configuration costs and loses in a year.",
         apply="Apply a recommendation, or undo it.",
         guard="Recovery in seconds when the leader disappears.",
         revert="Revert what an interrupted run had changed.",

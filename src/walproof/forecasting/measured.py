@@ -1,0 +1,175 @@
+"""What drills say of each kind of failure: outages, and losses out of how many; or never drilled. Pure."""
+
+import itertools
+import math
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from walproof.estimating.binomial import upper_bound
+from walproof.forecasting.failures import Failure, Failures
+from walproof.model.event import Described, DrillDone, Event
+from walproof.model.guarantee import Level, Loss
+from walproof.model.topology import Description
+from walproof.model.units import counted
+from walproof.model.verdict import Drill, Verdict, Victim
+
+TIMEOUTS = {"quick": 20.0, "fast": 20.0, "stock": 30.0, "default": 30.0}
+"""Patroni's ttl, s, by the lab's word for its timeouts."""
+FEW = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Losses:
+    """Drills that lost something, out of how many; `fault`: under which, "" where it was never drilled."""
+
+    losing: int = 0
+    drills: int = 0
+    fault: str = ""
+    commits: float = 0.0
+    """Mean number of acknowledged commits lost by those that lost any."""
+
+    @property
+    def upper(self) -> float:
+        """95 % upper bound of the probability of a loss; 1 where nothing was drilled.
+
+        >>> Losses().upper, round(Losses(0, 10, "kill").upper, 2)
+        (1.0, 0.26)
+        """
+        return upper_bound(self.losing, self.drills) if self.drills else 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Takeover:
+    """How long nobody was served after such a failure of the leader, s, one value a drill; of a standby: `stalls_s`."""
+
+    outages_s: tuple[float, ...] = ()
+    fault: str = ""
+    ttl_s: float | None = None
+    """Patroni's ttl while they were drilled, where the record says it."""
+    stalls_s: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Everything the records' drills say, by the name of a failure and the level."""
+
+    takeovers: dict[str, Takeover]
+    losses: dict[tuple[str, Level], Losses]
+    unflushed: dict[Level, Losses]
+    caveats: tuple[str, ...] = ()
+    acknowledged_per_s: float = 0.0
+    records: tuple[str, ...] = field(default_factory=tuple)
+
+    def loss(self, failure: str, level: Level) -> Losses:
+        """Losses after a takeover from a leader hit by that failure."""
+        return self.losses.get((failure, level), Losses())
+
+    def unseen(self, failure: str, level: Level) -> Losses:
+        """Losses where no survivor had been waited for: what `local` lost, else `off`, which loses more."""
+        found = (self.loss(failure, weak) for weak in (Level.LOCAL, Level.OFF))
+        return next((losses for losses in found if losses.drills), Losses())
+
+
+def measured(records: Sequence[tuple[str, Sequence[Event]]], failures: Failures) -> Measured:
+    """The drills of those records (name, events), sorted to the kinds of failure that they show."""
+    drills: list[tuple[Drill, float | None]] = []
+    caveats: list[str] = []
+    for name, events in records:
+        described = next((e.description for e in events if isinstance(e, Described)), None)
+        of_record = [e.drill for e in events if isinstance(e, DrillDone)]
+        caveats += _about_record(name, described, of_record)
+        drills += [(drill, _ttl(described)) for drill in of_record if drill.verdict.decided]
+    losses = {(kind.name, level): _losses(drills, kind, level) for kind in failures.kinds for level in Level}
+    return Measured(
+        {kind.name: _takeover(drills, kind) for kind in failures.kinds},
+        losses,
+        {level: _unflushed([d for d, _ in drills], level) for level in Level},
+        tuple(dict.fromkeys(caveats)),
+        _pace(d for d, _ in drills),
+        tuple(name for name, _ in records),
+    )
+
+
+def _ttl(described: Description | None) -> float | None:
+    return TIMEOUTS.get(described.facts.get("timing", "")) if described else None
+
+
+def _about_record(name: str, described: Description | None, drills: Sequence[Drill]) -> list[str]:
+    found = []
+    if described and described.facts.get("kind", "").startswith("simulated"):
+        found.append(f"{name} is of a simulated cluster: a model, not a measurement")
+    undecided = sum(d.verdict is Verdict.UNDECIDED for d in drills)
+    if undecided:
+        found.append(f"{name}: {counted(undecided, 'undecided drill')} left out, neither held nor lost")
+    if not drills:
+        found.append(f"{name} holds no drills")
+    endless = sum(d.verdict.decided and _outage(d) is None and d.victim.takes_the_leader for d in drills)
+    if endless:
+        found.append(f"{name}: {counted(endless, 'drill')} whose outage has no end is left out of the outages")
+    return found
+
+
+def _outage(drill: Drill) -> float | None:
+    seconds = drill.unavailable_s if drill.unavailable_s is not None else drill.rto_s
+    return seconds if seconds is not None and math.isfinite(seconds) else None
+
+
+def _takeover(drills: Sequence[tuple[Drill, float | None]], kind: Failure) -> Takeover:
+    for fault in kind.drills:
+        shown = [(d, ttl) for d, ttl in drills if d.fault == fault and d.victim.takes_the_leader]
+        outages = tuple(s for d, _ in shown if (s := _outage(d)) is not None)
+        if outages:
+            return Takeover(outages, fault, shown[0][1], _stalls(drills, kind))
+    return Takeover(stalls_s=_stalls(drills, kind))
+
+
+def _stalls(drills: Sequence[tuple[Drill, float | None]], kind: Failure) -> tuple[float, ...]:
+    return tuple(
+        s
+        for d, _ in drills
+        if d.fault in kind.drills and d.victim is Victim.SYNC_STANDBY and (s := _outage(d)) is not None
+    )
+
+
+def _losses(drills: Sequence[tuple[Drill, float | None]], kind: Failure, level: Level) -> Losses:
+    """Of drills in which the leader was gone in fact: one restarted in place says nothing about a takeover."""
+    for fault in kind.drills:
+        shown = [
+            d
+            for d, _ in drills
+            if d.fault == fault
+            and d.level is level
+            and d.victim.takes_the_leader
+            and d.loss not in (Loss.POSTGRES_CRASH, Loss.POWER_CUT)
+        ]
+        if shown:
+            return _counted(shown, fault)
+    return Losses()
+
+
+def _unflushed(drills: Sequence[Drill], level: Level) -> Losses:
+    """Of drills after which only what was flushed could remain: a crash in place, power cut everywhere."""
+    shown = [
+        d
+        for d in drills
+        if d.level is level
+        and (d.fault in ("double-power", "kill-all", "crash-in-place") or d.loss in (Loss.POSTGRES_CRASH,))
+    ]
+    return _counted(shown, "double-power" if level.remote else "crash in place") if shown else Losses()
+
+
+def _counted(shown: Sequence[Drill], fault: str) -> Losses:
+    losing = [d.findings.lost + d.findings.downgraded_lost for d in shown if d.findings.lost]
+    return Losses(len(losing), len(shown), fault, sum(losing) / len(losing) if losing else 0.0)
+
+
+def _pace(drills: Iterable[Drill]) -> float:
+    """Acknowledged commits a second while service was up: the median over the bins of all paces that hold any."""
+    rates = [
+        count / (after - at)
+        for d in drills
+        for (at, count), (after, _) in itertools.pairwise(d.pace)
+        if count and after > at
+    ]
+    return statistics.median(rates) if rates else 0.0

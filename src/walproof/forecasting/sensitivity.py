@@ -1,0 +1,61 @@
+"""Which assumption matters most: each is moved to the ends of its range, with the same random numbers. Seeded."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from walproof.forecasting.answer import Forecast
+from walproof.forecasting.behaviour import Model
+from walproof.forecasting.failures import Failures
+from walproof.forecasting.simulate import simulate
+
+YEARS = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """Minutes a year with an assumption at its low and at its high end."""
+
+    assumption: str
+    low: float
+    high: float
+
+    @property
+    def swing(self) -> float:
+        """How far apart they are, minutes."""
+        return abs(self.high - self.low)
+
+
+def of_rates(made: Forecast) -> tuple[Effect, ...]:
+    """The effect of each rate's range at first order: minutes go with the rate of what began the episode."""
+    half = [(part, part.minutes_range) for part in made.parts]
+    found = [Effect(f"rate of {p.name}", max(0.0, p.minutes - h), p.minutes + h) for p, h in half]
+    return tuple(sorted(found, key=lambda effect: -effect.swing))
+
+
+def of_the_rest(model: Model, seed: int, years: int = YEARS) -> tuple[Effect, ...]:
+    """The effect of what is no rate: repairs half and twice as long, people half and twice as fast, nothing shared."""
+
+    def minutes(failures: Failures) -> float:
+        batches = simulate(replace(model, failures=failures), years, seed, vary=False, batches=4)
+        return float(np.mean([b.years_s.mean() for b in batches])) / 60
+
+    given = model.failures
+
+    def repaired(factor: float) -> Failures:
+        return replace(given, kinds=tuple(replace(k, repair_s=k.repair_s * factor) for k in given.kinds))
+
+    def decided(factor: float) -> Failures:
+        return replace(given, decide_s=given.decide_s * factor, force_s=given.force_s * factor)
+
+    effects = (
+        Effect("repair times (half, twice)", minutes(repaired(0.5)), minutes(repaired(2.0))),
+        Effect("time until people decide (half, twice)", minutes(decided(0.5)), minutes(decided(2.0))),
+    )
+    return tuple(sorted(effects, key=lambda effect: -effect.swing))
+
+
+def loudest(made: Forecast) -> str:
+    """The assumption whose range moves the expected losses most; "" where nothing can be lost."""
+    part = max(made.parts, key=lambda p: p.losses_range, default=None)
+    return part.name if part is not None and part.losses_range > 0 else ""

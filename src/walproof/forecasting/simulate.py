@@ -1,0 +1,160 @@
+"""Many simulated years of one configuration: what was not served each year, and how often a loss was risked. Seeded."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+
+from walproof.errors import UsageError
+from walproof.forecasting.behaviour import Model, stalls, takeovers
+from walproof.forecasting.episodes import Changes, Faults, Floats, Ints, changes, draw
+from walproof.forecasting.failures import YEAR_S, Data
+from walproof.forecasting.service import NOBODY, Bools, PerFault, Rules, changes_at, pass_time, rules_of, start, step
+from walproof.forecasting.topology import Cause, causes
+
+BATCHES = 50
+MOST_FAULTS = 3e8
+
+
+class Risk(IntEnum):
+    """How acknowledged commits can be lost.
+
+    TAKEOVER: the leader is lost, a survivor that commits waited for (or, asynchronous, any) takes over. UNFLUSHED: a
+    member leads again that lost what it had not flushed. NEAR: everybody with every commit stays away, and a standby
+    that streamed until the end is promoted. STALE: a standby is promoted that lacks commits for sure.
+    """
+
+    TAKEOVER = 0
+    UNFLUSHED = 1
+    NEAR = 2
+    STALE = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of episodes: seconds without service of each; risks[risk, kind]: weighted counts."""
+
+    out_s: Floats
+    risks: Floats
+    alone_s: Floats
+    """Seconds of service of each that a member without them was promoted over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Years under one draw of what is uncertain: seconds without service of each year, by kind of the first failure of
+    an episode (a year); risks a year, by risk and kind.
+    """
+
+    years_s: Floats
+    by_kind_s: Floats
+    risks: Floats
+    alone_s: Floats
+    """Seconds of service, by year, whose every commit a stale member that was promoted lacks."""
+
+
+def factors(model: Model, rng: np.random.Generator) -> Floats:
+    """A factor of every kind's rate, mean 1, drawn from the range in which it is believed to lie."""
+    sigma = np.array([kind.rate_sigma for kind in model.failures.kinds])
+    return np.exp(sigma * rng.standard_normal(len(sigma)) - sigma**2 / 2)
+
+
+def per_fault(model: Model, faults: Faults, found: Sequence[Cause], rng: np.random.Generator) -> PerFault:
+    """What each fault does, with its sampled times."""
+    kinds = model.failures.kinds
+    kind = np.array([c.kind for c in found], dtype=np.int64)[faults.cause]
+    takeover, stall = np.zeros(len(kind)), np.zeros(len(kind))
+    for number, failure in enumerate(kinds):
+        which = np.flatnonzero(kind == number)
+        takeover[which] = takeovers(model, failure, len(which), rng)
+        stall[which] = stalls(model, failure, len(which), rng)
+    lost = np.array([k.data is Data.LOST for k in kinds])[kind]
+    unflushed = np.array([k.data is Data.UNFLUSHED for k in kinds])[kind]
+    # What ends PostgreSQL without an orderly stop: every failure of a member but one of the network or of an operator.
+    crash = np.array([k.data is Data.UNFLUSHED or "kill" in k.drills[:1] for k in kinds])[kind]
+    return PerFault(lost, unflushed, crash, takeover, stall)
+
+
+def follow(events: Changes, of_fault: PerFault, kind: Ints, rules: Rules, weights: Floats | None = None) -> Outcome:
+    """Follow every episode from its first failure to its end. `kind`: of each fault; weights: of each episode."""
+    kinds = int(kind.max(initial=0)) + 1
+    order = np.argsort(-events.count, kind="stable")
+    first, count = events.first[order], events.count[order]
+    weight = np.ones(len(order)) if weights is None else weights[order]
+    risks = np.zeros((len(Risk), kinds))
+    state = start(events.at[first] if len(first) else np.empty(0), rules)
+    began = kind[events.fault[first]] if len(first) else np.empty(0, dtype=np.int64)
+
+    def note(risk: Risk, which: Bools, of_kind: Ints) -> None:
+        chosen = np.flatnonzero(which)
+        if len(chosen):
+            risks[risk] += np.bincount(of_kind[chosen], weights=weight[: len(which)][chosen], minlength=kinds)
+
+    def note_forced(whole: Bools, near: Bools, stale: Bools) -> None:
+        for risk, which in ((Risk.TAKEOVER, whole), (Risk.NEAR, near), (Risk.STALE, stale)):
+            note(risk, which, began)
+
+    for number in range(int(count.max(initial=0))):
+        still = int(np.searchsorted(-count, -number, side="left"))
+        rows = state.rows(still)
+        event = changes_at(events, first[:still] + number, of_fault, rules.majority)
+        whole, near, stale = pass_time(rows, event.at, rules)
+        takeover, unflushed = step(rows, event, rules)
+        of_event = kind[events.fault[first[:still] + number]]
+        note_forced(whole, near, stale)
+        note(Risk.TAKEOVER, takeover, of_event)
+        note(Risk.UNFLUSHED, unflushed, began[:still])
+        state.store(rows)
+    waits_until = np.where(state.force_at < NOBODY, state.force_at, state.at)
+    until = np.where(state.on, np.maximum(state.at, state.ready), waits_until)
+    note_forced(*pass_time(state, until, rules))
+    out_s, alone_s = np.empty(len(order)), np.empty(len(order))
+    out_s[order], alone_s[order] = state.out_s, state.alone_s
+    return Outcome(out_s, risks, alone_s)
+
+
+def one_batch(model: Model, years: int, seed: Sequence[int], *, vary: bool = True, year_s: float = YEAR_S) -> Batch:
+    """So many years under one draw of rates and one bootstrap of the drills; `vary` False: rates as they stand.
+
+    `year_s`: what is counted as one year; rates stay those of a calendar year.
+    """
+    rng = np.random.default_rng([*seed, 1])
+    kinds = len(model.failures.kinds)
+    by_rate = factors(model, rng) if vary else np.ones(kinds)
+    found = causes(model.where, model.failures)
+    rules = rules_of(model.where, model.what, model.failures.decide_s, model.failures.force_s)
+    faults = draw(found, model.failures, years * year_s / YEAR_S, [*seed, 2], by_rate)
+    years_s, alone_s, by_kind = np.zeros(years), np.zeros(years), np.zeros(kinds)
+    risks = np.zeros((len(Risk), kinds))
+    if len(faults.at):
+        kind = np.array([c.kind for c in found], dtype=np.int64)[faults.cause]
+        events = changes(faults, found, len(model.where.members), len(model.where.voters))
+        outcome = follow(events, per_fault(model, faults, found, rng), kind, rules)
+        year = np.minimum((events.at[events.first] / year_s).astype(np.int64), years - 1)
+        years_s += np.bincount(year, weights=outcome.out_s, minlength=years)
+        alone_s += np.bincount(year, weights=outcome.alone_s, minlength=years)
+        by_kind += np.bincount(kind[events.fault[events.first]], weights=outcome.out_s, minlength=kinds)
+        risks[:, : outcome.risks.shape[1]] += outcome.risks
+    for number, failure in enumerate(model.failures.kinds):
+        if failure.planned:
+            pauses = rng.poisson(failure.per_year * by_rate[number] * years * year_s / YEAR_S)
+            paused_s = takeovers(model, failure, pauses, rng)
+            years_s += np.bincount(rng.integers(years, size=pauses), weights=paused_s, minlength=years)
+            by_kind[number] += paused_s.sum()
+    return Batch(years_s, by_kind / years, risks / years, alone_s)
+
+
+def simulate(model: Model, years: int, seed: int, *, vary: bool = True, batches: int = BATCHES) -> tuple[Batch, ...]:
+    """That many years in batches, each under its own draw of what is uncertain; UsageError when that is too much."""
+    expected = years * sum(c.per_year for c in causes(model.where, model.failures))
+    if expected > MOST_FAULTS:
+        raise UsageError(f"{years:,} years would hold {expected:.1g} failures", "fewer --years, or lower rates")
+    batches = max(1, min(batches, years))
+    sizes = [years // batches + (number < years % batches) for number in range(batches)]
+    return tuple(one_batch(model, size, [seed, number], vary=vary) for number, size in enumerate(sizes))
+
+
+def periods(model: Model, count: int, period_s: float, seed: int, *, each: int = 10) -> tuple[Batch, ...]:
+    """So many periods of that length, in batches of `each`, a bootstrap for each batch; rates as they are."""
+    return tuple(one_batch(model, each, [seed, number], vary=False, year_s=period_s) for number in range(count // each))

@@ -1,0 +1,163 @@
+"""What a forecast is made of: hostile files of rates, impossible topologies, drills that say less than they seem to."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from tests.fixtures.forecasts import drill, failure, failures, lost, record
+from walproof.cli.main import walproof
+from walproof.errors import UsageError
+from walproof.forecasting.answer import forecast
+from walproof.forecasting.behaviour import Model
+from walproof.forecasting.failures_file import DEFAULT, failures_of, read_failures
+from walproof.forecasting.measured import measured
+from walproof.forecasting.topology import Configuration, causes, check, topology
+from walproof.model.guarantee import Level, QuorumKind
+from walproof.model.verdict import Verdict
+
+RECORDS = Path("tests/replay/records")
+ANY_1 = Configuration(Level.ON, QuorumKind.ANY, 1)
+GOOD = DEFAULT.read_text("utf-8")
+
+
+def test_every_shipped_rate_has_a_range_and_a_source() -> None:
+    shipped = failures_of()
+    assert {k.place for k in shipped.kinds} == {"member", "server", "rack", "zone", "region", "cluster"}
+    assert all(k.source and 0 < k.low <= k.per_year <= k.high for k in shipped.kinds)
+    assert all(k.address.startswith("http") for k in shipped.kinds if not k.source.startswith("assumption"))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "stated"),
+    [
+        ("per_year = 0.25", "per_year = -1", "greater than or equal to 0"),
+        ("per_year = 0.25", "per_year = nan", "finite number"),
+        ("per_year = 0.25", "per_year = inf", "finite number"),
+        ("per_year = 0.25", "per_year = 1e300", "less than or equal to"),
+        ("per_year = 0.25", "per_year = 0.9", "not between low 0.05 and high 0.5"),
+        ("per_year = 0.25", 'per_year = 0.25\nper_yaer = "x"', "extra inputs"),
+        ("repair_s = 30.0", "repair_s = 0", "greater than 0"),
+        ("repair_s = 30.0", "repair_s = 1e99", "less than or equal to"),
+        ('source = "widely used software', '# "widely used software', "field required"),
+        ('name = "os crash"', 'name = "postgres crash"', "twice"),
+        ("[people]", "[people", "not TOML"),
+        ("decide_s = 1800.0", "decide_s = -3", "greater than or equal to 0"),
+        ('per = "server"', 'per = "planet"', "input should be"),
+    ],
+)
+def test_a_hostile_file_gets_one_sentence(old: str, new: str, stated: str) -> None:
+    assert old in GOOD
+    with pytest.raises(UsageError) as wrong:
+        read_failures(GOOD.replace(old, new, 1), "mine.toml")
+    assert wrong.value.message.startswith("mine.toml")
+    assert stated.lower() in wrong.value.message.lower()
+    assert "\n" not in wrong.value.message
+    assert wrong.value.exit_code == 2
+
+
+@pytest.mark.parametrize("layout", ["z1", "z1,,z2", "a/b/c/d/e,z2", "z1,z2,z3,z4,z5,z6,z7,z8", "z1,z2/", ""])
+def test_an_impossible_layout_is_refused(layout: str) -> None:
+    with pytest.raises(UsageError):
+        topology(layout)
+
+
+def test_a_quorum_of_more_standbys_than_there_are_is_refused() -> None:
+    with pytest.raises(UsageError, match="there are 2 standbys"):
+        check(topology("z1,z2,z3"), Configuration(Level.ON, QuorumKind.ANY, 3))
+
+
+def test_what_shares_a_place_fails_together_and_the_majority_survives_a_partition() -> None:
+    found = {c.name: c for c in causes(topology("r1/z1,r1/z1,r1/z2"), failures_of())}
+    assert found["zone power at r1/z1"].members == 0b011
+    assert found["zone network at r1/z1"].members == 0b100  # z1 has the majority: it is z2 that is cut off
+    assert found["region outage at r1"].members == 0b111
+
+
+def test_an_undecided_drill_neither_holds_nor_loses() -> None:
+    kinds = failures(failure("crash", 1.0))
+    known = measured([record(drill(), drill(verdict=Verdict.UNDECIDED, rto_s=900.0))], kinds)
+    assert known.loss("crash", Level.ON).drills == 1
+    assert known.takeovers["crash"].outages_s == (3.0,)
+    assert any("1 undecided drill left out" in caveat for caveat in known.caveats)
+
+
+def test_a_leader_restarted_in_place_says_nothing_about_a_takeover() -> None:
+    known = measured([record(drill(loss="postgres crash"))], failures(failure("crash", 1.0)))
+    assert known.loss("crash", Level.ON).drills == 0
+
+
+def test_a_simulated_record_is_named_as_such() -> None:
+    known = measured([record(drill(), simulated=True)], failures(failure("crash", 1.0)))
+    assert "a-record is of a simulated cluster: a model, not a measurement" in known.caveats
+
+
+def test_ten_drills_without_loss_are_not_zero_and_a_fault_never_drilled_is_an_upper_bound() -> None:
+    kinds = failures(failure("crash", 1.0))
+    drilled = measured([record(*[drill()] * 10)], kinds)
+    made = forecast(Model(topology("z1,z2,z3"), ANY_1, kinds, drilled), "z1,z2,z3", years=2000, seed=1)
+    assert drilled.loss("crash", Level.ON).upper == pytest.approx(0.259, abs=0.001)
+    assert made.structural.high < 1e-3 < made.losses.value < 0.259
+    assert made.losses.high > 0.1
+    nothing = measured([record(drill(Level.OFF))], kinds)
+    never = forecast(Model(topology("z1,z2,z3"), ANY_1, kinds, nothing), "z1,z2,z3", years=2000, seed=1)
+    assert never.upper_bound
+    assert never.losses.value == pytest.approx(1.0, rel=0.05)
+    assert any("upper bound" in caveat for caveat in never.caveats)
+
+
+def test_what_local_lost_is_expected_again() -> None:
+    kinds = failures(failure("crash", 2.0))
+    known = measured([record(*[lost(40)] * 20, *[drill(Level.LOCAL)] * 20)], kinds)
+    made = forecast(Model(topology("z1,z2,z3"), Configuration(Level.LOCAL), kinds, known), "", years=2000, seed=1)
+    assert made.losses.low < 1.0 < made.losses.high
+    assert made.commits == pytest.approx(40.0, rel=0.1)
+
+
+def _run(*words: str) -> tuple[int, str, Exception | None]:
+    result = CliRunner(env={"COLUMNS": "200"}).invoke(walproof, ["forecast", *words], standalone_mode=False)
+    wrong = result.exception if isinstance(result.exception, Exception) else None
+    return result.exit_code, result.output, wrong
+
+
+def test_the_command_prints_one_conclusion_and_json_holds_the_same() -> None:
+    asked = (str(RECORDS / "prove-matrix"), "--years", "2000", "--quorum", "ANY 1,ANY 2")
+    _, text, wrong = _run(*asked)
+    assert wrong is None
+    first = text.splitlines()[0]
+    assert first.startswith("on ANY 1 strict, z1,z2,z3: ")
+    assert "matters most" in text
+    assert "simulated cluster: a model" in " ".join(text.split())
+    _, out, _ = _run(*asked, "--json")
+    found = json.loads(out)
+    assert [one["configuration"] for one in found["forecasts"]] == ["on ANY 1 strict", "on ANY 2 strict"]
+    minutes = found["forecasts"][0]["unavailable_minutes_per_year"]
+    assert f"{minutes['value']:.3g} minutes a year" in first
+    assert minutes["low"] <= minutes["value"] <= minutes["high"]
+
+
+@pytest.mark.parametrize(
+    ("words", "stated"),
+    [
+        (("--years", "nan"), "--years"),
+        (("--years", "1e99"), "--years"),
+        (("--quorum", "ANY 3"), "impossible"),
+        (("--quorum", "SOME 1"), "not a quorum"),
+        (("--layout", "z1"), "2 to 7 members"),
+        (("--level", "sometimes"), "not a commit level"),
+        (("--takeover", "9s-3s"), "not valid"),
+        (("--failures", "/nowhere.toml"), "cannot read"),
+        (("--ttl", "0s"), "not valid"),
+    ],
+)
+def test_bad_input_gets_one_sentence(words: tuple[str, ...], stated: str) -> None:
+    _, _, wrong = _run(str(RECORDS / "prove-matrix"), *words)
+    assert isinstance(wrong, UsageError)
+    assert stated in wrong.message
+
+
+def test_a_record_without_drills_is_refused() -> None:
+    _, _, wrong = _run(str(RECORDS / "price-predict"))
+    assert isinstance(wrong, UsageError)
+    assert "no decided drill" in wrong.message

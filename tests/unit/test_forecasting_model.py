@@ -1,0 +1,143 @@
+"""The simulation agrees with the exact chain and brute force; what must be monotone is, with equal random numbers."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.fixtures.forecasts import ANY_1, failure, failures, model
+from walproof.errors import UsageError
+from walproof.forecasting.failures import YEAR_S, Data, Failures, Place
+from walproof.forecasting.markov import Chain, exact
+from walproof.forecasting.rare import sample
+from walproof.forecasting.simulate import Risk, simulate
+from walproof.forecasting.topology import Configuration
+from walproof.model.guarantee import Level, QuorumKind
+
+ANY_2 = Configuration(Level.ON, QuorumKind.ANY, 2)
+FIRST_1 = Configuration(Level.ON, QuorumKind.FIRST, 1)
+DEGRADING = replace(ANY_1, strict=False)
+
+
+def _lacking(risks: np.ndarray) -> float:
+    return float(risks[Risk.NEAR].sum() + risks[Risk.STALE].sum())
+
+
+def _kept_and_lost(kept: float, lost: float) -> Failures:
+    return failures(failure("kept", kept), failure("disk", lost, data=Data.LOST))
+
+
+@pytest.mark.parametrize("what", [ANY_1, ANY_2, FIRST_1, DEGRADING], ids=lambda what: what.text)
+def test_the_simulation_agrees_with_the_exact_chain(what: Configuration) -> None:
+    kept, lost = 40.0, 20.0
+    truth = exact(Chain(3, kept, lost, 20_000.0, most=4), what)
+    batches = simulate(model(what, _kept_and_lost(kept, lost)), 8_000, 3)
+    shares = np.array([b.years_s.mean() / YEAR_S for b in batches])
+    error = shares.std(ddof=1) / len(shares) ** 0.5
+    assert abs(shares.mean() - truth.unavailable) < 4 * error
+    for found, exactly in (
+        ([b.risks[Risk.TAKEOVER].sum() for b in batches], truth.takeovers),
+        ([_lacking(b.risks) for b in batches], truth.lacking),
+    ):
+        assert abs(np.mean(found) - exactly) < 4 * np.std(found, ddof=1) / len(found) ** 0.5
+
+
+@pytest.mark.parametrize("what", [ANY_1, ANY_2, DEGRADING], ids=lambda what: what.text)
+def test_importance_sampling_finds_what_a_billion_years_would_not_show(what: Configuration) -> None:
+    truth = exact(Chain(3, 0.05, 0.01, 20_000.0), what)
+    assert truth.lacking < 1e-9
+    rare = sample(model(what, _kept_and_lost(0.05, 0.01)), 1, batches=60)
+    found = np.array([_lacking(risks) for risks in rare.risks])
+    assert abs(found.mean() - truth.lacking) < 4 * found.std(ddof=1) / len(found) ** 0.5
+    assert found.mean() == pytest.approx(truth.lacking, rel=0.5)
+
+
+def test_importance_sampling_agrees_with_brute_force_when_failures_are_frequent_and_shared() -> None:
+    kinds = failures(failure("disk", 8.0, data=Data.LOST), failure("zone", 6.0, place=Place.ZONE), force_s=3600.0)
+    here = model(ANY_1, kinds, "z1,z1,z2")
+    brute = np.array([b.risks.sum(axis=1) for b in simulate(here, 40_000, 5)])
+    rare = sample(here, 5, batches=60).risks.sum(axis=2)
+    for risk in (Risk.TAKEOVER, Risk.NEAR, Risk.STALE):
+        error = np.hypot(brute[:, risk].std() / len(brute) ** 0.5, rare[:, risk].std() / len(rare) ** 0.5)
+        assert abs(brute[:, risk].mean() - rare[:, risk].mean()) < 4 * error
+        assert rare[:, risk].mean() > 0
+
+
+rates = st.floats(1.0, 60.0)
+seeds = st.integers(0, 2**32 - 1)
+
+
+@settings(max_examples=15, deadline=None)
+@given(kept=rates, lost=rates, zone=rates, shorter=st.floats(0.05, 1.0), seed=seeds)
+def test_faster_repair_never_lowers_availability(
+    kept: float, lost: float, zone: float, shorter: float, seed: int
+) -> None:
+    """The time without a quorum, takeovers aside: those do not depend on repairs."""
+    kinds = failures(failure("kept", kept), failure("lost", lost), failure("zone", zone, place=Place.ZONE))
+    faster = replace(kinds, kinds=tuple(replace(k, repair_s=k.repair_s * shorter) for k in kinds.kinds))
+    slow, fast = (simulate(model(ANY_1, k, "z1,z1,z2"), 40, seed, batches=1)[0] for k in (kinds, faster))
+    assert fast.years_s.sum() <= slow.years_s.sum() + 1e-6
+
+
+@settings(max_examples=8, deadline=None)
+@given(kept=rates, lost=rates, k=st.integers(1, 2))
+def test_a_member_in_a_zone_of_its_own_never_raises_loss(kept: float, lost: float, k: int) -> None:
+    """Exactly, by the closed form: no random numbers at all."""
+    what = Configuration(Level.ON, QuorumKind.ANY, k)
+    three, four = (exact(Chain(n, kept, lost, 20_000.0, most=1), what).lacking for n in (3, 4))
+    assert four <= three * (1 + 1e-9)
+
+
+def test_a_member_next_to_the_leader_can_raise_loss() -> None:
+    """The exception to the rule above: with ANY 1 it answers first, and is lost together with the leader."""
+    kinds = failures(failure("zone", 20.0, data=Data.LOST, place=Place.ZONE))
+    two, three = (
+        np.mean([_lacking(b.risks) for b in simulate(model(ANY_1, kinds, layout), 4000, 2)])
+        for layout in ("z1,z2,z3", "z1,z2,z3,z1")
+    )
+    assert three > two
+
+
+@settings(max_examples=15, deadline=None)
+@given(kept=rates, lost=rates, zone=rates, seed=seeds, k=st.integers(1, 2))
+def test_degrading_never_loses_less_than_strict(kept: float, lost: float, zone: float, seed: int, k: int) -> None:
+    kinds = failures(
+        failure("kept", kept), failure("disk", lost, data=Data.LOST), failure("zone", zone, place=Place.ZONE)
+    )
+    strict = Configuration(Level.ON, QuorumKind.ANY, k)
+    found = [
+        _lacking(simulate(model(what, kinds, "z1,z2,z2"), 60, seed, batches=1)[0].risks)
+        for what in (strict, replace(strict, strict=False))
+    ]
+    assert found[1] >= found[0]
+
+
+def test_a_power_cut_of_both_loses_at_remote_write_only() -> None:
+    """Commits that the standby had written and not flushed: the manual's table, its third row."""
+    kinds = failures(
+        failure("power", 30.0, data=Data.UNFLUSHED, place=Place.ZONE), failure("disk", 20.0, data=Data.LOST)
+    )
+    unflushed = {
+        level: sum(
+            b.risks[Risk.UNFLUSHED].sum()
+            for b in simulate(model(Configuration(level, QuorumKind.ANY, 1), kinds, "z1,z1"), 4000, 1)
+        )
+        for level in (Level.REMOTE_WRITE, Level.ON, Level.REMOTE_APPLY)
+    }
+    assert unflushed[Level.REMOTE_WRITE] > 0
+    assert unflushed[Level.ON] == unflushed[Level.REMOTE_APPLY] == 0
+
+
+def test_the_same_seed_gives_the_same_years_and_takeovers_add_up() -> None:
+    kinds = failures(failure("kept", 2.0))
+    once, again = (simulate(model(ANY_1, kinds, takeover_s=30.0), 2000, 9) for _ in range(2))
+    assert all((a.years_s == b.years_s).all() for a, b in zip(once, again, strict=True))
+    takeovers = sum(b.risks[Risk.TAKEOVER].sum() * len(b.years_s) for b in once)
+    assert sum(b.years_s.sum() for b in once) >= 30.0 * takeovers * 0.99
+
+
+def test_too_many_failures_are_refused() -> None:
+    with pytest.raises(UsageError, match="failures"):
+        simulate(model(ANY_1, failures(failure("kept", 1e6))), 1_000_000, 1)
