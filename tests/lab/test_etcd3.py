@@ -131,6 +131,8 @@ def test_a_guard_whose_seal_was_taken_over_hands_nothing_over(
     assert theirs.seal is not None
     assert other.seal(theirs, "walproof-guard-2", theirs.seal)
     assert not lock.hand_over(sealed, "n2")
+    # Guards that relieve one another again and again hold the lock no longer than one alone.
+    assert other.read().holder_lease == sealed.holder_lease
     assert other.hand_over(other.read(), "n3")
 
 

@@ -181,7 +181,13 @@ def test_too_few_reachable_standbys_are_not_sealed() -> None:
     signs = {**sight.signs, "n3": MemberSigns(90.0, 90.0)}
     memory, action = turn(watching(), replace(sight, signs=signs), POLICY)
     assert action.act is Act.NONE
-    assert memory.why_not == "1 of 2 synchronous standbys answer, 2 are needed"
+    assert memory.why_not == "1 of 2 synchronous standbys answer and follow, 2 are needed"
+
+
+def test_a_standby_that_follows_nobody_could_not_show_that_it_saw_a_seal() -> None:
+    sight = silent(102.0)
+    idle = MemberSigns(102.0, 102.0, receivers=(receiver(101.9, running=False), receiver(102.0, running=False)))
+    assert "1 of 2" in str(why_not(sight.lock, {**sight.signs, "n3": idle}, 102.0))
 
 
 def test_a_guard_waits_between_takeovers_and_before_it_knows_a_leader() -> None:

@@ -39,9 +39,9 @@ def why_not(lock: LockState, signs: Signs, now: float) -> str | None:
         return f"/sync does not name {lock.holder} as the leader yet"
     if not lock.voters:
         return "no standby is synchronous now"
-    reachable = answering(lock, signs, now)
+    reachable = set(answering(lock, signs, now)) & set(connected(lock, signs))
     if len(reachable) <= lock.quorum:
-        return f"{len(reachable)} of {len(lock.voters)} synchronous standbys answer, {lock.quorum + 1} are needed"
+        return f"{len(reachable)} of {len(lock.voters)} synchronous standbys answer and follow, {lock.quorum + 1} are needed"
     return None
 
 

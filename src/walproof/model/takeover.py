@@ -114,7 +114,9 @@ class LeaderLock(Protocol):
         ...
 
     def seal(self, seen: LockState, name: str, seal: Seal) -> bool:
-        """Take the lock from the holder that `seen` names, for its ttl; whether that was done.
+        """Take the lock from the holder that `seen` names, for its ttl, or for what is left of another guard's seal.
+
+        Whether that was done.
 
         One transaction, done only when neither the lock, /sync nor the configuration has changed since `seen` and no
         switchover was asked for: the lock goes to `name`, `seal` is kept with it, the old holder's address is removed,

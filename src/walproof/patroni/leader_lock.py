@@ -159,7 +159,9 @@ class EtcdLeaderLock:
         entries = self._etcd.prefix(self._prefix)
         if "sync" not in entries:
             return False
-        taking = Taking(name, self._etcd.grant(seen.ttl_s), seal)
+        # A seal that is gone on with keeps its lease: guards that relieve one another hold the lock no longer than one.
+        lease = seen.holder_lease if seen.sealed else self._etcd.grant(seen.ttl_s)
+        taking = Taking(name, lease, seal)
         done = self._etcd.transaction(sealing(self._prefix, entries, seen, taking))
         if done:
             # Not awaited here: handing over ends it for certain.
