@@ -41,7 +41,8 @@ def why_not(lock: LockState, signs: Signs, now: float) -> str | None:
         return "no standby is synchronous now"
     reachable = set(answering(lock, signs, now)) & set(connected(lock, signs))
     if len(reachable) <= lock.quorum:
-        return f"{len(reachable)} of {len(lock.voters)} synchronous standbys answer and follow, {lock.quorum + 1} are needed"
+        of_all = f"{len(reachable)} of {len(lock.voters)} synchronous standbys"
+        return f"{of_all} answer and follow, {lock.quorum + 1} are needed"
     return None
 
 
