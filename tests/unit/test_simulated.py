@@ -183,6 +183,31 @@ HONEST = st.tuples(
 )
 
 
+def test_commits_while_a_fault_is_still_being_injected_do_not_end_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine cutting a leader off took seconds; what it acknowledged meanwhile was taken for recovery."""
+    where = simulated("sim?seed=1&slowness=15")
+    able = where.capabilities()
+    isolate = able.faults[Capability.ISOLATE]
+
+    class Slow:
+        def inject(self, member: str) -> None:
+            where.clock.pause(2.0)
+            isolate.inject(member)
+
+        def undo(self, member: str) -> None:
+            isolate.undo(member)
+
+    monkeypatch.setattr(
+        where, "capabilities", lambda: replace(able, faults={**able.faults, Capability.ISOLATE: Slow()})
+    )
+    planned = PlannedDrill(1, CATALOGUE["isolate"], Victim.LEADER, Level.ON, "multi-host", 4)
+    shell = Shell(where, lambda event: None, lambda name, text: None, seed=7)
+    (drill,) = run_drills(shell, [planned], enough=lambda drills: False)
+    assert drill.leader_after != drill.leader_before
+    assert drill.rto_s is not None
+    assert drill.rto_s > 10
+
+
 @settings(max_examples=1000, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(HONEST)
 def test_an_honest_cluster_raises_no_false_alarm(history: tuple[int, str, Level, str, int, int, str]) -> None:
