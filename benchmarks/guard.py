@@ -28,7 +28,7 @@ MEDIAN_S, WORST_S, WITHOUT_S = 3.5, 6.0, 20.0
 """What the median and the worst outage with a guard may be, and the least without."""
 ON = (Level.ON,)
 REMOTE = (Level.REMOTE_WRITE, Level.REMOTE_APPLY)
-_LAB = LabOrder(port=6200, disk=Disk("image", 1 << 30))
+_LAB = LabOrder(port=6200, disk=Disk("image", 8 << 30))
 
 
 @dataclass(frozen=True, slots=True)

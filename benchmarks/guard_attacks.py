@@ -282,7 +282,7 @@ def main() -> int:
         address, fields, folder, number = json.loads(options.guard)
         guard_process(address, Attack(*fields), Path(folder), number)
     drills: list[Drill] = []
-    order = LabOrder(port=options.port, disk=Disk("image", 1 << 30))
+    order = LabOrder(port=options.port, disk=Disk("image", 8 << 30))
     with benchmark_lab("guard-attacks", order) as blueprint:
         folder = home.lab_home(blueprint.name) / "attacks"
         folder.mkdir()
