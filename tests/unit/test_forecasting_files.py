@@ -14,8 +14,10 @@ from walproof.forecasting.behaviour import Model
 from walproof.forecasting.failures_file import DEFAULT, failures_of, read_failures
 from walproof.forecasting.measured import measured
 from walproof.forecasting.topology import Configuration, causes, check, topology
+from walproof.model.event import Described, DrillDone, Event
 from walproof.model.guarantee import Level, QuorumKind
-from walproof.model.verdict import Verdict
+from walproof.model.topology import Description
+from walproof.model.verdict import Drill, Verdict, Victim
 
 RECORDS = Path("tests/replay/records")
 ANY_1 = Configuration(Level.ON, QuorumKind.ANY, 1)
@@ -161,3 +163,13 @@ def test_a_record_without_drills_is_refused() -> None:
     _, _, wrong = _run(str(RECORDS / "price-predict"))
     assert isinstance(wrong, UsageError)
     assert "no decided drill" in wrong.message
+
+
+@pytest.mark.parametrize(
+    ("facts", "ttl_s"),
+    [({"timeouts": "fast"}, 20.0), ({"timeouts": "default"}, 30.0), ({"timing": "stock"}, 30.0), ({}, None)],
+)
+def test_patronis_ttl_is_that_of_the_lab_that_was_drilled(facts: dict[str, str], ttl_s: float | None) -> None:
+    found = Drill(1, "kill", Victim.LEADER, Level.ON, Verdict.HELD, "", rto_s=22.0)
+    events: list[Event] = [Described(0.0, Description("lab a", ("n1", "n2"), facts)), DrillDone(1.0, found)]
+    assert measured([("a", events)], failures(failure("crash", 1.0))).takeovers["crash"].ttl_s == ttl_s

@@ -92,7 +92,8 @@ def measured(records: Sequence[tuple[str, Sequence[Event]]], failures: Failures)
 
 
 def _ttl(described: Description | None) -> float | None:
-    return TIMEOUTS.get(described.facts.get("timing", "")) if described else None
+    facts = described.facts if described else {}
+    return TIMEOUTS.get(facts.get("timeouts", facts.get("timing", "")))  # former name
 
 
 def _about_record(name: str, described: Description | None, drills: Sequence[Drill]) -> list[str]:

@@ -1,30 +1,70 @@
-"""What a guard needs of a Patroni cluster: the leader lock in its etcd, and its members' signs of life."""
+"""What a guard needs of an external Patroni cluster: its etcd by the target file, its members by Patroni's REST."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
-import httpx2
-
+from walproof.errors import TargetError, UsageError
 from walproof.model.ports import Clock
 from walproof.model.takeover import LeaderLock, SignsOfLife
+from walproof.model.topology import Endpoint
 from walproof.patroni.etcd3 import EtcdAccess
-from walproof.patroni.leader_lock import EtcdLeaderLock
-from walproof.targets.patroni.signs_of_life import Members, PatroniSignsOfLife
+from walproof.patroni.rest import PatroniRest, is_this_machine
+from walproof.targets.patroni.file import Etcd3Part, PatroniFile, secret
+from walproof.targets.patroni.signs_of_life import Addresses
+from walproof.targets.patroni.takeover import PatroniTakeover
+
+_EXAMPLE = '[etcd3] hosts = ["10.0.0.21:2379"] in the target file'
 
 
 @dataclass(frozen=True, slots=True)
-class PatroniTakeover:
-    """prefix: Patroni's namespace and scope in etcd, "/service/main/"; client: how Patroni's REST is asked."""
+class ExternalTakeover:
+    """members: who Patroni lists, with connection parameters."""
 
-    etcd: EtcdAccess
-    prefix: str
-    members: Members
-    client: httpx2.Client
+    rest: PatroniRest
+    file: PatroniFile
+    members: Callable[[], Mapping[str, Endpoint]]
     clock: Clock
 
     def lock(self) -> LeaderLock:
-        """The leader lock."""
-        return EtcdLeaderLock(self.etcd, self.prefix, self.clock.now)
+        """The leader lock; UsageError where the target file names no etcd 3."""
+        return self._takeover().lock()
 
     def signs_of_life(self) -> SignsOfLife:
         """Starts asking the members."""
-        return PatroniSignsOfLife(self.members, self.client, self.clock)
+        return self._takeover().signs_of_life()
+
+    def _takeover(self) -> PatroniTakeover:
+        if self.file.other_dcs:
+            raise UsageError(
+                f"a guard cannot use {self.file.other_dcs} as the DCS: it knows etcd 3 only (Patroni's etcd3)", _EXAMPLE
+            )
+        part = self.file.etcd3
+        if part is None:
+            raise UsageError("a guard needs Patroni's etcd, which the target file does not name", _EXAMPLE)
+        prefix = f"/{part.namespace.strip('/')}/{part.scope or self._scope()}/"
+        return PatroniTakeover(_access(part), prefix, self._addresses, self.rest.plain_get(), self.clock)
+
+    def _scope(self) -> str:
+        for member in self.rest.cluster()["members"]:
+            patroni = self.rest.status(str(member.get("api_url", ""))).get("patroni") or {}
+            if patroni.get("scope"):
+                return str(patroni["scope"])
+        raise TargetError("Patroni does not say its scope", "give scope of [etcd3] in the target file")
+
+    def _addresses(self) -> Mapping[str, Addresses]:
+        urls = {
+            str(m["name"]): str(m.get("api_url", "")).removesuffix("/patroni") for m in self.rest.cluster()["members"]
+        }
+        return {name: Addresses(endpoint, urls[name]) for name, endpoint in self.members().items() if urls.get(name)}
+
+
+def _access(part: Etcd3Part) -> EtcdAccess:
+    for url in part.urls if part.username and not part.plain_http else ():
+        if urlsplit(url).scheme != "https" and not is_this_machine(urlsplit(url).hostname or ""):
+            raise UsageError(
+                f"the password of etcd is not sent to {urlsplit(url).hostname} over plain HTTP",
+                'protocol = "https" below [etcd3] in the target file, or plain_http = true',
+            )
+    password = secret(part.password_file, "etcd3.password_file")
+    return EtcdAccess(part.urls, part.username, password, part.cacert, part.cert, part.key)
