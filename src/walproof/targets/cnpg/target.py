@@ -152,12 +152,8 @@ class CnpgCluster(ExternalCluster):
     def capabilities(self) -> Capabilities:
         """What the target file's commands do, and what Kubernetes alone can."""
         able = super().capabilities()
-        recovery = CnpgRecovery(self._instances, self.observe, self._undo_commands)
+        recovery = CnpgRecovery(self._instances, self.observe, self._commands.undo_all)
         return replace(able, faults={**self._instances.faults(), **able.faults}, recovery=recovery)
-
-    def _undo_commands(self) -> None:
-        for fault, member in reversed(list(self._commands.injected)):
-            self._commands.undo(fault, member)
 
 
 def _enters(endpoint: Endpoint) -> bool:

@@ -43,6 +43,11 @@ class UserCommands:
             self.run(UNDOES[fault], member)
         self.injected = [pair for pair in self.injected if pair != (fault, member)]
 
+    def undo_all(self) -> None:
+        """Undo every fault that was injected, the newest first."""
+        for fault, member in reversed(list(self.injected)):
+            self.undo(fault, member)
+
     def faults(self) -> dict[Capability, MemberFault]:
         """Every fault that has its own command, and the one that undoes it where nothing else does."""
         able = [fault for fault in UNDOES if fault.value in self.commands]
@@ -129,6 +134,5 @@ class CommandRecovery:
 
     def recover(self) -> None:
         """Undo every fault; WaitTimeout when the cluster does not become healthy."""
-        for fault, member in reversed(list(self.commands.injected)):
-            self.commands.undo(fault, member)
+        self.commands.undo_all()
         wait_for(Wait.CLUSTER_HEALTHY, lambda: self.observe().healthy, self.clock, pace_s=0.5)
