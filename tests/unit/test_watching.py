@@ -218,8 +218,7 @@ def test_every_walproof_query_of_the_catalogue_names_a_metric_the_exporter_has()
     metrics.record_probe(Probe(1.0, Level.ON, Outcome.ACKNOWLEDGED, 0.001))
     metrics.record_snapshot(snapshot(1.0), 1)
     metrics.record_pool({"active": 1})
-    guard = GuardMetrics()
-    guard.record(GuardStatus("watching", "n1"))
+    guard = GuardMetrics(lambda: GuardStatus("watching", "n1"))
     exported = (generate_latest(metrics.registry) + generate_latest(guard.registry)).decode()
     names = {line.split("{")[0].split(" ")[0] for line in exported.splitlines() if not line.startswith("#")}
     queries = [p.query for p in PANELS if p.source in (Source.WALPROOF, Source.PGBOUNCER, Source.GUARD)] + [

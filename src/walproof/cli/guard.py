@@ -12,6 +12,7 @@ import cloup
 from walproof.cli import options as opt
 from walproof.cli.console import print_result
 from walproof.cli.groups import Command
+from walproof.cli.timer import call_after
 from walproof.errors import TargetError, UsageError
 from walproof.guarding.decide import Policy
 from walproof.guarding.metrics import GuardMetrics
@@ -65,17 +66,15 @@ def guard(
     if not dry_run:
         consent.check(chosen, "guarding", ["takeover"], allowed)
     policy = Policy(f"{GUARD}{secrets.token_hex(4)}", suspect_after, at_most_every, dry_run=dry_run)
-    metrics, ended = GuardMetrics(), threading.Event()
-    if duration is not None:
-        timer = threading.Timer(duration, ended.set)
-        timer.daemon = True
-        timer.start()
+    ended = threading.Event()
+    call_after(duration, ended.set)
     watcher = open_guard(able.takeover, chosen.clock, policy, _log)
     with closing(watcher):
-        server = MetricsServer(metrics.registry, address, state=lambda: asdict(watcher.status())) if address else None
+        server = _server(watcher, address) if address else None
         _log(f"guarding {chosen.name}{' (dry run)' if dry_run else ''}")
         try:
-            _run(watcher, metrics, ended)
+            while not ended.is_set():
+                watcher.turn()
         except KeyboardInterrupt:
             _log("ended")
             raise
@@ -86,10 +85,8 @@ def guard(
     return 0
 
 
-def _run(watcher: Guard, metrics: GuardMetrics, ended: threading.Event) -> None:
-    while not ended.is_set():
-        watcher.turn()
-        metrics.record(watcher.status())
+def _server(watcher: Guard, address: tuple[str, int]) -> MetricsServer:
+    return MetricsServer(GuardMetrics(watcher.status).registry, address, state=lambda: asdict(watcher.status()))
 
 
 def _address(listen: str | None) -> tuple[str, int] | None:

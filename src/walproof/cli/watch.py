@@ -1,7 +1,6 @@
 """`walproof watch`: the live page, the same in the terminal, metrics for Prometheus, or one snapshot as JSON."""
 
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -13,6 +12,7 @@ from walproof.cli import options as opt
 from walproof.cli.cluster_status import status_json
 from walproof.cli.console import console, print_json
 from walproof.cli.groups import Command
+from walproof.cli.timer import call_after
 from walproof.errors import UsageError
 from walproof.model.guarantee import Level, level
 from walproof.model.ports import Target
@@ -105,7 +105,7 @@ def watch(
     if chosen and (canary or exporter):
         consent.check(chosen, "the canary", ["canary"], allowed, clients=len(probed))
     ended = threading.Event()
-    _after(duration, ended.set)
+    call_after(duration, ended.set)
     if chosen and exporter:
         return _export(chosen, (host, port or EXPORTER_PORT), (probed, quorum), token_file, ended)
     collector = Collector(chosen, record=directory)
@@ -116,20 +116,13 @@ def watch(
         else:
             token = token_in(token_file) if token_file else ""
             page = Page(collector, chosen, host=host, port=port, token=token, allowed=allowed)
-            _after(duration, page.stop)
+            call_after(duration, page.stop)
             page.run(lambda url: click.echo(f"watching at {url}\nCtrl-C ends it", err=True))
     finally:
         if canary_writer:
             canary_writer.close()
         collector.close()
     return 0
-
-
-def _after(duration: float | None, end: Callable[[], None]) -> None:
-    if duration is not None:
-        timer = threading.Timer(duration, end)
-        timer.daemon = True
-        timer.start()
 
 
 def _draw(collector: Collector, ended: threading.Event) -> None:
