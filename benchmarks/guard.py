@@ -15,6 +15,7 @@ from walproof.estimating.binomial import upper_bound
 from walproof.lab.blueprint import Disk
 from walproof.lab.design import LabOrder
 from walproof.model.guarantee import Level
+from walproof.model.units import duration_s
 from walproof.model.verdict import Drill
 from walproof.patroni.config import SyncMode
 from walproof.proving.campaign import PlannedDrill, planned
@@ -60,8 +61,7 @@ def plan_of(part: Part, options: argparse.Namespace) -> list[PlannedDrill]:
     """The drills of one lab, numbered, faults in turn."""
     if part.storms:
         asked = {"storm": str(part.storms), "levels": ",".join(part.levels), "seed": str(options.seed), "guard": True}
-        plan = planned(parse_options({**asked, "writers": str(options.writers), "client_timeout": options.timeout}))
-        return [replace(drill, client_timeout_s=float(options.timeout.rstrip("s"))) for drill in plan]
+        return planned(parse_options({**asked, "writers": str(options.writers), "client_timeout": options.timeout}))
     arms = [
         (CATALOGUE[fault], level, route, guarded)
         for _ in range(part.repeat)
@@ -70,7 +70,7 @@ def plan_of(part: Part, options: argparse.Namespace) -> list[PlannedDrill]:
         for fault in FAULTS
         for guarded in part.guarded
     ]
-    timeout_s = float(options.timeout.rstrip("s"))
+    timeout_s = duration_s(options.timeout)
     return [
         PlannedDrill(
             number, fault, fault.victims[0], level, route, options.writers, guarded=guarded, client_timeout_s=timeout_s

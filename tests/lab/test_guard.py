@@ -17,7 +17,7 @@ from walproof.patroni.config import SyncMode
 from walproof.proving.campaign import PlannedDrill
 from walproof.proving.faults import CATALOGUE
 from walproof.proving.run import Shell, run_drills
-from walproof.targets.lab.guard import lab_guard, lab_takeover
+from walproof.targets.lab.guard import LabTakeover, lab_guard
 from walproof.targets.lab.target import LabTarget
 
 pytestmark = pytest.mark.lab
@@ -50,7 +50,7 @@ def test_a_frozen_leader_is_replaced_by_the_guard_and_nothing_is_lost(target: La
 
 def test_a_seal_whose_guard_died_is_gone_on_with_by_the_next(target: LabTarget, blueprint: Blueprint) -> None:
     """The leader is healthy: it demotes, and a standby is handed the lock."""
-    lock, before = lab_takeover(blueprint, RealClock()).lock(), target.observe().leader
+    lock, before = LabTakeover(blueprint, RealClock()).lock(), target.observe().leader
     seen = lock.read()
     standbys = tuple(m for m in blueprint.members if m != before)
     assert lock.seal(seen, f"{GUARD}dead", Seal(seen.holder_lease, standbys))

@@ -44,11 +44,11 @@ def test_a_dcs_that_a_guard_does_not_know_is_named(dcs: str) -> None:
     from walproof.errors import UsageError
     from walproof.machine.clock import RealClock
     from walproof.patroni.rest import PatroniRest, RestAccess
-    from walproof.targets.patroni.external_takeover import ExternalTakeover
     from walproof.targets.patroni.file import PatroniFile
+    from walproof.targets.patroni.takeover import PatroniTakeover
 
     file = PatroniFile.model_validate({"kind": "patroni", "rest": ["http://127.0.0.1:1"], dcs: {"hosts": ["x"]}})
-    takeover = ExternalTakeover(PatroniRest(RestAccess(file.rest)), file, dict, RealClock())
+    takeover = PatroniTakeover(PatroniRest(RestAccess(file.rest)), file, dict, RealClock())
     with pytest.raises(UsageError, match=f"a guard cannot use {dcs} as the DCS"):
         takeover.lock()
 
@@ -57,17 +57,17 @@ def test_an_unnamed_dcs_and_a_password_over_plain_http_are_refused(tmp_path: Pat
     from walproof.errors import UsageError
     from walproof.machine.clock import RealClock
     from walproof.patroni.rest import PatroniRest, RestAccess
-    from walproof.targets.patroni.external_takeover import ExternalTakeover
     from walproof.targets.patroni.file import PatroniFile
+    from walproof.targets.patroni.takeover import PatroniTakeover
 
     tree: dict[str, object] = {"kind": "patroni", "rest": ["http://127.0.0.1:1"]}
     rest = PatroniRest(RestAccess(("http://127.0.0.1:1",)))
     with pytest.raises(UsageError, match="does not name"):
-        ExternalTakeover(rest, PatroniFile.model_validate(tree), dict, RealClock()).lock()
+        PatroniTakeover(rest, PatroniFile.model_validate(tree), dict, RealClock()).lock()
     etcd = {"hosts": ["10.0.0.1:2379"], "username": "root", "scope": "main"}
     file = PatroniFile.model_validate({**tree, "etcd3": etcd})
     with pytest.raises(UsageError, match="the password of etcd is not sent to 10\\.0\\.0\\.1 over plain"):
-        ExternalTakeover(rest, file, dict, RealClock()).lock()
+        PatroniTakeover(rest, file, dict, RealClock()).lock()
 
 
 def test_drills_with_and_without_a_guard_take_turns() -> None:

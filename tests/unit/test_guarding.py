@@ -37,7 +37,7 @@ LOCK = LockState(
     config_version=3,
     synchronous=True,
     ttl_s=20.0,
-    candidates={"n1": Candidate(77, 5, True), "n2": Candidate(78, 6, True), "n3": Candidate(79, 7, True)},
+    candidates={"n1": Candidate(77, True), "n2": Candidate(78, True), "n3": Candidate(79, True)},
 )
 SEALED = replace(LOCK, holder=NAME, holder_version=20, sync_version=20, lease_age_s=None, seal=Seal(77, ("n2", "n3")))
 
@@ -257,15 +257,15 @@ def test_so_many_are_sealed_that_no_quorum_is_left(voters: int, number: int, nee
 
 def test_the_successor_never_holds_less_than_another_sealed_standby() -> None:
     assert successor(LOCK, {"n2": 5, "n3": 9}) == "n3"
-    barred = replace(LOCK, candidates={**LOCK.candidates, "n3": Candidate(79, 7, True, priority=0)})
+    barred = replace(LOCK, candidates={**LOCK.candidates, "n3": Candidate(79, True, priority=0)})
     assert successor(barred, {"n2": 5, "n3": 9}) is None
     assert successor(barred, {"n2": 9, "n3": 9}) == "n2"
-    dead = replace(LOCK, candidates={**LOCK.candidates, "n3": Candidate(0, 7, True)})
+    dead = replace(LOCK, candidates={**LOCK.candidates, "n3": Candidate(0, True)})
     assert successor(dead, {"n2": 5, "n3": 9}) is None
 
 
 def test_of_equal_standbys_the_one_with_the_higher_priority_leads() -> None:
-    lock = replace(LOCK, candidates={**LOCK.candidates, "n3": Candidate(79, 7, True, priority=5)})
+    lock = replace(LOCK, candidates={**LOCK.candidates, "n3": Candidate(79, True, priority=5)})
     assert successor(lock, {"n2": 9, "n3": 9}) == "n3"
 
 

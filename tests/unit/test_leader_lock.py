@@ -47,7 +47,7 @@ def test_the_keys_say_who_leads_who_votes_and_who_may_follow() -> None:
     assert (state.holder, state.sync_leader, state.voters, state.quorum) == ("n1", "n1", ("n2", "n3"), 1)
     assert (state.holder_version, state.sync_version, state.config_version) == (10, 11, 3)
     assert state.synchronous and not state.paused and not state.switchover and not state.sealed
-    assert state.candidates["n2"] == Candidate(78, 6, True, 1)
+    assert state.candidates["n2"] == Candidate(78, True, 1)
     assert not state.candidates["n3"].may_lead
     assert state.ttl_s == 20
 

@@ -10,13 +10,12 @@ GUARD = "walproof-guard-"
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A member as its own key in the DCS describes it. version: of that key; lease: the one it hangs on, 0 for none.
+    """A member as its own key in the DCS describes it. lease: the one that key hangs on, 0 for none.
 
     priority: its failover_priority, 0 where it must not lead (nofailover).
     """
 
     lease: int
-    version: int
     running: bool
     priority: int = 1
 
@@ -97,8 +96,6 @@ class MemberSigns:
 
     rest_at: float | None = None
     sql_at: float | None = None
-    refused: bool = False
-    """Both ports refuse connections: the machine answers, PostgreSQL and Patroni do not run."""
     receivers: tuple[Receiver, ...] = ()
     """Its last two answers about its walreceiver, newest last; empty on a leader and where it does not answer."""
 

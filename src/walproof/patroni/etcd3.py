@@ -1,17 +1,17 @@
 """etcd's key-value store over its JSON gateway: reads, transactions, leases. Knows nothing of Patroni's keys.
 
-Source: https://etcd.io/docs/v3.4/dev-guide/api_grpc_gateway/ (/v3 from etcd 3.4 on, /v3beta before).
+Source: https://etcd.io/docs/v3.4/dev-guide/api_grpc_gateway/ (/v3: etcd 3.4 and later).
 """
 
 import base64
-import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import httpx2
 
-from walproof.errors import TargetError, UsageError
+from walproof.errors import TargetError
+from walproof.patroni.private_http import private_client
 
 Fields = dict[str, Any]
 
@@ -111,18 +111,13 @@ class Etcd3:
         self._token = ""
         self.term = 0
         """The term of etcd's own leader at the last answer: it changes with every election."""
-        try:
-            verify: Any = ssl.create_default_context(cafile=access.ca_file) if access.ca_file else True
-            cert = (access.cert_file, access.key_file or access.cert_file) if access.cert_file else None
-            # Never through a proxy of the environment, never to where a redirect points.
-            self._client = httpx2.Client(
-                cert=cert, verify=verify, timeout=access.timeout_s, trust_env=False, follow_redirects=False
-            )
-        except OSError as wrong:
-            raise UsageError(
-                f"a certificate of [etcd] cannot be read: {wrong.strerror or wrong}",
-                "ca_file, cert_file and key_file are paths of PEM files this user may read",
-            ) from None
+        self._client = private_client(
+            "etcd3",
+            ca_file=access.ca_file,
+            cert_file=access.cert_file,
+            key_file=access.key_file,
+            timeout_s=access.timeout_s,
+        )
 
     def close(self) -> None:
         """Close its connections."""
@@ -144,7 +139,7 @@ class Etcd3:
                 return found
             error = f"{url}: {_reason(found, answer.status_code)}"
             if answer.status_code in (401, 403) or "permission denied" in error or "user name is empty" in error:
-                raise TargetError(f"etcd refuses: {error}", "give [etcd] user and password_file in the target file")
+                raise TargetError(f"etcd refuses: {error}", "username and password_file of [etcd3] in the target file")
         raise TargetError(f"etcd has no majority that answers ({error})", "etcdctl endpoint status --cluster")
 
     def _post(self, url: str, method: str, fields: Fields) -> httpx2.Response:

@@ -41,7 +41,7 @@ def _candidate(entry: Entry) -> Candidate:
     tags = data.get("tags") if isinstance(data.get("tags"), dict) else {}
     assert isinstance(tags, dict)
     priority = 0 if tags.get("nofailover") else int(tags.get("failover_priority", 1))
-    return Candidate(entry.lease, entry.version, data.get("state") == "running", priority)
+    return Candidate(entry.lease, data.get("state") == "running", priority)
 
 
 def _seal(entry: Entry | None) -> Seal | None:

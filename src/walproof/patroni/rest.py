@@ -2,7 +2,6 @@
 
 import ipaddress
 import json
-import ssl
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
@@ -11,6 +10,7 @@ import httpx2
 
 from walproof.errors import TargetError, UsageError
 from walproof.model.facts import PatroniFacts, PatroniMember
+from walproof.patroni.private_http import private_client
 
 _NO_KEY = "walproof_reads"
 LEADER_ROLES = ("leader", "primary", "master")
@@ -73,21 +73,13 @@ class PatroniRest:
 
     def __init__(self, access: RestAccess) -> None:
         self.access = access
-        cert = (access.cert_file, access.key_file or access.cert_file) if access.cert_file else None
-        try:
-            verify = ssl.create_default_context(cafile=access.ca_file) if access.ca_file else access.verify
-            if cert:
-                ssl.create_default_context().load_cert_chain(*cert)
-        except OSError as wrong:
-            files = ", ".join(f for f in (access.ca_file, access.cert_file, access.key_file) if f)
-            raise UsageError(
-                f"a certificate of [restapi] cannot be read ({files}): {wrong.strerror or wrong}",
-                "ca_file, cert_file and key_file are paths of PEM files this user may read",
-            ) from None
-        # Never through a proxy of the environment: a cluster's REST is a private address.
-        # Never to where a redirect points: a member answers itself or not at all.
-        self._client = httpx2.Client(
-            cert=cert, verify=verify, timeout=access.timeout_s, trust_env=False, follow_redirects=False
+        self._client = private_client(
+            "restapi",
+            ca_file=access.ca_file,
+            cert_file=access.cert_file,
+            key_file=access.key_file,
+            verify=access.verify,
+            timeout_s=access.timeout_s,
         )
         self._known = list(access.urls)
 

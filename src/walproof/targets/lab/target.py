@@ -21,7 +21,7 @@ from walproof.model.sample import Checkpoints, SampleResult
 from walproof.model.topology import ClusterView, Description, Endpoint, Route
 from walproof.patroni.rest import facts_of
 from walproof.targets.lab.faults import LabDcs, LabOneWay, LabOperations, LabSlowDisk, faults_of, reasons_of
-from walproof.targets.lab.guard import lab_guard, lab_takeover
+from walproof.targets.lab.guard import LabTakeover, lab_guard
 from walproof.targets.lab.scenarios import LabScenarios
 from walproof.targets.patroni.configuration import PatroniConfiguration
 from walproof.targets.patroni.election import elected_at
@@ -151,7 +151,7 @@ class LabTarget:
             traces=LabTraces(b),
             configuration=self.configuration,
             inspection=self._inspector(),
-            takeover=lab_takeover(b, self.clock),
+            takeover=LabTakeover(b, self.clock),
             guard=lab_guard(b, self.clock),
             links=operations,
             pool=operations,

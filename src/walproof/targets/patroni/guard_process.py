@@ -76,7 +76,7 @@ class GuardProcess:
     def status(self) -> GuardStatus | None:
         """What it does now; None where it does not run or does not answer."""
         try:
-            answer = httpx2.get(f"http://127.0.0.1:{self.port}/state", timeout=1, trust_env=False)
+            answer = httpx2.get(f"http://127.0.0.1:{self.port}/state", timeout=1, trust_env=False, verify=False)
             return _STATUS.validate_json(answer.content)
         except (httpx2.HTTPError, ValueError, OSError):
             return None

@@ -3,8 +3,9 @@
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import resources
+from typing import Any
 
 import httpx2
 import psycopg
@@ -38,12 +39,10 @@ class _Known:
 
     rest_at: float | None = None
     sql_at: float | None = None
-    rest_refused: bool = False
-    sql_refused: bool = False
-    receivers: tuple[Receiver, ...] = field(default=())
+    receivers: tuple[Receiver, ...] = ()
 
     def signs(self) -> MemberSigns:
-        return MemberSigns(self.rest_at, self.sql_at, self.rest_refused and self.sql_refused, self.receivers)
+        return MemberSigns(self.rest_at, self.sql_at, self.receivers)
 
 
 class PatroniSignsOfLife:
@@ -96,14 +95,10 @@ class PatroniSignsOfLife:
     def _ask_rest(self, name: str, addresses: Addresses) -> None:
         known = self._known[name]
         while self._pause(name, addresses):
-            try:
+            with suppress(httpx2.HTTPError, OSError):
                 # Any answer shows that Patroni's process is alive, a refusal of the status too.
                 self._client.get(f"{addresses.rest}/liveness", timeout=_TIMEOUT_S)
-                known.rest_at, known.rest_refused = self._clock.now(), False
-            except httpx2.ConnectError as wrong:
-                known.rest_refused = "refused" in str(wrong)
-            except (httpx2.HTTPError, OSError):
-                known.rest_refused = False
+                known.rest_at = self._clock.now()
 
     def _ask_sql(self, name: str, addresses: Addresses) -> None:
         known = self._known[name]
@@ -111,15 +106,14 @@ class PatroniSignsOfLife:
             connect_timeout="1", application_name="walproof guard", tcp_user_timeout="1000", target_session_attrs=""
         )
         while self._pause(name, addresses):
-            try:
-                with psycopg.connect(words, autocommit=True, row_factory=dict_row, prepare_threshold=1) as connection:
-                    known.sql_refused = False
-                    while self._pause(name, addresses):
-                        self._ask_once(connection, known)
-            except psycopg.Error as wrong:
-                known.sql_refused = "refused" in str(wrong)
+            with (
+                suppress(psycopg.Error),
+                psycopg.connect(words, autocommit=True, row_factory=dict_row, prepare_threshold=1) as connection,
+            ):
+                while self._pause(name, addresses):
+                    self._ask_once(connection, known)
 
-    def _ask_once(self, connection: "psycopg.Connection[dict[str, object]]", known: _Known) -> None:
+    def _ask_once(self, connection: "psycopg.Connection[dict[str, Any]]", known: _Known) -> None:
         asked_at = self._clock.now()
         row = connection.execute(_QUERY).fetchone()
         assert row is not None
@@ -127,12 +121,5 @@ class PatroniSignsOfLife:
         if not row["in_recovery"]:
             known.receivers = ()
             return
-        silent = row["silent_s"]
-        receiver = Receiver(
-            asked_at,
-            bool(row["running"]),
-            bool(row["connects"]),
-            int(str(row["received"])),
-            None if silent is None else float(str(silent)),
-        )
+        receiver = Receiver(asked_at, row["running"], row["connects"], row["received"], row["silent_s"])
         known.receivers = (*known.receivers[-1:], receiver)

@@ -9,16 +9,16 @@ from walproof.model.ports import Clock
 from walproof.model.takeover import LeaderLock, SignsOfLife
 from walproof.model.topology import Endpoint
 from walproof.patroni.etcd3 import EtcdAccess
+from walproof.patroni.leader_lock import EtcdLeaderLock
 from walproof.patroni.rest import PatroniRest, is_this_machine
 from walproof.targets.patroni.file import Etcd3Part, PatroniFile, secret
-from walproof.targets.patroni.signs_of_life import Addresses
-from walproof.targets.patroni.takeover import PatroniTakeover
+from walproof.targets.patroni.signs_of_life import Addresses, PatroniSignsOfLife
 
 _EXAMPLE = '[etcd3] hosts = ["10.0.0.21:2379"] in the target file'
 
 
 @dataclass(frozen=True, slots=True)
-class ExternalTakeover:
+class PatroniTakeover:
     """members: who Patroni lists, with connection parameters."""
 
     rest: PatroniRest
@@ -28,22 +28,23 @@ class ExternalTakeover:
 
     def lock(self) -> LeaderLock:
         """The leader lock; UsageError where the target file names no etcd 3."""
-        return self._takeover().lock()
+        part = self._etcd3()
+        return EtcdLeaderLock(
+            _access(part), f"/{part.namespace.strip('/')}/{part.scope or self._scope()}/", self.clock.now
+        )
 
     def signs_of_life(self) -> SignsOfLife:
         """Starts asking the members."""
-        return self._takeover().signs_of_life()
+        return PatroniSignsOfLife(self._addresses, self.rest.plain_get(), self.clock)
 
-    def _takeover(self) -> PatroniTakeover:
+    def _etcd3(self) -> Etcd3Part:
         if self.file.other_dcs:
             raise UsageError(
                 f"a guard cannot use {self.file.other_dcs} as the DCS: it knows etcd 3 only (Patroni's etcd3)", _EXAMPLE
             )
-        part = self.file.etcd3
-        if part is None:
+        if self.file.etcd3 is None:
             raise UsageError("a guard needs Patroni's etcd, which the target file does not name", _EXAMPLE)
-        prefix = f"/{part.namespace.strip('/')}/{part.scope or self._scope()}/"
-        return PatroniTakeover(_access(part), prefix, self._addresses, self.rest.plain_get(), self.clock)
+        return self.file.etcd3
 
     def _scope(self) -> str:
         for member in self.rest.cluster()["members"]:

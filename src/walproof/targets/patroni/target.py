@@ -12,8 +12,8 @@ from walproof.targets.external.cluster import ExternalCluster
 from walproof.targets.external.membership import Membership
 from walproof.targets.patroni.configuration import PatroniConfiguration
 from walproof.targets.patroni.election import elected_at
-from walproof.targets.patroni.external_takeover import ExternalTakeover
 from walproof.targets.patroni.file import PatroniFile, read_address, secret
+from walproof.targets.patroni.takeover import PatroniTakeover
 from walproof.targets.sql.connection import ConnectionParameters, resolved
 from walproof.targets.sql.facts import Inspector
 
@@ -69,7 +69,7 @@ class PatroniManager:
 
     def takeover(self, cluster: ExternalCluster) -> Takeover:
         """What a guard needs; refuses when it is asked for, where the DCS is not etcd 3 or not named."""
-        return ExternalTakeover(self.rest, self._file, self.members, cluster.clock)
+        return PatroniTakeover(self.rest, self._file, self.members, cluster.clock)
 
     def elected_at(self, log: str, since: float) -> float | None:
         """When Patroni says that it took the leader's lock."""
