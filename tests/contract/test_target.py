@@ -1,4 +1,4 @@
-"""What every target must be able to do, asked of each of them: the simulated one always, the lab where there is one."""
+"""What every target must be able to do, asked of each: the simulated one always, real clusters where they can be."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.fixtures.external_cluster import lab_file, opened, pair_file
+from tests.fixtures.kubernetes.target import real_stand_in, target_of
 from tests.fixtures.plain_pair import debian_pair, older_pair, older_versions, synchronous
 from walproof.errors import TargetError
 from walproof.model.attempt import Outcome
@@ -31,7 +32,7 @@ DRILLS = iter(range(1, 10_000))
 
 
 OLDER = {f"postgres {major}": major for major in older_versions()}
-REAL = [pytest.param(name, marks=pytest.mark.lab) for name in ("lab", "patroni", "postgres", *OLDER)]
+REAL = [pytest.param(name, marks=pytest.mark.lab) for name in ("lab", "patroni", "cnpg", "postgres", *OLDER)]
 
 
 @pytest.fixture(scope="module", params=["sim", *REAL])
@@ -45,6 +46,9 @@ def target(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         with opened(
             str(lab_file(request.getfixturevalue("lab"), tmp_path_factory.mktemp("own"), kills=True))
         ) as external:
+            yield external
+    elif request.param == "cnpg":
+        with real_stand_in(tmp_path_factory.mktemp("api"), speed=10) as (running, _), target_of(running) as external:
             yield external
     else:
         major = OLDER.get(request.param)

@@ -120,6 +120,15 @@ def test_exec_refused_names_the_verb() -> None:
     assert wrong.value.code == 403
 
 
+def test_a_log_is_text_and_its_right_is_named() -> None:
+    seen: list[str] = []
+    with answering(200, '{"msg":"ready"}\nplain\n', seen) as url:
+        assert client(url).log("pg-1", lines=5) == '{"msg":"ready"}\nplain\n'
+    assert seen == ["GET /api/v1/namespaces/default/pods/pg-1/log?container=postgres&tailLines=5"]
+    with answering(403, "{}") as url, pytest.raises(ApiError, match="may not get pods/log in namespace default"):
+        client(url).log("pg-1")
+
+
 def test_deleted_already_is_fine_and_a_list_is_read_whole() -> None:
     with answering(404, status('pods "x" not found')) as url:
         client(url).delete(PODS, "x")

@@ -4,7 +4,7 @@ Only `client.py` knows the Kubernetes client; everything else here knows this po
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from walproof.errors import TargetError
@@ -25,6 +25,10 @@ class Kind:
     def shown(self) -> str:
         """As kubectl and RBAC write it: clusters.postgresql.cnpg.io, pods."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    def within(self, subresource: str) -> "Kind":
+        """A subresource as RBAC names it: pods/exec; itself for ""."""
+        return replace(self, plural=f"{self.plural}/{subresource}") if subresource else self
 
     def path(self, namespace: str, name: str = "", subresource: str = "") -> str:
         """The path of one object, or of all of them.
@@ -93,6 +97,10 @@ class KubernetesApi(Protocol):
 
     def exec(self, pod: str, command: Sequence[str], container: str = "postgres") -> Output:
         """Run a command in a container and wait for it."""
+        ...
+
+    def log(self, pod: str, container: str = "postgres", lines: int = 1000) -> str:
+        """The last lines of a container's log."""
         ...
 
     def forward(self, pod: str, port: int) -> Any:

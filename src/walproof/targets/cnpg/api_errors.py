@@ -6,9 +6,8 @@ import re
 from walproof.errors import Error, UsageError
 from walproof.targets.cnpg.api import CLUSTERS, ApiError, Kind
 
-RBAC_HINT = "walproof target cnpg --print-rbac prints the Role to paste"
 _USER = re.compile(r'User "([^"]+)"')
-_CANNOT = re.compile(r'cannot (\w+) resource "([^"]+)"')
+_CANNOT = re.compile(r'cannot (\w+) resource "([^"]+)" in API group "([^"]*)"')
 _GROUP = re.compile(r"could not find the requested resource|page not found", re.IGNORECASE)
 _DENIED = re.compile(r'^admission webhook "[^"]+" denied the request:\s*')
 
@@ -24,7 +23,7 @@ def refused(verb: str, kind: Kind, name: str, *, code: int, body: str, namespace
             code=code,
         )
     if code == 403:
-        return ApiError(_forbidden(verb, kind, stated) + f"{where} (403)", RBAC_HINT, code=code)
+        return _forbidden(verb, kind, stated, where)
     if code == 404:
         return _missing(kind, which, where, stated)
     if code == 409:
@@ -40,16 +39,21 @@ def refused(verb: str, kind: Kind, name: str, *, code: int, body: str, namespace
     return _busy(verb, which, code, stated, server)
 
 
-def _forbidden(verb: str, kind: Kind, stated: str) -> str:
-    """Who may not do what, by the API's own verb and resource where it names them."""
+def _forbidden(verb: str, kind: Kind, stated: str, where: str) -> ApiError:
+    """Who may not do what, by the API's own verb and resource where it names them, and the rule that allows it."""
     user, cannot = _USER.search(stated), _CANNOT.search(stated)
-    group = f".{kind.group}" if kind.group else ""
-    what = f"{cannot[1]} {cannot[2]}{group}" if cannot else f"{verb} {kind.shown}"
-    return f"{user[1] if user else 'this user'} may not {what}"
+    verb, resource, group = cannot.groups() if cannot else (verb, kind.plural, kind.group)
+    shown = f"{resource}.{group}" if group else resource
+    rule = f'- {{apiGroups: ["{group}"], resources: ["{resource}"], verbs: ["{verb}"]}}'
+    return ApiError(
+        f"{user[1] if user else 'this user'} may not {verb} {shown}{where} (403)",
+        f"add to the rules of its Role: {rule}; walproof target cnpg --print-rbac prints a whole one",
+        code=403,
+    )
 
 
 def _missing(kind: Kind, which: str, where: str, stated: str) -> Error:
-    if kind is CLUSTERS and _GROUP.search(stated):
+    if kind.group == CLUSTERS.group and _GROUP.search(stated):
         return ApiError(
             "CloudNativePG is not installed on this Kubernetes: it knows no clusters.postgresql.cnpg.io (404)",
             "is it the right context? kubectl config get-contexts",

@@ -97,6 +97,11 @@ class Client:
         finally:
             talk.close()
 
+    def log(self, pod: str, container: str = "postgres", lines: int = 1000) -> str:
+        """The last lines of a container's log."""
+        query = [("container", container), ("tailLines", str(lines))]
+        return self._answered(_Request("get", PODS, pod, "log", query=query))
+
     def forward(self, pod: str, port: int) -> socket.socket:
         """A connected socket to a port of a pod, over a WebSocket of its own: one that breaks harms no other."""
         forwarded = self._stream("portforward", pod, [("ports", str(port))], portforward_call)
@@ -118,7 +123,10 @@ class Client:
         return self.server + kind.path(*parts) + asked
 
     def _asked(self, request: _Request) -> Tree:
-        headers = {"Accept": "application/json", "User-Agent": "walproof", **self._headers()}
+        return self._parsed(self._answered(request))
+
+    def _answered(self, request: _Request) -> str:
+        headers = {"Accept": "application/json, */*", "User-Agent": "walproof", **self._headers()}
         method = _METHODS[request.verb]
         if request.body is not None:
             headers["Content-Type"] = _MERGE if method == "PATCH" else "application/json"
@@ -129,9 +137,9 @@ class Client:
         except (ApiException, urllib3.exceptions.HTTPError, OSError) as wrong:
             raise unanswered(self.server, wrong) from None
         if answer.status >= 300:
-            within = f"/{request.subresource}" if request.subresource else ""
-            raise self._refused(request.verb, request.kind, request.name + within, answer.status, text)
-        return self._parsed(text)
+            kind = request.kind.within(request.subresource)
+            raise self._refused(request.verb, kind, request.name, answer.status, text)
+        return text
 
     def _parsed(self, text: str) -> Tree:
         try:
@@ -153,7 +161,7 @@ class Client:
             code = _handshake(str(wrong.reason))
             if code is None:
                 raise unanswered(self.server, wrong) from None
-            kind = PODS if code == 404 else Kind("", "v1", f"pods/{what}")
+            kind = PODS if code == 404 else PODS.within(what)
             raise self._refused("create", kind, pod, code, _answer(str(wrong.reason))) from None
 
 

@@ -166,6 +166,17 @@ class Fence:
 
 
 @dataclass(frozen=True, slots=True)
+class CnpgLogs:
+    """Logs of instances: PostgreSQL's and its manager's lines as JSON, as `kubectl logs` prints them."""
+
+    api: KubernetesApi
+
+    def logs(self, member: str) -> str:
+        """The last lines of the pod's log; ApiError when it cannot be read."""
+        return self.api.log(member)
+
+
+@dataclass(frozen=True, slots=True)
 class CnpgRecovery:
     """Undoes what was injected, then waits until every instance there should be is ready and follows."""
 

@@ -54,6 +54,7 @@ _OWN_ROLE = (Rule("", "secrets", ("list", "create", "delete")),)
 def _breaking(name: str) -> tuple[Rule, ...]:
     return (
         Rule("", "pods/exec", _STREAM),
+        Rule("", "pods/log", ("get",)),
         Rule("", "pods", ("delete",)),
         Rule(CNPG, "clusters/status", ("patch",), (name,)),
     )

@@ -14,7 +14,7 @@ from walproof.model.topology import ClusterView, Endpoint
 from walproof.targets.cnpg.api import LEASES, ApiError
 from walproof.targets.cnpg.client import Client
 from walproof.targets.cnpg.credentials import Credential
-from walproof.targets.cnpg.faults import CnpgRecovery, Instances
+from walproof.targets.cnpg.faults import CnpgLogs, CnpgRecovery, Instances
 from walproof.targets.cnpg.file import CnpgFile, read_address, shown
 from walproof.targets.cnpg.kubeconfig import connection
 from walproof.targets.cnpg.manager import CnpgManager
@@ -153,7 +153,8 @@ class CnpgCluster(ExternalCluster):
         """What the target file's commands do, and what Kubernetes alone can."""
         able = super().capabilities()
         recovery = CnpgRecovery(self._instances, self.observe, self._commands.undo_all)
-        return replace(able, faults={**self._instances.faults(), **able.faults}, recovery=recovery)
+        logs = able.logs if "logs" in self.file.faults else CnpgLogs(self._cnpg.api)
+        return replace(able, faults={**self._instances.faults(), **able.faults}, recovery=recovery, logs=logs)
 
 
 def _enters(endpoint: Endpoint) -> bool:
