@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import psycopg
 import pytest
 from click.testing import CliRunner
 
@@ -250,6 +251,35 @@ def test_a_role_without_rights_learns_which_grant_helps(pair: PlainPair, tmp_pat
             assert "CREATEDB" in denied.value.hint
     finally:
         pair.sql("n1", "DROP ROLE plain")
+
+
+def test_data_files_are_checked_once_the_role_has_what_the_hint_grants(pair: PlainPair, tmp_path: Path) -> None:
+    pair.sql("n1", "CREATE ROLE plain LOGIN CREATEDB PASSWORD 'x'")
+    passfile = tmp_path / "pass"
+    passfile.write_text("*:*:*:plain:x\n")
+    passfile.chmod(0o600)
+    dsn = f"host=127.0.0.1 port={pair.ports['n1']} user=plain dbname=postgres passfile={passfile}"
+    template = pair.member_endpoint("n1").conninfo(dbname="template1")
+    try:
+        with opened(dsn) as target, pytest.raises(TargetError, match="role plain may not use amcheck") as refused:
+            written_and_checked(target)
+        grant = refused.value.hint.removeprefix("as superuser in template1: ")
+        with psycopg.connect(template, autocommit=True) as connection:
+            connection.execute(grant.encode())
+        with opened(dsn) as target:
+            assert written_and_checked(target) == ""
+    finally:
+        with psycopg.connect(template, autocommit=True) as connection:
+            connection.execute("DROP EXTENSION IF EXISTS amcheck")
+        pair.sql("n1", "DROP ROLE plain")
+
+
+def written_and_checked(target: ExternalCluster) -> str:
+    ledger = target.ledger
+    run = ledger.open_ledger(LedgerOrder(Level.LOCAL, writers=1, drill=1, witnesses=False))
+    wait_for(Wait.WRITERS_UP, lambda: run.progress().acknowledged > 0, target.clock)
+    run.stop()
+    return ledger.check_data(target.leader())
 
 
 SET, RESET = "ALTER SYSTEM SET {}", "ALTER SYSTEM RESET {}"

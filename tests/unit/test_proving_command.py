@@ -182,6 +182,23 @@ def test_a_fault_the_target_cannot_do_is_skipped_and_never_a_pass(run: Run, monk
     assert json.loads(out)["drills"][0]["why"] == "skipped, because it is welded shut"
 
 
+def unable(*_: object) -> str:
+    raise TargetError("role app may not use amcheck", "GRANT it")
+
+
+def test_data_that_may_not_be_checked_is_stated_and_rows_are_compared(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = Simulated(Nature(slowness=3))
+    monkeypatch.setattr(target.capabilities().ledger, "check_data", unable)
+    instead(monkeypatch, target)
+    code, out, _ = run("--fault", "kill", "--levels", "on", "--json")
+    (drill,) = json.loads(out)["drills"]
+    assert (code, drill["verdict"]) == (0, "held")
+    assert drill["why"].startswith("all ") and "were not checked, only rows compared" in drill["why"]
+    assert drill["evidence"]["n2 unchecked"] == "role app may not use amcheck: GRANT it"
+
+
 def never(*_: object) -> None:
     raise WaitTimeout("timed out after 120 s waiting for the cluster to be healthy", "read the logs")
 

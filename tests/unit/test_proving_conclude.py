@@ -292,3 +292,14 @@ def test_marks_say_when_the_fault_was_injected_and_cleared() -> None:
     assert (120.0, "fault cleared", "n1") in marks
     assert marks == sorted(marks)
     assert all(mark.what != "none" for mark in visible("none", Level.ON, "ANY 1 (n2)").marks)
+
+
+def test_data_that_nobody_could_check_is_a_caveat_and_no_damage() -> None:
+    why = "role app may not use amcheck: as superuser in template1: …"
+    unchecked = concluded_drill(replace(history(), problems={"n2 unchecked": why, "n3 unchecked": why}))
+    assert unchecked.verdict is Verdict.HELD
+    assert unchecked.why.endswith("; data files of n2, n3 were not checked, only rows compared")
+    assert unchecked.evidence["n2 unchecked"] == why
+    damaged = concluded_drill(replace(history(), problems={"data of n2": "item order invariant violated"}))
+    assert damaged.verdict is not Verdict.HELD
+    assert "not checked" not in damaged.why

@@ -223,7 +223,7 @@ class Ledger(Protocol):
         ...
 
     def check_data(self, member: str) -> str:
-        """What amcheck finds wrong with the ledger on that member, "" when nothing; it is new since the drill began."""
+        """What amcheck finds wrong with the ledger on that member, "" when nothing; TargetError: it may not be run."""
         ...
 
     def drop_ledger(self) -> None:

@@ -19,6 +19,8 @@ from walproof.proving.reading import lost_rows
 from walproof.proving.storm import clauses
 from walproof.proving.verdicts import AtRisk, decided, promised
 
+_UNCHECKED = " unchecked"
+
 
 def concluded_drill(history: History) -> Drill:
     """Judge a drill from its history alone."""
@@ -163,6 +165,8 @@ def _remarks(history: History, findings: Findings, loss: Loss | None, verdict: V
         lasted = findings.unnamed_after_takeover_s
         who, it = ("new leaders", "they") if planned.storm else (leads, "it")
         remarks.append(f"{who} acknowledged {planned.level} for {lasted:.2f} s before {it} named a standby")
+    if unchecked := [where.removesuffix(_UNCHECKED) for where in history.problems if where.endswith(_UNCHECKED)]:
+        remarks.append(f"data files of {', '.join(unchecked)} were not checked, only rows compared")
     return remarks
 
 

@@ -58,4 +58,4 @@ class History:
     witness: WitnessReport
     readings: tuple[MemberReading, ...] = ()
     problems: dict[str, str] = field(default_factory=dict)
-    """What went wrong where: "n2 unread" → why, "data of n2" → damage that was not there when the drill began."""
+    """What went wrong where: "n2 unread" and "n2 unchecked" → why, "data of n2" → what amcheck found."""

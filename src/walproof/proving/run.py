@@ -337,16 +337,23 @@ def _readings(shell: Shell, gathered: Gathered, history: History) -> tuple[tuple
     for member in (leader, *(m.name for m in after.members if m.name != leader)):
         try:
             rows = ledger.read_ledger(member, history.planned.number)
-            wrong = ledger.check_data(member)
         except Error as error:
             problems[f"{member} unread"] = error.message
             if member == leader:
                 break
             continue
-        if wrong:
-            problems[f"data of {member}"] = wrong
+        problems |= _data_checked(ledger, member)
         readings.append(compared(history.attempts, rows, caught_up=caught_up.get(member)))
     return tuple(readings), problems
+
+
+def _data_checked(ledger: Ledger, member: str) -> dict[str, str]:
+    """The problem that the member's data files have, or why nobody could check."""
+    try:
+        wrong = ledger.check_data(member)
+    except Error as error:
+        return {f"{member} unchecked": f"{error.message}: {error.hint}" if error.hint else error.message}
+    return {f"data of {member}": wrong} if wrong else {}
 
 
 def _first_lost(history: History) -> int:

@@ -41,6 +41,7 @@ class CnpgCluster(ExternalCluster):
         super().__init__(name, file, manager.login, manager)
         self._cnpg = manager
         self._own_user = ""
+        self._no_amcheck = ""
         self._instances = Instances(manager.api, file.name, name, self.clock, lambda: self.journal)
 
     @cached_property
@@ -78,12 +79,20 @@ class CnpgCluster(ExternalCluster):
             raise
 
     def _give_amcheck(self) -> None:
-        """amcheck in walproof's own database, by the superuser inside the leader; left out where it cannot be."""
+        """amcheck in walproof's own database, by the superuser inside the leader; each drill says where not."""
         if self._cnpg.login.user != self._own_user:
             return
         command = ["psql", "-X", "-q", "-d", self.file.database, "-c", _AMCHECK]
-        with suppress(Error):
-            self._cnpg.api.exec(self.leader(), command)
+        try:
+            done = self._cnpg.api.exec(self.leader(), command)
+        except Error as wrong:
+            self._no_amcheck = f"{wrong.message}; {wrong.hint}"
+        else:
+            self._no_amcheck = done.errors.strip() if done.code else ""
+
+    def granting_amcheck(self, user: str) -> str:
+        """For walproof's own role: why the superuser inside the leader's pod could not give it."""
+        return (user == self._own_user and self._no_amcheck) or super().granting_amcheck(user)
 
     def _take_role(self) -> None:
         able, version = self._may()

@@ -31,7 +31,7 @@ from walproof.targets.external.membership import Membership
 from walproof.targets.external.pricing import ExternalPricing
 from walproof.targets.external.target_file import WRITES, TargetFile
 from walproof.targets.sql.connection import ConnectionParameters
-from walproof.targets.sql.ledger import SqlLedger
+from walproof.targets.sql.ledger import SqlLedger, granting_amcheck
 from walproof.targets.sql.member_states import SqlMemberStates
 from walproof.targets.sql.observe import observed
 from walproof.targets.sql.poller import SqlPoller
@@ -247,7 +247,17 @@ class ExternalCluster:
     def ledger(self) -> SqlLedger:
         """The ledger, in walproof's own database and under the caps."""
         limits = LoadLimits(self.file.caps.max_clients, self.file.caps.rate or WRITES)
-        return SqlLedger(self, open_database=self.open_database, close_database=self.close, limits=limits)
+        return SqlLedger(
+            self,
+            open_database=self.open_database,
+            close_database=self.close,
+            limits=limits,
+            grant=self.granting_amcheck,
+        )
+
+    def granting_amcheck(self, user: str) -> str:
+        """What lets a role check data files."""
+        return granting_amcheck(user)
 
     def capabilities(self) -> Capabilities:
         """What the target file and the manager allow."""

@@ -44,6 +44,19 @@ def _nothing() -> None:
     """There is no database of its own to make or remove."""
 
 
+def granting_amcheck(user: str) -> str:
+    """What lets a role check data files in databases that are made from now on.
+
+    >>> granting_amcheck("app").rpartition("; ")[2]
+    'GRANT EXECUTE ON FUNCTION bt_index_check(regclass, boolean), verify_heapam TO "app"'
+    """
+    functions = "bt_index_check(regclass, boolean), verify_heapam"
+    return (
+        "as superuser in template1: CREATE EXTENSION IF NOT EXISTS amcheck; "
+        f'GRANT EXECUTE ON FUNCTION {functions} TO "{user}"'
+    )
+
+
 def _endpoint(target: Target, member: str) -> Endpoint | None:
     """Connection parameters of a member, None for one that cannot be addressed."""
     try:
@@ -63,10 +76,12 @@ class SqlLedger:
         open_database: Callable[[], None] = _nothing,
         close_database: Callable[[], None] = _nothing,
         limits: LoadLimits = NO_LIMITS,
+        grant: Callable[[str], str] = granting_amcheck,
     ) -> None:
+        """`grant` says what lets a role use amcheck."""
         self._target = target
         self._route = route
-        self._open, self._close, self._limits = open_database, close_database, limits
+        self._open, self._close, self._limits, self._grant = open_database, close_database, limits, grant
 
     def open_ledger(self, order: LedgerOrder) -> LedgerRun:
         """Create the ledger's own table when missing (never touch one that is not ours) and start the writers."""
@@ -88,7 +103,7 @@ class SqlLedger:
                 else:  # another ledger writes too
                     connection.execute("DELETE FROM walproof.walproof_ledger WHERE drill = %s", (drill,))
                 if connection.execute(_AMCHECK).fetchone() == (1,):
-                    # Where only a superuser may make it, rows are compared all the same; amcheck alone is left out.
+                    # Where only a superuser may make it, rows are compared all the same; check_data then says so.
                     with suppress(psycopg.errors.InsufficientPrivilege):
                         connection.execute("CREATE EXTENSION IF NOT EXISTS amcheck")
             except psycopg.Error as error:
@@ -122,18 +137,18 @@ class SqlLedger:
         return (summed_rows if summed else payload_rows)(member, raw)
 
     def check_data(self, member: str) -> str:
-        """What amcheck finds wrong with the ledger on that member, "" when nothing."""
+        """What amcheck finds wrong with the ledger on that member, "" when nothing; TargetError without the right."""
         with _connected(self._target.member_endpoint(member), member) as connection:
-            wrong = []
             try:
                 if connection.execute("SELECT 1 FROM pg_extension WHERE extname = 'amcheck'").fetchone():
-                    wrong += [str(row[0]) for row in self._amcheck(connection)]
+                    return "; ".join(str(row[0]) for row in self._amcheck(connection))
             except psycopg.errors.InsufficientPrivilege:
-                # The extension is there and this user may not use it: nobody has found anything wrong.
-                return ""
+                # The extension is there and this user may not use it: nothing was checked.
+                pass
             except psycopg.Error as error:
-                wrong.append(str(error).strip().splitlines()[0])
-        return "; ".join(wrong)
+                return str(error).strip().splitlines()[0]
+            user = connection.info.user
+        raise TargetError(f"role {user} may not use amcheck", self._grant(user))
 
     @staticmethod
     def _amcheck(connection: psycopg.Connection) -> list[tuple[str]]:
