@@ -3,7 +3,9 @@
 import json
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -21,21 +23,37 @@ PREFIX = "/service/main/"
 GUARD = "walproof-guard-1"
 
 
-@pytest.fixture(scope="module")
-def access(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdAccess]:
-    client, peer, data = free_port(), free_port(), tmp_path_factory.mktemp("etcd")
+@contextmanager
+def an_etcd(folder: Path) -> Iterator[tuple[EtcdAccess, Callable[[], None]]]:
+    """How one etcd is reached, and what kills it with -9 and starts it again."""
+    client, peer = free_port(), free_port()
     urls = [f"http://127.0.0.1:{port}" for port in (client, peer)]
-    argv = [str(program("etcd")), "--name=a", f"--data-dir={data}", f"--listen-client-urls={urls[0]}"]
+    argv = [str(program("etcd")), "--name=a", f"--data-dir={folder}", f"--listen-client-urls={urls[0]}"]
     argv += [f"--advertise-client-urls={urls[0]}", f"--listen-peer-urls={urls[1]}"]
     argv += [f"--initial-advertise-peer-urls={urls[1]}", f"--initial-cluster=a={urls[1]}", "--log-level=error"]
-    process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    processes: list[subprocess.Popen[bytes]] = []
+
+    def again() -> None:
+        for process in processes:
+            process.kill()
+            process.wait()
+        processes[:] = [subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)]
+
+    again()
     try:
         found = EtcdAccess((f"http://127.0.0.1:{free_port()}", urls[0]), timeout_s=5.0)
         wait_for(Wait.PROGRAM_READY, lambda: _answers(found), RealClock(), pace_s=0.1)
-        yield found
+        yield found, again
     finally:
-        process.kill()
-        process.wait()
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+@pytest.fixture(scope="module")
+def access(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdAccess]:
+    with an_etcd(tmp_path_factory.mktemp("etcd")) as (found, _):
+        yield found
 
 
 def _answers(access: EtcdAccess) -> bool:
@@ -166,3 +184,26 @@ def test_nobody_that_answers_is_one_sentence() -> None:
 def test_a_place_without_a_patroni_is_named(access: EtcdAccess) -> None:
     with pytest.raises(TargetError, match="etcd holds no Patroni cluster at /service/other/"):
         EtcdLeaderLock(access, "/service/other/", time.monotonic).read()
+
+
+def test_no_lease_looks_renewed_because_etcd_elected_a_leader(tmp_path: Path) -> None:
+    """For a second or two after an election every lease has more than its ttl left: nobody renewed this one."""
+    with an_etcd(tmp_path / "etcd") as (access, again):
+        client, clock = Etcd3(access), RealClock()
+        lease = client.grant(20)
+        client.call("/kv/put", put(PREFIX + "config", "{}")["request_put"])
+        client.call("/kv/put", put(PREFIX + "leader", "n1", lease)["request_put"])
+        lock = EtcdLeaderLock(access, PREFIX, clock.now)
+        lock.read()
+        again()
+        elected = clock.now()
+        wait_for(Wait.PROGRAM_READY, lambda: _answers(access), clock, pace_s=0.02)
+        end, seen = clock.now() + 4.0, []
+        while clock.now() < end:
+            state = lock.read()
+            seen.append(state.lease_age_s is not None and state.at - state.lease_age_s > elected)
+            clock.pause(0.1)
+        assert len(seen) > 5
+        assert not any(seen)
+        client.renew(lease)
+        wait_for(Wait.PROGRAM_READY, lambda: lock.read().lease_age_s is not None, clock)

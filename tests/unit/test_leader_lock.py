@@ -2,6 +2,7 @@
 
 import base64
 import json
+import math
 
 from walproof.model.takeover import Candidate, Seal
 from walproof.patroni.etcd3 import Entry, EtcdAccess, Transaction, encoded
@@ -107,17 +108,20 @@ class StubEtcd:
         return self.age
 
 
-def test_a_lease_that_etcds_own_election_renewed_is_no_sign_of_life() -> None:
-    """A new leader of etcd renews every lease (lessor.Promote): seen with etcd on the machine that disappeared."""
+def test_a_lease_that_etcds_own_election_extended_is_no_sign_of_life() -> None:
+    """A new leader of etcd gives every lease its ttl and an election timeout (lessor.Promote), while terms go up."""
     etcd, now = StubEtcd(), [100.0]
     lock = EtcdLeaderLock(EtcdAccess(("http://127.0.0.1:1",)), PREFIX, lambda: now[0])
     lock._reader = etcd  # type: ignore[assignment]
-    lock.read()
-    now[0], etcd.age = 110.0, 0.5
-    assert lock.read().lease_age_s == 0.5
-    now[0], etcd.age, etcd.term = 112.0, 0.0, 2
-    assert lock.read().lease_age_s is None
-    now[0], etcd.age = 113.0, 1.0
-    assert lock.read().lease_age_s is None
-    now[0], etcd.age = 114.0, 0.5
-    assert lock.read().lease_age_s == 0.5
+
+    def age_at(at: float, age: float, term: int = 2) -> float | None:
+        now[0], etcd.age, etcd.term = at, age, term
+        return lock.read().lease_age_s
+
+    assert age_at(100.0, 0.0, term=1) is None
+    assert age_at(110.0, 0.5, term=1) == 0.5
+    assert age_at(112.0, 2.5) is None  # the term of an election that is not over yet
+    assert age_at(112.5, -1.0) is None  # extended: by a second beyond its ttl
+    assert [age_at(112.5 + s, math.ceil(s) - 1.0) for s in (0.1, 0.7, 1.0, 1.3, 2.9, 5.0)] == [None] * 6
+    assert age_at(118.0, 0.0) == 0.0
+    assert age_at(119.0, 1.0) == 1.0

@@ -57,7 +57,7 @@ def serves_clients_only(lock: LockState, signs: Signs, now: float, allowed_s: fl
     """Whether the leader answers SQL although it neither renews its lease nor reaches a voter: a partition."""
     leader = signs.get(lock.holder)
     answers = leader is not None and leader.sql_at is not None and now - leader.sql_at < allowed_s
-    renews = lock.lease_age_s is not None and lock.lease_age_s < lock.ttl_s / 2
+    overdue = lock.lease_age_s is not None and lock.lease_age_s >= lock.ttl_s / 2
     receivers = [signs[v].receivers[-1] for v in lock.voters if v in signs and signs[v].receivers]
     reached = any(r.running and r.silent_s is not None and r.silent_s < allowed_s for r in receivers)
-    return answers and not renews and not reached
+    return answers and overdue and not reached

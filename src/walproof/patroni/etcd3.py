@@ -164,10 +164,13 @@ class Etcd3:
         return int(self.call("/lease/grant", {"TTL": str(max(1, round(seconds)))})["ID"])
 
     def lease_age_s(self, lease: int) -> float | None:
-        """Seconds since a lease was granted or renewed, to the whole second; None when it has ended."""
+        """Seconds since a lease was granted or renewed, to the whole second; None when it has ended.
+
+        Negative where etcd has extended it beyond its time.
+        """
         answer = self.call("/lease/timetolive", {"ID": str(lease)})
         left, granted = int(answer.get("TTL", -1)), int(answer.get("grantedTTL", 0))
-        return None if left < 0 else float(max(0, granted - left))
+        return None if left < 0 else float(granted - left)
 
     def revoke(self, lease: int) -> None:
         """End a lease; nothing where it has ended already. TargetError when nobody answers."""

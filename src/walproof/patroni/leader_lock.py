@@ -122,6 +122,12 @@ def handing_over(prefix: str, sealed: LockState, to: str) -> Transaction:
     return Transaction(compare, [put(f"{prefix}leader", to, candidate.lease), delete(f"{prefix}{SEAL}")])
 
 
+_ELECTION_S = 1.0
+"""How long after a new term is first seen its leader may still extend the leases."""
+_ROUNDED_S = 1.5
+"""etcd tells what is left of a lease in whole seconds."""
+
+
 class EtcdLeaderLock:
     """The leader lock of one Patroni cluster. prefix: Patroni's namespace and scope, "/service/main/"."""
 
@@ -130,7 +136,7 @@ class EtcdLeaderLock:
         self._reader = Etcd3(access)
         self._etcd = Etcd3(access, self._reader.order)
         self._prefix, self._now = prefix, now
-        self._term, self._term_since = 0, 0.0
+        self._term, self._term_since, self._extended = 0, 0.0, 0.0
 
     def read(self) -> LockState:
         """The state now; TargetError without a majority, and where no Patroni keeps its keys there."""
@@ -146,13 +152,18 @@ class EtcdLeaderLock:
     def _lease_age_s(self, leader: Entry | None) -> float | None:
         """Since the holder renewed its lease; None where that is not known.
 
-        A new leader of etcd renews every lease itself (lessor.Promote): that is no sign of life.
+        A new leader of etcd gives every lease its ttl anew and an election timeout on top (lessor.Promote): that is no
+        sign of life. Whatever a lease shows just after an election is its zero, and only what is later counts.
         """
         age = self._reader.lease_age_s(leader.lease) if leader and leader.lease else None
         now = self._now()
         if self._reader.term != self._term:
-            self._term, self._term_since = self._reader.term, now
-        return None if age is None or now - age <= self._term_since else age
+            self._term, self._term_since, self._extended = self._reader.term, now, 0.0
+        if age is None:
+            return None
+        if now - self._term_since < _ELECTION_S:
+            self._extended = max(self._extended, now - age)
+        return age if now - age > self._extended + _ROUNDED_S else None
 
     def seal(self, seen: LockState, name: str, seal: Seal) -> bool:
         """Take the lock from the holder that `seen` names and end its lease; whether the lock was taken."""
