@@ -253,7 +253,7 @@ def _watch(memory: Memory, sight: Sight, policy: Policy) -> tuple[Memory, Action
         return replace(memory, state=State.NOT_READY, why_not=reason, lines=(*memory.lines, *lines)), NOTHING
     if not silent:
         partition = serves_clients_only(sight.lock, sight.signs, sight.now, allowed_s)
-        note = f"{sight.lock.holder} answers clients, but reaches no synchronous standby and not its lease: left alone"
+        note = f"{sight.lock.holder} answers SQL, but neither renews its lease nor is heard by a standby: left alone"
         lines = (note,) if partition and memory.why_not != note else ()
         if memory.state is not State.WATCHING:
             lines = (f"watching {sight.lock.holder}, synchronous: {', '.join(sight.lock.voters)}",)

@@ -26,7 +26,7 @@ def why_not(lock: LockState, signs: Signs, now: float) -> str | None:
     if never := why_never(lock):
         return never
     if now - lock.at > _READ_S:
-        return "etcd has no majority that answers"
+        return f"etcd has not answered for {_READ_S:g} s: it has no majority, or is too far away"
     if lock.paused:
         return "Patroni is paused"
     if lock.switchover:

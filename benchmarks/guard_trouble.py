@@ -1,0 +1,293 @@
+"""Honest trouble without a takeover: a guard may not act while the leader lives, however bad its day is.
+
+`python -m benchmarks.guard_trouble [TROUBLE …] [--minutes 30]`: a lab under load and a guard inside the namespace of a
+standby, so that the link emulator shapes its network too. Each trouble has its share of the time; between two the lab
+recovers. Printed: suspicions and takeovers of the guard, and who led. Exit 1 when the guard took over. Needs root.
+"""
+
+import argparse
+import itertools
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psycopg
+
+from benchmarks.temporary_lab import benchmark_lab
+from walproof.errors import Error
+from walproof.lab import member_links, members
+from walproof.lab.blueprint import Blueprint
+from walproof.lab.design import LabOrder
+from walproof.lab.faults import processes, recover
+from walproof.lab.programs import etcd
+from walproof.links.settings import Change, directions_of
+from walproof.machine.clock import RealClock
+from walproof.model.guarantee import Level
+from walproof.model.plan import Arm, Sample, Scenario, Workload
+from walproof.model.waiting import Wait, wait_for
+from walproof.patroni.etcd3 import Etcd3, EtcdAccess
+from walproof.targets.lab.target import LabTarget
+
+SAMPLE_S = 20.0
+FROZEN_S = 8.0
+"""Less than the ttl: Patroni, were it gone for longer, would rightly be replaced by Patroni."""
+REST_S = 12.0
+
+
+@dataclass(slots=True)
+class Scene:
+    """The lab, who is who in it. guarded: the standby that the guard runs beside."""
+
+    blueprint: Blueprint
+    target: LabTarget
+    guarded: str
+
+    @property
+    def leader(self) -> str:
+        """Who leads now."""
+        found: list[str] = []
+
+        def led() -> bool:
+            leader = self.target.observe().leader
+            found[:] = [leader] if leader else []
+            return bool(found)
+
+        wait_for(Wait.NEW_LEADER, led, self.target.clock)
+        return found[0]
+
+    @property
+    def other(self) -> str:
+        """The standby without the guard."""
+        return next(m for m in self.blueprint.members if m not in (self.leader, self.guarded))
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """What is wrong meanwhile; clients of the load."""
+
+    what: str
+    during: Callable[[Scene], "Iterator[None]"]
+    clients: int = 8
+
+
+def nothing(_scene: Scene) -> Iterator[None]:
+    """The load alone."""
+    yield
+
+
+def patroni_frozen(scene: Scene) -> Iterator[None]:
+    """The leader's Patroni stopped again and again: no REST, no renewal of its lease; PostgreSQL goes on."""
+    pid = members.program_pid(scene.blueprint, scene.leader, "patroni")
+    assert pid is not None
+    clock = scene.target.clock
+    began = clock.now()
+
+    def step() -> None:
+        frozen = (clock.now() - began) % (FROZEN_S + REST_S) < FROZEN_S
+        os.kill(pid, signal.SIGSTOP if frozen else signal.SIGCONT)
+
+    try:
+        with _repeated(0.2, step):
+            yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def checkpoints(scene: Scene) -> Iterator[None]:
+    """A checkpoint after the other, each flush of the leader's disk 100 ms late."""
+    leader = scene.leader
+    words = scene.target.member_endpoint(leader).conninfo()
+
+    def checkpoint() -> None:
+        with suppress(psycopg.Error), psycopg.connect(words, autocommit=True) as connection:
+            connection.execute("CHECKPOINT")
+
+    slow = scene.target.capabilities().slow_disk
+    assert slow is not None
+    slow.inject(leader, 0.1)
+    try:
+        with _repeated(1.0, checkpoint):
+            yield
+    finally:
+        slow.undo(leader)
+
+
+def shaped(change: Change) -> Callable[[Scene], Iterator[None]]:
+    """Every link shaped, the guard's own too."""
+
+    def during(scene: Scene) -> Iterator[None]:
+        member_links.shape(scene.blueprint, directions_of((), scene.blueprint.members), change)
+        try:
+            yield
+        finally:
+            member_links.reset(scene.blueprint)
+
+    return during
+
+
+def standby_down(scene: Scene) -> Iterator[None]:
+    """The standby without the guard, all its processes killed."""
+    down = scene.other
+    processes.kill_member(scene.blueprint, down)
+    try:
+        yield
+    finally:
+        recover.recover_member(scene.blueprint, down)
+
+
+def etcd_leader_killed(scene: Scene) -> Iterator[None]:
+    """etcd's own leader killed every twenty seconds, and started again ten seconds later."""
+    turn = itertools.count()
+    b = scene.blueprint
+    killed: list[str] = []
+
+    def step() -> None:
+        second = next(turn) % 20
+        if second == 0:
+            killed[:] = [etcd_leader(b)]
+            pid = members.program_pid(b, killed[0], "etcd")
+            if pid is not None:
+                os.kill(pid, signal.SIGKILL)
+        elif second == 10 and killed:
+            members.start_member(b, killed[0])
+
+    with _repeated(1.0, step):
+        yield
+    for member in b.members:
+        members.start_member(b, member)
+
+
+TROUBLES: Mapping[str, Trouble] = {
+    "patroni-frozen": Trouble(
+        f"the leader's Patroni frozen {FROZEN_S:g} s of every {FROZEN_S + REST_S:g}", patroni_frozen
+    ),
+    "full-load": Trouble("64 clients", nothing, clients=64),
+    "checkpoints": Trouble("checkpoints without end, each flush 100 ms late", checkpoints, clients=16),
+    "300ms": Trouble("300 ms round trips", shaped(Change(delay_s=0.15))),
+    "loss": Trouble("5 % of packets lost", shaped(Change(loss=0.05))),
+    "standby-down": Trouble("a standby down", standby_down),
+    "etcd-leader": Trouble("etcd's leader killed every 20 s", etcd_leader_killed),
+}
+
+
+def etcd_leader(blueprint: Blueprint) -> str:
+    """The member whose etcd leads; "" when none does."""
+    for member in blueprint.members:
+        with suppress(Error):
+            one = Etcd3(EtcdAccess((f"http://{blueprint.address(member)}:{etcd.CLIENT_PORT}",)))
+            try:
+                status = one.call("/maintenance/status", {})
+            finally:
+                one.close()
+            if status.get("leader") == (status.get("header") or {}).get("member_id"):
+                return member
+    return blueprint.members[0]
+
+
+@contextmanager
+def _repeated(seconds: float, act: Callable[[], None]) -> Iterator[None]:
+    repeating = RealClock().every(seconds, act)
+    try:
+        yield
+    finally:
+        repeating.close()
+
+
+@dataclass(slots=True)
+class Guard:
+    """A guard in the namespace of a member, and what it wrote."""
+
+    log: Path
+    process: "subprocess.Popen[bytes]"
+    read: int = field(default=0)
+
+    def news(self) -> list[str]:
+        """Lines since the last question."""
+        lines = self.log.read_text().splitlines()
+        fresh, self.read = lines[self.read :], len(lines)
+        return fresh
+
+
+@contextmanager
+def guard_of(scene: Scene) -> Iterator[Guard]:
+    """Runs until the end of the block."""
+    b = scene.blueprint
+    log = b.home / "guard-in-trouble.log"
+    inside = ["ip", "netns", "exec", b.namespace(scene.guarded)]
+    argv = [*inside, sys.executable, "-m", "walproof", "guard", "--target", f"lab:{b.name}"]
+    with log.open("wb") as output:
+        process = subprocess.Popen(argv, stdout=output, stderr=output, env=dict(os.environ))
+    guard = Guard(log, process)
+    try:
+        wait_for(Wait.GUARD_READY, lambda: "watching" in log.read_text(), scene.target.clock)
+        yield guard
+        if process.poll() is not None:
+            raise SystemExit(f"the guard ended by itself: {log.read_text()[-300:]}")
+    finally:
+        process.terminate()
+        process.wait(timeout=15)
+
+
+def loaded(scene: Scene, clients: int, seconds: float) -> list[float]:
+    """Transactions per second of one sample after another for so long; a sample that failed is said and left out."""
+    clock, rates = scene.target.clock, list[float]()
+    end, number = clock.now() + seconds, 0
+    while clock.now() < end:
+        number += 1
+        try:
+            planned = Sample(number, 0, Arm(Level.ON, clients, Workload()), Scenario())
+            rates.append(scene.target.pricing.run_sample(planned, SAMPLE_S, number).tps)
+        except Error as wrong:
+            print(f"      load: {wrong}", flush=True)
+            clock.pause(1.0)
+    return rates
+
+
+def under(scene: Scene, guard: Guard, name: str, seconds: float) -> int:
+    """One trouble for so long, printed; how often the guard took over."""
+    trouble, before = TROUBLES[name], scene.leader
+    guard.news()
+    with contextmanager(trouble.during)(scene):
+        rates = loaded(scene, trouble.clients, seconds)
+    after, lines = scene.leader, guard.news()
+    scene.target.operations.recover()
+    lines += guard.news()
+    suspected = sum(" suspect " in line for line in lines)
+    sealed = sum(" sealed: " in line for line in lines)
+    rate = f"{min(rates):,.0f} to {max(rates):,.0f} tps" if rates else "no sample"
+    print(
+        f"{trouble.what:55} {seconds / 60:4.1f} min  {suspected} suspicions  {sealed} takeovers  "
+        f"{before} → {after}  {trouble.clients} clients {rate}"
+    )
+    print("".join(f"      {line}\n" for line in lines), end="", flush=True)
+    return sealed
+
+
+def main() -> int:
+    """Every trouble in turn; exit 1 when the guard took over in any."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("trouble", nargs="*", choices=[*TROUBLES, []], default=[])
+    parser.add_argument("--minutes", type=float, default=30.0)
+    parser.add_argument("--port", type=int, default=6400)
+    options = parser.parse_args()
+    names = options.trouble or list(TROUBLES)
+    taken = 0
+    with benchmark_lab("guard-trouble", LabOrder(port=options.port)) as blueprint:
+        target = LabTarget(blueprint)
+        target.pricing.prepare(Workload())
+        leader = target.observe().leader
+        scene = Scene(blueprint, target, next(m for m in blueprint.members if m != leader))
+        with guard_of(scene) as guard:
+            for name in names:
+                taken += under(scene, guard, name, 60 * options.minutes / len(names))
+    print(f"takeovers in {options.minutes:g} minutes of trouble: {taken}")
+    return int(taken > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
