@@ -15,6 +15,9 @@ from walproof.proving.campaign import planned
 from walproof.proving.conclusion import conclusion
 from walproof.proving.guard_comparison import compare_guard, sentence
 from walproof.proving.options import parse_options
+from walproof.reporting.drill_section import drill_sections
+from walproof.reporting.guard_rows import guard_rows
+from walproof.reporting.outline import Table
 
 DRILL = Drill(1, "freeze", Victim.LEADER, Level.ON, Verdict.HELD, "", Findings(acknowledged=100), rto_s=22.0)
 
@@ -92,6 +95,19 @@ def test_the_comparison_is_of_the_same_fault_at_the_same_level() -> None:
         "With a guard commits came back after 2.5 s (worst 3.0 s) instead of 22.0 s; lost: nothing acknowledged."
     )
     assert conclusion(drills).startswith("With a guard")
+
+
+def test_the_comparison_is_a_table_of_the_report_and_of_the_terminal() -> None:
+    drills = arms([2.0, 3.0], [20.0, 24.0])
+    (section,) = [s for s in drill_sections(drills) if s.key == "outage"]
+    (found,) = [block for block in section.blocks if isinstance(block, Table) and block.key == "guard"]
+    cells = [[cell.text for cell in one] for one in found.rows]
+    assert [one[:6] for one in cells] == [
+        ["freeze", "on", "with", "2.5 s", "3.0 s", "0"],
+        ["freeze", "on", "without", "22.0 s", "24.0 s", "0"],
+    ]
+    assert guard_rows(compare_guard(drills)) == cells
+    assert not [s for s in drill_sections(drills[:2]) for b in s.blocks if isinstance(b, Table) and b.key == "guard"]
 
 
 def test_guarded_drills_bound_nothing_about_unguarded_ones() -> None:

@@ -8,7 +8,9 @@ from walproof.model.guarantee import Level
 from walproof.model.units import and_undecided
 from walproof.model.verdict import Drill, Verdict
 from walproof.proving.bounds import bounds, controls, kind_of
+from walproof.proving.guard_comparison import compare_guard
 from walproof.proving.matrix import COLUMNS, matrix
+from walproof.reporting.guard_rows import HEADS, TITLE, guard_rows
 from walproof.reporting.outline import (
     Bar,
     BarChart,
@@ -48,8 +50,8 @@ def drill_sections(drills: Sequence[Drill]) -> tuple[Section, ...]:
     blocks.append(_levels(drills))
     intro = "Each cell counts the drills that held among those decided, and links to its evidence."
     made = [Section("survival", "What it survives", intro, tuple(blocks))]
-    outage = _outage(drills)
-    made += [Section("outage", "How long writes were away", "", (outage,))] if outage else []
+    away: list[Block] = [*filter(None, [_outage(drills)]), *_guarded(drills)]
+    made += [Section("outage", "How long writes were away", "", tuple(away))] if away else []
     evidence = tuple(
         Evidence(cell.link, f"{fault} at {level}", _worst(found), cell.tone, tuple(found))
         for (fault, level), found in cells.items()
@@ -135,6 +137,13 @@ def _levels(drills: Sequence[Drill]) -> Table:
         f">{LOSS_BOUND}", "positive control",
     )  # fmt: skip
     return Table("levels", "results per fault and level", columns(*names), tuple(rows))
+
+
+def _guarded(drills: Sequence[Drill]) -> list[Table]:
+    """Drills with a guard against those without, where both were run."""
+    compared = compare_guard(drills)
+    rows = tuple(row(*cells) for cells in guard_rows(compared))
+    return [Table("guard", TITLE, columns(*HEADS), rows)] if compared else []
 
 
 def _outage(drills: Sequence[Drill]) -> Figure | None:

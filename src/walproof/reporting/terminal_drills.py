@@ -8,7 +8,8 @@ from rich.text import Text
 from walproof.model.event import DrillDone, Event
 from walproof.model.verdict import Drill, Verdict
 from walproof.proving.bounds import bounds, controls, kind_of
-from walproof.proving.guard_comparison import GuardComparison, compare_guard
+from walproof.proving.guard_comparison import compare_guard
+from walproof.reporting.guard_rows import HEADS, TITLE, guard_rows
 from walproof.reporting.table_width import Fitting, table, with_lines
 from walproof.reporting.wording import (
     LOSS_BOUND,
@@ -16,7 +17,6 @@ from walproof.reporting.wording import (
     count,
     fault_name,
     finding_counts,
-    outage_interval,
     percent,
     seconds,
     verdict_name,
@@ -37,19 +37,8 @@ def prove_tables(events: Sequence[Event]) -> list[RenderableType]:
     """The drills one by one, then the results of each level over all of them; empty without drills."""
     drills = [e.drill for e in events if isinstance(e, DrillDone)]
     compared = compare_guard(drills)
-    return [_drills(drills), _levels(drills), *([_guarded(compared)] if compared else [])] if drills else []
-
-
-def _guarded(compared: Sequence[GuardComparison]) -> RenderableType:
-    """Outages with a guard and without: median with its interval, worst, commits lost, number of drills."""
-    rows = []
-    for c in compared:
-        for name, arm in (("with", c.with_guard), ("without", c.without)):
-            counts = [count(arm.lost), percent(arm.loss_bound), str(arm.drills)]
-            what = [c.victim.with_fault(c.fault), str(c.level), name]
-            rows.append([*what, outage_interval(arm.rto_s), seconds(arm.worst_s), *counts])
-    heads = ("fault", "level", "guard", ">RTO, median (95 % CI)", ">worst", ">lost", f">{LOSS_BOUND}", ">drills")
-    return table("with a guard and without", heads, rows, folds="fault")
+    guard = [table(TITLE, HEADS, guard_rows(compared), folds="fault")] if compared else []
+    return [_drills(drills), _levels(drills), *guard] if drills else []
 
 
 def _drills(drills: Sequence[Drill]) -> RenderableType:
