@@ -1,13 +1,20 @@
 """The guard on a real lab: a drill with it, a seal whose guard died, what it refuses; nothing of it stays."""
 
+import json
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.fixtures.command_line import ended
+from tests.fixtures.external_cluster import lab_file, opened
 from tests.fixtures.labs import a_lab
 from walproof.lab import configuration, members
 from walproof.lab.blueprint import Blueprint
+from walproof.lab.programs import etcd
 from walproof.machine.clock import RealClock
 from walproof.model.guarantee import Level
 from walproof.model.takeover import GUARD, Seal
@@ -62,6 +69,48 @@ def test_a_seal_whose_guard_died_is_gone_on_with_by_the_next(target: LabTarget, 
     status = guard.status()
     assert status is not None
     assert status.takeovers == 1
+
+
+@pytest.fixture
+def file(blueprint: Blueprint, tmp_path: Path) -> Path:
+    """The lab as an external Patroni cluster whose target file names etcd, and freezes a member by a command."""
+    path = lab_file(blueprint, tmp_path)
+    hosts = [f"{blueprint.address(m)}:{etcd.CLIENT_PORT}" for m in blueprint.members]
+    pids = f"$(ip netns pids {blueprint.namespace('')}{{member}})"
+    commands = f'freeze = "kill -STOP {pids}"\nthaw = "kill -CONT {pids}"\n'
+    path.write_text(f"{path.read_text()}[etcd3]\nhosts = {json.dumps(hosts)}\n[faults]\n{commands}")
+    return path
+
+
+def test_drills_of_an_external_cluster_have_a_guard_of_their_own(file: Path) -> None:
+    plan = PlannedDrill(1, CATALOGUE["freeze"], Victim.LEADER, Level.ON, writers=4, guarded=True)
+    with opened(str(file)) as target:
+        switch = target.capabilities().guard
+        assert switch is not None
+        try:
+            (drill,) = run_drills(Shell(target, lambda _e: None, lambda _n, _c: None), [plan], enough=lambda _: False)
+        finally:
+            switch.stop()
+        assert drill.verdict is Verdict.HELD, drill.why
+        assert f"handed over: {drill.leader_after} holds the leader lock" in drill.evidence["guard"]
+        assert switch.status() is None
+
+
+def test_a_guard_of_drills_does_not_outlive_them(file: Path, blueprint: Blueprint) -> None:
+    """Killed with -9, they end nothing themselves."""
+    code = (
+        "import sys, time; from walproof.targets.choose import choose; target = choose(sys.argv[1]);"
+        "guard = target.capabilities().guard; guard.start(); print(guard.status().leader, flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(file)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as drills:
+        assert drills.stdout is not None
+        drills.stdout.readline()
+        (guard,) = psutil.Process(drills.pid).children()
+        assert str(file) in guard.cmdline()
+        drills.kill()
+    wait_for(Wait.PROGRAM_GONE, lambda: not guard.is_running() or guard.status() == psutil.STATUS_ZOMBIE, RealClock())
 
 
 def test_a_guard_says_what_it_watches_and_ends_in_order(

@@ -87,7 +87,8 @@ def demo(
 def _drills(shell: Shell, show_progress: OnProgress) -> None:
     kill, freeze = fault("kill"), fault("freeze")
     plan = planned(ProveOptions((kill,), (Level.OFF, Level.ON), seed=shell.seed))
-    guarded = PlannedDrill(len(plan) + 1, freeze, freeze.victims[0], Level.ON, guarded=True)
+    # Clients that wait 3 s for an answer, the default, would hide most of what a guard is for.
+    guarded = PlannedDrill(len(plan) + 1, freeze, freeze.victims[0], Level.ON, guarded=True, client_timeout_s=1.0)
     show_progress(RunProgress(0.0, 1.0, 0, "three drills"))
     run_drills(shell, [*plan, guarded], enough=lambda _: False)
 

@@ -111,7 +111,8 @@ def _with_running_guard(options: ProveOptions, raw: RawOptions, target: Target) 
     """Drills of a target that has a guard are guarded; UsageError where a guard is asked for and there can be none."""
     switch = target.capabilities().guard
     if switch is None and any(options.guarded):
-        reason = target.capabilities().why_not(Capability.TAKEOVER) or "it has no guard that prove could start"
+        no_guard = "prove starts one for a lab, and for Patroni whose target file names etcd"
+        reason = target.capabilities().why_not(Capability.TAKEOVER) or no_guard
         raise UsageError(f"{target.name} cannot be guarded: {reason}", "see docs/guard.md")
     if switch is None or raw.get("guard") or raw.get("compare_guard") or switch.status() is None:
         return options

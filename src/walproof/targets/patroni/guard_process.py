@@ -24,7 +24,10 @@ _STATUS = TypeAdapter(GuardStatus)
 
 @dataclass(frozen=True, slots=True)
 class GuardProcess:
-    """folder: where its log and pid file lie; port: on 127.0.0.1; options: of `walproof guard`, with the target."""
+    """folder: where its log and pid file lie; port: on 127.0.0.1; options: of `walproof guard`, with the target.
+
+    under: the beginning of its command line, for a program that runs it.
+    """
 
     folder: Path
     port: int
@@ -32,6 +35,7 @@ class GuardProcess:
     clock: Clock
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     name: str = "guard"
+    under: Sequence[str] = ()
 
     @property
     def _pid_file(self) -> Path:
@@ -45,7 +49,8 @@ class GuardProcess:
         """Start it where it does not run; returns when it answers."""
         if pid_files.living(self._pid_file) is not None:
             return
-        argv = [sys.executable, "-m", "walproof", "guard", *self.options, "--listen", f"127.0.0.1:{self.port}"]
+        guard = [sys.executable, "-m", "walproof", "guard", *self.options, "--listen", f"127.0.0.1:{self.port}"]
+        argv = [*self.under, *guard]
         with os.fdopen(os.open(self._log_file, _APPENDING, 0o600), "ab") as log:
             process = subprocess.Popen(
                 argv,

@@ -1,9 +1,10 @@
 """A Patroni cluster by the REST address of any member: everything else is asked of Patroni, anew as members change."""
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from walproof.errors import TargetError
-from walproof.model.ports import Configuration, Restart, Switchover
+from walproof.model.ports import Capabilities, Configuration, Restart, Switchover
 from walproof.model.takeover import Takeover
 from walproof.model.topology import Endpoint
 from walproof.model.waiting import Wait, wait_for
@@ -13,6 +14,7 @@ from walproof.targets.external.membership import Membership
 from walproof.targets.patroni.configuration import PatroniConfiguration
 from walproof.targets.patroni.election import elected_at
 from walproof.targets.patroni.file import PatroniFile, read_address, secret
+from walproof.targets.patroni.guard_of_drills import GuardOfDrills
 from walproof.targets.patroni.takeover import PatroniTakeover
 from walproof.targets.sql.connection import ConnectionParameters, resolved
 from walproof.targets.sql.facts import Inspector
@@ -116,6 +118,19 @@ class PatroniSwitchover:
         return not view.standby_names or member in view.synchronous
 
 
+class PatroniCluster(ExternalCluster):
+    """An external cluster of Patroni; where its target file names etcd, drills may have a guard."""
+
+    @cached_property
+    def _guard(self) -> GuardOfDrills | None:
+        assert isinstance(self.file, PatroniFile)
+        return GuardOfDrills(self.name, self.clock) if self.file.etcd3 is not None else None
+
+    def capabilities(self) -> Capabilities:
+        """As every external cluster's, and a guard."""
+        return replace(super().capabilities(), guard=self._guard)
+
+
 def open_patroni(address: str) -> ExternalCluster:
     """Ask any member for /cluster and take every member's address from it; TargetError when nobody answers."""
     name, file = read_address(address)
@@ -129,4 +144,4 @@ def open_patroni(address: str) -> ExternalCluster:
     roles = {str(m.get("role")) for m in rest.cluster()["members"]}
     if "standby_leader" in roles and not roles & set(LEADER_ROLES):
         raise TargetError("this is a standby cluster: it takes no writes", "name the cluster it replicates from")
-    return ExternalCluster(name, file, resolved(file.dsn or "", file.service), manager)
+    return PatroniCluster(name, file, resolved(file.dsn or "", file.service), manager)
