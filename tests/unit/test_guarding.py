@@ -119,6 +119,14 @@ def test_a_lease_that_is_renewed_is_a_sign_of_life() -> None:
     assert action.act is Act.NONE
 
 
+def test_a_suspicion_that_was_wrong_says_what_it_heard() -> None:
+    memory, _ = turn(watching(), replace(silent(101.05), lock=replace(silent(101.05).lock, at=100.9)), POLICY)
+    assert memory.state is State.SUSPECTING
+    memory, _ = turn(memory, silent(101.2, lease_age_s=0.1), POLICY)
+    assert memory.state is State.WATCHING
+    assert memory.lines == ("n1 lives after all, by lease",)
+
+
 def test_a_walreceiver_that_ended_is_no_sign_of_life() -> None:
     ended = MemberSigns(102.0, 102.0, receivers=(receiver(102.0, running=False),) * 2)
     assert last_sign(replace(LOCK, lease_age_s=None), {"n2": ended}) == 0.0

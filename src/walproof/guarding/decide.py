@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from walproof.guarding.safety import answering, connected, enough, sealed, successor, why_not
-from walproof.guarding.suspicion import Silences, last_sign, serves_clients_only
+from walproof.guarding.suspicion import Silences, last_sign, serves_clients_only, signs_of
 from walproof.model.takeover import LockState, Seal, Signs
 
 _REST_S = 0.5
@@ -255,7 +255,10 @@ def _watch(memory: Memory, sight: Sight, policy: Policy) -> tuple[Memory, Action
         partition = serves_clients_only(sight.lock, sight.signs, sight.now, allowed_s)
         note = f"{sight.lock.holder} answers SQL, but neither renews its lease nor is heard by a standby: left alone"
         lines = (note,) if partition and memory.why_not != note else ()
-        if memory.state is not State.WATCHING:
+        if memory.state is State.SUSPECTING:
+            signs = signs_of(sight.lock, sight.signs)
+            lines = (f"{sight.lock.holder} lives after all, by {max(signs, key=lambda what: signs[what])}",)
+        elif memory.state is not State.WATCHING:
             lines = (f"watching {sight.lock.holder}, synchronous: {', '.join(sight.lock.voters)}",)
         now_why = note if partition else ""
         return replace(memory, state=State.WATCHING, why_not=now_why, lines=(*memory.lines, *lines)), NOTHING

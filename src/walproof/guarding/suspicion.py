@@ -35,22 +35,26 @@ class Silences:
         return min(max(least_s, FACTOR * longest), MOST * least_s)
 
 
-def last_sign(lock: LockState, signs: Signs) -> float:
-    """When the lock's holder last showed that it lives (seconds since the epoch), 0 for never.
+def signs_of(lock: LockState, signs: Signs) -> dict[str, float]:
+    """When the lock's holder last showed that it lives (seconds since the epoch), by what showed it.
 
     By Patroni's REST, by SQL, by a renewal of its lease, or by a message to the walreceiver of a voter.
     """
-    leader = signs.get(lock.holder)
-    times = [0.0]
+    leader, found = signs.get(lock.holder), dict[str, float]()
     if leader is not None:
-        times += [at for at in (leader.rest_at, leader.sql_at) if at is not None]
+        found |= {what: at for what, at in (("REST", leader.rest_at), ("SQL", leader.sql_at)) if at is not None}
     if lock.lease_age_s is not None:
-        times.append(lock.at - lock.lease_age_s)
+        found["lease"] = lock.at - lock.lease_age_s
     for voter in lock.voters:
         for receiver in signs[voter].receivers if voter in signs else ():
             if receiver.running and receiver.silent_s is not None:
-                times.append(receiver.asked_at - receiver.silent_s)
-    return max(times)
+                found[f"walreceiver of {voter}"] = receiver.asked_at - receiver.silent_s
+    return found
+
+
+def last_sign(lock: LockState, signs: Signs) -> float:
+    """The last of them, 0 for never."""
+    return max(signs_of(lock, signs).values(), default=0.0)
 
 
 def serves_clients_only(lock: LockState, signs: Signs, now: float, allowed_s: float) -> bool:
