@@ -82,6 +82,17 @@ def test_what_a_use_asks_of_the_api_is_in_its_role() -> None:
     assert granted - asked == {("get", "pods/portforward"), ("create", "pods/portforward")}
 
 
+def test_chaos_mesh_is_named_only_where_it_is_asked_for() -> None:
+    groups = {group for rule in role(*USES)["rules"] for group in rule["apiGroups"]}
+    assert "chaos-mesh.org" not in groups
+    asked = [rule for rule in role("prove", "chaos-mesh")["rules"] if rule["apiGroups"] == ["chaos-mesh.org"]]
+    assert [(rule["resources"], rule["verbs"]) for rule in asked] == [
+        ([plural], ["get", "create", "delete"]) for plural in ("networkchaos", "iochaos", "stresschaos")
+    ]
+    assert "chaos-mesh.org" not in run("--print-rbac", "--for", "prove")[1]
+    assert "networkchaos" in run("--print-rbac", "--for", "prove", "--for", "chaos-mesh")[1]
+
+
 def test_rules_of_one_kind_stand_together() -> None:
     clusters = [rule for rule in role(*USES)["rules"] if rule["resources"] == ["clusters"]]
     assert [rule["verbs"] for rule in clusters] == [["get", "patch"]]

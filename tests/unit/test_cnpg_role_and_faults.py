@@ -196,11 +196,11 @@ def view(leader: str, *, streaming: bool = True) -> ClusterView:
 def test_recovery_undoes_and_waits_for_every_instance(api: FakeApi, journal: Journal) -> None:
     injected = instances(api, journal)
     injected.faults()[Capability.FREEZE].inject("pg-1")
-    CnpgRecovery(injected, lambda: view("pg-1"), lambda: None).recover()
+    CnpgRecovery(injected, lambda: view("pg-1")).recover()
     assert "kill -CONT" in api.commands[-1][1][-1] and injected.injected == []
     api.remove(PODS, "pg-3")
     with pytest.raises(WaitTimeout, match="CLUSTER_HEALTHY"):
-        CnpgRecovery(injected, lambda: view("pg-1"), lambda: None).recover()
+        CnpgRecovery(injected, lambda: view("pg-1")).recover()
 
 
 def test_a_switchover_is_asked_for_in_the_status_as_the_plugin_does(api: FakeApi) -> None:

@@ -1,15 +1,14 @@
 """What the pure core asks of the world: a clock, a target, and a small protocol for each thing a target may do.
 
-A target hands out its capabilities as objects (`Target.capabilities`): what it cannot do is absent there, with the
-reason. Nobody asks a target for its type.
+Capabilities are objects (`Target.capabilities`): what a target cannot do is absent there, with the reason.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any, Protocol
 
 from walproof.model.attempt import Rows
+from walproof.model.capability import Capability as Capability  # noqa: PLC0414 - given on
 from walproof.model.configuration import ConfigChange, ConfigPlan
 from walproof.model.facts import Facts
 from walproof.model.load import NO_LIMITS, LedgerOrder, LedgerRun, LoadLimits
@@ -51,32 +50,6 @@ class Clock(Protocol):
     def together(self, acts: Sequence[Callable[[], None]]) -> None:
         """Do all of them at once (one after another on virtual time); the first error is raised when all have ended."""
         ...
-
-
-class Capability(StrEnum):
-    """What a target may be able to do beyond being observed; faults by the names they have everywhere."""
-
-    PRICE = "price"
-    LEDGER = "ledger"
-    KILL = "kill"
-    STOP = "stop"
-    KILL_MEMBER = "kill-member"
-    FREEZE = "freeze"
-    POWER_CUT = "power-cut"
-    PARTITION = "partition"
-    ISOLATE = "isolate"
-    PARTITION_ONE_WAY = "partition-one-way"
-    SLOW_DISK = "slow-disk"
-    FAILING_DISK = "failing-disk"
-    FULL_DISK = "full-disk"
-    DCS_LOSS = "dcs-loss"
-    RESTART = "restart"
-    SWITCHOVER = "switchover"
-    SHAPE_LINKS = "shape-links"
-    LIMIT_PROCESSORS = "limit-processors"
-    CONFIGURE = "configure"
-    INSPECT = "inspect"
-    TAKEOVER = "takeover"
 
 
 class MemberFault(Protocol):

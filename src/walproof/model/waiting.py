@@ -25,6 +25,8 @@ class Wait(Enum):
     WRITERS_UP = (30.0, "the writers to commit")
     GUARD_READY = (60.0, "the guard to be ready")
     SWITCHOVER = (60.0, "a planned switchover")
+    CHAOS_INJECTED = (60.0, "Chaos Mesh to inject the fault")
+    CHAOS_GONE = (60.0, "Chaos Mesh to undo the fault")
     PITFALL_SHOWN = (40.0, "a pitfall to show itself")
 
     @property

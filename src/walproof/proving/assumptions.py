@@ -12,7 +12,17 @@ from walproof.proving.in_effect import Weaker, odd_table, overrides, void
 from walproof.proving.outage import Outage
 from walproof.proving.verdicts import Assumption
 
-_UNNOTICEABLE = ("none", "slow-disk", "restart", "partition-one-way", "full-disk", "switchover", "dcs-loss")
+_UNNOTICEABLE = (
+    "none",
+    "slow-disk",
+    "cpu-stress",
+    "link-delay",
+    "restart",
+    "partition-one-way",
+    "full-disk",
+    "switchover",
+    "dcs-loss",
+)
 """Faults that a healthy cluster may survive without any sign to clients, such as a lost DCS under failsafe mode."""
 _MIN_ACKNOWLEDGED = 10
 """With fewer acknowledgements than this before the fault there is too little to judge."""

@@ -166,6 +166,28 @@ _ALL = (
         serves_after=False,
         hold_s=3.0,
     ),
+    Fault(
+        Capability.LINK_DELAY.value,
+        _ANY_MEMBER,
+        (Step(Capability.LINK_DELAY),),
+        Story(
+            "what the member sends to the others takes 50 ms longer",
+            "nothing is lost at any level; commits that wait for a standby wait longer",
+            "packets take their usual time again",
+        ),
+        hold_s=4.0,
+    ),
+    Fault(
+        Capability.CPU_STRESS.value,
+        _ANY_MEMBER,
+        (Step(Capability.CPU_STRESS),),
+        Story(
+            "other processes keep the member's processors busy",
+            "nothing is lost at any level; commits may wait, and the manager may take a slow leader for a dead one",
+            "the processes end",
+        ),
+        hold_s=4.0,
+    ),
     _takeover(
         Capability.DCS_LOSS,
         (Victim.CLUSTER,),

@@ -75,6 +75,10 @@ class KubernetesApi(Protocol):
     context: str
     """The kubeconfig's context, "" inside the cluster."""
 
+    def serves(self, kind: Kind) -> bool:
+        """Whether this Kubernetes knows the kind at all: its custom resource definition may not be installed."""
+        ...
+
     def get(self, kind: Kind, name: str) -> Tree:
         """One object."""
         ...

@@ -47,6 +47,15 @@ class Client:
         """The API server's address."""
         return str(self._configuration.host)
 
+    def serves(self, kind: Kind) -> bool:
+        """Whether the API's own list of kinds has it; everybody who is known to the API may read that."""
+        status, text = self._called("GET", f"{self.server}/apis/{kind.group}/{kind.version}")
+        if status == 404:
+            return False
+        if status >= 300:
+            raise self._refused("get", kind, "", status, text)
+        return any(one.get("name") == kind.plural for one in self._parsed(text).get("resources") or [])
+
     def get(self, kind: Kind, name: str) -> Tree:
         """One object."""
         return self._asked(_Request("get", kind, name))
@@ -126,20 +135,22 @@ class Client:
         return self._parsed(self._answered(request))
 
     def _answered(self, request: _Request) -> str:
-        headers = {"Accept": "application/json, */*", "User-Agent": "walproof", **self._headers()}
-        method = _METHODS[request.verb]
-        if request.body is not None:
-            headers["Content-Type"] = _MERGE if method == "PATCH" else "application/json"
         url = self._url(request.kind, request.name, request.subresource, request.query)
+        status, text = self._called(_METHODS[request.verb], url, request.body)
+        if status >= 300:
+            raise self._refused(request.verb, request.kind.within(request.subresource), request.name, status, text)
+        return text
+
+    def _called(self, method: str, url: str, body: Mapping[str, Any] | None = None) -> tuple[int, str]:
+        """(HTTP status, body) of one request; ApiError when there is no answer."""
+        headers = {"Accept": "application/json, */*", "User-Agent": "walproof", **self._headers()}
+        if body is not None:
+            headers["Content-Type"] = _MERGE if method == "PATCH" else "application/json"
         try:
-            answer = self._api.call_api(method, url, headers, request.body, _request_timeout=(_CONNECT_S, _READ_S))
-            text = (answer.read() or b"").decode("utf-8", "replace")
+            answer = self._api.call_api(method, url, headers, body, _request_timeout=(_CONNECT_S, _READ_S))
+            return answer.status, (answer.read() or b"").decode("utf-8", "replace")
         except (ApiException, urllib3.exceptions.HTTPError, OSError) as wrong:
             raise unanswered(self.server, wrong) from None
-        if answer.status >= 300:
-            kind = request.kind.within(request.subresource)
-            raise self._refused(request.verb, kind, request.name, answer.status, text)
-        return text
 
     def _parsed(self, text: str) -> Tree:
         try:

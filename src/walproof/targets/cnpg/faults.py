@@ -182,12 +182,12 @@ class CnpgRecovery:
 
     instances: Instances
     observe: Callable[[], ClusterView]
-    undo_others: Callable[[], None]
+    undo_others: Sequence[Callable[[], None]] = ()
 
     def recover(self) -> None:
         """WaitTimeout when the cluster does not become healthy."""
-        self.instances.undo_all()
-        self.undo_others()
+        for undo in (*self.undo_others, self.instances.undo_all):
+            undo()
         clock = self.instances.clock
         wait_for(Wait.CLUSTER_HEALTHY, lambda: self._ready() and self.observe().healthy, clock, pace_s=0.5)
 

@@ -220,6 +220,44 @@ class ServiceEndpoints(Read):
     endpoints: list[ServedPod] | None = None
 
 
+class ChaosEvent(Read):
+    message: str = ""
+
+
+class ChaosRecord(Read):
+    id: str = ""
+    """NAMESPACE/POD, or with /CONTAINER."""
+    phase: str = ""
+    events: list[ChaosEvent] = []
+
+
+class ChaosRecords(Read):
+    container_records: list[ChaosRecord] = []
+
+
+class ChaosStatus(Read):
+    conditions: list[Condition] = []
+    experiment: ChaosRecords = ChaosRecords()
+
+    def holds(self, condition: str) -> bool:
+        """Whether that condition is true; AllInjected is true of no pods too, so some must be selected."""
+        stated = {one.type: one.status for one in self.conditions}
+        return stated.get(condition) == "True" and stated.get("Selected") == "True"
+
+    @property
+    def reason(self) -> str:
+        """The last message of what went wrong, "" where nothing says so."""
+        messages = [event.message for record in self.experiment.container_records for event in record.events]
+        return next((message for message in reversed(messages) if message), "")
+
+
+class ChaosExperiment(Read):
+    """An object of Chaos Mesh."""
+
+    metadata: Metadata
+    status: ChaosStatus = ChaosStatus()
+
+
 class Secret(Read):
     """A secret; its values are base64 and never shown."""
 

@@ -60,15 +60,24 @@ def _breaking(name: str) -> tuple[Rule, ...]:
     )
 
 
+_CHAOS = tuple(
+    Rule("chaos-mesh.org", plural, ("get", "create", "delete")) for plural in ("networkchaos", "iochaos", "stresschaos")
+)
+"""Faults of the network, disks and processors."""
 USES = ("doctor", "price", "prove", "apply")
+CHAOS_MESH = "chaos-mesh"
+"""A further use, for Chaos Mesh's faults; meant only where it is named."""
 
 
 def rules_for(uses: Iterable[str], name: str, secret: str) -> tuple[Rule, ...]:
     """What these uses need together, each verb once; UsageError for what is no use."""
     rules: list[Rule] = []
     for use in uses:
+        if use == CHAOS_MESH:
+            rules += _CHAOS
+            continue
         if use not in USES:
-            raise UsageError(f"{use!r} is no use of a target", f"the uses are {', '.join(USES)}")
+            raise UsageError(f"{use!r} is no use of a target", f"the uses are {', '.join((*USES, CHAOS_MESH))}")
         rules += _reading(name, secret)
         rules += _changing(name) if use != "doctor" else ()
         rules += _OWN_ROLE if use in ("price", "prove") else ()

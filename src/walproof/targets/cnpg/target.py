@@ -1,6 +1,7 @@
 """A CloudNativePG cluster by its namespace and name: everything else is asked of Kubernetes, anew as pods change."""
 
 import os
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
@@ -9,9 +10,10 @@ import psycopg
 
 from walproof.errors import Error, TargetError
 from walproof.machine.signals import shielded
-from walproof.model.ports import Capabilities, Notebook
+from walproof.model.ports import Capabilities, Capability, Notebook
 from walproof.model.topology import ClusterView, Endpoint
 from walproof.targets.cnpg.api import LEASES, ApiError
+from walproof.targets.cnpg.chaos_faults import NEEDS, ChaosMesh
 from walproof.targets.cnpg.client import Client
 from walproof.targets.cnpg.credentials import Credential
 from walproof.targets.cnpg.faults import CnpgLogs, CnpgRecovery, Instances
@@ -43,6 +45,7 @@ class CnpgCluster(ExternalCluster):
         self._own_user = ""
         self._no_amcheck = ""
         self._instances = Instances(manager.api, file.name, name, self.clock, lambda: self.journal)
+        self._chaos = ChaosMesh(self._instances)
 
     @cached_property
     def _own_role(self) -> OwnRole:
@@ -145,6 +148,7 @@ class CnpgCluster(ExternalCluster):
     def revert(self, journal: Notebook) -> list[str]:
         """Undo every pending fault and change, remove walproof's own database and role; sentences about what stays."""
         self._instances.target = self.name
+        self._chaos.undo_left(journal)
         self._instances.undo_left(journal)
         left = self._own_role.left(journal)
         if left is not None and self._usable(left):
@@ -159,11 +163,28 @@ class CnpgCluster(ExternalCluster):
         self._cnpg.addresses.close()
 
     def capabilities(self) -> Capabilities:
-        """What the target file's commands do, and what Kubernetes alone can."""
-        able = super().capabilities()
-        recovery = CnpgRecovery(self._instances, self.observe, self._commands.undo_all)
-        logs = able.logs if "logs" in self.file.faults else CnpgLogs(self._cnpg.api)
-        return replace(able, faults={**self._instances.faults(), **able.faults}, recovery=recovery, logs=logs)
+        """What the target file's commands do, else what Kubernetes alone can, and Chaos Mesh where it is installed."""
+        able, chaos = super().capabilities(), self._chaos
+        recovery = CnpgRecovery(self._instances, self.observe, (chaos.undo_all, self._commands.undo_all))
+        return replace(
+            able,
+            faults={**self._instances.faults(), **chaos.faults(), **able.faults},
+            slow_disk=chaos.slow_disk(),
+            partition_one_way=chaos.one_way(),
+            recovery=recovery,
+            logs=able.logs if "logs" in self.file.faults else CnpgLogs(self._cnpg.api),
+            reasons={**able.reasons, **self._without_chaos(able.reasons)},
+        )
+
+    def _without_chaos(self, reasons: Mapping[Capability, str]) -> dict[Capability, str]:
+        """Why a fault that Chaos Mesh could do cannot be done, and that no command of the target file does it."""
+        missing = self._chaos.why_not()
+        commands = (Capability.PARTITION, Capability.ISOLATE)
+        return {
+            fault: missing[kind] + (f", and {reasons[fault]}" if fault in commands else "")
+            for fault, kind in NEEDS.items()
+            if kind in missing and (fault not in commands or fault in reasons)
+        }
 
 
 def _enters(endpoint: Endpoint) -> bool:

@@ -6,7 +6,17 @@ from walproof.errors import UsageError
 from walproof.model.ports import Target
 
 _COMMANDS = ("stop", "kill-member", "freeze", "power-cut", "partition", "isolate", "kill-all", "double-kill")
-_NEVER = ("partition-one-way", "slow-disk", "failing-disk", "full-disk", "dcs-loss", "double-power", "crash-in-place")
+_SOMEWHERE = (
+    "partition-one-way",
+    "slow-disk",
+    "failing-disk",
+    "full-disk",
+    "cpu-stress",
+    "link-delay",
+    "dcs-loss",
+    "double-power",
+    "crash-in-place",
+)
 MEANS = {
     "load": "makes a database of its own (on CloudNativePG a role too) and puts load on the cluster",
     "existing-tables": "runs the workload on tables that are there: what it changes stays changed",
@@ -18,7 +28,7 @@ MEANS = {
     "kill": "kills PostgreSQL: by your command, or through Kubernetes",
     "not-in-effect": "measures remote levels although no standby is named",
     **{fault: f"does {fault}: by your command, or through Kubernetes" for fault in _COMMANDS},
-    **{fault: f"does {fault}, where the cluster can" for fault in _NEVER},
+    **{fault: f"does {fault}, where the cluster can" for fault in _SOMEWHERE},
 }
 """Words of --allow; each fault of `prove` is a consent of its own."""
 
