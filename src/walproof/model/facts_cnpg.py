@@ -93,6 +93,8 @@ class CnpgFacts:
     """Size of the volume of its own for WAL, "" without one."""
     fenced: tuple[str, ...] = ()
     pods: tuple[CnpgPod, ...] = ()
+    refusals: tuple[str, ...] = ()
+    """What Kubernetes did not show this user, and the rule that allows it."""
 
     @property
     def wal_volume_mib(self) -> float | None:

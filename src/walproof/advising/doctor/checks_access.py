@@ -14,6 +14,9 @@ def _unreachable(facts: Facts) -> Iterator[Hit]:
 
 
 def _rights(facts: Facts) -> Iterator[Hit]:
+    for refusal in facts.cnpg.refusals if facts.cnpg else ():
+        what, _, fix = refusal.partition("; ")
+        yield Hit(what, fix, "RBAC", severity=Severity.NOTE)
     for member in facts.inspected:
         if not member.monitor and facts.cnpg is not None and facts.leader_name not in ("", member.name):
             # A role is the same on every instance.

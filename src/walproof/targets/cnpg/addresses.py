@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from walproof.errors import Error
+from walproof.targets.cnpg.api import ApiError
 from walproof.targets.cnpg.objects import Pod
 
 Place = tuple[str, int]
@@ -69,6 +70,7 @@ class Addresses:
         """reach: auto, pods or port-forward; `forward` gives a connected socket to a port of a pod."""
         self._reach, self._connect = reach, forward
         self._forwards: dict[str, Forward] = {}
+        self._checked = False
 
     @property
     def forwarded(self) -> bool:
@@ -81,9 +83,24 @@ class Addresses:
         if self._reach == "auto" and addressed:
             able = any(_answers((p.status.pod_ip, p.port)) for p in addressed.values() if p.ready)
             self._reach = "pods" if able else "port-forward"
+        self._check(addressed)
         if not self.forwarded:
             return {name: (pod.status.pod_ip, pod.port) for name, pod in addressed.items()}
         return {name: self._forwarded(name, pod.port) for name, pod in addressed.items()}
+
+    def _check(self, addressed: Mapping[str, Pod]) -> None:
+        """ApiError where nothing may be forwarded: a client would see its connection end, and not why."""
+        ready = next((pod for pod in addressed.values() if pod.ready), None)
+        if self._checked or not self.forwarded or ready is None:
+            return
+        try:
+            self._connect(ready.metadata.name, ready.port).close()
+        except ApiError as wrong:
+            if wrong.code == 403:
+                raise
+        except OSError:
+            return
+        self._checked = True
 
     def _forwarded(self, name: str, port: int) -> Place:
         if name not in self._forwards:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Sequence
 
 from walproof.errors import Error, UsageError
 from walproof.targets.cnpg.api import CLUSTERS, ApiError, Kind
@@ -44,12 +45,22 @@ def _forbidden(verb: str, kind: Kind, stated: str, where: str) -> ApiError:
     user, cannot = _USER.search(stated), _CANNOT.search(stated)
     verb, resource, group = cannot.groups() if cannot else (verb, kind.plural, kind.group)
     shown = f"{resource}.{group}" if group else resource
-    rule = f'- {{apiGroups: ["{group}"], resources: ["{resource}"], verbs: ["{verb}"]}}'
+    rule = rule_line(group, resource, [verb])
     return ApiError(
         f"{user[1] if user else 'this user'} may not {verb} {shown}{where} (403)",
         f"add to the rules of its Role: {rule}; walproof target cnpg --print-rbac prints a whole one",
         code=403,
     )
+
+
+def rule_line(group: str, resource: str, verbs: Sequence[str], names: Sequence[str] = ()) -> str:
+    """A rule of a Role on one line of YAML.
+
+    >>> rule_line("", "pods/exec", ["get"])
+    '- {apiGroups: [""], resources: ["pods/exec"], verbs: ["get"]}'
+    """
+    named = f"resourceNames: {json.dumps(list(names))}, " if names else ""
+    return f'- {{apiGroups: ["{group}"], resources: ["{resource}"], {named}verbs: {json.dumps(list(verbs))}}}'
 
 
 def _missing(kind: Kind, which: str, where: str, stated: str) -> Error:

@@ -23,7 +23,11 @@ class Credential:
 
 def credential_of(api: KubernetesApi, name: str) -> Credential:
     """The user and password in a secret; TargetError names the secret and the key that is missing, no value."""
-    secret = read(Secret, api.get(SECRETS, name))
+    return credential_in(read(Secret, api.get(SECRETS, name)))
+
+
+def credential_in(secret: Secret) -> Credential:
+    """As `credential_of`, of a secret that was read."""
     user = _value(secret, "username")
     return Credential(user, _value(secret, "password"))
 

@@ -32,6 +32,7 @@ def facts_of(state: State) -> CnpgFacts:
         spec.wal_storage.size if spec.wal_storage else "",
         fenced_in(cluster),
         tuple(map(_pod, state.pods.values())),
+        state.refusals,
     )
 
 

@@ -13,12 +13,13 @@ from walproof.errors import TargetError
 from walproof.model.ports import Clock, Notebook
 from walproof.model.waiting import Wait, wait_for
 from walproof.targets.cnpg.api import CLUSTERS, SECRETS, ApiError, KubernetesApi, Tree
-from walproof.targets.cnpg.credentials import Credential, credential_of
-from walproof.targets.cnpg.objects import Cluster, read
+from walproof.targets.cnpg.credentials import Credential, credential_in
+from walproof.targets.cnpg.objects import Cluster, Secret, read
 
 ROLE = "cnpg role"
 """What the journal calls it; its name is the role's, `after` the secret's."""
 LABELS = {"app.kubernetes.io/managed-by": "walproof", "cnpg.io/reload": "true"}
+OURS = "app.kubernetes.io/managed-by=walproof"
 _CHECKPOINT_SINCE = 15
 _CONFLICTS = 8
 Roles = list[dict[str, Any]]
@@ -63,14 +64,10 @@ class OwnRole:
 
     def left(self, journal: Notebook) -> Credential | None:
         """The role that a killed run left, so that what it owns can be dropped; None where there is none."""
-        for change in journal.pending(self._target):
-            if change.what == ROLE:
-                try:
-                    return credential_of(self._api, str(change.after))
-                except ApiError as wrong:
-                    if wrong.code != 404:
-                        raise
-        return None
+        names = [str(change.after) for change in journal.pending(self._target) if change.what == ROLE]
+        # By its label: a Role cannot grant `get` of names that are not known beforehand.
+        found = [read(Secret, tree) for tree in self._api.list(SECRETS, OURS)] if names else []
+        return next((credential_in(secret) for secret in found if secret.metadata.name in names), None)
 
     def remove(self, journal: Notebook, gone: Callable[[str], bool]) -> None:
         """Have every role of the journal dropped, wait until `gone` says so, and remove what named it. Safe twice."""

@@ -7,7 +7,9 @@ from dataclasses import dataclass, replace
 import yaml
 
 from walproof.errors import UsageError
+from walproof.model.ports import Capability
 from walproof.targets.cnpg.api import ACCESS_REVIEWS, KubernetesApi
+from walproof.targets.cnpg.api_errors import rule_line
 from walproof.targets.cnpg.file import EXAMPLE, CnpgFile, read_address
 
 
@@ -26,6 +28,11 @@ class Rule:
         """clusters.postgresql.cnpg.io, pods/exec."""
         return f"{self.resource}.{self.group}" if self.group else self.resource
 
+    @property
+    def line(self) -> str:
+        """As it stands among a Role's rules."""
+        return rule_line(self.group, self.resource, self.verbs, self.names)
+
 
 CNPG = "postgresql.cnpg.io"
 _STREAM = ("get", "create")
@@ -41,6 +48,23 @@ def _reading(name: str, secret: str) -> tuple[Rule, ...]:
         Rule("discovery.k8s.io", "endpointslices", ("list",)),
         Rule("", "pods/portforward", _STREAM),
     )
+
+
+def for_fault(name: str) -> dict[Capability, tuple[Rule, ...]]:
+    """What each fault needs, as Kubernetes up to 1.34 asks it."""
+    signals = (Rule("", "pods/exec", ("get",)),)
+    return {
+        Capability.KILL: signals,
+        Capability.FREEZE: signals,
+        Capability.KILL_MEMBER: (Rule("", "pods", ("delete",)),),
+        Capability.STOP: _changing(name),
+        Capability.SWITCHOVER: (Rule(CNPG, "clusters/status", ("patch",), (name,)),),
+    }
+
+
+def for_own_role(name: str) -> tuple[Rule, ...]:
+    """What a role of walproof's own needs."""
+    return (*_changing(name), *_OWN_ROLE)
 
 
 def _changing(name: str) -> tuple[Rule, ...]:

@@ -1,12 +1,15 @@
 """One observation of a Cluster's objects together: Cluster, pods, lease, and who its write service leads to."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeVar
 
 from walproof.model.topology import ClusterView, MemberView, Role
 from walproof.targets.cnpg.api import CLUSTERS, ENDPOINTSLICES, LEASES, PODS, ApiError, KubernetesApi
 from walproof.targets.cnpg.objects import Cluster, Lease, Pod, ServiceEndpoints, read
 
+Found = TypeVar("Found")
 FENCED = "cnpg.io/fencedInstances"
 
 
@@ -19,6 +22,8 @@ class State:
     lease: Lease | None = None
     writable: tuple[str, ...] | None = None
     """Pods that the write service leads to now."""
+    refusals: tuple[str, ...] = ()
+    """What may not be read of the last two, and the rule that allows it."""
 
     @property
     def holder(self) -> str | None:
@@ -44,26 +49,34 @@ def pods_of(api: KubernetesApi, name: str) -> dict[str, Pod]:
 def state_of(api: KubernetesApi, name: str) -> State:
     """Ask for everything; ApiError when Cluster or pods cannot be read. Lease and endpoints may be missing."""
     cluster = read(Cluster, api.get(CLUSTERS, name))
-    return State(cluster, pods_of(api, name), _lease(api, name), _writable(api, cluster))
+    lease, writable = _optional(partial(_lease, api, name)), _optional(partial(_writable, api, cluster))
+    refusals = tuple(f"{one.message}; {one.hint}" for one in (lease, writable) if isinstance(one, ApiError))
+    return State(
+        cluster,
+        pods_of(api, name),
+        None if isinstance(lease, ApiError) else lease,
+        None if isinstance(writable, ApiError) else writable,
+        refusals,
+    )
 
 
-def _lease(api: KubernetesApi, name: str) -> Lease | None:
+def _optional(asked: Callable[[], Found]) -> Found | ApiError | None:
+    """What is there; None where there is none, the error where it may not be read."""
     try:
-        return read(Lease, api.get(LEASES, name))
+        return asked()
     except ApiError as wrong:
-        if wrong.code in (403, 404):
-            return None
-        raise
+        if wrong.code not in (403, 404):
+            raise
+        return wrong if wrong.code == 403 else None
 
 
-def _writable(api: KubernetesApi, cluster: Cluster) -> tuple[str, ...] | None:
+def _lease(api: KubernetesApi, name: str) -> Lease:
+    return read(Lease, api.get(LEASES, name))
+
+
+def _writable(api: KubernetesApi, cluster: Cluster) -> tuple[str, ...]:
     service = cluster.status.write_service or f"{cluster.metadata.name}-rw"
-    try:
-        found = api.list(ENDPOINTSLICES, f"kubernetes.io/service-name={service}")
-    except ApiError as wrong:
-        if wrong.code in (403, 404):
-            return None
-        raise
+    found = api.list(ENDPOINTSLICES, f"kubernetes.io/service-name={service}")
     return tuple(
         endpoint.target_ref.name
         for tree in found

@@ -12,6 +12,7 @@ from walproof.errors import Error, TargetError
 from walproof.machine.signals import shielded
 from walproof.model.ports import Capabilities, Capability, Notebook
 from walproof.model.topology import ClusterView, Endpoint
+from walproof.targets.cnpg.allowed import refusal, refused_faults
 from walproof.targets.cnpg.api import LEASES, ApiError
 from walproof.targets.cnpg.chaos_faults import NEEDS, ChaosMesh
 from walproof.targets.cnpg.client import Client
@@ -22,6 +23,7 @@ from walproof.targets.cnpg.kubeconfig import connection
 from walproof.targets.cnpg.manager import CnpgManager
 from walproof.targets.cnpg.objects import Lease, read
 from walproof.targets.cnpg.own_role import ROLE, OwnRole
+from walproof.targets.cnpg.rbac import for_own_role
 from walproof.targets.cnpg.state import joined
 from walproof.targets.configure import needed
 from walproof.targets.external.cluster import ExternalCluster
@@ -100,6 +102,9 @@ class CnpgCluster(ExternalCluster):
     def _take_role(self) -> None:
         able, version = self._may()
         if not able:
+            wrong = refusal(self._cnpg.api, for_own_role(self._cnpg.file.name), "a role of walproof's own")
+            if wrong is not None:
+                raise wrong
             with shielded():
                 made = self._own_role.make(needed(self.journal), version, self._usable)
                 self._own_user = made.user
@@ -166,14 +171,18 @@ class CnpgCluster(ExternalCluster):
         """What the target file's commands do, else what Kubernetes alone can, and Chaos Mesh where it is installed."""
         able, chaos = super().capabilities(), self._chaos
         recovery = CnpgRecovery(self._instances, self.observe, (chaos.undo_all, self._commands.undo_all))
+        refused = self._refused_faults
+        own = {fault: one for fault, one in self._instances.faults().items() if fault not in refused}
+        switches = Capability.SWITCHOVER not in refused or "switchover" in self.file.faults
         return replace(
             able,
-            faults={**self._instances.faults(), **chaos.faults(), **able.faults},
+            faults={**own, **chaos.faults(), **able.faults},
+            switchover=able.switchover if switches else None,
             slow_disk=chaos.slow_disk(),
             partition_one_way=chaos.one_way(),
             recovery=recovery,
             logs=able.logs if "logs" in self.file.faults else CnpgLogs(self._cnpg.api),
-            reasons={**able.reasons, **self._without_chaos(able.reasons)},
+            reasons={**able.reasons, **refused, **self._without_chaos(able.reasons)},
         )
 
     def _without_chaos(self, reasons: Mapping[Capability, str]) -> dict[Capability, str]:
@@ -185,6 +194,10 @@ class CnpgCluster(ExternalCluster):
             for fault, kind in NEEDS.items()
             if kind in missing and (fault not in commands or fault in reasons)
         }
+
+    @cached_property
+    def _refused_faults(self) -> dict[Capability, str]:
+        return refused_faults(self._cnpg.api, self._cnpg.file.name)
 
 
 def _enters(endpoint: Endpoint) -> bool:
