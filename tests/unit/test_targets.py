@@ -129,6 +129,25 @@ def test_a_command_makes_only_its_own_fault_possible(fault: str, undo: str | Non
         assert "no command that undoes it" in commands.reasons()[Capability(fault)]
 
 
+def test_a_fault_is_undone_though_its_manager_no_longer_lists_the_member(tmp_path: Path) -> None:
+    """Patroni forgets a frozen member when its key has ended: nobody but the command thaws it."""
+    listed = {"n1": Endpoint((("h", 1),))}
+
+    def where(member: str) -> Endpoint:
+        if member not in listed:
+            raise TargetError(f"there is no member {member}", "patronictl list")
+        return listed[member]
+
+    thawed = tmp_path / "thawed"
+    fault = UserCommands({"freeze": "true", "thaw": f"echo {{host}} > {thawed}"}, where).faults()[Capability.FREEZE]
+    fault.inject("n1")
+    listed.clear()
+    fault.undo("n1")
+    assert thawed.read_text() == "h\n"
+    with pytest.raises(TargetError, match="no member n2"):
+        fault.inject("n2")
+
+
 def test_a_file_that_is_missing_or_not_toml_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be read"):
         choose(str(tmp_path / "none.toml"))

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from walproof.errors import TargetError
+from walproof.errors import Error, TargetError
 from walproof.model.ports import Capability, Clock, MemberFault
 from walproof.model.topology import ClusterView, Endpoint
 from walproof.model.waiting import Wait, wait_for
@@ -29,13 +29,23 @@ class UserCommands:
     commands: Mapping[str, str]
     member_endpoint: Callable[[str], Endpoint]
     injected: list[tuple[Capability, str]] = field(default_factory=list)
+    _known: dict[str, Endpoint] = field(default_factory=dict)
 
     def run(self, name: str, member: str, other: str = "") -> str:
         """Run the command of that name for a member and give its output; TargetError when there is none."""
         template = self.commands.get(name)
         if template is None:
             raise TargetError(f"the target file has no command for {name}", f'[faults] {name} = "ssh {{host}} …"')
-        return commands.run(template, commands.places_of(member, self.member_endpoint(member), other))
+        return commands.run(template, commands.places_of(member, self._endpoint(member), other))
+
+    def _endpoint(self, member: str) -> Endpoint:
+        """Where the member is; where it was, when its manager no longer lists it: it has to be undone all the same."""
+        try:
+            self._known[member] = self.member_endpoint(member)
+        except Error:
+            if member not in self._known:
+                raise
+        return self._known[member]
 
     def undo(self, fault: Capability, member: str) -> None:
         """Run the command that undoes the fault, where there is one."""
