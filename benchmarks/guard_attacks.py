@@ -98,6 +98,10 @@ class StruckLock:
         self._at("after-hand-over")
         return found
 
+    def part(self, seen: LockState) -> str:
+        """As it is."""
+        return self.lock.part(seen)
+
 
 @dataclass(slots=True)
 class BlindSigns:
@@ -125,21 +129,29 @@ class BlindSigns:
 
 @dataclass(slots=True)
 class BlindLock:
-    """A lock that tells nothing of the holder's lease."""
+    """A lock that tells nothing of the holder's lease; with its first takeover the guard's sight is back."""
 
     lock: LeaderLock
+    blinded: Path
 
     def read(self) -> LockState:
-        """Without the age of the lease."""
-        return replace(self.lock.read(), lease_age_s=None)
+        """Without the age of the lease while it is blind."""
+        found = self.lock.read()
+        return replace(found, lease_age_s=None) if self.blinded.exists() else found
 
     def seal(self, seen: LockState, name: str, seal: Seal) -> bool:
         """As it is."""
         return self.lock.seal(seen, name, seal)
 
     def hand_over(self, sealed: LockState, to: str) -> bool:
+        """As it is, and then no longer blind: a guard wrong for ever would take over as often as it may."""
+        found = self.lock.hand_over(sealed, to)
+        self.blinded.unlink(missing_ok=True)
+        return found
+
+    def part(self, seen: LockState) -> str:
         """As it is."""
-        return self.lock.hand_over(sealed, to)
+        return self.lock.part(seen)
 
 
 def guard_process(address: str, attack: Attack, folder: Path, number: int) -> None:
@@ -149,7 +161,7 @@ def guard_process(address: str, attack: Attack, folder: Path, number: int) -> No
     assert takeover is not None
     guard = open_guard(takeover, target.clock, Policy(f"walproof-guard-{number}-{os.getpid()}"), _say)
     if attack.blind:
-        guard.life, guard.lock = BlindSigns(guard.life, folder / "blind"), BlindLock(guard.lock)
+        guard.life, guard.lock = BlindSigns(guard.life, folder / "blind"), BlindLock(guard.lock, folder / "blind")
     if number == 1:
         guard.lock = StruckLock(guard.lock, attack.done, attack.step)
     while True:

@@ -12,6 +12,7 @@ import pytest
 from tests.fixtures.command_line import ended
 from tests.fixtures.external_cluster import lab_file, opened
 from tests.fixtures.labs import a_lab
+from walproof.errors import TargetError
 from walproof.lab import configuration, members
 from walproof.lab.blueprint import Blueprint
 from walproof.lab.programs import etcd
@@ -21,6 +22,8 @@ from walproof.model.takeover import GUARD, Seal
 from walproof.model.verdict import Verdict, Victim
 from walproof.model.waiting import Wait, wait_for
 from walproof.patroni.config import SyncMode
+from walproof.patroni.etcd3 import Etcd3, EtcdAccess
+from walproof.patroni.etcd_leader import EtcdLeader
 from walproof.proving.campaign import PlannedDrill
 from walproof.proving.faults import CATALOGUE
 from walproof.proving.run import Shell, run_drills
@@ -69,6 +72,31 @@ def test_a_seal_whose_guard_died_is_gone_on_with_by_the_next(target: LabTarget, 
     status = guard.status()
     assert status is not None
     assert status.takeovers == 1
+
+
+def test_etcds_own_leader_leaves_the_machine_it_is_asked_to_leave(blueprint: Blueprint) -> None:
+    access = EtcdAccess(tuple(f"http://{blueprint.address(m)}:{etcd.CLIENT_PORT}" for m in blueprint.members))
+
+    def leader() -> str:
+        one = Etcd3(access)
+        members = {m["ID"]: m["name"] for m in one.call("/cluster/member/list", {})["members"]}
+        return str(members.get(one.call("/maintenance/status", {}).get("leader"), ""))
+
+    wait_for(Wait.PROGRAM_READY, lambda: bool(leader()), RealClock())
+    before = leader()
+    moved: list[str] = []
+
+    def left() -> bool:
+        try:
+            moved.append(EtcdLeader(access).leave(blueprint.address(before)))
+        except TargetError:
+            return False
+        return bool(moved[-1])
+
+    wait_for(Wait.PROGRAM_READY, left, RealClock())
+    wait_for(Wait.PROGRAM_READY, lambda: leader() == moved[-1], RealClock())
+    assert moved[-1] != before
+    assert EtcdLeader(access).leave(blueprint.address(before)) == ""
 
 
 @pytest.fixture

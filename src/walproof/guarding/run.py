@@ -27,6 +27,8 @@ _PACE_S = 0.05
 _CALM_S = 0.5
 """How often the lock is read while nothing is wrong."""
 _STALL_S = 0.5
+_PART_S = 2.0
+"""How often the DCS's own leader is looked for."""
 Log = Callable[[str], None]
 
 
@@ -41,6 +43,7 @@ class Guard:
         self._seen: LockState | None = None
         self._paused_at: float | None = None
         self._reading = clock.every(_PACE_S, self._read_if_due)
+        self._parting = clock.every(_PART_S, self._part_leaders)
 
     def turn(self) -> None:
         """One turn: see, decide, act, and a short pause."""
@@ -56,6 +59,7 @@ class Guard:
 
     def close(self) -> None:
         """Stop reading and asking."""
+        self._parting.close()
         self._reading.close()
         self.life.close()
 
@@ -74,6 +78,16 @@ class Guard:
             return
         with suppress(TargetError):
             self._seen = self.lock.read()
+
+    def _part_leaders(self) -> None:
+        """While nothing is wrong: the DCS's own leader away from the machine whose failure is waited for."""
+        seen = self._seen
+        if seen is None or self.policy.dry_run or self.memory.state is not State.WATCHING:
+            return
+        with suppress(TargetError):
+            moved = self.lock.part(seen)
+            if moved:
+                self._log(f"the DCS's own leader moved to {moved}, off the machine of {seen.holder}")
 
     def _act(self, action: Action, sight: Sight) -> None:
         try:

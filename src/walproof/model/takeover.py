@@ -12,12 +12,13 @@ GUARD = "walproof-guard-"
 class Candidate:
     """A member as its own key in the DCS describes it. lease: the one that key hangs on, 0 for none.
 
-    priority: its failover_priority, 0 where it must not lead (nofailover).
+    priority: its failover_priority, 0 where it must not lead (nofailover). host: of its PostgreSQL.
     """
 
     lease: int
     running: bool
     priority: int = 1
+    host: str = ""
 
     @property
     def may_lead(self) -> bool:
@@ -126,6 +127,13 @@ class LeaderLock(Protocol):
 
         Before, the old holder's lease is ended and the member's renewed: what a member that dies at once leaves behind
         ends no sooner than the old holder's own term. TargetError when the DCS does not answer.
+        """
+        ...
+
+    def part(self, seen: LockState) -> str:
+        """Move the DCS's own leader off the machine of the lock's holder: one failure shall not take both.
+
+        Where it was moved to, "" where it stands elsewhere. TargetError when it cannot be moved now.
         """
         ...
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
 from walproof.errors import TargetError
 from walproof.model.takeover import Candidate, LockState, Seal
@@ -22,6 +23,7 @@ from walproof.patroni.etcd3 import (
     delete,
     put,
 )
+from walproof.patroni.etcd_leader import EtcdLeader
 
 SEAL = "walproof_guard"
 """A key of the guard's own below Patroni's prefix, which Patroni does not know and leaves alone."""
@@ -41,7 +43,8 @@ def _candidate(entry: Entry) -> Candidate:
     tags = data.get("tags") if isinstance(data.get("tags"), dict) else {}
     assert isinstance(tags, dict)
     priority = 0 if tags.get("nofailover") else int(tags.get("failover_priority", 1))
-    return Candidate(entry.lease, data.get("state") == "running", priority)
+    host = urlsplit(str(data.get("conn_url", ""))).hostname or ""
+    return Candidate(entry.lease, data.get("state") == "running", priority, host)
 
 
 def _seal(entry: Entry | None) -> Seal | None:
@@ -135,6 +138,7 @@ class EtcdLeaderLock:
         # Two clients, so that one thread may read while another acts; a dead member delays the first of them only.
         self._reader = Etcd3(access)
         self._etcd = Etcd3(access, self._reader.order)
+        self._etcd_leader = EtcdLeader(access)
         self._prefix, self._now = prefix, now
         self._term, self._term_since, self._extended = 0, 0.0, 0.0
 
@@ -186,3 +190,8 @@ class EtcdLeaderLock:
         self._etcd.revoke(sealed.seal.old_lease if sealed.seal else 0)
         alive = self._etcd.renew(sealed.candidates[to].lease)
         return alive and self._etcd.transaction(handing_over(self._prefix, sealed, to))
+
+    def part(self, seen: LockState) -> str:
+        """Move etcd's leader off the machine of the lock's holder, where it stands there."""
+        holder = seen.candidates.get(seen.holder)
+        return self._etcd_leader.leave(holder.host) if holder is not None and holder.host else ""
