@@ -233,7 +233,8 @@ class World:
         crashed_together = self.states[old.leader] == "crashed" and all(
             self.down_at.get(m) == self.down_at[old.leader] for m in self.nature.members
         )
-        if old.same_leader or crashed_together or (not ready and self.states[old.leader] == "crashed"):
+        alone_back = not ready and self.states[old.leader] in ("crashed", "starting")
+        if old.same_leader or crashed_together or alone_back:
             winner, rule = old.leader, Rule.ALL if old.rule is Rule.ALL else Rule.LOCAL
         elif ready and self.dcs:
             winner = ready[int(self.rng.integers(len(ready)))]
