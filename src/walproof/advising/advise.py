@@ -15,6 +15,13 @@ from walproof.advising.candidates import (
     waits_for_standby,
 )
 from walproof.advising.timeouts import shortest_rto_s, timeouts_for
+from walproof.advising.yearly import (
+    best_year,
+    refused_year,
+    yearly_assumptions,
+    yearly_interval_risks,
+    yearly_reasons,
+)
 from walproof.errors import UndecidedError, UsageError
 from walproof.model.advice import Advice, Choice, ClassChoice, Environment, Evidence, PricedArm, Refused, Requirements
 from walproof.model.estimate import Estimate
@@ -55,11 +62,11 @@ def advise(evidence: Evidence, required: Requirements, environment: Environment,
     """Ranked choices that meet the requirements, without dominated ones; with none, what is refused and the nearest."""
     arms = [a for a in evidence.priced if a.environment == environment]
     overall = strictest(required, classes)
-    against = [(arm, reasons(arm, overall, evidence)) for arm in arms]
+    against = [(arm, (*reasons(arm, overall, evidence), *yearly_reasons(arm, overall, evidence))) for arm in arms]
     meeting = [arm for arm, why in against if not why]
     kept = undominated(meeting)
     fastest_tps = max((a.tps.value for a in kept), default=1.0)
-    ranked = sorted(kept, key=lambda a: _rank(a, overall, fastest_tps))[:MOST_CHOICES]
+    ranked = sorted(kept, key=lambda a: _rank(a, overall, fastest_tps, evidence))[:MOST_CHOICES]
     choices = tuple(
         _choice(n, arm, overall, evidence, _classes(arm, classes, arms, evidence)) for n, arm in enumerate(ranked, 1)
     )
@@ -91,9 +98,10 @@ def undominated(arms: Sequence[PricedArm]) -> list[PricedArm]:
     return [arm for arm in arms if not any(beats(other, arm) for other in arms)]
 
 
-def _rank(arm: PricedArm, required: Requirements, fastest_tps: float) -> tuple[object, ...]:
+def _rank(arm: PricedArm, required: Requirements, fastest_tps: float, evidence: Evidence) -> tuple[object, ...]:
     """Fewer risks first, then faster by more than SAME_THROUGHPUT, then stronger, then of lower latency."""
-    risks = len(interval_risks(arm, required))
+    year = best_year(arm, required, evidence)
+    risks = len(interval_risks(arm, required)) + len(yearly_interval_risks(year, required))
     slower = math.floor(math.log(fastest_tps / max(arm.tps.value, 1e-9)) / math.log(SAME_THROUGHPUT))
     strength = tuple(-s for s in _strength(arm))
     return (risks, slower, strength, arm.p95_ms.value, arm.clients, repr(arm))
@@ -103,7 +111,8 @@ def _choice(
     number: int, arm: PricedArm, required: Requirements, evidence: Evidence, classes: tuple[ClassChoice, ...]
 ) -> Choice:
     synchronous, level = waits_for_standby(arm), effective_level(arm)
-    strict = synchronous and required.rpo_s == 0
+    year = best_year(arm, required, evidence) if required.of_a_year else None
+    strict = synchronous and (required.rpo_s == 0 or (year is not None and year.strict))
     rtos = sorted(rto for d in leader_drills(evidence, level) for rto in d.rto_s)
     return Choice(
         number,
@@ -120,10 +129,15 @@ def _choice(
         arm.p95_ms,
         Estimate(rtos[len(rtos) // 2], rtos[0], rtos[-1]) if rtos else None,
         tuple(d.text for d in evidence.drills if d.level is level),
-        assumptions(arm, required, evidence),
+        (
+            *assumptions(arm, required, evidence),
+            *yearly_interval_risks(year, required),
+            *yearly_assumptions(year, required),
+        ),
         trade_offs(arm, evidence, strict),
         arm.records,
         classes,
+        year,
     )
 
 
@@ -162,7 +176,7 @@ def refusals(
     names = dict.fromkeys(r.requirement for _, why in against for r in why)
     alone = [name for name in names if all(any(r.requirement == name for r in why) for _, why in against)]
     if alone:
-        return tuple(_refused(name, against, evidence, environment) for name in alone)
+        return tuple(_refused(name, against, required, evidence, environment) for name in alone)
     # No single requirement is impossible: the nearest arm is the one with the smallest shortfall.
     arm, why = min(against, key=lambda pair: (sum(r.shortfall for r in pair[1]), repr(pair[0])))
     meets_rpo = any(not any(r.requirement.startswith("--rpo") for r in reasons_) for _, reasons_ in against)
@@ -187,7 +201,9 @@ def _round_trip(environment: Environment, most_ms: float) -> str:
     return ""
 
 
-def _refused(name: str, against: Against, evidence: Evidence, environment: Environment) -> Refused:
+def _refused(
+    name: str, against: Against, required: Requirements, evidence: Evidence, environment: Environment
+) -> Refused:
     if name.startswith("--rto"):
         least = shortest_rto_s(evidence.cluster)
         if least is None:
@@ -199,6 +215,8 @@ def _refused(name: str, against: Against, evidence: Evidence, environment: Envir
         ((a, next(r for r in w if r.requirement == name)) for a, w in against),
         key=lambda pair: (pair[1].shortfall, repr(pair[0])),
     )
+    if name.startswith(("--availability", "--loss-per-year")):
+        return refused_year(name, arm, why.why, required, evidence)
     if name.startswith("--min-tps"):
         limit = (
             f"processors and disk: the most measured at any level is {why.why}, {arm.busy:.0%} of the processors busy"

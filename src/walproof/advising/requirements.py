@@ -27,6 +27,34 @@ def _tps(text: str) -> float:
     return number
 
 
+def _availability(text: str) -> float:
+    share = _number(text.removesuffix("%").strip()) / 100
+    if not 0 < share < 1:
+        raise UsageError(
+            f"an availability of {text} is not valid: it is a percentage below 100, as every cluster stops some time",
+            "--availability 99.99",
+        )
+    return share
+
+
+def _loss_per_year(text: str) -> float:
+    chance = _number(text)
+    if not 0 < chance < 1:
+        raise UsageError(
+            f"a loss per year of {text} is not valid: it is a probability above 0, as no cluster excludes a loss, and "
+            "below 1",
+            "--loss-per-year 1e-6",
+        )
+    return chance
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return float("nan")
+
+
 _PARSERS: dict[str, Callable[[Requirements, str], Requirements]] = {
     "rpo": lambda required, text: replace(required, rpo_s=duration_s(text)),
     "rto": lambda required, text: replace(required, rto_s=_rto(text)),
@@ -35,6 +63,8 @@ _PARSERS: dict[str, Callable[[Requirements, str], Requirements]] = {
     "read-your-writes": lambda required, text: replace(
         required, read_your_writes=text.lower() in ("", "true", "yes", "on")
     ),
+    "availability": lambda required, text: replace(required, availability=_availability(text)),
+    "loss-per-year": lambda required, text: replace(required, loss_per_year=_loss_per_year(text)),
 }
 
 
@@ -65,6 +95,8 @@ def class_of(text: str) -> tuple[str, Requirements]:
     required = requirements_of(pairs)
     if required.rto_s is not None:
         raise UsageError("an RTO is the cluster's, not one class's", "give --rto next to the classes")
+    if required.of_a_year:
+        raise UsageError("a year is forecast for the cluster, not for one class", "give it next to the classes")
     return name.strip(), required
 
 

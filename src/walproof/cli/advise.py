@@ -1,6 +1,7 @@
 """`walproof advise`: records and requirements in, ranked choices out."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +21,14 @@ from walproof.advising.requirements import classes_of, requirements_of
 from walproof.cli import options as opt
 from walproof.cli.console import console, print_json, write_file
 from walproof.cli.groups import Command
-from walproof.errors import MachineError
+from walproof.cli.years import years_of
+from walproof.errors import MachineError, UsageError
 from walproof.model.advice import Advice, Choice
 from walproof.model.estimate import Estimate
 from walproof.model.units import duration_s
 from walproof.records.reader import read
 
-_REQUIREMENTS = ("rpo", "rto", "max_commit_latency", "min_tps")
+_REQUIREMENTS = ("rpo", "rto", "max_commit_latency", "min_tps", "availability", "loss_per_year")
 
 
 def requirement_options(options: Mapping[str, Any]) -> dict[str, str]:
@@ -37,8 +39,14 @@ def requirement_options(options: Mapping[str, Any]) -> dict[str, str]:
 
 def advice_of(records: tuple[str, ...], options: Mapping[str, Any]) -> Advice:
     """The advice from those records for what `options.requirements` took."""
-    evidence = evidence_of([(name, read(Path(name)).events) for name in records])
+    events = [(name, read(Path(name)).events) for name in records]
+    evidence = evidence_of(events)
     requirements = requirements_of(requirement_options(options).items())
+    if requirements.of_a_year:
+        years = years_of(events, evidence, options["layout"], options["failures_file"])
+        evidence = replace(evidence, years=years)
+    elif options["layout"] or options["failures_file"]:
+        raise UsageError("--layout and --failures are of a forecast", "--availability 99.99 or --loss-per-year 1e-6")
     rtt = options["rtt"]
     around = choose_environment(evidence, None if rtt is None else 1000 * duration_s(rtt), options["workload"])
     return advised(evidence, requirements, around, classes_of(options["classes"]))
@@ -129,6 +137,8 @@ def _print_details(screen: Console, choice: Choice) -> None:
     for label, lines in (("proven", choice.proven), ("assumed", choice.assumed), ("trade-off", choice.trade_offs)):
         for line in lines or ("nothing in these records",):
             screen.print(f"  {label:9} {line}", soft_wrap=True)
+    if choice.year is not None:
+        screen.print(f"  a year    {choice.year.text}", soft_wrap=True)
     if choice.rto_s is not None:
         seen = choice.rto_s
         screen.print(f"  recovery  {seen.value:.1f} s seen ({seen.low:.1f}–{seen.high:.1f})")

@@ -142,6 +142,8 @@ def requirements(command: Any) -> Any:
         option("--max-commit-latency", "10ms", "Of the 95th percentile."),
         option("--min-tps", "2000", "Transactions per second at least."),
         flag("--read-your-writes", "A commit is visible on every standby when it returns."),
+        option("--availability", "99.99", "Share of a year with writes, in percent, by a forecast."),
+        option("--loss-per-year", "1e-6", "P(losing an acknowledged commit in a year), by a forecast."),
         option(
             "--class classes",
             "NAME:REQUIREMENT,…",
@@ -153,5 +155,7 @@ def requirements(command: Any) -> Any:
         "Conditions",
         option("--rtt", "10ms", "Your round trip, where the records hold several."),
         option("--workload", "WORD", "Your workload, where the records hold several."),
+        option("--layout", "PLACE,…", "Of a forecast: members' zones.  [default: a zone for each member]"),
+        option("--failures failures_file", "FILE", "Of a forecast: failure rates.  [default: the shipped ones]"),
     )
     return required(conditions(command))

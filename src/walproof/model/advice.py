@@ -18,6 +18,15 @@ class Requirements:
     """Of the 95th percentile."""
     min_tps: float | None = None
     read_your_writes: bool = False
+    availability: float | None = None
+    """Share of the year with writes, by the forecast."""
+    loss_per_year: float | None = None
+    """Probability of losing an acknowledged commit in a year, by the forecast."""
+
+    @property
+    def of_a_year(self) -> bool:
+        """Whether a forecast decides on any of it."""
+        return self.availability is not None or self.loss_per_year is not None
 
     @property
     def text(self) -> str:
@@ -28,6 +37,8 @@ class Requirements:
             "" if self.max_commit_latency_ms is None else f"--max-commit-latency {self.max_commit_latency_ms:g}ms",
             "" if self.min_tps is None else f"--min-tps {self.min_tps:g}",
             "--read-your-writes" if self.read_your_writes else "",
+            "" if self.availability is None else f"--availability {100 * self.availability:.9g}",
+            "" if self.loss_per_year is None else f"--loss-per-year {self.loss_per_year:g}",
         ]
         return " ".join(w for w in words if w)
 
@@ -124,13 +135,43 @@ class ClusterProfile:
 
 
 @dataclass(frozen=True, slots=True)
+class YearlyRisk:
+    """What a forecast says of one configuration. quorum 0: its commits wait for no standby."""
+
+    level: Level
+    quorum_kind: QuorumKind | None
+    quorum: int
+    strict: bool
+    availability: Estimate
+    """Share of the year with writes."""
+    structural: Estimate
+    """P(loss in a year) if takeovers that never lost anything when drilled never do."""
+    p_loss: Estimate
+    """P(loss in a year) with what the drills do not exclude."""
+
+    @property
+    def minutes(self) -> float:
+        """Minutes a year without writes."""
+        return (1 - self.availability.value) * 365.25 * 1440
+
+    @property
+    def text(self) -> str:
+        """One clause."""
+        return (
+            f"{self.minutes:.3g} minutes without writes ({100 * self.availability.value:.6g} %), P(loss) "
+            f"{self.structural.value:.2g} by structure, {self.p_loss.value:.2g} not excluded by drills"
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Evidence:
-    """Everything that records hold about configurations."""
+    """Everything that records hold about configurations; `years`: what was forecast from it, where that is required."""
 
     priced: tuple[PricedArm, ...]
     drills: tuple[DrillSummary, ...]
     cluster: ClusterProfile
     caveats: tuple[str, ...] = ()
+    years: tuple[YearlyRisk, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +225,7 @@ class Choice:
     trade_offs: tuple[str, ...]
     records: tuple[str, ...] = ()
     classes: tuple[ClassChoice, ...] = ()
+    year: YearlyRisk | None = None
 
     @property
     def text(self) -> str:

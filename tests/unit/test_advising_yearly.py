@@ -1,0 +1,134 @@
+"""Advice ranked by a forecast: availability and P(loss a year) as requirements; what is impossible, refused clearly."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.fixtures.command_line import ended
+from tests.fixtures.priced_records import price_record
+from walproof.advising.advice_file import as_json, read_advice
+from walproof.advising.advise import advise, choose_environment
+from walproof.advising.evidence import evidence_of
+from walproof.advising.requirements import classes_of, requirements_of
+from walproof.errors import UsageError
+from walproof.model.advice import Advice, Requirements, YearlyRisk
+from walproof.model.estimate import Estimate
+from walproof.model.guarantee import Level, QuorumKind
+
+
+def _year(level: Level, minutes: float, chance: float, *, strict: bool = True, drills: float = 0.05) -> YearlyRisk:
+    share = 1 - minutes / (365.25 * 1440)
+    kind, k = (QuorumKind.ANY, 1) if level.remote else (None, 0)
+    around = Estimate(chance, chance / 2, chance * 2)
+    return YearlyRisk(level, kind, k, strict, Estimate(share, share, share), around, Estimate(drills, drills, drills))
+
+
+YEARS = (
+    _year(Level.OFF, 16.0, 0.5),
+    _year(Level.LOCAL, 16.0, 0.4),
+    *(_year(level, 17.0, 1e-7) for level in Level if level.remote),
+    *(_year(level, 15.0, 1e-4, strict=False) for level in Level if level.remote),
+)
+
+
+def _advice(required: Requirements, years: tuple[YearlyRisk, ...] = YEARS) -> Advice:
+    found = replace(evidence_of([("r", price_record())]), years=years)
+    return advise(found, required, choose_environment(found, None, None))
+
+
+def test_a_loss_per_year_chooses_a_level_that_waits_and_says_what_drills_do_not_exclude() -> None:
+    made = _advice(Requirements(loss_per_year=1e-6))
+    assert made.choices
+    assert all(c.level.remote and c.strict for c in made.choices)
+    first = made.choices[0]
+    assert first.year is not None
+    assert first.year.strict
+    assert any("do not exclude a loss in 0.05 of years" in text for text in first.assumed)
+
+
+def test_degrading_is_chosen_where_only_it_is_available_enough() -> None:
+    needed = 1 - 16.5 / (365.25 * 1440)
+    made = _advice(Requirements(availability=needed, loss_per_year=1e-3))
+    assert made.choices
+    assert not any(c.strict for c in made.choices)
+    refused = _advice(Requirements(rpo_s=0.0, availability=needed)).refused
+    assert refused  # nothing lost with the leader needs strict, which stops writes more often
+
+
+def test_a_requirement_that_its_interval_only_partly_meets_is_an_assumption() -> None:
+    made = _advice(Requirements(loss_per_year=1.5e-7))
+    assert any("P(loss) may reach 2e-07" in text for text in made.choices[0].assumed)
+
+
+@pytest.mark.parametrize(
+    ("required", "name", "limit", "nearest"),
+    [
+        (Requirements(availability=0.999999), "--availability 99.9999", "15 minutes without writes", "--availability"),
+        (Requirements(loss_per_year=1e-9), "--loss-per-year 1e-09", "P(loss) 1e-07 by structure", "--loss-per-year"),
+    ],
+)
+def test_what_no_configuration_reaches_is_refused_with_the_nearest(
+    required: Requirements, name: str, limit: str, nearest: str
+) -> None:
+    (refused,) = _advice(required).refused
+    assert refused.requirement == name
+    assert limit in refused.limit
+    assert refused.nearest.startswith(nearest)
+
+
+def test_an_arm_without_a_forecast_meets_no_requirement_on_the_year() -> None:
+    (refused,) = _advice(Requirements(availability=0.9), ()).refused
+    assert "no forecast" in refused.limit
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "stated"),
+    [
+        ("availability", "100", "a percentage below 100"),
+        ("availability", "0", "a percentage below 100"),
+        ("availability", "four nines", "a percentage below 100"),
+        ("loss-per-year", "0", "a probability above 0"),
+        ("loss-per-year", "1", "a probability above 0"),
+        ("loss-per-year", "nan", "a probability above 0"),
+    ],
+)
+def test_impossible_requirements_get_one_sentence(name: str, text: str, stated: str) -> None:
+    with pytest.raises(UsageError, match=stated) as wrong:
+        requirements_of([(name, text)])
+    assert "\n" not in wrong.value.message
+
+
+def test_a_year_is_no_requirement_of_one_class() -> None:
+    with pytest.raises(UsageError, match="not for one class"):
+        classes_of(["payments:loss-per-year=1e-6"])
+
+
+def test_percent_signs_and_nines_are_read_and_written_the_same() -> None:
+    required = requirements_of([("availability", "99.99%"), ("loss-per-year", "1e-6")])
+    assert required.text == "--availability 99.99 --loss-per-year 1e-06"
+
+
+def test_advice_with_a_year_is_read_back() -> None:
+    made = _advice(Requirements(loss_per_year=1e-6))
+    assert read_advice(json.dumps(as_json(made))) == made
+
+
+def test_the_command_forecasts_what_was_priced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ended(capsys, ("prove", "--target", "sim", "--fault", "kill,isolate", "--levels", "on", "--record", "d", "--json"))
+    priced = ("--clients", "1", "--levels", "on", "--baseline", "on", "--budget", "10s", "--record", "p", "--json")
+    ended(capsys, ("price", "--target", "sim", *priced))
+    code, out, _ = ended(capsys, ("advise", "p", "d", "--availability", "99.9", "--loss-per-year", "1e-3", "--json"))
+    assert code == 0
+    year = json.loads(out)["choices"][0]["year"]
+    assert year["availability"]["value"] > 0.999
+    code, _, err = ended(capsys, ("advise", "p", "--availability", "99.9"))
+    assert code == 2
+    assert "needs drills" in err
+    code, _, err = ended(capsys, ("advise", "p", "d", "--layout", "z1,z2,z3"))
+    assert code == 2
+    assert "--layout and --failures are of a forecast" in err
