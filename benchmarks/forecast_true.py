@@ -1,178 +1,227 @@
-"""Forecasts put to the test: drills, then a forecast of accelerated periods, then those periods run, then compared.
+"""Forecasts put to the test: drills, then the forecast of a period of many faults, then that period, then compared.
 
-`python -m benchmarks.forecast_true [--runs 100] [--target sim] [--minutes 30]`: on the simulated target (virtual time)
-each run is a cluster of its own seed. Its drills give the forecast: unavailable seconds and lost commits of a period in
-which faults of several kinds come as Poisson processes, and overlap. Then that period is run under the ledger.
-Printed: how many runs fell into the 90 % intervals (seconds, commits); exit 1 when fewer than nine of ten did.
-`--target lab` does the same in real time, each run on the lab that is up; recovery from what overlaps takes its time.
+`python -m benchmarks.forecast_true [--runs 100] [--first-seed 1001] [--minutes 30]`: simulated clusters in virtual
+time, each of its own seed. Its drills and a file of failure rates give what `walproof forecast --period` prints:
+unavailable seconds and lost commits of one period in 90 % intervals. Then faults come as Poisson processes, overlapping
+as they come, under the ledger. Printed: how many periods fell into their intervals; exit 1 below nine of ten.
+`--target lab --runs 1 --minutes 60` does the same in real time on a lab of its own (root, `--port`).
 """
 
 import argparse
+import contextlib
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from benchmarks.temporary_lab import benchmark_lab
+from walproof.errors import Error
+from walproof.forecasting.answer import Period
 from walproof.forecasting.behaviour import Model
-from walproof.forecasting.failures import YEAR_S, Data, Failure, Failures, Place
+from walproof.forecasting.failures import YEAR_S, Failures
+from walproof.forecasting.failures_file import read_failures
 from walproof.forecasting.measured import Measured, measured
-from walproof.forecasting.simulate import Risk, periods
+from walproof.forecasting.period import one_period
 from walproof.forecasting.topology import Configuration, topology
+from walproof.lab.design import LabOrder
 from walproof.model.attempt import Outcome
 from walproof.model.event import DrillDone, Event
-from walproof.model.guarantee import Level
+from walproof.model.guarantee import Level, QuorumKind
 from walproof.model.load import LedgerOrder
-from walproof.model.ports import Capability, Target
+from walproof.model.ports import Target
 from walproof.model.verdict import Victim
+from walproof.patroni.config import SyncMode
 from walproof.proving.campaign import PlannedDrill
 from walproof.proving.faults import CATALOGUE
+from walproof.proving.inject import inject, undo
 from walproof.proving.reading import compared, lost_rows
 from walproof.proving.run import Shell, run_drills
 from walproof.targets.choose import choose
+from walproof.targets.lab.target import LabTarget
 
 PER_HOUR = {"kill": 16.0, "kill-member": 6.0, "freeze": 6.0, "isolate": 6.0}
 """Of each fault on each member."""
 LASTS_S = {"kill": 3.0, "kill-member": 40.0, "freeze": 40.0, "isolate": 40.0}
-DRILLS = 5
 WRITERS = 2
 GAP_S = 1.0
 """A gap in the acknowledgements of all writers that counts as unavailable: they try again every half second."""
-PERIODS = 1000
-PROMOTES_S = 2.5
-"""Without synchronous replication the first member that is back is promoted, whatever it lacks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A kind of target: drills of each fault; seconds until a member streams again once its fault is cleared, and until
+    one that lacks commits is promoted where nobody better is there.
+    """
+
+    drills: int
+    back_s: float
+    promotes_s: float
+
+
+SIMULATED = Place(5, 0.0, 0.5)
+LAB = Place(3, 8.0, 1e7)
+"""Patroni starts a member again in some seconds, and promotes nobody who is not a synchronous standby."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One period: what was forecast (5 % and 95 %), what came."""
+    """One period: what was forecast, what came."""
 
-    seconds: tuple[float, float]
-    commits: tuple[float, float]
+    forecast: Period
     unavailable_s: float
     lost: int
 
     @property
     def inside(self) -> tuple[bool, bool]:
         """Whether each came within its interval."""
-        low, high = self.seconds
-        fewest, most = self.commits
-        return low <= self.unavailable_s <= high, fewest <= self.lost <= most
+        return self.forecast.unavailable_s.covers(self.unavailable_s), self.forecast.lost.covers(self.lost)
+
+    @property
+    def text(self) -> str:
+        """One line."""
+        seconds, lost = self.forecast.unavailable_s, self.forecast.lost
+        return (
+            f"{self.unavailable_s:4.0f} s of {seconds.low:.0f}–{seconds.high:.0f}, "
+            f"{self.lost:6,} lost of {lost.low:,.0f}–{lost.high:,.0f}"
+        )
 
 
-def accelerated() -> Failures:
-    """The faults of a period as failures: rates known exactly, nothing of the DCS."""
-    hours = YEAR_S / 3600
-    kinds = tuple(
-        Failure(name, Place.MEMBER, r * hours, r * hours, r * hours, Data.KEPT, (name,), LASTS_S[name], 0.0, dcs=False)
-        for name, r in PER_HOUR.items()
+def accelerated(place: Place) -> Failures:
+    """The faults of a period as a file of failure rates, as --failures takes it."""
+    people = f'[people]\ndecide_s = {place.promotes_s}\nforce_s = {place.promotes_s}\nsource = "of the target"\n'
+    kinds = (
+        f'[[failure]]\nname = "{name}"\nper = "member"\nper_year = {rate}\nlow = {rate}\nhigh = {rate}\n'
+        f'data = "kept"\ndrills = ["{name}"]\nrepair_s = {LASTS_S[name] + place.back_s}\nrepair_cv = 0.0\n'
+        f'dcs = false\nsource = "how often the benchmark injects it"\n'
+        for name, rate in ((name, per_hour * YEAR_S / 3600) for name, per_hour in PER_HOUR.items())
     )
-    return Failures(kinds, decide_s=PROMOTES_S, force_s=PROMOTES_S)
+    return read_failures(people + "\n".join(kinds), "accelerated")
 
 
-def drilled(target: Target, level: Level, failures: Failures, seed: int) -> Measured:
-    """Drills of every fault on the leader, alone."""
+def drilled(target: Target, level: Level, failures: Failures, drills: int, seed: int) -> Measured:
+    """Drills of every fault on the leader, alone, and what they say."""
     events: list[Event] = []
     plan = [
         PlannedDrill(number + 1, CATALOGUE[name], Victim.LEADER, level, writers=WRITERS)
-        for number, name in enumerate(list(PER_HOUR) * DRILLS)
+        for number, name in enumerate(list(PER_HOUR) * drills)
     ]
     run_drills(Shell(target, events.append, lambda *_: None, seed), plan, enough=lambda _: False)
     return measured([("drills", [e for e in events if isinstance(e, DrillDone)])], failures)
 
 
-def intervals(model: Model, period_s: float, seed: int) -> tuple[tuple[float, float], tuple[float, float]]:
-    """5 % and 95 % quantiles of unavailable seconds and of lost commits in a period."""
-    batches = periods(model, PERIODS, period_s, seed)
-    seconds = np.concatenate([b.years_s for b in batches])
-    risks = np.mean([b.risks for b in batches], axis=0)
-    rng = np.random.default_rng([seed, 5])
-    commits = np.concatenate([b.alone_s for b in batches]) * model.measured.acknowledged_per_s
-    for number, failure in enumerate(model.failures.kinds):
-        seen = model.measured.loss(failure.name, model.what.level)
-        chance = rng.beta(seen.losing + 0.5, seen.drills - seen.losing + 0.5, PERIODS)
-        losing = rng.poisson(risks[[Risk.TAKEOVER, Risk.NEAR], number].sum() * chance)
-        # What one drill lost varies from drill to drill about as much as an exponential variable does.
-        commits += np.where(losing > 0, rng.gamma(np.maximum(losing, 1), max(seen.commits, 1e-9)), 0.0)
-    low, high = np.quantile(seconds, (0.05, 0.95))
-    fewest, most = np.quantile(commits, (0.05, 0.95))
-    return (float(low), float(high)), (float(np.floor(fewest)), float(np.ceil(most)))
+@dataclass(slots=True)
+class Faults:
+    """Injects faults as they come and clears them: a member is released when the last of its faults has ended."""
+
+    target: Target
+    held: dict[str, int] = field(default_factory=dict)
+    injected: dict[str, list[str]] = field(default_factory=dict)
+
+    def begin(self, name: str, member: str) -> None:
+        """A kill of a member that is gone already changes nothing; whatever else comes is done to it as well."""
+        self.held[member] = self.held.get(member, 0) + 1
+        here = self.injected.setdefault(member, [])
+        if name in here or (here and name == "kill"):
+            return
+        fault = CATALOGUE[name]
+        try:
+            inject(self.target, fault, fault.steps, victims=(member,), view=self.target.observe())
+        except Error as no:
+            print(f"  {name} of {member}: {no.message}", file=sys.stderr)
+        here.append(name)
+
+    def end(self, member: str) -> None:
+        """One of its faults has lasted its time."""
+        self.held[member] -= 1
+        if self.held[member]:
+            return
+        for name in self.injected.pop(member, []):
+            with contextlib.suppress(Error):  # recovery tries again
+                undo(self.target, CATALOGUE[name], member)
 
 
 def schedule(members: Sequence[str], period_s: float, rng: np.random.Generator) -> list[tuple[float, str, str, bool]]:
-    """(when, fault, member, undo), in order; a member that is held by several is released after the last."""
+    """(when, fault, member, whether it begins), in order."""
     found = []
     for name, per_hour in PER_HOUR.items():
         for member in members:
             for at in rng.random(rng.poisson(per_hour * period_s / 3600)) * period_s:
-                found += [(float(at), name, member, False), (float(at) + LASTS_S[name], name, member, True)]
+                found += [(float(at), name, member, True), (float(at) + LASTS_S[name], name, member, False)]
     return sorted(found)
 
 
 def run_period(target: Target, level: Level, period_s: float, seed: int) -> tuple[float, int]:
     """Run one period under the ledger: unavailable seconds, acknowledged commits lost."""
     capabilities, clock = target.capabilities(), target.clock
-    ledger, faults, recovery = capabilities.ledger, capabilities.faults, capabilities.recovery
+    ledger, recovery = capabilities.ledger, capabilities.recovery
     assert ledger is not None
     assert recovery is not None
-    run = ledger.open_ledger(LedgerOrder(level, WRITERS, drill=10_000 + seed))
+    faults, drill = Faults(target), 10_000 + seed
+    run = ledger.open_ledger(LedgerOrder(level, WRITERS, drill=drill))
     began = clock.now()
-    held: dict[str, int] = {}
-    by: dict[str, str] = {}
-    for at, name, member, undo in schedule(target.describe().members, period_s, np.random.default_rng([seed, 3])):
+    for at, name, member, begins in schedule(target.describe().members, period_s, np.random.default_rng([seed, 3])):
         clock.pause(max(0.0, began + min(at, period_s) - clock.now()))
-        held[member] = held.get(member, 0) + (-1 if undo else 1)
-        if not undo and held[member] == 1:
-            by[member] = name
-            faults[Capability(name)].inject(member)
-        elif undo and held[member] == 0:
-            faults[Capability(by[member])].undo(member)
+        if begins:
+            faults.begin(name, member)
+        else:
+            faults.end(member)
     recovery.recover()
     clock.pause(3.0)
     attempts = run.stop()
     view = target.observe()
     assert view.leader is not None
-    reading = compared(attempts, ledger.read_ledger(view.leader, 10_000 + seed))
+    reading = compared(attempts, ledger.read_ledger(view.leader, drill))
     acknowledged = np.sort(attempts.ended[attempts.outcome == Outcome.ACKNOWLEDGED])
     gaps = np.diff(np.concatenate([[began], acknowledged]))
     return float(gaps[gaps > GAP_S].sum()), int(lost_rows(attempts, reading).sum())
 
 
-def one_run(text: str, level: Level, period_s: float, seed: int) -> Compared:
+def one_run(target: Target, place: Place, what: Configuration, period_s: float, seed: int) -> Compared:
     """Drill, forecast, run, compare."""
-    failures = accelerated()
-    target = choose(text.format(seed=seed))
-    try:
-        known = drilled(target, level, failures, seed)
-        where = topology(",".join(f"z{i}" for i in range(len(target.describe().members))))
-        seconds, commits = intervals(Model(where, Configuration(level), failures, known), period_s, seed)
-        unavailable_s, lost = run_period(target, level, period_s, seed)
-    finally:
-        target.close()
-    return Compared(seconds, commits, unavailable_s, lost)
+    failures = accelerated(place)
+    known = drilled(target, what.level, failures, place.drills, seed)
+    where = topology(",".join(f"z{i}" for i in range(len(target.describe().members))))
+    forecast = one_period(Model(where, what, failures, known), period_s, seed)
+    return Compared(forecast, *run_period(target, what.level, period_s, seed))
+
+
+@contextlib.contextmanager
+def a_target(asked: argparse.Namespace, seed: int) -> Iterator[tuple[Target, Place]]:
+    """A simulated cluster of that seed, or a lab of its own, destroyed afterwards."""
+    if asked.target == "lab":
+        order = LabOrder(port=asked.port)
+        order = order if Level(asked.level).remote else replace(order, sync=SyncMode.OFF)
+        with benchmark_lab("forecast-true", order) as blueprint:
+            yield LabTarget(blueprint), LAB
+    else:
+        target = choose(f"sim?seed={seed}")
+        try:
+            yield target, SIMULATED
+        finally:
+            target.close()
 
 
 def main() -> int:
     """Print every run, then the shares inside."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=100)
-    parser.add_argument("--target", default="sim")
+    parser.add_argument("--first-seed", type=int, default=1001)
+    parser.add_argument("--target", choices=["sim", "lab"], default="sim")
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--level", default="local")
+    parser.add_argument("--port", type=int, default=7000)
     asked = parser.parse_args()
-    text = "sim?seed={seed}" if asked.target == "sim" else asked.target
-    found: list[Compared] = []
+    level = Level(asked.level)
+    what = Configuration(level, QuorumKind.ANY, 1, strict=False) if level.remote else Configuration(level)
     inside = [0, 0]
-    for seed in range(1, asked.runs + 1):
-        one = one_run(text, Level(asked.level), 60 * asked.minutes, seed)
-        found.append(one)
-        inside = [sum(each.inside[which] for each in found) for which in (0, 1)]
-        print(
-            f"{seed:3}  {one.unavailable_s:4.0f} s of {one.seconds[0]:.0f}–{one.seconds[1]:.0f}, {one.lost:6} lost of "
-            f"{one.commits[0]:.0f}–{one.commits[1]:.0f}; inside so far {inside[0]} and {inside[1]} of {len(found)}",
-            flush=True,
-        )
-    return 0 if min(inside) >= 0.9 * len(found) else 1
+    for number in range(asked.runs):
+        seed = asked.first_seed + number
+        with a_target(asked, seed) as (target, place):
+            one = one_run(target, place, what, 60 * asked.minutes, seed)
+        inside = [count + within for count, within in zip(inside, one.inside, strict=True)]
+        print(f"{seed:5}  {one.text}; inside so far {inside[0]} and {inside[1]} of {number + 1}", flush=True)
+    return 0 if min(inside) >= 0.9 * asked.runs else 1
 
 
 if __name__ == "__main__":

@@ -59,6 +59,33 @@ def test_a_hostile_file_gets_one_sentence(old: str, new: str, stated: str) -> No
     assert wrong.value.exit_code == 2
 
 
+@pytest.mark.parametrize(
+    ("content", "stated"),
+    [
+        (b"\xff\xfe\x00", "not UTF-8"),
+        (b"", "people: field required"),
+        (GOOD.split("[[failure]]")[0].encode(), "failure: field required"),
+        (b"failure = 3\n" + GOOD.split("[[failure]]")[0].encode(), "tuple"),
+        (GOOD.encode() * 2, "not TOML"),
+    ],
+    ids=["binary", "empty", "no failures", "a number", "twice"],
+)
+def test_a_file_that_is_no_file_of_rates_gets_one_sentence(tmp_path: Path, content: bytes, stated: str) -> None:
+    (tmp_path / "mine.toml").write_bytes(content)
+    with pytest.raises(UsageError, match=stated) as wrong:
+        failures_of(tmp_path / "mine.toml")
+    assert "\n" not in wrong.value.message
+    with pytest.raises(UsageError, match="cannot read"):
+        failures_of(tmp_path)
+
+
+def test_more_witnesses_than_a_dcs_has_are_refused() -> None:
+    with pytest.raises(UsageError, match="at most 4 witnesses, not 5"):
+        topology("z1,z2", "z3,z4,z5,z6,z7")
+    with pytest.raises(UsageError, match="is not a place"):
+        topology("z1,z2", "z3/")
+
+
 @pytest.mark.parametrize("layout", ["z1", "z1,,z2", "a/b/c/d/e,z2", "z1,z2,z3,z4,z5,z6,z7,z8", "z1,z2/", ""])
 def test_an_impossible_layout_is_refused(layout: str) -> None:
     with pytest.raises(UsageError):
@@ -151,6 +178,11 @@ def test_the_command_prints_one_conclusion_and_json_holds_the_same() -> None:
         (("--takeover", "9s-3s"), "not valid"),
         (("--failures", "/nowhere.toml"), "cannot read"),
         (("--ttl", "0s"), "not valid"),
+        (("--witness", "a,b,c,d,e"), "at most 4 witnesses"),
+        (("--quorum", "FIRST 0"), "impossible"),
+        (("--takeover", "soon"), "not a range"),
+        (("--period", "0s"), "--period"),
+        (("--period", "9999h"), "--period"),
     ],
 )
 def test_bad_input_gets_one_sentence(words: tuple[str, ...], stated: str) -> None:
@@ -173,3 +205,10 @@ def test_patronis_ttl_is_that_of_the_lab_that_was_drilled(facts: dict[str, str],
     found = Drill(1, "kill", Victim.LEADER, Level.ON, Verdict.HELD, "", rto_s=22.0)
     events: list[Event] = [Described(0.0, Description("lab a", ("n1", "n2"), facts)), DrillDone(1.0, found)]
     assert measured([("a", events)], failures(failure("crash", 1.0))).takeovers["crash"].ttl_s == ttl_s
+
+
+def test_a_drill_that_no_fault_is_called_is_named(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text(GOOD.replace('drills = ["kill", "crash-in-place"]', 'drills = ["kil"]'))
+    _, _, wrong = _run(str(RECORDS / "prove-matrix"), "--failures", str(tmp_path / "mine.toml"))
+    assert isinstance(wrong, UsageError)
+    assert "kil" in wrong.message

@@ -102,6 +102,41 @@ CLAIMS = an_object(
 ADVICE = an_object(
     choices=a_list({"type": "object"}), refused=a_list(an_object(requirement=TEXT, limit=TEXT, nearest=TEXT))
 )
+FORECAST = an_object(
+    seed=WHOLE,
+    failures=TEXT,
+    forecasts={
+        **a_list(
+            an_object(
+                configuration=TEXT,
+                layout=TEXT,
+                guarded={"type": "boolean"},
+                guard=TEXT,
+                years=WHOLE,
+                unavailable_minutes_per_year=INTERVAL,
+                unavailable_minutes_p95=INTERVAL,
+                unavailable_minutes_p999=INTERVAL,
+                availability=INTERVAL,
+                availability_nines=NUMBER,
+                losses_per_year=INTERVAL,
+                probability_of_loss_in_a_year=INTERVAL,
+                probability_of_loss_is_upper_bound={"type": "boolean"},
+                probability_of_loss_by_structure=INTERVAL,
+                durability_nines=NUMBER,
+                lost_commits_per_year=NUMBER,
+                rare_relative_error=NUMBER,
+                transactions_per_second={"anyOf": [INTERVAL, {"type": "null"}]},
+                commit_latency_p95_ms={"anyOf": [INTERVAL, {"type": "null"}]},
+                parts=a_list(an_object(name=TEXT, minutes=NUMBER, takeovers=NUMBER, losses=NUMBER, basis=TEXT)),
+                sensitivity_minutes=a_list(an_object(assumption=TEXT, low=NUMBER, high=NUMBER)),
+                caveats=a_list(TEXT),
+            )
+        ),
+        "minItems": 1,
+    },
+    assumptions=a_list(an_object(name=TEXT, place=TEXT, per_year=NUMBER, low=NUMBER, high=NUMBER, source=TEXT)),
+    people=an_object(decide_s=NUMBER, force_s=NUMBER),
+)
 DOCTOR = an_object(target=TEXT, members=a_list({"type": "object"}), checks=WHOLE, findings=a_list({"type": "object"}))
 
 
@@ -187,3 +222,14 @@ def test_advise_from_priced_and_proven_records(run: Run) -> None:
 def test_doctor() -> None:
     text = json.dumps(doctor_json(Facts("external", ()), ()))
     jsonschema.validate(only(text), DOCTOR)
+
+
+def test_forecast(run: Run) -> None:
+    run("prove", "--target", "sim", "--fault", "kill", "--levels", "on", "--record", "d", "--json")
+    run("price", "--target", "sim", "--clients", "1", "--levels", "on", "--budget", "10s", "--record", "p", "--json")
+    words = ("--level", "local,on", "--takeover", "3s-4s", "--years", "2000", "--json")
+    code, found = run("forecast", "d", "p", *words)
+    assert code == 0
+    jsonschema.validate(found, FORECAST)
+    assert [one["guarded"] for one in found["forecasts"]] == [False, False, True, True]
+    assert [bool(one["transactions_per_second"]) for one in found["forecasts"]] == [True] * 4

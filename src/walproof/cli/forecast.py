@@ -11,24 +11,29 @@ import cloup
 from rich.table import Table
 
 from walproof.cli import options as opt
-from walproof.cli.console import console, print_json
+from walproof.cli.console import console, print_json, print_step, write_file
 from walproof.cli.groups import Command
 from walproof.errors import UsageError
-from walproof.forecasting.answer import Forecast, nines
+from walproof.forecasting.answer import Forecast
 from walproof.forecasting.answer import forecast as forecast_of
 from walproof.forecasting.as_json import forecasts_json
 from walproof.forecasting.behaviour import Model, Timeouts
-from walproof.forecasting.failures import Failures
+from walproof.forecasting.each import Each
+from walproof.forecasting.failures import YEAR_S, Failures
 from walproof.forecasting.failures_file import failures_of
-from walproof.forecasting.measured import measured
-from walproof.forecasting.sensitivity import Effect, loudest, of_rates, of_the_rest
+from walproof.forecasting.measured import Measured, measured
+from walproof.forecasting.period import one_period
+from walproof.forecasting.sensitivity import Studied, of_rates, of_the_rest
 from walproof.forecasting.topology import Configuration, Topology, check, topology
+from walproof.machine.processes import several_processes
 from walproof.model.advice import PricedArm
-from walproof.model.estimate import Estimate
 from walproof.model.guarantee import QuorumKind, level
 from walproof.model.units import duration_s
 from walproof.proving.faults import fault
 from walproof.records.reader import read
+from walproof.reporting.forecast_page import forecast_outline
+from walproof.reporting.outline import Outline
+from walproof.reporting.terminal_forecast import conclusion, forecast_tables
 
 YEARS = (1000, 100_000_000)
 
@@ -42,6 +47,7 @@ class Asked:
     failures: Failures
     timeouts: Timeouts
     years: int
+    takeover_s: tuple[float, float] | None
 
 
 @cloup.command(cls=Command)
@@ -53,7 +59,7 @@ class Asked:
     opt.option("--level levels", "on,…", "Commit levels, one forecast each.", default="on"),
     opt.option("--quorum quorums", "'ANY 1',…", "Quorums, one forecast each.", default="ANY 1"),
     opt.choice("--mode", ["strict", "degrading", "both"], "Without enough standbys: wait, or go on.", default="strict"),
-    opt.option("--takeover", "3s-4s", "Also with a guard that takes over in so long (assumed)."),
+    opt.option("--takeover", "3s-4s", "With a guard: its takeover after failures never drilled with one."),
     opt.option("--ttl", "30s", "Patroni's ttl.  [default: as drilled]", type=opt.DURATION),
     opt.option("--loop-wait", "10s", "Patroni's loop_wait.  [default: 10s]", type=opt.DURATION),
 )
@@ -62,30 +68,60 @@ class Asked:
     opt.option("--failures failures_file", "FILE", "Failure rates.  [default: the shipped ones, with sources]"),
     opt.flag("--exact-rates", "Take every rate as it stands, without its range."),
 )
-@opt.group("Simulation", opt.option("--years", "1e6", "Simulated years.", default="1e6"), opt.seed)
-@opt.output()
-def forecast(records: tuple[str, ...], as_json: bool, **options: Any) -> int:
+@opt.group(
+    "Simulation",
+    opt.option("--years", "1e6", "Simulated years.", default="1e6"),
+    opt.option("--period", "720h", "Also what one such period may bring, in 90 % intervals.", type=opt.DURATION),
+    opt.seed,
+)
+@opt.output(opt.option("--html html_file", "FILE", "Write one self-contained page; - is standard output."))
+def forecast(records: tuple[str, ...], html_file: str | None, as_json: bool, **options: Any) -> int:
     """What a year costs and loses: minutes without writes, P(lost commit), and which assumption matters most."""
+    if html_file == "-" and as_json:
+        raise UsageError("only one thing can go to standard output", "name a file for --html")
     asked = _asked(options)
     events = [(name, read(Path(name)).events) for name in records]
     known = measured(events, asked.failures)
-    if not any(t.outages_s for t in known.takeovers.values()):
+    if not known.has_takeovers:
         raise UsageError(
             "the records hold no decided drill of a leader", "walproof prove --fault kill,isolate,power-cut"
         )
     arms = _priced(events)
-    made: list[tuple[Forecast, tuple[Effect, ...]]] = []
-    for what in asked.configurations:
-        model = Model(asked.where, what, asked.failures, known, asked.timeouts)
-        vary = not options["exact_rates"]
-        one = forecast_of(model, options["layout"], years=asked.years, seed=options["seed"], vary=vary)
-        effects = (*of_rates(one), *of_the_rest(model, options["seed"]))
-        made.append((_with_price(one, what, arms), tuple(sorted(effects, key=lambda e: -e.swing))))
+    with several_processes() as each:
+        made = [_studied(asked, Model(asked.where, what, asked.failures, known, asked.timeouts), options, arms, each)
+                for what in _with_guard(asked, known)]  # fmt: skip
+    if html_file:
+        _write_page(html_file, forecast_outline(made, asked.failures, records, options["seed"]))
     if as_json:
         print_json(forecasts_json(made, asked.failures, options["seed"]))
-    else:
+    elif html_file != "-":
         _print(made, asked)
     return 0
+
+
+def _studied(asked: Asked, model: Model, options: dict[str, Any], arms: Sequence[PricedArm], each: Each) -> Studied:
+    """One configuration's forecast, with its price where the records hold one, and what its assumptions do to it."""
+    layout, seed, vary = options["layout"], options["seed"], not options["exact_rates"]
+    one = forecast_of(model, layout, years=asked.years, seed=seed, vary=vary, each=each)
+    if options["period"]:
+        one = replace(one, period=one_period(model, options["period"], seed))
+    effects = sorted((*of_rates(one), *of_the_rest(model, seed, each=each)), key=lambda effect: -effect.swing)
+    return _with_price(one, model.what, arms), tuple(effects)
+
+
+def _write_page(name: str, outline: Outline) -> None:
+    from walproof.reporting.html import page
+
+    write_file(name, page(outline), "name a writable file with --html")
+    if name != "-":
+        print_step(f"report: {name}")
+
+
+def _with_guard(asked: Asked, known: Measured) -> tuple[Configuration, ...]:
+    """The configurations as they are, then each with a guard where one was drilled or a takeover is assumed."""
+    drilled = known.guarded is not None and known.guarded.has_takeovers
+    guarded = [replace(what, guarded=True, takeover_s=asked.takeover_s) for what in asked.configurations]
+    return (*asked.configurations, *(guarded if drilled or asked.takeover_s else ()))
 
 
 def _asked(options: dict[str, Any]) -> Asked:
@@ -96,11 +132,18 @@ def _asked(options: dict[str, Any]) -> Asked:
     configurations = _configurations(options)
     for what in configurations:
         check(where, what)
+    if options["period"] is not None and not 1 <= options["period"] <= YEAR_S:
+        raise UsageError(f"--period {options['period']:g} s is not valid", "1s to a year, for instance 720h")
     for name in ("ttl", "loop_wait"):
         if options[name] is not None and not 0 < options[name] <= 3600:
             raise UsageError(f"--{name.replace('_', '-')} {options[name]:g} s is not valid", "1s to 1h")
     return Asked(
-        where, configurations, failures, Timeouts(options["ttl"], options["loop_wait"]), _years(options["years"])
+        where,
+        configurations,
+        failures,
+        Timeouts(options["ttl"], options["loop_wait"]),
+        _years(options["years"]),
+        _range_s(options["takeover"]),
     )
 
 
@@ -131,9 +174,6 @@ def _configurations(options: dict[str, Any]) -> tuple[Configuration, ...]:
             found += [Configuration(of, kind, k, strict) for kind, k in quorums for strict in modes]
         else:
             found.append(Configuration(of))
-    guard = _range_s(options["takeover"])
-    if guard:
-        found += [replace(what, takeover_s=guard) for what in found]
     return tuple(dict.fromkeys(found))
 
 
@@ -166,73 +206,16 @@ def _with_price(made: Forecast, what: Configuration, arms: Sequence[PricedArm]) 
     return made if best is None else replace(made, tps=best.tps, p95_ms=best.p95_ms)
 
 
-def _interval(estimate: Estimate, form: str = ".3g") -> str:
-    return f"{estimate.value:{form}}\n{estimate.low:{form}}–{estimate.high:{form}}"
-
-
-def _conclusion(made: Forecast) -> str:
-    at_most = "at most " if made.upper_bound else ""
-    minutes = made.minutes
-    return (
-        f"{made.text}, {made.layout}: {minutes.value:.3g} minutes a year without writes "
-        f"({minutes.low:.3g}–{minutes.high:.3g}); "
-        f"a lost acknowledged commit in {at_most}{made.p_loss.value:.2g} of years "
-        f"({made.p_loss.low:.2g}–{made.p_loss.high:.2g}), {made.p_structural.value:.2g} by structure alone"
-    )
-
-
-def _print(made: Sequence[tuple[Forecast, Sequence[Effect]]], asked: Asked) -> None:
+def _print(made: Sequence[Studied], asked: Asked) -> None:
     screen = console()
     for one, _ in made:
-        screen.print(_conclusion(one), style="bold", markup=False, soft_wrap=True)
-    table = Table(
-        "", "minutes a year", "p95", "p99.9", "availability", "P(loss a year)", "by structure", "commits lost a year",
-        "transactions/s", "p95, ms",
-    )  # fmt: skip
-    for one, _ in made:
-        upper = "≤ " if one.upper_bound else ""
-        table.add_row(
-            one.text,
-            _interval(one.minutes),
-            _interval(one.p95_minutes),
-            _interval(one.p999_minutes),
-            f"{100 * one.availability.value:.5g} %\n{nines(one.availability.value):.1f} nines",
-            upper + _interval(one.p_loss, ".2g"),
-            _interval(one.p_structural, ".2g"),
-            "–" if math.isnan(one.commits) else f"{upper}{one.commits:.2g}",
-            "–" if one.tps is None else _interval(one.tps, ".0f"),
-            "–" if one.p95_ms is None else _interval(one.p95_ms, ".1f"),
-        )
-    screen.print(table)
-    first, effects = made[0]
-    screen.print(_parts_table(first))
-    _print_sensitivity(first, effects)
-    for caveat in dict.fromkeys(caveat for one, _ in made for caveat in one.caveats):
-        screen.print(f"caveat: {caveat}", style="yellow", markup=False, soft_wrap=True)
+        screen.print(conclusion(one), style="bold", markup=False, soft_wrap=True)
+    for part in forecast_tables(made):
+        screen.print(part, soft_wrap=not isinstance(part, Table))
     screen.print(
         f"{asked.years:,} simulated years each; rates of {asked.failures.name} with their ranges; intervals are 95 %; "
-        f"rare losses by importance sampling, standard error {100 * first.rare_error:.0f} %",
+        f"rare losses by importance sampling, standard error {100 * made[0][0].rare_error:.0f} %",
         style="dim",
         markup=False,
         soft_wrap=True,
     )
-
-
-def _parts_table(one: Forecast) -> Table:
-    table = Table(
-        "failure", "minutes a year", "takeovers a year", "losses a year", "outage from", "drills of it", title=one.text
-    )
-    for part in one.parts:
-        row = (f"{part.minutes:.3g}", f"{part.takeovers:.3g}", f"{part.losses:.2g}", part.basis, part.drilled)
-        table.add_row(part.name, *row)
-    return table
-
-
-def _print_sensitivity(one: Forecast, effects: Sequence[Effect]) -> None:
-    screen = console()
-    for number, effect in enumerate(effects[:3]):
-        label = "matters most" if number == 0 else "then"
-        text = f"  {label:12}  {effect.assumption}: {effect.low:.3g} to {effect.high:.3g} minutes a year"
-        screen.print(text, markup=False, soft_wrap=True)
-    if name := loudest(one):
-        screen.print(f"  for losses    rate of {name}, and drills of it", markup=False, soft_wrap=True)

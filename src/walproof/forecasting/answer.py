@@ -6,12 +6,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from walproof.forecasting.behaviour import Basis, Model
+from walproof.forecasting.each import Each, in_turn
 from walproof.forecasting.episodes import Floats
 from walproof.forecasting.failures import YEAR_S, Failure
 from walproof.forecasting.measured import Losses
 from walproof.forecasting.rare import Sampled, sample
 from walproof.forecasting.simulate import Batch, Risk, simulate
-from walproof.forecasting.topology import causes
+from walproof.forecasting.topology import Configuration, causes
 from walproof.model.estimate import Estimate
 from walproof.model.guarantee import Level
 from walproof.model.units import counted
@@ -21,17 +22,40 @@ DRAWS = 40
 
 
 @dataclass(frozen=True, slots=True)
+class Period:
+    """One period of that length, s: medians, and the interval in which 90 % of periods fall."""
+
+    length_s: float
+    unavailable_s: Estimate
+    lost: Estimate
+    """Acknowledged commits lost, at the pace of the drills."""
+
+    @property
+    def text(self) -> str:
+        """One sentence.
+
+        >>> Period(60.0, Estimate(5.0, 1.0, 9.0), Estimate(0.0, 0.0, 2.0)).text
+        '90 % of periods of 60 s: 1 to 9 s without writes, 0 to 2 acknowledged commits lost'
+        """
+        seconds, lost = self.unavailable_s, self.lost
+        return (
+            f"90 % of periods of {self.length_s:g} s: {seconds.low:.3g} to {seconds.high:.3g} s without writes, "
+            f"{lost.low:,.0f} to {lost.high:,.0f} acknowledged commits lost"
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Part:
     """One kind of failure's share: minutes without service a year by episodes that it began; takeovers a year;
-    expected losses a year; the half width that its rate's range gives each, at first order.
+    expected losses a year; its rate's range, as factors of the rate.
     """
 
     name: str
     minutes: float
     takeovers: float
     losses: float
-    minutes_range: float
-    losses_range: float
+    least: float
+    most: float
     basis: str
     drilled: str
 
@@ -44,7 +68,7 @@ class Forecast:
     nothing when drilled or were never drilled, count as zero; `losses` adds what the drills do not exclude.
     """
 
-    text: str
+    what: Configuration
     layout: str
     years: int
     minutes: Estimate
@@ -60,8 +84,17 @@ class Forecast:
     rare_error: float
     """Relative standard error of the rare risks."""
     caveats: tuple[str, ...]
+    guard: str = ""
+    """With a guard: whether its takeovers were drilled or are assumed, "" without one."""
     tps: Estimate | None = None
     p95_ms: Estimate | None = None
+    period: Period | None = None
+    """What one period may bring, where one was asked for."""
+
+    @property
+    def text(self) -> str:
+        """The configuration as tables show it."""
+        return self.what.text
 
     @property
     def availability(self) -> Estimate:
@@ -93,16 +126,19 @@ def nines(share: float) -> float:
     return float(-np.log10(max(1e-15, 1 - share)))
 
 
-def forecast(model: Model, layout: str, *, years: int, seed: int, vary: bool = True) -> Forecast:
-    """The forecast of one configuration from that many simulated years, and importance sampling of rare losses."""
-    batches = simulate(model, years, seed, vary=vary)
-    rare = sample(model, seed, vary=vary)
+def forecast(model: Model, layout: str, *, years: int, seed: int, vary: bool = True, each: Each = in_turn) -> Forecast:
+    """The forecast of one configuration from that many simulated years, and importance sampling of rare losses.
+
+    `each` works through the batches; the answer is the same however many processes share them.
+    """
+    batches = simulate(model, years, seed, vary=vary, each=each)
+    rare = sample(model, seed, vary=vary, each=each)
     rng = np.random.default_rng([seed, 11])
     structural = _losses(model, rare, rng, structural=True)
     losses = _losses(model, rare, rng, structural=False)
     pooled = np.concatenate([b.years_s for b in batches]) / 60
     return Forecast(
-        model.what.text + (" with guard" if model.what.takeover_s else ""),
+        model.what,
         layout,
         years,
         _over(batches, pooled, lambda y: float(y.mean())),
@@ -115,6 +151,7 @@ def forecast(model: Model, layout: str, *, years: int, seed: int, vary: bool = T
         _parts(model, batches, rare),
         rare.relative_error,
         _caveats(model, rare),
+        _guard(model) if model.what.guarded else "",
     )
 
 
@@ -126,12 +163,12 @@ def _over(batches: Sequence[Batch], pooled: Floats, statistic: Callable[[Floats]
 
 def chance_losses(model: Model, risk: Risk, failure: Failure) -> Losses:
     """The drills that tell how probable a loss is for that risk after that failure."""
-    level = model.what.level
+    level, guarded = model.what.level, model.what.guarded
     if risk is Risk.TAKEOVER:
-        return model.measured.loss(failure.name, level)
+        return model.measured.loss(failure.name, level, guarded=guarded)
     if risk is Risk.UNFLUSHED:
         return model.measured.unflushed.get(level, Losses())
-    return model.measured.unseen(failure.name, level)
+    return model.measured.unseen(failure.name, guarded=guarded)
 
 
 def promised(model: Model, risk: Risk) -> bool:
@@ -214,23 +251,44 @@ def _parts(model: Model, batches: Sequence[Batch], rare: Sampled) -> tuple[Part,
     for number, failure in enumerate(model.failures.kinds):
         if number not in concerned and not failure.planned:
             continue
-        spread = (failure.high - failure.low) / (2 * failure.per_year) if failure.per_year else 0.0
+        least, most = (end / failure.per_year if failure.per_year else 1.0 for end in (failure.low, failure.high))
         seen = chance_losses(model, Risk.TAKEOVER, failure)
-        basis = model.basis(failure)
-        drilled = f"{model.takeover(failure).fault} × {len(model.takeover(failure).outages_s)}"
         found.append(
             Part(
                 failure.name,
                 float(minutes[number]),
                 float(rare.mean[Risk.TAKEOVER, number]),
                 float(losses[number]),
-                float(minutes[number]) * spread,
-                float(losses[number]) * spread,
-                drilled if basis is Basis.DRILLED else basis.value,
+                least,
+                most,
+                _outage_from(model, failure),
                 f"{seen.losing} of {seen.drills} lost" if seen.drills else "never drilled at this level",
             )
         )
     return tuple(sorted(found, key=lambda part: -part.minutes))
+
+
+def _outage_from(model: Model, failure: Failure) -> str:
+    basis, seen = model.basis(failure), model.takeover(failure)
+    drills = f"{seen.fault} × {len(seen.outages_s)}"
+    return {Basis.DRILLED: drills, Basis.GUARDED: f"{drills}, with a guard"}.get(basis, basis.value)
+
+
+def _guard(model: Model) -> str:
+    """Of which failures the takeover with a guard was drilled, for which it is assumed, for which it is as without."""
+    by: dict[Basis, list[str]] = {}
+    for failure in model.failures.kinds:
+        if not failure.planned and failure.per_year > 0:
+            by.setdefault(model.basis(failure), []).append(failure.name)
+    found = []
+    if drilled := by.get(Basis.GUARDED):
+        found.append(f"takeovers with a guard as drilled: {', '.join(drilled)}")
+    if (assumed := by.get(Basis.GUARD_ASSUMED)) and model.what.takeover_s:
+        low, high = model.what.takeover_s
+        found.append(f"assumed to take {low:g} to {high:g} s, never drilled with a guard: {', '.join(assumed)}")
+    if without := [*by.get(Basis.DRILLED, ()), *by.get(Basis.TIMEOUTS, ())]:
+        found.append(f"as without a guard, because never drilled with one: {', '.join(without)}")
+    return "; ".join(found)
 
 
 def _caveats(model: Model, rare: Sampled) -> tuple[str, ...]:
@@ -247,7 +305,7 @@ def _caveats(model: Model, rare: Sampled) -> tuple[str, ...]:
     few = [
         f"{k.name} ({counted(len(model.takeover(k).outages_s), 'drill')})"
         for k in model.failures.kinds
-        if model.basis(k) is Basis.DRILLED and len(model.takeover(k).outages_s) < 3
+        if model.basis(k) in (Basis.DRILLED, Basis.GUARDED) and len(model.takeover(k).outages_s) < 3
     ]
     if few:
         found.append("outages of fewer than 3 drills, given a spread of 30 %: " + ", ".join(few))

@@ -6,13 +6,11 @@ from dataclasses import asdict
 
 from walproof.forecasting.answer import Forecast, nines
 from walproof.forecasting.failures import Failures
-from walproof.forecasting.sensitivity import Effect
+from walproof.forecasting.sensitivity import Effect, Studied
 from walproof.model.estimate import Estimate
 
 
-def forecasts_json(
-    made: Sequence[tuple[Forecast, Sequence[Effect]]], failures: Failures, seed: int
-) -> dict[str, object]:
+def forecasts_json(made: Sequence[Studied], failures: Failures, seed: int) -> dict[str, object]:
     """Everything that the tables show, and the assumptions with their sources."""
     return {
         "seed": seed,
@@ -37,6 +35,8 @@ def _one(made: Forecast, effects: Sequence[Effect]) -> dict[str, object]:
     return {
         "configuration": made.text,
         "layout": made.layout,
+        "guarded": made.what.guarded,
+        "guard": made.guard,
         "years": made.years,
         "unavailable_minutes_per_year": _estimate(made.minutes),
         "unavailable_minutes_p95": _estimate(made.p95_minutes),
@@ -52,6 +52,7 @@ def _one(made: Forecast, effects: Sequence[Effect]) -> dict[str, object]:
         "rare_relative_error": _number(made.rare_error),
         "transactions_per_second": _estimate(made.tps),
         "commit_latency_p95_ms": _estimate(made.p95_ms),
+        "period": None if made.period is None else asdict(made.period),
         "parts": [asdict(part) for part in made.parts],
         "sensitivity_minutes": [asdict(effect) for effect in effects],
         "caveats": list(made.caveats),

@@ -20,7 +20,8 @@ class Basis(StrEnum):
     """What an outage rests on."""
 
     DRILLED = "drilled"
-    GUARD = "assumed, with a guard"
+    GUARDED = "drilled with a guard"
+    GUARD_ASSUMED = "assumed, with a guard"
     TIMEOUTS = "never drilled: Patroni's timeouts"
 
 
@@ -48,20 +49,31 @@ class Model:
         return 10.0 if self.timeouts.loop_wait_s is None else self.timeouts.loop_wait_s
 
     def takeover(self, failure: Failure) -> Takeover:
-        """What was drilled of that failure."""
-        return self.measured.takeovers.get(failure.name, Takeover())
+        """What was drilled of that failure; of drills with a guard where there is one and they show that failure."""
+        seen = self._guarded(failure)
+        return seen if seen.outages_s else self.measured.takeovers.get(failure.name, Takeover())
 
     def basis(self, failure: Failure) -> Basis:
         """What the outage after that failure of the leader rests on."""
-        if self.what.takeover_s is not None and not failure.planned:
-            return Basis.GUARD
+        if self._guards(failure):
+            if self._guarded(failure).outages_s:
+                return Basis.GUARDED
+            if self.what.takeover_s is not None:
+                return Basis.GUARD_ASSUMED
         return Basis.DRILLED if self.takeover(failure).outages_s else Basis.TIMEOUTS
+
+    def _guards(self, failure: Failure) -> bool:
+        return self.what.guarded and not failure.planned
+
+    def _guarded(self, failure: Failure) -> Takeover:
+        found = self.measured.guarded if self._guards(failure) else None
+        return Takeover() if found is None else found.takeovers.get(failure.name, Takeover())
 
 
 def takeovers(model: Model, failure: Failure, count: int, rng: np.random.Generator) -> Floats:
     """So many outages, s: drawn from a bootstrap of the drills, so that few drills give an uncertain mean."""
     basis = model.basis(failure)
-    if basis is Basis.GUARD and model.what.takeover_s is not None:
+    if basis is Basis.GUARD_ASSUMED and model.what.takeover_s is not None:
         return rng.uniform(*model.what.takeover_s, count)
     if basis is Basis.TIMEOUTS:
         return rng.uniform(*assumed_takeover(model, failure), count)
@@ -71,7 +83,8 @@ def takeovers(model: Model, failure: Failure, count: int, rng: np.random.Generat
     if len(seen) < FEW:
         again = again * np.exp(FEW_SIGMA * rng.standard_normal() - FEW_SIGMA**2 / 2)
     drawn = again[rng.integers(len(again), size=count)]
-    if failure.silent and model.timeouts.ttl_s is not None and drilled.ttl_s is not None:
+    by_ttl = failure.silent and basis is Basis.DRILLED
+    if by_ttl and model.timeouts.ttl_s is not None and drilled.ttl_s is not None:
         drawn = np.maximum(drawn + model.timeouts.ttl_s - drilled.ttl_s, PROMOTION_S)
     return drawn
 
@@ -88,7 +101,10 @@ def assumed_takeover(model: Model, failure: Failure) -> tuple[float, float]:
 
 def stalls(model: Model, failure: Failure, count: int, rng: np.random.Generator) -> Floats:
     """So many waits of commits, s, for a standby that failed: as drilled, else until the manager stops naming it."""
-    drilled = model.takeover(failure).stalls_s
+    measured = model.measured
+    drilled = measured.takeovers.get(failure.name, Takeover()).stalls_s
+    if not drilled and measured.guarded:
+        drilled = measured.guarded.takeovers[failure.name].stalls_s
     if drilled:
         return rng.choice(np.asarray(drilled), size=count)
     least = WAL_SENDER_TIMEOUT_S if failure.silent else 0.0

@@ -4,7 +4,7 @@ import itertools
 import math
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from walproof.estimating.binomial import upper_bound
 from walproof.forecasting.failures import Failure, Failures
@@ -26,8 +26,13 @@ class Losses:
     losing: int = 0
     drills: int = 0
     fault: str = ""
-    commits: float = 0.0
-    """Mean number of acknowledged commits lost by those that lost any."""
+    lost: tuple[int, ...] = ()
+    """Acknowledged commits lost by each of those that lost any."""
+
+    @property
+    def commits(self) -> float:
+        """Their mean, 0 where none lost any."""
+        return sum(self.lost) / len(self.lost) if self.lost else 0.0
 
     @property
     def upper(self) -> float:
@@ -52,22 +57,28 @@ class Takeover:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Everything the records' drills say, by the name of a failure and the level."""
+    """Everything the records' drills say, by the name of a failure and the level; `guarded`: those with a guard."""
 
     takeovers: dict[str, Takeover]
     losses: dict[tuple[str, Level], Losses]
     unflushed: dict[Level, Losses]
     caveats: tuple[str, ...] = ()
     acknowledged_per_s: float = 0.0
-    records: tuple[str, ...] = field(default_factory=tuple)
+    guarded: "Measured | None" = None
 
-    def loss(self, failure: str, level: Level) -> Losses:
-        """Losses after a takeover from a leader hit by that failure."""
-        return self.losses.get((failure, level), Losses())
+    @property
+    def has_takeovers(self) -> bool:
+        """Whether any drill tells how long service was away after a failure of the leader."""
+        return any(t.outages_s for t in self.takeovers.values()) or bool(self.guarded and self.guarded.has_takeovers)
 
-    def unseen(self, failure: str, level: Level) -> Losses:
+    def loss(self, failure: str, level: Level, *, guarded: bool = False) -> Losses:
+        """Losses after a takeover from a leader hit by that failure; with a guard those without, where none had one."""
+        seen = self.guarded.loss(failure, level) if guarded and self.guarded else Losses()
+        return seen if seen.drills else self.losses.get((failure, level), Losses())
+
+    def unseen(self, failure: str, *, guarded: bool = False) -> Losses:
         """Losses where no survivor had been waited for: what `local` lost, else `off`, which loses more."""
-        found = (self.loss(failure, weak) for weak in (Level.LOCAL, Level.OFF))
+        found = (self.loss(failure, weak, guarded=guarded) for weak in (Level.LOCAL, Level.OFF))
         return next((losses for losses in found if losses.drills), Losses())
 
 
@@ -80,15 +91,21 @@ def measured(records: Sequence[tuple[str, Sequence[Event]]], failures: Failures)
         of_record = [e.drill for e in events if isinstance(e, DrillDone)]
         caveats += _about_record(name, described, of_record)
         drills += [(drill, _ttl(described)) for drill in of_record if drill.verdict.decided]
-    losses = {(kind.name, level): _losses(drills, kind, level) for kind in failures.kinds for level in Level}
+    guarded, alone = ([(d, ttl) for d, ttl in drills if d.guarded is arm] for arm in (True, False))
     return Measured(
-        {kind.name: _takeover(drills, kind) for kind in failures.kinds},
-        losses,
+        *_by_failure(alone, failures),
         {level: _unflushed([d for d, _ in drills], level) for level in Level},
         tuple(dict.fromkeys(caveats)),
         _pace(d for d, _ in drills),
-        tuple(name for name, _ in records),
+        Measured(*_by_failure(guarded, failures), {}) if guarded else None,
     )
+
+
+def _by_failure(
+    drills: Sequence[tuple[Drill, float | None]], failures: Failures
+) -> tuple[dict[str, Takeover], dict[tuple[str, Level], Losses]]:
+    losses = {(kind.name, level): _losses(drills, kind, level) for kind in failures.kinds for level in Level}
+    return {kind.name: _takeover(drills, kind) for kind in failures.kinds}, losses
 
 
 def _ttl(described: Description | None) -> float | None:
@@ -162,7 +179,7 @@ def _unflushed(drills: Sequence[Drill], level: Level) -> Losses:
 
 def _counted(shown: Sequence[Drill], fault: str) -> Losses:
     losing = [d.findings.lost + d.findings.downgraded_lost for d in shown if d.findings.lost]
-    return Losses(len(losing), len(shown), fault, sum(losing) / len(losing) if losing else 0.0)
+    return Losses(len(losing), len(shown), fault, tuple(losing))
 
 
 def _pace(drills: Iterable[Drill]) -> float:

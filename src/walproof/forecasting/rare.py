@@ -7,10 +7,12 @@ counts with its likelihood ratio. What follows after the first repair is drawn a
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from walproof.forecasting.behaviour import Model
+from walproof.forecasting.each import Each, in_turn
 from walproof.forecasting.episodes import Faults, Floats, Ints, changes, repairs
 from walproof.forecasting.failures import YEAR_S
 from walproof.forecasting.service import rules_of
@@ -66,13 +68,15 @@ class _Growing:
         self.episode.append(episode)
 
 
-def sample(model: Model, seed: int, *, batches: int = BATCHES, cycles: int = CYCLES, vary: bool = True) -> Sampled:
+def sample(
+    model: Model, seed: int, *, batches: int = BATCHES, cycles: int = CYCLES, vary: bool = True, each: Each = in_turn
+) -> Sampled:
     """Risks of a loss a year, from so many batches of so many episodes."""
-    return Sampled(np.array([_batch(model, cycles, [seed, 7, number], vary) for number in range(batches)]))
+    return Sampled(np.array(list(each(partial(_batch, model, cycles, seed, vary), range(batches)))))
 
 
-def _batch(model: Model, cycles: int, seed: Sequence[int], vary: bool) -> Floats:
-    rng = np.random.default_rng(seed)
+def _batch(model: Model, cycles: int, seed: int, vary: bool, number: int) -> Floats:
+    rng = np.random.default_rng([seed, 7, number])
     kinds = len(model.failures.kinds)
     by_rate = factors(model, rng) if vary else np.ones(kinds)
     found = causes(model.where, model.failures)

@@ -4,8 +4,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from walproof.forecasting.answer import Forecast
+from walproof.forecasting.answer import Forecast, Part
 from walproof.forecasting.behaviour import Model
+from walproof.forecasting.each import Each, in_turn
 from walproof.forecasting.failures import Failures
 from walproof.forecasting.simulate import simulate
 
@@ -26,18 +27,25 @@ class Effect:
         return abs(self.high - self.low)
 
 
+Studied = tuple[Forecast, tuple[Effect, ...]]
+"""A forecast, and the effects of what it assumes, the greatest first."""
+
+
 def of_rates(made: Forecast) -> tuple[Effect, ...]:
     """The effect of each rate's range at first order: minutes go with the rate of what began the episode."""
-    half = [(part, part.minutes_range) for part in made.parts]
-    found = [Effect(f"rate of {p.name}", max(0.0, p.minutes - h), p.minutes + h) for p, h in half]
+    total = made.minutes.value
+    found = [
+        Effect(f"rate of {p.name}", *(total + p.minutes * (factor - 1) for factor in (p.least, p.most)))
+        for p in made.parts
+    ]
     return tuple(sorted(found, key=lambda effect: -effect.swing))
 
 
-def of_the_rest(model: Model, seed: int, years: int = YEARS) -> tuple[Effect, ...]:
+def of_the_rest(model: Model, seed: int, years: int = YEARS, *, each: Each = in_turn) -> tuple[Effect, ...]:
     """The effect of what is no rate: repairs half and twice as long, people half and twice as fast, nothing shared."""
 
     def minutes(failures: Failures) -> float:
-        batches = simulate(replace(model, failures=failures), years, seed, vary=False, batches=4)
+        batches = simulate(replace(model, failures=failures), years, seed, vary=False, batches=4, each=each)
         return float(np.mean([b.years_s.mean() for b in batches])) / 60
 
     given = model.failures
@@ -57,5 +65,9 @@ def of_the_rest(model: Model, seed: int, years: int = YEARS) -> tuple[Effect, ..
 
 def loudest(made: Forecast) -> str:
     """The assumption whose range moves the expected losses most; "" where nothing can be lost."""
-    part = max(made.parts, key=lambda p: p.losses_range, default=None)
-    return part.name if part is not None and part.losses_range > 0 else ""
+    part = max(made.parts, key=_losses_swing, default=None)
+    return part.name if part is not None and _losses_swing(part) > 0 else ""
+
+
+def _losses_swing(part: Part) -> float:
+    return part.losses * (part.most - part.least)

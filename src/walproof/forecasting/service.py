@@ -94,6 +94,10 @@ class State:
     stopped_at: Floats
     alone_s: Floats
     """Seconds of service of which a promoted member has nothing."""
+    fell: Ints
+    """The leader that was lost last."""
+    taken_at: Floats
+    """Since when somebody else than that leader may lead: its lease must end, however early he is back."""
 
     def rows(self, count: int) -> "State":
         """The first so many episodes (views: changes reach this state)."""
@@ -123,7 +127,7 @@ def start(begins: Floats, rules: Rules) -> State:
     return State(
         begins.copy(), whole.copy(), np.ones(n, dtype=np.int64), full, whole.copy(), np.zeros(n, dtype=np.int64),
         np.ones(n, dtype=bool), np.full(n, -NOBODY), np.full(n, NOBODY), np.zeros(n),
-        np.full(n, NOBODY), begins.copy(), np.zeros(n),
+        np.full(n, NOBODY), begins.copy(), np.zeros(n), np.zeros(n, dtype=np.int64), np.full(n, -NOBODY),
     )  # fmt: skip
 
 
@@ -166,9 +170,11 @@ def step(state: State, event: Change, rules: Rules) -> tuple[Bools, Bools]:
     serving = _while_serving(state, event, rules, gone, leader_hit)
     waiting = _while_waiting(state, event, rules, gone, leader_hit)
     on_before = state.on
-    for name in ("leader", "full", "near", "on"):
+    pending = event.at < state.taken_at
+    state.taken_at = np.where(leader_hit & ~pending, event.at + event.takeover_s, state.taken_at)
+    state.fell = np.where(leader_hit & ~pending, state.leader, state.fell)
+    for name in ("leader", "full", "near", "on", "ready"):
         setattr(state, name, np.where(on_before, serving[name], waiting[name]))
-    state.ready = np.where(on_before, serving["ready"], state.ready)
     state.up = event.up
     state.stopped_at = np.where(on_before & ~state.on, event.at, state.stopped_at)
     alone = (event.up & ~state.leader) == 0
@@ -186,7 +192,11 @@ def _unflushed(state: State, event: Change, rules: Rules) -> Ints:
 
 
 def _while_serving(state: State, event: Change, rules: Rules, gone: Ints, leader_hit: Bools) -> dict[str, NDArray[Any]]:
-    """Service was on: a leader that is hit is replaced where a survivor is sure to have every acknowledged commit."""
+    """Service was on: a leader that is hit is replaced where a survivor is sure to have every acknowledged commit.
+
+    One that is hit before it has taken over never led: another takes over when it would have.
+    """
+    pending = event.at < state.taken_at
     standbys = state.up & ~state.leader
     fell = event.hit & standbys
     waited_for = np.minimum(rules.k, COUNT[standbys])
@@ -206,14 +216,15 @@ def _while_serving(state: State, event: Change, rules: Rules, gone: Ints, leader
     each = np.where((waited_for > 0) & (waited_for >= COUNT[standbys]), fell, 0)
     after_leader = state.leader | np.where(covered & rules.waits, event.up & standbys, each)
     stopped = np.where(leader_hit & ~replaced, after_leader, state.leader | event.up | each)
+    stopped = np.where(leader_hit & pending, stopped | state.fell, stopped)
     if not rules.waits:
-        stopped = np.where(replaced, leader, state.leader)
+        stopped = np.where(replaced, leader, np.where(leader_hit & pending, state.fell, state.leader))
     served = event.up if rules.waits else leader
     full = np.where(on, served, np.where(replaced & rules.waits, event.up, stopped & ~gone))
     near = np.where(on | replaced, event.up, (state.up | event.up) & ~gone)
     return {
-        "leader": leader, "on": on, "full": full, "near": near, "takeover": replaced,
-        "ready": np.maximum(state.ready, event.at + _delay(event, rules, leader_hit, replaced, fell, first)),
+        "leader": leader, "on": on, "full": full, "near": near, "takeover": replaced & ~pending,
+        "ready": np.maximum(state.ready, event.at + _delay(event, rules, leader_hit, replaced & ~pending, fell, first)),
     }  # fmt: skip
 
 
@@ -235,13 +246,17 @@ def _while_waiting(state: State, event: Change, rules: Rules, gone: Ints, leader
     able = full & event.up
     clean = able & ~state.volatile
     elected = (leader == 0) & (able != 0) & event.dcs
-    leader = np.where(elected, _lowest(np.where(clean != 0, clean, able)), leader)
+    back = np.where(event.at < state.taken_at, clean & state.fell, 0)
+    leader = np.where(elected, _lowest(np.where(back != 0, back, np.where(clean != 0, clean, able))), leader)
+    another = elected & ((leader & state.fell) == 0)
     leads = (leader != 0) & event.dcs
     on = leads & _enough(event.up & ~leader, rules)
     streaming = event.up if rules.waits else leader
     full = np.where(on, streaming, np.where(leads & rules.waits, full | event.up, full))
     near = np.where(on, event.up, np.where(leads, near | event.up, near))
-    return {"leader": leader, "on": on, "full": full, "near": near, "unflushed": elected & (clean == 0)}
+    ready = np.where(another, np.maximum(state.ready, state.taken_at), state.ready)
+    unflushed = elected & (clean == 0)
+    return {"leader": leader, "on": on, "full": full, "near": near, "unflushed": unflushed, "ready": ready}
 
 
 def _plan_force(state: State, dcs: Bools, rules: Rules) -> None:
@@ -250,7 +265,8 @@ def _plan_force(state: State, dcs: Bools, rules: Rules) -> None:
     delay = np.where(state.full == 0, rules.decide_s, rules.force_s)
     if not rules.waits:
         delay = np.where(dcs & ((state.up & state.near) != 0), 0.0, delay)
-    state.force_at = np.where(possible, np.minimum(state.force_at, state.at + delay), NOBODY)
+    due = np.maximum(state.at + delay, state.taken_at)
+    state.force_at = np.where(possible, np.minimum(state.force_at, due), NOBODY)
 
 
 def changes_at(events: Changes, which: Ints, of_fault: "PerFault", majority: int) -> Change:

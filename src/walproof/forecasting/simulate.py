@@ -3,11 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import partial
 
 import numpy as np
 
 from walproof.errors import UsageError
 from walproof.forecasting.behaviour import Model, stalls, takeovers
+from walproof.forecasting.each import Each, in_turn
 from walproof.forecasting.episodes import Changes, Faults, Floats, Ints, changes, draw
 from walproof.forecasting.failures import YEAR_S, Data
 from walproof.forecasting.service import NOBODY, Bools, PerFault, Rules, changes_at, pass_time, rules_of, start, step
@@ -145,16 +147,23 @@ def one_batch(model: Model, years: int, seed: Sequence[int], *, vary: bool = Tru
     return Batch(years_s, by_kind / years, risks / years, alone_s)
 
 
-def simulate(model: Model, years: int, seed: int, *, vary: bool = True, batches: int = BATCHES) -> tuple[Batch, ...]:
+def simulate(
+    model: Model, years: int, seed: int, *, vary: bool = True, batches: int = BATCHES, each: Each = in_turn
+) -> tuple[Batch, ...]:
     """That many years in batches, each under its own draw of what is uncertain; UsageError when that is too much."""
     expected = years * sum(c.per_year for c in causes(model.where, model.failures))
     if expected > MOST_FAULTS:
         raise UsageError(f"{years:,} years would hold {expected:.1g} failures", "fewer --years, or lower rates")
     batches = max(1, min(batches, years))
     sizes = [years // batches + (number < years % batches) for number in range(batches)]
-    return tuple(one_batch(model, size, [seed, number], vary=vary) for number, size in enumerate(sizes))
+    return tuple(each(partial(_numbered, model, seed, vary), enumerate(sizes)))
 
 
-def periods(model: Model, count: int, period_s: float, seed: int, *, each: int = 10) -> tuple[Batch, ...]:
-    """So many periods of that length, in batches of `each`, a bootstrap for each batch; rates as they are."""
-    return tuple(one_batch(model, each, [seed, number], vary=False, year_s=period_s) for number in range(count // each))
+def _numbered(model: Model, seed: int, vary: bool, batch: tuple[int, int]) -> Batch:
+    number, years = batch
+    return one_batch(model, years, [seed, number], vary=vary)
+
+
+def periods(model: Model, count: int, period_s: float, seed: int, *, together: int = 25) -> tuple[Batch, ...]:
+    """So many periods of that length, in batches of `together`; each batch draws what is uncertain anew."""
+    return tuple(one_batch(model, together, [seed, number], year_s=period_s) for number in range(count // together))

@@ -28,13 +28,15 @@ class Site:
 class Configuration:
     """What commits wait for. quorum None: asynchronous, or a level that waits for nobody.
 
-    `takeover_s`: low and high of an assumed takeover, in place of what was drilled (with a guard); None: as drilled.
+    `guarded`: a guard takes over (walproof guard). `takeover_s`: low and high of its assumed takeover, s, for failures
+    that were never drilled with one; None: those take as long as without.
     """
 
     level: Level
     quorum_kind: QuorumKind | None = None
     k: int = 0
     strict: bool = True
+    guarded: bool = False
     takeover_s: tuple[float, float] | None = None
 
     @property
@@ -46,12 +48,12 @@ class Configuration:
     def text(self) -> str:
         """As tables show it.
 
-        >>> Configuration(Level.ON, QuorumKind.ANY, 1).text, Configuration(Level.LOCAL).text
-        ('on ANY 1 strict', 'local')
+        >>> Configuration(Level.ON, QuorumKind.ANY, 1).text, Configuration(Level.LOCAL, guarded=True).text
+        ('on ANY 1 strict', 'local with guard')
         """
         mode = "strict" if self.strict else "degrading"
         quorum = f" {self.quorum_kind} {self.k} {mode}" if self.waits else ""
-        return f"{self.level}{quorum}"
+        return f"{self.level}{quorum}{' with guard' if self.guarded else ''}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,8 @@ from typing import assert_never
 
 from markupsafe import Markup
 
-from walproof.reporting.outline import BarChart, Chart, LineChart, PercentileChart, SeriesChart
+from walproof.reporting.outline import BarChart, Chart, LineChart, PercentileChart, ScatterChart, SeriesChart
+from walproof.reporting.scatter_svg import scatter_chart
 from walproof.reporting.series_svg import series_chart
 from walproof.reporting.svg import bar_chart, line_chart, percentile_chart
 
@@ -20,5 +21,7 @@ def draw(chart: Chart) -> Markup:
             return percentile_chart(chart)
         case SeriesChart():
             return series_chart(chart)
+        case ScatterChart():
+            return scatter_chart(chart)
         case _:
             assert_never(chart)

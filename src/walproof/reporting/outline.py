@@ -154,7 +154,30 @@ class SeriesChart:
     marked: tuple[tuple[float, float], ...] = ()
 
 
-Chart = LineChart | BarChart | PercentileChart | SeriesChart
+@dataclass(frozen=True, slots=True)
+class ScatterPoint:
+    """One choice: two values with their intervals. best: no other beats it in both; hollow: carries a caveat."""
+
+    label: str
+    tone: str
+    x: Estimate
+    y: Estimate
+    tooltip: str
+    best: bool = False
+    hollow: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ScatterChart:
+    """Choices by two values; those that no other beats are joined."""
+
+    title: str
+    x_name: str
+    y_name: str
+    points: tuple[ScatterPoint, ...]
+
+
+Chart = LineChart | BarChart | PercentileChart | SeriesChart | ScatterChart
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +235,7 @@ class Outline:
     sentences: tuple[str, ...]
     notices: tuple[str, ...] = ()
     sections: tuple[Section, ...] = field(default_factory=tuple)
+    derived_from: str = "its record alone"
 
 
 def columns(*names: str) -> tuple[Column, ...]:

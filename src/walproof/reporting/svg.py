@@ -9,7 +9,7 @@ from walproof.reporting.axes import Scale, log_ticks, round_ticks, tick_text
 from walproof.reporting.outline import BarChart, Line, LineChart, PercentileChart, Point
 
 WIDTH, LEFT, RIGHT, BOTTOM = 340, 46, 16, 214
-_MARKERS = {
+MARKERS = {
     "off": "M0-5L5 0L0 5L-5 0Z",
     "local": "M-4-4H4V4H-4Z",
     "remote_write": "M0-5L5 4H-5Z",
@@ -44,7 +44,7 @@ def with_tooltip(body: str, tooltip: str) -> str:
 
 def marker(tone: str) -> Markup:
     """A level's marker for legends."""
-    path = _MARKERS.get(tone, _MARKERS["other"])
+    path = MARKERS.get(tone, MARKERS["other"])
     return Markup(
         f'<svg class="key" viewBox="-7 -7 14 14" aria-hidden="true"><path class="m t-{tone}" d="{path}"/></svg>'
     )
@@ -102,7 +102,7 @@ def _point(point: Point, at: float, y: Scale, tone: str) -> str:
     low, high, middle = y(point.y.low), y(point.y.high), y(point.y.value)
     bar = f'<path class="e t-{tone}" d="M{at:g} {low:g}V{high:g}M{at - 3:g} {low:g}h6M{at - 3:g} {high:g}h6"/>'
     hollow = " hollow" if point.hollow else ""
-    path = _MARKERS.get(tone, _MARKERS["other"])
+    path = MARKERS.get(tone, MARKERS["other"])
     mark = f'<path class="m t-{tone}{hollow}" transform="translate({at:g} {middle:g})" d="{path}"/>'
     return with_tooltip(f'{bar}{mark}<circle class="aim" cx="{at:g}" cy="{middle:g}" r="11"/>', point.tooltip)
 
@@ -142,7 +142,7 @@ def percentile_chart(chart: PercentileChart) -> Markup:
     for i, one in enumerate(chart.rows):
         y = top + step * i + 10
         p50, p95, p99 = (x(v) for v in one.values)
-        path = _MARKERS.get(one.tone, _MARKERS["other"])
+        path = MARKERS.get(one.tone, MARKERS["other"])
         shape = f'<path class="r t-{one.tone}" d="M{p50:g} {y}H{p99:g}M{p50:g} {y - 4}v8M{p99:g} {y - 4}v8"/>'
         shape += f'<path class="m t-{one.tone}" transform="translate({p95:g} {y})" d="{path}"/>'
         aim = f'<rect class="aim" x="{left}" y="{y - 10}" width="{WIDTH - 14 - left}" height="{step}"/>'

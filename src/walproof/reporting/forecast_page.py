@@ -1,0 +1,221 @@
+"""Forecasts → the outline of their page: risk against price, its parts, every assumption with its source. Pure."""
+
+import math
+from collections.abc import Callable, Sequence
+
+from walproof.forecasting.answer import Forecast
+from walproof.forecasting.failures import Failures
+from walproof.forecasting.pareto import front
+from walproof.forecasting.sensitivity import Studied
+from walproof.model.estimate import Estimate
+from walproof.reporting.outline import (
+    Cell,
+    Figure,
+    Outline,
+    Prose,
+    ScatterChart,
+    ScatterPoint,
+    Section,
+    Table,
+    columns,
+    row,
+)
+from walproof.reporting.terminal_forecast import conclusion
+from walproof.reporting.wording import NOT_KNOWN, interval, number, seconds
+
+MOST_EFFECTS = 5
+MOST_SENTENCES = 3
+Measure = Callable[[Forecast], Estimate]
+
+
+def forecast_outline(made: Sequence[Studied], failures: Failures, records: Sequence[str], seed: int) -> Outline:
+    """The page's outline. The order of configurations is that of the command line, which numbers them."""
+    forecasts = [one for one, _ in made]
+    first = forecasts[0]
+    guards = (f"With a guard: {one.guard}" for one in forecasts if one.guard)
+    notices = tuple(dict.fromkeys((*(caveat for one in forecasts for caveat in one.caveats), *guards)))
+    sections = (
+        Section("risk", "Risk against price", _intro(forecasts), (_table(forecasts), _figure(forecasts))),
+        Section("parts", "What stops writes, what loses commits", "", tuple(map(_parts, forecasts))),
+        Section("sensitivity", "Which assumption matters most", _SENSITIVITY, (_effects(made),)),
+        Section("assumptions", "What is assumed", _ASSUMED, (_people(failures), _rates(failures))),
+    )
+    facts = (
+        ("layout", first.layout),
+        ("drills", ", ".join(records)),
+        ("rates", failures.name),
+        ("years", f"{first.years:,} simulated, seed {seed}"),
+    )
+    return Outline(
+        "What a year costs and loses",
+        facts,
+        tuple(conclusion(one) for one in _unbeaten(forecasts))[:MOST_SENTENCES],
+        notices,
+        sections,
+        "drills, failure rates and the simulated years named here",
+    )
+
+
+_SENSITIVITY = "Each assumption is moved to the ends of its range alone; minutes a year without writes at either end."
+_ASSUMED = "Nothing here was measured on this cluster; --failures FILE takes your own."
+
+
+def _intro(forecasts: Sequence[Forecast]) -> str:
+    priced = any(one.tps for one in forecasts)
+    unpriced = "" if priced else " No price is among the records: give one of walproof price to see throughput too."
+    return f"Each configuration by its number in the table; the dashed line joins those that no other beats.{unpriced}"
+
+
+def _unbeaten(forecasts: Sequence[Forecast]) -> list[Forecast]:
+    """Those that no other beats in minutes, in losses and, where all are priced, in throughput."""
+    priced = all(one.tps for one in forecasts)
+    choices = [(f.minutes.value, f.p_loss.value, -f.tps.value if priced and f.tps else 0.0) for f in forecasts]
+    return [one for one, best in zip(forecasts, front(choices), strict=True) if best]
+
+
+def _p_loss(one: Forecast) -> Estimate:
+    return one.p_loss
+
+
+def _minutes(one: Forecast) -> Estimate:
+    return one.minutes
+
+
+def _tps(one: Forecast) -> Estimate:
+    return _drawn(one.tps)
+
+
+def _p95_ms(one: Forecast) -> Estimate:
+    return _drawn(one.p95_ms)
+
+
+def _drawn(estimate: Estimate | None) -> Estimate:
+    """What is drawn: the value itself where there is no finite interval."""
+    if estimate is None:
+        return Estimate(math.nan, math.nan, math.nan)
+    low, high = (end if math.isfinite(end) else estimate.value for end in (estimate.low, estimate.high))
+    return Estimate(estimate.value, low, high)
+
+
+def _figure(forecasts: Sequence[Forecast]) -> Figure:
+    chance, minutes = "P(loss a year)", "minutes a year without writes"
+    charts = [_chart(forecasts, "two risks", (minutes, _minutes), (chance, _p_loss))]
+    if any(one.tps for one in forecasts):
+        tps, ms = "transactions/s", "p95 of a commit, ms"
+        charts += [
+            _chart(forecasts, "losses against throughput", (tps, _tps), (chance, _p_loss), more_is_better=True),
+            _chart(forecasts, "minutes against throughput", (tps, _tps), (minutes, _minutes), more_is_better=True),
+            _chart(forecasts, "losses against latency", (ms, _p95_ms), (chance, _p_loss)),
+        ]
+    tones = dict.fromkeys(str(one.what.level) for one in forecasts)
+    caption = (
+        "Bars are 95 % intervals: what rates and drills leave open. Hollow: an upper bound, because a loss counts as "
+        "certain after failures that were never drilled."
+    )
+    legend = tuple((tone, tone) for tone in tones)
+    return Figure("pareto", "Pareto front", caption, tuple(charts), legend, _fronts(forecasts, charts))
+
+
+def _fronts(forecasts: Sequence[Forecast], charts: Sequence[ScatterChart]) -> Table:
+    """Which pictures show each configuration on the line that joins those that no other beats."""
+    by_label = [{p.label: p for p in chart.points} for chart in charts]
+    rows = tuple(
+        row(f"{n}: {one.text}", *(_position(points.get(str(n))) for points in by_label))
+        for n, one in enumerate(forecasts, 1)
+    )
+    heads = columns("configuration", *(f"{chart.title}: {chart.x_name}, {chart.y_name}" for chart in charts))
+    return Table("pareto", "where each configuration stands", heads, rows)
+
+
+def _position(point: ScatterPoint | None) -> Cell:
+    if point is None:
+        return Cell(NOT_KNOWN, "quiet")
+    place = f"{number(point.x.value)}, {number(point.y.value)}"
+    return Cell(f"{place}: no other beats it", "good") if point.best else Cell(place)
+
+
+def _chart(
+    forecasts: Sequence[Forecast],
+    title: str,
+    across: tuple[str, Measure],
+    up: tuple[str, Measure],
+    *,
+    more_is_better: bool = False,
+) -> ScatterChart:
+    shown = [(n, one) for n, one in enumerate(forecasts, 1) if math.isfinite(across[1](one).value)]
+    sign = -1.0 if more_is_better else 1.0
+    best = front([(sign * across[1](one).value, up[1](one).value) for _, one in shown])
+    points = tuple(
+        ScatterPoint(
+            str(n),
+            str(one.what.level),
+            across[1](one),
+            up[1](one),
+            f"{n}: {one.text}: {across[0]} {interval(across[1](one))}, {up[0]} {interval(up[1](one))}",
+            unbeaten,
+            one.upper_bound,
+        )
+        for (n, one), unbeaten in zip(shown, best, strict=True)
+    )
+    return ScatterChart(title, across[0], up[0], points)
+
+
+def _table(forecasts: Sequence[Forecast]) -> Table:
+    heads = columns(
+        "configuration", ">minutes a year (95 %)", ">p95", ">p99.9", ">availability", ">P(loss a year) (95 %)",
+        ">by structure", ">commits lost a year", ">transactions/s (95 %)", ">p95 ms",
+    )  # fmt: skip
+    rows = tuple(
+        row(
+            f"{n}: {one.text}",
+            interval(one.minutes),
+            number(one.p95_minutes.value),
+            number(one.p999_minutes.value),
+            f"{100 * one.availability.value:.5g} %",
+            ("≤ " if one.upper_bound else "") + interval(one.p_loss),
+            f"{one.p_structural.value:.2g}",
+            NOT_KNOWN if math.isnan(one.commits) else number(one.commits),
+            NOT_KNOWN if one.tps is None else interval(one.tps),
+            NOT_KNOWN if one.p95_ms is None else number(one.p95_ms.value),
+        )
+        for n, one in enumerate(forecasts, 1)
+    )
+    return Table("forecasts", "configurations", heads, rows)
+
+
+def _parts(one: Forecast) -> Table:
+    heads = columns("failure", ">minutes a year", ">takeovers a year", ">losses a year", "outage from", "drills of it")
+    rows = tuple(
+        row(p.name, number(p.minutes), f"{p.takeovers:.2g}", f"{p.losses:.2g}", p.basis, p.drilled) for p in one.parts
+    )
+    return Table("parts-" + "-".join(one.text.lower().split()), one.text, heads, rows)
+
+
+def _effects(made: Sequence[Studied]) -> Table:
+    rows = tuple(
+        row(one.text, effect.assumption, number(effect.low), number(effect.high))
+        for one, effects in made
+        for effect in effects[:MOST_EFFECTS]
+    )
+    return Table("sensitivity", "assumptions", columns("configuration", "assumption", ">from", ">to"), rows)
+
+
+def _people(failures: Failures) -> Prose:
+    return Prose(
+        (
+            f"People promote a standby that lacks commits after {seconds(failures.decide_s)} when nothing better can "
+            f"come back, after {seconds(failures.force_s)} while a member with every commit still may.",
+        )
+    )
+
+
+def _rates(failures: Failures) -> Table:
+    heads = columns("failure", "of each", ">a year", ">from", ">to", ">repair", "data", "drills", "source")
+    rows = tuple(
+        row(
+            k.name, str(k.place), f"{k.per_year:g}", f"{k.low:g}", f"{k.high:g}", seconds(k.repair_s), str(k.data),
+            ", ".join(k.drills), " ".join(word for word in (k.source, k.address) if word),
+        )
+        for k in failures.kinds
+    )  # fmt: skip
+    return Table("rates", "failure rates and their sources", heads, rows)
