@@ -82,7 +82,7 @@ class Compared:
         """One line."""
         seconds, lost = self.forecast.unavailable_s, self.forecast.lost
         return (
-            f"{self.unavailable_s:4.0f} s of {seconds.low:.0f}–{seconds.high:.0f}, "
+            f"{self.unavailable_s:4.0f} s of {seconds.low:.0f}–{seconds.high:.0f} (median {seconds.value:.0f}), "
             f"{self.lost:6,} lost of {lost.low:,.0f}–{lost.high:,.0f}"
         )
 
@@ -210,6 +210,7 @@ def main() -> int:
     parser.add_argument("--target", choices=["sim", "lab"], default="sim")
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--level", default="local")
+    parser.add_argument("--drills", type=int, help="of each fault, in place of the usual number")
     parser.add_argument("--port", type=int, default=7000)
     asked = parser.parse_args()
     level = Level(asked.level)
@@ -217,7 +218,8 @@ def main() -> int:
     inside = [0, 0]
     for number in range(asked.runs):
         seed = asked.first_seed + number
-        with a_target(asked, seed) as (target, place):
+        with a_target(asked, seed) as (target, usual):
+            place = replace(usual, drills=asked.drills or usual.drills)
             one = one_run(target, place, what, 60 * asked.minutes, seed)
         inside = [count + within for count, within in zip(inside, one.inside, strict=True)]
         print(f"{seed:5}  {one.text}; inside so far {inside[0]} and {inside[1]} of {number + 1}", flush=True)

@@ -17,10 +17,10 @@ def yearly_risks(arm: PricedArm, required: Requirements, evidence: Evidence) -> 
 
 
 def best_year(arm: PricedArm, required: Requirements, evidence: Evidence) -> YearlyRisk | None:
-    """The forecast that meets most of what is required, with the smaller loss; None without a forecast."""
+    """The forecast nearest to what is required, with the smaller loss; None without a forecast."""
     return min(
         yearly_risks(arm, required, evidence),
-        key=lambda y: (len(_unmet(arm, y, required)), y.structural.value, -y.availability.value),
+        key=lambda y: (sum(r.shortfall for r in _unmet(arm, y, required)), y.structural.value, -y.availability.value),
         default=None,
     )
 
