@@ -51,16 +51,17 @@ GAP_S = 1.0
 @dataclass(frozen=True, slots=True)
 class Place:
     """A kind of target: drills of each fault; seconds until a member streams again once its fault is cleared, and until
-    one that lacks commits is promoted where nobody better is there.
+    one that lacks commits is promoted where nobody better is there; whether what takes a member takes its etcd too.
     """
 
     drills: int
     back_s: float
     promotes_s: float
+    etcd: bool
 
 
-SIMULATED = Place(5, 0.0, 0.5)
-LAB = Place(3, 8.0, 1e7)
+SIMULATED = Place(5, 0.0, 0.5, etcd=False)
+LAB = Place(3, 8.0, 1e7, etcd=True)
 """Patroni starts a member again in some seconds, and promotes nobody who is not a synchronous standby."""
 
 
@@ -93,7 +94,8 @@ def accelerated(place: Place) -> Failures:
     kinds = (
         f'[[failure]]\nname = "{name}"\nper = "member"\nper_year = {rate}\nlow = {rate}\nhigh = {rate}\n'
         f'data = "kept"\ndrills = ["{name}"]\nrepair_s = {LASTS_S[name] + place.back_s}\nrepair_cv = 0.0\n'
-        f'dcs = false\nsource = "how often the benchmark injects it"\n'
+        f"dcs = {str(place.etcd and name != 'kill').lower()}\n"
+        f'source = "how often the benchmark injects it"\n'
         for name, rate in ((name, per_hour * YEAR_S / 3600) for name, per_hour in PER_HOUR.items())
     )
     return read_failures(people + "\n".join(kinds), "accelerated")

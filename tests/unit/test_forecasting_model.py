@@ -101,17 +101,17 @@ def test_a_member_that_fails_on_its_own_never_raises_loss(
     assert four <= three * (1 + 1e-9)
 
 
-@settings(max_examples=10, deadline=None)
-@given(zone=rates, seed=seeds, k=st.integers(1, 2))
-def test_a_member_in_a_zone_of_its_own_never_raises_loss_by_zones(zone: float, seed: int, k: int) -> None:
-    """The same where two members share a zone, with equal random numbers; witnesses keep the DCS's majority alike."""
-    kinds = failures(failure("zone", zone, data=Data.LOST, place=Place.ZONE))
+@pytest.mark.parametrize("k", [1, 2])
+def test_a_member_in_a_zone_of_its_own_never_raises_loss_where_others_share_one(k: int) -> None:
+    """Within four standard errors; a witness in its zone keeps the DCS's majority alike."""
+    kinds = failures(failure("zone", 10.0, data=Data.LOST, place=Place.ZONE))
     what = Configuration(Level.ON, QuorumKind.ANY, k)
-    found = [
-        _lacking(simulate(replace(model(what, kinds), where=topology(*places)), 60, seed, batches=1)[0].risks)
+    three, four = (
+        np.array([_lacking(b.risks) for b in simulate(replace(model(what, kinds), where=topology(*places)), 2000, 4)])
         for places in (("z1,z1,z2", "z3,z4"), ("z1,z1,z2,z3", "z4"))
-    ]
-    assert found[1] <= found[0]
+    )
+    assert three.mean() > 0
+    assert four.mean() <= three.mean() + 4 * np.hypot(three.std(), four.std()) / len(three) ** 0.5
 
 
 def test_a_member_next_to_the_leader_can_raise_loss() -> None:

@@ -1,4 +1,4 @@
-"""Points with intervals both ways as SVG, those that no other beats joined by a line. Draws only."""
+"""Points with intervals in both directions as SVG; those that no other beats are joined by a line. Draws only."""
 
 import math
 from collections.abc import Sequence
