@@ -8,7 +8,7 @@ import pytest
 
 from tests.fixtures.cnpg.seeds import CNPG_SEEDS, OVERRIDDEN, healthy
 from tests.fixtures.seeds import SEEDS
-from tests.fixtures.sick import with_settings
+from tests.fixtures.sick import setting, with_member, with_settings
 from walproof.advising.doctor.catalogue import diagnosed
 from walproof.advising.doctor.finding import Severity
 from walproof.model.facts import Facts
@@ -90,6 +90,19 @@ def test_every_fix_can_be_taken_by_cloudnativepg(name: str) -> None:
         for body in re.findall(r"--patch '(.*?)'", found.fix):
             assert set(json.loads(body)) == {"spec"}
             assert "kubectl patch cluster pg --namespace default --type merge" in found.fix
+
+
+DEFAULTS = ("tcp_keepalives_idle", "tcp_keepalives_interval", "tcp_keepalives_count", "tcp_user_timeout")
+
+
+def test_default_keepalives_are_silent_only_while_replication_ends_dead_peers_itself() -> None:
+    facts = healthy()
+    default = {name: setting(name, "0", "default") for name in DEFAULTS}
+    leader = {**facts.leader.settings, **default}  # type: ignore[union-attr]
+    quiet = with_member(facts, "pg-1", settings=leader)
+    assert ids(quiet) == []
+    waiting = {**leader, "wal_sender_timeout": setting("wal_sender_timeout", "0ms")}
+    assert {"keepalives-long", "user-timeout-off"} & set(ids(with_member(facts, "pg-1", settings=waiting)))
 
 
 def test_fsync_in_effect_is_found_once_with_a_patch() -> None:

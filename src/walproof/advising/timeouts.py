@@ -20,6 +20,9 @@ def timeouts_for(rto_s: float | None, cluster: ClusterProfile) -> Timeouts:
     >>> timeouts_for(30.0, ClusterProfile()).ttl, timeouts_for(None, ClusterProfile()).ttl
     (27, 30)
     """
+    if cluster.manager == "cloudnative-pg":
+        # Its operator's own; nothing that a longer one would spare restarts or promotes anybody.
+        return Timeouts(network_s=SHORTEST.network_s)
     if rto_s is None or cluster.manager != "patroni":
         return Timeouts()
     network_s = max(5, min(15, int(rto_s // 2)))

@@ -23,7 +23,9 @@ def _synchronous_leader(facts: Facts) -> tuple[MemberFacts, ...]:
 def _keepalives(facts: Facts) -> Iterator[Hit]:
     for member in facts.inspected:
         found = [member.setting(f"tcp_keepalives_{part}") for part in ("idle", "interval", "count")]
-        if any(s is None for s in found) or (facts.cnpg and all(s and s.source == "default" for s in found)):
+        if any(s is None for s in found):
+            continue
+        if facts.cnpg and all(s and s.source == "default" for s in found) and _ends_replication_itself(member):
             continue
         # 0 means the operating system's: 7200 s, 75 s, 9 on Linux (tcp(7)).
         idle, interval, count = (
@@ -39,10 +41,17 @@ def _keepalives(facts: Facts) -> Iterator[Hit]:
             yield Hit(evidence, fix, found[0].where if found[0] else "", member.name)
 
 
+def _ends_replication_itself(member: MemberFacts) -> bool:
+    """Whether PostgreSQL notices a dead peer of replication within a minute, as CloudNativePG's own 5 s do."""
+    timeouts = [member.setting(f"wal_{part}_timeout") for part in ("sender", "receiver")]
+    return all(one is not None and 0 < one.seconds <= 60 for one in timeouts)
+
+
 def _user_timeout(facts: Facts) -> Iterator[Hit]:
-    """CloudNativePG ends half-open replication after 5 s itself: defaults are no finding there."""
+    """CloudNativePG ends half-open replication after 5 s itself: defaults are no finding while it does."""
+    ends = {member.name for member in facts.inspected if facts.cnpg and _ends_replication_itself(member)}
     for hit in bad_setting("tcp_user_timeout", lambda s: s.value == "0", "15s")(facts):
-        if facts.cnpg is None or hit.where != "default":
+        if hit.member not in ends or hit.where != "default":
             yield hit
 
 

@@ -3,7 +3,7 @@
 import json
 import socket
 import urllib.parse
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,8 +37,19 @@ class _Request:
 class Client:
     """One namespace of one Kubernetes API. Safe to use from several threads."""
 
-    def __init__(self, configuration: Configuration, namespace: str, context: str) -> None:
+    def __init__(
+        self,
+        configuration: Configuration,
+        namespace: str,
+        context: str,
+        renewed: Callable[[], Configuration] | None = None,
+    ) -> None:
+        """`renewed` reads the credential anew, once the API server no longer accepts the one there is."""
         self.namespace, self.context = namespace, context
+        self._renewed = renewed
+        self._use(configuration)
+
+    def _use(self, configuration: Configuration) -> None:
         self._configuration = configuration
         self._api: Any = ApiClient(configuration)
 
@@ -141,16 +152,27 @@ class Client:
             raise self._refused(request.verb, request.kind.within(request.subresource), request.name, status, text)
         return text
 
-    def _called(self, method: str, url: str, body: Mapping[str, Any] | None = None) -> tuple[int, str]:
-        """(HTTP status, body) of one request; ApiError when there is no answer."""
+    def _called(
+        self, method: str, url: str, body: Mapping[str, Any] | None = None, *, renew: bool = True
+    ) -> tuple[int, str]:
+        """(HTTP status, body) of one request, asked once more where another credential is there meanwhile; ApiError."""
         headers = {"Accept": "application/json, */*", "User-Agent": "walproof", **self._headers()}
         if body is not None:
             headers["Content-Type"] = _MERGE if method == "PATCH" else "application/json"
         try:
             answer = self._api.call_api(method, url, headers, body, _request_timeout=(_CONNECT_S, _READ_S))
-            return answer.status, (answer.read() or b"").decode("utf-8", "replace")
+            text = (answer.read() or b"").decode("utf-8", "replace")
         except (ApiException, urllib3.exceptions.HTTPError, OSError) as wrong:
             raise unanswered(self.server, wrong) from None
+        if answer.status == 401 and renew and self._logged_in_again(headers.get("authorization")):
+            return self._called(method, url, body, renew=False)
+        return answer.status, text
+
+    def _logged_in_again(self, refused: str | None) -> bool:
+        """Whether there is another credential now than the one that was refused: then it is used from now on."""
+        if self._renewed is not None and self._headers().get("authorization") == refused:
+            self._use(self._renewed())
+        return self._headers().get("authorization") != refused
 
     def _parsed(self, text: str) -> Tree:
         try:
@@ -164,14 +186,16 @@ class Client:
     def _refused(self, verb: str, kind: Kind, name: str, code: int, body: str) -> Error:
         return refused(verb, kind, name, code=code, body=body, namespace=self.namespace, server=self.server)
 
-    def _stream(self, what: str, pod: str, query: Query, call: Any) -> Any:
-        url = self._url(PODS, pod, what, query)
+    def _stream(self, what: str, pod: str, query: Query, call: Any, *, renew: bool = True) -> Any:
+        url, headers = self._url(PODS, pod, what, query), self._headers()
         try:
-            return call(self._configuration, "GET", url, headers=self._headers(), _preload_content=False)
+            return call(self._configuration, "GET", url, headers=headers, _preload_content=False)
         except ApiException as wrong:
             code = _handshake(str(wrong.reason))
             if code is None:
                 raise unanswered(self.server, wrong) from None
+            if code == 401 and renew and self._logged_in_again(headers.get("authorization")):
+                return self._stream(what, pod, query, call, renew=False)
             kind = PODS if code == 404 else PODS.within(what)
             raise self._refused("create", kind, pod, code, _answer(str(wrong.reason))) from None
 

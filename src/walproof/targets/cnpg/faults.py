@@ -185,11 +185,21 @@ class CnpgRecovery:
     undo_others: Sequence[Callable[[], None]] = ()
 
     def recover(self) -> None:
-        """WaitTimeout when the cluster does not become healthy."""
-        for undo in (*self.undo_others, self.instances.undo_all):
-            undo()
+        """WaitTimeout when the cluster does not become healthy, or the API server stays away."""
         clock = self.instances.clock
+        wait_for(Wait.CLUSTER_HEALTHY, self._undone, clock, pace_s=0.5)
         wait_for(Wait.CLUSTER_HEALTHY, lambda: self._ready() and self.observe().healthy, clock, pace_s=0.5)
+
+    def _undone(self) -> bool:
+        """Whether every fault is undone; not yet while the API server does not answer."""
+        try:
+            for undo in (*self.undo_others, self.instances.undo_all):
+                undo()
+        except ApiError as wrong:
+            if 400 <= wrong.code < 500:
+                raise
+            return False
+        return True
 
     def _ready(self) -> bool:
         try:
