@@ -1,4 +1,4 @@
-"""The page of a forecast: every configuration on it, who beats whom, the assumptions with their sources; escaped."""
+"""The page of a forecast: every configuration on it, which of them no other beats, the assumptions with their sources; escaped."""
 
 import doctest
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The guard in a forecast: from drills with one where there are any, assumed or as without where not, said so."""
+"""The guard in a forecast: from drills with one where there are any, assumed or as without a guard where not, and stated."""
 
 from dataclasses import replace
 
@@ -30,7 +30,7 @@ def test_drills_with_a_guard_are_of_the_guard_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("takeover_s", "guarded_drills", "basis", "said"),
+    ("takeover_s", "guarded_drills", "basis", "stated"),
     [
         ((3.0, 4.0), 5, Basis.GUARDED, "takeovers with a guard as drilled: crash"),
         ((3.0, 4.0), 0, Basis.GUARD_ASSUMED, "assumed to take 3 to 4 s, never drilled with a guard: crash"),
@@ -39,13 +39,13 @@ def test_drills_with_a_guard_are_of_the_guard_alone() -> None:
     ],
 )
 def test_the_forecast_says_what_the_guards_takeover_rests_on(
-    takeover_s: tuple[float, float] | None, guarded_drills: int, basis: Basis, said: str
+    takeover_s: tuple[float, float] | None, guarded_drills: int, basis: Basis, stated: str
 ) -> None:
     drills = (*[drill(rto_s=22.0)] * 5, *[drill(rto_s=2.5, guarded=True)] * guarded_drills)
     here = _model(replace(GUARDED, takeover_s=takeover_s), *drills)
     assert here.basis(KINDS.kinds[0]) is basis
     made = forecast(here, "z1,z2,z3", years=1000, seed=1)
-    assert made.guard == said
+    assert made.guard == stated
     assert made.text == "on ANY 1 strict with guard"
     assert forecast(replace(here, what=PLAIN), "z1,z2,z3", years=1000, seed=1).guard == ""
 
