@@ -1,4 +1,4 @@
-"""The page of a forecast: every configuration on it, which of them no other beats, the assumptions with their sources; escaped."""
+"""The page of a forecast: every configuration, which of them no other beats, every source; all text escaped."""
 
 import doctest
 from dataclasses import replace

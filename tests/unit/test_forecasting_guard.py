@@ -1,4 +1,4 @@
-"""The guard in a forecast: from drills with one where there are any, assumed or as without a guard where not, and stated."""
+"""The guard in a forecast: from drills with one where there are any, else assumed or as without; and stated."""
 
 from dataclasses import replace
 
