@@ -6,6 +6,7 @@ from starlette.testclient import TestClient
 from tests.fixtures.command_line import ended
 from walproof.errors import UsageError
 from walproof.load.ledger.processes import _writer_tasks
+from walproof.load.local_runner import LocalWorkspace
 from walproof.model.guarantee import Level
 from walproof.model.load import LedgerOrder, LoadLimits
 from walproof.model.ports import Capability
@@ -90,7 +91,8 @@ def test_without_a_target_file_there_are_caps_too() -> None:
 
 @pytest.mark.parametrize("writers", [1, 2, 3, 16, 64])
 def test_the_writers_of_all_processes_together_stay_below_the_rate(writers: int) -> None:
-    tasks = _writer_tasks(LedgerOrder(Level.ON, writers, rate=100.0), Endpoint((("h", 1),)), "/nowhere")
+    order, place = LedgerOrder(Level.ON, writers, rate=100.0), LocalWorkspace()
+    tasks = _writer_tasks(order, Endpoint((("h", 1),)), place, range(writers))
     assert sum(task.count for task in tasks) == writers
     assert sum(task.rate or 0.0 for task in tasks) == pytest.approx(100.0)
     assert all(task.count / (task.rate or 0.0) == pytest.approx(writers / 100) for task in tasks)

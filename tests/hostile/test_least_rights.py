@@ -17,7 +17,7 @@ from walproof.lab import confinement, members
 from walproof.lab.blueprint import Blueprint
 from walproof.lab.faults import processes
 from walproof.lab.privileges import FIRST_UID, make_log, member_uid, numbers_of_accounts, write_private
-from walproof.load.local_runner import LocalRunner
+from walproof.load.local_runner import LocalWorkspace
 from walproof.machine import pid_files, programs, untrusted
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root changes its user")
@@ -214,7 +214,7 @@ def test_python_m_walproof_imports_nothing_from_the_current_folder(planted_modul
 
 
 def test_a_child_imports_nothing_from_its_work_directory(planted_module: Path) -> None:
-    workspace = LocalRunner().open()
+    workspace = LocalWorkspace()
     try:
         workspace.put("secrets.py", (planted_module / "secrets.py").read_text())
         child = workspace.start_module("secrets", "", "log")

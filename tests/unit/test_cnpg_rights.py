@@ -17,7 +17,7 @@ from walproof.records.journal import Journal
 from walproof.targets.cnpg.client import Client
 from walproof.targets.cnpg.configuration import CnpgConfiguration
 from walproof.targets.cnpg.facts import facts_of
-from walproof.targets.cnpg.file import CnpgFile
+from walproof.targets.cnpg.file import CnpgFile, LoadPart
 from walproof.targets.cnpg.kubeconfig import connection
 from walproof.targets.cnpg.manager import CnpgManager
 from walproof.targets.cnpg.rbac import USES, CnpgRights
@@ -25,7 +25,7 @@ from walproof.targets.cnpg.target import CnpgCluster
 from walproof.targets.external.cluster import ExternalCluster
 from walproof.targets.simulated.clock import VirtualClock
 
-FILE = CnpgFile(kind="cnpg", cluster="default/pg", reach="port-forward")
+FILE = CnpgFile(kind="cnpg", cluster="default/pg", reach="port-forward", load=LoadPart(image="localhost/none"))
 PRINTED = yaml.safe_load(CnpgRights(FILE, None).role(USES))["rules"]
 VERBS = [
     (rule["apiGroups"][0], resource, verb)
@@ -67,7 +67,12 @@ def refusals(running: StandIn, account: Account, folder: Path) -> list[str]:
     member = MemberFacts("pg-1", "", leader=True, monitor=True, superuser=True)
     refused += [f"{f.evidence}; {f.fix}" for f in diagnosed(Facts("", (member,), cnpg=facts_of(manager.state)))
              if f.id == "rights-missing"]  # fmt: skip
-    for act in (cluster.open_database, lambda: changed(cluster), lambda: kept_logs(cluster)):
+    for act in (
+        cluster.open_database,
+        lambda: changed(cluster),
+        lambda: kept_logs(cluster),
+        cluster.load_runner().open,
+    ):
         try:
             act()
         except Error as wrong:

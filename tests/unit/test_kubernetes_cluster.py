@@ -266,7 +266,7 @@ def test_an_indexed_job_makes_a_pod_for_each_index_and_their_logs_are_read(tmp_p
         pods = api.get(PODS, params={"labelSelector": "job-name=load"}).json()["items"]
         logs = {api.get(f"{PODS}/{pod['metadata']['name']}/log", params={"follow": "true"}).text for pod in pods}
         assert logs == {"index 0\n", "index 1\n"}
-        api.delete(f"{JOBS}/load")
+        api.delete(f"{JOBS}/load", params={"propagationPolicy": "Background"})
         assert api.get(PODS, params={"labelSelector": "job-name=load"}).json()["items"] == []
 
 

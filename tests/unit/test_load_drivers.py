@@ -8,7 +8,7 @@ import pytest
 
 from walproof.errors import MachineError, TargetError, UsageError
 from walproof.load.driver import LoadRequest, SelfTimedLoad, start_load
-from walproof.load.local_runner import LocalRunner
+from walproof.load.local_runner import LocalWorkspace
 from walproof.load.self_timed import SelfTimed, command_rate, environment, self_timed, sysbench_rate
 from walproof.machine.clock import RealClock
 from walproof.model.guarantee import Level
@@ -106,8 +106,8 @@ def ended(load: SelfTimedLoad) -> SelfTimedLoad:
 def test_a_command_gets_clients_and_seconds_and_its_rate_is_the_sample(tmp_path: Path) -> None:
     script = program(tmp_path / "bench", 'echo "tps $((WALPROOF_CLIENTS * 100))"')
     arm = Arm(Level.ON, 4, Workload(WorkloadKind.SCRIPT, driver=str(script)))
-    workspace = LocalRunner().open()
-    with start_load(LoadRequest(arm, ENDPOINT, 2.0, 1, Path("/bin/pgbench")), workspace, RealClock()) as load:
+    workspace = LocalWorkspace()
+    with start_load(LoadRequest(arm, ENDPOINT, 2.0, 1, Path("/bin/pgbench")), [workspace], RealClock()) as load:
         assert isinstance(load, SelfTimedLoad)
         summary, warm = ended(load).summary(10.0, 12.5)
     assert (summary.credit, summary.transactions, summary.histogram, warm) == (1000.0, 1000, {}, 10.0)
@@ -118,7 +118,7 @@ def test_a_command_gets_clients_and_seconds_and_its_rate_is_the_sample(tmp_path:
 )
 def test_a_command_that_fails_or_prints_no_rate_is_a_failed_sample(tmp_path: Path, text: str, reason: str) -> None:
     argv = ("env", "A=b", str(program(tmp_path / "bench", text)))
-    load = SelfTimedLoad(SelfTimed(argv, 1.0, command_rate), LocalRunner().open())
+    load = SelfTimedLoad(SelfTimed(argv, 1.0, command_rate), LocalWorkspace())
     with load, pytest.raises(TargetError, match=reason):
         ended(load).summary(0.0, 1.0)
 
@@ -126,14 +126,14 @@ def test_a_command_that_fails_or_prints_no_rate_is_a_failed_sample(tmp_path: Pat
 def test_the_processor_time_of_a_command_includes_what_it_started(tmp_path: Path) -> None:
     spin = "i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done"
     script = program(tmp_path / "bench", f"sh -c '{spin}'; echo tps 5")
-    with SelfTimedLoad(SelfTimed(("env", str(script)), 1.0, command_rate), LocalRunner().open()) as load:
+    with SelfTimedLoad(SelfTimed(("env", str(script)), 1.0, command_rate), LocalWorkspace()) as load:
         assert sum(load.used().cpu_s.values()) == 0.0
         assert sum(ended(load).used().cpu_s.values()) > 0.01
 
 
 def test_a_command_that_does_not_end_is_killed_with_what_it_started(tmp_path: Path) -> None:
     script = program(tmp_path / "bench", f"sleep 60 & echo $! > {tmp_path}/child; echo tps 5; wait")
-    with SelfTimedLoad(SelfTimed(("env", str(script)), 1.0, command_rate), LocalRunner().open()) as load:
+    with SelfTimedLoad(SelfTimed(("env", str(script)), 1.0, command_rate), LocalWorkspace()) as load:
         while not (tmp_path / "child").exists() or not (tmp_path / "child").read_text().strip():
             os.sched_yield()
         load.end(0.01, lambda: None)

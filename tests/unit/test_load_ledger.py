@@ -265,7 +265,7 @@ def test_a_writer_that_was_killed_is_named() -> None:
 
 def test_a_reader_that_was_killed_is_named() -> None:
     run = RunningLedger(LedgerOrder(Level.ON, writers=1), NOBODY, [("n1", NOBODY)])
-    for process in run._readers:
+    for process in run._places[0].readers:
         os.kill(process.pids[0], signal.SIGKILL)
     run.stop()
     assert run.incomplete() == "the readers' process was killed by SIGKILL"

@@ -169,7 +169,7 @@ def test_tries_again_are_read_from_what_pgbench_says_at_its_end(tmp_path: Path) 
 
     arm = Arm(Level.ON, 1, Workload(max_tries=5))
     made = invocation(arm, ENDPOINT, tmp_path, 1, pgbench=Path("/bin/pgbench"), timeout_s=9)
-    with RunningLoad(made, Stopped(), RealClock()) as load:
+    with RunningLoad([(made, Stopped())], RealClock()) as load:
         while not load.ended:
             pass
         assert load.retries == 7

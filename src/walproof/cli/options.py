@@ -74,38 +74,41 @@ def member(name: str = "member", **settings: Any) -> Decorator:
     return cloup.argument(name, shell_complete=_members, **settings)
 
 
-_CONTEXT = f"{__name__}.context"
+_CONTEXT, _IMAGE, _PODS = "context", "load-image", "load-pods"
 
 
 def _keep_lab(ctx: click.Context, _option: click.Parameter, name: str | None) -> None:
     ctx.meta[__name__] = name
 
 
-def _keep_context(ctx: click.Context, _option: click.Parameter, name: str | None) -> None:
-    ctx.meta[_CONTEXT] = name
-
-
 def addressed(ctx: click.Context, _option: click.Parameter, target: str | None) -> str | None:
-    """The value of --target, with --lab NAME meaning lab:NAME, and --context that of the kubeconfig."""
+    """The value of --target, with --lab NAME meaning lab:NAME, and the options of a Kubernetes cluster as its words."""
     name: str | None = ctx.meta.get(__name__)
-    context: str | None = ctx.meta.get(_CONTEXT)
+    words = {word: ctx.meta.get(f"{__name__}.{word}") for word in (_CONTEXT, _IMAGE, _PODS)}
+    given = {word: value for word, value in words.items() if value}
     if name and target:
         raise UsageError("--lab and --target both name a cluster", "give one of them")
-    if context and not (target or "").startswith("cnpg:"):
-        raise UsageError("--context is for --target cnpg:NAMESPACE/NAME", "leave it out, or name such a cluster")
-    if context and target:
-        return f"{target}?context={quote(context, safe='/:@')}"
+    if given and not (target or "").startswith("cnpg:"):
+        hint = "leave it out, or name such a cluster; a target file has keys for it"
+        raise UsageError(f"--{next(iter(given))} is for --target cnpg:NAMESPACE/NAME", hint)
+    if given and target:
+        query = "&".join(f"{word}={quote(value, safe='/:@')}" for word, value in given.items())
+        return f"{target}{'&' if '?' in target else '?'}{query}"
     return f"lab:{name}" if name else target
 
 
-kube_context = option(
-    "--context",
-    "NAME",
-    "A context of the kubeconfig, for cnpg:NAMESPACE/NAME.",
-    callback=_keep_context,
-    is_eager=True,
-    expose_value=False,
-)
+def _word(name: str, metavar: str, text: str) -> Decorator:
+    """An option that becomes a word of a Kubernetes cluster's address."""
+
+    def keep(ctx: click.Context, _option: click.Parameter, value: str | None) -> None:
+        ctx.meta[f"{__name__}.{name}"] = value
+
+    return option(f"--{name}", metavar, text, callback=keep, is_eager=True, expose_value=False)
+
+
+kube_context = _word(_CONTEXT, "NAME", "A context of the kubeconfig, for cnpg:NAMESPACE/NAME.")
+load_image = _word(_IMAGE, "REFERENCE", "Load from within cnpg:NAMESPACE/NAME, by pods of this image.")
+load_pods = _word(_PODS, "N", "How many such pods.  [default: 1]")
 
 
 def cluster(*more: Decorator, default: str = "the lab") -> Decorator:

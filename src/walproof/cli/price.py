@@ -99,7 +99,7 @@ ANEW = {"budget", "precision", "allow", "require"}
     opt.option("--predict", "CLIENTS@RTT,…", "Clients and round trip to predict from what was measured."),
     opt.flag("--hold-out", "Report the prediction's error on points it was not shown."),
 )
-@opt.cluster(opt.allow("load, config, not-in-effect"))
+@opt.cluster(opt.load_image, opt.load_pods, opt.allow("load, config, not-in-effect"))
 @opt.output(opt.record, opt.option("--resume", "RECORD", "Continue a record with the question it holds."), opt.dry_run)
 def price(
     target: str | None, directory: Path | None, resume: str | None, as_json: bool, dry_run: bool, **raw: Any

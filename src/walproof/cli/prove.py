@@ -66,7 +66,7 @@ from walproof.targets.external import consent
     opt.flag("--guard", "With a guard (walproof guard).  [default: where the lab has one]"),
     opt.flag("--compare-guard", "Each drill with a guard and without, in turn."),
 )
-@opt.cluster(opt.allow("load, takeover, and the faults by name"))
+@opt.cluster(opt.load_image, opt.load_pods, opt.allow("load, takeover, and the faults by name"))
 @opt.output(
     opt.option("--require", "rpo=0,rto=30s", "Exit 1 when a drill exceeds this."),
     opt.option("--junit", "FILE", "Write JUnit XML there."),

@@ -87,7 +87,12 @@ def show(name: str, as_json: bool) -> None:
     opt.seed,
     opt.option("--port", "PORT", "First port of its own lab.", type=int, default=6900),
 )
-@opt.cluster(opt.allow("load; the faults by name where a study has drills"), default="a lab of its own")
+@opt.cluster(
+    opt.load_image,
+    opt.load_pods,
+    opt.allow("load; the faults by name where a study has drills"),
+    default="a lab of its own",
+)
 @opt.output(opt.record)
 def run(
     name: str,

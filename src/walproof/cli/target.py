@@ -1,5 +1,7 @@
 """`walproof target`: what a kind of target needs before it can be used."""
 
+from collections.abc import Sequence
+
 import cloup
 
 from walproof.cli import options as opt
@@ -22,14 +24,14 @@ def target() -> None:
 @opt.option("--target address", "WHERE", "The cluster: cnpg:NAMESPACE/NAME, or a target file.", callback=opt.addressed)
 @opt.kube_context
 @opt.flag("--print-rbac printed", "Print the least Role that Kubernetes must grant.")
-@opt.choice("--for uses", [*USES, CHAOS_MESH], "Only for this use.  [default: all but chaos-mesh]", multiple=True)
+@opt.option("--for uses", "USE,…", f"Of {', '.join(USES)}, chaos-mesh.  [default: all but chaos-mesh]", multiple=True)
 @opt.dry_run
 @opt.json_output
 def cnpg(address: str | None, printed: bool, uses: tuple[str, ...], dry_run: bool, as_json: bool) -> int:
     """Rights that CloudNativePG needs: the Role to paste, and what of it is missing. Changes nothing."""
     if not printed and not dry_run:
         raise UsageError("nothing is asked", "--print-rbac prints the Role, --dry-run asks what is missing")
-    rights, wanted = rights_of("cnpg", address), uses or tuple(USES)
+    rights, wanted = rights_of("cnpg", address), _uses(uses) or tuple(USES)
     if not dry_run:
         text = rights.role(wanted)
         print_result({"role": text}, text.rstrip(), as_json=as_json)
@@ -39,3 +41,8 @@ def cnpg(address: str | None, printed: bool, uses: tuple[str, ...], dry_run: boo
     lines = [f"{use}: {'missing: ' + ', '.join(lacks) if lacks else 'allowed'}" for use, lacks in missing.items()]
     print_result({"missing": missing, "role": role}, *lines, *([role.rstrip()] if role else []), as_json=as_json)
     return 3 if role else 0
+
+
+def _uses(given: Sequence[str]) -> tuple[str, ...]:
+    """Each use once, of --for price,prove or --for price --for prove."""
+    return tuple(dict.fromkeys(use.strip() for text in given for use in text.split(",") if use.strip()))

@@ -1,13 +1,13 @@
 """The load of one sample, whichever program makes it: pgbench, sysbench or any command, behind one protocol."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
 from walproof.errors import TargetError
 from walproof.load.cpu_usage import Used, ended_children_s
-from walproof.load.pgbench import APPLICATION, invocation
+from walproof.load.pgbench import APPLICATION, Invocation, invocation
 from walproof.load.pgbench_log import Summary
 from walproof.load.pgbench_process import RunningLoad
 from walproof.load.self_timed import Rate, SelfTimed, self_timed
@@ -20,6 +20,7 @@ from walproof.model.sample import NO_SERIES, Series
 from walproof.model.topology import Endpoint
 
 CONNECT_S = 30.0
+_SEEDS_APART = 1_000_003
 
 
 class Load(Protocol):
@@ -90,14 +91,37 @@ class LoadRequest:
     pgbench: Path
 
 
-def start_load(request: LoadRequest, workspace: Workspace, clock: Clock) -> Load:
-    """Start the workload's driver in the workspace."""
-    arm, endpoint, seconds, seed = request.arm, request.endpoint, request.seconds, request.seed
+def start_load(request: LoadRequest, places: Sequence[Workspace], clock: Clock) -> Load:
+    """Start the workload's driver: pgbench in every place that gets a client, any other driver in the first."""
+    arm, seconds, seed = request.arm, request.seconds, request.seed
     if arm.workload.driver == PGBENCH:
-        directory, timeout_s = Path(workspace.directory), int(seconds + CONNECT_S + 60)
-        started = invocation(arm, endpoint, directory, seed, pgbench=request.pgbench, timeout_s=timeout_s)
-        return RunningLoad(started, workspace, clock)
-    return SelfTimedLoad(self_timed(arm, endpoint, seconds, seed, application=APPLICATION), workspace)
+        shares = [
+            (share, place) for share, place in zip(shared(arm.clients, len(places)), places, strict=True) if share
+        ]
+        return RunningLoad(
+            [_part(request, share, place, number) for number, (share, place) in enumerate(shares)], clock
+        )
+    endpoint = places[0].seen_from_there(request.endpoint)
+    return SelfTimedLoad(self_timed(arm, endpoint, seconds, seed, application=APPLICATION), places[0])
+
+
+def _part(request: LoadRequest, clients: int, place: Workspace, number: int) -> tuple[Invocation, Workspace]:
+    """pgbench with a part of the clients, and of an offered rate, from a seed of its own."""
+    arm, endpoint = request.arm, place.seen_from_there(request.endpoint)
+    rate = None if arm.rate is None else arm.rate * clients / arm.clients
+    part = replace(arm, clients=clients, rate=rate)
+    directory, timeout_s = Path(place.directory), int(request.seconds + CONNECT_S + 60)
+    seed = request.seed + number * _SEEDS_APART
+    return invocation(part, endpoint, directory, seed, pgbench=request.pgbench, timeout_s=timeout_s), place
+
+
+def shared(count: int, places: int) -> list[int]:
+    """So many of something over places, as evenly as can be.
+
+    >>> shared(5, 2), shared(1, 3)
+    ([3, 2], [1, 0, 0])
+    """
+    return [count // places + (number < count % places) for number in range(places)]
 
 
 class SelfTimedLoad(StartedProgram):
@@ -107,7 +131,7 @@ class SelfTimedLoad(StartedProgram):
         self._program = program
         self._children_s = ended_children_s()
         self._cut = False
-        super().__init__(program.argv, workspace)
+        super().__init__([(program.argv, workspace)])
 
     def used(self) -> Used:
         """Processor time of the program and of those it started, known once it has ended."""
@@ -134,14 +158,14 @@ class SelfTimedLoad(StartedProgram):
 
     def end(self, grace_s: float, unblock: Callable[[], None]) -> None:
         """Kill it where it still runs: it has had its time and CONNECT_S to start."""
-        if not self._process.wait(grace_s):
+        if not self._processes[0].wait(grace_s):
             self._cut = True
             unblock()
-            self._process.kill()
+            self._processes[0].kill()
 
     def summary(self, since: float, until: float) -> tuple[Summary, float]:
         """Its rate over the time between; TargetError when it failed, was cut off, or printed no rate."""
-        rate = None if self._cut or self._process.exit_code else self._program.rate(self._text())
+        rate = None if self._cut or self._processes[0].exit_code else self._program.rate(self._text())
         if rate is None:
             raise self.error()
         return _summary(rate, until - since), since
@@ -154,7 +178,7 @@ class SelfTimedLoad(StartedProgram):
         """The TargetError with its exit code and last line."""
         lines = self._text().strip().splitlines()
         name = next(word for word in self._program.argv[1:] if "=" not in word)
-        ended = "did not end in time" if self._cut else f"ended with exit code {self._process.exit_code}"
+        ended = "did not end in time" if self._cut else f"ended with exit code {self._processes[0].exit_code}"
         return TargetError(
             f"{name} {ended} and printed no rate: {lines[-1] if lines else 'it printed nothing'}",
             "a driver's last line is `tps 1234.5`; run it by hand",

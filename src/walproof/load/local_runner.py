@@ -10,8 +10,12 @@ import weakref
 from collections.abc import Sequence
 from pathlib import Path
 
+from walproof.load.cpu_usage import used
 from walproof.load.work_directory import new_work_directory
+from walproof.machine.clock import OFFSET
 from walproof.machine.programs import search_path
+from walproof.model.load import PlaceClock
+from walproof.model.topology import Endpoint
 
 
 class LocalProcess:
@@ -24,6 +28,10 @@ class LocalProcess:
     def pids(self) -> tuple[int, ...]:
         """Its process id."""
         return (self._process.pid,)
+
+    def cpu_s(self) -> float:
+        """Processor seconds it used so far; 0 once it has ended and was waited for."""
+        return sum(used(self.pids, disk=False).cpu_s.values())
 
     @property
     def exit_code(self) -> int | None:
@@ -65,9 +73,19 @@ class LocalProcess:
 class LocalWorkspace:
     """A work directory of this machine; removed when it is closed or forgotten."""
 
+    lost = ""
+
     def __init__(self) -> None:
         self.directory = str(new_work_directory())
         self._remove = weakref.finalize(self, shutil.rmtree, self.directory, True)
+
+    def clock(self) -> PlaceClock:
+        """This machine's own."""
+        return PlaceClock(OFFSET)
+
+    def seen_from_there(self, endpoint: Endpoint) -> Endpoint:
+        """The same."""
+        return endpoint
 
     def put(self, name: str, text: str) -> None:
         """Write a file there."""
@@ -95,7 +113,7 @@ class LocalWorkspace:
             )
         return LocalProcess(process)
 
-    def fetch(self, pattern: str) -> tuple[Path, ...]:
+    def fetch(self, pattern: str, *, head: int | None = None) -> tuple[Path, ...]:
         """Files there that match, as they are now."""
         return tuple(sorted(Path(self.directory).glob(pattern)))
 
@@ -107,6 +125,6 @@ class LocalWorkspace:
 class LocalRunner:
     """Runs load on this machine."""
 
-    def open(self) -> LocalWorkspace:
+    def open(self) -> tuple[LocalWorkspace]:
         """A new work directory."""
-        return LocalWorkspace()
+        return (LocalWorkspace(),)

@@ -3,10 +3,11 @@
 Millions of lines a second: fields are found and turned into numbers by whole columns, never line by line.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,9 @@ STALL_S = 0.1
 """A time this long in which nothing ends is a stall."""
 _PIECE = 8 << 20
 _SPACE, _LINE, _ZERO = 32, 10, 48
+Ahead = Mapping[Path, float]
+"""By log: how many seconds the clock that wrote it is ahead of ours; 0 of logs that are not there."""
+OUR_CLOCK: Ahead = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,26 +87,28 @@ class Summary:
         return [(float(edges[i] + SPAN_S), float(edges[i + 1])) for i in long]
 
 
-def pieces(path: Path, size: int = _PIECE, *, paced: bool = False) -> Iterator[Columns]:
-    """The log in pieces of about `size` bytes; a last line cut short (pgbench was killed) is left out.
+def pieces(path: Path, size: int = _PIECE, *, paced: bool = False, ahead: Ahead = OUR_CLOCK) -> Iterator[Columns]:
+    """The log in pieces of about `size` bytes, by our clock; a last line cut short (pgbench was killed) is left out.
 
     paced: pgbench had a --rate, so that its lines hold the schedule lag.
     """
+    ahead_us = round(1e6 * ahead.get(path, 0.0))
     rest = b""
     with path.open("rb") as file:
         while block := file.read(size):
             lines, newline, rest = (rest + block).rpartition(b"\n")
             if newline:
-                yield columns(lines + newline, paced=paced)
+                found = columns(lines + newline, paced=paced)
+                yield replace(found, end_us=found.end_us - ahead_us) if ahead_us else found
 
 
-def warm_from(paths: Sequence[Path], since: float, until: float) -> float:
+def warm_from(paths: Sequence[Path], since: float, until: float, *, ahead: Ahead = OUR_CLOCK) -> float:
     """When every client has ended its second transaction, epoch s, but never later than half-way to `until`.
 
     A client's first transaction connects, prepares its statements and fills its session's caches; with many clients
     that is a good part of a short sample. Only the first piece of each log is read.
     """
-    seconds = [piece.end_us[piece.number == 2] for path in paths for piece in islice(pieces(path), 1)]
+    seconds = [piece.end_us[piece.number == 2] for path in paths for piece in islice(pieces(path, ahead=ahead), 1)]
     warm = max((float(ends.max()) / 1e6 for ends in seconds if len(ends)), default=since)
     return min(max(since, warm), (since + until) / 2)
 
@@ -154,7 +160,13 @@ def _number(raw: NDArray[np.uint8], start: NDArray[np.int64], end: NDArray[np.in
 
 
 def summary(
-    paths: Sequence[Path], since: float = 0.0, until: float = float("inf"), *, scripts: int = 1, paced: bool = False
+    paths: Sequence[Path],
+    since: float = 0.0,
+    until: float = float("inf"),
+    *,
+    scripts: int = 1,
+    paced: bool = False,
+    ahead: Ahead = OUR_CLOCK,
 ) -> Summary:
     """These logs added up; latencies of transactions started at `since` or later, credit up to `until` (epoch s).
 
@@ -162,7 +174,7 @@ def summary(
     """
     total = Summary()
     for path in paths:
-        for piece in pieces(path, paced=paced):
+        for piece in pieces(path, paced=paced, ahead=ahead):
             total = _plus(total, piece, (since, until), scripts)
     return total
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from walproof.load.pgbench_log import pieces
+from walproof.load.pgbench_log import OUR_CLOCK, Ahead, pieces
 from walproof.model.sample import Series
 
 _EDGE_S = 0.15
@@ -28,11 +28,18 @@ class Mark:
 
 
 def series(
-    paths: Sequence[Path], within: tuple[float, float], stalls: Sequence[tuple[float, float]], marks: Sequence[Mark]
+    paths: Sequence[Path],
+    within: tuple[float, float],
+    stalls: Sequence[tuple[float, float]],
+    marks: Sequence[Mark],
+    *,
+    ahead: Ahead = OUR_CLOCK,
 ) -> Series:
     """The whole seconds between two times (epoch s); stalls as begin and end."""
     since, seconds = within[0], math.floor(within[1] - within[0] + 1e-6)
-    read = [(piece.end_us / 1e6 - since, piece.latency_us / 1000.0) for path in paths for piece in pieces(path)]
+    read = [
+        (piece.end_us / 1e6 - since, piece.latency_us / 1000.0) for path in paths for piece in pieces(path, ahead=ahead)
+    ]
     ends = np.concatenate([np.zeros(0), *(end for end, _ in read)])
     latency = np.concatenate([np.zeros(0), *(ms for _, ms in read)])
     per_second = [latency[(ends >= k) & (ends < k + 1)] for k in range(seconds)]

@@ -41,6 +41,8 @@ class Attempts:
     checksum: NDArray[np.uint32]
     servers: tuple[str, ...] = ()
     standby_names: tuple[str, ...] = ()
+    clocks_apart_s: float = 0.0
+    """By how much the times of two writers may be wrong against each other, 0 where one clock gave them all."""
 
     def __len__(self) -> int:
         return len(self.writer)

@@ -47,3 +47,4 @@ class Caveat(StrEnum):
     FAILURES = "transactions failed"
     OVERLOAD = "offered rate not carried"
     MIXED_VERSIONS = "mixed versions"
+    FROM_OUTSIDE = "load from outside the cluster"

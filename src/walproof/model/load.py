@@ -8,6 +8,7 @@ from typing import Protocol
 from walproof.errors import UsageError
 from walproof.model.attempt import Attempts
 from walproof.model.guarantee import Level
+from walproof.model.topology import Endpoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +109,10 @@ class LoadProcess(Protocol):
         """Its process ids on this machine; () where it runs elsewhere."""
         ...
 
+    def cpu_s(self) -> float:
+        """Processor seconds it used so far, as far as that is known."""
+        ...
+
     @property
     def exit_code(self) -> int | None:
         """None while it runs."""
@@ -130,11 +135,36 @@ class LoadProcess(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class PlaceClock:
+    """A place's clocks against ours: what to add to its monotonic clock, by how much its wall clock is ahead; s.
+
+    `uncertainty_s`: by how much both may be wrong, 0 where they are ours.
+    """
+
+    offset_s: float
+    ahead_s: float = 0.0
+    uncertainty_s: float = 0.0
+
+
 class Workspace(Protocol):
-    """A directory where load runs, and how to get what it wrote there."""
+    """A directory in a place where load runs, and how to get what it wrote there."""
 
     directory: str
     """Its path as the programs see it."""
+
+    @property
+    def lost(self) -> str:
+        """Why what was written there cannot be had any more, ""."""
+        ...
+
+    def clock(self) -> PlaceClock:
+        """The clocks there, as they are now."""
+        ...
+
+    def seen_from_there(self, endpoint: Endpoint) -> Endpoint:
+        """The same endpoint with the addresses and the password file that lead to it from there."""
+        ...
 
     def put(self, name: str, text: str) -> None:
         """Write a file there."""
@@ -148,8 +178,11 @@ class Workspace(Protocol):
         """Start a module of walproof; `finish`, and the end of this process, close its standard input. OSError."""
         ...
 
-    def fetch(self, pattern: str) -> tuple[Path, ...]:
-        """Files there that match a pattern of names, as they are now, at paths of this machine."""
+    def fetch(self, pattern: str, *, head: int | None = None) -> tuple[Path, ...]:
+        """Files there that match a pattern of names, as they are now, at paths of this machine; () when it is lost.
+
+        `head`: that many bytes of each are enough.
+        """
         ...
 
     def close(self) -> None:
@@ -158,8 +191,8 @@ class Workspace(Protocol):
 
 
 class LoadRunner(Protocol):
-    """Where load runs: processes on this machine, or Jobs in a cluster."""
+    """Where load runs: processes on this machine, or pods of a Job in a cluster."""
 
-    def open(self) -> Workspace:
-        """A new work directory there."""
+    def open(self) -> tuple[Workspace, ...]:
+        """A new work directory in each place, all of them ready."""
         ...

@@ -42,7 +42,8 @@ class Window:
     checkpoints: finished during the sample; checkpointing, vacuuming: share of polls in which a checkpoint or an
     autovacuum worker ran; standby_names as in effect at its end; streaming: standbys connected; link_verified: None
     when no link is shaped; leader: the member that took the load; settled_s: how long beforehand the flush and every
-    standby's replay of what earlier samples left took to catch up, infinite when they did not in the time allowed.
+    standby's replay of what earlier samples left took to catch up, infinite when they did not in the time allowed;
+    outside: the load came from outside the network of the target's own clients.
     """
 
     waits: dict[str, float] = field(default_factory=dict)
@@ -59,6 +60,7 @@ class Window:
     vacuuming: float = 0.0
     leader: str = ""
     settled_s: float | None = None
+    outside: bool = False
 
     @property
     def of_leader(self) -> MemberWindow:

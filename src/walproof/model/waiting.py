@@ -24,6 +24,7 @@ class Wait(Enum):
     SETTING_IN_EFFECT = (30.0, "a setting to be in effect")
     WRITERS_UP = (30.0, "the writers to commit")
     GUARD_READY = (60.0, "the guard to be ready")
+    LOAD_PODS = (120.0, "every load pod to be ready")
     SWITCHOVER = (60.0, "a planned switchover")
     CHAOS_INJECTED = (60.0, "Chaos Mesh to inject the fault")
     CHAOS_GONE = (60.0, "Chaos Mesh to undo the fault")

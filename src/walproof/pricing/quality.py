@@ -149,4 +149,5 @@ RULES: dict[Caveat, Callable[[Results], bool]] = {
     Caveat.NOT_IN_EFFECT: _not_in_effect,
     Caveat.FAILURES: lambda rs: any(r.failed for r in rs),
     Caveat.OVERLOAD: _overload,
+    Caveat.FROM_OUTSIDE: lambda rs: any(r.window.outside for r in rs),
 }

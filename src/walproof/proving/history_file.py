@@ -71,6 +71,7 @@ class _Header:
     storm: tuple[Strike, ...] = ()
     guarded: bool = False
     client_timeout_s: float = 3.0
+    clocks_apart_s: float = 0.0
 
 
 _ADAPTER: TypeAdapter[_Header] = TypeAdapter(_Header)
@@ -131,6 +132,7 @@ def _header(history: History, origin: float) -> _Header:
         storm=planned.storm,
         guarded=planned.guarded,
         client_timeout_s=planned.client_timeout_s,
+        clocks_apart_s=history.attempts.clocks_apart_s,
     )
 
 
@@ -154,7 +156,12 @@ def _decoded(data: bytes) -> History:
         raise Damaged("its first attempt has no time")
     found: dict[str, NDArray[Any]] = columns.unpack(second, header.attempts, header.origin)
     _check(found, header)
-    attempts = Attempts(**found, servers=header.servers, standby_names=header.standby_names)
+    attempts = Attempts(
+        **found,
+        servers=header.servers,
+        standby_names=header.standby_names,
+        clocks_apart_s=header.clocks_apart_s,
+    )
     present = columns.unpack_bits(third, header.attempts, len(header.readings))
     return History(
         PlannedDrill(

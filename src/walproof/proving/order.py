@@ -13,7 +13,8 @@ def lost_out_of_order(attempts: Attempts, leader: MemberReading) -> NDArray[np.b
     On one timeline of one server that did not crash meanwhile, a commit acknowledged before another began comes first
     in the WAL, and whoever holds a WAL position holds everything before it (manual, "WAL Internals"): a row that is
     missing although a later one is there was not lost with the WAL, it was deleted or hidden. So it is for the rows of
-    one writer too, which begins an attempt when the one before has ended.
+    one writer too, which begins an attempt when the one before has ended. Where several clocks gave the times, "before"
+    is by more than they may be apart.
     """
     lost = lost_rows(attempts, leader)
     found = np.zeros(len(attempts), dtype=bool)
@@ -24,5 +25,5 @@ def lost_out_of_order(attempts: Attempts, leader: MemberReading) -> NDArray[np.b
             chosen = of_timeline & (attempts.server == server)
             kept = attempts.started[chosen & leader.present]
             if len(kept):
-                found |= lost & chosen & (attempts.ended < kept.max())
+                found |= lost & chosen & (attempts.ended < kept.max() - attempts.clocks_apart_s)
     return found

@@ -238,4 +238,5 @@ def read_attempts(paths: Sequence[Path]) -> Attempts:
             for name, column in columns.items():
                 column[at : at + size] = maps[name][piece[name]] if name in maps else piece[name]
             at += size
-    return Attempts(**columns, servers=tuple(servers), standby_names=tuple(names))
+    # The columns by their names.
+    return Attempts(**columns, servers=tuple(servers), standby_names=tuple(names))  # type: ignore[arg-type]

@@ -43,6 +43,7 @@ class Kind:
 
 CLUSTERS = Kind("postgresql.cnpg.io", "v1", "clusters")
 PODS = Kind("", "v1", "pods")
+JOBS = Kind("batch", "v1", "jobs")
 SERVICES = Kind("", "v1", "services")
 SECRETS = Kind("", "v1", "secrets")
 LEASES = Kind("coordination.k8s.io", "v1", "leases")
@@ -96,7 +97,7 @@ class KubernetesApi(Protocol):
         ...
 
     def delete(self, kind: Kind, name: str, grace_s: int | None = None) -> None:
-        """Delete an object; gone already is fine. grace_s 0 forces."""
+        """Delete an object and what it owns; gone already is fine. grace_s 0 forces."""
         ...
 
     def exec(self, pod: str, command: Sequence[str], container: str = "postgres") -> Output:

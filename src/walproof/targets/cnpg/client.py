@@ -92,8 +92,11 @@ class Client:
         return self._asked(_Request("patch", kind, name, subresource, body))
 
     def delete(self, kind: Kind, name: str, grace_s: int | None = None) -> None:
-        """Delete an object; gone already is fine."""
-        options = {} if grace_s is None else {"gracePeriodSeconds": grace_s}
+        """Delete an object and what it owns; gone already is fine."""
+        # A Job's pods outlive it unless that is asked for.
+        options: dict[str, Any] = {"propagationPolicy": "Background"}
+        if grace_s is not None:
+            options["gracePeriodSeconds"] = grace_s
         try:
             self._asked(_Request("delete", kind, name, body=options))
         except ApiError as wrong:

@@ -47,11 +47,16 @@ def _value(secret: Secret, key: str) -> str:
         ) from None
 
 
+def pgpass(credential: Credential) -> str:
+    """The password file's line, for every server and database."""
+    escaped = credential.password.replace("\\", "\\\\").replace(":", "\\:")
+    return f"*:*:*:*:{escaped}\n"
+
+
 def passfile(credential: Credential) -> str:
     """A path that this process and its children read the password at; it is memory, and gone with this process."""
     descriptor = os.memfd_create("walproof-pgpass", os.MFD_CLOEXEC)
     os.fchmod(descriptor, 0o600)
-    escaped = credential.password.replace("\\", "\\\\").replace(":", "\\:")
-    os.write(descriptor, f"*:*:*:*:{escaped}\n".encode())
+    os.write(descriptor, pgpass(credential).encode())
     _kept.append(descriptor)
     return f"/proc/{os.getpid()}/fd/{descriptor}"

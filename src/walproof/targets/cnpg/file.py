@@ -5,14 +5,36 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import parse_qsl, quote
 
-from pydantic import field_validator
+from pydantic import Field, field_validator
 
 from walproof.errors import UsageError
-from walproof.targets.external.target_file import TargetFile, is_file, read_tree, validated
+from walproof.targets.external.target_file import Strict, TargetFile, is_file, read_tree, validated
 
 SCHEME = "cnpg:"
+LOAD_WORDS = {"load-image": "image", "load-pods": "pods"}
+"""Words of an address that stand for keys of [load]."""
 EXAMPLE = "cnpg:NAMESPACE/NAME, with ?context=NAME for another context of the kubeconfig"
 _PLACE = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?/[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
+
+
+class LoadPart(Strict):
+    """Load from within the cluster, by pods of this image; without one it runs where walproof does."""
+
+    image: str = ""
+    """A reference that the cluster can pull, or that was loaded into its nodes."""
+    pods: int = Field(default=1, ge=1, le=64)
+    requests: dict[str, str] = {"cpu": "500m", "memory": "256Mi"}
+    limits: dict[str, str] = {"memory": "1Gi"}
+    """No limit of processors by default: a load that is throttled measures its own limit."""
+    pull_secret: str = ""
+    node_selector: dict[str, str] = {}
+
+    @field_validator("image")
+    @classmethod
+    def _is_a_reference(cls, image: str) -> str:
+        if any(character.isspace() for character in image):
+            raise ValueError(f"{image!r} is no image reference")
+        return image
 
 
 class CnpgFile(TargetFile):
@@ -26,6 +48,8 @@ class CnpgFile(TargetFile):
     """The secret whose user walproof logs in as, "" the application's."""
     reach: Literal["auto", "pods", "port-forward"] = "auto"
     """How members are reached: by their pod's address, or through the API server."""
+
+    load: LoadPart = LoadPart()
 
     @field_validator("cluster")
     @classmethod
@@ -61,6 +85,10 @@ def read_address(address: str) -> tuple[str | None, CnpgFile]:
         return str(path.absolute()), validated(CnpgFile, read_tree(path), str(path))
     place, _, query = address.removeprefix(SCHEME).partition("?")
     words = dict(parse_qsl(query))
-    if not _PLACE.fullmatch(place) or set(words) - {"context"}:
+    if not _PLACE.fullmatch(place) or set(words) - {"context", *LOAD_WORDS}:
         raise UsageError(f"{address!r} is no CloudNativePG cluster", EXAMPLE)
-    return None, CnpgFile(kind="cnpg", cluster=place, context=words.get("context", ""))
+    load = {LOAD_WORDS[word]: text for word, text in words.items() if word in LOAD_WORDS}
+    if load and "image" not in load:
+        raise UsageError("load pods need an image", "--load-image REFERENCE; docs/kubernetes.md says how it is built")
+    tree: dict[str, object] = {"kind": "cnpg", "cluster": place, "context": words.get("context", ""), "load": load}
+    return None, validated(CnpgFile, tree, address)

@@ -9,12 +9,13 @@ from walproof.errors import TargetError
 from walproof.model.facts import Facts
 from walproof.model.ports import Configuration, Inspection, Restart, Switchover
 from walproof.model.topology import Endpoint
-from walproof.targets.cnpg.addresses import Addresses
+from walproof.targets.cnpg.addresses import Addresses, Place
 from walproof.targets.cnpg.api import KubernetesApi
 from walproof.targets.cnpg.configuration import CnpgConfiguration
 from walproof.targets.cnpg.credentials import Credential, credential_of, passfile, secret_of
 from walproof.targets.cnpg.facts import facts_of
 from walproof.targets.cnpg.file import CnpgFile
+from walproof.targets.cnpg.objects import Pod
 from walproof.targets.cnpg.state import State, state_of
 from walproof.targets.cnpg.switchover import CnpgSwitchover
 from walproof.targets.external.cluster import ExternalCluster
@@ -34,9 +35,11 @@ class CnpgManager:
         self.api, self.file = api, file
         self.state: State = state_of(api, file.name)
         self.addresses = Addresses(file.reach, api.forward)
-        self.login = self.parameters(self.default())
+        self.credential = self.default()
+        self.login = self.parameters(self.credential)
         self.members = Membership(self._listed)
         self._sees: bool | None = None
+        self._placed: dict[Place, Pod] = {}
 
     def default(self) -> Credential:
         """The user of the application's secret, or of the one that the target file names."""
@@ -50,6 +53,7 @@ class CnpgManager:
 
     def log_in_as(self, credential: Credential) -> None:
         """Connect as this user from now on."""
+        self.credential = credential
         self.login = self.parameters(credential)
         self.members.renew()
         self._sees = None
@@ -61,10 +65,21 @@ class CnpgManager:
             self._sees = sees_replication(self.members())
         return self._sees
 
+    def from_within(self, place: Place) -> Place:
+        """The address of a pod for what is an address of it here; any other stays as it is."""
+        pods = {place: (pod.status.pod_ip, pod.port) for place, pod in self._placed.items()}
+        return pods.get(place, place)
+
+    def write_service(self) -> Place:
+        """The service that leads to the primary."""
+        service = self.state.cluster.status.write_service or f"{self.file.name}-rw"
+        return f"{service}.{self.file.namespace}", 5432
+
     def _listed(self) -> dict[str, Endpoint]:
         """Every instance that has an address now, by its pod's name."""
         self.state = state_of(self.api, self.file.name)
         places = self.addresses.places(self.state.pods)
+        self._placed = {place: self.state.pods[name] for name, place in places.items()}
         return {name: self.login.endpoint((place,)) for name, place in places.items()}
 
     def facts(self) -> dict[str, str]:

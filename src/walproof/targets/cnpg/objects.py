@@ -159,12 +159,32 @@ class PodSpec(Read):
 class Condition(Read):
     type: str
     status: str
+    message: str = ""
+
+
+class Why(Read):
+    """Why a container waits, or how it ended."""
+
+    reason: str = ""
+    message: str = ""
+    exit_code: int | None = None
+
+
+class ContainerState(Read):
+    waiting: Why | None = None
+    terminated: Why | None = None
+
+
+class ContainerStatus(Read):
+    state: ContainerState = ContainerState()
 
 
 class PodStatus(Read):
     phase: str = ""
+    reason: str = ""
     pod_ip: str = Field(default="", alias="podIP")
     conditions: list[Condition] = []
+    container_statuses: list[ContainerStatus] = []
 
 
 class Pod(Read):

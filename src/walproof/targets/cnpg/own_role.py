@@ -4,7 +4,6 @@ It may create databases, see replication (pg_monitor), and checkpoint where Post
 is random, in a secret that belongs to the Cluster and goes with it.
 """
 
-import base64
 import secrets
 from collections.abc import Callable
 from typing import Any
@@ -12,13 +11,13 @@ from typing import Any
 from walproof.errors import TargetError
 from walproof.model.ports import Clock, Notebook
 from walproof.model.waiting import Wait, wait_for
+from walproof.targets.cnpg import owned
 from walproof.targets.cnpg.api import CLUSTERS, SECRETS, ApiError, KubernetesApi, Tree
 from walproof.targets.cnpg.credentials import Credential, credential_in
 from walproof.targets.cnpg.objects import Cluster, Secret, read
 
 ROLE = "cnpg role"
 """What the journal calls it; its name is the role's, `after` the secret's."""
-LABELS = {"app.kubernetes.io/managed-by": "walproof", "cnpg.io/reload": "true"}
 OURS = "app.kubernetes.io/managed-by=walproof"
 _CHECKPOINT_SINCE = 15
 _CONFLICTS = 8
@@ -128,17 +127,6 @@ def _entry(role: str, secret: str, version: int) -> dict[str, Any]:
 
 
 def _secret(name: str, credential: Credential, cluster: Tree) -> Tree:
-    meta = cluster["metadata"]
-    owner = {"apiVersion": "postgresql.cnpg.io/v1", "kind": "Cluster", "name": meta["name"], "uid": meta["uid"]}
+    labels = {"cnpg.io/reload": "true", "cnpg.io/cluster": cluster["metadata"]["name"]}
     words = {"username": credential.user, "password": credential.password}
-    return {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": {
-            "name": name,
-            "labels": {**LABELS, "cnpg.io/cluster": meta["name"]},
-            "ownerReferences": [owner],
-        },
-        "type": "kubernetes.io/basic-auth",
-        "data": {key: base64.b64encode(value.encode()).decode() for key, value in words.items()},
-    }
+    return owned.secret(owned.metadata(name, cluster, labels), "kubernetes.io/basic-auth", words)

@@ -75,6 +75,10 @@ _OWN_ROLE = (Rule("", "secrets", ("list", "create", "delete")),)
 """The password of walproof's own role."""
 
 
+LOAD = (Rule("batch", "jobs", ("create", "delete")), Rule("", "secrets", ("create", "delete")))
+"""Load pods and the secret they log in by; they are reached as members are."""
+
+
 def _breaking(name: str) -> tuple[Rule, ...]:
     return (
         Rule("", "pods/exec", _STREAM),
@@ -104,7 +108,7 @@ def rules_for(uses: Iterable[str], name: str, secret: str) -> tuple[Rule, ...]:
             raise UsageError(f"{use!r} is no use of a target", f"the uses are {', '.join((*USES, CHAOS_MESH))}")
         rules += _reading(name, secret)
         rules += _changing(name) if use != "doctor" else ()
-        rules += _OWN_ROLE if use in ("price", "prove") else ()
+        rules += (*_OWN_ROLE, *LOAD) if use in ("price", "prove") else ()
         rules += _breaking(name) if use == "prove" else ()
     return _together(rules)
 

@@ -10,8 +10,9 @@ import psycopg
 
 from walproof.errors import Error, TargetError
 from walproof.machine.signals import shielded
+from walproof.model.load import LoadRunner
 from walproof.model.ports import Capabilities, Capability, Notebook
-from walproof.model.topology import ClusterView, Endpoint
+from walproof.model.topology import ClusterView, Description, Endpoint
 from walproof.targets.cnpg.allowed import refusal, refused_faults
 from walproof.targets.cnpg.api import LEASES, ApiError
 from walproof.targets.cnpg.chaos_faults import NEEDS, ChaosMesh
@@ -20,6 +21,7 @@ from walproof.targets.cnpg.credentials import Credential
 from walproof.targets.cnpg.faults import CnpgLogs, CnpgRecovery, Instances
 from walproof.targets.cnpg.file import CnpgFile, read_address, shown
 from walproof.targets.cnpg.kubeconfig import connection
+from walproof.targets.cnpg.load_pods import LoadPods
 from walproof.targets.cnpg.manager import CnpgManager
 from walproof.targets.cnpg.objects import Lease, read
 from walproof.targets.cnpg.own_role import ROLE, OwnRole
@@ -52,6 +54,27 @@ class CnpgCluster(ExternalCluster):
     @cached_property
     def _own_role(self) -> OwnRole:
         return OwnRole(self._cnpg.api, self._cnpg.file.name, self.name, self.clock)
+
+    @cached_property
+    def _load_pods(self) -> LoadPods:
+        return LoadPods(self._cnpg, self.name, self.clock, lambda: self.journal)
+
+    def load_runner(self) -> LoadRunner:
+        """Pods of the cluster where an image is named, else this machine."""
+        return self._load_pods if self._cnpg.file.load.image else super().load_runner()
+
+    def _load_from_outside(self) -> bool:
+        """Whether load comes from a machine of the kubeconfig's user, not from a pod."""
+        return not self._cnpg.file.load.image and bool(self._cnpg.api.context)
+
+    def describe(self) -> Description:
+        """As every external cluster's, and where the load comes from."""
+        found = super().describe()
+        facts = self._load_pods.facts() if self._cnpg.file.load.image else {}
+        if self._load_from_outside():
+            way = "port-forward" if self._cnpg.addresses.forwarded else "the pods' addresses"
+            facts = {"load": f"from outside the cluster, through {way}"}
+        return replace(found, facts={**found.facts, **facts})
 
     def observe(self) -> ClusterView:
         """One observation of every instance there is, by its pod's name: SQL and Kubernetes together."""
@@ -127,6 +150,8 @@ class CnpgCluster(ExternalCluster):
         return all(_enters(login.endpoint(hosts)) for hosts in places)
 
     def _remove_database(self) -> None:
+        with suppress(Error):
+            self._load_pods.close()
         super()._remove_database()
         journal = self.journal
         if journal is None or any(change.what == "database" for change in journal.pending(self.name)):
@@ -152,6 +177,7 @@ class CnpgCluster(ExternalCluster):
 
     def revert(self, journal: Notebook) -> list[str]:
         """Undo every pending fault and change, remove walproof's own database and role; sentences about what stays."""
+        self._load_pods.remove(journal)
         self._instances.target = self.name
         self._chaos.undo_left(journal)
         self._instances.undo_left(journal)
@@ -163,8 +189,10 @@ class CnpgCluster(ExternalCluster):
         return sentences
 
     def close(self) -> None:
-        """Remove walproof's own database and role, and take no more connections for members."""
+        """Remove the load pods, walproof's own database and role, and take no more connections for members."""
         super().close()
+        with suppress(Error), shielded():
+            self._load_pods.close()
         self._cnpg.addresses.close()
 
     def capabilities(self) -> Capabilities:

@@ -13,9 +13,10 @@ from typing import Protocol
 import psycopg
 
 from walproof.errors import Error, TargetError
+from walproof.load.local_runner import LocalRunner
 from walproof.machine.clock import RealClock
 from walproof.machine.signals import shielded
-from walproof.model.load import LoadLimits
+from walproof.model.load import LoadLimits, LoadRunner
 from walproof.model.ports import Capabilities, Clock, Configuration, Inspection, Notebook, Restart, Switchover
 from walproof.model.takeover import Takeover
 from walproof.model.topology import ClusterView, Description, Endpoint, Route
@@ -31,7 +32,7 @@ from walproof.targets.external.membership import Membership
 from walproof.targets.external.pricing import ExternalPricing
 from walproof.targets.external.target_file import WRITES, TargetFile
 from walproof.targets.sql.connection import ConnectionParameters
-from walproof.targets.sql.ledger import SqlLedger, granting_amcheck
+from walproof.targets.sql.ledger import OwnDatabase, SqlLedger, granting_amcheck
 from walproof.targets.sql.member_states import SqlMemberStates
 from walproof.targets.sql.observe import observed
 from walproof.targets.sql.poller import SqlPoller
@@ -231,11 +232,19 @@ class ExternalCluster:
         """Parameters and synchronous replication, and walproof's own database that a killed run left."""
         return self.manager.configuration(self)
 
+    def load_runner(self) -> LoadRunner:
+        """Where load runs: on this machine."""
+        return LocalRunner()
+
+    def _load_from_outside(self) -> bool:
+        """Whether load comes from where the cluster's own clients are not."""
+        return False
+
     @cached_property
     def pricing(self) -> ExternalPricing:
         """Samples under the caps of the target file."""
         return ExternalPricing(
-            SqlPricer(self),
+            SqlPricer(self, runner=self.load_runner(), outside=self._load_from_outside()),
             self.file.caps,
             self.configuration,
             journal=lambda: self.journal,
@@ -249,9 +258,9 @@ class ExternalCluster:
         limits = LoadLimits(self.file.caps.max_clients, self.file.caps.rate or WRITES)
         return SqlLedger(
             self,
-            open_database=self.open_database,
-            close_database=self.close,
+            database=OwnDatabase(self.open_database, self.close),
             limits=limits,
+            runner=self.load_runner(),
             grant=self.granting_amcheck,
         )
 

@@ -5,7 +5,7 @@ Never touches a table of that name that does not carry our mark.
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib.resources import files
 
 import psycopg
@@ -13,7 +13,7 @@ import psycopg
 from walproof.errors import MachineError, TargetError
 from walproof.load.ledger.processes import RunningLedger
 from walproof.model.attempt import Rows
-from walproof.model.load import NO_LIMITS, LedgerOrder, LedgerRun, LoadLimits
+from walproof.model.load import NO_LIMITS, LedgerOrder, LedgerRun, LoadLimits, LoadRunner
 from walproof.model.ports import Target
 from walproof.model.topology import Endpoint
 from walproof.targets.sql.connection import session
@@ -57,6 +57,17 @@ def granting_amcheck(user: str) -> str:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class OwnDatabase:
+    """How walproof's own database is made, and how it is removed."""
+
+    open: Callable[[], None]
+    close: Callable[[], None]
+
+
+NO_DATABASE = OwnDatabase(_nothing, _nothing)
+
+
 def _endpoint(target: Target, member: str) -> Endpoint | None:
     """Connection parameters of a member, None for one that cannot be addressed."""
     try:
@@ -73,15 +84,15 @@ class SqlLedger:
         target: Target,
         route: str = "multi-host",
         *,
-        open_database: Callable[[], None] = _nothing,
-        close_database: Callable[[], None] = _nothing,
+        database: OwnDatabase = NO_DATABASE,
         limits: LoadLimits = NO_LIMITS,
         grant: Callable[[str], str] = granting_amcheck,
+        runner: LoadRunner | None = None,
     ) -> None:
         """`grant` says what lets a role use amcheck."""
-        self._target = target
+        self._target, self._runner = target, runner
         self._route = route
-        self._open, self._close, self._limits, self._grant = open_database, close_database, limits, grant
+        self._open, self._close, self._limits, self._grant = database.open, database.close, limits, grant
 
     def open_ledger(self, order: LedgerOrder) -> LedgerRun:
         """Create the ledger's own table when missing (never touch one that is not ours) and start the writers."""
@@ -91,7 +102,7 @@ class SqlLedger:
         order = replace(order, rate=min(filter(None, (order.rate, self._limits.rate)), default=None))
         names = [m.name for m in self._target.observe().members]
         members = tuple((name, endpoint) for name in names if (endpoint := _endpoint(self._target, name)) is not None)
-        return RunningLedger(order, self._target.endpoint(order.route), members)
+        return RunningLedger(order, self._target.endpoint(order.route), members, self._runner)
 
     def _make(self, drill: int) -> None:
         with _connected(self._target.endpoint(self._route), "the leader") as connection:

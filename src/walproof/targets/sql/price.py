@@ -45,10 +45,12 @@ class SqlPricer:
         pids: Pids | None = None,
         others: Callable[[], Iterable[int]] | None = None,
         runner: LoadRunner | None = None,
+        outside: bool = False,
     ) -> None:
+        """`outside`: load comes from where the target's own clients are not."""
         self._target = target
         self._runner: LoadRunner = runner or LocalRunner()
-        self._pgbench = pgbench
+        self._pgbench, self._outside = pgbench, outside
         self._pids = pids
         self._others = others
         self._current_sampler: Sampler | None = None
@@ -91,16 +93,17 @@ class SqlPricer:
         self._set_pool(arm)
         self._sampler(view).connect()
         settled_s = self._sampler(view).settle(view.leader, _SETTLE_S)
-        workspace = self._runner.open()
+        places = self._runner.open()
         try:
             request = LoadRequest(arm, self._target.endpoint(arm.route), seconds, seed, self._program())
-            with start_load(request, workspace, self._target.clock) as load:
+            with start_load(request, places, self._target.clock) as load:
                 result = self._measure(load, planned, seconds, view)
-                return replace(result, window=replace(result.window, settled_s=settled_s))
+                return replace(result, window=replace(result.window, settled_s=settled_s, outside=self._outside))
         except OSError as error:
             raise MachineError(f"{arm.workload.driver} cannot be run: {error}", "make install") from None
         finally:
-            workspace.close()
+            for place in places:
+                place.close()
 
     def _measure(self, load: Load, planned: Sample, seconds: float, view: ClusterView) -> SampleResult:
         clock, sampler, leader = self._target.clock, self._sampler(view), view.leader or ""

@@ -1,0 +1,241 @@
+"""The first process of a load pod: runs programs and the ledger's processes as it is asked, and gives what they wrote.
+
+Started as `python3 -m walproof.load.pods.agent --listen 127.0.0.1:7447 --secret FOLDER`. It listens on the pod's own
+loopback, which only a port-forward reaches. It ends when it is asked to, on SIGTERM, and when nobody has asked for
+anything for two minutes: whoever started the load is gone then.
+"""
+
+import argparse
+import hashlib
+import os
+import shutil
+import signal
+import socket
+import socketserver
+import sys
+import threading
+import time
+import zlib
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from walproof.errors import Error
+from walproof.load.local_runner import LocalProcess, LocalWorkspace
+from walproof.load.pods.frames import Header, receive, send
+from walproof.load.pods.same_code import checksum
+from walproof.load.work_directory import new_work_directory
+from walproof.machine.programs import pgbench, search_path
+
+SILENT_S = 120.0
+PIECE = 1 << 22
+PGPASS = "pgpass"
+"""The key of the password file in the secret."""
+_MODULES = "walproof.load.ledger."
+_RESOLVED_S = 2.0
+Answer = tuple[Header, bytes]
+
+
+class Agent:
+    """What is asked for, done with the runner that load on one machine has too. Asking twice for the same does it once.
+
+    Workspaces and processes have the numbers that whoever asks gives them.
+    """
+
+    def __init__(self, secret: Path) -> None:
+        self._own = new_work_directory()
+        self._passfile = _private_copy(secret / PGPASS, self._own / PGPASS)
+        self._workspaces: dict[int, LocalWorkspace] = {}
+        self._processes: dict[int, LocalProcess] = {}
+        self._lock = threading.Lock()
+        self.asked_at = time.monotonic()
+        self.over = threading.Event()
+        self._does: dict[str, Callable[[Header, bytes], Answer]] = {
+            "hello": self._hello,
+            "clock": self._clock,
+            "open": self._open,
+            "put": self._put,
+            "start": self._start,
+            "state": self._state,
+            "finish": self._finish,
+            "kill": self._kill,
+            "list": self._list,
+            "read": self._read,
+            "close": self._close,
+            "end": self._end,
+        }
+
+    def answer(self, asked: Header, body: bytes) -> Answer:
+        """The answer to one request; what cannot be done is an answer too, under "error"."""
+        self.asked_at = time.monotonic()
+        try:
+            with self._lock:
+                return self._does[str(asked["do"])](asked, body)
+        except (Error, OSError, KeyError, TypeError, ValueError) as wrong:
+            return {"error": f"{type(wrong).__name__}: {wrong}"}, b""
+
+    def kill_all(self) -> None:
+        """End every process and remove every file."""
+        for process in self._processes.values():
+            process.kill()
+        for workspace in self._workspaces.values():
+            workspace.close()
+        shutil.rmtree(self._own, ignore_errors=True)
+
+    def _hello(self, asked: Header, body: bytes) -> Answer:
+        """What this place is: its code, its password file, addresses of the names that are asked for."""
+        names = {str(name): _address(str(name)) for name in asked.get("resolve", ())}
+        return {"code": checksum(), "passfile": str(self._passfile), "addresses": names}, b""
+
+    def _clock(self, asked: Header, body: bytes) -> Answer:
+        return {"monotonic": time.monotonic(), "wall": time.time()}, b""
+
+    def _open(self, asked: Header, body: bytes) -> Answer:
+        made = self._workspaces.setdefault(int(asked["workspace"]), LocalWorkspace())
+        return {"directory": made.directory}, b""
+
+    def _workspace(self, asked: Header) -> LocalWorkspace:
+        return self._workspaces[int(asked["workspace"])]
+
+    def _put(self, asked: Header, body: bytes) -> Answer:
+        self._workspace(asked).put(_file_name(asked["name"]), body.decode())
+        return {}, b""
+
+    def _start(self, asked: Header, body: bytes) -> Answer:
+        number, log = int(asked["process"]), _file_name(asked["log"])
+        if number in self._processes:
+            return {}, b""
+        if "module" in asked:
+            module = str(asked["module"])
+            if not module.startswith(_MODULES):
+                raise ValueError(f"{module} is none of {_MODULES}")
+            self._processes[number] = self._workspace(asked).start_module(module, str(asked["argument"]), log)
+        else:
+            program, *words = (str(word) for word in asked["argv"])
+            found = str(pgbench()) if program == "pgbench" else shutil.which(program, path=search_path()) or program
+            self._processes[number] = self._workspace(asked).start([found, *words], log)
+        return {}, b""
+
+    def _state(self, asked: Header, body: bytes) -> Answer:
+        found = {}
+        for number in asked["processes"]:
+            process = self._processes[int(number)]
+            cpu_s, sockets = process.cpu_s(), process.sockets() if asked.get("sockets") else 0
+            found[str(number)] = {"exit_code": process.exit_code, "cpu_s": cpu_s, "sockets": sockets}
+        return found, b""
+
+    def _finish(self, asked: Header, body: bytes) -> Answer:
+        self._processes[int(asked["process"])].finish()
+        return {}, b""
+
+    def _kill(self, asked: Header, body: bytes) -> Answer:
+        self._processes[int(asked["process"])].kill()
+        return {}, b""
+
+    def _list(self, asked: Header, body: bytes) -> Answer:
+        found = self._workspace(asked).fetch(_file_name(asked["pattern"]))
+        return {"files": {path.name: path.stat().st_size for path in found}}, b""
+
+    def _read(self, asked: Header, body: bytes) -> Answer:
+        """A piece of a file, compressed; with `sum` the checksum of its first so many bytes instead."""
+        path = Path(self._workspace(asked).directory) / _file_name(asked["name"])
+        with path.open("rb") as file:
+            if "sum" in asked:
+                return {"sha256": _sha256(file.read, int(asked["sum"]))}, b""
+            file.seek(int(asked["at"]))
+            return {}, zlib.compress(file.read(min(PIECE, int(asked["size"]))), 1)
+
+    def _close(self, asked: Header, body: bytes) -> Answer:
+        self._workspace(asked).close()
+        return {}, b""
+
+    def _end(self, asked: Header, body: bytes) -> Answer:
+        self.over.set()
+        return {}, b""
+
+
+def _sha256(read: Callable[[int], bytes], size: int) -> str:
+    found = hashlib.sha256()
+    while size > 0 and (piece := read(min(PIECE, size))):
+        found.update(piece)
+        size -= len(piece)
+    return found.hexdigest()
+
+
+def _file_name(text: object) -> str:
+    """A name in a workspace; ValueError for a path."""
+    name = str(text)
+    if not name or "/" in name or name in (".", ".."):
+        raise ValueError(f"{name!r} is no name of a file here")
+    return name
+
+
+def _address(name: str) -> str | None:
+    """Of a name of the cluster; None where nobody knows it within two seconds."""
+    found: list[str] = []
+
+    def ask() -> None:
+        with suppress(OSError):
+            found.append(str(socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)[0][4][0]))
+
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    asking.join(_RESOLVED_S)
+    return found[0] if found else None
+
+
+def _private_copy(source: Path, path: Path) -> Path:
+    """The password file for this user alone, in memory: libpq ignores one that others may read."""
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(source.read_bytes())
+    return path
+
+
+class _Connection(socketserver.BaseRequestHandler):
+    """Answers one connection's requests, one after the other."""
+
+    def handle(self) -> None:
+        """Until it ends."""
+        server = self.server
+        assert isinstance(server, _Listening)
+        self.request.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        try:
+            while True:
+                send(self.request, *server.agent.answer(*receive(self.request)))
+        except OSError:
+            return
+
+
+class _Listening(socketserver.ThreadingTCPServer):
+    """A thread for each connection."""
+
+    daemon_threads = True
+    allow_reuse_address = True
+
+    def __init__(self, place: tuple[str, int], agent: Agent) -> None:
+        self.agent = agent
+        super().__init__(place, _Connection)
+
+
+def main() -> int:
+    """Serve until asked to end (exit 0), until SIGTERM (exit 0), or until nobody asks any more (exit 3)."""
+    options = argparse.ArgumentParser(prog="walproof load pod")
+    options.add_argument("--listen", required=True, metavar="HOST:PORT")
+    options.add_argument("--secret", required=True, type=Path, metavar="FOLDER")
+    options.add_argument("--silent", type=float, default=SILENT_S, metavar="SECONDS")
+    given = options.parse_args()
+    host, _, port = str(given.listen).rpartition(":")
+    agent = Agent(given.secret)
+    signal.signal(signal.SIGTERM, lambda *_: agent.over.set())
+    with _Listening((host, int(port)), agent) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        while not agent.over.wait(0.5):
+            if time.monotonic() > agent.asked_at + given.silent:
+                break
+        server.shutdown()
+    agent.kill_all()
+    return 0 if agent.over.is_set() else 3
+
+
+if __name__ == "__main__":
+    sys.exit(main())

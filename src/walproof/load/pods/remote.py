@@ -1,0 +1,255 @@
+"""A load pod from this side: asked over a connection that is made anew when it breaks; lost when it stays silent.
+
+Files come back whole: in pieces, compared by their checksum.
+"""
+
+import hashlib
+import itertools
+import shutil
+import socket
+import threading
+import zlib
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from walproof.errors import Error, TargetError
+from walproof.load.pods.agent import PIECE
+from walproof.load.pods.frames import Header, receive, send
+from walproof.load.work_directory import new_work_directory
+from walproof.model.load import PlaceClock
+from walproof.model.ports import Clock
+from walproof.model.topology import Endpoint
+
+LOST_AFTER_S = 60.0
+"""An API server may be gone for a while: the load goes on meanwhile."""
+_ANSWER_S = 10.0
+_AGAIN_S = 0.25
+_POLL_S = 0.05
+_PINGS, _CLOCK_S = 5, 60.0
+LOST = 255
+"""The exit code that stands for a process of a pod that was lost."""
+_numbers = itertools.count(1)
+
+
+class LoadLost(TargetError):
+    """A load pod is gone, or has been silent for too long."""
+
+
+class RemotePod:
+    """One load pod; asked by several threads, one after the other."""
+
+    def __init__(self, name: str, connect: Callable[[], Any], gone: Callable[[], str], clock: Clock) -> None:
+        """`connect` gives a connected socket to the pod's agent; `gone` says why the pod is no more, or ""."""
+        self.name, self._connect, self._gone, self._clock = name, connect, gone, clock
+        self._lock = threading.RLock()
+        self._socket: socket.socket | None = None
+        self._clocks: deque[tuple[float, PlaceClock]] = deque(maxlen=64)
+        self.lost = ""
+
+    def ask(self, do: str, body: bytes = b"", **words: Any) -> tuple[Header, bytes]:
+        """What the agent answers; LoadLost when there is no answer, OSError for what it could not do."""
+        with self._lock:
+            header, found = self._answered({"do": do, **words}, body)
+        if "error" in header:
+            raise OSError(f"in the load pod {self.name}: {header['error']}")
+        return header, found
+
+    def _answered(self, asked: Header, body: bytes) -> tuple[Header, bytes]:
+        deadline = self._clock.now() + LOST_AFTER_S * self._clock.patience
+        while not self.lost:
+            try:
+                if self._socket is None:
+                    self._socket = self._connect()
+                    self._socket.settimeout(_ANSWER_S)
+                send(self._socket, asked, body)
+                return receive(self._socket)
+            except (OSError, Error):
+                self._disconnect()
+            with suppress(Error):
+                self.lost = self._gone()
+            if not self.lost and self._clock.now() > deadline:
+                self.lost = f"the load pod {self.name} did not answer for {LOST_AFTER_S:.0f} s"
+            if not self.lost:
+                self._clock.pause(_AGAIN_S)
+        raise LoadLost(self.lost, "kubectl describe pod says more; the next run starts new ones")
+
+    def _disconnect(self) -> None:
+        if self._socket is not None:
+            with suppress(OSError):
+                self._socket.close()
+        self._socket = None
+
+    def close(self) -> None:
+        """Close the connection; the pod stays."""
+        with self._lock:
+            self._disconnect()
+
+    def measure_clock(self, times: int = 1) -> None:
+        """Compare its clocks with ours; the answer's way there and back bounds the error."""
+        for _ in range(times):
+            before = self._clock.now()
+            there, _ = self.ask("clock")
+            after = self._clock.now()
+            middle = (before + after) / 2
+            offset_s, ahead_s = middle - float(there["monotonic"]), float(there["wall"]) - middle
+            self._clocks.append((after, PlaceClock(offset_s, ahead_s, (after - before) / 2)))
+
+    def clock(self) -> PlaceClock:
+        """Its clocks by the fastest answer of the last minute; LoadLost when there was none and it gives none."""
+        if not self.lost:
+            with suppress(LoadLost):
+                self.measure_clock(_PINGS)
+        newest = self._clock.now() - _CLOCK_S
+        recent = [one for at, one in self._clocks if at >= newest] or [one for _, one in self._clocks]
+        if not recent:
+            raise LoadLost(self.lost or f"the load pod {self.name} gave no time")
+        return min(recent, key=lambda one: one.uncertainty_s)
+
+
+class RemoteProcess:
+    """A program in a load pod."""
+
+    pids = ()
+
+    def __init__(self, pod: RemotePod, clock: Clock, number: int) -> None:
+        self._pod, self._clock, self._number = pod, clock, number
+
+    def _state(self, *, sockets: bool = False) -> Header:
+        try:
+            found, _ = self._pod.ask("state", processes=[self._number], sockets=sockets)
+        except LoadLost:
+            return {"exit_code": LOST, "cpu_s": 0.0, "sockets": 0}
+        state: Header = found[str(self._number)]
+        return state
+
+    def cpu_s(self) -> float:
+        """Processor seconds it used so far."""
+        return float(self._state()["cpu_s"])
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs, LOST when its pod was lost."""
+        code: int | None = self._state()["exit_code"]
+        return code
+
+    def sockets(self) -> int:
+        """How many sockets it has open."""
+        return int(self._state(sockets=True)["sockets"])
+
+    def finish(self) -> None:
+        """As for a process of this machine."""
+        with suppress(LoadLost):
+            self._pod.ask("finish", process=self._number)
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait for its end; False when it still runs after that many seconds."""
+        deadline = self._clock.now() + timeout_s
+        while self.exit_code is None:
+            if self._clock.now() >= deadline:
+                return False
+            self._clock.pause(_POLL_S)
+        return True
+
+    def kill(self) -> None:
+        """End it at once."""
+        with suppress(LoadLost):
+            self._pod.ask("kill", process=self._number)
+
+
+class RemoteWorkspace:
+    """A work directory in a load pod, and copies of what lies there in a directory of this machine."""
+
+    def __init__(self, pod: RemotePod, clock: Clock, seen: Callable[[Endpoint], Endpoint]) -> None:
+        """`seen` gives an endpoint as it is reached from the pod."""
+        self._pod, self._clock, self.seen_from_there = pod, clock, seen
+        self._number = next(_numbers)
+        self.directory = str(pod.ask("open", workspace=self._number)[0]["directory"])
+        self._copies = new_work_directory()
+        (self._copies / "heads").mkdir()
+        self._damaged = ""
+
+    @property
+    def lost(self) -> str:
+        """Why what was written there cannot be had any more."""
+        return self._pod.lost or self._damaged
+
+    def clock(self) -> PlaceClock:
+        """The pod's clocks."""
+        return self._pod.clock()
+
+    def put(self, name: str, text: str) -> None:
+        """Write a file there."""
+        self._pod.ask("put", text.encode(), workspace=self._number, name=name)
+
+    def start(self, argv: Sequence[str], log: str) -> RemoteProcess:
+        """Start a program there."""
+        return self._started(log, argv=list(argv))
+
+    def start_module(self, module: str, argument: str, log: str) -> RemoteProcess:
+        """Start a module of walproof there."""
+        return self._started(log, module=module, argument=argument)
+
+    def _started(self, log: str, **what: Any) -> RemoteProcess:
+        number = next(_numbers)
+        self._pod.ask("start", workspace=self._number, process=number, log=log, **what)
+        return RemoteProcess(self._pod, self._clock, number)
+
+    def fetch(self, pattern: str, *, head: int | None = None) -> tuple[Path, ...]:
+        """Copies of the files there; () when they cannot be had, and then `lost` says why."""
+        if self.lost:
+            return ()
+        try:
+            listed, _ = self._pod.ask("list", workspace=self._number, pattern=pattern)
+            found = sorted((str(name), int(size)) for name, size in listed["files"].items())
+            if head is not None:
+                return tuple(self._head(name, min(size, head)) for name, size in found)
+            return tuple(self._whole(name, size) for name, size in found)
+        except LoadLost:
+            return ()
+        except _Damaged as wrong:
+            self._damaged = f"{wrong} of the load pod {self._pod.name} came back damaged twice"
+            return ()
+
+    def _head(self, name: str, size: int) -> Path:
+        path = self._copies / "heads" / name
+        path.write_bytes(self._piece(name, 0, size))
+        return path
+
+    def _piece(self, name: str, at: int, size: int) -> bytes:
+        _, body = self._pod.ask("read", workspace=self._number, name=name, at=at, size=size)
+        try:
+            return zlib.decompress(body)
+        except zlib.error:
+            return b""
+
+    def _whole(self, name: str, size: int) -> Path:
+        path = self._copies / name
+        for _ in range(2):
+            wanted = self._pod.ask("read", workspace=self._number, name=name, sum=size)[0]["sha256"]
+            if path.is_file() and path.stat().st_size == size and _sha256(path) == wanted:
+                return path
+            with path.open("wb") as file:
+                for at in range(0, size, PIECE):
+                    file.write(self._piece(name, at, min(PIECE, size - at)))
+            if _sha256(path) == wanted:
+                return path
+        raise _Damaged(name)
+
+    def close(self) -> None:
+        """Remove the directory there and the copies here."""
+        with suppress(LoadLost, OSError):
+            if not self._pod.lost:
+                self._pod.ask("close", workspace=self._number)
+        shutil.rmtree(self._copies, ignore_errors=True)
+
+
+class _Damaged(Exception):
+    """A file that came back other than it is there, twice."""
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

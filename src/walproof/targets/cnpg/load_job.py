@@ -1,0 +1,118 @@
+"""The Job whose pods put load on a Cluster from within, and the secret they log in by. Pure.
+
+Restricted Pod Security admits it: no root, nothing written but memory, no capability, no token of Kubernetes.
+"""
+
+from typing import Any
+
+from walproof.load.pods.agent import PGPASS
+from walproof.targets.cnpg import owned
+from walproof.targets.cnpg.api import Tree
+from walproof.targets.cnpg.credentials import Credential, pgpass
+from walproof.targets.cnpg.file import LoadPart
+
+PORT = 7447
+"""Of the pod's own loopback."""
+CONTAINER = "load"
+_SECRET = "/run/walproof/secret"
+_SHM = "/dev/shm"
+_SHM_BYTES = "512Mi"
+"""For the ledger and pgbench's logs: a full one is an error of the load; memory beyond the limit kills the pod."""
+_KEPT_S = 600
+"""How long Kubernetes keeps a Job that has ended by itself."""
+
+
+def pods_of_job(name: str) -> str:
+    """The label selector of a Job's pods.
+
+    >>> pods_of_job("walproof-load-1")
+    'job-name=walproof-load-1'
+    """
+    return f"job-name={name}"
+
+
+def load_secret(name: str, credential: Credential, cluster: Tree) -> Tree:
+    """The password file of the load pods."""
+    return owned.secret(owned.metadata(name, cluster), "Opaque", {PGPASS: pgpass(credential)})
+
+
+def load_job(name: str, load: LoadPart, cluster: Tree) -> Tree:
+    """An Indexed Job: one pod an index, none of them ever replaced, for what it knew is lost with it."""
+    labels = {**owned.LABELS, "app.kubernetes.io/name": "walproof-load"}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": owned.metadata(name, cluster, labels),
+        "spec": {
+            "completions": load.pods,
+            "parallelism": load.pods,
+            "completionMode": "Indexed",
+            "backoffLimit": 0,
+            "ttlSecondsAfterFinished": _KEPT_S,
+            "template": {"metadata": {"labels": labels}, "spec": _pod(name, load, cluster["metadata"]["name"])},
+        },
+    }
+
+
+def _pod(name: str, load: LoadPart, cluster: str) -> dict[str, Any]:
+    more: dict[str, Any] = {}
+    if load.pull_secret:
+        more["imagePullSecrets"] = [{"name": load.pull_secret}]
+    if load.node_selector:
+        more["nodeSelector"] = dict(load.node_selector)
+    return {
+        "restartPolicy": "Never",
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": 5,
+        "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
+        "topologySpreadConstraints": [_spread(name)],
+        "affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [_away_from(cluster)]}},
+        "containers": [_container(load)],
+        "volumes": [
+            # Any user of this pod may read it, and there is but one: the image's user is not known beforehand.
+            {"name": "secret", "secret": {"secretName": name, "defaultMode": 0o444}},
+            {"name": "memory", "emptyDir": {"medium": "Memory", "sizeLimit": _SHM_BYTES}},
+        ],
+        **more,
+    }
+
+
+def _container(load: LoadPart) -> dict[str, Any]:
+    agent = ["python3", "-m", "walproof.load.pods.agent", "--listen", f"127.0.0.1:{PORT}", "--secret", _SECRET]
+    return {
+        "name": CONTAINER,
+        "image": load.image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": agent,
+        "env": [{"name": "TMPDIR", "value": _SHM}, {"name": "HOME", "value": _SHM}],
+        "resources": {"requests": dict(load.requests), "limits": dict(load.limits)},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "volumeMounts": [
+            {"name": "secret", "mountPath": _SECRET, "readOnly": True},
+            {"name": "memory", "mountPath": _SHM},
+        ],
+    }
+
+
+def _spread(name: str) -> dict[str, Any]:
+    """Over nodes, as evenly as can be."""
+    return {
+        "maxSkew": 1,
+        "topologyKey": "kubernetes.io/hostname",
+        "whenUnsatisfiable": "ScheduleAnyway",
+        "labelSelector": {"matchLabels": {"job-name": name}},
+    }
+
+
+def _away_from(cluster: str) -> dict[str, Any]:
+    """Rather not on a node of an instance, whose processors the load would take."""
+    instances = {"matchLabels": {"cnpg.io/cluster": cluster}}
+    return {
+        "weight": 100,
+        "podAffinityTerm": {"labelSelector": instances, "topologyKey": "kubernetes.io/hostname"},
+    }

@@ -1,0 +1,214 @@
+"""Load from within the cluster: makes the Job, waits until all of its pods are ready, hands out places, removes it all.
+
+Journaled before it is made; a password reaches the pods by a secret of ours alone.
+"""
+
+import secrets
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Protocol
+
+from walproof.errors import Error, TargetError, WaitTimeout
+from walproof.load.pods.remote import RemotePod, RemoteWorkspace
+from walproof.load.pods.same_code import checksum
+from walproof.machine.signals import shielded
+from walproof.model.ports import Clock, Closes, Notebook
+from walproof.model.topology import Endpoint
+from walproof.model.waiting import Wait, wait_for
+from walproof.targets.cnpg.allowed import refusal
+from walproof.targets.cnpg.api import CLUSTERS, JOBS, PODS, SECRETS, KubernetesApi
+from walproof.targets.cnpg.credentials import Credential
+from walproof.targets.cnpg.file import CnpgFile
+from walproof.targets.cnpg.load_job import PORT, load_job, load_secret, pods_of_job
+from walproof.targets.cnpg.objects import Pod, read
+from walproof.targets.cnpg.rbac import LOAD as LOAD_RULES
+from walproof.targets.configure import needed
+
+LOAD = "load pods"
+"""What the journal calls them; its name is the Job's and the secret's."""
+_HEARTBEAT_S = 5.0
+_HOPELESS = frozenset(
+    ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError")
+)
+"""Reasons of a container that waits and will not start by itself."""
+
+
+class Login(Protocol):
+    """Who the load logs in as, and where members are as seen from within (targets/cnpg/manager.py)."""
+
+    api: KubernetesApi
+    file: CnpgFile
+    credential: Credential
+
+    def from_within(self, place: tuple[str, int]) -> tuple[str, int]:
+        """The address of a pod for what is an address of it here."""
+        ...
+
+    def write_service(self) -> tuple[str, int]:
+        """The service that leads to the primary."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A pod that answers, its password file, and the address of the write service as it is known there."""
+
+    pod: RemotePod
+    passfile: str
+    service: tuple[str, int] | None
+
+
+class LoadPods:
+    """The load pods of one Cluster: made with the first load that is asked for, kept until closed."""
+
+    def __init__(self, login: Login, target: str, clock: Clock, journal: Callable[[], Notebook | None]) -> None:
+        """`target` is what the journal calls the cluster."""
+        self._login, self._target, self._clock, self._journal = login, target, clock, journal
+        self._api, self._load = login.api, login.file.load
+        self._places: list[_Place] = []
+        self._heartbeat: Closes | None = None
+
+    def open(self) -> tuple[RemoteWorkspace, ...]:
+        """A work directory in each pod. Pods are made where there are none, and made anew where one was lost."""
+        if any(place.pod.lost for place in self._places):
+            self.close()
+        if not self._places:
+            try:
+                self._start()
+            except (Error, KeyboardInterrupt):
+                with suppress(Error), shielded():
+                    self.close()
+                raise
+        return tuple(RemoteWorkspace(p.pod, self._clock, partial(self._seen, p)) for p in self._places)
+
+    def facts(self) -> dict[str, str]:
+        """Where the load comes from, for the record."""
+        clocks = [place.pod.clock() for place in self._places if not place.pod.lost]
+        found = {"load": f"from within: {self._load.pods} of {self._load.image}"}
+        if clocks:
+            worst_ms = 1000 * max(clock.uncertainty_s for clock in clocks)
+            found["load pods' clocks"] = f"known to ± {worst_ms:.1f} ms"
+        return found
+
+    def close(self) -> None:
+        """Remove the Job, its pods and the secret; what cannot be removed now stays in the journal."""
+        if self._heartbeat is not None:
+            self._heartbeat.close()
+            self._heartbeat = None
+        for place in self._places:
+            place.pod.close()
+        self._places.clear()
+        journal = self._journal()
+        if journal is not None:
+            self.remove(journal)
+
+    def remove(self, journal: Notebook) -> None:
+        """Remove what the journal says was made, and wait until its pods are gone. Safe twice."""
+        for change in journal.pending(self._target):
+            if change.what == LOAD:
+                self._api.delete(JOBS, change.name)
+                self._api.delete(SECRETS, change.name)
+                with suppress(WaitTimeout):
+                    wait_for(Wait.PROGRAM_GONE, partial(self._none_left, change.name), self._clock)
+                journal.undone(change)
+
+    def _none_left(self, job: str) -> bool:
+        return not self._api.list(PODS, pods_of_job(job))
+
+    def _start(self) -> None:
+        wrong = refusal(self._api, LOAD_RULES, "load from within")
+        if wrong is not None:
+            raise wrong
+        name = f"walproof-load-{secrets.token_hex(4)}"
+        tree = self._api.get(CLUSTERS, self._login.file.name)
+        with shielded():
+            needed(self._journal()).note(self._clock.now(), self._target, LOAD, name, before=None, after=name)
+            self._api.create(SECRETS, load_secret(name, self._login.credential, tree))
+            self._api.create(JOBS, load_job(name, self._load, tree))
+        pods: dict[str, Pod] = {}
+
+        def ready() -> bool:
+            pods.clear()
+            pods.update(self._pods(name))
+            _refuse(pods)
+            return len(pods) == self._load.pods and all(pod.ready for pod in pods.values())
+
+        try:
+            wait_for(Wait.LOAD_PODS, ready, self._clock, pace_s=0.2)
+        except WaitTimeout as wrong:
+            raise TargetError(
+                f"{wrong}: {_what_they_say(pods)}", f"kubectl describe job,pod -l job-name={name}"
+            ) from None
+        self._places = [self._joined(name, pod) for pod in pods]
+        self._heartbeat = self._clock.every(_HEARTBEAT_S, self._beat)
+
+    def _pods(self, job: str) -> dict[str, Pod]:
+        found = [read(Pod, tree) for tree in self._api.list(PODS, pods_of_job(job))]
+        return {pod.metadata.name: pod for pod in sorted(found, key=lambda pod: pod.metadata.name)}
+
+    def _joined(self, job: str, name: str) -> _Place:
+        """The agent of a pod, asked what it is; TargetError where its image holds other code than this."""
+        pod = RemotePod(name, partial(self._api.forward, name, PORT), partial(self._gone, job, name), self._clock)
+        host, port = self._login.write_service()
+        hello, _ = pod.ask("hello", resolve=[host])
+        if hello["code"] != checksum():
+            raise TargetError(
+                f"the image {self._load.image} holds other code than this walproof", "build it from this version"
+            )
+        pod.clock()
+        address = hello["addresses"].get(host)
+        return _Place(pod, str(hello["passfile"]), (address, port) if address else None)
+
+    def _gone(self, job: str, name: str) -> str:
+        """Why that pod is no more, "" where it seems to be there."""
+        pod = self._pods(job).get(name)
+        if pod is None or pod.metadata.deletion_timestamp is not None:
+            return f"the load pod {name} was deleted"
+        return f"the load pod {name} ended{_ended(pod)}" if pod.status.phase in ("Failed", "Succeeded") else ""
+
+    def _beat(self) -> None:
+        """Ask every pod for the time: that keeps it going, and its clock known."""
+        for place in self._places:
+            with suppress(Error, OSError):
+                place.pod.measure_clock()
+
+    def _seen(self, place: _Place, endpoint: Endpoint) -> Endpoint:
+        """The endpoint from within; one that leads to whoever leads gets the write service too.
+
+        A pod that is made anew has another address, the service keeps its own.
+        """
+        hosts = tuple(map(self._login.from_within, endpoint.hosts))
+        if len(hosts) > 1 and place.service is not None:
+            hosts = (*hosts, place.service)
+        return replace(endpoint, hosts=hosts, passfile=place.passfile)
+
+
+def _refuse(pods: dict[str, Pod]) -> None:
+    """TargetError where a pod has ended or will not start by itself."""
+    for name, pod in pods.items():
+        if pod.status.phase in ("Failed", "Succeeded"):
+            raise TargetError(f"the load pod {name} ended at once{_ended(pod)}", f"kubectl logs {name}")
+        for status in pod.status.container_statuses:
+            waiting = status.state.waiting
+            if waiting is not None and waiting.reason in _HOPELESS:
+                raise TargetError(
+                    f"the load pod {name} does not start: {waiting.reason}: {waiting.message}",
+                    "is the image where the cluster can pull it, or loaded into its nodes? docs/kubernetes.md",
+                )
+
+
+def _ended(pod: Pod) -> str:
+    found = [s.state.terminated for s in pod.status.container_statuses if s.state.terminated is not None]
+    if not found:
+        return f": {pod.status.reason}" if pod.status.reason else ""
+    return f": {found[0].reason}, exit code {found[0].exit_code}"
+
+
+def _what_they_say(pods: dict[str, Pod]) -> str:
+    """What keeps pods from being ready, in Kubernetes' words."""
+    if not pods:
+        return "no pod was made"
+    messages = [c.message for pod in pods.values() for c in pod.status.conditions if c.status == "False" and c.message]
+    return messages[0] if messages else ", ".join(f"{name} is {pod.status.phase}" for name, pod in pods.items())
