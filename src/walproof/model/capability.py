@@ -11,6 +11,7 @@ class Capability(StrEnum):
     KILL = "kill"
     STOP = "stop"
     KILL_MEMBER = "kill-member"
+    KILL_CONTAINER = "kill-container"
     FREEZE = "freeze"
     POWER_CUT = "power-cut"
     PARTITION = "partition"

@@ -54,5 +54,13 @@ class MemberState:
     """Its file systems: "sound", "dead" (gone or shut down), "failing" (flushes fail), "full" or "slow"."""
     dcs: str = ""
     """Its process of the DCS: "running", "frozen" or "none"."""
+    container: str = ""
+    """Identity of its pod and how often its container was started again there: UID/N; "none" without a pod."""
+    manager: str = ""
+    """The manager in the same container: "running", "frozen" or "none"; `processes` are PostgreSQL's alone then."""
+    stressed: bool | None = None
+    """Whether processes that only compute run next to it."""
+    chaos: tuple[str, ...] | None = None
+    """Faults that Chaos Mesh's status says are injected into it now; None where it is not asked."""
     deaf_to: tuple[str, ...] = ()
     """Members whose packets were sent and did not arrive here, and "clients"; () too where nobody can tell."""

@@ -107,6 +107,15 @@ _ALL = (
         ),
     ),
     _takeover(
+        Capability.KILL_CONTAINER,
+        _ANY_MEMBER,
+        Story(
+            "the first process of the member's container ends at once, and every other with it",
+            f"{_TAKEOVER}; restarted in place, local keeps too",
+            "the kubelet starts the container again in place",
+        ),
+    ),
+    _takeover(
         Capability.FREEZE,
         _ANY_MEMBER,
         Story("every process of the member is paused, as in a paused virtual machine", _TAKEOVER, "it is resumed"),

@@ -1,6 +1,7 @@
 """Whether a fault did what it claims, by signs of each member, and what was lost for good in fact. Pure.
 
-A sign comes from PostgreSQL or from the member's machine, never from whoever injected the fault.
+A sign comes from PostgreSQL or from the member's machine, and from whoever injected the fault only where nothing else
+can tell: what a pod's network or volume drops is known by Chaos Mesh's status alone.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -111,7 +112,25 @@ def _ended(signs: Signs, member: str) -> tuple[bool | None, str]:
     return again, "its postmaster is another process than before"
 
 
+def _container(signs: Signs, member: str) -> tuple[bool | None, str]:
+    """Whether its container is another run than before: in the same pod, in another one, or none at all."""
+    before = signs.before.get(member)
+    since = [state.container for state in signs.since.get(member, ()) if state.container]
+    if before is None or not before.container or not since:
+        return None, "nobody can tell whether its container is the one from before"
+    other = next((one for one in since if one != before.container), None)
+    if other is None:
+        return False, "its container is the one from before"
+    pod, _, count = before.container.rpartition("/")
+    if other.startswith(f"{pod}/"):
+        return True, f"its container was started again in the same pod (restarts {count} → {other.rpartition('/')[2]})"
+    return True, "its pod was gone" if other == "none" else "its pod is another one than before"
+
+
 def _member_killed(signs: Signs, member: str) -> tuple[bool | None, str]:
+    ended, what = _container(signs, member)
+    if ended:
+        return ended, what
     if signs.tells(member) and not _any(signs, member, lambda s: s.processes == "none"):
         return False, "processes of it went on running"
     return _killed(signs, member)
@@ -153,6 +172,23 @@ def _one_way(signs: Signs, member: str) -> tuple[bool | None, str]:
     return cut, "nothing it sent arrived" if cut else "what it sent still arrived"
 
 
+def _injected(signs: Signs, member: str, operation: Capability) -> tuple[bool | None, str] | None:
+    """What Chaos Mesh's status shows of its pod while the fault was in effect; None where it was not asked."""
+    asked = [state.chaos for state in signs.during.get(member, ()) if state.chaos is not None]
+    if not asked:
+        return None
+    if any(operation in chaos for chaos in asked):
+        return True, "Chaos Mesh's status showed it as injected into its pod"
+    return False, "Chaos Mesh's status did not show it as injected into its pod"
+
+
+def _busy(signs: Signs, member: str) -> tuple[bool | None, str]:
+    known = [state.stressed for state in signs.during.get(member, ()) if state.stressed is not None]
+    if not known:
+        return None, "nobody can tell what runs next to it"
+    return any(known), "processes that only compute ran next to it" if any(known) else "nothing ran next to it"
+
+
 def _disk(signs: Signs, member: str, kinds: tuple[str, ...]) -> tuple[bool | None, str]:
     if not signs.tells(member):
         return None, "nobody can tell how its disk is"
@@ -174,6 +210,20 @@ def _dcs_lost(signs: Signs) -> tuple[bool | None, str]:
     return lost, f"the DCS ran on {len(known) - len(down)} of {len(known)} members"
 
 
+_BY_CHAOS_MESH = frozenset(
+    {
+        Capability.PARTITION,
+        Capability.ISOLATE,
+        Capability.PARTITION_ONE_WAY,
+        Capability.LINK_DELAY,
+        Capability.SLOW_DISK,
+        Capability.FAILING_DISK,
+        Capability.FULL_DISK,
+    }
+)
+"""Faults whose sign is the status of an experiment: nothing inside a pod can tell what its network or volume drops."""
+
+
 def sign(operation: Capability, member: str, signs: Signs, run: DrillRun) -> Sign:
     """Whether one operation on one member shows."""
     seen, what = _seen(operation, member, signs, run)
@@ -186,6 +236,8 @@ def _seen(operation: Capability, member: str, signs: Signs, run: DrillRun) -> tu
         Capability.STOP: _ended,
         Capability.RESTART: _ended,
         Capability.KILL_MEMBER: _member_killed,
+        Capability.KILL_CONTAINER: _container,
+        Capability.CPU_STRESS: _busy,
         Capability.FREEZE: _frozen,
         Capability.POWER_CUT: _powerless,
         Capability.PARTITION: lambda s, m: _cut_off(s, m, clients=False),
@@ -195,6 +247,9 @@ def _seen(operation: Capability, member: str, signs: Signs, run: DrillRun) -> tu
         Capability.FAILING_DISK: _failing_disk,
         Capability.FULL_DISK: lambda s, m: _disk(s, m, ("full",)),
     }
+    status = _injected(signs, member, operation) if operation in _BY_CHAOS_MESH else None
+    if status is not None:
+        return status
     if operation in one_member:
         return one_member[operation](signs, member)
     if operation is Capability.DCS_LOSS:
@@ -259,7 +314,13 @@ def _who_leads(run: DrillRun) -> str:
     return f"{after} leads now" if after != run.before.leader else f"{after} still leads"
 
 
-_CRASHES = (Capability.KILL, Capability.KILL_MEMBER, Capability.FAILING_DISK, Capability.FULL_DISK)
+_CRASHES = (
+    Capability.KILL,
+    Capability.KILL_MEMBER,
+    Capability.KILL_CONTAINER,
+    Capability.FAILING_DISK,
+    Capability.FULL_DISK,
+)
 
 
 def _storm_loss(run: DrillRun) -> Loss | None:

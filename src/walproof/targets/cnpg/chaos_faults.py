@@ -128,6 +128,22 @@ class ChaosMesh:
                 self._delete(KINDS[plural], name)
                 journal.undone(change)
 
+    def in_effect(self) -> dict[str, tuple[Capability, ...]] | None:
+        """What Chaos Mesh's status says is injected now, by member; None where it cannot be asked anything."""
+        if len(self.why_not()) == len(KINDS):
+            return None
+        found: dict[str, tuple[Capability, ...]] = {}
+        for kind, name in list(self.injected):
+            try:
+                status = read(ChaosExperiment, self.instances.api.get(kind, name)).status
+            except ApiError:
+                continue
+            for record in status.experiment.container_records:
+                if record.phase == "Injected":
+                    pod = record.id.split("/")[1]
+                    found[pod] = (*found.get(pod, ()), chaos_mesh.fault_of(name))
+        return found
+
     def faults(self) -> dict[Capability, MemberFault]:
         """What can be done to one member now."""
         place = self.instances.api.namespace

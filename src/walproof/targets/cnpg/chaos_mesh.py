@@ -108,6 +108,16 @@ def tree_of(experiment: Experiment, cluster: Cluster) -> Tree:
     }
 
 
+def fault_of(name: str) -> Capability:
+    """The fault that an experiment of this name is part of.
+
+    >>> fault_of("pg-1-walproof-partition-one-way-pg-2"), fault_of("pg-1-walproof-slow-disk-data")
+    (<Capability.PARTITION_ONE_WAY: 'partition-one-way'>, <Capability.SLOW_DISK: 'slow-disk'>)
+    """
+    fits = [fault for fault in Capability if f"{name.rpartition('-walproof-')[2]}-".startswith(f"{fault}-")]
+    return max(fits, key=len)
+
+
 def _name(fault: Capability, member: str) -> str:
     return f"{member}-walproof-{fault}"
 

@@ -16,6 +16,7 @@ from walproof.targets.cnpg.state import FENCED, state_of
 FAULT = "cnpg fault"
 """What the journal calls one that has to be undone; its name is FAULT MEMBER."""
 _KILL = 'read -r pid < "$PGDATA/postmaster.pid" && kill -9 "$pid"'
+_ABORT = "kill -ABRT 1"
 _SIGNAL = """\
 for process in /proc/[0-9]*; do
   read -r name < "$process/comm" && [ "$name" = postgres ] && kill -{signal} "${{process#/proc/}}"
@@ -71,6 +72,7 @@ class Instances:
         return {
             Capability.KILL: Kill(self),
             Capability.KILL_MEMBER: KillMember(self),
+            Capability.KILL_CONTAINER: KillContainer(self),
             Capability.FREEZE: Freeze(self),
             Capability.STOP: Fence(self),
         }
@@ -100,6 +102,28 @@ class Kill:
     def inject(self, member: str) -> None:
         """Returns when the signal was sent."""
         self.instances.run(member, _KILL)
+
+    def undo(self, member: str) -> None:
+        """Nothing: the kubelet starts it anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class KillContainer:
+    """The container's first process ends at once; the kernel kills the others, the kubelet starts the container anew.
+
+    SIGABRT, because the kernel keeps SIGKILL from a first process inside its own container; the manager, a program in
+    Go, has no handler for it and ends without shutting PostgreSQL down.
+    """
+
+    instances: Instances
+
+    def inject(self, member: str) -> None:
+        """Returns when the signal was sent; what sent it may be gone by then, with the container."""
+        try:
+            self.instances.run(member, _ABORT)
+        except ApiError as wrong:
+            if wrong.code in (403, 404):
+                raise
 
     def undo(self, member: str) -> None:
         """Nothing: the kubelet starts it anew."""

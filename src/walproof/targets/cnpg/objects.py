@@ -176,6 +176,8 @@ class ContainerState(Read):
 
 
 class ContainerStatus(Read):
+    name: str = ""
+    restart_count: int = 0
     state: ContainerState = ContainerState()
 
 
@@ -199,6 +201,11 @@ class Pod(Read):
         """As its readiness probe says, and nobody has deleted it."""
         conditions = {c.type: c.status for c in self.status.conditions}
         return conditions.get("Ready") == "True" and self.metadata.deletion_timestamp is None
+
+    @property
+    def restarts(self) -> int:
+        """How often PostgreSQL's container was started again in this pod."""
+        return next((c.restart_count for c in self.status.container_statuses if c.name == "postgres"), 0)
 
     @property
     def port(self) -> int:

@@ -55,6 +55,7 @@ def for_fault(name: str) -> dict[Capability, tuple[Rule, ...]]:
     signals = (Rule("", "pods/exec", ("get",)),)
     return {
         Capability.KILL: signals,
+        Capability.KILL_CONTAINER: signals,
         Capability.FREEZE: signals,
         Capability.KILL_MEMBER: (Rule("", "pods", ("delete",)),),
         Capability.STOP: _changing(name),

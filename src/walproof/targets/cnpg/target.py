@@ -23,6 +23,7 @@ from walproof.targets.cnpg.file import CnpgFile, read_address, shown
 from walproof.targets.cnpg.kubeconfig import connection
 from walproof.targets.cnpg.load_pods import LoadPods
 from walproof.targets.cnpg.manager import CnpgManager
+from walproof.targets.cnpg.member_states import CnpgMemberStates
 from walproof.targets.cnpg.objects import Lease, read
 from walproof.targets.cnpg.own_role import ROLE, OwnRole
 from walproof.targets.cnpg.rbac import for_own_role
@@ -50,6 +51,9 @@ class CnpgCluster(ExternalCluster):
         self._no_amcheck = ""
         self._instances = Instances(manager.api, file.name, name, self.clock, lambda: self.journal)
         self._chaos = ChaosMesh(self._instances)
+        self._states = CnpgMemberStates(
+            manager.api, file.name, self._addressed, self.clock, injected=self._chaos.in_effect
+        )
 
     @cached_property
     def _own_role(self) -> OwnRole:
@@ -206,6 +210,7 @@ class CnpgCluster(ExternalCluster):
             able,
             faults={**own, **chaos.faults(), **able.faults},
             switchover=able.switchover if switches else None,
+            member_states=self._states,
             slow_disk=chaos.slow_disk(),
             partition_one_way=chaos.one_way(),
             recovery=recovery,

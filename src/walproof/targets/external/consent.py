@@ -7,6 +7,7 @@ from walproof.model.ports import Target
 
 _COMMANDS = ("stop", "kill-member", "freeze", "power-cut", "partition", "isolate", "kill-all", "double-kill")
 _SOMEWHERE = (
+    "kill-container",
     "partition-one-way",
     "slow-disk",
     "failing-disk",

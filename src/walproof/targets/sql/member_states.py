@@ -66,6 +66,10 @@ def _together(answered: MemberState, shown: MemberState) -> MemberState:
         processes=shown.processes,
         disk=shown.disk,
         dcs=shown.dcs,
+        container=shown.container,
+        manager=shown.manager,
+        stressed=shown.stressed,
+        chaos=shown.chaos,
         deaf_to=shown.deaf_to,
     )
 
