@@ -4,7 +4,7 @@ PY := .venv/bin/python
 WORKERS ?= 3
 VERSIONS ?= 14 16 17
 
-.PHONY: help install demo test test-versions check unit pictures clean
+.PHONY: help install demo test test-versions test-kubernetes check unit pictures clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -26,6 +26,9 @@ test: .venv/.done ## every test, real cluster included
 test-versions: .venv/.done ## the contract on plain pairs of older PostgreSQL: VERSIONS="14 16 17"
 	@tools/postgres-versions $(VERSIONS) >/dev/null
 	@WALPROOF_VERSIONS="$(VERSIONS)" $(PY) -m pytest -q tests/contract -k "$(patsubst %,postgres and % or,$(VERSIONS)) version_asked_for"
+
+test-kubernetes: .venv/.done ## the contract on the current context's CloudNativePG: CLUSTER=NAMESPACE/NAME ALLOW=kill
+	@WALPROOF_KUBERNETES="$(or $(CLUSTER),any)" WALPROOF_ALLOW="$(ALLOW)" $(PY) -m pytest -q -rs tests/contract -k kubernetes
 
 unit: .venv/.done ## the tests that need no server
 	@$(PY) -m pytest -q tests/unit tests/replay tests/golden

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.fixtures.external_cluster import lab_file, opened, pair_file
+from tests.fixtures.kubernetes.current import WANTED, current_cluster, needs_consent
 from tests.fixtures.kubernetes.target import real_stand_in, target_of
 from tests.fixtures.plain_pair import debian_pair, older_pair, older_versions, synchronous
 from walproof.errors import TargetError
@@ -32,7 +33,10 @@ DRILLS = iter(range(1, 10_000))
 
 
 OLDER = {f"postgres {major}": major for major in older_versions()}
-REAL = [pytest.param(name, marks=pytest.mark.lab) for name in ("lab", "patroni", "cnpg", "postgres", *OLDER)]
+KUBERNETES = ("kubernetes",) if WANTED else ()
+REAL = [
+    pytest.param(name, marks=pytest.mark.lab) for name in ("lab", "patroni", "cnpg", "postgres", *OLDER, *KUBERNETES)
+]
 
 
 @pytest.fixture(scope="module", params=["sim", *REAL])
@@ -46,6 +50,9 @@ def target(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         with opened(
             str(lab_file(request.getfixturevalue("lab"), tmp_path_factory.mktemp("own"), kills=True))
         ) as external:
+            yield external
+    elif request.param == "kubernetes":
+        with opened(current_cluster(WANTED)) as external:
             yield external
     elif request.param == "cnpg":
         with real_stand_in(tmp_path_factory.mktemp("api"), speed=10) as (running, _), target_of(running) as external:
@@ -177,6 +184,7 @@ def test_what_the_ledger_acknowledged_is_on_every_member(target: Target) -> None
 def test_a_killed_leader_loses_nothing_at_on_and_the_cluster_recovers(target: Target) -> None:
     if reason := target.capabilities().why_not(Capability.KILL):
         pytest.skip(reason)
+    needs_consent("kill")
     events: list[Event] = []
     planned = PlannedDrill(next(DRILLS), CATALOGUE["kill"], Victim.LEADER, Level.ON, "multi-host", writers=8)
     target.clock.patience *= 3

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.fixtures.kubernetes.access import Account
+from tests.fixtures.kubernetes.current import current_cluster
+from tests.fixtures.kubernetes.kinds import named
 from tests.fixtures.kubernetes.stand_in import StandIn, stand_in
 from walproof.errors import TargetError, WaitTimeout
 from walproof.model.configuration import ConfigChange
@@ -152,3 +154,19 @@ def test_a_stream_reads_the_next_token_too(running: StandIn, logged_in: LoggedIn
     running.serving.kubeconfig(Account())
     assert logged_in.client.exec("pg-1", ["true"]).code == 0
     logged_in.client.forward("pg-1", 5432).close()
+
+
+def test_the_only_cluster_of_the_current_context_is_the_one_to_be_tested(
+    running: StandIn, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(running.serving.kubeconfig()))
+    assert current_cluster("any") == "cnpg:default/pg"
+    assert current_cluster("db/other") == "cnpg:db/other"
+    second = running.store.find("Cluster", "pg") or {}
+    second["metadata"] = {"name": "pg2", "namespace": "default"}
+    running.store.create(named("Cluster"), second)
+    with pytest.raises(pytest.skip.Exception, match="has default/pg, default/pg2: name one with CLUSTER="):
+        current_cluster("any")
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    with pytest.raises(pytest.skip.Exception, match="no Kubernetes is known"):
+        current_cluster("any")
