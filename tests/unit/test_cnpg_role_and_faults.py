@@ -2,6 +2,7 @@
 
 import copy
 import json
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,14 @@ from walproof.errors import TargetError, UsageError, WaitTimeout
 from walproof.model.ports import Capability
 from walproof.model.topology import ClusterView, MemberView, Role
 from walproof.records.journal import Journal
-from walproof.targets.cnpg.api import CLUSTERS, PODS, ApiError, Output
+from walproof.targets.cnpg import owned
+from walproof.targets.cnpg.api import CLUSTERS, PODS, SECRETS, ApiError, Output
 from walproof.targets.cnpg.credentials import Credential
 from walproof.targets.cnpg.faults import CnpgRecovery, Instances
 from walproof.targets.cnpg.file import CnpgFile
 from walproof.targets.cnpg.manager import CnpgManager
 from walproof.targets.cnpg.own_role import OwnRole
+from walproof.targets.cnpg.owned import MADE_BY
 from walproof.targets.cnpg.switchover import CnpgSwitchover, furthest
 from walproof.targets.cnpg.target import CnpgCluster
 from walproof.targets.external.cluster import ExternalCluster
@@ -244,3 +247,57 @@ def test_a_role_whose_database_cannot_be_made_is_removed(
         cluster.open_database()
     assert users[0].startswith("walproof_") and cluster.manager.members()["pg-1"].user == "app"
     assert roles(api) == [] and secrets_of(api) == ["pg-app"] and journal.pending() == ()
+
+
+def reverted(api: FakeApi, journal: Journal, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What revert says; SQL has the role as long as the spec has."""
+    file = CnpgFile(kind="cnpg", cluster="default/pg", reach="pods")
+    cluster = CnpgCluster(NAME, file, CnpgManager(api, file))
+    monkeypatch.setattr(cluster, "_usable", lambda credential: True)
+    monkeypatch.setattr(cluster, "_gone", lambda role: True)
+    noted: list[str] = []
+
+    def revert(self: ExternalCluster, journal: Journal) -> list[str]:
+        for change in journal.pending(NAME):
+            if change.what == "database":
+                noted.append(change.name)
+                journal.undone(change)
+        return []
+
+    monkeypatch.setattr(ExternalCluster, "revert", revert)
+    sentences = cluster.revert(journal)
+    assert journal.pending() == ()
+    return [*sentences, *noted]
+
+
+def made_by(api: FakeApi, maker: str) -> None:
+    for (kind, _), tree in api.objects.items():
+        if kind == "secrets" and MADE_BY in tree["metadata"].get("annotations", {}):
+            tree["metadata"]["annotations"][MADE_BY] = maker
+
+
+def test_what_an_ended_run_left_is_found_by_its_label(
+    api: FakeApi, journal: Journal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made(api, journal)
+    lost, dead = Journal(tmp_path / "another.jsonl"), f"{socket.gethostname()} 999999999 1 no-boot"
+    assert reverted(api, lost, monkeypatch) == [] and len(roles(api)) == 1, "its maker is this process, which runs"
+    made_by(api, "elsewhere 7 1 a-boot")
+    (sentence,) = reverted(api, lost, monkeypatch)
+    assert "was made by walproof on elsewhere, where it may still run: left alone" in sentence
+    assert len(roles(api)) == 1 and len(secrets_of(api)) == 2
+    made_by(api, dead)
+    assert reverted(api, lost, monkeypatch) == ["walproof_own"], "its database is sought too"
+    assert roles(api) == [] and secrets_of(api) == ["pg-app"]
+
+
+def test_a_secret_without_a_role_is_swept_and_one_of_another_cluster_is_not(
+    api: FakeApi, journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dead = f"{socket.gethostname()} 999999999 1 no-boot"
+    for name, owner in (("ours", "pg"), ("others", "pg2")):
+        tree = owned.secret(owned.metadata(name, {"metadata": {"name": owner, "uid": "u"}}), "Opaque", {})
+        api.put(SECRETS, tree)
+    made_by(api, dead)
+    assert reverted(api, journal, monkeypatch) == []
+    assert sorted(secrets_of(api)) == ["others", "pg-app"]

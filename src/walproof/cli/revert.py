@@ -7,13 +7,13 @@ import cloup
 from walproof.cli import options as opt
 from walproof.cli.console import print_result
 from walproof.cli.groups import Command
-from walproof.cli.journals import NAME, Layer, applied_folder
+from walproof.cli.journals import NAME, Layer, applied_folder, journal_of_apply
 from walproof.errors import UsageError
 from walproof.load.work_directory import remove_left
 from walproof.model.units import counted
 from walproof.records.journal import Journal
 from walproof.records.layout import record_directory
-from walproof.targets.choose import choose
+from walproof.targets.choose import choose, is_external
 
 
 @cloup.command(cls=Command)
@@ -31,6 +31,11 @@ def revert(record: str | None, target: str | None, as_json: bool) -> int:
             cluster = choose(target or name)
             cluster.name = name
             done.append((name, path, pending, cluster.revert(journal)))
+    if target is not None and is_external(target) and not done:
+        # What ended runs left there is found by its label, without a journal.
+        cluster = choose(target)
+        kept = journal_of_apply(cluster.name)
+        done.append((cluster.name, kept.path, 0, cluster.revert(Layer(kept, complete=False))))
     print_result(
         {"reverted": [{"target": n, "journal": str(p), "changes": c, "left": left} for n, p, c, left in done]},
         *(

@@ -27,6 +27,23 @@ class Metadata(Read):
     labels: dict[str, str] = {}
 
 
+class Owner(Read):
+    name: str
+
+
+class OwnedMetadata(Metadata):
+    owner_references: list[Owner] = []
+
+    @property
+    def owners(self) -> tuple[str, ...]:
+        """Names of what it goes with."""
+        return tuple(owner.name for owner in self.owner_references)
+
+
+class Owned(Read):
+    metadata: OwnedMetadata
+
+
 class IsolationCheck(Read):
     enabled: bool = True
 

@@ -15,10 +15,10 @@ from walproof.targets.cnpg import owned
 from walproof.targets.cnpg.api import CLUSTERS, SECRETS, ApiError, KubernetesApi, Tree
 from walproof.targets.cnpg.credentials import Credential, credential_in
 from walproof.targets.cnpg.objects import Cluster, Secret, read
+from walproof.targets.cnpg.sweep import left_behind
 
 ROLE = "cnpg role"
 """What the journal calls it; its name is the role's, `after` the secret's."""
-OURS = "app.kubernetes.io/managed-by=walproof"
 _CHECKPOINT_SINCE = 15
 _CONFLICTS = 8
 Roles = list[dict[str, Any]]
@@ -61,11 +61,26 @@ class OwnRole:
                 f"CloudNativePG cannot {what} the role {role}: {'; '.join(reasons)}", "kubectl cnpg status"
             )
 
+    def adopt(self, journal: Notebook) -> bool:
+        """Note roles whose maker has ended and whose journal is lost; whether there was one."""
+        known = [str(change.after) for change in journal.pending(self._target) if change.what == ROLE]
+        lost = [
+            left.meta.name
+            for left in left_behind(self._api, self._cluster)
+            if left.kind is SECRETS and left.ended and left.meta.name not in known
+        ]
+        roles = self._roles(self._api.get(CLUSTERS, self._cluster)) if lost else []
+        entries = [entry for entry in roles if (entry.get("passwordSecret") or {}).get("name") in lost]
+        for entry in entries:
+            secret = str(entry["passwordSecret"]["name"])
+            journal.note(self._clock.now(), self._target, ROLE, str(entry["name"]), before=None, after=secret)
+        return bool(entries)
+
     def left(self, journal: Notebook) -> Credential | None:
         """The role that a killed run left, so that what it owns can be dropped; None where there is none."""
         names = [str(change.after) for change in journal.pending(self._target) if change.what == ROLE]
         # By its label: a Role cannot grant `get` of names that are not known beforehand.
-        found = [read(Secret, tree) for tree in self._api.list(SECRETS, OURS)] if names else []
+        found = [read(Secret, tree) for tree in self._api.list(SECRETS, owned.OURS)] if names else []
         return next((credential_in(secret) for secret in found if secret.metadata.name in names), None)
 
     def remove(self, journal: Notebook, gone: Callable[[str], bool]) -> None:

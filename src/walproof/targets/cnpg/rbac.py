@@ -76,7 +76,7 @@ _OWN_ROLE = (Rule("", "secrets", ("list", "create", "delete")),)
 """The password of walproof's own role."""
 
 
-LOAD = (Rule("batch", "jobs", ("create", "delete")), Rule("", "secrets", ("create", "delete")))
+LOAD = (Rule("batch", "jobs", ("list", "create", "delete")), Rule("", "secrets", ("create", "delete")))
 """Load pods and the secret they log in by; they are reached as members are."""
 
 

@@ -28,6 +28,7 @@ from walproof.targets.cnpg.objects import Lease, read
 from walproof.targets.cnpg.own_role import ROLE, OwnRole
 from walproof.targets.cnpg.rbac import for_own_role
 from walproof.targets.cnpg.state import joined
+from walproof.targets.cnpg.sweep import Left, left_behind, swept
 from walproof.targets.configure import needed
 from walproof.targets.external.cluster import ExternalCluster
 from walproof.targets.sql.connection import connected
@@ -185,12 +186,18 @@ class CnpgCluster(ExternalCluster):
         self._instances.target = self.name
         self._chaos.undo_left(journal)
         self._instances.undo_left(journal)
+        if self._own_role.adopt(journal) and not any(one.ended is not True for one in self._left_behind()):
+            # Its database too, whose mark says whether it is walproof's.
+            journal.note(self.clock.now(), self.name, "database", self.file.database, before=None, after=None)
         left = self._own_role.left(journal)
         if left is not None and self._usable(left):
             self._log_in_as(left)
         sentences = super().revert(journal)
         self._remove_role(journal)
-        return sentences
+        return [*sentences, *swept(self._cnpg.api, self._cnpg.file.name)]
+
+    def _left_behind(self) -> tuple[Left, ...]:
+        return left_behind(self._cnpg.api, self._cnpg.file.name)
 
     def close(self) -> None:
         """Remove the load pods, walproof's own database and role, and take no more connections for members."""
