@@ -104,7 +104,7 @@ def _studied(asked: Asked, model: Model, options: dict[str, Any], arms: Sequence
     layout, seed, vary = options["layout"], options["seed"], not options["exact_rates"]
     one = forecast_of(model, layout, years=asked.years, seed=seed, vary=vary, each=each)
     if options["period"]:
-        one = replace(one, period=one_period(model, options["period"], seed))
+        one = replace(one, period=one_period(model, options["period"], seed, vary=vary))
     effects = sorted((*of_rates(one), *of_the_rest(model, seed, each=each)), key=lambda effect: -effect.swing)
     return _with_price(one, model.what, arms), tuple(effects)
 

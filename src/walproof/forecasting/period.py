@@ -19,9 +19,9 @@ SHARE = 0.9
 """Of all periods that fall into the interval."""
 
 
-def one_period(model: Model, period_s: float, seed: int) -> Period:
+def one_period(model: Model, period_s: float, seed: int, *, vary: bool = True) -> Period:
     """The intervals from a thousand simulated periods; rates and drills are drawn anew for each 25 of them."""
-    batches = periods(model, PERIODS, period_s, seed)
+    batches = periods(model, PERIODS, period_s, seed, vary=vary)
     rng = np.random.default_rng([seed, 5])
     seconds = np.concatenate([b.years_s for b in batches])
     lost = np.concatenate([_lost(model, batch, rng) for batch in batches])

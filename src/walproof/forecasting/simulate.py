@@ -164,6 +164,10 @@ def _numbered(model: Model, seed: int, vary: bool, batch: tuple[int, int]) -> Ba
     return one_batch(model, years, [seed, number], vary=vary)
 
 
-def periods(model: Model, count: int, period_s: float, seed: int, *, together: int = 25) -> tuple[Batch, ...]:
+def periods(
+    model: Model, count: int, period_s: float, seed: int, *, vary: bool = True, together: int = 25
+) -> tuple[Batch, ...]:
     """So many periods of that length, in batches of `together`; each batch draws what is uncertain anew."""
-    return tuple(one_batch(model, together, [seed, number], year_s=period_s) for number in range(count // together))
+    return tuple(
+        one_batch(model, together, [seed, number], vary=vary, year_s=period_s) for number in range(count // together)
+    )
