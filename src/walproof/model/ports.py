@@ -17,6 +17,7 @@ from walproof.model.plan import Sample, Scenario, Workload
 from walproof.model.sample import Checkpoints, SampleResult
 from walproof.model.takeover import GuardSwitch, Takeover
 from walproof.model.topology import ClusterView, Description, Endpoint, LinkView, Route, Snapshot
+from walproof.model.verdict import Mark
 
 
 class Closes(Protocol):
@@ -137,6 +138,14 @@ class MemberStates(Protocol):
 
     def states(self) -> Sequence[MemberState]:
         """Every member now, all asked at once; one that does not answer within two seconds is there without answers."""
+        ...
+
+
+class FailoverSteps(Protocol):
+    """Steps of a failover as the manager shows them. Changes nothing."""
+
+    def since_last(self) -> Sequence[Mark]:
+        """Ask once; the steps since it was asked last: operator, lease, endpoint, each when it was first seen."""
         ...
 
 
@@ -291,6 +300,7 @@ class Capabilities:
     recovery: Recovery | None = None
     logs: MemberLogs | None = None
     member_states: MemberStates | None = None
+    failover_steps: FailoverSteps | None = None
     traces: Traces | None = None
     configuration: Configuration | None = None
     inspection: Inspection | None = None

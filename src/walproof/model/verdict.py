@@ -66,6 +66,10 @@ class Recovery:
     promotion_s: float | None = None
     routing_s: float | None = None
     client_s: float | None = None
+    operator_s: float | None = None
+    """This, lease_s and endpoint_s: where the manager shows its steps, in place of detection and routing."""
+    lease_s: float | None = None
+    endpoint_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

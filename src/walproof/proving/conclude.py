@@ -6,10 +6,12 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from walproof.model.attempt import Attempts
 from walproof.model.guarantee import Level, Loss, read_standby_names
 from walproof.model.verdict import Drill, Findings, Mark, Recovery, Verdict
 from walproof.proving.assumptions import checked, level_in_effect
 from walproof.proving.damage import new_damage
+from walproof.proving.failover_steps import as_clause, split_by_steps
 from walproof.proving.findings import differing, judged
 from walproof.proving.happened import Sign, fault_signs, loss_in_fact, taken_over
 from walproof.proving.history import DrillRun, History
@@ -42,16 +44,14 @@ def concluded_drill(history: History) -> Drill:
     cause = in_effect.failure if _weaker_lost(history, short) else ""
     risk = AtRisk(planned.level, loss, promised(planned.level, loss), cause)
     verdict, why = decided(findings, found, risk, new_damage(run.states, history.problems))
-    recovery, marks = (
-        (Recovery(), ()) if out is None else split(attempts, out, run.views, _led_until(out, run), run.elected_at)
-    )
+    recovery, marks = (Recovery(), ()) if out is None else _parts(attempts, out, run)
     return Drill(
         number=planned.number,
         fault=planned.fault.name,
         victim=planned.victim,
         level=planned.level,
         verdict=verdict,
-        why="; ".join([why, *_remarks(history, findings, loss, verdict)]),
+        why="; ".join([why, *_remarks(history, findings, loss, verdict), *filter(None, [as_clause(recovery)])]),
         findings=findings,
         rto_s=None if out is None or run.incomplete else out.seconds,
         rpo_s=rpo_s(findings, run.fault_at, out.last_before if out else 0.0),
@@ -76,6 +76,13 @@ def concluded_drill(history: History) -> Drill:
         if run.incomplete
         else writers_rto_s(attempts, run.fault_at, cleared_at=run.cleared_at, stopped_at=run.stopped_at),
     )
+
+
+def _parts(attempts: Attempts, out: Outage, run: DrillRun) -> tuple[Recovery, tuple[Mark, ...]]:
+    """The outage by its parts: by the manager's own steps where it showed some."""
+    led = _led_until(out, run)
+    stepwise = split_by_steps(out, run.steps, run.views, led)
+    return stepwise or split(attempts, out, run.views, led, run.elected_at)
 
 
 def _without_phantoms_of_a_torn_ledger(findings: Findings, run: DrillRun) -> Findings:

@@ -6,6 +6,7 @@ from walproof.model.attempt import Attempts
 from walproof.model.load import WitnessReport
 from walproof.model.member_state import MemberState
 from walproof.model.topology import ClusterView
+from walproof.model.verdict import Mark
 from walproof.proving.campaign import PlannedDrill
 from walproof.proving.reading import MemberReading
 from walproof.proving.storm import Struck
@@ -37,6 +38,8 @@ class DrillRun:
     """Why the target refused to inject the fault."""
     struck: tuple[Struck, ...] = ()
     """The faults of a storm, in order."""
+    steps: tuple[Mark, ...] = ()
+    """Steps of the failover as the manager shows them: operator, lease, endpoint, with the member each is about."""
     guard_log: str = ""
     """What the guard wrote meanwhile."""
     incomplete: str = ""

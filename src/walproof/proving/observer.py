@@ -4,6 +4,7 @@ from walproof.errors import Error
 from walproof.model.event import Emit, Observed
 from walproof.model.ports import Closes, Poller, Target
 from walproof.model.topology import ClusterView
+from walproof.model.verdict import Mark
 
 _POLLER_PACE_S = 0.05
 
@@ -20,6 +21,7 @@ class Observer:
         self._poller: Poller | None = None
         self._repeated: list[Closes] = []
         self._polled_leader: str | None = None
+        self._steps: list[Mark] = []
 
     def observe(self) -> None:
         """Observe once now and keep it."""
@@ -44,6 +46,11 @@ class Observer:
         return tuple(sorted(self._views, key=lambda view: view.at))
 
     @property
+    def steps(self) -> tuple[Mark, ...]:
+        """Steps of the manager's failovers so far; none where it does not show them."""
+        return tuple(self._steps)
+
+    @property
     def newest(self) -> ClusterView | None:
         """The newest observation, of the poller's too."""
         return max(self._views, key=lambda view: view.at, default=None)
@@ -66,6 +73,9 @@ class Observer:
         clock = self._target.clock
         self._poller = self._target.poller(pace_s=0.1, silent_s=0.4)
         self._repeated = [clock.every(self._pace_s, self.observe), clock.every(_POLLER_PACE_S, self._poll)]
+        shown = self._target.capabilities().failover_steps
+        if shown is not None:
+            self._repeated.append(clock.every(self._pace_s, lambda: self._steps.extend(shown.since_last())))
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -144,7 +144,12 @@ def _under_load(shell: Shell, planned: PlannedDrill, observer: Observer, ledger:
     after = shell.target.observe()
     gathered.ask_members()
     drill_run = replace(
-        drill_run, after=after, views=observer.views, states=tuple(gathered.states), guard_log=guard_log.since()
+        drill_run,
+        after=after,
+        views=observer.views,
+        states=tuple(gathered.states),
+        steps=observer.steps,
+        guard_log=guard_log.since(),
     )
     return _read_and_judge(shell, gathered, History(planned, drill_run, attempts, witness))
 

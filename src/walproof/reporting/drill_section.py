@@ -26,10 +26,10 @@ from walproof.reporting.outline import (
 )
 from walproof.reporting.wording import (
     LOSS_BOUND,
-    OUTAGE_PARTS,
     UNAVAILABLE,
     count,
     fault_name,
+    outage_parts,
     outage_seconds,
     percent,
     seconds,
@@ -150,26 +150,25 @@ def _outage(drills: Sequence[Drill]) -> Figure | None:
     timed = [d for d in drills if d.rto_s is not None and d.verdict.decided]
     if not timed:
         return None
+    named = outage_parts([d.recovery for d in timed])
     bars, rows = [], []
     for fault in dict.fromkeys(fault_name(d) for d in timed):
         of_fault = [d for d in timed if fault_name(d) == fault]
         times = sorted(d.rto_s for d in of_fault if d.rto_s is not None)
         parts = [outage_seconds(d.recovery) for d in of_fault]
-        middle = {p: _median([one[p] for one in parts]) for p in OUTAGE_PARTS}
-        segments = tuple(
-            Segment(p, s, f"{p} ({OUTAGE_PARTS[p]}): {seconds(s)}") for p, s in middle.items() if s is not None
-        )
+        middle = {p: _median([one[p] for one in parts]) for p in named}
+        segments = tuple(Segment(p, s, f"{p} ({named[p]}): {seconds(s)}") for p, s in middle.items() if s is not None)
         bars.append(Bar(fault, segments, median(times)))
-        cells = [str(len(of_fault)), *(seconds(middle[p]) for p in OUTAGE_PARTS)]
+        cells = [str(len(of_fault)), *(seconds(middle[p]) for p in named)]
         writers = [d.writers_rto_s[2] for d in of_fault if d.writers_rto_s]
         away = [d.unavailable_s for d in of_fault if d.unavailable_s is not None]
         worst = (times[-1], max(writers, default=None), max(away, default=None))
         rows.append(row(fault, *cells, seconds(median(times)), *map(seconds, worst)))
     names = (
-        "fault", ">drills", *(f">{p}" for p in OUTAGE_PARTS), ">RTO, median", ">RTO, worst", ">worst writer",
+        "fault", ">drills", *(f">{p}" for p in named), ">RTO, median", ">RTO, worst", ">worst writer",
         f">{UNAVAILABLE}, worst",
     )  # fmt: skip
-    legend = tuple((f"{p}: {what}", f"segment{i}") for i, (p, what) in enumerate(OUTAGE_PARTS.items()))
+    legend = tuple((f"{p}: {what}", f"segment{i}") for i, (p, what) in enumerate(named.items()))
     table = Table("outage", "outage by part, median over drills", columns(*names), tuple(rows))
     caption = "From the last acknowledgement before it to the first of sustained service; the mark is the median."
     return Figure("outage-parts", "Outage by part", caption, (BarChart("by fault", "s", tuple(bars)),), legend, table)

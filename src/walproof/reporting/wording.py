@@ -1,6 +1,7 @@
 """Text of tables and pages from values: numbers with units and intervals, names of arms and faults. Pure."""
 
 import math
+from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from walproof.model.estimate import Estimate
@@ -197,9 +198,22 @@ OUTAGE_PARTS = {
     "client": "until that attempt was acknowledged",
 }
 """What each part of an outage is."""
+STEP_PARTS = {
+    "operator": "from the last acknowledgement until the operator named a successor",
+    "lease": "until the successor took the primary's lease",
+    "endpoint": "until the write service led to the new leader",
+}
+"""Parts in place of detection and routing, where the manager shows its steps."""
+
+
+def outage_parts(recoveries: Iterable[Recovery]) -> dict[str, str]:
+    """The parts that some of these may have, in order; those of STEP_PARTS only where they were seen."""
+    if not any(r.operator_s or r.lease_s or r.endpoint_s for r in recoveries):
+        return OUTAGE_PARTS
+    order = ("operator", "lease", "detection", "promotion", "endpoint", "routing", "client")
+    return {part: {**STEP_PARTS, **OUTAGE_PARTS}[part] for part in order}
 
 
 def outage_seconds(recovery: Recovery) -> dict[str, float | None]:
-    """Seconds of each of OUTAGE_PARTS, None where it was not seen."""
-    seconds_each = (recovery.detection_s, recovery.promotion_s, recovery.routing_s, recovery.client_s)
-    return dict(zip(OUTAGE_PARTS, seconds_each, strict=True))
+    """Seconds of each part that an outage may have, None where it was not seen."""
+    return {part: getattr(recovery, f"{part}_s") for part in (*OUTAGE_PARTS, *STEP_PARTS)}

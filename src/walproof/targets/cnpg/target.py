@@ -18,6 +18,7 @@ from walproof.targets.cnpg.api import LEASES, ApiError
 from walproof.targets.cnpg.chaos_faults import NEEDS, ChaosMesh
 from walproof.targets.cnpg.client import Client
 from walproof.targets.cnpg.credentials import Credential
+from walproof.targets.cnpg.failover_steps import CnpgFailoverSteps
 from walproof.targets.cnpg.faults import CnpgLogs, CnpgRecovery, Instances
 from walproof.targets.cnpg.file import CnpgFile, read_address, shown
 from walproof.targets.cnpg.kubeconfig import connection
@@ -218,6 +219,7 @@ class CnpgCluster(ExternalCluster):
             faults={**own, **chaos.faults(), **able.faults},
             switchover=able.switchover if switches else None,
             member_states=self._states,
+            failover_steps=CnpgFailoverSteps(self._cnpg.api, self._cnpg.file.name, self.clock),
             slow_disk=chaos.slow_disk(),
             partition_one_way=chaos.one_way(),
             recovery=recovery,
