@@ -66,6 +66,7 @@ def test_a_drill_with_its_ledger_in_a_pod_is_held(cluster: StandIn, tmp_path: Pa
     answer = asked(cluster, *words, "--record", str(tmp_path / "r"))
     (drill,) = answer["drills"]
     assert drill["verdict"] == "held" and drill["acknowledged"] > 50, drill
-    attempts = decode((tmp_path / "r" / "drill-1.history").read_bytes()).attempts
+    (history,) = (tmp_path / "r").rglob("drill-1.history")
+    attempts = decode(history.read_bytes()).attempts
     assert int((attempts.outcome == Outcome.ACKNOWLEDGED).sum()) == drill["acknowledged"]
     assert left(cluster) == []

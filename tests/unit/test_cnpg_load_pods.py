@@ -161,6 +161,7 @@ def test_programs_run_in_every_pod_and_what_they_write_comes_back_whole(tmp_path
         assert first.directory != second.directory and len(here.runner.pods) == 2
         first.put("words", "from here")
         assert ended(first, "cat", "words") == "from here"
+        assert ended(second, "/nowhere/of/ours/pgbench", "--version").startswith("pgbench (PostgreSQL)")
         big = ended(second, sys.executable, "-c", "print('0123456789' * 1_500_000)")
         assert len(big) == 15_000_001
         assert [path.stat().st_size for path in second.fetch("output", head=100)] == [100]
