@@ -57,7 +57,7 @@ def test_what_was_run_before_ctrl_c_is_in_the_record_and_in_the_report(tmp_path:
     wanted = [Pitfall("P1", "one", shows), Pitfall("P2", "two", interrupted), Pitfall("P3", "three", shows)]
     before = NoLab.closed
     with Writer(tmp_path / "r", "pitfalls") as writer:
-        runs, stopped = run.reproduce(wanted, writer, lambda _: None)
+        runs, stopped = run.reproduce(run.run_all(wanted, lambda _: None), writer)
     assert stopped
     assert NoLab.closed == before + 2
     assert [one.verdict for one in runs] == ["reproduced"]
@@ -72,6 +72,6 @@ def test_what_was_run_before_ctrl_c_is_in_the_record_and_in_the_report(tmp_path:
 def test_the_exit_code_says_whether_each_was_reproduced(tmp_path: Path, reproduce: list[object], code: int) -> None:
     wanted = [Pitfall(f"P{n}", "a pitfall", one) for n, one in enumerate(reproduce)]  # type: ignore[arg-type]
     with Writer(tmp_path / "r", "pitfalls") as writer:
-        runs, stopped = run.reproduce(wanted, writer, lambda _: None)
+        runs, stopped = run.reproduce(run.run_all(wanted, lambda _: None), writer)
     assert not stopped
     assert run.exit_code(runs) == code

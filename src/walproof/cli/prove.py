@@ -52,7 +52,7 @@ from walproof.targets.external import consent
     opt.option("--shrink", "R", "Storms tried to find the fewest faults that break.  [default: 8]"),
     opt.flag("--matrix", "Level × fault: documented guarantees, by experiment."),
     opt.flag("--quick", "With --matrix: one drill per cell."),
-    opt.option("--pitfall", "P1|all", "Reproduce a known pitfall, or all, on a lab of its own."),
+    opt.option("--pitfall", "P1|all", "A known pitfall, or all, on a lab of its own; K1 … on --target cnpg:…"),
     opt.option("--seed", "N", "Seed of every random choice.  [default: 1]"),
 )
 @opt.group(
@@ -77,9 +77,7 @@ def prove(target: str | None, directory: Path | None, as_json: bool, dry_run: bo
     """What each commit level survives: real faults against a ledger of acknowledged commits."""
     if raw.get("pitfall"):
         if target is not None:
-            raise UsageError(
-                f"--pitfall makes labs of its own and leaves {target} alone", "leave --target and --lab out"
-            )
+            return _target_pitfalls(raw, directory, target, as_json=as_json, dry_run=dry_run)
         return _pitfalls(raw, directory, as_json=as_json, dry_run=dry_run)
     options = parse_options(raw)
     allowed = consent.read(raw.get("allow"))
@@ -144,7 +142,38 @@ def _pitfalls(raw: RawOptions, directory: Path | None, *, as_json: bool, dry_run
         return 0
     with Writer(directory, "pitfalls") as writer:
         writer(started("prove", raw, at=time.time(), seed=seed))
-        found, interrupted = run.reproduce(wanted, writer, lambda text: click.echo(text, err=True))
+        found, interrupted = run.reproduce(run.run_all(wanted, _on_stderr), writer)
+    tree = {"record": str(writer.directory), "pitfalls": [run.as_dict(one) for one in found]}
+    print_result(tree, run.as_text(found, len(wanted)), f"record: {writer.directory}", as_json=as_json)
+    return 130 if interrupted else run.exit_code(found)
+
+
+def _on_stderr(text: str) -> None:
+    click.echo(text, err=True)
+
+
+def _target_pitfalls(raw: RawOptions, directory: Path | None, target: str, *, as_json: bool, dry_run: bool) -> int:
+    """`--pitfall` with `--target`: those of its manager, on that cluster."""
+    from walproof.studies.pitfalls import catalogue, run
+
+    wanted, seed = catalogue.target_pitfalls(str(raw["pitfall"])), parse_options(raw).seed
+    chosen = choose(target)
+    able = chosen.capabilities().pitfalls
+    if not able:
+        raise UsageError(
+            f"{chosen.name} has no pitfalls of its own", "leave --target and --lab out, or cnpg:NAMESPACE/NAME"
+        )
+    if dry_run:
+        tree = {"dry_run": True, "pitfalls": [{"number": p.number, "title": p.title} for p in wanted]}
+        first = f"{counted(len(wanted), 'pitfall')} on {chosen.name}:"
+        print_result(tree, first, *(f"  {p.number} {p.title}" for p in wanted), as_json=as_json)
+        return 0
+    needed = [word for pitfall in wanted for word in pitfall.consents]
+    consent.check(chosen, "reproducing pitfalls", needed, consent.read(raw.get("allow")))
+    with Writer(directory, "pitfalls") as writer, closing(chosen):
+        keep_journal(chosen, writer.directory)
+        writer(started("prove", raw, at=time.time(), seed=seed))
+        found, interrupted = run.reproduce(run.run_on_target(able, wanted, _on_stderr), writer)
     tree = {"record": str(writer.directory), "pitfalls": [run.as_dict(one) for one in found]}
     print_result(tree, run.as_text(found, len(wanted)), f"record: {writer.directory}", as_json=as_json)
     return 130 if interrupted else run.exit_code(found)

@@ -13,6 +13,7 @@ from walproof.model.configuration import ConfigChange, ConfigPlan
 from walproof.model.facts import Facts
 from walproof.model.load import NO_LIMITS, LedgerOrder, LedgerRun, LoadLimits
 from walproof.model.member_state import MemberState
+from walproof.model.pitfall import Finding
 from walproof.model.plan import Sample, Scenario, Workload
 from walproof.model.sample import Checkpoints, SampleResult
 from walproof.model.takeover import GuardSwitch, Takeover
@@ -301,6 +302,8 @@ class Capabilities:
     logs: MemberLogs | None = None
     member_states: MemberStates | None = None
     failover_steps: FailoverSteps | None = None
+    pitfalls: Mapping[str, Callable[[], Finding]] = field(default_factory=dict)
+    """Known pitfalls that can be reproduced here, by their numbers."""
     traces: Traces | None = None
     configuration: Configuration | None = None
     inspection: Inspection | None = None

@@ -26,6 +26,7 @@ class Wait(Enum):
     GUARD_READY = (60.0, "the guard to be ready")
     LOAD_PODS = (120.0, "every load pod to be ready")
     SWITCHOVER = (60.0, "a planned switchover")
+    SUCCESSOR_NAMED = (120.0, "the operator to name a successor")
     CHAOS_INJECTED = (60.0, "Chaos Mesh to inject the fault")
     CHAOS_GONE = (60.0, "Chaos Mesh to undo the fault")
     PITFALL_SHOWN = (40.0, "a pitfall to show itself")

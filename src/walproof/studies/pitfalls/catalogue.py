@@ -46,6 +46,48 @@ CATALOGUE: tuple[Pitfall, ...] = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class TargetPitfall:
+    """One known trap of a target's manager, reproduced on a cluster there is; `thread`: where it is known upstream."""
+
+    number: str
+    title: str
+    thread: str
+    consents: tuple[str, ...] = ()
+
+
+ON_TARGET: tuple[TargetPitfall, ...] = (
+    TargetPitfall(
+        "K1",
+        "PostgreSQL frozen under a living manager: the lease is renewed, nobody is promoted",
+        "cloudnative-pg#11348, #11265",
+        ("freeze",),
+    ),
+    TargetPitfall(
+        "K2",
+        "dataDurability preferred: the last standby goes, commits silently become local",
+        "cloudnative-pg#5793, #8790",
+        ("kill-member",),
+    ),
+    TargetPitfall(
+        "K4", "status.phase says healthy during an outage", "cloudnative-pg#5150 (the same words, no pod)", ("freeze",)
+    ),
+    TargetPitfall("K5", "fsync = off and full_page_writes = off pass admission", "cloudnative-pg#5506 (on purpose)"),
+)
+"""Those of CloudNativePG (targets/cnpg/pitfalls.py)."""
+
+
+def target_pitfalls(text: str) -> tuple[TargetPitfall, ...]:
+    """The target's pitfalls named in a text: "all", or numbers like "K1,K5"; UsageError for an unknown one."""
+    if text.strip().lower() == "all":
+        return ON_TARGET
+    known = {p.number.lower(): p for p in ON_TARGET}
+    numbers = [part.strip().lower() for part in text.split(",") if part.strip()]
+    if not numbers or any(number not in known for number in numbers):
+        raise UsageError(f"{text!r} is no pitfall of a target", f"{', '.join(p.number for p in ON_TARGET)}, or all")
+    return tuple(known[number] for number in numbers)
+
+
 def pitfalls(text: str) -> tuple[Pitfall, ...]:
     """The pitfalls named in a text: "all", or numbers like "P1,P4"; UsageError for an unknown one."""
     if text.strip().lower() == "all":

@@ -17,18 +17,11 @@ from walproof.lab import members
 from walproof.lab.blueprint import Blueprint
 from walproof.lab.faults.recover import recover as clear_faults
 from walproof.machine.clock import RealClock
+from walproof.model.pitfall import Finding as Finding  # noqa: PLC0414 - given on
 from walproof.model.waiting import Wait, wait_for
 from walproof.targets.choose import choose
 
 Connection = psycopg.Connection[Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """Whether the pitfall showed itself, and what was seen."""
-
-    reproduced: bool
-    evidence: str
 
 
 @dataclass(slots=True)

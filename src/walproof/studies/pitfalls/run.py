@@ -1,7 +1,7 @@
 """Creates the lab that pitfalls need, reproduces them one after another, reports each, destroys the lab."""
 
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +15,7 @@ from walproof.lab.create import temporary_lab
 from walproof.lab.design import LabOrder, design
 from walproof.machine.clock import RealClock
 from walproof.model.event import ClaimJudged, Emit, Ended
-from walproof.studies.pitfalls.catalogue import Pitfall
+from walproof.studies.pitfalls.catalogue import Pitfall, TargetPitfall
 from walproof.studies.pitfalls.pitfall_lab import Finding, PitfallLab
 
 Report = Callable[[str], None]
@@ -33,7 +33,7 @@ DEFAULT_TIMEOUTS = {
 class PitfallRun:
     """One pitfall as it was run; `finding` is None when the lab could not reproduce it, for the reason `why`."""
 
-    pitfall: Pitfall
+    pitfall: Pitfall | TargetPitfall
     finding: Finding | None
     seconds: float
     why: str = ""
@@ -83,6 +83,25 @@ def run_pitfall(blueprint: Blueprint, pitfall: Pitfall) -> PitfallRun:
     return PitfallRun(pitfall, finding, time.monotonic() - began, why)
 
 
+def run_on_target(
+    able: Mapping[str, Callable[[], Finding]], wanted: Sequence[TargetPitfall], report: Report
+) -> Generator[PitfallRun, None, None]:
+    """Every pitfall as it ends, on a cluster there is; stops at one that could not be reverted."""
+    for pitfall in wanted:
+        report(f"{pitfall.number}: {pitfall.title} ({pitfall.thread})")
+        began, finding, why = time.monotonic(), None, ""
+        if pitfall.number in able:
+            try:
+                finding = able[pitfall.number]()
+            except Error as error:
+                why = error.message
+        else:
+            why = "this target has no such pitfall"
+        done = PitfallRun(pitfall, finding, time.monotonic() - began, why)
+        report(f"  {done.verdict} in {done.seconds:.1f} s: {done.evidence}")
+        yield done
+
+
 def run_all(wanted: Sequence[Pitfall], report: Report) -> Generator[PitfallRun, None, None]:
     """Every pitfall as it ends, on one lab as long as it recovers; a new lab when it does not."""
     left = list(wanted)
@@ -116,11 +135,11 @@ def as_dict(done: PitfallRun) -> dict[str, Any]:
     }
 
 
-def reproduce(wanted: Sequence[Pitfall], emit: Emit, report: Report) -> tuple[list[PitfallRun], bool]:
+def reproduce(wanted: Generator[PitfallRun, None, None], emit: Emit) -> tuple[list[PitfallRun], bool]:
     """Run them into a record, each as it ends; (the runs, whether Ctrl-C ended them)."""
     runs: list[PitfallRun] = []
     try:
-        with closing(run_all(wanted, report)) as running:
+        with closing(wanted) as running:
             for one in running:
                 runs.append(one)
                 name, took = f"{one.pitfall.number}: {one.pitfall.title}", f"in {one.seconds:.1f} s"

@@ -92,8 +92,13 @@ class KubernetesApi(Protocol):
         """Make an object; what the API made of it."""
         ...
 
-    def patch(self, kind: Kind, name: str, body: Mapping[str, Any], subresource: str = "") -> Tree:
-        """Merge into an object (JSON merge patch: None removes a key); with metadata.resourceVersion only onto that."""
+    def patch(
+        self, kind: Kind, name: str, body: Mapping[str, Any], subresource: str = "", *, dry_run: bool = False
+    ) -> Tree:
+        """Merge into an object (JSON merge patch: None removes a key); with metadata.resourceVersion only onto that.
+
+        dry_run: everything but the change, admission too.
+        """
         ...
 
     def delete(self, kind: Kind, name: str, grace_s: int | None = None) -> None:

@@ -87,9 +87,12 @@ class Client:
         """Make an object."""
         return self._asked(_Request("create", kind, body=body))
 
-    def patch(self, kind: Kind, name: str, body: Mapping[str, Any], subresource: str = "") -> Tree:
+    def patch(
+        self, kind: Kind, name: str, body: Mapping[str, Any], subresource: str = "", *, dry_run: bool = False
+    ) -> Tree:
         """Merge into an object."""
-        return self._asked(_Request("patch", kind, name, subresource, body))
+        query = [("dryRun", "All")] if dry_run else []
+        return self._asked(_Request("patch", kind, name, subresource, body, query))
 
     def delete(self, kind: Kind, name: str, grace_s: int | None = None) -> None:
         """Delete an object and what it owns; gone already is fine."""

@@ -27,6 +27,7 @@ from walproof.targets.cnpg.manager import CnpgManager
 from walproof.targets.cnpg.member_states import CnpgMemberStates
 from walproof.targets.cnpg.objects import Lease, read
 from walproof.targets.cnpg.own_role import ROLE, OwnRole
+from walproof.targets.cnpg.pitfalls import CnpgPitfalls
 from walproof.targets.cnpg.rbac import for_own_role
 from walproof.targets.cnpg.state import joined
 from walproof.targets.cnpg.sweep import Left, left_behind, swept
@@ -223,6 +224,7 @@ class CnpgCluster(ExternalCluster):
             slow_disk=chaos.slow_disk(),
             partition_one_way=chaos.one_way(),
             recovery=recovery,
+            pitfalls=CnpgPitfalls(self._instances, lambda: recovery).by_number(),
             logs=able.logs if "logs" in self.file.faults else CnpgLogs(self._cnpg.api),
             reasons={**able.reasons, **refused, **self._without_chaos(able.reasons)},
         )
