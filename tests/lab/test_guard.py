@@ -74,6 +74,17 @@ def test_a_seal_whose_guard_died_is_gone_on_with_by_the_next(target: LabTarget, 
     assert status.takeovers == 1
 
 
+def test_a_cluster_that_was_switched_over_once_is_guarded_all_the_same(target: LabTarget, blueprint: Blueprint) -> None:
+    """Patroni leaves the key in which the switchover was asked for, empty, for good."""
+    before = target.observe().leader
+    target.operations.switch_over(None)
+    wait_for(Wait.CLUSTER_HEALTHY, lambda: target.observe().healthy, RealClock())
+    assert target.observe().leader != before
+    guard = lab_guard(blueprint, RealClock())
+    guard.start()
+    wait_for(Wait.GUARD_READY, lambda: (status := guard.status()) is not None and status.ready, RealClock())
+
+
 def test_etcds_own_leader_leaves_the_machine_it_is_asked_to_leave(blueprint: Blueprint) -> None:
     access = EtcdAccess(tuple(f"http://{blueprint.address(m)}:{etcd.CLIENT_PORT}" for m in blueprint.members))
 

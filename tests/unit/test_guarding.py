@@ -119,6 +119,18 @@ def test_a_lease_that_is_renewed_is_a_sign_of_life() -> None:
     assert action.act is Act.NONE
 
 
+def test_a_switchover_asked_for_after_the_seal_voids_it() -> None:
+    memory = taken(before_seal(watching(), silent(101.05)), 101.1)
+    lock = replace(SEALED, at=101.5, switchover=True)
+    memory, action = turn(memory, Sight(101.5, lock, disconnected(101.5, {"n2": 90, "n3": 110})), POLICY)
+    assert action.act is Act.NONE
+    assert memory.lines == ("a switchover was asked for after the seal: left to Patroni once the lease ends",)
+    other = replace(SEALED, holder="walproof-guard-2", switchover=True)
+    for at in (101.0, 110.0):
+        memory, action = turn(memory, Sight(at, replace(other, at=at), alive(at)), POLICY)
+        assert action.act is Act.NONE
+
+
 def test_a_suspicion_that_was_wrong_says_what_it_heard() -> None:
     memory, _ = turn(watching(), replace(silent(101.05), lock=replace(silent(101.05).lock, at=100.9)), POLICY)
     assert memory.state is State.SUSPECTING

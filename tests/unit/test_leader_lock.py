@@ -48,9 +48,23 @@ def test_the_keys_say_who_leads_who_votes_and_who_may_follow() -> None:
     assert (state.holder, state.sync_leader, state.voters, state.quorum) == ("n1", "n1", ("n2", "n3"), 1)
     assert (state.holder_version, state.sync_version, state.config_version) == (10, 11, 3)
     assert state.synchronous and not state.paused and not state.switchover and not state.sealed
-    assert state.candidates["n2"] == Candidate(78, True, 1)
+    assert state.candidates["n2"] == Candidate(78, True, 1, "10.0.0.2")
     assert not state.candidates["n3"].may_lead
     assert state.ttl_s == 20
+
+
+def test_a_switchover_that_is_done_leaves_an_empty_key() -> None:
+    """Patroni's manual_failover('', ''): it writes {} and never removes the key, which is there for good."""
+    done = state_of(entries(failover=entry("failover", "{}", 21)), 0.0)
+    assert (done.switchover, done.failover_version) == (False, 21)
+    for asked in ({"leader": "n1", "member": "n2"}, {"member": "n2"}, "n1:n2"):
+        assert state_of(entries(failover=entry("failover", asked, 22)), 0.0).switchover
+    for transaction in (
+        sealing(PREFIX, entries(), done, Taking("g", 1, Seal(77, ()))),
+        handing_over(PREFIX, done, "n2"),
+    ):
+        compared, _ = read(transaction)
+        assert compared["failover"] == "21"
 
 
 def test_keys_that_hold_nonsense_are_no_synchronous_cluster() -> None:

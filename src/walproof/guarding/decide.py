@@ -208,6 +208,8 @@ def _why_seal_is_void(seal: LockState, now: LockState, policy: Policy) -> str | 
     """Why the lock may not be handed over any more: then its lease ends, and Patroni elects as without a guard."""
     if now.holder != policy.name:
         return "the lock is no longer ours: left alone"
+    if now.switchover:
+        return "a switchover was asked for after the seal: left to Patroni once the lease ends"
     # One transaction wrote both: a later version of /sync is somebody else's.
     if now.sync_version != now.holder_version:
         return "/sync was changed after the seal: left to Patroni once the lease ends"
@@ -235,7 +237,7 @@ def _await_other_guard(memory: Memory, sight: Sight, policy: Policy) -> tuple[Me
     """Another guard has sealed. It is left alone for a while, then its seal is taken over: it may have died."""
     since = memory.others_since if memory.others_since is not None else sight.now
     memory = replace(memory, others_since=since, state=State.NOT_READY, why_not="another guard holds the leader lock")
-    if sight.now - since < policy.resumes_after_s or policy.dry_run or not sight.lock.voters:
+    if sight.now - since < policy.resumes_after_s or policy.dry_run or not sight.lock.voters or sight.lock.switchover:
         return memory, NOTHING
     steps = Steps(last_sign=since, suspected=sight.now)
     line = f"{sight.lock.holder} does not go on: taking its seal over"

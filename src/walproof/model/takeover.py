@@ -62,6 +62,8 @@ class LockState:
     standby_cluster: bool = False
     switchover: bool = False
     """A switchover or failover was asked for and is not done yet."""
+    failover_version: int = 0
+    """Of the key in which one is asked for: Patroni empties it when it is done, and leaves it there."""
     ttl_s: float = 30.0
     candidates: Mapping[str, Candidate] = field(default_factory=dict)
     """Every member that has a key of its own."""

@@ -54,6 +54,11 @@ def _seal(entry: Entry | None) -> Seal | None:
     )
 
 
+def _asked(failover: Entry | None) -> bool:
+    """Whether a switchover or failover is asked for: Patroni writes {} when it is done; "n1:n2" is the old form."""
+    return failover is not None and failover.value.strip() not in ("", "{}")
+
+
 def state_of(entries: Mapping[str, Entry], at: float, lease_age_s: float | None = None) -> LockState:
     """What Patroni's keys say, by their names below its prefix."""
     leader, sync, config = entries.get("leader"), entries.get("sync"), entries.get("config")
@@ -72,7 +77,8 @@ def state_of(entries: Mapping[str, Entry], at: float, lease_age_s: float | None 
         synchronous=settings.get("synchronous_mode") in _SYNCHRONOUS,
         paused=bool(settings.get("pause")),
         standby_cluster=bool(settings.get("standby_cluster")),
-        switchover="failover" in entries,
+        switchover=_asked(entries.get("failover")),
+        failover_version=entries["failover"].version if "failover" in entries else 0,
         ttl_s=float(settings.get("ttl") or 30),
         seal=_seal(entries.get(SEAL)),
         candidates={k.removeprefix("members/"): _candidate(e) for k, e in entries.items() if k.startswith("members/")},
@@ -80,8 +86,13 @@ def state_of(entries: Mapping[str, Entry], at: float, lease_age_s: float | None 
 
 
 def _unchanged(prefix: str, seen: LockState) -> list[Fields]:
-    """That the lock, /sync, the configuration are as seen, and that no switchover was asked for."""
-    versions = {"leader": seen.holder_version, "sync": seen.sync_version, "config": seen.config_version, "failover": 0}
+    """That the lock, /sync, the configuration are as seen, and that no switchover was asked for since."""
+    versions = {
+        "leader": seen.holder_version,
+        "sync": seen.sync_version,
+        "config": seen.config_version,
+        "failover": seen.failover_version,
+    }
     return [compare_version(prefix + key, version) for key, version in versions.items()]
 
 
@@ -172,7 +183,7 @@ class EtcdLeaderLock:
     def seal(self, seen: LockState, name: str, seal: Seal) -> bool:
         """Take the lock from the holder that `seen` names and end its lease; whether the lock was taken."""
         entries = self._etcd.prefix(self._prefix)
-        if "sync" not in entries:
+        if "sync" not in entries or seen.switchover:
             return False
         # A seal that is gone on with keeps its lease: guards that relieve one another hold the lock no longer than one.
         lease = seen.holder_lease if seen.sealed else self._etcd.grant(seen.ttl_s)
@@ -186,6 +197,8 @@ class EtcdLeaderLock:
 
     def hand_over(self, sealed: LockState, to: str) -> bool:
         """End the old leader's lease, renew the member's, then give it the lock; whether that was done."""
+        if sealed.switchover:
+            return False
         # A leader whose view of etcd hangs renews its lease alone, not the lock: without a lease it demotes.
         self._etcd.revoke(sealed.seal.old_lease if sealed.seal else 0)
         alive = self._etcd.renew(sealed.candidates[to].lease)
