@@ -254,6 +254,22 @@ def test_names_emptied_after_a_takeover_are_a_window_and_before_it_a_failure() -
     assert failed.findings.not_in_effect_s == pytest.approx(9.9, abs=0.2)
 
 
+def test_a_leader_that_stays_and_acknowledges_alone_is_found_and_timed() -> None:
+    """As dataDurability: preferred does once the last standby is gone."""
+    planned = replace(history().planned, fault=CATALOGUE["kill-member"], victim=Victim.ALL_STANDBYS)
+    whole = replace(history(), planned=planned)
+    stayed = replace(whole.run, after=whole.run.before)
+    ended = whole.attempts.ended
+    late = replace(whole.attempts, names=np.where(ended > 103.0, 1, 0).astype(np.int16))
+    count = int(((ended > 103.0) & (late.outcome == Outcome.ACKNOWLEDGED)).sum())
+    drill = concluded_drill(replace(whole, run=stayed, attempts=late))
+    assert drill.verdict is not Verdict.HELD
+    first = float(ended[ended > 103.0].min()) - stayed.fault_at
+    assert f"n1 acknowledged {count} commits at on alone, the first {first:.1f} s after it" in drill.why
+    always = replace(whole.attempts, names=np.ones(len(ended), dtype=np.int16))
+    assert "alone" not in concluded_drill(replace(whole, run=stayed, attempts=always)).why
+
+
 def test_a_standby_that_differs_is_divergence_only_when_it_has_replayed_everything() -> None:
     whole = history()
     lacking = whole.readings[1].present.copy()

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from walproof.model.attempt import Attempts
 from walproof.model.guarantee import Level, Loss, read_standby_names
+from walproof.model.units import counted
 from walproof.model.verdict import Drill, Findings, Mark, Recovery, Verdict
 from walproof.proving.assumptions import checked, level_in_effect
 from walproof.proving.damage import new_damage
@@ -172,9 +173,23 @@ def _remarks(history: History, findings: Findings, loss: Loss | None, verdict: V
         lasted = findings.unnamed_after_takeover_s
         who, it = ("new leaders", "they") if planned.storm else (leads, "it")
         remarks.append(f"{who} acknowledged {planned.level} for {lasted:.2f} s before {it} named a standby")
+    if findings.not_in_effect_s:
+        remarks += _alone(history)
     if unchecked := [where.removesuffix(_UNCHECKED) for where in history.problems if where.endswith(_UNCHECKED)]:
         remarks.append(f"data files of {', '.join(unchecked)} were not checked, only rows compared")
     return remarks
+
+
+def _alone(history: History) -> list[str]:
+    """How soon after the fault the same leader first acknowledged the level with no standby named, and how often."""
+    run, at = history.run, history.attempts.ended[unnamed(history.attempts, history.planned.level)]
+    stayed = run.after is not None and run.after.leader == run.before.leader
+    if not stayed or not len(at) or at.min() <= run.fault_at:
+        return []
+    times, first = counted(len(at), "commit"), at.min() - run.fault_at
+    return [
+        f"{run.before.leader} acknowledged {times} at {history.planned.level} alone, the first {first:.1f} s after it"
+    ]
 
 
 def _led_until(out: Outage, run: DrillRun) -> str | None:
