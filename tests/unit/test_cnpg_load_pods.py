@@ -3,6 +3,8 @@
 import json
 import os
 import signal
+import socket
+import subprocess
 import sys
 import time
 import zlib
@@ -12,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import yaml
 
@@ -43,6 +46,7 @@ from walproof.targets.cnpg.rbac import CnpgRights
 
 TARGET = "cnpg:default/pg?context=here"
 IMAGE = "localhost/walproof:test"
+PATHS = os.pathsep.join(path for path in sys.path if os.path.isabs(path))
 PASSWORD = "pa:ss\\word"
 NOBODY = Endpoint((("127.0.0.1", 9),), options=(("connect_timeout", "2"),))
 
@@ -330,3 +334,16 @@ def test_a_ledger_in_pods_that_ended_well_is_complete(tmp_path: Path) -> None:
         attempts = ledger.stop()
         assert ledger.incomplete() == "" and len(attempts) == 0
         assert 0 < attempts.clocks_apart_s < 5
+
+
+def test_the_agent_ends_what_it_started_when_nobody_asks_any_more(tmp_path: Path) -> None:
+    """The other side was killed with -9: load must not go on for ever."""
+    (tmp_path / "pgpass").write_text("")
+    command = [sys.executable, "-m", "walproof.load.pods.agent", "--listen", "127.0.88.1:7198", "--silent", "3"]
+    agent = subprocess.Popen([*command, "--secret", str(tmp_path)], env={**os.environ, "PYTHONPATH": PATHS})
+    pod = remote.RemotePod("pod", lambda: socket.create_connection(("127.0.88.1", 7198)), lambda: "", RealClock())
+    place = RemoteWorkspace(pod, RealClock(), lambda endpoint: endpoint)
+    place.start(("sleep", "600"), "output")
+    (started,) = psutil.Process(agent.pid).children()
+    assert agent.wait(60) == 3
+    assert not psutil.pid_exists(started.pid) and not Path(place.directory).exists()

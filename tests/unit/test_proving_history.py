@@ -89,7 +89,9 @@ def same(one: History, other: History) -> bool:
 @given(st.integers(0, 300), st.integers(0, 10_000))
 def test_what_is_decoded_is_what_was_encoded_to_the_microsecond(size: int, seed: int) -> None:
     whole = history(size, seed)
+    whole = replace(whole, attempts=replace(whole.attempts, clocks_apart_s=size / 1000))
     again = decode(encode(whole))
+    assert again.attempts.clocks_apart_s == whole.attempts.clocks_apart_s
     order = np.lexsort((whole.attempts.number, whole.attempts.writer))
     for name in ("writer", "number", "outcome", "level", "server", "timeline", "lsn", "names"):
         assert np.array_equal(getattr(whole.attempts, name)[order], getattr(again.attempts, name)), name

@@ -55,3 +55,10 @@ def test_an_unanswered_attempt_has_no_place_in_the_order() -> None:
     held = reading(True, False, True)
     assert not lost_out_of_order(replace(one_after_another(3), outcome=np.array([A, U, A], np.int8)), held).any()
     assert not lost_out_of_order(replace(one_after_another(3), outcome=np.array([A, A, U], np.int8)), held).any()
+
+
+def test_what_several_clocks_cannot_tell_apart_is_no_order() -> None:
+    tries, held = one_after_another(3), reading(True, False, True)
+    gap_s = float(tries.started[2] - tries.ended[1])
+    assert lost_out_of_order(replace(tries, clocks_apart_s=gap_s / 2), held).any()
+    assert not lost_out_of_order(replace(tries, clocks_apart_s=gap_s * 2), held).any()
