@@ -144,7 +144,7 @@ class BlindLock:
         return self.lock.seal(seen, name, seal)
 
     def hand_over(self, sealed: LockState, to: str) -> bool:
-        """As it is, and then no longer blind: a guard wrong for ever would take over as often as it may."""
+        """Unchanged, and then no longer blind: a guard wrong for ever would take over as often as it may."""
         found = self.lock.hand_over(sealed, to)
         self.blinded.unlink(missing_ok=True)
         return found

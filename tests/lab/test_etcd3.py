@@ -186,7 +186,7 @@ def test_a_place_without_a_patroni_is_named(access: EtcdAccess) -> None:
         EtcdLeaderLock(access, "/service/other/", time.monotonic).read()
 
 
-def test_no_lease_looks_renewed_because_etcd_elected_a_leader(tmp_path: Path) -> None:
+def test_no_lease_seems_renewed_because_etcd_elected_a_leader(tmp_path: Path) -> None:
     """For a second or two after an election every lease has more than its ttl left: nobody renewed this one."""
     with an_etcd(tmp_path / "etcd") as (access, again):
         client, clock = Etcd3(access), RealClock()

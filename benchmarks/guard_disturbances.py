@@ -1,8 +1,9 @@
-"""Honest trouble without a takeover: a guard may not act while the leader lives, however bad its day is.
+"""Disturbances without a takeover: a guard may not act while the leader lives, however bad its day is.
 
-`python -m benchmarks.guard_trouble [TROUBLE …] [--minutes 30]`: a lab under load and a guard inside the namespace of a
-standby, so that the link emulator shapes its network too. Each trouble has its share of the time; between two the lab
-recovers. Printed: suspicions and takeovers of the guard, and who led. Exit 1 when the guard took over. Needs root.
+`python -m benchmarks.guard_disturbances [DISTURBANCE …] [--minutes 30]`: a lab under load and a guard inside the
+namespace of a standby, so that the link emulator shapes its network too. Each disturbance has its share of the time;
+between two the lab recovers. Printed: suspicions and takeovers of the guard, and who led. Exit 1 when the guard took
+over. Needs root.
 """
 
 import argparse
@@ -41,7 +42,7 @@ REST_S = 12.0
 
 @dataclass(slots=True)
 class Scene:
-    """The lab, who is who in it. guarded: the standby that the guard runs beside."""
+    """The lab, who is who in it. guarded: the standby in whose namespace the guard runs."""
 
     blueprint: Blueprint
     target: LabTarget
@@ -67,7 +68,7 @@ class Scene:
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class Disturbance:
     """What is wrong meanwhile; clients of the load."""
 
     what: str
@@ -162,16 +163,16 @@ def etcd_leader_killed(scene: Scene) -> Iterator[None]:
         members.start_member(b, member)
 
 
-TROUBLES: Mapping[str, Trouble] = {
-    "patroni-frozen": Trouble(
+DISTURBANCES: Mapping[str, Disturbance] = {
+    "patroni-frozen": Disturbance(
         f"the leader's Patroni frozen {FROZEN_S:g} s of every {FROZEN_S + REST_S:g}", patroni_frozen
     ),
-    "full-load": Trouble("64 clients", nothing, clients=64),
-    "checkpoints": Trouble("checkpoints without end, each flush 100 ms late", checkpoints, clients=16),
-    "300ms": Trouble("300 ms round trips", shaped(Change(delay_s=0.15))),
-    "loss": Trouble("5 % of packets lost", shaped(Change(loss=0.05))),
-    "standby-down": Trouble("a standby down", standby_down),
-    "etcd-leader": Trouble("etcd's leader killed every 20 s", etcd_leader_killed),
+    "full-load": Disturbance("64 clients", nothing, clients=64),
+    "checkpoints": Disturbance("checkpoints without end, each flush 100 ms late", checkpoints, clients=16),
+    "300ms": Disturbance("300 ms round trips", shaped(Change(delay_s=0.15))),
+    "loss": Disturbance("5 % of packets lost", shaped(Change(loss=0.05))),
+    "standby-down": Disturbance("a standby down", standby_down),
+    "etcd-leader": Disturbance("etcd's leader killed every 20 s", etcd_leader_killed),
 }
 
 
@@ -217,7 +218,7 @@ class Guard:
 def guard_of(scene: Scene) -> Iterator[Guard]:
     """Runs until the end of the block."""
     b = scene.blueprint
-    log = b.home / "guard-in-trouble.log"
+    log = b.home / "guard-disturbed.log"
     inside = ["ip", "netns", "exec", b.namespace(scene.guarded)]
     argv = [*inside, sys.executable, "-m", "walproof", "guard", "--target", f"lab:{b.name}"]
     with log.open("wb") as output:
@@ -234,7 +235,7 @@ def guard_of(scene: Scene) -> Iterator[Guard]:
 
 
 def loaded(scene: Scene, clients: int, seconds: float) -> list[float]:
-    """Transactions per second of one sample after another for so long; a sample that failed is said and left out."""
+    """Transactions per second of one sample after another for so long; a sample that failed is printed and left out."""
     clock, rates = scene.target.clock, list[float]()
     end, number = clock.now() + seconds, 0
     while clock.now() < end:
@@ -249,11 +250,11 @@ def loaded(scene: Scene, clients: int, seconds: float) -> list[float]:
 
 
 def under(scene: Scene, guard: Guard, name: str, seconds: float) -> int:
-    """One trouble for so long, printed; how often the guard took over."""
-    trouble, before = TROUBLES[name], scene.leader
+    """One disturbance for so long, printed; how often the guard took over."""
+    disturbance, before = DISTURBANCES[name], scene.leader
     guard.news()
-    with contextmanager(trouble.during)(scene):
-        rates = loaded(scene, trouble.clients, seconds)
+    with contextmanager(disturbance.during)(scene):
+        rates = loaded(scene, disturbance.clients, seconds)
     after, lines = scene.leader, guard.news()
     scene.target.operations.recover()
     lines += guard.news()
@@ -261,23 +262,23 @@ def under(scene: Scene, guard: Guard, name: str, seconds: float) -> int:
     sealed = sum(" sealed: " in line for line in lines)
     rate = f"{min(rates):,.0f} to {max(rates):,.0f} tps" if rates else "no sample"
     print(
-        f"{trouble.what:55} {seconds / 60:4.1f} min  {suspected} suspicions  {sealed} takeovers  "
-        f"{before} → {after}  {trouble.clients} clients {rate}"
+        f"{disturbance.what:55} {seconds / 60:4.1f} min  {suspected} suspicions  {sealed} takeovers  "
+        f"{before} → {after}  {disturbance.clients} clients {rate}"
     )
     print("".join(f"      {line}\n" for line in lines), end="", flush=True)
     return sealed
 
 
 def main() -> int:
-    """Every trouble in turn; exit 1 when the guard took over in any."""
+    """Every disturbance in turn; exit 1 when the guard took over in any."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("trouble", nargs="*", choices=[*TROUBLES, []], default=[])
+    parser.add_argument("disturbance", nargs="*", choices=[*DISTURBANCES, []], default=[])
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--port", type=int, default=6400)
     options = parser.parse_args()
-    names = options.trouble or list(TROUBLES)
+    names = options.disturbance or list(DISTURBANCES)
     taken = 0
-    with benchmark_lab("guard-trouble", LabOrder(port=options.port)) as blueprint:
+    with benchmark_lab("guard-disturbances", LabOrder(port=options.port)) as blueprint:
         target = LabTarget(blueprint)
         target.pricing.prepare(Workload())
         leader = target.observe().leader
@@ -285,7 +286,7 @@ def main() -> int:
         with guard_of(scene) as guard:
             for name in names:
                 taken += under(scene, guard, name, 60 * options.minutes / len(names))
-    print(f"takeovers in {options.minutes:g} minutes of trouble: {taken}")
+    print(f"takeovers in {options.minutes:g} minutes of disturbance: {taken}")
     return int(taken > 0)
 
 
