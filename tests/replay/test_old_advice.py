@@ -16,9 +16,11 @@ NAMES = sorted(path.stem for path in FOLDER.glob("*.json"))
 
 
 def values(tree: Any) -> list[str]:
-    """Every value of a JSON tree in order, whatever it is called."""
+    """Every value of a JSON tree in order, whatever it is called; null says nothing, and later formats have more."""
     if isinstance(tree, dict):
         tree = list(tree.values())
+    if tree is None:
+        return []
     return [leaf for one in tree for leaf in values(one)] if isinstance(tree, list) else [str(tree)]
 
 
