@@ -238,7 +238,7 @@ def test_the_printed_role_is_enough_for_load_pods(tmp_path: Path, use: str) -> N
 def test_the_doctors_role_holds_no_job() -> None:
     assert not [rule for rule in _role("doctor") if "jobs" in rule["resources"]]
     (jobs,) = [rule for rule in _role("price", "prove") if "jobs" in rule["resources"]]
-    assert jobs == {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["create", "delete"]}
+    assert jobs == {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["list", "create", "delete"]}
 
 
 def test_a_lost_pod_is_named_and_the_next_load_gets_new_ones(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from walproof.load.local_runner import LocalProcess, LocalWorkspace
 from walproof.load.pods.frames import Header, receive, send
 from walproof.load.pods.same_code import checksum
 from walproof.load.work_directory import new_work_directory
+from walproof.machine.clock import now
 from walproof.machine.programs import pgbench, search_path
 
 SILENT_S = 120.0
@@ -88,7 +89,7 @@ class Agent:
         return {"code": checksum(), "passfile": str(self._passfile), "addresses": names}, b""
 
     def _clock(self, asked: Header, body: bytes) -> Answer:
-        return {"monotonic": time.monotonic(), "wall": time.time()}, b""
+        return {"monotonic": time.monotonic(), "wall": now()}, b""
 
     def _open(self, asked: Header, body: bytes) -> Answer:
         made = self._workspaces.setdefault(int(asked["workspace"]), LocalWorkspace())

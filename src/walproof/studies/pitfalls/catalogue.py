@@ -83,6 +83,11 @@ def target_pitfalls(text: str) -> tuple[TargetPitfall, ...]:
         return ON_TARGET
     known = {p.number.lower(): p for p in ON_TARGET}
     numbers = [part.strip().lower() for part in text.split(",") if part.strip()]
+    if any(number in {p.number.lower() for p in CATALOGUE} for number in numbers):
+        raise UsageError(
+            f"{text} is reproduced on a lab of its own and leaves every other cluster alone",
+            "leave --target and --lab out",
+        )
     if not numbers or any(number not in known for number in numbers):
         raise UsageError(f"{text!r} is no pitfall of a target", f"{', '.join(p.number for p in ON_TARGET)}, or all")
     return tuple(known[number] for number in numbers)
