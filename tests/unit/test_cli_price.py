@@ -138,6 +138,8 @@ def test_a_dry_run_says_what_it_would_do_and_does_nothing(run: Run, target: Fake
         (["--clients", "1,,2"], "empty"),
         (["--quorum", "any3"], "larger than the 2 standbys"),
         (["--quorum", "some"], "not a quorum"),
+        (["--quorum", "any1", "--mode", "preferred"], "'preferred' is no mode"),
+        (["--mode", "strict"], "none is asked"),
         (["--workload", "select-only", "--mix", "on=1,off=1"], "select-only"),
         (["--mix", "on"], "not a level and its weight"),
         (["--mix", "on=1,on=2"], "twice"),

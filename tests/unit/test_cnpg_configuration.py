@@ -115,11 +115,22 @@ def test_asynchronous_and_the_former_keys(api: FakeApi, configuration: CnpgConfi
     configuration.undo(journal)
     assert api.cluster["spec"]["postgresql"]["synchronous"]["number"] == 1
     api.change(CLUSTERS, "pg", {"spec": {"postgresql": {"synchronous": None}, "maxSyncReplicas": 1}})
-    done(configuration, ConfigChange(replication=SyncReplication(QuorumKind.FIRST, 1)), journal)
+    done(configuration, ConfigChange(replication=SyncReplication(QuorumKind.FIRST, 1, strict=False)), journal)
     assert api.cluster["spec"]["maxSyncReplicas"] == 0
     assert api.cluster["spec"]["postgresql"]["synchronous"]["dataDurability"] == "preferred"
     configuration.undo(journal)
     assert api.cluster["spec"]["maxSyncReplicas"] == 1
+
+
+def test_a_quorum_is_required_unless_it_may_degrade(
+    api: FakeApi, configuration: CnpgConfiguration, journal: Journal
+) -> None:
+    """`preferred` would price a promise that ends with the last standby (K2)."""
+    api.change(CLUSTERS, "pg", {"spec": {"postgresql": {"synchronous": {"dataDurability": "preferred"}}}})
+    done(configuration, ConfigChange(replication=SyncReplication(QuorumKind.ANY, 1)), journal)
+    assert api.cluster["spec"]["postgresql"]["synchronous"]["dataDurability"] == "required"
+    configuration.undo(journal)
+    assert api.cluster["spec"]["postgresql"]["synchronous"]["dataDurability"] == "preferred"
 
 
 def test_a_status_written_meanwhile_is_no_conflict_a_spec_is(

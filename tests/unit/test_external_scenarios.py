@@ -8,7 +8,7 @@ from tests.fixtures.blueprints import a_blueprint
 from tests.fixtures.priced_fake import FakePriced
 from walproof.errors import UsageError
 from walproof.machine.clock import RealClock
-from walproof.model.configuration import ConfigChange, ConfigPlan, Difference
+from walproof.model.configuration import ConfigChange, ConfigPlan, Difference, SyncReplication
 from walproof.model.plan import Scenario
 from walproof.model.ports import Notebook
 from walproof.records.journal import Journal
@@ -28,6 +28,7 @@ class Paper:
         self.now: dict[str, str | None] = {"names": "", "commit_delay": "0"}
         self.changes = 0
         self.refused = ""
+        self.asked: SyncReplication | None = None
         self.pricing = ExternalPricing(
             SqlPricer(FakePriced()),
             CapsPart(),
@@ -38,8 +39,8 @@ class Paper:
         )
 
     def plan(self, change: ConfigChange) -> ConfigPlan:
-        sync = change.replication
-        wanted = {**({"names": f"{sync.method} {sync.number}"} if sync else {}), **change.parameters}
+        sync = self.asked = change.replication
+        wanted = {**({"names": sync.text} if sync else {}), **change.parameters}
         return ConfigPlan(change, tuple(Difference(NAME, n, self.now.get(n), v) for n, v in wanted.items()), "")
 
     def apply(self, plan: ConfigPlan, journal: Notebook) -> None:
@@ -76,6 +77,14 @@ def test_a_parameter_of_the_scenario_before_is_reverted(paper: Paper) -> None:
     assert paper.now == {"names": "ANY 1", "commit_delay": "0"}
     paper.pricing.enter(Scenario())
     assert paper.now == {"names": "", "commit_delay": "0"}
+
+
+def test_the_quorum_is_strict_or_degrades_as_asked(paper: Paper) -> None:
+    asked = []
+    for strict in (True, False, None):
+        paper.pricing.enter(Scenario(quorum=1, strict=strict))
+        asked.append(paper.asked.strict if paper.asked else "none")
+    assert asked == [True, False, None]
 
 
 def test_the_same_setting_twice_changes_nothing_the_second_time(paper: Paper) -> None:

@@ -240,7 +240,7 @@ def test_a_scenario_names_its_factors() -> None:
     found = wanted(Scenario(quorum=2, cores=0.5, rtt_ms=3.0, regions="europe", parameters=(("commit_delay", "10"),)))
     assert found == {
         "parameters": (("commit_delay", "10"),),
-        "quorum": ("ANY", 2),
+        "quorum": ("ANY", 2, None),
         "cores": 0.5,
         "links": ("regions", "europe"),
     }

@@ -58,6 +58,8 @@ def test_options_are_parsed_once_and_the_quorum_follows_the_standbys() -> None:
     assert options.tune == TuneOptions(Level.ON, 10.0)
     assert [(s.quorum, s.rtt_ms) for s in options.question(2).scenarios] == [(2, 0), (2, 5), (2, 0), (2, 5)]
     assert {s.quorum for s in options.question().scenarios} == {1, 2}
+    modes = parse_options({"quorum": "any1", "mode": "strict,degrading"}).question().scenarios
+    assert [s.text for s in modes] == ["ANY 1 strict", "ANY 1 degrading"]
     with pytest.raises(UsageError, match="larger than the 1 standby of"):
         options.question(1)
 

@@ -53,6 +53,7 @@ ANEW = {"budget", "precision", "allow", "require"}
 @opt.group(
     "Scenarios",
     opt.option("--quorum", "any1,first1,all", "Quorums: anyK, firstK, all."),
+    opt.option("--mode", "WORD,…", "Without enough standbys of --quorum: strict waits, degrading goes on."),
     opt.option("--rtt", "0,3ms,10ms", "Round trips between members."),
     opt.option("--regions", "NAME,…", "Named maps of regions."),
     opt.option("--cpu", "1,2", "Processors per member."),

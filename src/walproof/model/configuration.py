@@ -11,12 +11,13 @@ from walproof.model.guarantee import QuorumKind
 class SyncReplication:
     """Synchronous replication: method (None is asynchronous), how many standbys, and what happens without them.
 
-    `strict`: commits wait when too few standbys are there; else the number degrades, down to none.
+    `strict`: commits wait when too few standbys are there; where it is False the number degrades, down to none. None
+    leaves that as the manager has it; on CloudNativePG, where the three stand and fall together, it is `required`.
     """
 
     method: QuorumKind | None = QuorumKind.ANY
     number: int = 1
-    strict: bool = False
+    strict: bool | None = None
 
     @property
     def text(self) -> str:

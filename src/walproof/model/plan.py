@@ -82,7 +82,10 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """Outer factors; None leaves the target as it is. rtt_ms is between members; cores per member."""
+    """Outer factors; None leaves the target as it is. rtt_ms is between members; cores per member.
+
+    strict: commits wait where fewer standbys than the quorum are there; False: the quorum degrades.
+    """
 
     quorum_kind: QuorumKind | None = None
     quorum: int | None = None
@@ -92,12 +95,13 @@ class Scenario:
     fsync: bool | None = None
     wal_volume: bool | None = None
     parameters: tuple[tuple[str, str], ...] = ()
+    strict: bool | None = None
 
     @property
     def text(self) -> str:
         """Short words for tables; 'default settings' when nothing is set."""
         words = [
-            "" if self.quorum is None else f"{self.quorum_kind or QuorumKind.ANY} {self.quorum}",
+            "" if self.quorum is None else f"{self.quorum_kind or QuorumKind.ANY} {self.quorum}{self._mode}",
             "" if self.rtt_ms is None else f"rtt {self.rtt_ms:g} ms",
             "" if self.regions is None else f"regions {self.regions}",
             "" if self.cores is None else f"{self.cores:g} cpu",
@@ -106,6 +110,10 @@ class Scenario:
             *(f"{name}={value}" for name, value in self.parameters),
         ]
         return ", ".join(w for w in words if w) or "default settings"
+
+    @property
+    def _mode(self) -> str:
+        return "" if self.strict is None else " strict" if self.strict else " degrading"
 
 
 @dataclass(frozen=True, slots=True)

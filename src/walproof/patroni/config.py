@@ -120,6 +120,8 @@ def sync_keys(sync: SyncReplication, version: tuple[int, ...] = (4, 1)) -> Tree:
 
     >>> sync_keys(SyncMode.STRICT.replication(2))
     {'synchronous_mode': 'on', 'synchronous_mode_strict': True, 'synchronous_node_count': 2}
+    >>> sync_keys(SyncReplication(QuorumKind.ANY, 1))
+    {'synchronous_mode': 'quorum', 'synchronous_node_count': 1}
     """
     four = version >= (4,)
     if sync.method is None or sync.number == 0:
@@ -127,8 +129,5 @@ def sync_keys(sync: SyncReplication, version: tuple[int, ...] = (4, 1)) -> Tree:
     if sync.method is QuorumKind.ANY and not four:
         raise UsageError("this Patroni has no quorum mode (it came with 4.0)", f"--quorum first{sync.number}")
     mode = "quorum" if sync.method is QuorumKind.ANY else ("on" if four else True)
-    return {
-        "synchronous_mode": mode,
-        "synchronous_mode_strict": sync.strict,
-        "synchronous_node_count": sync.number,
-    }
+    strict = {} if sync.strict is None else {"synchronous_mode_strict": sync.strict}
+    return {"synchronous_mode": mode, **strict, "synchronous_node_count": sync.number}

@@ -93,6 +93,8 @@ def parse_options(raw: RawOptions) -> PriceOptions:
     max_clients = None if raw.get("max_clients") is None else parse_positive_int(raw["max_clients"], "cap on clients")
     clients = _clients(raw, CLIENTS_FOR_PREDICTION if predict or hold_out else CLIENTS, max_clients)
     scenarios, quorums = _scenarios(raw), _quorums(raw.get("quorum"))
+    if raw.get("mode") and not quorums:
+        raise UsageError("--mode says what becomes of a quorum, and none is asked", "--quorum any1 --mode strict")
     if predict or hold_out:
         _check_points(len(clients) * len({s.rtt_ms for s in scenarios}))
     arms = _arms(raw, clients, Arm(baseline, 1, workload), mix)
@@ -252,8 +254,12 @@ def _scenarios(raw: RawOptions) -> tuple[Scenario, ...]:
         _each(raw.get("cpu"), "processors", "--cpu 1,2", _cores),
         _each(raw.get("fsync"), "fsync", "--fsync on,off", _on_or_off("fsync")),
         _each(raw.get("wal_volume"), "wal-volume", "--wal-volume on,off", _on_or_off("wal-volume")),
+        _each(raw.get("mode"), "modes", "--mode strict,degrading", _strict),
     )
-    return tuple(Scenario(None, None, rtt, region, cpu, fsync, wal) for rtt, region, cpu, fsync, wal in combined)
+    return tuple(
+        Scenario(rtt_ms=rtt, regions=region, cores=cpu, fsync=fsync, wal_volume=wal, strict=strict)
+        for rtt, region, cpu, fsync, wal, strict in combined
+    )
 
 
 def _each(text: object, what: str, example: str, parse: Callable[[str], Parsed]) -> list[Parsed | None]:
@@ -274,6 +280,12 @@ def _cores(part: str) -> float:
     if not re.fullmatch(r"\d+(\.\d+)?", part) or float(part) <= 0:
         raise UsageError(f"{part!r} is not a number of processors", "--cpu 0.5,2")
     return float(part)
+
+
+def _strict(part: str) -> bool:
+    if part not in ("strict", "degrading"):
+        raise UsageError(f"{part!r} is no mode", "write it like --mode strict,degrading")
+    return part == "strict"
 
 
 def _on_or_off(what: str) -> Callable[[str], bool]:

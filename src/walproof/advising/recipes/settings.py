@@ -93,6 +93,7 @@ def config_change(choice: Choice, cluster: ClusterProfile) -> ConfigChange:
         method = choice.quorum_kind or QuorumKind.ANY
         if cluster.manager == "patroni" and (version_of(cluster.patroni) or (4, 1)) < (4,):
             method = QuorumKind.FIRST
-        sync = SyncReplication(method, choice.quorum, choice.strict)
+        # Without a manager nothing degrades: every commit waits.
+        sync = SyncReplication(method, choice.quorum, choice.strict if cluster.manager != "none" else None)
     manager = {k: v for k, v in patroni_settings(choice, cluster).items() if not k.startswith("synchronous_")}
     return ConfigChange(parameters, sync, manager if cluster.manager == "patroni" else {})

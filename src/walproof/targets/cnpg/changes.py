@@ -41,7 +41,7 @@ def _synchronous(sync: SyncReplication, spec: Tree) -> Leaves:
     if sync.method is None or sync.number == 0:
         return {**legacy, SYNCHRONOUS: None}
     method = "any" if sync.method is QuorumKind.ANY else "first"
-    durability = "required" if sync.strict else "preferred"
+    durability = "preferred" if sync.strict is False else "required"
     return {**legacy, SYNCHRONOUS: {"method": method, "number": sync.number, "dataDurability": durability}}
 
 

@@ -63,7 +63,7 @@ class ExternalPricing:
         self._entered = scenario
         replication = None
         if scenario.quorum is not None:
-            replication = SyncReplication(scenario.quorum_kind or QuorumKind.ANY, scenario.quorum)
+            replication = SyncReplication(scenario.quorum_kind or QuorumKind.ANY, scenario.quorum, scenario.strict)
         change = ConfigChange(dict(scenario.parameters), replication)
         if change != ConfigChange():
             configure(self._configuration, change, journal)

@@ -41,7 +41,7 @@ def wanted(scenario: Scenario) -> dict[str, object]:
     if parameters:
         found["parameters"] = tuple(sorted(parameters.items()))
     if scenario.quorum is not None:
-        found["quorum"] = (scenario.quorum_kind or QuorumKind.ANY, scenario.quorum)
+        found["quorum"] = (scenario.quorum_kind or QuorumKind.ANY, scenario.quorum, scenario.strict)
     if scenario.cores is not None:
         found["cores"] = scenario.cores
     if scenario.regions is not None:
@@ -103,12 +103,13 @@ class LabScenarios:
         return lambda: configuration.set_parameters(self._blueprint, before)
 
     def quorum(self, value: Any) -> Callable[[], None]:
-        """ANY k is Patroni's quorum mode, FIRST k its synchronous mode; strictness stays as it is."""
-        kind, k = value
+        """ANY k is Patroni's quorum mode, FIRST k its synchronous mode; strictness stays unless it is asked."""
+        kind, k, strict = value
         config = patroni.config(self._blueprint)
         before = {key: config.get(key) for key in _SYNC_KEYS}
         mode = "off" if k == 0 else "quorum" if kind is QuorumKind.ANY else "on"
-        self._patch({"synchronous_mode": mode, "synchronous_node_count": max(1, k)})
+        asked = {} if strict is None else {"synchronous_mode_strict": strict}
+        self._patch({"synchronous_mode": mode, "synchronous_node_count": max(1, k), **asked})
         return lambda: self._patch(before)
 
     def cores(self, value: Any) -> Callable[[], None]:

@@ -46,6 +46,8 @@ class PostgresConfiguration:
         sync = change.replication
         if sync is None:
             return wanted
+        if sync.strict is False:
+            raise UsageError("without a manager every commit waits for its standbys", "leave --mode degrading out")
         view = self._observe()
         named = tuple(
             m.name for m in view.members if (m.state == "streaming" or m.name == view.leader) and ":" not in m.name
