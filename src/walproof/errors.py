@@ -4,6 +4,7 @@ Error                   one sentence and a hint
 ├── UsageError          what was asked is not valid                     exit 2
 ├── MachineError        something is missing, taken or forbidden here   exit 3
 │   ├── TargetError     the cluster does not answer or refuses          exit 3
+│   │   └── NotObtained what one point needs, and only that, cannot be  exit 3
 │   └── WaitTimeout     a named wait timed out                          exit 3
 └── UndecidedError      it ran, and the result is undecided             exit 4
 """
@@ -32,6 +33,10 @@ class MachineError(Error):
 
 class TargetError(MachineError):
     """The cluster does not answer, refuses, or is not what was expected."""
+
+
+class NotObtained(TargetError):
+    """What one point of a run asks of the target cannot be brought into effect; the others can be measured."""
 
 
 class WaitTimeout(MachineError):

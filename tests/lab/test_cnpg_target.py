@@ -13,12 +13,15 @@ import pytest
 from tests.fixtures.kubernetes.kinds import KINDS
 from tests.fixtures.kubernetes.processes import ProcessPostgres
 from tests.fixtures.kubernetes.stand_in import StandIn
-from tests.fixtures.kubernetes.target import ADDRESS, current_context, real_stand_in
+from tests.fixtures.kubernetes.target import ADDRESS, current_context, real_stand_in, settled
+from walproof.machine.clock import RealClock
+from walproof.model.waiting import Wait, wait_for
 
 pytestmark = pytest.mark.lab
 OURS = ("app.kubernetes.io/managed-by", "walproof")
 IN_SQL = "SELECT datname FROM pg_database UNION SELECT rolname FROM pg_roles"
 IN_SQL = f"SELECT name FROM ({IN_SQL}) AS of (name) WHERE name LIKE 'walproof%'"
+SHORT = ("--levels", "local,on", "--clients", "2", "--scale", "1", "--budget", "8s")
 FILE = """
 kind = "cnpg"
 cluster = "default/pg"
@@ -77,10 +80,42 @@ def test_the_doctor_finds_only_what_it_may_not_see(kubernetes: Kubernetes) -> No
     assert (code, [found["id"] for found in json.loads(out)["findings"]]) == (0, ["rights-missing"])
 
 
+def test_pods_are_priced_at_other_sizes_and_are_as_declared_afterwards(kubernetes: Kubernetes) -> None:
+    before = (kubernetes.running.store.find("Cluster", "pg") or {})["spec"]
+    words = ("price", "--target", ADDRESS, *SHORT, "--cpu", "0.5,1", "--memory", "512Mi", "--json")
+    code, out = kubernetes.ended(*words, "--allow", "load")
+    assert (code, "--allow load,scale consents" in out) == (2, True), out
+    code, out = kubernetes.ended(*words, "--allow", "load,scale", "--record", "sized")
+    assert code == 0, out
+    scenarios = {arm["scenario"] for arm in json.loads(out)["arms"]}
+    assert scenarios == {"0.5 cpu, 0.5 GiB", "1 cpu, 0.5 GiB"}, out
+    assert (kubernetes.running.store.find("Cluster", "pg") or {})["spec"] == before
+    assert kubernetes.left() == []
+    settled(kubernetes.running, kubernetes.members)
+
+
+def test_after_kill_9_the_pods_are_as_declared_again(kubernetes: Kubernetes) -> None:
+    def resources() -> object:
+        return (kubernetes.running.store.find("Cluster", "pg") or {})["spec"]["resources"]
+
+    before = resources()
+    process = kubernetes.walproof("price", "--target", ADDRESS, *SHORT, "--cpu", "2", "--allow", "load,scale")
+    try:
+        wait_for(Wait.SETTING_IN_EFFECT, lambda: resources() != before, RealClock(), times=2)
+    finally:
+        process.kill()
+        process.communicate()
+    code, out = kubernetes.ended("revert")
+    assert (code, resources()) == (0, before), out
+    pods = [kubernetes.running.store.find("Pod", name, "default") or {} for name in kubernetes.members.names]
+    assert [pod["spec"]["containers"][0]["resources"] for pod in pods] == [before] * 3
+    assert kubernetes.left() == []
+    settled(kubernetes.running, kubernetes.members)
+
+
 def test_it_is_priced_proved_advised_configured_and_reverted_from_the_command_line(kubernetes: Kubernetes) -> None:
     before = (kubernetes.running.store.find("Cluster", "pg") or {})["spec"]
-    short = ("--levels", "local,on", "--clients", "2", "--scale", "1", "--budget", "8s")
-    code, out = kubernetes.ended("price", "--target", ADDRESS, *short, "--allow", "load", "--record", "priced")
+    code, out = kubernetes.ended("price", "--target", ADDRESS, *SHORT, "--allow", "load", "--record", "priced")
     assert code == 0, out
     assert kubernetes.left() == []
     faults = "kill,kill-member,freeze,switchover"

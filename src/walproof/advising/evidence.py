@@ -82,6 +82,9 @@ def _key(result: SampleResult) -> _Key | None:
     """
     planned, window = result.sample, result.window
     arm, scenario = planned.arm, planned.scenario
+    if scenario.memory_mib is not None:
+        # Pods of a size that the cluster does not have.
+        return None
     if planned.block < 1 or scenario.fsync is False or arm.rate is not None or arm.mix or result.transactions == 0:
         return None
     if arm.workload.kind is WorkloadKind.SELECT_ONLY or not (result.histogram or result.mean_ms > 0):

@@ -56,7 +56,8 @@ ANEW = {"budget", "precision", "allow", "require"}
     opt.option("--mode", "WORD,…", "Without enough standbys of --quorum: strict waits, degrading goes on."),
     opt.option("--rtt", "0,3ms,10ms", "Round trips between members."),
     opt.option("--regions", "NAME,…", "Named maps of regions."),
-    opt.option("--cpu", "1,2", "Processors per member."),
+    opt.option("--cpu", "1,2", "Processors per member: of a lab, or of pods."),
+    opt.option("--memory", "1Gi,4Gi", "Memory per member: of pods."),
     opt.option("--wal-volume", "on,off", "WAL on its own volume: on, off."),
     opt.option("--fsync", "on,off", "fsync: on, off."),
 )
@@ -100,7 +101,7 @@ ANEW = {"budget", "precision", "allow", "require"}
     opt.option("--predict", "CLIENTS@RTT,…", "Clients and round trip to predict from what was measured."),
     opt.flag("--hold-out", "Report the prediction's error on points it was not shown."),
 )
-@opt.cluster(opt.load_image, opt.load_pods, opt.allow("load, config, not-in-effect"))
+@opt.cluster(opt.load_image, opt.load_pods, opt.allow("load, config, scale, not-in-effect"))
 @opt.output(opt.record, opt.option("--resume", "RECORD", "Continue a record with the question it holds."), opt.dry_run)
 def price(
     target: str | None, directory: Path | None, resume: str | None, as_json: bool, dry_run: bool, **raw: Any

@@ -27,6 +27,7 @@ class Capability(StrEnum):
     SWITCHOVER = "switchover"
     SHAPE_LINKS = "shape-links"
     LIMIT_PROCESSORS = "limit-processors"
+    LIMIT_MEMORY = "limit-memory"
     CONFIGURE = "configure"
     INSPECT = "inspect"
     TAKEOVER = "takeover"

@@ -84,7 +84,7 @@ class Workload:
 class Scenario:
     """Outer factors; None leaves the target as it is. rtt_ms is between members; cores per member.
 
-    strict: commits wait where fewer standbys than the quorum are there; False: the quorum degrades.
+    memory_mib: of each member. strict: commits wait where fewer standbys than the quorum are there; False: it degrades.
     """
 
     quorum_kind: QuorumKind | None = None
@@ -96,6 +96,7 @@ class Scenario:
     wal_volume: bool | None = None
     parameters: tuple[tuple[str, str], ...] = ()
     strict: bool | None = None
+    memory_mib: int | None = None
 
     @property
     def text(self) -> str:
@@ -105,6 +106,7 @@ class Scenario:
             "" if self.rtt_ms is None else f"rtt {self.rtt_ms:g} ms",
             "" if self.regions is None else f"regions {self.regions}",
             "" if self.cores is None else f"{self.cores:g} cpu",
+            "" if self.memory_mib is None else f"{self.memory_mib / 1024:g} GiB",
             "" if self.fsync is None else f"fsync {'on' if self.fsync else 'off'}",
             "" if self.wal_volume is None else ("wal apart" if self.wal_volume else "wal with data"),
             *(f"{name}={value}" for name, value in self.parameters),

@@ -25,6 +25,8 @@ class Wait(Enum):
     WRITERS_UP = (30.0, "the writers to commit")
     GUARD_READY = (60.0, "the guard to be ready")
     LOAD_PODS = (120.0, "every load pod to be ready")
+    POD_PLACED = (60.0, "a node for an instance's pod")
+    INSTANCES_SCALED = (900.0, "every instance to run with its processors and memory")
     SWITCHOVER = (60.0, "a planned switchover")
     SUCCESSOR_NAMED = (120.0, "the operator to name a successor")
     CHAOS_INJECTED = (60.0, "Chaos Mesh to inject the fault")

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from walproof.errors import MachineError, TargetError
+from walproof.errors import MachineError, NotObtained, TargetError
 from walproof.machine.signals import shielded
 from walproof.model.estimate import Estimate
 from walproof.model.event import Emit, Event, Note, Observed, SampleDone, SampleFailed, ScenarioEntered, SearchStep
@@ -49,6 +49,8 @@ class Bench:
         self.events: list[Event] = list(earlier)
         self._emit = emit
         self._scenario: Scenario | None = None
+        self.left_out: dict[Scenario, str] = {}
+        """Scenarios that the target could not bring into effect, and why."""
         self._prepared: set[Workload] = set()
         self._failures = 0
         self._lowest_block = 0
@@ -88,12 +90,22 @@ class Bench:
                 self.pricing.prepare(workload)
                 self._prepared.add(workload)
 
-    def enter(self, scenario: Scenario) -> None:
-        """Bring a scenario into effect unless it already is."""
-        if scenario != self._scenario:
+    def enter(self, scenario: Scenario) -> bool:
+        """Bring a scenario into effect unless it already is; False, with a note, where it cannot be: it is left out."""
+        if scenario == self._scenario:
+            return True
+        if scenario in self.left_out:
+            return False
+        try:
             measured = self.pricing.enter(scenario)
-            self._scenario = scenario
-            self.emit(ScenarioEntered(self.now(), scenario, measured))
+        except NotObtained as wrong:
+            self._scenario = None
+            self.left_out[scenario] = wrong.message
+            self.note(f"{scenario.text} is left out: {wrong.message}")
+            return False
+        self._scenario = scenario
+        self.emit(ScenarioEntered(self.now(), scenario, measured))
+        return True
 
     def leave(self) -> None:
         """Revert what scenarios changed, to the end; the target may have more to revert than scenarios."""

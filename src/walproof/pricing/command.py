@@ -61,9 +61,15 @@ def check_target(target: Target, options: PriceOptions, allowed: Collection[str]
 def consents_needed(options: PriceOptions) -> tuple[str, ...]:
     """The names that --allow must give for this run on an external cluster."""
     question = options.question()
-    changes = options.tune or any(scenario != Scenario() for scenario in question.scenarios)
+    sizes = {(scenario.cores, scenario.memory_mib) for scenario in question.scenarios} - {(None, None)}
+    others = {replace(scenario, cores=None, memory_mib=None) for scenario in question.scenarios} - {Scenario()}
     existing = any(arm.workload.existing for arm in question.arms)
-    return ("load", *(["config"] if changes else []), *(["existing-tables"] if existing else []))
+    return (
+        "load",
+        *(["config"] if options.tune or others else []),
+        *(["scale"] if sizes else []),
+        *(["existing-tables"] if existing else []),
+    )
 
 
 def question_on(target: Target, options: PriceOptions) -> Question:
@@ -140,6 +146,9 @@ def _run_search(bench: Bench, question: Question, options: PriceOptions, on_prog
         bench.observe()
         started = bench.now()
         for scenario in question.scenarios:
+            if not bench.enter(scenario):
+                conclusions.append(f"{scenario.text} is left out: {bench.left_out[scenario]}")
+                continue
             search = SearchRun(bench, each, on_progress)
             if options.tune:
                 tuned = tuned_under(search, scenario, options.tune.level, options.tune.limit_ms, most)

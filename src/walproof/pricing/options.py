@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from walproof.errors import UsageError
 from walproof.links.sites import read_regions
+from walproof.model.facts_cnpg import mebibytes
 from walproof.model.guarantee import Level, QuorumKind, level
 from walproof.model.plan import Arm, Scenario, WorkloadKind
 from walproof.model.units import counted, duration_s, parse_positive_int, share
@@ -252,13 +253,14 @@ def _scenarios(raw: RawOptions) -> tuple[Scenario, ...]:
         _each(raw.get("rtt"), "round trips", "--rtt 0,3ms,10ms", _rtt_ms),
         _each(raw.get("regions"), "regions", "--regions europe,one-region", _region),
         _each(raw.get("cpu"), "processors", "--cpu 1,2", _cores),
+        _each(raw.get("memory"), "memory", "--memory 1Gi,4Gi", _memory_mib),
         _each(raw.get("fsync"), "fsync", "--fsync on,off", _on_or_off("fsync")),
         _each(raw.get("wal_volume"), "wal-volume", "--wal-volume on,off", _on_or_off("wal-volume")),
         _each(raw.get("mode"), "modes", "--mode strict,degrading", _strict),
     )
     return tuple(
-        Scenario(rtt_ms=rtt, regions=region, cores=cpu, fsync=fsync, wal_volume=wal, strict=strict)
-        for rtt, region, cpu, fsync, wal, strict in combined
+        Scenario(rtt_ms=rtt, regions=region, cores=cpu, memory_mib=memory, fsync=fsync, wal_volume=wal, strict=strict)
+        for rtt, region, cpu, memory, fsync, wal, strict in combined
     )
 
 
@@ -280,6 +282,13 @@ def _cores(part: str) -> float:
     if not re.fullmatch(r"\d+(\.\d+)?", part) or float(part) <= 0:
         raise UsageError(f"{part!r} is not a number of processors", "--cpu 0.5,2")
     return float(part)
+
+
+def _memory_mib(part: str) -> int:
+    mib = mebibytes(part)
+    if mib is None or mib < 1:
+        raise UsageError(f"{part!r} is no size of memory", "write it as Kubernetes does: --memory 512Mi,4Gi")
+    return round(mib)
 
 
 def _strict(part: str) -> bool:

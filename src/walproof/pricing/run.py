@@ -32,6 +32,10 @@ FEWEST = 2
 """Blocks every scenario gets, even beyond the budget: below that there is no interval at all."""
 _CHECKPOINT_SLACK_S = 60.0
 """What a checkpoint may take beyond three times its usual time."""
+RESTART_S = 5.0
+"""A scenario that takes longer to come into effect has restarted servers for it."""
+RESTART_SHARE = 4.0
+"""A visit lasts so many times as long as the restarts it cost, so that most of a run is measuring."""
 START_S = 0.4
 """What starting a sample is taken to cost before any was seen."""
 
@@ -115,17 +119,31 @@ class _Grid:
 
     def visit(self, scenario: Scenario, blocks: int) -> bool:
         """Some blocks under one scenario; False when the budget does not hold another."""
-        for _ in range(blocks):
+        began, restarting_s, number = self.bench.now(), 0.0, 0
+        while number < blocks or self.bench.now() - began < RESTART_SHARE * restarting_s:
             arms = self.needed(scenario)
             if not arms:
                 return True
             if not self.affords(len(arms)) and self.has(scenario) >= FEWEST:
                 return self.has_few_elsewhere()
-            self.bench.enter(scenario)
+            restarting_s += self.enter(scenario)
+            if scenario in self.bench.left_out:
+                return True
             if scenario not in self.warmed:
                 self.warm(scenario)
             self.run_block(scenario, arms)
+            number += 1
         return True
+
+    def enter(self, scenario: Scenario) -> float:
+        """Bring it into effect: seconds it took where servers were restarted for it, which are no time of measuring."""
+        began = self.bench.now()
+        self.bench.enter(scenario)
+        took_s = self.bench.now() - began
+        if took_s < RESTART_S:
+            return 0.0
+        self.started += took_s
+        return took_s
 
     def run_block(self, scenario: Scenario, arms: Sequence[Arm]) -> None:
         """One block under the scenario in effect; a sample that fails leaves its arm out of it."""
@@ -143,7 +161,8 @@ class _Grid:
         The load runs before the first one too, uncounted, so that the cycles find the database as load leaves it.
         """
         for scenario in self.question.scenarios:
-            self.bench.enter(scenario)
+            if not self.bench.enter(scenario):
+                continue
             self.until_checkpoint(partial(self.warm, scenario))
             for _ in range(self.question.cycles):
                 self.until_checkpoint(partial(self.run_block, scenario, self.question.arms))
@@ -170,7 +189,7 @@ class _Grid:
 
     def has_few_elsewhere(self) -> bool:
         """Whether another scenario still lacks the fewest blocks, so that the run goes on though the budget is used."""
-        return any(self.has(s) < FEWEST for s in self.question.scenarios)
+        return any(self.has(s) < FEWEST for s in self.question.scenarios if s not in self.bench.left_out)
 
     def measured(self, scenario: Scenario) -> Blocks:
         """Blocks so far under the scenario."""
@@ -178,6 +197,8 @@ class _Grid:
 
     def needed(self, scenario: Scenario) -> tuple[Arm, ...]:
         """Arms still too wide under the scenario, with their baselines."""
+        if scenario in self.bench.left_out:
+            return ()
         blocks = self.measured(scenario)
         fine = {arm for arm in self.question.arms if precise(blocks, arm, self.question)}
         return still_needed(self.question.arms, fine, self.question.baseline)
@@ -237,7 +258,8 @@ class SearchRun:
         if earlier := self.bench.earlier_results(plan):
             self.replayed_s += sum(result.seconds for result in earlier)
             return {result.sample.arm: result for result in earlier}
-        self.bench.enter(scenario)
+        if not self.bench.enter(scenario):
+            return {}
         measured: dict[Arm, SampleResult] = {}
         for planned in plan:
             self.on_progress(RunProgress(self.elapsed(), self.question.budget_s, self.blocks, doing))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from walproof.errors import UsageError
+from walproof.errors import TargetError, UsageError
 from walproof.estimating.stopping import StoppedBy
 from walproof.model.event import Event, SampleDone
 from walproof.model.plan import PGBENCH, Arm, Sample, Scenario
@@ -77,7 +77,8 @@ def run_soak(bench: Bench, question: Question, on_progress: OnProgress) -> Stopp
     try:
         bench.prepare(question.arms)
         bench.observe()
-        bench.enter(scenario)
+        if not bench.enter(scenario):
+            raise TargetError(bench.left_out[scenario], "leave that scenario out")
         first = replace(question.arms[0], level=question.baseline, mix=(), label="warm")
         bench.measure(Sample(WARM_BLOCK, 0, first, scenario), _WARM_S)
         began = bench.now() - spent_s

@@ -75,9 +75,12 @@ def replacing(value: Any, here: Any) -> Any:
 
     >>> replacing({"a": 1}, {"a": 2, "b": 3}), replacing(None, {"a": 2})
     ({'b': None, 'a': 1}, None)
+    >>> replacing({"limits": {"memory": "1Gi"}}, {"limits": {"cpu": "2"}})
+    {'limits': {'cpu': None, 'memory': '1Gi'}}
     """
     if isinstance(value, Mapping) and isinstance(here, Mapping):
-        return {**{key: None for key in here if key not in value}, **value}
+        inside = {key: replacing(of, here.get(key)) for key, of in value.items()}
+        return {**{key: None for key in here if key not in value}, **inside}
     return value
 
 

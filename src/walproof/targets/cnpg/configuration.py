@@ -13,16 +13,15 @@ from walproof.model.guarantee import QuorumKind, read_standby_names
 from walproof.model.ports import Clock, Notebook
 from walproof.model.topology import ClusterView, Endpoint
 from walproof.model.waiting import Wait, wait_for
-from walproof.targets.cnpg.api import CLUSTERS, ApiError, KubernetesApi, Tree
-from walproof.targets.cnpg.changes import PARAMETERS, SYNCHRONOUS, Leaves, asked_of, at, patch_of, same, undoing
+from walproof.targets.cnpg.api import KubernetesApi, Tree
+from walproof.targets.cnpg.changes import PARAMETERS, SYNCHRONOUS, Leaves, asked_of, at, same, undoing
+from walproof.targets.cnpg.cluster_spec import ClusterSpec, version_of
 from walproof.targets.sql.connection import connected
 from walproof.targets.sql.values import same_value
 
 SPEC = "cnpg spec"
 """What the journal calls a change of the Cluster's spec."""
 _ROWS = "SELECT name, setting, coalesce(unit, '') AS unit, context FROM pg_settings WHERE name = ANY(%s)"
-_CONFLICTS = 8
-"""The status is written every few moments, and each time the version changes that a patch names."""
 Rows = Mapping[str, Mapping[str, Any]]
 
 
@@ -39,18 +38,15 @@ class CnpgConfiguration:
     ) -> None:
         """`cluster` is the API and the Cluster's name."""
         self._target, self._clock = target, clock
-        self._api, self._name = cluster
+        self._spec = ClusterSpec(*cluster, clock)
         self._members, self._observe = members, observe
 
     def plan(self, change: ConfigChange) -> ConfigPlan:
         """What a patch would change; UsageError for what the operator fixes or would restart every instance for."""
-        tree = self._read()
+        tree = self._spec.read()
         asked = asked_of(change, tree["spec"])
         self._refuse_restarts([path[-1] for path in asked if path[:-1] == PARAMETERS])
-        return ConfigPlan(change, tuple(_differences(asked, tree["spec"])), _version(tree))
-
-    def _read(self) -> Tree:
-        return self._api.get(CLUSTERS, self._name)
+        return ConfigPlan(change, tuple(_differences(asked, tree["spec"])), version_of(tree))
 
     def _refuse_restarts(self, names: list[str]) -> None:
         answers = iter(self._shown_rows(names).values())
@@ -67,43 +63,19 @@ class CnpgConfiguration:
 
     def apply(self, plan: ConfigPlan, journal: Notebook) -> None:
         """Patch our keys, journaled before; TargetError when somebody changed the spec since the plan."""
-        tree = self._read()
-        if _version(tree) != plan.version:
-            raise self._changed()
+        tree = self._spec.read()
+        if version_of(tree) != plan.version:
+            raise self._spec.changed()
         asked = asked_of(plan.change, tree["spec"])
         before = {path: at(tree["spec"], path) for path in asked}
         shown = self._shown([path[-1] for path in asked if path[:-1] == PARAMETERS])
         note = json.dumps({"spec": _stored(before), "shown": shown})
         journal.note(self._clock.now(), self._target, SPEC, "spec", before=note, after=json.dumps(_stored(asked)))
-        self._patch(asked, tree)
-
-    def _changed(self) -> TargetError:
-        return TargetError(
-            f"the spec of Cluster {self._name} was changed by somebody else meanwhile",
-            "check what changed (kubectl get cluster -o yaml), then do it once more",
-        )
-
-    def _patch(self, asked: Leaves, tree: Tree, *, whole: bool = False) -> None:
-        """Onto the version that was read; again where only the status was written since, else TargetError."""
-        planned = _version(tree)
-        for _ in range(_CONFLICTS):
-            version = tree["metadata"]["resourceVersion"]
-            body = {"metadata": {"resourceVersion": version}, "spec": patch_of(asked, tree["spec"], whole=whole)}
-            try:
-                self._api.patch(CLUSTERS, self._name, body)
-                return
-            except ApiError as wrong:
-                if wrong.code != 409:
-                    raise
-            tree = self._read()
-            if _version(tree) != planned:
-                raise self._changed()
-            self._clock.pause(0.1)
-        raise self._changed()
+        self._spec.patch(asked, tree)
 
     def wait(self, plan: ConfigPlan) -> None:
         """Wait until every member's new sessions show it and the quorum counts."""
-        self._await(asked_of(plan.change, self._read()["spec"]), {})
+        self._await(asked_of(plan.change, self._spec.read()["spec"]), {})
 
     def undo(self, journal: Notebook) -> list[str]:
         """Patch back those of our keys that still are as we set them; sentences about what others set since."""
@@ -112,11 +84,11 @@ class CnpgConfiguration:
             if change.what != SPEC:
                 continue
             note = json.loads(change.before or "{}")
-            tree = self._read()
+            tree = self._spec.read()
             back, foreign = undoing(_loaded(note["spec"]), _loaded(json.loads(change.after or "[]")), tree["spec"])
             left += [_left(".".join(path), at(tree["spec"], path)) for path in foreign]
             if back:
-                self._patch(back, tree, whole=True)
+                self._spec.patch(back, tree, whole=True)
                 self._await(back, note["shown"])
             journal.undone(change)
         return left
@@ -180,11 +152,6 @@ class CnpgConfiguration:
         met = (named.kind, named.k) == (kind, wanted["number"])
         # Where the user may not see replication's details, the names alone tell.
         return met and (len(view.synchronous) >= named.k or not able)
-
-
-def _version(tree: Tree) -> str:
-    """Of the spec alone: the status changes by itself."""
-    return f"{tree['metadata'].get('uid', '')}/{tree['metadata'].get('generation', 0)}"
 
 
 def _differences(asked: Leaves, spec: Tree) -> list[Difference]:

@@ -1,5 +1,6 @@
 """The objects of Kubernetes that are read, as far as they are read; what else stands in them is left alone."""
 
+from contextlib import suppress
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -126,6 +127,9 @@ class ClusterSpec(Read):
     storage: Storage = Storage()
     wal_storage: Storage | None = None
     managed: Managed = Managed()
+    resources: dict[str, Any] = {}
+    primary_update_strategy: str = "unsupervised"
+    primary_update_method: str = "restart"
 
 
 class RolesByStatus(Read):
@@ -166,6 +170,7 @@ class ContainerPort(Read):
 class Container(Read):
     name: str
     ports: list[ContainerPort] = []
+    resources: dict[str, Any] = {}
 
 
 class PodSpec(Read):
@@ -176,6 +181,7 @@ class PodSpec(Read):
 class Condition(Read):
     type: str
     status: str
+    reason: str = ""
     message: str = ""
 
 
@@ -223,6 +229,20 @@ class Pod(Read):
     def restarts(self) -> int:
         """How often PostgreSQL's container was started again in this pod."""
         return next((c.restart_count for c in self.status.container_statuses if c.name == "postgres"), 0)
+
+    @property
+    def unplaced(self) -> str | None:
+        """Why no node takes it, as the scheduler says; None where one does."""
+        refused = (c for c in self.status.conditions if c.type == "PodScheduled" and c.status == "False")
+        return next((c.message or c.reason for c in refused), None)
+
+    @property
+    def resources(self) -> dict[str, Any]:
+        """Of PostgreSQL's container, as the operator made it: admission may have added to what the pod has now."""
+        containers = self.spec.containers
+        with suppress(ValidationError):
+            containers = PodSpec.model_validate_json(self.metadata.annotations.get("cnpg.io/podSpec", "")).containers
+        return next((c.resources for c in containers if c.name == "postgres"), {})
 
     @property
     def port(self) -> int:

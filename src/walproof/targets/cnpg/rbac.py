@@ -68,6 +68,14 @@ def for_own_role(name: str) -> tuple[Rule, ...]:
     return (*_changing(name), *_OWN_ROLE)
 
 
+def for_scaling(name: str) -> tuple[Rule, ...]:
+    """What other processors and memory of the pods need: a pod that no node takes is deleted."""
+    return (*_changing(name), *_SCALING)
+
+
+_SCALING = (Rule("", "pods", ("delete",)),)
+
+
 def _changing(name: str) -> tuple[Rule, ...]:
     return (Rule(CNPG, "clusters", ("patch",), (name,)),)
 
@@ -95,7 +103,9 @@ _CHAOS = tuple(
 """Faults of the network, disks and processors."""
 USES = ("doctor", "price", "prove", "apply")
 CHAOS_MESH = "chaos-mesh"
-"""A further use, for Chaos Mesh's faults; meant only where it is named."""
+SCALE = "scale"
+FURTHER = (CHAOS_MESH, SCALE)
+"""Further uses, for Chaos Mesh's faults and for other sizes of the pods; meant only where they are named."""
 
 
 def rules_for(uses: Iterable[str], name: str, secret: str) -> tuple[Rule, ...]:
@@ -105,8 +115,11 @@ def rules_for(uses: Iterable[str], name: str, secret: str) -> tuple[Rule, ...]:
         if use == CHAOS_MESH:
             rules += _CHAOS
             continue
+        if use == SCALE:
+            rules += for_scaling(name)
+            continue
         if use not in USES:
-            raise UsageError(f"{use!r} is no use of a target", f"the uses are {', '.join((*USES, CHAOS_MESH))}")
+            raise UsageError(f"{use!r} is no use of a target", f"the uses are {', '.join((*USES, *FURTHER))}")
         rules += _reading(name, secret)
         rules += _changing(name) if use != "doctor" else ()
         rules += (*_OWN_ROLE, *LOAD) if use in ("price", "prove") else ()

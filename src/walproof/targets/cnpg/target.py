@@ -28,7 +28,9 @@ from walproof.targets.cnpg.member_states import CnpgMemberStates
 from walproof.targets.cnpg.objects import Lease, read
 from walproof.targets.cnpg.own_role import ROLE, OwnRole
 from walproof.targets.cnpg.pitfalls import CnpgPitfalls
-from walproof.targets.cnpg.rbac import for_own_role
+from walproof.targets.cnpg.pricing import CnpgPricing
+from walproof.targets.cnpg.rbac import for_own_role, for_scaling
+from walproof.targets.cnpg.scaling import CnpgScaling, why_not_scaled
 from walproof.targets.cnpg.state import joined
 from walproof.targets.cnpg.sweep import Left, left_behind, swept
 from walproof.targets.configure import needed
@@ -41,6 +43,7 @@ _ABLE = (
 )
 _AMCHECK = "CREATE EXTENSION IF NOT EXISTS amcheck; GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA public TO PUBLIC"
 """To everybody: nothing then holds the role that is dropped at the end, and the database is walproof's own."""
+_SIZES = frozenset((Capability.LIMIT_PROCESSORS, Capability.LIMIT_MEMORY))
 _GONE = "SELECT NOT EXISTS (SELECT FROM pg_roles WHERE rolname = %s) AS gone"
 
 
@@ -65,6 +68,15 @@ class CnpgCluster(ExternalCluster):
     @cached_property
     def _load_pods(self) -> LoadPods:
         return LoadPods(self._cnpg, self.name, self.clock, lambda: self.journal)
+
+    @cached_property
+    def _scaling(self) -> CnpgScaling:
+        return CnpgScaling(self.name, self.clock, (self._cnpg.api, self._cnpg.file.name), self.observe)
+
+    @cached_property
+    def pricing(self) -> CnpgPricing:
+        """Samples as on every external cluster, under pods of another size where a scenario asks for it."""
+        return CnpgPricing(self.priced_externally(), self._scaling, lambda: self.journal)
 
     def load_runner(self) -> LoadRunner:
         """Pods of the cluster where an image is named, else this machine."""
@@ -188,6 +200,7 @@ class CnpgCluster(ExternalCluster):
         self._instances.target = self.name
         self._chaos.undo_left(journal)
         self._instances.undo_left(journal)
+        resized = self._scaling.undo(journal)
         if self._own_role.adopt(journal) and not any(one.ended is not True for one in self._left_behind()):
             # Its database too, whose mark says whether it is walproof's.
             journal.note(self.clock.now(), self.name, "database", self.file.database, before=None, after=None)
@@ -196,7 +209,7 @@ class CnpgCluster(ExternalCluster):
             self._log_in_as(left)
         sentences = super().revert(journal)
         self._remove_role(journal)
-        return [*sentences, *swept(self._cnpg.api, self._cnpg.file.name)]
+        return [*resized, *sentences, *swept(self._cnpg.api, self._cnpg.file.name)]
 
     def _left_behind(self) -> tuple[Left, ...]:
         return left_behind(self._cnpg.api, self._cnpg.file.name)
@@ -214,6 +227,7 @@ class CnpgCluster(ExternalCluster):
         recovery = CnpgRecovery(self._instances, self.observe, (chaos.undo_all, self._commands.undo_all))
         refused = self._refused_faults
         own = {fault: one for fault, one in self._instances.faults().items() if fault not in refused}
+        unscaled = self._why_not_scaled()
         switches = Capability.SWITCHOVER not in refused or "switchover" in self.file.faults
         return replace(
             able,
@@ -226,8 +240,23 @@ class CnpgCluster(ExternalCluster):
             recovery=recovery,
             pitfalls=CnpgPitfalls(self._instances, lambda: recovery).by_number(),
             logs=able.logs if "logs" in self.file.faults else CnpgLogs(self._cnpg.api),
-            reasons={**able.reasons, **refused, **self._without_chaos(able.reasons)},
+            scenario_factors=frozenset() if unscaled else _SIZES,
+            reasons={
+                **able.reasons,
+                **refused,
+                **self._without_chaos(able.reasons),
+                **(dict.fromkeys(_SIZES, unscaled) if unscaled else {}),
+            },
         )
+
+    def _why_not_scaled(self) -> str | None:
+        """Why a scenario may not name processors and memory, in one clause."""
+        wrong = self._refused_scaling
+        return f"{wrong.message}; {wrong.hint}" if wrong is not None else why_not_scaled(self._cnpg.state.cluster)
+
+    @cached_property
+    def _refused_scaling(self) -> ApiError | None:
+        return refusal(self._cnpg.api, for_scaling(self._cnpg.file.name), "another size of its pods")
 
     def _without_chaos(self, reasons: Mapping[Capability, str]) -> dict[Capability, str]:
         """Why a fault that Chaos Mesh could do cannot be done, and that no command of the target file does it."""

@@ -17,7 +17,7 @@ from walproof.load.local_runner import LocalRunner
 from walproof.machine.clock import RealClock
 from walproof.machine.signals import shielded
 from walproof.model.load import LoadLimits, LoadRunner
-from walproof.model.ports import Capabilities, Clock, Configuration, Inspection, Notebook, Restart, Switchover
+from walproof.model.ports import Capabilities, Clock, Configuration, Inspection, Notebook, Pricing, Restart, Switchover
 from walproof.model.takeover import Takeover
 from walproof.model.topology import ClusterView, Description, Endpoint, Route
 from walproof.targets.external import database
@@ -241,8 +241,12 @@ class ExternalCluster:
         return False
 
     @cached_property
-    def pricing(self) -> ExternalPricing:
+    def pricing(self) -> Pricing:
         """Samples under the caps of the target file."""
+        return self.priced_externally()
+
+    def priced_externally(self) -> ExternalPricing:
+        """What every external cluster prices; a folder's own class may take factors of a scenario upon itself."""
         return ExternalPricing(
             SqlPricer(self, runner=self.load_runner(), outside=self._load_from_outside()),
             self.file.caps,

@@ -23,6 +23,7 @@ MEANS = {
     "existing-tables": "runs the workload on tables that are there: what it changes stays changed",
     "canary": "commits one row per level and second into a table of its own",
     "config": "changes settings, and reverts them",
+    "scale": "changes the pods' processors and memory: every instance restarts, and again at the end",
     "restart": "restarts PostgreSQL: sessions are lost",
     "switchover": "hands the leadership over: sessions are lost, writes pause",
     "takeover": "hands the leadership over when the leader shows no sign of life",

@@ -45,7 +45,9 @@ class ExternalPricing:
         """Refuse what shapes machines: on an external cluster only quorum and parameters are changed."""
         for what, value in (("rtt", scenario.rtt_ms), ("regions", scenario.regions), ("cpu", scenario.cores)):
             if value is not None:
-                raise UsageError(f"--{what} shapes a lab, not an external cluster", "leave it out, or price the lab")
+                raise UsageError(f"--{what} shapes a lab, not this external cluster", "leave it out, or price the lab")
+        if scenario.memory_mib is not None:
+            raise UsageError("--memory is for pods of CloudNativePG", "leave it out, or --target cnpg:NAMESPACE/NAME")
         if scenario.fsync is not None or scenario.wal_volume is not None:
             raise UsageError(
                 "fsync and the WAL's volume of an external cluster are left alone", "price them on the lab"

@@ -90,6 +90,8 @@ class LabScenarios:
             matrix(read_regions(scenario.regions), self._blueprint.members)
         if scenario.cores is not None:
             cpu_limits.check(scenario.cores)
+        if scenario.memory_mib is not None:
+            raise UsageError("the memory of a lab's members is not limited", "leave --memory out")
         apart = self._blueprint.disk.wal_volume
         if scenario.wal_volume is not None and scenario.wal_volume != apart:
             where = "on its own volume" if apart else "with the data"

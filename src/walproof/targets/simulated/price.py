@@ -30,6 +30,8 @@ class SimulatedPricing:
         standbys = len(self._world.nature.members) - 1
         if scenario.quorum is not None and scenario.quorum > standbys:
             raise TargetError(f"a quorum of {scenario.quorum} needs more than {standbys} standbys")
+        if scenario.memory_mib is not None:
+            raise TargetError("a simulated cluster has no memory", "leave --memory out")
 
     def enter(self, scenario: Scenario) -> dict[str, float]:
         """Remember the outer factors; the round trip asked for is obtained exactly."""

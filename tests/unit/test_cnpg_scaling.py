@@ -1,0 +1,157 @@
+"""Processors and memory of the pods on the stand-in: one roll a size, back to what was declared, also after kill -9."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fixtures.kubernetes.access import Account, Rule
+from tests.fixtures.kubernetes.postgres import MemoryPostgres
+from tests.fixtures.kubernetes.stand_in import StandIn, manifest, stand_in
+from tests.unit.test_cnpg_interruptions import HEALTHY
+from walproof.errors import NotObtained, UsageError
+from walproof.machine.clock import RealClock
+from walproof.records.journal import Journal
+from walproof.targets.cnpg.allowed import refusal
+from walproof.targets.cnpg.api import CLUSTERS
+from walproof.targets.cnpg.client import Client
+from walproof.targets.cnpg.kubeconfig import connection
+from walproof.targets.cnpg.rbac import for_scaling
+from walproof.targets.cnpg.scaling import CnpgScaling, PodSize
+from walproof.targets.cnpg.state import pods_of
+
+DECLARED = {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}}
+
+
+@dataclass
+class Scaled:
+    """The stand-in, a client, a journal, and what scales."""
+
+    running: StandIn
+    behind: MemoryPostgres
+    client: Client
+    journal: Journal
+    waits: dict[str, float] = field(default_factory=dict)
+
+    def scaling(self) -> CnpgScaling:
+        """Another run's, where it is asked again."""
+        return CnpgScaling("cnpg:default/pg", RealClock(self.waits), (self.client, "pg"), lambda: HEALTHY)
+
+    @property
+    def declared(self) -> Any:
+        return self.client.get(CLUSTERS, "pg")["spec"].get("resources")
+
+    def sizes(self) -> list[tuple[str | None, str | None]]:
+        """Limits of processors and memory of each pod."""
+        found = [pod.resources.get("limits", {}) for pod in pods_of(self.client, "pg").values() if pod.ready]
+        return [(limits.get("cpu"), limits.get("memory")) for limits in found]
+
+    @property
+    def stopped(self) -> list[str]:
+        """Members whose PostgreSQL was stopped, in order."""
+        return [order.split()[-1] for order in self.behind.done if order.startswith("stop fast")]
+
+
+@pytest.fixture
+def scaled(tmp_path: Path) -> Iterator[Scaled]:
+    yield from _scaled(tmp_path)
+
+
+def _scaled(folder: Path, **spec: Any) -> Iterator[Scaled]:
+    behind = MemoryPostgres()
+    with stand_in(folder, postgres=behind, cluster=manifest(**spec), speed=100) as running:
+        configuration, context = connection("", {"KUBECONFIG": str(running.serving.kubeconfig())})
+        yield Scaled(running, behind, Client(configuration, "default", context), Journal(folder / "journal.jsonl"))
+
+
+def test_from_size_to_size_every_instance_restarts_once_and_once_more_at_the_end(scaled: Scaled) -> None:
+    scaling = scaled.scaling()
+    scaling.enter(PodSize(cores=0.5), scaled.journal)
+    assert scaled.declared["limits"] == {"cpu": "500m", "memory": "1Gi"}
+    assert scaled.sizes() == [("500m", "1Gi")] * 3
+    scaling.enter(PodSize(cores=1, memory_mib=2048), scaled.journal)
+    assert scaled.declared == {kind: {"cpu": "1", "memory": "2048Mi"} for kind in ("requests", "limits")}
+    assert scaled.sizes() == [("1", "2048Mi")] * 3
+    scaling.enter(PodSize(cores=1, memory_mib=2048), scaled.journal)
+    assert scaling.undo(scaled.journal) == [] and scaled.journal.pending() == ()
+    assert scaled.declared == DECLARED and scaled.sizes() == [(None, "1Gi")] * 3
+    assert scaled.stopped == ["pg-3", "pg-2", "pg-1"] * 3
+
+
+def test_nothing_is_left_of_resources_that_were_not_declared(tmp_path: Path) -> None:
+    for scaled in _scaled(tmp_path, resources=None):
+        scaling = scaled.scaling()
+        scaling.enter(PodSize(cores=2), scaled.journal)
+        scaling.undo(scaled.journal)
+        assert scaled.declared is None and scaled.sizes() == [(None, None)] * 3
+
+
+def test_by_switchover_another_instance_leads_afterwards(tmp_path: Path) -> None:
+    for scaled in _scaled(tmp_path, primaryUpdateMethod="switchover"):
+        scaled.scaling().enter(PodSize(cores=2), scaled.journal)
+        assert scaled.sizes() == [("2", "1Gi")] * 3
+        assert scaled.running.cnpg.state.primary != "pg-1"
+
+
+def test_what_a_killed_run_left_is_reverted_by_its_journal(scaled: Scaled) -> None:
+    scaled.scaling().enter(PodSize(cores=0.5), scaled.journal)
+    # Killed after it had noted the next size, before it patched it: neither changes what was declared.
+    after = json.dumps({"limits": {"cpu": "3"}})
+    scaled.journal.note(0.0, "cnpg:default/pg", "cnpg resources", "resources", before=json.dumps(DECLARED), after=after)
+    assert scaled.scaling().undo(scaled.journal) == []
+    assert scaled.declared == DECLARED and scaled.sizes() == [(None, "1Gi")] * 3
+    assert scaled.journal.pending() == ()
+
+
+def test_what_somebody_else_declared_since_is_left_alone(scaled: Scaled) -> None:
+    scaling = scaled.scaling()
+    scaling.enter(PodSize(cores=0.5), scaled.journal)
+    scaled.client.patch(CLUSTERS, "pg", {"spec": {"resources": {"limits": {"cpu": "3"}}}})
+    assert "changed by somebody else since: left alone" in scaling.undo(scaled.journal)[0]
+    assert scaled.declared["limits"]["cpu"] == "3" and scaled.journal.pending() == ()
+
+
+def test_a_size_that_no_node_has_is_reverted_with_the_reason(scaled: Scaled) -> None:
+    scaled.waits["POD_PLACED"] = 0.1
+    scaling = scaled.scaling()
+    with pytest.raises(NotObtained, match=r"no node takes pg-3: 0/1 nodes are available: 1 Insufficient cpu"):
+        scaling.enter(PodSize(cores=64), scaled.journal)
+    assert scaled.declared == DECLARED and scaled.sizes() == [(None, "1Gi")] * 3
+    assert scaled.stopped == ["pg-3"] and scaled.journal.pending() == ()
+    scaling.enter(PodSize(cores=2), scaled.journal)
+    assert scaled.sizes() == [("2", "1Gi")] * 3
+
+
+def test_what_admission_refuses_is_refused_before_anything_is_changed(tmp_path: Path) -> None:
+    parameters = {"parameters": {"shared_buffers": "256MB"}}
+    for scaled in _scaled(tmp_path, postgresql=parameters):
+        scaling = scaled.scaling()
+        with pytest.raises(UsageError, match="Memory request is lower than PostgreSQL `shared_buffers` value"):
+            scaling.check(PodSize(memory_mib=128))
+        scaling.check(PodSize(cores=1, memory_mib=512))
+        assert scaled.declared == DECLARED and scaled.stopped == []
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"spec": {"primaryUpdateStrategy": "supervised"}}, "primaryUpdateStrategy is supervised"),
+        ({"metadata": {"annotations": {"cnpg.io/reconcilePodSpec": "disabled"}}}, "reconcilePodSpec is disabled"),
+        ({"metadata": {"annotations": {"cnpg.io/fencedInstances": '["pg-2"]'}}}, "an instance is fenced"),
+    ],
+)
+def test_a_cluster_whose_pods_would_not_all_change_is_refused(scaled: Scaled, change: dict[str, Any], why: str) -> None:
+    scaled.client.patch(CLUSTERS, "pg", change)
+    with pytest.raises(UsageError, match=why):
+        scaled.scaling().check(PodSize(cores=1))
+
+
+@pytest.mark.parametrize(("kind", "verb"), [("clusters", "patch"), ("pods", "delete")])
+def test_a_right_that_is_missing_is_named(scaled: Scaled, kind: str, verb: str) -> None:
+    account = Account(without=(Rule((verb,), (kind,)),))
+    configuration, context = connection("", {"KUBECONFIG": str(scaled.running.serving.kubeconfig(account))})
+    wrong = refusal(Client(configuration, "default", context), for_scaling("pg"), "another size of its pods")
+    assert wrong is not None and f"this user may not {verb} {kind}" in wrong.message
