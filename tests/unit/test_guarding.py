@@ -160,6 +160,14 @@ def test_a_partitioned_leader_that_serves_clients_is_left_alone_and_named_once()
     assert any("answers SQL" in line for line in memory.lines)
     again, _ = turn(memory, replace(sight, now=115.1, signs=signs), POLICY)
     assert again.lines == ()
+    heard = {"n2": replace(signs["n2"], receivers=(receiver(115.2),))}
+    between, _ = turn(again, replace(sight, now=115.2, signs={**signs, **heard}), POLICY)
+    later, _ = turn(between, replace(sight, now=115.3, signs=signs), POLICY)
+    assert between.lines == later.lines == ()
+    renewed = replace(sight.lock, at=115.4, lease_age_s=0.0)
+    whole, _ = turn(later, replace(sight, now=115.4, lock=renewed, signs=signs), POLICY)
+    second, _ = turn(whole, replace(sight, now=115.5, signs=signs), POLICY)
+    assert any("answers SQL" in line for line in second.lines)
 
 
 def test_the_silence_of_a_slow_link_is_learned_and_forgotten() -> None:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from walproof.guarding.safety import answering, connected, enough, sealed, successor, why_not
-from walproof.guarding.suspicion import Silences, last_sign, serves_clients_only, signs_of
+from walproof.guarding.suspicion import Silences, last_sign, overdue, serves_clients_only, signs_of
 from walproof.model.takeover import LockState, Seal, Signs
 
 _REST_S = 0.5
@@ -107,6 +107,8 @@ class Memory:
     """Since when enough standbys are sealed."""
     sealed_until: float = 0.0
     successor: str = ""
+    cut_off_noted: bool = False
+    """Whether the log says already that the leader, whose lease is overdue, serves clients and nobody else."""
     others_since: float | None = None
     """Since when another guard's lock has been seen."""
     last_takeover: float = float("-inf")
@@ -254,15 +256,18 @@ def _watch(memory: Memory, sight: Sight, policy: Policy) -> tuple[Memory, Action
         lines = (f"not ready: {reason}",) if worth else ()
         return replace(memory, state=State.NOT_READY, why_not=reason, lines=(*memory.lines, *lines)), NOTHING
     if not silent:
-        partition = serves_clients_only(sight.lock, sight.signs, sight.now, allowed_s)
-        note = f"{sight.lock.holder} answers SQL, but neither renews its lease nor is heard by a standby: left alone"
-        lines = (note,) if partition and memory.why_not != note else ()
+        holder = sight.lock.holder
+        note = f"{holder} answers SQL, but neither renews its lease nor is heard by a standby: left alone"
+        cut_off = serves_clients_only(sight.lock, sight.signs, sight.now, allowed_s)
+        lines = (note,) if cut_off and not memory.cut_off_noted else ()
+        noted = cut_off or (memory.cut_off_noted and overdue(sight.lock))
+        memory = replace(memory, cut_off_noted=noted)
         if memory.state is State.SUSPECTING:
             signs = signs_of(sight.lock, sight.signs)
-            lines = (f"{sight.lock.holder} lives after all, by {max(signs, key=lambda what: signs[what])}",)
+            lines = (f"{holder} lives after all, by {max(signs, key=lambda what: signs[what])}",)
         elif memory.state is not State.WATCHING:
-            lines = (f"watching {sight.lock.holder}, synchronous: {', '.join(sight.lock.voters)}",)
-        now_why = note if partition else ""
+            lines = (f"watching {holder}, synchronous: {', '.join(sight.lock.voters)}",)
+        now_why = note if cut_off else ""
         return replace(memory, state=State.WATCHING, why_not=now_why, lines=(*memory.lines, *lines)), NOTHING
     return _suspect(memory, sight, policy)
 
@@ -290,7 +295,7 @@ def _heard(memory: Memory, sight: Sight, policy: Policy) -> Memory:
     """The last sign of life, and the silence it ended: as long as it was when it was last checked."""
     lock = sight.lock
     if lock.holder != memory.leader:
-        return replace(memory, leader=lock.holder, leader_since=sight.now, last_sign=sight.now, steps=memory.steps)
+        return replace(memory, leader=lock.holder, leader_since=sight.now, last_sign=sight.now, cut_off_noted=False)
     heard = sight.now if sight.stalled else last_sign(lock, sight.signs)
     if heard <= memory.last_sign:
         return memory

@@ -39,7 +39,6 @@ class Guard:
         self.lock, self.life, self.clock, self.policy = lock, life, clock, policy
         self.memory = Memory()
         self._log = log
-        self._last_line = ""
         self._seen: LockState | None = None
         self._paused_at: float | None = None
         self._reading = clock.every(_PACE_S, self._read_if_due)
@@ -107,9 +106,7 @@ class Guard:
 
     def _log_lines(self) -> None:
         for line in self.memory.lines:
-            if line != self._last_line:
-                self._log(line)
-            self._last_line = line
+            self._log(line)
         self.memory = replace(self.memory, lines=())
 
 

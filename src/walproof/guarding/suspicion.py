@@ -57,11 +57,15 @@ def last_sign(lock: LockState, signs: Signs) -> float:
     return max(signs_of(lock, signs).values(), default=0.0)
 
 
+def overdue(lock: LockState) -> bool:
+    """Whether the leader should have renewed its lease by now, as far as that is known."""
+    return lock.lease_age_s is not None and lock.lease_age_s >= lock.ttl_s / 2
+
+
 def serves_clients_only(lock: LockState, signs: Signs, now: float, allowed_s: float) -> bool:
     """Whether the leader answers SQL although it neither renews its lease nor reaches a voter: a partition."""
     leader = signs.get(lock.holder)
     answers = leader is not None and leader.sql_at is not None and now - leader.sql_at < allowed_s
-    overdue = lock.lease_age_s is not None and lock.lease_age_s >= lock.ttl_s / 2
     receivers = [signs[v].receivers[-1] for v in lock.voters if v in signs and signs[v].receivers]
     reached = any(r.running and r.silent_s is not None and r.silent_s < allowed_s for r in receivers)
-    return answers and overdue and not reached
+    return answers and overdue(lock) and not reached

@@ -3,18 +3,18 @@
 Without etcd's leader every request waits for an election, Patroni's on the standbys too: one to three seconds.
 """
 
-from contextlib import closing
 from itertools import count
 from urllib.parse import urlsplit
 
-from walproof.patroni.etcd3 import Etcd3, EtcdAccess, Fields
+from walproof.patroni.etcd3 import Etcd3, Fields
 
 
 class EtcdLeader:
     """The leader of one etcd cluster."""
 
-    def __init__(self, access: EtcdAccess) -> None:
-        self._access = access
+    def __init__(self, etcd: Etcd3) -> None:
+        """`etcd`: a client that no other thread uses."""
+        self._etcd = etcd
         self._turns = count()
 
     def leave(self, host: str) -> str:
@@ -23,16 +23,15 @@ class EtcdLeader:
         TargetError where etcd does not answer, refuses, or the member asked does not take it: another is asked the next
         time.
         """
-        with closing(Etcd3(self._access)) as etcd:
-            members = {int(m["ID"]): m for m in etcd.call("/cluster/member/list", {}).get("members", ())}
-            leader = int(etcd.call("/maintenance/status", {}).get("leader", 0))
-            others = [number for number, m in sorted(members.items()) if number != leader and host not in _hosts(m)]
-            if leader not in members or host not in _hosts(members[leader]) or not others:
-                return ""
-            to = others[next(self._turns) % len(others)]
-            # Only the leader does it; the others answer that they are not.
-            etcd.call("/maintenance/transfer-leadership", {"targetID": str(to)})
-            return str(members[to].get("name", to))
+        members = {int(m["ID"]): m for m in self._etcd.call("/cluster/member/list", {}).get("members", ())}
+        leader = int(self._etcd.call("/maintenance/status", {}).get("leader", 0))
+        others = [number for number, m in sorted(members.items()) if number != leader and host not in _hosts(m)]
+        if leader not in members or host not in _hosts(members[leader]) or not others:
+            return ""
+        to = others[next(self._turns) % len(others)]
+        # Only the leader does it; the others answer that they are not.
+        self._etcd.call("/maintenance/transfer-leadership", {"targetID": str(to)})
+        return str(members[to].get("name", to))
 
 
 def _hosts(member: Fields) -> set[str | None]:

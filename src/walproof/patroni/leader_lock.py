@@ -146,10 +146,10 @@ class EtcdLeaderLock:
     """The leader lock of one Patroni cluster. prefix: Patroni's namespace and scope, "/service/main/"."""
 
     def __init__(self, access: EtcdAccess, prefix: str, now: Callable[[], float]) -> None:
-        # Two clients, so that one thread may read while another acts; a dead member delays the first of them only.
+        # A client for each thread: one reads, one acts, one moves etcd's leader. A dead member delays the first only.
         self._reader = Etcd3(access)
         self._etcd = Etcd3(access, self._reader.order)
-        self._etcd_leader = EtcdLeader(access)
+        self._etcd_leader = EtcdLeader(Etcd3(access, self._reader.order))
         self._prefix, self._now = prefix, now
         self._term, self._term_since, self._extended = 0, 0.0, 0.0
 
