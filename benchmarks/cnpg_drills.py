@@ -64,7 +64,7 @@ def drilled(target: Target, kinds: Sequence[Kind], writers: int) -> dict[Kind, l
         for planned in plan:
             found.setdefault(kind, []).extend(run_drills(shell, [planned], enough=lambda _: True))
             drill = found[kind][-1]
-            print(f"  {kind.fault} at {kind.level}: {drill.verdict}: {drill.why}", flush=True)
+            print(f"  {kind.fault} at {kind.level}: {drill.why}", flush=True)
     return found
 
 

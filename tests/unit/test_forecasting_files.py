@@ -1,6 +1,7 @@
 """What a forecast is made of: hostile files of rates, impossible topologies, drills that say less than they seem to."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -142,6 +143,17 @@ def test_what_local_lost_is_expected_again() -> None:
     made = forecast(Model(topology("z1,z2,z3"), Configuration(Level.LOCAL), kinds, known), "", years=2000, seed=1)
     assert made.losses.low < 1.0 < made.losses.high
     assert made.commits == pytest.approx(40.0, rel=0.1)
+
+
+def test_a_loss_that_a_level_never_had_is_as_large_as_the_same_fault_had_at_another() -> None:
+    kinds = failures(failure("crash", 2.0), replace(failure("cut", 1e-6), drills=("isolate",)))
+    drills = [lost(10)] * 10 + [replace(lost(5000), fault="isolate")] * 10 + [drill()] * 10
+    known = measured([record(*drills)], kinds)
+    commits = {
+        what: forecast(Model(topology("z1,z2,z3"), what, kinds, known), "", years=2000, seed=1).commits
+        for what in (ANY_1, Configuration(Level.LOCAL))
+    }
+    assert 0 < commits[ANY_1] < commits[Configuration(Level.LOCAL)] < 100
 
 
 def _run(*words: str) -> tuple[int, str, Exception | None]:

@@ -14,7 +14,6 @@ from walproof.forecasting.rare import Sampled, sample
 from walproof.forecasting.simulate import Batch, Risk, simulate
 from walproof.forecasting.topology import Configuration, causes
 from walproof.model.estimate import Estimate
-from walproof.model.guarantee import Level
 from walproof.model.units import counted
 
 DRAWS = 40
@@ -229,17 +228,15 @@ def _commits(model: Model, rare: Sampled, batches: Sequence[Batch]) -> float:
     """Expected lost commits a year at the drills' load: what losing drills lost, and what was served alone before a
     stale member was promoted; not a number where no drill lost any.
     """
-    every = [model.measured.loss(k.name, level).commits for k in model.failures.kinds for level in Level]
-    typical = [commits for commits in every if commits > 0]
-    if not typical:
+    if not any(losses.lost for losses in model.measured.losses.values()):
         return float("nan")
     years = sum(len(b.alone_s) for b in batches)
     chances = _mean_chances(model)
     total = sum(float(b.alone_s.sum()) for b in batches) / years * model.measured.acknowledged_per_s
     for risk in (Risk.TAKEOVER, Risk.UNFLUSHED, Risk.NEAR):
         for number, failure in enumerate(model.failures.kinds):
-            commits = chance_losses(model, risk, failure).commits or float(np.mean(typical))
-            total += float(rare.mean[risk, number] * chances[risk, number]) * commits
+            commits = np.mean(model.measured.sizes(failure.name, chance_losses(model, risk, failure)))
+            total += float(rare.mean[risk, number] * chances[risk, number] * commits)
     return total
 
 

@@ -81,6 +81,12 @@ class Measured:
         found = (self.loss(failure, weak, guarded=guarded) for weak in (Level.LOCAL, Level.OFF))
         return next((losses for losses in found if losses.drills), Losses())
 
+    def sizes(self, failure: str, seen: Losses) -> tuple[int, ...]:
+        """What one loss may take: as `seen` lost, else as drills of that failure at whatever level, else as any."""
+        of_it = [self.loss(failure, level).lost for level in Level]
+        every = [losses.lost for losses in self.losses.values()]
+        return seen.lost or tuple(itertools.chain(*of_it)) or tuple(itertools.chain(*every))
+
 
 def measured(records: Sequence[tuple[str, Sequence[Event]]], failures: Failures) -> Measured:
     """The drills of those records (name, events), sorted to the kinds of failure that they show."""

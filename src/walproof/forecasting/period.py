@@ -3,8 +3,6 @@
 A forecast of a mean is refuted by no single year; this one can be: `benchmarks/forecast_true.py` runs periods. Seeded.
 """
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from walproof.forecasting.answer import Period, chance_losses, promised
@@ -12,7 +10,6 @@ from walproof.forecasting.behaviour import Model
 from walproof.forecasting.episodes import Floats
 from walproof.forecasting.simulate import Batch, Risk, periods
 from walproof.model.estimate import Estimate
-from walproof.model.guarantee import Level
 
 PERIODS = 1000
 SHARE = 0.9
@@ -34,9 +31,10 @@ def _interval(values: Floats) -> Estimate:
 
 
 def _lost(model: Model, batch: Batch, rng: np.random.Generator) -> Floats:
-    """Lost commits of each period of a batch: of stale promotions what was served alone, else as drilled."""
+    """Lost commits of each period of a batch: of stale promotions what was served alone, else as drilled; one commit
+    where no drill lost any.
+    """
     lost = batch.alone_s * model.measured.acknowledged_per_s
-    typical = _typical(model)
     for risk in (Risk.TAKEOVER, Risk.UNFLUSHED, Risk.NEAR):
         for number, failure in enumerate(model.failures.kinds):
             seen = chance_losses(model, risk, failure)
@@ -44,12 +42,6 @@ def _lost(model: Model, batch: Batch, rng: np.random.Generator) -> Floats:
                 continue
             chance = rng.beta(seen.losing + 0.5, seen.drills - seen.losing + 0.5) if seen.drills else 1.0
             losing = rng.poisson(batch.risks[risk, number] * chance, len(lost))
-            sizes = np.asarray(seen.lost or typical, dtype=np.float64)
+            sizes = np.asarray(model.measured.sizes(failure.name, seen) or (1,), dtype=np.float64)
             lost += np.array([rng.choice(sizes, count).sum() for count in losing])
     return lost
-
-
-def _typical(model: Model) -> Sequence[int]:
-    """What losing drills lost, of whatever failure; one commit where none lost any."""
-    every = [size for k in model.failures.kinds for level in Level for size in model.measured.loss(k.name, level).lost]
-    return every or (1,)

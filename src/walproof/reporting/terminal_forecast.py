@@ -1,7 +1,7 @@
 """Forecasts as tables for the terminal, and each in one sentence. Lays out; computes nothing."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from rich.console import RenderableType
 from rich.table import Table
@@ -10,6 +10,7 @@ from rich.text import Text
 from walproof.forecasting.answer import Forecast, nines
 from walproof.forecasting.sensitivity import Effect, Studied, loudest
 from walproof.model.estimate import Estimate
+from walproof.reporting.wording import number
 
 
 def conclusion(made: Forecast) -> str:
@@ -17,8 +18,8 @@ def conclusion(made: Forecast) -> str:
     at_most = "at most " if made.upper_bound else ""
     minutes = made.minutes
     return (
-        f"{made.text}, {made.layout}: {minutes.value:.3g} minutes a year without writes "
-        f"({minutes.low:.3g}–{minutes.high:.3g}); "
+        f"{made.text}, {made.layout}: {number(minutes.value)} minutes a year without writes "
+        f"({number(minutes.low)}–{number(minutes.high)}); "
         f"a lost acknowledged commit in {at_most}{made.p_loss.value:.2g} of years "
         f"({made.p_loss.low:.2g}–{made.p_loss.high:.2g}), {made.p_structural.value:.2g} by structure alone"
     )
@@ -40,8 +41,12 @@ def forecast_tables(made: Sequence[Studied]) -> list[RenderableType]:
     ]
 
 
-def _interval(estimate: Estimate, form: str = ".3g") -> str:
-    return f"{estimate.value:{form}}\n{estimate.low:{form}}–{estimate.high:{form}}"
+def _interval(estimate: Estimate, form: Callable[[float], str] = number) -> str:
+    return f"{form(estimate.value)}\n{form(estimate.low)}–{form(estimate.high)}"
+
+
+def _chance(probability: float) -> str:
+    return f"{probability:.2g}"
 
 
 def _configurations(forecasts: Sequence[Forecast]) -> Table:
@@ -57,11 +62,11 @@ def _configurations(forecasts: Sequence[Forecast]) -> Table:
             _interval(one.p95_minutes),
             _interval(one.p999_minutes),
             f"{100 * one.availability.value:.5g} %\n{nines(one.availability.value):.1f} nines",
-            upper + _interval(one.p_loss, ".2g"),
-            _interval(one.p_structural, ".2g"),
-            "–" if math.isnan(one.commits) else f"{upper}{one.commits:.2g}",
-            "–" if one.tps is None else _interval(one.tps, ".0f"),
-            "–" if one.p95_ms is None else _interval(one.p95_ms, ".1f"),
+            upper + _interval(one.p_loss, _chance),
+            _interval(one.p_structural, _chance),
+            "–" if math.isnan(one.commits) else f"{upper}{number(one.commits, 2)}",
+            "–" if one.tps is None else _interval(one.tps),
+            "–" if one.p95_ms is None else _interval(one.p95_ms),
         )
     return table
 
@@ -71,16 +76,16 @@ def _parts(one: Forecast) -> Table:
         "failure", "minutes a year", "takeovers a year", "losses a year", "outage from", "drills of it", title=one.text
     )
     for part in one.parts:
-        row = (f"{part.minutes:.3g}", f"{part.takeovers:.3g}", f"{part.losses:.2g}", part.basis, part.drilled)
+        row = (number(part.minutes), f"{part.takeovers:.3g}", f"{part.losses:.2g}", part.basis, part.drilled)
         table.add_row(part.name, *row)
     return table
 
 
 def _sensitivity(one: Forecast, effects: Sequence[Effect]) -> list[str]:
     lines = [
-        f"  {'then' if number else 'matters most':12}  {effect.assumption}: {effect.low:.3g} to {effect.high:.3g} "
-        "minutes a year"
-        for number, effect in enumerate(effects[:3])
+        f"  {'then' if rank else 'matters most':12}  {effect.assumption}: "
+        f"{number(effect.low)} to {number(effect.high)} minutes a year"
+        for rank, effect in enumerate(effects[:3])
     ]
     if name := loudest(one):
         lines.append(f"  for losses    rate of {name}, and drills of it")
