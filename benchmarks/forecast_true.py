@@ -51,18 +51,20 @@ GAP_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A kind of target: drills of each fault; seconds until a member streams again once its fault is cleared, and until
-    one that lacks commits is promoted where nobody better is there; whether what takes a member takes its etcd too.
+    """A kind of target: drills of each fault; which of them on all standbys as well, for levels that wait for them;
+    seconds until a member streams again once its fault is cleared, and until one that lacks commits is promoted where
+    nobody better is there; whether what takes a member takes its etcd too.
     """
 
     drills: int
+    stalls: tuple[str, ...]
     back_s: float
     promotes_s: float
     etcd: bool
 
 
-SIMULATED = Place(5, 0.0, 0.5, etcd=False)
-LAB = Place(3, 8.0, 1e7, etcd=True)
+SIMULATED = Place(5, tuple(PER_HOUR), 0.0, 0.5, etcd=False)
+LAB = Place(3, ("kill",), 8.0, 1e7, etcd=True)
 """Patroni starts a member again in some seconds, and promotes nobody who is not a synchronous standby."""
 
 
@@ -102,12 +104,15 @@ def accelerated(place: Place) -> Failures:
     return read_failures(people + "\n".join(kinds), "accelerated")
 
 
-def drilled(target: Target, level: Level, failures: Failures, drills: int, seed: int) -> Measured:
-    """Drills of every fault on the leader, alone, and what they say."""
+def drilled(target: Target, level: Level, failures: Failures, place: Place, seed: int) -> Measured:
+    """Drills of every fault on the leader, alone, and on all standbys where commits wait for them; what they say."""
     events: list[Event] = []
+    once = [(name, Victim.LEADER) for name in PER_HOUR]
+    if level.remote:
+        once += [(name, Victim.ALL_STANDBYS) for name in place.stalls]
     plan = [
-        PlannedDrill(number + 1, CATALOGUE[name], Victim.LEADER, level, writers=WRITERS)
-        for number, name in enumerate(list(PER_HOUR) * drills)
+        PlannedDrill(number, CATALOGUE[name], victim, level, writers=WRITERS)
+        for number, (name, victim) in enumerate(once * place.drills, 1)
     ]
     run_drills(Shell(target, events.append, lambda *_: None, seed), plan, enough=lambda _: False)
     return measured([("drills", [e for e in events if isinstance(e, DrillDone)])], failures)
@@ -155,7 +160,9 @@ def schedule(members: Sequence[str], period_s: float, rng: np.random.Generator) 
 
 
 def run_period(target: Target, level: Level, period_s: float, seed: int) -> tuple[float, int]:
-    """Run one period under the ledger: unavailable seconds, acknowledged commits lost."""
+    """Run one period under the ledger: unavailable seconds, acknowledged commits lost. As in a forecast, what began in
+    the period counts until it has ended.
+    """
     capabilities, clock = target.capabilities(), target.clock
     ledger, recovery = capabilities.ledger, capabilities.recovery
     assert ledger is not None
@@ -164,7 +171,7 @@ def run_period(target: Target, level: Level, period_s: float, seed: int) -> tupl
     run = ledger.open_ledger(LedgerOrder(level, WRITERS, drill=drill))
     began = clock.now()
     for at, name, member, begins in schedule(target.describe().members, period_s, np.random.default_rng([seed, 3])):
-        clock.pause(max(0.0, began + min(at, period_s) - clock.now()))
+        clock.pause(max(0.0, began + at - clock.now()))
         if begins:
             faults.begin(name, member)
         else:
@@ -183,7 +190,7 @@ def run_period(target: Target, level: Level, period_s: float, seed: int) -> tupl
 def one_forecast(target: Target, place: Place, what: Configuration, period_s: float, seed: int) -> Period:
     """Drill, then forecast."""
     failures = accelerated(place)
-    known = drilled(target, what.level, failures, place.drills, seed)
+    known = drilled(target, what.level, failures, place, seed)
     where = topology(",".join(f"z{i}" for i in range(len(target.describe().members))))
     return one_period(Model(where, what, failures, known), period_s, seed)
 

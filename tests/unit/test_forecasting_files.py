@@ -18,7 +18,7 @@ from walproof.forecasting.topology import Configuration, causes, check, topology
 from walproof.model.event import Described, DrillDone, Event
 from walproof.model.guarantee import Level, QuorumKind
 from walproof.model.topology import Description
-from walproof.model.verdict import Drill, Verdict, Victim
+from walproof.model.verdict import Drill, Findings, Verdict, Victim
 
 RECORDS = Path("tests/replay/records")
 ANY_1 = Configuration(Level.ON, QuorumKind.ANY, 1)
@@ -154,6 +154,19 @@ def test_a_loss_that_a_level_never_had_is_as_large_as_the_same_fault_had_at_anot
         for what in (ANY_1, Configuration(Level.LOCAL))
     }
     assert 0 < commits[ANY_1] < commits[Configuration(Level.LOCAL)] < 100
+
+
+def test_a_wait_is_measured_where_all_standbys_were_gone_or_the_one_that_was_waited_for() -> None:
+    """A synchronous standby's loss that another made up for is no wait; without any the level is not in effect."""
+    kinds = failures(failure("crash", 1.0))
+    alone = Findings(acknowledged=1000, downgraded=50, not_in_effect_s=2.0)
+    drills = [
+        drill(verdict=Verdict.UNDECIDED, victim=Victim.ALL_STANDBYS, unavailable_s=1.5, findings=alone),
+        drill(verdict=Verdict.UNDECIDED, victim=Victim.ALL_STANDBYS, unavailable_s=7.0),
+        drill(victim=Victim.SYNC_STANDBY, unavailable_s=0.0),
+        drill(victim=Victim.SYNC_STANDBY, unavailable_s=4.0),
+    ]
+    assert measured([record(*drills)], kinds).takeovers["crash"].stalls_s == (1.5, 4.0)
 
 
 def _run(*words: str) -> tuple[int, str, Exception | None]:

@@ -195,3 +195,17 @@ def test_a_successor_that_falls_before_it_leads_begins_no_second_takeover() -> N
     outcome = follow(changes(faults, found, 3, len(where.voters)), of_fault, np.zeros(2, dtype=np.int64), rules)
     assert outcome.out_s[0] == pytest.approx(20.0)
     assert outcome.risks[Risk.TAKEOVER, 0] == 1
+
+
+@pytest.mark.parametrize("what", [DEGRADING, ANY_1, FIRST_1])
+def test_a_wait_for_standbys_ends_when_one_is_back(what: Configuration) -> None:
+    """Both standbys are away from the 5th second to the 10th; without one of them commits would wait for a minute."""
+    where, rules = topology("z1,z2,z3"), rules_of(topology("z1,z2,z3"), what, 0.5, 0.5)
+    found = tuple(Cause(f"member {i}", 0, 1 << i, 0, 1.0) for i in (1, 2))
+    faults = Faults(np.array([0.0, 5.0]), np.array([10.0, 20.0]), np.array([0, 1]), np.array([0, 0]))
+    nothing = np.zeros(2, dtype=bool)
+    of_fault = PerFault(nothing, nothing, nothing, np.zeros(2), np.full(2, 60.0))
+    outcome = follow(changes(faults, found, 3, len(where.voters)), of_fault, np.zeros(2, dtype=np.int64), rules)
+    first = what.quorum_kind is QuorumKind.FIRST
+    # FIRST 1 waits for the first standby although the second is there, and then for the second.
+    assert outcome.out_s[0] == pytest.approx(20.0 if first else 5.0)

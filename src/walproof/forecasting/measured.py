@@ -17,6 +17,8 @@ from walproof.model.verdict import Drill, Verdict, Victim
 TIMEOUTS = {"quick": 20.0, "fast": 20.0, "stock": 30.0, "default": 30.0}
 """Patroni's ttl, s, by the lab's word for its timeouts."""
 FEW = 3
+STALL_S = 1.0
+"""An outage after the loss of a synchronous standby that is a wait for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +98,7 @@ def measured(records: Sequence[tuple[str, Sequence[Event]]], failures: Failures)
         described = next((e.description for e in events if isinstance(e, Described)), None)
         of_record = [e.drill for e in events if isinstance(e, DrillDone)]
         caveats += _about_record(name, described, of_record)
-        drills += [(drill, _ttl(described)) for drill in of_record if drill.verdict.decided]
+        drills += [(drill, _ttl(described)) for drill in of_record if _tells(drill)]
     guarded, alone = ([(d, ttl) for d, ttl in drills if d.guarded is arm] for arm in (True, False))
     return Measured(
         *_by_failure(alone, failures),
@@ -105,6 +107,14 @@ def measured(records: Sequence[tuple[str, Sequence[Event]]], failures: Failures)
         _pace(d for d, _ in drills),
         Measured(*_by_failure(guarded, failures), {}) if guarded else None,
     )
+
+
+def _tells(drill: Drill) -> bool:
+    """Whether it is evidence. Of commits that wait for standbys which are all gone it is, although their level is then
+    no longer in effect and the drill undecided.
+    """
+    alone = drill.victim is Victim.ALL_STANDBYS and drill.findings.not_in_effect_s > 0
+    return drill.verdict.decided or alone
 
 
 def _by_failure(
@@ -123,7 +133,7 @@ def _about_record(name: str, described: Description | None, drills: Sequence[Dri
     found = []
     if described and described.facts.get("kind", "").startswith("simulated"):
         found.append(f"{name} is of a simulated cluster: a model, not a measurement")
-    undecided = sum(d.verdict is Verdict.UNDECIDED for d in drills)
+    undecided = sum(d.verdict is Verdict.UNDECIDED and not _tells(d) for d in drills)
     if undecided:
         found.append(f"{name}: {counted(undecided, 'undecided drill')} left out, neither held nor lost")
     if not drills:
@@ -149,11 +159,14 @@ def _takeover(drills: Sequence[tuple[Drill, float | None]], kind: Failure) -> Ta
 
 
 def _stalls(drills: Sequence[tuple[Drill, float | None]], kind: Failure) -> tuple[float, ...]:
-    return tuple(
-        s
-        for d, _ in drills
-        if d.fault in kind.drills and d.victim is Victim.SYNC_STANDBY and (s := _outage(d)) is not None
-    )
+    """Of drills in which commits had to wait: a synchronous standby's whose loss others made up for says nothing."""
+    found = []
+    for drill, _ in drills:
+        least = {Victim.ALL_STANDBYS: 0.0, Victim.SYNC_STANDBY: STALL_S}.get(drill.victim)
+        outage = _outage(drill)
+        if drill.fault in kind.drills and least is not None and outage is not None and outage >= least:
+            found.append(outage)
+    return tuple(found)
 
 
 def _losses(drills: Sequence[tuple[Drill, float | None]], kind: Failure, level: Level) -> Losses:

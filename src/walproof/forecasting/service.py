@@ -98,6 +98,15 @@ class State:
     """The leader that was lost last."""
     taken_at: Floats
     """Since when somebody else than that leader may lead: its lease must end, however early he is back."""
+    stalled: Floats
+    """Until when commits wait for standbys that are not yet known to be gone."""
+    awaited: Ints
+    """Those standbys: once back, or once others are enough, nobody waits any more."""
+
+    @property
+    def served_from(self) -> Floats:
+        """When commits are acknowledged again, if nothing else happens."""
+        return np.maximum(self.ready, self.stalled)
 
     def rows(self, count: int) -> "State":
         """The first so many episodes (views: changes reach this state)."""
@@ -128,6 +137,7 @@ def start(begins: Floats, rules: Rules) -> State:
         begins.copy(), whole.copy(), np.ones(n, dtype=np.int64), full, whole.copy(), np.zeros(n, dtype=np.int64),
         np.ones(n, dtype=bool), np.full(n, -NOBODY), np.full(n, NOBODY), np.zeros(n),
         np.full(n, NOBODY), begins.copy(), np.zeros(n), np.zeros(n, dtype=np.int64), np.full(n, -NOBODY),
+        np.full(n, -NOBODY), np.zeros(n, dtype=np.int64),
     )  # fmt: skip
 
 
@@ -150,7 +160,7 @@ def pass_time(state: State, until: Floats, rules: Rules) -> tuple[Bools, Bools, 
     state.leader = np.where(due, forced, state.leader)
     on = state.on | (due & _enough(state.up & ~state.leader, rules))
     from_then = np.where(due, state.force_at, state.at)
-    served = np.clip(np.minimum(state.ready, until) - from_then, 0.0, None)
+    served = np.clip(np.minimum(state.served_from, until) - from_then, 0.0, None)
     waited = np.where(due, state.force_at - state.at, 0.0)
     state.out_s = state.out_s + waited + np.where(on, served, until - from_then)
     holders = state.up if rules.waits else state.leader
@@ -167,6 +177,7 @@ def step(state: State, event: Change, rules: Rules) -> tuple[Bools, Bools]:
     gone = np.where(event.lost, event.hit, 0)
     state.volatile = state.volatile | _unflushed(state, event, rules)
     leader_hit = (event.hit & state.leader) != 0
+    _stall(state, event, rules, leader_hit)
     serving = _while_serving(state, event, rules, gone, leader_hit)
     waiting = _while_waiting(state, event, rules, gone, leader_hit)
     on_before = state.on
@@ -200,7 +211,7 @@ def _while_serving(state: State, event: Change, rules: Rules, gone: Ints, leader
     standbys = state.up & ~state.leader
     fell = event.hit & standbys
     waited_for = np.minimum(rules.k, COUNT[standbys])
-    first = rules.lowest_k[waited_for, standbys]
+    first = _first(standbys, rules)
     if not rules.waits:
         covered = np.ones(len(fell), dtype=bool)
     elif rules.any_k:
@@ -224,19 +235,31 @@ def _while_serving(state: State, event: Change, rules: Rules, gone: Ints, leader
     near = np.where(on | replaced, event.up, (state.up | event.up) & ~gone)
     return {
         "leader": leader, "on": on, "full": full, "near": near, "takeover": replaced & ~pending,
-        "ready": np.maximum(state.ready, event.at + _delay(event, rules, leader_hit, replaced & ~pending, fell, first)),
+        "ready": np.where(replaced & ~pending, np.maximum(state.ready, event.at + event.takeover_s), state.ready),
     }  # fmt: skip
 
 
-def _delay(event: Change, rules: Rules, leader_hit: Bools, replaced: Bools, fell: Ints, first: Ints) -> Floats:
-    """Seconds without service: a takeover; or commits that wait for a standby which is not yet known to be gone."""
-    takeover = np.where(replaced, event.takeover_s, -NOBODY)
+def _first(standbys: Ints, rules: Rules) -> Ints:
+    """The first k of them, or all where there are fewer."""
+    return rules.lowest_k[np.minimum(rules.k, COUNT[standbys]), standbys]
+
+
+def _stall(state: State, event: Change, rules: Rules, leader_hit: Bools) -> None:
+    """Commits wait for a standby that fell until it is known to be gone, or back, or others are enough."""
     if not rules.waits:
-        return takeover
-    standbys_left = COUNT[event.up] - 1
-    missed = standbys_left < rules.k if rules.any_k else (fell & first) != 0
-    stalled = ~leader_hit & (fell != 0) & missed
-    return np.where(stalled, event.stall_s, takeover)
+        return
+    standbys = state.up & ~state.leader
+    fell = event.hit & standbys
+    enough = COUNT[event.up & ~state.leader] >= rules.k
+    first = _first(standbys, rules)
+    missed = ~enough & (fell != 0) if rules.any_k else (fell & first) != 0
+    begins = state.on & ~leader_hit & missed
+    state.stalled = np.where(begins, np.maximum(state.stalled, event.at + event.stall_s), state.stalled)
+    state.awaited = np.where(begins, state.awaited | fell, state.awaited)
+    over = enough if rules.any_k else (state.awaited & ~event.up) == 0
+    ends = leader_hit | (over & ~begins)
+    state.stalled = np.where(ends, -NOBODY, state.stalled)
+    state.awaited = np.where(ends, 0, state.awaited)
 
 
 def _while_waiting(state: State, event: Change, rules: Rules, gone: Ints, leader_hit: Bools) -> dict[str, NDArray[Any]]:

@@ -109,7 +109,7 @@ def follow(events: Changes, of_fault: PerFault, kind: Ints, rules: Rules, weight
         note(Risk.UNFLUSHED, unflushed, began[:still])
         state.store(rows)
     waits_until = np.where(state.force_at < NOBODY, state.force_at, state.at)
-    until = np.where(state.on, np.maximum(state.at, state.ready), waits_until)
+    until = np.where(state.on, np.maximum(state.at, state.served_from), waits_until)
     note_forced(*pass_time(state, until, rules))
     out_s, alone_s = np.empty(len(order)), np.empty(len(order))
     out_s[order], alone_s[order] = state.out_s, state.alone_s
