@@ -17,9 +17,10 @@ from walproof.advising.requirements import class_of, classes_of, requirements_of
 from walproof.advising.timeouts import timeouts_for
 from walproof.errors import UndecidedError, UsageError
 from walproof.model.advice import Advice, ClusterProfile, Requirements
-from walproof.model.event import Event, SampleDone
+from walproof.model.event import Described, DrillDone, Event, SampleDone
 from walproof.model.guarantee import Level, QuorumKind
 from walproof.model.plan import Workload, WorkloadKind
+from walproof.model.topology import Description
 from walproof.model.verdict import Verdict
 
 
@@ -104,6 +105,39 @@ def test_without_a_manager_no_rto_can_be_prediction_interval() -> None:
     record = [described(manager="") if e.kind == "described" else e for e in price_record()]
     (refused,) = advice(Requirements(rto_s=60.0), record).refused
     assert "no failover manager" in refused.limit
+
+
+CNPG = Described(0.0, Description("cnpg:db/pg", ("pg-1", "pg-2", "pg-3"), {"manager": "cloudnative-pg"}))
+
+
+def under_cloudnative_pg(rto_s: float, *drills: DrillDone) -> Advice:
+    """Advice for a record that was priced there, with those drills of the leader at on."""
+    priced = [CNPG if event.kind == "described" else event for event in price_record()]
+    return advice(Requirements(rpo_s=0.0, rto_s=rto_s), priced, [CNPG, *drills])
+
+
+def test_an_rto_under_cloudnative_pg_is_what_its_drills_took() -> None:
+    drills = [drill(Level.ON, rto_s=12.0), drill(Level.ON, fault="kill-member", rto_s=26.0)]
+    assert under_cloudnative_pg(30.0, *drills).choices
+    (refused,) = under_cloudnative_pg(20.0, *drills).refused
+    assert refused.limit.startswith("after kill-member writes were away for 26 s (median of 1 drill)")
+    assert refused.nearest == "--rto 26s"
+
+
+def test_a_frozen_primary_is_an_assumption_because_no_setting_replaces_it() -> None:
+    drills = [drill(Level.ON, rto_s=12.0), drill(Level.ON, fault="freeze", rto_s=161.0)]
+    (first, *_) = under_cloudnative_pg(60.0, *drills).choices
+    assert any("K1" in text and "161 s" in text for text in first.assumed)
+    assert any("up to 121 s on another cluster" in text for text in first.assumed)
+    cut = drill(Level.ON, fault="isolate", rto_s=55.0)
+    assert not any("121" in text for c in under_cloudnative_pg(60.0, *drills, cut).choices for text in c.assumed)
+
+
+def test_without_drills_an_rto_under_cloudnative_pg_is_what_another_cluster_took() -> None:
+    (first, *_) = under_cloudnative_pg(60.0).choices
+    assert any("no failover in the records" in text for text in first.assumed)
+    (refused,) = under_cloudnative_pg(5.0).refused
+    assert refused.nearest.startswith("--rto 10s")
 
 
 def test_reading_your_writes_needs_every_standby() -> None:

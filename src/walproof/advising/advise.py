@@ -14,7 +14,8 @@ from walproof.advising.candidates import (
     trade_offs,
     waits_for_standby,
 )
-from walproof.advising.timeouts import shortest_rto_s, timeouts_for
+from walproof.advising.failovers import shortest_rto
+from walproof.advising.timeouts import timeouts_for
 from walproof.advising.yearly import (
     best_year,
     refused_year,
@@ -205,12 +206,11 @@ def _refused(
     name: str, against: Against, required: Requirements, evidence: Evidence, environment: Environment
 ) -> Refused:
     if name.startswith("--rto"):
-        least = shortest_rto_s(evidence.cluster)
-        if least is None:
-            limit = "nobody promotes a standby here: there is no failover manager"
-            return Refused(name, limit, "run the cluster under Patroni: 23 s is its shortest worst case")
-        limit = f"Patroni's ttl cannot go under 20 s: after a leader failure writes are away for up to {least:g} s"
-        return Refused(name, limit, f"--rto {least:g}s (ttl 20, loop_wait 1, retry_timeout 3)")
+        shortest = shortest_rto(evidence)
+        if shortest is not None:
+            return Refused(name, shortest.limit, shortest.nearest)
+        limit = "nobody promotes a standby here: there is no failover manager"
+        return Refused(name, limit, "run the cluster under Patroni: 23 s is its shortest worst case")
     arm, why = min(
         ((a, next(r for r in w if r.requirement == name)) for a, w in against),
         key=lambda pair: (pair[1].shortfall, repr(pair[0])),

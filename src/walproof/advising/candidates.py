@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from walproof.advising.timeouts import shortest_rto_s
+from walproof.advising.failovers import rto_assumptions, shortest_rto
 from walproof.model.advice import DrillSummary, Evidence, PricedArm, Requirements
 from walproof.model.guarantee import Level
 from walproof.model.units import counted
@@ -107,12 +107,12 @@ def _reads(arm: PricedArm, required: Requirements, evidence: Evidence) -> Reason
 def _rto(required: Requirements, evidence: Evidence) -> Reason | None:
     if required.rto_s is None:
         return None
-    name, least = f"--rto {required.rto_s:g}s", shortest_rto_s(evidence.cluster)
-    if least is None:
+    name, shortest = f"--rto {required.rto_s:g}s", shortest_rto(evidence)
+    if shortest is None:
         return Reason(name, "there is no failover manager to promote a standby", 1.0)
-    if required.rto_s >= least:
+    if required.rto_s >= shortest.seconds:
         return None
-    return Reason(name, f"a leader failure takes {least:g} s", least / required.rto_s - 1)
+    return Reason(name, shortest.limit, shortest.seconds / required.rto_s - 1)
 
 
 def interval_risks(arm: PricedArm, required: Requirements) -> tuple[str, ...]:
@@ -138,8 +138,8 @@ def assumptions(arm: PricedArm, required: Requirements, evidence: Evidence) -> t
             f"standbys are less than {ASSUMED_LAG_S:g} s behind when the leader is lost (no drill in the records)"
         )
     assumed += interval_risks(arm, required)
-    if required.rto_s is not None and not any(d.rto_s for d in drills):
-        assumed.append("promotion takes about 2 s (no failover in the records)")
+    if required.rto_s is not None:
+        assumed += rto_assumptions(required.rto_s, evidence, drills)
     if arm.runs < 2:
         assumed.append("another run differs from the one recorded by about 10 % (only one was recorded)")
     return tuple(assumed)

@@ -6,11 +6,6 @@ SHORTEST = Timeouts(ttl=20, loop_wait=1, retry_timeout=3, network_s=5, rto_requi
 """Patroni refuses a smaller ttl, loop_wait or retry_timeout (patroni/config.py; dynamic_configuration)."""
 
 
-def shortest_rto_s(cluster: ClusterProfile) -> float | None:
-    """The shortest RTO of a leader failure that timeouts can achieve, s; None where nobody fails over."""
-    return SHORTEST.leader_failure_s if cluster.manager == "patroni" else None
-
-
 def timeouts_for(rto_s: float | None, cluster: ClusterProfile) -> Timeouts:
     """The longest timeouts that keep the RTO: the longer they are, the fewer needless failovers.
 
