@@ -1,26 +1,16 @@
 """CloudNativePG by the command line alone, on the stand-in over real PostgreSQL."""
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
-from tests.fixtures.kubernetes.kinds import KINDS
-from tests.fixtures.kubernetes.processes import ProcessPostgres
-from tests.fixtures.kubernetes.stand_in import StandIn
+from tests.fixtures.kubernetes.command_line import Kubernetes
 from tests.fixtures.kubernetes.target import ADDRESS, current_context, real_stand_in, settled
 from walproof.machine.clock import RealClock
 from walproof.model.waiting import Wait, wait_for
 
 pytestmark = pytest.mark.lab
-OURS = ("app.kubernetes.io/managed-by", "walproof")
-IN_SQL = "SELECT datname FROM pg_database UNION SELECT rolname FROM pg_roles"
-IN_SQL = f"SELECT name FROM ({IN_SQL}) AS of (name) WHERE name LIKE 'walproof%'"
 SHORT = ("--levels", "local,on", "--clients", "2", "--scale", "1", "--budget", "8s")
 FILE = """
 kind = "cnpg"
@@ -28,43 +18,6 @@ cluster = "default/pg"
 [waits]
 first-commit-after = "4s"  # a frozen primary keeps its lease for as long as it is frozen
 """
-
-
-@dataclass(frozen=True, slots=True)
-class Kubernetes:
-    """The stand-in, its PostgreSQL, and a folder to work in where its kubeconfig is the current one."""
-
-    running: StandIn
-    members: ProcessPostgres
-    folder: Path
-
-    def walproof(self, *words: str) -> subprocess.Popen[str]:
-        """walproof as a process of its own."""
-        own = {"WALPROOF_STATE": str(self.folder / "state"), "KUBECONFIG": os.environ["KUBECONFIG"]}
-        return subprocess.Popen(
-            [sys.executable, "-m", "walproof", *words],
-            cwd=self.folder,
-            env={**os.environ, **own},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-
-    def ended(self, *words: str) -> tuple[int, str]:
-        """Its exit code and output; what it says on standard error stands in the assertion that fails."""
-        process = self.walproof(*words)
-        out, err = process.communicate(timeout=600)
-        assert "Traceback" not in err, err
-        return process.returncode, out or err
-
-    def left(self) -> list[str]:
-        """What is left of walproof: objects with its label, managed roles, databases, roles."""
-        listed = [item["metadata"] for kind in KINDS for item in self.running.store.listed(kind)[0]]
-        found = [str(meta["name"]) for meta in listed if meta.get("labels", {}).get(OURS[0]) == OURS[1]]
-        spec = (self.running.store.find("Cluster", "pg") or {})["spec"]
-        found += [str(role["name"]) for role in (spec.get("managed") or {}).get("roles", [])]
-        return found + self.members.psql(self.members.primary, IN_SQL, ()).stdout.decode().split()
 
 
 @pytest.fixture(scope="module")

@@ -81,12 +81,25 @@ def test_members_stay_known_while_the_api_server_is_gone(running: StandIn, logge
     assert tuple(manager.members()) == NAMES
 
 
-def test_a_frozen_primary_is_thawed_once_the_api_server_is_back(
-    running: StandIn, logged_in: LoggedIn, tmp_path: Path
-) -> None:
+@dataclass
+class Frozen:
+    """A primary that is frozen, and what holds that it is."""
+
+    clock: VirtualClock
+    journal: Journal
+    instances: Instances
+
+
+@pytest.fixture
+def frozen(logged_in: LoggedIn, tmp_path: Path) -> Frozen:
     clock, journal = VirtualClock(), Journal(tmp_path / "journal.jsonl")
     instances = Instances(logged_in.client, "pg", "cnpg:default/pg", clock, lambda: journal)
     instances.faults()[Capability.FREEZE].inject("pg-1")
+    return Frozen(clock, journal, instances)
+
+
+def test_a_frozen_primary_is_thawed_once_the_api_server_is_back(running: StandIn, frozen: Frozen) -> None:
+    clock, journal, instances = frozen.clock, frozen.journal, frozen.instances
     began = clock.now()
     gone(running, clock, 20)
     CnpgRecovery(instances, lambda: HEALTHY).recover()
@@ -96,11 +109,9 @@ def test_a_frozen_primary_is_thawed_once_the_api_server_is_back(
 
 
 def test_an_api_server_that_stays_away_is_a_wait_that_ran_out_and_stays_in_the_journal(
-    running: StandIn, logged_in: LoggedIn, tmp_path: Path
+    running: StandIn, frozen: Frozen
 ) -> None:
-    clock, journal = VirtualClock(), Journal(tmp_path / "journal.jsonl")
-    instances = Instances(logged_in.client, "pg", "cnpg:default/pg", clock, lambda: journal)
-    instances.faults()[Capability.FREEZE].inject("pg-1")
+    journal, instances = frozen.journal, frozen.instances
     running.serving.api.oddities.unreachable_until = NEVER
     with pytest.raises(WaitTimeout, match="CLUSTER_HEALTHY"):
         CnpgRecovery(instances, lambda: HEALTHY).recover()

@@ -253,6 +253,7 @@ def reverted(api: FakeApi, journal: Journal, monkeypatch: pytest.MonkeyPatch) ->
     """What revert says; SQL has the role as long as the spec has."""
     file = CnpgFile(kind="cnpg", cluster="default/pg", reach="pods")
     cluster = CnpgCluster(NAME, file, CnpgManager(api, file))
+    monkeypatch.setattr(cluster, "observe", lambda: view("pg-1"))
     monkeypatch.setattr(cluster, "_usable", lambda credential: True)
     monkeypatch.setattr(cluster, "_gone", lambda role: True)
     noted: list[str] = []

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.fixtures.priced_fake import FakePriced, throughput
-from walproof.errors import TargetError, UsageError
+from walproof.errors import TargetError, UsageError, WaitTimeout
 from walproof.estimating.intervals import FEWEST_BLOCKS
 from walproof.estimating.stopping import StoppedBy
 from walproof.model.estimate import Caveat
@@ -19,7 +19,7 @@ from walproof.model.event import Ended, Event, Note, Observed, SampleDone, Sampl
 from walproof.model.guarantee import Level
 from walproof.model.plan import Arm, Sample, Scenario, Workload
 from walproof.model.sample import MemberWindow, SampleResult, Window
-from walproof.model.topology import ClusterView
+from walproof.model.topology import ClusterView, Role
 from walproof.pricing import design, options
 from walproof.pricing.as_json import table_as_json
 from walproof.pricing.bench import Bench, RunProgress
@@ -189,6 +189,44 @@ def test_a_failed_sample_is_noted_and_the_run_goes_on() -> None:
     events, stopped = priced(FakePriced(fails=lambda _: next(calls) == 5), Question((Scenario(),), (LOCAL, ON)))
     assert stopped is StoppedBy.PRECISION
     assert next(e.text for e in events if isinstance(e, Note)).startswith("a sample of")
+
+
+class FailingOver(FakePriced):
+    """Without a leader for twenty seconds from the fifth sample on, led by n2 afterwards."""
+
+    begin = float("inf")
+
+    def observe(self) -> ClusterView:
+        view, now = super().observe(), self.clock.now()
+        if now < self.begin:
+            return view
+        leader = None if now < self.begin + 20 else "n2"
+        roles = {name: Role.LEADER if name == leader else Role.STANDBY for name in ("n1", "n2", "n3")}
+        return replace(view, leader=leader, members=tuple(replace(m, role=roles[m.name]) for m in view.members))
+
+    def run_sample(self, planned: Sample, seconds: float, seed: int) -> SampleResult:
+        if len(self.asked) == 4:
+            self.begin = self.clock.now()
+        return super().run_sample(planned, seconds, seed)
+
+
+def test_a_price_waits_out_a_failover_and_says_so() -> None:
+    target = FailingOver(noise=0.3)
+    target.fails = lambda _: target.observe().leader is None
+    events, stopped = priced(target, Question((Scenario(),), (LOCAL, ON), budget_s=60))
+    assert len([e for e in events if isinstance(e, SampleFailed)]) == 1 and stopped is StoppedBy.BUDGET
+    assert Caveat.FAILED_OVER in price_table(events).arms[0].caveats
+    done = [e.result for e in events if isinstance(e, SampleDone)]
+    assert not any(target.begin - 1 < r.started_at < target.begin + 20 for r in done) and len(done) > 10
+
+
+def test_an_outage_that_outlasts_the_wait_ends_the_price_with_its_name() -> None:
+    target = FailingOver()
+    target.clock.waits = {"CLUSTER_HEALTHY": 10.0}
+    target.fails = lambda _: target.observe().leader is None
+    with pytest.raises(WaitTimeout, match="CLUSTER_HEALTHY"):
+        priced(target, Question((Scenario(),), (LOCAL, ON), budget_s=60))
+    assert target.left == 1
 
 
 def test_three_failures_in_a_row_end_the_run_and_leave_the_target() -> None:

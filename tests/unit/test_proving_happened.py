@@ -242,8 +242,23 @@ SAME = view("n1", 1)
 def test_what_was_gone_in_fact(fault: str, drill: DrillRun, loss: Loss | None) -> None:
     entry = CATALOGUE[fault]
     assert loss_in_fact(entry, entry.victims[0], drill) is loss
-    if Victim.STANDBY in entry.victims:
-        assert loss_in_fact(entry, Victim.STANDBY, drill) is None
+
+
+@pytest.mark.parametrize(
+    ("drill", "loss"),
+    [
+        (run(), Loss.LEADER_GONE),
+        (run(BACK, after=SAME), Loss.POSTGRES_CRASH),
+        (run(ORDERLY, after=SAME), None),
+        (run(*UNCHANGED, after=SAME), None),
+        (replace(run(after=SAME), states=()), None),
+    ],
+)
+def test_a_leader_that_went_although_no_fault_was_meant_for_it_is_gone_all_the_same(
+    drill: DrillRun, loss: Loss | None
+) -> None:
+    for fault, victim in (("kill", Victim.STANDBY), ("freeze", Victim.SYNC_STANDBY), ("none", Victim.CLUSTER)):
+        assert loss_in_fact(CATALOGUE[fault], victim, drill) is loss
 
 
 def test_the_members_on_which_the_dcs_ran_are_counted() -> None:
@@ -264,4 +279,3 @@ def test_a_takeover_means_that_the_leader_was_gone_whatever_else_did_not_happen(
     double = CATALOGUE["double-power"]
     assert loss_in_fact(double, Victim.CLUSTER, run(), happened=False) is Loss.LEADER_GONE
     assert loss_in_fact(double, Victim.CLUSTER, run(after=view("n1", 1)), happened=False) is None
-    assert loss_in_fact(CATALOGUE["kill"], Victim.STANDBY, run(), happened=False) is None

@@ -11,6 +11,7 @@ from tests.fixtures.command_line import ended
 from tests.fixtures.priced_fake import FakePriced, Ticking
 from tests.unit.test_cli_price import run  # noqa: F401
 from tests.unit.test_load_pgbench import log
+from walproof.errors import TargetError
 from walproof.load.cpu_usage import Used, used
 from walproof.load.pgbench_log import Summary, summary
 from walproof.load.sampler import Sampler
@@ -273,3 +274,34 @@ def test_a_sample_that_keeps_its_series_is_summed_up_when_ctrl_c_comes(tmp_path:
         assert found.seconds == pytest.approx(3.1, abs=0.06)
         assert found.tps == pytest.approx(500, rel=0.02)
         assert found.series.transactions == (499, 500, 500)
+
+
+class CutOff(Steady):
+    """A load whose clients all ended, as a failover ends them."""
+
+    def __init__(self, log: Path, clock: Ticking) -> None:
+        super().__init__(log)
+        self.clock = clock
+
+    @property
+    def ended(self) -> bool:  # type: ignore[override]
+        return self.clock.now() > 1_800_000_002
+
+    def error(self) -> TargetError:
+        return TargetError("client 0 aborted: the server closed the connection")
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_sample_cut_off_by_a_failover_is_no_price_but_a_stretch_of_a_soak(tmp_path: Path, kept: bool) -> None:
+    target = FakePriced()
+    clock = Ticking()
+    target.clock = clock
+    pricer = SqlPricer(target)
+    pricer._sampler = lambda view: Quiet({}, target.clock)  # type: ignore[method-assign]
+    planned = Sample(1, 0, Arm(Level.ON, 1), Scenario(), series=kept)
+    load = CutOff(tmp_path / "log", clock)
+    if kept:
+        assert pricer._measure(load, planned, 30.0, target.observe()).tps > 0  # type: ignore[arg-type]
+        return
+    with pytest.raises(TargetError, match="client 0 aborted"):
+        pricer._measure(load, planned, 30.0, target.observe())  # type: ignore[arg-type]

@@ -13,6 +13,7 @@ from walproof.model.plan import Arm, Sample, Scenario, Workload
 from walproof.model.ports import Target
 from walproof.model.sample import SampleCut, SampleResult
 from walproof.model.units import counted
+from walproof.model.waiting import Wait, wait_for
 from walproof.pricing.design import sample_seed
 
 FAILURES = 3
@@ -130,11 +131,24 @@ class Bench:
             arm = planned.arm
             self.emit(SampleFailed(self.now(), planned, error.message))
             self.note(f"a sample of {arm.level} with {counted(arm.clients, 'client')} failed: {error.message}")
+            self._serves_again()
             self.observe()
             return None
         self._failures = 0
         self.emit(SampleDone(self.now(), result))
         return result
+
+    def _serves_again(self) -> None:
+        """Wait until the cluster is as it was when it was first observed; WaitTimeout when an outage outlasts that."""
+        first = next((e.view for e in self.events if isinstance(e, Observed)), None)
+        if first is None or first.leader is None:
+            return
+
+        def serves() -> bool:
+            view = self.target.observe()
+            return view.healthy if first.healthy else view.leader is not None
+
+        wait_for(Wait.CLUSTER_HEALTHY, serves, self.target.clock, pace_s=0.5)
 
     def next_search_block(self) -> int:
         """The next block number of a search: below zero, so that the grid's table does not count it."""

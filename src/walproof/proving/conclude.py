@@ -169,6 +169,9 @@ def _remarks(history: History, findings: Findings, loss: Loss | None, verdict: V
     if verdict is not Verdict.UNDECIDED and expected and not taken_over(history.run):
         what = "which it survived" if loss is None else f"judged as {_crash(loss)}"
         remarks.append(f"{leads} leads again, no other member took over: {what}")
+    if loss is not None and not (planned.victim.takes_the_leader and (planned.fault.steps or planned.storm)):
+        what = f"{leads} took over" if taken_over(history.run) else f"{leads} crashed"
+        remarks.append(f"{what} meanwhile, though the fault was not meant for the leader")
     if findings.unnamed_after_takeover_s:
         lasted = findings.unnamed_after_takeover_s
         who, it = ("new leaders", "they") if planned.storm else (leads, "it")

@@ -292,6 +292,13 @@ def _storm_signs(run: DrillRun) -> tuple[Sign, ...]:
     return tuple(found)
 
 
+def _unplanned(run: DrillRun) -> Loss | None:
+    """What was gone of a leader that the fault was not meant for: another took over, or it crashed and is back."""
+    if taken_over(run):
+        return Loss.LEADER_GONE
+    return Loss.POSTGRES_CRASH if crashed(signs_of(run), run.before.leader or "") else None
+
+
 def taken_over(run: DrillRun) -> bool | None:
     """Whether another member leads afterwards, on a higher timeline; None when nobody leads afterwards."""
     before, after = run.before, run.after
@@ -347,7 +354,9 @@ def loss_in_fact(fault: Fault, victim: Victim, run: DrillRun, *, happened: bool 
     """
     if run.struck:
         return _storm_loss(run)
-    if fault.loss is None or not victim.takes_the_leader:
+    if not victim.takes_the_leader or not fault.steps:
+        return _unplanned(run)
+    if fault.loss is None:
         return None
     if not happened:
         return Loss.LEADER_GONE if taken_over(run) else None

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from walproof.errors import TargetError, UsageError
@@ -11,7 +12,7 @@ from walproof.model.waiting import Wait, wait_for
 from walproof.targets.cnpg.api import CLUSTERS, PODS, ApiError, KubernetesApi
 from walproof.targets.cnpg.facts import fenced_in
 from walproof.targets.cnpg.objects import Cluster, read
-from walproof.targets.cnpg.state import FENCED, state_of
+from walproof.targets.cnpg.state import FENCED, pods_of, state_of
 
 FAULT = "cnpg fault"
 """What the journal calls one that has to be undone; its name is FAULT MEMBER."""
@@ -40,6 +41,13 @@ class Instances:
         if done.code:
             words = (done.errors or done.text).strip().splitlines() or ["no output"]
             raise TargetError(f"the command in {member} failed ({done.code}): {words[-1]}", f"kubectl get pod {member}")
+
+    def ask(self, member: str, sql: str) -> str:
+        """What a statement answers to the superuser inside the member; TargetError with psql's words when it fails."""
+        done = self.api.exec(member, ["psql", "-XAt", "-c", sql])
+        if done.code:
+            raise TargetError(f"psql in {member} failed: {done.errors.strip()}", f"kubectl logs {member}")
+        return done.text.strip()
 
     def check(self, member: str) -> None:
         """UsageError when there is no such pod."""
@@ -82,6 +90,12 @@ class Instances:
         able = self.faults()
         for fault, member in reversed(list(self.injected)):
             able[fault].undo(member)
+
+    def thaw_all(self) -> None:
+        """Let every process of PostgreSQL go on; nothing comes of it where none is stopped or there."""
+        for member in pods_of(self.api, self.cluster):
+            with suppress(TargetError):
+                Freeze(self).undo(member)
 
     def undo_left(self, journal: Notebook) -> None:
         """Every fault that a killed run left in its journal."""

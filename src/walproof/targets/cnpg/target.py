@@ -12,7 +12,8 @@ from walproof.errors import Error, TargetError
 from walproof.machine.signals import shielded
 from walproof.model.load import LoadRunner
 from walproof.model.ports import Capabilities, Capability, Notebook
-from walproof.model.topology import ClusterView, Description, Endpoint
+from walproof.model.topology import ClusterView, Description, Endpoint, Role
+from walproof.model.waiting import Wait, wait_for
 from walproof.targets.cnpg.allowed import refusal, refused_faults
 from walproof.targets.cnpg.api import LEASES, ApiError
 from walproof.targets.cnpg.chaos_faults import NEEDS, ChaosMesh
@@ -165,8 +166,9 @@ class CnpgCluster(ExternalCluster):
     def _usable(self, credential: Credential) -> bool:
         """Whether the role can log in on every instance that answers, standbys that have replayed it included."""
         login = self._cnpg.parameters(credential)
-        places = [e.hosts for e in self._cnpg.members().values()]
-        return all(_enters(login.endpoint(hosts)) for hosts in places)
+        answering = {member.name for member in self.observe().members if member.role is not Role.UNKNOWN}
+        places = [e.hosts for name, e in self._cnpg.members().items() if name in answering]
+        return bool(places) and all(_enters(login.endpoint(hosts)) for hosts in places)
 
     def _remove_database(self) -> None:
         with suppress(Error):
@@ -201,9 +203,16 @@ class CnpgCluster(ExternalCluster):
         self._chaos.undo_left(journal)
         self._instances.undo_left(journal)
         resized = self._scaling.undo(journal)
-        if self._own_role.adopt(journal) and not any(one.ended is not True for one in self._left_behind()):
+        behind = self._left_behind()
+        if any(one.ended for one in behind):
+            # Whoever was killed may have frozen a member, and its journal may be lost.
+            self._instances.thaw_all()
+        if self._own_role.adopt(journal) and not any(one.ended is not True for one in behind):
             # Its database too, whose mark says whether it is walproof's.
             journal.note(self.clock.now(), self.name, "database", self.file.database, before=None, after=None)
+        if any(change.what == "database" for change in journal.pending(self.name)):
+            # A primary that was just thawed may be handing over to the successor that was chosen meanwhile.
+            wait_for(Wait.NEW_LEADER, lambda: self.observe().leader is not None, self.clock)
         left = self._own_role.left(journal)
         if left is not None and self._usable(left):
             self._log_in_as(left)
