@@ -1,6 +1,7 @@
 """Faults through Chaos Mesh: valid experiments, in effect once it says so, gone when undone, left by nobody."""
 
 import json
+import socket
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -32,6 +33,7 @@ from walproof.targets.cnpg.file import CnpgFile
 from walproof.targets.cnpg.kubeconfig import connection
 from walproof.targets.cnpg.manager import CnpgManager
 from walproof.targets.cnpg.objects import Cluster, read
+from walproof.targets.cnpg.owned import MADE_BY
 from walproof.targets.cnpg.target import CnpgCluster
 from walproof.targets.simulated.clock import VirtualClock
 
@@ -197,6 +199,33 @@ def _target(api: Any, **faults: str) -> CnpgCluster:
     return CnpgCluster(NAME, file, CnpgManager(api, file))
 
 
+def test_where_chaos_mesh_is_installed_it_goes_before_a_command(cluster: StandIn, tmp_path: Path) -> None:
+    able = _target(client(cluster, tmp_path), isolate="cut {host}", recover="mend {host}").capabilities()
+    able.faults[Capability.ISOLATE].inject("pg-2")
+    assert cluster.cnpg.state.member("pg-2").cut is Cut.ALL
+    able.faults[Capability.ISOLATE].undo("pg-2")
+    assert left(cluster) == []
+
+
+def test_what_a_killed_run_left_is_found_by_its_label_without_its_journal(
+    cluster: StandIn, tmp_path: Path, journal: Journal
+) -> None:
+    api = client(cluster, tmp_path)
+    for number, (member, maker) in enumerate(
+        (("pg-2", f"{socket.gethostname()} 999999999 1 no-boot"), ("pg-3", "elsewhere 7 1 a-boot"))
+    ):
+        chaos(api).faults()[Capability.ISOLATE].inject(member)
+        cluster.store.modify(
+            "NetworkChaos",
+            f"{member}-walproof-isolate",
+            lambda one, by=maker: one["metadata"]["annotations"].update({MADE_BY: by}),  # type: ignore[misc]
+        )
+        assert len(left(cluster)) == number + 1
+    (sentence,) = _target(api).revert(journal)
+    assert left(cluster) == ["pg-3-walproof-isolate"] and "made by walproof on elsewhere" in sentence
+    assert cluster.cnpg.state.member("pg-2").cut is Cut.NONE
+
+
 def test_without_chaos_mesh_the_commands_do_it_or_it_is_skipped() -> None:
     target = _target(FakeApi(), isolate="cut {host}", recover="mend {host}")
     able = target.capabilities()
@@ -212,12 +241,13 @@ def test_without_chaos_mesh_the_commands_do_it_or_it_is_skipped() -> None:
 
 
 def test_rights_that_are_missing_are_named(cluster: StandIn, tmp_path: Path) -> None:
-    some = Rule(("get", "create", "delete"), ("networkchaos",), ("chaos-mesh.org",))
+    some = Rule(("get", "list", "create", "delete"), ("networkchaos",), ("chaos-mesh.org",))
     api = client(cluster, tmp_path, Account(rules=(some,)))
     missing = chaos(api).why_not()
     assert set(missing) == {IO, STRESS} and NETWORK not in missing
     assert missing[IO] == (
-        "this user may not get iochaos.chaos-mesh.org, create iochaos.chaos-mesh.org, delete iochaos.chaos-mesh.org "
+        "this user may not get iochaos.chaos-mesh.org, list iochaos.chaos-mesh.org, "
+        "create iochaos.chaos-mesh.org, delete iochaos.chaos-mesh.org "
         "(walproof target cnpg --print-rbac --for chaos-mesh)"
     )
 

@@ -1,5 +1,6 @@
 """CloudNativePG's pitfalls on the stand-in: reproduced, and not where the defect is mended."""
 
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -7,13 +8,21 @@ from pathlib import Path
 import pytest
 
 from tests.fixtures.kubernetes import cluster_rules
+from tests.fixtures.kubernetes.kinds import named
 from tests.fixtures.kubernetes.operator.state import HEALTHY
+from tests.fixtures.kubernetes.postgres import MemoryPostgres
 from tests.fixtures.kubernetes.stand_in import StandIn, manifest, stand_in
-from walproof.errors import UsageError
+from walproof.errors import TargetError, UsageError
 from walproof.machine.clock import RealClock
+from walproof.model.capability import Capability
+from walproof.model.pitfall import Finding
+from walproof.model.topology import Endpoint
 from walproof.model.waiting import Wait, wait_for
+from walproof.records.journal import Journal
 from walproof.studies.pitfalls.catalogue import ON_TARGET, target_pitfalls
-from walproof.studies.pitfalls.run import run_on_target
+from walproof.studies.pitfalls.run import PitfallRun, exit_code, run_on_target
+from walproof.targets.cnpg.alter_system import ALTERED, AlterSystem
+from walproof.targets.cnpg.chaos_faults import ChaosMesh
 from walproof.targets.cnpg.client import Client
 from walproof.targets.cnpg.faults import Instances
 from walproof.targets.cnpg.kubeconfig import connection
@@ -40,11 +49,17 @@ def cluster(tmp_path: Path) -> Iterator[StandIn]:
         yield running
 
 
-def pitfalls(cluster: StandIn) -> CnpgPitfalls:
+def pitfalls(cluster: StandIn, journal: Journal | None = None) -> CnpgPitfalls:
     configuration, context = connection("", {"KUBECONFIG": str(cluster.serving.kubeconfig())})
     api = Client(configuration, "default", context)
-    instances = Instances(api, "pg", "cnpg:default/pg", RealClock({}), lambda: None)
-    return CnpgPitfalls(instances, lambda: Thaw(cluster, instances), watched_s=30 / SPEED, late_s=10 / SPEED)
+    instances = Instances(api, "pg", "cnpg:default/pg", RealClock({}), lambda: journal)
+    return CnpgPitfalls(
+        instances,
+        lambda: Thaw(cluster, instances),
+        lambda place: Endpoint((place,)),
+        watched_s=30 / SPEED,
+        late_s=10 / SPEED,
+    )
 
 
 def test_k1_a_frozen_primary_keeps_its_lease(cluster: StandIn) -> None:
@@ -74,6 +89,99 @@ def test_k2_preferred_becomes_local_without_a_word(preferred: StandIn) -> None:
 def test_k2_is_not_there_where_durability_is_required(cluster: StandIn) -> None:
     found = pitfalls(cluster).silently_local()
     assert not found.reproduced and "(required) stayed" in found.evidence
+
+
+@pytest.fixture
+def alterable(tmp_path: Path) -> Iterator[StandIn]:
+    synchronous = {"method": "any", "number": 1, "dataDurability": "required"}
+    given = {"synchronous": synchronous, "enableAlterSystem": True}
+    with stand_in(tmp_path, cluster=manifest(postgresql=given), speed=SPEED) as running:
+        yield running
+
+
+def names(running: StandIn) -> str:
+    return running.cnpg.postgres.psql("pg-1", "SHOW synchronous_standby_names", ()).stdout.decode().strip()
+
+
+def test_k3_alter_system_wins_and_is_reset(alterable: StandIn, tmp_path: Path) -> None:
+    before, journal = names(alterable), Journal(tmp_path / "journal.jsonl")
+    found = pitfalls(alterable, journal).alter_system_overrides()
+    assert found.reproduced and "not corrected" in found.evidence
+    assert names(alterable) == before != "" and journal.pending() == ()
+
+
+def test_k3_is_not_there_where_somebody_corrects_it(alterable: StandIn) -> None:
+    memory = alterable.cnpg.postgres
+    assert isinstance(memory, MemoryPostgres)
+    corrected = threading.Timer(0.7, memory.members["pg-1"].altered.clear)
+    corrected.start()
+    found = pitfalls(alterable).alter_system_overrides()
+    assert found.reproduced is False and "was in effect" in found.evidence
+
+
+def test_k3_is_not_there_where_alter_system_is_not_allowed(cluster: StandIn, tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal.jsonl")
+    found = pitfalls(cluster, journal).alter_system_overrides()
+    assert found.reproduced is False and "enableAlterSystem" in found.evidence and "Permission denied" in found.evidence
+    assert journal.pending() == ()
+
+
+def test_what_somebody_else_altered_is_left_alone(alterable: StandIn) -> None:
+    alterable.cnpg.postgres.psql("pg-1", "ALTER SYSTEM SET synchronous_standby_names = 'mine'", ())
+    with pytest.raises(TargetError, match="ALTER SYSTEM sets synchronous_standby_names already"):
+        pitfalls(alterable).alter_system_overrides()
+    assert names(alterable) == "mine"
+
+
+def test_what_a_killed_run_altered_is_reset(alterable: StandIn, tmp_path: Path) -> None:
+    before, journal = names(alterable), Journal(tmp_path / "journal.jsonl")
+    instances = pitfalls(alterable, journal).instances
+    journal.note(0.0, instances.target, ALTERED, "pg-1", before=None, after=None)
+    alterable.cnpg.postgres.psql("pg-1", "ALTER SYSTEM SET synchronous_standby_names = ''", ())
+    assert names(alterable) == ""
+    AlterSystem(instances).undo_left(journal)
+    assert names(alterable) == before and journal.pending() == ()
+
+
+def isolating(cluster: StandIn) -> CnpgPitfalls:
+    found = pitfalls(cluster)
+    return replace(found, isolation=ChaosMesh(found.instances).faults()[Capability.ISOLATE])
+
+
+def test_k6_an_isolated_primary_holds_its_lease_once_it_is_reachable_again(cluster: StandIn) -> None:
+    found = isolating(cluster).isolated_keeps_its_lease()
+    assert found.reproduced and "held its lease for" in found.evidence and "nobody served" in found.evidence
+    assert cluster.cnpg.state.phase == HEALTHY and cluster.store.listed(named("NetworkChaos"))[0] == []
+
+
+def test_k6_is_not_there_where_it_shuts_down_at_once(cluster: StandIn) -> None:
+    cluster.cnpg.delays = replace(cluster.cnpg.delays, shutdown_after_kill_s=0.5)
+    found = isolating(cluster).isolated_keeps_its_lease()
+    assert found.reproduced is False and cluster.cnpg.state.phase == HEALTHY
+
+
+def test_k6_is_skipped_where_nothing_can_isolate_a_member(cluster: StandIn) -> None:
+    found = replace(pitfalls(cluster), not_isolated="Chaos Mesh is not installed").isolated_keeps_its_lease()
+    assert found == Finding(None, "skipped, because Chaos Mesh is not installed")
+    done = PitfallRun(ON_TARGET[0], found, 0.0)
+    assert done.verdict == "skipped" and exit_code([done]) == 4
+
+
+def test_k7_is_skipped_without_kubectl(cluster: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    found = pitfalls(cluster).forward_breaks_under_tls()
+    assert found.reproduced is None and "kubectl is not installed" in found.evidence
+
+
+def test_k7_is_undecided_where_kubectl_does_not_forward(
+    cluster: StandIn, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    kubectl = tmp_path / "kubectl"
+    kubectl.write_text("#!/bin/sh\necho error: no pod >&2\nexit 1\n")
+    kubectl.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    with pytest.raises(TargetError, match="kubectl port-forward does not start: error: no pod"):
+        pitfalls(cluster).forward_breaks_under_tls()
 
 
 def test_k4_the_phase_is_late(cluster: StandIn) -> None:

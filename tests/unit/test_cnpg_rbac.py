@@ -87,7 +87,7 @@ def test_chaos_mesh_is_named_only_where_it_is_asked_for() -> None:
     assert "chaos-mesh.org" not in groups
     asked = [rule for rule in role("prove", "chaos-mesh")["rules"] if rule["apiGroups"] == ["chaos-mesh.org"]]
     assert [(rule["resources"], rule["verbs"]) for rule in asked] == [
-        ([plural], ["get", "create", "delete"]) for plural in ("networkchaos", "iochaos", "stresschaos")
+        ([plural], ["get", "list", "create", "delete"]) for plural in ("networkchaos", "iochaos", "stresschaos")
     ]
     assert "chaos-mesh.org" not in run("--print-rbac", "--for", "prove")[1]
     assert "networkchaos" in run("--print-rbac", "--for", "prove", "--for", "chaos-mesh")[1]

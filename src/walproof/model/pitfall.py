@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Whether the pitfall showed itself, and what was seen."""
+    """Whether the pitfall showed itself, and what was seen; None where it could not be tried, and why."""
 
-    reproduced: bool
+    reproduced: bool | None
     evidence: str

@@ -70,9 +70,24 @@ ON_TARGET: tuple[TargetPitfall, ...] = (
         ("kill-member",),
     ),
     TargetPitfall(
+        "K3",
+        "enableAlterSystem: ALTER SYSTEM overrides what the operator writes, and is not corrected",
+        "no thread is known",
+        ("config",),
+    ),
+    TargetPitfall(
         "K4", "status.phase says healthy during an outage", "cloudnative-pg#5150 (the same words, no pod)", ("freeze",)
     ),
     TargetPitfall("K5", "fsync = off and full_page_writes = off pass admission", "cloudnative-pg#5506 (on purpose)"),
+    TargetPitfall(
+        "K6",
+        "an isolated primary, reachable again, holds its lease while it shuts down",
+        "cloudnative-pg#11280, #11518",
+        ("isolate",),
+    ),
+    TargetPitfall(
+        "K7", "kubectl's port-forward ends with the first client of TLS", "kubernetes/kubectl#1169, cloudnative-pg#8767"
+    ),
 )
 """Those of CloudNativePG (targets/cnpg/pitfalls.py)."""
 

@@ -40,9 +40,11 @@ class PitfallRun:
 
     @property
     def verdict(self) -> str:
-        """reproduced, not reproduced, or undecided."""
+        """reproduced, not reproduced, skipped, or undecided."""
         if self.finding is None:
             return "undecided"
+        if self.finding.reproduced is None:
+            return "skipped"
         return "reproduced" if self.finding.reproduced else "not reproduced"
 
     @property
@@ -161,7 +163,7 @@ def as_text(runs: Sequence[PitfallRun], asked: int) -> str:
 
 
 def exit_code(runs: Sequence[PitfallRun]) -> int:
-    """0 when all were reproduced, 1 when one was not, 4 when one is undecided."""
+    """0 when all were reproduced, 1 when one was not, 4 when one is undecided or skipped."""
     if any(one.verdict == "not reproduced" for one in runs):
         return 1
-    return 4 if any(one.verdict == "undecided" for one in runs) else 0
+    return 4 if any(one.verdict in ("undecided", "skipped") for one in runs) else 0

@@ -8,7 +8,7 @@ from walproof.model.ports import Capability, MemberFault, Notebook
 from walproof.model.waiting import Wait, wait_for
 from walproof.targets.cnpg import chaos_mesh
 from walproof.targets.cnpg.api import CLUSTERS, ApiError, Kind
-from walproof.targets.cnpg.chaos_mesh import IO, NETWORK, STRESS, Experiment
+from walproof.targets.cnpg.chaos_mesh import EXPERIMENTS, IO, NETWORK, STRESS, Experiment
 from walproof.targets.cnpg.faults import Instances
 from walproof.targets.cnpg.objects import ChaosExperiment, Cluster, read
 from walproof.targets.cnpg.rbac import CHAOS_MESH, missing_of, rules_for
@@ -16,7 +16,7 @@ from walproof.targets.cnpg.state import pods_of
 
 CHAOS = "cnpg chaos"
 """What the journal calls an experiment; its name is KIND NAME."""
-KINDS = {kind.plural: kind for kind in (NETWORK, IO, STRESS)}
+KINDS = {kind.plural: kind for kind in EXPERIMENTS}
 NEEDS: dict[Capability, Kind] = {
     Capability.PARTITION: NETWORK,
     Capability.ISOLATE: NETWORK,

@@ -8,14 +8,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from walproof.model.ports import Capability
+from walproof.targets.cnpg import owned
 from walproof.targets.cnpg.api import Kind, Tree
 from walproof.targets.cnpg.objects import Cluster
 
 NETWORK, IO, STRESS = (
     Kind("chaos-mesh.org", "v1alpha1", plural) for plural in ("networkchaos", "iochaos", "stresschaos")
 )
+EXPERIMENTS = (NETWORK, IO, STRESS)
 _NAMES = {NETWORK.plural: "NetworkChaos", IO.plural: "IOChaos", STRESS.plural: "StressChaos"}
-LABELS = {"app.kubernetes.io/managed-by": "walproof"}
 LONGEST_S = 900
 """A drill waits at most 90 s for commits and holds its fault for half a minute; patience may double that."""
 _EVERYBODY = ("0.0.0.0/1", "128.0.0.0/1")
@@ -95,15 +96,11 @@ def busy_processors(namespace: str, member: str) -> Experiment:
 def tree_of(experiment: Experiment, cluster: Cluster) -> Tree:
     """The object to create."""
     meta = cluster.metadata
-    owner = {"apiVersion": "postgresql.cnpg.io/v1", "kind": "Cluster", "name": meta.name, "uid": meta.uid}
+    owner = {"metadata": {"name": meta.name, "uid": meta.uid}}
     return {
         "apiVersion": f"{experiment.kind.group}/{experiment.kind.version}",
         "kind": _NAMES[experiment.kind.plural],
-        "metadata": {
-            "name": experiment.name,
-            "labels": {**LABELS, "cnpg.io/cluster": meta.name},
-            "ownerReferences": [owner],
-        },
+        "metadata": owned.metadata(experiment.name, owner, {"cnpg.io/cluster": meta.name}),
         "spec": {**experiment.spec, "duration": f"{LONGEST_S}s"},
     }
 

@@ -8,10 +8,15 @@ from functools import partial
 from walproof.errors import TargetError, UsageError
 from walproof.model.capability import Capability
 from walproof.model.pitfall import Finding
-from walproof.model.ports import Recovery
+from walproof.model.ports import MemberFault, Recovery
+from walproof.model.topology import Endpoint
 from walproof.model.waiting import Wait, wait_for
+from walproof.targets.cnpg.addresses import Place
+from walproof.targets.cnpg.alter_system import AlterSystem
 from walproof.targets.cnpg.api import CLUSTERS
 from walproof.targets.cnpg.faults import Instances
+from walproof.targets.cnpg.isolated_primary import holds_its_lease
+from walproof.targets.cnpg.port_forward import breaks_under_tls
 from walproof.targets.cnpg.state import State, state_of
 
 _HEALTHY = "Cluster in healthy state"
@@ -28,6 +33,11 @@ class CnpgPitfalls:
 
     instances: Instances
     recovery: Callable[[], Recovery]
+    endpoint: Callable[[Place], Endpoint]
+    """How walproof's user connects to a place."""
+    isolation: MemberFault | None = None
+    not_isolated: str = "nothing here can isolate a member"
+    """Why, where there is no isolation."""
     watched_s: float = _WATCHED_S
     late_s: float = _LATE_S
 
@@ -36,18 +46,26 @@ class CnpgPitfalls:
         return {
             "K1": self.frozen_keeps_its_lease,
             "K2": self.silently_local,
+            "K3": self.alter_system_overrides,
             "K4": self.healthy_during_an_outage,
             "K5": self.admits_fsync_off,
+            "K6": self.isolated_keeps_its_lease,
+            "K7": self.forward_breaks_under_tls,
         }
 
     def _state(self) -> State:
         return state_of(self.instances.api, self.instances.cluster)
 
-    def _frozen(self, stack: ExitStack) -> str:
-        """The primary, frozen until the stack ends; the cluster is healthy again then."""
+    def _primary(self) -> str:
+        """Who leads by the Cluster's status; TargetError when nobody does."""
         primary = self._state().cluster.status.current_primary
         if not primary:
             raise TargetError("the cluster has no primary just now", f"kubectl cnpg status {self.instances.cluster}")
+        return primary
+
+    def _frozen(self, stack: ExitStack) -> str:
+        """The primary, frozen until the stack ends; the cluster is healthy again then."""
+        primary = self._primary()
         stack.callback(self.recovery().recover)
         self.instances.faults()[Capability.FREEZE].inject(primary)
         return primary
@@ -86,7 +104,7 @@ class CnpgPitfalls:
         """K2: every standby's pod is deleted; the operator empties the names, and a commit is acknowledged alone."""
         state, clock = self._state(), self.instances.clock
         primary, durability = state.cluster.status.current_primary, state.cluster.spec.postgresql.synchronous
-        before = self._asked(primary, _NAMES)
+        before = self.instances.ask(primary, _NAMES)
         if not before:
             raise TargetError("no standby is named: commits are local already", "see walproof doctor")
         with ExitStack() as stack:
@@ -97,24 +115,18 @@ class CnpgPitfalls:
             names = before
             while names and clock.now() - began < self.watched_s:
                 clock.pause(0.1)
-                names = self._asked(primary, _NAMES)
+                names = self.instances.ask(primary, _NAMES)
             emptied = clock.now() - began
             if names:
                 asked = durability.data_durability if durability else "the former minSyncReplicas"
                 return Finding(False, f"{before} ({asked}) stayed for {emptied:.0f} s without a standby: commits wait")
             # Only now: with a standby named this commit would wait, and no timeout ends such a wait.
-            self._asked(primary, _COMMIT)
+            self.instances.ask(primary, _COMMIT)
         return Finding(
             True,
             f"{before} was emptied {emptied:.1f} s after the last standby's pod was deleted; "
             f"a commit at on was then acknowledged by {primary} alone, without a warning",
         )
-
-    def _asked(self, member: str, sql: str) -> str:
-        done = self.instances.api.exec(member, ["psql", "-XAt", "-c", sql])
-        if done.code:
-            raise TargetError(f"psql in {member} failed: {done.errors.strip()}", f"kubectl logs {member}")
-        return done.text.strip()
 
     def healthy_during_an_outage(self) -> Finding:
         """K4: status.phase says healthy although the primary answers nobody."""
@@ -139,3 +151,19 @@ class CnpgPitfalls:
         return Finding(
             True, "admission accepted fsync = off and full_page_writes = off (a dry run: nothing was changed)"
         )
+
+    def alter_system_overrides(self) -> Finding:
+        """K3: ALTER SYSTEM empties the standby names, and the operator does not correct it."""
+        return AlterSystem(self.instances).overrides(self._primary(), self.watched_s)
+
+    def isolated_keeps_its_lease(self) -> Finding:
+        """K6: a primary isolated until its probes fail, then reachable, holds its lease while it shuts down."""
+        if self.isolation is None:
+            return Finding(None, f"skipped, because {self.not_isolated}")
+        stack = ExitStack()
+        stack.callback(self.recovery().recover)
+        return holds_its_lease(self.instances, self.isolation, self._primary(), recovered=stack, late_s=self.late_s)
+
+    def forward_breaks_under_tls(self) -> Finding:
+        """K7: kubectl's port-forward ends with the first client of TLS that leaves."""
+        return breaks_under_tls(self.instances.api, self._primary(), self.endpoint, self.instances.clock)

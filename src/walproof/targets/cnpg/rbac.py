@@ -98,7 +98,8 @@ def _breaking(name: str) -> tuple[Rule, ...]:
 
 
 _CHAOS = tuple(
-    Rule("chaos-mesh.org", plural, ("get", "create", "delete")) for plural in ("networkchaos", "iochaos", "stresschaos")
+    Rule("chaos-mesh.org", plural, ("get", "list", "create", "delete"))
+    for plural in ("networkchaos", "iochaos", "stresschaos")
 )
 """Faults of the network, disks and processors."""
 USES = ("doctor", "price", "prove", "apply")

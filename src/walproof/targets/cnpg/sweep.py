@@ -3,11 +3,12 @@
 from dataclasses import dataclass
 
 from walproof.targets.cnpg.api import JOBS, SECRETS, ApiError, Kind, KubernetesApi
+from walproof.targets.cnpg.chaos_mesh import EXPERIMENTS
 from walproof.targets.cnpg.objects import Owned, OwnedMetadata, read
 from walproof.targets.cnpg.owned import MADE_BY, OURS, ended
 
-KINDS = (JOBS, SECRETS)
-"""Everything that walproof makes and that does not end by itself."""
+KINDS = (JOBS, SECRETS, *EXPERIMENTS)
+"""Everything that walproof makes; Chaos Mesh's kinds may not be installed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,13 +25,13 @@ class Left:
 
 
 def left_behind(api: KubernetesApi, cluster: str) -> tuple[Left, ...]:
-    """Everything with our label that the Cluster owns, whoever made it; kinds that may not be listed are left out."""
+    """Everything with our label that the Cluster owns, whoever made it; kinds that cannot be listed are left out."""
     found: list[Left] = []
     for kind in KINDS:
         try:
             objects = [read(Owned, tree) for tree in api.list(kind, OURS)]
         except ApiError as wrong:
-            if wrong.code != 403:
+            if wrong.code not in (403, 404):
                 raise
             continue
         found += [Left(kind, one.metadata) for one in objects if cluster in one.metadata.owners]

@@ -15,8 +15,10 @@ from walproof.model.ports import Capabilities, Capability, Notebook
 from walproof.model.topology import ClusterView, Description, Endpoint, Role
 from walproof.model.waiting import Wait, wait_for
 from walproof.targets.cnpg.allowed import refusal, refused_faults
+from walproof.targets.cnpg.alter_system import AlterSystem
 from walproof.targets.cnpg.api import LEASES, ApiError
 from walproof.targets.cnpg.chaos_faults import NEEDS, ChaosMesh
+from walproof.targets.cnpg.chaos_mesh import EXPERIMENTS
 from walproof.targets.cnpg.client import Client
 from walproof.targets.cnpg.credentials import Credential
 from walproof.targets.cnpg.failover_steps import CnpgFailoverSteps
@@ -201,9 +203,13 @@ class CnpgCluster(ExternalCluster):
         self._load_pods.remove(journal)
         self._instances.target = self.name
         self._chaos.undo_left(journal)
+        behind = self._left_behind()
+        for one in behind:
+            if one.ended and one.kind in EXPERIMENTS:
+                self._chaos.end(one.kind, one.meta.name)
+        AlterSystem(self._instances).undo_left(journal)
         self._instances.undo_left(journal)
         resized = self._scaling.undo(journal)
-        behind = self._left_behind()
         if any(one.ended for one in behind):
             # Whoever was killed may have frozen a member, and its journal may be lost.
             self._instances.thaw_all()
@@ -231,31 +237,35 @@ class CnpgCluster(ExternalCluster):
         self._cnpg.addresses.close()
 
     def capabilities(self) -> Capabilities:
-        """What the target file's commands do, else what Kubernetes alone can, and Chaos Mesh where it is installed."""
+        """What Chaos Mesh does where it is installed, else the target file's commands, else Kubernetes alone."""
         able, chaos = super().capabilities(), self._chaos
         recovery = CnpgRecovery(self._instances, self.observe, (chaos.undo_all, self._commands.undo_all))
         refused = self._refused_faults
         own = {fault: one for fault, one in self._instances.faults().items() if fault not in refused}
         unscaled = self._why_not_scaled()
+        faults = {**own, **able.faults, **chaos.faults()}
+        reasons = {**able.reasons, **refused, **self._without_chaos(able.reasons)}
+        pitfalls = CnpgPitfalls(
+            self._instances,
+            lambda: recovery,
+            lambda place: self._cnpg.login.endpoint((place,)),
+            faults.get(Capability.ISOLATE),
+            reasons.get(Capability.ISOLATE, ""),
+        )
         switches = Capability.SWITCHOVER not in refused or "switchover" in self.file.faults
         return replace(
             able,
-            faults={**own, **chaos.faults(), **able.faults},
+            faults=faults,
             switchover=able.switchover if switches else None,
             member_states=self._states,
             failover_steps=CnpgFailoverSteps(self._cnpg.api, self._cnpg.file.name, self.clock),
             slow_disk=chaos.slow_disk(),
             partition_one_way=chaos.one_way(),
             recovery=recovery,
-            pitfalls=CnpgPitfalls(self._instances, lambda: recovery).by_number(),
+            pitfalls=pitfalls.by_number(),
             logs=able.logs if "logs" in self.file.faults else CnpgLogs(self._cnpg.api),
             scenario_factors=frozenset() if unscaled else _SIZES,
-            reasons={
-                **able.reasons,
-                **refused,
-                **self._without_chaos(able.reasons),
-                **(dict.fromkeys(_SIZES, unscaled) if unscaled else {}),
-            },
+            reasons={**reasons, **(dict.fromkeys(_SIZES, unscaled) if unscaled else {})},
         )
 
     def _why_not_scaled(self) -> str | None:
