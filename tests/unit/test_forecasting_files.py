@@ -11,7 +11,7 @@ from tests.fixtures.forecasts import drill, failure, failures, lost, record
 from walproof.cli.main import walproof
 from walproof.errors import UsageError
 from walproof.forecasting.answer import forecast
-from walproof.forecasting.behaviour import Model
+from walproof.forecasting.behaviour import Model, assumed_takeover
 from walproof.forecasting.failures_file import DEFAULT, failures_of, read_failures
 from walproof.forecasting.measured import measured
 from walproof.forecasting.topology import Configuration, causes, check, topology
@@ -167,6 +167,18 @@ def test_a_wait_is_measured_where_all_standbys_were_gone_or_the_one_that_was_wai
         drill(victim=Victim.SYNC_STANDBY, unavailable_s=4.0),
     ]
     assert measured([record(*drills)], kinds).takeovers["crash"].stalls_s == (1.5, 4.0)
+
+
+def test_what_was_never_drilled_under_cloudnative_pg_is_not_assumed_from_patronis_timeouts() -> None:
+    kinds = failures(failure("crash", 1.0), replace(failure("cut", 1.0), drills=("isolate",)))
+    described = Described(0.0, Description("cnpg:db/pg", ("pg-1", "pg-2", "pg-3"), {"manager": "cloudnative-pg"}))
+    known = measured([("proof", [described, DrillDone(1.0, drill())])], kinds)
+    here = Model(topology("z1,z2,z3"), ANY_1, kinds, known)
+    assert assumed_takeover(here, kinds.kinds[1]) == (25.0, 121.0)
+    made = forecast(here, "", years=100, seed=1)
+    assert any("another CloudNativePG cluster, never drilled: cut" in caveat for caveat in made.caveats)
+    both = measured([("proof", [described, DrillDone(1.0, drill())]), record(drill())], kinds)
+    assert assumed_takeover(replace(here, measured=both), kinds.kinds[1])[1] == 42.0
 
 
 def _run(*words: str) -> tuple[int, str, Exception | None]:

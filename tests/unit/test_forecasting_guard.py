@@ -62,4 +62,4 @@ def test_losses_with_a_guard_come_from_its_own_drills_where_there_are_any() -> N
 def test_guarded_drills_alone_say_nothing_of_a_cluster_without_a_guard() -> None:
     here = _model(PLAIN, drill(rto_s=2.5, guarded=True))
     assert here.measured.has_takeovers
-    assert here.basis(KINDS.kinds[0]) is Basis.TIMEOUTS
+    assert here.basis(KINDS.kinds[0]) is Basis.ASSUMED

@@ -1,7 +1,7 @@
 """How soon writes can be back after a leader failure, and what an RTO assumes: by who fails over. Pure.
 
 Patroni's is set by its timeouts. CloudNativePG's delays cannot be set, so its drills tell; where there are none, what a
-real cluster took: 1.30 on Kubernetes 1.34 with default settings (docs/kubernetes.md).
+real cluster took (model/cloudnative_pg.py).
 """
 
 import math
@@ -11,11 +11,9 @@ from statistics import median
 
 from walproof.advising.timeouts import SHORTEST
 from walproof.model.advice import DrillSummary, Evidence
+from walproof.model.cloudnative_pg import CUT_S, DELETED_S, KILLED_S, MANAGER
 from walproof.model.units import counted
 
-CLOUDNATIVE_PG = "cloudnative-pg"
-KILLED_S, DELETED_S, CUT_S = 10.0, 25.0, 121.0
-"""CloudNativePG: postmaster killed; pod deleted; network cut, at worst."""
 NO_TAKEOVER = ("freeze",)
 """Faults from which CloudNativePG takes over only once they end (pitfall K1), whatever is set."""
 CUTS = ("isolate", "partition", "power-cut")
@@ -32,15 +30,14 @@ class ShortestRto:
 
 def shortest_rto(evidence: Evidence) -> ShortestRto | None:
     """What can be promised at best; None where nobody fails over."""
-    match evidence.cluster.manager:
-        case "patroni":
-            least = SHORTEST.leader_failure_s
-            limit = f"Patroni's ttl cannot go under 20 s: after a leader failure writes are away for up to {least:g} s"
-            return ShortestRto(least, limit, f"--rto {least:g}s (ttl 20, loop_wait 1, retry_timeout 3)")
-        case "cloudnative-pg":
-            return _cloudnative_pg(evidence)
-        case _:
-            return None
+    manager = evidence.cluster.manager
+    if manager == MANAGER:
+        return _cloudnative_pg(evidence)
+    if manager != "patroni":
+        return None
+    least = SHORTEST.leader_failure_s
+    limit = f"Patroni's ttl cannot go under 20 s: after a leader failure writes are away for up to {least:g} s"
+    return ShortestRto(least, limit, f"--rto {least:g}s (ttl 20, loop_wait 1, retry_timeout 3)")
 
 
 def _cloudnative_pg(evidence: Evidence) -> ShortestRto:
@@ -65,7 +62,7 @@ def _times(evidence: Evidence) -> Mapping[str, Sequence[float]]:
 
 def rto_assumptions(rto_s: float, evidence: Evidence, drills: Sequence[DrillSummary]) -> list[str]:
     """What a choice that meets the RTO assumes; `drills`: those of the leader at its level."""
-    if evidence.cluster.manager != CLOUDNATIVE_PG:
+    if evidence.cluster.manager != MANAGER:
         return [] if any(d.rto_s for d in drills) else ["promotion takes about 2 s (no failover in the records)"]
     took, found = _times(evidence), []
     if not set(took) - set(NO_TAKEOVER):

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from walproof.forecasting.behaviour import Basis, Model
+from walproof.forecasting.behaviour import Basis, Model, assumption
 from walproof.forecasting.each import Each, in_turn
 from walproof.forecasting.episodes import Floats
 from walproof.forecasting.failures import YEAR_S, Failure
@@ -283,7 +283,7 @@ def _guard(model: Model) -> str:
     if (assumed := by.get(Basis.GUARD_ASSUMED)) and model.what.takeover_s:
         low, high = model.what.takeover_s
         found.append(f"assumed to take {low:g} to {high:g} s, never drilled with a guard: {', '.join(assumed)}")
-    if without := [*by.get(Basis.DRILLED, ()), *by.get(Basis.TIMEOUTS, ())]:
+    if without := [*by.get(Basis.DRILLED, ()), *by.get(Basis.ASSUMED, ())]:
         found.append(f"as without a guard, because never drilled with one: {', '.join(without)}")
     return "; ".join(found)
 
@@ -296,9 +296,9 @@ def _caveats(model: Model, rare: Sampled) -> tuple[str, ...]:
             f"{model.what.text}: an upper bound, because a loss counts as certain where none was drilled: "
             + ", ".join(never)
         )
-    assumed = [k.name for k in model.failures.kinds if model.basis(k) is Basis.TIMEOUTS and k.per_year > 0]
+    assumed = [k.name for k in model.failures.kinds if model.basis(k) is Basis.ASSUMED and k.per_year > 0]
     if assumed:
-        found.append("outages assumed from Patroni's timeouts, never drilled: " + ", ".join(assumed))
+        found.append(f"outages assumed from {assumption(model)}, never drilled: " + ", ".join(assumed))
     few = [
         f"{k.name} ({counted(len(model.takeover(k).outages_s), 'drill')})"
         for k in model.failures.kinds

@@ -1,4 +1,4 @@
-"""How long one failure stops service here: resampled from drills, or assumed from Patroni's timeouts. Seeded."""
+"""How long one failure stops service here: resampled from drills, or assumed of whoever fails over. Seeded."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -9,6 +9,7 @@ from walproof.forecasting.episodes import Floats
 from walproof.forecasting.failures import Failure, Failures
 from walproof.forecasting.measured import FEW, Measured, Takeover
 from walproof.forecasting.topology import Configuration, Topology
+from walproof.model.cloudnative_pg import CUT_S, DELETED_S, KILLED_S, MANAGER
 
 PROMOTION_S = 2.0
 WAL_SENDER_TIMEOUT_S = 60.0
@@ -22,7 +23,7 @@ class Basis(StrEnum):
     DRILLED = "drilled"
     GUARDED = "drilled with a guard"
     GUARD_ASSUMED = "assumed, with a guard"
-    TIMEOUTS = "never drilled: Patroni's timeouts"
+    ASSUMED = "never drilled: assumed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,7 @@ class Model:
                 return Basis.GUARDED
             if self.what.takeover_s is not None:
                 return Basis.GUARD_ASSUMED
-        return Basis.DRILLED if self.takeover(failure).outages_s else Basis.TIMEOUTS
+        return Basis.DRILLED if self.takeover(failure).outages_s else Basis.ASSUMED
 
     def _guards(self, failure: Failure) -> bool:
         return self.what.guarded and not failure.planned
@@ -75,7 +76,7 @@ def takeovers(model: Model, failure: Failure, count: int, rng: np.random.Generat
     basis = model.basis(failure)
     if basis is Basis.GUARD_ASSUMED and model.what.takeover_s is not None:
         return rng.uniform(*model.what.takeover_s, count)
-    if basis is Basis.TIMEOUTS:
+    if basis is Basis.ASSUMED:
         return rng.uniform(*assumed_takeover(model, failure), count)
     drilled = model.takeover(failure)
     seen = np.asarray(drilled.outages_s)
@@ -90,13 +91,22 @@ def takeovers(model: Model, failure: Failure, count: int, rng: np.random.Generat
 
 
 def assumed_takeover(model: Model, failure: Failure) -> tuple[float, float]:
-    """Shortest and longest outage where nothing was drilled, s: the leader's lease ends between ttl - loop_wait and ttl
-    after it was last renewed, one loop of a standby notices, and it is promoted.
+    """Shortest and longest outage where nothing was drilled, s. Patroni: the leader's lease ends between ttl -
+    loop_wait and ttl after it was last renewed, one loop of a standby notices, and it is promoted. CloudNativePG: what
+    a real cluster took.
     """
+    orderly = failure.planned or not failure.silent
+    if model.measured.manager == MANAGER:
+        return (PROMOTION_S, KILLED_S) if orderly else (DELETED_S, CUT_S)
     ttl = 30.0 if model.timeouts.ttl_s is None else model.timeouts.ttl_s
-    if failure.planned or not failure.silent:
+    if orderly:
         return PROMOTION_S, PROMOTION_S + model.loop_wait_s
     return max(0.0, ttl - model.loop_wait_s) + PROMOTION_S, ttl + model.loop_wait_s + PROMOTION_S
+
+
+def assumption(model: Model) -> str:
+    """What outages that were never drilled are assumed from."""
+    return "another CloudNativePG cluster" if model.measured.manager == MANAGER else "Patroni's timeouts"
 
 
 def stalls(model: Model, failure: Failure, count: int, rng: np.random.Generator) -> Floats:

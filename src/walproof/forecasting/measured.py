@@ -67,6 +67,8 @@ class Measured:
     caveats: tuple[str, ...] = ()
     acknowledged_per_s: float = 0.0
     guarded: "Measured | None" = None
+    manager: str = ""
+    """Who failed over in the records, "" where they do not say or differ."""
 
     @property
     def has_takeovers(self) -> bool:
@@ -94,10 +96,12 @@ def measured(records: Sequence[tuple[str, Sequence[Event]]], failures: Failures)
     """The drills of those records (name, events), sorted to the kinds of failure that they show."""
     drills: list[tuple[Drill, float | None]] = []
     caveats: list[str] = []
+    managers = set()
     for name, events in records:
         described = next((e.description for e in events if isinstance(e, Described)), None)
         of_record = [e.drill for e in events if isinstance(e, DrillDone)]
         caveats += _about_record(name, described, of_record)
+        managers.add(described.facts.get("manager", "") if described else "")
         drills += [(drill, _ttl(described)) for drill in of_record if _tells(drill)]
     guarded, alone = ([(d, ttl) for d, ttl in drills if d.guarded is arm] for arm in (True, False))
     return Measured(
@@ -106,6 +110,7 @@ def measured(records: Sequence[tuple[str, Sequence[Event]]], failures: Failures)
         tuple(dict.fromkeys(caveats)),
         _pace(d for d, _ in drills),
         Measured(*_by_failure(guarded, failures), {}) if guarded else None,
+        managers.pop() if len(managers) == 1 else "",
     )
 
 
