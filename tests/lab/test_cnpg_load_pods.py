@@ -13,6 +13,8 @@ from tests.fixtures.kubernetes.load_pod import LoadPodRunner
 from tests.fixtures.kubernetes.stand_in import StandIn
 from tests.fixtures.kubernetes.target import ADDRESS, current_context, real_stand_in
 from walproof.cli.main import walproof
+from walproof.errors import MachineError
+from walproof.load import local_runner
 from walproof.model.attempt import Outcome
 from walproof.proving.history_file import decode
 
@@ -47,7 +49,13 @@ def left(cluster: StandIn) -> list[str]:
     return [item["metadata"]["name"] for item in ours]
 
 
-def test_two_pods_price_together(cluster: StandIn, runner: LoadPodRunner, tmp_path: Path) -> None:
+def test_two_pods_price_together_and_no_pgbench_is_needed_here(
+    cluster: StandIn, runner: LoadPodRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none() -> Path:
+        raise MachineError("there is no pgbench here")
+
+    monkeypatch.setattr(local_runner, "pgbench", none)
     words = ("price", "--load-pods", "2", "--levels", "local,on", "--clients", "4", "--scale", "1", "--budget", "8s")
     record = ("--record", str(tmp_path / "r"))
     answer = asked(cluster, *words, "--sample", "1s", "--allow", "load", *record)

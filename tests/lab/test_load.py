@@ -3,8 +3,7 @@
 import contextlib
 import os
 import signal
-import subprocess
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import psutil
@@ -128,17 +127,16 @@ def test_measuring_begins_without_the_page_images_that_follow_a_checkpoint(pair:
 def test_a_checkpoint_still_running_when_the_tables_are_loaded_costs_no_page_images_either(
     pair: PlainPair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = workloads._run
+    load = workloads._Loader.load
     writing = "SELECT wait_event FROM pg_stat_activity WHERE backend_type = 'checkpointer'"
     with contextlib.closing(psycopg.connect(pair.member_endpoint("n1").conninfo(), autocommit=True)) as backup:
 
-        def then_checkpoint(argv: Sequence[str]) -> subprocess.CompletedProcess[str]:
-            done = run(argv)
+        def then_checkpoint(loader: workloads._Loader, scale: int) -> None:
+            load(loader, scale)
             backup.pgconn.send_query(b"SELECT pg_backup_start('spread', false)")  # a checkpoint that takes its time
             wait_for(Wait.PROGRAM_READY, lambda: pair.sql("n1", writing) == [("CheckpointWriteDelay",)], RealClock())
-            return done
 
-        monkeypatch.setattr(workloads, "_run", then_checkpoint)
+        monkeypatch.setattr(workloads._Loader, "load", then_checkpoint)
         pricer(pair).prepare(Workload(scale=3))
         still = pair.sql("n1", writing)
         images = page_images(pair, 5)

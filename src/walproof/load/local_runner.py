@@ -13,7 +13,7 @@ from pathlib import Path
 from walproof.load.cpu_usage import used
 from walproof.load.work_directory import new_work_directory
 from walproof.machine.clock import OFFSET
-from walproof.machine.programs import search_path
+from walproof.machine.programs import pgbench, search_path
 from walproof.model.load import PlaceClock
 from walproof.model.topology import Endpoint
 
@@ -124,6 +124,10 @@ class LocalWorkspace:
 
 class LocalRunner:
     """Runs load on this machine."""
+
+    def pgbench(self) -> Path:
+        """This machine's; MachineError where there is none."""
+        return pgbench()
 
     def open(self) -> tuple[LocalWorkspace]:
         """A new work directory."""

@@ -193,6 +193,10 @@ class Workspace(Protocol):
 class LoadRunner(Protocol):
     """Where load runs: processes on this machine, or pods of a Job in a cluster."""
 
+    def pgbench(self) -> Path:
+        """pgbench as the programs of these places are named."""
+        ...
+
     def open(self) -> tuple[Workspace, ...]:
         """A new work directory in each place, all of them ready."""
         ...

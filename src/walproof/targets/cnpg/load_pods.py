@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Protocol
 
 from walproof.errors import Error, TargetError, WaitTimeout
@@ -69,6 +70,10 @@ class LoadPods:
         self._api, self._load = login.api, login.file.load
         self._places: list[_Place] = []
         self._heartbeat: Closes | None = None
+
+    def pgbench(self) -> Path:
+        """Its name: each pod knows where its image has it."""
+        return Path("pgbench")
 
     def open(self) -> tuple[RemoteWorkspace, ...]:
         """A work directory in each pod. Pods are made where there are none, and made anew where one was lost."""

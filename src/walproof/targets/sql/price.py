@@ -14,7 +14,6 @@ from walproof.load.local_runner import LocalRunner
 from walproof.load.pgbench import check_workload
 from walproof.load.pgbench_log import Summary
 from walproof.load.sampler import Pids, Polled, Sampler, window
-from walproof.machine.programs import pgbench
 from walproof.model.histogram import pooled
 from walproof.model.load import LoadRunner
 from walproof.model.plan import PGBENCH, Arm, Sample, Workload
@@ -64,7 +63,12 @@ class SqlPricer:
     def prepare(self, workload: Workload) -> None:
         """Load what the workload needs; idempotent. Tables of these names that are not ours are never touched."""
         check_workload(workload)
-        ready(self._leader(), workload, self._program())
+        places = self._runner.open()
+        try:
+            ready(self._leader(), workload, self._program(), places[0])
+        finally:
+            for place in places:
+                place.close()
 
     def checkpoints(self) -> Checkpoints:
         """The leader's last checkpoint and how far apart timed ones are."""
@@ -170,7 +174,7 @@ class SqlPricer:
         return self._current_sampler
 
     def _program(self) -> Path:
-        return self._pgbench or pgbench()
+        return self._pgbench or self._runner.pgbench()
 
     def _leader(self) -> Endpoint:
         """The leader by a route on which a session is the client's own, following it where there is such a one."""

@@ -4,6 +4,7 @@ import hashlib
 import os
 import subprocess
 from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import psycopg
 from walproof.errors import MachineError, TargetError, UsageError
 from walproof.load.self_timed import preparing
 from walproof.machine.programs import search_path
+from walproof.model.load import Workspace
 from walproof.model.plan import PGBENCH, SYSBENCH, Workload, WorkloadKind
 from walproof.model.topology import Endpoint
 from walproof.targets.sql.checkpoints import last_checkpoint
@@ -26,14 +28,15 @@ _TOUCH = (_HERE / "touch_pages.sql").read_bytes()
 _INIT_DONE = (_HERE / "init_done.sql").read_bytes()
 _PGBENCH = frozenset((WorkloadKind.TPCB_LIKE, WorkloadKind.SIMPLE_UPDATE, WorkloadKind.SELECT_ONLY))
 _LOAD_S = 1800
+_INIT_LOG = "pgbench-i.log"
 
 
-def ready(endpoint: Endpoint, workload: Workload, pgbench: Path) -> None:
+def ready(endpoint: Endpoint, workload: Workload, pgbench: Path, place: Workspace) -> None:
     """Make the workload's tables when missing or of another scale; MachineError when somebody else's are there.
 
     After a checkpoint the first change of each page puts the whole page into the WAL: that is done here, beforehand,
     by loading the tables after the last checkpoint, or else by changing a row of each page.
-    Tables that exist stay as they are: pgbench's must have the workload's scale.
+    Tables that exist stay as they are: pgbench's must have the workload's scale. pgbench is run in `place`.
     """
     try:
         with session(endpoint) as connection:
@@ -44,7 +47,7 @@ def ready(endpoint: Endpoint, workload: Workload, pgbench: Path) -> None:
                 return
             if workload.init is not None:
                 _init(connection, endpoint, workload.init, pgbench)
-            _make(connection, endpoint, workload, pgbench)
+            _make(connection, _Loader(endpoint, pgbench, place), workload)
     except psycopg.Error as error:
         raise TargetError(
             f"the tables for {workload.text} cannot be made: {str(error).strip()}", "is the target up and writable?"
@@ -55,12 +58,39 @@ def _names(workload: Workload) -> set[str]:
     return {name for name, _ in workload.scripts} or {str(workload.kind)}
 
 
-def _make(connection: psycopg.Connection, endpoint: Endpoint, workload: Workload, pgbench: Path) -> None:
+@dataclass(frozen=True, slots=True)
+class _Loader:
+    """pgbench, where it is run, and the endpoint that it loads."""
+
+    endpoint: Endpoint
+    pgbench: Path
+    place: Workspace
+
+    def load(self, scale: int) -> None:
+        """pgbench -i; TargetError with the last line of its output when it fails."""
+        words = ("-i", "-I", "dtGvp", "-q", "-s", str(scale))
+        argv = [str(self.pgbench), *words, _loading(self.place.seen_from_there(self.endpoint))]
+        try:
+            process = self.place.start(argv, _INIT_LOG)
+        except OSError as error:
+            raise MachineError(f"pgbench cannot be run: {error}", "make install") from None
+        try:
+            done = process.wait(_LOAD_S)
+            code = process.exit_code
+        finally:
+            process.kill()
+        if not done or code:
+            output = "".join(path.read_text("utf-8", errors="replace") for path in self.place.fetch(_INIT_LOG))
+            why = self.place.lost or (_last(output) if done else f"it ran for more than {_LOAD_S} s")
+            raise TargetError(f"pgbench -i: {why}", "is there free space?")
+
+
+def _make(connection: psycopg.Connection, loader: _Loader, workload: Workload) -> None:
     """The tables that we have for this workload; a user's script may use pgbench's where no --init makes its own."""
     marks = {str(name): str(comment) for name, comment in connection.execute(_WHOSE).fetchall()}
     names = _names(workload)
     if workload.driver == SYSBENCH:
-        _sysbench(connection, endpoint, workload, marks.get("sbtest1"))
+        _sysbench(connection, loader.endpoint, workload, marks.get("sbtest1"))
     if workload.driver != PGBENCH:
         return
     inserts = {WorkloadKind.INSERT, WorkloadKind.BATCH}
@@ -69,7 +99,7 @@ def _make(connection: psycopg.Connection, endpoint: Endpoint, workload: Workload
     if names & _PGBENCH or (workload.init is None and not names <= inserts):
         fresh = False
         if marks.get("pgbench_accounts") != scale_mark(workload.scale):
-            fresh = _pgbench(connection, endpoint, workload, pgbench, found=marks.get("pgbench_accounts"))
+            fresh = _pgbench(connection, loader, workload.scale, found=marks.get("pgbench_accounts"))
         if names & {WorkloadKind.TPCB_LIKE, WorkloadKind.SIMPLE_UPDATE} and not fresh:
             connection.execute(_TOUCH)
 
@@ -93,7 +123,7 @@ def _sysbench(connection: psycopg.Connection, endpoint: Endpoint, workload: Work
     for step in ("cleanup", "prepare") if found is not None else ("prepare",):
         done = _run(preparing(workload, endpoint, step))
         if done.returncode:
-            raise TargetError(f"sysbench {step}: {_last(done)}", "is there free space?")
+            raise TargetError(f"sysbench {step}: {_last(done.stderr or done.stdout)}", "is there free space?")
     connection.execute(f"COMMENT ON TABLE sbtest1 IS '{mark}'".encode())
 
 
@@ -120,7 +150,7 @@ def _init(connection: psycopg.Connection, endpoint: Endpoint, path: str, pgbench
     if done.returncode:
         errors = [line for line in done.stderr.splitlines() if "error:" in line or "ERROR:" in line]
         raise UsageError(
-            f"--init {path} failed: {errors[0] if errors else _last(done)}",
+            f"--init {path} failed: {errors[0] if errors else _last(done.stderr or done.stdout)}",
             "begin it with DROP TABLE IF EXISTS where another version ran before",
         )
     connection.execute("ANALYZE")
@@ -141,19 +171,14 @@ def _inserts(connection: psycopg.Connection, found: str | None) -> None:
         raise _not_ours("walproof.inserted")
 
 
-def _pgbench(
-    connection: psycopg.Connection, endpoint: Endpoint, workload: Workload, pgbench: Path, *, found: str | None
-) -> bool:
+def _pgbench(connection: psycopg.Connection, loader: _Loader, scale: int, *, found: str | None) -> bool:
     """Load pgbench's tables after a checkpoint; whether it is known that no other started meanwhile."""
     if found is not None and not found.startswith(MARK):
         raise _not_ours("pgbench_accounts")
     connection.execute("CHECKPOINT")
     before = _redo(connection)
-    argv = [str(pgbench), "-i", "-I", "dtGvp", "-q", "-s", str(workload.scale), _loading(endpoint)]
-    done = _run(argv)
-    if done.returncode:
-        raise TargetError(f"pgbench -i: {_last(done)}", "is there free space?")
-    mark = scale_mark(workload.scale)
+    loader.load(scale)
+    mark = scale_mark(scale)
     connection.execute(f"COMMENT ON TABLE pgbench_accounts IS '{mark}'".encode())
     ((idle,),) = connection.execute(_IDLE).fetchall()
     return bool(idle) and bool(before) and _redo(connection) == before
@@ -176,9 +201,9 @@ def _run(argv: Sequence[str]) -> subprocess.CompletedProcess[str]:
         raise MachineError(f"{argv[0]} cannot be run: {error}", "make install") from None
 
 
-def _last(done: subprocess.CompletedProcess[str]) -> str:
+def _last(output: str) -> str:
     """The last line that a program that failed wrote."""
-    return next(reversed((done.stderr or done.stdout).strip().splitlines()), "it ended without a message")
+    return next(reversed(output.strip().splitlines()), "it ended without a message")
 
 
 def _not_ours(table: str) -> MachineError:
