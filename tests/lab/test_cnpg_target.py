@@ -9,6 +9,7 @@ from tests.fixtures.kubernetes.command_line import Kubernetes
 from tests.fixtures.kubernetes.target import ADDRESS, current_context, real_stand_in, settled
 from walproof.machine.clock import RealClock
 from walproof.model.waiting import Wait, wait_for
+from walproof.studies.declaration import studies
 
 pytestmark = pytest.mark.lab
 SHORT = ("--levels", "local,on", "--clients", "2", "--scale", "1", "--budget", "8s")
@@ -31,6 +32,7 @@ def kubernetes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubernetes]
 def test_the_doctor_finds_only_what_it_may_not_see(kubernetes: Kubernetes) -> None:
     code, out = kubernetes.ended("doctor", "--target", ADDRESS, "--json")
     assert (code, [found["id"] for found in json.loads(out)["findings"]]) == (0, ["rights-missing"])
+    assert json.loads(out)["declared"].startswith("3 instances, data on 2Gi, WAL with the data")
 
 
 def test_pods_are_priced_at_other_sizes_and_are_as_declared_afterwards(kubernetes: Kubernetes) -> None:
@@ -44,6 +46,30 @@ def test_pods_are_priced_at_other_sizes_and_are_as_declared_afterwards(kubernete
     assert scenarios == {"0.5 cpu, 0.5 GiB", "1 cpu, 0.5 GiB"}, out
     assert (kubernetes.running.store.find("Cluster", "pg") or {})["spec"] == before
     assert kubernetes.left() == []
+    settled(kubernetes.running, kubernetes.members)
+
+
+def test_the_study_of_cloudnativepg_runs_on_it(kubernetes: Kubernetes) -> None:
+    """Its conditions that this cluster misses stand next to each claim; smaller, for the time that it takes."""
+    shipped = (studies()["cnpg-powerflex"] / "study.toml").read_text("utf-8")
+    (kubernetes.folder / "study.toml").write_text(shipped.replace("scale = 50", "scale = 1").replace("32", "4"))
+    before = (kubernetes.running.store.find("Cluster", "pg") or {})["spec"]
+    words = ("study", "run", "./study.toml", "--target", ADDRESS, "--quick", "--budget", "20s", "--json")
+    code, out = kubernetes.ended(*words, "--allow", "load")
+    assert (code, "--allow load,scale consents" in out) == (2, True), out
+    code, out = kubernetes.ended(*words, "--allow", "load,scale", "--record", "studied")
+    assert code == 0, out
+    claims = json.loads(out)["claims"]
+    assert len(claims) == 6 and all(claim["measured"] != "not measured" for claim in claims), out
+    missed = ["WAL is with the data, the study has it on a volume of its own"]
+    assert {tuple(claim["caveats"]) for claim in claims} == {tuple(missed)}
+    assert (kubernetes.running.store.find("Cluster", "pg") or {})["spec"] == before
+    assert kubernetes.left() == []
+    code, out = kubernetes.ended("report", "studied", "--json")
+    assert code == 0, out
+    environment = json.loads(out)["environment"]
+    assert environment["wal_volume"] is False
+    assert environment["facts"]["as declared"].startswith("3 instances, data on 2Gi, WAL with the data, requests cpu")
     settled(kubernetes.running, kubernetes.members)
 
 

@@ -26,7 +26,7 @@ from walproof.records.writer import Writer, check_writable
 from walproof.reporting.conclusion import claims_tally
 from walproof.reporting.terminal import study_tables
 from walproof.studies.declaration import Study, read_study, shipped, studies
-from walproof.studies.run import StudyOptions, consents_needed, most_clients, run_study
+from walproof.studies.run import StudyOptions, consents_needed, consents_needed_on, most_clients, run_study
 from walproof.targets.choose import choose, is_external
 from walproof.targets.external import consent
 
@@ -90,7 +90,7 @@ def show(name: str, as_json: bool) -> None:
 @opt.cluster(
     opt.load_image,
     opt.load_pods,
-    opt.allow("load; the faults by name where a study has drills"),
+    opt.allow("load; scale; the faults by name where a study has drills"),
     default="a lab of its own",
 )
 @opt.output(opt.record)
@@ -108,11 +108,12 @@ def run(
     """Run a study, by name or the path of a study.toml."""
     declared = read_study(Path(name)) if name.endswith(".toml") else shipped(name)[0]
     options = StudyOptions(quick, seed, budget)
+    allowed = consent.read(allow)
     if target is not None and is_external(target):
-        consent.require("running a study", consents_needed(declared), consent.read(allow), without_secrets(target))
+        consent.require("running a study", consents_needed(declared), allowed, without_secrets(target))
     check_writable(directory)
     with (
-        _target(declared, target, port) as chosen,
+        _lab(declared, port) if target is None else _given(declared, target, allowed) as chosen,
         Writer(directory, "study") as writer,
     ):
         keep_journal(chosen, writer.directory)
@@ -126,7 +127,14 @@ def run(
         writer(Ended(now(), "done"))
     if as_json:
         judged = [
-            {"claim": c.claim, "paper": c.paper, "measured": c.measured, "verdict": c.verdict, "why": c.why}
+            {
+                "claim": c.claim,
+                "paper": c.paper,
+                "measured": c.measured,
+                "verdict": c.verdict,
+                "why": c.why,
+                "caveats": c.caveats,
+            }
             for c in claims
         ]
         print_json({"record": str(writer.directory), "claims": judged})
@@ -137,12 +145,17 @@ def run(
 
 
 @contextmanager
-def _target(declared: Study, target: str | None, port: int) -> Iterator[Target]:
-    if target is not None:
-        with closing(choose(target)) as chosen:
-            consent.check(chosen, "running a study", (), frozenset(), clients=most_clients(declared))
-            yield chosen
-        return
+def _given(declared: Study, target: str, allowed: frozenset[str]) -> Iterator[Target]:
+    """The target that was named, once it may be used."""
+    with closing(choose(target)) as chosen:
+        needed = consents_needed_on(chosen, declared)
+        consent.check(chosen, "running a study", needed, allowed, clients=most_clients(declared))
+        yield chosen
+
+
+@contextmanager
+def _lab(declared: Study, port: int) -> Iterator[Target]:
+    """The lab that the study declares, as far as this machine can."""
     needed = declared.lab
     why_not = volumes.unavailable() if needed.wal_volume else None
     if why_not:

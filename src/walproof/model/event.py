@@ -130,6 +130,8 @@ class ClaimJudged:
     measured: str
     verdict: str
     why: str
+    caveats: tuple[str, ...] = ()
+    """Conditions of the study that were not met here."""
     kind: Literal["claim-judged"] = "claim-judged"
 
 
@@ -145,6 +147,8 @@ class FigureCompared:
     value: float
     low: float
     high: float
+    caveats: tuple[str, ...] = ()
+    """Conditions of the study that were not met here."""
     kind: Literal["figure-compared"] = "figure-compared"
 
     @property

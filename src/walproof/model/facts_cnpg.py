@@ -93,8 +93,22 @@ class CnpgFacts:
     """Size of the volume of its own for WAL, "" without one."""
     fenced: tuple[str, ...] = ()
     pods: tuple[CnpgPod, ...] = ()
+    resources: str = ""
+    """spec.resources in words, "" where none are declared."""
     refusals: tuple[str, ...] = ()
     """What Kubernetes did not show this user, and the rule that allows it."""
+
+    @property
+    def declared(self) -> str:
+        """Instances, volumes, processors and memory as the spec declares them.
+
+        >>> CnpgFacts("db", "pg", 3, storage="2Gi").declared
+        '3 instances, data on 2Gi, WAL with the data, no processors or memory of their own'
+        """
+        wal = f"WAL on {self.wal_storage} of its own" if self.wal_storage else "WAL with the data"
+        sizes = self.resources or "no processors or memory of their own"
+        number = f"{self.instances} instance{'' if self.instances == 1 else 's'}"
+        return f"{number}, data on {self.storage or 'a volume of unknown size'}, {wal}, {sizes}"
 
     @property
     def wal_volume_mib(self) -> float | None:

@@ -148,6 +148,8 @@ class Description:
     members: tuple[str, ...]
     facts: dict[str, str] = field(default_factory=dict)
     settings: dict[str, str] = field(default_factory=dict)
+    wal_volume: bool | None = None
+    """Whether WAL has a volume of its own; None where the target cannot tell."""
 
 
 @dataclass(frozen=True, slots=True)

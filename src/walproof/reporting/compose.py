@@ -127,14 +127,25 @@ def _claims(events: Sequence[Event]) -> tuple[Section, ...]:
     if not claims:
         return ()
     tone = {"reproduced": "good", "not reproduced": "bad"}
+    caveats = ("other than the study",) if any(c.caveats for c in claims) else ()
     rows = tuple(
-        row(c.study, c.claim, c.paper, c.measured, Cell(c.verdict, tone.get(c.verdict, "quiet")), c.why) for c in claims
+        row(
+            *(c.study, c.claim, c.paper, c.measured, Cell(c.verdict, tone.get(c.verdict, "quiet")), c.why),
+            *(Cell("; ".join(c.caveats), "warn") for _ in caveats),
+        )
+        for c in claims
     )
-    heads = columns("study", "claim", "the paper's figure", "measured here", "verdict", "why")
+    heads = columns("study", "claim", "the paper's figure", "measured here", "verdict", "why", *caveats)
     tables = [Table("claims", "claims of the paper", heads, rows)]
     if figures:
-        rows = tuple(row(f.figure, f.unit, number(f.paper), interval(f.measured)) for f in figures)
-        heads = columns("figure of the paper", "unit", ">the paper's figure", ">measured here (95 % CI)")
+        rows = tuple(
+            row(
+                *(f.figure, f.unit, number(f.paper), interval(f.measured)),
+                *(Cell("; ".join(f.caveats), "warn") for _ in caveats),
+            )
+            for f in figures
+        )
+        heads = columns("figure of the paper", "unit", ">the paper's figure", ">measured here (95 % CI)", *caveats)
         tables.append(Table("figures", "figures of the paper and figures measured here", heads, rows))
     return (Section("studies", "Compared with the published figures", "", tuple(tables)),)
 

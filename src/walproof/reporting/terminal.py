@@ -43,6 +43,8 @@ def study_tables(events: Sequence[Event]) -> list[RenderableType]:
         rows = [[f.figure, f.unit, number(f.paper), interval(f.measured)] for f in figures]
         heads = ("figure", "unit", ">paper", ">here (95 % CI)")
         shown.append(table("published figures", heads, rows, folds="figure"))
+        caveats = dict.fromkeys(caveat for f in figures for caveat in f.caveats)
+        shown += [Text(f"other than the study: {'; '.join(caveats)}", "yellow")] if caveats else []
     return shown
 
 
@@ -56,6 +58,8 @@ def _claim(claim: ClaimJudged) -> RenderableType:
     lines.add_row("", Text(says))
     lines.add_row(Text("  paper", style="dim"), Text(claim.paper))
     lines.add_row(Text("  here", style="dim"), Text(f"{claim.measured}: {claim.why}"))
+    if claim.caveats:
+        lines.add_row(Text("  but", style="dim"), Text("; ".join(claim.caveats), style="yellow"))
     return lines
 
 

@@ -16,6 +16,7 @@ from walproof.proving.campaign import PlannedDrill
 from walproof.proving.faults import CATALOGUE
 from walproof.proving.run import Shell, run_drills
 from walproof.studies.claims import Measured, claim_judged, figure_compared
+from walproof.studies.conditions import missed
 from walproof.studies.declaration import DrillPart, Study, StudyPart
 
 NEVER = 0.0001
@@ -71,8 +72,14 @@ def drills_of(study: Study, options: StudyOptions) -> list[tuple[DrillPart, list
 
 
 def consents_needed(study: Study) -> tuple[str, ...]:
-    """The names that --allow must give on an external cluster, whose settings no study changes."""
+    """The names that --allow must give on any external cluster, whose settings no study changes."""
     return ("load", *dict.fromkeys(drill.fault for drill in study.drill if CATALOGUE[drill.fault].steps))
+
+
+def consents_needed_on(target: Target, study: Study) -> tuple[str, ...]:
+    """And on this one: where its processors can be limited, a part that asks for it restarts its instances."""
+    limited = any(part.cores for part in study.part) and not target.capabilities().why_not(Capability.LIMIT_PROCESSORS)
+    return (*consents_needed(study), *(["scale"] if limited else []))
 
 
 def most_clients(study: Study) -> int:
@@ -85,7 +92,8 @@ def run_study(
 ) -> Sequence[Event]:
     """Every part, every drill, every claim; the events, which were emitted as they happened.
 
-    What a target cannot do is noted, and its claims stay undecided. KeyboardInterrupt when pricing was interrupted.
+    What a target cannot do is noted, and its claims stay undecided; conditions of the study that it does not meet
+    stand next to each claim and figure. KeyboardInterrupt when pricing was interrupted.
     """
     events: list[Event] = []
 
@@ -93,6 +101,7 @@ def run_study(
         events.append(event)
         emit(event)
 
+    caveats = missed(study.lab, target.describe(), target.observe())
     bench = Bench(target, record, options.seed)
     for part, question in questions(study, options):
         reason = _why_not(target, part)
@@ -109,9 +118,9 @@ def run_study(
             record(Note(target.clock.now(), f"drill {drilled.name} ended early: {error.message}"))
     measured = Measured(events, study.part)
     for claim in study.claim:
-        record(claim_judged(study.name, claim, measured, target.clock.now()))
+        record(replace(claim_judged(study.name, claim, measured, target.clock.now()), caveats=caveats))
     for figure in study.figure:
-        record(figure_compared(study.name, figure, measured, target.clock.now()))
+        record(replace(figure_compared(study.name, figure, measured, target.clock.now()), caveats=caveats))
     return events
 
 

@@ -17,9 +17,10 @@ def counts(findings: tuple[Finding, ...]) -> dict[str, int]:
 
 
 def as_json(facts: Facts, findings: tuple[Finding, ...]) -> Tree:
-    """One object: target, members, seconds, checks run, counts and findings."""
+    """One object: target, members, seconds, checks run, counts and findings; on CloudNativePG what is declared."""
     return {
         "target": facts.target,
+        **({"declared": facts.cnpg.declared} if facts.cnpg else {}),
         "members": [
             {"name": m.name, "address": m.address, "role": "leader" if m.leader else "standby", "error": m.error}
             for m in facts.members

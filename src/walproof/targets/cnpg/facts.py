@@ -32,6 +32,7 @@ def facts_of(state: State) -> CnpgFacts:
         spec.wal_storage.size if spec.wal_storage else "",
         fenced_in(cluster),
         tuple(map(_pod, state.pods.values())),
+        _resources(spec),
         state.refusals,
     )
 
@@ -49,6 +50,12 @@ def _pod(pod: Pod) -> CnpgPod:
     return CnpgPod(
         pod.metadata.name, pod.metadata.labels.get("cnpg.io/instanceRole", ""), pod.spec.node_name, pod.ready
     )
+
+
+def _resources(spec: ClusterSpec) -> str:
+    """Requests and limits in words: "requests cpu 100m, memory 256Mi; limits memory 1Gi"."""
+    kinds = ((kind, spec.resources.get(kind) or {}) for kind in ("requests", "limits"))
+    return "; ".join(f"{kind} " + ", ".join(f"{n} {v}" for n, v in of.items()) for kind, of in kinds if of)
 
 
 def _synchronous(spec: ClusterSpec) -> CnpgSync | None:

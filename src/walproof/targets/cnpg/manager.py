@@ -85,7 +85,7 @@ class CnpgManager:
     def facts(self) -> dict[str, str]:
         """What the Cluster says of itself, and how members are reached."""
         facts = facts_of(self.state)
-        found = {"cloudnative-pg phase": facts.phase, "instances": str(facts.instances)}
+        found = {"cloudnative-pg phase": facts.phase, "as declared": facts.declared}
         if facts.synchronous is not None:
             durability = "required" if facts.synchronous.required else "preferred"
             found["cloudnative-pg synchronous"] = f"{facts.synchronous.text}, {durability}"

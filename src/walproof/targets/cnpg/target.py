@@ -96,7 +96,8 @@ class CnpgCluster(ExternalCluster):
         if self._load_from_outside():
             way = "port-forward" if self._cnpg.addresses.forwarded else "the pods' addresses"
             facts = {"load": f"from outside the cluster, through {way}"}
-        return replace(found, facts={**found.facts, **facts})
+        apart = self._cnpg.state.cluster.spec.wal_storage is not None
+        return replace(found, facts={**found.facts, **facts}, wal_volume=apart)
 
     def observe(self) -> ClusterView:
         """One observation of every instance there is, by its pod's name: SQL and Kubernetes together."""

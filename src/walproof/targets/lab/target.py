@@ -67,7 +67,7 @@ class LabTarget:
             "timeouts": b.timeouts,
             "cpu per member": "all" if b.cores is None else f"{b.cores:g}",
         }
-        return Description(f"lab {b.name}", b.members, facts, settings)
+        return Description(f"lab {b.name}", b.members, facts, settings, b.disk.wal_volume)
 
     def observe(self) -> ClusterView:
         """One observation of every member."""

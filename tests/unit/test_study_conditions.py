@@ -1,0 +1,85 @@
+"""Conditions that a study's lab declares, on a target that meets or misses them; and the consent that sizes need."""
+
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from tests.fixtures.priced_fake import FakePriced
+from walproof.model.capability import Capability
+from walproof.model.event import ClaimJudged, Event, FigureCompared
+from walproof.model.ports import Capabilities
+from walproof.model.topology import ClusterView, Description, MemberView, Role
+from walproof.pricing.bench import ignore_progress
+from walproof.records.reader import read
+from walproof.records.writer import Writer
+from walproof.reporting.compose import composed
+from walproof.reporting.markdown import markdown
+from walproof.reporting.terminal import study_tables
+from walproof.studies.conditions import missed
+from walproof.studies.declaration import LabNeeded, shipped
+from walproof.studies.run import StudyOptions, consents_needed_on, run_study
+
+
+def view(names: str, members: int = 3) -> ClusterView:
+    found = tuple(MemberView(f"n{n}", Role.STANDBY, "streaming") for n in range(1, members + 1))
+    return ClusterView(0.0, found, "n1", names)
+
+
+LAB = LabNeeded(members=3, quorum=1, wal_volume=True)
+ANY_1 = 'ANY 1 ("n2", "n3")'
+
+
+@pytest.mark.parametrize(
+    ("lab", "wal_volume", "seen", "sentences"),
+    [
+        (LAB, True, view(ANY_1), ()),
+        (LAB, False, view(ANY_1), ("WAL is with the data, the study has it on a volume of its own",)),
+        (LAB, None, view(ANY_1), ("where WAL is written is not known, the study has it on a volume of its own",)),
+        (LAB, True, view('ANY 2 ("n2", "n3")'), ("ANY 2, the study has ANY 1",)),
+        (LAB, True, view(""), ("asynchronous, the study has ANY 1",)),
+        (LAB, True, view(ANY_1, 5), ("5 members, the study has 3",)),
+        (LabNeeded(), False, view("", 1), ()),
+        (LabNeeded(quorum=0), None, view(""), ()),
+        (LabNeeded(parameters={"commit_delay": "50"}), None, view(""), ("commit_delay is 0, the study has 50",)),
+    ],
+)
+def test_only_what_the_study_declares_and_the_target_misses_is_named(
+    lab: LabNeeded, wal_volume: bool | None, seen: ClusterView, sentences: tuple[str, ...]
+) -> None:
+    described = Description("t", ("n1",), settings={"commit_delay": "0"}, wal_volume=wal_volume)
+    assert missed(lab, described, seen) == sentences
+
+
+class Sized(FakePriced):
+    """Priced, and its processors can be limited."""
+
+    def capabilities(self) -> Capabilities:
+        return Capabilities(pricing=self, scenario_factors=frozenset({Capability.LIMIT_PROCESSORS}))
+
+
+def test_a_missed_condition_stands_next_to_each_claim_and_figure(tmp_path: Path) -> None:
+    study, _ = shipped("cnpg-powerflex")
+    events: list[Event] = []
+    with Writer(tmp_path / "record", "study") as writer:
+
+        def emit(event: Event) -> None:
+            events.append(event)
+            writer(event)
+
+        run_study(study, Sized(), emit, writer.keep, StudyOptions(budget_s=60), ignore_progress)
+    judged = [event for event in events if isinstance(event, ClaimJudged | FigureCompared)]
+    sentence = "where WAL is written is not known, the study has it on a volume of its own"
+    assert len(judged) == len(study.claim) + len(study.figure)
+    assert {event.caveats for event in judged} == {(sentence,)}
+    assert markdown(composed(read(tmp_path / "record"))).count(sentence) == len(judged)
+    shown = io.StringIO()
+    Console(file=shown, width=200).print(*study_tables(events))
+    assert shown.getvalue().count(sentence) == len(study.claim) + 1
+
+
+def test_sizes_need_consent_where_they_can_be_had() -> None:
+    study, _ = shipped("cnpg-powerflex")
+    assert consents_needed_on(Sized(), study) == ("load", "scale")
+    assert consents_needed_on(FakePriced(), study) == ("load",)
