@@ -27,7 +27,7 @@ test-versions: .venv/.done ## the contract on plain pairs of older PostgreSQL: V
 	@tools/postgres-versions $(VERSIONS) >/dev/null
 	@WALPROOF_VERSIONS="$(VERSIONS)" $(PY) -m pytest -q tests/contract -k "$(patsubst %,postgres and % or,$(VERSIONS)) version_asked_for"
 
-test-kubernetes: .venv/.done ## the contract on the current context's CloudNativePG: CLUSTER=NAMESPACE/NAME ALLOW=kill
+test-kubernetes: .venv/.done ## the contract on the current context's CloudNativePG: CLUSTER=NAMESPACE/NAME ALLOW=load,config,kill
 	@WALPROOF_KUBERNETES="$(or $(CLUSTER),any)" WALPROOF_ALLOW="$(ALLOW)" $(PY) -m pytest -q -rs tests/contract -k kubernetes
 
 unit: .venv/.done ## the tests that need no server

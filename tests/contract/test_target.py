@@ -96,6 +96,7 @@ def test_its_routes_have_names_and_say_whether_they_pool(target: Target) -> None
 
 
 def test_a_price_sample_comes_with_what_the_server_did_meanwhile(target: Target, tmp_path: Path) -> None:
+    needs_consent("load")
     pricing = target.capabilities().pricing
     assert pricing is not None
     target.journal = Journal(tmp_path / "journal.jsonl")
@@ -118,6 +119,7 @@ def test_a_price_sample_comes_with_what_the_server_did_meanwhile(target: Target,
 
 
 def test_a_configuration_is_planned_applied_awaited_and_undone(target: Target, tmp_path: Path) -> None:
+    needs_consent("config")
     configuration = target.capabilities().configuration
     assert configuration is not None
     journal = Journal(tmp_path / "journal.jsonl")
@@ -156,6 +158,7 @@ def ledger_of(target: Target) -> Ledger:
 
 
 def test_what_the_ledger_acknowledged_is_on_every_member(target: Target) -> None:
+    needs_consent("load")
     ledger = ledger_of(target)
     drill = next(DRILLS)
     run = ledger.open_ledger(LedgerOrder(Level.ON, writers=4, drill=drill))
@@ -184,7 +187,7 @@ def test_what_the_ledger_acknowledged_is_on_every_member(target: Target) -> None
 def test_a_killed_leader_loses_nothing_at_on_and_the_cluster_recovers(target: Target) -> None:
     if reason := target.capabilities().why_not(Capability.KILL):
         pytest.skip(reason)
-    needs_consent("kill")
+    needs_consent("load", "kill")
     events: list[Event] = []
     planned = PlannedDrill(next(DRILLS), CATALOGUE["kill"], Victim.LEADER, Level.ON, "multi-host", writers=8)
     target.clock.patience *= 3

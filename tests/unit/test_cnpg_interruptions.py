@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.fixtures.kubernetes import current
 from tests.fixtures.kubernetes.access import Account
 from tests.fixtures.kubernetes.current import current_cluster
 from tests.fixtures.kubernetes.kinds import named
@@ -181,3 +182,14 @@ def test_the_only_cluster_of_the_current_context_is_the_one_to_be_tested(
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     with pytest.raises(pytest.skip.Exception, match="no Kubernetes is known"):
         current_cluster("any")
+
+
+def test_make_test_kubernetes_changes_nothing_without_consent_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(current, "WANTED", "any")
+    monkeypatch.setenv("WALPROOF_ALLOW", "load")
+    current.needs_consent("load")
+    with pytest.raises(pytest.skip.Exception, match=r"kills PostgreSQL.*ALLOW=load,kill consents"):
+        current.needs_consent("load", "kill")
+    monkeypatch.setenv("WALPROOF_ALLOW", "")
+    with pytest.raises(pytest.skip.Exception, match=r"changes settings, and reverts them: .*ALLOW=config consents"):
+        current.needs_consent("config")

@@ -1,16 +1,18 @@
 """Steps of a failover as Kubernetes shows them, each at the moment it was first seen on walproof's own clock."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from walproof.errors import Error
 from walproof.model.ports import Clock
 from walproof.model.verdict import Mark
-from walproof.targets.cnpg.api import KubernetesApi
-from walproof.targets.cnpg.state import state_of
+from walproof.targets.cnpg.api import CLUSTERS, KubernetesApi
+from walproof.targets.cnpg.objects import Cluster, read
+from walproof.targets.cnpg.state import State, with_who_serves
 
 _PENDING = "pending"
 """What targetPrimary says while the operator has not chosen."""
+_QUIET_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,17 +41,32 @@ def steps_between(before: Seen, after: Seen, at: float) -> tuple[Mark, ...]:
 
 
 class CnpgFailoverSteps:
-    """One Cluster."""
+    """One Cluster; asked at the pace at which its steps are to be known.
+
+    Lease and endpoints change hands only once the Cluster shows that an instance is missing or another the target:
+    while it shows neither they are asked for once a second.
+    """
 
     def __init__(self, api: KubernetesApi, cluster: str, clock: Clock) -> None:
         self._api, self._cluster, self._clock = api, cluster, clock
         self._last: Seen | None = None
+        self._asked = float("-inf")
 
     def since_last(self) -> Sequence[Mark]:
         """Ask once; the steps since it was asked last. Nothing while Kubernetes does not answer."""
         try:
-            state = state_of(self._api, self._cluster)
+            after = self._seen()
         except Error:
             return ()
-        before, self._last = self._last, Seen(state.cluster.status.target_primary, state.holder, state.writable)
-        return () if before is None else steps_between(before, self._last, self._clock.now())
+        before, self._last = self._last, after
+        return () if before is None else steps_between(before, after, self._clock.now())
+
+    def _seen(self) -> Seen:
+        cluster = read(Cluster, self._api.get(CLUSTERS, self._cluster))
+        status, now = cluster.status, self._clock.now()
+        quiet = status.target_primary == status.current_primary and status.ready_instances >= cluster.spec.instances
+        if quiet and self._last is not None and now - self._asked < _QUIET_S:
+            return replace(self._last, target=status.target_primary)
+        self._asked = now if quiet else float("-inf")
+        state = with_who_serves(self._api, State(cluster, {}))
+        return Seen(status.target_primary, state.holder, state.writable)

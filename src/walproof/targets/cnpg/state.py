@@ -49,14 +49,19 @@ def pods_of(api: KubernetesApi, name: str) -> dict[str, Pod]:
 def state_of(api: KubernetesApi, name: str) -> State:
     """Ask for everything; ApiError when Cluster or pods cannot be read. Lease and endpoints may be missing."""
     cluster = read(Cluster, api.get(CLUSTERS, name))
-    lease, writable = _optional(partial(_lease, api, name)), _optional(partial(_writable, api, cluster))
+    return with_who_serves(api, State(cluster, pods_of(api, name)))
+
+
+def with_who_serves(api: KubernetesApi, state: State) -> State:
+    """The state with the lease and the write service's endpoints as they are now."""
+    name = state.cluster.metadata.name
+    lease, writable = _optional(partial(_lease, api, name)), _optional(partial(_writable, api, state.cluster))
     refusals = tuple(f"{one.message}; {one.hint}" for one in (lease, writable) if isinstance(one, ApiError))
-    return State(
-        cluster,
-        pods_of(api, name),
-        None if isinstance(lease, ApiError) else lease,
-        None if isinstance(writable, ApiError) else writable,
-        refusals,
+    return replace(
+        state,
+        lease=None if isinstance(lease, ApiError) else lease,
+        writable=None if isinstance(writable, ApiError) else writable,
+        refusals=refusals,
     )
 
 
