@@ -128,7 +128,9 @@ def test_every_fault_says_what_it_needs_and_how_it_is_cleared() -> None:
     assert all(fault.happens and fault.cleared_by and fault.command.startswith("lab ") for fault in FAULTS)
     needed = {fault.capability for fault in FAULTS}
     never_faults = {Capability.PRICE, Capability.LEDGER, Capability.CONFIGURE, Capability.INSPECT, Capability.TAKEOVER}
-    kubernetes = {Capability.KILL_CONTAINER, Capability.LINK_DELAY, Capability.CPU_STRESS}
+    kubernetes = {
+        Capability.KILL_CONTAINER, Capability.LINK_DELAY, Capability.CPU_STRESS, Capability.LIMIT_MEMORY
+    }  # fmt: skip
     assert set(Capability) - needed <= never_faults | {Capability.SHAPE_LINKS} | kubernetes
 
 

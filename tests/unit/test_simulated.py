@@ -30,7 +30,7 @@ def drilled(
     return run_drills(shell, [planned], enough=lambda drills: False)[0], events
 
 
-KUBERNETES = {Capability.KILL_CONTAINER, Capability.LINK_DELAY, Capability.CPU_STRESS}
+KUBERNETES = {Capability.KILL_CONTAINER, Capability.LINK_DELAY, Capability.CPU_STRESS, Capability.LIMIT_MEMORY}
 """What only CloudNativePG has."""
 FAULTS = [name for name, fault in CATALOGUE.items() if not {step.operation for step in fault.steps} & KUBERNETES]
 
