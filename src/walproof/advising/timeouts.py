@@ -1,6 +1,7 @@
 """Which timeouts a required RTO needs, and how low they can be set."""
 
 from walproof.model.advice import ClusterProfile, Timeouts
+from walproof.model.cloudnative_pg import MANAGER
 
 SHORTEST = Timeouts(ttl=20, loop_wait=1, retry_timeout=3, network_s=5, rto_required=True)
 """Patroni refuses a smaller ttl, loop_wait or retry_timeout (patroni/config.py; dynamic_configuration)."""
@@ -15,7 +16,7 @@ def timeouts_for(rto_s: float | None, cluster: ClusterProfile) -> Timeouts:
     >>> timeouts_for(30.0, ClusterProfile()).ttl, timeouts_for(None, ClusterProfile()).ttl
     (27, 30)
     """
-    if cluster.manager == "cloudnative-pg":
+    if cluster.manager == MANAGER:
         # Its operator's own; nothing that a longer one would spare restarts or promotes anybody.
         return Timeouts(network_s=SHORTEST.network_s)
     if rto_s is None or cluster.manager != "patroni":

@@ -251,8 +251,7 @@ def _stall(state: State, event: Change, rules: Rules, leader_hit: Bools) -> None
     standbys = state.up & ~state.leader
     fell = event.hit & standbys
     enough = COUNT[event.up & ~state.leader] >= rules.k
-    first = _first(standbys, rules)
-    missed = ~enough & (fell != 0) if rules.any_k else (fell & first) != 0
+    missed = ~enough & (fell != 0) if rules.any_k else (fell & _first(standbys, rules)) != 0
     begins = state.on & ~leader_hit & missed
     state.stalled = np.where(begins, np.maximum(state.stalled, event.at + event.stall_s), state.stalled)
     state.awaited = np.where(begins, state.awaited | fell, state.awaited)

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field
 
+from walproof.model.units import counted
+
 _MIB = {"": 1 / 2**20, "K": 1e3 / 2**20, "M": 1e6 / 2**20, "G": 1e9 / 2**20, "T": 1e12 / 2**20}
 _MIB |= {"Ki": 1 / 2**10, "Mi": 1.0, "Gi": 2.0**10, "Ti": 2.0**20}
 
@@ -107,8 +109,8 @@ class CnpgFacts:
         """
         wal = f"WAL on {self.wal_storage} of its own" if self.wal_storage else "WAL with the data"
         sizes = self.resources or "no processors or memory of their own"
-        number = f"{self.instances} instance{'' if self.instances == 1 else 's'}"
-        return f"{number}, data on {self.storage or 'a volume of unknown size'}, {wal}, {sizes}"
+        data = f"data on {self.storage or 'a volume of unknown size'}"
+        return f"{counted(self.instances, 'instance')}, {data}, {wal}, {sizes}"
 
     @property
     def wal_volume_mib(self) -> float | None:

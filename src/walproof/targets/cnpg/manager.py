@@ -6,6 +6,7 @@ from dataclasses import replace
 import psycopg
 
 from walproof.errors import TargetError
+from walproof.model.cloudnative_pg import MANAGER
 from walproof.model.facts import Facts
 from walproof.model.ports import Configuration, Inspection, Restart, Switchover
 from walproof.model.topology import Endpoint
@@ -29,7 +30,7 @@ _MONITORS = "SELECT pg_has_role(current_user, 'pg_monitor', 'USAGE') AS monitors
 class CnpgManager:
     """One Cluster. ApiError when Kubernetes does not answer the first time; later the last answer stays."""
 
-    name = "cloudnative-pg"
+    name = MANAGER
 
     def __init__(self, api: KubernetesApi, file: CnpgFile) -> None:
         self.api, self.file = api, file
