@@ -33,10 +33,14 @@ class UserCommands:
 
     def run(self, name: str, member: str, other: str = "") -> str:
         """Run the command of that name for a member and give its output; TargetError when there is none."""
+        return commands.run(self.filled(name, member, other))
+
+    def filled(self, name: str, member: str, other: str = "") -> str:
+        """The command of that name for a member; TargetError when there is none, or the member's name is no word."""
         template = self.commands.get(name)
         if template is None:
             raise TargetError(f"the target file has no command for {name}", f'[faults] {name} = "ssh {{host}} …"')
-        return commands.run(template, commands.places_of(member, self._endpoint(member), other))
+        return commands.filled(template, commands.places_of(member, self._endpoint(member), other))
 
     def _endpoint(self, member: str) -> Endpoint:
         """Where the member is; where it was, when its manager no longer lists it: it has to be undone all the same."""
@@ -92,8 +96,13 @@ class CommandFault:
 
     def inject(self, member: str) -> None:
         """Run the command; noted before, so that recovery undoes it whatever happens."""
-        self.commands.injected.append((self.fault, member))
-        self.commands.run(self.fault.value, member)
+        able = self.commands
+        for name in (UNDOES[self.fault], self.fault.value):
+            if name in able.commands:
+                # Refused before anything is done: what could not be undone afterwards is not done either.
+                able.filled(name, member)
+        able.injected.append((self.fault, member))
+        able.run(self.fault.value, member)
 
     def undo(self, member: str) -> None:
         """Run the command that undoes it."""

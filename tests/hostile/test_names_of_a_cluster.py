@@ -1,0 +1,101 @@
+"""Names, hosts and ports that a cluster gives and that are no plain words: they enter no command of a target file."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from walproof.errors import TargetError, UsageError
+from walproof.model.ports import Capability
+from walproof.model.topology import Endpoint
+from walproof.targets.external import commands
+from walproof.targets.external.faults import CommandSwitchover, UserCommands
+
+ODD = (
+    "n1$(touch {})",
+    "n1`touch {}`",
+    "n1; touch {}",
+    "n1' ; touch {} ; '",
+    'n1" ; touch {} ; "',
+    "n1\ntouch {}",
+    "n1 && touch {}",
+    "n1 > {}",
+)
+COMMANDS = ("echo {%s}", 'echo "kill {%s}"', "sh -c 'echo {%s}'", "echo '{%s}'")
+"""The second is `ssh HOST "kill {member}"`: the user's quotes and walproof's together are none."""
+PLACES = ("member", "host", "member2")
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("odd", ODD)
+def test_no_name_of_a_cluster_runs_a_command(odd: str, command: str, place: str, tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    places = {"member": "n1", "host": "10.0.0.1", "port": "5432", "member2": "n2", place: odd.format(mark)}
+    with pytest.raises(TargetError, match="enters no command") as refused:
+        commands.run(commands.filled(command % place, places))
+    assert refused.value.exit_code == 3
+    assert "\n" not in refused.value.message
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize(
+    "word", ["--force", "-rf", "..", ".", "a/b", "../n2", "n1\n", "\nn1", "n\x001", "ñ1", "n1%", "[::1]"]
+)
+def test_an_option_a_path_and_what_is_no_word_are_refused(word: str) -> None:
+    with pytest.raises(TargetError):
+        commands.filled("kill {member}", {"member": word})
+
+
+@pytest.mark.parametrize(
+    "word", ["n1", "pg_1", "db-0.db.svc.cluster.local", "10.0.0.1", "fd00::1", "::1", "n1:5433", "N1"]
+)
+def test_ordinary_names_and_addresses_are_filled_in_as_they_are(word: str) -> None:
+    assert (
+        commands.filled("ssh {host} -- kill {member}", {"host": word, "member": word}) == f"ssh {word} -- kill {word}"
+    )
+
+
+def test_what_the_command_does_not_name_is_not_asked_about() -> None:
+    """A member behind a socket has a folder as its host."""
+    places = commands.places_of("n1", Endpoint((("/var/run/postgresql", 5432),)))
+    assert commands.filled("pg_ctl kill {member}", places) == "pg_ctl kill n1"
+
+
+@pytest.mark.parametrize(
+    "command", ["ssh {server}", "{0}", "{}", "{member.upper}", "{member:{host}}", "{member", "{member!x}"]
+)
+def test_another_place_is_one_sentence(command: str) -> None:
+    with pytest.raises(UsageError, match="cannot be filled in"):
+        commands.filled(command, {"member": "n1", "host": "h$(x)"})
+
+
+@given(st.text(max_size=12))
+def test_a_name_is_either_refused_or_one_plain_word(name: str) -> None:
+    try:
+        filled = commands.filled('echo "{member}"', {"member": name})
+    except TargetError:
+        return
+    assert name == "" or filled == f'echo "{name}"'
+    assert commands.run(filled).strip("\n").strip("'") == name
+
+
+def test_a_fault_on_such_a_member_is_refused_before_anything_and_leaves_nothing_to_undo(tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    given = {"freeze": f"touch {mark}", "thaw": "echo {member}"}
+    able = UserCommands(given, lambda member: Endpoint((("h", 1),)))
+    with pytest.raises(TargetError):
+        able.faults()[Capability.FREEZE].inject("n1$(x)")
+    assert not mark.exists(), "it was frozen, and could not have been thawed"
+    assert able.injected == []
+    able.undo_all()
+
+
+def test_a_switchover_to_such_a_member_is_refused(tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    able = UserCommands({"switchover": 'echo "to {member2}"'}, lambda member: Endpoint((("h", 1),)))
+    with pytest.raises(TargetError):
+        CommandSwitchover(able, lambda: "n1").switch_over(f"n2$(touch {mark})")
+    assert not mark.exists()
+    CommandSwitchover(able, lambda: "n1").switch_over()
