@@ -22,6 +22,7 @@ from walproof.load.pods.frames import receive, send
 from walproof.load.pods.same_code import checksum
 
 pytestmark = pytest.mark.lab
+TOKEN = "of-this-run"
 CHECKOUT = Path(__file__).parents[2]
 TEXT = (CHECKOUT / "Containerfile").read_text("utf-8").replace("\\\n", " ")
 USER = int(re.search(r"^USER (\d+)", TEXT, re.MULTILINE)[1])  # type: ignore[index]
@@ -77,7 +78,7 @@ def answers(address: tuple[str, int]) -> dict[str, object]:
     while True:
         try:
             with socket.create_connection(address, timeout=10) as connection:
-                send(connection, {"do": "hello"})
+                send(connection, {"do": "hello", "token": TOKEN})
                 found, _ = receive(connection)
                 return found
         except ConnectionRefusedError:
@@ -89,6 +90,7 @@ def test_the_image_runs_the_same_code_as_a_user_that_is_not_root(image: Path, fo
     secret = folder / "secret"
     secret.mkdir(exist_ok=True)
     (secret / "pgpass").write_text("*:*:*:*:nothing\n")
+    (secret / "token").write_text(TOKEN)
     address = ("127.0.77.1", 7199)
     command = [str(image / "bin" / "python3"), "-m", "walproof.load.pods.agent", "--listen", "127.0.77.1:7199"]
     user = {"user": USER, "group": USER, "extra_groups": []} if os.getuid() == 0 else {}
@@ -101,7 +103,7 @@ def test_the_image_runs_the_same_code_as_a_user_that_is_not_root(image: Path, fo
         own = Path(f"/proc/{agent.pid}/status").read_text()
         assert re.search(rf"^Uid:\s+{USER}\s", own, re.MULTILINE) or os.getuid() != 0
         with socket.create_connection(address) as connection:
-            send(connection, {"do": "end"})
+            send(connection, {"do": "end", "token": TOKEN})
             receive(connection)
         assert agent.wait(20) == 0
     finally:

@@ -1,5 +1,6 @@
 """Load pods: the Job that is made, what reaches it and comes back, a pod that is lost, what a killed run leaves."""
 
+import base64
 import json
 import os
 import signal
@@ -11,6 +12,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +114,13 @@ def until(wanted: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
+class Garbling:
+    """Unpacks anything to the same."""
+
+    def decompress(self, body: bytes, most: int) -> bytes:
+        return b"1\n2\n"
+
+
 def job(pods: int = 2, **more: Any) -> dict[str, Any]:
     return load_job("walproof-load-1", LoadPart(image=IMAGE, pods=pods, **more), recorded("cluster"))
 
@@ -138,7 +147,7 @@ def test_the_job_is_indexed_spread_ours_and_its_owner_is_the_cluster() -> None:
     assert pod["topologySpreadConstraints"][0]["topologyKey"] == "kubernetes.io/hostname"
     assert pod["imagePullSecrets"] == [{"name": "registry"}] and pod["nodeSelector"] == {"load": "yes"}
     assert pod["containers"][0]["resources"] == {"requests": {"cpu": "2"}, "limits": {}}
-    for one in (made, load_secret("walproof-load-1", Credential("app", PASSWORD), recorded("cluster"))):
+    for one in (made, load_secret("walproof-load-1", Credential("app", PASSWORD), "token", recorded("cluster"))):
         assert one["metadata"]["labels"]["app.kubernetes.io/managed-by"] == "walproof"
         assert one["metadata"]["ownerReferences"][0]["uid"] == recorded("cluster")["metadata"]["uid"]
     # What selects instances must never select a load pod.
@@ -185,9 +194,13 @@ def test_the_password_is_in_the_secret_and_in_a_private_file_alone(tmp_path: Pat
         assert passfile.read_text() == "*:*:*:*:pa\\:ss\\\\word\n" and passfile.stat().st_mode & 0o777 == 0o600
         public = [*pod.command, *pod.environment.values(), here.journal.path.read_text(), pod.log()]
         public += Path(f"/proc/{pod.process.pid}/environ").read_text().split("\0")
-        assert not [text for text in public if "pa:ss" in text or "pa\\:ss" in text]
+        public += [Path(f"/proc/{pod.process.pid}/cmdline").read_text(), repr(here.pods._places)]
         jobs = here.cluster.store.listed(named("Job"))[0] + here.cluster.store.listed(named("Pod"))[0]
-        assert "pa\\:ss" not in json.dumps(jobs)
+        (secret,) = [i for i in here.cluster.store.listed(named("Secret"))[0] if i["metadata"]["name"] in str(jobs)]
+        token = base64.b64decode(secret["data"]["token"]).decode()
+        assert len(token) >= 43
+        for text in (*public, json.dumps(jobs)):
+            assert not [hidden for hidden in ("pa:ss", "pa\\:ss", token) if hidden in text]
     until(lambda: not passfile.exists())
 
 
@@ -299,7 +312,7 @@ def test_a_file_that_comes_back_damaged_is_not_taken(tmp_path: Path, monkeypatch
     with running(tmp_path) as here:
         (place,) = here.pods.open()
         ended(place, "seq", "1000")
-        monkeypatch.setattr(zlib, "decompress", lambda body: b"1\n2\n")
+        monkeypatch.setattr(zlib, "decompressobj", Garbling)
         assert place.start(("seq", "1001"), "output").wait(10)
         assert place.fetch("output") == () and "output of the load pod" in place.lost
         assert place.lost.endswith("came back damaged twice")
@@ -339,9 +352,11 @@ def test_a_ledger_in_pods_that_ended_well_is_complete(tmp_path: Path) -> None:
 def test_the_agent_ends_what_it_started_when_nobody_asks_any_more(tmp_path: Path) -> None:
     """The other side was killed with -9: load must not go on for ever."""
     (tmp_path / "pgpass").write_text("")
+    (tmp_path / "token").write_text("of this run")
     command = [sys.executable, "-m", "walproof.load.pods.agent", "--listen", "127.0.88.1:7198", "--silent", "3"]
     agent = subprocess.Popen([*command, "--secret", str(tmp_path)], env={**os.environ, "PYTHONPATH": PATHS})
-    pod = remote.RemotePod("pod", lambda: socket.create_connection(("127.0.88.1", 7198)), lambda: "", RealClock())
+    connect = partial(socket.create_connection, ("127.0.88.1", 7198))
+    pod = remote.RemotePod("pod", "of this run", connect, lambda: "", RealClock())
     place = RemoteWorkspace(pod, RealClock(), lambda endpoint: endpoint)
     place.start(("sleep", "600"), "output")
     (started,) = psutil.Process(agent.pid).children()

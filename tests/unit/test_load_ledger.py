@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from walproof.errors import TargetError
+from walproof.errors import MachineError, TargetError
 from walproof.load.ledger.attempt_file import ROW, AttemptFile, PendingAttempt, last_rows, read_attempts, read_counts
 from walproof.load.ledger.outcome import SUCCESS, Answer, outcome
 from walproof.load.ledger.processes import RunningLedger
@@ -108,6 +108,19 @@ def test_kill_9_of_a_writer_loses_no_attempt(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", program, str(tmp_path / "n")], check=False, env=environment)
     assert read_attempts([tmp_path / "n"]).number.tolist() == list(range(1000))
     assert last_rows(tmp_path / "n", 3)["number"].tolist() == [997, 998, 999]
+
+
+@pytest.mark.parametrize("rows", [1 << 50, 3, -1])
+def test_a_header_that_states_more_rows_than_the_file_has_takes_no_memory(tmp_path: Path, rows: int) -> None:
+    attempts = AttemptFile(tmp_path / "n")
+    attempts.add(11, 100.5, pending(4))
+    attempts.close()
+    whole = (tmp_path / "n").read_bytes()
+    (tmp_path / "n").write_bytes(whole[:24] + struct.pack("<q", rows) + whole[32:])
+    with pytest.raises(MachineError, match="is shorter than its header states"):
+        read_attempts([tmp_path / "n"])
+    (tmp_path / "n").write_bytes(whole[:20])
+    assert len(read_attempts([tmp_path / "n"])) == 0
 
 
 def test_a_missing_attempt_file_is_an_empty_ledger(tmp_path: Path) -> None:

@@ -179,7 +179,7 @@ def read_counts(path: Path) -> Counts | None:
             header = file.read(HEADER_BYTES)
     except FileNotFoundError:
         return None
-    if header[:8] != MAGIC:
+    if header[:8] != MAGIC or len(header) < HEADER_BYTES:
         return None
     acknowledged, last_at, rows, connected = _COUNTS.unpack_from(header, _COUNTS_AT)
     error = header[_ERROR_AT : _ERROR_AT + _ERROR_BYTES].rstrip(b"\0").decode(errors="replace")
@@ -218,6 +218,12 @@ def _mapping(texts: Sequence[str], known: list[str]) -> NDArray[np.int16]:
 def read_attempts(paths: Sequence[Path]) -> Attempts:
     """Every attempt of these files, file after file, in the order they were sent; read in pieces to spare memory."""
     counted = [(path, counts.rows) for path in paths if (counts := read_counts(path)) is not None]
+    for path, rows in counted:
+        # Before memory is taken for them: the file may come from a load pod.
+        if not 0 <= rows <= (path.stat().st_size - HEADER_BYTES) // ROW.itemsize:
+            raise MachineError(
+                f"the ledger {path} is shorter than its header states", "the disk may be full: free some space"
+            )
     total = sum(rows for _, rows in counted)
     columns: dict[str, NDArray[Any]] = {
         f.name: np.empty(total, dtype=ROW[f.name]) for f in fields(Attempts) if f.name in (ROW.names or ())
@@ -231,10 +237,6 @@ def read_attempts(paths: Sequence[Path]) -> Attempts:
         for first in range(0, rows, _CHUNK):
             size = min(_CHUNK, rows - first)
             piece = np.fromfile(path, ROW, count=size, offset=HEADER_BYTES + first * ROW.itemsize)
-            if len(piece) != size:
-                raise MachineError(
-                    f"the ledger {path} is shorter than its header states", "the disk may be full: free some space"
-                )
             for name, column in columns.items():
                 column[at : at + size] = maps[name][piece[name]] if name in maps else piece[name]
             at += size

@@ -1,17 +1,19 @@
 """The first process of a load pod: runs programs and the ledger's processes as it is asked, and gives what they wrote.
 
 Started as `python3 -m walproof.load.pods.agent --listen 127.0.0.1:7447 --secret FOLDER`. It listens on the pod's own
-loopback, which only a port-forward reaches. It ends when it is asked to, on SIGTERM, and when nobody has asked for
-anything for two minutes: whoever started the load is gone then.
+loopback, which only a port-forward reaches, and answers requests with the token that FOLDER holds. It ends when it is
+asked to, on SIGTERM, and when it was asked for nothing for two minutes: whoever started the load is gone then.
 """
 
 import argparse
 import hashlib
+import hmac
 import os
 import shutil
 import signal
 import socket
 import socketserver
+import stat
 import sys
 import threading
 import time
@@ -22,7 +24,7 @@ from pathlib import Path
 
 from walproof.errors import Error
 from walproof.load.local_runner import LocalProcess, LocalWorkspace
-from walproof.load.pods.frames import Header, receive, send
+from walproof.load.pods.frames import Header, Malformed, file_name, is_file_name, receive, send
 from walproof.load.pods.same_code import checksum
 from walproof.load.work_directory import new_work_directory
 from walproof.machine.clock import now
@@ -30,8 +32,10 @@ from walproof.machine.programs import pgbench, search_path
 
 SILENT_S = 120.0
 PIECE = 1 << 22
-PGPASS = "pgpass"
-"""The key of the password file in the secret."""
+MEMORY_MIB = 512
+"""Of a pod's volume: the ledger and pgbench's logs, all together, can be no longer."""
+PGPASS, TOKEN = "pgpass", "token"
+"""The keys of the password file and of the run's token in the secret."""
 _MODULES = "walproof.load.ledger."
 _RESOLVED_S = 2.0
 Answer = tuple[Header, bytes]
@@ -44,6 +48,9 @@ class Agent:
     """
 
     def __init__(self, secret: Path) -> None:
+        self._token = (secret / TOKEN).read_bytes()
+        if not self._token:
+            raise ValueError(f"{secret / TOKEN} is empty")
         self._own = new_work_directory()
         self._passfile = _private_copy(secret / PGPASS, self._own / PGPASS)
         self._workspaces: dict[int, LocalWorkspace] = {}
@@ -65,6 +72,12 @@ class Agent:
             "close": self._close,
             "end": self._end,
         }
+
+    def admit(self, asked: Header) -> None:
+        """PermissionError for a request without the run's token; it keeps nothing going."""
+        given = str(asked.pop("token", "")).encode(errors="replace")
+        if not hmac.compare_digest(given, self._token):
+            raise PermissionError("the request does not carry the token of this run")
 
     def answer(self, asked: Header, body: bytes) -> Answer:
         """The answer to one request; what cannot be done is an answer too, under "error"."""
@@ -98,12 +111,20 @@ class Agent:
     def _workspace(self, asked: Header) -> LocalWorkspace:
         return self._workspaces[int(asked["workspace"])]
 
+    def _path(self, asked: Header, key: str) -> Path:
+        """The file of a workspace that is named there; ValueError for a path, a link, and what is no file."""
+        path = Path(self._workspace(asked).directory) / file_name(asked[key])
+        with suppress(FileNotFoundError):
+            if not stat.S_ISREG(path.lstat().st_mode):
+                raise ValueError(f"{path.name} is no regular file")
+        return path
+
     def _put(self, asked: Header, body: bytes) -> Answer:
-        self._workspace(asked).put(_file_name(asked["name"]), body.decode())
+        self._workspace(asked).put(self._path(asked, "name").name, body.decode())
         return {}, b""
 
     def _start(self, asked: Header, body: bytes) -> Answer:
-        number, log = int(asked["process"]), _file_name(asked["log"])
+        number, log = int(asked["process"]), self._path(asked, "log").name
         if number in self._processes:
             return {}, b""
         if "module" in asked:
@@ -120,12 +141,9 @@ class Agent:
         return {}, b""
 
     def _state(self, asked: Header, body: bytes) -> Answer:
-        found = {}
-        for number in asked["processes"]:
-            process = self._processes[int(number)]
-            cpu_s, sockets = process.cpu_s(), process.sockets() if asked.get("sockets") else 0
-            found[str(number)] = {"exit_code": process.exit_code, "cpu_s": cpu_s, "sockets": sockets}
-        return found, b""
+        process = self._processes[int(asked["process"])]
+        cpu_s, sockets = process.cpu_s(), process.sockets() if asked.get("sockets") else 0
+        return {"exit_code": process.exit_code, "cpu_s": cpu_s, "sockets": sockets}, b""
 
     def _finish(self, asked: Header, body: bytes) -> Answer:
         self._processes[int(asked["process"])].finish()
@@ -136,17 +154,18 @@ class Agent:
         return {}, b""
 
     def _list(self, asked: Header, body: bytes) -> Answer:
-        found = self._workspace(asked).fetch(_file_name(asked["pattern"]))
-        return {"files": {path.name: path.stat().st_size for path in found}}, b""
+        pattern = str(asked["pattern"])
+        file_name(pattern.replace("*", "x"))
+        found = {path.name: path.lstat() for path in self._workspace(asked).fetch(pattern) if is_file_name(path.name)}
+        return {"files": {name: of.st_size for name, of in found.items() if stat.S_ISREG(of.st_mode)}}, b""
 
     def _read(self, asked: Header, body: bytes) -> Answer:
         """A piece of a file, compressed; with `sum` the checksum of its first so many bytes instead."""
-        path = Path(self._workspace(asked).directory) / _file_name(asked["name"])
-        with path.open("rb") as file:
+        with self._path(asked, "name").open("rb") as file:
             if "sum" in asked:
                 return {"sha256": _sha256(file.read, int(asked["sum"]))}, b""
             file.seek(int(asked["at"]))
-            return {}, zlib.compress(file.read(min(PIECE, int(asked["size"]))), 1)
+            return {}, zlib.compress(file.read(max(0, min(PIECE, int(asked["size"])))), 1)
 
     def _close(self, asked: Header, body: bytes) -> Answer:
         self._workspace(asked).close()
@@ -163,14 +182,6 @@ def _sha256(read: Callable[[int], bytes], size: int) -> str:
         found.update(piece)
         size -= len(piece)
     return found.hexdigest()
-
-
-def _file_name(text: object) -> str:
-    """A name in a workspace; ValueError for a path."""
-    name = str(text)
-    if not name or "/" in name or name in (".", ".."):
-        raise ValueError(f"{name!r} is no name of a file here")
-    return name
 
 
 def _address(name: str) -> str | None:
@@ -204,8 +215,11 @@ class _Connection(socketserver.BaseRequestHandler):
         self.request.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
             while True:
-                send(self.request, *server.agent.answer(*receive(self.request)))
-        except OSError:
+                send(self.request, *server.agent.answer(*receive(self.request, server.agent.admit)))
+        except PermissionError as refused:
+            with suppress(OSError):
+                send(self.request, {"error": str(refused)})
+        except (OSError, Malformed):
             return
 
 
@@ -228,7 +242,10 @@ def main() -> int:
     options.add_argument("--silent", type=float, default=SILENT_S, metavar="SECONDS")
     given = options.parse_args()
     host, _, port = str(given.listen).rpartition(":")
-    agent = Agent(given.secret)
+    try:
+        agent = Agent(given.secret)
+    except (OSError, ValueError) as wrong:
+        options.error(f"the secret cannot be used: {wrong}")
     signal.signal(signal.SIGTERM, lambda *_: agent.over.set())
     with _Listening((host, int(port)), agent) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()

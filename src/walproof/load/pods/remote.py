@@ -1,6 +1,7 @@
 """A load pod from this side: asked over a connection that is made anew when it breaks; lost when it stays silent.
 
-Files come back whole: in pieces, compared by their checksum.
+Files come back whole: in pieces, compared by their checksum. A pod is not believed: names, sizes and what is unpacked
+are checked, and one that answers what no load pod answers is lost, with nothing of it written.
 """
 
 import hashlib
@@ -13,11 +14,13 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypeVar
+
+from pydantic import AfterValidator, BaseModel, FiniteFloat, NonNegativeInt, ValidationError, field_validator
 
 from walproof.errors import Error, TargetError
-from walproof.load.pods.agent import PIECE
-from walproof.load.pods.frames import Header, receive, send
+from walproof.load.pods.agent import MEMORY_MIB, PIECE
+from walproof.load.pods.frames import Header, Malformed, file_name, receive, send
 from walproof.load.work_directory import new_work_directory
 from walproof.model.load import PlaceClock
 from walproof.model.ports import Clock
@@ -35,15 +38,58 @@ _numbers = itertools.count(1)
 
 
 class LoadLost(TargetError):
-    """A load pod is gone, or has been silent for too long."""
+    """A load pod is gone, has been silent for too long, or cannot be believed."""
+
+
+class Hello(BaseModel):
+    """What a load pod says of itself."""
+
+    code: str
+    passfile: str
+    addresses: dict[str, str | None]
+
+
+class _Clocks(BaseModel):
+    monotonic: FiniteFloat
+    wall: FiniteFloat
+
+
+class _Opened(BaseModel):
+    directory: str
+
+
+class _State(BaseModel):
+    exit_code: int | None
+    cpu_s: FiniteFloat
+    sockets: NonNegativeInt
+
+
+class _Sum(BaseModel):
+    sha256: str
+
+
+class _Listed(BaseModel):
+    files: dict[Annotated[str, AfterValidator(file_name)], NonNegativeInt]
+
+    @field_validator("files")
+    @classmethod
+    def _fit(cls, files: dict[str, int]) -> dict[str, int]:
+        if sum(files.values()) > MEMORY_MIB << 20:
+            raise ValueError(f"{sum(files.values())} bytes of files, and its memory has {MEMORY_MIB} MiB")
+        return files
+
+
+A = TypeVar("A", bound=BaseModel)
 
 
 class RemotePod:
     """One load pod; asked by several threads, one after the other."""
 
-    def __init__(self, name: str, connect: Callable[[], Any], gone: Callable[[], str], clock: Clock) -> None:
-        """`connect` gives a connected socket to the pod's agent; `gone` says why the pod is no more, or ""."""
-        self.name, self._connect, self._gone, self._clock = name, connect, gone, clock
+    def __init__(
+        self, name: str, token: str, connect: Callable[[], Any], gone: Callable[[], str], clock: Clock
+    ) -> None:
+        """`connect` gives a connected socket to its agent, which wants the token; `gone` why the pod is no more."""
+        self.name, self._token, self._connect, self._gone, self._clock = name, token, connect, gone, clock
         self._lock = threading.RLock()
         self._socket: socket.socket | None = None
         self._clocks: deque[tuple[float, PlaceClock]] = deque(maxlen=64)
@@ -52,10 +98,24 @@ class RemotePod:
     def ask(self, do: str, body: bytes = b"", **words: Any) -> tuple[Header, bytes]:
         """What the agent answers; LoadLost when there is no answer, OSError for what it could not do."""
         with self._lock:
-            header, found = self._answered({"do": do, **words}, body)
+            header, found = self._answered({"do": do, "token": self._token, **words}, body)
         if "error" in header:
-            raise OSError(f"in the load pod {self.name}: {header['error']}")
+            raise OSError(f"in the load pod {self.name}: {_line(header['error'])}")
         return header, found
+
+    def checked(self, what: type[A], do: str, **words: Any) -> A:
+        """As `ask`, for an answer of that kind; LoadLost for any other."""
+        header, _ = self.ask(do, **words)
+        try:
+            return what.model_validate(header)
+        except ValidationError as wrong:
+            reason = wrong.errors(include_url=False, include_input=False)[0]["msg"].removeprefix("Value error, ")
+            raise self.disbelieved(f"answers {do} with what no load pod answers: {_line(reason)}") from None
+
+    def disbelieved(self, why: str) -> LoadLost:
+        """The error of a pod that cannot be believed: it is lost from now on."""
+        self.lost = f"the load pod {self.name} {why}"
+        return LoadLost(self.lost, "is it walproof's image, and the right Kubernetes?")
 
     def _answered(self, asked: Header, body: bytes) -> tuple[Header, bytes]:
         deadline = self._clock.now() + LOST_AFTER_S * self._clock.patience
@@ -66,6 +126,9 @@ class RemotePod:
                     self._socket.settimeout(_ANSWER_S)
                 send(self._socket, asked, body)
                 return receive(self._socket)
+            except Malformed as wrong:
+                self._disconnect()
+                raise self.disbelieved(f"sends what no load pod sends: {wrong}") from None
             except (OSError, Error):
                 self._disconnect()
             with suppress(Error):
@@ -91,10 +154,10 @@ class RemotePod:
         """Compare its clocks with ours; the answer's way there and back bounds the error."""
         for _ in range(times):
             before = self._clock.now()
-            there, _ = self.ask("clock")
+            there = self.checked(_Clocks, "clock")
             after = self._clock.now()
             middle = (before + after) / 2
-            offset_s, ahead_s = middle - float(there["monotonic"]), float(there["wall"]) - middle
+            offset_s, ahead_s = middle - there.monotonic, there.wall - middle
             self._clocks.append((after, PlaceClock(offset_s, ahead_s, (after - before) / 2)))
 
     def clock(self) -> PlaceClock:
@@ -117,27 +180,24 @@ class RemoteProcess:
     def __init__(self, pod: RemotePod, clock: Clock, number: int) -> None:
         self._pod, self._clock, self._number = pod, clock, number
 
-    def _state(self, *, sockets: bool = False) -> Header:
+    def _state(self, *, sockets: bool = False) -> _State:
         try:
-            found, _ = self._pod.ask("state", processes=[self._number], sockets=sockets)
+            return self._pod.checked(_State, "state", process=self._number, sockets=sockets)
         except LoadLost:
-            return {"exit_code": LOST, "cpu_s": 0.0, "sockets": 0}
-        state: Header = found[str(self._number)]
-        return state
+            return _State(exit_code=LOST, cpu_s=0.0, sockets=0)
 
     def cpu_s(self) -> float:
         """Processor seconds it used so far."""
-        return float(self._state()["cpu_s"])
+        return self._state().cpu_s
 
     @property
     def exit_code(self) -> int | None:
         """None while it runs, LOST when its pod was lost."""
-        code: int | None = self._state()["exit_code"]
-        return code
+        return self._state().exit_code
 
     def sockets(self) -> int:
         """How many sockets it has open."""
-        return int(self._state(sockets=True)["sockets"])
+        return self._state(sockets=True).sockets
 
     def finish(self) -> None:
         """As for a process of this machine."""
@@ -166,9 +226,10 @@ class RemoteWorkspace:
         """`seen` gives an endpoint as it is reached from the pod."""
         self._pod, self._clock, self.seen_from_there = pod, clock, seen
         self._number = next(_numbers)
-        self.directory = str(pod.ask("open", workspace=self._number)[0]["directory"])
+        self.directory = pod.checked(_Opened, "open", workspace=self._number).directory
         self._copies = new_work_directory()
-        (self._copies / "heads").mkdir()
+        for kind in ("heads", "whole"):
+            (self._copies / kind).mkdir()
         self._damaged = ""
 
     @property
@@ -202,16 +263,17 @@ class RemoteWorkspace:
         if self.lost:
             return ()
         try:
-            listed, _ = self._pod.ask("list", workspace=self._number, pattern=pattern)
-            found = sorted((str(name), int(size)) for name, size in listed["files"].items())
+            found = sorted(self._pod.checked(_Listed, "list", workspace=self._number, pattern=pattern).files.items())
             if head is not None:
                 return tuple(self._head(name, min(size, head)) for name, size in found)
             return tuple(self._whole(name, size) for name, size in found)
         except LoadLost:
-            return ()
+            pass
         except _Damaged as wrong:
             self._damaged = f"{wrong} of the load pod {self._pod.name} came back damaged twice"
-            return ()
+        except OSError as wrong:
+            self._damaged = f"files of the load pod {self._pod.name} cannot be had: {wrong}"
+        return ()
 
     def _head(self, name: str, size: int) -> Path:
         path = self._copies / "heads" / name
@@ -221,14 +283,17 @@ class RemoteWorkspace:
     def _piece(self, name: str, at: int, size: int) -> bytes:
         _, body = self._pod.ask("read", workspace=self._number, name=name, at=at, size=size)
         try:
-            return zlib.decompress(body)
+            piece = zlib.decompressobj().decompress(body, size + 1)
         except zlib.error:
             return b""
+        if len(piece) > size:
+            raise self._pod.disbelieved(f"packed more into a piece of {name} than the {size} bytes asked for")
+        return piece
 
     def _whole(self, name: str, size: int) -> Path:
-        path = self._copies / name
+        path = self._copies / "whole" / name
         for _ in range(2):
-            wanted = self._pod.ask("read", workspace=self._number, name=name, sum=size)[0]["sha256"]
+            wanted = self._pod.checked(_Sum, "read", workspace=self._number, name=name, sum=size).sha256
             if path.is_file() and path.stat().st_size == size and _sha256(path) == wanted:
                 return path
             with path.open("wb") as file:
@@ -244,6 +309,16 @@ class RemoteWorkspace:
             if not self._pod.lost:
                 self._pod.ask("close", workspace=self._number)
         shutil.rmtree(self._copies, ignore_errors=True)
+
+
+def _line(text: object) -> str:
+    """Another's words on one line, without what a terminal obeys.
+
+    >>> _line("no" + chr(27) + "[2J" + chr(10) + "space")
+    'no?[2J space'
+    """
+    words = " ".join(str(text)[:300].split())
+    return "".join(letter if letter.isprintable() else "?" for letter in words)
 
 
 class _Damaged(Exception):

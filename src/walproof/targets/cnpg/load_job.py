@@ -5,7 +5,7 @@ Restricted Pod Security admits it: no root, nothing written but memory, no capab
 
 from typing import Any
 
-from walproof.load.pods.agent import PGPASS
+from walproof.load.pods.agent import MEMORY_MIB, PGPASS, TOKEN
 from walproof.targets.cnpg import owned
 from walproof.targets.cnpg.api import Tree
 from walproof.targets.cnpg.credentials import Credential, pgpass
@@ -16,8 +16,6 @@ PORT = 7447
 CONTAINER = "load"
 _SECRET = "/run/walproof/secret"
 _SHM = "/dev/shm"
-_SHM_BYTES = "512Mi"
-"""For the ledger and pgbench's logs: a full one is an error of the load; memory beyond the limit kills the pod."""
 _KEPT_S = 600
 """How long Kubernetes keeps a Job that has ended by itself."""
 
@@ -31,9 +29,9 @@ def pods_of_job(name: str) -> str:
     return f"job-name={name}"
 
 
-def load_secret(name: str, credential: Credential, cluster: Tree) -> Tree:
-    """The password file of the load pods."""
-    return owned.secret(owned.metadata(name, cluster), "Opaque", {PGPASS: pgpass(credential)})
+def load_secret(name: str, credential: Credential, token: str, cluster: Tree) -> Tree:
+    """The password file of the load pods, and the token that their agents ask for."""
+    return owned.secret(owned.metadata(name, cluster), "Opaque", {PGPASS: pgpass(credential), TOKEN: token})
 
 
 def load_job(name: str, load: LoadPart, cluster: Tree) -> Tree:
@@ -72,7 +70,8 @@ def _pod(name: str, load: LoadPart, cluster: str) -> dict[str, Any]:
         "volumes": [
             # Any user of this pod may read it, and there is but one: the image's user is not known beforehand.
             {"name": "secret", "secret": {"secretName": name, "defaultMode": 0o444}},
-            {"name": "memory", "emptyDir": {"medium": "Memory", "sizeLimit": _SHM_BYTES}},
+            # A full one is an error of the load; memory beyond the limit kills the pod.
+            {"name": "memory", "emptyDir": {"medium": "Memory", "sizeLimit": f"{MEMORY_MIB}Mi"}},
         ],
         **more,
     }

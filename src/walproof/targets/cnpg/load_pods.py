@@ -1,6 +1,6 @@
 """Load from within the cluster: makes the Job, waits until all of its pods are ready, hands out places, removes it all.
 
-Journaled before it is made; a password reaches the pods by a secret of ours alone.
+Journaled before it is made; a password, and the token of the run, reach the pods by a secret of ours alone.
 """
 
 import secrets
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from walproof.errors import Error, TargetError, WaitTimeout
-from walproof.load.pods.remote import RemotePod, RemoteWorkspace
+from walproof.load.pods.remote import Hello, RemotePod, RemoteWorkspace
 from walproof.load.pods.same_code import checksum
 from walproof.machine.signals import shielded
 from walproof.model.ports import Clock, Closes, Notebook
@@ -68,6 +68,7 @@ class LoadPods:
         """`target` is what the journal calls the cluster."""
         self._login, self._target, self._clock, self._journal = login, target, clock, journal
         self._api, self._load = login.api, login.file.load
+        self._token = ""
         self._places: list[_Place] = []
         self._heartbeat: Closes | None = None
 
@@ -127,10 +128,10 @@ class LoadPods:
         if wrong is not None:
             raise wrong
         name = f"walproof-load-{secrets.token_hex(4)}"
-        tree = self._api.get(CLUSTERS, self._login.file.name)
+        tree, self._token = self._api.get(CLUSTERS, self._login.file.name), secrets.token_urlsafe(32)
         with shielded():
             needed(self._journal()).note(self._clock.now(), self._target, LOAD, name, before=None, after=name)
-            self._api.create(SECRETS, load_secret(name, self._login.credential, tree))
+            self._api.create(SECRETS, load_secret(name, self._login.credential, self._token, tree))
             self._api.create(JOBS, load_job(name, self._load, tree))
         pods: dict[str, Pod] = {}
 
@@ -155,16 +156,17 @@ class LoadPods:
 
     def _joined(self, job: str, name: str) -> _Place:
         """The agent of a pod, asked what it is; TargetError where its image holds other code than this."""
-        pod = RemotePod(name, partial(self._api.forward, name, PORT), partial(self._gone, job, name), self._clock)
+        connect, gone = partial(self._api.forward, name, PORT), partial(self._gone, job, name)
+        pod = RemotePod(name, self._token, connect, gone, self._clock)
         host, port = self._login.write_service()
-        hello, _ = pod.ask("hello", resolve=[host])
-        if hello["code"] != checksum():
+        hello = pod.checked(Hello, "hello", resolve=[host])
+        if hello.code != checksum():
             raise TargetError(
                 f"the image {self._load.image} holds other code than this walproof", "build it from this version"
             )
         pod.clock()
-        address = hello["addresses"].get(host)
-        return _Place(pod, str(hello["passfile"]), (address, port) if address else None)
+        address = hello.addresses.get(host)
+        return _Place(pod, hello.passfile, (address, port) if address else None)
 
     def _gone(self, job: str, name: str) -> str:
         """Why that pod is no more, "" where it seems to be there."""
