@@ -14,11 +14,33 @@ HIDDEN = "***"
 UNREADABLE = "(an address that is not shown: it may hold a password)"
 _NAME = r"[a-z_]*(?:passw|secret|token|scram_)\w*"
 _SUSPECT = re.compile(r"pas+w|pwd|secret|token|scram_|://.*[@%]|^[^\s=]*:.*@", re.IGNORECASE | re.DOTALL)
-_VALUE = r"""''[^']+''|'(?:[^'\\]|\\.|'')*'|"[^"]*"|[^\s'"&]+"""
+_WORD = r"""\S*[^\s'",;:)}\]]"""
+"""Up to a space, without the quotes and brackets that close something around it. A password may hold any of them."""
+_END = r"""(?![^\s'",;:)}\]\\&])"""
+"""After a closing quote. A letter there says that it closed nothing: the rest of the line may be the password's."""
+_VALUE = rf"""
+    \\"(?:[^"\\\n]|\\{{4}}|\\{{3}}"|\\\\\w)*+\\"{_END}           # JSON's within JSON
+  | ''(?:[^'\\\n]|\\''|\\[^'\n])++''{_END}                       # libpq's within a string of SQL
+  | (?:[en]|u&)?'(?:[^'\\\n]|''|\\''?|\\[^'\n])*+'{_END}         # SQL's, whether or not a backslash escapes there
+  | "(?:[^"\\\n]|""|\\.)*+"{_END}
+  | (?P<tag>\$\w*\$)(?:.|\n){{0,999}}?(?P=tag)
+  | (?:\\?"|(?:[en]|u&)?'|\$\w*\$).*                             # cut off, or not understood: all of the line
+  | (?:\\.|[^\s\\])*[^\s'",;:)}}\]]
+"""
 _IN_TEXT = re.compile(
-    rf"""((?:passw(?:or)?d|scram_\w+_key|client_secret)['"]?\s*[=:]\s*|\bpassword\s+(?='))({_VALUE})""", re.IGNORECASE
+    rf"""(?P<name>
+        (?P<query>[?&][\w.%-]*)? (?:passw(?:or)?d|scram_\w+_key|client_secret|token) (?:\\?['"])? \s*[=:]\s*
+      | \bpassword (?: \s+(?=') | \s*(?=[en]'|u&'|\$\w*\$) | (?-i:(?<=PASSWORD))(?=') )
+    ) (?: (?(query)[^\s&]*[^\s&'",;:)}}\]]|(?:{_VALUE})) )""",
+    re.IGNORECASE | re.VERBOSE,
 )
-_IN_URL = re.compile(r"(\b[a-z][a-z0-9+.-]*://[^\s:/@]*):[^\s@]*@", re.IGNORECASE)
+_IN_HEADER = re.compile(
+    rf"""(authorization (?:\\?['"])? \s*[=:][\s\\'"[(]*) (?:digest\s.*|(?:[a-z]+[ ]+)?{_WORD})
+      | (\bbearer\s+|\b(?-i:Basic|BASIC|basic(?=\s+\S*[A-Z0-9=]))\s+)
+        (?!(?:auth|authentication|authorization|credentials?|tokens?)\b|\S*realm=) {_WORD}""",
+    re.IGNORECASE | re.VERBOSE,
+)
+_IN_URL = re.compile(r"(\b[a-z][a-z0-9+.-]{0,30}://[^\s:/@]*):\S{0,999}@", re.IGNORECASE)
 
 
 @cache
@@ -94,7 +116,8 @@ def in_text(text: str, arguments: Sequence[str] = ()) -> str:
         for typed in (word, str(Path(word))):
             text = text.replace(typed, without_secrets(word))
     text = _IN_URL.sub(rf"\1:{HIDDEN}@", text)
-    return _IN_TEXT.sub(rf"\1{HIDDEN}", text)
+    text = _IN_HEADER.sub(rf"\1\2{HIDDEN}", text)
+    return _IN_TEXT.sub(rf"\g<name>{HIDDEN}", text)
 
 
 def _http(address: str) -> str:
