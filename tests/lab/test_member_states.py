@@ -65,7 +65,7 @@ def watched(target: LabTarget, victims: tuple[str, ...]) -> Asked:
 
 ON_A_STANDBY = (
     "kill", "stop", "restart", "kill-member", "freeze", "power-cut", "partition", "isolate", "partition-one-way",
-    "slow-disk", "failing-disk", "full-disk",
+    "crash-restart", "partition-wal", "partition-acks", "pause-replay", "slow-disk", "failing-disk", "full-disk",
 )  # fmt: skip
 
 

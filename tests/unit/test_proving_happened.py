@@ -85,6 +85,27 @@ UNCHANGED = (state(at=110.0), state(at=125.0))
             (state("n2", 110.0, deaf_to=("n1",)), state("n3", 110.0, deaf_to=("n1",))),
             (state("n2", 110.0, deaf_to=("n1",)), state("n3", 110.0)),
         ),
+        (Capability.CRASH_RESTART, (silent(), state(at=125.0, stats_reset="tuesday")), UNCHANGED),
+        (Capability.CRASH_RESTART, (state(at=125.0, stats_reset="tuesday"), BACK), (ORDERLY,)),
+        (
+            Capability.PARTITION_WAL,
+            (state(at=110.0, deaf_to=("n2", "n3")), state("n2", 110.0)),
+            (state(at=110.0, deaf_to=("n2",)), state("n2", 110.0)),
+        ),
+        (
+            Capability.PARTITION_ACKS,
+            (state(at=110.0, deaf_to=("n2", "n3")), state("n3", 110.0, deaf_to=("n2",))),
+            (
+                state(at=110.0, deaf_to=("n2", "n3")),
+                state("n2", 110.0, deaf_to=("n1",)),
+                state("n3", 110.0, deaf_to=("n1",)),
+            ),
+        ),
+        (
+            Capability.PAUSE_REPLAY,
+            (state(at=110.0, replay_paused=False), state(at=112.0, replay_paused=True)),
+            (state(at=110.0, replay_paused=False), state(at=125.0, replay_paused=True)),
+        ),
         (Capability.SLOW_DISK, (state(at=110.0, disk="slow"),), UNCHANGED),
         (Capability.FULL_DISK, (state(at=110.0, disk="full"),), (state(at=110.0, disk="slow"),)),
         (Capability.FAILING_DISK, (state(at=110.0, disk="failing"),), UNCHANGED),
@@ -149,6 +170,11 @@ def test_where_no_machine_can_be_asked_postgres_tells_what_it_can() -> None:
     assert by_sql(Capability.ISOLATE, bare(at=110.0)) is False
     assert by_sql(Capability.PARTITION, bare(at=110.0)) is None
     assert by_sql(Capability.PARTITION_ONE_WAY, bare(at=110.0)) is None
+    assert by_sql(Capability.PARTITION_WAL, bare(at=110.0)) is None
+    assert by_sql(Capability.PAUSE_REPLAY, bare(at=110.0)) is None
+    assert by_sql(Capability.PAUSE_REPLAY, bare(at=110.0, replay_paused=True)) is True
+    assert by_sql(Capability.CRASH_RESTART, gone) is None
+    assert by_sql(Capability.CRASH_RESTART, gone, bare(at=125.0, stats_reset="tuesday")) is True
     assert by_sql(Capability.SLOW_DISK, bare(at=110.0)) is None
     assert by_sql(Capability.DCS_LOSS, bare(at=110.0)) is None
 

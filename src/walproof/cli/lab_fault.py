@@ -14,7 +14,7 @@ from walproof.cli.groups import Group
 from walproof.errors import MachineError, UsageError
 from walproof.lab import home, member_links
 from walproof.lab.blueprint import Blueprint
-from walproof.lab.faults import availability, disks, power, processes, recover
+from walproof.lab.faults import availability, disks, power, processes, recover, replay, streams
 from walproof.lab.faults.catalogue import FAULTS, Line, catalogue
 from walproof.links.settings import Change, directions_of
 from walproof.model.units import counted
@@ -24,6 +24,10 @@ _BY_ITSELF = "Patroni fails over or starts it again"
 _ON_A_MEMBER: dict[str, tuple[Callable[[Blueprint, str], object], str]] = {
     "kill": (processes.kill, f"the postmaster of {{}} was killed; {_BY_ITSELF}"),
     "stop": (processes.stop, f"PostgreSQL of {{}} is shutting down; {_BY_ITSELF}"),
+    "crash-restart": (processes.crash_restart, "the background writer of {} was killed; PostgreSQL recovers by itself"),
+    "partition-wal": (streams.lose_wal, f"no WAL reaches {{}}; {_CLEAR}"),
+    "partition-acks": (streams.lose_acks, f"no acknowledgement of {{}} reaches the leader; {_CLEAR}"),
+    "pause-replay": (replay.pause, f"{{}} replays no WAL; {_CLEAR}"),
     "kill-member": (processes.kill_member, f"every process of {{}} was killed; {_CLEAR}"),
     "freeze": (processes.freeze, f"{{}} is frozen; {_CLEAR}"),
     "power-cut": (power.cut_power, f"{{}} has lost its power; {_CLEAR}"),

@@ -15,6 +15,8 @@ from walproof.machine.commands import ip, run
 
 DEVICE = "wire0"
 SINK = "cut0"
+LOSING = "lost0"
+"""The device of a routing table of its own, for packets that rules choose: routes to SINK come and go with cuts."""
 HEADER_BYTES = 10
 """struct virtio_net_hdr before every packet (linux/virtio_net.h): it lets 64 KB segments through as one packet."""
 QUEUE_PACKETS = 4000
@@ -120,10 +122,21 @@ def sink(namespace: str, address: str, over: Iterable[str]) -> None:
         return
     if not has_sink(namespace):
         _remove(namespace, DEVICE)
-        ip("link", "add", SINK, "type", "bridge", namespace=namespace)
-        _accept_other_paths(namespace, SINK)
-        ip("link", "set", SINK, "arp", "off", "mtu", "1500", "up", namespace=namespace)
+        _add_losing(namespace, SINK)
     route(namespace, address, wanted, device=SINK)
+
+
+def lose_by_table(namespace: str, address: str, table: str) -> None:
+    """Lose, in silence, what goes from `address` by that routing table; the rules that use it are the caller's."""
+    if not _there(namespace, LOSING):
+        _add_losing(namespace, LOSING)
+    ip("route", "replace", "default", "dev", LOSING, "src", address, "table", table, namespace=namespace)
+
+
+def _add_losing(namespace: str, device: str) -> None:
+    ip("link", "add", device, "type", "bridge", namespace=namespace)
+    _accept_other_paths(namespace, device)
+    ip("link", "set", device, "arp", "off", "mtu", "1500", "up", namespace=namespace)
 
 
 def has_sink(namespace: str) -> bool:
@@ -132,8 +145,8 @@ def has_sink(namespace: str) -> bool:
 
 
 def delete(namespace: str) -> None:
-    """Remove the device, or the sink, and with it its routes; safe when it is not there."""
-    for device in (DEVICE, SINK):
+    """Remove the devices, and with them their routes; safe when none is there."""
+    for device in (DEVICE, SINK, LOSING):
         _remove(namespace, device)
 
 

@@ -44,6 +44,8 @@ class MemberState:
     """application_name of each walsender that streams from here; None when not asked."""
     receives: bool | None = None
     """Whether a walreceiver streams here."""
+    replay_paused: bool | None = None
+    """Whether it replays no WAL because it was asked not to; None where it leads."""
     table: LedgerTable | None = None
     """None where there is no such table or nobody answered."""
     postmaster: str = ""

@@ -65,6 +65,7 @@ class Fault:
 
 _ONE_MEMBER = (Victim.LEADER, Victim.SYNC_STANDBY, Victim.STANDBY)
 _ANY_MEMBER = (*_ONE_MEMBER, Victim.ALL_STANDBYS)
+_STANDBYS = (Victim.SYNC_STANDBY, Victim.STANDBY, Victim.ALL_STANDBYS)
 _TAKEOVER = (
     "remote_write, on and remote_apply: what a surviving standby has is kept; off and local promise nothing here"
 )
@@ -83,6 +84,25 @@ def _takeover(
     return Fault(operation.value, victims, steps, story, loss, serves_after=serves_after, hold_s=hold_s)
 
 
+_NOTHING_LOST = "nothing is lost at any level; commits that wait for this standby wait longer"
+_OF_STANDBYS = (
+    (
+        Capability.CRASH_RESTART,
+        "the standby's background writer is killed with -9, as by the OOM killer: every other process restarts",
+        "by itself: it replays what it has, and until then says that it has less",
+    ),
+    (
+        Capability.PARTITION_WAL,
+        "what PostgreSQL of the others sends to the standby is lost: no WAL arrives; REST and the DCS go on",
+        "packets arrive again",
+    ),
+    (
+        Capability.PARTITION_ACKS,
+        "what the standby sends to PostgreSQL of the others is lost: it acknowledges nothing; the DCS goes on",
+        "packets arrive again",
+    ),
+    (Capability.PAUSE_REPLAY, "the standby receives WAL and replays none (pg_wal_replay_pause)", "replay is resumed"),
+)
 _ALL = (
     _takeover(
         Capability.KILL,
@@ -150,6 +170,10 @@ _ALL = (
         ),
         serves_after=False,
         hold_s=30.0,
+    ),
+    *(
+        Fault(of.value, _STANDBYS, (Step(of),), Story(happens, _NOTHING_LOST, recovers), hold_s=4.0)
+        for of, happens, recovers in _OF_STANDBYS
     ),
     Fault(
         Capability.SLOW_DISK.value,
@@ -314,8 +338,14 @@ IN_STORMS = (
     "switchover",
     "slow-disk",
     "stop",
+    "crash-restart",
+    "partition-wal",
+    "partition-acks",
+    "pause-replay",
 )
 """Faults that storms are drawn from; their order is part of what a seed means."""
+LEAVES_SERVING = ("slow-disk", "crash-restart", "partition-wal", "partition-acks", "pause-replay")
+"""Faults of a storm after which the member can still lead: it does not count as harmed."""
 SLOW_FLUSH_S = {"slow-disk": 0.02, "double-power": 0.005}
 
 _VICTIM_ALIASES = {

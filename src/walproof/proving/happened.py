@@ -112,6 +112,19 @@ def _ended(signs: Signs, member: str) -> tuple[bool | None, str]:
     return again, "its postmaster is another process than before"
 
 
+def _crash_restarted(signs: Signs, member: str) -> tuple[bool | None, str]:
+    """By its statistics: the postmaster stays, and so does its start time."""
+    before = signs.before.get(member)
+    same = [s for s in signs.since.get(member, ()) if s.answers and before and s.started == before.started]
+    if before is None or not before.stats_reset:
+        return None, "nobody can tell whether its processes are the ones from before"
+    if any(s.stats_reset != before.stats_reset for s in same):
+        return True, "under the same postmaster its statistics were reset"
+    if restarted(signs, member):
+        return False, "its postmaster is another process than before"
+    return (False if same else None), "its statistics were not reset"
+
+
 def _container(signs: Signs, member: str) -> tuple[bool | None, str]:
     """Whether its container is another run than before: in the same pod, in another one, or none at all."""
     before = signs.before.get(member)
@@ -172,6 +185,20 @@ def _one_way(signs: Signs, member: str) -> tuple[bool | None, str]:
     return cut, "nothing it sent arrived" if cut else "what it sent still arrived"
 
 
+def _stream_cut(signs: Signs, member: str) -> tuple[bool | None, str]:
+    """It opens no connection to PostgreSQL of the others, and one of them still does to its own."""
+    cut, what = _cut_off(signs, member, clients=False)
+    if not cut:
+        return cut, what
+    heard = any(_any(signs, other, lambda s: member not in s.deaf_to) for other in signs.before if other != member)
+    return heard, "it reached PostgreSQL of no other" if heard else "others did not reach it either: more was cut"
+
+
+def _paused(signs: Signs, member: str) -> tuple[bool | None, str]:
+    known = [s.replay_paused for s in signs.during.get(member, ()) if s.replay_paused is not None]
+    return (any(known) if known else None), f"its replay was {'' if any(known) else 'not seen '}paused"
+
+
 def _injected(signs: Signs, member: str, operation: Capability) -> tuple[bool | None, str] | None:
     """What Chaos Mesh's status shows of its pod while the fault was in effect; None where it was not asked."""
     asked = [state.chaos for state in signs.during.get(member, ()) if state.chaos is not None]
@@ -226,13 +253,16 @@ _BY_CHAOS_MESH = frozenset(
 
 def sign(operation: Capability, member: str, signs: Signs, run: DrillRun) -> Sign:
     """Whether one operation on one member shows."""
-    seen, what = _seen(operation, member, signs, run)
-    return Sign(operation, member, seen, what)
+    return Sign(operation, member, *_seen(operation, member, signs, run))
 
 
 def _seen(operation: Capability, member: str, signs: Signs, run: DrillRun) -> tuple[bool | None, str]:
     one_member: dict[Capability, Callable[[Signs, str], tuple[bool | None, str]]] = {
         Capability.KILL: _killed,
+        Capability.CRASH_RESTART: _crash_restarted,
+        Capability.PARTITION_WAL: _stream_cut,
+        Capability.PARTITION_ACKS: _stream_cut,
+        Capability.PAUSE_REPLAY: _paused,
         Capability.STOP: _ended,
         Capability.RESTART: _ended,
         Capability.KILL_MEMBER: _member_killed,
@@ -263,8 +293,7 @@ def fault_signs(fault: Fault, run: DrillRun) -> tuple[Sign, ...]:
     """The sign of every operation of a fault on every member it fell on; of a storm, of every fault carried out."""
     if run.struck:
         return _storm_signs(run)
-    signs = signs_of(run)
-    found: list[Sign] = []
+    signs, found = signs_of(run), list[Sign]()
     # What was prepared shows last just before the fault itself.
     prepared = replace(signs, during={member: (state,) for member, state in signs.before.items()})
     for step in (*fault.prepares, *fault.steps):

@@ -49,8 +49,10 @@ def drawn(rng: np.random.Generator, names: Sequence[str], faults: int) -> tuple[
     """A storm of so many faults among `names`: three of five on the leader, and after most of those one just after."""
     storm: list[Strike] = []
     for _ in range(faults):
-        fault = names[int(rng.integers(len(names)))]
-        on_leader = bool(rng.random() < 0.6) or fault == Capability.SWITCHOVER
+        on_leader = bool(rng.random() < 0.6)
+        if not (fitting := _falling_on(names, leader=on_leader)):
+            on_leader, fitting = not on_leader, names
+        fault = fitting[int(rng.integers(len(fitting)))]
         just_after = bool(storm) and moves_the_leader(storm[-1]) and bool(rng.random() < 0.7)
         storm.append(
             Strike(
@@ -63,6 +65,11 @@ def drawn(rng: np.random.Generator, names: Sequence[str], faults: int) -> tuple[
             )
         )
     return tuple(storm)
+
+
+def _falling_on(names: Sequence[str], *, leader: bool) -> Sequence[str]:
+    """Those of the faults that can fall on a leader, or on a standby."""
+    return [name for name in names if any((victim is Victim.LEADER) is leader for victim in CATALOGUE[name].victims)]
 
 
 def moves_the_leader(strike: Strike) -> bool:

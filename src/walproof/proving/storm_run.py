@@ -5,11 +5,11 @@ from dataclasses import dataclass, field, replace
 
 from walproof.errors import Error
 from walproof.model.event import Emit, FaultChanged, Note
-from walproof.model.ports import Capability, Target
+from walproof.model.ports import Target
 from walproof.model.topology import ClusterView
 from walproof.model.verdict import Victim
 from walproof.model.waiting import Wait, longest_s
-from walproof.proving.faults import CATALOGUE
+from walproof.proving.faults import CATALOGUE, LEAVES_SERVING
 from walproof.proving.gather import Gathered
 from walproof.proving.inject import inject, undo
 from walproof.proving.observer import Observer
@@ -76,9 +76,9 @@ class StormRun:
         return self.observer.newest or self.view
 
     def _harmed(self, *more: str) -> set[str]:
-        """Members under a fault just now; a slow disk alone does not count, unless it is among `more`."""
+        """Members under a fault just now; one that leaves them serving does not count, unless it is among `more`."""
         ongoing = [self.struck[place] for place in self._due]
-        return {one.member for one in ongoing if one.fault != Capability.SLOW_DISK or one.fault in more}
+        return {one.member for one in ongoing if one.fault not in LEAVES_SERVING or one.fault in more}
 
     def _leave_one_unharmed(self) -> None:
         """Clear the oldest fault while it and another one would leave no member unharmed."""
@@ -114,8 +114,11 @@ class StormRun:
         free = [m.name for m in self.view.members if m.serving and m.name not in harmed]
         leaders = [name for name in free if name == self.view.leader]
         standbys = [name for name in free if name != self.view.leader]
-        if CATALOGUE[strike.fault].victims == (Victim.LEADER,):
+        victims = CATALOGUE[strike.fault].victims
+        if victims == (Victim.LEADER,):
             candidates = leaders
+        elif Victim.LEADER not in victims:
+            candidates = standbys
         else:
             candidates = (leaders or standbys) if strike.victim is Victim.LEADER else (standbys or leaders)
         return candidates[int(strike.pick * len(candidates))] if candidates else ""

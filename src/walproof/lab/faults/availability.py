@@ -1,12 +1,13 @@
 """Which faults are available in this lab on this machine, and why not the others; changes nothing."""
 
 from walproof.lab.blueprint import Blueprint
-from walproof.lab.faults import disks, power, volumes
+from walproof.lab.faults import disks, power, streams, volumes
 from walproof.links import devices
 from walproof.machine import control_groups
 from walproof.model.ports import Capability
 
 _DISK = (Capability.SLOW_DISK, Capability.FAILING_DISK, Capability.FULL_DISK)
+_STREAM = (Capability.PARTITION_WAL, Capability.PARTITION_ACKS)
 
 
 def why_not(blueprint: Blueprint, capability: Capability) -> str | None:
@@ -19,6 +20,8 @@ def why_not(blueprint: Blueprint, capability: Capability) -> str | None:
         return devices.why_no_tun()
     if capability in _DISK:
         return disks.unavailable()
+    if capability in _STREAM:
+        return streams.unavailable()
     return None
 
 
@@ -30,4 +33,5 @@ def reasons(blueprint: Blueprint | None) -> dict[Capability, str | None]:
         Capability.POWER_CUT: volumes.unavailable(),
         Capability.LIMIT_PROCESSORS: control_groups.unavailable(),
         **dict.fromkeys(_DISK, disks.unavailable()),
+        **dict.fromkeys(_STREAM, streams.unavailable()),
     }

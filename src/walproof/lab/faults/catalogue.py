@@ -25,6 +25,10 @@ FAULTS: tuple[Fault, ...] = (
         "stop", "PostgreSQL shuts down in order, bypassing Patroni", Capability.STOP, "lab fault stop MEMBER", _PATRONI
     ),
     Fault(
+        "crash-restart", "the background writer is killed with -9: PostgreSQL restarts all but its postmaster",
+        Capability.CRASH_RESTART, "lab fault crash-restart MEMBER", "by itself: PostgreSQL recovers",
+    ),
+    Fault(
         "kill-member", "every process of the member is killed with -9", Capability.KILL_MEMBER,
         "lab fault kill-member MEMBER", CLEAR,
     ),
@@ -52,6 +56,18 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         "partition-one-way", "packets of one direction are lost", Capability.PARTITION_ONE_WAY,
         "lab fault partition-one-way MEMBER MEMBER", CLEAR,
+    ),
+    Fault(
+        "partition-wal", "what PostgreSQL of the others sends to a member is lost: no WAL arrives",
+        Capability.PARTITION_WAL, "lab fault partition-wal MEMBER", CLEAR,
+    ),
+    Fault(
+        "partition-acks", "what a member sends to PostgreSQL of the others is lost: it acknowledges nothing",
+        Capability.PARTITION_ACKS, "lab fault partition-acks MEMBER", CLEAR,
+    ),
+    Fault(
+        "pause-replay", "a standby receives WAL and replays none", Capability.PAUSE_REPLAY,
+        "lab fault pause-replay MEMBER", CLEAR,
     ),
     Fault(
         "slow-disk", "each flush takes that much longer before it is issued", Capability.SLOW_DISK,

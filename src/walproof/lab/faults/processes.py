@@ -7,6 +7,8 @@ import contextlib
 import os
 import signal
 
+import psutil
+
 from walproof.errors import UsageError
 from walproof.lab import members, patroni
 from walproof.lab.blueprint import Blueprint
@@ -18,6 +20,17 @@ from walproof.machine.clock import RealClock
 def kill(blueprint: Blueprint, member: str) -> None:
     """The postmaster killed with -9; Patroni starts it again or fails over."""
     os.kill(_postmaster(blueprint, member, "kill"), signal.SIGKILL)
+
+
+def crash_restart(blueprint: Blueprint, member: str) -> None:
+    """A standby's background writer killed with -9, as by the OOM killer: the postmaster crash-restarts all others."""
+    postmaster = psutil.Process(_postmaster(blueprint, member, "crash-restart"))
+    with contextlib.suppress(psutil.Error):
+        for child in postmaster.children():
+            if "background writer" in " ".join(child.cmdline()):
+                child.kill()
+                return
+    raise UsageError(f"PostgreSQL of {member} has no background writer just now", "walproof lab status")
 
 
 def stop(blueprint: Blueprint, member: str) -> None:

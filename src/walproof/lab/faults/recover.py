@@ -2,7 +2,7 @@
 
 from walproof.lab import health, member_links, members
 from walproof.lab.blueprint import Blueprint
-from walproof.lab.faults import active, disks, power, suspend
+from walproof.lab.faults import active, disks, power, replay, streams, suspend
 from walproof.lab.faults import processes as member_faults
 from walproof.machine.clock import RealClock
 from walproof.model.ports import Clock
@@ -41,12 +41,14 @@ def recover_member(blueprint: Blueprint, member: str) -> None:
     active.check_member(blueprint, member)
     if power.unavailable(blueprint) is None:
         power.power_on(blueprint, member)
+    streams.clear(blueprint, member)
     disks.clear(blueprint, member)
     suspend.resume_all(blueprint, member)
     member_faults.remove_postmaster_pid(blueprint, member)
     members.start_member(blueprint, member)
     for fault in (active.POWER_CUT, active.KILL_MEMBER, active.FREEZE):
         active.remove(blueprint, fault, member)
+    replay.resume(blueprint, member)
 
 
 def clause(fault: active.ActiveFault) -> str:

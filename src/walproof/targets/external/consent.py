@@ -8,7 +8,11 @@ from walproof.model.ports import Target
 _COMMANDS = ("stop", "kill-member", "freeze", "power-cut", "partition", "isolate", "kill-all", "double-kill")
 _SOMEWHERE = (
     "kill-container",
+    "crash-restart",
     "partition-one-way",
+    "partition-wal",
+    "partition-acks",
+    "pause-replay",
     "slow-disk",
     "failing-disk",
     "full-disk",

@@ -76,6 +76,12 @@ class UserCommands:
         others = {
             Capability.DCS_LOSS: "walproof cannot take an external DCS away",
             Capability.PARTITION_ONE_WAY: "walproof cannot cut one direction of an external network",
+            Capability.CRASH_RESTART: "walproof kills no single process of an external cluster",
+            **{
+                c: "walproof cannot cut the replication stream of an external network"
+                for c in (Capability.PARTITION_WAL, Capability.PARTITION_ACKS)
+            },
+            Capability.PAUSE_REPLAY: "walproof pauses no replay of an external cluster",
             **{
                 c: "walproof does not touch the disks of an external cluster"
                 for c in (Capability.SLOW_DISK, Capability.FAILING_DISK, Capability.FULL_DISK)

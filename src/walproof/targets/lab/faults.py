@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from walproof.errors import TargetError
 from walproof.lab import access, member_links, members, switchover
 from walproof.lab.blueprint import Blueprint
-from walproof.lab.faults import availability, disks, power, processes, recover
+from walproof.lab.faults import availability, disks, power, processes, recover, replay, streams
 from walproof.model.ports import Capability, Clock, MemberFault
 from walproof.model.topology import ClusterView, LinkView
 
@@ -17,8 +17,16 @@ def _reconnect(blueprint: Blueprint, _: str) -> object:
     return member_links.recover(blueprint)
 
 
+def _ended_by_itself(_blueprint: Blueprint, _member: str) -> object:
+    return None
+
+
 _FAULTS: Mapping[Capability, tuple[Act, Act]] = {
     Capability.KILL: (processes.kill, recover.recover_member),
+    Capability.CRASH_RESTART: (processes.crash_restart, _ended_by_itself),
+    Capability.PARTITION_WAL: (streams.lose_wal, streams.clear),
+    Capability.PARTITION_ACKS: (streams.lose_acks, streams.clear),
+    Capability.PAUSE_REPLAY: (replay.pause, replay.resume),
     Capability.STOP: (processes.stop, recover.recover_member),
     Capability.KILL_MEMBER: (processes.kill_member, recover.recover_member),
     Capability.FREEZE: (processes.freeze, recover.recover_member),

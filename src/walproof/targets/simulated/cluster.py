@@ -7,15 +7,16 @@ import numpy as np
 
 from walproof.errors import TargetError
 from walproof.model.configuration import SyncReplication
-from walproof.model.guarantee import Quorum, QuorumKind
+from walproof.model.guarantee import Level, Quorum, QuorumKind
 from walproof.model.topology import ClusterView, MemberView, Role
 from walproof.targets.simulated.clock import VirtualClock
 from walproof.targets.simulated.ledger import Rule, Serving, SimulatedLedger
 
 TTL_S = 20.0
 _UP = ("running", "streaming")
-_CRASHES = ("crashed", "dead", "off", "failing")
-_ENDS = (*_CRASHES, "stopped", "restarting", "demoted")
+_CRASHES = ("crashed", "dead", "off", "failing", "recovering")
+"""Of these the postmaster survives "recovering"."""
+_ENDS = ("crashed", "dead", "off", "failing", "stopped", "restarting", "demoted")
 
 
 _ANY_1 = SyncReplication(QuorumKind.ANY, 1)
@@ -78,6 +79,8 @@ class World:
     slow: dict[str, float] = field(default_factory=dict)
     disks: dict[str, str] = field(default_factory=dict)
     """Members whose disk is failing or full."""
+    paused: set[str] = field(default_factory=set)
+    """Standbys that replay nothing."""
     deaf: dict[str, set[str]] = field(default_factory=dict)
     """Whose packets do not arrive at a member; "clients" too."""
     starts: dict[str, int] = field(default_factory=dict)
@@ -130,7 +133,7 @@ class World:
         """How commits are served now; None when nobody serves."""
         if self.leader is None:
             return None
-        live = [m for m in self.named if self.states[m] == "streaming" and not self.cut]
+        live = [m for m in self.named if self.states[m] == "streaming" and not self.cut and not self._withheld(m)]
         waits = len(live) >= min(self.nature.sync.number, max(1, len(self.named)))
         slow = sorted(self.slow.get(m, 0.0) for m in live)
         slowest = slow[min(self.nature.sync.number, len(slow)) - 1] if slow else 0.0
@@ -144,6 +147,23 @@ class World:
             self.slow.get(self.leader, 0.0),
             slowest,
         )
+
+    def _withheld(self, member: str) -> bool:
+        """Whether its acknowledgement waits for a replay that is paused."""
+        return member in self.paused and self.ledger is not None and self.ledger.order.level is Level.REMOTE_APPLY
+
+    def pause(self, member: str) -> None:
+        """Replay stops on a standby: at remote_apply it acknowledges nothing."""
+        self.sync()
+        self.paused.add(member)
+        self._stalled()
+
+    def resume(self, member: str) -> None:
+        """Replay goes on, and what waited for it is acknowledged."""
+        self.sync()
+        self.paused.discard(member)
+        if self.ledger is not None and self._enough_live():
+            self.ledger.acknowledge_waiting(self.clock.now())
 
     def sync(self) -> None:
         """Let the ledger work up to now under the state as it was."""
@@ -166,12 +186,15 @@ class World:
         self.states[member] = state
         self.ended(member, state)
         self.down_at[member] = self.clock.now()
-        serving = self.serving()
-        if self.ledger is not None and serving is not None and serving.names and not serving.waits:
-            self.ledger.stall(self.clock.now())
+        self._stalled()
         self.clock.after(float(self.rng.uniform(1, 3)), self.rename)
         if back_after is not None:
             self.back_by_itself(member, back_after)
+
+    def _stalled(self) -> None:
+        serving = self.serving()
+        if self.ledger is not None and serving is not None and serving.names and not serving.waits:
+            self.ledger.stall(self.clock.now())
 
     def back_by_itself(self, member: str, seconds: float) -> None:
         """It is up again after so long, unless something else has happened to it meanwhile."""
@@ -284,6 +307,8 @@ class World:
         self.sync()
         self.slow.clear()
         self.disks.clear()
+        for member in sorted(self.paused):
+            self.resume(member)
         for member in self.nature.members:
             if self.deaf.get(member) or (self.cut and member == self.leader):
                 self.reconnect(member)

@@ -116,6 +116,10 @@ class SimulatedFaults:
     def _of_members(self) -> dict[Capability, MemberFault]:
         found: dict[Capability, Callable[[str], None]] = {
             Capability.KILL: self.kill,
+            Capability.CRASH_RESTART: self.crash_restart,
+            Capability.PARTITION_WAL: self.cut_stream,
+            Capability.PARTITION_ACKS: self.cut_stream,
+            Capability.PAUSE_REPLAY: self.pause_replay,
             Capability.STOP: self.stop,
             Capability.KILL_MEMBER: self.kill_member,
             Capability.FREEZE: self.freeze,
@@ -129,6 +133,9 @@ class SimulatedFaults:
             Capability.POWER_CUT: self.power_on,
             Capability.PARTITION: self.world.reconnect,
             Capability.ISOLATE: self.world.reconnect,
+            Capability.PARTITION_WAL: self.world.reconnect,
+            Capability.PARTITION_ACKS: self.world.reconnect,
+            Capability.PAUSE_REPLAY: self.world.resume,
         }
         return {c: OneFault(act, undo.get(c, self.world.up)) for c, act in found.items()}
 
@@ -168,6 +175,27 @@ class SimulatedFaults:
             self._soon(2.1, 4.0)
         else:
             self.world.down(member, "crashed", back_after=2.0)
+
+    def crash_restart(self, member: str) -> None:
+        """A standby's postmaster restarts every other process: it is back in a second."""
+        self._check_follows(member)
+        self.world.down(member, "recovering", back_after=1.0)
+
+    def cut_stream(self, member: str) -> None:
+        """Nothing streams to a standby, which goes on answering; it reaches PostgreSQL of no other."""
+        self._check_follows(member)
+        others = [other for other in self.world.nature.members if other != member]
+        self.world.deaf.setdefault(member, set()).update(others)
+        self.world.down(member, "unreachable")
+
+    def pause_replay(self, member: str) -> None:
+        """It receives and replays nothing; commits at remote_apply do not wait for it to no end: others are named."""
+        self._check_follows(member)
+        self.world.pause(member)
+
+    def _check_follows(self, member: str) -> None:
+        if self.leads(member):
+            raise TargetError(f"{member} leads", "this fault is one of standbys")
 
     def stop(self, member: str) -> None:
         """An orderly stop ships everything first."""

@@ -12,7 +12,8 @@ _REPLACED = (
         Capability.KILL, Capability.STOP, Capability.KILL_MEMBER, Capability.FREEZE, Capability.POWER_CUT,
         Capability.PARTITION, Capability.ISOLATE, Capability.FAILING_DISK, Capability.FULL_DISK,
         Capability.PARTITION_ONE_WAY, Capability.SLOW_DISK, Capability.DCS_LOSS, Capability.RESTART,
-        Capability.SWITCHOVER,
+        Capability.SWITCHOVER, Capability.CRASH_RESTART, Capability.PARTITION_WAL, Capability.PARTITION_ACKS,
+        Capability.PAUSE_REPLAY,
     )),
     (Capability.KILL, Capability.RESTART),
     (Capability.KILL_MEMBER, Capability.KILL),
@@ -20,6 +21,10 @@ _REPLACED = (
     (Capability.FREEZE, Capability.KILL),
     (Capability.ISOLATE, Capability.PARTITION),
     (Capability.PARTITION, Capability.FREEZE),
+    (Capability.CRASH_RESTART, Capability.RESTART),
+    (Capability.PARTITION_WAL, Capability.PARTITION),
+    (Capability.PARTITION_ACKS, Capability.PAUSE_REPLAY),
+    (Capability.PAUSE_REPLAY, Capability.PARTITION_WAL),
 )  # fmt: skip
 
 

@@ -39,7 +39,7 @@ class SimulatedMemberStates:
             dcs=self._dcs(member),
             deaf_to=tuple(sorted(world.deaf.get(member, ()))),
         )
-        if not runs or state == "frozen" or "clients" in machine.deaf_to:
+        if not runs or state in ("frozen", "recovering") or "clients" in machine.deaf_to:
             return machine
         leads = member == world.leader
         return replace(
@@ -55,6 +55,7 @@ class SimulatedMemberStates:
             checksum_failures=0 if crash else world.nature.damaged,
             senders=tuple(m for m in world.nature.members if m != member and world.streams(m)) if leads else (),
             receives=not leads and world.streams(member),
+            replay_paused=None if leads else member in world.paused,
             table=LedgerTable(),
         )
 

@@ -102,5 +102,6 @@ def state_of(member: str, at: float, row: Mapping[str, Any]) -> MemberState:
         checksum_failures=row["checksum_failures"],
         senders=tuple(row["senders"]),
         receives=bool(row["receives"]),
+        replay_paused=row["replay_paused"],
         table=None if row["persistence"] is None else table,
     )

@@ -27,6 +27,7 @@ SELECT
     (SELECT sum(checksum_failures)::bigint FROM pg_stat_database) AS checksum_failures,
     ARRAY(SELECT application_name FROM pg_stat_replication WHERE state = 'streaming') AS senders,
     EXISTS (SELECT FROM pg_stat_wal_receiver WHERE status = 'streaming') AS receives,
+    CASE WHEN pg_is_in_recovery() THEN pg_get_wal_replay_pause_state() = 'paused' END AS replay_paused,
     c.relpersistence::text AS persistence,
     ARRAY(SELECT tgname::text FROM pg_trigger WHERE tgrelid = c.oid AND NOT tgisinternal
            UNION ALL

@@ -1,0 +1,145 @@
+"""A standby's stream cut in one direction, its replay paused, its PostgreSQL crash-restarted: on a real lab, undone."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import httpx2
+import psycopg
+import pytest
+
+from tests.fixtures.labs import a_lab
+from walproof.errors import UsageError
+from walproof.lab.blueprint import Blueprint
+from walproof.lab.faults import active, processes, recover, replay, streams
+from walproof.lab.members import postmaster
+from walproof.lab.observe import observe
+from walproof.machine.clock import RealClock
+from walproof.machine.commands import ip
+from walproof.model.waiting import Wait, wait_for
+
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[Blueprint]:
+    with a_lab() as blueprint:
+        yield blueprint
+
+
+@pytest.fixture
+def roles(lab: Blueprint) -> Iterator[tuple[str, str]]:
+    """The leader and a standby; every fault is undone afterwards."""
+    leader = observe(lab).leader
+    assert leader is not None
+    try:
+        yield leader, next(m for m in lab.members if m != leader)
+    finally:
+        recover.recover(lab)
+
+
+def ask(lab: Blueprint, member: str, question: str) -> tuple[object, ...]:
+    with psycopg.connect(lab.member_endpoint(member).conninfo(), autocommit=True) as link:
+        found = link.execute(question.encode())
+        return (found.fetchone() or ()) if found.description else ()
+
+
+def written(lab: Blueprint, leader: str) -> None:
+    """A row is committed on the leader alone."""
+    ask(lab, leader, "SET synchronous_commit = local; CREATE TABLE IF NOT EXISTS ticks (t timestamptz)")
+    with psycopg.connect(lab.member_endpoint(leader).conninfo(), autocommit=True) as link:
+        link.execute("SET synchronous_commit = local")
+        link.execute("INSERT INTO ticks VALUES (now())")
+
+
+RECEIVED = "SELECT pg_last_wal_receive_lsn()::text"
+FLUSHED = "SELECT flush_lsn::text FROM pg_stat_replication WHERE application_name = '{}'"
+PAUSE_STATE = "SELECT pg_get_wal_replay_pause_state()"
+REPLAYED = "SELECT pg_last_wal_replay_lsn()::text"
+
+
+def test_no_wal_arrives_while_rest_and_clients_do(lab: Blueprint, roles: tuple[str, str]) -> None:
+    leader, standby = roles
+    streams.lose_wal(lab, standby)
+    RealClock().pause(0.5)
+    before = ask(lab, standby, RECEIVED)
+    written(lab, leader)
+    RealClock().pause(1.5)
+    assert ask(lab, standby, RECEIVED) == before
+    assert httpx2.get(f"{lab.rest_url(standby)}/health", timeout=3, trust_env=False).status_code == 200
+    with pytest.raises(UsageError, match="already in effect"):
+        streams.lose_wal(lab, standby)
+    streams.clear(lab, standby)
+    wait_for(Wait.REPLAYED, lambda: ask(lab, standby, RECEIVED) != before, RealClock())
+
+
+def test_wal_arrives_and_no_acknowledgement_comes_back(lab: Blueprint, roles: tuple[str, str]) -> None:
+    leader, standby = roles
+    streams.lose_acks(lab, standby)
+    RealClock().pause(0.5)
+    received, flushed = ask(lab, standby, RECEIVED), ask(lab, leader, FLUSHED.format(standby))
+    written(lab, leader)
+    wait_for(Wait.REPLAYED, lambda: ask(lab, standby, RECEIVED) != received, RealClock())
+    assert ask(lab, leader, FLUSHED.format(standby)) == flushed
+    recover.recover(lab, member=standby)
+    wait_for(Wait.REPLAYED, lambda: ask(lab, leader, FLUSHED.format(standby)) != flushed, RealClock())
+
+
+def test_paused_replay_receives_and_shows_nothing_until_it_is_resumed(lab: Blueprint, roles: tuple[str, str]) -> None:
+    leader, standby = roles
+    with pytest.raises(UsageError, match="leads"):
+        replay.pause(lab, leader)
+    replay.pause(lab, standby)
+    received, replayed = ask(lab, standby, RECEIVED), ask(lab, standby, REPLAYED)
+    written(lab, leader)
+    wait_for(Wait.REPLAYED, lambda: ask(lab, standby, RECEIVED) != received, RealClock())
+    states = []
+    for _ in range(60):  # cycles of Patroni, each of which resumes it
+        states.append(ask(lab, standby, PAUSE_STATE))
+        RealClock().pause(0.05)
+    assert states.count(("paused",)) > 50
+    replay.resume(lab, standby)
+    wait_for(Wait.REPLAYED, lambda: ask(lab, standby, REPLAYED) != replayed, RealClock())
+    assert {ask(lab, standby, PAUSE_STATE) for _ in range(20)} == {("not paused",)}
+    assert active.in_effect(lab) == ()
+
+
+def test_a_crash_restart_ends_every_process_but_the_postmaster(lab: Blueprint, roles: tuple[str, str]) -> None:
+    _, standby = roles
+    question = "SELECT backend_start::text FROM pg_stat_activity WHERE backend_type = 'checkpointer'"
+    before, pid = ask(lab, standby, question), postmaster(lab, standby)
+    processes.crash_restart(lab, standby)
+
+    def again() -> bool:
+        try:
+            return ask(lab, standby, question) not in (before, ())
+        except psycopg.OperationalError:
+            return False
+
+    wait_for(Wait.PROGRAM_READY, again, RealClock())
+    assert postmaster(lab, standby) == pid
+
+
+KILLED = """
+import os, sys
+from walproof.lab import home
+from walproof.lab.faults import replay, streams
+b = home.load(sys.argv[1])
+for act in (streams.lose_wal, streams.lose_acks, replay.pause):
+    act(b, sys.argv[2])
+os.kill(os.getpid(), 9)
+"""
+
+
+def test_what_a_killed_walproof_left_is_undone_by_the_next(lab: Blueprint, roles: tuple[str, str]) -> None:
+    leader, standby = roles
+    done = subprocess.run([sys.executable, "-c", KILLED, lab.name, standby], check=False, env=dict(os.environ))
+    assert done.returncode == -9
+    assert {f.fault for f in active.in_effect(lab)} == {streams.WAL, streams.ACKS, replay.PAUSED}
+    assert set(recover.recover(lab)) == {f"{f} of {standby}" for f in (streams.WAL, streams.ACKS, replay.PAUSED)}
+    assert active.in_effect(lab) == ()
+    assert not any(ip("rule", "show", "pref", "90", namespace=lab.namespace(m)) for m in lab.members)
+    replayed = ask(lab, standby, REPLAYED)
+    written(lab, leader)
+    wait_for(Wait.REPLAYED, lambda: ask(lab, standby, REPLAYED) != replayed, RealClock())
