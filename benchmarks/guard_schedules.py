@@ -1,0 +1,127 @@
+"""Schedules in which a guard once lost what was acknowledged, on a real lab, each with a guard and without in turn.
+
+`python -m benchmarks.guard_schedules [SCHEDULE …] [--repeat 10]`: about two minutes a pair. Needs root. Exit 1 when a
+drill with a guard lost something. crash-restart: the stream to standby B is cut, so that A alone acknowledges; the
+leader is isolated, and at that moment A's PostgreSQL crash-restarts. A then reports less than it holds as received.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from statistics import median
+
+import psycopg
+
+from benchmarks.guard import line, losses
+from benchmarks.temporary_lab import benchmark_lab
+from walproof.lab import member_links
+from walproof.lab.blueprint import Blueprint
+from walproof.lab.design import LabOrder
+from walproof.lab.faults import processes, recover, streams
+from walproof.model.guarantee import Level
+from walproof.model.ports import Capabilities, Capability
+from walproof.model.verdict import Drill, Victim
+from walproof.proving.campaign import PlannedDrill
+from walproof.proving.faults import CATALOGUE
+from walproof.proving.run import Shell, run_drills
+from walproof.targets.lab.target import LabTarget
+
+ALONE_S = 2.0
+"""How long A alone acknowledges before the leader is isolated."""
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """What happens to the leader and its two standbys, in place of its isolation."""
+
+    blueprint: Blueprint
+    target: LabTarget
+    carry_out: Callable[["Schedule", str, str, str], None]
+
+    def inject(self, leader: str) -> None:
+        """All of it."""
+        a, b = sorted(member for member in self.blueprint.members if member != leader)
+        self.carry_out(self, leader, a, b)
+
+    def undo(self, _leader: str) -> None:
+        """Every fault of it undone."""
+        member_links.recover(self.blueprint)
+        for member in self.blueprint.members:
+            recover.recover_member(self.blueprint, member)
+
+
+def crash_restart(schedule: Schedule, leader: str, a: str, b: str) -> None:
+    """As above. WAL begins a segment of its own: what is reported as received is that segment's start."""
+    blueprint, clock = schedule.blueprint, schedule.target.clock
+    with psycopg.connect(blueprint.member_endpoint(leader).conninfo(), autocommit=True) as connection:
+        connection.execute("SELECT pg_switch_wal()")
+    clock.pause(1.0)
+    streams.lose_acks(blueprint, b)
+    clock.pause(ALONE_S)
+    member_links.isolate(blueprint, leader)
+    processes.crash_restart(blueprint, a)
+
+
+SCHEDULES: Mapping[str, Callable[[Schedule, str, str, str], None]] = {"crash-restart": crash_restart}
+
+
+class ScheduledTarget(LabTarget):
+    """A lab whose isolation of the leader is a schedule."""
+
+    def __init__(self, blueprint: Blueprint, name: str) -> None:
+        super().__init__(blueprint)
+        self._schedule = Schedule(blueprint, self, SCHEDULES[name])
+
+    def capabilities(self) -> Capabilities:
+        """As a lab's, but for the isolation."""
+        able = super().capabilities()
+        return replace(able, faults={**able.faults, Capability.ISOLATE: self._schedule})
+
+
+def run_one(blueprint: Blueprint, name: str, number: int, *, guarded: bool) -> Drill:
+    """One drill at `on`, printed."""
+    fault = CATALOGUE["isolate"]
+    plan = PlannedDrill(number, fault, Victim.LEADER, Level.ON, writers=8, guarded=guarded, client_timeout_s=1.0)
+    shell = Shell(ScheduledTarget(blueprint, name), lambda _e: None, lambda _n, _c: None)
+    (drill,) = run_drills(shell, [plan], enough=lambda _: False)
+    print(f"{line(name, drill)}\n      {drill.leader_before} → {drill.leader_after}", flush=True)
+    return drill
+
+
+def summary(drills: list[Drill]) -> None:
+    """What was lost with a guard and without, and how long writes were away."""
+    for guarded in (True, False):
+        chosen = [d for d in drills if d.guarded is guarded]
+        decided = [d for d in chosen if d.verdict.decided]
+        times = [d.rto_s for d in decided if d.rto_s is not None]
+        lost = [d.findings.lost for d in decided]
+        print(
+            f"{'with' if guarded else 'without'} a guard: {len(decided)} of {len(chosen)} decided, "
+            f"{sum(n > 0 for n in lost)} lost something ({sum(lost):,} of "
+            f"{sum(d.findings.acknowledged for d in decided):,}); "
+            f"back after {median(times):.1f} s (median), {max(times):.1f} s (worst)"
+            if times
+            else "no time"
+        )
+
+
+def main() -> int:
+    """Every schedule so many times; exit 1 when a drill with a guard lost something."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("schedule", nargs="*", choices=[*SCHEDULES, []], default=[])
+    parser.add_argument("--repeat", type=int, default=10)
+    parser.add_argument("--port", type=int, default=6300)
+    options = parser.parse_args()
+    drills: list[Drill] = []
+    with benchmark_lab("guard-schedules", LabOrder(port=options.port, timeouts="default")) as blueprint:
+        for _ in range(options.repeat):
+            for name in options.schedule or SCHEDULES:
+                for guarded in (True, False):
+                    drills.append(run_one(blueprint, name, len(drills) + 1, guarded=guarded))
+    summary(drills)
+    return int(losses(drills) > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
