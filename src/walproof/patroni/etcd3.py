@@ -196,7 +196,7 @@ def _entry(kv: Mapping[str, Any]) -> Entry:
 def _object(answer: httpx2.Response) -> Fields | None:
     try:
         found = answer.json()
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
 

@@ -1,10 +1,54 @@
-"""HTTP clients of a cluster's own servers: TLS by the files given, never a proxy, never where a redirect points."""
+"""HTTP clients of a cluster's own servers: TLS by the files given, never a proxy, never where a redirect points.
+
+An answer is taken as it was sent, and no more of it than any of these servers has to say.
+"""
 
 import ssl
+from collections.abc import Iterator
 
 import httpx2
 
 from walproof.errors import UsageError
+
+_MOST = 1 << 24
+"""Bytes of one answer: etcd's values have at most 1.5 MiB each, and Patroni keeps a few."""
+
+
+class _Counted(httpx2.SyncByteStream):
+    """An answer's body, cut off beyond `_MOST` bytes."""
+
+    def __init__(self, body: httpx2.SyncByteStream) -> None:
+        self._body = body
+
+    def __iter__(self) -> Iterator[bytes]:
+        size = 0
+        for piece in self._body:
+            size += len(piece)
+            if size > _MOST:
+                raise httpx2.ReadError(f"the answer is longer than {_MOST >> 20} MiB")
+            yield piece
+
+    def close(self) -> None:
+        self._body.close()
+
+
+class _Bounded(httpx2.BaseTransport):
+    """Refuses what is packed, for a few bytes unpack to any number, and what does not end."""
+
+    def __init__(self, transport: httpx2.BaseTransport) -> None:
+        self._transport = transport
+
+    def handle_request(self, request: httpx2.Request) -> httpx2.Response:
+        answer = self._transport.handle_request(request)
+        if answer.headers.get("Content-Encoding", "identity") != "identity":
+            answer.close()
+            raise httpx2.DecodingError("the answer is packed, which was not asked for", request=request)
+        assert isinstance(answer.stream, httpx2.SyncByteStream)
+        answer.stream = _Counted(answer.stream)
+        return answer
+
+    def close(self) -> None:
+        self._transport.close()
 
 
 def private_client(
@@ -28,4 +72,8 @@ def private_client(
         ) from None
     # Never through a proxy of the environment: these are private addresses.
     # Never to where a redirect points: a server answers itself or not at all.
-    return httpx2.Client(cert=cert, verify=trusted, timeout=timeout_s, trust_env=False, follow_redirects=False)
+    transport = _Bounded(httpx2.HTTPTransport(cert=cert, verify=trusted, trust_env=False))
+    headers = {"Accept-Encoding": "identity"}
+    return httpx2.Client(
+        transport=transport, headers=headers, timeout=timeout_s, trust_env=False, follow_redirects=False
+    )

@@ -120,7 +120,7 @@ class PatroniRest:
                 continue
             try:
                 return url, answer.json()
-            except ValueError:
+            except (ValueError, RecursionError):
                 error = f"{url} answers, but is not Patroni"
         raise TargetError(f"no Patroni answers ({error})", "check the REST address: curl " + (self._known or ["?"])[0])
 
@@ -149,7 +149,7 @@ class PatroniRest:
         """GET of one member's /patroni (or another URL that gives an object); {} when it does not answer."""
         try:
             status = self._get(url).json()
-        except (httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError):
+        except (httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError, RecursionError):
             return {}
         return status if isinstance(status, dict) else {}
 

@@ -120,7 +120,7 @@ def _message(body: str) -> str:
     """The Status object's message; the first 200 characters of anything else."""
     try:
         tree = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         tree = None
     stated = tree.get("message") if isinstance(tree, dict) else None
     return " ".join(str(stated or body).split())[: 1000 if stated else 200]

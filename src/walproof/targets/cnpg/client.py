@@ -1,4 +1,7 @@
-"""The Kubernetes API over its own client (decision 0006): raw JSON in and out, every failure as one sentence."""
+"""The Kubernetes API over its own client (decision 0006): raw JSON in and out, every failure as one sentence.
+
+What an answer may hold is bounded: a server that never ends one, or packs it, is refused.
+"""
 
 import json
 import socket
@@ -8,8 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import urllib3
+import yaml
 from kubernetes.client import ApiClient, ApiException, Configuration
-from kubernetes.stream.ws_client import portforward_call, websocket_call
+from kubernetes.stream.ws_client import ERROR_CHANNEL, portforward_call, websocket_call
+from websocket import WebSocketConnectionClosedException, WebSocketException
 
 from walproof.errors import Error
 from walproof.targets.cnpg.api import PODS, ApiError, Kind, Output, Tree
@@ -17,6 +22,9 @@ from walproof.targets.cnpg.api_errors import refused, unanswered
 
 _CONNECT_S, _READ_S, _EXEC_S = 5.0, 10.0, 30.0
 _PAGE = 500
+_MOST, _MOST_WAITING, _MOST_STATUS = 1 << 24, 1 << 28, 1 << 16
+"""Bytes of one answer, all pages of a list together (a thousand lines of a log are fewer); of a forward that wait here
+to be read, for PostgreSQL sends faster than a result is taken in; of how a command ended."""
 _MERGE = "application/merge-patch+json"
 _METHODS = {"get": "GET", "list": "GET", "create": "POST", "patch": "PATCH", "delete": "DELETE"}
 Query = Sequence[tuple[str, str]]
@@ -74,14 +82,16 @@ class Client:
     def list(self, kind: Kind, labels: str = "") -> list[Tree]:
         """Every object with these labels, page by page."""
         found: list[Tree] = []
-        more = ""
-        while True:
+        more, size = "", 0
+        while size <= _MOST:
             words = (("labelSelector", labels), ("limit", str(_PAGE)), ("continue", more))
-            answer = self._asked(_Request("list", kind, query=[(n, v) for n, v in words if v]))
+            text = self._answered(_Request("list", kind, query=[(n, v) for n, v in words if v]))
+            answer, size = self._parsed(text), size + len(text)
             found += answer.get("items") or []
             more = str((answer.get("metadata") or {}).get("continue") or "")
             if not more:
                 return found
+        raise self._endless(f"the list of {kind.shown}")
 
     def create(self, kind: Kind, body: Mapping[str, Any]) -> Tree:
         """Make an object."""
@@ -111,15 +121,20 @@ class Client:
         words = [("container", container), ("stdout", "true"), ("stderr", "true")]
         query = [*words, *(("command", word) for word in command)]
         talk: Any = self._stream("exec", pod, query, websocket_call)
+        _bound(talk.sock, _MOST, lambda received: received)
         try:
             talk.run_forever(timeout=_EXEC_S)
             if talk.is_open():
                 raise ApiError(f"the command in {pod} did not end within {_EXEC_S:.0f} s: {command[0]}", "kubectl exec")
             out, errors = str(talk.read_channel(1)), str(talk.read_channel(2))
+            if len(talk.peek_channel(ERROR_CHANNEL)) > _MOST_STATUS:
+                raise ValueError("no status is so long")
             return Output(out, errors, int(talk.returncode))
-        except (TypeError, KeyError, IndexError, ValueError) as wrong:
+        except (TypeError, KeyError, IndexError, ValueError, RecursionError, yaml.YAMLError) as wrong:
             # The container was gone before it gave the command's exit code.
             raise ApiError(f"the command in {pod} was cut off", f"kubectl get pod {pod}") from wrong
+        except WebSocketException as wrong:
+            raise ApiError(f"the command in {pod} was cut off: {wrong}", f"kubectl get pod {pod}") from None
         finally:
             talk.close()
 
@@ -131,6 +146,7 @@ class Client:
     def forward(self, pod: str, port: int) -> socket.socket:
         """A connected socket to a port of a pod, over a WebSocket of its own: one that breaks harms no other."""
         forwarded = self._stream("portforward", pod, [("ports", str(port))], portforward_call)
+        _bound(forwarded.websocket, _MOST_WAITING, lambda _: len(forwarded.local_ports[port].data))
         found: socket.socket = forwarded.socket(port)
         return found
 
@@ -144,7 +160,7 @@ class Client:
         return {"authorization": token} if token else {}
 
     def _url(self, kind: Kind, name: str, subresource: str, query: Query) -> str:
-        parts = [urllib.parse.quote(part) for part in (self.namespace, name, subresource)]
+        parts = [urllib.parse.quote(part, safe="") for part in (self.namespace, name, subresource)]
         asked = f"?{urllib.parse.urlencode(list(query))}" if query else ""
         return self.server + kind.path(*parts) + asked
 
@@ -162,17 +178,35 @@ class Client:
         self, method: str, url: str, body: Mapping[str, Any] | None = None, *, renew: bool = True
     ) -> tuple[int, str]:
         """(HTTP status, body) of one request, asked once more where another credential is there meanwhile; ApiError."""
-        headers = {"Accept": "application/json, */*", "User-Agent": "walproof", **self._headers()}
+        headers = {"Accept": "application/json, */*", "Accept-Encoding": "identity", "User-Agent": "walproof"}
+        headers |= self._headers()
         if body is not None:
             headers["Content-Type"] = _MERGE if method == "PATCH" else "application/json"
         try:
             answer = self._api.call_api(method, url, headers, body, _request_timeout=(_CONNECT_S, _READ_S))
-            text = (answer.read() or b"").decode("utf-8", "replace")
+            text = self._read(answer.response)
         except (ApiException, urllib3.exceptions.HTTPError, OSError) as wrong:
             raise unanswered(self.server, wrong) from None
         if answer.status == 401 and renew and self._logged_in_again(headers.get("authorization")):
             return self._called(method, url, body, renew=False)
         return answer.status, text
+
+    def _read(self, response: Any) -> str:
+        """The answer's body as it was sent; ApiError where it is packed, or longer than any of Kubernetes'."""
+        if response.headers.get("Content-Encoding", "identity") != "identity":
+            response.close()
+            raise ApiError(f"{self.server} packs its answer, which was not asked for", "see server: in the kubeconfig")
+        body = response.read(_MOST + 1, decode_content=False)
+        if len(body) > _MOST:
+            response.close()
+            raise self._endless("its answer")
+        response.release_conn()
+        return str(body.decode("utf-8", "replace"))
+
+    def _endless(self, what: str) -> ApiError:
+        return ApiError(
+            f"{self.server}: {what} is longer than {_MOST >> 20} MiB", "is it the right one? kubectl cluster-info"
+        )
 
     def _logged_in_again(self, refused: str | None) -> bool:
         """Whether there is another credential now than the one that was refused: then it is used from now on."""
@@ -183,7 +217,7 @@ class Client:
     def _parsed(self, text: str) -> Tree:
         try:
             tree = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             tree = None
         if not isinstance(tree, dict):
             raise ApiError(f"{self.server} answers, but is no Kubernetes API", "see server: in the kubeconfig")
@@ -204,6 +238,23 @@ class Client:
                 return self._stream(what, pod, query, call, renew=False)
             kind = PODS if code == 404 else PODS.within(what)
             raise self._refused("create", kind, pod, code, _answer(str(wrong.reason))) from None
+
+
+def _bound(websocket: Any, most: int, waiting: Callable[[int], int]) -> None:
+    """Have a WebSocket end as if it broke where a message, or `waiting` (given the bytes received), exceeds `most`."""
+    buffer, messages = websocket.frame_buffer, websocket.cont_frame
+    receive, received = buffer.recv, 0
+
+    def bounded(size: int) -> bytes:
+        nonlocal received
+        whole = len(messages.cont_data[1]) if messages.cont_data else 0
+        if max(whole + (buffer.length or 0), waiting(received)) > most:
+            raise WebSocketConnectionClosedException(f"more than {most >> 20} MiB came")
+        piece: bytes = receive(size)
+        received += len(piece)
+        return piece
+
+    buffer.recv = bounded
 
 
 def _handshake(reason: str) -> int | None:
