@@ -3,6 +3,7 @@
 import doctest
 import json
 import math
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -242,9 +243,9 @@ def test_no_place_for_the_record_is_a_machine_error(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_is_a_machine_error(tmp_path: Path) -> None:
-    (tmp_path / "r").mkdir()
-    (tmp_path / "r" / "events.jsonl").symlink_to("/dev/full")
-    emit = Writer(tmp_path / "r", "price", resume=True)
+    emit = Writer(tmp_path / "r", "price")
+    with open("/dev/full", "wb") as full:
+        os.dup2(full.fileno(), emit._file)
     with pytest.raises(MachineError, match="No space left"):
         emit(Note(1.0, "x"))
 

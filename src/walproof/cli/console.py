@@ -11,6 +11,7 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from walproof.errors import MachineError
+from walproof.machine import untrusted
 
 _UNFOLDED = 10_000
 """Columns of a table that goes into a file or a pipe: more than any table has."""
@@ -52,12 +53,21 @@ def print_step(text: str) -> None:
     console(stderr=True).print(text, style="dim", markup=False)
 
 
-def write_file(name: str | Path, text: str, hint: str) -> None:
-    """Write a file that an option names, - for standard output; MachineError with the hint when it cannot be."""
+def write_file(name: str | Path, text: str, hint: str, records: Iterable[Path] = ()) -> None:
+    """Write a file that an option names, - for standard output; MachineError with the hint when it cannot be.
+
+    Within one of the `records`, which may be a stranger's, what lies there is replaced, and no link is followed.
+    """
     if str(name) == "-":
         click.echo(text, nl=False)
         return
+    path = Path(os.path.abspath(name))
+    record = next((r for r in map(Path, map(os.path.abspath, records)) if path.is_relative_to(r)), None)
     try:
-        Path(name).write_text(text, "utf-8")
+        if record is None:
+            Path(name).write_text(text, "utf-8")
+        else:
+            with open(untrusted.create(record, path), "w", encoding="utf-8") as file:
+                file.write(text)
     except OSError as wrong:
         raise MachineError(f"cannot write {name}: {wrong.strerror}", hint) from None

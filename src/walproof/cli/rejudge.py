@@ -5,6 +5,7 @@ from typing import Any
 
 from walproof.cli.console import print_result
 from walproof.errors import UsageError
+from walproof.machine.untrusted import regular
 from walproof.model.event import DrillDone
 from walproof.model.units import counted
 from walproof.model.verdict import Drill
@@ -31,10 +32,11 @@ def rejudged(record: Record) -> list[Rejudged]:
 
 def _one(record: Record, event: DrillDone) -> Rejudged:
     path = record.directory / FILES / history_name(event.drill.number)
-    if not path.is_file():
-        return Rejudged(event.drill, None, same=False)
     try:
-        now = concluded_drill(decode(path.read_bytes()))
+        with regular(record.directory, path) as file:
+            now = concluded_drill(decode(file.read()))
+    except OSError:  # not there, a link, or no file
+        return Rejudged(event.drill, None, same=False)
     except UsageError as wrong:
         raise UsageError(f"{path}: {wrong.message}", wrong.hint) from None
     return Rejudged(event.drill, now, encode(event) == encode(DrillDone(event.at, now)))

@@ -114,11 +114,11 @@ def _outline(found: Sequence[Record]) -> Outline:
 def _write_page(name: str, found: Sequence[Record], *, opened: bool) -> None:
     from walproof.reporting.html import page
 
-    write_file(name, page(_outline(found)), "name a writable place with --html")
+    write_file(name, page(_outline(found)), "name a writable place with --html", [r.directory for r in found])
     if name != "-":
         click.echo(f"page: {name}", err=True)
-    if opened and not webbrowser.open(Path(name).resolve().as_uri()):
-        click.echo(f"no browser could be started here; open {Path(name).resolve()}", err=True)
+    if opened and not webbrowser.open(Path(name).absolute().as_uri()):
+        click.echo(f"no browser could be started here; open {Path(name).absolute()}", err=True)
 
 
 def _write_histograms(directory: Path, found: Sequence[Record]) -> None:
@@ -135,7 +135,7 @@ def _write_histograms(directory: Path, found: Sequence[Record]) -> None:
     except OSError as error:
         raise MachineError(f"{directory} cannot be created: {error.strerror}", hint) from None
     for name, text in logs.items():
-        write_file(directory / name, text, hint)
+        write_file(directory / name, text, hint, [found[0].directory])
     click.echo(f"{counted(len(logs), 'histogram log')}: {directory}", err=True)
 
 

@@ -1,6 +1,7 @@
-"""Files in folders where another user may write, touched by root: no link of theirs is ever followed.
+"""Files in folders where another user may write, or that a stranger made: no link of theirs is ever followed.
 
-`trusted` is a folder that only we can change; every folder below it, and the file itself, is opened without following.
+`trusted` is a folder that only we can change, or one that the user named; every folder below it, and the file itself,
+is opened without following.
 """
 
 import contextlib
@@ -10,6 +11,7 @@ import shutil
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 
 @contextlib.contextmanager
@@ -27,12 +29,19 @@ def _folder(trusted: Path, path: Path) -> Iterator[int]:
         os.close(opened)
 
 
-def read_line(trusted: Path, path: Path) -> str:
-    """The first line of a regular file, at most 200 bytes of it; OSError for anything else, a pipe that waits too."""
+@contextlib.contextmanager
+def regular(trusted: Path, path: Path) -> Iterator[BinaryIO]:
+    """A regular file open for reading; OSError for anything else: a link, a device, a pipe that waits."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     with _folder(trusted, path) as folder, os.fdopen(os.open(path.name, flags, dir_fd=folder), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise OSError(f"{path} is not a regular file")
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
+        yield file
+
+
+def read_line(trusted: Path, path: Path) -> str:
+    """The first line of a regular file, at most 200 bytes of it; OSError for anything else."""
+    with regular(trusted, path) as file:
         return file.readline(200).decode(errors="replace").strip()
 
 
@@ -64,10 +73,7 @@ def names(trusted: Path, folder: Path) -> list[str]:
 
 def copy(trusted: Path, path: Path, to: Path) -> None:
     """Copy a regular file to a new file that only its owner reads; OSError for anything else."""
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    with _folder(trusted, path) as folder, os.fdopen(os.open(path.name, flags, dir_fd=folder), "rb") as source:
-        if not stat.S_ISREG(os.fstat(source.fileno()).st_mode):
-            raise OSError(errno.EINVAL, "not a regular file", str(path))
+    with regular(trusted, path) as source:
         made = os.open(to, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         with os.fdopen(made, "wb") as target:
             shutil.copyfileobj(source, target)

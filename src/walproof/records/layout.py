@@ -10,6 +10,7 @@ from importlib.metadata import version as installed
 from pathlib import Path
 
 from walproof.errors import UsageError
+from walproof.machine.untrusted import regular
 
 FORMAT = 2
 """Raised when an old reader would misunderstand, not when it would merely skip something new. old_names.py reads 1."""
@@ -64,7 +65,8 @@ def safe_name(name: str) -> str:
 def read_header(directory: Path) -> tuple[Header | None, str]:
     """The header and "", or None and a sentence saying what is wrong with it."""
     try:
-        raw = json.loads((directory / HEADER).read_text("utf-8", errors="replace"))
+        with regular(directory, directory / HEADER) as file:
+            raw = json.loads(file.read().decode("utf-8", errors="replace"))
         header = Header(int(raw["format"]), str(raw["walproof"]), str(raw["verb"]), str(raw["created"]))
     except FileNotFoundError:
         return None, f"{HEADER} is missing"
@@ -79,6 +81,9 @@ def record_directory(path: Path) -> Path:
     hint = "give the directory that `walproof price` or `walproof prove` named, such as records/20260101T120000Z-price"
     if not os.path.lexists(directory):
         raise UsageError(f"{path} is not a record: there is no such directory", hint)
+    links = [name for name in (HEADER, EVENTS, FILES) if (directory / name).is_symlink()]
+    if links:
+        raise UsageError(f"{path} is not a record: {links[0]} in it is a link, which is not followed", hint)
     if not directory.is_dir() or not ((directory / HEADER).is_file() or (directory / EVENTS).is_file()):
         raise UsageError(f"{path} is not a record: neither {HEADER} nor {EVENTS} is in it", hint)
     return directory

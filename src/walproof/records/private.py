@@ -13,8 +13,8 @@ def make_folder(path: Path) -> None:
 
 
 def opener(path: str, flags: int) -> int:
-    """For open(): a file that it creates is its owner's alone."""
-    return os.open(path, flags | os.O_CLOEXEC, FILE)
+    """For open(): a file that it creates is its owner's alone; a link in its place is an OSError."""
+    return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, FILE)
 
 
 def write_bytes(path: Path, data: bytes) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from walproof.errors import MachineError
+from walproof.machine.untrusted import regular
 from walproof.model.event import Ended, Event, Started
 from walproof.model.ports import Clock
 from walproof.records.codec import decode
@@ -41,9 +42,11 @@ class Record:
         return bool(self.events) and isinstance(self.events[-1], Ended)
 
     def kept(self) -> tuple[Path, ...]:
-        """Files stored next to the events."""
+        """Files stored next to the events, without links."""
         folder = self.directory / FILES
-        return tuple(sorted(p for p in folder.iterdir() if p.is_file())) if folder.is_dir() else ()
+        if folder.is_symlink() or not folder.is_dir():
+            return ()
+        return tuple(sorted(p for p in folder.iterdir() if p.is_file() and not p.is_symlink()))
 
 
 def read(path: Path) -> Record:
@@ -57,7 +60,10 @@ def read(path: Path) -> Record:
             "what it does not know is left out."
         )
     try:
-        data = (directory / EVENTS).read_bytes() if (directory / EVENTS).exists() else b""
+        with regular(directory, directory / EVENTS) as file:
+            data = file.read()
+    except FileNotFoundError:
+        data = b""
     except OSError as error:
         raise MachineError(f"cannot read {directory / EVENTS}: {error.strerror}", "check its owner") from None
     version = header.format if header else OLDEST
@@ -112,12 +118,12 @@ class Tail:
 
     def more(self) -> tuple[Event, ...]:
         """Events that were written since the last call."""
-        path = self.directory / EVENTS
-        if not path.exists():
+        try:
+            with regular(self.directory, self.directory / EVENTS) as file:
+                file.seek(self._offset)
+                data = file.read()
+        except FileNotFoundError:
             return ()
-        with path.open("rb") as file:
-            file.seek(self._offset)
-            data = file.read()
         self._offset += len(data)
         *lines, self._rest = (self._rest + data).split(b"\n")
         header, _ = read_header(self.directory)

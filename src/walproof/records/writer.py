@@ -58,9 +58,9 @@ class Writer:
                 now = time()
                 header = Header(FORMAT, version(), verb, new_name(now, "").rstrip("-"))
                 _write_atomically(self.directory / HEADER, header.text)
+            self._file = opener(str(self.directory / EVENTS), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
             if resume:
                 _end_last_line(self.directory / EVENTS)
-            self._file = opener(str(self.directory / EVENTS), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         except OSError as wrong:
             raise _unwritable(self.directory, wrong) from None
 
