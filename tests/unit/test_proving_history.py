@@ -186,7 +186,7 @@ NOISE = np.random.default_rng(1).bytes(100_000).hex()
         (" " * (8 << 20), "longer than any drill's"),
         (f'["{NOISE}",' + "[0]," * 500_000 + "0]", "1 field of its header cannot be read"),
         (f'{{"{NOISE}": [' + "[0,0]," * 200_000 + "0]}", "15 fields of its header cannot be read"),
-        (f'["{NOISE}"' + "," + "[" * 1_000_000, "recursion"),
+        (f'["{NOISE}"' + "," + "[" * 1_000_000, "levels deep"),
         ("{", "header|property name"),
     ],
     ids=["longer", "repeated", "values", "fields", "nested", "cut"],

@@ -1,7 +1,6 @@
 """Patroni's REST interface over HTTP, the same for every cluster Patroni manages; decides nothing about it."""
 
 import ipaddress
-import json
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
@@ -9,6 +8,7 @@ from urllib.parse import urlsplit
 import httpx2
 
 from walproof.errors import TargetError, UsageError
+from walproof.machine.foreign_text import from_json
 from walproof.model.facts import PatroniFacts, PatroniMember
 from walproof.patroni.private_http import private_client
 
@@ -119,8 +119,8 @@ class PatroniRest:
                 error = f"{url} redirects, which is not followed"
                 continue
             try:
-                return url, answer.json()
-            except (ValueError, RecursionError):
+                return url, from_json(answer.content)
+            except ValueError:
                 error = f"{url} answers, but is not Patroni"
         raise TargetError(f"no Patroni answers ({error})", "check the REST address: curl " + (self._known or ["?"])[0])
 
@@ -148,8 +148,8 @@ class PatroniRest:
     def status(self, url: str) -> dict[str, Any]:
         """GET of one member's /patroni (or another URL that gives an object); {} when it does not answer."""
         try:
-            status = self._get(url).json()
-        except (httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError, RecursionError):
+            status = from_json(self._get(url).content)
+        except (httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError):
             return {}
         return status if isinstance(status, dict) else {}
 
@@ -205,10 +205,7 @@ class PatroniRest:
 
         Patroni reads the DCS before it patches and answers with the result: removing a key that nobody has reads only.
         """
-        config = json.loads(self._patched({_NO_KEY: None}, ""))
-        if not isinstance(config, dict):
-            raise TargetError("Patroni gives no dynamic configuration", "see GET /config")
-        return config
+        return _configuration(self._patched({_NO_KEY: None}, ""))
 
     def _patched(self, change: dict[str, Any], at: str) -> str:
         url = at or self.to_change()
@@ -239,6 +236,16 @@ class PatroniRest:
     def switch_over(self, url: str, leader: str, to: str | None) -> None:
         """Planned switchover from `leader`, at that URL, to `to` (None: Patroni chooses); returns when it is done."""
         self.send("POST", f"{url}/switchover", {"leader": leader, **({"candidate": to} if to else {})})
+
+
+def _configuration(text: str) -> dict[str, Any]:
+    try:
+        config = from_json(text)
+    except ValueError:
+        config = None
+    if not isinstance(config, dict):
+        raise TargetError("Patroni gives no dynamic configuration", "see GET /config")
+    return config
 
 
 def facts_of(rest: PatroniRest) -> PatroniFacts:

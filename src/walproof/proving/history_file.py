@@ -4,7 +4,6 @@ Magic, sizes of the three parts, CRC-32 of them; then the header (JSON, compress
 each member holds. Times of attempts are kept to the microsecond, their checksums are not kept.
 """
 
-import json
 import struct
 import zlib
 from dataclasses import dataclass, replace
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from walproof.errors import UsageError
+from walproof.machine.foreign_text import from_json
 from walproof.model.attempt import Attempts, Outcome
 from walproof.model.guarantee import Level
 from walproof.model.load import WitnessReport
@@ -105,7 +105,7 @@ def decode(data: bytes) -> History:
     """The history in a file, its attempts ordered by writer and number; UsageError when it is damaged or another's."""
     try:
         return _decoded(data)
-    except (ValueError, RecursionError, struct.error, zlib.error) as wrong:  # Damaged and JSON's errors are ValueErrors
+    except (ValueError, struct.error, zlib.error) as wrong:  # Damaged and JSON's errors are ValueErrors
         raise UsageError(
             f"the history is damaged: {str(wrong).splitlines()[0]}", "copy the record again from where it was made"
         ) from None
@@ -147,7 +147,7 @@ def _decoded(data: bytes) -> History:
     first, second, third = (data[a:b] for a, b in pairwise(ends))
     # Not validate_json: each of its errors holds a copy of everything, gigabytes where somebody wants that.
     try:
-        header = _ADAPTER.validate_python(json.loads(_plain(first)))
+        header = _ADAPTER.validate_python(from_json(_plain(first)))
     except ValidationError as wrong:  # never as text: it would show all of what it was given, once for each error
         raise Damaged(f"{counted(wrong.error_count(), 'field')} of its header cannot be read") from None
     if not 0 <= header.attempts <= _MOST_RATIO * len(data):

@@ -4,11 +4,11 @@ NaN and infinities, which JSON lacks, are written as the strings "NaN", "Infinit
 """
 
 import dataclasses
-import json
 from typing import Annotated, Any, get_args
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
+from walproof.machine.foreign_text import from_json
 from walproof.model.event import Event
 from walproof.records import old_names, old_verdicts
 from walproof.records.layout import FORMAT
@@ -29,7 +29,7 @@ def decode(line: str, version: int = FORMAT) -> tuple[Event | None, str]:
     version: the format that the record's header names; an older one is upgraded first.
     """
     try:
-        raw = json.loads(line)
+        raw = from_json(line)
     except ValueError:
         return None, "not JSON"
     if not isinstance(raw, dict) or not isinstance(raw.get("kind"), str):

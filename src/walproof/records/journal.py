@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from walproof.errors import MachineError
+from walproof.machine.foreign_text import from_json
 from walproof.records.private import make_folder, opener
 
 
@@ -65,7 +66,7 @@ class Journal:
         entries = []
         for line in lines:
             try:
-                entries.append(json.loads(line))
+                entries.append(from_json(line))
             except ValueError:
                 # A torn line means that the change it announces was never made.
                 continue

@@ -10,6 +10,7 @@ from importlib.metadata import version as installed
 from pathlib import Path
 
 from walproof.errors import UsageError
+from walproof.machine.foreign_text import from_json
 from walproof.machine.untrusted import regular
 
 FORMAT = 2
@@ -66,7 +67,7 @@ def read_header(directory: Path) -> tuple[Header | None, str]:
     """The header and "", or None and a sentence saying what is wrong with it."""
     try:
         with regular(directory, directory / HEADER) as file:
-            raw = json.loads(file.read().decode("utf-8", errors="replace"))
+            raw = from_json(file.read().decode("utf-8", errors="replace"))
         header = Header(int(raw["format"]), str(raw["walproof"]), str(raw["verb"]), str(raw["created"]))
     except FileNotFoundError:
         return None, f"{HEADER} is missing"

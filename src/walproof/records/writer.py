@@ -1,6 +1,5 @@
 """Writes a record as it happens: one line per event, flushed; a crash loses at most the line being written."""
 
-import json
 import os
 import tempfile
 import threading
@@ -10,6 +9,7 @@ from types import TracebackType
 from typing import Self
 
 from walproof.errors import Error, MachineError, UsageError
+from walproof.machine.foreign_text import from_json
 from walproof.machine.redaction import in_text
 from walproof.model.event import Ended, Event
 from walproof.records.codec import encode
@@ -144,7 +144,7 @@ def _end_last_line(path: Path) -> None:
     if not rest:
         return
     try:
-        json.loads(rest)
+        from_json(rest)
         data += b"\n"
     except ValueError:
         data = complete + b"\n" if complete else b""

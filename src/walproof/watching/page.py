@@ -15,6 +15,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingR
 from starlette.routing import Route
 
 from walproof.errors import Error, MachineError, UsageError
+from walproof.machine.foreign_text import from_json
 from walproof.model.ports import Target
 from walproof.watching.actions import Actions
 from walproof.watching.addresses import base_url, is_loopback, new_token
@@ -138,7 +139,7 @@ class Page:
         if self._actions is None:
             return _refusal(404, "a record takes no actions")
         try:
-            asked = await request.json()
+            asked = from_json(await request.body())
             await run_in_threadpool(self._actions.start, str(asked["action"]), str(asked.get("member", "")))
         except Error as error:
             return _refusal(409 if isinstance(error, UsageError) else 500, f"{error.message}; {error.hint}")

@@ -5,6 +5,7 @@ import re
 from collections.abc import Sequence
 
 from walproof.errors import Error, UsageError
+from walproof.machine.foreign_text import from_json
 from walproof.targets.cnpg.api import CLUSTERS, ApiError, Kind
 
 _USER = re.compile(r'User "([^"]+)"')
@@ -119,8 +120,8 @@ def _last(text: str) -> str:
 def _message(body: str) -> str:
     """The Status object's message; the first 200 characters of anything else."""
     try:
-        tree = json.loads(body)
-    except (ValueError, RecursionError):
+        tree = from_json(body)
+    except ValueError:
         tree = None
     stated = tree.get("message") if isinstance(tree, dict) else None
     return " ".join(str(stated or body).split())[: 1000 if stated else 200]

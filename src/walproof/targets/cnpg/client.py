@@ -3,7 +3,6 @@
 What an answer may hold is bounded: a server that never ends one, or packs it, is refused.
 """
 
-import json
 import socket
 import urllib.parse
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +16,7 @@ from kubernetes.stream.ws_client import ERROR_CHANNEL, portforward_call, websock
 from websocket import WebSocketConnectionClosedException, WebSocketException
 
 from walproof.errors import Error
+from walproof.machine.foreign_text import from_json
 from walproof.targets.cnpg.api import PODS, ApiError, Kind, Output, Tree
 from walproof.targets.cnpg.api_errors import refused, unanswered
 
@@ -216,8 +216,8 @@ class Client:
 
     def _parsed(self, text: str) -> Tree:
         try:
-            tree = json.loads(text)
-        except (ValueError, RecursionError):
+            tree = from_json(text)
+        except ValueError:
             tree = None
         if not isinstance(tree, dict):
             raise ApiError(f"{self.server} answers, but is no Kubernetes API", "see server: in the kubeconfig")

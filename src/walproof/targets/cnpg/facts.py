@@ -1,8 +1,8 @@
 """The doctor's facts of a Cluster, from what Kubernetes says. Pure."""
 
-import json
 from functools import partial
 
+from walproof.machine.foreign_text import from_json
 from walproof.model.facts_cnpg import CnpgFacts, CnpgPlacement, CnpgPod, CnpgProbes, CnpgSync
 from walproof.targets.cnpg.objects import Cluster, ClusterSpec, Pod, Spread
 from walproof.targets.cnpg.state import FENCED, State
@@ -40,7 +40,7 @@ def facts_of(state: State) -> CnpgFacts:
 def fenced_in(cluster: Cluster) -> tuple[str, ...]:
     """Names of the annotation that fences instances ("*" is all); () for what is no list of names."""
     try:
-        names = json.loads(cluster.metadata.annotations.get(FENCED, "[]"))
+        names = from_json(cluster.metadata.annotations.get(FENCED, "[]"))
     except ValueError:
         return ()
     return tuple(map(str, names)) if isinstance(names, list) else ()

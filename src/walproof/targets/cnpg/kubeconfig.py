@@ -76,7 +76,7 @@ def _tree(path: Path) -> dict[str, Any]:
         tree = yaml.safe_load(path.read_text("utf-8"))
     except (OSError, UnicodeDecodeError) as wrong:
         raise UsageError(f"the kubeconfig {path} cannot be read: {wrong}", HINT) from None
-    except yaml.YAMLError:
+    except (yaml.YAMLError, RecursionError):
         # Its own words quote the line, which may hold a token.
         raise UsageError(f"the kubeconfig {path} is not YAML", "kubectl config view") from None
     if not isinstance(tree, dict):

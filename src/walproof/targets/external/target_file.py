@@ -9,6 +9,7 @@ from urllib.parse import unquote, urlsplit
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from walproof.errors import UsageError
+from walproof.machine.foreign_text import from_toml
 from walproof.machine.redaction import without_secrets
 from walproof.model.units import duration_s
 from walproof.model.waiting import Wait
@@ -110,7 +111,7 @@ F = TypeVar("F", bound=TargetFile)
 def read_tree(path: Path) -> dict[str, object]:
     """The file's TOML; UsageError names the line that is wrong."""
     try:
-        return tomllib.loads(path.read_text("utf-8"))
+        return from_toml(path.read_text("utf-8"))
     except OSError as wrong:
         raise UsageError(f"the target file {path} cannot be read: {wrong.strerror}", HINT) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as wrong:

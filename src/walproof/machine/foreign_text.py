@@ -1,0 +1,49 @@
+"""JSON and TOML that others wrote: files, records, answers of servers. What cannot be read is a ValueError.
+
+Deep nesting cannot be read either: reading it, or walking what was read, would exhaust Python's stack.
+"""
+
+import json
+import tomllib
+from typing import Any
+
+DEEPEST = 100
+"""Levels of lists and objects; what walproof, Patroni and Kubernetes write has a dozen or two."""
+_TOO_DEEP = f"it is nested more than {DEEPEST} levels deep"
+
+
+def from_json(text: str | bytes) -> Any:
+    """What the JSON says; ValueError where it is none, or nested more than DEEPEST levels deep.
+
+    >>> from_json('{"a": [1]}')
+    {'a': [1]}
+    """
+    if isinstance(text, bytes):
+        text = text.decode("utf-8-sig")
+    try:
+        tree = json.loads(text)
+    except RecursionError:
+        raise ValueError(_TOO_DEEP) from None
+    # Most lines of a record have fewer brackets than that, and need no walk.
+    if text.count("[") + text.count("{") > DEEPEST and _too_deep(tree):
+        raise ValueError(_TOO_DEEP)
+    return tree
+
+
+def from_toml(text: str) -> dict[str, Any]:
+    """What the TOML says; tomllib.TOMLDecodeError where it is none, or nested more than DEEPEST levels deep."""
+    try:
+        tree = tomllib.loads(text)
+    except RecursionError:
+        raise tomllib.TOMLDecodeError(_TOO_DEEP) from None
+    if _too_deep(tree):
+        raise tomllib.TOMLDecodeError(_TOO_DEEP)
+    return tree
+
+
+def _too_deep(tree: Any) -> bool:
+    level = [tree]
+    for _ in range(DEEPEST):
+        inner = (node.values() if isinstance(node, dict) else node for node in level if isinstance(node, dict | list))
+        level = [one for nodes in inner for one in nodes]
+    return any(isinstance(node, dict | list) for node in level)

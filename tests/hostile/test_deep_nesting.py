@@ -1,0 +1,241 @@
+"""JSON, TOML and YAML of strangers, nested deep: one sentence and the right exit code, no traceback."""
+
+import json
+import threading
+import tomllib
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from starlette.testclient import TestClient
+
+from tests.fixtures.command_line import ended
+from tests.fixtures.records import price_events
+from walproof.errors import TargetError, UsageError
+from walproof.machine.foreign_text import DEEPEST, from_json, from_toml
+from walproof.patroni.rest import PatroniRest, RestAccess
+from walproof.proving import history_file
+from walproof.records.codec import decode, encode
+from walproof.records.journal import Journal
+from walproof.records.reader import read
+from walproof.records.writer import Writer
+from walproof.targets.choose import choose
+from walproof.targets.cnpg.facts import fenced_in
+from walproof.targets.cnpg.objects import Cluster
+from walproof.watching.collector import Collector
+from walproof.watching.page import TOKEN_HEADER, Page
+
+DEPTHS = (DEEPEST + 1, 400, 700, 930, 990, 100_000)
+"""Just too deep; what Python reads and then cannot walk; what it cannot read."""
+deep = pytest.mark.parametrize("depth", DEPTHS)
+Run = Callable[..., tuple[int, str, str]]
+
+
+def lists(depth: int) -> str:
+    return "[" * depth + "]" * depth
+
+
+def objects(depth: int) -> str:
+    return '{"a":' * depth + "1" + "}" * depth
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("WALPROOF_STATE", str(tmp_path / "state"))
+    return lambda line: ended(capsys, line.split())
+
+
+@contextmanager
+def patroni(answers: dict[str, str]) -> Iterator[str]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = answers.get(self.path, "{}").encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        do_PATCH = do_GET
+
+        def log_message(self, *words: object) -> None:
+            """Nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+@deep
+@pytest.mark.parametrize("nested", [lists, objects])
+def test_events_that_are_nested_too_deep_are_skipped_with_a_notice(
+    run: Run, tmp_path: Path, depth: int, nested: Callable[[int], str]
+) -> None:
+    with Writer(tmp_path / "r", "price") as emit:
+        for event in price_events():
+            emit(event)
+    good = read(tmp_path / "r").events
+    for line in (
+        nested(depth),
+        f'{{"kind":"note","at":1,"text":{nested(depth)}}}',
+        f'{{"kind":"x","y":{nested(depth)}}}',
+    ):
+        assert decode(line) == (None, "not JSON")
+    with (tmp_path / "r" / "events.jsonl").open("a") as file:
+        file.write(f'{{"kind":"note","at":1,"text":{nested(depth)}}}\n{nested(depth)}\n{nested(depth)}')
+    assert read(tmp_path / "r").events == good
+    code, _, err = run("report r")
+    assert code == 0, err
+    assert "not JSON was skipped" in err
+    with Writer(tmp_path / "r", "price", resume=True):
+        """The last line, which is cut off, is read here."""
+
+
+@deep
+def test_a_header_that_is_nested_too_deep_is_damaged(tmp_path: Path, depth: int) -> None:
+    with Writer(tmp_path / "r", "price"):
+        """Nothing happens."""
+    (tmp_path / "r" / "record.json").write_text(objects(depth))
+    assert any("record.json is damaged" in notice for notice in read(tmp_path / "r").notices)
+
+
+@deep
+def test_a_journal_line_that_is_nested_too_deep_is_skipped(tmp_path: Path, depth: int) -> None:
+    journal = Journal(tmp_path / "journal.jsonl")
+    journal.note(1.0, "t", "setting", "a", before=None, after="1")
+    with journal.path.open("a") as file:
+        file.write(f'{{"other":{lists(depth)}}}\n{objects(depth)}\n')
+    assert [change.name for change in journal.pending()] == ["a"]
+
+
+@deep
+@pytest.mark.parametrize(
+    "case",
+    [
+        ("a.json", '{{"format":{}}}', "apply a.json --target sim", "this is not advice"),
+        ("a.json", "{}", "apply a.json --target sim", "this is not advice"),
+        ("t.toml", 'kind = "postgres"\nmembers = {}', "doctor --target t.toml", "is not TOML"),
+        ("t.toml", 'kind = "patroni"\nconsul.a = {}', "doctor --target t.toml", "is not TOML"),
+        ("s/study.toml", "part = {}", "study run s/study.toml --target sim", "is not TOML"),
+        ("f.toml", "failure = {}", "forecast . --failures f.toml", "is not TOML"),
+        ("r.toml", "sites = {}", "price --target sim --regions r.toml", "is not TOML"),
+    ],
+)
+def test_a_file_that_is_nested_too_deep_is_one_sentence(
+    run: Run, tmp_path: Path, case: tuple[str, str, str, str], depth: int
+) -> None:
+    file, text, line, words = case
+    (tmp_path / "events.jsonl").write_text("\n".join(map(encode, price_events())))
+    (tmp_path / file).parent.mkdir(exist_ok=True)
+    (tmp_path / file).write_text(text.replace("{}", lists(depth)).replace("{{", "{").replace("}}", "}"))
+    code, out, err = run(line)
+    assert (code, out) == (2, ""), err
+    assert words in err
+    assert len(err.strip().splitlines()) == 2
+
+
+@deep
+def test_a_target_file_of_dotted_keys_is_one_sentence(run: Run, tmp_path: Path, depth: int) -> None:
+    depth = min(depth, 5000)
+    (tmp_path / "t.toml").write_text(f'kind = "patroni"\nconsul{".a" * depth} = 1\n')
+    code, _, err = run("doctor --target t.toml")
+    assert code == 2
+    assert f"more than {DEEPEST} levels deep" in err
+    assert len(err.strip().splitlines()) == 2
+
+
+@deep
+def test_a_kubeconfig_that_is_nested_too_deep_is_one_sentence(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, depth: int
+) -> None:
+    (tmp_path / "config").write_text(f"clusters: {lists(min(depth, 5000))}")
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
+    code, _, err = run("doctor --target cnpg:db/pg")
+    assert code == 2
+    assert len(err.strip().splitlines()) == 2
+
+
+@deep
+@pytest.mark.parametrize("nested", [lists, objects])
+def test_an_answer_of_patroni_that_is_nested_too_deep_is_one_sentence(
+    run: Run, depth: int, nested: Callable[[int], str]
+) -> None:
+    with patroni({"/cluster": f'{{"members":{nested(depth)}}}'}) as url:
+        code, _, err = run(f"doctor --target {url}")
+    assert code == 3
+    assert "answers, but is not Patroni" in err
+    assert len(err.strip().splitlines()) == 2
+
+
+@deep
+def test_a_configuration_and_a_status_that_are_nested_too_deep(depth: int) -> None:
+    nested = objects(depth)
+    with patroni({"/cluster": '{"members":[]}', "/config": nested, "/patroni": nested}) as url:
+        rest = PatroniRest(RestAccess((url,)))
+        assert rest.status(f"{url}/patroni") == {}
+        for ask in (rest.config, rest.newest_config):
+            with pytest.raises(TargetError):
+                ask()
+        rest.close()
+
+
+@deep
+def test_the_live_page_takes_no_action_that_is_nested_too_deep(depth: int) -> None:
+    target = choose("sim?members=3")
+    page = Page(Collector(target), target, allowed=frozenset({"kill"}))
+    client = TestClient(page.app, base_url="http://127.0.0.1")
+    asked = f'{{"action":{lists(depth)}}}'
+    answer = client.post("/act", content=asked, headers={TOKEN_HEADER: page.token})
+    assert answer.status_code == 400
+
+
+@deep
+def test_an_annotation_that_is_nested_too_deep_fences_nobody(depth: int) -> None:
+    meta = {"name": "pg", "namespace": "db", "annotations": {"cnpg.io/fencedInstances": lists(depth)}}
+    assert fenced_in(Cluster.model_validate({"metadata": meta, "spec": {"instances": 1}, "status": {}})) == ()
+
+
+@deep
+def test_a_history_whose_header_is_nested_too_deep_is_damaged(depth: int) -> None:
+    parts = (zlib.compress(f'{{"number":{lists(depth)}}}'.encode()), b"", b"")
+    body = b"".join(parts)
+    sizes = history_file._SIZES.pack(*map(len, parts), zlib.crc32(body))
+    with pytest.raises(UsageError, match="damaged"):
+        history_file.decode(history_file.MAGIC + sizes + body)
+
+
+trees: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=200) | st.dictionaries(st.text(max_size=5), inner, max_size=5),
+)
+
+
+@given(trees, st.booleans())
+def test_everything_else_is_read_as_before(tree: Any, as_bytes: bool) -> None:
+    text = json.dumps(tree)
+    assert from_json(text.encode() if as_bytes else text) == tree
+
+
+@pytest.mark.parametrize("nested", [lists, objects])
+def test_the_deepest_is_read(nested: Callable[[int], str]) -> None:
+    assert json.dumps(from_json(nested(DEEPEST)), separators=(",", ":")) == nested(DEEPEST)
+    with pytest.raises(ValueError, match="levels deep"):
+        from_json(nested(DEEPEST + 1))
+    wide = f"[{','.join([nested(DEEPEST - 1)] * 300)}]"
+    assert len(from_json(wide)) == 300
+    assert from_toml(f"a = {lists(DEEPEST - 1)}")
+    with pytest.raises(tomllib.TOMLDecodeError):
+        from_toml(f"a = {lists(DEEPEST)}")
+
+
+@pytest.mark.parametrize("text", ["", "{", "nul", b"\xff", "\ud800[", "1" * 5000, b"[" * 10_000])
+def test_what_is_no_json_is_a_value_error(text: str | bytes) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        from_json(text)
