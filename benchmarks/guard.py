@@ -1,7 +1,8 @@
 """Recovery with a guard and without one, by drills in turn on labs of its own; what was lost, and its bound.
 
 `python -m benchmarks.guard [PART …] [--drills 10] [--writers 8]`. Parts: alternating (40 drills with, 20 without, half
-an hour), levels, quorums, routes (12 each, five minutes), storms (20 drills), local. Needs root (power cuts).
+an hour), levels, quorums, routes (12 each, five minutes), storms (`--storms 200` at `on`, strict, in turn on ANY 1 of
+2, ANY 2 of 4 and FIRST 1; a minute and a half each), local. Needs root (power cuts).
 """
 
 import argparse
@@ -12,8 +13,10 @@ from statistics import median
 
 from benchmarks.temporary_lab import benchmark_lab
 from walproof.estimating.binomial import upper_bound
+from walproof.lab import patroni
 from walproof.lab.blueprint import Disk
 from walproof.lab.design import LabOrder
+from walproof.lab.health import wait_until_healthy
 from walproof.model.guarantee import Level
 from walproof.model.units import duration_s
 from walproof.model.verdict import Drill
@@ -42,17 +45,18 @@ class Part:
     guarded: tuple[bool, ...] = (True,)
     repeat: int = 3
     storms: int = 0
+    """So many storms; the cluster is strict, or a leader left alone promises nothing and the storm decides nothing."""
 
 
-def parts(drills: int) -> dict[str, tuple[Part, ...]]:
+def parts(drills: int, storms: int = 200) -> dict[str, tuple[Part, ...]]:
     """Every part by its name."""
-    first = replace(_LAB, sync=SyncMode.ON, quorum=1)
+    first, any_2_of_4 = replace(_LAB, sync=SyncMode.ON, quorum=1), replace(_LAB, members=5, quorum=2)
     return {
         "alternating": (Part(_LAB, guarded=(True, False, True), repeat=drills // 2),),
         "levels": (Part(_LAB, REMOTE, repeat=3),),
-        "quorums": (Part(replace(_LAB, members=5, quorum=2)), Part(first)),
+        "quorums": (Part(any_2_of_4), Part(first)),
         "routes": (Part(_LAB, routes=("haproxy", "pgbouncer")),),
-        "storms": (Part(_LAB, levels=(Level.ON, *REMOTE), storms=20),),
+        "storms": tuple(Part(lab, storms=-(-storms // 3)) for lab in (_LAB, any_2_of_4, first) if storms),
         "local": (Part(_LAB, levels=(Level.LOCAL,), guarded=(True, False), repeat=3),),
     }
 
@@ -83,6 +87,9 @@ def run_part(name: str, part: Part, options: argparse.Namespace) -> Iterable[Dri
     """Every drill of one lab, printed as it ends."""
     with benchmark_lab(f"guard-{name}", replace(part.order, port=options.port)) as blueprint:
         target = choose(f"lab:{blueprint.name}")
+        if part.storms:
+            patroni.patch_config(blueprint, {"synchronous_mode_strict": True})
+            wait_until_healthy(blueprint, target.clock)
         shell = Shell(target, lambda _event: None, lambda _name, _content: None, options.seed)
         for drill in plan_of(part, options):
             (found,) = run_drills(shell, [drill], enough=lambda _: False)
@@ -149,6 +156,7 @@ def main() -> int:
     known = parts(10)
     parser.add_argument("part", nargs="*", choices=[*known, []], default=[])
     parser.add_argument("--drills", type=int, default=10)
+    parser.add_argument("--storms", type=int, default=200)
     parser.add_argument("--writers", type=int, default=8)
     parser.add_argument("--timeout", default="1s", help="of clients, as `prove --client-timeout`")
     parser.add_argument("--port", type=int, default=6200)
@@ -156,7 +164,7 @@ def main() -> int:
     options = parser.parse_args()
     every: list[Drill] = []
     for name in options.part or known:
-        drills = [d for part in parts(options.drills)[name] for d in run_part(name, part, options)]
+        drills = [d for part in parts(options.drills, options.storms)[name] for d in run_part(name, part, options)]
         summary(name, drills)
         every += drills
     return int(losses(every) > 0)

@@ -179,7 +179,7 @@ def guards(blueprint: Blueprint, attack: Attack, folder: Path) -> Iterator[list[
     for number in range(1, attack.guards + 1):
         logs.append(folder / f"guard-{number}.log")
         asked = json.dumps([f"lab:{blueprint.name}", list(_fields(attack)), str(folder), number])
-        inside = ["ip", "netns", "exec", _namespace(blueprint)] if attack.cut else []
+        inside = ["ip", "netns", "exec", guard_namespace(blueprint)] if attack.cut else []
         with logs[-1].open("wb") as log:
             argv = [*inside, sys.executable, "-m", "benchmarks.guard_attacks", "--guard", asked]
             started.append(subprocess.Popen(argv, stdout=log, stderr=log, env=dict(os.environ)))
@@ -217,15 +217,21 @@ def _thaw(process: "subprocess.Popen[bytes]") -> None:
                 process.send_signal(signal.SIGCONT)
 
 
-def _namespace(blueprint: Blueprint) -> str:
+def guard_namespace(blueprint: Blueprint) -> str:
+    """Of a guard with a network of its own."""
     return f"wp{blueprint.number}-guard"
+
+
+def guard_address(blueprint: Blueprint) -> str:
+    """Of that guard on the lab's network."""
+    return f"10.77.{blueprint.number}.200"
 
 
 @contextmanager
 def own_network(blueprint: Blueprint) -> Iterator[str]:
     """A namespace on the lab's bridge for a guard; the name of the link that cuts it when it is set down."""
-    name, link = _namespace(blueprint), f"wp{blueprint.number}guard"
-    address = f"10.77.{blueprint.number}.200/24"
+    name, link = guard_namespace(blueprint), f"wp{blueprint.number}guard"
+    address = f"{guard_address(blueprint)}/24"
     for command in (
         f"netns add {name}",
         f"link add {link} type veth peer name eth0 netns {name}",

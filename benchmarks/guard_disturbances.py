@@ -3,7 +3,8 @@
 `python -m benchmarks.guard_disturbances [DISTURBANCE …] [--minutes 30]`: a lab under load and a guard inside the
 namespace of a standby, so that the link emulator shapes its network too. Each disturbance has its share of the time;
 between two the lab recovers. Printed: suspicions and takeovers of the guard, and who led. Exit 1 when the guard took
-over. Needs root.
+over. Needs root. `idle` is apart, and not part of the minutes: an idle cluster with the defaults' timeouts, and a
+guard in a network of its own whose way to the leader alone is cut for 1, 3, 10 and 60 s, `--repeat` times each.
 """
 
 import argparse
@@ -19,13 +20,16 @@ from pathlib import Path
 
 import psycopg
 
+from benchmarks.guard_attacks import guard_address, guard_namespace, own_network
 from benchmarks.temporary_lab import benchmark_lab
 from walproof.errors import Error
 from walproof.lab import member_links, members
 from walproof.lab.blueprint import Blueprint
 from walproof.lab.design import LabOrder
 from walproof.lab.faults import processes, recover
+from walproof.lab.health import wait_until_healthy
 from walproof.lab.programs import etcd
+from walproof.links import devices
 from walproof.links.settings import Change, directions_of
 from walproof.machine.clock import RealClock
 from walproof.model.guarantee import Level
@@ -38,6 +42,9 @@ SAMPLE_S = 20.0
 FROZEN_S = 8.0
 """Less than the ttl: Patroni, were it gone for longer, would rightly be replaced by Patroni."""
 REST_S = 12.0
+CUTS_S = (1.0, 3.0, 10.0, 60.0)
+QUIET_S, AFTERWARDS_S = 20.0, 5.0
+"""Before a cut, so that a guard may act again and knows the leader; after it, so that what it did is seen."""
 
 
 @dataclass(slots=True)
@@ -215,11 +222,11 @@ class Guard:
 
 
 @contextmanager
-def guard_of(scene: Scene) -> Iterator[Guard]:
-    """Runs until the end of the block."""
+def guard_of(scene: Scene, namespace: str) -> Iterator[Guard]:
+    """Runs in that namespace until the end of the block."""
     b = scene.blueprint
     log = b.home / "guard-disturbed.log"
-    inside = ["ip", "netns", "exec", b.namespace(scene.guarded)]
+    inside = ["ip", "netns", "exec", namespace]
     argv = [*inside, sys.executable, "-m", "walproof", "guard", "--target", f"lab:{b.name}"]
     with log.open("wb") as output:
         process = subprocess.Popen(argv, stdout=output, stderr=output, env=dict(os.environ))
@@ -269,24 +276,65 @@ def under(scene: Scene, guard: Guard, name: str, seconds: float) -> int:
     return sealed
 
 
-def main() -> int:
-    """Every disturbance in turn; exit 1 when the guard took over in any."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("disturbance", nargs="*", choices=[*DISTURBANCES, []], default=[])
-    parser.add_argument("--minutes", type=float, default=30.0)
-    parser.add_argument("--port", type=int, default=6400)
-    options = parser.parse_args()
-    names = options.disturbance or list(DISTURBANCES)
+def disturbed(port: int, names: list[str], minutes: float) -> int:
+    """Every disturbance in turn; how often the guard took over."""
     taken = 0
-    with benchmark_lab("guard-disturbances", LabOrder(port=options.port)) as blueprint:
+    with benchmark_lab("guard-disturbances", LabOrder(port=port)) as blueprint:
         target = LabTarget(blueprint)
         target.pricing.prepare(Workload())
         leader = target.observe().leader
         scene = Scene(blueprint, target, next(m for m in blueprint.members if m != leader))
-        with guard_of(scene) as guard:
+        with guard_of(scene, blueprint.namespace(scene.guarded)) as guard:
             for name in names:
-                taken += under(scene, guard, name, 60 * options.minutes / len(names))
-    print(f"takeovers in {options.minutes:g} minutes of disturbance: {taken}")
+                taken += under(scene, guard, name, 60 * minutes / len(names))
+    print(f"takeovers in {minutes:g} minutes of disturbance: {taken}", flush=True)
+    return taken
+
+
+def cut_off(scene: Scene, guard: Guard, seconds: float) -> int:
+    """The guard's way to the leader alone cut for so long, printed; how often the guard took over."""
+    b, clock = scene.blueprint, scene.target.clock
+    wait_until_healthy(b, clock)
+    clock.pause(QUIET_S)
+    leader, space, address = scene.leader, guard_namespace(b), guard_address(b)
+    guard.news()
+    devices.sink(space, address, [b.address(leader)])
+    clock.pause(seconds)
+    devices.sink(space, address, [])
+    clock.pause(AFTERWARDS_S)
+    lines = guard.news()
+    sealed = sum(" sealed: " in line for line in lines)
+    print(f"idle, the guard's way to {leader} cut for {seconds:g} s: {sealed} takeovers  {leader} → {scene.leader}")
+    print("".join(f"      {line}\n" for line in lines), end="", flush=True)
+    return sealed
+
+
+def idle(port: int, repeat: int) -> int:
+    """Every cut on an idle cluster; how often the guard took over."""
+    taken = 0
+    order = LabOrder(port=port, timeouts="default")
+    with benchmark_lab("guard-idle", order) as blueprint, own_network(blueprint):
+        scene = Scene(blueprint, LabTarget(blueprint), "")
+        with guard_of(scene, guard_namespace(blueprint)) as guard:
+            for _ in range(repeat):
+                taken += sum(cut_off(scene, guard, seconds) for seconds in CUTS_S)
+    print(f"takeovers on an idle cluster, the guard cut off {repeat} times for each of {CUTS_S} s: {taken}")
+    return taken
+
+
+def main() -> int:
+    """Every disturbance that was asked for; exit 1 when the guard took over in any."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("disturbance", nargs="*", choices=[*DISTURBANCES, "idle", []], default=[])
+    parser.add_argument("--minutes", type=float, default=30.0)
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--port", type=int, default=6400)
+    options = parser.parse_args()
+    asked = options.disturbance or [*DISTURBANCES, "idle"]
+    names = [name for name in asked if name in DISTURBANCES]
+    taken = disturbed(options.port, names, options.minutes) if names else 0
+    if "idle" in asked:
+        taken += idle(options.port, options.repeat)
     return int(taken > 0)
 
 
