@@ -7,10 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from walproof.errors import TargetError, UsageError
+from walproof.model.configuration import ConfigChange, SyncReplication
+from walproof.model.guarantee import QuorumKind
 from walproof.model.ports import Capability
-from walproof.model.topology import Endpoint
+from walproof.model.topology import ClusterView, Endpoint, MemberView, Role
 from walproof.targets.external import commands
 from walproof.targets.external.faults import CommandSwitchover, UserCommands
+from walproof.targets.postgres.configuration import NAMES, PostgresConfiguration
+from walproof.targets.simulated.clock import VirtualClock
 
 ODD = (
     "n1$(touch {})",
@@ -99,3 +103,21 @@ def test_a_switchover_to_such_a_member_is_refused(tmp_path: Path) -> None:
         CommandSwitchover(able, lambda: "n1").switch_over(f"n2$(touch {mark})")
     assert not mark.exists()
     CommandSwitchover(able, lambda: "n1").switch_over()
+
+
+def standby_names(*standbys: str) -> str | None:
+    """What walproof would write on a cluster of the leader n1 and these standbys."""
+    members = [MemberView("n1", Role.LEADER, "running"), *(MemberView(s, Role.STANDBY, "streaming") for s in standbys)]
+    view = ClusterView(1.0, tuple(members), "n1")
+    configuration = PostgresConfiguration("t", VirtualClock(), dict, lambda: view)
+    return configuration._parameters(ConfigChange({}, SyncReplication(QuorumKind.ANY, 1)))[NAMES]
+
+
+@pytest.mark.parametrize("name", ["*", 'a", "b', 'a"', "a,b", 'n2") , ANY 0 ("x'])
+def test_a_standby_that_calls_itself_so_lets_no_other_count(name: str) -> None:
+    with pytest.raises(UsageError, match="cannot stand in synchronous_standby_names"):
+        standby_names("n2", name)
+
+
+def test_other_names_of_standbys_are_written_as_they_are() -> None:
+    assert standby_names("n2", "18/main", "db-3.example") == 'ANY 1 ("n1", "n2", "18/main", "db-3.example")'

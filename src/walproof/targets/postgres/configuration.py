@@ -54,7 +54,14 @@ class PostgresConfiguration:
         )
         if sync.method is None or sync.number == 0:
             return {**wanted, NAMES: ""}
-        return {**wanted, NAMES: Quorum(sync.method, sync.number, named).text}
+        quorum = Quorum(sync.method, sync.number, named)
+        # A standby names itself (application_name): a name with a quote, a comma or "*" would let others count too.
+        if read_standby_names(quorum.text) != quorum or "*" in named:
+            raise UsageError(
+                f"one of these names cannot stand in {NAMES}: {', '.join(map(repr, named))}",
+                "set cluster_name there, or application_name in its primary_conninfo",
+            )
+        return {**wanted, NAMES: quorum.text}
 
     def _refuse_hanging(self, quorum: Quorum) -> None:
         streaming = {m.name for m in self._observe().members if m.state == "streaming"}
