@@ -186,6 +186,18 @@ def test_a_configuration_and_a_status_that_are_nested_too_deep(depth: int) -> No
         rest.close()
 
 
+@pytest.mark.parametrize(
+    "member",
+    ["1", "[]", '{"name":"n1","host":"h","port":"5432; x"}', '{"name":"n1","host":"h","port":[]}', '{"tags":["x"]}'],
+)
+def test_members_that_are_none_of_patronis_are_one_sentence(run: Run, member: str) -> None:
+    with patroni({"/cluster": f'{{"members":[{member}]}}'}) as url:
+        code, _, err = run(f"doctor --target {url}")
+    assert code == 3
+    assert "not with Patroni's /cluster" in err
+    assert len(err.strip().splitlines()) == 2
+
+
 @deep
 def test_the_live_page_takes_no_action_that_is_nested_too_deep(depth: int) -> None:
     target = choose("sim?members=3")

@@ -127,7 +127,7 @@ class PatroniRest:
     def cluster(self) -> dict[str, Any]:
         """GET /cluster; its members' addresses are tried too when the first does not answer."""
         _, cluster = self._first("/cluster")
-        if not isinstance(cluster, dict) or not isinstance(cluster.get("members"), list):
+        if not isinstance(cluster, dict) or not _are_members(cluster.get("members")):
             raise TargetError("the address answers, but not with Patroni's /cluster", "is it the REST port (8008)?")
         for member in cluster["members"]:
             url = str(member.get("api_url", "")).removesuffix("/patroni")
@@ -236,6 +236,14 @@ class PatroniRest:
     def switch_over(self, url: str, leader: str, to: str | None) -> None:
         """Planned switchover from `leader`, at that URL, to `to` (None: Patroni chooses); returns when it is done."""
         self.send("POST", f"{url}/switchover", {"leader": leader, **({"candidate": to} if to else {})})
+
+
+def _are_members(listed: object) -> bool:
+    """Whether it is a list of objects whose ports are numbers and whose tags are objects, as Patroni's are."""
+    return isinstance(listed, list) and all(
+        isinstance(one, dict) and isinstance(one.get("port", 0), int) and isinstance(one.get("tags") or {}, dict)
+        for one in listed
+    )
 
 
 def _configuration(text: str) -> dict[str, Any]:
