@@ -5,6 +5,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -89,18 +90,52 @@ def lock(access: EtcdAccess) -> EtcdLeaderLock:
 
 def test_a_lock_is_sealed_and_handed_over(client: Etcd3, lock: EtcdLeaderLock) -> None:
     seen = lock.read()
-    assert lock.seal(seen, GUARD, Seal(seen.holder_lease, ("n2", "n3")))
+    assert lock.seal(seen, GUARD, Seal(("n2", "n3")))
     sealed = lock.read()
     assert (sealed.holder, sealed.sealed) == (GUARD, True)
     assert sealed.sync_version == sealed.holder_version > seen.sync_version
     assert sorted(sealed.candidates) == ["n2", "n3"]
-    assert sealed.seal == Seal(seen.holder_lease, ("n2", "n3"))
+    assert sealed.seal == Seal(("n2", "n3"))
     assert lock.hand_over(sealed, "n2")
     after = lock.read()
-    assert (after.holder, after.holder_lease) == ("n2", sealed.candidates["n2"].lease)
+    # Patroni moves the lock to the member's lease; whose the old leader's is by now nobody can know: it goes on.
+    assert (after.holder, after.holder_lease) == ("n2", sealed.holder_lease)
     assert after.seal is None
-    assert client.lease_age_s(seen.holder_lease) is None
-    assert (client.lease_age_s(after.holder_lease) or 0) <= 1
+    assert client.lease_age_s(seen.holder_lease) is not None
+    assert (after.limit_s, after.limit_version) == (15.0, sealed.holder_version)
+
+
+def leases(client: Etcd3) -> set[str]:
+    return {lease["ID"] for lease in client.call("/lease/leases", {}).get("leases", ())}
+
+
+def test_seals_that_fail_leave_no_more_leases_than_one(client: Etcd3, lock: EtcdLeaderLock) -> None:
+    """Refused at every turn: what was granted for one attempt is used by the next (L6)."""
+    client.transaction(Transaction([], [put(PREFIX + "failover", '{"leader": "n1"}')]))
+    seen, before = replace(lock.read(), failover_version=0, switchover=False), leases(client)
+    for _ in range(10):
+        assert not lock.seal(seen, GUARD, Seal(()))
+    intents = [one for one in leases(client) - before if _granted_s(client, one) == 5]
+    assert len(leases(client) - before) - len(intents) == 2
+
+
+def _granted_s(client: Etcd3, lease: str) -> int:
+    return int(client.call("/lease/timetolive", {"ID": lease})["grantedTTL"])
+
+
+@pytest.mark.parametrize("stop_s", [0.0, 7.0])
+def test_a_guard_that_stood_still_seals_nothing(
+    client: Etcd3, lock: EtcdLeaderLock, stop_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its lease would end sooner than a ttl after the seal, with the old leader perhaps alive."""
+    seen, transaction = lock.read(), Etcd3.transaction
+
+    def late(etcd: Etcd3, wanted: Transaction) -> bool:
+        RealClock().pause(stop_s)
+        return transaction(etcd, wanted)
+
+    monkeypatch.setattr(Etcd3, "transaction", late)
+    assert lock.seal(seen, GUARD, Seal(())) is (stop_s == 0)
 
 
 def test_what_the_old_leader_prepared_before_the_seal_fails_after_it(client: Etcd3, lock: EtcdLeaderLock) -> None:
@@ -110,7 +145,7 @@ def test_what_the_old_leader_prepared_before_the_seal_fails_after_it(client: Etc
         [compare_version(PREFIX + "sync", seen.sync_version)],
         [put(PREFIX + "sync", json.dumps({"leader": "n1", "sync_standby": "", "quorum": 0}))],
     )
-    assert lock.seal(seen, GUARD, Seal(seen.holder_lease, ()))
+    assert lock.seal(seen, GUARD, Seal(()))
     assert not client.transaction(prepared)
     assert lock.read().voters == ("n2", "n3")
 
@@ -118,7 +153,7 @@ def test_what_the_old_leader_prepared_before_the_seal_fails_after_it(client: Etc
 def test_a_seal_fails_when_the_old_leader_changed_sync_first(client: Etcd3, lock: EtcdLeaderLock) -> None:
     seen = lock.read()
     client.transaction(Transaction([], [put(PREFIX + "sync", json.dumps({"leader": "n1", "sync_standby": "n2"}))]))
-    assert not lock.seal(seen, GUARD, Seal(seen.holder_lease, ()))
+    assert not lock.seal(seen, GUARD, Seal(()))
     assert lock.read().holder == "n1"
 
 
@@ -128,21 +163,21 @@ def test_a_seal_fails_when_anything_it_was_decided_on_has_changed(
 ) -> None:
     seen = lock.read()
     client.transaction(Transaction([], [put(PREFIX + key, '{"leader": "n1"}')]))
-    assert not lock.seal(seen, GUARD, Seal(seen.holder_lease, ()))
+    assert not lock.seal(seen, GUARD, Seal(()))
 
 
 def test_two_guards_cannot_both_seal(access: EtcdAccess, client: Etcd3, lock: EtcdLeaderLock) -> None:
     other = EtcdLeaderLock(access, PREFIX, time.monotonic)
     seen, theirs = lock.read(), other.read()
-    assert lock.seal(seen, GUARD, Seal(seen.holder_lease, ()))
-    assert not other.seal(theirs, "walproof-guard-2", Seal(theirs.holder_lease, ()))
+    assert lock.seal(seen, GUARD, Seal(()))
+    assert not other.seal(theirs, "walproof-guard-2", Seal(()))
 
 
 def test_a_guard_whose_seal_was_taken_over_hands_nothing_over(
     access: EtcdAccess, client: Etcd3, lock: EtcdLeaderLock
 ) -> None:
     seen = lock.read()
-    assert lock.seal(seen, GUARD, Seal(seen.holder_lease, ("n2", "n3")))
+    assert lock.seal(seen, GUARD, Seal(("n2", "n3")))
     sealed = lock.read()
     other = EtcdLeaderLock(access, PREFIX, time.monotonic)
     theirs = other.read()
@@ -156,9 +191,9 @@ def test_a_guard_whose_seal_was_taken_over_hands_nothing_over(
 
 def test_a_member_whose_lease_has_ended_gets_no_lock(client: Etcd3, lock: EtcdLeaderLock) -> None:
     seen = lock.read()
-    assert lock.seal(seen, GUARD, Seal(seen.holder_lease, ("n2", "n3")))
+    assert lock.seal(seen, GUARD, Seal(("n2", "n3")))
     sealed = lock.read()
-    client.revoke(sealed.candidates["n2"].lease)
+    client.call("/lease/revoke", {"ID": str(sealed.candidates["n2"].lease)})
     assert not lock.hand_over(sealed, "n2")
     assert lock.read().holder == GUARD
 
@@ -166,11 +201,11 @@ def test_a_member_whose_lease_has_ended_gets_no_lock(client: Etcd3, lock: EtcdLe
 def test_a_seal_ends_by_itself(client: Etcd3, lock: EtcdLeaderLock) -> None:
     """The lease is Patroni's ttl, counted by etcd: an unverified seal is never shorter than the old leader's term."""
     seen = lock.read()
-    assert lock.seal(seen, GUARD, Seal(seen.holder_lease, ()))
+    assert lock.seal(seen, GUARD, Seal(()))
     sealed = lock.read()
     answer = client.call("/lease/timetolive", {"ID": str(sealed.holder_lease)})
-    assert int(answer["grantedTTL"]) == seen.ttl_s == 20
-    client.revoke(sealed.holder_lease)
+    assert int(answer["grantedTTL"]) - 5 == seen.ttl_s == 20
+    client.call("/lease/revoke", {"ID": str(sealed.holder_lease)})
     after = lock.read()
     assert (after.holder, after.seal) == ("", None)
 

@@ -63,7 +63,7 @@ def test_a_seal_whose_guard_died_is_gone_on_with_by_the_next(target: LabTarget, 
     lock, before = LabTakeover(blueprint, RealClock()).lock(), target.observe().leader
     seen = lock.read()
     standbys = tuple(m for m in blueprint.members if m != before)
-    assert lock.seal(seen, f"{GUARD}dead", Seal(seen.holder_lease, standbys))
+    assert lock.seal(seen, f"{GUARD}dead", Seal(standbys, seen.config_version, seen.failover_version))
     guard = lab_guard(blueprint, RealClock())
     guard.start()
     wait_for(Wait.NEW_LEADER, lambda: target.observe().leader not in (None, before), RealClock())

@@ -39,40 +39,41 @@ LOCK = LockState(
     ttl_s=20.0,
     candidates={"n1": Candidate(77, True), "n2": Candidate(78, True), "n3": Candidate(79, True)},
 )
-SEALED = replace(LOCK, holder=NAME, holder_version=20, sync_version=20, lease_age_s=None, seal=Seal(77, ("n2", "n3")))
+KEPT = Seal(("n2", "n3"), config_version=3)
+SEALED = replace(LOCK, holder=NAME, holder_version=20, sync_version=20, lease_age_s=None, seal=KEPT)
 
 
-def receiver(at: float, *, running: bool = True, received: int = 100, silent_s: float | None = 0.0) -> Receiver:
-    return Receiver(at, running, running, received, silent_s if running else None)
+def receiver(at: float, *, running: bool = True, position: int = 100, silent_s: float | None = 0.0) -> Receiver:
+    return Receiver(at, running, running, position, silent_s if running else None)
 
 
 def alive(now: float) -> dict[str, MemberSigns]:
     """Everybody answers, and both standbys receive."""
     receiving = (receiver(now - 0.1), receiver(now))
-    standby = MemberSigns(now, now, receivers=receiving)
+    standby = MemberSigns(now, now, receiving, fit_at=now)
     return {"n1": MemberSigns(now, now), "n2": standby, "n3": standby}
 
 
 def gone(at: float, now: float) -> dict[str, MemberSigns]:
     """The leader showed its last sign at `at`."""
     waiting = tuple(receiver(t, silent_s=t - at) for t in (now - 0.1, now))
-    standby = MemberSigns(now, now, receivers=waiting)
+    standby = MemberSigns(now, now, waiting, fit_at=now)
     return {"n1": MemberSigns(at, at), "n2": standby, "n3": standby}
 
 
 def disconnected(now: float, positions: Mapping[str, int]) -> dict[str, MemberSigns]:
     """The leader is gone; these standbys show no walreceiver and no way back, in both of their last answers."""
     left = {
-        name: MemberSigns(now, now, receivers=tuple(receiver(t, running=False, received=p) for t in (now - 0.1, now)))
+        name: MemberSigns(now, now, tuple(receiver(t, running=False, position=p) for t in (now - 0.1, now)), fit_at=now)
         for name, p in positions.items()
     }
     return {**gone(0.0, now), **left}
 
 
 def watching(now: float = 100.0) -> Memory:
-    """A guard that has watched n1 for ten seconds."""
+    """A guard that has watched n1 for ten seconds, four times a second."""
     memory = Memory()
-    for at in (now - 10, now - 5, now - 4, now):
+    for at in (now - quarter / 4 for quarter in range(40, -1, -1)):
         memory, _ = turn(memory, Sight(at, replace(LOCK, at=at, lease_age_s=0.0), alive(at)), POLICY)
     assert memory.state is State.WATCHING
     return memory
@@ -121,10 +122,10 @@ def test_a_lease_that_is_renewed_is_a_sign_of_life() -> None:
 
 def test_a_switchover_asked_for_after_the_seal_voids_it() -> None:
     memory = taken(before_seal(watching(), silent(101.05)), 101.1)
-    lock = replace(SEALED, at=101.5, switchover=True)
+    lock = replace(SEALED, at=101.5, switchover=True, failover_version=21)
     memory, action = turn(memory, Sight(101.5, lock, disconnected(101.5, {"n2": 90, "n3": 110})), POLICY)
     assert action.act is Act.NONE
-    assert memory.lines == ("a switchover was asked for after the seal: left to Patroni once the lease ends",)
+    assert memory.lines[0].startswith("a switchover was asked for after the seal: left to Patroni")
     other = replace(SEALED, holder="walproof-guard-2", switchover=True)
     for at in (101.0, 110.0):
         memory, action = turn(memory, Sight(at, replace(other, at=at), alive(at)), POLICY)
@@ -219,9 +220,15 @@ def test_a_standby_that_follows_nobody_could_not_show_that_it_saw_a_seal() -> No
 
 
 def test_a_guard_waits_between_takeovers_and_before_it_knows_a_leader() -> None:
-    again = replace(watching(), last_takeover=95.0)
-    assert turn(again, silent(102.0), POLICY)[1].act is Act.NONE
-    fresh, _ = turn(Memory(), Sight(100.0, LOCK, alive(100.0)), POLICY)
+    again = replace(watching(), limit=(5, 95.0))
+    assert turn(again, silent(102.0, limit_version=5, limit_s=15.0), POLICY)[1].act is Act.NONE
+    assert (
+        turn(replace(again, limit=(5, 80.0)), silent(102.0, limit_version=5, limit_s=15.0), POLICY)[1].act is Act.SEAL
+    )
+    assert (
+        turn(replace(again, limit=(5, 80.0)), silent(102.0, limit_version=5, limit_s=60.0), POLICY)[1].act is Act.NONE
+    )
+    fresh, _ = turn(Memory(), Sight(100.0, replace(LOCK, at=100.0), alive(100.0)), POLICY)
     assert turn(fresh, silent(102.0), POLICY)[1].act is Act.NONE
 
 
@@ -250,13 +257,15 @@ def answers(**change: object) -> MemberSigns:
     [
         ("a walreceiver runs", answers(running=True)),
         ("it may connect again", answers(connects=True)),
-        ("it was restarted, and may hold more", answers(received=0)),
+        ("it has nothing", answers(position=0)),
+        ("it replays, is paused, delayed or stuck, and may hold more", answers(waits=False)),
+        ("it may not be seen", answers(lacks="GRANT pg_monitor TO guard")),
         ("asked before the seal", answers(asked_at=101.0)),
         ("asked once", MemberSigns(101.3, 101.3, receivers=(receiver(101.3, running=False),))),
         (
             "it still receives",
             MemberSigns(
-                101.3, 101.3, receivers=(receiver(101.2, running=False), receiver(101.3, running=False, received=101))
+                101.3, 101.3, receivers=(receiver(101.2, running=False), receiver(101.3, running=False, position=101))
             ),
         ),
         ("it never answered", MemberSigns()),
@@ -284,17 +293,32 @@ def test_so_many_are_sealed_that_no_quorum_is_left(voters: int, number: int, nee
 
 
 def test_the_successor_never_holds_less_than_another_sealed_standby() -> None:
-    assert successor(LOCK, {"n2": 5, "n3": 9}) == "n3"
-    barred = replace(LOCK, candidates={**LOCK.candidates, "n3": Candidate(79, True, priority=0)})
-    assert successor(barred, {"n2": 5, "n3": 9}) is None
-    assert successor(barred, {"n2": 9, "n3": 9}) == "n2"
-    dead = replace(LOCK, candidates={**LOCK.candidates, "n3": Candidate(0, True)})
-    assert successor(dead, {"n2": 5, "n3": 9}) is None
+    signs = alive(100.0)
+    assert successor(LOCK, {"n2": 5, "n3": 9}, signs, 100.0) == "n3"
+    for unable in (Candidate(79, False), Candidate(0, True), Candidate(79, True, tagged="nofailover: True")):
+        barred = replace(LOCK, candidates={**LOCK.candidates, "n3": unable})
+        assert successor(barred, {"n2": 5, "n3": 9}, signs, 100.0) is None
+        assert successor(barred, {"n2": 9, "n3": 9}, signs, 100.0) == "n2"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"fit_at": None},
+        {"fit_at": 97.0},
+        {"unfit": "its watchdog is required and cannot be used"},
+    ],
+)
+def test_a_member_whose_patroni_could_not_lead_is_handed_nothing(answer: dict[str, object]) -> None:
+    """Patroni would release the key early, and elect with the old leader perhaps alive (G6)."""
+    signs = {**alive(100.0), "n3": replace(alive(100.0)["n3"], **answer)}  # type: ignore[arg-type]
+    assert successor(LOCK, {"n2": 5, "n3": 9}, signs, 100.0) is None
+    assert successor(LOCK, {"n2": 9, "n3": 9}, signs, 100.0) == "n2"
 
 
 def test_of_equal_standbys_the_one_with_the_higher_priority_leads() -> None:
     lock = replace(LOCK, candidates={**LOCK.candidates, "n3": Candidate(79, True, priority=5)})
-    assert successor(lock, {"n2": 9, "n3": 9}) == "n3"
+    assert successor(lock, {"n2": 9, "n3": 9}, alive(100.0), 100.0) == "n3"
 
 
 def sealing() -> Memory:
@@ -324,14 +348,14 @@ def test_one_sealed_standby_of_two_is_not_enough_at_any_1() -> None:
 
 
 def test_a_standby_that_was_not_connected_before_the_seal_is_never_counted() -> None:
-    lock = replace(SEALED, at=101.5, seal=Seal(77, ("n2",)))
+    lock = replace(SEALED, at=101.5, seal=replace(KEPT, connected=("n2",)))
     _, action = turn(sealing(), Sight(101.5, lock, disconnected(101.5, {"n2": 100, "n3": 100})), POLICY)
     assert action.act is Act.NONE
 
 
 def test_standbys_beyond_those_needed_are_waited_for_while_they_answer_half_a_second() -> None:
     """ANY 2 of 2 needs one: a successor that dies at once must not find another that still acknowledges."""
-    memory = replace(sealing(), seal=replace(LOCK, quorum=0))
+    memory = sealing()
     one = disconnected(101.5, {"n2": 100})
     memory, action = turn(memory, Sight(101.5, replace(SEALED, at=101.5, quorum=0), one), POLICY)
     assert action.act is Act.NONE
@@ -347,7 +371,7 @@ def test_an_unverified_seal_is_kept_until_its_lease_ends_and_never_given_away() 
         memory, action = turn(memory, Sight(now, replace(SEALED, at=now), gone(100.0, now)), POLICY)
         assert (memory.state, action.act) == (State.SEALED, Act.NONE)
     memory, _ = turn(memory, Sight(121.2, replace(SEALED, at=121.2), gone(100.0, 121.2)), POLICY)
-    assert "the lease ends" in memory.lines[0]
+    assert "the seal's lease ends" in memory.lines[0]
 
 
 def test_an_answer_that_was_lost_is_found_in_the_lock() -> None:
@@ -367,7 +391,7 @@ def test_another_guards_seal_is_left_alone_and_then_taken_over() -> None:
     memory, action = turn(memory, sight, POLICY)
     assert action.act is Act.SEAL
     # They lost their primary_conninfo under the first guard's seal, as its own record of the moment before says.
-    assert seal_of(sight) == Seal(77, ("n2", "n3"))
+    assert seal_of(sight, POLICY) == KEPT
 
 
 def test_a_lock_that_changed_hands_meanwhile_is_left_alone() -> None:

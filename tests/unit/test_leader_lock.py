@@ -9,6 +9,7 @@ from walproof.patroni.etcd3 import Entry, EtcdAccess, Transaction, encoded
 from walproof.patroni.leader_lock import EtcdLeaderLock, Taking, handing_over, sealing, state_of
 
 PREFIX = "/service/main/"
+SEAL = Seal(("n2",), config_version=3, limit_s=30.0)
 MEMBER = {"conn_url": "postgres://10.0.0.2/x", "api_url": "http://10.0.0.2:8008/patroni", "state": "running"}
 
 
@@ -49,7 +50,8 @@ def test_the_keys_say_who_leads_who_votes_and_who_may_follow() -> None:
     assert (state.holder_version, state.sync_version, state.config_version) == (10, 11, 3)
     assert state.synchronous and not state.paused and not state.switchover and not state.sealed
     assert state.candidates["n2"] == Candidate(78, True, 1, "10.0.0.2")
-    assert not state.candidates["n3"].may_lead
+    assert state.candidates["n3"] == Candidate(79, True, 1, "10.0.0.2", "nofailover: True")
+    assert state.counted == ("n2",)
     assert state.ttl_s == 20
 
 
@@ -60,7 +62,7 @@ def test_a_switchover_that_is_done_leaves_an_empty_key() -> None:
     for asked in ({"leader": "n1", "member": "n2"}, {"member": "n2"}, "n1:n2"):
         assert state_of(entries(failover=entry("failover", asked, 22)), 0.0).switchover
     for transaction in (
-        sealing(PREFIX, entries(), done, Taking("g", 1, Seal(77, ()))),
+        sealing(PREFIX, entries(), done, Taking("g", 1, Seal(()))),
         handing_over(PREFIX, done, "n2"),
     ):
         compared, _ = read(transaction)
@@ -75,39 +77,40 @@ def test_keys_that_hold_nonsense_are_no_synchronous_cluster() -> None:
 
 def test_a_seal_compares_everything_it_was_decided_on() -> None:
     seen = state_of(entries(), 5.0)
-    compared, _ = read(sealing(PREFIX, entries(), seen, Taking("g", 99, Seal(77, ("n2",)))))
-    assert compared == {"leader": "10", "sync": "11", "config": "3", "failover": "0", "failsafe": "12"}
+    compared, _ = read(sealing(PREFIX, entries(), seen, Taking("g", 99, SEAL, 98, 50)))
+    kept = {"leader": "10", "sync": "11", "config": "3", "failover": "0", "failsafe": "12"}
+    assert compared == {**kept, "walproof_guard_intent": "50"}
 
 
 def test_a_seal_takes_the_lock_first_rewrites_sync_and_removes_the_old_leaders_addresses() -> None:
     seen = state_of(entries(), 5.0)
-    transaction = sealing(PREFIX, entries(), seen, Taking("g", 99, Seal(77, ("n2",))))
+    transaction = sealing(PREFIX, entries(), seen, Taking("g", 99, SEAL, 98, 50))
     _, written = read(transaction)
     assert written[0] == ("leader", "g")
     assert ("sync", entries()["sync"].value) in written
     assert ("members/n1", "deleted") in written
     assert ("failsafe", '{"n2":"http://2"}') in written
     kept = json.loads(dict(written)["walproof_guard"])
-    assert kept == {"old_lease": 77, "connected": ["n2"]}
+    assert kept == {"connected": ["n2"], "config_version": 3, "failover_version": 0, "limit_s": 30.0}
     leases = {p["request_put"]["key"]: p["request_put"].get("lease") for p in transaction.success if "request_put" in p}
     assert leases[encoded(PREFIX + "leader")] == leases[encoded(PREFIX + "walproof_guard")] == "99"
     assert leases[encoded(PREFIX + "sync")] is None
 
 
 def test_a_seal_is_read_back_by_whoever_goes_on_with_it() -> None:
-    kept = entry("walproof_guard", {"old_lease": 77, "connected": ["n2", "n3"]}, 20, 99)
+    kept = entry("walproof_guard", {"connected": ["n2", "n3"]}, 20, 99)
     state = state_of({**entries(), "walproof_guard": kept, "leader": entry("leader", "walproof-guard-1", 20, 99)}, 0.0)
-    assert state.seal == Seal(77, ("n2", "n3"))
+    assert state.seal == Seal(("n2", "n3"))
     assert state.sealed
 
 
-def test_the_lock_is_handed_over_under_the_members_own_lease() -> None:
+def test_the_lock_is_handed_over_under_the_lease_it_hangs_on() -> None:
     state = state_of(entries(), 5.0)
     transaction = handing_over(PREFIX, state, "n2")
     compared, written = read(transaction)
     assert compared == {"leader": "10", "sync": "11", "config": "3", "failover": "0", "members/n2": "lease 78"}
     assert written == [("leader", "n2"), ("walproof_guard", "deleted")]
-    assert transaction.success[0]["request_put"]["lease"] == "78"
+    assert transaction.success[0]["request_put"]["lease"] == "77"
 
 
 class StubEtcd:

@@ -26,11 +26,17 @@ from walproof.watching.metrics_server import MetricsServer
 
 
 @cloup.command(cls=Command)
-@opt.cluster(opt.allow("takeover"))
+@opt.cluster(opt.allow("takeover,etcd-leader"))
 @opt.group(
     "Guard",
     opt.option("--suspect-after", "1s", "Silence of the leader that is suspicious.", type=opt.DURATION, default="1s"),
-    opt.option("--at-most-every", "15s", "Least time between takeovers.", type=opt.DURATION, default="15s"),
+    opt.option(
+        "--at-most-every",
+        "15s",
+        "Least time between takeovers; it doubles.",
+        type=opt.DURATION,
+        default="15s",
+    ),
     opt.flag("--dry-run", "Say what it would do and do nothing."),
     opt.option("--duration", "1min", "Exit after this time.  [default: at Ctrl-C]", type=opt.DURATION),
 )
@@ -65,7 +71,13 @@ def guard(
         raise TargetError(f"{chosen.name} cannot be guarded: {able.why_not(Capability.TAKEOVER)}", "see docs/guard.md")
     if not dry_run:
         consent.check(chosen, "guarding", ["takeover"], allowed)
-    policy = Policy(f"{GUARD}{secrets.token_hex(4)}", suspect_after, at_most_every, dry_run=dry_run)
+    policy = Policy(
+        f"{GUARD}{secrets.token_hex(4)}",
+        suspect_after,
+        at_most_every,
+        moves_dcs_leader="etcd-leader" in allowed and not dry_run,
+        dry_run=dry_run,
+    )
     ended = threading.Event()
     call_after(duration, ended.set)
     watcher = open_guard(able.takeover, chosen.clock, policy, _log)

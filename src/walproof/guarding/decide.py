@@ -3,9 +3,31 @@
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from walproof.guarding.safety import answering, connected, enough, sealed, successor, why_not
-from walproof.guarding.suspicion import Silences, last_sign, overdue, serves_clients_only, signs_of
+from walproof.guarding.safety import (
+    ahead,
+    answering,
+    connected,
+    enough,
+    sealed,
+    successor,
+    why_cannot_lead,
+    why_hands_off,
+    why_not,
+    why_void,
+)
+from walproof.guarding.suspicion import (
+    Silences,
+    Stream,
+    last_sign,
+    overdue,
+    serves_clients_only,
+    signs_of,
+    witness,
+)
 from walproof.model.takeover import LockState, Seal, Signs
+
+_MOST_S = 3600.0
+"""The longest time between two takeovers that doubling comes to."""
 
 _REST_S = 0.5
 """How long standbys beyond those that are needed are waited for: a successor that dies at once finds all sealed."""
@@ -47,6 +69,9 @@ class Policy:
     name: str
     suspect_after_s: float = 1.0
     at_most_every_s: float = 15.0
+    """Least time between takeovers by any guard; it doubles with each that comes before twice that time has passed."""
+    moves_dcs_leader: bool = False
+    """Whether it moves the DCS's own leader off the machine of the lock's holder: it renews every lease in that DCS."""
     learns_s: float = 5.0
     """How long it watches a leader before it may suspect it."""
     resumes_after_s: float = 2.0
@@ -100,6 +125,7 @@ class Memory:
     checked_at: float = 0.0
     """When the signs of life were last checked."""
     silences: Silences = field(default_factory=Silences)
+    stream: Stream = field(default_factory=Stream)
     steps: Steps = field(default_factory=Steps)
     seal: LockState | None = None
     """The lock and /sync as they were when it was taken."""
@@ -107,11 +133,14 @@ class Memory:
     """Since when enough standbys are sealed."""
     sealed_until: float = 0.0
     successor: str = ""
-    cut_off_noted: bool = False
-    """Whether the log says already that the leader, whose lease is overdue, serves clients and nobody else."""
+    noted: str = ""
+    """What the log says already of a leader that some see and some do not."""
+    left: int = 0
+    """The version of a seal that this guard has left to Patroni: it is not taken up again."""
     others_since: float | None = None
     """Since when another guard's lock has been seen."""
-    last_takeover: float = float("-inf")
+    limit: tuple[int, float] = (0, float("-inf"))
+    """The version of the key that the last seal, by any guard, left in the DCS, and when this guard first saw it."""
     suspicions: int = 0
     takeovers: int = 0
     lines: tuple[str, ...] = field(default=())
@@ -121,9 +150,13 @@ class Memory:
 def turn(memory: Memory, sight: Sight, policy: Policy) -> tuple[Memory, Action]:
     """One turn: what is remembered next, and what to do."""
     memory = replace(memory, lines=())
-    if sight.lock.holder == policy.name and memory.state is State.SUSPECTING:
+    if sight.lock.limit_version != memory.limit[0]:
+        since = sight.now if sight.lock.limit_version else float("-inf")
+        memory = replace(memory, limit=(sight.lock.limit_version, since))
+    acts = memory.state in (State.SEALED, State.HANDED_OVER)
+    if sight.lock.holder == policy.name and not acts and sight.lock.holder_version != memory.left:
         # The answer to our own transaction was lost.
-        memory = taken(memory, sight.now)
+        memory = taken(replace(memory, seal=memory.seal or sight.lock), sight.now)
     match memory.state:
         case State.SEALED:
             return _check(memory, sight, policy)
@@ -134,10 +167,12 @@ def turn(memory: Memory, sight: Sight, policy: Policy) -> tuple[Memory, Action]:
     return _watch(replace(memory, others_since=None), sight, policy)
 
 
-def seal_of(sight: Sight) -> Seal:
+def seal_of(sight: Sight, policy: Policy) -> Seal:
     """What the lock is taken with; another guard's seal is gone on with."""
     lock = sight.lock
-    return lock.seal or Seal(lock.holder_lease, connected(lock, sight.signs))
+    limit_s = min(max(2 * lock.limit_s, policy.at_most_every_s), _MOST_S)
+    fresh = Seal(connected(lock, sight.signs), lock.config_version, lock.failover_version, limit_s)
+    return lock.seal if lock.sealed and lock.seal else fresh
 
 
 def before_seal(memory: Memory, sight: Sight) -> Memory:
@@ -154,7 +189,7 @@ def taken(memory: Memory, now: float) -> Memory:
         state=State.SEALED,
         steps=replace(memory.steps, sealed=now),
         sealed_until=now + memory.seal.ttl_s,
-        last_takeover=now,
+        successor="",
         why_not="",
         lines=(*memory.lines, line),
     )
@@ -180,44 +215,42 @@ def handed_over(memory: Memory, to: str, now: float) -> Memory:
 
 
 def _check(memory: Memory, sight: Sight, policy: Policy) -> tuple[Memory, Action]:
-    seal, since = memory.seal, memory.steps.sealed
-    assert seal is not None
+    since = memory.steps.sealed
     assert since is not None
     if sight.now > memory.sealed_until:
-        line = "not handed over in time: the lease ends, and Patroni elects as without a guard"
-        return replace(memory, state=State.NOT_READY, why_not="", seal=None, lines=(*memory.lines, line)), NOTHING
+        return _leave(memory, sight.lock, "not handed over in time"), NOTHING
     if sight.lock.at <= since:
         return memory, NOTHING
-    if lost := _why_seal_is_void(seal, sight.lock, policy):
-        return replace(memory, state=State.NOT_READY, why_not="", seal=None, lines=(*memory.lines, lost)), NOTHING
-    found = sealed(sight.lock.seal.connected if sight.lock.seal else (), sight.signs, since, sight.now)
-    if not enough(seal, found):
+    if sight.lock.holder == memory.successor:
+        return handed_over(memory, memory.successor, sight.now), NOTHING  # the answer to our hand-over was lost
+    if sight.lock.holder != policy.name:
+        return _leave(memory, sight.lock, "the lock is no longer ours"), NOTHING
+    if void := why_void(sight.lock):
+        return _leave(memory, sight.lock, void), NOTHING
+    assert sight.lock.seal is not None
+    voters = tuple(v for v in sight.lock.seal.connected if v in sight.lock.counted)
+    found = sealed(voters, sight.signs, since, sight.now)
+    if why_hands_off(sight.lock, sight.now) or not enough(sight.lock, found):
         return memory, NOTHING
     memory = replace(memory, enough_since=memory.enough_since or sight.now)
     assert memory.enough_since is not None
     late = sight.now - memory.enough_since >= _REST_S
     if not late and set(answering(sight.lock, sight.signs, sight.now)) - set(found):
         return memory, NOTHING
-    to = successor(sight.lock, found)
+    to = successor(sight.lock, found, sight.signs, sight.now)
     if to is None:
-        why = "the standby with the most WAL may not lead (nofailover, or not running)"
+        able = ((v, why_cannot_lead(sight.lock, v, sight.signs, sight.now)) for v in ahead(found))
+        why = f"no standby with the most WAL can lead: {', '.join(f'{v} ({reason})' for v, reason in able)}"
         lines = (f"sealed, but {why}",) if why != memory.why_not else ()
         return replace(memory, why_not=why, lines=(*memory.lines, *lines)), NOTHING
-    return memory, Action(Act.HAND_OVER, to)
+    return replace(memory, successor=to), Action(Act.HAND_OVER, to)
 
 
-def _why_seal_is_void(seal: LockState, now: LockState, policy: Policy) -> str | None:
-    """Why the lock may not be handed over any more: then its lease ends, and Patroni elects as without a guard."""
-    if now.holder != policy.name:
-        return "the lock is no longer ours: left alone"
-    if now.switchover:
-        return "a switchover was asked for after the seal: left to Patroni once the lease ends"
-    # One transaction wrote both: a later version of /sync is somebody else's.
-    if now.sync_version != now.holder_version:
-        return "/sync was changed after the seal: left to Patroni once the lease ends"
-    if now.config_version != seal.config_version:
-        return "the configuration was changed after the seal: left to Patroni once the lease ends"
-    return None
+def _leave(memory: Memory, lock: LockState, why: str) -> Memory:
+    """The seal is Patroni's now, for good: its lease ends, and Patroni elects as without a guard."""
+    line = f"{why}: left to Patroni, which elects when the seal's lease ends"
+    left = lock.holder_version if lock.sealed else memory.left
+    return replace(memory, state=State.NOT_READY, why_not="", seal=None, left=left, lines=(*memory.lines, line))
 
 
 def _await_promotion(memory: Memory, sight: Sight) -> Memory:
@@ -239,7 +272,8 @@ def _await_other_guard(memory: Memory, sight: Sight, policy: Policy) -> tuple[Me
     """Another guard has sealed. It is left alone for a while, then its seal is taken over: it may have died."""
     since = memory.others_since if memory.others_since is not None else sight.now
     memory = replace(memory, others_since=since, state=State.NOT_READY, why_not="another guard holds the leader lock")
-    if sight.now - since < policy.resumes_after_s or policy.dry_run or not sight.lock.voters or sight.lock.switchover:
+    left = sight.lock.holder_version == memory.left or why_void(sight.lock) or why_hands_off(sight.lock, sight.now)
+    if left or policy.dry_run or sight.now - since < policy.resumes_after_s:
         return memory, NOTHING
     steps = Steps(last_sign=since, suspected=sight.now)
     line = f"{sight.lock.holder} does not go on: taking its seal over"
@@ -255,27 +289,35 @@ def _watch(memory: Memory, sight: Sight, policy: Policy) -> tuple[Memory, Action
         worth = reason != memory.why_not and (silent or memory.state is not State.NOT_READY)
         lines = (f"not ready: {reason}",) if worth else ()
         return replace(memory, state=State.NOT_READY, why_not=reason, lines=(*memory.lines, *lines)), NOTHING
-    if not silent:
-        holder = sight.lock.holder
+    seen_by = witness(sight.lock, sight.signs, memory.stream, sight.now)
+    if silent and seen_by:
+        return _suspect(memory, sight, policy, seen_by)
+    return _watching(memory, sight, allowed_s, silent=silent), NOTHING
+
+
+def _watching(memory: Memory, sight: Sight, allowed_s: float, *, silent: bool) -> Memory:
+    """Nothing is suspicious, or only half: what is half is noted once."""
+    holder, note = sight.lock.holder, ""
+    if silent:
+        note = f"{holder} is silent to this guard, but nothing else shows that it is gone: left alone"
+    elif serves_clients_only(sight.lock, sight.signs, sight.now, allowed_s):
         note = f"{holder} answers SQL, but neither renews its lease nor is heard by a standby: left alone"
-        cut_off = serves_clients_only(sight.lock, sight.signs, sight.now, allowed_s)
-        lines = (note,) if cut_off and not memory.cut_off_noted else ()
-        noted = cut_off or (memory.cut_off_noted and overdue(sight.lock))
-        memory = replace(memory, cut_off_noted=noted)
-        if memory.state is State.SUSPECTING:
-            signs = signs_of(sight.lock, sight.signs)
-            lines = (f"{holder} lives after all, by {max(signs, key=lambda what: signs[what])}",)
-        elif memory.state is not State.WATCHING:
-            lines = (f"watching {holder}, synchronous: {', '.join(sight.lock.voters)}",)
-        now_why = note if cut_off else ""
-        return replace(memory, state=State.WATCHING, why_not=now_why, lines=(*memory.lines, *lines)), NOTHING
-    return _suspect(memory, sight, policy)
+    lines = (note,) if note and note != memory.noted else ()
+    noted = note or (memory.noted if overdue(sight.lock) else "")
+    if memory.state is State.SUSPECTING and not silent:
+        signs = signs_of(sight.lock, sight.signs)
+        lines = (f"{holder} lives after all, by {max(signs, key=lambda what: signs[what])}",)
+    elif memory.state is not State.WATCHING:
+        lines = (f"watching {holder}, synchronous: {', '.join(sight.lock.voters)}",)
+    return replace(memory, state=State.WATCHING, why_not=note, noted=noted, lines=(*memory.lines, *lines))
 
 
-def _suspect(memory: Memory, sight: Sight, policy: Policy) -> tuple[Memory, Action]:
+def _suspect(memory: Memory, sight: Sight, policy: Policy, seen_by: str) -> tuple[Memory, Action]:
     if memory.state is not State.SUSPECTING:
         silence = sight.now - memory.last_sign
-        line = f"suspect {sight.lock.holder}: REST, SQL, lease and every walreceiver silent for {silence:.2f} s"
+        line = (
+            f"suspect {sight.lock.holder}: REST, SQL, lease and every walreceiver silent for {silence:.2f} s; {seen_by}"
+        )
         memory = replace(
             memory,
             state=State.SUSPECTING,
@@ -287,7 +329,7 @@ def _suspect(memory: Memory, sight: Sight, policy: Policy) -> tuple[Memory, Acti
         return memory, NOTHING  # the lock is read again before it is taken
     if policy.dry_run:
         line = f"would take the leader lock from {sight.lock.holder} (dry run)"
-        return replace(memory, last_takeover=sight.now, lines=(*memory.lines, line)), NOTHING
+        return replace(memory, limit=(memory.limit[0], sight.now), lines=(*memory.lines, line)), NOTHING
     return memory, Action(Act.SEAL)
 
 
@@ -295,7 +337,10 @@ def _heard(memory: Memory, sight: Sight, policy: Policy) -> Memory:
     """The last sign of life, and the silence it ended: as long as it was when it was last checked."""
     lock = sight.lock
     if lock.holder != memory.leader:
-        return replace(memory, leader=lock.holder, leader_since=sight.now, last_sign=sight.now, cut_off_noted=False)
+        known = replace(memory, leader=lock.holder, leader_since=sight.now, last_sign=sight.now, noted="")
+        return replace(known, stream=Stream(sight.now))
+    counts = not sight.stalled
+    memory = replace(memory, stream=memory.stream.seen(lock, sight.signs, counts=counts))
     heard = sight.now if sight.stalled else last_sign(lock, sight.signs)
     if heard <= memory.last_sign:
         return memory
@@ -308,8 +353,9 @@ def _heard(memory: Memory, sight: Sight, policy: Policy) -> Memory:
 
 
 def _too_soon(memory: Memory, sight: Sight, policy: Policy) -> str | None:
-    if sight.now - memory.last_takeover < policy.at_most_every_s:
-        return f"a takeover was less than {policy.at_most_every_s:g} s ago"
+    limit_s = max(sight.lock.limit_s, policy.at_most_every_s)
+    if sight.now - memory.limit[1] < limit_s:
+        return f"a takeover was less than {limit_s:g} s ago"
     if sight.now - memory.leader_since < policy.learns_s:
         return f"{sight.lock.holder} has led for less than {policy.learns_s:g} s as far as this guard knows"
     return None

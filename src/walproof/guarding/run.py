@@ -4,7 +4,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 
-from walproof.errors import TargetError, UsageError
+from walproof.errors import MachineError, TargetError, UsageError
 from walproof.guarding.decide import (
     Act,
     Action,
@@ -45,7 +45,12 @@ class Guard:
         self._parting = clock.every(_PART_S, self._part_leaders)
 
     def turn(self) -> None:
-        """One turn: see, decide, act, and a short pause."""
+        """One turn: see, decide, act, and a short pause; MachineError when a thread that sees has ended."""
+        if self._reading.failed or self._parting.failed or self.life.failed():
+            raise MachineError(
+                "the guard cannot see any more: one of its threads ended by the error above",
+                "start it again; as a service with Restart=always",
+            )
         now = self.clock.now()
         stalled = self._paused_at is not None and now - self._paused_at > _PACE_S + _STALL_S
         if self._seen is not None:
@@ -81,7 +86,7 @@ class Guard:
     def _part_leaders(self) -> None:
         """While nothing is wrong: the DCS's own leader away from the machine whose failure is waited for."""
         seen = self._seen
-        if seen is None or self.policy.dry_run or self.memory.state is not State.WATCHING:
+        if seen is None or not self.policy.moves_dcs_leader or self.memory.state is not State.WATCHING:
             return
         with suppress(TargetError):
             moved = self.lock.part(seen)
@@ -93,7 +98,7 @@ class Guard:
             match action.act:
                 case Act.SEAL:
                     self.memory = before_seal(self.memory, sight)
-                    done = self.lock.seal(sight.lock, self.policy.name, seal_of(sight))
+                    done = self.lock.seal(sight.lock, self.policy.name, seal_of(sight, self.policy))
                     self.memory = taken(self.memory, self.clock.now()) if done else not_taken(self.memory)
                 case Act.HAND_OVER:
                     if self.lock.hand_over(sight.lock, action.to):

@@ -1,13 +1,15 @@
-"""When taking the leader lock would be safe, and when standbys are sealed. Pure.
+"""When taking the leader lock would be safe, when standbys are sealed, and who may be handed it. Pure.
 
-Why quorum + 1 voters suffice: docs/guard.md.
+Why quorum + 1 voters suffice, and what each condition is for: docs/guard.md.
 """
 
 from collections.abc import Mapping
 
-from walproof.model.takeover import LockState, Signs
+from walproof.model.takeover import LockState, MemberSigns, Signs
 
 _FRESH_S = 1.0
+_FIT_S = 2.0
+"""For how long it is believed that a member can lead."""
 _READ_S = 3.0
 """A lock that was not read for so long is not known."""
 
@@ -21,8 +23,8 @@ def why_never(lock: LockState) -> str | None:
     return None
 
 
-def why_not(lock: LockState, signs: Signs, now: float) -> str | None:
-    """Why taking the lock from its holder would not be safe now; None where it is."""
+def why_hands_off(lock: LockState, now: float) -> str | None:
+    """Why no step may be taken now, be it the first or the last; None where it may."""
     if never := why_never(lock):
         return never
     if now - lock.at > _READ_S:
@@ -31,47 +33,77 @@ def why_not(lock: LockState, signs: Signs, now: float) -> str | None:
         return "Patroni is paused"
     if lock.switchover:
         return "a switchover is under way"
+    return None if lock.voters else "no standby is synchronous now"
+
+
+def why_not(lock: LockState, signs: Signs, now: float) -> str | None:
+    """Why taking the lock from its holder would not be safe now; None where it is."""
+    if reason := why_hands_off(lock, now):
+        return reason
     if not lock.holder:
         return "nobody holds the leader lock: Patroni elects"
     if lock.sealed:
         return "another guard holds the leader lock"
     if lock.sync_leader != lock.holder:
         return f"/sync does not name {lock.holder} as the leader yet"
-    if not lock.voters:
-        return "no standby is synchronous now"
+    for voter in lock.counted:
+        if voter in signs and signs[voter].receivers and signs[voter].receivers[-1].lacks:
+            return f"this guard may not see the walreceiver of {voter}: {signs[voter].receivers[-1].lacks}"
     reachable = set(answering(lock, signs, now)) & set(connected(lock, signs))
     if len(reachable) <= lock.quorum:
         of_all = f"{len(reachable)} of {len(lock.voters)} synchronous standbys"
-        return f"{of_all} answer and follow, {lock.quorum + 1} are needed"
+        return f"{of_all} answer and follow, {lock.quorum + 1} are needed{_tagged(lock)}"
     return None
 
 
+def why_void(lock: LockState) -> str | None:
+    """Why the seal that holds this lock is left to Patroni, by every guard and for good; None where it is not.
+
+    One transaction wrote the lock, /sync and the seal: a later version of one of them is another's. What ended a seal
+    once, a pause that was lifted since too, shows in the versions that the seal kept.
+    """
+    seal = lock.seal
+    if seal is None or lock.sync_version != lock.holder_version:
+        return "/sync was changed after the seal"
+    if lock.config_version != seal.config_version:
+        return "the configuration was changed after the seal"
+    if lock.failover_version != seal.failover_version:
+        return "a switchover was asked for after the seal"
+    return None
+
+
+def _tagged(lock: LockState) -> str:
+    tags = [f"{v} ({lock.candidates[v].tagged})" for v in lock.voters if v in lock.candidates and v not in lock.counted]
+    return f"; not counted for their tags: {', '.join(tags)}" if tags else ""
+
+
 def answering(lock: LockState, signs: Signs, now: float) -> tuple[str, ...]:
-    """The voters that answer SQL."""
-    asked_at = {v: signs[v].sql_at for v in lock.voters if v in signs}
+    """The counted voters that answer SQL."""
+    asked_at = {v: signs[v].sql_at for v in lock.counted if v in signs}
     return tuple(v for v, at in asked_at.items() if at is not None and now - at < _FRESH_S)
 
 
 def connected(lock: LockState, signs: Signs) -> tuple[str, ...]:
-    """The voters that have a primary_conninfo: one that loses it after the seal has seen the seal."""
-    newest = {v: signs[v].receivers[-1] for v in lock.voters if v in signs and signs[v].receivers}
-    return tuple(v for v, receiver in newest.items() if receiver.connects)
+    """The counted voters that have a primary_conninfo: one that loses it after the seal has seen the seal."""
+    newest = {v: signs[v].receivers[-1] for v in lock.counted if v in signs and signs[v].receivers}
+    return tuple(v for v, receiver in newest.items() if receiver.connects and not receiver.lacks)
 
 
 def sealed(voters: tuple[str, ...], signs: Signs, since: float, now: float) -> dict[str, int]:
-    """Which of these voters can no longer acknowledge anything to the old leader, each with its received position.
+    """Which of these voters can no longer acknowledge anything to the old leader, each with its position.
 
-    Twice, asked after `since`, each showed no walreceiver, no primary_conninfo to start one with, and the same received
-    position; the newer answer is at most a second old. One restarted since (position 0) does not count: it may hold
-    more than it says.
+    Twice, asked after `since`, each showed no walreceiver, no primary_conninfo to start one with, a startup process
+    that waits at the end of all WAL it has, and the same position; the newer answer is at most a second old. A standby
+    that replays, is paused, delayed or stuck does not wait there: it may hold more than it says, or not know yet that
+    it has nobody to follow.
     """
     found = {}
     for voter in voters:
         answers = signs[voter].receivers if voter in signs else ()
-        silent = all(not r.running and not r.connects and r.asked_at > since for r in answers)
-        still = len({r.received for r in answers}) == 1
-        if len(answers) == 2 and silent and still and answers[1].received and now - answers[1].asked_at < _FRESH_S:
-            found[voter] = answers[1].received
+        left = all(not (r.running or r.connects or r.lacks) and r.waits and r.asked_at > since for r in answers)
+        still = len({r.position for r in answers}) == 1
+        if len(answers) == 2 and left and still and answers[1].position and now - answers[1].asked_at < _FRESH_S:
+            found[voter] = answers[1].position
     return found
 
 
@@ -80,12 +112,27 @@ def enough(lock: LockState, sealed_voters: Mapping[str, int]) -> bool:
     return len(sealed_voters) >= lock.quorum + 1
 
 
-def successor(lock: LockState, sealed_voters: Mapping[str, int]) -> str | None:
-    """The sealed voter to lead: of those with the most WAL one that may, by its priority; None when none of them may.
+def why_cannot_lead(lock: LockState, voter: str, signs: Signs, now: float) -> str | None:
+    """Why this voter cannot be handed the lock, by its own key and by its own Patroni; None where it can."""
+    if voter not in lock.counted:
+        return "its key in etcd has ended, or it is tagged"
+    if not lock.candidates[voter].running:
+        return "not running"
+    known = signs.get(voter, MemberSigns())
+    fresh = known.fit_at is not None and now - known.fit_at < _FIT_S
+    return (known.unfit or None) if fresh else "its Patroni does not say that it can lead"
+
+
+def successor(lock: LockState, sealed_voters: Mapping[str, int], signs: Signs, now: float) -> str | None:
+    """The sealed voter to lead: of those with the most WAL one that can, by its priority; None when none of them can.
 
     Never one with less: a commit may have been acknowledged by the one that has more.
     """
-    most = max(sealed_voters.values(), default=0)
-    ahead = [(v, lock.candidates[v]) for v, at in sealed_voters.items() if at == most and v in lock.candidates]
-    able = [(-candidate.priority, voter) for voter, candidate in ahead if candidate.may_lead]
+    able = [(-lock.candidates[v].priority, v) for v in ahead(sealed_voters) if not why_cannot_lead(lock, v, signs, now)]
     return min(able)[1] if able else None
+
+
+def ahead(sealed_voters: Mapping[str, int]) -> tuple[str, ...]:
+    """Those with the most WAL."""
+    most = max(sealed_voters.values(), default=0)
+    return tuple(v for v, at in sealed_voters.items() if at == most)

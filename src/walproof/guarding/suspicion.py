@@ -1,12 +1,17 @@
-"""How long a leader has shown no sign of life, and how long it may. Pure."""
+"""How long a leader has shown no sign of life, how long it may, and who else has lost sight of it. Pure."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from walproof.model.takeover import LockState, Signs
+from walproof.model.takeover import LockState, MemberSigns, Signs
 
 MEMORY_S = 600.0
 """For how long a silence that ended by itself is remembered."""
 FACTOR = 1.5
+_MINUTES_S = 120.0
+_TOGETHER_S = 0.5
+"""Within which the silence of the leader to this guard and to its standbys began together."""
+_LATE_S = 2.0
+"""How late a renewal of the lease may be; etcd tells its age in whole seconds."""
 MOST = 2.5
 """The longest silence allowed, as a multiple of the shortest: a wrong suspicion is cheap, a late one is not."""
 
@@ -25,14 +30,37 @@ class Silences:
             return Silences((*kept, (at, max(longest, length_s))))
         return Silences((*kept, (ended_at, length_s)))
 
+    def longest_s(self, since: float = float("-inf")) -> float:
+        """The longest of those that ended after `since`, 0 for none."""
+        return max((s for at, s in self.seen if at > since), default=0.0)
+
     def allowed_s(self, least_s: float) -> float:
         """How long a silence may be before it is suspicious: 1.5 times the longest remembered, within limits.
 
         >>> [round(Silences(((0.0, longest),)).allowed_s(1.0), 1) for longest in (0.1, 0.8, 9.0)]
         [1.0, 1.2, 2.5]
         """
-        longest = max((s for _, s in self.seen), default=0.0)
-        return min(max(least_s, FACTOR * longest), MOST * least_s)
+        return min(max(least_s, FACTOR * self.longest_s()), MOST * least_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """What the standbys hear of the leader: the last message to any walreceiver, and the silences before it."""
+
+    heard: float = 0.0
+    silences: Silences = field(default_factory=Silences)
+
+    def seen(self, lock: LockState, signs: Signs, *, counts: bool) -> "Stream":
+        """After another look; `counts`: whether a silence that ended may be learned from."""
+        heard = max(_messages(lock, signs).values(), default=0.0)
+        if heard <= self.heard:
+            return self
+        learned = self.silences.with_one(heard, heard - self.heard) if counts and self.heard else self.silences
+        return Stream(heard, learned)
+
+    def normal_s(self) -> float:
+        """How long the standbys hear nothing without any trouble: 1.5 times the longest of the last minutes."""
+        return FACTOR * self.silences.longest_s(self.heard - _MINUTES_S)
 
 
 def signs_of(lock: LockState, signs: Signs) -> dict[str, float]:
@@ -40,16 +68,44 @@ def signs_of(lock: LockState, signs: Signs) -> dict[str, float]:
 
     By Patroni's REST, by SQL, by a renewal of its lease, or by a message to the walreceiver of a voter.
     """
-    leader, found = signs.get(lock.holder), dict[str, float]()
-    if leader is not None:
-        found |= {what: at for what, at in (("REST", leader.rest_at), ("SQL", leader.sql_at)) if at is not None}
+    found = _answers(lock, signs)
     if lock.lease_age_s is not None:
         found["lease"] = lock.at - lock.lease_age_s
-    for voter in lock.voters:
-        for receiver in signs[voter].receivers if voter in signs else ():
-            if receiver.running and receiver.silent_s is not None:
-                found[f"walreceiver of {voter}"] = receiver.asked_at - receiver.silent_s
-    return found
+    return found | {f"walreceiver of {voter}": at for voter, at in _messages(lock, signs).items()}
+
+
+def _answers(lock: LockState, signs: Signs) -> dict[str, float]:
+    """When the holder last answered this guard itself."""
+    leader = signs.get(lock.holder, MemberSigns())
+    return {what: at for what, at in (("REST", leader.rest_at), ("SQL", leader.sql_at)) if at is not None}
+
+
+def _messages(lock: LockState, signs: Signs) -> dict[str, float]:
+    """When each counted voter's walreceiver last had a message: those tagged to follow another hear that one."""
+    return {
+        voter: receiver.asked_at - receiver.silent_s
+        for voter in lock.counted
+        for receiver in (signs[voter].receivers if voter in signs else ())
+        if receiver.running and receiver.silent_s is not None
+    }
+
+
+def witness(lock: LockState, signs: Signs, stream: Stream, now: float) -> str:
+    """Who besides this guard has lost sight of the leader; "" for nobody: then the guard's own way to it may be cut.
+
+    A lease that should have been renewed; a standby that streamed and cannot reach the leader any more; or standbys
+    that hear nothing for longer than is normal, where they still heard it when it last answered this guard.
+    """
+    if overdue(lock):
+        return "its lease is overdue"
+    for voter in lock.counted:
+        answers = signs[voter].receivers if voter in signs else ()
+        if len(answers) == 2 and all(r.connects and r.streamed and r.silent_s is None for r in answers):
+            return f"{voter} cannot reach it"
+    answered = max(_answers(lock, signs).values(), default=0.0)
+    normal_s = max(stream.normal_s(), _TOGETHER_S)
+    together = abs(answered - stream.heard) < normal_s
+    return "its standbys hear nothing" if together and now - stream.heard >= normal_s else ""
 
 
 def last_sign(lock: LockState, signs: Signs) -> float:
@@ -59,7 +115,7 @@ def last_sign(lock: LockState, signs: Signs) -> float:
 
 def overdue(lock: LockState) -> bool:
     """Whether the leader should have renewed its lease by now, as far as that is known."""
-    return lock.lease_age_s is not None and lock.lease_age_s >= lock.ttl_s / 2
+    return lock.lease_age_s is not None and lock.lease_age_s >= lock.loop_wait_s + _LATE_S
 
 
 def serves_clients_only(lock: LockState, signs: Signs, now: float, allowed_s: float) -> bool:

@@ -72,6 +72,11 @@ class Repeating:
             self._act()
             self._closed.wait(self._seconds)
 
+    @property
+    def failed(self) -> bool:
+        """Whether an error ended it."""
+        return not self._closed.is_set() and not self._thread.is_alive()
+
     def close(self) -> None:
         """End it; waits for a call under way."""
         self._closed.set()

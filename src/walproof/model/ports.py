@@ -24,6 +24,11 @@ from walproof.model.verdict import Mark
 class Closes(Protocol):
     """Something that goes on until it is closed."""
 
+    @property
+    def failed(self) -> bool:
+        """Whether an error ended it before it was closed."""
+        ...
+
     def close(self) -> None:
         """End it; safe to call twice."""
         ...

@@ -12,30 +12,35 @@ GUARD = "walproof-guard-"
 class Candidate:
     """A member as its own key in the DCS describes it. lease: the one that key hangs on, 0 for none.
 
-    priority: its failover_priority, 0 where it must not lead (nofailover). host: of its PostgreSQL.
+    priority: its failover_priority. host: of its PostgreSQL. tagged: the tag for which it does not count as a voter,
+    with its value; "" for none.
     """
 
     lease: int
     running: bool
     priority: int = 1
     host: str = ""
+    tagged: str = ""
 
     @property
-    def may_lead(self) -> bool:
-        """Whether it may be handed the lock."""
-        return self.running and self.priority > 0 and self.lease != 0
+    def counts(self) -> bool:
+        """Whether it follows the holder of the lock, and no other member, and could lead itself."""
+        return not self.tagged and self.lease != 0
 
 
 @dataclass(frozen=True, slots=True)
 class Seal:
     """What must be known of the moment before a seal.
 
-    old_lease: that the leader's lock hung on. connected: voters that had a primary_conninfo, so that losing it shows
-    that they saw the seal.
+    connected: voters that had a primary_conninfo, so that losing it shows that they saw the seal. config_version,
+    failover_version: of the keys with the configuration and the switchovers asked for; a change of either ends the
+    seal for every guard. limit_s: no takeover for so long after this one.
     """
 
-    old_lease: int
     connected: tuple[str, ...]
+    config_version: int = 0
+    failover_version: int = 0
+    limit_s: float = 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,32 +70,49 @@ class LockState:
     failover_version: int = 0
     """Of the key in which one is asked for: Patroni empties it when it is done, and leaves it there."""
     ttl_s: float = 30.0
+    loop_wait_s: float = 10.0
+    """How often the holder renews its lease."""
+    limit_version: int = 0
+    """Of the key that the last seal left; it ends by itself when takeovers have been rare for long enough."""
+    limit_s: float = 0.0
+    """For how long after that seal there is no other takeover."""
     candidates: Mapping[str, Candidate] = field(default_factory=dict)
     """Every member that has a key of its own."""
 
     seal: Seal | None = None
-    """What a guard that holds the lock left for another to go on with."""
+    """What the guard that holds the lock wrote with it, for itself and for another guard to go on with."""
 
     @property
     def sealed(self) -> bool:
         """Whether a guard holds the lock."""
         return self.holder.startswith(GUARD)
 
+    @property
+    def counted(self) -> tuple[str, ...]:
+        """The voters that follow the holder of the lock and nobody else, as far as their own keys and tags say."""
+        return tuple(v for v in self.voters if v in self.candidates and self.candidates[v].counts)
+
 
 @dataclass(frozen=True, slots=True)
 class Receiver:
     """A standby's walreceiver as the standby itself sees it, asked at `asked_at` (seconds since the epoch).
 
-    silent_s: since the last message from the leader, None when there is no walreceiver. connects: primary_conninfo
-    names a server, so a walreceiver may come back. received: the position (bytes) received and flushed, 0 where
-    nothing was received since PostgreSQL started.
+    silent_s: since the last message from the leader, None when there is no walreceiver or it is still connecting.
+    connects: primary_conninfo names a server, so a walreceiver may come back. position: the larger of what was received
+    and what was replayed (bytes), as Patroni compares them: after a crash what was received starts anew at a segment's
+    start. streamed: a walreceiver was asked for since PostgreSQL began its recovery. waits: the startup process has
+    replayed all WAL that is here and waits before it looks for more. lacks: the GRANT without which the rest is not
+    visible, "" where it is.
     """
 
     asked_at: float
     running: bool
     connects: bool
-    received: int
+    position: int
     silent_s: float | None = None
+    streamed: bool = True
+    waits: bool = True
+    lacks: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +123,10 @@ class MemberSigns:
     sql_at: float | None = None
     receivers: tuple[Receiver, ...] = ()
     """Its last two answers about its walreceiver, newest last; empty on a leader and where it does not answer."""
+    fit_at: float | None = None
+    """When its Patroni last said whether it could lead, None for never."""
+    unfit: str = ""
+    """Why it could not, by that answer; "" where it could."""
 
 
 Signs = Mapping[str, MemberSigns]
@@ -120,22 +146,25 @@ class LeaderLock(Protocol):
 
         One transaction, done only when neither the lock, /sync nor the configuration has changed since `seen` and no
         switchover was asked for: the lock goes to `name`, `seal` is kept with it, the old holder's address is removed,
-        and /sync gets a new version, so that no change of it prepared before succeeds.
+        and /sync gets a new version, so that no change of it prepared before succeeds. A caller that stands still
+        in the middle of it for longer than a few seconds takes nothing.
         """
         ...
 
     def hand_over(self, sealed: LockState, to: str) -> bool:
-        """Give the lock that `sealed` shows in our hands to a member, under its own lease; whether that was done.
+        """Give the lock that `sealed` shows in our hands to a member; whether that was done.
 
-        Before, the old holder's lease is ended and the member's renewed: what a member that dies at once leaves behind
-        ends no sooner than the old holder's own term. TargetError when the DCS does not answer.
+        It goes on hanging on the seal's lease until the member's Patroni moves it to its own: what a member that dies
+        at once leaves behind ends no sooner than the old holder's own term. No lease of another's is renewed or ended:
+        whose it is by then could not be proven. TargetError when the DCS does not answer.
         """
         ...
 
     def part(self, seen: LockState) -> str:
         """Move the DCS's own leader off the machine of the lock's holder: one failure shall not take both.
 
-        Where it was moved to, "" where it stands elsewhere. TargetError when it cannot be moved now.
+        Where it was moved to, "" where it stands elsewhere, was moved in the last ten minutes, or no other member is
+        healthy. Every election of the DCS renews every lease in it. TargetError when it cannot be moved now.
         """
         ...
 
@@ -145,6 +174,10 @@ class SignsOfLife(Protocol):
 
     def signs(self) -> Signs:
         """What is known now; returns at once."""
+        ...
+
+    def failed(self) -> bool:
+        """Whether something has stopped asking that should not have: what is known is not to be trusted any more."""
         ...
 
     def close(self) -> None:

@@ -14,6 +14,8 @@ from walproof.errors import TargetError
 from walproof.patroni.private_http import private_client
 
 Fields = dict[str, Any]
+_TOKEN_IS_OLD = ("invalid auth token", "revision of auth store is old")
+"""What etcd answers when the token has ended, and when users or rights were changed since it was given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,15 +145,19 @@ class Etcd3:
         raise TargetError(f"etcd has no majority that answers ({error})", "etcdctl endpoint status --cluster")
 
     def _post(self, url: str, method: str, fields: Fields) -> httpx2.Response:
+        answer = self._post_with_token(url, method, fields)
+        if self._token and any(words in answer.text for words in _TOKEN_IS_OLD):
+            self._token = ""
+            answer = self._post_with_token(url, method, fields)
+        return answer
+
+    def _post_with_token(self, url: str, method: str, fields: Fields) -> httpx2.Response:
         if self.access.user and not self._token:
             login = {"name": self.access.user, "password": self.access.password}
             answer = self._client.post(f"{url}/v3/auth/authenticate", json=login)
-            self._token = str(answer.json().get("token", "")) if answer.status_code == 200 else ""
+            self._token = str((_object(answer) or {}).get("token", "")) if answer.status_code == 200 else ""
         headers = {"Authorization": self._token} if self._token else {}
-        answer = self._client.post(f"{url}/v3{method}", json=fields, headers=headers)
-        if self._token and "invalid auth token" in answer.text:
-            self._token = ""
-        return answer
+        return self._client.post(f"{url}/v3{method}", json=fields, headers=headers)
 
     def prefix(self, prefix: str) -> dict[str, Entry]:
         """Every key with that prefix, by the rest of its name, as a majority agrees now."""
@@ -172,15 +178,15 @@ class Etcd3:
         left, granted = int(answer.get("TTL", -1)), int(answer.get("grantedTTL", 0))
         return None if left < 0 else float(granted - left)
 
-    def revoke(self, lease: int) -> None:
-        """End a lease; nothing where it has ended already. TargetError when nobody answers."""
-        if lease and self.lease_age_s(lease) is not None:
-            self.call("/lease/revoke", {"ID": str(lease)})
-
     def renew(self, lease: int) -> bool:
-        """Renew a lease for its whole time from now; whether it still was one."""
+        """Renew a lease of our own for its whole time from now; whether it still was one."""
         answer = self.call("/lease/keepalive", {"ID": str(lease)})
         return int((answer.get("result") or {}).get("TTL", 0)) > 0
+
+    def put(self, key: str, value: str, lease: int) -> int:
+        """Write a key on a lease; the revision that wrote it."""
+        answer = self.call("/kv/put", put(key, value, lease)["request_put"])
+        return int(answer["header"]["revision"])
 
     def transaction(self, transaction: Transaction) -> bool:
         """Whether it was done."""

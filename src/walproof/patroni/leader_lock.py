@@ -5,10 +5,12 @@ Keys and their meaning: patroni/dcs/__init__.py and patroni/dcs/etcd3.py (4.1).
 
 import json
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass
+from datetime import datetime
 from typing import Any
 from urllib.parse import urlsplit
+
+from pydantic import TypeAdapter
 
 from walproof.errors import TargetError
 from walproof.model.takeover import Candidate, LockState, Seal
@@ -25,9 +27,17 @@ from walproof.patroni.etcd3 import (
 )
 from walproof.patroni.etcd_leader import EtcdLeader
 
-SEAL = "walproof_guard"
-"""A key of the guard's own below Patroni's prefix, which Patroni does not know and leaves alone."""
+SEAL, LIMIT, INTENT = "walproof_guard", "walproof_guard_limit", "walproof_guard_intent"
+"""Keys of the guard's own below Patroni's prefix, which Patroni does not know and leaves alone: what a seal keeps, when
+the next takeover may be, and that a guard is about to seal."""
+_INTENT_S = 5.0
+"""A guard that stands still for longer than that between its decision and the transaction seals nothing."""
+_SOON_S = 60.0
+"""A switchover that is due within that time is under way; Patroni's leader begins one loop_wait before."""
 _SYNCHRONOUS = (True, "on", "quorum", "true")
+
+
+_SEAL = TypeAdapter(Seal)
 
 
 def _json(entry: Entry | None) -> dict[str, Any]:
@@ -40,29 +50,71 @@ def _json(entry: Entry | None) -> dict[str, Any]:
 
 def _candidate(entry: Entry) -> Candidate:
     data = _json(entry)
-    tags = data.get("tags") if isinstance(data.get("tags"), dict) else {}
-    assert isinstance(tags, dict)
-    priority = 0 if tags.get("nofailover") else int(tags.get("failover_priority", 1))
-    host = urlsplit(str(data.get("conn_url", ""))).hostname or ""
-    return Candidate(entry.lease, data.get("state") == "running", priority, host)
+    tags = data.get("tags") or {}
+    tagged = _tagged(tags) if isinstance(tags, dict) else "tags that are no list of names and values"
+    priority = _whole(tags.get("failover_priority"), 1) if isinstance(tags, dict) else 0
+    return Candidate(entry.lease, data.get("state") == "running", priority, _host(data.get("conn_url")), tagged)
 
 
-def _seal(entry: Entry | None) -> Seal | None:
-    found = _json(entry)
-    return (
-        Seal(int(found["old_lease"]), tuple(found["connected"])) if {"old_lease", "connected"} <= set(found) else None
-    )
+def _tagged(tags: Mapping[str, Any]) -> str:
+    """The tag for which a member is no voter, as Patroni reads it (tags.py): `bool`, and a whole number of at most 0.
+
+    nofailover: it cannot lead. nosync: it is leaving /sync. replicatefrom: it follows that member whoever holds the
+    lock, the old leader too (ha.py, _get_node_to_follow).
+    """
+    for name in ("replicatefrom", "nofailover", "nosync"):
+        if tags.get(name):
+            return f"{name}: {tags[name]}"
+    for name in ("failover_priority", "sync_priority"):
+        if _whole(tags.get(name), 1) <= 0:
+            return f"{name}: {tags[name]}"
+    return ""
 
 
-def _asked(failover: Entry | None) -> bool:
-    """Whether a switchover or failover is asked for: Patroni writes {} when it is done; "n1:n2" is the old form."""
-    return failover is not None and failover.value.strip() not in ("", "{}")
+def _whole(value: object, default: int) -> int:
+    """A number of a document that somebody else wrote; 0 for what is none."""
+    try:
+        return default if value is None else int(float(str(value)))
+    except (ValueError, OverflowError):
+        return 0
+
+
+def _host(url: object) -> str:
+    try:
+        return urlsplit(str(url or "")).hostname or ""
+    except ValueError:
+        return ""
+
+
+def _seal(entry: Entry | None, lock: Entry | None) -> Seal | None:
+    """What was written with the lock that is there now; None for a seal of another time, and for what is none."""
+    if entry is None or lock is None or entry.version != lock.version:
+        return None
+    try:
+        return _SEAL.validate_json(entry.value)
+    except ValueError:
+        return None
+
+
+def _asked(failover: Entry | None, at: float, loop_wait_s: float) -> bool:
+    """Whether a switchover or failover is asked for: Patroni writes {} when it is done; "n1:n2" is the old form.
+
+    One that is scheduled for later is not under way; a time that cannot be read is.
+    """
+    if failover is None or failover.value.strip() in ("", "{}"):
+        return False
+    try:
+        due = datetime.fromisoformat(str(_json(failover)["scheduled_at"])).timestamp()
+    except (KeyError, ValueError, OverflowError, OSError):
+        return True
+    return due - at < max(_SOON_S, 2 * loop_wait_s)
 
 
 def state_of(entries: Mapping[str, Entry], at: float, lease_age_s: float | None = None) -> LockState:
     """What Patroni's keys say, by their names below its prefix."""
-    leader, sync, config = entries.get("leader"), entries.get("sync"), entries.get("config")
+    leader, sync, config, limit = (entries.get(key) for key in ("leader", "sync", "config", LIMIT))
     named, settings = _json(sync), _json(config)
+    loop_wait_s = _whole(settings.get("loop_wait"), 10) or 10
     return LockState(
         at,
         holder=leader.value if leader else "",
@@ -71,16 +123,19 @@ def state_of(entries: Mapping[str, Entry], at: float, lease_age_s: float | None 
         lease_age_s=lease_age_s,
         sync_leader=str(named.get("leader") or ""),
         voters=tuple(v.strip() for v in str(named.get("sync_standby") or "").split(",") if v.strip()),
-        quorum=int(named.get("quorum") or 0),
+        quorum=_whole(named.get("quorum"), 0),
         sync_version=sync.version if sync else 0,
         config_version=config.version if config else 0,
         synchronous=settings.get("synchronous_mode") in _SYNCHRONOUS,
         paused=bool(settings.get("pause")),
         standby_cluster=bool(settings.get("standby_cluster")),
-        switchover=_asked(entries.get("failover")),
+        switchover=_asked(entries.get("failover"), at, loop_wait_s),
         failover_version=entries["failover"].version if "failover" in entries else 0,
-        ttl_s=float(settings.get("ttl") or 30),
-        seal=_seal(entries.get(SEAL)),
+        ttl_s=_whole(settings.get("ttl"), 30) or 30,
+        loop_wait_s=loop_wait_s,
+        limit_version=limit.version if limit else 0,
+        limit_s=max(0, _whole(_json(limit).get("limit_s"), 0)),
+        seal=_seal(entries.get(SEAL), leader),
         candidates={k.removeprefix("members/"): _candidate(e) for k, e in entries.items() if k.startswith("members/")},
     )
 
@@ -98,11 +153,17 @@ def _unchanged(prefix: str, seen: LockState) -> list[Fields]:
 
 @dataclass(frozen=True, slots=True)
 class Taking:
-    """A lock to be taken: by which guard, under which lease of its own, and what is kept with it."""
+    """A lock to be taken: by which guard, under which lease of its own, and what is kept with it.
+
+    limit_lease: of the key that keeps other takeovers away for a while; intent: the version of the guard's own key that
+    ends by itself when the guard stands still. Both 0 where another guard's seal is gone on with.
+    """
 
     name: str
     lease: int
     seal: Seal
+    limit_lease: int = 0
+    intent: int = 0
 
 
 def sealing(prefix: str, entries: Mapping[str, Entry], seen: LockState, taking: Taking) -> Transaction:
@@ -113,6 +174,11 @@ def sealing(prefix: str, entries: Mapping[str, Entry], seen: LockState, taking: 
     """
     old = seen.sync_leader
     compare = _unchanged(prefix, seen)
+    fresh = []
+    if not seen.sealed:
+        compare.append(compare_version(f"{prefix}{INTENT}", taking.intent))
+        limit = json.dumps({"limit_s": taking.seal.limit_s})
+        fresh = [put(f"{prefix}{LIMIT}", limit, taking.limit_lease), delete(f"{prefix}{INTENT}")]
     success = [
         # First: Patroni applies watch events one by one, and whoever sees the new /sync must know the lock is lost.
         put(f"{prefix}leader", taking.name, taking.lease),
@@ -120,6 +186,7 @@ def sealing(prefix: str, entries: Mapping[str, Entry], seen: LockState, taking: 
         put(f"{prefix}sync", entries["sync"].value),
         # Without an address of the old leader standbys disconnect, and nobody asks it first.
         delete(f"{prefix}members/{old}"),
+        *fresh,
     ]
     failsafe = _json(entries.get("failsafe"))
     if old in failsafe:
@@ -130,16 +197,27 @@ def sealing(prefix: str, entries: Mapping[str, Entry], seen: LockState, taking: 
 
 
 def handing_over(prefix: str, sealed: LockState, to: str) -> Transaction:
-    """The transaction that gives our lock to a member, under the lease of its own key: as if it had acquired it."""
-    candidate = sealed.candidates[to]
-    compare = [*_unchanged(prefix, sealed), compare_lease(f"{prefix}members/{to}", candidate.lease)]
-    return Transaction(compare, [put(f"{prefix}leader", to, candidate.lease), delete(f"{prefix}{SEAL}")])
+    """The transaction that gives our lock to a member that is still there, under the lease that it hangs on.
+
+    Patroni moves it to the member's own lease when it next renews it (dcs/etcd3.py, _update_leader).
+    """
+    compare = [*_unchanged(prefix, sealed), compare_lease(f"{prefix}members/{to}", sealed.candidates[to].lease)]
+    return Transaction(compare, [put(f"{prefix}leader", to, sealed.holder_lease), delete(f"{prefix}{SEAL}")])
 
 
 _ELECTION_S = 1.0
 """How long after a new term is first seen its leader may still extend the leases."""
 _ROUNDED_S = 1.5
 """etcd tells what is left of a lease in whole seconds."""
+
+
+def _lock_s(seen: LockState) -> float:
+    return seen.ttl_s + _INTENT_S
+
+
+def _limit_s(seal: Seal) -> float:
+    """A takeover within twice the limit of the one before doubles it."""
+    return 2 * seal.limit_s
 
 
 class EtcdLeaderLock:
@@ -152,6 +230,7 @@ class EtcdLeaderLock:
         self._etcd_leader = EtcdLeader(Etcd3(access, self._reader.order))
         self._prefix, self._now = prefix, now
         self._term, self._term_since, self._extended = 0, 0.0, 0.0
+        self._spare: list[tuple[float, int]] = []
 
     def read(self) -> LockState:
         """The state now; TargetError without a majority, and where no Patroni keeps its keys there."""
@@ -181,28 +260,38 @@ class EtcdLeaderLock:
         return age if now - age > self._extended + _ROUNDED_S else None
 
     def seal(self, seen: LockState, name: str, seal: Seal) -> bool:
-        """Take the lock from the holder that `seen` names and end its lease; whether the lock was taken."""
+        """Take the lock from the holder that `seen` names; whether it was taken. TargetError when that is not known."""
         entries = self._etcd.prefix(self._prefix)
-        if "sync" not in entries or seen.switchover:
+        leader = entries.get("leader")
+        if leader is None or leader.version != seen.holder_version or "sync" not in entries or seen.switchover:
             return False
         # A seal that is gone on with keeps its lease: guards that relieve one another hold the lock no longer than one.
-        lease = seen.holder_lease if seen.sealed else self._etcd.grant(seen.ttl_s)
-        taking = Taking(name, lease, seal)
-        done = self._etcd.transaction(sealing(self._prefix, entries, seen, taking))
-        if done:
-            # Not awaited here: handing over ends it for certain.
-            with suppress(TargetError):
-                self._etcd.revoke(seal.old_lease)
+        taking = Taking(name, seen.holder_lease, seal) if seen.sealed else self._prepared(seen, name, seal)
+        if self._etcd.transaction(sealing(self._prefix, entries, seen, taking)):
+            return True
+        # Refused by one member of etcd, it may have been done by another whose answer was lost.
+        leader = self._etcd.prefix(self._prefix).get("leader")
+        done = leader is not None and leader.value == name
+        if not done and not seen.sealed:
+            self._spare = [(_lock_s(seen), taking.lease), (_limit_s(seal), taking.limit_lease)]
         return done
 
+    def _prepared(self, seen: LockState, name: str, seal: Seal) -> Taking:
+        """The leases of a seal, fresh after a key of our own that ends before they could have become too short."""
+        intent = self._etcd.put(f"{self._prefix}{INTENT}", name, self._etcd.grant(_INTENT_S))
+        return Taking(name, self._lease(_lock_s(seen)), seal, self._lease(_limit_s(seal)), intent)
+
+    def _lease(self, seconds: float) -> int:
+        """A lease of our own with all its time left: one that a refused seal did not use, or a new one."""
+        for spare in [one for one in self._spare if one[0] == seconds]:
+            self._spare.remove(spare)
+            if self._etcd.renew(spare[1]):
+                return spare[1]
+        return self._etcd.grant(seconds)
+
     def hand_over(self, sealed: LockState, to: str) -> bool:
-        """End the old leader's lease, renew the member's, then give it the lock; whether that was done."""
-        if sealed.switchover:
-            return False
-        # A leader whose view of etcd hangs renews its lease alone, not the lock: without a lease it demotes.
-        self._etcd.revoke(sealed.seal.old_lease if sealed.seal else 0)
-        alive = self._etcd.renew(sealed.candidates[to].lease)
-        return alive and self._etcd.transaction(handing_over(self._prefix, sealed, to))
+        """Give the lock to a member; whether that was done. TargetError when that is not known."""
+        return not sealed.switchover and self._etcd.transaction(handing_over(self._prefix, sealed, to))
 
     def part(self, seen: LockState) -> str:
         """Move etcd's leader off the machine of the lock's holder, where it stands there."""

@@ -1,5 +1,6 @@
 """Asks every member over SQL and over Patroni's REST, each in threads of its own: what a guard goes by."""
 
+import json
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -18,6 +19,7 @@ from walproof.model.topology import Endpoint
 
 _QUERY = (resources.files("walproof.targets.sql.queries") / "receiver.sql").read_bytes()
 _PACE_S = 0.1
+_FIT_PACE_S = 0.4
 _REFRESH_S = 2.0
 _TIMEOUT_S = 1.0
 
@@ -40,9 +42,22 @@ class _Known:
     rest_at: float | None = None
     sql_at: float | None = None
     receivers: tuple[Receiver, ...] = ()
+    fit: tuple[float | None, str] = (None, "")
 
     def signs(self) -> MemberSigns:
-        return MemberSigns(self.rest_at, self.sql_at, self.receivers)
+        return MemberSigns(self.rest_at, self.sql_at, self.receivers, *self.fit)
+
+
+def why_unfit(status: object) -> str:
+    """Why a member could not lead, by its Patroni's answer to GET /patroni; "" where it could.
+
+    Patroni releases the leader key at once where a required watchdog cannot be opened (ha.py, enforce_primary_role).
+    """
+    if not isinstance(status, dict) or status.get("state") != "running":
+        return "its Patroni does not say that PostgreSQL is running"
+    if status.get("watchdog_failed"):
+        return "its watchdog is required and cannot be used"
+    return "its Patroni is paused" if status.get("pause") else ""
 
 
 class PatroniSignsOfLife:
@@ -54,6 +69,7 @@ class PatroniSignsOfLife:
         self._asked: dict[str, Addresses] = {}
         self._known: dict[str, _Known] = {}
         self._threads: list[threading.Thread] = []
+        self._ended: set[threading.Thread] = set()
         self._closed = threading.Event()
         self._start_missing()
         self._run(self._refresh)
@@ -62,6 +78,10 @@ class PatroniSignsOfLife:
         """What is known now."""
         return {name: known.signs() for name, known in list(self._known.items()) if name in self._current}
 
+    def failed(self) -> bool:
+        """Whether a thread that asks was ended by an error."""
+        return any(not thread.is_alive() and thread not in self._ended for thread in self._threads)
+
     def close(self) -> None:
         """Stop asking; a question under way ends by itself."""
         self._closed.set()
@@ -69,9 +89,13 @@ class PatroniSignsOfLife:
             thread.join(timeout=2)
 
     def _run(self, task: Callable[..., None], *args: object) -> None:
-        thread = threading.Thread(target=task, args=args, daemon=True)
-        self._threads.append(thread)
+        def run() -> None:
+            task(*args)
+            self._ended.add(threading.current_thread())
+
+        thread = threading.Thread(target=run, daemon=True)
         thread.start()
+        self._threads.append(thread)
 
     def _refresh(self) -> None:
         while not self._closed.wait(_REFRESH_S):
@@ -86,11 +110,21 @@ class PatroniSignsOfLife:
                 self._asked[name] = addresses
                 self._known.setdefault(name, _Known())
                 self._run(self._ask_rest, name, addresses)
+                self._run(self._ask_whether_fit, name, addresses)
                 self._run(self._ask_sql, name, addresses)
 
-    def _pause(self, name: str, addresses: Addresses) -> bool:
+    def _pause(self, name: str, addresses: Addresses, pace_s: float = _PACE_S) -> bool:
         """Wait until the next question is due; whether there is one: not closed, and the member still there."""
-        return not self._closed.wait(_PACE_S) and self._asked[name] == addresses
+        return not self._closed.wait(pace_s) and self._asked[name] == addresses
+
+    def _ask_whether_fit(self, name: str, addresses: Addresses) -> None:
+        known = self._known[name]
+        while self._pause(name, addresses, _FIT_PACE_S):
+            asked_at = self._clock.now()
+            # An answer that is no JSON, or too deeply nested, says nothing.
+            with suppress(httpx2.HTTPError, OSError, ValueError, RecursionError):
+                answer = self._client.get(f"{addresses.rest}/patroni", timeout=_TIMEOUT_S)
+                known.fit = (asked_at, why_unfit(json.loads(answer.content)))
 
     def _ask_rest(self, name: str, addresses: Addresses) -> None:
         known = self._known[name]
@@ -121,5 +155,5 @@ class PatroniSignsOfLife:
         if not row["in_recovery"]:
             known.receivers = ()
             return
-        receiver = Receiver(asked_at, row["running"], row["connects"], row["received"], row["silent_s"])
+        receiver = Receiver(asked_at, **{name: value for name, value in row.items() if name != "in_recovery"})
         known.receivers = (*known.receivers[-1:], receiver)

@@ -54,6 +54,8 @@ class VirtualClock:
 class _Repeated:
     """A function called after each pause, while it is in the list."""
 
+    failed = False
+
     def __init__(self, act: Callable[[], None], among: "list[_Repeated]") -> None:
         self.act, self._among = act, among
 
