@@ -116,11 +116,15 @@ class BlindSigns:
         if not self.blinded.exists():
             return found
         return {
-            name: replace(s, receivers=tuple(replace(r, silent_s=99.0) for r in s.receivers))
+            name: replace(s, receivers=tuple(replace(r, silent_s=None) for r in s.receivers))
             if s.receivers
             else MemberSigns()
             for name, s in found.items()
         }
+
+    def failed(self) -> bool:
+        """As it is."""
+        return self.life.failed()
 
     def close(self) -> None:
         """As it is."""

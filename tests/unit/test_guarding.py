@@ -220,14 +220,9 @@ def test_a_standby_that_follows_nobody_could_not_show_that_it_saw_a_seal() -> No
 
 
 def test_a_guard_waits_between_takeovers_and_before_it_knows_a_leader() -> None:
-    again = replace(watching(), limit=(5, 95.0))
-    assert turn(again, silent(102.0, limit_version=5, limit_s=15.0), POLICY)[1].act is Act.NONE
-    assert (
-        turn(replace(again, limit=(5, 80.0)), silent(102.0, limit_version=5, limit_s=15.0), POLICY)[1].act is Act.SEAL
-    )
-    assert (
-        turn(replace(again, limit=(5, 80.0)), silent(102.0, limit_version=5, limit_s=60.0), POLICY)[1].act is Act.NONE
-    )
+    for limited_at, limit_s, act in ((95.0, 15.0, Act.NONE), (80.0, 15.0, Act.SEAL), (80.0, 60.0, Act.NONE)):
+        limited = silent(102.0, limited_at=limited_at, limit_s=limit_s)
+        assert turn(watching(), limited, POLICY)[1].act is act
     fresh, _ = turn(Memory(), Sight(100.0, replace(LOCK, at=100.0), alive(100.0)), POLICY)
     assert turn(fresh, silent(102.0), POLICY)[1].act is Act.NONE
 

@@ -139,8 +139,8 @@ class Memory:
     """The version of a seal that this guard has left to Patroni: it is not taken up again."""
     others_since: float | None = None
     """Since when another guard's lock has been seen."""
-    limit: tuple[int, float] = (0, float("-inf"))
-    """The version of the key that the last seal, by any guard, left in the DCS, and when this guard first saw it."""
+    would_at: float = float("-inf")
+    """When it would have taken the lock, had it not been a dry run."""
     suspicions: int = 0
     takeovers: int = 0
     lines: tuple[str, ...] = field(default=())
@@ -150,9 +150,6 @@ class Memory:
 def turn(memory: Memory, sight: Sight, policy: Policy) -> tuple[Memory, Action]:
     """One turn: what is remembered next, and what to do."""
     memory = replace(memory, lines=())
-    if sight.lock.limit_version != memory.limit[0]:
-        since = sight.now if sight.lock.limit_version else float("-inf")
-        memory = replace(memory, limit=(sight.lock.limit_version, since))
     acts = memory.state in (State.SEALED, State.HANDED_OVER)
     if sight.lock.holder == policy.name and not acts and sight.lock.holder_version != memory.left:
         # The answer to our own transaction was lost.
@@ -329,7 +326,7 @@ def _suspect(memory: Memory, sight: Sight, policy: Policy, seen_by: str) -> tupl
         return memory, NOTHING  # the lock is read again before it is taken
     if policy.dry_run:
         line = f"would take the leader lock from {sight.lock.holder} (dry run)"
-        return replace(memory, limit=(memory.limit[0], sight.now), lines=(*memory.lines, line)), NOTHING
+        return replace(memory, would_at=sight.now, lines=(*memory.lines, line)), NOTHING
     return memory, Action(Act.SEAL)
 
 
@@ -354,7 +351,7 @@ def _heard(memory: Memory, sight: Sight, policy: Policy) -> Memory:
 
 def _too_soon(memory: Memory, sight: Sight, policy: Policy) -> str | None:
     limit_s = max(sight.lock.limit_s, policy.at_most_every_s)
-    if sight.now - memory.limit[1] < limit_s:
+    if sight.now - max(sight.lock.limited_at, memory.would_at) < limit_s:
         return f"a takeover was less than {limit_s:g} s ago"
     if sight.now - memory.leader_since < policy.learns_s:
         return f"{sight.lock.holder} has led for less than {policy.learns_s:g} s as far as this guard knows"

@@ -72,10 +72,10 @@ class LockState:
     ttl_s: float = 30.0
     loop_wait_s: float = 10.0
     """How often the holder renews its lease."""
-    limit_version: int = 0
-    """Of the key that the last seal left; it ends by itself when takeovers have been rare for long enough."""
     limit_s: float = 0.0
-    """For how long after that seal there is no other takeover."""
+    """For how long after the last seal, by any guard, there is no other; 0 when that was long ago."""
+    limited_at: float = float("-inf")
+    """When that seal was made."""
     candidates: Mapping[str, Candidate] = field(default_factory=dict)
     """Every member that has a key of its own."""
 

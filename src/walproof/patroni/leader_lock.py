@@ -5,7 +5,7 @@ Keys and their meaning: patroni/dcs/__init__.py and patroni/dcs/etcd3.py (4.1).
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any
 from urllib.parse import urlsplit
@@ -133,7 +133,6 @@ def state_of(entries: Mapping[str, Entry], at: float, lease_age_s: float | None 
         failover_version=entries["failover"].version if "failover" in entries else 0,
         ttl_s=_whole(settings.get("ttl"), 30) or 30,
         loop_wait_s=loop_wait_s,
-        limit_version=limit.version if limit else 0,
         limit_s=max(0, _whole(_json(limit).get("limit_s"), 0)),
         seal=_seal(entries.get(SEAL), leader),
         candidates={k.removeprefix("members/"): _candidate(e) for k, e in entries.items() if k.startswith("members/")},
@@ -231,6 +230,7 @@ class EtcdLeaderLock:
         self._prefix, self._now = prefix, now
         self._term, self._term_since, self._extended = 0, 0.0, 0.0
         self._spare: list[tuple[float, int]] = []
+        self._limit = (0, float("-inf"))
 
     def read(self) -> LockState:
         """The state now; TargetError without a majority, and where no Patroni keeps its keys there."""
@@ -241,7 +241,16 @@ class EtcdLeaderLock:
                 f"etcd holds no Patroni cluster at {self._prefix}",
                 "give [etcd3] namespace and scope in the target file",
             )
-        return state_of(entries, at, self._lease_age_s(entries.get("leader")))
+        state = state_of(entries, at, self._lease_age_s(entries.get("leader")))
+        return replace(state, limited_at=self._limited_at(entries.get(LIMIT)))
+
+    def _limited_at(self, limit: Entry | None) -> float:
+        """When the last seal was made, by the age of the lease that nobody renews."""
+        if limit is None:
+            return float("-inf")
+        if self._limit[0] != limit.version:
+            self._limit = (limit.version, self._now() - (self._reader.lease_age_s(limit.lease) or 0.0))
+        return self._limit[1]
 
     def _lease_age_s(self, leader: Entry | None) -> float | None:
         """Since the holder renewed its lease; None where that is not known.

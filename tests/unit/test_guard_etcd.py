@@ -1,0 +1,178 @@
+"""What a guard does to etcd and must not: leases of others, leases that leak, its leader moved, tokens that are old."""
+
+import json
+import threading
+from dataclasses import replace
+from typing import Any
+
+import httpx2
+import pytest
+
+from tests.unit.test_guard_harm import Blind
+from tests.unit.test_guarding import LOCK, NAME, POLICY
+from tests.unit.test_leader_lock import PREFIX, entries, entry
+from walproof.guarding.decide import Memory, State
+from walproof.guarding.run import Guard
+from walproof.machine.clock import RealClock
+from walproof.model.takeover import LockState, Seal
+from walproof.patroni.etcd3 import Entry, Etcd3, EtcdAccess, Transaction
+from walproof.patroni.etcd_leader import MOVED, EtcdLeader
+from walproof.patroni.leader_lock import EtcdLeaderLock, state_of
+
+
+def answered(*texts: tuple[int, str]) -> tuple[Etcd3, list[str]]:
+    """A client of an etcd that gives these answers to everything but a login; what was asked."""
+    asked, left = [], list(texts)
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        asked.append(request.url.path)
+        if request.url.path.endswith("/authenticate"):
+            return httpx2.Response(200, text=json.dumps({"token": f"t{len(asked)}"}))
+        status, text = left.pop(0)
+        return httpx2.Response(status, text=text)
+
+    etcd = Etcd3(EtcdAccess(("http://127.0.0.1:1",), "guard", "secret"))
+    etcd._client = httpx2.Client(transport=httpx2.MockTransport(answer))
+    return etcd, asked
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        (401, '{"error": "etcdserver: invalid auth token", "code": 16}'),
+        (400, '{"error": "etcdserver: revision of auth store is old", "code": 3}'),
+    ],
+)
+def test_l3_a_token_that_etcd_takes_for_old_is_renewed_at_once(refusal: tuple[int, str]) -> None:
+    etcd, asked = answered(refusal, (200, '{"header": {"raft_term": "7"}, "kvs": []}'))
+    assert etcd.prefix("/service/") == {}
+    assert asked == ["/v3/auth/authenticate", "/v3/kv/range"] * 2
+
+
+class FakeEtcd:
+    """etcd's members, its leader's, and what moves it."""
+
+    def __init__(self, **changes: Any) -> None:
+        self.moved: dict[str, Entry] = {}
+        self.transferred: list[str] = []
+        self.own = {"leader": "1", "raftIndex": "5000", **changes}
+
+    def call(self, method: str, fields: dict[str, Any]) -> dict[str, Any]:
+        if method == "/cluster/member/list":
+            urls = {n: [f"http://10.0.0.{n}:2379"] for n in (1, 2)}
+            return {"members": [{"ID": str(n), "name": f"e{n}", "clientURLs": url} for n, url in urls.items()]}
+        if method == "/maintenance/transfer-leadership":
+            self.transferred.append(fields["targetID"])
+            return {}
+        return {"leader": "1", "raftIndex": "5000"}
+
+    def prefix(self, _prefix: str) -> dict[str, Entry]:
+        return self.moved
+
+    def grant(self, _seconds: float) -> int:
+        return 5
+
+    def transaction(self, _once: Transaction) -> bool:
+        self.moved = {"": Entry(MOVED, "", 1, 5)}
+        return True
+
+
+class FakeMember(FakeEtcd):
+    """One member asked alone."""
+
+    def call(self, method: str, fields: dict[str, Any]) -> dict[str, Any]:
+        return self.own
+
+    def close(self) -> None:
+        pass
+
+
+def test_l1_etcds_leader_is_moved_at_most_once_in_ten_minutes() -> None:
+    """Each election renews every lease: three guards moving it each second kept a dead leader's for 47 s."""
+    etcd = FakeEtcd()
+    guards = [EtcdLeader(etcd, lambda _url: FakeMember()) for _ in range(3)]  # type: ignore[arg-type, return-value]
+    assert [guard.leave("10.0.0.1") for guard in guards] == ["e2", "", ""]
+    assert guards[0].leave("10.0.0.2") == ""
+    assert etcd.transferred == ["2"]
+
+
+@pytest.mark.parametrize("sick", [{"errors": ["NOSPACE"]}, {"isLearner": True}, {"leader": "2"}, {"raftIndex": "10"}])
+def test_l1_etcds_leader_is_moved_to_a_healthy_member_only(sick: dict[str, Any]) -> None:
+    etcd = FakeEtcd()
+    assert EtcdLeader(etcd, lambda _url: FakeMember(**sick)).leave("10.0.0.1") == ""  # type: ignore[arg-type, return-value]
+    assert (etcd.transferred, etcd.moved) == ([], {})
+
+
+def test_l1_without_its_own_consent_nobody_moves_etcds_leader() -> None:
+    parted = threading.Event()
+
+    class Parts(Blind):
+        def part(self, _seen: LockState) -> str:
+            parted.set()
+            return "e2"
+
+    for policy, moves in ((POLICY, False), (replace(POLICY, moves_dcs_leader=True), True)):
+        guard = Guard(Parts(), Parts(), RealClock(), policy, lambda _line: None)  # type: ignore[arg-type]
+        guard.memory, guard._seen = replace(Memory(), state=State.WATCHING), LOCK
+        guard._part_leaders()
+        assert parted.is_set() is moves
+        guard.close()
+
+
+class Refusing(FakeEtcd):
+    """etcd that refuses every seal, and counts the leases it granted."""
+
+    def __init__(self, winner: str = "n1") -> None:
+        super().__init__()
+        self.granted: list[float] = []
+        self.winner = winner
+        self.tried = False
+
+    def prefix(self, _prefix: str) -> dict[str, Entry]:
+        return {**entries(), "leader": entry("leader", self.winner, 20, 9)} if self.tried else entries()
+
+    def grant(self, seconds: float) -> int:
+        self.granted.append(seconds)
+        return len(self.granted)
+
+    def renew(self, _lease: int) -> bool:
+        return True
+
+    def put(self, _key: str, _value: str, _lease: int) -> int:
+        return 50
+
+    def transaction(self, _once: Transaction) -> bool:
+        self.tried = self.winner != "n1"
+        return False
+
+
+def _lock(etcd: FakeEtcd) -> EtcdLeaderLock:
+    lock = EtcdLeaderLock(EtcdAccess(("http://127.0.0.1:1",)), PREFIX, lambda: 0.0)
+    lock._etcd = etcd  # type: ignore[assignment]
+    return lock
+
+
+def test_l6_seals_that_fail_use_the_same_leases_again() -> None:
+    etcd = Refusing()
+    lock = _lock(etcd)
+    for _ in range(20):
+        assert not lock.seal(state_of(entries(), 0.0), NAME, Seal(()))
+    assert [s for s in etcd.granted if s != 5.0] == [25.0, 30.0]
+
+
+def test_a_seal_refused_by_one_member_of_etcd_but_done_by_another_is_ours() -> None:
+    """The first member's answer was lost, the second found the lock taken: by us."""
+    assert _lock(Refusing(winner=NAME)).seal(state_of(entries(), 0.0), NAME, Seal(()))
+    assert not _lock(Refusing(winner="walproof-guard-2")).seal(state_of(entries(), 0.0), NAME, Seal(()))
+
+
+def test_g3_no_lease_of_another_is_ended_or_renewed() -> None:
+    """A guard frozen for longer than the ttl would end that of whoever leads by then: Patroni keeps one for life."""
+    assert not hasattr(Etcd3, "revoke")
+    etcd = Refusing(winner=NAME)
+    renewed: list[int] = []
+    etcd.renew = renewed.append  # type: ignore[method-assign, assignment]
+    lock = _lock(etcd)
+    assert lock.seal(state_of(entries(), 0.0), NAME, Seal(()))
+    lock.hand_over(state_of(entries(), 0.0), "n2")
+    assert renewed == []

@@ -1,0 +1,286 @@
+"""What once made a guard do harm, each as a test; the numbers are those of the readings that found it."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import httpx2
+import pytest
+
+from tests.unit.test_guarding import (
+    KEPT,
+    LOCK,
+    POLICY,
+    SEALED,
+    alive,
+    answers,
+    disconnected,
+    gone,
+    sealing,
+    silent,
+    watching,
+)
+from tests.unit.test_leader_lock import entries, entry
+from walproof.errors import MachineError
+from walproof.guarding.decide import Act, Memory, Sight, State, seal_of, turn
+from walproof.guarding.run import Guard
+from walproof.guarding.safety import sealed, why_not, why_void
+from walproof.guarding.suspicion import Stream, witness
+from walproof.machine.clock import RealClock
+from walproof.model.takeover import Candidate, LockState, MemberSigns, Receiver
+from walproof.model.topology import Endpoint
+from walproof.model.waiting import Wait, wait_for
+from walproof.patroni.leader_lock import state_of
+from walproof.targets.patroni.signs_of_life import Addresses, PatroniSignsOfLife, why_unfit
+
+
+def test_g1_a_standby_that_crashed_counts_for_what_it_replayed() -> None:
+    """Received is a segment's start again, 0/4000000; replayed 0/4063310, more than the other standby's 0/404A438."""
+    crashed, other = answers(position=0x4063310, streamed=True), answers(position=0x404A438)
+    lock = replace(SEALED, at=101.5)
+    signs = {**gone(100.0, 101.4), "n2": replace(crashed, fit_at=101.4), "n3": replace(other, fit_at=101.4)}
+    _, action = turn(sealing(), Sight(101.4, lock, signs), POLICY)
+    assert (action.act, action.to) == (Act.HAND_OVER, "n2")
+
+
+def test_g1_one_that_still_replays_is_not_counted_however_still_it_stands() -> None:
+    assert sealed(("n2", "n3"), {"n2": answers(waits=False), "n3": answers()}, 101.1, 101.4) == {"n3": 100}
+
+
+def test_g2_a_role_without_pg_read_all_stats_is_told_what_to_grant() -> None:
+    blind = tuple(replace(r, lacks="GRANT pg_monitor TO guard") for r in alive(102.0)["n2"].receivers)
+    signs = {**gone(100.0, 102.0), "n2": replace(alive(102.0)["n2"], receivers=blind)}
+    sight = replace(silent(102.0), signs=signs)
+    memory, action = turn(watching(), sight, POLICY)
+    assert action.act is Act.NONE
+    assert memory.why_not == "this guard may not see the walreceiver of n2: GRANT pg_monitor TO guard"
+
+
+@pytest.mark.parametrize(
+    ("tags", "tagged"),
+    [
+        ({"replicatefrom": "n1"}, "replicatefrom: n1"),
+        ({"nofailover": True}, "nofailover: True"),
+        ({"nofailover": "false"}, "nofailover: false"),
+        ({"nosync": True}, "nosync: True"),
+        ({"failover_priority": 0}, "failover_priority: 0"),
+        ({"failover_priority": "0"}, "failover_priority: 0"),
+        ({"sync_priority": -1}, "sync_priority: -1"),
+        ({"failover_priority": []}, "failover_priority: []"),
+        ({"nofailover": False, "replicatefrom": "", "failover_priority": 7}, ""),
+        ({"failover_priority": None, "noloadbalance": True}, ""),
+    ],
+)
+def test_g4_voters_are_counted_as_patroni_reads_their_tags(tags: dict[str, Any], tagged: str) -> None:
+    member = {"conn_url": "postgres://10.0.0.2/x", "state": "running", "tags": tags}
+    state = state_of(entries(members_n2=entry("members/n2", member, 6, 78)), 0.0)
+    assert state.candidates["n2"].tagged == tagged
+    assert ("n2" in state.counted) == (tagged == "")
+
+
+def test_g4_a_voter_that_follows_another_member_is_neither_counted_nor_heard() -> None:
+    tagged = replace(LOCK, candidates={**LOCK.candidates, "n3": Candidate(79, True, tagged="replicatefrom: n1")})
+    reason = "1 of 2 synchronous standbys answer and follow, 2 are needed; not counted for their tags: "
+    assert why_not(replace(tagged, at=102.0), alive(102.0), 102.0) == f"{reason}n3 (replicatefrom: n1)"
+    sight = Sight(101.5, replace(tagged, **_seal_fields()), disconnected(101.5, {"n2": 90, "n3": 110}))
+    assert turn(sealing(), sight, POLICY)[1].act is Act.NONE
+
+
+def _seal_fields() -> dict[str, Any]:
+    names = ("holder", "holder_version", "sync_version", "lease_age_s", "seal")
+    return {"at": 101.5, **{name: getattr(SEALED, name) for name in names}}
+
+
+def test_g5_a_seal_left_to_patroni_is_never_taken_up_again() -> None:
+    """Seal 7.25 s, pause, void 7.30, resumed 9.35, handed over 9.45: while paused."""
+    paused = replace(SEALED, paused=True, config_version=4)
+    ready = disconnected(101.5, {"n2": 100, "n3": 100})
+    memory, action = turn(sealing(), Sight(101.5, replace(paused, at=101.5), ready), POLICY)
+    assert (memory.state, action.act) == (State.NOT_READY, Act.NONE)
+    resumed = replace(SEALED, config_version=5)
+    for now in (102.0, 103.6, 105.0, 110.0, 119.0):
+        for lock in (paused, resumed, replace(SEALED, holder="walproof-guard-2", config_version=5)):
+            sight = Sight(now, replace(lock, at=now), disconnected(now, {"n2": 100, "n3": 100}))
+            memory, action = turn(memory, sight, POLICY)
+            assert action.act is Act.NONE
+
+
+@pytest.mark.parametrize(
+    "change", [{"config_version": 4}, {"failover_version": 9}, {"sync_version": 21}, {"seal": None}]
+)
+def test_g5_another_guard_does_not_take_up_a_void_seal_either(change: dict[str, Any]) -> None:
+    void = replace(SEALED, holder="walproof-guard-2", **change)
+    assert why_void(void)
+    memory = watching()
+    for now in (103.0, 106.0, 109.0):
+        memory, action = turn(memory, Sight(now, replace(void, at=now), disconnected(now, {"n2": 1, "n3": 1})), POLICY)
+        assert action.act is Act.NONE
+
+
+def test_g5_a_paused_cluster_is_handed_over_by_nobody_whatever_the_versions_say() -> None:
+    for hands_off in ({"paused": True}, {"switchover": True}, {"synchronous": False}, {"voters": ()}):
+        lock = replace(SEALED, at=101.5, **hands_off)
+        _, action = turn(sealing(), Sight(101.5, lock, disconnected(101.5, {"n2": 1, "n3": 1})), POLICY)
+        assert action.act is Act.NONE
+
+
+def test_g5_a_seal_of_another_time_is_none() -> None:
+    kept = entry("walproof_guard", {"connected": ["n2"]}, 20, 99)
+    later = entry("leader", "walproof-guard-1", 21, 99)
+    assert state_of({**entries(), "walproof_guard": kept, "leader": later}, 0.0).seal is None
+
+
+def test_g6_patronis_own_answer_says_whether_a_member_can_lead() -> None:
+    assert why_unfit({"state": "running"}) == ""
+    assert why_unfit({"state": "running", "watchdog_failed": True}) == "its watchdog is required and cannot be used"
+    assert why_unfit({"state": "running", "pause": True}) == "its Patroni is paused"
+    nonsense: tuple[object, ...] = ({"state": "starting"}, [], "running", None)
+    assert all(why_unfit(one) for one in nonsense)
+
+
+def test_l2_an_odd_document_in_etcd_ends_nothing_and_counts_for_nothing() -> None:
+    for odd in (
+        {"tags": {"failover_priority": {"a": 1}}},
+        {"tags": [1]},
+        {"tags": "x"},
+        {"conn_url": "postgres://[x/"},
+        {"conn_url": 7},
+        {"state": ["running"]},
+    ):
+        state = state_of(entries(members_n2=entry("members/n2", {"state": "running", **odd}, 6, 78)), 0.0)
+        assert state.holder == "n1"
+    for key, value in (
+        ("sync", {"leader": "n1", "sync_standby": "n2,n3", "quorum": "many"}),
+        ("config", {"ttl": "long", "loop_wait": [], "synchronous_mode": "quorum"}),
+        ("walproof_guard", {"connected": 1}),
+        ("walproof_guard_limit", {"limit_s": "x"}),
+        ("failover", {"leader": "n1", "scheduled_at": "someday"}),
+    ):
+        assert state_of({**entries(), key: entry(key, value, 30)}, 0.0).ttl_s > 0
+
+
+class Blind:
+    """A lock that a thread reads; members that are asked."""
+
+    def __init__(self, error: Exception | None = None, *, life_failed: bool = False) -> None:
+        self.error, self.life_failed = error, life_failed
+
+    def read(self) -> LockState:
+        if self.error is not None:
+            raise self.error
+        return LOCK
+
+    def signs(self) -> Mapping[str, MemberSigns]:
+        return {}
+
+    def failed(self) -> bool:
+        return self.life_failed
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.parametrize("blind", [Blind(TypeError("odd")), Blind(life_failed=True)])
+def test_l2_a_guard_whose_thread_has_ended_ends_with_an_exit_code(blind: Blind) -> None:
+    guard = Guard(blind, blind, RealClock(), POLICY, lambda _line: None)  # type: ignore[arg-type]
+    try:
+        with pytest.raises(MachineError, match="one of its threads ended"):
+            wait_for(Wait.PROGRAM_GONE, lambda: bool(guard.turn()), RealClock())  # type: ignore[func-returns-value]
+    finally:
+        guard.close()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_l2_a_member_that_nobody_asks_any_more_is_noticed() -> None:
+    addresses = {"n1": Addresses(Endpoint((("127.0.0.1", 1),), "x", "x"), "http://127.0.0.1:1")}
+
+    def odd(_request: httpx2.Request) -> httpx2.Response:
+        raise TypeError("odd")
+
+    client = httpx2.Client(transport=httpx2.MockTransport(odd))
+    life = PatroniSignsOfLife(lambda: addresses, client, RealClock())
+    try:
+        wait_for(Wait.PROGRAM_GONE, life.failed, RealClock())
+    finally:
+        life.close()
+
+
+def _silent_since(at: float, now: float) -> dict[str, MemberSigns]:
+    waiting = tuple(Receiver(t, True, True, 100, t - at) for t in (now - 0.1, now))
+    return dict.fromkeys(("n2", "n3"), MemberSigns(now, now, waiting, fit_at=now))
+
+
+def idle(now: float, cut_at: float, *, lease_age_s: float) -> Sight:
+    """An idle, healthy leader whom this guard alone cannot reach since `cut_at`: nothing was streamed for 20 s."""
+    lock = replace(LOCK, at=now, lease_age_s=lease_age_s)
+    return Sight(now, lock, {"n1": MemberSigns(cut_at, cut_at), **_silent_since(80.0, now)})
+
+
+def test_l4_a_guard_cut_off_from_an_idle_healthy_leader_suspects_nobody() -> None:
+    """Cut for a minute; the leader renews its lease every ten seconds."""
+    memory = Memory()
+    for tenth in range(100):
+        now = 90.0 + tenth / 10
+        sight = idle(now, now, lease_age_s=now % 10.0)
+        memory, _ = turn(memory, replace(sight, signs={**sight.signs, **_silent_since(80.0, now)}), POLICY)
+    assert memory.state is State.WATCHING
+    for tenth in range(600):
+        now = 100.0 + tenth / 10
+        memory, action = turn(memory, idle(now, 100.0, lease_age_s=(now - 100.0) % 10.0), POLICY)
+        assert action.act is Act.NONE
+        assert memory.state is State.WATCHING
+    assert memory.suspicions == 0
+
+
+def test_l4_a_lease_that_is_overdue_and_a_standby_cut_off_too_are_second_witnesses() -> None:
+    sight = idle(112.5, 100.0, lease_age_s=12.5)
+    assert turn(watching(), sight, POLICY)[1].act is Act.SEAL
+    broken = tuple(Receiver(t, False, True, 100) for t in (112.4, 112.5))
+    signs = {**sight.signs, "n3": replace(sight.signs["n3"], receivers=broken)}
+    fresh = replace(sight.lock, lease_age_s=2.0)
+    assert witness(fresh, sight.signs, Stream(80.0), 112.5) == ""
+    assert witness(fresh, signs, Stream(80.0), 112.5) == "n3 cannot reach it"
+    restarted = tuple(replace(r, streamed=False) for r in broken)
+    assert witness(fresh, {**signs, "n3": replace(signs["n3"], receivers=restarted)}, Stream(80.0), 112.5) == ""
+
+
+def test_l4_a_load_that_ended_just_before_is_no_witness() -> None:
+    """The standbys fell silent five seconds before the guard's own way was cut."""
+    memory = watching(95.0)
+    for tenth in range(50):
+        now = 95.0 + tenth / 10
+        signs = {**gone(95.0, now), "n1": MemberSigns(now, now)}
+        memory, _ = turn(memory, Sight(now, replace(LOCK, at=now), signs), POLICY)
+    signs = {**gone(95.0, 102.0), "n1": MemberSigns(100.0, 100.0)}
+    _, action = turn(memory, Sight(102.0, replace(LOCK, at=102.0, lease_age_s=2.0), signs), POLICY)
+    assert action.act is Act.NONE
+
+
+def test_l5_the_time_between_takeovers_doubles_while_they_go_on() -> None:
+    limits = [seal_of(silent(102.0, limit_s=limit_s), POLICY).limit_s for limit_s in (0.0, 15.0, 30.0, 3000.0)]
+    assert limits == [15.0, 30.0, 60.0, 3600.0]
+    assert seal_of(Sight(102.0, SEALED, {}), POLICY) == KEPT
+
+
+@pytest.mark.parametrize(
+    ("due", "under_way"),
+    [("2026-12-24T00:00:00+00:00", False), ("2026-11-25T12:00:30+00:00", True), ("2026-11-25T11:00:00+00:00", True)],
+)
+def test_l5_a_switchover_scheduled_for_next_month_is_not_under_way(due: str, under_way: bool) -> None:
+    noon = 1795608000.0  # 2026-11-25 12:00 UTC
+    asked = entry("failover", {"leader": "n1", "member": "n2", "scheduled_at": due}, 9)
+    state = state_of(entries(failover=asked), noon)
+    assert (state.switchover, state.failover_version) == (under_way, 9)
+
+
+def test_a_hand_over_whose_answer_was_lost_is_counted() -> None:
+    memory, action = turn(sealing(), Sight(101.5, replace(SEALED, at=101.5), _both(101.5)), POLICY)
+    assert action.act is Act.HAND_OVER
+    theirs = replace(LOCK, at=101.8, holder=action.to, holder_version=30)
+    memory, _ = turn(memory, Sight(101.8, theirs, _both(101.8)), POLICY)
+    assert (memory.state, memory.takeovers) == (State.HANDED_OVER, 1)
+
+
+def _both(now: float) -> dict[str, MemberSigns]:
+    return disconnected(now, {"n2": 100, "n3": 100})
