@@ -47,7 +47,7 @@ def test_g1_one_that_still_replays_is_not_counted_however_still_it_stands() -> N
     assert sealed(("n2", "n3"), {"n2": answers(waits=False), "n3": answers()}, 101.1, 101.4) == {"n3": 100}
 
 
-def test_g2_a_role_without_pg_read_all_stats_is_told_what_to_grant() -> None:
+def test_g2_a_role_without_pg_read_all_stats_sees_what_to_grant() -> None:
     blind = tuple(replace(r, lacks="GRANT pg_monitor TO guard") for r in alive(102.0)["n2"].receivers)
     signs = {**gone(100.0, 102.0), "n2": replace(alive(102.0)["n2"], receivers=blind)}
     sight = replace(silent(102.0), signs=signs)
@@ -212,7 +212,7 @@ def _silent_since(at: float, now: float) -> dict[str, MemberSigns]:
 
 
 def idle(now: float, cut_at: float, *, lease_age_s: float) -> Sight:
-    """An idle, healthy leader whom this guard alone cannot reach since `cut_at`: nothing was streamed for 20 s."""
+    """An idle, healthy leader that this guard alone cannot reach since `cut_at`: nothing was streamed for 20 s."""
     lock = replace(LOCK, at=now, lease_age_s=lease_age_s)
     return Sight(now, lock, {"n1": MemberSigns(cut_at, cut_at), **_silent_since(80.0, now)})
 

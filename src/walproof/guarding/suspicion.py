@@ -51,7 +51,7 @@ class Stream:
     silences: Silences = field(default_factory=Silences)
 
     def seen(self, lock: LockState, signs: Signs, *, counts: bool) -> "Stream":
-        """After another look; `counts`: whether a silence that ended may be learned from."""
+        """After another answer; `counts`: whether a silence that ended may be learned from."""
         heard = max(_messages(lock, signs).values(), default=0.0)
         if heard <= self.heard:
             return self
@@ -59,7 +59,7 @@ class Stream:
         return Stream(heard, learned)
 
     def normal_s(self) -> float:
-        """How long the standbys hear nothing without any trouble: 1.5 times the longest of the last minutes."""
+        """How long the standbys hear nothing when all is well: 1.5 times the longest of the last minutes."""
         return FACTOR * self.silences.longest_s(self.heard - _MINUTES_S)
 
 

@@ -124,7 +124,7 @@ class MemberSigns:
     receivers: tuple[Receiver, ...] = ()
     """Its last two answers about its walreceiver, newest last; empty on a leader and where it does not answer."""
     fit_at: float | None = None
-    """When its Patroni last said whether it could lead, None for never."""
+    """When its Patroni last answered whether it could lead, None for never."""
     unfit: str = ""
     """Why it could not, by that answer; "" where it could."""
 
