@@ -13,8 +13,8 @@ from walproof.errors import TargetError, UsageError
 from walproof.model.topology import Endpoint
 
 _LONGEST_S = 120
-_WORD = re.compile(r"[A-Za-z0-9_:][A-Za-z0-9._:-]*")
-"""No dash first, which would be an option, and no dot first, which would be a folder. IPv6 comes without brackets."""
+_WORD = re.compile(r"[A-Za-z0-9_:][A-Za-z0-9._:-]{0,252}")
+"""No dash first, which would be an option, and no dot first, which would be a folder; no longer than a host name. IPv6 comes without brackets."""
 
 
 def filled(template: str, places: Mapping[str, str]) -> str:
@@ -36,7 +36,7 @@ def filled(template: str, places: Mapping[str, str]) -> str:
 def _word(place: str, value: str) -> str:
     if value and not _WORD.fullmatch(value):
         raise TargetError(
-            f"the cluster gives {value!r} for {{{place}}}: outside A-Z a-z 0-9 . _ : - it enters no command",
+            f"the cluster gives {value[:80]!r} for {{{place}}}: outside A-Z a-z 0-9 . _ : - it enters no command",
             "rename it, name it under [members], or write the command without that place",
         )
     return shlex.quote(value)
