@@ -15,12 +15,12 @@ from walproof.records.journal import Journal
 from walproof.records.writer import Writer
 from walproof.targets.external import database
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("own_state")]
 DRAFT = "walproof_draft_" + "0" * 32
 KILLED = """
 import os, pathlib, sys
 import psycopg
-from walproof.records.journal import Journal
+from walproof.cli.journals import keep_journal
 from walproof.targets.choose import choose
 
 real, first = psycopg.Connection.execute, sys.argv[3]
@@ -37,7 +37,7 @@ def execute(self, query, *more, **words):
 
 psycopg.Connection.execute = execute
 target = choose(sys.argv[1])
-target.journal = Journal(pathlib.Path(sys.argv[2]) / "journal.jsonl")
+keep_journal(target, pathlib.Path(sys.argv[2]))
 target.open_database()
 """
 
@@ -68,7 +68,7 @@ def others(pair: PlainPair) -> Iterator[set[str]]:
 
 
 @pytest.mark.parametrize(
-    ("moment", "left"),
+    "case",
     [
         ("CREATE sent", "nothing"),
         ("CREATE done", "draft"),
@@ -79,8 +79,9 @@ def others(pair: PlainPair) -> Iterator[set[str]]:
     ],
 )
 def test_killed_at_any_statement_no_unmarked_database_bears_the_name_and_revert_removes_what_is_left(
-    pair: PlainPair, others: set[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], moment: str, left: str
+    pair: PlainPair, others: set[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], case: tuple[str, str]
 ) -> None:
+    moment, left = case
     file, record = str(pair_file(pair, tmp_path)), tmp_path / "record"
     with Writer(record, "price"):
         pass

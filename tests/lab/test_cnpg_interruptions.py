@@ -6,6 +6,7 @@ API server that is away for 20 s.
 
 import itertools
 import json
+import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -95,7 +96,6 @@ class Run:
 
 def run(kubernetes: Kubernetes, verb: str, *words: str) -> Run:
     """walproof, started, with a record of its own."""
-    # Where `revert` looks for journals: in the folder it is called in.
     record = kubernetes.folder / "records" / f"{next(NUMBERS)}"
     process = kubernetes.walproof(verb, "--target", ADDRESS, *words, "--json", "--record", str(record))
     return Run(kubernetes, process, record)
@@ -138,7 +138,7 @@ def test_a_drill_that_was_killed_is_reverted_with_its_frozen_primary_and_its_loa
     kinds = {item["kind"] for item in kubernetes.labelled()}
     assert {"Job", "Secret"} <= kinds and spec(kubernetes)["managed"]["roles"]
     if journal == "lost":
-        (drill.record / "journal.jsonl").unlink()
+        shutil.rmtree(kubernetes.folder / "state" / "journals")
     reverted(kubernetes)
 
 

@@ -178,14 +178,14 @@ def test_after_kill_9_in_the_middle_revert_undoes_everything(
         assert json.loads(run("restore", "--json")[1]) == {"reverted": []}
 
 
-def test_a_database_left_by_kill_9_is_removed_by_restore(pair: PlainPair, tmp_path: Path) -> None:
+def test_a_database_left_by_kill_9_is_removed_by_restore(pair: PlainPair, tmp_path: Path, own_state: Path) -> None:
     file, record = str(pair_file(pair, tmp_path)), tmp_path / "record"
     with Writer(record, "price"):
         pass
     script = (
-        "import os, pathlib, sys; from walproof.records.journal import Journal;"
+        "import os, pathlib, sys; from walproof.cli.journals import keep_journal;"
         "from walproof.targets.choose import choose;"
-        "t = choose(sys.argv[1]); t.journal = Journal(pathlib.Path(sys.argv[2]) / 'journal.jsonl');"
+        "t = choose(sys.argv[1]); keep_journal(t, pathlib.Path(sys.argv[2]));"
         "t.open_database(); os.kill(os.getpid(), 9)"
     )
     words = [sys.executable, "-c", script, file, str(record)]

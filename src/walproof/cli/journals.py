@@ -1,4 +1,4 @@
-"""Which journal a verb keeps: in its record for runs, in the state folder for apply."""
+"""Which journal a verb keeps: all in the state folder; runs with a copy in their record."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,15 +7,20 @@ from walproof.lab import home
 from walproof.model.ports import Target
 from walproof.records.journal import Change, Journal
 from walproof.records.layout import safe_name
+from walproof.records.registered import register
 
-NAME = "journal.jsonl"
 APPLIED = "applied"
 
 
+def runs_folder() -> Path:
+    """Where journals of runs lie, each until nothing of it is left to be undone."""
+    return home.state_folder() / "journals"
+
+
 def keep_journal(target: Target, directory: Path) -> None:
-    """Let an external cluster note its changes in the record at `directory`; other targets need none."""
+    """Let an external cluster note its changes, for the record at `directory`; other targets need no journal."""
     if target.external:
-        target.journal = Journal(directory / NAME)
+        target.journal = register(runs_folder(), directory)
 
 
 def applied_folder() -> Path:

@@ -1,62 +1,155 @@
-"""`walproof revert`: reverts what an interrupted run or apply had changed, from its journal."""
+"""`walproof revert`: reverts what an interrupted run or apply had changed, from the journals of this state folder."""
 
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+import click
 import cloup
 
 from walproof.cli import options as opt
 from walproof.cli.console import print_result
 from walproof.cli.groups import Command
-from walproof.cli.journals import NAME, Layer, applied_folder, journal_of_apply
-from walproof.errors import UsageError
+from walproof.cli.journals import Layer, applied_folder, journal_of_apply, runs_folder
+from walproof.errors import Error, MachineError, UsageError
 from walproof.load.work_directory import remove_left
+from walproof.machine.redaction import without_secrets
+from walproof.model.ports import Notebook, Target
 from walproof.model.units import counted
-from walproof.records.journal import Journal
+from walproof.records.journal import Change, Journal
 from walproof.records.layout import record_directory
+from walproof.records.registered import NAME, RegisteredJournal, journals_in, registered
 from walproof.targets.choose import choose, is_external
+from walproof.targets.external import consent
+
+Found = list[tuple[Path, Notebook]]
+"""Journals, each with the path that names it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reverted:
+    """What came of one target's changes in one journal; `left`: sentences about what stays."""
+
+    target: str
+    journal: Path
+    changes: int
+    left: list[str]
 
 
 @cloup.command(cls=Command)
 @cloup.argument("record", required=False, metavar="[RECORD]")
-@opt.cluster(default="as the journal says")
+@opt.cluster(opt.allow("what a RECORD from elsewhere would revert"), default="as the journal says")
 @opt.output()
-def revert(record: str | None, target: str | None, as_json: bool) -> int:
-    """Revert what an interrupted run had changed; without RECORD every record here and every interrupted apply."""
+def revert(record: str | None, target: str | None, allow: str | None, as_json: bool) -> int:
+    """Revert what interrupted runs had changed: those of this machine, every one and every apply, or RECORD's."""
     remove_left()
-    done: list[tuple[str, Path, int, list[str]]] = []
-    for path, complete in _journals(record):
-        journal = Layer(Journal(path), complete=complete)
-        for name in dict.fromkeys(c.target for c in journal.pending()):
-            pending = len(journal.pending(name))
-            cluster = choose(target or name)
-            cluster.name = name
-            done.append((name, path, pending, cluster.revert(journal)))
-    if target is not None and is_external(target) and not done:
-        # What ended runs left there is found by its label, without a journal.
-        cluster = choose(target)
-        kept = journal_of_apply(cluster.name)
-        done.append((cluster.name, kept.path, 0, cluster.revert(Layer(kept, complete=False))))
-    print_result(
-        {"reverted": [{"target": n, "journal": str(p), "changes": c, "left": left} for n, p, c, left in done]},
-        *(
-            line
-            for name, _, pending, left in done
-            for line in (f"reverted {counted(pending, 'change')} on {name}", *(f"  {sentence}" for sentence in left))
-        ),
-        *(() if done else ("nothing to revert",)),
-        as_json=as_json,
-    )
-    return 1 if any(left for *_, left in done) else 0
-
-
-def _journals(record: str | None) -> list[tuple[Path, bool]]:
-    """Journals with changes that may be pending; a complete application of apply stays in effect."""
     if record is not None:
-        path = record_directory(Path(record)) / NAME
-        if not path.exists():
-            raise UsageError(
-                f"{record} holds no journal: its run changed nothing on a cluster walproof did not start",
-                "nothing to do",
-            )
-        return [(path, False)]
-    return [(p, False) for p in (*sorted(Path("records").glob(f"*/{NAME}")), *sorted(applied_folder().glob("*.jsonl")))]
+        journals = _of_record(record, target, consent.read(allow), as_json=as_json)
+        done, failed = [one for path, journal in journals for one in _reverted(path, journal, target)], None
+    else:
+        done, failed = _all(target)
+    print_result(
+        {"reverted": [{"target": r.target, "journal": str(r.journal), "changes": r.changes, "left": r.left}
+                      for r in done]},
+        *(line for r in done for line in (f"reverted {counted(r.changes, 'change')} on {r.target}",
+                                          *(f"  {sentence}" for sentence in r.left))),
+        *(() if done or failed else ("nothing to revert",)),
+        as_json=as_json,
+    )  # fmt: skip
+    if failed is not None:
+        raise failed
+    return 1 if any(r.left for r in done) else 0
+
+
+def _all(target: str | None) -> tuple[list[Reverted], Error | None]:
+    """Every journal's changes, of the named target alone where one is named; the first error, after all others."""
+    done: list[Reverted] = []
+    failed: Error | None = None
+    wanted = choose(target) if target is not None else None
+    for path, journal in _ours():
+        try:
+            done += _reverted(path, journal, target, wanted)
+        except Error as wrong:
+            where = f"{wrong.hint}; " if wrong.hint else ""
+            wrong.hint = f"{where}where that cluster is gone for good: rm {path}"
+            failed = failed or wrong
+    if wanted is not None and is_external(target) and not done:
+        # What ended runs left there is found by its label, without a journal.
+        kept = journal_of_apply(wanted.name)
+        done.append(Reverted(wanted.name, kept.path, 0, wanted.revert(Layer(kept, complete=False))))
+    return done, failed
+
+
+def _reverted(path: Path, journal: Notebook, target: str | None, wanted: Target | None = None) -> list[Reverted]:
+    """Revert what is pending, target by target; where one is `wanted`, the changes of others stay and are named."""
+    done = []
+    for name in dict.fromkeys(str(change.target) for change in journal.pending()):
+        if wanted is not None and name not in (wanted.name, f"lab:{wanted.name}"):
+            click.echo(f"left alone, it is not of {wanted.name}: {path} of {name}", err=True)
+            continue
+        pending = len(journal.pending(name))
+        cluster = choose(target or name)
+        cluster.name = name
+        done.append(Reverted(name, path, pending, cluster.revert(journal)))
+    return done
+
+
+def _ours() -> Found:
+    """Journals that this user's walproof has kept; a complete application of apply stays in effect."""
+    found: Found = []
+    for run in registered(runs_folder()):
+        if run.run.pid is not None:
+            click.echo(f"left alone, its run goes on (process {run.run.pid}): {run.run.record}", err=True)
+        else:
+            found.append((run.registration, run))
+    return [*found, *((p, Layer(Journal(p), complete=False)) for p in sorted(applied_folder().glob("*.jsonl")))]
+
+
+def _of_record(record: str, target: str | None, allowed: frozenset[str], *, as_json: bool) -> Found:
+    """The journals of a record: what the state folder holds for it, else its own, with the user's consent."""
+    folder = record_directory(Path(record))
+    path = folder / NAME
+    named = journals_in(path)
+    runs = [r for r in registered(runs_folder()) if r.run.journal in named or r.run.record == str(folder.resolve())]
+    for run in runs:
+        _refuse_running(run)
+    if runs:
+        return [(run.path, run) for run in runs]
+    if not path.exists():
+        raise UsageError(
+            f"{record} holds no journal: its run changed nothing on a cluster walproof did not start", "nothing to do"
+        )
+    pending = Journal(path).pending()
+    if pending:
+        _consented(path, pending, target, allowed, as_json=as_json)
+    return [(path, Journal(path))]
+
+
+def _refuse_running(run: RegisteredJournal) -> None:
+    if run.run.pid is not None:
+        raise MachineError(
+            f"the run of {run.run.record} goes on (process {run.run.pid})",
+            f"wait for it, or end it: kill {run.run.pid}",
+        )
+
+
+def _consented(
+    path: Path, pending: Sequence[Change], target: str | None, allowed: frozenset[str], *, as_json: bool
+) -> None:
+    """A journal that this user's walproof did not keep: UsageError (exit 2) without target and consent, shown first."""
+    needed = consent.to_revert(pending)
+    if target is not None and set(needed) <= allowed:
+        return
+    # As JSON, whose texts hold no control characters.
+    lines = [f"  {json.dumps([c.what, c.name])}: {json.dumps(c.after)} → {json.dumps(c.before)}" for c in pending]
+    tree = {"would_revert": [{"target": c.target, "what": c.what, "name": c.name, "before": c.after, "after": c.before}
+                             for c in pending]}  # fmt: skip
+    of = ", ".join(json.dumps(name) for name in dict.fromkeys(c.target for c in pending))
+    print_result(tree, f"would revert {counted(len(pending), 'change')} of {of}:", *lines, as_json=as_json)
+    if target is None:
+        raise UsageError(
+            f"{path} is not in this user's state folder, so the cluster that it names is not asked",
+            f"read what it would do, then: --target WHERE --allow {','.join(needed)}",
+        )
+    consent.require("reverting", needed, allowed, without_secrets(target))

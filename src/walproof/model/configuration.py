@@ -6,6 +6,39 @@ from typing import Any
 
 from walproof.model.guarantee import QuorumKind
 
+PARAMETERS = frozenset(
+    (
+        "synchronous_commit",
+        "synchronous_standby_names",
+        "wal_sender_timeout",
+        "wal_receiver_timeout",
+        "tcp_user_timeout",
+        "tcp_keepalives_idle",
+        "tcp_keepalives_interval",
+        "tcp_keepalives_count",
+        "commit_delay",
+        "commit_siblings",
+        "wal_compression",
+    )
+)
+"""Every parameter of PostgreSQL that walproof changes on a cluster it did not start; no file can name another one."""
+_MANAGERS = (
+    "ttl",
+    "loop_wait",
+    "retry_timeout",
+    "primary_start_timeout",
+    "master_start_timeout",
+    "failsafe_mode",
+    "synchronous_mode",
+    "synchronous_mode_strict",
+    "synchronous_node_count",
+    "synchronous",
+    "minSyncReplicas",
+    "maxSyncReplicas",
+)
+SETTABLE = PARAMETERS | frozenset(_MANAGERS)
+"""And every key of a failover manager's configuration."""
+
 
 @dataclass(frozen=True, slots=True)
 class SyncReplication:

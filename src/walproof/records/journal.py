@@ -5,9 +5,12 @@ The value before is on disk before the change is made; the journal itself never 
 
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
 
 from walproof.errors import MachineError
 from walproof.machine.foreign_text import from_json
@@ -30,19 +33,35 @@ class Change:
     after: str | None = None
 
 
-class Journal:
-    """A journal file; entries are only ever appended."""
+_CHANGE = TypeAdapter(Change)
 
-    def __init__(self, path: Path) -> None:
+
+class Journal:
+    """A journal file; entries are only ever appended. `head`: an entry that stands before the first of this run."""
+
+    def __init__(self, path: Path, head: Mapping[str, str] | None = None) -> None:
         self.path = path
+        self._head = dict(head or {})
         self._findable = False
         """Whether the file's name, and those of the folders above it, are known to be on disk."""
 
     def note(self, at: float, target: str, what: str, name: str, *, before: str | None, after: str | None) -> Change:
         """Append a change, fsynced, before it is made; give the result to `undone` once it is reverted."""
-        change = Change(1 + max((c.number for c in self.changes()), default=0), at, target, what, name, before, after)
-        self._append({"change": asdict(change)})
+        change = Change(1 + self.last(), at, target, what, name, before, after)
+        self.add(change)
         return change
+
+    def add(self, change: Change) -> None:
+        """Append a change that has its number already."""
+        self._append({"change": asdict(change)})
+
+    def last(self) -> int:
+        """The largest number of a change in it, 0 for none."""
+        return max((change.number for change in self.changes()), default=0)
+
+    def heads(self) -> tuple[dict[str, Any], ...]:
+        """What stands before the changes of each run."""
+        return tuple(entry for entry in self._entries() if "journal" in entry)
 
     def undone(self, change: Change) -> None:
         """The change has been reverted."""
@@ -50,11 +69,19 @@ class Journal:
 
     def changes(self) -> tuple[Change, ...]:
         """Every change ever appended."""
-        return tuple(Change(**entry["change"]) for entry in self._entries() if "change" in entry)
+        found = []
+        for entry in self._entries():
+            if "change" in entry:
+                try:
+                    found.append(_CHANGE.validate_python(entry["change"]))
+                except ValidationError:
+                    # Nothing that walproof wrote.
+                    continue
+        return tuple(found)
 
     def pending(self, target: str | None = None) -> tuple[Change, ...]:
         """Changes not reverted, newest first: undo them in this order."""
-        undone = {entry["undone"] for entry in self._entries() if "undone" in entry}
+        undone = {entry["undone"] for entry in self._entries() if isinstance(entry.get("undone"), int)}
         left = (c for c in self.changes() if c.number not in undone and target in (None, c.target))
         return tuple(sorted(left, key=lambda c: -c.number))
 
@@ -72,14 +99,21 @@ class Journal:
                 continue
         return [entry for entry in entries if isinstance(entry, dict)]
 
+    def remove(self) -> None:
+        """Remove the file."""
+        self.path.unlink(missing_ok=True)
+        self._findable = False
+
     def _append(self, entry: dict[str, object]) -> None:
+        head = [] if not self._head or self._head in self.heads() else [self._head]
+        lines = b"".join(json.dumps(one).encode() + b"\n" for one in (*head, entry))
         try:
             make_folder(self.path.parent)
             with open(self.path, "a+b", opener=opener) as file:
                 size = file.seek(0, os.SEEK_END)
                 file.seek(max(size - 1, 0))
                 torn = size > 0 and file.read(1) != b"\n"
-                file.write((b"\n" if torn else b"") + json.dumps(entry).encode() + b"\n")
+                file.write((b"\n" if torn else b"") + lines)
                 file.flush()
                 os.fsync(file.fileno())
             if not self._findable:

