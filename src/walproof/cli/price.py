@@ -29,8 +29,8 @@ from walproof.pricing.design import Question
 from walproof.pricing.options import RawOptions, parse_options
 from walproof.pricing.require import exit_code, required, required_as_json, requirements_of
 from walproof.pricing.soak import with_soak
-from walproof.pricing.workload_options import scale_in
-from walproof.records.layout import FILES, FORMAT, safe_name
+from walproof.pricing.workload_options import code_in, scale_in
+from walproof.records.layout import EVENTS, FILES, FORMAT, HEADER, safe_name
 from walproof.records.reader import read
 from walproof.records.writer import Writer
 from walproof.targets.choose import choose, is_external
@@ -38,6 +38,8 @@ from walproof.targets.external import consent
 
 ANEW = {"budget", "precision", "allow", "require"}
 """Options that a resumed run takes anew; all others are its record's."""
+_OURS = ("target", "allow")
+"""What a record says of these holds for the run that wrote it alone: the record may be a stranger's."""
 
 
 @cloup.command(cls=Command)
@@ -208,14 +210,22 @@ def _resumed(
             f"{record} was written by a newer walproof (format {found.format}; this one writes {FORMAT})",
             "continue it with that walproof, or start anew",
         )
-    anew = {k for k, v in raw.items() if v not in (None, False)}
+    if any((found.directory / name).is_symlink() for name in (HEADER, EVENTS, FILES)):
+        raise UsageError(f"{record} holds links, and what lies elsewhere is not written to", "start anew")
+    recorded = {k: v for k, v in first.question.items() if k not in _OURS}
+    anew = {k for k, v in raw.items() if v not in (None, False) and (k in ANEW or v != recorded.get(k))}
     if anew - ANEW:
         fixed = ", ".join("--" + k.replace("_", "-") for k in sorted(anew - ANEW))
         raise UsageError(
             f"a resumed run keeps its own question, so {fixed} cannot change", "leave it out, or start anew"
         )
-    question = {**raw, **{k: v for k, v in first.question.items() if k not in ("target",)}}
-    question.update({k: raw[k] for k in anew})
+    for name in code_in(recorded):
+        if raw.get(name) is None:
+            raise UsageError(
+                f"the record's --{name} is run as your own code, and a record may be a stranger's: {recorded[name]!r}",
+                f"read what it does, then give it again: --{name} …",
+            )
+    question = {**raw, **recorded, **{k: raw[k] for k in anew}}
     return found.events, question, _same_target(str(first.question.get("target") or "lab"), target)
 
 

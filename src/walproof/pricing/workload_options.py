@@ -59,6 +59,25 @@ def parse_workload(raw: Mapping[str, Any]) -> Workload:
     return made
 
 
+def code_in(raw: Mapping[str, Any]) -> tuple[str, ...]:
+    """The options that name what this user would run: a command, a script of pgbench or psql; opens no file.
+
+    >>> code_in({"workload": "batch:10@2,insert", "driver": "pgbench"}), code_in({"workload": "insert,a.sql@3"})
+    ((), ('workload',))
+    """
+    driver, text = raw.get("driver"), str(raw.get("workload") or "insert")
+    names = [part.strip().rpartition("@")[0] or part.strip() for part in text.split(",")]
+    named = all(n in _NAMES or n.startswith("batch:") or (driver == SYSBENCH and "/" not in n) for n in names)
+    # A file may be called "insert,insert".
+    known = named and (text in _NAMES or not os.path.exists(text))
+    found = {
+        "driver": driver not in (None, PGBENCH, SYSBENCH),
+        "workload": not known,
+        "init": raw.get("init") is not None,
+    }
+    return tuple(name for name, runs in found.items() if runs)
+
+
 def _driven(raw: Mapping[str, Any], driver: str, scale: int, *, pooled: bool) -> Workload:
     """A workload of another driver than pgbench; UsageError for what only pgbench has."""
     for other in ("protocol", "max_tries", "skew"):
