@@ -17,6 +17,7 @@ from tests.fixtures.priced_records import price_record, prove_record
 from walproof.advising.advise import advise, choose_environment
 from walproof.advising.evidence import evidence_of
 from walproof.advising.recipes.catalogue import recipe, recipes
+from walproof.advising.recipes.plain import quoted
 from walproof.advising.requirements import classes_of
 from walproof.errors import UsageError
 from walproof.model.advice import Choice, ClusterProfile, Requirements
@@ -119,8 +120,7 @@ def test_plain_statements_name_every_member_and_end_in_a_reload() -> None:
 
 
 def test_a_value_with_a_quote_is_quoted() -> None:
-    odd = replace(first(), parameters=(("search_path", "it's"),))
-    assert "search_path = 'it''s'" in recipe(odd, PLACE, "plain").text
+    assert quoted("it's") == "'it''s'"
 
 
 def test_pgbouncer_reads_its_lines_and_the_pool_is_the_one_priced() -> None:

@@ -1,12 +1,22 @@
 """What a study.toml may hold: the lab it needs, parts to price, drills, and the claims of the paper. Reads files."""
 
 import itertools
+import re
 import tomllib
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, PositiveFloat, PositiveInt, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeFloat,
+    PositiveFloat,
+    PositiveInt,
+    ValidationError,
+    field_validator,
+)
 
 from walproof.errors import UsageError
 from walproof.machine.foreign_text import from_toml
@@ -15,6 +25,8 @@ from walproof.model.plan import Arm, Scenario, Workload, WorkloadKind
 from walproof.patroni.config import SyncMode
 from walproof.proving.faults import fault
 
+_RUNS = re.compile("command|librar|preload|provider|conninfo|_file|_path|director", re.IGNORECASE)
+"""What is in the names of PostgreSQL's parameters that run a program, load code, read files or connect elsewhere."""
 LIBRARY = resources.files("walproof.studies") / "library"
 
 
@@ -30,6 +42,14 @@ class LabNeeded(_Strict):
     quorum: int = Field(1, ge=0)
     wal_volume: bool = False
     parameters: dict[str, str] = {}
+
+    @field_validator("parameters")
+    @classmethod
+    def _run_nothing(cls, parameters: dict[str, str]) -> dict[str, str]:
+        for name, value in parameters.items():
+            if _RUNS.search(name) or not re.fullmatch(r"[A-Za-z0-9._+-]{1,32}", value):
+                raise ValueError(f"a study sets numbers and words, not {name} = {value!r}")
+        return parameters
 
 
 class StudyPart(_Strict):

@@ -1,13 +1,14 @@
 """Every recipe of a choice, by name."""
 
 from walproof.advising.recipes import access, cnpg, patroni, plain
-from walproof.advising.recipes.settings import Recipe
+from walproof.advising.recipes.settings import Recipe, check_names
 from walproof.errors import UsageError
 from walproof.model.advice import Choice, ClusterProfile
 
 
 def recipes(choice: Choice, cluster: ClusterProfile) -> dict[str, Recipe]:
-    """All of them, that of the cluster's manager first."""
+    """All of them, that of the cluster's manager first; UsageError for what walproof never writes."""
+    check_names(cluster)
     made = (
         patroni.patroni(choice, cluster),
         plain.alter_system(choice, cluster),

@@ -1,10 +1,15 @@
 """What a choice sets in PostgreSQL and in Patroni, as plain names and values with the reason for each."""
 
+import re
 from dataclasses import dataclass
 
+from walproof.errors import UsageError
 from walproof.model.advice import Choice, ClusterProfile
-from walproof.model.configuration import ConfigChange, SyncReplication
+from walproof.model.configuration import PARAMETERS, ConfigChange, SyncReplication
 from walproof.model.guarantee import Quorum, QuorumKind
+
+_VALUE = re.compile(r"[A-Za-z0-9.]{1,32}")
+_NAME = re.compile(r"[A-Za-z0-9._:-]{0,128}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +43,7 @@ def standby_names(choice: Choice, cluster: ClusterProfile) -> str:
 
 def postgres_settings(choice: Choice) -> tuple[Set, ...]:
     """Parameters on every member, without synchronous_standby_names: PostgreSQL 14 to 18 know them all."""
+    _refuse_foreign(choice)
     seconds = choice.timeouts.network_s
     remote = choice.level.remote
     stall = "an unreachable standby stalls commits this long" if remote else "an unreachable standby is dropped then"
@@ -51,6 +57,22 @@ def postgres_settings(choice: Choice) -> tuple[Set, ...]:
         Set("tcp_keepalives_count", "3", "probes that may stay unanswered"),
         *(Set(name, value, "as priced") for name, value in choice.parameters),
     )
+
+
+def _refuse_foreign(choice: Choice) -> None:
+    """UsageError for a parameter that walproof never sets: records and advice may be a stranger's."""
+    for name, value in choice.parameters:
+        if name not in PARAMETERS or not _VALUE.fullmatch(value):
+            raise UsageError(
+                f"the advice sets {name} = {value!r}, which walproof never sets", "it comes from its records: ask whose"
+            )
+
+
+def check_names(cluster: ClusterProfile) -> None:
+    """UsageError for a member or a version that would be more than one word of a configuration file."""
+    for name in (*cluster.members, cluster.patroni):
+        if not _NAME.fullmatch(name):
+            raise UsageError(f"{name!r} is no name to write into a recipe", "letters, digits, . _ : and - make one")
 
 
 def version_of(text: str) -> tuple[int, ...]:
