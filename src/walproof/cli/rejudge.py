@@ -11,6 +11,7 @@ from walproof.model.units import counted
 from walproof.model.verdict import Drill
 from walproof.proving.conclude import concluded_drill
 from walproof.proving.history_file import decode, history_name
+from walproof.records.codec import decode as decode_event
 from walproof.records.codec import encode
 from walproof.records.layout import FILES
 from walproof.records.reader import Record
@@ -39,7 +40,10 @@ def _one(record: Record, event: DrillDone) -> Rejudged:
         return Rejudged(event.drill, None, same=False)
     except UsageError as wrong:
         raise UsageError(f"{path}: {wrong.message}", wrong.hint) from None
-    return Rejudged(event.drill, now, encode(event) == encode(DrillDone(event.at, now)))
+    # As it is read from a record: without control characters, whoever wrote the history.
+    again, _ = decode_event(encode(DrillDone(event.at, now)))
+    assert isinstance(again, DrillDone)
+    return Rejudged(event.drill, again.drill, encode(event) == encode(again))
 
 
 def rejudge(record: Record, *, as_json: bool) -> int:

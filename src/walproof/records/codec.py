@@ -4,6 +4,8 @@ NaN and infinities, which JSON lacks, are written as the strings "NaN", "Infinit
 """
 
 import dataclasses
+import json
+import re
 from typing import Annotated, Any, get_args
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
@@ -11,8 +13,10 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from walproof.machine.foreign_text import from_json
 from walproof.model.event import Event
 from walproof.records import old_names, old_verdicts
-from walproof.records.layout import FORMAT
+from walproof.records.layout import FORMAT, printable
 
+_ESCAPED = re.compile(r"\\[bfru]|[\x7f-\x9f]")
+"""Where a line may hold control characters."""
 KINDS: dict[str, type] = {str(f.default): e for e in get_args(Event) for f in dataclasses.fields(e) if f.name == "kind"}
 _ADAPTER: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="kind")])
 _WRITER: TypeAdapter[Any] = TypeAdapter(Any, config=ConfigDict(ser_json_inf_nan="strings"))
@@ -30,6 +34,8 @@ def decode(line: str, version: int = FORMAT) -> tuple[Event | None, str]:
     """
     try:
         raw = from_json(line)
+        if _ESCAPED.search(line):
+            raw = printable(raw)
     except ValueError:
         return None, "not JSON"
     if not isinstance(raw, dict) or not isinstance(raw.get("kind"), str):

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as installed
 from pathlib import Path
+from typing import Any
 
 from walproof.errors import UsageError
 from walproof.machine.foreign_text import from_json
@@ -63,15 +64,31 @@ def safe_name(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", name).lstrip(".-")[:120] or "unnamed"
 
 
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def printable(tree: Any) -> Any:
+    r"""A tree of JSON whose texts move no terminal: control characters are replaced, line ends and tabs stay.
+
+    >>> printable({"a": ["x\x1b[2J"]})
+    {'a': ['x�[2J']}
+    """
+    if isinstance(tree, str):
+        return _CONTROLS.sub("\ufffd", tree)
+    if isinstance(tree, dict):
+        return {printable(key): printable(value) for key, value in tree.items()}
+    return [printable(one) for one in tree] if isinstance(tree, list) else tree
+
+
 def read_header(directory: Path) -> tuple[Header | None, str]:
     """The header and "", or None and a sentence saying what is wrong with it."""
     try:
         with regular(directory, directory / HEADER) as file:
-            raw = from_json(file.read().decode("utf-8", errors="replace"))
+            raw = printable(from_json(file.read().decode("utf-8", errors="replace")))
         header = Header(int(raw["format"]), str(raw["walproof"]), str(raw["verb"]), str(raw["created"]))
     except FileNotFoundError:
         return None, f"{HEADER} is missing"
-    except (ValueError, KeyError, TypeError, OSError):
+    except (ValueError, KeyError, TypeError, OSError, RecursionError):
         return None, f"{HEADER} is damaged"
     return header, ""
 
