@@ -12,7 +12,7 @@ import pytest
 
 from tests.fixtures.command_line import ended
 from tests.fixtures.own_patroni import OwnPatroni, own_patroni
-from walproof.cli.journals import keep_journal, runs_folder
+from walproof.cli.journals import journal_of_apply, keep_journal, runs_folder
 from walproof.machine import pid_files
 from walproof.model.ports import Target
 from walproof.records.journal import Journal
@@ -217,6 +217,22 @@ def test_a_registration_that_others_could_have_written_is_not_obeyed(
         (runs_folder() if opened == "folder" else ours.registration).chmod(0o777)
     assert walproof("revert")[1] == "nothing to revert\n"
     assert mine.requests == []
+
+
+def test_a_journal_of_apply_that_others_could_have_written_is_not_obeyed(
+    tmp_path: Path, walproof: Walproof, mine: OwnPatroni
+) -> None:
+    file = mine.file(tmp_path / "mine.toml")
+    journal = journal_of_apply("mine")
+    noted(journal, str(file), {"ttl": 30}, {"ttl": 20})
+    for opened in (journal.path, journal.path.parent):
+        mode = opened.stat().st_mode
+        opened.chmod(0o777)
+        assert walproof("revert")[1] == "nothing to revert\n"
+        assert mine.requests == []
+        opened.chmod(mode)
+    assert walproof("revert")[0] == 0
+    assert mine.patched == [{"ttl": 30}]
 
 
 def test_registrations_are_their_owners_alone_whatever_the_umask(tmp_path: Path, mine: OwnPatroni) -> None:

@@ -105,7 +105,7 @@ def test_nothing_is_written_through_a_link_of_a_record(run: Run, target: FakePri
     before = outside.read_bytes() if outside.is_file() else b""
     code, _, err = run("--resume", "rec")
     assert (code, target.asked) == (2, [])
-    assert "links" in err
+    assert "link" in err
     assert (outside.read_bytes() if outside.is_file() else b"") == before
 
 

@@ -30,7 +30,7 @@ from walproof.pricing.options import RawOptions, parse_options
 from walproof.pricing.require import exit_code, required, required_as_json, requirements_of
 from walproof.pricing.soak import with_soak
 from walproof.pricing.workload_options import code_in, scale_in
-from walproof.records.layout import EVENTS, FILES, FORMAT, HEADER, safe_name
+from walproof.records.layout import FILES, FORMAT, safe_name
 from walproof.records.reader import read
 from walproof.records.writer import Writer
 from walproof.targets.choose import choose, is_external
@@ -210,8 +210,6 @@ def _resumed(
             f"{record} was written by a newer walproof (format {found.format}; this one writes {FORMAT})",
             "continue it with that walproof, or start anew",
         )
-    if any((found.directory / name).is_symlink() for name in (HEADER, EVENTS, FILES)):
-        raise UsageError(f"{record} holds links, and what lies elsewhere is not written to", "start anew")
     recorded = {k: v for k, v in first.question.items() if k not in _OURS}
     anew = {k for k, v in raw.items() if v not in (None, False) and (k in ANEW or v != recorded.get(k))}
     if anew - ANEW:

@@ -19,7 +19,7 @@ from walproof.model.ports import Notebook, Target
 from walproof.model.units import counted
 from walproof.records.journal import Change, Journal
 from walproof.records.layout import record_directory
-from walproof.records.registered import NAME, RegisteredJournal, journals_in, registered
+from walproof.records.registered import NAME, RegisteredJournal, journals_in, only_ours, registered
 from walproof.targets.choose import choose, is_external
 from walproof.targets.external import consent
 
@@ -103,7 +103,8 @@ def _ours() -> Found:
             click.echo(f"left alone, its run goes on (process {run.run.pid}): {run.run.record}", err=True)
         else:
             found.append((run.registration, run))
-    return [*found, *((p, Layer(Journal(p), complete=False)) for p in sorted(applied_folder().glob("*.jsonl")))]
+    applied = sorted(applied_folder().glob("*.jsonl")) if only_ours(applied_folder()) else []
+    return [*found, *((p, Layer(Journal(p), complete=False)) for p in applied if only_ours(p))]
 
 
 def _of_record(record: str, target: str | None, allowed: frozenset[str], *, as_json: bool) -> Found:
@@ -116,7 +117,7 @@ def _of_record(record: str, target: str | None, allowed: frozenset[str], *, as_j
         _refuse_running(run)
     if runs:
         return [(run.path, run) for run in runs]
-    if not path.exists():
+    if path.is_symlink() or not path.is_file():
         raise UsageError(
             f"{record} holds no journal: its run changed nothing on a cluster walproof did not start", "nothing to do"
         )

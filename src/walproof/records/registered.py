@@ -84,12 +84,12 @@ def register(folder: Path, record: Path) -> RegisteredJournal:
 
 def registered(folder: Path) -> list[RegisteredJournal]:
     """Every journal of the folder with something to undo, the newest first; those without are forgotten."""
-    if not _only_ours(folder):
+    if not only_ours(folder):
         return []
     found: list[tuple[float, RegisteredJournal]] = []
     for path in folder.glob("*.jsonl"):
         journal = Journal(path)
-        run = _run(journal) if _only_ours(path) else None
+        run = _run(journal) if only_ours(path) else None
         if run is None:
             continue
         if pending := journal.pending():
@@ -114,7 +114,7 @@ def _run(journal: Journal) -> Run | None:
     return Run(heads[-1]["journal"], heads[-1]["record"], heads[-1]["process"])
 
 
-def _only_ours(path: Path) -> bool:
+def only_ours(path: Path) -> bool:
     """Whether it is this user's own folder or file, and no other user may write in it."""
     try:
         found = path.lstat()
