@@ -4,7 +4,6 @@ NaN and infinities, which JSON lacks, are written as the strings "NaN", "Infinit
 """
 
 import dataclasses
-import json
 import re
 from typing import Annotated, Any, get_args
 

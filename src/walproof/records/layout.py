@@ -88,7 +88,7 @@ def read_header(directory: Path) -> tuple[Header | None, str]:
         header = Header(int(raw["format"]), str(raw["walproof"]), str(raw["verb"]), str(raw["created"]))
     except FileNotFoundError:
         return None, f"{HEADER} is missing"
-    except (ValueError, KeyError, TypeError, OSError, RecursionError):
+    except (ValueError, KeyError, TypeError, OSError):
         return None, f"{HEADER} is damaged"
     return header, ""
 

@@ -1,10 +1,10 @@
 """The gate of external clusters: consent by name, and the caps; every verb asks here before it touches one."""
 
-import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 from walproof.errors import UsageError
+from walproof.machine.foreign_text import from_json
 from walproof.model.configuration import SETTABLE
 from walproof.model.ports import Target
 
@@ -111,8 +111,8 @@ def _settings(change: Any) -> Iterator[str]:
         return
     for text in (change.before, change.after):
         try:
-            tree = json.loads(text or "null")
-        except (ValueError, RecursionError):
+            tree = from_json(text or "null")
+        except ValueError:
             tree = {"unreadable": ""}
         if isinstance(tree, dict):
             tree.pop("shown", None)
