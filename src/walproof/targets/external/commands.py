@@ -14,7 +14,7 @@ from walproof.model.topology import Endpoint
 
 _LONGEST_S = 120
 _WORD = re.compile(r"[A-Za-z0-9_:][A-Za-z0-9._:-]{0,252}")
-"""No dash first, which would be an option, and no dot first, which would be a folder; no longer than a host name. IPv6 comes without brackets."""
+"""No longer than a host name. First no dash (an option), no dot (a folder). IPv6 comes without brackets."""
 
 
 def filled(template: str, places: Mapping[str, str]) -> str:
