@@ -8,6 +8,7 @@ import httpx2
 import pytest
 
 from tests.unit.test_guarding import (
+    BOTH,
     KEPT,
     LOCK,
     POLICY,
@@ -81,7 +82,7 @@ def test_g4_voters_are_counted_as_patroni_reads_their_tags(tags: dict[str, Any],
 def test_g4_a_voter_that_follows_another_member_is_neither_counted_nor_heard() -> None:
     tagged = replace(LOCK, candidates={**LOCK.candidates, "n3": Candidate(79, True, tagged="replicatefrom: n1")})
     reason = "1 of 2 synchronous standbys answer and follow, 2 are needed; not counted for their tags: "
-    assert why_not(replace(tagged, at=102.0), alive(102.0), 102.0) == f"{reason}n3 (replicatefrom: n1)"
+    assert why_not(replace(tagged, at=102.0), alive(102.0), 102.0, BOTH) == f"{reason}n3 (replicatefrom: n1)"
     sight = Sight(101.5, replace(tagged, **_seal_fields()), disconnected(101.5, {"n2": 90, "n3": 110}))
     assert turn(sealing(), sight, POLICY)[1].act is Act.NONE
 
@@ -258,9 +259,11 @@ def test_l4_a_load_that_ended_just_before_is_no_witness() -> None:
 
 
 def test_l5_the_time_between_takeovers_doubles_while_they_go_on() -> None:
-    limits = [seal_of(silent(102.0, limit_s=limit_s), POLICY).limit_s for limit_s in (0.0, 15.0, 30.0, 3000.0)]
+    limits = [
+        seal_of(Memory(), silent(102.0, limit_s=limit_s), POLICY).limit_s for limit_s in (0.0, 15.0, 30.0, 3000.0)
+    ]
     assert limits == [15.0, 30.0, 60.0, 3600.0]
-    assert seal_of(Sight(102.0, SEALED, {}), POLICY) == KEPT
+    assert seal_of(Memory(), Sight(102.0, SEALED, {}), POLICY) == KEPT
 
 
 @pytest.mark.parametrize(
@@ -284,3 +287,16 @@ def test_a_hand_over_whose_answer_was_lost_is_counted() -> None:
 
 def _both(now: float) -> dict[str, MemberSigns]:
     return disconnected(now, {"n2": 100, "n3": 100})
+
+
+def test_a_voter_that_never_streamed_from_this_leader_is_not_counted() -> None:
+    """It may have forked off its predecessor and be ahead with WAL that nobody else has: not rewound yet."""
+    forked = tuple(Receiver(t, False, True, 900) for t in (101.9, 102.0))
+    memory = Memory()
+    for tenth in range(100):
+        now = 92.0 + tenth / 10
+        forked = tuple(replace(r, asked_at=now) for r in forked)
+        signs = {**alive(now), "n3": MemberSigns(now, now, forked, fit_at=now)}
+        memory, _ = turn(memory, Sight(now, replace(LOCK, at=now, lease_age_s=0.0), signs), POLICY)
+    assert memory.followed == {"n2"}
+    assert memory.why_not == "1 of 2 synchronous standbys answer and follow, 2 are needed"

@@ -42,6 +42,8 @@ LOCK = LockState(
 KEPT = Seal(("n2", "n3"), config_version=3)
 SEALED = replace(LOCK, holder=NAME, holder_version=20, sync_version=20, lease_age_s=None, seal=KEPT)
 
+BOTH = frozenset({"n2", "n3"})
+
 
 def receiver(at: float, *, running: bool = True, position: int = 100, silent_s: float | None = 0.0) -> Receiver:
     return Receiver(at, running, running, position, silent_s if running else None)
@@ -201,7 +203,7 @@ def test_where_it_would_not_be_safe_nothing_is_done(change: dict[str, object], r
     sight = silent(102.0, **change)
     memory, action = turn(watching(), sight, POLICY)
     assert action.act is Act.NONE
-    assert reason in str(why_not(sight.lock, sight.signs, 102.0))
+    assert reason in str(why_not(sight.lock, sight.signs, 102.0, BOTH))
     assert memory.state is State.NOT_READY
 
 
@@ -216,7 +218,7 @@ def test_too_few_reachable_standbys_are_not_sealed() -> None:
 def test_a_standby_that_follows_nobody_could_not_show_that_it_saw_a_seal() -> None:
     sight = silent(102.0)
     idle = MemberSigns(102.0, 102.0, receivers=(receiver(101.9, running=False), receiver(102.0, running=False)))
-    assert "1 of 2" in str(why_not(sight.lock, {**sight.signs, "n3": idle}, 102.0))
+    assert "1 of 2" in str(why_not(sight.lock, {**sight.signs, "n3": idle}, 102.0, BOTH))
 
 
 def test_a_guard_waits_between_takeovers_and_before_it_knows_a_leader() -> None:
@@ -276,7 +278,7 @@ def test_an_old_answer_does_not_seal() -> None:
 
 def test_a_standby_that_was_disconnected_before_the_seal_shows_nothing() -> None:
     signs = {**alive(101.0), "n3": MemberSigns(101.0, 101.0, receivers=(receiver(101.0, running=False),))}
-    assert connected(LOCK, signs) == ("n2",)
+    assert connected(LOCK, signs, BOTH) == ("n2",)
 
 
 @pytest.mark.parametrize(("voters", "number", "needed"), [(2, 1, 2), (2, 2, 1), (4, 2, 3), (4, 1, 4), (1, 1, 1)])
@@ -386,7 +388,7 @@ def test_another_guards_seal_is_left_alone_and_then_taken_over() -> None:
     memory, action = turn(memory, sight, POLICY)
     assert action.act is Act.SEAL
     # They lost their primary_conninfo under the first guard's seal, as its own record of the moment before says.
-    assert seal_of(sight, POLICY) == KEPT
+    assert seal_of(memory, sight, POLICY) == KEPT
 
 
 def test_a_lock_that_changed_hands_meanwhile_is_left_alone() -> None:

@@ -9,6 +9,7 @@ from walproof.guarding.safety import (
     connected,
     enough,
     sealed,
+    streaming,
     successor,
     why_cannot_lead,
     why_hands_off,
@@ -122,6 +123,8 @@ class Memory:
     leader: str = ""
     leader_since: float = 0.0
     last_sign: float = 0.0
+    followed: frozenset[str] = frozenset()
+    """The voters that streamed from this leader while this guard watched."""
     checked_at: float = 0.0
     """When the signs of life were last checked."""
     silences: Silences = field(default_factory=Silences)
@@ -164,11 +167,11 @@ def turn(memory: Memory, sight: Sight, policy: Policy) -> tuple[Memory, Action]:
     return _watch(replace(memory, others_since=None), sight, policy)
 
 
-def seal_of(sight: Sight, policy: Policy) -> Seal:
+def seal_of(memory: Memory, sight: Sight, policy: Policy) -> Seal:
     """What the lock is taken with; another guard's seal is gone on with."""
     lock = sight.lock
     limit_s = min(max(2 * lock.limit_s, policy.at_most_every_s), _MOST_S)
-    fresh = Seal(connected(lock, sight.signs), lock.config_version, lock.failover_version, limit_s)
+    fresh = Seal(connected(lock, sight.signs, memory.followed), lock.config_version, lock.failover_version, limit_s)
     return lock.seal if lock.sealed and lock.seal else fresh
 
 
@@ -280,7 +283,7 @@ def _await_other_guard(memory: Memory, sight: Sight, policy: Policy) -> tuple[Me
 def _watch(memory: Memory, sight: Sight, policy: Policy) -> tuple[Memory, Action]:
     memory = replace(_heard(memory, sight, policy), checked_at=sight.now)
     allowed_s = memory.silences.allowed_s(policy.suspect_after_s)
-    reason = why_not(sight.lock, sight.signs, sight.now) or _too_soon(memory, sight, policy)
+    reason = why_not(sight.lock, sight.signs, sight.now, memory.followed) or _too_soon(memory, sight, policy)
     silent = sight.now - memory.last_sign >= allowed_s
     if reason:
         worth = reason != memory.why_not and (silent or memory.state is not State.NOT_READY)
@@ -335,9 +338,12 @@ def _heard(memory: Memory, sight: Sight, policy: Policy) -> Memory:
     lock = sight.lock
     if lock.holder != memory.leader:
         known = replace(memory, leader=lock.holder, leader_since=sight.now, last_sign=sight.now, noted="")
-        return replace(known, stream=Stream(sight.now))
-    counts = not sight.stalled
-    memory = replace(memory, stream=memory.stream.seen(lock, sight.signs, counts=counts))
+        return replace(known, stream=Stream(sight.now), followed=frozenset())
+    stream = memory.stream.seen(lock, sight.signs, counts=not sight.stalled)
+    # At first a standby may still stream from the leader's predecessor.
+    known = sight.now - memory.leader_since >= policy.learns_s
+    followed = memory.followed | streaming(lock, sight.signs) if known else frozenset()
+    memory = replace(memory, stream=stream, followed=followed)
     heard = sight.now if sight.stalled else last_sign(lock, sight.signs)
     if heard <= memory.last_sign:
         return memory

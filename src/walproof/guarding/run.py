@@ -98,7 +98,7 @@ class Guard:
             match action.act:
                 case Act.SEAL:
                     self.memory = before_seal(self.memory, sight)
-                    done = self.lock.seal(sight.lock, self.policy.name, seal_of(sight, self.policy))
+                    done = self.lock.seal(sight.lock, self.policy.name, seal_of(self.memory, sight, self.policy))
                     self.memory = taken(self.memory, self.clock.now()) if done else not_taken(self.memory)
                 case Act.HAND_OVER:
                     if self.lock.hand_over(sight.lock, action.to):

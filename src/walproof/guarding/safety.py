@@ -36,8 +36,8 @@ def why_hands_off(lock: LockState, now: float) -> str | None:
     return None if lock.voters else "no standby is synchronous now"
 
 
-def why_not(lock: LockState, signs: Signs, now: float) -> str | None:
-    """Why taking the lock from its holder would not be safe now; None where it is."""
+def why_not(lock: LockState, signs: Signs, now: float, followed: frozenset[str]) -> str | None:
+    """Why taking the lock from its holder would not be safe now; None where it is. followed: see `connected`."""
     if reason := why_hands_off(lock, now):
         return reason
     if not lock.holder:
@@ -49,7 +49,7 @@ def why_not(lock: LockState, signs: Signs, now: float) -> str | None:
     for voter in lock.counted:
         if voter in signs and signs[voter].receivers and signs[voter].receivers[-1].lacks:
             return f"this guard may not see the walreceiver of {voter}: {signs[voter].receivers[-1].lacks}"
-    reachable = set(answering(lock, signs, now)) & set(connected(lock, signs))
+    reachable = set(answering(lock, signs, now)) & set(connected(lock, signs, followed))
     if len(reachable) <= lock.quorum:
         of_all = f"{len(reachable)} of {len(lock.voters)} synchronous standbys"
         return f"{of_all} answer and follow, {lock.quorum + 1} are needed{_tagged(lock)}"
@@ -83,10 +83,20 @@ def answering(lock: LockState, signs: Signs, now: float) -> tuple[str, ...]:
     return tuple(v for v, at in asked_at.items() if at is not None and now - at < _FRESH_S)
 
 
-def connected(lock: LockState, signs: Signs) -> tuple[str, ...]:
-    """The counted voters that have a primary_conninfo: one that loses it after the seal has seen the seal."""
+def connected(lock: LockState, signs: Signs, followed: frozenset[str]) -> tuple[str, ...]:
+    """The counted voters that have a primary_conninfo: one that loses it after the seal has seen the seal.
+
+    Only those of `followed`, which streamed from this leader: their WAL is of its timeline, so positions compare. One
+    that forked off before, and has not been rewound yet, may be ahead with WAL of its own.
+    """
     newest = {v: signs[v].receivers[-1] for v in lock.counted if v in signs and signs[v].receivers}
-    return tuple(v for v, receiver in newest.items() if receiver.connects and not receiver.lacks)
+    return tuple(v for v, r in newest.items() if r.connects and not r.lacks and v in followed)
+
+
+def streaming(lock: LockState, signs: Signs) -> frozenset[str]:
+    """The voters that stream from the leader, by one of their last two answers."""
+    found = {v: signs[v].receivers for v in lock.counted if v in signs}
+    return frozenset(v for v, answers in found.items() if any(r.running and r.silent_s is not None for r in answers))
 
 
 def sealed(voters: tuple[str, ...], signs: Signs, since: float, now: float) -> dict[str, int]:
