@@ -341,8 +341,8 @@ def _heard(memory: Memory, sight: Sight, policy: Policy) -> Memory:
         return replace(known, stream=Stream(sight.now), followed=frozenset())
     stream = memory.stream.seen(lock, sight.signs, counts=not sight.stalled)
     # At first a standby may still stream from the leader's predecessor.
-    known = sight.now - memory.leader_since >= policy.learns_s
-    followed = memory.followed | streaming(lock, sight.signs) if known else frozenset()
+    learned = sight.now - memory.leader_since >= policy.learns_s
+    followed = memory.followed | streaming(lock, sight.signs) if learned else frozenset()
     memory = replace(memory, stream=stream, followed=followed)
     heard = sight.now if sight.stalled else last_sign(lock, sight.signs)
     if heard <= memory.last_sign:
