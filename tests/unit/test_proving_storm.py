@@ -14,7 +14,7 @@ from walproof.model.verdict import Drill, Verdict, Victim
 from walproof.proving import storm
 from walproof.proving.campaign import PlannedDrill
 from walproof.proving.conclude import concluded_drill
-from walproof.proving.faults import IN_STORMS, SHRUNK, STORM
+from walproof.proving.faults import CATALOGUE, IN_STORMS, SHRUNK, STORM
 from walproof.proving.happened import fault_signs, loss_in_fact
 from walproof.proving.history import DrillRun, History
 from walproof.proving.history_file import decode, encode
@@ -47,6 +47,14 @@ def test_faults_last_longer_than_the_pauses_between_them_and_fall_on_leaders_mos
     assert 0.55 < np.mean([s.victim is Victim.LEADER for s in every]) < 0.75
     assert all(0 <= s.pick < 1 for s in every)
     assert all(s.victim is Victim.LEADER for s in every if s.fault == "switchover")
+    assert all(s.victim is Victim.STANDBY for s in every if Victim.LEADER not in CATALOGUE[s.fault].victims)
+    only = [
+        drawn(np.random.default_rng(seed), [name], 5) for seed in range(20) for name in ("pause-replay", "switchover")
+    ]
+    assert {(s.fault, s.victim) for one in only for s in one} == {
+        ("pause-replay", Victim.STANDBY),
+        ("switchover", Victim.LEADER),
+    }
     assert not any(one[0].after_takeover for one in storms())
 
 
@@ -110,6 +118,16 @@ def test_a_switchover_in_a_storm_shows_by_the_old_leader_that_follows() -> None:
     assert [s.seen for s in fault_signs(STORM, stormy(moved, states=(leads,)))] == [False]
     led_at_first = replace(leads, at=101.0)
     assert [s.seen for s in fault_signs(STORM, stormy(moved, states=(led_at_first, follows)))] == [True]
+
+
+def test_a_switchover_shows_by_another_leader_before_the_next_fault_though_the_old_one_leads_again() -> None:
+    moved, back = Struck("switchover", "n1", True, 100.0, 106.0), Struck("switchover", "n2", True, 104.0, 108.0)
+    leads, follows = state(at=110.0, in_recovery=False), state("n2", 110.0, in_recovery=True)
+    led = stormy(moved, back, states=(leads, follows), leader="n1")
+    between, after = replace(view("n2", 2), at=102.0), replace(view("n2", 2), at=105.0)
+    assert [s.seen for s in fault_signs(STORM, replace(led, views=(between,)))] == [True, True]
+    assert [s.seen for s in fault_signs(STORM, replace(led, views=(after,)))] == [False, True]
+    assert [s.seen for s in fault_signs(STORM, replace(led, views=(replace(view("n1"), at=102.0),)))] == [False, True]
 
 
 @pytest.mark.parametrize(

@@ -237,17 +237,10 @@ def _dcs_lost(signs: Signs) -> tuple[bool | None, str]:
     return lost, f"the DCS ran on {len(known) - len(down)} of {len(known)} members"
 
 
-_BY_CHAOS_MESH = frozenset(
-    {
-        Capability.PARTITION,
-        Capability.ISOLATE,
-        Capability.PARTITION_ONE_WAY,
-        Capability.LINK_DELAY,
-        Capability.SLOW_DISK,
-        Capability.FAILING_DISK,
-        Capability.FULL_DISK,
-    }
-)
+_BY_CHAOS_MESH = frozenset({
+    Capability.PARTITION, Capability.ISOLATE, Capability.PARTITION_ONE_WAY, Capability.LINK_DELAY,
+    Capability.SLOW_DISK, Capability.FAILING_DISK, Capability.FULL_DISK,
+})  # fmt: skip
 """Faults whose sign is the status of an experiment: nothing inside a pod can tell what its network or volume drops."""
 
 
@@ -314,11 +307,18 @@ def _storm_signs(run: DrillRun) -> tuple[Sign, ...]:
         signs = _signs_around(run, one.at, one.cleared_at, until)
         operation = CATALOGUE[one.fault].steps[0].operation
         if operation is Capability.SWITCHOVER:
-            follows = any(state.in_recovery for state in signs.since.get(one.member, ()))
+            follows = any(state.in_recovery for state in signs.since.get(one.member, ())) or _left(run, place)
             found.append(Sign(operation, one.member, follows, "it follows" if follows else "it went on leading"))
         else:
             found.append(sign(operation, one.member, signs, run))
     return tuple(found)
+
+
+def _left(run: DrillRun, place: int) -> bool:
+    """Whether another member led between that fault of a storm and the next: the old leader may lead again since."""
+    one, *later = run.carried_out[place:]
+    until = later[0].at if later else one.cleared_at
+    return any(one.at < v.at <= until and v.leader not in (None, one.member) for v in run.views)
 
 
 def _unplanned(run: DrillRun) -> Loss | None:
