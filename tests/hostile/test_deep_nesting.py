@@ -19,6 +19,8 @@ from tests.fixtures.command_line import ended
 from tests.fixtures.records import price_events
 from walproof.errors import TargetError, UsageError
 from walproof.machine.foreign_text import DEEPEST, from_json, from_toml
+from walproof.patroni import leader_lock
+from walproof.patroni.etcd3 import Entry
 from walproof.patroni.rest import PatroniRest, RestAccess
 from walproof.proving import history_file
 from walproof.records.codec import decode, encode
@@ -184,6 +186,11 @@ def test_a_configuration_and_a_status_that_are_nested_too_deep(depth: int) -> No
             with pytest.raises(TargetError):
                 ask()
         rest.close()
+
+
+@deep
+def test_a_key_of_etcd_that_is_nested_too_deep_says_nothing(depth: int) -> None:
+    assert leader_lock._json(Entry("config", f'{{"ttl":{lists(depth)}}}', 1)) == {}
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from typing import Any
 import httpx2
 
 from walproof.errors import TargetError
+from walproof.machine.foreign_text import from_json
 from walproof.patroni.private_http import private_client
 
 Fields = dict[str, Any]
@@ -201,8 +202,8 @@ def _entry(kv: Mapping[str, Any]) -> Entry:
 
 def _object(answer: httpx2.Response) -> Fields | None:
     try:
-        found = answer.json()
-    except (ValueError, RecursionError):
+        found = from_json(answer.content)
+    except ValueError:
         return None
     return found if isinstance(found, dict) else None
 

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from pydantic import TypeAdapter
 
 from walproof.errors import TargetError
+from walproof.machine.foreign_text import from_json
 from walproof.model.takeover import Candidate, LockState, Seal
 from walproof.patroni.etcd3 import (
     Entry,
@@ -42,7 +43,7 @@ _SEAL = TypeAdapter(Seal)
 
 def _json(entry: Entry | None) -> dict[str, Any]:
     try:
-        found = json.loads(entry.value) if entry else {}
+        found = from_json(entry.value) if entry else {}
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}
