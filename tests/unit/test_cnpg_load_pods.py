@@ -122,7 +122,7 @@ class Garbling:
 
 
 def job(pods: int = 2, **more: Any) -> dict[str, Any]:
-    return load_job("walproof-load-1", LoadPart(image=IMAGE, pods=pods, **more), recorded("cluster"))
+    return load_job("run1", LoadPart(image=IMAGE, pods=pods, **more), recorded("cluster"))
 
 
 def test_the_job_is_admitted_where_pods_are_restricted() -> None:
@@ -147,7 +147,7 @@ def test_the_job_is_indexed_spread_ours_and_its_owner_is_the_cluster() -> None:
     assert pod["topologySpreadConstraints"][0]["topologyKey"] == "kubernetes.io/hostname"
     assert pod["imagePullSecrets"] == [{"name": "registry"}] and pod["nodeSelector"] == {"load": "yes"}
     assert pod["containers"][0]["resources"] == {"requests": {"cpu": "2"}, "limits": {}}
-    for one in (made, load_secret("walproof-load-1", Credential("app", PASSWORD), "token", recorded("cluster"))):
+    for one in (made, load_secret("run1", Credential("app", PASSWORD), "token", recorded("cluster"))):
         assert one["metadata"]["labels"]["app.kubernetes.io/managed-by"] == "walproof"
         assert one["metadata"]["ownerReferences"][0]["uid"] == recorded("cluster")["metadata"]["uid"]
     # What selects instances must never select a load pod.
@@ -224,7 +224,7 @@ def test_what_a_killed_run_left_is_removed_by_its_journal(tmp_path: Path) -> Non
 
 
 def test_a_job_that_may_not_be_made_leaves_nothing(tmp_path: Path) -> None:
-    rights = rules_of(_role("price", "prove"))
+    rights = rules_of(_role("price", "prove", "load-pods"))
     without = Account(rules=rights, without=(Rule(("create",), ("jobs",)),))
     with running(tmp_path, account=without) as here:
         with pytest.raises(ApiError, match=r"may not create jobs\.batch"):
@@ -241,17 +241,21 @@ def _role(*uses: str) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("use", ["price", "prove"])
 def test_the_printed_role_is_enough_for_load_pods(tmp_path: Path, use: str) -> None:
-    with running(tmp_path, account=Account(rules=rules_of(_role(use)))) as here:
+    with running(tmp_path, account=Account(rules=rules_of(_role(use, "load-pods")))) as here:
         (place,) = here.pods.open()
         assert ended(place, "echo", "done") == "done\n"
         here.pods.close()
         assert here.objects("Job", "Secret", "Pod") == []
 
 
-def test_the_doctors_role_holds_no_job() -> None:
-    assert not [rule for rule in _role("doctor") if "jobs" in rule["resources"]]
-    (jobs,) = [rule for rule in _role("price", "prove") if "jobs" in rule["resources"]]
-    assert jobs == {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["list", "create", "delete"]}
+def test_no_role_holds_a_job_but_where_load_pods_are_asked_for() -> None:
+    for use in ("doctor", "price", "prove", "apply"):
+        assert not [rule for rule in _role(use) if "jobs" in rule["resources"]]
+    jobs = [rule for rule in _role("price", "load-pods") if "jobs" in rule["resources"]]
+    assert [(rule["verbs"], rule.get("resourceNames")) for rule in jobs] == [
+        (["create"], None),
+        (["get", "delete"], ["pg-walproof"]),
+    ]
 
 
 def test_a_lost_pod_is_named_and_the_next_load_gets_new_ones(tmp_path: Path) -> None:

@@ -11,10 +11,11 @@ from tests.fixtures.cnpg.fake_api import FakeApi
 from walproof.cli.main import walproof
 from walproof.errors import UsageError
 from walproof.targets.cnpg.api import ACCESS_REVIEWS, Kind, Tree
-from walproof.targets.cnpg.file import CnpgFile
-from walproof.targets.cnpg.rbac import USES, CnpgRights, missing_of, rules_for
+from walproof.targets.cnpg.file import CnpgFile, LoadPart
+from walproof.targets.cnpg.rbac import USES, CnpgRights, Names, missing_of, rules_for
 
 FILE = CnpgFile(kind="cnpg", cluster="default/pg")
+NAMES = Names("pg", "pg-app", ("pg-1", "pg-2", "pg-3"))
 
 
 class Reviewing(FakeApi):
@@ -51,7 +52,7 @@ def role(*uses: str) -> dict[str, Any]:
 @pytest.mark.parametrize("use", USES)
 def test_the_role_that_is_printed_is_enough_and_each_verb_of_it_is_needed(use: str) -> None:
     whole = role(use)
-    rules = rules_for([use], "pg", "pg-app")
+    rules = rules_for([use], NAMES)
     assert missing_of(Reviewing(whole), rules) == ()
     for number, rule in enumerate(whole["rules"]):
         for verb in rule["verbs"]:
@@ -82,6 +83,46 @@ def test_what_a_use_asks_of_the_api_is_in_its_role() -> None:
     assert granted - asked == {("get", "pods/portforward"), ("create", "pods/portforward")}
 
 
+def test_instances_are_those_that_the_cluster_has_and_the_role_says_when_to_print_it_again() -> None:
+    api = FakeApi()
+    api.cluster["status"]["instanceNames"] = ["pg-1", "pg-4"]
+    text = CnpgRights(FILE, lambda: api).role(["prove"])
+    rules = yaml.safe_load(text)["rules"]
+    for resource in ("pods/exec", "pods/portforward", "pods/log"):
+        assert [r["resourceNames"] for r in rules if r["resources"] == [resource]] == [["pg-1", "pg-4"]]
+    assert [r.get("resourceNames") for r in rules if r["resources"] == ["pods"]] == [None, ["pg-1", "pg-4"]]
+    assert (
+        "# The instances are pg-1, pg-4. Print this again when one is added or made anew under another name.\n" in text
+    )
+    del api.cluster["status"]["instanceNames"]
+    assert "are pg-1, pg-2, pg-3. Print" in CnpgRights(FILE, lambda: api).role(["prove"]), "as many as are declared"
+
+
+def test_instances_that_cannot_be_asked_for_are_guessed_with_a_comment() -> None:
+    api = FakeApi()
+    api.forbidden = {("get", "clusters")}
+    text = CnpgRights(FILE, lambda: api).role(["doctor"])
+    assert "pg-1, pg-2, pg-3. They are guessed (this user may not get clusters.postgresql.cnpg.io" in text
+    assert "kubectl get cluster pg shows them" in text and yaml.safe_load(text)["kind"] == "Role"
+
+
+def test_what_cannot_be_named_is_no_more_than_it_must_be() -> None:
+    """Only what RBAC cannot narrow stands without names: lists, creations, and forwards to a Job's pods."""
+    open_rules = {(v, r) for rule in role(*USES)["rules"] for r in rule["resources"] for v in rule["verbs"]
+                  if "resourceNames" not in rule}  # fmt: skip
+    assert open_rules == {("list", "pods"), ("list", "endpointslices"), ("create", "secrets")}
+    with_load = role(*USES, "load-pods")["rules"]
+    more = {(v, r) for rule in with_load for r in rule["resources"] for v in rule["verbs"]
+            if "resourceNames" not in rule} - open_rules  # fmt: skip
+    assert more == {("create", "jobs"), ("get", "pods/portforward"), ("create", "pods/portforward")}
+
+
+def test_load_pods_of_the_target_are_in_its_role() -> None:
+    file = CnpgFile(kind="cnpg", cluster="default/pg", load=LoadPart(image="localhost/x"))
+    for use, within in (("price", True), ("prove", True), ("doctor", False), ("apply", False)):
+        assert ("batch" in CnpgRights(file, None).role([use])) is within, use
+
+
 def test_chaos_mesh_is_named_only_where_it_is_asked_for() -> None:
     groups = {group for rule in role(*USES)["rules"] for group in rule["apiGroups"]}
     assert "chaos-mesh.org" not in groups
@@ -97,7 +138,7 @@ def test_rules_of_one_kind_stand_together() -> None:
     clusters = [rule for rule in role(*USES)["rules"] if rule["resources"] == ["clusters"]]
     assert [rule["verbs"] for rule in clusters] == [["get", "patch"]]
     with pytest.raises(UsageError, match="'explode' is no use"):
-        rules_for(["explode"], "pg", "x")
+        rules_for(["explode"], NAMES)
 
 
 def run(*words: str) -> tuple[int, str]:

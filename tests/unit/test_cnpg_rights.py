@@ -28,7 +28,7 @@ from walproof.targets.simulated.clock import VirtualClock
 FILE = CnpgFile(kind="cnpg", cluster="default/pg", reach="port-forward", load=LoadPart(image="localhost/none"))
 PRINTED = yaml.safe_load(CnpgRights(FILE, None).role(USES))["rules"]
 VERBS = [
-    (rule["apiGroups"][0], resource, verb)
+    (rule["apiGroups"][0], resource, verb, tuple(rule.get("resourceNames", ())))
     for rule in PRINTED
     for resource in rule["resources"]
     for verb in rule["verbs"]
@@ -114,11 +114,13 @@ def test_the_printed_role_is_enough(running: StandIn, tmp_path: Path) -> None:
     assert ours(running) == []
 
 
-@pytest.mark.parametrize(("group", "resource", "verb"), VERBS, ids=[f"{v}-{r}".replace("/", "-") for _, r, v in VERBS])
+@pytest.mark.parametrize(
+    ("group", "resource", "verb", "names"), VERBS, ids=["-".join((v, r.replace("/", "-"), *n)) for _, r, v, n in VERBS]
+)
 def test_a_verb_that_is_missing_is_named_with_its_rule(
-    running: StandIn, tmp_path: Path, group: str, resource: str, verb: str
+    running: StandIn, tmp_path: Path, group: str, resource: str, verb: str, names: tuple[str, ...]
 ) -> None:
-    account = Account(rules=rules_of(PRINTED), without=(Rule((verb,), (resource,), (group,)),))
+    account = Account(rules=rules_of(PRINTED), without=(Rule((verb,), (resource,), (group,), names),))
     refused = refusals(running, account, tmp_path)
     if (group, resource, verb) in LATER:
         assert refused == []

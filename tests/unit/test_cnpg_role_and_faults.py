@@ -296,9 +296,32 @@ def test_a_secret_without_a_role_is_swept_and_one_of_another_cluster_is_not(
     api: FakeApi, journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dead = f"{socket.gethostname()} 999999999 1 no-boot"
-    for name, owner in (("ours", "pg"), ("others", "pg2")):
+    for name, owner in (("pg-walproof", "pg"), ("pg2-walproof", "pg2"), ("pg-walproof-role", "pg2")):
         tree = owned.secret(owned.metadata(name, {"metadata": {"name": owner, "uid": "u"}}), "Opaque", {})
         api.put(SECRETS, tree)
     made_by(api, dead)
     assert reverted(api, journal, monkeypatch) == []
-    assert sorted(secrets_of(api)) == ["others", "pg-app"]
+    assert sorted(secrets_of(api)) == ["pg-app", "pg-walproof-role", "pg2-walproof"]
+
+
+def test_a_second_run_is_refused_and_takes_nothing_of_the_first(api: FakeApi, journal: Journal, tmp_path: Path) -> None:
+    first, later = made(api, journal), Journal(tmp_path / "later.jsonl")
+    before = copy.deepcopy(api.objects)
+    with pytest.raises(ApiError, match="another run of walproof is at work on this cluster, or was killed") as wrong:
+        made(api, later)
+    assert f"its secret pg-walproof-role was made on {socket.gethostname()}" in wrong.value.message
+    assert "walproof revert, or kubectl delete secret pg-walproof-role" in wrong.value.hint
+    assert own(api).left(later) is None, "the password there is not of the later run's role"
+    own(api).remove(later, dropped(api))
+    assert later.pending() == () and api.objects == before
+    left = own(api).left(journal)
+    assert left is not None and left.user == first.user
+
+
+def test_a_secret_of_that_name_that_is_not_ours_is_left_alone(api: FakeApi, journal: Journal) -> None:
+    theirs = {"metadata": {"name": "pg-walproof-role"}, "data": {"username": "eA==", "password": "eA=="}}
+    api.put(SECRETS, theirs)
+    with pytest.raises(ApiError, match="the secret pg-walproof-role is there and not walproof's"):
+        made(api, journal)
+    assert api.objects["secrets", "pg-walproof-role"] == theirs and roles(api) == []
+    assert own(api).left(journal) is None

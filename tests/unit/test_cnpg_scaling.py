@@ -153,5 +153,5 @@ def test_a_cluster_whose_pods_would_not_all_change_is_refused(scaled: Scaled, ch
 def test_a_right_that_is_missing_is_named(scaled: Scaled, kind: str, verb: str) -> None:
     account = Account(without=(Rule((verb,), (kind,)),))
     configuration, context = connection("", {"KUBECONFIG": str(scaled.running.serving.kubeconfig(account))})
-    wrong = refusal(Client(configuration, "default", context), for_scaling("pg"), "another size of its pods")
+    wrong = refusal(Client(configuration, "default", context), for_scaling("pg", ("pg-1",)), "another size of its pods")
     assert wrong is not None and f"this user may not {verb} {kind}" in wrong.message

@@ -22,7 +22,9 @@ def target() -> None:
 @opt.option("--target address", "WHERE", "The cluster: cnpg:NAMESPACE/NAME, or a target file.", callback=opt.addressed)
 @opt.kube_context
 @opt.flag("--print-rbac printed", "Print the least Role that Kubernetes must grant.")
-@opt.option("--for uses", "USE,…", f"{', '.join(USES)}; scale, chaos-mesh.  [default: the first four]", multiple=True)
+@opt.option(
+    "--for uses", "USE,…", f"{', '.join(USES)}; load-pods, scale, chaos-mesh.  [default: the first four]", multiple=True
+)
 @opt.dry_run
 @opt.json_output
 def cnpg(address: str | None, printed: bool, uses: tuple[str, ...], dry_run: bool, as_json: bool) -> int:

@@ -25,10 +25,10 @@ def refusal(api: KubernetesApi, rules: Sequence[Rule], doing: str) -> ApiError |
     )
 
 
-def refused_faults(api: KubernetesApi, cluster: str) -> dict[Capability, str]:
+def refused_faults(api: KubernetesApi, cluster: str, instances: Sequence[str]) -> dict[Capability, str]:
     """The faults that this user may not do, each with the reason in one clause."""
     found = {}
-    for fault, rules in for_fault(cluster).items():
+    for fault, rules in for_fault(cluster, instances).items():
         wrong = refusal(api, rules, str(fault))
         if wrong is not None:
             found[fault] = f"{wrong.message}; {wrong.hint}"

@@ -25,7 +25,7 @@ def refused(verb: str, kind: Kind, name: str, *, code: int, body: str, namespace
             code=code,
         )
     if code == 403:
-        return _forbidden(verb, kind, stated, where)
+        return _forbidden(verb, kind, stated, where, name)
     if code == 404:
         return _missing(kind, which, where, stated)
     if code == 409:
@@ -41,12 +41,13 @@ def refused(verb: str, kind: Kind, name: str, *, code: int, body: str, namespace
     return _busy(verb, which, code, stated, server)
 
 
-def _forbidden(verb: str, kind: Kind, stated: str, where: str) -> ApiError:
-    """Who may not do what, by the API's own verb and resource where it names them, and the rule that allows it."""
+def _forbidden(verb: str, kind: Kind, stated: str, where: str, name: str) -> ApiError:
+    """Who may not do what, by the API's own verb and resource where it names them, and the rule that allows just it."""
     user, cannot = _USER.search(stated), _CANNOT.search(stated)
     verb, resource, group = cannot.groups() if cannot else (verb, kind.plural, kind.group)
     shown = f"{resource}.{group}" if group else resource
-    rule = rule_line(group, resource, [verb])
+    # An object that is created has no name yet; a pod that a command is run in has.
+    rule = rule_line(group, resource, [verb], [name] if name and (verb != "create" or "/" in resource) else [])
     return ApiError(
         f"{user[1] if user else 'this user'} may not {verb} {shown}{where} (403)",
         f"add to the rules of its Role: {rule}; walproof target cnpg --print-rbac prints a whole one",

@@ -11,7 +11,7 @@ from walproof.targets.cnpg.api import CLUSTERS, ApiError, Kind
 from walproof.targets.cnpg.chaos_mesh import EXPERIMENTS, IO, NETWORK, STRESS, Experiment
 from walproof.targets.cnpg.faults import Instances
 from walproof.targets.cnpg.objects import ChaosExperiment, Cluster, read
-from walproof.targets.cnpg.rbac import CHAOS_MESH, missing_of, rules_for
+from walproof.targets.cnpg.rbac import CHAOS_MESH, FOR_CHAOS, missing_of
 from walproof.targets.cnpg.state import pods_of
 
 CHAOS = "cnpg chaos"
@@ -47,7 +47,7 @@ class ChaosMesh:
         api = self.instances.api
         if not api.serves(kind):
             return f"Chaos Mesh is not installed (no {kind.shown})"
-        rules = [rule for rule in rules_for([CHAOS_MESH], self.instances.cluster, "") if rule.resource == kind.plural]
+        rules = [rule for rule in FOR_CHAOS if rule.resource == kind.plural]
         missing = [f"{verb} {rule.shown}" for rule in missing_of(api, rules) for verb in rule.verbs]
         hint = f"walproof target cnpg --print-rbac --for {CHAOS_MESH}"
         return f"this user may not {', '.join(missing)} ({hint})" if missing else ""

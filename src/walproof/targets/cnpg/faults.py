@@ -51,14 +51,8 @@ class Instances:
 
     def check(self, member: str) -> None:
         """UsageError when there is no such pod."""
-        try:
-            self.api.get(PODS, member)
-        except ApiError as wrong:
-            if wrong.code == 404:
-                raise UsageError(
-                    f"{member} has no pod now", f"kubectl get pods -l cnpg.io/cluster={self.cluster}"
-                ) from None
-            raise
+        if member not in pods_of(self.api, self.cluster):
+            raise UsageError(f"{member} has no pod now", f"kubectl get pods -l cnpg.io/cluster={self.cluster}")
 
     def begin(self, fault: Capability, member: str) -> None:
         """Noted before it is done: recovery undoes it whatever happens, and so does `walproof revert`."""

@@ -20,23 +20,25 @@ _KEPT_S = 600
 """How long Kubernetes keeps a Job that has ended by itself."""
 
 
-def pods_of_job(name: str) -> str:
-    """The label selector of a Job's pods.
+def pods_of_run(run: str) -> str:
+    """The label selector of a run's load pods; those of a Job before it, of the same name, may still be ending.
 
-    >>> pods_of_job("walproof-load-1")
-    'job-name=walproof-load-1'
+    >>> pods_of_run("1a2b")
+    'walproof/run=1a2b'
     """
-    return f"job-name={name}"
+    return f"{owned.RUN}={run}"
 
 
-def load_secret(name: str, credential: Credential, token: str, cluster: Tree) -> Tree:
+def load_secret(run: str, credential: Credential, token: str, cluster: Tree) -> Tree:
     """The password file of the load pods, and the token that their agents ask for."""
-    return owned.secret(owned.metadata(name, cluster), "Opaque", {PGPASS: pgpass(credential), TOKEN: token})
+    meta = owned.metadata(owned.load_name(cluster["metadata"]["name"]), cluster, {owned.RUN: run})
+    return owned.secret(meta, "Opaque", {PGPASS: pgpass(credential), TOKEN: token})
 
 
-def load_job(name: str, load: LoadPart, cluster: Tree) -> Tree:
+def load_job(run: str, load: LoadPart, cluster: Tree) -> Tree:
     """An Indexed Job: one pod an index, none of them ever replaced, for what it knew is lost with it."""
-    labels = {**owned.LABELS, "app.kubernetes.io/name": "walproof-load"}
+    name = owned.load_name(cluster["metadata"]["name"])
+    labels = {**owned.LABELS, "app.kubernetes.io/name": "walproof-load", owned.RUN: run}
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",

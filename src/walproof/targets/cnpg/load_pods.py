@@ -18,17 +18,18 @@ from walproof.machine.signals import shielded
 from walproof.model.ports import Clock, Closes, Notebook
 from walproof.model.topology import Endpoint
 from walproof.model.waiting import Wait, wait_for
+from walproof.targets.cnpg import owned
 from walproof.targets.cnpg.allowed import refusal
-from walproof.targets.cnpg.api import CLUSTERS, JOBS, PODS, SECRETS, KubernetesApi
+from walproof.targets.cnpg.api import CLUSTERS, JOBS, PODS, SECRETS, ApiError, KubernetesApi
 from walproof.targets.cnpg.credentials import Credential
 from walproof.targets.cnpg.file import CnpgFile
-from walproof.targets.cnpg.load_job import PORT, load_job, load_secret, pods_of_job
-from walproof.targets.cnpg.objects import Pod, read
-from walproof.targets.cnpg.rbac import LOAD as LOAD_RULES
+from walproof.targets.cnpg.load_job import PORT, load_job, load_secret, pods_of_run
+from walproof.targets.cnpg.objects import Job, OwnedMetadata, Pod, read
+from walproof.targets.cnpg.rbac import for_load
 from walproof.targets.configure import needed
 
 LOAD = "load pods"
-"""What the journal calls them; its name is the Job's and the secret's."""
+"""What the journal calls them; its name is the Job's and the secret's, `after` the run's."""
 _HEARTBEAT_S = 5.0
 _HOPELESS = frozenset(
     ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError")
@@ -114,30 +115,41 @@ class LoadPods:
         """Remove what the journal says was made, and wait until its pods are gone. Safe twice."""
         for change in journal.pending(self._target):
             if change.what == LOAD:
-                self._api.delete(JOBS, change.name)
-                self._api.delete(SECRETS, change.name)
+                for kind in (JOBS, SECRETS):
+                    owned.remove(self._api, kind, change.name, str(change.after))
                 with suppress(WaitTimeout):
-                    wait_for(Wait.PROGRAM_GONE, partial(self._none_left, change.name), self._clock)
+                    wait_for(Wait.PROGRAM_GONE, partial(self._none_left, str(change.after)), self._clock)
                 journal.undone(change)
 
-    def _none_left(self, job: str) -> bool:
-        return not self._api.list(PODS, pods_of_job(job))
+    def _none_left(self, run: str) -> bool:
+        return not self._api.list(PODS, pods_of_run(run))
+
+    def _over(self, there: OwnedMetadata) -> bool:
+        """Whether the run has ended that made such an object: its load ends by itself, wherever it was started."""
+        try:
+            job = read(Job, self._api.get(JOBS, there.name))
+        except ApiError as wrong:
+            if wrong.code != 404:
+                raise
+            return True
+        return job.ended or owned.ended(there.annotations.get(owned.MADE_BY, "")) is True
 
     def _start(self) -> None:
-        wrong = refusal(self._api, LOAD_RULES, "load from within")
+        wrong = refusal(self._api, for_load(self._login.file.name), "load from within")
         if wrong is not None:
             raise wrong
-        name = f"walproof-load-{secrets.token_hex(4)}"
+        name, run = owned.load_name(self._login.file.name), secrets.token_hex(4)
         tree, self._token = self._api.get(CLUSTERS, self._login.file.name), secrets.token_urlsafe(32)
         with shielded():
-            needed(self._journal()).note(self._clock.now(), self._target, LOAD, name, before=None, after=name)
-            self._api.create(SECRETS, load_secret(name, self._login.credential, self._token, tree))
-            self._api.create(JOBS, load_job(name, self._load, tree))
+            needed(self._journal()).note(self._clock.now(), self._target, LOAD, name, before=None, after=run)
+            secret = load_secret(run, self._login.credential, self._token, tree)
+            owned.create(self._api, SECRETS, secret, self._over)
+            owned.create(self._api, JOBS, load_job(run, self._load, tree), self._over)
         pods: dict[str, Pod] = {}
 
         def ready() -> bool:
             pods.clear()
-            pods.update(self._pods(name))
+            pods.update(self._pods(run))
             _refuse(pods)
             return len(pods) == self._load.pods and all(pod.ready for pod in pods.values())
 
@@ -147,16 +159,16 @@ class LoadPods:
             raise TargetError(
                 f"{wrong}: {_what_they_say(pods)}", f"kubectl describe job,pod -l job-name={name}"
             ) from None
-        self._places = [self._joined(name, pod) for pod in pods]
+        self._places = [self._joined(run, pod) for pod in pods]
         self._heartbeat = self._clock.every(_HEARTBEAT_S, self._beat)
 
-    def _pods(self, job: str) -> dict[str, Pod]:
-        found = [read(Pod, tree) for tree in self._api.list(PODS, pods_of_job(job))]
+    def _pods(self, run: str) -> dict[str, Pod]:
+        found = [read(Pod, tree) for tree in self._api.list(PODS, pods_of_run(run))]
         return {pod.metadata.name: pod for pod in sorted(found, key=lambda pod: pod.metadata.name)}
 
-    def _joined(self, job: str, name: str) -> _Place:
+    def _joined(self, run: str, name: str) -> _Place:
         """The agent of a pod, asked what it is; TargetError where its image holds other code than this."""
-        connect, gone = partial(self._api.forward, name, PORT), partial(self._gone, job, name)
+        connect, gone = partial(self._api.forward, name, PORT), partial(self._gone, run, name)
         pod = RemotePod(name, self._token, connect, gone, self._clock)
         host, port = self._login.write_service()
         hello = pod.checked(Hello, "hello", resolve=[host])
@@ -168,9 +180,9 @@ class LoadPods:
         address = hello.addresses.get(host)
         return _Place(pod, hello.passfile, (address, port) if address else None)
 
-    def _gone(self, job: str, name: str) -> str:
+    def _gone(self, run: str, name: str) -> str:
         """Why that pod is no more, "" where it seems to be there."""
-        pod = self._pods(job).get(name)
+        pod = self._pods(run).get(name)
         if pod is None or pod.metadata.deletion_timestamp is not None:
             return f"the load pod {name} was deleted"
         return f"the load pod {name} ended{_ended(pod)}" if pod.status.phase in ("Failed", "Succeeded") else ""

@@ -322,6 +322,22 @@ class ChaosExperiment(Read):
     status: ChaosStatus = ChaosStatus()
 
 
+class JobStatus(Read):
+    conditions: list[Condition] = []
+
+
+class Job(Read):
+    """A Job of batch."""
+
+    metadata: Metadata
+    status: JobStatus = JobStatus()
+
+    @property
+    def ended(self) -> bool:
+        """Whether none of its pods runs any more, nor will."""
+        return any(one.type in ("Complete", "Failed") and one.status == "True" for one in self.status.conditions)
+
+
 class Secret(Read):
     """A secret; its values are base64 and never shown."""
 

@@ -6,6 +6,7 @@ is random, in a secret that belongs to the Cluster and goes with it.
 
 import secrets
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from walproof.errors import TargetError
@@ -36,12 +37,11 @@ class OwnRole:
 
         version: PostgreSQL's major one.
         """
-        tag = secrets.token_hex(4)
-        role, secret = f"walproof_{tag}", f"{self._cluster}-walproof-{tag}"
+        role, secret = f"walproof_{secrets.token_hex(4)}", owned.role_name(self._cluster)
         credential = Credential(role, secrets.token_urlsafe(24))
         tree = self._api.get(CLUSTERS, self._cluster)
         journal.note(self._clock.now(), self._target, ROLE, role, before=None, after=secret)
-        self._api.create(SECRETS, _secret(secret, credential, tree))
+        owned.create(self._api, SECRETS, _secret(secret, credential, tree))
         entry = _entry(role, secret, version)
         self._change(lambda roles: [*roles, entry])
 
@@ -78,10 +78,13 @@ class OwnRole:
 
     def left(self, journal: Notebook) -> Credential | None:
         """The role that a killed run left, so that what it owns can be dropped; None where there is none."""
-        names = [str(change.after) for change in journal.pending(self._target) if change.what == ROLE]
-        # By its label: a Role cannot grant `get` of names that are not known beforehand.
-        found = [read(Secret, tree) for tree in self._api.list(SECRETS, owned.OURS)] if names else []
-        return next((credential_in(secret) for secret in found if secret.metadata.name in names), None)
+        for change in journal.pending(self._target):
+            if change.what == ROLE:
+                with suppress(ApiError):
+                    found = credential_in(read(Secret, self._api.get(SECRETS, str(change.after))))
+                    if found.user == change.name:
+                        return found
+        return None
 
     def remove(self, journal: Notebook, gone: Callable[[str], bool]) -> None:
         """Have every role of the journal dropped, wait until `gone` says so, and remove what named it. Safe twice."""
@@ -89,7 +92,7 @@ class OwnRole:
             if change.what != ROLE:
                 continue
             self._drop(change.name, gone)
-            self._api.delete(SECRETS, str(change.after))
+            owned.remove(self._api, SECRETS, str(change.after), change.name)
             journal.undone(change)
 
     def _drop(self, role: str, gone: Callable[[str], bool]) -> None:
@@ -142,6 +145,6 @@ def _entry(role: str, secret: str, version: int) -> dict[str, Any]:
 
 
 def _secret(name: str, credential: Credential, cluster: Tree) -> Tree:
-    labels = {"cnpg.io/reload": "true", "cnpg.io/cluster": cluster["metadata"]["name"]}
+    labels = {"cnpg.io/reload": "true", "cnpg.io/cluster": cluster["metadata"]["name"], owned.RUN: credential.user}
     words = {"username": credential.user, "password": credential.password}
     return owned.secret(owned.metadata(name, cluster, labels), "kubernetes.io/basic-auth", words)

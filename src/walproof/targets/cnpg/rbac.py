@@ -3,14 +3,17 @@
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import yaml
 
-from walproof.errors import UsageError
+from walproof.errors import Error, UsageError
 from walproof.model.ports import Capability
-from walproof.targets.cnpg.api import ACCESS_REVIEWS, KubernetesApi
+from walproof.targets.cnpg.api import ACCESS_REVIEWS, CLUSTERS, KubernetesApi
 from walproof.targets.cnpg.api_errors import rule_line
-from walproof.targets.cnpg.file import EXAMPLE, CnpgFile, read_address
+from walproof.targets.cnpg.file import EXAMPLE, CnpgFile, LoadPart, read_address
+from walproof.targets.cnpg.objects import Cluster, read
+from walproof.targets.cnpg.owned import load_name, role_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,96 +38,108 @@ class Rule:
 
 
 CNPG = "postgresql.cnpg.io"
+_MUCH = ("clusters", "jobs", "secrets")
+_AMOUNTS_TO = "What patch clusters, create jobs and create secrets amount to: docs/kubernetes.md, Rights."
 _STREAM = ("get", "create")
 """A WebSocket is opened by GET; newer API servers ask for create too."""
 
 
-def _reading(name: str, secret: str) -> tuple[Rule, ...]:
+def _reading(names: "Names") -> tuple[Rule, ...]:
     return (
-        Rule(CNPG, "clusters", ("get",), (name,)),
+        Rule(CNPG, "clusters", ("get",), (names.cluster,)),
         Rule("", "pods", ("list",)),
-        Rule("", "secrets", ("get",), (secret,)),
-        Rule("coordination.k8s.io", "leases", ("get",), (name,)),
+        Rule("", "secrets", ("get",), (names.secret,)),
+        Rule("coordination.k8s.io", "leases", ("get",), (names.cluster,)),
         Rule("discovery.k8s.io", "endpointslices", ("list",)),
-        Rule("", "pods/portforward", _STREAM),
+        Rule("", "pods/portforward", _STREAM, names.instances),
     )
 
 
-def for_fault(name: str) -> dict[Capability, tuple[Rule, ...]]:
-    """What each fault needs, as Kubernetes up to 1.34 asks it."""
-    signals = (Rule("", "pods/exec", ("get",)),)
+def for_fault(cluster: str, instances: Sequence[str]) -> dict[Capability, tuple[Rule, ...]]:
+    """What each fault of these instances needs, as Kubernetes up to 1.34 asks it."""
+    signals = (Rule("", "pods/exec", ("get",), tuple(instances)),)
     return {
         Capability.KILL: signals,
         Capability.KILL_CONTAINER: signals,
         Capability.FREEZE: signals,
-        Capability.KILL_MEMBER: (Rule("", "pods", ("delete",)),),
-        Capability.STOP: _changing(name),
-        Capability.SWITCHOVER: (Rule(CNPG, "clusters/status", ("patch",), (name,)),),
+        Capability.KILL_MEMBER: (Rule("", "pods", ("delete",), tuple(instances)),),
+        Capability.STOP: _changing(cluster),
+        Capability.SWITCHOVER: (Rule(CNPG, "clusters/status", ("patch",), (cluster,)),),
     }
 
 
-def for_own_role(name: str) -> tuple[Rule, ...]:
-    """What a role of walproof's own needs."""
-    return (*_changing(name), *_OWN_ROLE)
+def for_own_role(cluster: str) -> tuple[Rule, ...]:
+    """What a role of walproof's own needs, and the secret of its password."""
+    return (*_changing(cluster), *_owned("", "secrets", role_name(cluster)))
 
 
-def for_scaling(name: str) -> tuple[Rule, ...]:
+def for_scaling(cluster: str, instances: Sequence[str]) -> tuple[Rule, ...]:
     """What other processors and memory of the pods need: a pod that no node takes is deleted."""
-    return (*_changing(name), *_SCALING)
+    return (*_changing(cluster), Rule("", "pods", ("delete",), tuple(instances)))
 
 
-_SCALING = (Rule("", "pods", ("delete",)),)
+def for_load(cluster: str) -> tuple[Rule, ...]:
+    """What load pods need as 1.34 asks it, and their secret; a Job's pods have names that are not known beforehand."""
+    name = load_name(cluster)
+    return (*_owned("batch", "jobs", name), *_owned("", "secrets", name), Rule("", "pods/portforward", ("get",)))
 
 
-def _changing(name: str) -> tuple[Rule, ...]:
-    return (Rule(CNPG, "clusters", ("patch",), (name,)),)
+def _changing(cluster: str) -> tuple[Rule, ...]:
+    return (Rule(CNPG, "clusters", ("patch",), (cluster,)),)
 
 
-_OWN_ROLE = (Rule("", "secrets", ("list", "create", "delete")),)
-"""The password of walproof's own role."""
+def _owned(group: str, resource: str, name: str) -> tuple[Rule, ...]:
+    """An object of walproof's own: RBAC knows no name when it is created."""
+    return Rule(group, resource, ("create",)), Rule(group, resource, ("get", "delete"), (name,))
 
 
-LOAD = (Rule("batch", "jobs", ("list", "create", "delete")), Rule("", "secrets", ("create", "delete")))
-"""Load pods and the secret they log in by; they are reached as members are."""
-
-
-def _breaking(name: str) -> tuple[Rule, ...]:
+def _breaking(names: "Names") -> tuple[Rule, ...]:
     return (
-        Rule("", "pods/exec", _STREAM),
-        Rule("", "pods/log", ("get",)),
-        Rule("", "pods", ("delete",)),
-        Rule(CNPG, "clusters/status", ("patch",), (name,)),
+        Rule("", "pods/exec", _STREAM, names.instances),
+        Rule("", "pods/log", ("get",), names.instances),
+        Rule("", "pods", ("delete",), names.instances),
+        Rule(CNPG, "clusters/status", ("patch",), (names.cluster,)),
     )
 
 
-_CHAOS = tuple(
+FOR_CHAOS = tuple(
     Rule("chaos-mesh.org", plural, ("get", "list", "create", "delete"))
     for plural in ("networkchaos", "iochaos", "stresschaos")
 )
 """Faults of the network, disks and processors."""
 USES = ("doctor", "price", "prove", "apply")
-CHAOS_MESH = "chaos-mesh"
-SCALE = "scale"
-FURTHER = (CHAOS_MESH, SCALE)
-"""Further uses, for Chaos Mesh's faults and for other sizes of the pods; meant only where they are named."""
+CHAOS_MESH, SCALE, LOAD_PODS = "chaos-mesh", "scale", "load-pods"
+FURTHER = (LOAD_PODS, SCALE, CHAOS_MESH)
+"""Further uses: load from within, other sizes of the pods, Chaos Mesh's faults; meant only where they are named."""
 
 
-def rules_for(uses: Iterable[str], name: str, secret: str) -> tuple[Rule, ...]:
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What a Role names: the Cluster, the secret of the user, the instances."""
+
+    cluster: str
+    secret: str
+    instances: tuple[str, ...]
+
+
+def rules_for(uses: Iterable[str], names: Names) -> tuple[Rule, ...]:
     """What these uses need together, each verb once; UsageError for what is no use."""
+    further = {
+        CHAOS_MESH: FOR_CHAOS,
+        SCALE: for_scaling(names.cluster, names.instances),
+        LOAD_PODS: (*for_load(names.cluster), Rule("", "pods/portforward", _STREAM)),
+    }
     rules: list[Rule] = []
     for use in uses:
-        if use == CHAOS_MESH:
-            rules += _CHAOS
-            continue
-        if use == SCALE:
-            rules += for_scaling(name)
+        if use in further:
+            rules += further[use]
             continue
         if use not in USES:
             raise UsageError(f"{use!r} is no use of a target", f"the uses are {', '.join((*USES, *FURTHER))}")
-        rules += _reading(name, secret)
-        rules += _changing(name) if use != "doctor" else ()
-        rules += (*_OWN_ROLE, *LOAD) if use in ("price", "prove") else ()
-        rules += _breaking(name) if use == "prove" else ()
+        rules += _reading(names)
+        rules += _changing(names.cluster) if use != "doctor" else ()
+        rules += for_own_role(names.cluster) if use in ("price", "prove") else ()
+        rules += _breaking(names) if use == "prove" else ()
     return _together(rules)
 
 
@@ -138,8 +153,8 @@ def _together(rules: Iterable[Rule]) -> tuple[Rule, ...]:
     return tuple(found.values())
 
 
-def role_text(rules: Sequence[Rule], uses: Sequence[str], namespace: str) -> str:
-    """A Role with these rules, and how it is given to somebody."""
+def role_text(rules: Sequence[Rule], uses: Sequence[str], namespace: str, notes: Sequence[str] = ()) -> str:
+    """A Role with these rules, what to know of it, and how it is given to somebody."""
     name = f"walproof-{uses[0]}" if len(uses) == 1 else "walproof"
     role = {
         "apiVersion": "rbac.authorization.k8s.io/v1",
@@ -148,7 +163,8 @@ def role_text(rules: Sequence[Rule], uses: Sequence[str], namespace: str) -> str
         "rules": [_tree(rule) for rule in rules],
     }
     bind = f"# then: kubectl create rolebinding {name} --namespace {namespace} --role {name} --user USER\n"
-    return f"# {', '.join(uses)}\n{yaml.safe_dump(role, sort_keys=False)}{bind}"
+    head = "".join(f"# {line}\n" for line in (", ".join(uses), *notes))
+    return f"{head}{yaml.safe_dump(role, sort_keys=False)}{bind}"
 
 
 def _tree(rule: Rule) -> dict[str, list[str]]:
@@ -161,9 +177,9 @@ def missing_of(api: KubernetesApi, rules: Iterable[Rule]) -> tuple[Rule, ...]:
     found = []
     for rule in rules:
         for verb in rule.verbs:
-            for name in rule.names or ("",):
-                if not _allowed(api, rule, verb, name):
-                    found.append(replace(rule, verbs=(verb,)))
+            lacking = [name for name in rule.names or ("",) if not _allowed(api, rule, verb, name)]
+            if lacking:
+                found.append(replace(rule, verbs=(verb,), names=tuple(filter(None, lacking))))
     return _together(found)
 
 
@@ -191,17 +207,44 @@ class CnpgRights:
         """`connect` gives the API to ask; None where no cluster is named."""
         self._file, self._connect = file, connect
 
-    def _rules(self, uses: Sequence[str]) -> tuple[Rule, ...]:
-        return rules_for(uses, self._file.name, self._file.secret or f"{self._file.name}-app")
+    @cached_property
+    def _named(self) -> tuple[Names, str]:
+        """What the Role names, and what to know of the instances' names."""
+        file, guessed = self._file, ""
+        try:
+            instances = self._instances()
+        except Error as wrong:
+            instances = tuple(f"{file.name}-{number}" for number in (1, 2, 3))
+            guessed = f" They are guessed ({wrong.message}): kubectl get cluster {file.name} shows them."
+        listed = ", ".join(instances)
+        return Names(file.name, file.secret or f"{file.name}-app", instances), (
+            f"The instances are {listed}.{guessed} Print this again when one is added or made anew under another name."
+        )
 
-    def role(self, uses: Sequence[str]) -> str:
-        """The Role of these uses."""
-        return role_text(self._rules(uses), uses, self._file.namespace)
+    def _instances(self) -> tuple[str, ...]:
+        cluster = read(Cluster, self._api().get(CLUSTERS, self._file.name))
+        counted = tuple(f"{self._file.name}-{number}" for number in range(1, cluster.spec.instances + 1))
+        return tuple(cluster.status.instance_names) or counted
 
-    def _missing(self, uses: Sequence[str]) -> tuple[Rule, ...]:
+    def _api(self) -> KubernetesApi:
         if self._connect is None:
             raise UsageError("rights can be asked of one cluster only", f"--target {EXAMPLE}")
-        return missing_of(self._connect(), self._rules(uses))
+        return self._connect()
+
+    def _rules(self, uses: Sequence[str]) -> tuple[Rule, ...]:
+        within = self._file.load.image and {"price", "prove"} & set(uses)
+        return rules_for(dict.fromkeys((*uses, LOAD_PODS)) if within else uses, self._named[0])
+
+    def _role(self, rules: Sequence[Rule], uses: Sequence[str]) -> str:
+        much = any(rule.resource in _MUCH and {"patch", "create"} & set(rule.verbs) for rule in rules)
+        return role_text(rules, uses, self._file.namespace, (self._named[1], *([_AMOUNTS_TO] if much else [])))
+
+    def role(self, uses: Sequence[str]) -> str:
+        """The Role of these uses; its instances are those of the Cluster where it can be asked, else guessed."""
+        return self._role(self._rules(uses), uses)
+
+    def _missing(self, uses: Sequence[str]) -> tuple[Rule, ...]:
+        return missing_of(self._api(), self._rules(uses))
 
     def missing(self, uses: Sequence[str]) -> Sequence[str]:
         """Verb by verb."""
@@ -209,13 +252,13 @@ class CnpgRights:
 
     def role_of_missing(self, uses: Sequence[str]) -> str:
         """The Role of what is missing."""
-        return role_text(self._missing(uses), uses, self._file.namespace)
+        return self._role(self._missing(uses), uses)
 
 
 def rights(address: str | None) -> CnpgRights:
     """The rights that the cluster of an address needs; without one, of a Cluster named CLUSTER."""
     if address is None:
-        file = CnpgFile.model_construct(kind="cnpg", cluster="NAMESPACE/CLUSTER", secret="")
+        file = CnpgFile.model_construct(kind="cnpg", cluster="NAMESPACE/CLUSTER", secret="", load=LoadPart())
         return CnpgRights(file, None)
     _, file = read_address(address)
 

@@ -26,6 +26,11 @@ class State:
     """What may not be read of the last two, and the rule that allows it."""
 
     @property
+    def instances(self) -> tuple[str, ...]:
+        """Names of the instances, with a pod now or not."""
+        return tuple(dict.fromkeys((*self.cluster.status.instance_names, *self.pods)))
+
+    @property
     def holder(self) -> str | None:
         """Who holds the primary's lease, "" for nobody."""
         return None if self.lease is None else self.lease.spec.holder_identity or ""
@@ -98,8 +103,7 @@ def joined(view: ClusterView, state: State, *, sees_replication: bool = True) ->
     stays healthy for up to a minute of an outage. A user that does not see replication's details is given a standby
     as running where its pod is ready. Pure.
     """
-    names = dict.fromkeys((*state.cluster.status.instance_names, *state.pods))
-    members = tuple(_joined(name, view.member(name), state.pods.get(name)) for name in names)
+    members = tuple(_joined(name, view.member(name), state.pods.get(name)) for name in state.instances)
     if not sees_replication:
         members = tuple(_taken_to_follow(m, state.pods.get(m.name)) for m in members)
     leaders = [m.name for m in members if m.role is Role.LEADER]

@@ -1,14 +1,14 @@
-"""What runs that were killed left in a namespace: objects with walproof's label whose maker has ended."""
+"""What runs that were killed left in a namespace: objects of walproof's whose maker has ended, by name or by label."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
-from walproof.targets.cnpg.api import JOBS, SECRETS, ApiError, Kind, KubernetesApi
+from walproof.targets.cnpg import owned
+from walproof.targets.cnpg.api import JOBS, SECRETS, ApiError, Kind, KubernetesApi, Tree
 from walproof.targets.cnpg.chaos_mesh import EXPERIMENTS
 from walproof.targets.cnpg.objects import Owned, OwnedMetadata, read
 from walproof.targets.cnpg.owned import MADE_BY, OURS, ended
-
-KINDS = (JOBS, SECRETS, *EXPERIMENTS)
-"""Everything that walproof makes; Chaos Mesh's kinds may not be installed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,17 +25,27 @@ class Left:
 
 
 def left_behind(api: KubernetesApi, cluster: str) -> tuple[Left, ...]:
-    """Everything with our label that the Cluster owns, whoever made it; kinds that cannot be listed are left out."""
+    """Everything of ours that the Cluster owns, whoever made it; what cannot be read or listed is left out."""
+    load, role = owned.load_name(cluster), owned.role_name(cluster)
+    asked: list[tuple[Kind, Callable[[], Sequence[Tree]]]] = [
+        *((kind, partial(_named, api, kind, name)) for kind, name in ((JOBS, load), (SECRETS, load), (SECRETS, role))),
+        *((kind, partial(api.list, kind, OURS)) for kind in EXPERIMENTS),
+    ]
     found: list[Left] = []
-    for kind in KINDS:
+    for kind, ask in asked:
         try:
-            objects = [read(Owned, tree) for tree in api.list(kind, OURS)]
+            objects = [read(Owned, tree).metadata for tree in ask()]
         except ApiError as wrong:
             if wrong.code not in (403, 404):
                 raise
             continue
-        found += [Left(kind, one.metadata) for one in objects if cluster in one.metadata.owners]
+        ours = [one for one in objects if owned.LABELS.items() <= one.labels.items()]
+        found += [Left(kind, one) for one in ours if cluster in one.owners]
     return tuple(found)
+
+
+def _named(api: KubernetesApi, kind: Kind, name: str) -> Sequence[Tree]:
+    return [api.get(kind, name)]
 
 
 def swept(api: KubernetesApi, cluster: str) -> list[str]:

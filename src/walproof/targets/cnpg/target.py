@@ -276,7 +276,7 @@ class CnpgCluster(ExternalCluster):
 
     @cached_property
     def _refused_scaling(self) -> ApiError | None:
-        return refusal(self._cnpg.api, for_scaling(self._cnpg.file.name), "another size of its pods")
+        return refusal(self._cnpg.api, for_scaling(*self._named), "another size of its pods")
 
     def _without_chaos(self, reasons: Mapping[Capability, str]) -> dict[Capability, str]:
         """Why a fault that Chaos Mesh could do cannot be done, and that no command of the target file does it."""
@@ -290,7 +290,12 @@ class CnpgCluster(ExternalCluster):
 
     @cached_property
     def _refused_faults(self) -> dict[Capability, str]:
-        return refused_faults(self._cnpg.api, self._cnpg.file.name)
+        return refused_faults(self._cnpg.api, *self._named)
+
+    @property
+    def _named(self) -> tuple[str, tuple[str, ...]]:
+        """The Cluster and its instances, as a Role names them."""
+        return self._cnpg.file.name, self._cnpg.state.instances
 
 
 def _enters(endpoint: Endpoint) -> bool:

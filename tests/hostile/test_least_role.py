@@ -1,0 +1,165 @@
+"""The printed Role, on an API server that keeps to it: enough for every verb, and for nothing else."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.fixtures.kubernetes.access import Account, Question, Rule, rules_of
+from tests.fixtures.kubernetes.kinds import Kind as StandInKind
+from tests.fixtures.kubernetes.kinds import kind_of, named
+from tests.fixtures.kubernetes.stand_in import StandIn, stand_in
+from walproof.machine.clock import RealClock
+from walproof.model.topology import ClusterView, MemberView, Role
+from walproof.records.journal import Journal
+from walproof.targets.cnpg import owned
+from walproof.targets.cnpg.allowed import refused_faults
+from walproof.targets.cnpg.api import CLUSTERS, JOBS, PODS, SECRETS, ApiError
+from walproof.targets.cnpg.client import Client
+from walproof.targets.cnpg.faults import Instances
+from walproof.targets.cnpg.file import CnpgFile
+from walproof.targets.cnpg.kubeconfig import connection
+from walproof.targets.cnpg.manager import CnpgManager
+from walproof.targets.cnpg.own_role import OwnRole
+from walproof.targets.cnpg.rbac import CHAOS_MESH, LOAD_PODS, SCALE, USES, CnpgRights
+from walproof.targets.cnpg.sweep import left_behind, swept
+from walproof.targets.cnpg.switchover import CnpgSwitchover
+from walproof.targets.simulated.clock import VirtualClock
+
+NAME = "cnpg:default/pg"
+FILE = CnpgFile(kind="cnpg", cluster="default/pg", reach="port-forward")
+NAMES = ("pg-1", "pg-2", "pg-3")
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[StandIn]:
+    with stand_in(tmp_path, speed=40) as started:
+        yield started
+
+
+def client(running: StandIn, *uses: str) -> Client:
+    """One whose user may do what is printed for these uses, by a user who may read the Cluster."""
+    administrator, context = connection("", {"KUBECONFIG": str(running.serving.kubeconfig(None, "administrator"))})
+    printed = CnpgRights(FILE, lambda: Client(administrator, "default", context)).role(uses)
+    account = Account(rules=rules_of(yaml.safe_load(printed)["rules"]))
+    configuration, context = connection("", {"KUBECONFIG": str(running.serving.kubeconfig(account, "least"))})
+    return Client(configuration, "default", context)
+
+
+def others(running: StandIn) -> None:
+    """What else lies in the namespace: a secret, a Job, a pod."""
+    pod = running.store.get(named("Pod"), "default", "pg-1")
+    pod["metadata"] = {"name": "bank-0", "namespace": "default", "labels": {}}
+    running.store.create(named("Pod"), pod)
+    running.store.create(
+        named("Secret"), {"metadata": {"name": "bank", "namespace": "default"}, "data": {"key": "eA=="}}
+    )
+    job = {"metadata": {"name": "backup", "namespace": "default"}, "spec": {"suspend": True, "template": {}}}
+    running.store.create(named("Job"), job | {"spec": {"suspend": True, "parallelism": 1, "template": {"spec": {}}}})
+
+
+def test_it_reaches_nothing_else_in_the_namespace(running: StandIn) -> None:
+    others(running)
+    api = client(running, *USES, SCALE, CHAOS_MESH)
+    refused: list[Callable[[], object]] = [
+        lambda: api.list(SECRETS, owned.OURS),
+        lambda: api.list(SECRETS),
+        lambda: api.get(SECRETS, "bank"),
+        lambda: api.delete(SECRETS, "bank"),
+        lambda: api.delete(SECRETS, "pg-app"),
+        lambda: api.list(JOBS),
+        lambda: api.delete(JOBS, "backup"),
+        lambda: api.create(JOBS, {"metadata": {"name": "mine"}}),
+        lambda: api.get(PODS, "bank-0"),
+        lambda: api.exec("bank-0", ["sh", "-c", "env"]),
+        lambda: api.forward("bank-0", 5432),
+        lambda: api.log("bank-0"),
+        lambda: api.delete(PODS, "bank-0", grace_s=0),
+        lambda: api.patch(CLUSTERS, "other", {"spec": {}}),
+    ]
+    for act in refused:
+        with pytest.raises(ApiError, match=r"may not \w+ .* \(403\)"):
+            act()
+    with pytest.raises(ApiError, match=r"\(403\)"):
+        client(running, *USES, LOAD_PODS).delete(JOBS, "backup")
+    left = [
+        (kind, running.store.find(kind, name))
+        for kind, name in (("Pod", "bank-0"), ("Secret", "bank"), ("Job", "backup"))
+    ]
+    assert all(item is not None for _, item in left)
+
+
+FAULTS = ("kill", "kill-member", "kill-container", "freeze", "stop")
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_every_fault_is_done_and_undone_under_it(running: StandIn, tmp_path: Path, fault: str) -> None:
+    api, journal = client(running, "prove"), Journal(tmp_path / "journal.jsonl")
+    assert api.log("pg-2") is not None
+    instances = Instances(api, "pg", NAME, VirtualClock(), lambda: journal)
+    able = {str(name): one for name, one in instances.faults().items()}
+    assert set(able) == set(FAULTS) and refused_faults(api, "pg", NAMES) == {}
+    able[fault].inject("pg-2")
+    able[fault].undo("pg-2")
+    instances.undo_left(journal)
+    assert journal.pending() == ()
+
+
+def primary_of(running: StandIn) -> str:
+    return str((running.store.find("Cluster", "pg") or {})["status"]["currentPrimary"])
+
+
+def test_a_switchover_is_done_under_it(running: StandIn) -> None:
+    api = client(running, "prove")
+
+    def observe() -> ClusterView:
+        primary = primary_of(running)
+        roles = {name: Role.LEADER if name == primary else Role.STANDBY for name in NAMES}
+        members = tuple(MemberView(name, role, "running") for name, role in roles.items())
+        return ClusterView(0.0, members, primary, "")
+
+    CnpgSwitchover(api, "pg", observe, RealClock()).switch_over("pg-2")
+    assert primary_of(running) == "pg-2"
+
+
+def test_a_role_of_its_own_comes_and_goes_under_it_and_is_swept_without_its_journal(
+    running: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api, journal = client(running, "price"), Journal(tmp_path / "journal.jsonl")
+    own = OwnRole(api, "pg", NAME, VirtualClock())
+    made = own.make(journal, 15, lambda _: True)
+    left = own.left(journal)
+    assert left is not None and left.password == made.password
+    assert [one.meta.name for one in left_behind(api, "pg")] == ["pg-walproof-role"]
+    lost = Journal(tmp_path / "lost.jsonl")
+    monkeypatch.setattr(owned, "identity", lambda pid: "another")
+    assert own.adopt(lost) and [change.name for change in lost.pending()] == [made.user]
+    own.remove(lost, lambda _: True)
+    assert left_behind(api, "pg") == () and swept(api, "pg") == []
+    spec = (running.store.find("Cluster", "pg") or {})["spec"]
+    assert not (spec.get("managed") or {}).get("roles")
+
+
+def test_members_are_reached_by_forwards_under_it(running: StandIn) -> None:
+    manager = CnpgManager(client(running, "doctor"), FILE)
+    assert tuple(manager.members()) == NAMES
+    for name in NAMES:
+        with contextlib.closing(manager.api.forward(name, 5432)):
+            pass
+
+
+KIND = kind_of("", "v1", "secrets")
+
+
+@pytest.mark.parametrize(
+    ("verb", "name", "allowed"),
+    [("get", "a", True), ("get", "b", False), ("list", "", False), ("list", "a", True), ("create", "", False),
+     ("deletecollection", "", False), ("delete", "a", True), ("delete", "b", False)],
+)  # fmt: skip
+def test_the_stand_in_keeps_to_names_as_kubernetes_does(verb: str, name: str, allowed: bool) -> None:
+    """Create and deletecollection have no name to compare; a list has one by the field selector metadata.name alone."""
+    assert isinstance(KIND, StandInKind)
+    account = Account(rules=(Rule(("*",), ("secrets",), ("",), ("a",)),))
+    assert account.allows(Question(verb, KIND, "", name, "default")) is allowed
