@@ -3,16 +3,18 @@
 import os
 import socket
 import threading
+import time
 import tracemalloc
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from walproof.load.pods import remote
 from walproof.load.pods.agent import PIECE, Agent, _Listening
 from walproof.load.pods.frames import Header, receive, send
 from walproof.load.pods.remote import Hello, LoadLost, RemotePod, RemoteWorkspace
@@ -147,6 +149,24 @@ def test_what_is_packed_is_unpacked_to_what_was_asked_for_and_no_more(bomb: byte
 def test_a_frame_that_no_walproof_sends_is_one_sentence_at_once(raw: bytes) -> None:
     with pytest.raises(LoadLost, match="the load pod liar sends what no load pod sends: "):
         Liar({}, raw).place()
+
+
+def test_an_answer_of_one_byte_now_and_then_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote, "LOST_AFTER_S", 0.5)
+    over = threading.Event()
+
+    class Drip(Liar):
+        def _serve(self, connection: socket.socket) -> None:
+            with suppress(OSError):
+                connection.sendall(b"\x00\x00\x03\xe8\x00\x00\x00\x00")
+                while not over.wait(0.02):
+                    connection.sendall(b" ")
+
+    began = time.monotonic()
+    with pytest.raises(LoadLost, match="the load pod liar did not answer for"):
+        Drip({}).place()
+    over.set()
+    assert time.monotonic() - began < 10
 
 
 @pytest.mark.parametrize("answer", [{"monotonic": float("inf"), "wall": 1.0}, {"wall": 1.0}, {"monotonic": "x"}])

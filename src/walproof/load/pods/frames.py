@@ -7,8 +7,11 @@ import json
 import re
 import socket
 import struct
+import time
 from collections.abc import Callable
 from typing import Any
+
+from walproof.machine.foreign_text import from_json
 
 Header = dict[str, Any]
 _LENGTHS = struct.Struct(">II")
@@ -43,27 +46,33 @@ def send(connection: socket.socket, header: Header, body: bytes = b"") -> None:
     connection.sendall(_LENGTHS.pack(len(text), len(body)) + text + body)
 
 
-def receive(connection: socket.socket, admit: Callable[[Header], None] = lambda _: None) -> tuple[Header, bytes]:
-    """The next one; OSError when the connection ends before it is whole, Malformed for what no frame is.
+def receive(
+    connection: socket.socket, admit: Callable[[Header], None] = lambda _: None, *, within_s: float | None = None
+) -> tuple[Header, bytes]:
+    """The next one; OSError when the connection, or `within_s`, ends before it is whole; Malformed for what is none.
 
     `admit` may raise for a header: then its body is not read.
     """
-    of_header, of_body = _LENGTHS.unpack(_exactly(connection, _LENGTHS.size))
+    until = None if within_s is None else time.monotonic() + within_s
+    of_header, of_body = _LENGTHS.unpack(_exactly(connection, _LENGTHS.size, until))
     if of_header > _MOST_HEADER or of_body > _MOST_BODY:
         raise Malformed(f"a header of {of_header} and a body of {of_body} bytes")
     try:
-        header = json.loads(_exactly(connection, of_header))
-    except (ValueError, RecursionError):
+        header = from_json(_exactly(connection, of_header, until))
+    except ValueError:
         raise Malformed("a header that is no JSON") from None
     if not isinstance(header, dict):
         raise Malformed("a header that is no object")
     admit(header)
-    return header, _exactly(connection, of_body)
+    return header, _exactly(connection, of_body, until)
 
 
-def _exactly(connection: socket.socket, size: int) -> bytes:
+def _exactly(connection: socket.socket, size: int, until: float | None) -> bytes:
     found = bytearray()
     while len(found) < size:
+        # One byte now and then is no silence, so that the connection's own limit would never end it.
+        if until is not None and time.monotonic() > until:
+            raise TimeoutError("it takes too long")
         piece = connection.recv(min(1 << 16, size - len(found)))
         if not piece:
             raise OSError("the connection ended")

@@ -125,7 +125,7 @@ class RemotePod:
                     self._socket = self._connect()
                     self._socket.settimeout(_ANSWER_S)
                 send(self._socket, asked, body)
-                return receive(self._socket)
+                return receive(self._socket, within_s=LOST_AFTER_S)
             except Malformed as wrong:
                 self._disconnect()
                 raise self.disbelieved(f"sends what no load pod sends: {wrong}") from None
