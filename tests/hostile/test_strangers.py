@@ -13,6 +13,7 @@ import pytest
 from tests.fixtures.command_line import ended
 from tests.fixtures.own_patroni import OwnPatroni, own_patroni
 from walproof.cli.journals import journal_of_apply, keep_journal, runs_folder
+from walproof.errors import MachineError
 from walproof.machine import pid_files
 from walproof.model.ports import Target
 from walproof.records.journal import Change, Journal
@@ -285,6 +286,8 @@ def test_a_journal_of_apply_that_others_could_have_written_is_not_obeyed(
         opened.chmod(0o777)
         assert walproof("revert")[1] == "nothing to revert\n"
         assert mine.requests == []
+        with pytest.raises(MachineError, match="others own"):
+            journal_of_apply("mine")
         opened.chmod(mode)
     assert walproof("revert")[0] == 0
     assert mine.patched == [{"ttl": 30}]

@@ -2,12 +2,15 @@
 
 import os
 import shutil
+import threading
 from pathlib import Path
 
 import pytest
 
 from tests.hostile.test_power_cut_of_journal import Disk
-from walproof.errors import MachineError
+from walproof.cli.journals import applied_folder, runs_folder
+from walproof.errors import MachineError, UsageError
+from walproof.lab import home
 from walproof.records.journal import Change, Journal
 from walproof.records.registered import NAME, RegisteredJournal, register, registered
 
@@ -73,6 +76,38 @@ def test_where_the_state_folder_cannot_be_written_nothing_is_changed(tmp_path: P
     (tmp_path / "state").write_text("")
     with pytest.raises(MachineError, match="cannot write the journal"):
         noted(register(tmp_path / "state" / "journals", tmp_path / "r"), "a")
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o770, 0o702])
+def test_where_others_may_write_in_the_folder_nothing_is_changed(tmp_path: Path, folder: Path, mode: int) -> None:
+    folder.mkdir(parents=True)
+    folder.chmod(mode)
+    with pytest.raises(MachineError, match="others own"):
+        register(folder, tmp_path / "r")
+
+
+def test_what_is_noted_and_undone_by_many_threads_at_once_is_all_there(tmp_path: Path, folder: Path) -> None:
+    journal = register(folder, tmp_path / "r")
+
+    def faults(name: str) -> None:
+        for number in range(10):
+            journal.undone(noted(journal, f"{name} {number}"))
+        noted(journal, name)
+
+    threads = [threading.Thread(target=faults, args=(name,)) for name in "abcd"]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    assert {change.name for change in journal.pending()} == set("abcd")
+    numbers = [change.number for change in Journal(tmp_path / "r" / NAME).changes()]
+    assert len(numbers) == len(set(numbers)) == 44
+
+
+@pytest.mark.parametrize("name", [runs_folder().name, applied_folder().name])
+def test_no_lab_is_made_where_journals_lie(name: str) -> None:
+    with pytest.raises(UsageError, match="cannot name a lab"):
+        home.lab_home(name)
 
 
 def test_what_is_noted_after_everything_was_undone_outlives_a_power_cut_too(

@@ -7,7 +7,7 @@ from walproof.lab import home
 from walproof.model.ports import Target
 from walproof.records.journal import Change, Journal
 from walproof.records.layout import safe_name
-from walproof.records.registered import register
+from walproof.records.registered import check_ours, register
 
 APPLIED = "applied"
 
@@ -29,8 +29,11 @@ def applied_folder() -> Path:
 
 
 def journal_of_apply(target: str) -> Journal:
-    """The journal of everything ever applied to that target; the folder is the user's alone."""
-    return Journal(applied_folder() / f"{safe_name(target)}.jsonl")
+    """The journal of everything ever applied to that target; MachineError where it is not the user's alone."""
+    path = applied_folder() / f"{safe_name(target)}.jsonl"
+    for one in (path.parent, path):
+        check_ours(one)
+    return Journal(path)
 
 
 class Layer:

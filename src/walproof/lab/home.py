@@ -19,6 +19,8 @@ from walproof.machine import pid_files
 from walproof.machine.programs import search_path
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}", re.ASCII)
+_TAKEN = ("applied", "journals")
+"""Folders of the state folder that hold journals: no lab may be made, and later removed, there."""
 IDENTITY = "walproof-lab.json"
 """The file that marks a folder as a lab's, named as nobody else's is: nothing without it is ever removed."""
 MARK = "WALPROOF_LAB_HOME"
@@ -45,7 +47,7 @@ def _is_root() -> bool:
 
 def lab_home(name: str) -> Path:
     """The folder of the lab of that name, whether it exists or not; UsageError for what cannot name one."""
-    if not _NAME.fullmatch(name):
+    if not _NAME.fullmatch(name) or name in _TAKEN:
         raise UsageError(
             f"{name[:60]!r} cannot name a lab", "use up to 40 ASCII letters, digits, - and _, a letter or digit first"
         )

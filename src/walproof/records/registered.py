@@ -7,6 +7,7 @@ reverting by it needs the user's own target and consent.
 import os
 import secrets
 import stat
+import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -45,26 +46,30 @@ class RegisteredJournal:
         self.registration = folder / f"{run.journal}.jsonl"
         self._own = Journal(self.registration, asdict(run))
         self._copy = Journal(self.path, {"journal": run.journal})
+        self._one = threading.Lock()
+        """Faults of a storm are noted at once: none may be lost with the file, and no two may have one number."""
 
     def note(self, at: float, target: str, what: str, name: str, *, before: str | None, after: str | None) -> Change:
         """Append a change, fsynced here and in the record, before it is made."""
         copied = not self.path.is_symlink()
-        # The copy outlives what is forgotten here: a number is never used twice in it.
-        number = 1 + max(self._own.last(), self._copy.last() if copied else 0)
-        change = Change(number, at, target, what, name, before, after)
-        self._own.add(change)
-        if copied:
-            self._copy.add(change)
-        return change
+        with self._one:
+            # The copy outlives what is forgotten here: a number is never used twice in it.
+            number = 1 + max(self._own.last(), self._copy.last() if copied else 0)
+            change = Change(number, at, target, what, name, before, after)
+            self._own.add(change)
+            if copied:
+                self._copy.add(change)
+            return change
 
     def undone(self, change: Change) -> None:
         """The change has been reverted."""
-        self._own.undone(change)
-        if self.run.journal in journals_in(self.path):
-            with suppress(MachineError):
-                self._copy.undone(change)
-        if not self._own.pending():
-            self._own.remove()
+        with self._one:
+            self._own.undone(change)
+            if self.run.journal in journals_in(self.path):
+                with suppress(MachineError):
+                    self._copy.undone(change)
+            if not self._own.pending():
+                self._own.remove()
 
     def pending(self, target: str | None = None) -> Sequence[Change]:
         """Changes not reverted, newest first, whatever the copy says."""
@@ -74,8 +79,9 @@ class RegisteredJournal:
 def register(folder: Path, record: Path) -> RegisteredJournal:
     """The journal of a run of this process into that record: the one it has there, where it is continued, or a new one.
 
-    The file is made with the first change.
+    The file is made with the first change. MachineError where others may write in the folder.
     """
+    check_ours(folder)
     real = os.path.realpath(record)
     known = next((one.run.journal for one in registered(folder) if one.run.record == real), None)
     process = pid_files.identity(os.getpid()) or ""
@@ -112,6 +118,15 @@ def _run(journal: Journal) -> Run | None:
     if not heads or heads[-1]["journal"] != journal.path.stem:
         return None
     return Run(heads[-1]["journal"], heads[-1]["record"], heads[-1]["process"])
+
+
+def check_ours(path: Path) -> None:
+    """MachineError where there is such a folder or file, and others own it or may write in it."""
+    if os.path.lexists(path) and not only_ours(path):
+        raise MachineError(
+            f"others own {path} or may write in it, so no journal there is obeyed and nothing is changed",
+            "set WALPROOF_STATE to a folder of your own, mode 0700",
+        )
 
 
 def only_ours(path: Path) -> bool:
