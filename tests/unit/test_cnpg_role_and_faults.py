@@ -325,3 +325,5 @@ def test_a_secret_of_that_name_that_is_not_ours_is_left_alone(api: FakeApi, jour
         made(api, journal)
     assert api.objects["secrets", "pg-walproof-role"] == theirs and roles(api) == []
     assert own(api).left(journal) is None
+    own(api).remove(journal, dropped(api))
+    assert api.objects["secrets", "pg-walproof-role"] == theirs and journal.pending() == ()

@@ -6,7 +6,6 @@ is random, in a secret that belongs to the Cluster and goes with it.
 
 import secrets
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 from walproof.errors import TargetError
@@ -80,10 +79,14 @@ class OwnRole:
         """The role that a killed run left, so that what it owns can be dropped; None where there is none."""
         for change in journal.pending(self._target):
             if change.what == ROLE:
-                with suppress(ApiError):
+                try:
                     found = credential_in(read(Secret, self._api.get(SECRETS, str(change.after))))
-                    if found.user == change.name:
-                        return found
+                except ApiError as wrong:
+                    if wrong.code != 404:
+                        raise
+                    continue
+                if found.user == change.name:
+                    return found
         return None
 
     def remove(self, journal: Notebook, gone: Callable[[str], bool]) -> None:

@@ -96,12 +96,12 @@ def create(api: KubernetesApi, kind: Kind, tree: Tree, over: Callable[[OwnedMeta
 
 
 def remove(api: KubernetesApi, kind: Kind, name: str, run: str) -> None:
-    """Delete it where it is that run's; another run may have made one of that name since."""
+    """Delete it where it is that run's of walproof; another run may have made one of that name since."""
     try:
         there = read(Owned, api.get(kind, name)).metadata
     except ApiError as wrong:
         if wrong.code != 404:
             raise
         return
-    if there.labels.get(RUN, run) == run:
+    if LABELS.items() <= there.labels.items() and there.labels.get(RUN) == run:
         api.delete(kind, name)

@@ -83,8 +83,8 @@ def require(doing: str, needed: Iterable[str], allowed: frozenset[str], whose: s
 _KUBERNETES = r"[a-z0-9][a-z0-9.-]{0,252}"
 _NAMED: dict[str, tuple[str, str, str]] = {
     "database": ("load", ".*", ".*"),
-    "cnpg role": ("load", "walproof_[0-9a-f]{8}", f"{_KUBERNETES}-walproof-[0-9a-f]{{8}}"),
-    "load pods": ("load", "walproof-load-[0-9a-f]{8}", ".*"),
+    "cnpg role": ("load", "walproof_[0-9a-f]{8}", f"{_KUBERNETES}-walproof-role"),
+    "load pods": ("load", f"{_KUBERNETES}-walproof", "[0-9a-f]{8}"),
     "cnpg chaos": ("config", f"(network|io|stress)chaos {_KUBERNETES}-walproof-[a-z0-9.-]+", ".*"),
     "cnpg fault": ("config", f"(kill|kill-member|kill-container|freeze|stop) {_KUBERNETES}", ".*"),
     "cnpg alter system": ("config", _KUBERNETES, ".*"),
