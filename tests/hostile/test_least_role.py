@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.fixtures.cnpg.fake_api import FakeApi
 from tests.fixtures.kubernetes.access import Account, Question, Rule, rules_of
 from tests.fixtures.kubernetes.kinds import Kind as StandInKind
 from tests.fixtures.kubernetes.kinds import kind_of, named
@@ -148,6 +149,21 @@ def test_members_are_reached_by_forwards_under_it(running: StandIn) -> None:
     for name in NAMES:
         with contextlib.closing(manager.api.forward(name, 5432)):
             pass
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["bank-0", "pg-1\n- apiGroups: ['*']\n  resources: ['*']\n  verbs: ['*']", "pg-", "pg-1-x", "*", "pg2-1", ""],
+)
+def test_a_status_that_names_pods_of_others_gets_none_of_them_into_the_role(name: str) -> None:
+    api = FakeApi()
+    api.cluster["status"]["instanceNames"] = ["pg-1", name]
+    text = CnpgRights(FILE, lambda: api).role(USES)
+    rules = yaml.safe_load(text)["rules"]
+    assert rules == yaml.safe_load(CnpgRights(FILE, None).role(USES))["rules"], "the three that are guessed"
+    comments = text[: text.index("apiVersion")].splitlines()
+    assert len(comments) == 3 and all(line.startswith("# ") for line in comments)
+    assert "which is no name of the operator's" in comments[1]
 
 
 KIND = kind_of("", "v1", "secrets")

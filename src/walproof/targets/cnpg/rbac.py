@@ -1,13 +1,14 @@
 """The least that each use needs of Kubernetes' RBAC, as Roles to paste, and which of it this user lacks."""
 
 import os
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import yaml
 
-from walproof.errors import Error, UsageError
+from walproof.errors import Error, TargetError, UsageError
 from walproof.model.ports import Capability
 from walproof.targets.cnpg.api import ACCESS_REVIEWS, CLUSTERS, KubernetesApi
 from walproof.targets.cnpg.api_errors import rule_line
@@ -163,7 +164,7 @@ def role_text(rules: Sequence[Rule], uses: Sequence[str], namespace: str, notes:
         "rules": [_tree(rule) for rule in rules],
     }
     bind = f"# then: kubectl create rolebinding {name} --namespace {namespace} --role {name} --user USER\n"
-    head = "".join(f"# {line}\n" for line in (", ".join(uses), *notes))
+    head = "".join(f"# {' '.join(line.split())}\n" for line in (", ".join(uses), *notes))
     return f"{head}{yaml.safe_dump(role, sort_keys=False)}{bind}"
 
 
@@ -223,6 +224,10 @@ class CnpgRights:
 
     def _instances(self) -> tuple[str, ...]:
         cluster = read(Cluster, self._api().get(CLUSTERS, self._file.name))
+        for name in cluster.status.instance_names:
+            # Whoever may write the status would else add pods of others to a Role that an administrator pastes.
+            if re.fullmatch(rf"{re.escape(self._file.name)}-[0-9]{{1,9}}", name) is None:
+                raise TargetError(f"its status has an instance {name[:80]!r}, which is no name of the operator's", "")
         counted = tuple(f"{self._file.name}-{number}" for number in range(1, cluster.spec.instances + 1))
         return tuple(cluster.status.instance_names) or counted
 
