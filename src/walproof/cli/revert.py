@@ -15,11 +15,12 @@ from walproof.cli.groups import Command
 from walproof.cli.journals import Layer, applied_folder, journal_of_apply, runs_folder
 from walproof.errors import Error, MachineError, UsageError
 from walproof.load.work_directory import remove_left
+from walproof.machine.foreign_text import printable
 from walproof.machine.redaction import without_secrets
 from walproof.model.ports import Notebook, Target
 from walproof.model.units import counted
 from walproof.records.journal import Change, Journal
-from walproof.records.layout import printable, record_directory
+from walproof.records.layout import record_directory
 from walproof.records.registered import NAME, RegisteredJournal, journals_in, only_ours, registered
 from walproof.targets.choose import choose, is_external
 from walproof.targets.external import consent

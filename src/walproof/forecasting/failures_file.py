@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from walproof.errors import UsageError
 from walproof.forecasting.failures import YEAR_S, Data, Failure, Failures, Place
-from walproof.machine.foreign_text import from_toml
+from walproof.machine.foreign_text import from_toml, printable
 
 DEFAULT = resources.files("walproof.forecasting") / "failures.toml"
 MOST_PER_YEAR = 1e7
@@ -79,7 +79,7 @@ def read_failures(text: str, name: str) -> Failures:
     """Failures from the text of such a file; `name` stands in messages."""
     hint = f"compare with {DEFAULT}"
     try:
-        file = _File.model_validate(from_toml(text), strict=False)
+        file = _File.model_validate(printable(from_toml(text)), strict=False)
     except tomllib.TOMLDecodeError as wrong:
         raise UsageError(f"{name} is not TOML: {wrong}", hint) from None
     except ValidationError as wrong:
@@ -102,7 +102,7 @@ def _first(wrong: ValidationError, text: str) -> str:
 def _where(where: Sequence[int | str], text: str) -> str:
     words = [str(part) for part in where]
     if len(where) > 1 and where[0] == "failure" and isinstance(where[1], int):
-        name = from_toml(text)["failure"][where[1]].get("name", f"number {where[1] + 1}")
+        name = printable(from_toml(text))["failure"][where[1]].get("name", f"number {where[1] + 1}")
         words = [f"failure {name!r}", *words[2:]]
     return f"{', '.join(words)}: " if words else ""
 

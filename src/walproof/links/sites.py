@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from walproof.errors import UsageError
 from walproof.links.settings import Direction, LinkSetting, all_directions, check
-from walproof.machine.foreign_text import from_toml
+from walproof.machine.foreign_text import from_toml, printable
 from walproof.model.units import duration_s
 
 _SHIPPED = files("walproof.links") / "regions"
@@ -49,7 +49,7 @@ def read_regions(name_or_path: str) -> Regions:
             text = (_SHIPPED / f"{name_or_path}.toml").read_text()
         else:
             text = Path(name_or_path).read_text()
-        return Regions.model_validate(from_toml(text))
+        return Regions.model_validate(printable(from_toml(text)))
     except OSError as no:
         known = ", ".join(shipped())
         raise UsageError(f"no region file {name_or_path!r} ({no.strerror})", f"name one of {known}, or a file") from no

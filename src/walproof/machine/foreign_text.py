@@ -4,11 +4,13 @@ Deep nesting cannot be read either: reading it, or walking what was read, would 
 """
 
 import json
+import re
 import tomllib
 from typing import Any
 
 DEEPEST = 100
 """Levels of lists and objects; what walproof, Patroni and Kubernetes write has a dozen or two."""
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _TOO_DEEP = f"it is nested more than {DEEPEST} levels deep"
 
 
@@ -39,6 +41,19 @@ def from_toml(text: str) -> dict[str, Any]:
     if _too_deep(tree):
         raise tomllib.TOMLDecodeError(_TOO_DEEP)
     return tree
+
+
+def printable(tree: Any) -> Any:
+    r"""A tree of JSON whose texts move no terminal: control characters are replaced, line ends and tabs stay.
+
+    >>> printable({"a": ["x\x1b[2J"]})
+    {'a': ['x�[2J']}
+    """
+    if isinstance(tree, str):
+        return _CONTROLS.sub("\ufffd", tree)
+    if isinstance(tree, dict):
+        return {printable(key): printable(value) for key, value in tree.items()}
+    return [printable(one) for one in tree] if isinstance(tree, list) else tree
 
 
 def _too_deep(tree: Any) -> bool:

@@ -9,10 +9,10 @@ from typing import Annotated, Any, get_args
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
-from walproof.machine.foreign_text import from_json
+from walproof.machine.foreign_text import from_json, printable
 from walproof.model.event import Event
 from walproof.records import old_names, old_verdicts
-from walproof.records.layout import FORMAT, printable
+from walproof.records.layout import FORMAT
 
 _ESCAPED = re.compile(r"\\[bfru]|[\x7f-\x9f]")
 """Where a line may hold control characters."""

@@ -8,10 +8,9 @@ from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as installed
 from pathlib import Path
-from typing import Any
 
 from walproof.errors import UsageError
-from walproof.machine.foreign_text import from_json
+from walproof.machine.foreign_text import from_json, printable
 from walproof.machine.untrusted import regular
 
 FORMAT = 2
@@ -62,22 +61,6 @@ def safe_name(name: str) -> str:
     'n1-postgres.log'
     """
     return re.sub(r"[^A-Za-z0-9._-]+", "-", name).lstrip(".-")[:120] or "unnamed"
-
-
-_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-
-
-def printable(tree: Any) -> Any:
-    r"""A tree of JSON whose texts move no terminal: control characters are replaced, line ends and tabs stay.
-
-    >>> printable({"a": ["x\x1b[2J"]})
-    {'a': ['x�[2J']}
-    """
-    if isinstance(tree, str):
-        return _CONTROLS.sub("\ufffd", tree)
-    if isinstance(tree, dict):
-        return {printable(key): printable(value) for key, value in tree.items()}
-    return [printable(one) for one in tree] if isinstance(tree, list) else tree
 
 
 def read_header(directory: Path) -> tuple[Header | None, str]:

@@ -19,7 +19,7 @@ from pydantic import (
 )
 
 from walproof.errors import UsageError
-from walproof.machine.foreign_text import from_toml
+from walproof.machine.foreign_text import from_toml, printable
 from walproof.model.guarantee import Level
 from walproof.model.plan import Arm, Scenario, Workload, WorkloadKind
 from walproof.patroni.config import SyncMode
@@ -282,7 +282,7 @@ def _declared(what: str, referenced: set[str], known: set[str]) -> None:
 def read_study(path: Path) -> Study:
     """The study declared in a file; UsageError names the first thing that is wrong with it."""
     try:
-        study = Study.model_validate(from_toml(path.read_text("utf-8")))
+        study = Study.model_validate(printable(from_toml(path.read_text("utf-8"))))
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}", "walproof study list") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
