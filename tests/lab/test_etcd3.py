@@ -116,7 +116,7 @@ def test_seals_that_fail_leave_no_more_leases_than_one(client: Etcd3, lock: Etcd
     seen, before = replace(lock.read(), failover_version=0, switchover=False), leases(client)
     for _ in range(10):
         assert not lock.seal(seen, GUARD, Seal(()))
-    intents = [one for one in leases(client) - before if _granted_s(client, one) == 5]
+    intents = [one for one in leases(client) - before if _granted_s(client, one) == 2]
     assert len(leases(client) - before) - len(intents) == 2
 
 
@@ -124,7 +124,7 @@ def _granted_s(client: Etcd3, lease: str) -> int:
     return int(client.call("/lease/timetolive", {"ID": lease})["grantedTTL"])
 
 
-@pytest.mark.parametrize("stop_s", [0.0, 7.0])
+@pytest.mark.parametrize("stop_s", [0.0, 4.0])
 def test_a_guard_that_stood_still_seals_nothing(
     client: Etcd3, lock: EtcdLeaderLock, stop_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -200,12 +200,12 @@ def test_a_member_whose_lease_has_ended_gets_no_lock(client: Etcd3, lock: EtcdLe
 
 
 def test_a_seal_ends_by_itself(client: Etcd3, lock: EtcdLeaderLock) -> None:
-    """The lease is Patroni's ttl, counted by etcd: an unverified seal is never shorter than the old leader's term."""
+    """Counted by etcd, after the whole time of the old leader's own lease: never shorter than its term."""
     seen = lock.read()
     assert lock.seal(seen, GUARD, Seal(()))
     sealed = lock.read()
     answer = client.call("/lease/timetolive", {"ID": str(sealed.holder_lease)})
-    assert int(answer["grantedTTL"]) - 5 == seen.ttl_s == 20
+    assert int(answer["grantedTTL"]) == 60 + 5 > seen.ttl_s == 20
     client.call("/lease/revoke", {"ID": str(sealed.holder_lease)})
     after = lock.read()
     assert (after.holder, after.seal) == ("", None)

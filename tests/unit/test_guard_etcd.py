@@ -2,6 +2,7 @@
 
 import json
 import threading
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -11,11 +12,12 @@ import pytest
 from tests.unit.test_guard_harm import Blind
 from tests.unit.test_guarding import LOCK, NAME, POLICY
 from tests.unit.test_leader_lock import PREFIX, entries, entry
+from walproof.errors import TargetError
 from walproof.guarding.decide import Memory, State
 from walproof.guarding.run import Guard
 from walproof.machine.clock import RealClock
 from walproof.model.takeover import LockState, Seal
-from walproof.patroni.etcd3 import Entry, Etcd3, EtcdAccess, Transaction
+from walproof.patroni.etcd3 import Entry, Etcd3, EtcdAccess, Order, Transaction
 from walproof.patroni.etcd_leader import MOVED, EtcdLeader
 from walproof.patroni.leader_lock import EtcdLeaderLock, state_of
 
@@ -55,6 +57,7 @@ class FakeEtcd:
     def __init__(self, **changes: Any) -> None:
         self.moved: dict[str, Entry] = {}
         self.transferred: list[str] = []
+        self.order = Order(("http://10.0.0.1:2379", "http://10.0.0.2:2379"))
         self.own = {"leader": "1", "raftIndex": "5000", **changes}
 
     def call(self, method: str, fields: dict[str, Any]) -> dict[str, Any]:
@@ -120,59 +123,95 @@ def test_l1_without_its_own_consent_nobody_moves_etcds_leader() -> None:
 
 
 class Refusing(FakeEtcd):
-    """etcd that refuses every seal, and counts the leases it granted."""
+    """etcd that refuses every seal, or does it without an answer; what was granted and renewed."""
 
-    def __init__(self, winner: str = "n1") -> None:
+    def __init__(self, *, lost: bool = False) -> None:
         super().__init__()
         self.granted: list[float] = []
-        self.winner = winner
-        self.tried = False
+        self.renewed: list[int] = []
+        self.lost = lost
 
     def prefix(self, _prefix: str) -> dict[str, Entry]:
-        return {**entries(), "leader": entry("leader", self.winner, 20, 9)} if self.tried else entries()
+        return entries()
 
     def grant(self, seconds: float) -> int:
         self.granted.append(seconds)
         return len(self.granted)
 
-    def renew(self, _lease: int) -> bool:
+    def granted_s(self, lease: int) -> float:
+        return 60.0 if lease == 77 else 2.0
+
+    def renew(self, lease: int) -> bool:
+        self.renewed.append(lease)
         return True
 
     def put(self, _key: str, _value: str, _lease: int) -> int:
         return 50
 
     def transaction(self, _once: Transaction) -> bool:
-        self.tried = self.winner != "n1"
+        if self.lost:
+            raise TargetError("etcd did not say whether it was done", "")
         return False
 
 
-def _lock(etcd: FakeEtcd) -> EtcdLeaderLock:
-    lock = EtcdLeaderLock(EtcdAccess(("http://127.0.0.1:1",)), PREFIX, lambda: 0.0)
+def _lock(etcd: FakeEtcd, now: float = 0.0) -> EtcdLeaderLock:
+    lock = EtcdLeaderLock(EtcdAccess(("http://127.0.0.1:1",)), PREFIX, lambda: now)
     lock._etcd = etcd  # type: ignore[assignment]
     return lock
 
 
-def test_l6_seals_that_fail_use_the_same_leases_again() -> None:
-    etcd = Refusing()
+@pytest.mark.parametrize("lost", [False, True])
+def test_l6_seals_that_fail_use_the_same_leases_again(lost: bool) -> None:
+    """That of the lock is longer than the old leader's own, 60 s here, whatever the configuration says."""
+    etcd = Refusing(lost=lost)
     lock = _lock(etcd)
     for _ in range(20):
-        assert not lock.seal(state_of(entries(), 0.0), NAME, Seal(()))
-    assert [s for s in etcd.granted if s != 5.0] == [25.0, 30.0]
-
-
-def test_a_seal_refused_by_one_member_of_etcd_but_done_by_another_is_ours() -> None:
-    """The first member's answer was lost, the second found the lock taken: by us."""
-    assert _lock(Refusing(winner=NAME)).seal(state_of(entries(), 0.0), NAME, Seal(()))
-    assert not _lock(Refusing(winner="walproof-guard-2")).seal(state_of(entries(), 0.0), NAME, Seal(()))
+        with suppress(TargetError):
+            assert not lock.seal(state_of(entries(), 0.0), NAME, Seal(()))
+    assert etcd.granted == [2.0, 65.0, 30.0]
 
 
 def test_g3_no_lease_of_another_is_ended_or_renewed() -> None:
     """A guard frozen for longer than the ttl would end that of whoever leads by then: Patroni keeps one for life."""
     assert not hasattr(Etcd3, "revoke")
-    etcd = Refusing(winner=NAME)
-    renewed: list[int] = []
-    etcd.renew = renewed.append  # type: ignore[method-assign, assignment]
+    etcd = Refusing(lost=True)
     lock = _lock(etcd)
-    assert lock.seal(state_of(entries(), 0.0), NAME, Seal(()))
-    lock.hand_over(state_of(entries(), 0.0), "n2")
-    assert renewed == []
+    with pytest.raises(TargetError):
+        lock.seal(state_of(entries(), 0.0), NAME, Seal(()))
+    # That seal was done, another guard went on with it, and n2 leads on its lease: it is not a spare one any more.
+    etcd.prefix = lambda _prefix: {**entries(), "leader": entry("leader", "n2", 30, 2)}  # type: ignore[method-assign]
+    with pytest.raises(TargetError):
+        lock.seal(state_of(etcd.prefix(""), 0.0), NAME, Seal(()))
+    assert etcd.renewed == [1]
+    assert [s for s in etcd.granted if s != 2.0] == [65.0, 30.0, 25.0, 30.0]
+
+
+def test_a_guard_that_stood_still_since_it_looked_seals_nothing() -> None:
+    etcd = Refusing()
+    assert not _lock(etcd, now=20.0).seal(state_of(entries(), 0.0), NAME, Seal(()))
+    assert etcd.granted == [2.0]
+
+
+@pytest.mark.parametrize(("error", "tried"), [(httpx2.ReadTimeout("late"), 1), (httpx2.ConnectError("refused"), 2)])
+def test_a_transaction_is_not_sent_again_where_it_may_have_been_done(error: Exception, tried: int) -> None:
+    asked: list[str] = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        asked.append(str(request.url))
+        raise error
+
+    etcd = Etcd3(EtcdAccess(("http://127.0.0.1:1", "http://127.0.0.1:2")))
+    etcd._client = httpx2.Client(transport=httpx2.MockTransport(answer))
+    with pytest.raises(TargetError):
+        etcd.transaction(Transaction([], []))
+    assert len(asked) == tried
+
+
+def test_the_password_goes_to_no_etcd_that_another_named() -> None:
+    """A member list is what one etcd says: its client URLs are asked only where the user named them too."""
+    etcd = FakeEtcd()
+    etcd.order = Order(("http://10.0.0.1:2379",))
+    asked: list[str] = []
+    leader = EtcdLeader(etcd, lambda url: asked.append(url) or FakeMember())  # type: ignore[arg-type, func-returns-value, return-value]
+    assert leader.leave("10.0.0.1") == ""
+    assert asked == []

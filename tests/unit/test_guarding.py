@@ -278,7 +278,7 @@ def test_an_old_answer_does_not_seal() -> None:
 
 def test_a_standby_that_was_disconnected_before_the_seal_shows_nothing() -> None:
     signs = {**alive(101.0), "n3": MemberSigns(101.0, 101.0, receivers=(receiver(101.0, running=False),))}
-    assert connected(LOCK, signs, BOTH) == ("n2",)
+    assert connected(LOCK, signs, 101.0, BOTH) == ("n2",)
 
 
 @pytest.mark.parametrize(("voters", "number", "needed"), [(2, 1, 2), (2, 2, 1), (4, 2, 3), (4, 1, 4), (1, 1, 1)])

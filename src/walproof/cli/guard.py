@@ -117,4 +117,6 @@ def _address(listen: str | None) -> tuple[str, int] | None:
 
 
 def _log(text: str) -> None:
-    click.echo(f"{datetime.now().isoformat(' ', 'milliseconds')} {text}", err=True)
+    # Names and tags in it are others': none may move the terminal or begin a line.
+    printable = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+    click.echo(f"{datetime.now().isoformat(' ', 'milliseconds')} {printable}", err=True)

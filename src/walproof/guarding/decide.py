@@ -121,6 +121,7 @@ class Memory:
     state: State = State.NOT_READY
     why_not: str = "just started"
     leader: str = ""
+    leader_version: int = 0
     leader_since: float = 0.0
     last_sign: float = 0.0
     followed: frozenset[str] = frozenset()
@@ -142,6 +143,8 @@ class Memory:
     """The version of a seal that this guard has left to Patroni: it is not taken up again."""
     others_since: float | None = None
     """Since when another guard's lock has been seen."""
+    tried_at: float = float("-inf")
+    """When a transaction ended whose outcome is not known: the lock is read again before another one."""
     would_at: float = float("-inf")
     """When it would have taken the lock, had it not been a dry run."""
     suspicions: int = 0
@@ -170,8 +173,10 @@ def turn(memory: Memory, sight: Sight, policy: Policy) -> tuple[Memory, Action]:
 def seal_of(memory: Memory, sight: Sight, policy: Policy) -> Seal:
     """What the lock is taken with; another guard's seal is gone on with."""
     lock = sight.lock
-    limit_s = min(max(2 * lock.limit_s, policy.at_most_every_s), _MOST_S)
-    fresh = Seal(connected(lock, sight.signs, memory.followed), lock.config_version, lock.failover_version, limit_s)
+    limit_s = max(min(2 * lock.limit_s, _MOST_S), policy.at_most_every_s)
+    fresh = Seal(
+        connected(lock, sight.signs, sight.now, memory.followed), lock.config_version, lock.failover_version, limit_s
+    )
     return lock.seal if lock.sealed and lock.seal else fresh
 
 
@@ -193,6 +198,11 @@ def taken(memory: Memory, now: float) -> Memory:
         why_not="",
         lines=(*memory.lines, line),
     )
+
+
+def not_known(memory: Memory, now: float) -> Memory:
+    """Whether a transaction was done the next reading of the lock says."""
+    return replace(memory, tried_at=now)
 
 
 def not_taken(memory: Memory) -> Memory:
@@ -217,16 +227,18 @@ def handed_over(memory: Memory, to: str, now: float) -> Memory:
 def _check(memory: Memory, sight: Sight, policy: Policy) -> tuple[Memory, Action]:
     since = memory.steps.sealed
     assert since is not None
-    if sight.now > memory.sealed_until:
-        return _leave(memory, sight.lock, "not handed over in time"), NOTHING
-    if sight.lock.at <= since:
-        return memory, NOTHING
-    if sight.lock.holder == memory.successor:
+    fresh = sight.lock.at > since
+    if fresh and sight.lock.holder == memory.successor:
         return handed_over(memory, memory.successor, sight.now), NOTHING  # the answer to our hand-over was lost
-    if sight.lock.holder != policy.name:
-        return _leave(memory, sight.lock, "the lock is no longer ours"), NOTHING
+    if fresh and sight.lock.holder != policy.name:
+        line = "the lock is no longer ours: left alone"  # another guard's seal may have to be gone on with one day
+        return replace(memory, state=State.NOT_READY, why_not="", seal=None, lines=(*memory.lines, line)), NOTHING
+    if sight.now > memory.sealed_until:
+        return _leave(memory, "not handed over in time", sight.lock.holder_version), NOTHING
+    if not fresh:
+        return memory, NOTHING
     if void := why_void(sight.lock):
-        return _leave(memory, sight.lock, void), NOTHING
+        return _leave(memory, void, sight.lock.holder_version), NOTHING
     assert sight.lock.seal is not None
     voters = tuple(v for v in sight.lock.seal.connected if v in sight.lock.counted)
     found = sealed(voters, sight.signs, since, sight.now)
@@ -246,10 +258,9 @@ def _check(memory: Memory, sight: Sight, policy: Policy) -> tuple[Memory, Action
     return replace(memory, successor=to), Action(Act.HAND_OVER, to)
 
 
-def _leave(memory: Memory, lock: LockState, why: str) -> Memory:
-    """The seal is Patroni's now, for good: its lease ends, and Patroni elects as without a guard."""
+def _leave(memory: Memory, why: str, left: int) -> Memory:
+    """The seal is Patroni's now: its lease ends, and Patroni elects as without a guard. left: the version of ours."""
     line = f"{why}: left to Patroni, which elects when the seal's lease ends"
-    left = lock.holder_version if lock.sealed else memory.left
     return replace(memory, state=State.NOT_READY, why_not="", seal=None, left=left, lines=(*memory.lines, line))
 
 
@@ -325,7 +336,7 @@ def _suspect(memory: Memory, sight: Sight, policy: Policy, seen_by: str) -> tupl
             steps=Steps(last_sign=memory.last_sign, suspected=sight.now),
             lines=(*memory.lines, line),
         )
-    if sight.lock.at < (memory.steps.suspected or 0.0):
+    if sight.lock.at < max(memory.steps.suspected or 0.0, memory.tried_at):
         return memory, NOTHING  # the lock is read again before it is taken
     if policy.dry_run:
         line = f"would take the leader lock from {sight.lock.holder} (dry run)"
@@ -336,8 +347,10 @@ def _suspect(memory: Memory, sight: Sight, policy: Policy, seen_by: str) -> tupl
 def _heard(memory: Memory, sight: Sight, policy: Policy) -> Memory:
     """The last sign of life, and the silence it ended: as long as it was when it was last checked."""
     lock = sight.lock
-    if lock.holder != memory.leader:
-        known = replace(memory, leader=lock.holder, leader_since=sight.now, last_sign=sight.now, noted="")
+    if (lock.holder, lock.holder_version) != (memory.leader, memory.leader_version):
+        # The same member again may be another term of it.
+        known = replace(memory, leader=lock.holder, leader_version=lock.holder_version, leader_since=sight.now)
+        known = replace(known, last_sign=sight.now, noted="")
         return replace(known, stream=Stream(sight.now), followed=frozenset())
     stream = memory.stream.seen(lock, sight.signs, counts=not sight.stalled)
     # At first a standby may still stream from the leader's predecessor.

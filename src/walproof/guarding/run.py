@@ -14,6 +14,7 @@ from walproof.guarding.decide import (
     State,
     before_seal,
     handed_over,
+    not_known,
     not_taken,
     seal_of,
     taken,
@@ -106,7 +107,8 @@ class Guard:
                 case Act.NONE:
                     return
         except TargetError:
-            return  # whether it was done, the next reading of the lock says
+            self.memory = not_known(self.memory, self.clock.now())
+            return
         self._log_lines()
 
     def _log_lines(self) -> None:

@@ -3,6 +3,7 @@
 Why quorum + 1 voters suffice, and what each condition is for: docs/guard.md.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 
 from walproof.model.takeover import LockState, MemberSigns, Signs
@@ -49,7 +50,7 @@ def why_not(lock: LockState, signs: Signs, now: float, followed: frozenset[str])
     for voter in lock.counted:
         if voter in signs and signs[voter].receivers and signs[voter].receivers[-1].lacks:
             return f"this guard may not see the walreceiver of {voter}: {signs[voter].receivers[-1].lacks}"
-    reachable = set(answering(lock, signs, now)) & set(connected(lock, signs, followed))
+    reachable = connected(lock, signs, now, followed)
     if len(reachable) <= lock.quorum:
         of_all = f"{len(reachable)} of {len(lock.voters)} synchronous standbys"
         return f"{of_all} answer and follow, {lock.quorum + 1} are needed{_tagged(lock)}"
@@ -83,14 +84,16 @@ def answering(lock: LockState, signs: Signs, now: float) -> tuple[str, ...]:
     return tuple(v for v, at in asked_at.items() if at is not None and now - at < _FRESH_S)
 
 
-def connected(lock: LockState, signs: Signs, followed: frozenset[str]) -> tuple[str, ...]:
-    """The counted voters that have a primary_conninfo: one that loses it after the seal has seen the seal.
+def connected(lock: LockState, signs: Signs, now: float, followed: frozenset[str]) -> tuple[str, ...]:
+    """The counted voters that answer and have a primary_conninfo: one that loses it after the seal has seen the seal.
 
-    Only those of `followed`, which streamed from this leader: their WAL is of its timeline, so positions compare. One
-    that forked off before, and has not been rewound yet, may be ahead with WAL of its own.
+    Only those of `followed`, which streamed from this leader, and on its timeline by their own keys, so that positions
+    compare. One that forked off before, and has not been rewound yet, may be ahead with WAL of its own.
     """
-    newest = {v: signs[v].receivers[-1] for v in lock.counted if v in signs and signs[v].receivers}
-    return tuple(v for v, r in newest.items() if r.connects and not r.lacks and v in followed)
+    leader = lock.candidates.get(lock.holder)
+    same = {v for v in followed if leader and v in lock.counted and lock.candidates[v].timeline == leader.timeline}
+    newest = {v: signs[v].receivers[-1] for v in answering(lock, signs, now) if signs[v].receivers}
+    return tuple(v for v, r in newest.items() if r.connects and not r.lacks and v in same)
 
 
 def streaming(lock: LockState, signs: Signs) -> frozenset[str]:
@@ -108,12 +111,18 @@ def sealed(voters: tuple[str, ...], signs: Signs, since: float, now: float) -> d
     it has nobody to follow.
     """
     found = {}
+    servers = Counter(signs[v].receivers[-1].server for v in voters if v in signs and signs[v].receivers)
     for voter in voters:
         answers = signs[voter].receivers if voter in signs else ()
         left = all(not (r.running or r.connects or r.lacks) and r.waits and r.asked_at > since for r in answers)
         still = len({r.position for r in answers}) == 1
-        if len(answers) == 2 and left and still and answers[1].position and now - answers[1].asked_at < _FRESH_S:
-            found[voter] = answers[1].position
+        if len(answers) < 2 or not left or not still:
+            continue
+        newest = answers[1]
+        # One server that answers under two names, by a wrong address, is not two.
+        itself = not newest.server or servers[newest.server] == 1
+        if itself and newest.position and now - newest.asked_at < _FRESH_S:
+            found[voter] = newest.position
     return found
 
 
@@ -138,6 +147,8 @@ def successor(lock: LockState, sealed_voters: Mapping[str, int], signs: Signs, n
 
     Never one with less: a commit may have been acknowledged by the one that has more.
     """
+    if max(sealed_voters.values(), default=0) < lock.least_position:
+        return None
     able = [(-lock.candidates[v].priority, v) for v in ahead(sealed_voters) if not why_cannot_lead(lock, v, signs, now)]
     return min(able)[1] if able else None
 

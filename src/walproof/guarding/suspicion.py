@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from walproof.model.takeover import LockState, MemberSigns, Signs
+from walproof.model.takeover import LockState, MemberSigns, Receiver, Signs
 
 MEMORY_S = 600.0
 """For how long a silence that ended by itself is remembered."""
@@ -83,7 +83,7 @@ def _answers(lock: LockState, signs: Signs) -> dict[str, float]:
 def _messages(lock: LockState, signs: Signs) -> dict[str, float]:
     """When each counted voter's walreceiver last had a message: those tagged to follow another hear that one."""
     return {
-        voter: receiver.asked_at - receiver.silent_s
+        voter: receiver.asked_at - max(0.0, receiver.silent_s)  # a clock may be set back
         for voter in lock.counted
         for receiver in (signs[voter].receivers if voter in signs else ())
         if receiver.running and receiver.silent_s is not None
@@ -93,15 +93,14 @@ def _messages(lock: LockState, signs: Signs) -> dict[str, float]:
 def witness(lock: LockState, signs: Signs, stream: Stream, now: float) -> str:
     """Who besides this guard has lost sight of the leader; "" for nobody: then the guard's own way to it may be cut.
 
-    A lease that should have been renewed; a standby that streamed and cannot reach the leader any more; or standbys
-    that hear nothing for longer than is normal, where they still heard it when it last answered this guard.
+    A lease that should have been renewed; the standbys, of which none that answers streams any more though all did; or
+    standbys that hear nothing for longer than is normal, where they still heard it when it last answered this guard.
     """
     if overdue(lock):
         return "its lease is overdue"
-    for voter in lock.counted:
-        answers = signs[voter].receivers if voter in signs else ()
-        if len(answers) == 2 and all(r.connects and r.streamed and r.silent_s is None for r in answers):
-            return f"{voter} cannot reach it"
+    answers = [signs[v].receivers for v in lock.counted if v in signs and now - (signs[v].sql_at or 0.0) < _TOGETHER_S]
+    if answers and all(len(two) == 2 and all(_cannot_reach(r) for r in two) for two in answers):
+        return "its standbys cannot reach it"
     answered = max(_answers(lock, signs).values(), default=0.0)
     normal_s = max(stream.normal_s(), _TOGETHER_S)
     together = abs(answered - stream.heard) < normal_s
@@ -111,6 +110,11 @@ def witness(lock: LockState, signs: Signs, stream: Stream, now: float) -> str:
 def last_sign(lock: LockState, signs: Signs) -> float:
     """The last of them, 0 for never."""
     return max(signs_of(lock, signs).values(), default=0.0)
+
+
+def _cannot_reach(receiver: Receiver) -> bool:
+    """Whether a standby that streamed since it was started has nobody to stream from."""
+    return receiver.connects and receiver.streamed and receiver.silent_s is None
 
 
 def overdue(lock: LockState) -> bool:

@@ -13,7 +13,7 @@ class Candidate:
     """A member as its own key in the DCS describes it. lease: the one that key hangs on, 0 for none.
 
     priority: its failover_priority. host: of its PostgreSQL. tagged: the tag for which it does not count as a voter,
-    with its value; "" for none.
+    with its value; "" for none. timeline: of its WAL, 0 where it does not say.
     """
 
     lease: int
@@ -21,6 +21,7 @@ class Candidate:
     priority: int = 1
     host: str = ""
     tagged: str = ""
+    timeline: int = 0
 
     @property
     def counts(self) -> bool:
@@ -72,6 +73,8 @@ class LockState:
     ttl_s: float = 30.0
     loop_wait_s: float = 10.0
     """How often the holder renews its lease."""
+    least_position: int = 0
+    """Patroni promotes nobody who holds less: maximum_lag_on_failover behind the last position the leader wrote."""
     limit_s: float = 0.0
     """For how long after the last seal, by any guard, there is no other; 0 when that was long ago."""
     limited_at: float = float("-inf")
@@ -102,7 +105,7 @@ class Receiver:
     and what was replayed (bytes), as Patroni compares them: after a crash what was received starts anew at a segment's
     start. streamed: a walreceiver was asked for since PostgreSQL began its recovery. waits: the startup process has
     replayed all WAL that is here and waits before it looks for more. lacks: the GRANT without which the rest is not
-    visible, "" where it is.
+    visible, "" where it is. server: when that PostgreSQL was started, which tells one from another.
     """
 
     asked_at: float
@@ -113,6 +116,7 @@ class Receiver:
     streamed: bool = True
     waits: bool = True
     lacks: str = ""
+    server: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,6 +104,10 @@ class Order:
         if self.urls[0] != url:
             self.urls = (url, *(other for other in self.urls if other != url))
 
+    def silent(self, url: str) -> None:
+        """Ask that one last from now on."""
+        self.urls = (*(other for other in self.urls if other != url), url)
+
 
 class Etcd3:
     """A client of one etcd cluster. The member that answered last is asked first. Not for several threads at once."""
@@ -126,14 +130,20 @@ class Etcd3:
         """Close its connections."""
         self._client.close()
 
-    def call(self, method: str, fields: Fields) -> Fields:
-        """One request to the first member that answers it; TargetError when none does or it is refused."""
+    def call(self, method: str, fields: Fields, *, once: bool = False) -> Fields:
+        """One request to the first member that answers it; TargetError when none does or it is refused.
+
+        once: never sent again where the first member may have done it: then a TargetError says that this is not known.
+        """
         error = ""
         for url in self.order.urls:
             try:
                 answer = self._post(url, method, fields)
             except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as wrong:
                 error = f"{url}: {wrong or type(wrong).__name__}"
+                if once and not isinstance(wrong, httpx2.ConnectError | httpx2.ConnectTimeout):
+                    self.order.silent(url)
+                    raise TargetError(f"etcd did not say whether it was done ({error})", "it is read again") from None
                 continue
             found = _object(answer)
             if answer.status_code == 200 and found is not None:
@@ -179,6 +189,10 @@ class Etcd3:
         left, granted = int(answer.get("TTL", -1)), int(answer.get("grantedTTL", 0))
         return None if left < 0 else float(granted - left)
 
+    def granted_s(self, lease: int) -> float:
+        """The whole time of a lease, which may be more than was asked for; 0 where there is none."""
+        return float(self.call("/lease/timetolive", {"ID": str(lease)}).get("grantedTTL", 0))
+
     def renew(self, lease: int) -> bool:
         """Renew a lease of our own for its whole time from now; whether it still was one."""
         answer = self.call("/lease/keepalive", {"ID": str(lease)})
@@ -190,8 +204,8 @@ class Etcd3:
         return int(answer["header"]["revision"])
 
     def transaction(self, transaction: Transaction) -> bool:
-        """Whether it was done."""
-        answer = self.call("/kv/txn", {"compare": transaction.compare, "success": transaction.success})
+        """Whether it was done; TargetError where that is not known."""
+        answer = self.call("/kv/txn", {"compare": transaction.compare, "success": transaction.success}, once=True)
         return bool(answer.get("succeeded"))
 
 

@@ -54,10 +54,13 @@ class EtcdLeader:
         return self._etcd.transaction(once)
 
     def _healthy(self, member: Fields, status: Fields) -> bool:
-        """Whether that member itself answers, votes, has no alarm, knows the same leader and nearly its whole log."""
-        for url in member.get("clientURLs", ()):
+        """Whether that member itself answers, votes, has no alarm, knows the same leader and nearly its whole log.
+
+        Only addresses that the user named are asked: they get the password.
+        """
+        for url in {str(one).rstrip("/") for one in member.get("clientURLs", ())} & set(self._etcd.order.urls):
             try:
-                with closing(self._client(str(url))) as etcd:
+                with closing(self._client(url)) as etcd:
                     own = etcd.call("/maintenance/status", {})
             except TargetError:
                 continue

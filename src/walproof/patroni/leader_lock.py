@@ -31,8 +31,12 @@ from walproof.patroni.etcd_leader import EtcdLeader
 SEAL, LIMIT, INTENT = "walproof_guard", "walproof_guard_limit", "walproof_guard_intent"
 """Keys of the guard's own below Patroni's prefix, which Patroni does not know and leaves alone: what a seal keeps, when
 the next takeover may be, and that a guard is about to seal."""
-_INTENT_S = 5.0
-"""A guard that stands still for longer than that between its decision and the transaction seals nothing."""
+_INTENT_S = 2.0
+"""A guard that stands still for longer than that before the transaction seals nothing; etcd may grant more."""
+_STALE_S = 3.0
+"""What was seen so long ago is nothing to seal by."""
+_MARGIN_S = 3.0
+"""etcd ends leases twice a second, and tells times in whole seconds."""
 _SOON_S = 60.0
 """A switchover that is due within that time is under way; Patroni's leader begins one loop_wait before."""
 _SYNCHRONOUS = (True, "on", "quorum", "true")
@@ -54,7 +58,9 @@ def _candidate(entry: Entry) -> Candidate:
     tags = data.get("tags") or {}
     tagged = _tagged(tags) if isinstance(tags, dict) else "tags that are no list of names and values"
     priority = _whole(tags.get("failover_priority"), 1) if isinstance(tags, dict) else 0
-    return Candidate(entry.lease, data.get("state") == "running", priority, _host(data.get("conn_url")), tagged)
+    timeline = _whole(data.get("timeline"), 0)
+    running = data.get("state") == "running"
+    return Candidate(entry.lease, running, priority, _host(data.get("conn_url")), tagged, timeline)
 
 
 def _tagged(tags: Mapping[str, Any]) -> str:
@@ -132,7 +138,10 @@ def state_of(entries: Mapping[str, Entry], at: float, lease_age_s: float | None 
         standby_cluster=bool(settings.get("standby_cluster")),
         switchover=_asked(entries.get("failover"), at, loop_wait_s),
         failover_version=entries["failover"].version if "failover" in entries else 0,
-        ttl_s=_whole(settings.get("ttl"), 30) or 30,
+        # Patroni's least is 20 (config.py, _validate_and_adjust_timeouts).
+        ttl_s=max(20, _whole(settings.get("ttl"), 30)),
+        least_position=_whole(_json(entries.get("status")).get("optime"), 0)
+        - _whole(settings.get("maximum_lag_on_failover"), 1 << 20),
         loop_wait_s=loop_wait_s,
         limit_s=max(0, _whole(_json(limit).get("limit_s"), 0)),
         seal=_seal(entries.get(SEAL), leader),
@@ -211,13 +220,13 @@ _ROUNDED_S = 1.5
 """etcd tells what is left of a lease in whole seconds."""
 
 
-def _lock_s(seen: LockState) -> float:
-    return seen.ttl_s + _INTENT_S
+@dataclass(frozen=True, slots=True)
+class _Spare:
+    """Leases granted to take the lock from that holder."""
 
-
-def _limit_s(seal: Seal) -> float:
-    """A takeover within twice the limit of the one before doubles it."""
-    return 2 * seal.limit_s
+    holder_version: int
+    lease: int
+    limit_lease: int
 
 
 class EtcdLeaderLock:
@@ -230,7 +239,8 @@ class EtcdLeaderLock:
         self._etcd_leader = EtcdLeader(Etcd3(access, self._reader.order))
         self._prefix, self._now = prefix, now
         self._term, self._term_since, self._extended = 0, 0.0, 0.0
-        self._spare: list[tuple[float, int]] = []
+        self._spare: _Spare | None = None
+        self._intent = 0
         self._limit = (0, float("-inf"))
 
     def read(self) -> LockState:
@@ -271,33 +281,41 @@ class EtcdLeaderLock:
 
     def seal(self, seen: LockState, name: str, seal: Seal) -> bool:
         """Take the lock from the holder that `seen` names; whether it was taken. TargetError when that is not known."""
-        entries = self._etcd.prefix(self._prefix)
-        leader = entries.get("leader")
-        if leader is None or leader.version != seen.holder_version or "sync" not in entries or seen.switchover:
+        if seen.switchover:
             return False
         # A seal that is gone on with keeps its lease: guards that relieve one another hold the lock no longer than one.
-        taking = Taking(name, seen.holder_lease, seal) if seen.sealed else self._prepared(seen, name, seal)
-        if self._etcd.transaction(sealing(self._prefix, entries, seen, taking)):
-            return True
-        # Refused by one member of etcd, it may have been done by another whose answer was lost.
-        leader = self._etcd.prefix(self._prefix).get("leader")
-        done = leader is not None and leader.value == name
-        if not done and not seen.sealed:
-            self._spare = [(_lock_s(seen), taking.lease), (_limit_s(seal), taking.limit_lease)]
-        return done
+        intent = 0 if seen.sealed else self._intend(name)
+        entries = self._etcd.prefix(self._prefix)
+        leader = entries.get("leader")
+        if leader is None or leader.version != seen.holder_version or "sync" not in entries:
+            return False
+        if self._now() - seen.at > _STALE_S:
+            return False
+        taking = Taking(name, seen.holder_lease, seal) if seen.sealed else self._taking(name, seen, seal, intent)
+        return self._etcd.transaction(sealing(self._prefix, entries, seen, taking))
 
-    def _prepared(self, seen: LockState, name: str, seal: Seal) -> Taking:
-        """The leases of a seal, fresh after a key of our own that ends before they could have become too short."""
-        intent = self._etcd.put(f"{self._prefix}{INTENT}", name, self._etcd.grant(_INTENT_S))
-        return Taking(name, self._lease(_lock_s(seen)), seal, self._lease(_limit_s(seal)), intent)
+    def _intend(self, name: str) -> int:
+        """Write a key of our own that soon ends by itself, for the transaction to compare; its version.
 
-    def _lease(self, seconds: float) -> int:
-        """A lease of our own with all its time left: one that a refused seal did not use, or a new one."""
-        for spare in [one for one in self._spare if one[0] == seconds]:
-            self._spare.remove(spare)
-            if self._etcd.renew(spare[1]):
-                return spare[1]
-        return self._etcd.grant(seconds)
+        A seal of ours that is still on its way can be done no more: it compares an earlier version.
+        """
+        if not self._intent or not self._etcd.renew(self._intent):
+            self._intent = self._etcd.grant(_INTENT_S)
+        return self._etcd.put(f"{self._prefix}{INTENT}", name, self._intent)
+
+    def _taking(self, name: str, seen: LockState, seal: Seal, intent: int) -> Taking:
+        """Leases with all their time left: that of the lock lasts a ttl from the last moment at which it may be taken.
+
+        Those of a seal that was not done are used again while the same holder leads: nothing can hang on them.
+        """
+        spare = self._spare if self._spare and self._spare.holder_version == seen.holder_version else None
+        if spare and self._etcd.renew(spare.lease) and self._etcd.renew(spare.limit_lease):
+            return Taking(name, spare.lease, seal, spare.limit_lease, intent)
+        ttl_s = max(seen.ttl_s, self._etcd.granted_s(seen.holder_lease))
+        lease = self._etcd.grant(ttl_s + self._etcd.granted_s(self._intent) + _MARGIN_S)
+        # A takeover within twice the limit of the one before doubles it.
+        self._spare = _Spare(seen.holder_version, lease, self._etcd.grant(2 * seal.limit_s))
+        return Taking(name, lease, seal, self._spare.limit_lease, intent)
 
     def hand_over(self, sealed: LockState, to: str) -> bool:
         """Give the lock to a member; whether that was done. TargetError when that is not known."""

@@ -1,6 +1,5 @@
 """Asks every member over SQL and over Patroni's REST, each in threads of its own: what a guard goes by."""
 
-import json
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -13,6 +12,7 @@ import psycopg
 from psycopg.rows import dict_row
 
 from walproof.errors import Error
+from walproof.machine.foreign_text import from_json
 from walproof.model.ports import Clock
 from walproof.model.takeover import MemberSigns, Receiver
 from walproof.model.topology import Endpoint
@@ -22,6 +22,10 @@ _PACE_S = 0.1
 _FIT_PACE_S = 0.4
 _REFRESH_S = 2.0
 _TIMEOUT_S = 1.0
+_LONGEST = 1 << 18
+"""Bytes of an answer to GET /patroni."""
+_NO_ANSWER = (httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError)
+"""ValueError: an address that is none, which another member's REST may have given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,15 +125,16 @@ class PatroniSignsOfLife:
         known = self._known[name]
         while self._pause(name, addresses, _FIT_PACE_S):
             asked_at = self._clock.now()
-            # An answer that is no JSON, or too deeply nested, says nothing.
-            with suppress(httpx2.HTTPError, OSError, ValueError, RecursionError):
+            # An answer that is no JSON, or longer than Patroni's ever are, says nothing.
+            with suppress(*_NO_ANSWER):
                 answer = self._client.get(f"{addresses.rest}/patroni", timeout=_TIMEOUT_S)
-                known.fit = (asked_at, why_unfit(json.loads(answer.content)))
+                if len(answer.content) <= _LONGEST:
+                    known.fit = (asked_at, why_unfit(from_json(answer.content)))
 
     def _ask_rest(self, name: str, addresses: Addresses) -> None:
         known = self._known[name]
         while self._pause(name, addresses):
-            with suppress(httpx2.HTTPError, OSError):
+            with suppress(*_NO_ANSWER):
                 # Any answer shows that Patroni's process is alive, a refusal of the status too.
                 self._client.get(f"{addresses.rest}/liveness", timeout=_TIMEOUT_S)
                 known.rest_at = self._clock.now()
@@ -141,7 +146,7 @@ class PatroniSignsOfLife:
         )
         while self._pause(name, addresses):
             with (
-                suppress(psycopg.Error),
+                suppress(psycopg.Error, *_NO_ANSWER),
                 psycopg.connect(words, autocommit=True, row_factory=dict_row, prepare_threshold=1) as connection,
             ):
                 while self._pause(name, addresses):
