@@ -315,7 +315,7 @@ def _storm_signs(run: DrillRun) -> tuple[Sign, ...]:
 
 
 def _left(run: DrillRun, place: int) -> bool:
-    """Whether another member led between that fault of a storm and the one after it; the old leader may lead again since."""
+    """Whether another member led before the fault after that one; the old leader may lead again since."""
     one, *later = run.carried_out[place:]
     until = later[0].at if later else one.cleared_at
     return any(one.at < v.at <= until and v.leader not in (None, one.member) for v in run.views)
