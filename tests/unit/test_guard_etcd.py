@@ -186,7 +186,7 @@ def test_g3_no_lease_of_another_is_ended_or_renewed() -> None:
     assert [s for s in etcd.granted if s != 2.0] == [65.0, 30.0, 25.0, 30.0]
 
 
-def test_a_guard_that_stood_still_since_it_looked_seals_nothing() -> None:
+def test_a_guard_that_stood_still_since_its_reading_seals_nothing() -> None:
     etcd = Refusing()
     assert not _lock(etcd, now=20.0).seal(state_of(entries(), 0.0), NAME, Seal(()))
     assert etcd.granted == [2.0]
