@@ -76,7 +76,14 @@ def test_a_seal_whose_guard_died_is_gone_on_with_by_the_next(target: LabTarget, 
 
 def test_a_cluster_that_was_switched_over_once_is_guarded_all_the_same(target: LabTarget, blueprint: Blueprint) -> None:
     """Patroni leaves the key in which the switchover was asked for, empty, for good."""
-    wait_for(Wait.CLUSTER_HEALTHY, lambda: target.observe().healthy, RealClock())
+    lock = LabTakeover(blueprint, RealClock()).lock()
+
+    def has_candidates() -> bool:
+        now = lock.read()
+        return target.observe().healthy and now.sync_leader == now.holder and len(now.voters) == 2
+
+    # Without synchronous standbys in /sync Patroni refuses a switchover.
+    wait_for(Wait.CLUSTER_HEALTHY, has_candidates, RealClock())
     before = target.observe().leader
     target.operations.switch_over(None)
     wait_for(Wait.CLUSTER_HEALTHY, lambda: target.observe().healthy, RealClock())
