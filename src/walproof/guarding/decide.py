@@ -143,6 +143,8 @@ class Memory:
     """The version of a seal that this guard has left to Patroni: it is not taken up again."""
     others_since: float | None = None
     """Since when another guard's lock has been seen."""
+    config: tuple[int, float] = (0, float("-inf"))
+    """The version of the configuration, and when this guard saw it change."""
     tried_at: float = float("-inf")
     """When a transaction ended whose outcome is not known: the lock is read again before another one."""
     would_at: float = float("-inf")
@@ -156,6 +158,9 @@ class Memory:
 def turn(memory: Memory, sight: Sight, policy: Policy) -> tuple[Memory, Action]:
     """One turn: what is remembered next, and what to do."""
     memory = replace(memory, lines=())
+    if sight.lock.config_version != memory.config[0]:
+        changed = sight.now if memory.config[0] else float("-inf")
+        memory = replace(memory, config=(sight.lock.config_version, changed))
     acts = memory.state in (State.SEALED, State.HANDED_OVER)
     if sight.lock.holder == policy.name and not acts and sight.lock.holder_version != memory.left:
         # The answer to our own transaction was lost.
@@ -372,6 +377,9 @@ def _too_soon(memory: Memory, sight: Sight, policy: Policy) -> str | None:
     limit_s = max(sight.lock.limit_s, policy.at_most_every_s)
     if sight.now - max(sight.lock.limited_at, memory.would_at) < limit_s:
         return f"a takeover was less than {limit_s:g} s ago"
+    if sight.now - memory.config[1] < sight.lock.ttl_s:
+        # A leader in the middle of a cycle may still act by the former one (ha.py, disable_synchronous_replication).
+        return f"the configuration was changed less than {sight.lock.ttl_s:g} s ago"
     if sight.now - memory.leader_since < policy.learns_s:
         return f"{sight.lock.holder} has led for less than {policy.learns_s:g} s as far as this guard knows"
     return None

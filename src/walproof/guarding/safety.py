@@ -3,14 +3,15 @@
 Why quorum + 1 voters suffice, and what each condition is for: docs/guard.md.
 """
 
-from collections import Counter
 from collections.abc import Mapping
 
 from walproof.model.takeover import LockState, MemberSigns, Signs
 
 _FRESH_S = 1.0
-_FIT_S = 2.0
+_FIT_S = 3.0
 """For how long it is believed that a member can lead."""
+LEAST_PATRONI = (3, 0, 3)
+"""Before, a leader wrote the lock again without comparing whose it was (dcs/etcd3.py, _update_leader)."""
 _READ_S = 3.0
 """A lock that was not read for so long is not known."""
 
@@ -33,7 +34,7 @@ def why_hands_off(lock: LockState, now: float) -> str | None:
     if lock.paused:
         return "Patroni is paused"
     if lock.switchover:
-        return "a switchover is under way"
+        return "a switchover is asked for"
     return None if lock.voters else "no standby is synchronous now"
 
 
@@ -47,13 +48,21 @@ def why_not(lock: LockState, signs: Signs, now: float, followed: frozenset[str])
         return "another guard holds the leader lock"
     if lock.sync_leader != lock.holder:
         return f"/sync does not name {lock.holder} as the leader yet"
-    for voter in lock.counted:
-        if voter in signs and signs[voter].receivers and signs[voter].receivers[-1].lacks:
-            return f"this guard may not see the walreceiver of {voter}: {signs[voter].receivers[-1].lacks}"
+    newest = {v: signs[v].receivers[-1] for v in lock.counted if v in signs and signs[v].receivers}
+    for voter, receiver in newest.items():
+        if receiver.lacks:
+            return f"this guard may not see the walreceiver of {voter}: {receiver.lacks}"
+    if old := [m for m, candidate in lock.candidates.items() if candidate.version < LEAST_PATRONI]:
+        least = ".".join(map(str, LEAST_PATRONI))
+        return f"Patroni of {', '.join(old)} is older than {least}, or does not say its version"
     reachable = connected(lock, signs, now, followed)
     if len(reachable) <= lock.quorum:
         of_all = f"{len(reachable)} of {len(lock.voters)} synchronous standbys"
-        return f"{of_all} answer and follow, {lock.quorum + 1} are needed{_tagged(lock)}"
+        hindered = [f"{v} ({r.hinders})" for v, r in newest.items() if r.hinders]
+        why = f"; not counted: {', '.join((*_tagged(lock), *hindered))}" if hindered or _tagged(lock) else ""
+        return f"{of_all} answer and follow, {lock.quorum + 1} are needed{why}"
+    if successor(lock, {v: newest[v].position for v in reachable}, signs, now) is None:
+        return "nobody could be handed the lock: the standby with the most WAL cannot lead, or lags too far behind"
     return None
 
 
@@ -73,9 +82,8 @@ def why_void(lock: LockState) -> str | None:
     return None
 
 
-def _tagged(lock: LockState) -> str:
-    tags = [f"{v} ({lock.candidates[v].tagged})" for v in lock.voters if v in lock.candidates and v not in lock.counted]
-    return f"; not counted for their tags: {', '.join(tags)}" if tags else ""
+def _tagged(lock: LockState) -> list[str]:
+    return [f"{v} ({c.tagged})" for v, c in lock.candidates.items() if c.tagged and v in lock.voters]
 
 
 def answering(lock: LockState, signs: Signs, now: float) -> tuple[str, ...]:
@@ -88,12 +96,15 @@ def connected(lock: LockState, signs: Signs, now: float, followed: frozenset[str
     """The counted voters that answer and have a primary_conninfo: one that loses it after the seal has seen the seal.
 
     Only those of `followed`, which streamed from this leader, and on its timeline by their own keys, so that positions
-    compare. One that forked off before, and has not been rewound yet, may be ahead with WAL of its own.
+    compare. One that forked off before, and has not been rewound yet, may be ahead with WAL of its own. Only a server
+    that follows under the voter's name: an address may lead to another.
     """
     leader = lock.candidates.get(lock.holder)
-    same = {v for v in followed if leader and v in lock.counted and lock.candidates[v].timeline == leader.timeline}
+    timeline = leader.timeline if leader else 0
+    same = {v for v in followed if v in lock.counted and 0 < lock.candidates[v].timeline == timeline}
     newest = {v: signs[v].receivers[-1] for v in answering(lock, signs, now) if signs[v].receivers}
-    return tuple(v for v, r in newest.items() if r.connects and not r.lacks and v in same)
+    sound = {v for v, r in newest.items() if r.connects and r.named == v and not r.lacks and not r.hinders}
+    return tuple(v for v in newest if v in sound & same)
 
 
 def streaming(lock: LockState, signs: Signs) -> frozenset[str]:
@@ -111,18 +122,12 @@ def sealed(voters: tuple[str, ...], signs: Signs, since: float, now: float) -> d
     it has nobody to follow.
     """
     found = {}
-    servers = Counter(signs[v].receivers[-1].server for v in voters if v in signs and signs[v].receivers)
     for voter in voters:
         answers = signs[voter].receivers if voter in signs else ()
         left = all(not (r.running or r.connects or r.lacks) and r.waits and r.asked_at > since for r in answers)
         still = len({r.position for r in answers}) == 1
-        if len(answers) < 2 or not left or not still:
-            continue
-        newest = answers[1]
-        # One server that answers under two names, by a wrong address, is not two.
-        itself = not newest.server or servers[newest.server] == 1
-        if itself and newest.position and now - newest.asked_at < _FRESH_S:
-            found[voter] = newest.position
+        if len(answers) == 2 and left and still and answers[1].position and now - answers[1].asked_at < _FRESH_S:
+            found[voter] = answers[1].position
     return found
 
 

@@ -66,7 +66,8 @@ class Stream:
 def signs_of(lock: LockState, signs: Signs) -> dict[str, float]:
     """When the lock's holder last showed that it lives (seconds since the epoch), by what showed it.
 
-    By Patroni's REST, by SQL, by a renewal of its lease, or by a message to the walreceiver of a voter.
+    By Patroni's REST, by SQL, a refusal of a server that shuts down too, by a renewal of its lease, or by a message to
+    the walreceiver of a voter.
     """
     found = _answers(lock, signs)
     if lock.lease_age_s is not None:
@@ -77,7 +78,8 @@ def signs_of(lock: LockState, signs: Signs) -> dict[str, float]:
 def _answers(lock: LockState, signs: Signs) -> dict[str, float]:
     """When the holder last answered this guard itself."""
     leader = signs.get(lock.holder, MemberSigns())
-    return {what: at for what, at in (("REST", leader.rest_at), ("SQL", leader.sql_at)) if at is not None}
+    found = {"REST": leader.rest_at, "SQL": leader.sql_at, "a refusal over SQL": leader.refused_at}
+    return {what: at for what, at in found.items() if at is not None}
 
 
 def _messages(lock: LockState, signs: Signs) -> dict[str, float]:

@@ -13,7 +13,8 @@ class Candidate:
     """A member as its own key in the DCS describes it. lease: the one that key hangs on, 0 for none.
 
     priority: its failover_priority. host: of its PostgreSQL. tagged: the tag for which it does not count as a voter,
-    with its value; "" for none. timeline: of its WAL, 0 where it does not say.
+    with its value; "" for none. timeline: of its WAL, 0 where it does not say. version: of its Patroni, () where it
+    does not say.
     """
 
     lease: int
@@ -22,6 +23,7 @@ class Candidate:
     host: str = ""
     tagged: str = ""
     timeline: int = 0
+    version: tuple[int, ...] = ()
 
     @property
     def counts(self) -> bool:
@@ -105,7 +107,7 @@ class Receiver:
     and what was replayed (bytes), as Patroni compares them: after a crash what was received starts anew at a segment's
     start. streamed: a walreceiver was asked for since PostgreSQL began its recovery. waits: the startup process has
     replayed all WAL that is here and waits before it looks for more. lacks: the GRANT without which the rest is not
-    visible, "" where it is. server: when that PostgreSQL was started, which tells one from another.
+    visible, "" where it is. hinders: why it may not come to wait, "" for nothing. named: as which member it follows.
     """
 
     asked_at: float
@@ -116,7 +118,8 @@ class Receiver:
     streamed: bool = True
     waits: bool = True
     lacks: str = ""
-    server: float = 0.0
+    hinders: str = ""
+    named: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +134,8 @@ class MemberSigns:
     """When its Patroni last answered whether it could lead, None for never."""
     unfit: str = ""
     """Why it could not, by that answer; "" where it could."""
+    refused_at: float | None = None
+    """When its PostgreSQL last refused to let this guard in, which only a living one does."""
 
 
 Signs = Mapping[str, MemberSigns]

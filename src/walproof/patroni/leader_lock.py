@@ -60,7 +60,9 @@ def _candidate(entry: Entry) -> Candidate:
     priority = _whole(tags.get("failover_priority"), 1) if isinstance(tags, dict) else 0
     timeline = _whole(data.get("timeline"), 0)
     running = data.get("state") == "running"
-    return Candidate(entry.lease, running, priority, _host(data.get("conn_url")), tagged, timeline)
+    words = str(data.get("version") or "")
+    version = tuple(_whole(part, 0) for part in words.split(".")) if words else ()
+    return Candidate(entry.lease, running, priority, _host(data.get("conn_url")), tagged, timeline, version)
 
 
 def _tagged(tags: Mapping[str, Any]) -> str:
@@ -106,12 +108,16 @@ def _seal(entry: Entry | None, lock: Entry | None) -> Seal | None:
 def _asked(failover: Entry | None, at: float, loop_wait_s: float) -> bool:
     """Whether a switchover or failover is asked for: Patroni writes {} when it is done; "n1:n2" is the old form.
 
-    One that is scheduled for later is not under way; a time that cannot be read is.
+    One that is scheduled for later is not under way, unless it names a member: where there is no leader Patroni obeys
+    it at once, whenever it is due and however far that member lags (ha.py, manual_failover_process_no_leader).
     """
     if failover is None or failover.value.strip() in ("", "{}"):
         return False
+    asked = _json(failover)
+    if asked.get("member"):
+        return True
     try:
-        due = datetime.fromisoformat(str(_json(failover)["scheduled_at"])).timestamp()
+        due = datetime.fromisoformat(str(asked["scheduled_at"])).timestamp()
     except (KeyError, ValueError, OverflowError, OSError):
         return True
     return due - at < max(_SOON_S, 2 * loop_wait_s)
@@ -197,11 +203,6 @@ def sealing(prefix: str, entries: Mapping[str, Entry], seen: LockState, taking: 
         delete(f"{prefix}members/{old}"),
         *fresh,
     ]
-    failsafe = _json(entries.get("failsafe"))
-    if old in failsafe:
-        others = {member: url for member, url in failsafe.items() if member != old}
-        compare.append(compare_version(f"{prefix}failsafe", entries["failsafe"].version))
-        success.append(put(f"{prefix}failsafe", json.dumps(others, separators=(",", ":"))))
     return Transaction(compare, success)
 
 

@@ -47,9 +47,10 @@ class _Known:
     sql_at: float | None = None
     receivers: tuple[Receiver, ...] = ()
     fit: tuple[float | None, str] = (None, "")
+    refused_at: float | None = None
 
     def signs(self) -> MemberSigns:
-        return MemberSigns(self.rest_at, self.sql_at, self.receivers, *self.fit)
+        return MemberSigns(self.rest_at, self.sql_at, self.receivers, *self.fit, self.refused_at)
 
 
 def why_unfit(status: object) -> str:
@@ -145,12 +146,16 @@ class PatroniSignsOfLife:
             connect_timeout="1", application_name="walproof guard", tcp_user_timeout="1000", target_session_attrs=""
         )
         while self._pause(name, addresses):
-            with (
-                suppress(psycopg.Error, *_NO_ANSWER),
-                psycopg.connect(words, autocommit=True, row_factory=dict_row, prepare_threshold=1) as connection,
-            ):
-                while self._pause(name, addresses):
-                    self._ask_once(connection, known)
+            try:
+                with psycopg.connect(words, autocommit=True, row_factory=dict_row, prepare_threshold=1) as connection:
+                    while self._pause(name, addresses):
+                        self._ask_once(connection, known)
+            except psycopg.OperationalError as wrong:
+                # PostgreSQL itself answers so while it shuts down, starts, or has no free connection.
+                if "FATAL" in str(wrong):
+                    known.refused_at = self._clock.now()
+            except (psycopg.Error, *_NO_ANSWER):
+                continue
 
     def _ask_once(self, connection: "psycopg.Connection[dict[str, Any]]", known: _Known) -> None:
         asked_at = self._clock.now()

@@ -1,0 +1,163 @@
+"""What two sceptical readers made the guard do, one with the sources of Patroni, one who wants to break it: tests."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.unit.test_guarding import (
+    BOTH,
+    LOCK,
+    POLICY,
+    SEALED,
+    alive,
+    disconnected,
+    gone,
+    receiver,
+    sealing,
+    silent,
+    watching,
+)
+from tests.unit.test_leader_lock import entries, entry
+from walproof.guarding.decide import Act, Memory, Sight, State, before_seal, not_known, turn
+from walproof.guarding.safety import connected, successor, why_not
+from walproof.guarding.suspicion import Silences
+from walproof.model.takeover import MemberSigns, Receiver
+from walproof.patroni.leader_lock import state_of
+
+
+def _both(now: float) -> dict[str, MemberSigns]:
+    return disconnected(now, {"n2": 100, "n3": 100})
+
+
+def test_the_silence_of_a_slow_link_is_learned_and_forgotten() -> None:
+    learned = Silences().with_one(100.0, 0.9).with_one(130.0, 0.2)
+    assert learned.allowed_s(1.0) == pytest.approx(1.35)
+    assert learned.with_one(800.0, 0.1).allowed_s(1.0) == 1.0
+
+
+def test_the_guards_own_pause_is_not_learned_as_the_leaders_silence() -> None:
+    memory = watching()
+    late = 103.0
+    memory, _ = turn(memory, Sight(late, replace(LOCK, at=late, lease_age_s=0.0), alive(late)), POLICY)
+    assert memory.silences.allowed_s(1.0) == 1.0
+
+
+def test_a_voter_that_never_streamed_from_this_leader_is_not_counted() -> None:
+    """It may have forked off its predecessor and be ahead with WAL that nobody else has: not rewound yet."""
+    forked = tuple(Receiver(t, False, True, 900, named="n3") for t in (101.9, 102.0))
+    memory = Memory()
+    for tenth in range(100):
+        now = 92.0 + tenth / 10
+        forked = tuple(replace(r, asked_at=now) for r in forked)
+        signs = {**alive(now), "n3": MemberSigns(now, now, forked, fit_at=now)}
+        memory, _ = turn(memory, Sight(now, replace(LOCK, at=now, lease_age_s=0.0), signs), POLICY)
+    assert memory.followed == {"n2"}
+    assert memory.why_not == "1 of 2 synchronous standbys answer and follow, 2 are needed"
+
+
+def test_a_voter_on_another_timeline_is_not_counted_though_it_connected_for_a_moment() -> None:
+    """A walreceiver that asks for a timeline the leader left shows a message for 20 ms before it is refused."""
+    forked = {**LOCK.candidates, "n3": replace(LOCK.candidates["n3"], timeline=2)}
+    lock = replace(LOCK, at=102.0, candidates=forked)
+    assert why_not(lock, alive(102.0), 102.0, BOTH) == "1 of 2 synchronous standbys answer and follow, 2 are needed"
+
+
+def test_an_old_answer_is_no_connection() -> None:
+    old = {**alive(102.0), "n3": replace(alive(102.0)["n3"], sql_at=80.0)}
+    assert connected(replace(LOCK, at=102.0), old, 102.0, BOTH) == ("n2",)
+
+
+def test_one_server_that_answers_under_two_names_is_not_two() -> None:
+    """A wrong connect_address: n3's leads to n2, which follows as n2."""
+    signs = {**alive(102.0), "n3": alive(102.0)["n2"]}
+    assert connected(replace(LOCK, at=102.0), signs, 102.0, BOTH) == ("n2",)
+
+
+@pytest.mark.parametrize("unknown", [0, 2])
+def test_keys_without_a_timeline_compare_with_nothing(unknown: int) -> None:
+    lock = replace(LOCK, at=102.0, candidates={n: replace(c, timeline=0) for n, c in LOCK.candidates.items()})
+    assert connected(lock, alive(102.0), 102.0, BOTH) == ()
+    one = {**LOCK.candidates, "n3": replace(LOCK.candidates["n3"], timeline=unknown)}
+    assert connected(replace(LOCK, at=102.0, candidates=one), alive(102.0), 102.0, BOTH) == ("n2",)
+
+
+def test_a_standby_that_may_never_wait_is_named_before_anything_is_sealed() -> None:
+    """With a restore_command of 0.3 s and an interval of 0.5 s none of 119 answers found it waiting."""
+    slow = tuple(replace(r, hinders="restore_command is set") for r in alive(102.0)["n3"].receivers)
+    signs = {**gone(100.0, 102.0), "n3": replace(alive(102.0)["n3"], receivers=slow)}
+    memory, action = turn(watching(), replace(silent(102.0), signs=signs), POLICY)
+    assert action.act is Act.NONE
+    assert memory.why_not.endswith("2 are needed; not counted: n3 (restore_command is set)")
+
+
+def test_nothing_is_sealed_that_could_be_handed_to_nobody() -> None:
+    """With failsafe_mode and two members the cluster would have no leader until somebody came."""
+    for unable in ({"unfit": "its watchdog is required and cannot be used"}, {"fit_at": 90.0}):
+        signs = {n: replace(s, **unable) for n, s in gone(100.0, 102.0).items()}  # type: ignore[arg-type]
+        memory, action = turn(watching(), replace(silent(102.0), signs=signs), POLICY)
+        assert (action.act, memory.why_not.startswith("nobody could be handed the lock")) == (Act.NONE, True)
+    lagging = silent(102.0, least_position=101)
+    assert turn(watching(), lagging, POLICY)[1].act is Act.NONE
+
+
+@pytest.mark.parametrize("version", [(), (2, 1, 4), (3, 0, 2)])
+def test_a_patroni_that_writes_the_lock_without_comparing_is_not_guarded(version: tuple[int, ...]) -> None:
+    old = {**LOCK.candidates, "n1": replace(LOCK.candidates["n1"], version=version)}
+    reason = why_not(replace(LOCK, at=102.0, candidates=old), alive(102.0), 102.0, BOTH)
+    assert reason == "Patroni of n1 is older than 3.0.3, or does not say its version"
+
+
+def test_a_leader_that_shuts_down_refuses_and_so_lives() -> None:
+    """A planned stop: REST ends first, sessions next, and the checkpoint takes seconds, with nothing to stream."""
+    signs = {**gone(100.0, 102.0), "n1": MemberSigns(100.0, 100.0, refused_at=101.9)}
+    memory, action = turn(watching(), replace(silent(102.0), signs=signs), POLICY)
+    assert (memory.state, action.act) == (State.WATCHING, Act.NONE)
+
+
+def test_no_seal_within_a_ttl_of_a_change_of_the_configuration() -> None:
+    """The leader may still be in a cycle that began under the former one: synchronous_mode off, and on again."""
+    changed = silent(102.0, config_version=4)
+    memory, action = turn(watching(), changed, POLICY)
+    assert (action.act, memory.why_not) == (Act.NONE, "the configuration was changed less than 20 s ago")
+
+
+def test_a_member_that_lags_more_than_patroni_allows_is_handed_nothing() -> None:
+    status = entry("status", {"optime": 10_000_000}, 9)
+    state = state_of({**entries(), "status": status}, 0.0)
+    assert state.least_position == 10_000_000 - 1048576
+    lagging = replace(LOCK, least_position=100)
+    assert successor(lagging, {"n2": 99, "n3": 99}, alive(100.0), 100.0) is None
+    assert successor(lagging, {"n2": 99, "n3": 100}, alive(100.0), 100.0) == "n3"
+
+
+def test_a_standbys_clock_that_is_set_back_is_no_sign_of_life_to_come() -> None:
+    memory = watching()
+    early = (receiver(100.0), receiver(100.1, silent_s=-3600.0))
+    signs = {**alive(100.1), "n2": MemberSigns(100.1, 100.1, early, fit_at=100.1)}
+    memory, _ = turn(memory, Sight(100.1, replace(LOCK, at=100.1, lease_age_s=0.0), signs), POLICY)
+    assert memory.last_sign == 100.1
+
+
+def test_a_guard_that_was_relieved_goes_on_where_the_other_dies() -> None:
+    theirs = replace(SEALED, holder="walproof-guard-2", holder_version=21, sync_version=21)
+    memory, acted = sealing(), []
+    for tenth in range(60):
+        now = 101.5 + tenth / 10
+        memory, action = turn(memory, Sight(now, replace(theirs, at=now), _both(now)), POLICY)
+        acted.append(action.act)
+    assert Act.SEAL in acted
+
+
+def test_the_same_member_may_lead_another_term() -> None:
+    memory = replace(watching(), followed=BOTH)
+    again = replace(LOCK, at=160.0, holder_version=50, sync_version=51, lease_age_s=0.0)
+    memory, _ = turn(memory, Sight(160.0, again, alive(160.0)), POLICY)
+    assert (memory.followed, memory.leader_since) == (frozenset(), 160.0)
+
+
+def test_after_an_unknown_outcome_the_lock_is_read_again() -> None:
+    memory, action = turn(watching(), silent(101.05), POLICY)
+    assert action.act is Act.SEAL
+    memory = not_known(before_seal(memory, silent(101.05)), 101.5)
+    assert turn(memory, replace(silent(101.05), now=101.55), POLICY)[1].act is Act.NONE
+    assert turn(memory, silent(101.6), POLICY)[1].act is Act.SEAL
