@@ -215,3 +215,11 @@ def test_the_password_goes_to_no_etcd_that_another_named() -> None:
     leader = EtcdLeader(etcd, lambda url: asked.append(url) or FakeMember())  # type: ignore[arg-type, func-returns-value, return-value]
     assert leader.leave("10.0.0.1") == ""
     assert asked == []
+
+
+def test_an_etcd_that_fails_says_nothing_of_a_transaction() -> None:
+    """Its outcome is not known, and no other member is sent the transaction too."""
+    etcd, _ = answered((503, '{"error": "etcdserver: request timed out"}'))
+    etcd.order.urls = ("http://127.0.0.1:1", "http://127.0.0.1:2")
+    with pytest.raises(TargetError, match="did not say whether it was done"):
+        etcd.transaction(Transaction([], []))

@@ -27,7 +27,7 @@ from walproof.errors import MachineError
 from walproof.guarding.decide import Act, Memory, Sight, State, seal_of, turn
 from walproof.guarding.run import Guard
 from walproof.guarding.safety import sealed, why_not, why_void
-from walproof.guarding.suspicion import Stream, witness
+from walproof.guarding.suspicion import witness
 from walproof.machine.clock import RealClock
 from walproof.model.takeover import LockState, MemberSigns, Receiver
 from walproof.model.topology import Endpoint
@@ -197,7 +197,7 @@ def test_l2_a_guard_whose_thread_has_ended_ends_with_an_exit_code(blind: Blind) 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_l2_a_member_that_nobody_asks_any_more_is_noticed() -> None:
-    addresses = {"n1": Addresses(Endpoint((("127.0.0.1", 1),), "x", "x"), "http://127.0.0.1:1")}
+    addresses = {"n1": Addresses(Endpoint((("127.0.0.1", 1),), "x", "x"), "http://127.0.0.1:1", "")}
 
     def odd(_request: httpx2.Request) -> httpx2.Response:
         raise TypeError("odd")
@@ -211,7 +211,8 @@ def test_l2_a_member_that_nobody_asks_any_more_is_noticed() -> None:
 
 
 def _silent_since(at: float, now: float) -> dict[str, MemberSigns]:
-    waiting = tuple(Receiver(t, True, True, 100, t - at) for t in (now - 0.1, now))
+    # A healthy leader answers its standbys, which ask after 30 s.
+    waiting = tuple(Receiver(t, True, True, 100, (t - at) % 30.0) for t in (now - 0.1, now))
     return standbys(now, waiting)
 
 
@@ -237,30 +238,31 @@ def test_l4_a_guard_cut_off_from_an_idle_healthy_leader_suspects_nobody() -> Non
     assert memory.suspicions == 0
 
 
-def test_l4_a_lease_that_is_overdue_and_a_standby_cut_off_too_are_second_witnesses() -> None:
+def test_l4_a_lease_that_is_overdue_and_standbys_cut_off_too_are_second_witnesses() -> None:
     sight = idle(112.5, 100.0, lease_age_s=12.5)
     assert turn(watching(), sight, POLICY)[1].act is Act.SEAL
     broken = tuple(Receiver(t, False, True, 100) for t in (112.4, 112.5))
     one = {**sight.signs, "n3": replace(sight.signs["n3"], receivers=broken)}
     both = {**one, "n2": one["n3"]}
     fresh = replace(sight.lock, lease_age_s=2.0)
-    assert witness(fresh, sight.signs, Stream(80.0), 112.5) == ""
-    assert witness(fresh, one, Stream(80.0), 112.5) == ""  # the way of that standby may be cut, and this guard's
-    assert witness(fresh, both, Stream(80.0), 112.5) == "its standbys cannot reach it"
+    assert witness(fresh, sight.signs, 112.5) == ""
+    assert witness(fresh, one, 112.5) == ""  # the way of that standby may be cut, and this guard's
+    assert witness(fresh, both, 112.5) == "its standbys cannot reach it"
     restarted = tuple(replace(r, streamed=False) for r in broken)
-    assert witness(fresh, {**both, "n3": replace(one["n3"], receivers=restarted)}, Stream(80.0), 112.5) == ""
+    assert witness(fresh, {**both, "n3": replace(one["n3"], receivers=restarted)}, 112.5) == ""
+    late = {**both, "n3": replace(one["n3"], sql_at=111.0)}
+    assert witness(fresh, late, 112.5) == "its standbys cannot reach it"
+    assert witness(fresh, {name: replace(signs, sql_at=111.0) for name, signs in both.items()}, 112.5) == ""
 
 
-def test_l4_a_load_that_ended_just_before_is_no_witness() -> None:
-    """The standbys fell silent five seconds before the guard's own way was cut."""
-    memory = watching(95.0)
-    for tenth in range(50):
-        now = 95.0 + tenth / 10
-        signs = {**gone(95.0, now), "n1": MemberSigns(now, now)}
-        memory, _ = turn(memory, Sight(now, replace(LOCK, at=now), signs), POLICY)
-    signs = {**gone(95.0, 102.0), "n1": MemberSigns(100.0, 100.0)}
-    _, action = turn(memory, Sight(102.0, replace(LOCK, at=102.0, lease_age_s=2.0), signs), POLICY)
-    assert action.act is Act.NONE
+def test_l4_a_silent_stream_is_a_witness_once_the_standby_asked_and_got_no_answer() -> None:
+    """Clients and guard may have lost their way together: then nobody writes, and the leader is well."""
+    fresh = replace(LOCK, at=102.0, lease_age_s=0.5)
+    for silent_s, said in ((2.7, ""), (2.9, "its standbys cannot reach it")):
+        streams = tuple(Receiver(t, True, True, 100, silent_s, asks_after_s=2.5) for t in (101.9, 102.0))
+        assert witness(fresh, standbys(102.0, streams), 102.0) == said
+        never = tuple(replace(r, asks_after_s=float("inf")) for r in streams)
+        assert witness(fresh, standbys(102.0, never), 102.0) == ""
 
 
 def test_l5_the_time_between_takeovers_doubles_while_they_go_on() -> None:

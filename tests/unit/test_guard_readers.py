@@ -10,6 +10,7 @@ from tests.unit.test_guarding import (
     POLICY,
     SEALED,
     alive,
+    answers,
     disconnected,
     gone,
     receiver,
@@ -18,8 +19,8 @@ from tests.unit.test_guarding import (
     watching,
 )
 from tests.unit.test_leader_lock import entries, entry
-from walproof.guarding.decide import Act, Memory, Sight, State, before_seal, not_known, turn
-from walproof.guarding.safety import connected, successor, why_not
+from walproof.guarding.decide import Act, Memory, Sight, State, before_seal, handed_over, not_known, turn
+from walproof.guarding.safety import connected, sealed, successor, why_not
 from walproof.guarding.suspicion import Silences
 from walproof.model.takeover import MemberSigns, Receiver
 from walproof.patroni.leader_lock import state_of
@@ -73,6 +74,37 @@ def test_one_server_that_answers_under_two_names_is_not_two() -> None:
     assert connected(replace(LOCK, at=102.0), signs, 102.0, BOTH) == ("n2",)
 
 
+def test_a_member_of_that_name_in_another_cluster_is_not_taken_for_it() -> None:
+    """Two clusters of n1 to n3 in one etcd, and the scope of the other in the target file."""
+    signs = {n: replace(s, address="10.9.9.9:5432") for n, s in alive(102.0).items()}
+    assert connected(replace(LOCK, at=102.0), signs, 102.0, BOTH) == ()
+
+
+def test_two_answers_at_one_instant_are_one() -> None:
+    once = tuple(replace(r, asked_at=101.3) for r in answers().receivers)
+    assert sealed(("n2",), {"n2": MemberSigns(101.3, 101.3, once)}, 101.1, 101.4) == {}
+
+
+def test_living_guards_do_not_relieve_one_another_of_a_fresh_seal() -> None:
+    memory = watching()
+    for tenth in range(100):
+        now = 101.0 + tenth / 10
+        version = 20 + int(now)  # a new seal each second
+        theirs = replace(SEALED, at=now, holder="walproof-guard-2", holder_version=version, sync_version=version)
+        memory, action = turn(memory, Sight(now, theirs, gone(100.0, now)), POLICY)
+        assert action.act is Act.NONE
+
+
+def test_an_old_reading_after_a_takeover_is_no_new_seal() -> None:
+    memory, _ = turn(sealing(), Sight(101.5, replace(SEALED, at=101.5), _both(101.5)), POLICY)
+    memory = handed_over(memory, "n2", 101.6)
+    leads = {**alive(101.9), "n2": MemberSigns(101.9, 101.9)}
+    for now in (101.9, 102.0, 102.1):
+        memory, action = turn(memory, Sight(now, replace(SEALED, at=101.5), leads), POLICY)
+        assert (action.act, memory.takeovers) == (Act.NONE, 1)
+    assert memory.state is not State.SEALED
+
+
 @pytest.mark.parametrize("unknown", [0, 2])
 def test_keys_without_a_timeline_compare_with_nothing(unknown: int) -> None:
     lock = replace(LOCK, at=102.0, candidates={n: replace(c, timeline=0) for n, c in LOCK.candidates.items()})
@@ -93,7 +125,7 @@ def test_a_standby_that_may_never_wait_is_named_before_anything_is_sealed() -> N
 def test_nothing_is_sealed_that_could_be_handed_to_nobody() -> None:
     """With failsafe_mode and two members the cluster would have no leader until somebody came."""
     for unable in ({"unfit": "its watchdog is required and cannot be used"}, {"fit_at": 90.0}):
-        signs = {n: replace(s, **unable) for n, s in gone(100.0, 102.0).items()}  # type: ignore[arg-type]
+        signs = {n: replace(s, **unable) for n, s in gone(100.0, 102.0).items()}
         memory, action = turn(watching(), replace(silent(102.0), signs=signs), POLICY)
         assert (action.act, memory.why_not.startswith("nobody could be handed the lock")) == (Act.NONE, True)
     lagging = silent(102.0, least_position=101)

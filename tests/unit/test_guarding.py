@@ -38,7 +38,10 @@ LOCK = LockState(
     config_version=3,
     synchronous=True,
     ttl_s=20.0,
-    candidates={name: Candidate(lease, True, timeline=1, version=(4, 1, 5)) for lease, name in enumerate(MEMBERS, 77)},
+    candidates={
+        name: Candidate(lease, True, 1, f"{name}:5432", timeline=1, version=(4, 1, 5))
+        for lease, name in enumerate(MEMBERS, 77)
+    },
 )
 KEPT = Seal(("n2", "n3"), config_version=3)
 SEALED = replace(LOCK, holder=NAME, holder_version=20, sync_version=20, lease_age_s=None, seal=KEPT)
@@ -47,7 +50,7 @@ BOTH = frozenset({"n2", "n3"})
 
 
 def receiver(at: float, *, running: bool = True, position: int = 100, silent_s: float | None = 0.0) -> Receiver:
-    return Receiver(at, running, running, position, silent_s if running else None)
+    return Receiver(at, running, running, position, silent_s if running else None, asks_after_s=0.5)
 
 
 def alive(now: float) -> dict[str, MemberSigns]:
@@ -59,7 +62,9 @@ def alive(now: float) -> dict[str, MemberSigns]:
 def standbys(now: float, receivers: tuple[Receiver, ...]) -> dict[str, MemberSigns]:
     """Both standbys, which answer the same, each under its own name."""
     return {
-        name: MemberSigns(now, now, tuple(replace(r, named=name) for r in receivers), fit_at=now)
+        name: MemberSigns(
+            now, now, tuple(replace(r, named=name) for r in receivers), fit_at=now, address=f"{name}:5432"
+        )
         for name in ("n2", "n3")
     }
 

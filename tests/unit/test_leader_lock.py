@@ -49,8 +49,8 @@ def test_the_keys_say_who_leads_who_votes_and_who_may_follow() -> None:
     assert (state.holder, state.sync_leader, state.voters, state.quorum) == ("n1", "n1", ("n2", "n3"), 1)
     assert (state.holder_version, state.sync_version, state.config_version) == (10, 11, 3)
     assert state.synchronous and not state.paused and not state.switchover and not state.sealed
-    assert state.candidates["n2"] == Candidate(78, True, 1, "10.0.0.2")
-    assert state.candidates["n3"] == Candidate(79, True, 1, "10.0.0.2", "nofailover: True")
+    assert state.candidates["n2"] == Candidate(78, True, 1, "10.0.0.2:5432")
+    assert state.candidates["n3"] == Candidate(79, True, 1, "10.0.0.2:5432", "nofailover: True")
     assert state.counted == ("n2",)
     assert state.ttl_s == 20
 

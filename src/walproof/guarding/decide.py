@@ -18,7 +18,6 @@ from walproof.guarding.safety import (
 )
 from walproof.guarding.suspicion import (
     Silences,
-    Stream,
     last_sign,
     overdue,
     serves_clients_only,
@@ -30,6 +29,7 @@ from walproof.model.takeover import LockState, Seal, Signs
 _MOST_S = 3600.0
 """The longest time between two takeovers that doubling comes to."""
 
+_LAGS = "it lags more than maximum_lag_on_failover allows"
 _REST_S = 0.5
 """How long standbys beyond those that are needed are waited for: a successor that dies at once finds all sealed."""
 
@@ -129,7 +129,6 @@ class Memory:
     checked_at: float = 0.0
     """When the signs of life were last checked."""
     silences: Silences = field(default_factory=Silences)
-    stream: Stream = field(default_factory=Stream)
     steps: Steps = field(default_factory=Steps)
     seal: LockState | None = None
     """The lock and /sync as they were when it was taken."""
@@ -141,8 +140,8 @@ class Memory:
     """What the log says already of a leader that some see and some do not."""
     left: int = 0
     """The version of a seal that this guard has left to Patroni: it is not taken up again."""
-    others_since: float | None = None
-    """Since when another guard's lock has been seen."""
+    others_since: tuple[int, float] | None = None
+    """The version of another guard's seal, and since when it has been seen."""
     config: tuple[int, float] = (0, float("-inf"))
     """The version of the configuration, and when this guard saw it change."""
     tried_at: float = float("-inf")
@@ -162,9 +161,11 @@ def turn(memory: Memory, sight: Sight, policy: Policy) -> tuple[Memory, Action]:
         changed = sight.now if memory.config[0] else float("-inf")
         memory = replace(memory, config=(sight.lock.config_version, changed))
     acts = memory.state in (State.SEALED, State.HANDED_OVER)
-    if sight.lock.holder == policy.name and not acts and sight.lock.holder_version != memory.left:
+    new = sight.lock.holder_version != memory.left and sight.lock.at > (memory.steps.checked or 0.0)
+    if sight.lock.holder == policy.name and not acts and new:
         # The answer to our own transaction was lost.
-        memory = taken(replace(memory, seal=memory.seal or sight.lock), sight.now)
+        steps = memory.steps if memory.steps.suspected else Steps(sight.now, sight.now)
+        memory = taken(replace(memory, seal=memory.seal or sight.lock, steps=steps), sight.now)
     match memory.state:
         case State.SEALED:
             return _check(memory, sight, policy)
@@ -257,7 +258,7 @@ def _check(memory: Memory, sight: Sight, policy: Policy) -> tuple[Memory, Action
     to = successor(sight.lock, found, sight.signs, sight.now)
     if to is None:
         able = ((v, why_cannot_lead(sight.lock, v, sight.signs, sight.now)) for v in ahead(found))
-        why = f"no standby with the most WAL can lead: {', '.join(f'{v} ({reason})' for v, reason in able)}"
+        why = f"no standby with the most WAL can lead: {', '.join(f'{v} ({reason or _LAGS})' for v, reason in able)}"
         lines = (f"sealed, but {why}",) if why != memory.why_not else ()
         return replace(memory, why_not=why, lines=(*memory.lines, *lines)), NOTHING
     return replace(memory, successor=to), Action(Act.HAND_OVER, to)
@@ -286,8 +287,10 @@ def _await_promotion(memory: Memory, sight: Sight) -> Memory:
 
 def _await_other_guard(memory: Memory, sight: Sight, policy: Policy) -> tuple[Memory, Action]:
     """Another guard has sealed. It is left alone for a while, then its seal is taken over: it may have died."""
-    since = memory.others_since if memory.others_since is not None else sight.now
-    memory = replace(memory, others_since=since, state=State.NOT_READY, why_not="another guard holds the leader lock")
+    version, since = memory.others_since or (0, sight.now)
+    since = since if version == sight.lock.holder_version else sight.now
+    memory = replace(memory, others_since=(sight.lock.holder_version, since))
+    memory = replace(memory, state=State.NOT_READY, why_not="another guard holds the leader lock")
     left = sight.lock.holder_version == memory.left or why_void(sight.lock) or why_hands_off(sight.lock, sight.now)
     if left or policy.dry_run or sight.now - since < policy.resumes_after_s:
         return memory, NOTHING
@@ -305,7 +308,7 @@ def _watch(memory: Memory, sight: Sight, policy: Policy) -> tuple[Memory, Action
         worth = reason != memory.why_not and (silent or memory.state is not State.NOT_READY)
         lines = (f"not ready: {reason}",) if worth else ()
         return replace(memory, state=State.NOT_READY, why_not=reason, lines=(*memory.lines, *lines)), NOTHING
-    seen_by = witness(sight.lock, sight.signs, memory.stream, sight.now)
+    seen_by = witness(sight.lock, sight.signs, sight.now)
     if silent and seen_by:
         return _suspect(memory, sight, policy, seen_by)
     return _watching(memory, sight, allowed_s, silent=silent), NOTHING
@@ -355,13 +358,11 @@ def _heard(memory: Memory, sight: Sight, policy: Policy) -> Memory:
     if (lock.holder, lock.holder_version) != (memory.leader, memory.leader_version):
         # The same member again may be another term of it.
         known = replace(memory, leader=lock.holder, leader_version=lock.holder_version, leader_since=sight.now)
-        known = replace(known, last_sign=sight.now, noted="")
-        return replace(known, stream=Stream(sight.now), followed=frozenset())
-    stream = memory.stream.seen(lock, sight.signs, counts=not sight.stalled)
+        return replace(known, last_sign=sight.now, noted="", followed=frozenset())
     # At first a standby may still stream from the leader's predecessor.
     learned = sight.now - memory.leader_since >= policy.learns_s
     followed = memory.followed | streaming(lock, sight.signs) if learned else frozenset()
-    memory = replace(memory, stream=stream, followed=followed)
+    memory = replace(memory, followed=followed)
     heard = sight.now if sight.stalled else last_sign(lock, sight.signs)
     if heard <= memory.last_sign:
         return memory

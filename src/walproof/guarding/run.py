@@ -42,6 +42,7 @@ class Guard:
         self._log = log
         self._seen: LockState | None = None
         self._paused_at: float | None = None
+        self._refused_at = 0.0
         self._reading = clock.every(_PACE_S, self._read_if_due)
         self._parting = clock.every(_PART_S, self._part_leaders)
 
@@ -79,10 +80,13 @@ class Guard:
         seen, now = self._seen, self.clock.now()
         silent = now - self.memory.last_sign > self.policy.suspect_after_s / 2
         calm = self.memory.state in (State.WATCHING, State.NOT_READY) and not silent
-        if seen is not None and calm and now - seen.at < _CALM_S:
+        last = max(seen.at if seen is not None else 0.0, self._refused_at)
+        if calm and now - last < _CALM_S:
             return
-        with suppress(TargetError):
+        try:
             self._seen = self.lock.read()
+        except TargetError:
+            self._refused_at = now
 
     def _part_leaders(self) -> None:
         """While nothing is wrong: the DCS's own leader away from the machine whose failure is waited for."""

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from walproof.model.takeover import LockState, MemberSigns, Signs
 
 _FRESH_S = 1.0
+_APART_S = 0.09
+"""A reload that the first answer shows has reached the startup process by then."""
 _FIT_S = 3.0
 """For how long it is believed that a member can lead."""
 LEAST_PATRONI = (3, 0, 3)
@@ -97,14 +99,16 @@ def connected(lock: LockState, signs: Signs, now: float, followed: frozenset[str
 
     Only those of `followed`, which streamed from this leader, and on its timeline by their own keys, so that positions
     compare. One that forked off before, and has not been rewound yet, may be ahead with WAL of its own. Only a server
-    that follows under the voter's name: an address may lead to another.
+    that follows under the voter's name, at the address of its key in the DCS: an address may lead to another member, or
+    to one of that name in another cluster.
     """
     leader = lock.candidates.get(lock.holder)
     timeline = leader.timeline if leader else 0
     same = {v for v in followed if v in lock.counted and 0 < lock.candidates[v].timeline == timeline}
     newest = {v: signs[v].receivers[-1] for v in answering(lock, signs, now) if signs[v].receivers}
     sound = {v for v, r in newest.items() if r.connects and r.named == v and not r.lacks and not r.hinders}
-    return tuple(v for v in newest if v in sound & same)
+    itself = {v for v in newest if signs[v].address == lock.candidates[v].address}
+    return tuple(v for v in newest if v in sound & same & itself)
 
 
 def streaming(lock: LockState, signs: Signs) -> frozenset[str]:
@@ -125,7 +129,7 @@ def sealed(voters: tuple[str, ...], signs: Signs, since: float, now: float) -> d
     for voter in voters:
         answers = signs[voter].receivers if voter in signs else ()
         left = all(not (r.running or r.connects or r.lacks) and r.waits and r.asked_at > since for r in answers)
-        still = len({r.position for r in answers}) == 1
+        still = len({r.position for r in answers}) == 1 and answers[-1].asked_at - answers[0].asked_at > _APART_S
         if len(answers) == 2 and left and still and answers[1].position and now - answers[1].asked_at < _FRESH_S:
             found[voter] = answers[1].position
     return found

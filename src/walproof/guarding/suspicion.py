@@ -1,15 +1,15 @@
 """How long a leader has shown no sign of life, how long it may, and who else has lost sight of it. Pure."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from walproof.model.takeover import LockState, MemberSigns, Receiver, Signs
 
 MEMORY_S = 600.0
 """For how long a silence that ended by itself is remembered."""
 FACTOR = 1.5
-_MINUTES_S = 120.0
-_TOGETHER_S = 0.5
-"""Within which the silence of the leader to this guard and to its standbys began together."""
+_FRESH_S = 0.5
+_ANSWER_S = 0.3
+"""For how long a living leader may leave its standby's question unanswered."""
 _LATE_S = 2.0
 """How late a renewal of the lease may be; etcd tells its age in whole seconds."""
 MOST = 2.5
@@ -30,37 +30,13 @@ class Silences:
             return Silences((*kept, (at, max(longest, length_s))))
         return Silences((*kept, (ended_at, length_s)))
 
-    def longest_s(self, since: float = float("-inf")) -> float:
-        """The longest of those that ended after `since`, 0 for none."""
-        return max((s for at, s in self.seen if at > since), default=0.0)
-
     def allowed_s(self, least_s: float) -> float:
         """How long a silence may be before it is suspicious: 1.5 times the longest remembered, within limits.
 
         >>> [round(Silences(((0.0, longest),)).allowed_s(1.0), 1) for longest in (0.1, 0.8, 9.0)]
         [1.0, 1.2, 2.5]
         """
-        return min(max(least_s, FACTOR * self.longest_s()), MOST * least_s)
-
-
-@dataclass(frozen=True, slots=True)
-class Stream:
-    """What the standbys hear of the leader: the last message to any walreceiver, and the silences before it."""
-
-    heard: float = 0.0
-    silences: Silences = field(default_factory=Silences)
-
-    def seen(self, lock: LockState, signs: Signs, *, counts: bool) -> "Stream":
-        """After another answer; `counts`: whether a silence that ended may be learned from."""
-        heard = max(_messages(lock, signs).values(), default=0.0)
-        if heard <= self.heard:
-            return self
-        learned = self.silences.with_one(heard, heard - self.heard) if counts and self.heard else self.silences
-        return Stream(heard, learned)
-
-    def normal_s(self) -> float:
-        """How long the standbys hear nothing when all is well: 1.5 times the longest of the last minutes."""
-        return FACTOR * self.silences.longest_s(self.heard - _MINUTES_S)
+        return min(max(least_s, FACTOR * max((s for _, s in self.seen), default=0.0)), MOST * least_s)
 
 
 def signs_of(lock: LockState, signs: Signs) -> dict[str, float]:
@@ -92,31 +68,31 @@ def _messages(lock: LockState, signs: Signs) -> dict[str, float]:
     }
 
 
-def witness(lock: LockState, signs: Signs, stream: Stream, now: float) -> str:
+def witness(lock: LockState, signs: Signs, now: float) -> str:
     """Who besides this guard has lost sight of the leader; "" for nobody: then the guard's own way to it may be cut.
 
-    A lease that should have been renewed; the standbys, of which none that answers streams any more though all did; or
-    standbys that hear nothing for longer than is normal, where they still heard it when it last answered this guard.
+    Its lease should have been renewed; or no standby that answers reaches it, though each did. That a stream is silent
+    proves nothing: perhaps nobody writes, because the clients lost their way together with this guard.
     """
     if overdue(lock):
         return "its lease is overdue"
-    answers = [signs[v].receivers for v in lock.counted if v in signs and now - (signs[v].sql_at or 0.0) < _TOGETHER_S]
-    if answers and all(len(two) == 2 and all(_cannot_reach(r) for r in two) for two in answers):
-        return "its standbys cannot reach it"
-    answered = max(_answers(lock, signs).values(), default=0.0)
-    normal_s = max(stream.normal_s(), _TOGETHER_S)
-    together = abs(answered - stream.heard) < normal_s
-    return "its standbys hear nothing" if together and now - stream.heard >= normal_s else ""
+    answers = [signs[v].receivers for v in lock.counted if v in signs and now - (signs[v].sql_at or 0.0) < _FRESH_S]
+    return "its standbys cannot reach it" if answers and all(_lost(two) for two in answers) else ""
+
+
+def _lost(answers: tuple[Receiver, ...]) -> bool:
+    """Whether a standby that streamed has nobody to stream from, or asked the leader for an answer and got none."""
+    if len(answers) < 2 or not all(r.connects and r.streamed for r in answers):
+        return False
+    newest = answers[1].silent_s
+    return all(r.silent_s is None for r in answers) or (
+        newest is not None and newest >= answers[1].asks_after_s + _ANSWER_S
+    )
 
 
 def last_sign(lock: LockState, signs: Signs) -> float:
     """The last of them, 0 for never."""
     return max(signs_of(lock, signs).values(), default=0.0)
-
-
-def _cannot_reach(receiver: Receiver) -> bool:
-    """Whether a standby that streamed since it was started has nobody to stream from."""
-    return receiver.connects and receiver.streamed and receiver.silent_s is None
 
 
 def overdue(lock: LockState) -> bool:

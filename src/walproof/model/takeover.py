@@ -12,15 +12,15 @@ GUARD = "walproof-guard-"
 class Candidate:
     """A member as its own key in the DCS describes it. lease: the one that key hangs on, 0 for none.
 
-    priority: its failover_priority. host: of its PostgreSQL. tagged: the tag for which it does not count as a voter,
-    with its value; "" for none. timeline: of its WAL, 0 where it does not say. version: of its Patroni, () where it
-    does not say.
+    priority: its failover_priority. address: host:port of its PostgreSQL. tagged: the tag for which it does not count
+    as a voter, with its value; "" for none. timeline: of its WAL, 0 where it does not say. version: of its Patroni, ()
+    where it does not say.
     """
 
     lease: int
     running: bool
     priority: int = 1
-    host: str = ""
+    address: str = ""
     tagged: str = ""
     timeline: int = 0
     version: tuple[int, ...] = ()
@@ -102,12 +102,13 @@ class LockState:
 class Receiver:
     """A standby's walreceiver as the standby itself sees it, asked at `asked_at` (seconds since the epoch).
 
-    silent_s: since the last message from the leader, None when there is no walreceiver or it is still connecting.
-    connects: primary_conninfo names a server, so a walreceiver may come back. position: the larger of what was received
-    and what was replayed (bytes), as Patroni compares them: after a crash what was received starts anew at a segment's
-    start. streamed: a walreceiver was asked for since PostgreSQL began its recovery. waits: the startup process has
-    replayed all WAL that is here and waits before it looks for more. lacks: the GRANT without which the rest is not
-    visible, "" where it is. hinders: why it may not come to wait, "" for nothing. named: as which member it follows.
+    silent_s: since the last message from the leader, None when there is no walreceiver that streams. connects:
+    primary_conninfo names a server, so a walreceiver may come back. position: the larger of what was received and what
+    was replayed (bytes), as Patroni compares them: after a crash what was received starts anew at a segment's start.
+    streamed: a walreceiver was asked for since PostgreSQL began its recovery. waits: the startup process has replayed
+    all WAL that is here and waits before it looks for more. lacks: the GRANT without which the rest is not visible, ""
+    where it is. hinders: why it may not come to wait, "" for nothing. named: as which member it follows. asks_after_s:
+    the silence after which the walreceiver asks the leader for an answer; infinite where it never does.
     """
 
     asked_at: float
@@ -120,6 +121,7 @@ class Receiver:
     lacks: str = ""
     hinders: str = ""
     named: str = ""
+    asks_after_s: float = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +138,8 @@ class MemberSigns:
     """Why it could not, by that answer; "" where it could."""
     refused_at: float | None = None
     """When its PostgreSQL last refused to let this guard in, which only a living one does."""
+    address: str = ""
+    """host:port of its PostgreSQL, as the cluster lists it that was asked where the member is."""
 
 
 Signs = Mapping[str, MemberSigns]

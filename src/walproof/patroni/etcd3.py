@@ -18,6 +18,8 @@ Fields = dict[str, Any]
 _TOKEN_IS_OLD = ("invalid auth token", "revision of auth store is old")
 """What etcd answers when the token has ended, and when users or rights were changed since it was given."""
 
+_NOT_KNOWN = "etcd did not say whether it was done ({})"
+
 
 @dataclass(frozen=True, slots=True)
 class EtcdAccess:
@@ -141,9 +143,9 @@ class Etcd3:
                 answer = self._post(url, method, fields)
             except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as wrong:
                 error = f"{url}: {wrong or type(wrong).__name__}"
+                self.order.silent(url)
                 if once and not isinstance(wrong, httpx2.ConnectError | httpx2.ConnectTimeout):
-                    self.order.silent(url)
-                    raise TargetError(f"etcd did not say whether it was done ({error})", "it is read again") from None
+                    raise TargetError(_NOT_KNOWN.format(error), "it is read again") from None
                 continue
             found = _object(answer)
             if answer.status_code == 200 and found is not None:
@@ -153,6 +155,8 @@ class Etcd3:
             error = f"{url}: {_reason(found, answer.status_code)}"
             if answer.status_code in (401, 403) or "permission denied" in error or "user name is empty" in error:
                 raise TargetError(f"etcd refuses: {error}", "username and password_file of [etcd3] in the target file")
+            if once:
+                raise TargetError(_NOT_KNOWN.format(error), "it is read again")
         raise TargetError(f"etcd has no majority that answers ({error})", "etcdctl endpoint status --cluster")
 
     def _post(self, url: str, method: str, fields: Fields) -> httpx2.Response:

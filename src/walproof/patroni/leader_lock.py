@@ -62,7 +62,7 @@ def _candidate(entry: Entry) -> Candidate:
     running = data.get("state") == "running"
     words = str(data.get("version") or "")
     version = tuple(_whole(part, 0) for part in words.split(".")) if words else ()
-    return Candidate(entry.lease, running, priority, _host(data.get("conn_url")), tagged, timeline, version)
+    return Candidate(entry.lease, running, priority, _address(data.get("conn_url")), tagged, timeline, version)
 
 
 def _tagged(tags: Mapping[str, Any]) -> str:
@@ -88,9 +88,10 @@ def _whole(value: object, default: int) -> int:
         return 0
 
 
-def _host(url: object) -> str:
+def _address(url: object) -> str:
     try:
-        return urlsplit(str(url or "")).hostname or ""
+        parts = urlsplit(str(url or ""))
+        return f"{parts.hostname or ''}:{parts.port or 5432}"
     except ValueError:
         return ""
 
@@ -325,4 +326,5 @@ class EtcdLeaderLock:
     def part(self, seen: LockState) -> str:
         """Move etcd's leader off the machine of the lock's holder, where it stands there."""
         holder = seen.candidates.get(seen.holder)
-        return self._etcd_leader.leave(holder.host) if holder is not None and holder.host else ""
+        host = holder.address.rpartition(":")[0] if holder is not None else ""
+        return self._etcd_leader.leave(host) if host else ""

@@ -4,6 +4,7 @@ An answer is taken as it was sent, and no more of it than any of these servers h
 """
 
 import ssl
+import time
 from collections.abc import Iterator
 
 import httpx2
@@ -13,16 +14,21 @@ from walproof.errors import UsageError
 _MOST = 1 << 24
 """Bytes of one answer: etcd's values have at most 1.5 MiB each, and Patroni keeps a few."""
 
+_TIMES = 4
+"""How often the time for one piece of it a whole answer may take."""
+
 
 class _Counted(httpx2.SyncByteStream):
-    """An answer's body, cut off beyond `_MOST` bytes."""
+    """An answer's body, cut off beyond `_MOST` bytes and after so many seconds: each piece of it may come in time."""
 
-    def __init__(self, body: httpx2.SyncByteStream) -> None:
-        self._body = body
+    def __init__(self, body: httpx2.SyncByteStream, seconds: float) -> None:
+        self._body, self._end = body, time.monotonic() + seconds
 
     def __iter__(self) -> Iterator[bytes]:
         size = 0
         for piece in self._body:
+            if time.monotonic() > self._end:
+                raise httpx2.ReadTimeout("the answer trickles in")
             size += len(piece)
             if size > _MOST:
                 raise httpx2.ReadError(f"the answer is longer than {_MOST >> 20} MiB")
@@ -35,8 +41,8 @@ class _Counted(httpx2.SyncByteStream):
 class _Bounded(httpx2.BaseTransport):
     """Refuses what is packed, for a few bytes unpack to any number, and what does not end."""
 
-    def __init__(self, transport: httpx2.BaseTransport) -> None:
-        self._transport = transport
+    def __init__(self, transport: httpx2.BaseTransport, seconds: float) -> None:
+        self._transport, self._seconds = transport, seconds
 
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:
         answer = self._transport.handle_request(request)
@@ -44,7 +50,7 @@ class _Bounded(httpx2.BaseTransport):
             answer.close()
             raise httpx2.DecodingError("the answer is packed, which was not asked for", request=request)
         assert isinstance(answer.stream, httpx2.SyncByteStream)
-        answer.stream = _Counted(answer.stream)
+        answer.stream = _Counted(answer.stream, self._seconds)
         return answer
 
     def close(self) -> None:
@@ -72,7 +78,7 @@ def private_client(
         ) from None
     # Never through a proxy of the environment: these are private addresses.
     # Never to where a redirect points: a server answers itself or not at all.
-    transport = _Bounded(httpx2.HTTPTransport(cert=cert, verify=trusted, trust_env=False))
+    transport = _Bounded(httpx2.HTTPTransport(cert=cert, verify=trusted, trust_env=False), _TIMES * timeout_s)
     headers = {"Accept-Encoding": "identity"}
     return httpx2.Client(
         transport=transport, headers=headers, timeout=timeout_s, trust_env=False, follow_redirects=False

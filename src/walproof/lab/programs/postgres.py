@@ -30,7 +30,7 @@ def parameters(members: int, *, fast_timeouts: bool) -> dict[str, str]:
     fast = {
         # A lost peer is noticed in seconds, not after TCP's minutes of retransmission (pitfalls P15, P17).
         "wal_sender_timeout": "5s",
-        "wal_receiver_timeout": "5s",
+        "wal_receiver_timeout": "2s",
         "wal_retrieve_retry_interval": "500ms",
         "wal_receiver_status_interval": "1s",
         "tcp_keepalives_idle": "5",

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from walproof.lab import home, patroni
-from walproof.lab.blueprint import Blueprint
+from walproof.lab.blueprint import POSTGRES_PORT, Blueprint
 from walproof.lab.programs import etcd
 from walproof.model.ports import Clock
 from walproof.model.takeover import LeaderLock, SignsOfLife
@@ -29,7 +29,9 @@ class LabTakeover:
     def signs_of_life(self) -> SignsOfLife:
         """Starts asking the members."""
         b = self.blueprint
-        addresses = {m: Addresses(b.member_endpoint(m), b.rest_url(m)) for m in b.members}
+        addresses = {
+            m: Addresses(b.member_endpoint(m), b.rest_url(m), f"{b.address(m)}:{POSTGRES_PORT}") for m in b.members
+        }
         return PatroniSignsOfLife(lambda: addresses, patroni.rest(b).plain_get(), self.clock)
 
 

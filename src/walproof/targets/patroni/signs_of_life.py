@@ -30,10 +30,11 @@ _NO_ANSWER = (httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError)
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
-    """Where a member answers: SQL, and the URL of its Patroni."""
+    """Where a member answers: SQL, and the URL of its Patroni; host:port as its cluster lists it."""
 
     sql: Endpoint
     rest: str
+    listed: str
 
 
 Members = Callable[[], Mapping[str, Addresses]]
@@ -48,9 +49,10 @@ class _Known:
     receivers: tuple[Receiver, ...] = ()
     fit: tuple[float | None, str] = (None, "")
     refused_at: float | None = None
+    listed: str = ""
 
     def signs(self) -> MemberSigns:
-        return MemberSigns(self.rest_at, self.sql_at, self.receivers, *self.fit, self.refused_at)
+        return MemberSigns(self.rest_at, self.sql_at, self.receivers, *self.fit, self.refused_at, self.listed)
 
 
 def why_unfit(status: object) -> str:
@@ -90,8 +92,9 @@ class PatroniSignsOfLife:
     def close(self) -> None:
         """Stop asking; a question under way ends by itself."""
         self._closed.set()
+        end = self._clock.now() + _TIMEOUT_S
         for thread in self._threads:
-            thread.join(timeout=2)
+            thread.join(timeout=max(0.0, end - self._clock.now()))
 
     def _run(self, task: Callable[..., None], *args: object) -> None:
         def run() -> None:
@@ -113,14 +116,14 @@ class PatroniSignsOfLife:
         for name, addresses in self._current.items():
             if self._asked.get(name) != addresses:
                 self._asked[name] = addresses
-                self._known.setdefault(name, _Known())
+                self._known.setdefault(name, _Known()).listed = addresses.listed
                 self._run(self._ask_rest, name, addresses)
                 self._run(self._ask_whether_fit, name, addresses)
                 self._run(self._ask_sql, name, addresses)
 
     def _pause(self, name: str, addresses: Addresses, pace_s: float = _PACE_S) -> bool:
         """Wait until the next question is due; whether there is one: not closed, and the member still there."""
-        return not self._closed.wait(pace_s) and self._asked[name] == addresses
+        return not self._closed.wait(pace_s) and self._asked[name] is addresses
 
     def _ask_whether_fit(self, name: str, addresses: Addresses) -> None:
         known = self._known[name]
@@ -143,7 +146,13 @@ class PatroniSignsOfLife:
     def _ask_sql(self, name: str, addresses: Addresses) -> None:
         known = self._known[name]
         words = addresses.sql.conninfo(
-            connect_timeout="1", application_name="walproof guard", tcp_user_timeout="1000", target_session_attrs=""
+            connect_timeout="1",
+            application_name="walproof guard",
+            tcp_user_timeout="1000",
+            keepalives_idle="1",
+            keepalives_interval="1",
+            keepalives_count="2",
+            target_session_attrs="",
         )
         while self._pause(name, addresses):
             try:

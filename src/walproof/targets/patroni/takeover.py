@@ -54,10 +54,14 @@ class PatroniTakeover:
         raise TargetError("Patroni does not say its scope", "give scope of [etcd3] in the target file")
 
     def _addresses(self) -> Mapping[str, Addresses]:
-        urls = {
-            str(m["name"]): str(m.get("api_url", "")).removesuffix("/patroni") for m in self.rest.cluster()["members"]
-        }
-        return {name: Addresses(endpoint, urls[name]) for name, endpoint in self.members().items() if urls.get(name)}
+        listed = {str(m["name"]): m for m in self.rest.cluster()["members"]}
+        found = {}
+        for name, endpoint in self.members().items():
+            member = listed.get(name, {})
+            url = str(member.get("api_url", "")).removesuffix("/patroni")
+            if url:
+                found[name] = Addresses(endpoint, url, f"{member.get('host', '')}:{member.get('port') or 5432}")
+        return found
 
 
 def _access(part: Etcd3Part) -> EtcdAccess:

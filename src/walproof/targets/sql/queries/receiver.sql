@@ -5,7 +5,8 @@
 -- Position: after a crash pg_last_wal_receive_lsn() is the start of a segment, however much is there; Patroni compares
 -- the larger of both too. `waits`: the startup process has replayed all that is here and found no other source.
 -- `named`: as which member it follows, by the application_name that Patroni writes. `hinders`: why it may not come to
--- wait soon; where a restore_command takes half of wal_retrieve_retry_interval, it never does.
+-- wait soon; where a restore_command takes half of wal_retrieve_retry_interval, it never does. `asks_after_s`: half of
+-- wal_receiver_timeout, when the walreceiver asks for an answer.
 WITH rights AS (
   SELECT pg_has_role(current_user, 'pg_read_all_settings', 'USAGE')
          AND pg_has_role(current_user, 'pg_read_all_stats', 'USAGE') AS enough
@@ -34,6 +35,8 @@ SELECT in_recovery,
             WHEN enough AND current_setting('restore_command') <> '' THEN 'restore_command is set'
             WHEN pg_wal_lsn_diff(received, replayed) > 16777216 THEN 'it has more than 16 MB of WAL to replay'
             ELSE '' END AS hinders,
+       coalesce(nullif(extract(epoch FROM current_setting('wal_receiver_timeout')::interval) / 2, 0), 'infinity')::float8
+           AS asks_after_s,
        (SELECT extract(epoch FROM clock_timestamp() - last_msg_receipt_time)::float8 FROM pg_stat_wal_receiver
          WHERE status = 'streaming') AS silent_s
   FROM rights, conninfo, wal
