@@ -1,0 +1,183 @@
+"""The shipped guard in the simulation: its clock, its signs of life, its leader lock on the simulated etcd."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from unittest.mock import patch
+
+from tests.guard_simulation.etcd import PREFIX, Clients, SimulatedEtcd, url_of
+from tests.guard_simulation.patroni import Patroni
+from tests.guard_simulation.world import Process, World
+from walproof.errors import TargetError
+from walproof.guarding import decide, run, safety
+from walproof.model.takeover import MemberSigns, Receiver
+from walproof.patroni import leader_lock
+from walproof.patroni.etcd3 import EtcdAccess
+
+EPOCH = 1_700_000_000.0
+
+
+@dataclass(slots=True)
+class Closes:
+    """What a clock's `every` returns."""
+
+    process: Process
+
+    def close(self) -> None:
+        """Nothing: the simulation ends as a whole."""
+
+
+@dataclass(eq=False)
+class SimulatedClock:
+    """The guard's clock: virtual, off by `skew_s`, and coarser than real pauses while nothing is wrong."""
+
+    world: World
+    process: Process
+    skew_s: float = 0.0
+    calm: Callable[[], bool] = lambda: True
+    patience: float = 1.0
+    waits: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._random = self.world.random(f"clock of {self.process.name}")
+
+    def now(self) -> float:
+        """As its machine's clock says."""
+        return EPOCH + self.world.now + self.skew_s
+
+    def pause(self, seconds: float) -> None:
+        """At least that; up to 0.45 s while nothing is wrong."""
+        more = 0.4 if self.calm() else 0.1
+        self.world.sleep(seconds + more * self._random.random())
+
+    def every(self, seconds: float, act: Callable[[], None]) -> Closes:
+        """In a thread of its own."""
+
+        def thread() -> None:
+            while True:
+                act()
+                self.pause(seconds)
+
+        self.world.spawn(self.process, thread)
+        return Closes(self.process)
+
+    def together(self, acts: Sequence[Callable[[], None]]) -> None:
+        """One after another."""
+        for act in acts:
+            act()
+
+
+@dataclass(slots=True)
+class _Answers:
+    """A member's answers: the next one on its way, and the last two."""
+
+    asked: float = -1.0
+    arrives: float | None = None
+    coming: Receiver | None = None
+    leads: bool = False
+    rest_at: float | None = None
+    sql_at: float | None = None
+    receivers: tuple[Receiver, ...] = ()
+
+
+@dataclass(eq=False)
+class SimulatedSigns:
+    """What receiver.sql and Patroni's REST would answer. A question is asked at most every 0.1 s, by each turn."""
+
+    clock: SimulatedClock
+    members: Mapping[str, Patroni]
+    slow: dict[str, float] = field(default_factory=dict)
+    """Seconds that answers of a member take."""
+    rights: bool = True
+    """Whether the guard's role may read what other sessions do."""
+
+    def __post_init__(self) -> None:
+        self._answers = {name: _Answers() for name in self.members}
+        self._random = self.clock.world.random(f"signs of {self.clock.process.name}")
+
+    def close(self) -> None:
+        """Nothing to stop."""
+
+    def signs(self) -> Mapping[str, MemberSigns]:
+        """What is known now."""
+        now, found = self.clock.now(), {}
+        for name, member in self.members.items():
+            answers = self._answers[name]
+            self._arrive(answers, now)
+            if answers.arrives is None and now - answers.asked >= 0.1:
+                self._ask(name, member, answers, now)
+            found[name] = MemberSigns(answers.rest_at, answers.sql_at, answers.receivers)
+        return found
+
+    def _arrive(self, answers: _Answers, now: float) -> None:
+        if answers.arrives is not None and answers.arrives <= now:
+            answers.arrives, answers.sql_at = None, now
+            receiver = answers.coming
+            answers.receivers = (*answers.receivers[-1:], receiver) if receiver is not None else ()
+
+    def _ask(self, name: str, member: Patroni, answers: _Answers, now: float) -> None:
+        answers.asked = now
+        world, postgres = self.clock.world, member.postgres
+        if not world.reaches(self.clock.process.host, member.process.host):
+            return
+        slow = self.slow.get(name, 0.0)
+        if not member.process.frozen and not member.process.dead:
+            answers.rest_at = now
+        if postgres.role not in ("primary", "standby", "stopping") or postgres.process.frozen or postgres.process.dead:
+            return
+        answers.arrives = now + slow * self._random.random()
+        answers.coming = None
+        if postgres.role == "standby":
+            heard = world.now - postgres.heard if postgres.receiver == "streaming" else None
+            answers.coming = Receiver(
+                asked_at=now - 0.005,
+                running=bool(postgres.receiver) and self.rights,
+                connects=bool(postgres.conninfo),
+                received=postgres.received or 0,
+                silent_s=heard if self.rights else None,
+            )
+        self._arrive(answers, now)
+
+
+@dataclass(eq=False)
+class GuardHost:
+    """A guard's machine: the process, its clients of etcd, and the guard once it could start."""
+
+    world: World
+    etcd: SimulatedEtcd
+    members: Mapping[str, Patroni]
+    process: Process
+    policy: decide.Policy
+    skew_s: float = 0.0
+    guard: run.Guard | None = None
+
+    def __post_init__(self) -> None:
+        self.clients = Clients(self.etcd, self.process)
+        self.clock = SimulatedClock(self.world, self.process, self.skew_s, self._calm)
+        self.signs = SimulatedSigns(self.clock, self.members)
+
+    def start(self) -> None:
+        """Start the process."""
+        self.world.spawn(self.process, self._run)
+
+    def _calm(self) -> bool:
+        guard = self.guard
+        return guard is None or guard.memory.state in (decide.State.NOT_READY, decide.State.WATCHING)
+
+    def _run(self) -> None:
+        access = EtcdAccess(tuple(url_of(h) for h in self.etcd.hosts))
+        with patch.object(leader_lock, "Etcd3", self.clients):
+            lock = leader_lock.EtcdLeaderLock(access, PREFIX, self.clock.now)
+        while True:
+            try:
+                if safety.why_never(lock.read()) is None:
+                    break
+            except TargetError:
+                pass
+            self.world.sleep(0.5)
+        self.guard = guard = run.Guard(lock, self.signs, self.clock, self.policy, self._log)
+        while True:
+            guard.turn()
+
+    def _log(self, line: str) -> None:
+        self.world.tell(self.process.name, line)
+        self.world.point(f"{self.process.name} says {line.split(':')[0].split(' ')[0]}")

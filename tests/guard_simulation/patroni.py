@@ -1,0 +1,503 @@
+"""A simulated Patroni: one thread, one HA cycle of sequential steps (patroni/ha.py of 4.1), with time between them.
+
+Between what a cycle has read and what it does anything may happen; every step can be the one at which a fault comes.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.guard_simulation.etcd import SimulatedEtcd, View
+from tests.guard_simulation.patroni_keys import Cluster, Dcs, DcsError, Tags, cluster_of
+from tests.guard_simulation.patroni_sync import SyncHandler
+from tests.guard_simulation.postgres import Postgres
+from tests.guard_simulation.world import Process, World
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """What a member's REST says of it (GET /patroni)."""
+
+    primary: bool
+    position: int
+    tags: Tags
+    watchdog_failed: bool
+
+    @property
+    def limited(self) -> bool:
+        """Whether it may not lead (failover_limitation)."""
+        return self.tags.nofailover or self.watchdog_failed
+
+
+@dataclass(slots=True)
+class Watchdog:
+    """required: Patroni may not lead without. opens: whether it can be opened; known: whether REST tells so."""
+
+    required: bool = False
+    opens: bool = True
+    known: bool = True
+
+    @property
+    def failed(self) -> bool:
+        """What REST says (watchdog_failed)."""
+        return self.required and not self.opens and self.known
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Patroni's three times."""
+
+    ttl: float = 20.0
+    loop_wait: float = 1.0
+    retry_timeout: float = 3.0
+
+
+@dataclass(eq=False)
+class Patroni:
+    """One member's Patroni."""
+
+    world: World
+    etcd: SimulatedEtcd
+    process: Process
+    postgres: Postgres
+    times: Times
+    others: Mapping[str, "Patroni"]
+    promoted: Callable[["Patroni"], None]
+    tags: Tags = field(default_factory=Tags)
+    watchdog: Watchdog = field(default_factory=Watchdog)
+
+    def __post_init__(self) -> None:
+        self.name = self.postgres.name
+        self.view = View(self.etcd, self.process, self._changed)
+        t = self.times
+        self.dcs = Dcs(
+            self.world, self.etcd, self.process, self.name, self.view, t.ttl, t.loop_wait, t.retry_timeout
+        )  # fmt: skip
+        self.sync = SyncHandler(self.postgres, self.dcs, self.load)
+        self.busy = ""
+        """What another thread does now: promote, or starting after demotion."""
+        self.cluster = cluster_of(self.view.keys)
+        self.known: tuple[str, ...] = ()
+        """The members while there was a leader last (old_cluster)."""
+        self.unasked = False
+        """It took the key as an operator's candidate, which compares no positions."""
+        self._promote_at = 0.0
+        self._failsafe: tuple[float, str] = (-1000.0, "")
+        """When a leader that has lost etcd last asked (POST /failsafe), and which."""
+        self._random = self.world.random(f"patroni {self.name}")
+        self._actor = None if self.process.dead else self.world.spawn(self.process, self._run)
+
+    # The loop.
+
+    def _changed(self, key: str) -> None:
+        if self._actor is not None:
+            self.world.wake(self._actor)
+
+    def _run(self) -> None:
+        self.world.sleep(self._random.random() * self.times.loop_wait)
+        while True:
+            began = self.world.now
+            self._cycle()
+            self.dcs.refreshed = -1000.0
+            late = 0.0 if self.cluster.leader == self.name else 0.3
+            self.world.wait(max(0.02, began + self.times.loop_wait + late - self.world.now))
+
+    def load(self) -> Cluster:
+        """The keys, as its cache has them."""
+        cluster = cluster_of(self.view.now())
+        if not cluster.unlocked:
+            self.known = tuple(cluster.members)
+        elif self._failsafe_mode(cluster) and self._failsafe[0] + self.times.ttl > self.world.now:
+            # The leader that asked is taken for the leader (Failsafe.update_cluster).
+            cluster = _led(cluster, self._failsafe[1])
+        self.cluster = cluster
+        return cluster
+
+    @staticmethod
+    def _failsafe_mode(cluster: Cluster) -> bool:
+        return bool(cluster.config.get("failsafe_mode"))
+
+    @property
+    def paused(self) -> bool:
+        """Whether the configuration says pause."""
+        return bool(self.cluster.config.get("pause"))
+
+    @property
+    def primary(self) -> bool:
+        """Whether its PostgreSQL leads."""
+        return self.postgres.role == "primary"
+
+    def _cycle(self) -> None:
+        try:
+            self.load()
+            self.dcs.step("reads")
+            if self.name not in self.cluster.members:
+                self._touch()
+                self.dcs.step("has no key of its own")
+            if self.busy:
+                self._busy()
+            elif self.postgres.role == "stopped":
+                self._recover()
+            elif self.postgres.role == "starting" and self.cluster.leader == self.name:
+                self._update_lock()
+            elif self.cluster.unlocked:
+                self._unlocked()
+            else:
+                self._locked()
+            self._touch()
+        except DcsError:
+            self._without_dcs()
+
+    def _touch(self) -> None:
+        data: dict[str, Any] = {
+            "conn_url": f"postgres://{self.process.host}:5432/postgres",
+            "api_url": f"http://{self.process.host}:8008/patroni",
+            "state": {"stopped": "stopped", "starting": "starting"}.get(self.postgres.role, "running"),
+            "role": "primary" if self.primary else "replica",
+        }
+        if self.tags.data:
+            data["tags"] = self.tags.data
+        if self.postgres.role in ("primary", "standby"):
+            data["xlog_location"] = self.postgres.position
+            data["timeline"] = self.postgres.branch.number
+        if self.paused:
+            data["pause"] = True
+        self.dcs.touch(data)
+
+    def status(self) -> Status | None:
+        """What its REST answers; None while PostgreSQL does not."""
+        if self.process.frozen or self.process.dead or self.postgres.role not in ("primary", "standby"):
+            return None
+        position = 0 if self.primary else self.postgres.position
+        return Status(self.primary, position, self.tags, self.watchdog.failed)
+
+    # With a leader.
+
+    def _locked(self) -> None:
+        if self.cluster.leader != self.name:
+            self._follow()
+            return
+        if self.paused and not self.primary:
+            self.dcs.delete_leader()
+            return
+        if self._update_lock():
+            if not self._asked_to_step_down():
+                self._enforce_primary()
+        elif self.primary and not self.paused:
+            self._demote("has lost the leader key")
+
+    def _update_lock(self) -> bool:
+        if not self.dcs.update_leader(self.cluster):
+            return False
+        if self.primary:
+            self.dcs.put("status", f'{{"optime":{self.postgres.flushed}}}')
+        if self._failsafe_mode(self.cluster):
+            names = sorted({*self.cluster.members, self.name})
+            value = "{" + ",".join(f'"{n}":"http://{n}:8008/patroni"' for n in names) + "}"
+            known = self.view.keys.get("failsafe")
+            if known is None or known.value != value:
+                self.dcs.put("failsafe", value)
+        return True
+
+    def _enforce_primary(self) -> None:
+        if not self.paused and self.watchdog.required and not self.watchdog.opens:
+            if self.primary:
+                self._demote("watchdog could not be activated", release=True)
+            else:
+                self.world.tell(self.name, "releases the leader key: watchdog could not be activated")
+                self.world.point(f"{self.name} releases")
+                self.dcs.delete_leader()
+            return
+        if self.primary:
+            now, quorum = self.world.now, self.cluster.config.get("synchronous_mode") == "quorum"
+            if not quorum or self._promote_at == 0 or now - self._promote_at > self.times.loop_wait:
+                self.sync.process(self.cluster)
+            if self._promote_at == 0:
+                self._promote_at = now
+            return
+        if not self.sync.before_promote(self.cluster):
+            return
+        self.busy = "promote"
+        self.dcs.step("promotes")
+        if self.postgres.role == "standby":
+            self.postgres.promote(self._promotion_done)
+
+    def _promotion_done(self) -> None:
+        self.busy = ""
+        self._promote_at = self.world.now
+        self.promoted(self)
+        self._changed("")
+
+    def _asked_to_step_down(self) -> bool:
+        """A switchover or failover that is asked for (process_manual_failover_from_leader)."""
+        asked = self.cluster.failover
+        if not asked or (self.paused and not self.primary) or asked.get("scheduled_at"):
+            return False
+        candidate = asked.get("member")
+        for_me = asked.get("leader") in (None, "", self.name) and candidate != self.name
+        if for_me and not (self.paused and not candidate) and self._failover_possible(candidate):
+            self.busy = "demote"
+            self.world.spawn(self.process, self._step_down)
+            return True
+        self.dcs.put_if("failover", "{}", self.cluster.failover_version)
+        return False
+
+    def _failover_possible(self, candidate: str | None) -> bool:
+        voters = [candidate] if candidate else list(self.cluster.members)
+        names = [n for n in voters if n != self.name and self.cluster.matches(n) and not self.cluster.tags(n).nofailover]
+        statuses = self._statuses(names)
+        able = sum(1 for s in statuses.values() if not s.limited)
+        quorum = self.cluster.quorum if not candidate else 0
+        return able - 1 >= quorum and able > 0
+
+    def _step_down(self) -> None:
+        """demote('graceful'): every standby that follows gets the last WAL, then the key is given up."""
+        self.world.tell(self.name, "steps down for a switchover")
+        postgres = self.postgres
+        postgres.role = "stopping"
+        self.world.sleep(0.3 + 0.5 * self._random.random())
+        if postgres.role == "stopping":
+            postgres.stop()
+        try:
+            self.dcs.delete_leader()
+        except DcsError:
+            pass
+        self.world.sleep(2.0)
+        self._start_as_standby()
+
+    # Without one.
+
+    def _unlocked(self) -> None:
+        if not self._healthiest():
+            self._follow(refresh=True)
+            return
+        self.unasked &= bool(self.cluster.failover)
+        self.dcs.step("is about to take the leader key")
+        if not self.dcs.acquire():
+            self._follow(refresh=True)
+            return
+        self.world.tell(self.name, "takes the leader key: elected")
+        if self.cluster.failover:
+            self.dcs.put("failover", "{}")
+        self.load()
+        self._enforce_primary()
+
+    def _healthiest(self) -> bool:
+        cluster, me = self.cluster, self.postgres
+        if me.role == "starting" or (self.paused and not self.primary):
+            return False
+        if self.primary:
+            return me.branch.number >= cluster.timeline
+        if self.tags.nofailover:
+            return False
+        if cluster.failover:
+            return self._asked_without_leader(cluster.failover)
+        if self.watchdog.failed:
+            return False
+        known = dict.fromkeys((*self.known, *cluster.members))
+        if self._failsafe_mode(cluster) and cluster.failsafe:
+            if self.name not in cluster.failsafe:
+                return False
+            known |= dict.fromkeys(cluster.failsafe)
+        quorum = cluster.config.get("synchronous_mode") == "quorum"
+        if cluster.sync_leader:
+            if not quorum and not cluster.matches(self.name, or_leader=True):
+                return False
+            known = {n: None for n in known if cluster.matches(n, or_leader=True)}
+        return self._ahead(list(known), lag=True)
+
+    def _asked_without_leader(self, asked: dict[str, Any]) -> bool:
+        """manual_failover_process_no_leader: the candidate takes the key without comparing anything."""
+        cluster, candidate = self.cluster, asked.get("member")
+        if asked.get("leader") and cluster.sync_leader and not cluster.matches(self.name, or_leader=True):
+            return False
+        if candidate == self.name:
+            self.unasked = True
+            return True
+        if candidate:
+            status = self._statuses([candidate]).get(candidate)
+            if status is not None and not status.limited:
+                return False
+        if asked.get("leader") == self.name:
+            return not self._failover_possible(None)
+        names = [n for n in cluster.members if n != asked.get("leader")]
+        return self._ahead([n for n in names if not cluster.sync_leader or cluster.matches(n)], lag=False)
+
+    def _ahead(self, names: list[str], lag: bool) -> bool:
+        """_is_healthiest_node."""
+        cluster, position = self.cluster, self.postgres.position
+        if lag and cluster.last_lsn - position > int(cluster.config.get("maximum_lag_on_failover", 1 << 20)):
+            return False
+        quorum_mode = cluster.config.get("synchronous_mode") == "quorum" and bool(cluster.sync_leader)
+        voting = (cluster.sync_leader, *cluster.voters) if quorum_mode else ()
+        votes, ahead = (0 if self.name in voting else -1), 0
+        asked = [n for n in names if n != self.name and (n in voting or not cluster.tags(n).nofailover)]
+        for name, status in self._statuses(asked).items():
+            if status.limited:
+                continue
+            if status.primary:
+                return False
+            if position < status.position:
+                ahead += 1
+                if not cluster.sync_leader or cluster.sync_leader != name:
+                    return False
+            elif status.position > 0:
+                vote, mine = name in voting, self.tags.failover_priority
+                low = position == status.position and mine < status.tags.failover_priority
+                if low and name != cluster.sync_leader and (not quorum_mode or vote):
+                    return False
+                votes += vote
+        if not quorum_mode:
+            return True
+        return votes >= cluster.quorum or (ahead == 0 and cluster.sync_leader == self.name)
+
+    def _statuses(self, names: list[str]) -> dict[str, Status]:
+        """Ask the REST of these, all at once; whoever does not answer within two seconds is missing."""
+        found, silent = {}, False
+        self.dcs.step()
+        for name in names:
+            other = self.others.get(name)
+            if other is None or other is self:
+                continue
+            reached = self.world.reaches(self.process.host, other.process.host)
+            status = other.status() if reached else None
+            if status is not None:
+                found[name] = status
+            silent |= not reached or other.process.frozen > 0
+        if silent:
+            self.world.sleep(2.0)
+        return found
+
+    # Following.
+
+    def _node_to_follow(self) -> str:
+        cluster = self.cluster
+        if self.tags.replicatefrom and self.tags.replicatefrom != self.name:
+            node = cluster.address_of(self.tags.replicatefrom)
+        else:
+            node = cluster.leader if cluster.leader in cluster.members or cluster.leader in self.others else ""
+            # A leader without a key of its own has no address, unless failsafe brought it.
+            if node not in cluster.members and node != self._failsafe_leader():
+                node = ""
+        return node if node != self.name else ""
+
+    def _failsafe_leader(self) -> str:
+        recent = self._failsafe[0] + self.times.ttl > self.world.now
+        return self._failsafe[1] if recent and self._failsafe_mode(self.cluster) else ""
+
+    def _follow(self, refresh: bool = False) -> None:
+        if refresh:
+            self.load()
+        node = self._node_to_follow()
+        if self.paused:
+            if self.primary or not node:
+                return
+        elif self.primary:
+            self._demote("does not hold the leader key")
+            return
+        if self.postgres.role != "standby":
+            return
+        leader = self.others.get(self.cluster.leader)
+        if leader is not None and leader.primary and leader is not self and self._diverged(leader.postgres):
+            self._restart_as_standby()
+            return
+        if node != self.postgres.conninfo:
+            self.dcs.step(f"is about to follow {node or 'nobody'}")
+            if self.postgres.role == "standby":
+                self.postgres.reload(node)
+
+    def _diverged(self, leader: Postgres) -> bool:
+        mine = self.postgres
+        reached = self.world.reaches(self.process.host, leader.process.host)
+        return reached and not leader.branch.has(mine.branch, mine.flushed)
+
+    def _demote(self, why: str, release: bool = False) -> None:
+        self.world.tell(self.name, f"demotes itself: {why}")
+        self.dcs.step("demotes")
+        self.postgres.stop()
+        if release:
+            self.dcs.delete_leader()
+        self._restart_as_standby()
+
+    def _restart_as_standby(self) -> None:
+        self.postgres.stop()
+        self.busy = "starting"
+        self.world.spawn(self.process, self._start_as_standby)
+
+    def _start_as_standby(self) -> None:
+        """follow() in a thread of its own: rewound where there is a leader it has diverged from."""
+        self.world.sleep(0.2 + 0.3 * self._random.random())
+        cluster = cluster_of(self.view.now())
+        leader = self.others.get(cluster.leader)
+        if leader is not None and leader is not self and leader.primary and self._diverged(leader.postgres):
+            self.world.sleep(1.0)
+            if not leader.primary:
+                self.busy = ""
+                return
+            self.postgres.rewind(leader.postgres)
+        node = cluster.leader if cluster.leader in cluster.members and cluster.leader != self.name else ""
+        self.postgres.begin(node, 0.1)
+        self.busy = ""
+
+    def _recover(self) -> None:
+        """PostgreSQL does not run."""
+        if self.cluster.leader == self.name and self._update_lock():
+            self.world.tell(self.name, "starts PostgreSQL as a leader again")
+            self.world.sleep(0.3)
+            if self.postgres.role == "stopped":
+                self.postgres.lead()
+            return
+        self._restart_as_standby()
+
+    def _busy(self) -> None:
+        if self.cluster.leader == self.name and self._update_lock():
+            return
+        if self.paused:
+            return
+        if self.busy == "promote":
+            self.world.tell(self.name, "gives its promotion up: it has lost the leader key")
+            self.postgres.promoting, self.busy = False, ""
+            self.postgres.startup()
+        elif self.primary:
+            self._demote("lost the leader key meanwhile")
+
+    def _without_dcs(self) -> None:
+        if self.paused or self.postgres.role != "primary":
+            return
+        if self._failsafe_mode(self.cluster) and self._all_agree():
+            return
+        self.world.tell(self.name, "demotes itself: etcd is not accessible")
+        self.dcs.step("demotes without etcd")
+        self.postgres.stop()
+        self.busy = "starting"
+        self.world.spawn(self.process, self._start_alone)
+
+    def _start_alone(self) -> None:
+        self.world.sleep(0.3)
+        self.postgres.begin("", 0.1)
+        self.busy = ""
+
+    def _all_agree(self) -> bool:
+        """POST /failsafe to every other member of /failsafe (check_failsafe_topology)."""
+        names = self.cluster.failsafe
+        if self.name not in names:
+            return False
+        self.dcs.step("asks failsafe")
+        agreed = True
+        for name in names:
+            other = self.others.get(name)
+            if other is None or other is self:
+                continue
+            reached = self.world.reaches(self.process.host, other.process.host)
+            if not reached or other.process.frozen or other.process.dead or other.primary:
+                agreed = False
+                continue
+            other._failsafe = (self.world.now, self.name)
+        if not agreed:
+            self.world.sleep(2.0)
+        return agreed
+
+
+def _led(cluster: Cluster, leader: str) -> Cluster:
+    fields = {name: getattr(cluster, name) for name in cluster.__slots__}
+    return Cluster(**{**fields, "leader": leader, "leader_lease": 0})

@@ -1,0 +1,246 @@
+"""A schedule: the cluster, and faults tied to times or to steps of the guard or of Patroni; drawn from a seed."""
+
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import Any
+
+from tests.guard_simulation.patroni import Times
+
+FOREVER = 1000.0
+BASE_AT = 2.0
+GUARDS = ("walproof-guard-1", "walproof-guard-2")
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What happens to whom. after: the step it waits for ("" for none). at: seconds after that, or after the start."""
+
+    kind: str
+    who: str
+    at: float
+    after: str = ""
+    lasts: float = FOREVER
+    what: Any = None
+
+    def __str__(self) -> str:
+        when = f"{self.at:.2f} s after '{self.after}'" if self.after else f"at {self.at:.2f}"
+        lasts = f", for {self.lasts:.2f} s" if self.lasts < FOREVER else ""
+        what = f" {self.what}" if self.what is not None else ""
+        return f"{when}: {self.kind} {self.who}{what}{lasts}"
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """A cluster and what befalls it. kind: what the guard must do (simple: take over; guard: nothing; any)."""
+
+    seed: int
+    kind: str = "any"
+    members: int = 3
+    k: int = 1
+    any_of: bool = True
+    strict: bool = False
+    failsafe: bool = False
+    guards: int = 1
+    times: Times = Times()
+    interval_s: float = 0.2
+    tags: dict[str, dict[str, Any]] = field(default_factory=dict)
+    watchdogs: tuple[str, ...] = ()
+    """Whose watchdog is required and does not open."""
+    delays: dict[str, float] = field(default_factory=dict)
+    """recovery_min_apply_delay by member."""
+    skews: tuple[float, ...] = (0.0, 0.0)
+    faults: tuple[Fault, ...] = ()
+
+    def __str__(self) -> str:
+        kind = "ANY" if self.any_of else "FIRST"
+        words = [f"seed {self.seed}: {self.members} members, {kind} {self.k} of {self.members - 1}"]
+        words += [word for word, on in (("strict", self.strict), ("failsafe_mode", self.failsafe)) if on]
+        words.append(f"{self.guards} guards")
+        t = self.times
+        words.append(f"ttl {t.ttl:g}, loop_wait {t.loop_wait:g}, retry_timeout {t.retry_timeout:g}")
+        words += [f"tags of {m}: {tags}" for m, tags in self.tags.items()]
+        words += [f"watchdog of {m} required, not to be opened" for m in self.watchdogs]
+        words += [f"recovery_min_apply_delay of {m}: {s:g} s" for m, s in self.delays.items()]
+        lines = [", ".join(words)]
+        return "\n".join((*lines, *(f"  fault {i}: {f}" for i, f in enumerate(self.faults, 1))))
+
+
+def draw(seed: int) -> Schedule:
+    """The schedule of a seed."""
+    random = Random(f"schedule {seed}")
+    kind = random.choices(("any", "simple", "guard"), (90, 5, 5))[0]
+    members = random.choice((3, 3, 4))
+    k = random.choice((1, 1, 2)) if members == 3 else random.choice((1, 2, 2))
+    size: dict[str, Any] = {
+        "members": members,
+        "k": k,
+        "any_of": random.random() < 0.75,
+        "strict": random.random() < 0.5,
+        "times": Times() if random.random() < 0.9 else Times(30.0, 10.0, 10.0),
+        "interval_s": random.choice((0.1, 0.2, 0.2, 0.5)),
+    }
+    if kind != "any":
+        who = [f"n{i + 1}" for i in range(members)]
+        faults = _simple(random) if kind == "simple" else _guard_only(random, who)
+        if kind == "guard" and random.random() < 0.5:
+            size["interval_s"] = 20.0
+        size["times"] = Times()
+        return Schedule(seed, kind, guards=random.choice((1, 2)), faults=tuple(faults), **size)
+    return _any(seed, random, size)
+
+
+def _simple(random: Random) -> list[Fault]:
+    kind = random.choice(("kill", "isolate", "freeze", "power-cut"))
+    return [Fault(kind, "n1", BASE_AT + random.random())]
+
+
+def _guard_only(random: Random, members: list[str]) -> list[Fault]:
+    faults = []
+    for guard in GUARDS:
+        kind = random.choice(("cut from", "cut from", "freeze guard", "cut from etcd", "slow answers"))
+        what = "n1" if random.random() < 0.7 else random.choice(members)
+        lasts = random.choice((1.0, 3.0, 10.0))
+        faults.append(Fault(kind, guard, BASE_AT + random.random(), lasts=lasts, what=what))
+    return faults
+
+
+_LEADER = ("kill", "isolate", "isolate", "freeze", "power-cut", "suspect", "suspect", "suspect")
+
+
+def _any(seed: int, random: Random, size: dict[str, Any]) -> Schedule:
+    standbys = [f"n{i + 2}" for i in range(size["members"] - 1)]
+    guards = 2 if random.random() < 0.3 else 1
+    base = BASE_AT + random.random()
+    faults = _leader_gone(random, base)
+    if random.random() < 0.5:
+        faults.append(_behind(random, standbys, base))
+    faults += [_before(random, standbys, base) for _ in range(random.choice((0, 0, 0, 1)))]
+    faults += [_around(random, standbys, guards, base) for _ in range(random.choice((0, 1, 1, 2, 2, 3)))]
+    tags = {}
+    if random.random() < 0.3:
+        who = random.choice(standbys)
+        tags[who] = random.choice(_TAGS if random.random() < 0.6 else ({"replicatefrom": "n1"},))
+        if tags[who].get("replicatefrom") == who:
+            tags[who] = {"nofailover": True}
+    return Schedule(
+        seed,
+        failsafe=random.random() < 0.15,
+        guards=guards,
+        tags=tags,
+        watchdogs=(random.choice(standbys),) if random.random() < 0.05 else (),
+        delays={random.choice(standbys): random.choice((0.5, 5.0))} if random.random() < 0.1 else {},
+        skews=(random.choice((0.0, 3.0, -3.0)), random.choice((0.0, 60.0))),
+        faults=tuple(faults),
+        **size,
+    )
+
+
+_TAGS: tuple[dict[str, Any], ...] = (
+    {"replicatefrom": "n2"},
+    {"replicatefrom": "n3"},
+    {"nofailover": True},
+    {"failover_priority": 0},
+    {"nosync": True},
+    {"failover_priority": 5},
+)
+
+
+def _leader_gone(random: Random, base: float) -> list[Fault]:
+    """What makes the leader suspicious: it is gone, for a while or for good, or it only seems so."""
+    kind = random.choice(_LEADER)
+    lasts = FOREVER if random.random() < 0.4 else random.choice((1.5, 2.5, 4.0, 8.0, 25.0))
+    if kind != "suspect":
+        return [Fault(kind, "n1", base, lasts=lasts)]
+    seems = Fault(kind, "n1", base, lasts=random.choice((1.5, 2.0, 3.0, 4.0)))
+    frozen = Fault("freeze patroni", "n1", base - 0.1, lasts=random.choice((1.5, 2.0, 3.0, 5.0, 8.0)))
+    return [seems, frozen] if random.random() < 0.7 else [seems]
+
+
+def _behind(random: Random, standbys: list[str], base: float) -> Fault:
+    """A standby that lacks some of what the others hold when the leader goes."""
+    kind, what = random.choice((("cut stream", None), ("slow stream", 1.0), ("slow stream", 4.0), ("freeze", None)))
+    lasts = random.choice((1.0, 2.0, 4.0, 8.0, 25.0))
+    return Fault(kind, random.choice(standbys), base - random.random() ** 2 * 1.5, lasts=lasts, what=what)
+
+
+def _before(random: Random, standbys: list[str], base: float) -> Fault:
+    """Something else that stands when the leader goes."""
+    standby, at = random.choice(standbys), base - random.random() * 1.5
+    lasts = random.choice((1.0, 3.0, 8.0, FOREVER))
+    kind, who, what = random.choice(
+        (
+            ("pause replay", standby, None),
+            ("crash-restart", standby, None),
+            ("slow watch", standby, 2.0),
+            ("tag", standby, {"replicatefrom": "n1"}),
+            ("tag", standby, {"nosync": True}),
+            ("scheduled switchover", "n1", standby),
+            ("node count", "cluster", random.choice((1, 2))),
+            ("slow answers", GUARDS[0], standby),
+        )
+    )
+    return Fault(kind, who, at, lasts=lasts, what=what)
+
+
+_STEPS_OF_GUARD = (
+    "says suspect", "says suspect", "says sealed", "says sealed", "says handed", "/kv/txn asked", "/kv/txn done",
+    "/lease/revoke asked", "/lease/grant asked", "/lease/timetolive asked", "/lease/keepalive asked", "says not",
+)  # fmt: skip
+_STEPS_OF_MEMBER = (
+    "reads", "is about to follow nobody", "is about to follow n1", "promotes", "is about to take the leader key",
+    "has no key of its own", "demotes", "about to write quorum", "about to write sync",
+)  # fmt: skip
+
+
+def _around(random: Random, standbys: list[str], guards: int, base: float) -> Fault:
+    """What comes while the guard is at work: a stall at a step, or anything soon after one."""
+    guard, member = random.choice(GUARDS[:guards]), random.choice(("n1", *standbys))
+    short, long = random.choice((0.2, 0.5, 1.0, 2.0, 4.0)), random.choice((3.0, 10.0, 22.0, 30.0))
+    soon = random.choice((0.0, random.random() * 0.3, random.random(), random.random() * 4))
+    after = f"{guard} {random.choice(_STEPS_OF_GUARD)}"
+    match random.choice("ggmmmaaaaat"):
+        case "g":
+            kind, lasts, what = random.choice(
+                (("freeze guard", short, None), ("freeze guard", long, None), ("kill guard", FOREVER, None),
+                 ("lose answers", 0.0, random.choice((1, 1, 3))))
+            )  # fmt: skip
+            return Fault(kind, guard, random.choice((0.0, 0.0, soon)), after, lasts, what)
+        case "m":
+            step = f"{member} {random.choice(_STEPS_OF_MEMBER)}"
+            kind = random.choice(("freeze patroni", "freeze patroni", "freeze"))
+            return Fault(kind, member, 0.0, step, min(random.choice((short, long)), 6.0))
+        case "a":
+            return replace(_something(random, standbys, guard), at=soon, after=after)
+        case _:
+            return replace(_something(random, standbys, guard), at=base + random.random() ** 2 * 6)
+
+
+def _something(random: Random, standbys: list[str], guard: str) -> Fault:
+    standby, member = random.choice(standbys), random.choice(("n1", *standbys))
+    short, long = random.choice((0.2, 0.5, 1.0, 2.0, 4.0)), random.choice((3.0, 10.0, 22.0, 30.0))
+    either = random.choice((short, long))
+    kind, who, lasts, what = random.choice(
+        (
+            ("crash-restart", standby, 0.0, None),
+            ("crash-restart", standby, 0.0, None),
+            ("crash-restart", standby, 0.0, None),
+            ("freeze", member, short, None),
+            ("isolate", member, short, None),
+            ("freeze patroni", member, min(short * 2, 6.0), None),
+            ("slow watch", standby, short, short),
+            ("slow stream", standby, long, short),
+            ("cut stream", standby, either, None),
+            ("pause replay", standby, either, None),
+            ("slow answers", guard, long, standby),
+            ("cut from", guard, short, member),
+            ("elect", "etcd", 0.0, short),
+            ("pause", "cluster", either, None),
+            ("pause", "cluster", either, None),
+            ("switchover", "n1", 0.0, random.choice((standby, None))),
+            ("failover", "n1", 0.0, standby),
+            ("node count", "cluster", 0.0, random.choice((1, 2))),
+            ("kill", standby, either, None),
+            ("tag", standby, FOREVER, {"nosync": True}),
+        )
+    )
+    return Fault(kind, who, 0.0, "", lasts, what)

@@ -1,0 +1,38 @@
+"""The shortest schedule that still goes wrong in the same way, and its story."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from tests.guard_simulation.schedule import Schedule
+from tests.guard_simulation.simulate import Outcome, judge
+
+
+
+
+def _smaller(schedule: Schedule) -> Iterator[Schedule]:
+    for i in range(len(schedule.faults)):
+        yield replace(schedule, faults=schedule.faults[:i] + schedule.faults[i + 1 :])
+    for name in schedule.tags:
+        yield replace(schedule, tags={n: t for n, t in schedule.tags.items() if n != name})
+    plain = Schedule(schedule.seed)
+    for field in ("guards", "watchdogs", "delays", "failsafe", "strict", "skews", "times", "interval_s"):
+        if getattr(schedule, field) != getattr(plain, field):
+            yield replace(schedule, **{field: getattr(plain, field)})
+
+
+def shrink(schedule: Schedule, kind: str) -> Outcome:
+    """Leave out what is not needed for a violation of that kind."""
+    again = True
+    while again:
+        again = False
+        for smaller in _smaller(schedule):
+            if any(v.kind == kind for v in judge(smaller).wrong):
+                schedule, again = smaller, True
+                break
+    return judge(schedule, told=True)
+
+
+def story(outcome: Outcome) -> str:
+    """The schedule and what happened, numbered."""
+    steps = [f"{i:4} {h.at:7.3f}  {h.who:17} {h.what}" for i, h in enumerate(outcome.result.story, 1)]
+    return "\n".join((str(outcome.schedule), *steps))

@@ -1,0 +1,470 @@
+"""One run of a schedule: builds the cluster in its steady state, lets the faults come, judges."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tests.guard_simulation.etcd import SimulatedEtcd
+from tests.guard_simulation.guard import GuardHost
+from tests.guard_simulation.judge import Judge, Violation
+from tests.guard_simulation.patroni import Patroni, Watchdog
+from tests.guard_simulation.patroni_keys import Tags
+from tests.guard_simulation.postgres import FIRST, Branch, Names, Postgres, Sender
+from tests.guard_simulation.schedule import FOREVER, GUARDS, Fault, Schedule
+from tests.guard_simulation.world import Happened, Process, World
+from walproof.guarding import decide
+
+_CALM_S = 2.5
+"""For how long a cluster must have had one leader and no guard at work until a run is over."""
+_SIMPLE_S = 8.0
+"""By when a leader that is gone must have a successor where nothing else is wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What came of a run. fired: when each fault came, by its place in the schedule."""
+
+    violations: tuple[Violation, ...]
+    patroni_losses: int
+    seals: int
+    hand_overs: int
+    promotions: int
+    ended: float
+    fired: tuple[float | None, ...]
+    story: tuple[Happened, ...] = ()
+
+
+class Simulation:
+    """A cluster and its guards in virtual time."""
+
+    def __init__(self, schedule: Schedule, told: bool = False, guarded: bool = True) -> None:
+        self.schedule = schedule
+        self.world = World(str(schedule.seed))
+        self.world.told = told
+        names = [f"n{i + 1}" for i in range(schedule.members)]
+        self.names = names
+        self.etcd = SimulatedEtcd(self.world, ("e1", "e2", "e3"))
+        branch = Branch(1, fork=FIRST)
+        self.patronis: dict[str, Patroni] = {}
+        self.servers: dict[str, Postgres] = {}
+        self.judge = Judge(self.world, self.etcd, self.patronis, [branch])
+        self._write_keys()
+        for name in names:
+            self._add(name, branch)
+        self._steady()
+        self.guards = [self._guard(i) for i in range(schedule.guards)] if guarded else []
+        self.fired: list[float | None] = [None] * len(schedule.faults)
+        self.pending = 0
+        self._quiet_since: float | None = None
+        for i, fault in enumerate(schedule.faults):
+            self._arm(i, fault)
+
+    # The cluster in its steady state.
+
+    def _write_keys(self) -> None:
+        s, etcd = self.schedule, self.etcd
+        config = {
+            "ttl": s.times.ttl, "loop_wait": s.times.loop_wait, "retry_timeout": s.times.retry_timeout,
+            "synchronous_mode": "quorum" if s.any_of else True, "synchronous_node_count": s.k,
+            "synchronous_mode_strict": s.strict, "failsafe_mode": s.failsafe,
+        }  # fmt: skip
+        etcd.put("config", json.dumps(config), 0, "start")
+        etcd.put("initialize", "1", 0, "start")
+        etcd.put("status", '{"optime":1050}', 0, "start")
+        lease = etcd.grant(s.times.ttl)
+        self.lease = lease
+        etcd.put("leader", "n1", lease, "start")
+
+    def _add(self, name: str, branch: Branch) -> None:
+        s, world = self.schedule, self.world
+        postgres = Postgres(
+            world, name, Process(f"{name} postgres", name), branch, self.servers, self.judge.acknowledged,
+            interval_s=s.interval_s, delay_s=s.delays.get(name, 0.0),
+        )  # fmt: skip
+        self.servers[name] = postgres
+        self.patronis[name] = patroni = Patroni(
+            world, self.etcd, Process(f"{name} patroni", name), postgres, s.times, self.patronis, self.judge.promoted,
+            Tags(dict(s.tags.get(name, {}))), Watchdog(name in s.watchdogs, name not in s.watchdogs),
+        )  # fmt: skip
+        patroni.dcs.lease = self.lease if name == "n1" else self.etcd.grant(s.times.ttl)
+        role = "primary" if name == "n1" else "replica"
+        key: dict[str, Any] = {"conn_url": f"postgres://{name}:5432/postgres", "api_url": f"http://{name}:8008/patroni"}
+        key |= {"state": "running", "role": role, **({"tags": patroni.tags.data} if patroni.tags.data else {})}
+        key |= {"xlog_location": postgres.flushed, "timeline": 1}
+        self.etcd.put(f"members/{name}", json.dumps(key, separators=(",", ":")), patroni.dcs.lease, name)
+
+    def _steady(self) -> None:
+        s, leader, etcd = self.schedule, self.servers["n1"], self.etcd
+        able = []
+        for name in self.names[1:]:
+            tags, server = self.patronis[name].tags, self.servers[name]
+            source = tags.replicatefrom if tags.replicatefrom not in ("", name) else "n1"
+            server.conninfo = server._startup_conninfo = source
+            server.received, server._receiving = server.flushed, "1"
+            server.receiver, server.source = "streaming", source
+            self.servers[source].senders[name] = Sender(server.flushed, 0.0)
+            server._watch_stream(server._connection)
+            if not tags.nosync and source == "n1":
+                able.append(name)
+        preferred = sorted(able, key=lambda n: (self.patronis[n].tags.nofailover, n))
+        voters = preferred[: s.k]
+        if s.any_of:
+            promotable = [n for n in able if not self.patronis[n].tags.nofailover]
+            voters = promotable if len(promotable) >= s.k else voters
+        k = min(s.k, len(voters))
+        sync = {"leader": "n1", "sync_standby": ",".join(sorted(voters)) or None, "quorum": len(voters) - k}
+        etcd.put("sync", json.dumps(sync, separators=(",", ":")), 0, "start")
+        leader.names = Names(k, tuple(sorted(voters)), s.any_of)
+        handler = self.patronis["n1"].sync
+        handler.ready, handler.known = list(voters), leader.names
+        for patroni in self.patronis.values():
+            patroni._promote_at = 0.001
+            patroni.view.rebuild()
+        leader.lead()
+
+    def _guard(self, i: int) -> GuardHost:
+        policy = decide.Policy(GUARDS[i], learns_s=1.0)
+        host = GuardHost(
+            self.world, self.etcd, self.patronis, Process(GUARDS[i], f"g{i + 1}"), policy, self.schedule.skews[i]
+        )
+        host.start()
+        return host
+
+    # The run.
+
+    def run(self) -> Result:
+        """To the end, and what came of it."""
+        faults = self.schedule.faults
+        ends = max((f.at + (f.lasts if f.lasts < FOREVER else 0.0) for f in faults), default=0.0)
+        self.world.run(ends + 2 * self.schedule.times.ttl + 8.0, self._over)
+        judge = self.judge
+        judge.finish(2 * self.schedule.members + 4 * len(self.guards))
+        if self.guards:
+            self._judge_kind()
+        self.world.close()
+        return Result(
+            tuple(judge.violations), judge.patroni_losses, judge.seals, len(judge.hand_overs), len(judge.promotions),
+            self.world.now, tuple(self.fired), tuple(self.world.story),
+        )  # fmt: skip
+
+    def _judge_kind(self) -> None:
+        judge, kind = self.judge, self.schedule.kind
+        if kind == "guard" and judge.seals:
+            judge.wrong("needless", "a guard took the key of a leader that was healthy")
+        if kind == "simple":
+            gone = self.schedule.faults[0].at
+            if not judge.promotions or judge.promotions[0] > gone + _SIMPLE_S:
+                judge.wrong("late", f"the leader is gone at {gone:.2f}; promotions: {judge.promotions or 'none'}")
+
+    def _over(self) -> bool:
+        now = self.world.now
+        holder = self.etcd.keys.get("leader")
+        leads = [n for n, s in self.servers.items() if s.role == "primary" and not s.process.dead]
+        calm = self.pending == 0 and holder is not None and leads == [holder.value] and now > 4.5
+        busy = any(
+            h.guard is not None and h.guard.memory.state in (decide.State.SUSPECTING, decide.State.SEALED)
+            for h in self.guards
+            if not h.process.dead
+        )
+        if not calm or busy:
+            self._quiet_since = None
+            return False
+        if self._quiet_since is None:
+            self._quiet_since = now
+        return now - self._quiet_since >= _CALM_S
+
+    # Faults.
+
+    def _arm(self, i: int, fault: Fault) -> None:
+        if not fault.after:
+            self.pending += 1
+            self.world.after(fault.at, lambda: self._fire(i, fault, 0.0))
+            return
+
+        def reached() -> None:
+            self.pending += 1
+            if fault.at == 0.0:
+                self._fire(i, fault, 0.0)
+            else:
+                self.world.after(fault.at, lambda: self._fire(i, fault, 0.0))
+
+        base = self.schedule.faults[0].at if not self.schedule.faults[0].after else 0.0
+        self.world.after(base, lambda: self.world.listeners.setdefault(fault.after, []).append(reached))
+
+    def _fire(self, i: int, fault: Fault, _: float) -> None:
+        self.fired[i] = self.world.now
+        self.world.tell("FAULT", str(replace(fault, after="", at=self.world.now)).split(": ", 1)[1])
+        undo = _KINDS[fault.kind](self, fault)
+        if undo is None or fault.lasts >= FOREVER:
+            self.pending -= 1
+            return
+
+        def end() -> None:
+            self.world.tell("FAULT", f"over: {fault.kind} {fault.who}")
+            self.pending -= 1
+            undo()
+
+        self.world.after(fault.lasts, end)
+
+    def processes(self, name: str) -> list[Process]:
+        """Of a member."""
+        return [self.servers[name].process, self.patronis[name].process]
+
+    def host_of(self, guard: str) -> GuardHost | None:
+        """That guard, None in a run without."""
+        return next((h for h in self.guards if h.process.name == guard), None)
+
+    def revive(self, name: str) -> None:
+        """A member that was killed starts again."""
+        patroni, server = self.patronis[name], self.servers[name]
+        for process in self.processes(name):
+            self.world.revive(process)
+        server.role = "stopped"
+        patroni.busy, patroni.dcs.lease = "", 0
+        patroni._promote_at, patroni._failsafe = 0.0, (-1000.0, "")
+        patroni.view.rebuild()
+        patroni._actor = self.world.spawn(patroni.process, patroni._run)
+
+
+Undo = Callable[[], None] | None
+
+
+def _kill(run: Simulation, fault: Fault) -> Undo:
+    if run.servers[fault.who].process.dead:
+        return None
+    for process in run.processes(fault.who):
+        run.world.kill(process)
+    run.servers[fault.who].stop()
+    return lambda: run.revive(fault.who)
+
+
+def _ends(run: Simulation, name: str) -> list[tuple[str, str]]:
+    hosts = [*run.names, "e1", "e2", "e3", "g1", "g2"]
+    here = (name, f"e{name[1:]}")
+    return [(h, other) for h in here for other in hosts if other not in here]
+
+
+def _cut(run: Simulation, pairs: list[tuple[str, str]]) -> Undo:
+    for a, b in pairs:
+        run.world.cut(a, b)
+
+    def undo() -> None:
+        for a, b in pairs:
+            run.world.cut(a, b, -1)
+
+    return undo
+
+
+def _isolate(run: Simulation, fault: Fault) -> Undo:
+    return _cut(run, _ends(run, fault.who))
+
+
+def _power_cut(run: Simulation, fault: Fault) -> Undo:
+    cut = _cut(run, _ends(run, fault.who))
+    kill = _kill(run, fault)
+    member = f"e{fault.who[1:]}"
+    if member in run.etcd.hosts and member not in run.etcd.down:
+        run.etcd.down.append(member)
+        if run.etcd.hosts[run.etcd.leader] == member:
+            run.etcd.elect(1.0 + run.world.random("power cut").random())
+
+    def undo() -> None:
+        assert cut is not None
+        cut()
+        if member in run.etcd.down:
+            run.etcd.down.remove(member)
+        if kill is not None:
+            kill()
+
+    return undo
+
+
+def _freeze(run: Simulation, fault: Fault) -> Undo:
+    return _frozen(run, run.processes(fault.who))
+
+
+def _frozen(run: Simulation, processes: list[Process]) -> Undo:
+    held = [p for p in processes if not p.dead]
+    for process in held:
+        run.world.freeze(process)
+
+    def undo() -> None:
+        for process in held:
+            run.world.thaw(process)
+
+    return undo
+
+
+def _freeze_patroni(run: Simulation, fault: Fault) -> Undo:
+    return _frozen(run, [run.patronis[fault.who].process])
+
+
+def _streams(run: Simulation, leader: str, standby: str) -> Undo:
+    return _cut(run, [(f"stream {leader}", f"stream {standby}")])
+
+
+def _suspect(run: Simulation, fault: Fault) -> Undo:
+    """The leader lives, but neither a guard nor, for a while, a standby hears of it."""
+    random = run.world.random("suspect")
+    for standby in run.names:
+        if standby != fault.who:
+            undo = _streams(run, fault.who, standby)
+            assert undo is not None
+            run.world.after(fault.lasts * (0.4 + 0.6 * random.random()), undo)
+    return _cut(run, [("g1", fault.who), ("g2", fault.who)])
+
+
+def _cut_stream(run: Simulation, fault: Fault) -> Undo:
+    return _cut(run, [(f"stream {other}", f"stream {fault.who}") for other in run.names if other != fault.who])
+
+
+def _crash(run: Simulation, fault: Fault) -> Undo:
+    run.servers[fault.who].crash()
+    return None
+
+
+def _pause_replay(run: Simulation, fault: Fault) -> Undo:
+    run.servers[fault.who].pause_replay()
+    return run.servers[fault.who].resume_replay
+
+
+def _set(name: str) -> Callable[[Simulation, Fault], Undo]:
+    def act(run: Simulation, fault: Fault) -> Undo:
+        on: Any = run.patronis[fault.who].view if name == "slow_s of watch" else run.servers[fault.who]
+        on.slow_s = fault.what
+
+        def undo() -> None:
+            on.slow_s = 0.0
+
+        return undo
+
+    return act
+
+
+def _freeze_guard(run: Simulation, fault: Fault) -> Undo:
+    host = run.host_of(fault.who)
+    return _frozen(run, [host.process]) if host is not None else None
+
+
+def _kill_guard(run: Simulation, fault: Fault) -> Undo:
+    if (host := run.host_of(fault.who)) is not None:
+        run.world.kill(host.process)
+    return None
+
+
+def _lose(run: Simulation, fault: Fault) -> Undo:
+    if (host := run.host_of(fault.who)) is not None:
+        host.clients.lose_answers = fault.what
+    return None
+
+
+def _slow_answers(run: Simulation, fault: Fault) -> Undo:
+    host = run.host_of(fault.who)
+    if host is None:
+        return None
+    slow = host.signs.slow
+    slow[fault.what] = 1.0
+
+    def undo() -> None:
+        slow.pop(fault.what, None)
+
+    return undo
+
+
+def _cut_from(run: Simulation, fault: Fault) -> Undo:
+    return _cut(run, [(f"g{fault.who[-1]}", fault.what)])
+
+
+def _cut_from_etcd(run: Simulation, fault: Fault) -> Undo:
+    return _cut(run, [(f"g{fault.who[-1]}", e) for e in run.etcd.hosts])
+
+
+def _elect(run: Simulation, fault: Fault) -> Undo:
+    run.etcd.elect(fault.what)
+    return None
+
+
+def _configure(run: Simulation, **settings: Any) -> None:
+    config = {**json.loads(run.etcd.keys["config"].value), **settings}
+    run.etcd.put("config", json.dumps(config), 0, "operator")
+
+
+def _pause(run: Simulation, fault: Fault) -> Undo:
+    _configure(run, pause=True)
+    return lambda: _configure(run, pause=False)
+
+
+def _node_count(run: Simulation, fault: Fault) -> Undo:
+    _configure(run, synchronous_node_count=fault.what)
+    return None
+
+
+def _ask(leader: bool, scheduled: bool) -> Callable[[Simulation, Fault], Undo]:
+    def act(run: Simulation, fault: Fault) -> Undo:
+        holder = run.etcd.keys.get("leader")
+        value = {"leader": holder.value if holder else fault.who} if leader else {}
+        value |= {"member": fault.what} if fault.what else {}
+        value |= {"scheduled_at": "2999-01-01T00:00:00+00:00"} if scheduled else {}
+        run.etcd.put("failover", json.dumps(value), 0, "operator")
+        return None
+
+    return act
+
+
+def _tag(run: Simulation, fault: Fault) -> Undo:
+    patroni = run.patronis[fault.who]
+    patroni.tags = Tags({**patroni.tags.data, **fault.what})
+    return None
+
+
+_KINDS: dict[str, Callable[[Simulation, Fault], Undo]] = {
+    "kill": _kill,
+    "power-cut": _power_cut,
+    "isolate": _isolate,
+    "freeze": _freeze,
+    "freeze patroni": _freeze_patroni,
+    "suspect": _suspect,
+    "cut stream": _cut_stream,
+    "crash-restart": _crash,
+    "pause replay": _pause_replay,
+    "slow stream": _set("slow_s of stream"),
+    "slow watch": _set("slow_s of watch"),
+    "freeze guard": _freeze_guard,
+    "kill guard": _kill_guard,
+    "lose answers": _lose,
+    "slow answers": _slow_answers,
+    "cut from": _cut_from,
+    "cut from etcd": _cut_from_etcd,
+    "elect": _elect,
+    "pause": _pause,
+    "switchover": _ask(leader=True, scheduled=False),
+    "failover": _ask(leader=False, scheduled=False),
+    "scheduled switchover": _ask(leader=True, scheduled=True),
+    "node count": _node_count,
+    "tag": _tag,
+}
+"""What each fault does; what undoes it."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """A schedule's runs. wrong: what counts against the guard."""
+
+    schedule: Schedule
+    result: Result
+    wrong: tuple[Violation, ...] = field(default=())
+
+
+def judge(schedule: Schedule, told: bool = False) -> Outcome:
+    """Run it; a loss counts only where the same schedule without a guard loses nothing."""
+    result = Simulation(schedule, told=told).run()
+    wrong = result.violations
+    if any(v.kind == "loss" for v in wrong):
+        faults = [
+            replace(f, after="", at=at) for f, at in zip(schedule.faults, result.fired, strict=True) if at is not None
+        ]
+        alone = Simulation(replace(schedule, faults=tuple(faults)), guarded=False).run()
+        if alone.patroni_losses:
+            wrong = tuple(v for v in wrong if v.kind != "loss")
+    return Outcome(schedule, result, wrong)
