@@ -45,9 +45,8 @@ class SimulatedClock:
         return EPOCH + self.world.now + self.skew_s
 
     def pause(self, seconds: float) -> None:
-        """At least that; up to 0.45 s while nothing is wrong."""
-        more = 0.4 if self.calm() else 0.1
-        self.world.sleep(seconds + more * self._random.random())
+        """At least that; up to half a second while nothing is wrong, which is no stall yet (run.py, _STALL_S)."""
+        self.world.sleep(0.3 + 0.2 * self._random.random() if self.calm() else seconds + 0.1 * self._random.random())
 
     def every(self, seconds: float, act: Callable[[], None]) -> Closes:
         """In a thread of its own."""
