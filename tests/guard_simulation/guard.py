@@ -2,16 +2,19 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 from unittest.mock import patch
 
 from tests.guard_simulation.etcd import PREFIX, Clients, SimulatedEtcd, url_of
 from tests.guard_simulation.patroni import Patroni
+from tests.guard_simulation.postgres import Postgres
 from tests.guard_simulation.world import Process, World
 from walproof.errors import TargetError
 from walproof.guarding import decide, run, safety
 from walproof.model.takeover import MemberSigns, Receiver
 from walproof.patroni import leader_lock
 from walproof.patroni.etcd3 import EtcdAccess
+from walproof.targets.patroni.signs_of_life import why_unfit
 
 EPOCH = 1_700_000_000.0
 
@@ -21,6 +24,7 @@ class Closes:
     """What a clock's `every` returns."""
 
     process: Process
+    failed: bool = False
 
     def close(self) -> None:
         """Nothing: the simulation ends as a whole."""
@@ -67,15 +71,15 @@ class SimulatedClock:
 
 @dataclass(slots=True)
 class _Answers:
-    """A member's answers: the next one on its way, and the last two."""
+    """A member's answers: the next one on its way, and what is known."""
 
     asked: float = -1.0
     arrives: float | None = None
     coming: Receiver | None = None
-    leads: bool = False
     rest_at: float | None = None
     sql_at: float | None = None
     receivers: tuple[Receiver, ...] = ()
+    fit: tuple[float | None, str] = (None, "")
 
 
 @dataclass(eq=False)
@@ -96,6 +100,10 @@ class SimulatedSigns:
     def close(self) -> None:
         """Nothing to stop."""
 
+    def failed(self) -> bool:
+        """No thread of it ends."""
+        return False
+
     def signs(self) -> Mapping[str, MemberSigns]:
         """What is known now."""
         now, found = self.clock.now(), {}
@@ -104,7 +112,7 @@ class SimulatedSigns:
             self._arrive(answers, now)
             if answers.arrives is None and now - answers.asked >= 0.1:
                 self._ask(name, member, answers, now)
-            found[name] = MemberSigns(answers.rest_at, answers.sql_at, answers.receivers)
+            found[name] = MemberSigns(answers.rest_at, answers.sql_at, answers.receivers, *answers.fit)
         return found
 
     def _arrive(self, answers: _Answers, now: float) -> None:
@@ -118,23 +126,28 @@ class SimulatedSigns:
         world, postgres = self.clock.world, member.postgres
         if not world.reaches(self.clock.process.host, member.process.host):
             return
-        slow = self.slow.get(name, 0.0)
         if not member.process.frozen and not member.process.dead:
             answers.rest_at = now
+            if answers.fit[0] is None or now - answers.fit[0] >= 0.4:
+                answers.fit = (now - 0.005, why_unfit(member.rest()))
         if postgres.role not in ("primary", "standby", "stopping") or postgres.process.frozen or postgres.process.dead:
             return
-        answers.arrives = now + slow * self._random.random()
-        answers.coming = None
-        if postgres.role == "standby":
-            heard = world.now - postgres.heard if postgres.receiver == "streaming" else None
-            answers.coming = Receiver(
-                asked_at=now - 0.005,
-                running=bool(postgres.receiver) and self.rights,
-                connects=bool(postgres.conninfo),
-                received=postgres.received or 0,
-                silent_s=heard if self.rights else None,
-            )
+        answers.arrives = now + self.slow.get(name, 0.0) * self._random.random()
+        answers.coming = Receiver(now - 0.005, **self._row(postgres)) if postgres.role == "standby" else None
         self._arrive(answers, now)
+
+    def _row(self, postgres: Postgres) -> dict[str, Any]:
+        """What receiver.sql answers on a standby, by the names of its columns."""
+        streams, rights = postgres.receiver == "streaming", self.rights
+        return {
+            "lacks": "" if rights else "GRANT pg_monitor",
+            "running": bool(postgres.receiver) and rights,
+            "waits": postgres.waits and rights,
+            "connects": bool(postgres.conninfo) and rights,
+            "streamed": postgres.received is not None,
+            "position": postgres.position,
+            "silent_s": self.clock.world.now - postgres.heard if streams and rights else None,
+        }
 
 
 @dataclass(eq=False)

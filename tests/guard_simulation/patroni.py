@@ -171,6 +171,12 @@ class Patroni:
         position = 0 if self.primary else self.postgres.position
         return Status(self.primary, position, self.tags, self.watchdog.failed)
 
+    def rest(self) -> dict[str, Any]:
+        """The part of GET /patroni that says whether it could lead."""
+        state = {"stopped": "stopped", "starting": "starting"}.get(self.postgres.role, "running")
+        failed = {"watchdog_failed": True} if self.watchdog.failed else {}
+        return {"state": state, **failed, **({"pause": True} if self.paused else {})}
+
     # With a leader.
 
     def _locked(self) -> None:

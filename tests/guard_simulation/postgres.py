@@ -142,6 +142,11 @@ class Postgres:
         """What Patroni compares: the greater of received and replayed."""
         return self.flushed if self.role == "primary" else max(self.received or 0, self.replayed)
 
+    @property
+    def waits(self) -> bool:
+        """Whether the startup process has replayed all it has, and waits before it looks for more."""
+        return self.role == "standby" and not self.receiver and not self.paused and self.replayed >= self.flushed
+
     # The leader.
 
     def lead(self) -> None:
@@ -282,9 +287,10 @@ class Postgres:
         if self.process.frozen:
             self.world.after(0.0, self.startup, self.process)
             return
+        if self.paused:
+            return
         if self.replayed < self.flushed:
-            if not self.paused:
-                self.world.after(0.1, self.startup, self.process)
+            self.world.after(0.1, self.startup, self.process)
             return
         if self._restart:
             self._restart = False

@@ -139,7 +139,7 @@ class Simulation:
         ends = max((f.at + (f.lasts if f.lasts < FOREVER else 0.0) for f in faults), default=0.0)
         self.world.run(ends + 2 * self.schedule.times.ttl + 8.0, self._over)
         judge = self.judge
-        judge.finish(2 * self.schedule.members + 4 * len(self.guards))
+        judge.finish(2 * self.schedule.members + 6 * len(self.guards))
         if self.guards:
             self._judge_kind()
         self.world.close()
