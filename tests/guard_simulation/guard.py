@@ -1,8 +1,8 @@
 """The shipped guard in the simulation: its clock, its signs of life, its leader lock on the simulated etcd."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, TypeVar
 from unittest.mock import patch
 
 from tests.guard_simulation.etcd import PREFIX, Clients, SimulatedEtcd, url_of
@@ -16,7 +16,28 @@ from walproof.patroni import leader_lock
 from walproof.patroni.etcd3 import EtcdAccess
 from walproof.targets.patroni.signs_of_life import why_unfit
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+_Memory = TypeVar("_Memory", bound="DataclassInstance")
+
 EPOCH = 1_700_000_000.0
+
+
+def _replace(before: _Memory, **changes: Any) -> _Memory:
+    """dataclasses.replace, which is a quarter of a run's time, without a copy where nothing changes."""
+    if all(getattr(before, name) is value for name, value in changes.items()):
+        return before
+    return replace(before, **changes)
+
+
+def quicken() -> None:
+    """Let the guard's modules use it; again after they were executed anew."""
+    for module in (decide, run):
+        vars(module)["replace"] = _replace
+
+
+quicken()
 
 
 @dataclass(slots=True)

@@ -1,22 +1,46 @@
 """What must hold in every schedule, seen from outside: by PostgreSQL's WAL and by what is written in etcd."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from tests.guard_simulation.etcd import Kv, Lease, SimulatedEtcd
 from tests.guard_simulation.patroni import Patroni
-from tests.guard_simulation.patroni_keys import cluster_of
+from tests.guard_simulation.patroni_keys import Cluster, cluster_of
 from tests.guard_simulation.postgres import Branch, Postgres, holders
 from tests.guard_simulation.world import World
 from walproof.model.takeover import GUARD
 
+_AT_MOST_EVERY_S = 13.0
+"""Seals are 15 s apart, by leases of whole seconds."""
+
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """What was wrong. kind: loss, paused, revoked, wrong holder, released, leases, needless, late."""
+    """What was wrong, in one word and in one sentence."""
 
     kind: str
     at: float
     text: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Seal:
+    """Whose key was taken, the key then; config, failover: versions of those keys."""
+
+    old: str
+    lock: Kv
+    config: int
+    failover: int
+
+
+def asked(failover: dict[str, Any]) -> bool:
+    """Whether a switchover is asked for that is due soon."""
+    return bool(failover) and not str(failover.get("scheduled_at", "")).startswith("2999")
+
+
+def follows(standby: Postgres, leader: str) -> bool:
+    """Whether a standby may still acknowledge something to that leader; a dead one cannot."""
+    return not standby.process.dead and leader in (standby.source, standby.conninfo, standby._startup_conninfo)
 
 
 @dataclass(slots=True)
@@ -30,12 +54,14 @@ class Judge:
     violations: list[Violation] = field(default_factory=list)
     patroni_losses: int = 0
     """Commits lost where no guard can be blamed: Patroni's own elections, or a /sync that was wrong before."""
-    seals: int = 0
+    plain: bool = False
+    """Whether nothing but what the guard must cope with in time happens: then it is asked for more."""
+    seals: list[float] = field(default_factory=list)
     hand_overs: list[float] = field(default_factory=list)
     promotions: list[float] = field(default_factory=list)
     most_leases: int = 0
     _lost: list[Branch] = field(default_factory=list)
-    _handed: dict[str, float] = field(default_factory=dict)
+    _seal: _Seal | None = None
 
     def __post_init__(self) -> None:
         self.etcd.written.append(self.written)
@@ -66,7 +92,6 @@ class Judge:
         new.asked_for = patroni.unasked
         self.world.tell(patroni.name, f"is promoted with {postgres.flushed}: timeline {new.number}")
         self.promotions.append(self.world.now)
-        self._handed.pop(patroni.name, None)
         self.branches.append(new)
         for branch in self.branches[:-1]:
             if branch.acknowledged and not new.has(branch, branch.acknowledged):
@@ -110,24 +135,83 @@ class Judge:
         cluster = cluster_of(self.etcd.keys)
         if cluster.config.get("pause"):
             self.wrong("paused", f"{by} gives the leader key to {now} while Patroni is paused")
-        if now == by:
-            self.seals += 1
-            if was in self.members:
-                self._sealed(self.members[was].postgres.branch, cluster.voters, cluster.quorum)
+        if asked(cluster.failover):
+            self.wrong("switchover", f"{by} gives the leader key to {now} while a switchover is asked for")
+        if now in self.members:
+            self._handed_over(by, was, now, cluster)
+        elif was in self.members:
+            self._sealed(by, was, cluster)
         else:
-            self.hand_overs.append(self.world.now)
-            self._handed[now] = self.world.now
-            if was != by:
-                self.wrong("wrong holder", f"{by} hands over to {now} what {was or 'nobody'} holds")
-            if self.members[now].watchdog.failed:
-                self.wrong("released", f"{by} hands over to {now}, whose REST says that its watchdog fails")
+            self.world.after(0.0, lambda: self._gone_on_with(by, was))
 
-    def _sealed(self, branch: Branch, voters: tuple[str, ...], quorum: int) -> None:
-        held = holders((self.members[v].postgres for v in voters), branch, branch.acknowledged)
+    def _sealed(self, by: str, was: str, cluster: Cluster) -> None:
+        branch, now = self.members[was].postgres.branch, self.world.now
+        held = holders((self.members[v].postgres for v in cluster.voters), branch, branch.acknowledged)
         branch.sealed = True
-        branch.doubtful = len(voters) - len(held) > quorum
+        branch.doubtful = len(cluster.voters) - len(held) > cluster.quorum
         if branch.doubtful:
             self.world.tell("JUDGE", "/sync does not tell who holds what was acknowledged: Patroni's own")
+        if cluster.sync_leader != was or not cluster.config.get("synchronous_mode"):
+            self.wrong("not synchronous", f"{by} seals {was}, and /sync names {cluster.sync_leader or 'nobody'}")
+        if self.seals and now - self.seals[-1] < _AT_MOST_EVERY_S:
+            self.wrong("often", f"{by} seals {was} {now - self.seals[-1]:.1f} s after another seal")
+        self.seals.append(now)
+        self.world.after(0.0, lambda: self._after_seal(by, was))
+
+    def _after_seal(self, by: str, was: str) -> None:
+        """What the whole transaction of a seal must have left."""
+        keys = self.etcd.keys
+        lock, sync = keys.get("leader"), keys.get("sync")
+        if lock is None or lock.value != by or sync is None:
+            return
+        lease = self.etcd.leases.get(lock.lease)
+        ttl = float(cluster_of(keys).config["ttl"])
+        left = lease.ends - self.world.now if lease is not None else 0.0
+        if left < ttl - 0.001:
+            self.wrong("seal", f"the seal of {by} ends in {left:.2f} s, before Patroni's ttl of {ttl:g} s")
+        if sync.version != lock.version:
+            self.wrong("seal", f"{by} does not write /sync with its seal")
+        if f"members/{was}" in keys:
+            self.wrong("seal", f"{by} leaves {was} its address")
+        self._seal = _Seal(was, lock, *(keys[k].version if k in keys else 0 for k in ("config", "failover")))
+
+    def _gone_on_with(self, by: str, was: str) -> None:
+        lock, seal = self.etcd.keys.get("leader"), self._seal
+        if lock is None or lock.value != by or seal is None:
+            return
+        if lock.lease != seal.lock.lease:
+            self.wrong("seal", f"{by} prolongs the seal of {was}")
+        self._seal = replace(seal, lock=lock)
+
+    def _handed_over(self, by: str, was: str, now: str, cluster: Cluster) -> None:
+        self.hand_overs.append(self.world.now)
+        member, seal, keys = self.members[now], self._seal, self.etcd.keys
+        if was != by:
+            self.wrong("wrong holder", f"{by} hands over to {now} what {was or 'nobody'} holds")
+        if member.watchdog.failed:
+            self.wrong("released", f"{by} hands over to {now}, whose REST says that its watchdog fails")
+        if member.tags.nofailover or now not in cluster.members:
+            self.wrong("released", f"{by} hands over to {now}, which may not lead")
+        if seal is None:
+            return
+        versions = tuple(keys[k].version if k in keys else 0 for k in ("config", "failover", "sync"))
+        if versions != (seal.config, seal.failover, seal.lock.version):
+            self.wrong("void", f"{by} hands over although configuration, /failover or /sync changed since its seal")
+        left = [v for v in cluster.voters if not follows(self.members[v].postgres, seal.old)]
+        if len(left) <= cluster.quorum:
+            self.wrong("unsealed", f"{by} hands over to {now}, and of {', '.join(cluster.voters)} only "
+                       f"{', '.join(left) or 'none'} cannot acknowledge to {seal.old} any more")  # fmt: skip
+        self._preferred(by, now, left)
+
+    def _preferred(self, by: str, now: str, left: list[str]) -> None:
+        """Of equals the one with the highest priority; it answered everything that a guard asks."""
+        position, mine = self.members[now].postgres.flushed, self.members[now].tags.failover_priority
+        for name in left:
+            other = self.members[name]
+            answers = other.postgres.alive and not other.process.frozen and not other.process.dead
+            equal = answers and other.postgres.flushed == position and other.postgres.waits
+            if equal and other.tags.failover_priority > mine and not other.watchdog.required and self.plain:
+                self.wrong("priority", f"{by} hands over to {now} and not to {name}, which has as much WAL")
 
     def revoked(self, number: int, lease: Lease, by: str) -> None:
         """A lease is about to be ended."""

@@ -48,7 +48,7 @@ class Times:
     """Patroni's three times."""
 
     ttl: float = 20.0
-    loop_wait: float = 1.0
+    loop_wait: float = 2.0
     retry_timeout: float = 3.0
 
 

@@ -163,9 +163,7 @@ class Dcs:
         while True:
             self.step()
             if self.etcd.reached_by(self.process.host) and not self.etcd.stalled:
-                done = act()
-                self.step()
-                return done
+                return act()
             if self.world.now + 0.3 > deadline:
                 self.world.sleep(max(0.0, deadline - self.world.now))
                 raise DcsError

@@ -12,6 +12,8 @@ from tests.guard_simulation.world import Process, World
 
 SEGMENT = 100
 FIRST = 1050
+_BUSY_S = 10.0
+"""After that time clients commit less often: a run is quicker then."""
 _OUTSTANDING = 8
 """How many commits wait for a standby before the clients do."""
 
@@ -164,7 +166,7 @@ class Postgres:
             self.flushed += 1
             self._acknowledge()
             self._send_all()
-        pause = self.interval_s * (0.5 + self._random.random())
+        pause = self.interval_s * (0.5 + self._random.random()) * (1.0 if self.world.now < _BUSY_S else 3.0)
         self.world.after(pause, self._write_on(branch), self.process)
 
     def _write_on(self, branch: Branch) -> Callable[[], None]:

@@ -31,10 +31,15 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """A cluster and what befalls it. kind: what the guard must do (simple: take over; guard: nothing; any)."""
+    """A cluster and what befalls it.
+
+    due: seconds after some fault, by its place, within which another member leads. untouched: no guard may act.
+    """
 
     seed: int
-    kind: str = "any"
+    due: tuple[tuple[int, float], ...] = ()
+    untouched: bool = False
+    synchronous: bool = True
     members: int = 3
     k: int = 1
     any_of: bool = True
@@ -68,46 +73,93 @@ class Schedule:
 def draw(seed: int) -> Schedule:
     """The schedule of a seed."""
     random = Random(f"schedule {seed}")
-    kind = random.choices(("any", "simple", "guard"), (90, 5, 5))[0]
+    kind = random.choices((_any, _due, _untouched), (88, 8, 4))[0]
+    return kind(seed, random)
+
+
+def _size(random: Random) -> dict[str, Any]:
     members = random.choice((3, 3, 4))
-    k = random.choice((1, 1, 2)) if members == 3 else random.choice((1, 2, 2))
-    size: dict[str, Any] = {
+    return {
         "members": members,
-        "k": k,
+        "k": random.choice((1, 1, 2) if members == 3 else (1, 2, 2)),
         "any_of": random.random() < 0.75,
         "strict": random.random() < 0.5,
-        "times": Times() if random.random() < 0.9 else Times(30.0, 10.0, 10.0),
+        "times": random.choices((Times(), Times(loop_wait=1.0), Times(30.0, 10.0, 10.0)), (7, 2, 1))[0],
         "interval_s": random.choice((0.1, 0.2, 0.2, 0.5)),
     }
-    if kind != "any":
-        who = [f"n{i + 1}" for i in range(members)]
-        faults = _simple(random) if kind == "simple" else _guard_only(random, who)
-        if kind == "guard" and random.random() < 0.5:
+
+
+def _due(seed: int, random: Random) -> Schedule:
+    """The leader is gone and what else happens a guard copes with: its successor leads in time."""
+    gone = Fault(random.choice(("kill", "isolate", "freeze", "power-cut")), "n1", BASE_AT + random.random())
+    simple = Schedule(seed, due=((0, 8.0),), faults=(gone,), **{**_size(random), "times": Times()})
+    first, second = GUARDS
+    late = Fault("freeze guard", second, gone.at, lasts=1.6)
+    match random.choice(("", "", "", "two", "resumed", "lost", "behind", "tags", "again", "soon again", "scheduled")):
+        case "two":
+            return replace(simple, guards=2, skews=(0.0, random.choice((0.0, 3.0, 60.0))))
+        case "resumed":
+            dies = Fault(random.choice(("kill guard", "freeze guard")), first, 0.0, f"{first} says sealed")
+            return replace(simple, guards=2, faults=(gone, late, dies), due=((0, 11.0),))
+        case "lost":
+            lost = Fault("lose answers", first, 0.0, f"{first} {random.choice(_LOSES)}", 0.0, 1)
+            return replace(simple, faults=(gone, lost), due=((0, 11.0),))
+        case "behind":
+            behind = Fault("cut stream", "n3", gone.at - 0.5 * random.random(), lasts=random.choice((1.0, 3.0)))
+            faults = (gone, behind) if simple.members == 3 else (gone, Fault("freeze", "n4", gone.at))
+            wanted = {"members": simple.members, "k": 1 if simple.members == 3 else 2, "any_of": True}
+            return replace(simple, faults=faults, **wanted)
+        case "tags":
+            tags = random.choice(({"failover_priority": 5}, {"failover_priority": "3"}, {"clonefrom": True}))
+            return replace(simple, tags={"n3": tags}, any_of=True)
+        case "again":
+            again = Fault("kill", "leader", random.choice((19.0, 23.0)), f"{first} says handed")
+            return replace(simple, members=4, k=1, any_of=False, faults=(gone, again), due=((0, 8.0), (1, 9.0)))
+        case "soon again":
+            again = Fault("kill", "leader", random.choice((6.0, 9.0)), f"{first} says handed")
+            return replace(simple, members=4, faults=(gone, again))
+        case "scheduled":
+            return replace(simple, faults=(gone, Fault("scheduled switchover", "n1", 0.5, what="n2")))
+    return simple
+
+
+def _untouched(seed: int, random: Random) -> Schedule:
+    """The leader is well, or the guard may not act: it leaves the key alone."""
+    size = {**_size(random), "times": Times()}
+    names = [f"n{i + 1}" for i in range(size["members"])]
+    gone = Fault(random.choice(("kill", "isolate")), "n1", BASE_AT + random.random())
+    match random.choice(("cut", "cut", "idle", "idle", "short", "asynchronous", "paused", "switchover", "guard")):
+        case "asynchronous":
+            return Schedule(seed, untouched=True, synchronous=False, faults=(gone,), **size)
+        case "paused":
+            paused = Fault("pause", "cluster", 1.0, lasts=FOREVER)
+            return Schedule(seed, untouched=True, faults=(gone, paused), **size)
+        case "short":
+            short = Fault(random.choice(("freeze", "isolate")), "n1", gone.at, lasts=0.6)
+            return Schedule(seed, untouched=True, faults=(short,), **size)
+        case "guard":
+            frozen = Fault("freeze guard", GUARDS[0], gone.at, lasts=random.choice((1.0, 3.0, 25.0)))
+            return Schedule(seed, untouched=True, faults=(frozen,), **size)
+        case "switchover":
+            asked = Fault("switchover", "n1", gone.at, what="n2")
+            return Schedule(seed, untouched=True, faults=(asked,), **size)
+        case "idle":
             size["interval_s"] = 20.0
-        size["times"] = Times()
-        return Schedule(seed, kind, guards=random.choice((1, 2)), faults=tuple(faults), **size)
-    return _any(seed, random, size)
-
-
-def _simple(random: Random) -> list[Fault]:
-    kind = random.choice(("kill", "isolate", "freeze", "power-cut"))
-    return [Fault(kind, "n1", BASE_AT + random.random())]
-
-
-def _guard_only(random: Random, members: list[str]) -> list[Fault]:
     faults = []
     for guard in GUARDS:
-        kind = random.choice(("cut from", "cut from", "freeze guard", "cut from etcd", "slow answers"))
-        what = "n1" if random.random() < 0.7 else random.choice(members)
-        lasts = random.choice((1.0, 3.0, 10.0))
+        kind = random.choice(("cut from", "cut from", "cut from etcd", "slow answers"))
+        what, lasts = "n1" if random.random() < 0.7 else random.choice(names), random.choice((1.0, 3.0, 10.0))
         faults.append(Fault(kind, guard, BASE_AT + random.random(), lasts=lasts, what=what))
-    return faults
+    return Schedule(seed, untouched=True, guards=random.choice((1, 2)), faults=tuple(faults), **size)
 
 
+_LOSES = ("says suspect", "/kv/txn asked", "/lease/grant asked", "says sealed")
 _LEADER = ("kill", "isolate", "isolate", "freeze", "power-cut", "suspect", "suspect", "suspect")
 
 
-def _any(seed: int, random: Random, size: dict[str, Any]) -> Schedule:
+def _any(seed: int, random: Random) -> Schedule:
+    """Anything may happen, at any time and at the steps at which it matters: nothing is lost by the guard."""
+    size = _size(random)
     standbys = [f"n{i + 2}" for i in range(size["members"] - 1)]
     guards = 2 if random.random() < 0.3 else 1
     base = BASE_AT + random.random()

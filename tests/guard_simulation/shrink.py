@@ -10,7 +10,8 @@ from tests.guard_simulation.simulate import Outcome, judge
 
 
 def _smaller(schedule: Schedule) -> Iterator[Schedule]:
-    for i in range(len(schedule.faults)):
+    kept = max((i for i, _ in schedule.due), default=-1)
+    for i in range(kept + 1, len(schedule.faults)):
         yield replace(schedule, faults=schedule.faults[:i] + schedule.faults[i + 1 :])
     for name in schedule.tags:
         yield replace(schedule, tags={n: t for n, t in schedule.tags.items() if n != name})

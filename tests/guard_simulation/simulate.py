@@ -17,8 +17,6 @@ from walproof.guarding import decide
 
 _CALM_S = 2.5
 """For how long a cluster must have had one leader and no guard at work until a run is over."""
-_SIMPLE_S = 8.0
-"""By when a leader that is gone must have a successor where nothing else is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +51,7 @@ class Simulation:
         for name in names:
             self._add(name, branch)
         self._steady()
+        self.judge.plain = bool(schedule.due)
         self.guards = [self._guard(i) for i in range(schedule.guards)] if guarded else []
         self.fired: list[float | None] = [None] * len(schedule.faults)
         self.pending = 0
@@ -66,7 +65,7 @@ class Simulation:
         s, etcd = self.schedule, self.etcd
         config = {
             "ttl": s.times.ttl, "loop_wait": s.times.loop_wait, "retry_timeout": s.times.retry_timeout,
-            "synchronous_mode": "quorum" if s.any_of else True, "synchronous_node_count": s.k,
+            "synchronous_mode": s.synchronous and ("quorum" if s.any_of else True), "synchronous_node_count": s.k,
             "synchronous_mode_strict": s.strict, "failsafe_mode": s.failsafe,
         }  # fmt: skip
         etcd.put("config", json.dumps(config), 0, "start")
@@ -144,18 +143,19 @@ class Simulation:
             self._judge_kind()
         self.world.close()
         return Result(
-            tuple(judge.violations), judge.patroni_losses, judge.seals, len(judge.hand_overs), len(judge.promotions),
+            tuple(judge.violations), judge.patroni_losses, len(judge.seals), len(judge.hand_overs), len(judge.promotions),
             self.world.now, tuple(self.fired), tuple(self.world.story),
         )  # fmt: skip
 
     def _judge_kind(self) -> None:
-        judge, kind = self.judge, self.schedule.kind
-        if kind == "guard" and judge.seals:
-            judge.wrong("needless", "a guard took the key of a leader that was healthy")
-        if kind == "simple":
-            gone = self.schedule.faults[0].at
-            if not judge.promotions or judge.promotions[0] > gone + _SIMPLE_S:
-                judge.wrong("late", f"the leader is gone at {gone:.2f}; promotions: {judge.promotions or 'none'}")
+        judge, schedule = self.judge, self.schedule
+        if schedule.untouched and judge.seals:
+            judge.wrong("needless", f"a guard took the key {judge.seals[0]:.2f} s after the start")
+        for i, seconds in schedule.due:
+            gone = self.fired[i]
+            if gone is not None and not any(gone < at <= gone + seconds for at in judge.promotions):
+                led = ", ".join(f"{at:.2f}" for at in judge.promotions) or "none"
+                judge.wrong("late", f"the leader is gone at {gone:.2f}; promotions: {led}")
 
     def _over(self) -> bool:
         now = self.world.now
@@ -194,6 +194,9 @@ class Simulation:
 
     def _fire(self, i: int, fault: Fault, _: float) -> None:
         self.fired[i] = self.world.now
+        if fault.who == "leader":
+            holder = self.etcd.keys.get("leader")
+            fault = replace(fault, who=holder.value if holder is not None and holder.value in self.servers else "n1")
         self.world.tell("FAULT", str(replace(fault, after="", at=self.world.now)).split(": ", 1)[1])
         undo = _KINDS[fault.kind](self, fault)
         if undo is None or fault.lasts >= FOREVER:
