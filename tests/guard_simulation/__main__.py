@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 
+from tests.guard_simulation.mutants import fates
 from tests.guard_simulation.schedule import draw
 from tests.guard_simulation.shrink import shrink, story
 from tests.guard_simulation.simulate import judge
@@ -52,6 +53,16 @@ def _batches(first: int, number: int, processes: int) -> Iterator[Batch]:
         yield from pool.map(run, *zip(*starts, strict=True))
 
 
+def _mutants(schedules: int, processes: int, only: str) -> int:
+    began, found, number = time.monotonic(), 0, 0
+    for fate in fates(schedules, processes, only):
+        number += 1
+        found += fate.seed is not None
+        print(f"{'found by ' + fate.by if fate.seed is not None else 'SURVIVES':28} {fate.name}", flush=True)
+    print(f"{found} of {number} mutants found ({found / max(number, 1):.1%}), {time.monotonic() - began:.0f} s")
+    return 0 if found >= 0.95 * number else 1
+
+
 def main() -> int:
     """0 when nothing went wrong."""
     parser = argparse.ArgumentParser(prog="python -m tests.guard_simulation")
@@ -60,11 +71,14 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--seed", type=int)
     parser.add_argument("--all", action="store_true")
+    parser.add_argument("--mutants", nargs="?", const="", metavar="FILE:LINE")
     options = parser.parse_args()
     if options.seed is not None:
         outcome = judge(draw(options.seed), told=True)
         print(story(outcome))
         return 1 if outcome.wrong else 0
+    if options.mutants is not None:
+        return _mutants(min(options.schedules, 2000), options.processes, options.mutants)
     began, total = time.monotonic(), Batch()
     for batch in _batches(options.first, options.schedules, options.processes):
         total.count.update(batch.count)

@@ -40,6 +40,7 @@ class Schedule:
     due: tuple[tuple[int, float], ...] = ()
     untouched: bool = False
     synchronous: bool = True
+    dry_run: bool = False
     members: int = 3
     k: int = 1
     any_of: bool = True
@@ -73,8 +74,7 @@ class Schedule:
 def draw(seed: int) -> Schedule:
     """The schedule of a seed."""
     random = Random(f"schedule {seed}")
-    kind = random.choices((_any, _due, _untouched), (88, 8, 4))[0]
-    return kind(seed, random)
+    return {0: _due, 1: _due, 2: _untouched}.get(seed % 25, _any)(seed, random)
 
 
 def _size(random: Random) -> dict[str, Any]:
@@ -128,9 +128,11 @@ def _untouched(seed: int, random: Random) -> Schedule:
     size = {**_size(random), "times": Times()}
     names = [f"n{i + 1}" for i in range(size["members"])]
     gone = Fault(random.choice(("kill", "isolate")), "n1", BASE_AT + random.random())
-    match random.choice(("cut", "cut", "idle", "idle", "short", "asynchronous", "paused", "switchover", "guard")):
+    match random.choice(("cut", "cut", "idle", "idle", "short", "asynchronous", "paused", "switchover", "dry run", "guard")):
         case "asynchronous":
             return Schedule(seed, untouched=True, synchronous=False, faults=(gone,), **size)
+        case "dry run":
+            return Schedule(seed, untouched=True, dry_run=True, faults=(gone,), **size)
         case "paused":
             paused = Fault("pause", "cluster", 1.0, lasts=FOREVER)
             return Schedule(seed, untouched=True, faults=(gone, paused), **size)

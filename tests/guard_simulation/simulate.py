@@ -123,7 +123,7 @@ class Simulation:
         leader.lead()
 
     def _guard(self, i: int) -> GuardHost:
-        policy = decide.Policy(GUARDS[i], learns_s=1.0)
+        policy = decide.Policy(GUARDS[i], learns_s=1.0, dry_run=self.schedule.dry_run)
         host = GuardHost(
             self.world, self.etcd, self.patronis, Process(GUARDS[i], f"g{i + 1}"), policy, self.schedule.skews[i]
         )

@@ -1,0 +1,216 @@
+"""Mutants of the guard's three deciding files, by their syntax trees; each runs in the place of the shipped code.
+
+Left out, because nothing they change decides anything: what is said (lines, notes, reasons' words, docstrings), how long
+each step took, counters, the names of fields, a comparison's boundary between two times (no two of them are equal),
+and moving etcd's own leader (tests/lab/test_etcd3.py), which is off unless asked for.
+"""
+
+import ast
+import copy
+import inspect
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import ModuleType
+
+from tests.guard_simulation import guard
+from walproof.guarding import decide, run, safety
+from walproof.patroni import leader_lock
+
+FILES = {"decide.py": decide, "safety.py": safety, "leader_lock.py": leader_lock}
+_AGAIN = (safety, decide, run)
+"""What takes names from those three, in the order in which it is executed anew."""
+SHOWN = ("line", "lines", "note", "noted", "why", "worth", "able", "reason", "of_all", "tags", "silence")
+"""Names whose values are only said, in decide.py and safety.py."""
+SHOWN_FIELDS = ("lines", "why_not", "suspicions", "takeovers", "noted", "promoted", "last_sign")
+"""Keywords of replace() and Steps() that only say what was done; a last sign counts in a Memory alone."""
+SKIPPED = (
+    "durations_s", "_tagged_words", "_watching", "part", "_host", "not_taken_line", "EtcdAccess", "why_never",
+)  # fmt: skip
+"""Functions that only say something, or that are not the guard's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """One change: where, what it was, what it became."""
+
+    file: str
+    line: int
+    what: str
+    tree: ast.Module
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}: {self.what}"
+
+
+Change = tuple[int, str, Callable[[], None], Callable[[], None]]
+"""The line, what changes, how to do and undo it in the tree."""
+
+_NEGATED: dict[type[ast.cmpop], type[ast.cmpop]] = {
+    ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Lt: ast.GtE, ast.LtE: ast.Gt, ast.Gt: ast.LtE, ast.GtE: ast.Lt,
+    ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
+}  # fmt: skip
+_BOUNDARY: dict[type[ast.cmpop], type[ast.cmpop]] = {
+    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt
+}  # fmt: skip
+_COUNTED = ("len(", "quorum", "priority", "version")
+
+
+def _text(node: ast.AST) -> str:
+    return " ".join(ast.unparse(node).split())[:90]
+
+
+def _swap(holder: ast.AST, field: str, place: int | None, to: ast.AST | None, line: int, what: str) -> Change:
+    """Put another node in that field of its holder, or in its list; None takes it out of the list."""
+    value = getattr(holder, field)
+    before = list(value) if place is not None else value
+
+    def do() -> None:
+        if place is None:
+            setattr(holder, field, to)
+        else:
+            changed = list(before)
+            changed[place : place + 1] = [] if to is None else [to]
+            setattr(holder, field, changed)
+
+    return line, what, do, lambda: setattr(holder, field, before)
+
+
+def _places(node: ast.AST) -> Iterator[tuple[ast.AST, str, int | None, ast.AST]]:
+    """Every node below with its holder, field and place in a list; nothing that is only said."""
+    for field, value in ast.iter_fields(node):
+        children = value if isinstance(value, list) else [value]
+        for place, child in enumerate(children):
+            if not isinstance(child, ast.AST) or _is_said(node, field, child):
+                continue
+            yield node, field, place if isinstance(value, list) else None, child
+            yield from _places(child)
+
+
+def _is_said(holder: ast.AST, field: str, child: ast.AST) -> bool:
+    if isinstance(child, ast.JoinedStr) or field in ("annotation", "returns", "decorator_list"):
+        return True
+    if isinstance(child, ast.FunctionDef) and child.name in SKIPPED:
+        return True
+    if isinstance(child, ast.keyword) and child.arg in SHOWN_FIELDS:
+        return True
+    if isinstance(child, ast.Assign):
+        names = [n.id for t in child.targets for n in ast.walk(t) if isinstance(n, ast.Name)]
+        return bool(names) and all(n in SHOWN for n in names)
+    return isinstance(child, ast.Expr) and isinstance(child.value, ast.Constant)
+
+
+def _changes(tree: ast.Module) -> Iterator[Change]:
+    for holder, field, place, node in _places(tree):
+        line = getattr(node, "lineno", 0)
+        for what, to in _others(holder, field, node):
+            if to is None and place is None:
+                continue
+            yield _swap(holder, field, place, to, line, f"{_text(node)} -> {_text(to) if to is not None else 'nothing'}")
+        for name in ("test",):
+            test = getattr(node, name, None)
+            if isinstance(node, ast.If | ast.IfExp) and isinstance(test, ast.AST):
+                for value in (True, False):
+                    what = f"if {_text(test)} -> if {value}"
+                    yield _swap(node, name, None, _keeping(test, value), line, what)
+
+
+def _keeping(test: ast.AST, value: bool) -> ast.AST:
+    """That value, and the names that the test gives (:=)."""
+    named = [n for n in ast.walk(test) if isinstance(n, ast.NamedExpr)]
+    if not named:
+        return ast.Constant(value)
+    return ast.Subscript(ast.Tuple([*named, ast.Constant(value)], ast.Load()), ast.Constant(-1), ast.Load())
+
+
+def _others(holder: ast.AST, field: str, node: ast.AST) -> Iterator[tuple[str, ast.AST | None]]:
+    """What may stand in the place of a node."""
+    match node:
+        case ast.Compare(left=left, ops=[op], comparators=[right]):
+            yield "negated", ast.Compare(left, [_NEGATED[type(op)]()], [right])
+            if type(op) in _BOUNDARY and any(word in _text(node) for word in _COUNTED):
+                yield "boundary", ast.Compare(left, [_BOUNDARY[type(op)]()], [right])
+        case ast.BoolOp(op=op, values=values):
+            for i in range(len(values)):
+                rest = values[:i] + values[i + 1 :]
+                yield "dropped", rest[0] if len(rest) == 1 else ast.BoolOp(op, rest)
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            yield "not dropped", operand
+        case ast.Constant(value=bool(value)):
+            yield "flipped", ast.Constant(not value)
+        case ast.Constant(value=int(value)) if not isinstance(holder, ast.Subscript | ast.Slice):
+            yield "more", ast.Constant(value + 1)
+        case ast.Constant(value=float(value)):
+            yield "more", ast.Constant(value * 20)
+            yield "none", ast.Constant(0.0)
+        case ast.Call(func=ast.Name(id="max" | "min" as name), args=args, keywords=keywords):
+            yield "other", ast.Call(ast.Name("min" if name == "max" else "max", ast.Load()), args, keywords)
+        case ast.Call(func=ast.Name(id="all" | "any" as name), args=args):
+            yield "other", ast.Call(ast.Name("any" if name == "all" else "all", ast.Load()), args, [])
+        case ast.BinOp(op=ast.Add() | ast.Sub() as op, left=left, right=right) if not _is_text(node) and "set(" not in _text(node) and "prefix" not in _text(node):
+            yield "other", ast.BinOp(left, ast.Sub() if isinstance(op, ast.Add) else ast.Add(), right)
+        case ast.keyword() if isinstance(holder, ast.Call) and _text(holder.func) == "replace":
+            yield "dropped", None
+        case ast.Call() if isinstance(holder, ast.List) and field == "elts":
+            yield "dropped", None
+        case ast.Return(value=value) if value is not None:
+            yield from _returned(value)
+    if (isinstance(holder, ast.comprehension) and field == "ifs") or _is_appended(node):
+        yield "dropped", None
+    if isinstance(node, ast.Dict) and isinstance(holder, ast.Assign):
+        for i in range(len(node.keys)):
+            yield "dropped", ast.Dict(node.keys[:i] + node.keys[i + 1 :], node.values[:i] + node.values[i + 1 :])
+
+
+def _is_appended(node: ast.AST) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and ".append" in _text(node.value.func)
+
+
+def _is_text(node: ast.AST) -> bool:
+    return any(isinstance(n, ast.JoinedStr) or (isinstance(n, ast.Constant) and isinstance(n.value, str)) for n in ast.walk(node))  # fmt: skip
+
+
+def _returned(value: ast.expr) -> Iterator[tuple[str, ast.AST]]:
+    if isinstance(value, ast.Compare | ast.BoolOp) or (isinstance(value, ast.Constant) and isinstance(value.value, bool)):
+        yield "true", ast.Return(ast.Constant(True))
+        yield "false", ast.Return(ast.Constant(False))
+    elif isinstance(value, ast.JoinedStr) or (isinstance(value, ast.Constant) and isinstance(value.value, str)):
+        yield "none", ast.Return(ast.Constant(None))
+
+
+def mutants() -> Iterator[Mutant]:
+    """Every mutant, each with a tree of its own."""
+    for file, module in FILES.items():
+        tree = ast.parse(inspect.getsource(module))
+        seen = {ast.dump(tree)}
+        for line, what, do, undo in _changes(tree):
+            do()
+            changed = copy.deepcopy(tree)
+            undo()
+            if (key := ast.dump(changed)) not in seen:
+                seen.add(key)
+                yield Mutant(file, line, what, changed)
+
+
+@contextmanager
+def in_place(file: str, tree: ast.Module) -> Iterator[None]:
+    """Run that code where the shipped one was."""
+    module = FILES[file]
+    shipped = {m: dict(vars(m)) for m in (*_AGAIN, leader_lock)}
+    try:
+        _execute(module, tree)
+        for other in _AGAIN[_AGAIN.index(module) + 1 :] if module in _AGAIN else ():
+            _execute(other, ast.parse(inspect.getsource(other)))
+        guard.quicken()
+        yield
+    finally:
+        for m, names in shipped.items():
+            vars(m).clear()
+            vars(m).update(names)
+
+
+def _execute(module: ModuleType, tree: ast.Module) -> None:
+    assert sys.modules[module.__name__] is module
+    code = compile(ast.fix_missing_locations(tree), module.__file__ or "", "exec")
+    exec(code, vars(module))  # noqa: S102
