@@ -58,6 +58,8 @@ class View:
         self.keys: dict[str, Kv] = {}
         self.slow_s = 0.0
         """How much longer every event takes."""
+        self.broken = False
+        """A request failed, so the client asks another member of etcd and watches anew (set_base_uri)."""
         self.rebuild()
         etcd.views.append(self)
 
@@ -65,6 +67,7 @@ class View:
         """Read everything anew."""
         self.keys = dict(self.etcd.keys)
         self._coming.clear()
+        self.broken = False
 
     def send(self, revision: int, key: str, kv: Kv | None) -> None:
         """An event sets out."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from unittest.mock import patch
 
 from tests.guard_simulation.etcd import PREFIX, Clients, SimulatedEtcd, url_of
@@ -111,6 +111,8 @@ class SimulatedSigns:
     members: Mapping[str, Patroni]
     slow: dict[str, float] = field(default_factory=dict)
     """Seconds that answers of a member take."""
+    former: ClassVar[bool] = False
+    """Whether receiver.sql is the one of before: the received position alone, whatever is still to be replayed."""
     rights: bool = True
     """Whether the guard's role may read what other sessions do."""
 
@@ -163,10 +165,10 @@ class SimulatedSigns:
         return {
             "lacks": "" if rights else "GRANT pg_monitor",
             "running": bool(postgres.receiver) and rights,
-            "waits": postgres.waits and rights,
+            "waits": (postgres.waits or self.former) and rights,
             "connects": bool(postgres.conninfo) and rights,
             "streamed": postgres.received is not None,
-            "position": postgres.position,
+            "position": postgres.received or 0 if self.former else postgres.position,
             "silent_s": self.clock.world.now - postgres.heard if streams and rights else None,
         }
 

@@ -60,17 +60,15 @@ class Judge:
     hand_overs: list[float] = field(default_factory=list)
     promotions: list[float] = field(default_factory=list)
     most_leases: int = 0
+    newest: Branch = field(init=False)
+    """Of the last promotion of a holder of the leader key."""
     _lost: list[Branch] = field(default_factory=list)
     _seal: _Seal | None = None
 
     def __post_init__(self) -> None:
+        self.newest = self.branches[0]
         self.etcd.written.append(self.written)
         self.etcd.revoked.append(self.revoked)
-
-    @property
-    def newest(self) -> Branch:
-        """Of the last promotion."""
-        return self.branches[-1]
 
     def wrong(self, kind: str, text: str) -> None:
         """A violation, at this moment."""
@@ -91,8 +89,16 @@ class Judge:
         new = Branch(len(self.branches) + 1, postgres.branch, postgres.flushed)
         new.asked_for = patroni.unasked
         self.world.tell(patroni.name, f"is promoted with {postgres.flushed}: timeline {new.number}")
-        self.promotions.append(self.world.now)
         self.branches.append(new)
+        holder = self.etcd.keys.get("leader")
+        postgres.branch = new
+        if holder is not None and holder.value != patroni.name:
+            self.wrong("two leaders", f"{patroni.name} is promoted, and {holder.value} holds the leader key")
+            postgres.lead()
+            return
+        self.promotions.append(self.world.now)
+        self.newest = new
+        postgres.lead()
         for branch in self.branches[:-1]:
             if branch.acknowledged and not new.has(branch, branch.acknowledged):
                 held = holders((m.postgres for m in self.members.values()), branch, branch.acknowledged)
@@ -101,8 +107,6 @@ class Judge:
                     f"{patroni.name} is promoted with {postgres.flushed}, {branch.acknowledged} was acknowledged on "
                     f"timeline {branch.number} (held by {', '.join(held)})",
                 )
-        postgres.branch = new
-        postgres.lead()
 
     def _lose(self, branch: Branch, text: str) -> None:
         if any(branch is lost for lost in self._lost):

@@ -104,7 +104,7 @@ class Patroni:
 
     def load(self) -> Cluster:
         """The keys, as its cache has them."""
-        cluster = cluster_of(self.view.now())
+        cluster = cluster_of(self.dcs.keys())
         if not cluster.unlocked:
             self.known = tuple(cluster.members)
         elif self._failsafe_mode(cluster) and self._failsafe[0] + self.times.ttl > self.world.now:

@@ -157,12 +157,30 @@ class Dcs:
             self.world.point(f"{self.name} {what}")
         self.world.sleep(0.001 + 0.01 * self._random.random() ** 3)
 
+    def answers(self) -> bool:
+        """Whether etcd does what is asked now; where it does not, the cache is not believed any more."""
+        if self.etcd.reached_by(self.process.host):
+            return not self.etcd.stalled
+        self.view.broken = True
+        return False
+
+    def keys(self) -> dict[str, Kv]:
+        """The cache, read anew where that is needed; DcsError where it cannot be."""
+
+        def rebuild() -> int:
+            self.view.rebuild()
+            return 1
+
+        if self.view.broken:
+            self.retry(rebuild)
+        return self.view.now()
+
     def retry(self, act: Callable[[], int]) -> int:
         """Do it as soon as etcd answers; DcsError after retry_timeout."""
         deadline = self.world.now + self.retry_timeout
         while True:
             self.step()
-            if self.etcd.reached_by(self.process.host) and not self.etcd.stalled:
+            if self.answers():
                 return act()
             if self.world.now + 0.3 > deadline:
                 self.world.sleep(max(0.0, deadline - self.world.now))
@@ -202,7 +220,7 @@ class Dcs:
     def put(self, key: str, value: str) -> None:
         """Write a key unconditionally, unless etcd cannot be reached."""
         self.step()
-        if self.etcd.reached_by(self.process.host) and not self.etcd.stalled:
+        if self.answers():
             self._put(key, value, 0)
 
     def acquire(self) -> bool:
@@ -260,7 +278,7 @@ class Dcs:
         if known is not None and known.lease == self.lease and known.value == value:
             return
         self.step()
-        if not self.etcd.reached_by(self.process.host) or self.etcd.stalled:
+        if not self.answers():
             return
         try:
             self._put(f"members/{self.name}", value, self.lease)

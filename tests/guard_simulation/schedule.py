@@ -170,6 +170,12 @@ def _any(seed: int, random: Random) -> Schedule:
         faults.append(_behind(random, standbys, base))
     faults += [_before(random, standbys, base) for _ in range(random.choice((0, 0, 0, 1)))]
     faults += [_around(random, standbys, guards, base) for _ in range(random.choice((0, 1, 1, 2, 2, 3)))]
+    delays = {}
+    if random.random() < 0.12:
+        slow = random.choice(standbys)
+        delays[slow] = random.choice((0.5, 5.0))
+        if random.random() < 0.5:
+            faults.append(Fault("crash-restart", slow, base + random.random() * 2 - 1))
     tags = {}
     if random.random() < 0.3:
         who = random.choice(standbys)
@@ -182,7 +188,7 @@ def _any(seed: int, random: Random) -> Schedule:
         guards=guards,
         tags=tags,
         watchdogs=(random.choice(standbys),) if random.random() < 0.05 else (),
-        delays={random.choice(standbys): random.choice((0.5, 5.0))} if random.random() < 0.1 else {},
+        delays=delays,
         skews=(random.choice((0.0, 3.0, -3.0)), random.choice((0.0, 60.0))),
         faults=tuple(faults),
         **size,

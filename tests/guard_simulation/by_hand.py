@@ -1,0 +1,98 @@
+"""Mutants by hand: what once was wrong put back, and each condition of docs/guard.md's table taken away.
+
+Each is a change of the shipped source's text, and the kind of violation that must find it.
+"""
+
+import ast
+import inspect
+from dataclasses import dataclass
+
+from tests.guard_simulation.mutator import FILES
+
+
+@dataclass(frozen=True, slots=True)
+class ByHand:
+    """file: which source; before, after: its text; finds: what the simulation may call it. more: further changes."""
+
+    file: str
+    before: str
+    after: str
+    finds: tuple[str, ...]
+    more: tuple[tuple[str, str], ...] = ()
+
+    def tree(self) -> ast.Module:
+        """The changed source; AssertionError where that text is not in it, so that a stale mutant is noticed."""
+        source = inspect.getsource(FILES[self.file])
+        for before, after in ((self.before, self.after), *self.more):
+            assert source.count(before) == 1, f"{self.file} holds {source.count(before)} times: {before}"
+            source = source.replace(before, after)
+        return ast.parse(source)
+
+
+_SIGHT = "tuple(v for v in sight.lock.seal.connected if v in sight.lock.counted)"
+ONCE_WRONG = {
+    "G1: a standby that has crashed is believed before it has replayed what it holds": ByHand(
+        "safety.py", "and r.waits and", "and", ("loss", "unsealed")
+    ),
+    "G3: the old leader's lease is ended by a guard that may have been frozen": ByHand(
+        "leader_lock.py",
+        "        return not sealed.switchover and self._etcd.transaction(handing_over(self._prefix, sealed, to))",
+        '        self._etcd.call("/lease/revoke", {"ID": str(self._old)})\n'
+        "        return not sealed.switchover and self._etcd.transaction(handing_over(self._prefix, sealed, to))",
+        ("revoked",),
+        (("        entries = self._etcd.prefix(self._prefix)\n        leader",
+          "        entries = self._etcd.prefix(self._prefix)\n        self._old = seen.holder_lease\n        leader"),),
+    ),
+    "G4: tags of voters are not asked": ByHand(
+        "leader_lock.py", "        if tags.get(name):\n", "        if False:\n", ("loss", "unsealed", "released")
+    ),
+    "G5: the guard takes up a seal that it has left to Patroni": ByHand(
+        "safety.py", "    if lock.config_version != seal.config_version:", "    if False:", ("paused", "void")
+    ),
+    "G6: whether its Patroni can lead is not asked": ByHand(
+        "safety.py", "    return (known.unfit or None) if fresh else", "    return None if fresh else", ("released",)
+    ),
+    "L3: no second witness is asked": ByHand(
+        "decide.py", "    if silent and seen_by:", "    if silent:", ("needless",)
+    ),
+    "L6: a refused seal's leases are not used again": ByHand(
+        "leader_lock.py", "            self._spare = [", "            _ = [", ("leases",)
+    ),
+}  # fmt: skip
+CONDITIONS = {
+    "quorum + 1 voters pass": ByHand("safety.py", "lock.quorum + 1\n", "lock.quorum\n", ("unsealed", "loss")),
+    "primary_conninfo is empty": ByHand(
+        "safety.py", "not (r.running or r.connects or r.lacks)", "not (r.running or r.lacks)", ("unsealed", "loss")
+    ),
+    "there is no walreceiver, asked twice": ByHand(
+        "safety.py", "not (r.running or r.connects or r.lacks) and r.waits", "not (r.connects or r.lacks)",
+        ("unsealed", "loss"),
+    ),
+    "it was set before the seal": ByHand("safety.py", "if r.connects and not r.lacks and v in followed",
+                                         "if v in followed", ("unsealed", "loss")),
+    "it streamed from this leader": ByHand("safety.py", " and v in followed)", ")", ("loss", "unsealed")),
+    "the most WAL": ByHand("safety.py", "if at == most)", ")", ("loss",)),
+    "/sync compared": ByHand("leader_lock.py", '        "sync": seen.sync_version,\n', "",
+                             ("loss", "unsealed", "void", "not synchronous")),
+    "/config compared": ByHand("leader_lock.py", '        "config": seen.config_version,\n', "", ("void", "paused")),
+    "/failover compared": ByHand("leader_lock.py", '        "failover": seen.failover_version,\n', "",
+                                 ("void", "switchover")),
+    "/sync written again": ByHand("leader_lock.py", "        put(f\"{prefix}sync\", entries[\"sync\"].value),\n", "",
+                                  ("seal",)),
+    "the old leader's address is removed": ByHand("leader_lock.py", '        delete(f"{prefix}members/{old}"),\n', "",
+                                                  ("seal",)),
+    "lease of the ttl and more, intent compared": ByHand(
+        "leader_lock.py", '        compare.append(compare_version(f"{prefix}{INTENT}", taking.intent))\n', "", ("seal",)
+    ),
+    "hand-over compares this seal": ByHand(
+        "leader_lock.py", "    compare = [*_unchanged(prefix, sealed), compare_lease(",
+        "    compare = [compare_lease(", ("wrong holder", "void", "paused"),
+    ),
+    "versions of /failover kept": ByHand(
+        "safety.py", "    if lock.failover_version != seal.failover_version:", "    if False:", ("void", "switchover")
+    ),
+    "a limit on takeovers kept in etcd": ByHand(
+        "decide.py", "    limit_s = max(sight.lock.limit_s, policy.at_most_every_s)\n", "    limit_s = 0.0\n", ("often",)
+    ),
+}  # fmt: skip
+ALL = {**ONCE_WRONG, **CONDITIONS}
