@@ -53,9 +53,9 @@ def _batches(first: int, number: int, processes: int) -> Iterator[Batch]:
         yield from pool.map(run, *zip(*starts, strict=True))
 
 
-def _mutants(schedules: int, processes: int, only: str) -> int:
+def _mutants(schedules: int, processes: int, only: str, every: int) -> int:
     began, found, number = time.monotonic(), 0, 0
-    for fate in fates(schedules, processes, only):
+    for fate in fates(schedules, processes, only, every):
         number += 1
         found += fate.seed is not None
         print(f"{'found by ' + fate.by if fate.seed is not None else 'SURVIVES':28} {fate.name}", flush=True)
@@ -72,13 +72,14 @@ def main() -> int:
     parser.add_argument("--seed", type=int)
     parser.add_argument("--all", action="store_true")
     parser.add_argument("--mutants", nargs="?", const="", metavar="FILE:LINE")
+    parser.add_argument("--every", type=int, default=1, help="of the mutants: a sample")
     options = parser.parse_args()
     if options.seed is not None:
         outcome = judge(draw(options.seed), told=True)
         print(story(outcome))
         return 1 if outcome.wrong else 0
     if options.mutants is not None:
-        return _mutants(min(options.schedules, 2000), options.processes, options.mutants)
+        return _mutants(min(options.schedules, 2000), options.processes, options.mutants, options.every)
     began, total = time.monotonic(), Batch()
     for batch in _batches(options.first, options.schedules, options.processes):
         total.count.update(batch.count)

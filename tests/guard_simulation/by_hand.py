@@ -5,9 +5,13 @@ Each is a change of the shipped source's text, and the kind of violation that mu
 
 import ast
 import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from unittest.mock import patch
 
-from tests.guard_simulation.mutator import FILES
+from tests.guard_simulation.guard import SimulatedSigns
+from tests.guard_simulation.mutator import FILES, in_place
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,20 +23,21 @@ class ByHand:
     after: str
     finds: tuple[str, ...]
     more: tuple[tuple[str, str], ...] = ()
+    former_query: bool = False
+    """The query of receiver.sql is the former one."""
 
     def tree(self) -> ast.Module:
         """The changed source; AssertionError where that text is not in it, so that a stale mutant is noticed."""
         source = inspect.getsource(FILES[self.file])
         for before, after in ((self.before, self.after), *self.more):
-            assert source.count(before) == 1, f"{self.file} holds {source.count(before)} times: {before}"
-            source = source.replace(before, after)
+            assert not before or source.count(before) == 1, f"{self.file} holds {source.count(before)} times: {before}"
+            source = source.replace(before, after) if before else source
         return ast.parse(source)
 
 
-_SIGHT = "tuple(v for v in sight.lock.seal.connected if v in sight.lock.counted)"
 ONCE_WRONG = {
-    "G1: a standby that has crashed is believed before it has replayed what it holds": ByHand(
-        "safety.py", "and r.waits and", "and", ("loss", "unsealed")
+    "G1: a standby that has crashed is believed by its received position": ByHand(
+        "safety.py", "", "", ("loss",), former_query=True
     ),
     "G3: the old leader's lease is ended by a guard that may have been frozen": ByHand(
         "leader_lock.py",
@@ -60,6 +65,9 @@ ONCE_WRONG = {
     ),
 }  # fmt: skip
 CONDITIONS = {
+    "the startup process waits at the end of all WAL it has": ByHand(
+        "safety.py", "and r.waits and", "and", ("loss", "unsealed")
+    ),
     "quorum + 1 voters pass": ByHand("safety.py", "lock.quorum + 1\n", "lock.quorum\n", ("unsealed", "loss")),
     "primary_conninfo is empty": ByHand(
         "safety.py", "not (r.running or r.connects or r.lacks)", "not (r.running or r.lacks)", ("unsealed", "loss")
@@ -96,3 +104,10 @@ CONDITIONS = {
     ),
 }  # fmt: skip
 ALL = {**ONCE_WRONG, **CONDITIONS}
+
+
+@contextmanager
+def put_in(mutant: ByHand) -> Iterator[None]:
+    """Run that change of the shipped code."""
+    with in_place(mutant.file, mutant.tree()), patch.object(SimulatedSigns, "former", mutant.former_query):
+        yield

@@ -1,20 +1,12 @@
-"""A simulated etcd: revisions, leases, elections that renew them, transactions, watches; and a client for the guard.
+"""A simulated etcd: revisions, leases, elections that renew them, late watches."""
 
-The guard's client is the shipped one (walproof.patroni.etcd3.Etcd3) with this in the place of HTTP.
-"""
-
-import base64
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, cast
-
-import httpx2
 
 from tests.guard_simulation.world import Process, World
-from walproof.patroni.etcd3 import Etcd3, EtcdAccess, Fields, Order
+from walproof.patroni.etcd3 import Fields
 
-PREFIX = "/service/sim/"
 _ELECTION_TIMEOUT_S = 1.0
 
 
@@ -181,7 +173,7 @@ class SimulatedEtcd:
         lease = self.leases.pop(number)
         self.revision += 1
         for key in list(lease.keys):
-            self._write(key, None, by)
+            self.write(key, None, by)
 
     def keepalive(self, number: int) -> bool:
         """Renew a lease; whether there is one."""
@@ -203,23 +195,25 @@ class SimulatedEtcd:
 
     def put(self, key: str, value: str, lease: int, by: str) -> int:
         """Write a key as a transaction of its own; its revision."""
-        self._may_hang_on(lease)
+        self.may_hang_on(lease)
         self.revision += 1
-        self._write(key, (value, lease), by)
+        self.write(key, (value, lease), by)
         return self.revision
 
     def delete(self, key: str, by: str) -> int:
         """Remove a key as a transaction of its own."""
         self.revision += 1
         if key in self.keys:
-            self._write(key, None, by)
+            self.write(key, None, by)
         return self.revision
 
-    def _may_hang_on(self, lease: int) -> None:
+    def may_hang_on(self, lease: int) -> None:
+        """LeaseNotFound where there is no such lease."""
         if lease and lease not in self.leases:
             raise LeaseNotFound
 
-    def _write(self, key: str, what: tuple[str, int] | None, by: str) -> None:
+    def write(self, key: str, what: tuple[str, int] | None, by: str) -> None:
+        """Write a key with its lease, or remove it, at the revision of now."""
         before = self.keys.get(key)
         if before is not None and before.lease in self.leases:
             self.leases[before.lease].keys.remove(key)
@@ -236,221 +230,3 @@ class SimulatedEtcd:
             view.send(self.revision, key, after)
         for told in self.written:
             told(key, before, after, by)
-
-    # The JSON gateway, for the guard's client.
-
-    def answer(self, method: str, fields: Fields, by: str) -> Fields:
-        """What one request does, and its answer; LeaseNotFound."""
-        found = _METHODS[method](self, fields, by)
-        found["header"] = {"revision": str(self.revision), "raft_term": str(self.term)}
-        return found
-
-    def range(self, fields: Fields, by: str) -> Fields:
-        """/kv/range of one key or a prefix."""
-        key = _text(fields["key"]).removeprefix(PREFIX)
-        if "range_end" in fields:
-            found = [(k, kv) for k, kv in self.keys.items() if k.startswith(key)]
-        else:
-            found = [(key, self.keys[key])] if key in self.keys else []
-        return {"kvs": [_kv(k, kv) for k, kv in found]}
-
-    def transaction(self, fields: Fields, by: str) -> Fields:
-        """/kv/txn."""
-        done = all(self._holds(c) for c in fields.get("compare", ()))
-        requests = fields.get("success" if done else "failure", ())
-        puts = [r["request_put"] for r in requests if "request_put" in r]
-        for put in puts:
-            self._may_hang_on(int(put.get("lease", 0)))
-        if requests:
-            self.revision += 1
-        responses = [self._do(r, by) for r in requests]
-        return {"succeeded": done, "responses": responses}
-
-    def _do(self, request: Fields, by: str) -> Fields:
-        if "request_put" in request:
-            put = request["request_put"]
-            self._write(_name(put), (_text(put["value"]), int(put.get("lease", 0))), by)
-        elif "request_delete_range" in request:
-            if (name := _name(request["request_delete_range"])) in self.keys:
-                self._write(name, None, by)
-        elif "request_range" in request:
-            return {"response_range": self.range(request["request_range"], by)}
-        else:
-            raise AssertionError(f"not simulated: {request}")
-        return {}
-
-    def _holds(self, compare: Fields) -> bool:
-        kv = self.keys.get(_name(compare))
-        is_, wanted = {
-            "MOD": lambda: (kv.version if kv else 0, int(compare.get("mod_revision", 0))),
-            "CREATE": lambda: (kv.created if kv else 0, int(compare.get("create_revision", 0))),
-            "LEASE": lambda: (kv.lease if kv else 0, int(compare.get("lease", 0))),
-            "VALUE": lambda: (kv.value if kv else None, _text(compare.get("value", ""))),
-            "VERSION": lambda: (1 if kv else 0, int(compare.get("version", 0))),
-        }[compare["target"]]()
-        match compare.get("result", "EQUAL"):
-            case "EQUAL":
-                return bool(is_ == wanted)
-            case "NOT_EQUAL":
-                return bool(is_ != wanted)
-            case "LESS":
-                return bool(cast(int, is_) < cast(int, wanted))
-            case "GREATER":
-                return bool(cast(int, is_) > cast(int, wanted))
-        raise AssertionError(f"not simulated: {compare}")
-
-    def put_one(self, fields: Fields, by: str) -> Fields:
-        """/kv/put."""
-        self.put(_name(fields), _text(fields["value"]), int(fields.get("lease", 0)), by)
-        return {}
-
-    def delete_one(self, fields: Fields, by: str) -> Fields:
-        """/kv/deleterange of one key."""
-        self.delete(_name(fields), by)
-        return {}
-
-    def grant_one(self, fields: Fields, by: str) -> Fields:
-        """/lease/grant."""
-        number = self.grant(float(fields["TTL"]))
-        return {"ID": str(number), "TTL": str(fields["TTL"])}
-
-    def revoke_one(self, fields: Fields, by: str) -> Fields:
-        """/lease/revoke."""
-        self.revoke(int(fields["ID"]), by)
-        return {}
-
-    def keepalive_one(self, fields: Fields, by: str) -> Fields:
-        """/lease/keepalive."""
-        number = int(fields["ID"])
-        alive = self.keepalive(number)
-        return {"result": {"ID": str(number), **({"TTL": str(round(self.leases[number].ttl))} if alive else {})}}
-
-    def time_to_live(self, fields: Fields, by: str) -> Fields:
-        """/lease/timetolive: whole seconds, rounded down; -1 where there is none."""
-        lease = self.leases.get(int(fields["ID"]))
-        if lease is None:
-            return {"ID": fields["ID"], "TTL": "-1"}
-        answer: Fields = {"ID": fields["ID"], "TTL": str(int(lease.ends - self.world.now))}
-        return {**answer, "grantedTTL": str(round(lease.ttl)), "keys": [_base64(PREFIX + k) for k in lease.keys]}
-
-    def member_list(self, fields: Fields, by: str) -> Fields:
-        """/cluster/member/list."""
-        members = ({"ID": str(i + 1), "name": f"e-{h}", "clientURLs": [url_of(h)]} for i, h in enumerate(self.hosts))
-        return {"members": list(members)}
-
-    def status(self, fields: Fields, by: str) -> Fields:
-        """/maintenance/status."""
-        return {"leader": str(self.leader + 1)}
-
-    def move_leader(self, fields: Fields, by: str) -> Fields:
-        """/maintenance/transfer-leadership: it is an election too."""
-        self.elect(0.02)
-        self.leader = int(fields["targetID"]) - 1
-        return {}
-
-
-_METHODS: dict[str, Callable[[SimulatedEtcd, Fields, str], Fields]] = {
-    "/kv/range": SimulatedEtcd.range,
-    "/kv/txn": SimulatedEtcd.transaction,
-    "/kv/put": SimulatedEtcd.put_one,
-    "/kv/deleterange": SimulatedEtcd.delete_one,
-    "/lease/grant": SimulatedEtcd.grant_one,
-    "/lease/revoke": SimulatedEtcd.revoke_one,
-    "/lease/keepalive": SimulatedEtcd.keepalive_one,
-    "/lease/timetolive": SimulatedEtcd.time_to_live,
-    "/cluster/member/list": SimulatedEtcd.member_list,
-    "/maintenance/status": SimulatedEtcd.status,
-    "/maintenance/transfer-leadership": SimulatedEtcd.move_leader,
-}
-
-
-def url_of(host: str) -> str:
-    """Where a member of etcd answers: e1 stands on the machine of n1, and its network is a thing of its own here."""
-    return f"http://{host.replace('e', 'n')}:2379"
-
-
-def _text(encoded: str) -> str:
-    return base64.b64decode(encoded).decode()
-
-
-def _base64(text: str) -> str:
-    return base64.b64encode(text.encode()).decode()
-
-
-def _name(fields: Fields) -> str:
-    return _text(fields["key"]).removeprefix(PREFIX)
-
-
-def _kv(key: str, kv: Kv) -> Fields:
-    if kv.fields is None:
-        kv.fields = {
-            "key": _base64(PREFIX + key),
-            "value": _base64(kv.value),
-            "mod_revision": str(kv.version),
-            "create_revision": str(kv.created),
-            **({"lease": str(kv.lease)} if kv.lease else {}),
-        }
-    return kv.fields
-
-
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    status_code: int
-    fields: Fields
-
-    def json(self) -> Fields:
-        return self.fields
-
-    @property
-    def text(self) -> str:
-        return str(self.fields)
-
-
-@dataclass(slots=True)
-class Clients:
-    """Makes the guard's clients of etcd: it stands in the place of the class Etcd3 in the guard's modules."""
-
-    etcd: SimulatedEtcd
-    process: Process
-    lose_answers: int = 0
-    """How many of the next answers are lost: the request was done."""
-
-    def __call__(self, access: EtcdAccess, order: Order | None = None) -> Etcd3:
-        """A client of its own for each thread, as the guard makes them."""
-        return SimulatedClient(self, access, order)
-
-
-class SimulatedClient(Etcd3):
-    """The shipped client, whose requests end in the simulation."""
-
-    def __init__(self, clients: Clients, access: EtcdAccess, order: Order | None) -> None:
-        # Not the shipped constructor: that one opens an HTTP client.
-        self.access, self.order, self.term = access, order or Order(access.urls), 0
-        self._token = ""
-        self._clients = clients
-        self._random = clients.etcd.world.random(f"etcd client of {clients.process.name}")
-
-    def _post(self, url: str, method: str, fields: Fields) -> httpx2.Response:
-        clients, etcd = self._clients, self._clients.etcd
-        world, name = etcd.world, clients.process.name
-        host = url.removeprefix("http://").removesuffix(":2379").replace("n", "e")
-        label = f"{name} {method}"
-        world.point(f"{label} asked")
-        world.sleep(0.001 + 0.02 * self._random.random() ** 4)
-        reached = world.reaches(clients.process.host, host) and etcd.host_up(host)
-        linearizable = method not in ("/lease/timetolive", "/cluster/member/list", "/maintenance/status")
-        if not reached or (etcd.stalled and linearizable):
-            world.sleep(self.access.timeout_s)
-            raise OSError("timed out")
-        try:
-            answer = _Answer(200, etcd.answer(method, fields, name))
-        except LeaseNotFound:
-            answer = _Answer(404, {"error": "etcdserver: requested lease not found", "code": 5})
-        world.point(f"{label} done")
-        if clients.lose_answers and method not in ("/kv/range", "/lease/timetolive"):
-            clients.lose_answers -= 1
-            world.tell(name, f"the answer to {method} is lost")
-            world.sleep(self.access.timeout_s)
-            raise OSError("timed out")
-        world.sleep(0.001 + 0.02 * self._random.random() ** 4)
-        return cast(httpx2.Response, cast(Any, answer))

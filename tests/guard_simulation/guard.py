@@ -5,7 +5,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from unittest.mock import patch
 
-from tests.guard_simulation.etcd import PREFIX, Clients, SimulatedEtcd, url_of
+from tests.guard_simulation.etcd import SimulatedEtcd
+from tests.guard_simulation.etcd_gateway import PREFIX, Clients, url_of
 from tests.guard_simulation.patroni import Patroni
 from tests.guard_simulation.postgres import Postgres
 from tests.guard_simulation.world import Process, World
@@ -215,4 +216,4 @@ class GuardHost:
 
     def _log(self, line: str) -> None:
         self.world.tell(self.process.name, line)
-        self.world.point(f"{self.process.name} says {line.split(':')[0].split(' ')[0]}")
+        self.world.point(f"{self.process.name} says {line.split(':', maxsplit=1)[0].split(' ', maxsplit=1)[0]}")

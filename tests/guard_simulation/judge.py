@@ -6,10 +6,13 @@ from typing import Any
 from tests.guard_simulation.etcd import Kv, Lease, SimulatedEtcd
 from tests.guard_simulation.patroni import Patroni
 from tests.guard_simulation.patroni_keys import Cluster, cluster_of
-from tests.guard_simulation.postgres import Branch, Postgres, holders
+from tests.guard_simulation.postgres import Postgres, holders
+from tests.guard_simulation.wal import Branch
 from tests.guard_simulation.world import World
 from walproof.model.takeover import GUARD
 
+_LEFT_ALONE_S = 1.5
+"""A guard leaves another one's seal alone for two seconds after it has read of it."""
 _AT_MOST_EVERY_S = 13.0
 """Seals are 15 s apart, by leases of whole seconds."""
 
@@ -64,6 +67,7 @@ class Judge:
     """Of the last promotion of a holder of the leader key."""
     _lost: list[Branch] = field(default_factory=list)
     _seal: _Seal | None = None
+    _sealed_at: float = 0.0
 
     def __post_init__(self) -> None:
         self.newest = self.branches[0]
@@ -177,6 +181,7 @@ class Judge:
             self.wrong("seal", f"{by} does not write /sync with its seal")
         if f"members/{was}" in keys:
             self.wrong("seal", f"{by} leaves {was} its address")
+        self._sealed_at = self.world.now
         self._seal = _Seal(was, lock, *(keys[k].version if k in keys else 0 for k in ("config", "failover")))
 
     def _gone_on_with(self, by: str, was: str) -> None:
@@ -185,6 +190,9 @@ class Judge:
             return
         if lock.lease != seal.lock.lease:
             self.wrong("seal", f"{by} prolongs the seal of {was}")
+        if self.world.now - self._sealed_at < _LEFT_ALONE_S:
+            self.wrong("hasty", f"{by} takes the seal of {was} up at once, which may still be at work")
+        self._sealed_at = self.world.now
         self._seal = replace(seal, lock=lock)
 
     def _handed_over(self, by: str, was: str, now: str, cluster: Cluster) -> None:

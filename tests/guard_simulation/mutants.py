@@ -1,12 +1,11 @@
 """Which mutants of the guard's deciding files the simulation finds: each runs until any invariant is hurt."""
 
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
-from functools import cache
 from itertools import chain
 
-from tests.guard_simulation.mutator import Mutant, in_place, mutants
+from tests.guard_simulation.mutator import Mutant, changed, mutants
 from tests.guard_simulation.schedule import draw
 from tests.guard_simulation.simulate import judge
 
@@ -24,9 +23,9 @@ class Fate:
 
 
 def seeds(number: int) -> Iterator[int]:
-    """First those whose schedules the guard must cope with in time, or must leave alone; then any."""
-    due = [s for s in range(number) if s % 25 <= 2]
-    return chain(due, (s for s in range(number) if s % 25 > 2))
+    """First as many again whose schedules the guard must cope with in time, or must leave alone; then any."""
+    told = [s for s in range(number * 4) if s % 25 <= 2]
+    return chain(told, (s for s in range(number) if s % 25 > 2))
 
 
 def found_by(number: int) -> tuple[int, str] | None:
@@ -34,7 +33,7 @@ def found_by(number: int) -> tuple[int, str] | None:
     for seed in chain(list(_killers), seeds(number)):
         try:
             wrong = judge(draw(seed)).wrong
-        except Exception as error:  # noqa: BLE001: whatever a mutant raises ends its guard
+        except Exception as error:  # whatever a mutant raises ends its guard
             return seed, type(error).__name__
         if wrong:
             return seed, wrong[0].kind
@@ -43,7 +42,7 @@ def found_by(number: int) -> tuple[int, str] | None:
 
 def fate(mutant: Mutant, number: int) -> Fate:
     """Run a mutant on so many schedules, or until it is found."""
-    with in_place(mutant.file, mutant.tree):
+    with changed(mutant):
         found = found_by(number)
     if found is None:
         return Fate(str(mutant), None)
@@ -54,17 +53,13 @@ def fate(mutant: Mutant, number: int) -> Fate:
     return Fate(str(mutant), *found)
 
 
-@cache
-def _all() -> list[Mutant]:
-    return list(mutants())
-
-
 def _nth(n: int, number: int) -> Fate:
-    return fate(_all()[n], number)
+    return fate(mutants()[n], number)
 
 
-def fates(number: int, processes: int, only: str = "") -> Iterator[Fate]:
-    """The fate of every mutant whose name contains those words."""
-    chosen = [n for n, mutant in enumerate(_all()) if only in str(mutant)]
+def fates(number: int, processes: int, only: str = "", every: int = 1) -> Iterator[Fate]:
+    """The fate of every mutant whose name contains those words, or of every so manieth, as they are known."""
+    chosen = [n for n, mutant in enumerate(mutants()) if only in str(mutant)][::every]
     with ProcessPoolExecutor(processes) as pool:
-        yield from pool.map(_nth, chosen, [number] * len(chosen))
+        for done in as_completed([pool.submit(_nth, n, number) for n in chosen]):
+            yield done.result()

@@ -6,12 +6,12 @@ and moving etcd's own leader (tests/lab/test_etcd3.py), which is off unless aske
 """
 
 import ast
-import copy
 import inspect
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from types import ModuleType
 
 from tests.guard_simulation import guard
@@ -39,6 +39,8 @@ class Mutant:
     line: int
     what: str
     tree: ast.Module
+    do: Callable[[], None]
+    undo: Callable[[], None]
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}: {self.what}"
@@ -105,9 +107,11 @@ def _changes(tree: ast.Module) -> Iterator[Change]:
     for holder, field, place, node in _places(tree):
         line = getattr(node, "lineno", 0)
         for what, to in _others(holder, field, node):
-            if to is None and place is None:
+            if (to is None and place is None) or (to is not None and ast.dump(to) == ast.dump(node)):
                 continue
-            yield _swap(holder, field, place, to, line, f"{_text(node)} -> {_text(to) if to is not None else 'nothing'}")
+            yield _swap(
+                holder, field, place, to, line, f"{_text(node)} -> {_text(to) if to is not None else 'nothing'}"
+            )
         for name in ("test",):
             test = getattr(node, name, None)
             if isinstance(node, ast.If | ast.IfExp) and isinstance(test, ast.AST):
@@ -148,7 +152,9 @@ def _others(holder: ast.AST, field: str, node: ast.AST) -> Iterator[tuple[str, a
             yield "other", ast.Call(ast.Name("min" if name == "max" else "max", ast.Load()), args, keywords)
         case ast.Call(func=ast.Name(id="all" | "any" as name), args=args):
             yield "other", ast.Call(ast.Name("any" if name == "all" else "all", ast.Load()), args, [])
-        case ast.BinOp(op=ast.Add() | ast.Sub() as op, left=left, right=right) if not _is_text(node) and "set(" not in _text(node) and "prefix" not in _text(node):
+        case ast.BinOp(op=ast.Add() | ast.Sub() as op, left=left, right=right) if (
+            not _is_text(node) and "set(" not in _text(node) and "prefix" not in _text(node)
+        ):
             yield "other", ast.BinOp(left, ast.Sub() if isinstance(op, ast.Add) else ast.Add(), right)
         case ast.keyword() if isinstance(holder, ast.Call) and _text(holder.func) == "replace":
             yield "dropped", None
@@ -172,25 +178,35 @@ def _is_text(node: ast.AST) -> bool:
 
 
 def _returned(value: ast.expr) -> Iterator[tuple[str, ast.AST]]:
-    if isinstance(value, ast.Compare | ast.BoolOp) or (isinstance(value, ast.Constant) and isinstance(value.value, bool)):
+    if isinstance(value, ast.Compare | ast.BoolOp) or (
+        isinstance(value, ast.Constant) and isinstance(value.value, bool)
+    ):
         yield "true", ast.Return(ast.Constant(True))
         yield "false", ast.Return(ast.Constant(False))
     elif isinstance(value, ast.JoinedStr) or (isinstance(value, ast.Constant) and isinstance(value.value, str)):
         yield "none", ast.Return(ast.Constant(None))
 
 
-def mutants() -> Iterator[Mutant]:
-    """Every mutant, each with a tree of its own."""
-    for file, module in FILES.items():
-        tree = ast.parse(inspect.getsource(module))
-        seen = {ast.dump(tree)}
-        for line, what, do, undo in _changes(tree):
-            do()
-            changed = copy.deepcopy(tree)
-            undo()
-            if (key := ast.dump(changed)) not in seen:
-                seen.add(key)
-                yield Mutant(file, line, what, changed)
+@cache
+def mutants() -> list[Mutant]:
+    """Every mutant: changes of one tree for each file, done only while the mutant runs."""
+    return [
+        Mutant(file, line, what, tree, do, undo)
+        for file, module in FILES.items()
+        for tree in [ast.parse(inspect.getsource(module))]
+        for line, what, do, undo in _changes(tree)
+    ]
+
+
+@contextmanager
+def changed(mutant: Mutant) -> Iterator[None]:
+    """Run that mutant where the shipped code was."""
+    mutant.do()
+    try:
+        with in_place(mutant.file, mutant.tree):
+            yield
+    finally:
+        mutant.undo()
 
 
 @contextmanager
@@ -213,4 +229,4 @@ def in_place(file: str, tree: ast.Module) -> Iterator[None]:
 def _execute(module: ModuleType, tree: ast.Module) -> None:
     assert sys.modules[module.__name__] is module
     code = compile(ast.fix_missing_locations(tree), module.__file__ or "", "exec")
-    exec(code, vars(module))  # noqa: S102
+    exec(code, vars(module))

@@ -4,29 +4,16 @@ Between what a cycle has read and what it does anything may happen; every step c
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from tests.guard_simulation.etcd import SimulatedEtcd, View
-from tests.guard_simulation.patroni_keys import Cluster, Dcs, DcsError, Tags, cluster_of
+from tests.guard_simulation.patroni_keys import Cluster, Dcs, DcsError, Tags, Times, cluster_of
+from tests.guard_simulation.patroni_race import Status, failover_possible, healthiest
 from tests.guard_simulation.patroni_sync import SyncHandler
 from tests.guard_simulation.postgres import Postgres
 from tests.guard_simulation.world import Process, World
-
-
-@dataclass(frozen=True, slots=True)
-class Status:
-    """What a member's REST says of it (GET /patroni)."""
-
-    primary: bool
-    position: int
-    tags: Tags
-    watchdog_failed: bool
-
-    @property
-    def limited(self) -> bool:
-        """Whether it may not lead (failover_limitation)."""
-        return self.tags.nofailover or self.watchdog_failed
 
 
 @dataclass(slots=True)
@@ -41,15 +28,6 @@ class Watchdog:
     def failed(self) -> bool:
         """What REST says (watchdog_failed)."""
         return self.required and not self.opens and self.known
-
-
-@dataclass(frozen=True, slots=True)
-class Times:
-    """Patroni's three times."""
-
-    ttl: float = 20.0
-    loop_wait: float = 2.0
-    retry_timeout: float = 3.0
 
 
 @dataclass(eq=False)
@@ -69,10 +47,7 @@ class Patroni:
     def __post_init__(self) -> None:
         self.name = self.postgres.name
         self.view = View(self.etcd, self.process, self._changed)
-        t = self.times
-        self.dcs = Dcs(
-            self.world, self.etcd, self.process, self.name, self.view, t.ttl, t.loop_wait, t.retry_timeout
-        )  # fmt: skip
+        self.dcs = Dcs(self.world, self.etcd, self.process, self.name, self.view, self.times)
         self.sync = SyncHandler(self.postgres, self.dcs, self.load)
         self.busy = ""
         """What another thread does now: promote, or starting after demotion."""
@@ -107,14 +82,15 @@ class Patroni:
         cluster = cluster_of(self.dcs.keys())
         if not cluster.unlocked:
             self.known = tuple(cluster.members)
-        elif self._failsafe_mode(cluster) and self._failsafe[0] + self.times.ttl > self.world.now:
+        elif self.failsafe_mode(cluster) and self._failsafe[0] + self.times.ttl > self.world.now:
             # The leader that asked is taken for the leader (Failsafe.update_cluster).
             cluster = _led(cluster, self._failsafe[1])
         self.cluster = cluster
         return cluster
 
     @staticmethod
-    def _failsafe_mode(cluster: Cluster) -> bool:
+    def failsafe_mode(cluster: Cluster) -> bool:
+        """Whether it is on."""
         return bool(cluster.config.get("failsafe_mode"))
 
     @property
@@ -197,7 +173,7 @@ class Patroni:
             return False
         if self.primary:
             self.dcs.put("status", f'{{"optime":{self.postgres.flushed}}}')
-        if self._failsafe_mode(self.cluster):
+        if self.failsafe_mode(self.cluster):
             names = sorted({*self.cluster.members, self.name})
             value = "{" + ",".join(f'"{n}":"http://{n}:8008/patroni"' for n in names) + "}"
             known = self.view.keys.get("failsafe")
@@ -241,20 +217,12 @@ class Patroni:
             return False
         candidate = asked.get("member")
         for_me = asked.get("leader") in (None, "", self.name) and candidate != self.name
-        if for_me and not (self.paused and not candidate) and self._failover_possible(candidate):
+        if for_me and not (self.paused and not candidate) and failover_possible(self, candidate):
             self.busy = "demote"
             self.world.spawn(self.process, self._step_down)
             return True
         self.dcs.put_if("failover", "{}", self.cluster.failover_version)
         return False
-
-    def _failover_possible(self, candidate: str | None) -> bool:
-        voters = [candidate] if candidate else list(self.cluster.members)
-        names = [n for n in voters if n != self.name and self.cluster.matches(n) and not self.cluster.tags(n).nofailover]
-        statuses = self._statuses(names)
-        able = sum(1 for s in statuses.values() if not s.limited)
-        quorum = self.cluster.quorum if not candidate else 0
-        return able - 1 >= quorum and able > 0
 
     def _step_down(self) -> None:
         """demote('graceful'): every standby that follows gets the last WAL, then the key is given up."""
@@ -264,17 +232,15 @@ class Patroni:
         self.world.sleep(0.3 + 0.5 * self._random.random())
         if postgres.role == "stopping":
             postgres.stop()
-        try:
+        with suppress(DcsError):
             self.dcs.delete_leader()
-        except DcsError:
-            pass
         self.world.sleep(2.0)
         self._start_as_standby()
 
     # Without one.
 
     def _unlocked(self) -> None:
-        if not self._healthiest():
+        if not healthiest(self):
             self._follow(refresh=True)
             return
         self.unasked &= bool(self.cluster.failover)
@@ -287,92 +253,6 @@ class Patroni:
             self.dcs.put("failover", "{}")
         self.load()
         self._enforce_primary()
-
-    def _healthiest(self) -> bool:
-        cluster, me = self.cluster, self.postgres
-        if me.role == "starting" or (self.paused and not self.primary):
-            return False
-        if self.primary:
-            return me.branch.number >= cluster.timeline
-        if self.tags.nofailover:
-            return False
-        if cluster.failover:
-            return self._asked_without_leader(cluster.failover)
-        if self.watchdog.failed:
-            return False
-        known = dict.fromkeys((*self.known, *cluster.members))
-        if self._failsafe_mode(cluster) and cluster.failsafe:
-            if self.name not in cluster.failsafe:
-                return False
-            known |= dict.fromkeys(cluster.failsafe)
-        quorum = cluster.config.get("synchronous_mode") == "quorum"
-        if cluster.sync_leader:
-            if not quorum and not cluster.matches(self.name, or_leader=True):
-                return False
-            known = {n: None for n in known if cluster.matches(n, or_leader=True)}
-        return self._ahead(list(known), lag=True)
-
-    def _asked_without_leader(self, asked: dict[str, Any]) -> bool:
-        """manual_failover_process_no_leader: the candidate takes the key without comparing anything."""
-        cluster, candidate = self.cluster, asked.get("member")
-        if asked.get("leader") and cluster.sync_leader and not cluster.matches(self.name, or_leader=True):
-            return False
-        if candidate == self.name:
-            self.unasked = True
-            return True
-        if candidate:
-            status = self._statuses([candidate]).get(candidate)
-            if status is not None and not status.limited:
-                return False
-        if asked.get("leader") == self.name:
-            return not self._failover_possible(None)
-        names = [n for n in cluster.members if n != asked.get("leader")]
-        return self._ahead([n for n in names if not cluster.sync_leader or cluster.matches(n)], lag=False)
-
-    def _ahead(self, names: list[str], lag: bool) -> bool:
-        """_is_healthiest_node."""
-        cluster, position = self.cluster, self.postgres.position
-        if lag and cluster.last_lsn - position > int(cluster.config.get("maximum_lag_on_failover", 1 << 20)):
-            return False
-        quorum_mode = cluster.config.get("synchronous_mode") == "quorum" and bool(cluster.sync_leader)
-        voting = (cluster.sync_leader, *cluster.voters) if quorum_mode else ()
-        votes, ahead = (0 if self.name in voting else -1), 0
-        asked = [n for n in names if n != self.name and (n in voting or not cluster.tags(n).nofailover)]
-        for name, status in self._statuses(asked).items():
-            if status.limited:
-                continue
-            if status.primary:
-                return False
-            if position < status.position:
-                ahead += 1
-                if not cluster.sync_leader or cluster.sync_leader != name:
-                    return False
-            elif status.position > 0:
-                vote, mine = name in voting, self.tags.failover_priority
-                low = position == status.position and mine < status.tags.failover_priority
-                if low and name != cluster.sync_leader and (not quorum_mode or vote):
-                    return False
-                votes += vote
-        if not quorum_mode:
-            return True
-        return votes >= cluster.quorum or (ahead == 0 and cluster.sync_leader == self.name)
-
-    def _statuses(self, names: list[str]) -> dict[str, Status]:
-        """Ask the REST of these, all at once; whoever does not answer within two seconds is missing."""
-        found, silent = {}, False
-        self.dcs.step()
-        for name in names:
-            other = self.others.get(name)
-            if other is None or other is self:
-                continue
-            reached = self.world.reaches(self.process.host, other.process.host)
-            status = other.status() if reached else None
-            if status is not None:
-                found[name] = status
-            silent |= not reached or other.process.frozen > 0
-        if silent:
-            self.world.sleep(2.0)
-        return found
 
     # Following.
 
@@ -389,7 +269,7 @@ class Patroni:
 
     def _failsafe_leader(self) -> str:
         recent = self._failsafe[0] + self.times.ttl > self.world.now
-        return self._failsafe[1] if recent and self._failsafe_mode(self.cluster) else ""
+        return self._failsafe[1] if recent and self.failsafe_mode(self.cluster) else ""
 
     def _follow(self, refresh: bool = False) -> None:
         if refresh:
@@ -470,7 +350,7 @@ class Patroni:
     def _without_dcs(self) -> None:
         if self.paused or self.postgres.role != "primary":
             return
-        if self._failsafe_mode(self.cluster) and self._all_agree():
+        if self.failsafe_mode(self.cluster) and self._all_agree():
             return
         self.world.tell(self.name, "demotes itself: etcd is not accessible")
         self.dcs.step("demotes without etcd")

@@ -1,4 +1,4 @@
-"""What a simulated Patroni knows of etcd and writes there: its cached view, its one lease (patroni/dcs/etcd3.py, 4.1)."""
+"""What a simulated Patroni knows of etcd and writes there: its cache, its one lease (patroni/dcs/etcd3.py of 4.1)."""
 
 import json
 from collections.abc import Callable
@@ -23,6 +23,15 @@ def _read(value: str) -> dict[str, Any]:
 @lru_cache(maxsize=65536)
 def _voters(value: str) -> tuple[str, ...]:
     return tuple(str(_read(value).get("sync_standby") or "").split(",")) if _read(value).get("sync_standby") else ()
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Patroni's three times."""
+
+    ttl: float = 20.0
+    loop_wait: float = 2.0
+    retry_timeout: float = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,9 +149,7 @@ class Dcs:
     process: Process
     name: str
     view: View
-    ttl: float
-    loop_wait: float
-    retry_timeout: float
+    times: Times
     lease: int = 0
     refreshed: float = -1000.0
     member: str = ""
@@ -177,7 +184,7 @@ class Dcs:
 
     def retry(self, act: Callable[[], int]) -> int:
         """Do it as soon as etcd answers; DcsError after retry_timeout."""
-        deadline = self.world.now + self.retry_timeout
+        deadline = self.world.now + self.times.retry_timeout
         while True:
             self.step()
             if self.answers():
@@ -189,12 +196,12 @@ class Dcs:
 
     def refresh(self, force: bool = False) -> None:
         """Renew the lease, or get one."""
-        if not force and self.lease and self.refreshed + self.loop_wait > self.world.now:
+        if not force and self.lease and self.refreshed + self.times.loop_wait > self.world.now:
             return
 
         def act() -> int:
             if not self.etcd.keepalive(self.lease):
-                self.lease = self.etcd.grant(self.ttl)
+                self.lease = self.etcd.grant(self.times.ttl)
             return self.lease
 
         self.retry(act)
@@ -234,7 +241,7 @@ class Dcs:
             try:
                 return self._put("leader", self.name, self.lease)
             except LeaseNotFound:
-                self.lease = self.etcd.grant(self.ttl)
+                self.lease = self.etcd.grant(self.times.ttl)
                 return self._put("leader", self.name, self.lease)
 
         return self.retry(act) > 0

@@ -12,7 +12,8 @@ from typing import Any
 from patroni.quorum import QuorumStateResolver
 
 from tests.guard_simulation.patroni_keys import Cluster, Dcs
-from tests.guard_simulation.postgres import Names, Postgres
+from tests.guard_simulation.postgres import Postgres
+from tests.guard_simulation.wal import Names
 
 Steps = tuple[tuple[str, str, int, tuple[str, ...]], ...]
 
@@ -71,7 +72,7 @@ class SyncHandler:
             tags = cluster.tags(name)
             if tags.nosync or self._cascades(cluster, name):
                 continue
-            kind = ("quorum" if names.any_of else "sync" if name in synced[: names.number] else "potential")
+            kind = "quorum" if names.any_of else "sync" if name in synced[: names.number] else "potential"
             replicas.append((tags.sync_priority, kind if name in names.names else "async", sender.flushed, name))
         replicas.sort(reverse=True)
         for _, kind, flushed, name in replicas:
@@ -117,7 +118,7 @@ class SyncHandler:
             self._multisync(cluster)
 
     def _quorum(self, cluster: Cluster) -> None:
-        me, began, loop_wait = self.postgres.name, self.dcs.world.now, self.dcs.loop_wait
+        me, began, loop_wait = self.postgres.name, self.dcs.world.now, self.dcs.times.loop_wait
         leader, quorum, voters, version = cluster.sync_leader, cluster.quorum, cluster.voters, cluster.sync_version
         wanted = int(cluster.config.get("synchronous_node_count", 1))
         least = 1 if cluster.config.get("synchronous_mode_strict") else 0
@@ -169,7 +170,7 @@ class SyncHandler:
             picked = ["*"]
         self.dcs.step("about to set names")
         self.set(picked, None, False)
-        if picked and picked != ["*"] and allowed != picked:
+        if picked and picked not in (["*"], allowed):
             self.dcs.world.sleep(2.0)
             allowed = sorted(self.state(cluster)[1])
         if allowed and allowed != common:

@@ -5,9 +5,10 @@ walreceiverfuncs.c (RequestXLogStreaming), xlogrecovery.c (WaitForWALToBecomeAva
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from tests.guard_simulation.wal import Branch, Names, Sender, text_of
 from tests.guard_simulation.world import Process, World
 
 SEGMENT = 100
@@ -16,54 +17,6 @@ _BUSY_S = 10.0
 """After that time clients commit less often: a run is quicker then."""
 _OUTSTANDING = 8
 """How many commits wait for a standby before the clients do."""
-
-
-@dataclass(slots=True, eq=False)
-class Branch:
-    """A timeline: where it left its parent, and the last commit acknowledged on it."""
-
-    number: int
-    parent: "Branch | None" = None
-    fork: int = 0
-    acknowledged: int = 0
-    sealed: bool = False
-    """A guard took the key from the one that led on it."""
-    asked_for: bool = False
-    """An operator asked for this successor while nobody led: Patroni compares no positions then."""
-    doubtful: bool = False
-    """/sync, as Patroni had written it, was wrong when the key was taken: no guard can know."""
-
-    def chain(self) -> Iterator[tuple["Branch", int]]:
-        """This branch and those it comes from, each with the last position that belongs to it."""
-        branch, end = self, 1 << 60
-        while True:
-            yield branch, end
-            if branch.parent is None:
-                return
-            branch, end = branch.parent, min(end, branch.fork)
-
-    def has(self, other: "Branch", position: int) -> bool:
-        """Whether that position of another branch is on the way to this one."""
-        return any(branch is other and position <= end for branch, end in self.chain())
-
-
-@dataclass(slots=True)
-class Sender:
-    """The leader's end of a stream: what that standby has flushed, as far as its replies say."""
-
-    flushed: int
-    began: float
-    busy: bool = False
-
-
-@dataclass(slots=True)
-class Names:
-    """synchronous_standby_names: how many of which, any of them or the first. star: of all."""
-
-    number: int = 0
-    names: tuple[str, ...] = ()
-    any_of: bool = True
-    star: bool = False
 
 
 @dataclass(eq=False)
@@ -175,7 +128,7 @@ class Postgres:
     def set_names(self, names: Names) -> None:
         """Change synchronous_standby_names."""
         self.names = names
-        self.world.tell(self.name, f"synchronous_standby_names: {_text(names)}")
+        self.world.tell(self.name, f"synchronous_standby_names: {text_of(names)}")
         if self.role == "primary":
             self._acknowledge()
 
@@ -185,7 +138,7 @@ class Postgres:
 
     def _acknowledge(self) -> None:
         names = self.names
-        if names.number == 0 and not names.star:
+        if names.number == 0:
             return
         flushed = [self.senders[n].flushed for n in self.synced()]
         if len(flushed) < max(names.number, 1):
@@ -255,7 +208,6 @@ class Postgres:
         self.heard = self.world.now
         position = source.flushed
         if self.received is not None and position - self.received > 3 and self._random.random() < 0.3:
-            # A request begins at its segment's start, so what is there already comes once more.
             position = self.received + (position - self.received) // 2
         self.received = max(self.received or 0, position)
         if position > self.flushed:
@@ -319,39 +271,33 @@ class Postgres:
     def _connected(self, source: "Postgres", connection: int) -> None:
         if self._connection != connection or self.receiver != "connecting":
             return
-        if source.process.dead or source.role not in ("primary", "standby"):
-            if self.world.reaches(self.process.host, source.process.host):
-                self._disconnect()
-                self.startup()
-                return
-        elif self._flows_from(source):
-            if source.branch.has(self.branch, self.flushed):
-                self._stream(source)
-            else:
-                self._disconnect()
-                self.startup()
+        absent = source.process.dead or source.role not in ("primary", "standby")
+        if source._flows(self) and not absent and source.branch.has(self.branch, self.flushed):
+            self._stream(source)
             return
-        self.world.after(0.3, lambda: self._connected(source, connection), self.process)
-        if self.world.now - self._retry_at > 2.0:
+        answers = self.world.reaches(self.process.host, source.process.host) and (absent or source._flows(self))
+        if answers or self.world.now - self._retry_at > 2.0:
             self._disconnect()
             self.startup()
-
-    def _flows_from(self, source: "Postgres") -> bool:
-        return source._flows(self)
+        else:
+            self.world.after(0.3, lambda: self._connected(source, connection), self.process)
 
     def _stream(self, source: "Postgres") -> None:
         self.receiver, self.heard = "streaming", self.world.now
         source.senders[self.name] = Sender(0, self.world.now)
         source._send(self.name)
         self._watch_stream(self._connection)
-        # The reply that tells what is flushed comes with the first data.
 
     def _watch_stream(self, connection: int) -> None:
         """wal_receiver_timeout: a walreceiver that hears nothing ends; an idle leader sends something now and then."""
         if self._connection != connection or self.receiver != "streaming":
             return
         source = self.others[self.source]
-        if source._flows(self) and source.role != "stopped" and self.world.now - self.heard > self.receiver_timeout_s / 2:
+        if (
+            source._flows(self)
+            and source.role != "stopped"
+            and self.world.now - self.heard > self.receiver_timeout_s / 2
+        ):
             self.heard = self.world.now
         if self.world.now - self.heard > self.receiver_timeout_s:
             self._disconnect()
@@ -447,13 +393,6 @@ class Postgres:
     def rewind(self, leader: "Postgres") -> None:
         """pg_rewind: its WAL is the leader's up to some point of now."""
         self.branch, self.flushed, self._delayed = leader.branch, leader.flushed, leader.flushed
-
-
-def _text(names: Names) -> str:
-    if names.star:
-        return f"{names.number} of *"
-    kind = "ANY" if names.any_of else "FIRST"
-    return f"{kind} {names.number} ({', '.join(names.names)})" if names.number else "none"
 
 
 def holders(servers: Iterable[Postgres], branch: Branch, position: int) -> list[str]:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
-from tests.guard_simulation.patroni import Times
+from tests.guard_simulation.patroni_keys import Times
 
 FOREVER = 1000.0
 BASE_AT = 2.0
@@ -106,7 +106,8 @@ def _due(seed: int, random: Random) -> Schedule:
             return replace(simple, faults=(gone, lost), due=((0, 11.0),))
         case "behind":
             behind = Fault("cut stream", "n3", gone.at - 0.5 * random.random(), lasts=random.choice((1.0, 3.0)))
-            faults = (gone, behind) if simple.members == 3 else (gone, Fault("freeze", "n4", gone.at))
+            stuck = Fault(random.choice(("freeze", "freeze patroni")), "n4", gone.at)
+            faults = (gone, behind) if simple.members == 3 else (gone, stuck)
             wanted = {"members": simple.members, "k": 1 if simple.members == 3 else 2, "any_of": True}
             return replace(simple, faults=faults, **wanted)
         case "tags":
@@ -128,7 +129,9 @@ def _untouched(seed: int, random: Random) -> Schedule:
     size = {**_size(random), "times": Times()}
     names = [f"n{i + 1}" for i in range(size["members"])]
     gone = Fault(random.choice(("kill", "isolate")), "n1", BASE_AT + random.random())
-    match random.choice(("cut", "cut", "idle", "idle", "short", "asynchronous", "paused", "switchover", "dry run", "guard")):
+    match random.choice(
+        ("cut", "cut", "idle", "idle", "short", "asynchronous", "paused", "switchover", "dry run", "guard")
+    ):
         case "asynchronous":
             return Schedule(seed, untouched=True, synchronous=False, faults=(gone,), **size)
         case "dry run":

@@ -7,8 +7,6 @@ from tests.guard_simulation.schedule import Schedule
 from tests.guard_simulation.simulate import Outcome, judge
 
 
-
-
 def _smaller(schedule: Schedule) -> Iterator[Schedule]:
     kept = max((i for i, _ in schedule.due), default=-1)
     for i in range(kept + 1, len(schedule.faults)):

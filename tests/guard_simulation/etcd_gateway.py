@@ -1,0 +1,244 @@
+"""The simulated etcd's JSON gateway, and a client of it for the guard: the shipped one, whose requests end here."""
+
+import base64
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, cast
+
+import httpx2
+
+from tests.guard_simulation.etcd import Kv, LeaseNotFound, SimulatedEtcd
+from tests.guard_simulation.world import Process
+from walproof.patroni.etcd3 import Etcd3, EtcdAccess, Fields, Order
+
+PREFIX = "/service/sim/"
+
+
+def answer(etcd: SimulatedEtcd, method: str, fields: Fields, by: str) -> Fields:
+    """What one request does, and its answer; LeaseNotFound."""
+    found = _METHODS[method](etcd, fields, by)
+    found["header"] = {"revision": str(etcd.revision), "raft_term": str(etcd.term)}
+    return found
+
+
+def _range(etcd: SimulatedEtcd, fields: Fields, by: str) -> Fields:
+    """/kv/range of one key or a prefix."""
+    key = _text(fields["key"]).removeprefix(PREFIX)
+    if "range_end" in fields:
+        found = [(k, kv) for k, kv in etcd.keys.items() if k.startswith(key)]
+    else:
+        found = [(key, etcd.keys[key])] if key in etcd.keys else []
+    return {"kvs": [_kv(k, kv) for k, kv in found]}
+
+
+def _transaction(etcd: SimulatedEtcd, fields: Fields, by: str) -> Fields:
+    """/kv/txn."""
+    done = all(_holds(etcd, c) for c in fields.get("compare", ()))
+    requests = fields.get("success" if done else "failure", ())
+    puts = [r["request_put"] for r in requests if "request_put" in r]
+    for put in puts:
+        etcd.may_hang_on(int(put.get("lease", 0)))
+    if requests:
+        etcd.revision += 1
+    responses = [_do(etcd, r, by) for r in requests]
+    return {"succeeded": done, "responses": responses}
+
+
+def _do(etcd: SimulatedEtcd, request: Fields, by: str) -> Fields:
+    if "request_put" in request:
+        put = request["request_put"]
+        etcd.write(_name(put), (_text(put["value"]), int(put.get("lease", 0))), by)
+    elif "request_delete_range" in request:
+        if (name := _name(request["request_delete_range"])) in etcd.keys:
+            etcd.write(name, None, by)
+    elif "request_range" in request:
+        return {"response_range": _range(etcd, request["request_range"], by)}
+    else:
+        raise AssertionError(f"not simulated: {request}")
+    return {}
+
+
+def _holds(etcd: SimulatedEtcd, compare: Fields) -> bool:
+    kv = etcd.keys.get(_name(compare))
+    is_, wanted = {
+        "MOD": lambda: (kv.version if kv else 0, int(compare.get("mod_revision", 0))),
+        "CREATE": lambda: (kv.created if kv else 0, int(compare.get("create_revision", 0))),
+        "LEASE": lambda: (kv.lease if kv else 0, int(compare.get("lease", 0))),
+        "VALUE": lambda: (kv.value if kv else None, _text(compare.get("value", ""))),
+        "VERSION": lambda: (1 if kv else 0, int(compare.get("version", 0))),
+    }[compare["target"]]()
+    match compare.get("result", "EQUAL"):
+        case "EQUAL":
+            return bool(is_ == wanted)
+        case "NOT_EQUAL":
+            return bool(is_ != wanted)
+        case "LESS":
+            return bool(cast(int, is_) < cast(int, wanted))
+        case "GREATER":
+            return bool(cast(int, is_) > cast(int, wanted))
+    raise AssertionError(f"not simulated: {compare}")
+
+
+def _put_one(etcd: SimulatedEtcd, fields: Fields, by: str) -> Fields:
+    """/kv/put."""
+    etcd.put(_name(fields), _text(fields["value"]), int(fields.get("lease", 0)), by)
+    return {}
+
+
+def _delete_one(etcd: SimulatedEtcd, fields: Fields, by: str) -> Fields:
+    """/kv/deleterange of one key."""
+    etcd.delete(_name(fields), by)
+    return {}
+
+
+def _grant_one(etcd: SimulatedEtcd, fields: Fields, by: str) -> Fields:
+    """/lease/grant."""
+    number = etcd.grant(float(fields["TTL"]))
+    return {"ID": str(number), "TTL": str(fields["TTL"])}
+
+
+def _revoke_one(etcd: SimulatedEtcd, fields: Fields, by: str) -> Fields:
+    """/lease/revoke."""
+    etcd.revoke(int(fields["ID"]), by)
+    return {}
+
+
+def _keepalive_one(etcd: SimulatedEtcd, fields: Fields, by: str) -> Fields:
+    """/lease/keepalive."""
+    number = int(fields["ID"])
+    alive = etcd.keepalive(number)
+    return {"result": {"ID": str(number), **({"TTL": str(round(etcd.leases[number].ttl))} if alive else {})}}
+
+
+def _time_to_live(etcd: SimulatedEtcd, fields: Fields, by: str) -> Fields:
+    """/lease/timetolive: whole seconds, rounded down; -1 where there is none."""
+    lease = etcd.leases.get(int(fields["ID"]))
+    if lease is None:
+        return {"ID": fields["ID"], "TTL": "-1"}
+    answer: Fields = {"ID": fields["ID"], "TTL": str(int(lease.ends - etcd.world.now))}
+    return {**answer, "grantedTTL": str(round(lease.ttl)), "keys": [_base64(PREFIX + k) for k in lease.keys]}
+
+
+def _member_list(etcd: SimulatedEtcd, fields: Fields, by: str) -> Fields:
+    """/cluster/member/list."""
+    members = ({"ID": str(i + 1), "name": f"e-{h}", "clientURLs": [url_of(h)]} for i, h in enumerate(etcd.hosts))
+    return {"members": list(members)}
+
+
+def _status(etcd: SimulatedEtcd, fields: Fields, by: str) -> Fields:
+    """/maintenance/status."""
+    return {"leader": str(etcd.leader + 1)}
+
+
+def _move_leader(etcd: SimulatedEtcd, fields: Fields, by: str) -> Fields:
+    """/maintenance/transfer-leadership: it is an election too."""
+    etcd.elect(0.02)
+    etcd.leader = int(fields["targetID"]) - 1
+    return {}
+
+
+_METHODS: dict[str, Callable[[SimulatedEtcd, Fields, str], Fields]] = {
+    "/kv/range": _range,
+    "/kv/txn": _transaction,
+    "/kv/put": _put_one,
+    "/kv/deleterange": _delete_one,
+    "/lease/grant": _grant_one,
+    "/lease/revoke": _revoke_one,
+    "/lease/keepalive": _keepalive_one,
+    "/lease/timetolive": _time_to_live,
+    "/cluster/member/list": _member_list,
+    "/maintenance/status": _status,
+    "/maintenance/transfer-leadership": _move_leader,
+}
+
+
+def url_of(host: str) -> str:
+    """Where a member of etcd answers: e1 stands on the machine of n1, and its network is a thing of its own here."""
+    return f"http://{host.replace('e', 'n')}:2379"
+
+
+def _text(encoded: str) -> str:
+    return base64.b64decode(encoded).decode()
+
+
+def _base64(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
+
+
+def _name(fields: Fields) -> str:
+    return _text(fields["key"]).removeprefix(PREFIX)
+
+
+def _kv(key: str, kv: Kv) -> Fields:
+    if kv.fields is None:
+        kv.fields = {
+            "key": _base64(PREFIX + key),
+            "value": _base64(kv.value),
+            "mod_revision": str(kv.version),
+            "create_revision": str(kv.created),
+            **({"lease": str(kv.lease)} if kv.lease else {}),
+        }
+    return kv.fields
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    status_code: int
+    fields: Fields
+
+    def json(self) -> Fields:
+        return self.fields
+
+    @property
+    def text(self) -> str:
+        return str(self.fields)
+
+
+@dataclass(slots=True)
+class Clients:
+    """Makes the guard's clients of etcd: it stands in the place of the class Etcd3 in the guard's modules."""
+
+    etcd: SimulatedEtcd
+    process: Process
+    lose_answers: int = 0
+    """How many of the next answers are lost: the request was done."""
+
+    def __call__(self, access: EtcdAccess, order: Order | None = None) -> Etcd3:
+        """A client of its own for each thread, as the guard makes them."""
+        return SimulatedClient(self, access, order)
+
+
+class SimulatedClient(Etcd3):
+    """The shipped client, whose requests end in the simulation."""
+
+    def __init__(self, clients: Clients, access: EtcdAccess, order: Order | None) -> None:
+        # Not the shipped constructor: that one opens an HTTP client.
+        self.access, self.order, self.term = access, order or Order(access.urls), 0
+        self._token = ""
+        self._clients = clients
+        self._random = clients.etcd.world.random(f"etcd client of {clients.process.name}")
+
+    def _post(self, url: str, method: str, fields: Fields) -> httpx2.Response:
+        clients, etcd = self._clients, self._clients.etcd
+        world, name = etcd.world, clients.process.name
+        host = url.removeprefix("http://").removesuffix(":2379").replace("n", "e")
+        label = f"{name} {method}"
+        world.point(f"{label} asked")
+        world.sleep(0.001 + 0.02 * self._random.random() ** 4)
+        reached = world.reaches(clients.process.host, host) and etcd.host_up(host)
+        linearizable = method not in ("/lease/timetolive", "/cluster/member/list", "/maintenance/status")
+        if not reached or (etcd.stalled and linearizable):
+            world.sleep(self.access.timeout_s)
+            raise OSError("timed out")
+        try:
+            found = _Answer(200, answer(etcd, method, fields, name))
+        except LeaseNotFound:
+            found = _Answer(404, {"error": "etcdserver: requested lease not found", "code": 5})
+        world.point(f"{label} done")
+        if clients.lose_answers and method not in ("/kv/range", "/lease/timetolive"):
+            clients.lose_answers -= 1
+            world.tell(name, f"the answer to {method} is lost")
+            world.sleep(self.access.timeout_s)
+            raise OSError("timed out")
+        world.sleep(0.001 + 0.02 * self._random.random() ** 4)
+        return cast(httpx2.Response, cast(Any, found))
