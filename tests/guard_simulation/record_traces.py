@@ -15,6 +15,9 @@ from typing import Any
 import httpx2
 import yaml
 
+from tests.guard_simulation.writes import common, of_members
+
+NAMES = ("n1", "n2", "n3")
 TRACES = Path(__file__).parent / "traces"
 
 
@@ -89,7 +92,7 @@ def _encoded(text: str) -> str:
 
 
 def _standby(lab: Lab) -> str:
-    return next(n for n in ("n1", "n2", "n3") if n != lab.value("leader"))
+    return next(n for n in NAMES if n != lab.value("leader"))
 
 
 def _lost_and_back(member: Callable[[Lab], str], seconds: float) -> Callable[[Lab], None]:
@@ -128,12 +131,11 @@ def main() -> None:
     lab = Lab(sys.argv[1])
     for name, act in SCENARIOS.items():
         leader, first = lab.value("leader"), lab.revision() + 1
-        sync, config = lab.value("sync"), lab.value("config")
         act(lab)
         events = lab.events(first, lab.revision())
-        trace = {"leader": leader, "sync": json.loads(sync), "config": json.loads(config), "events": events}
+        trace = {"leader": leader, "common": common(events), "members": of_members(events, leader)}
         file = TRACES / f"{name.replace(' ', '-')}.json"
-        file.write_text(json.dumps(trace, indent=None) + "\n")
+        file.write_text(json.dumps(trace, indent=1) + "\n")
         print(f"{name}: {len(events)} writes", flush=True)
 
 
