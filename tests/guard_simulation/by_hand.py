@@ -49,7 +49,7 @@ ONCE_WRONG = {
           "        entries = self._etcd.prefix(self._prefix)\n        self._old = seen.holder_lease\n        leader"),),
     ),
     "G4: tags of voters are not asked": ByHand(
-        "leader_lock.py", "        if tags.get(name):\n", "        if False:\n", ("loss", "unsealed", "released")
+        "leader_lock.py", "        if tags.get(name):\n", "        if False:\n", ("loss", "unsealed")
     ),
     "G5: the guard takes up a seal that it has left to Patroni": ByHand(
         "safety.py", "    if lock.config_version != seal.config_version:", "    if False:", ("paused", "void")
@@ -59,9 +59,6 @@ ONCE_WRONG = {
     ),
     "L3: no second witness is asked": ByHand(
         "decide.py", "    if silent and seen_by:", "    if silent:", ("needless",)
-    ),
-    "L6: a refused seal's leases are not used again": ByHand(
-        "leader_lock.py", "            self._spare = [", "            _ = [", ("leases",)
     ),
 }  # fmt: skip
 CONDITIONS = {
@@ -76,12 +73,7 @@ CONDITIONS = {
         "safety.py", "not (r.running or r.connects or r.lacks) and r.waits", "not (r.connects or r.lacks)",
         ("unsealed", "loss"),
     ),
-    "it was set before the seal": ByHand("safety.py", "if r.connects and not r.lacks and v in followed",
-                                         "if v in followed", ("unsealed", "loss")),
-    "it streamed from this leader": ByHand("safety.py", " and v in followed)", ")", ("loss", "unsealed")),
     "the most WAL": ByHand("safety.py", "if at == most)", ")", ("loss",)),
-    "/sync compared": ByHand("leader_lock.py", '        "sync": seen.sync_version,\n', "",
-                             ("loss", "unsealed", "void", "not synchronous")),
     "/config compared": ByHand("leader_lock.py", '        "config": seen.config_version,\n', "", ("void", "paused")),
     "/failover compared": ByHand("leader_lock.py", '        "failover": seen.failover_version,\n', "",
                                  ("void", "switchover")),
@@ -100,7 +92,8 @@ CONDITIONS = {
         "safety.py", "    if lock.failover_version != seal.failover_version:", "    if False:", ("void", "switchover")
     ),
     "a limit on takeovers kept in etcd": ByHand(
-        "decide.py", "    limit_s = max(sight.lock.limit_s, policy.at_most_every_s)\n", "    limit_s = 0.0\n", ("often",)
+        "decide.py", "    limit_s = max(sight.lock.limit_s, policy.at_most_every_s)\n", "    limit_s = 0.0\n",
+        ("often",),
     ),
 }  # fmt: skip
 ALL = {**ONCE_WRONG, **CONDITIONS}

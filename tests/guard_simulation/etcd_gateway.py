@@ -58,15 +58,22 @@ def _do(etcd: SimulatedEtcd, request: Fields, by: str) -> Fields:
     return {}
 
 
+def _sides(kv: Kv | None, compare: Fields) -> tuple[int | str | None, int | str]:
+    match compare["target"]:
+        case "MOD":
+            return kv.version if kv else 0, int(compare.get("mod_revision", 0))
+        case "CREATE":
+            return kv.created if kv else 0, int(compare.get("create_revision", 0))
+        case "LEASE":
+            return kv.lease if kv else 0, int(compare.get("lease", 0))
+        case "VALUE":
+            return kv.value if kv else None, _text(compare.get("value", ""))
+    raise AssertionError(f"not simulated: {compare}")
+
+
 def _holds(etcd: SimulatedEtcd, compare: Fields) -> bool:
     kv = etcd.keys.get(_name(compare))
-    is_, wanted = {
-        "MOD": lambda: (kv.version if kv else 0, int(compare.get("mod_revision", 0))),
-        "CREATE": lambda: (kv.created if kv else 0, int(compare.get("create_revision", 0))),
-        "LEASE": lambda: (kv.lease if kv else 0, int(compare.get("lease", 0))),
-        "VALUE": lambda: (kv.value if kv else None, _text(compare.get("value", ""))),
-        "VERSION": lambda: (1 if kv else 0, int(compare.get("version", 0))),
-    }[compare["target"]]()
+    is_, wanted = _sides(kv, compare)
     match compare.get("result", "EQUAL"):
         case "EQUAL":
             return bool(is_ == wanted)

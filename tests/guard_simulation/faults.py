@@ -190,8 +190,13 @@ def _ask(leader: bool, scheduled: bool) -> Callable[["Simulation", Fault], Undo]
         value = {"leader": holder.value if holder else fault.who} if leader else {}
         value |= {"member": fault.what} if fault.what else {}
         value |= {"scheduled_at": "2999-01-01T00:00:00+00:00"} if scheduled else {}
-        run.etcd.put("failover", json.dumps(value), 0, "operator")
-        return None
+        asked = run.etcd.put("failover", json.dumps(value), 0, "operator")
+
+        def cancel() -> None:
+            if run.etcd.keys["failover"].version == asked:
+                run.etcd.put("failover", "{}", 0, "operator")
+
+        return cancel if fault.lasts > 0 else None
 
     return act
 

@@ -8,7 +8,10 @@ from itertools import chain
 from tests.guard_simulation.mutator import Mutant, changed, mutants
 from tests.guard_simulation.schedule import draw
 from tests.guard_simulation.simulate import judge
+from walproof.errors import Error
 
+ENDS = (AssertionError, AttributeError, KeyError, IndexError, NameError, TypeError, ValueError, OSError, Error)
+"""What a mutant may raise: it ends the guard."""
 _killers: list[int] = []
 """Seeds that have found mutants, the last one first: they often find the next one too."""
 
@@ -33,7 +36,7 @@ def found_by(number: int) -> tuple[int, str] | None:
     for seed in chain(list(_killers), seeds(number)):
         try:
             wrong = judge(draw(seed)).wrong
-        except Exception as error:  # whatever a mutant raises ends its guard
+        except ENDS as error:
             return seed, type(error).__name__
         if wrong:
             return seed, wrong[0].kind

@@ -1,8 +1,8 @@
 """Mutants of the guard's three deciding files, by their syntax trees; each runs in the place of the shipped code.
 
-Left out, because nothing they change decides anything: what is said (lines, notes, reasons' words, docstrings), how long
-each step took, counters, the names of fields, a comparison's boundary between two times (no two of them are equal),
-and moving etcd's own leader (tests/lab/test_etcd3.py), which is off unless asked for.
+Left out, because nothing they change decides anything: what is said (lines, notes, reasons' words, docstrings), how
+long each step took, counters, the names of fields, a comparison's boundary between two times (no two are equal), and
+moving etcd's own leader (tests/lab/test_etcd3.py), which is off unless asked for.
 """
 
 import ast
@@ -106,7 +106,7 @@ def _is_said(holder: ast.AST, field: str, child: ast.AST) -> bool:
 def _changes(tree: ast.Module) -> Iterator[Change]:
     for holder, field, place, node in _places(tree):
         line = getattr(node, "lineno", 0)
-        for what, to in _others(holder, field, node):
+        for to in _others(holder, field, node):
             if (to is None and place is None) or (to is not None and ast.dump(to) == ast.dump(node)):
                 continue
             yield _swap(
@@ -128,45 +128,57 @@ def _keeping(test: ast.AST, value: bool) -> ast.AST:
     return ast.Subscript(ast.Tuple([*named, ast.Constant(value)], ast.Load()), ast.Constant(-1), ast.Load())
 
 
-def _others(holder: ast.AST, field: str, node: ast.AST) -> Iterator[tuple[str, ast.AST | None]]:
-    """What may stand in the place of a node."""
+def _others(holder: ast.AST, field: str, node: ast.AST) -> Iterator[ast.AST | None]:
+    """What may stand in the place of a node; None for nothing."""
+    yield from _conditions(node)
+    yield from _values(holder, node)
+    yield from _calls(node)
+    if isinstance(node, ast.Return) and node.value is not None:
+        yield from _returned(node.value)
+    part = isinstance(node, ast.keyword) and isinstance(holder, ast.Call) and _text(holder.func) == "replace"
+    element = isinstance(node, ast.Call) and isinstance(holder, ast.List) and field == "elts"
+    if part or element or _is_appended(node) or (isinstance(holder, ast.comprehension) and field == "ifs"):
+        yield None
+
+
+def _conditions(node: ast.AST) -> Iterator[ast.AST]:
     match node:
         case ast.Compare(left=left, ops=[op], comparators=[right]):
-            yield "negated", ast.Compare(left, [_NEGATED[type(op)]()], [right])
+            yield ast.Compare(left, [_NEGATED[type(op)]()], [right])
             if type(op) in _BOUNDARY and any(word in _text(node) for word in _COUNTED):
-                yield "boundary", ast.Compare(left, [_BOUNDARY[type(op)]()], [right])
+                yield ast.Compare(left, [_BOUNDARY[type(op)]()], [right])
         case ast.BoolOp(op=op, values=values):
             for i in range(len(values)):
                 rest = values[:i] + values[i + 1 :]
-                yield "dropped", rest[0] if len(rest) == 1 else ast.BoolOp(op, rest)
+                yield rest[0] if len(rest) == 1 else ast.BoolOp(op, rest)
         case ast.UnaryOp(op=ast.Not(), operand=operand):
-            yield "not dropped", operand
+            yield operand
+
+
+def _values(holder: ast.AST, node: ast.AST) -> Iterator[ast.AST]:
+    match node:
         case ast.Constant(value=bool(value)):
-            yield "flipped", ast.Constant(not value)
+            yield ast.Constant(not value)
         case ast.Constant(value=int(value)) if not isinstance(holder, ast.Subscript | ast.Slice):
-            yield "more", ast.Constant(value + 1)
+            yield ast.Constant(value + 1)
         case ast.Constant(value=float(value)):
-            yield "more", ast.Constant(value * 20)
-            yield "none", ast.Constant(0.0)
-        case ast.Call(func=ast.Name(id="max" | "min" as name), args=args, keywords=keywords):
-            yield "other", ast.Call(ast.Name("min" if name == "max" else "max", ast.Load()), args, keywords)
-        case ast.Call(func=ast.Name(id="all" | "any" as name), args=args):
-            yield "other", ast.Call(ast.Name("any" if name == "all" else "all", ast.Load()), args, [])
-        case ast.BinOp(op=ast.Add() | ast.Sub() as op, left=left, right=right) if (
-            not _is_text(node) and "set(" not in _text(node) and "prefix" not in _text(node)
-        ):
-            yield "other", ast.BinOp(left, ast.Sub() if isinstance(op, ast.Add) else ast.Add(), right)
-        case ast.keyword() if isinstance(holder, ast.Call) and _text(holder.func) == "replace":
-            yield "dropped", None
-        case ast.Call() if isinstance(holder, ast.List) and field == "elts":
-            yield "dropped", None
-        case ast.Return(value=value) if value is not None:
-            yield from _returned(value)
-    if (isinstance(holder, ast.comprehension) and field == "ifs") or _is_appended(node):
-        yield "dropped", None
-    if isinstance(node, ast.Dict) and isinstance(holder, ast.Assign):
-        for i in range(len(node.keys)):
-            yield "dropped", ast.Dict(node.keys[:i] + node.keys[i + 1 :], node.values[:i] + node.values[i + 1 :])
+            yield ast.Constant(value * 20)
+            yield ast.Constant(0.0)
+        case ast.Dict(keys=keys, values=values) if isinstance(holder, ast.Assign):
+            for i in range(len(keys)):
+                yield ast.Dict(keys[:i] + keys[i + 1 :], values[:i] + values[i + 1 :])
+
+
+def _calls(node: ast.AST) -> Iterator[ast.AST]:
+    match node:
+        case ast.Call(func=ast.Name(id=str(name)), args=args, keywords=keywords) if name in _OTHER:
+            yield ast.Call(ast.Name(_OTHER[name], ast.Load()), args, keywords)
+        case ast.BinOp(op=ast.Add() | ast.Sub() as op, left=left, right=right):
+            if not _is_text(node) and "set(" not in _text(node) and "prefix" not in _text(node):
+                yield ast.BinOp(left, ast.Sub() if isinstance(op, ast.Add) else ast.Add(), right)
+
+
+_OTHER = {"max": "min", "min": "max", "all": "any", "any": "all"}
 
 
 def _is_appended(node: ast.AST) -> bool:
@@ -174,17 +186,20 @@ def _is_appended(node: ast.AST) -> bool:
 
 
 def _is_text(node: ast.AST) -> bool:
-    return any(isinstance(n, ast.JoinedStr) or (isinstance(n, ast.Constant) and isinstance(n.value, str)) for n in ast.walk(node))  # fmt: skip
+    return any(isinstance(n, ast.JoinedStr) or _is_string(n) for n in ast.walk(node))
 
 
-def _returned(value: ast.expr) -> Iterator[tuple[str, ast.AST]]:
-    if isinstance(value, ast.Compare | ast.BoolOp) or (
-        isinstance(value, ast.Constant) and isinstance(value.value, bool)
-    ):
-        yield "true", ast.Return(ast.Constant(True))
-        yield "false", ast.Return(ast.Constant(False))
-    elif isinstance(value, ast.JoinedStr) or (isinstance(value, ast.Constant) and isinstance(value.value, str)):
-        yield "none", ast.Return(ast.Constant(None))
+def _is_string(node: ast.AST) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)
+
+
+def _returned(value: ast.expr) -> Iterator[ast.AST]:
+    said = isinstance(value, ast.JoinedStr) or _is_string(value)
+    if isinstance(value, ast.Compare | ast.BoolOp) or (isinstance(value, ast.Constant) and not said):
+        yield ast.Return(ast.Constant(True))
+        yield ast.Return(ast.Constant(False))
+    elif said:
+        yield ast.Return(ast.Constant(None))
 
 
 @cache

@@ -158,9 +158,12 @@ class SyncHandler:
             if not version:
                 return
         listed = [] if names.star else sorted(names.names)
-        if picked == voters == listed and names.number == len(picked):
-            return
-        common = [n for n in voters if n in allowed]
+        if not (picked == voters == listed and names.number == len(picked)):
+            self._pick(cluster, picked, [n for n in voters if n in allowed], voters, version)
+
+    def _pick(self, cluster: Cluster, picked: list[str], common: list[str], voters: list[str], version: int) -> None:
+        """From the voters that stay to those that are picked: /sync loses first, and wins last."""
+        me, allowed = self.postgres.name, sorted(self.state(cluster)[1])
         if common != voters:
             self.dcs.step("about to write common")
             version = self._write(me, common, 0, version)

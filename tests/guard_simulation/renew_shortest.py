@@ -42,6 +42,7 @@ def _shortest(mutant: ByHand, number: int) -> Schedule | None:
 def _code(value: Any) -> str:
     if isinstance(value, Schedule | Fault | Times):
         named = [(f.name, getattr(value, f.name), f.default) for f in fields(value)]
+        named = [(n, v, d) for n, v, d in named if not (n == "times" and v == Times())]
         words = [f"{name}={_code(v)}" for name, v, default in named if v != default and v not in ((), {})]
         return f"{type(value).__name__}({', '.join(words)})"
     if isinstance(value, tuple):

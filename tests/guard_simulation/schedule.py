@@ -47,7 +47,7 @@ class Schedule:
     strict: bool = False
     failsafe: bool = False
     guards: int = 1
-    times: Times = Times()
+    times: Times = field(default_factory=Times)
     interval_s: float = 0.2
     tags: dict[str, dict[str, Any]] = field(default_factory=dict)
     watchdogs: tuple[str, ...] = ()
@@ -108,7 +108,7 @@ def _due(seed: int, random: Random) -> Schedule:
             behind = Fault("cut stream", "n3", gone.at - 0.5 * random.random(), lasts=random.choice((1.0, 3.0)))
             stuck = Fault(random.choice(("freeze", "freeze patroni")), "n4", gone.at)
             faults = (gone, behind) if simple.members == 3 else (gone, stuck)
-            wanted = {"members": simple.members, "k": 1 if simple.members == 3 else 2, "any_of": True}
+            wanted: dict[str, Any] = {"members": simple.members, "k": 1 if simple.members == 3 else 2, "any_of": True}
             return replace(simple, faults=faults, **wanted)
         case "tags":
             tags = random.choice(({"failover_priority": 5}, {"failover_priority": "3"}, {"clonefrom": True}))

@@ -6,6 +6,132 @@ from tests.guard_simulation.schedule import Fault, Schedule
 __all__ = ["SHORTEST", "Times"]
 
 SHORTEST = {
-    'G1: a standby that has crashed is believed by its received position': Schedule(seed=1867, faults=(Fault(kind='freeze', who='n1', at=2.4), Fault(kind='freeze', who='n2', at=1.9, lasts=4.0), Fault(kind='kill', who='n3', at=2.6, lasts=0.5))),
-    "G3: the old leader's lease is ended by a guard that may have been frozen": Schedule(seed=241, any_of=False, guards=2, faults=(Fault(kind='isolate', who='n1', at=2.1, lasts=1.5), Fault(kind='freeze guard', who='walproof-guard-1', at=0.0, after='walproof-guard-1 /lease/revoke asked', lasts=22.0))),
+    "G1: a standby that has crashed is believed by its received position": Schedule(
+        seed=0,
+        faults=(
+            Fault(kind="isolate", who="n1", at=2.5),
+            Fault(kind="cut stream", who="n3", at=1.6, lasts=4.0),
+            Fault(kind="crash-restart", who="n2", at=0.0, after="walproof-guard-1 says suspect", lasts=0.0),
+        ),
+    ),
+    "G3: the old leader's lease is ended by a guard that may have been frozen": Schedule(
+        seed=241,
+        any_of=False,
+        guards=2,
+        faults=(
+            Fault(kind="isolate", who="n1", at=2.1, lasts=1.5),
+            Fault(
+                kind="freeze guard",
+                who="walproof-guard-1",
+                at=0.0,
+                after="walproof-guard-1 /lease/revoke asked",
+                lasts=22.0,
+            ),
+        ),
+    ),
+    "G4: tags of voters are not asked": Schedule(
+        seed=0,
+        tags={"n3": {"replicatefrom": "n1"}},
+        faults=(
+            Fault(kind="suspect", who="n1", at=2.2, lasts=2.0),
+            Fault(kind="freeze patroni", who="n1", at=2.1, lasts=1.5),
+            Fault(kind="freeze patroni", who="n1", at=0.0, after="n1 has no key of its own", lasts=4.0),
+        ),
+    ),
+    "G5: the guard takes up a seal that it has left to Patroni": Schedule(
+        seed=0,
+        faults=(
+            Fault(kind="freeze", who="n1", at=2.5, lasts=6.0),
+            Fault(kind="pause", who="cluster", at=0.0, after="walproof-guard-1 says sealed", lasts=2.0),
+        ),
+    ),
+    "G6: whether its Patroni can lead is not asked": Schedule(
+        seed=0, watchdogs=("n2",), faults=(Fault(kind="kill", who="n1", at=2.5),)
+    ),
+    "L3: no second witness is asked": Schedule(
+        seed=0,
+        untouched=True,
+        interval_s=20.0,
+        faults=(Fault(kind="cut from", who="walproof-guard-1", at=2.5, lasts=10.0, what="n1"),),
+    ),
+    "the startup process waits at the end of all WAL it has": Schedule(
+        seed=0,
+        delays={"n2": 5.0},
+        faults=(
+            Fault(kind="isolate", who="n1", at=2.5),
+            Fault(kind="cut stream", who="n3", at=1.6, lasts=4.0),
+            Fault(kind="crash-restart", who="n2", at=0.0, after="walproof-guard-1 says suspect", lasts=0.0),
+        ),
+    ),
+    "quorum + 1 voters pass": Schedule(
+        seed=0,
+        faults=(Fault(kind="isolate", who="n1", at=2.5), Fault(kind="freeze patroni", who="n3", at=2.4, lasts=5.0)),
+    ),
+    "primary_conninfo is empty": Schedule(
+        seed=0, faults=(Fault(kind="kill", who="n1", at=2.5), Fault(kind="freeze patroni", who="n3", at=2.4, lasts=5.0))
+    ),
+    "there is no walreceiver, asked twice": Schedule(
+        seed=0,
+        faults=(
+            Fault(kind="suspect", who="n1", at=2.5, lasts=3.0),
+            Fault(kind="freeze patroni", who="n1", at=2.4, lasts=3.0),
+            Fault(kind="pause replay", who="n3", at=2.0, lasts=20.0),
+        ),
+    ),
+    "the most WAL": Schedule(
+        seed=0, faults=(Fault(kind="isolate", who="n1", at=2.5), Fault(kind="cut stream", who="n2", at=1.6, lasts=4.0))
+    ),
+    "/config compared": Schedule(
+        seed=0,
+        faults=(
+            Fault(kind="isolate", who="n1", at=2.5),
+            Fault(
+                kind="freeze guard", who="walproof-guard-1", at=0.0, after="walproof-guard-1 /kv/txn asked", lasts=1.0
+            ),
+            Fault(kind="pause", who="cluster", at=0.3, after="walproof-guard-1 /kv/txn asked", lasts=22.0),
+        ),
+    ),
+    "/failover compared": Schedule(
+        seed=0,
+        faults=(
+            Fault(kind="isolate", who="n1", at=2.5),
+            Fault(
+                kind="freeze guard", who="walproof-guard-1", at=0.0, after="walproof-guard-1 /kv/txn asked", lasts=1.0
+            ),
+            Fault(kind="switchover", who="n1", at=0.3, after="walproof-guard-1 /kv/txn asked", lasts=0.0),
+        ),
+    ),
+    "/sync written again": Schedule(seed=0, faults=(Fault(kind="kill", who="n1", at=2.5),)),
+    "the old leader's address is removed": Schedule(seed=0, faults=(Fault(kind="kill", who="n1", at=2.5),)),
+    "lease of the ttl and more, intent compared": Schedule(
+        seed=0,
+        faults=(
+            Fault(kind="isolate", who="n1", at=2.5, lasts=25.0),
+            Fault(
+                kind="freeze guard", who="walproof-guard-1", at=0.0, after="walproof-guard-1 /kv/txn asked", lasts=10.0
+            ),
+        ),
+    ),
+    "hand-over compares this seal": Schedule(
+        seed=0,
+        faults=(
+            Fault(kind="isolate", who="n1", at=2.5),
+            Fault(kind="node count", who="cluster", at=0.02, after="walproof-guard-1 says sealed", lasts=0.0, what=2),
+        ),
+    ),
+    "versions of /failover kept": Schedule(
+        seed=0,
+        faults=(
+            Fault(kind="isolate", who="n1", at=2.5),
+            Fault(kind="switchover", who="n1", at=0.0, after="walproof-guard-1 says sealed", lasts=1.0),
+        ),
+    ),
+    "a limit on takeovers kept in etcd": Schedule(
+        seed=0,
+        members=4,
+        faults=(
+            Fault(kind="kill", who="n1", at=2.5),
+            Fault(kind="kill", who="leader", at=6.0, after="walproof-guard-1 says handed"),
+        ),
+    ),
 }

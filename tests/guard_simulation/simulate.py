@@ -144,8 +144,8 @@ class Simulation:
             self._judge_kind()
         self.world.close()
         return Result(
-            tuple(judge.violations), judge.patroni_losses, len(judge.seals), len(judge.hand_overs), len(judge.promotions),
-            self.world.now, tuple(self.fired), tuple(self.world.story),
+            tuple(judge.violations), judge.patroni_losses, len(judge.seals), len(judge.hand_overs),
+            len(judge.promotions), self.world.now, tuple(self.fired), tuple(self.world.story),
         )  # fmt: skip
 
     def _judge_kind(self) -> None:
