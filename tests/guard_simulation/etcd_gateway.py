@@ -1,6 +1,7 @@
 """The simulated etcd's JSON gateway, and a client of it for the guard: the shipped one, whose requests end here."""
 
 import base64
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast
@@ -191,14 +192,11 @@ def _kv(key: str, kv: Kv) -> Fields:
 @dataclass(frozen=True, slots=True)
 class _Answer:
     status_code: int
-    fields: Fields
-
-    def json(self) -> Fields:
-        return self.fields
+    content: bytes
 
     @property
     def text(self) -> str:
-        return str(self.fields)
+        return self.content.decode()
 
 
 @dataclass(slots=True)
@@ -229,23 +227,33 @@ class SimulatedClient(Etcd3):
         clients, etcd = self._clients, self._clients.etcd
         world, name = etcd.world, clients.process.name
         host = url.removeprefix("http://").removesuffix(":2379").replace("n", "e")
-        label = f"{name} {method}"
+        leader = etcd.keys.get("leader")
+        hands_over = method == "/kv/txn" and leader is not None and leader.value == name
+        label = f"{name} {'hand-over' if hands_over else method}"
         world.point(f"{label} asked")
         world.sleep(0.001 + 0.02 * self._random.random() ** 4)
-        reached = world.reaches(clients.process.host, host) and etcd.host_up(host)
-        linearizable = method not in ("/lease/timetolive", "/cluster/member/list", "/maintenance/status")
-        if not reached or (etcd.stalled and linearizable):
+        if not world.reaches(clients.process.host, host) or not etcd.host_up(host):
             world.sleep(self.access.timeout_s)
-            raise OSError("timed out")
-        try:
-            found = _Answer(200, answer(etcd, method, fields, name))
-        except LeaseNotFound:
-            found = _Answer(404, {"error": "etcdserver: requested lease not found", "code": 5})
+            raise httpx2.ConnectTimeout("timed out")
+        linearizable = method not in ("/lease/timetolive", "/cluster/member/list", "/maintenance/status")
+        if etcd.stalled and linearizable:
+            if self._random.random() < 0.5:
+                # What waits for etcd's next leader may be done when nobody waits for it any more.
+                world.after(etcd.stalled_until - world.now, lambda: self._do(method, fields, name) and None)
+            world.sleep(self.access.timeout_s)
+            raise httpx2.ReadTimeout("timed out")
+        found = self._do(method, fields, name)
         world.point(f"{label} done")
         if clients.lose_answers and method not in ("/kv/range", "/lease/timetolive"):
             clients.lose_answers -= 1
             world.tell(name, f"the answer to {method} is lost")
             world.sleep(self.access.timeout_s)
-            raise OSError("timed out")
+            raise httpx2.ReadTimeout("timed out")
         world.sleep(0.001 + 0.02 * self._random.random() ** 4)
         return cast(httpx2.Response, cast(Any, found))
+
+    def _do(self, method: str, fields: Fields, name: str) -> _Answer:
+        try:
+            return _Answer(200, json.dumps(answer(self._clients.etcd, method, fields, name)).encode())
+        except LeaseNotFound:
+            return _Answer(404, b'{"error": "etcdserver: requested lease not found", "code": 5}')

@@ -168,6 +168,7 @@ class SimulatedSigns:
             "running": bool(postgres.receiver) and rights,
             "waits": (postgres.waits or self.former) and rights,
             "connects": bool(postgres.conninfo) and rights,
+            "server": EPOCH + postgres.started,
             "streamed": postgres.received is not None,
             "position": postgres.received or 0 if self.former else postgres.position,
             "silent_s": self.clock.world.now - postgres.heard if streams and rights else None,

@@ -247,7 +247,7 @@ def _before(random: Random, standbys: list[str], base: float) -> Fault:
 
 _STEPS_OF_GUARD = (
     "says suspect", "says suspect", "says sealed", "says sealed", "says handed", "/kv/txn asked", "/kv/txn done",
-    "/lease/revoke asked", "/lease/grant asked", "/lease/timetolive asked", "/lease/keepalive asked", "says not",
+    "hand-over asked", "hand-over asked", "/lease/grant asked", "/lease/timetolive asked", "/lease/keepalive asked", "says not",
 )  # fmt: skip
 _STEPS_OF_MEMBER = (
     "reads", "is about to follow nobody", "is about to follow n1", "promotes", "is about to take the leader key",

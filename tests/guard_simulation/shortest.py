@@ -15,17 +15,15 @@ SHORTEST = {
         ),
     ),
     "G3: the old leader's lease is ended by a guard that may have been frozen": Schedule(
-        seed=241,
-        any_of=False,
-        guards=2,
+        seed=0,
         faults=(
-            Fault(kind="isolate", who="n1", at=2.1, lasts=1.5),
+            Fault(kind="isolate", who="n1", at=2.5, lasts=6.0),
             Fault(
                 kind="freeze guard",
                 who="walproof-guard-1",
                 at=0.0,
                 after="walproof-guard-1 /lease/revoke asked",
-                lasts=22.0,
+                lasts=40.0,
             ),
         ),
     ),
@@ -116,7 +114,9 @@ SHORTEST = {
         seed=0,
         faults=(
             Fault(kind="isolate", who="n1", at=2.5),
-            Fault(kind="node count", who="cluster", at=0.02, after="walproof-guard-1 says sealed", lasts=0.0, what=2),
+            Fault(
+                kind="node count", who="cluster", at=0.0, after="walproof-guard-1 hand-over asked", lasts=0.0, what=2
+            ),
         ),
     ),
     "versions of /failover kept": Schedule(

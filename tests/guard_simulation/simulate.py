@@ -82,6 +82,7 @@ class Simulation:
             world, name, Process(f"{name} postgres", name), branch, self.servers, self.judge.acknowledged,
             interval_s=s.interval_s, delay_s=s.delays.get(name, 0.0),
         )  # fmt: skip
+        postgres.started = -10.0 * len(self.servers) - 10.0
         self.servers[name] = postgres
         self.patronis[name] = patroni = Patroni(
             world, self.etcd, Process(f"{name} patroni", name), postgres, s.times, self.patronis, self.judge.promoted,
