@@ -75,7 +75,7 @@ def main() -> int:
     parser.add_argument("--every", type=int, default=1, help="of the mutants: a sample")
     options = parser.parse_args()
     if options.seed is not None:
-        outcome = judge(draw(options.seed), told=True)
+        outcome = judge(draw(options.seed), recorded=True)
         print(story(outcome))
         return 1 if outcome.wrong else 0
     if options.mutants is not None:

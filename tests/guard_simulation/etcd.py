@@ -187,8 +187,8 @@ class SimulatedEtcd:
         """End a lease with its keys."""
         if number not in self.leases:
             raise LeaseNotFound
-        for told in self.revoked:
-            told(number, self.leases[number], by)
+        for callback in self.revoked:
+            callback(number, self.leases[number], by)
         self._drop(number, by)
 
     # Keys.
@@ -228,5 +228,5 @@ class SimulatedEtcd:
                 self.leases[lease].keys.append(key)
         for view in self.views:
             view.send(self.revision, key, after)
-        for told in self.written:
-            told(key, before, after, by)
+        for callback in self.written:
+            callback(key, before, after, by)

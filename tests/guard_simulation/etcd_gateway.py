@@ -239,7 +239,7 @@ class SimulatedClient(Etcd3):
         if etcd.stalled and linearizable:
             if self._random.random() < 0.5:
                 # What waits for etcd's next leader may be done when nobody waits for it any more.
-                world.after(etcd.stalled_until - world.now, lambda: self._do(method, fields, name) and None)
+                world.after(etcd.stalled_until - world.now, lambda: self._do_late(method, fields, name))
             world.sleep(self.access.timeout_s)
             raise httpx2.ReadTimeout("timed out")
         found = self._do(method, fields, name)
@@ -251,6 +251,9 @@ class SimulatedClient(Etcd3):
             raise httpx2.ReadTimeout("timed out")
         world.sleep(0.001 + 0.02 * self._random.random() ** 4)
         return cast(httpx2.Response, cast(Any, found))
+
+    def _do_late(self, method: str, fields: Fields, name: str) -> None:
+        self._do(method, fields, name)
 
     def _do(self, method: str, fields: Fields, name: str) -> _Answer:
         try:

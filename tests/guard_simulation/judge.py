@@ -116,7 +116,7 @@ class Judge:
         if any(branch is lost for lost in self._lost):
             return
         self._lost.append(branch)
-        if branch.sealed and not branch.doubtful and not self.newest.asked_for:
+        if branch.sealed and not branch.unsure and not self.newest.asked_for:
             self.wrong("loss", text)
         else:
             self.patroni_losses += 1
@@ -137,7 +137,7 @@ class Judge:
         elif now in self.members:
             postgres = self.members[now].postgres
             if postgres.role == "primary":
-                postgres.branch.sealed = postgres.branch.doubtful = False
+                postgres.branch.sealed = postgres.branch.unsure = False
 
     def _guard_wrote(self, by: str, was: str, now: str) -> None:
         cluster = cluster_of(self.etcd.keys)
@@ -156,8 +156,8 @@ class Judge:
         branch, now = self.members[was].postgres.branch, self.world.now
         held = holders((self.members[v].postgres for v in cluster.voters), branch, branch.acknowledged)
         branch.sealed = True
-        branch.doubtful = len(cluster.voters) - len(held) > cluster.quorum
-        if branch.doubtful:
+        branch.unsure = len(cluster.voters) - len(held) > cluster.quorum
+        if branch.unsure:
             self.world.tell("JUDGE", "/sync does not tell who holds what was acknowledged: Patroni's own")
         if cluster.sync_leader != was or not cluster.config.get("synchronous_mode"):
             self.wrong("not synchronous", f"{by} seals {was}, and /sync names {cluster.sync_leader or 'nobody'}")
@@ -233,6 +233,6 @@ class Judge:
             self.wrong("revoked", f"{by} ends the lease of {', '.join(lease.keys)} while {holder or 'nobody'} leads")
 
     def finish(self, leases: int) -> None:
-        """What can be said at the end."""
+        """What only the end of a run shows."""
         if self.most_leases > leases:
             self.wrong("leases", f"{self.most_leases} leases lived at once, at most {leases} are expected")

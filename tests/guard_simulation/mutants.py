@@ -1,4 +1,4 @@
-"""Which mutants of the guard's deciding files the simulation finds: each runs until any invariant is hurt."""
+"""Which mutants of the guard's deciding files the simulation finds: each runs until any invariant is violated."""
 
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -27,8 +27,8 @@ class Fate:
 
 def seeds(number: int) -> Iterator[int]:
     """First as many again whose schedules the guard must cope with in time, or must leave alone; then any."""
-    told = [s for s in range(number * 4) if s % 25 <= 2]
-    return chain(told, (s for s in range(number) if s % 25 > 2))
+    expected = [s for s in range(number * 4) if s % 25 <= 2]
+    return chain(expected, (s for s in range(number) if s % 25 > 2))
 
 
 def found_by(number: int) -> tuple[int, str] | None:

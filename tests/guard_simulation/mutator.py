@@ -1,6 +1,6 @@
 """Mutants of the guard's three deciding files, by their syntax trees; each runs in the place of the shipped code.
 
-Left out, because nothing they change decides anything: what is said (lines, notes, reasons' words, docstrings), how
+Left out, because nothing they change decides anything: what is shown (lines, notes, reasons' words, docstrings), how
 long each step took, counters, the names of fields, a comparison's boundary between two times (no two are equal), and
 moving etcd's own leader (tests/lab/test_etcd3.py), which is off unless asked for.
 """
@@ -22,7 +22,7 @@ FILES = {"decide.py": decide, "safety.py": safety, "leader_lock.py": leader_lock
 _AGAIN = (safety, decide, run)
 """What takes names from those three, in the order in which it is executed anew."""
 SHOWN = ("line", "lines", "note", "noted", "why", "worth", "able", "reason", "of_all", "tags", "silence")
-"""Names whose values are only said, in decide.py and safety.py."""
+"""Names whose values are only shown, in decide.py and safety.py."""
 SHOWN_FIELDS = ("lines", "why_not", "suspicions", "takeovers", "noted", "promoted", "last_sign")
 """Keywords of replace() and Steps() that only say what was done; a last sign counts in a Memory alone."""
 SKIPPED = (
@@ -80,17 +80,17 @@ def _swap(holder: ast.AST, field: str, place: int | None, to: ast.AST | None, li
 
 
 def _places(node: ast.AST) -> Iterator[tuple[ast.AST, str, int | None, ast.AST]]:
-    """Every node below with its holder, field and place in a list; nothing that is only said."""
+    """Every node below with its holder, field and place in a list; nothing that is only shown."""
     for field, value in ast.iter_fields(node):
         children = value if isinstance(value, list) else [value]
         for place, child in enumerate(children):
-            if not isinstance(child, ast.AST) or _is_said(node, field, child):
+            if not isinstance(child, ast.AST) or _is_shown(node, field, child):
                 continue
             yield node, field, place if isinstance(value, list) else None, child
             yield from _places(child)
 
 
-def _is_said(holder: ast.AST, field: str, child: ast.AST) -> bool:
+def _is_shown(holder: ast.AST, field: str, child: ast.AST) -> bool:
     if isinstance(child, ast.JoinedStr) or field in ("annotation", "returns", "decorator_list"):
         return True
     if isinstance(child, ast.FunctionDef) and child.name in SKIPPED:
@@ -159,7 +159,7 @@ def _values(holder: ast.AST, node: ast.AST) -> Iterator[ast.AST]:
     match node:
         case ast.Constant(value=bool(value)):
             yield ast.Constant(not value)
-        case ast.Constant(value=int(value)) if not isinstance(holder, ast.Subscript | ast.Slice):
+        case ast.Constant(value=int(value)) if not isinstance(holder, ast.Subscript):
             yield ast.Constant(value + 1)
         case ast.Constant(value=float(value)):
             yield ast.Constant(value * 20)
@@ -194,11 +194,11 @@ def _is_string(node: ast.AST) -> bool:
 
 
 def _returned(value: ast.expr) -> Iterator[ast.AST]:
-    said = isinstance(value, ast.JoinedStr) or _is_string(value)
-    if isinstance(value, ast.Compare | ast.BoolOp) or (isinstance(value, ast.Constant) and not said):
+    shown = isinstance(value, ast.JoinedStr) or _is_string(value)
+    if isinstance(value, ast.Compare | ast.BoolOp) or (isinstance(value, ast.Constant) and not shown):
         yield ast.Return(ast.Constant(True))
         yield ast.Return(ast.Constant(False))
-    elif said:
+    elif shown:
         yield ast.Return(ast.Constant(None))
 
 

@@ -225,7 +225,7 @@ class Patroni:
         return False
 
     def _step_down(self) -> None:
-        """demote('graceful'): every standby that follows gets the last WAL, then the key is given up."""
+        """demote('graceful'): every standby that follows gets the last WAL, then the key is released."""
         self.world.tell(self.name, "steps down for a switchover")
         postgres = self.postgres
         postgres.role = "stopping"

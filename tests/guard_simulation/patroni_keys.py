@@ -72,7 +72,7 @@ class Tags:
 
     @property
     def replicatefrom(self) -> str:
-        """Whom it shall follow instead of the leader."""
+        """Which member it shall follow instead of the leader."""
         return str(self.data.get("replicatefrom") or "")
 
 

@@ -105,7 +105,7 @@ class SyncHandler:
         return self.dcs.put_if("sync", json.dumps(value, separators=(",", ":")), version)
 
     def process(self, cluster: Cluster) -> None:
-        """One cycle's look at synchronous replication."""
+        """One cycle's part in synchronous replication."""
         if not cluster.config.get("synchronous_mode"):
             return
         if not cluster.sync_leader:

@@ -38,7 +38,7 @@ class Postgres:
     received: int | None = None
     """What pg_last_wal_receive_lsn() says."""
     conninfo: str = ""
-    """Whom primary_conninfo names."""
+    """Which member primary_conninfo names."""
     receiver: str = ""
     """"", connecting, streaming."""
     source: str = ""

@@ -13,7 +13,10 @@ GUARDS = ("walproof-guard-1", "walproof-guard-2")
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What happens to whom. after: the step it waits for ("" for none). at: seconds after that, or after the start."""
+    """What happens, and to which member or guard.
+
+    after: the step it waits for ("" for none). at: seconds after that, or after the start.
+    """
 
     kind: str
     who: str
@@ -247,7 +250,8 @@ def _before(random: Random, standbys: list[str], base: float) -> Fault:
 
 _STEPS_OF_GUARD = (
     "says suspect", "says suspect", "says sealed", "says sealed", "says handed", "/kv/txn asked", "/kv/txn done",
-    "hand-over asked", "hand-over asked", "/lease/grant asked", "/lease/timetolive asked", "/lease/keepalive asked", "says not",
+    "hand-over asked", "hand-over asked", "/lease/grant asked", "/lease/timetolive asked", "/lease/keepalive asked",
+    "says not",
 )  # fmt: skip
 _STEPS_OF_MEMBER = (
     "reads", "is about to follow nobody", "is about to follow n1", "promotes", "is about to take the leader key",

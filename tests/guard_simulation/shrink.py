@@ -28,7 +28,7 @@ def shrink(schedule: Schedule, kind: str) -> Outcome:
             if any(v.kind == kind for v in judge(smaller).wrong):
                 schedule, again = smaller, True
                 break
-    return judge(schedule, told=True)
+    return judge(schedule, recorded=True)
 
 
 def story(outcome: Outcome) -> str:

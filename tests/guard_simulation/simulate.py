@@ -37,10 +37,10 @@ class Result:
 class Simulation:
     """A cluster and its guards in virtual time."""
 
-    def __init__(self, schedule: Schedule, told: bool = False, guarded: bool = True) -> None:
+    def __init__(self, schedule: Schedule, recorded: bool = False, guarded: bool = True) -> None:
         self.schedule = schedule
         self.world = World(str(schedule.seed))
-        self.world.told = told
+        self.world.recording = recorded
         names = [f"n{i + 1}" for i in range(schedule.members)]
         self.names = names
         self.etcd = SimulatedEtcd(self.world, ("e1", "e2", "e3"))
@@ -241,9 +241,9 @@ class Outcome:
     wrong: tuple[Violation, ...] = field(default=())
 
 
-def judge(schedule: Schedule, told: bool = False) -> Outcome:
+def judge(schedule: Schedule, recorded: bool = False) -> Outcome:
     """Run it; a loss counts only where the same schedule without a guard loses nothing."""
-    result = Simulation(schedule, told=told).run()
+    result = Simulation(schedule, recorded=recorded).run()
     wrong = result.violations
     if any(v.kind == "loss" for v in wrong):
         faults = [

@@ -29,22 +29,22 @@ def test_what_once_was_wrong_and_a_missing_condition_is_found(name: str) -> None
     mutant, schedule = ALL[name], SHORTEST[name]
     assert not judge(schedule).wrong, "the guard as it is does harm in this schedule"
     with put_in(mutant):
-        outcome = judge(schedule, told=True)
+        outcome = judge(schedule, recorded=True)
     print(story(outcome))
     assert {v.kind for v in outcome.wrong} & set(mutant.finds), f"not found: {outcome.wrong}"
 
 
 @pytest.mark.parametrize("seed", [3, 28, 50, 74, 100])
 def test_a_seed_is_always_the_same_run(seed: int) -> None:
-    first, again = (judge(draw(seed), told=True).result for _ in range(2))
+    first, again = (judge(draw(seed), recorded=True).result for _ in range(2))
     assert first == again and len(first.story) > 5
 
 
 def test_a_fault_that_is_left_out_changes_nothing_before_it() -> None:
     schedule = draw(28)
-    whole = judge(schedule, told=True).result
+    whole = judge(schedule, recorded=True).result
     came = [at or 0.0 for at in whole.fired]
     last = came.index(max(came))
-    fewer = judge(replace(schedule, faults=schedule.faults[:last] + schedule.faults[last + 1 :]), told=True).result
+    fewer = judge(replace(schedule, faults=schedule.faults[:last] + schedule.faults[last + 1 :]), recorded=True).result
     early = [h for h in whole.story if h.at < came[last]]
     assert len(early) > 5 and early == [h for h in fewer.story if h.at < came[last]]

@@ -16,7 +16,7 @@ class Branch:
     """A guard took the key from the one that led on it."""
     asked_for: bool = False
     """An operator asked for this successor while nobody led: Patroni compares no positions then."""
-    doubtful: bool = False
+    unsure: bool = False
     """/sync, as Patroni had written it, was wrong when the key was taken: no guard can know."""
 
     def chain(self) -> Iterator[tuple["Branch", int]]:

@@ -55,7 +55,7 @@ class World:
         self.seed = seed
         self.now = 0.0
         self.story: list[Happened] = []
-        self.told = False
+        self.recording = False
         """Whether the story is kept: only when it will be printed."""
         self.listeners: dict[str, list[Act]] = {}
         """What is to be done when a point is reached, by its label."""
@@ -72,7 +72,7 @@ class World:
 
     def tell(self, who: str, what: str) -> None:
         """Remember what happened."""
-        if self.told:
+        if self.recording:
             self.story.append(Happened(self.now, who, what))
 
     def after(self, seconds: float, act: Act, process: Process | None = None) -> None:
