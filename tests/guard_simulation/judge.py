@@ -11,6 +11,8 @@ from tests.guard_simulation.wal import Branch
 from tests.guard_simulation.world import World
 from walproof.model.takeover import GUARD
 
+_KNOWN_S = 3.5
+"""What a guard knows of a standby is at most a few answers old."""
 _LEFT_ALONE_S = 1.5
 """A guard leaves another one's seal alone for two seconds after it has read of it."""
 _AT_MOST_EVERY_S = 13.0
@@ -63,6 +65,8 @@ class Judge:
     hand_overs: list[float] = field(default_factory=list)
     promotions: list[float] = field(default_factory=list)
     most_leases: int = 0
+    followed: dict[str, float] = field(default_factory=dict)
+    """When a standby last answered and had somebody to follow."""
     newest: Branch = field(init=False)
     """Of the last promotion of a holder of the leader key."""
     _lost: list[Branch] = field(default_factory=list)
@@ -161,6 +165,9 @@ class Judge:
             self.world.tell("JUDGE", "/sync does not tell who holds what was acknowledged: Patroni's own")
         if cluster.sync_leader != was or not cluster.config.get("synchronous_mode"):
             self.wrong("not synchronous", f"{by} seals {was}, and /sync names {cluster.sync_leader or 'nobody'}")
+        follow = [v for v in cluster.voters if self.followed.get(v, 0.0) > now - _KNOWN_S]
+        if now > _KNOWN_S and len(follow) <= cluster.quorum:
+            self.wrong("pointless", f"{by} seals {was}, and of {cluster.voters} only {follow} follow and answer")
         if self.seals and now - self.seals[-1] < _AT_MOST_EVERY_S:
             self.wrong("often", f"{by} seals {was} {now - self.seals[-1]:.1f} s after another seal")
         self.seals.append(now)
@@ -231,6 +238,12 @@ class Judge:
         holder = leader.value if leader else ""
         if lease.keys and not holder.startswith(GUARD):
             self.wrong("revoked", f"{by} ends the lease of {', '.join(lease.keys)} while {holder or 'nobody'} leads")
+
+    def observe(self) -> None:
+        """What is to be known of every moment: called twice a second."""
+        for name, member in self.members.items():
+            if member.postgres.alive and member.postgres.conninfo:
+                self.followed[name] = self.world.now
 
     def finish(self, leases: int) -> None:
         """What only the end of a run shows."""

@@ -172,6 +172,10 @@ def _any(seed: int, random: Random) -> Schedule:
     guards = 2 if random.random() < 0.3 else 1
     base = BASE_AT + random.random()
     faults = _leader_gone(random, base)
+    if random.random() < 0.05:
+        # A leader that has led for a moment only, and whom /sync may not name yet.
+        base += 1.5 + random.random() * 2
+        faults = [Fault("kill", "leader", base), Fault("switchover", "n1", 1.3, lasts=0.0, what="n2")]
     if random.random() < 0.5:
         faults.append(_behind(random, standbys, base))
     faults += [_before(random, standbys, base) for _ in range(random.choice((0, 0, 0, 1)))]

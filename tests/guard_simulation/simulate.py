@@ -161,6 +161,7 @@ class Simulation:
 
     def _over(self) -> bool:
         now = self.world.now
+        self.judge.observe()
         holder = self.etcd.keys.get("leader")
         leads = [n for n, s in self.servers.items() if s.role == "primary" and not (s.process.dead or s.process.frozen)]
         calm = self.pending == 0 and holder is not None and leads == [holder.value] and now > 4.5
