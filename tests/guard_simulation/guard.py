@@ -102,6 +102,7 @@ class _Answers:
     sql_at: float | None = None
     receivers: tuple[Receiver, ...] = ()
     fit: tuple[float | None, str] = (None, "")
+    refused_at: float | None = None
 
 
 @dataclass(eq=False)
@@ -136,7 +137,9 @@ class SimulatedSigns:
             self._arrive(answers, now)
             if answers.arrives is None and now - answers.asked >= 0.1:
                 self._ask(name, member, answers, now)
-            found[name] = MemberSigns(answers.rest_at, answers.sql_at, answers.receivers, *answers.fit)
+            found[name] = MemberSigns(
+                answers.rest_at, answers.sql_at, answers.receivers, *answers.fit, answers.refused_at, f"{name}:5432"
+            )
         return found
 
     def _arrive(self, answers: _Answers, now: float) -> None:
@@ -154,7 +157,10 @@ class SimulatedSigns:
             answers.rest_at = now
             if answers.fit[0] is None or now - answers.fit[0] >= 0.4:
                 answers.fit = (now - 0.005, why_unfit(member.rest()))
-        if postgres.role not in ("primary", "standby", "stopping") or postgres.process.frozen or postgres.process.dead:
+        if postgres.process.frozen or postgres.process.dead or postgres.role == "stopped":
+            return
+        if postgres.role in ("starting", "stopping"):
+            answers.refused_at = now
             return
         answers.arrives = now + self.slow.get(name, 0.0) * self._random.random()
         answers.coming = Receiver(now - 0.005, **self._row(postgres)) if postgres.role == "standby" else None
@@ -168,7 +174,9 @@ class SimulatedSigns:
             "running": bool(postgres.receiver) and rights,
             "waits": (postgres.waits or self.former) and rights,
             "connects": bool(postgres.conninfo) and rights,
-            "server": EPOCH + postgres.started,
+            "hinders": postgres.hinders,
+            "named": postgres.name if postgres.conninfo else "",
+            "asks_after_s": postgres.receiver_timeout_s / 2,
             "streamed": postgres.received is not None,
             "position": postgres.received or 0 if self.former else postgres.position,
             "silent_s": self.clock.world.now - postgres.heard if streams and rights else None,

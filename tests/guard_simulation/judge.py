@@ -1,12 +1,13 @@
 """What must hold in every schedule, seen from outside: by PostgreSQL's WAL and by what is written in etcd."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tests.guard_simulation.etcd import Kv, Lease, SimulatedEtcd
 from tests.guard_simulation.patroni import Patroni
 from tests.guard_simulation.patroni_keys import Cluster, cluster_of
-from tests.guard_simulation.postgres import Postgres, holders
+from tests.guard_simulation.postgres import Postgres
 from tests.guard_simulation.wal import Branch
 from tests.guard_simulation.world import World
 from walproof.model.takeover import GUARD
@@ -38,9 +39,15 @@ class _Seal:
     failover: int
 
 
+def holders(servers: Iterable[Postgres], branch: Branch, position: int) -> list[str]:
+    """Which of them hold that position of a branch on disk."""
+    return [s.name for s in servers if s.branch.has(branch, position) and s.flushed >= position]
+
+
 def asked(failover: dict[str, Any]) -> bool:
-    """Whether a switchover is asked for that is due soon."""
-    return bool(failover) and not str(failover.get("scheduled_at", "")).startswith("2999")
+    """Whether a switchover is asked for that is due soon, or names a member: Patroni obeys that one at any time."""
+    later = str(failover.get("scheduled_at", "")).startswith("2999")
+    return bool(failover) and not (later and not failover.get("member"))
 
 
 def follows(standby: Postgres, leader: str) -> bool:

@@ -130,6 +130,7 @@ class Patroni:
             "api_url": f"http://{self.process.host}:8008/patroni",
             "state": {"stopped": "stopped", "starting": "starting"}.get(self.postgres.role, "running"),
             "role": "primary" if self.primary else "replica",
+            "version": "4.1.5",
         }
         if self.tags.data:
             data["tags"] = self.tags.data

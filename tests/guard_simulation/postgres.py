@@ -5,7 +5,7 @@ walreceiverfuncs.c (RequestXLogStreaming), xlogrecovery.c (WaitForWALToBecomeAva
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from tests.guard_simulation.wal import Branch, Names, Sender, text_of
@@ -82,8 +82,7 @@ class Postgres:
         """What pg_last_wal_replay_lsn() says."""
         if self._paused is not None:
             return self._paused
-        position = self.flushed
-        began, start, ends = self._recovery
+        position, (began, start, ends) = self.flushed, self._recovery
         if self.world.now < ends:
             position = start + int((position - start) * (self.world.now - began) / (ends - began))
         if self.delay_s:
@@ -96,6 +95,11 @@ class Postgres:
     def position(self) -> int:
         """What Patroni compares: the greater of received and replayed."""
         return self.flushed if self.role == "primary" else max(self.received or 0, self.replayed)
+
+    @property
+    def hinders(self) -> str:
+        """Why the startup process may not come to wait, as receiver.sql answers."""
+        return "its replay is paused" if self.paused else "recovery_min_apply_delay is set" if self.delay_s else ""
 
     @property
     def waits(self) -> bool:
@@ -289,21 +293,18 @@ class Postgres:
         self._watch_stream(self._connection)
 
     def _watch_stream(self, connection: int) -> None:
-        """wal_receiver_timeout: a walreceiver that hears nothing ends; an idle leader sends something now and then."""
+        """It asks the leader for an answer after half of wal_receiver_timeout; after all of it it ends."""
         if self._connection != connection or self.receiver != "streaming":
             return
-        source = self.others[self.source]
-        if (
-            source._flows(self)
-            and source.role != "stopped"
-            and self.world.now - self.heard > self.receiver_timeout_s / 2
-        ):
-            self.heard = self.world.now
-        if self.world.now - self.heard > self.receiver_timeout_s:
+        source, now = self.others[self.source], self.world.now
+        if now - self.heard >= self.receiver_timeout_s / 2 and source._flows(self) and source.role != "stopped":
+            self.heard = now
+        if now - self.heard > self.receiver_timeout_s:
             self._disconnect()
             self.startup()
             return
-        self.world.after(1.0, lambda: self._watch_stream(connection), self.process)
+        pause = max(0.2, self.heard + self.receiver_timeout_s / 2 - now)
+        self.world.after(pause, lambda: self._watch_stream(connection), self.process)
 
     def _disconnect(self) -> None:
         if self.receiver:
@@ -393,8 +394,3 @@ class Postgres:
     def rewind(self, leader: "Postgres") -> None:
         """pg_rewind: its WAL is the leader's up to some point of now."""
         self.branch, self.flushed, self._delayed = leader.branch, leader.flushed, leader.flushed
-
-
-def holders(servers: Iterable[Postgres], branch: Branch, position: int) -> list[str]:
-    """Which of them hold that position of a branch on disk."""
-    return [s.name for s in servers if s.branch.has(branch, position) and s.flushed >= position]

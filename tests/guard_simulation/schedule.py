@@ -123,7 +123,7 @@ def _due(seed: int, random: Random) -> Schedule:
             again = Fault("kill", "leader", random.choice((6.0, 9.0)), f"{first} says handed")
             return replace(simple, members=4, faults=(gone, again))
         case "scheduled":
-            return replace(simple, faults=(gone, Fault("scheduled switchover", "n1", 0.5, what="n2")))
+            return replace(simple, faults=(gone, Fault("scheduled switchover", "n1", 0.5)))
     return simple
 
 

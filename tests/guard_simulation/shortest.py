@@ -28,11 +28,11 @@ SHORTEST = {
         ),
     ),
     "G4: tags of voters are not asked": Schedule(
-        seed=0,
+        seed=3,
         tags={"n3": {"replicatefrom": "n1"}},
         faults=(
-            Fault(kind="suspect", who="n1", at=2.2, lasts=2.0),
-            Fault(kind="freeze patroni", who="n1", at=2.1, lasts=1.5),
+            Fault(kind="suspect", who="n1", at=2.2, lasts=6.0),
+            Fault(kind="freeze patroni", who="n1", at=2.1, lasts=3.5),
             Fault(kind="freeze patroni", who="n1", at=0.0, after="n1 has no key of its own", lasts=4.0),
         ),
     ),
@@ -53,12 +53,12 @@ SHORTEST = {
         faults=(Fault(kind="cut from", who="walproof-guard-1", at=2.5, lasts=10.0, what="n1"),),
     ),
     "the startup process waits at the end of all WAL it has": Schedule(
-        seed=0,
-        delays={"n2": 5.0},
+        seed=17,
         faults=(
             Fault(kind="isolate", who="n1", at=2.5),
-            Fault(kind="cut stream", who="n3", at=1.6, lasts=4.0),
-            Fault(kind="crash-restart", who="n2", at=0.0, after="walproof-guard-1 says suspect", lasts=0.0),
+            Fault(kind="cut stream", who="n3", at=1.6, lasts=6.0),
+            Fault(kind="crash-restart", who="n2", at=0.0, after="walproof-guard-1 says sealed", lasts=0.0),
+            Fault(kind="pause replay", who="n2", at=0.2, after="walproof-guard-1 says sealed", lasts=10.0),
         ),
     ),
     "quorum + 1 voters pass": Schedule(
@@ -71,9 +71,9 @@ SHORTEST = {
     "there is no walreceiver, asked twice": Schedule(
         seed=0,
         faults=(
-            Fault(kind="suspect", who="n1", at=2.5, lasts=3.0),
-            Fault(kind="freeze patroni", who="n1", at=2.4, lasts=3.0),
-            Fault(kind="pause replay", who="n3", at=2.0, lasts=20.0),
+            Fault(kind="suspect", who="n1", at=2.5, lasts=4.0),
+            Fault(kind="freeze patroni", who="n1", at=2.4, lasts=8.0),
+            Fault(kind="pause replay", who="n3", at=0.3, after="walproof-guard-1 says suspect", lasts=20.0),
         ),
     ),
     "the most WAL": Schedule(

@@ -82,7 +82,6 @@ class Simulation:
             world, name, Process(f"{name} postgres", name), branch, self.servers, self.judge.acknowledged,
             interval_s=s.interval_s, delay_s=s.delays.get(name, 0.0),
         )  # fmt: skip
-        postgres.started = -10.0 * len(self.servers) - 10.0
         self.servers[name] = postgres
         self.patronis[name] = patroni = Patroni(
             world, self.etcd, Process(f"{name} patroni", name), postgres, s.times, self.patronis, self.judge.promoted,
@@ -91,7 +90,12 @@ class Simulation:
         patroni.dcs.lease = self.lease if name == "n1" else self.etcd.grant(s.times.ttl)
         role = "primary" if name == "n1" else "replica"
         key: dict[str, Any] = {"conn_url": f"postgres://{name}:5432/postgres", "api_url": f"http://{name}:8008/patroni"}
-        key |= {"state": "running", "role": role, **({"tags": patroni.tags.data} if patroni.tags.data else {})}
+        key |= {
+            "state": "running",
+            "role": role,
+            "version": "4.1.5",
+            **({"tags": patroni.tags.data} if patroni.tags.data else {}),
+        }
         key |= {"xlog_location": postgres.flushed, "timeline": 1}
         self.etcd.put(f"members/{name}", json.dumps(key, separators=(",", ":")), patroni.dcs.lease, name)
 
