@@ -173,7 +173,7 @@ def _any(seed: int, random: Random) -> Schedule:
     base = BASE_AT + random.random()
     faults = _leader_gone(random, base)
     if random.random() < 0.05:
-        # A leader that has led for a moment only, and whom /sync may not name yet.
+        # A leader that has led for a moment only, and /sync may not name it yet.
         base += 1.5 + random.random() * 2
         faults = [Fault("kill", "leader", base), Fault("switchover", "n1", 1.3, lasts=0.0, what="n2")]
     if random.random() < 0.5:
