@@ -74,6 +74,7 @@ CONDITIONS = {
         ("unsealed", "loss"),
     ),
     "the most WAL": ByHand("safety.py", "if at == most)", ")", ("loss",)),
+    "/sync compared": ByHand("leader_lock.py", '        "sync": seen.sync_version,\n', "", ("loss", "unsealed")),
     "/config compared": ByHand("leader_lock.py", '        "config": seen.config_version,\n', "", ("void", "paused")),
     "/failover compared": ByHand("leader_lock.py", '        "failover": seen.failover_version,\n', "",
                                  ("void", "switchover")),

@@ -138,6 +138,10 @@ class Judge:
     def written(self, key: str, before: Kv | None, after: Kv | None, by: str) -> None:
         """A key was written or removed."""
         self.most_leases = max(self.most_leases, len(self.etcd.leases))
+        leader = self.etcd.keys.get("leader")
+        sealed = leader is not None and leader.value.startswith(GUARD)
+        if key == "sync" and sealed and self._seal is not None and by == self._seal.old:
+            self.wrong("sync", f"{by} changes /sync although a guard holds the leader key")
         if key != "leader":
             return
         was, now = (before.value if before else ""), (after.value if after else "")

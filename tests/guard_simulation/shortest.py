@@ -79,6 +79,18 @@ SHORTEST = {
     "the most WAL": Schedule(
         seed=0, faults=(Fault(kind="isolate", who="n1", at=2.5), Fault(kind="cut stream", who="n2", at=1.6, lasts=4.0))
     ),
+    "/sync compared": Schedule(
+        seed=0,
+        faults=(
+            Fault(kind="kill", who="n3", at=0.2, lasts=4.0),
+            Fault(kind="freeze patroni", who="n1", at=3.9, lasts=3.6),
+            Fault(kind="cut from", who="walproof-guard-1", at=4.2, lasts=20.0, what="n1"),
+            Fault(kind="cut stream", who="n2", at=5.8, lasts=9.0),
+            Fault(
+                kind="freeze guard", who="walproof-guard-1", at=0.0, after="walproof-guard-1 /kv/txn asked", lasts=1.2
+            ),
+        ),
+    ),
     "/config compared": Schedule(
         seed=0,
         faults=(
