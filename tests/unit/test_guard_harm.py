@@ -258,9 +258,9 @@ def test_l4_a_lease_that_is_overdue_and_standbys_cut_off_too_are_second_witnesse
 def test_l4_a_silent_stream_is_a_witness_once_the_standby_asked_and_got_no_answer() -> None:
     """Clients and guard may have lost their way together: then nobody writes, and the leader is well."""
     fresh = replace(LOCK, at=102.0, lease_age_s=0.5)
-    for silent_s, said in ((2.7, ""), (2.9, "its standbys cannot reach it")):
+    for silent_s, expected in ((2.7, ""), (2.9, "its standbys cannot reach it")):
         streams = tuple(Receiver(t, True, True, 100, silent_s, asks_after_s=2.5) for t in (101.9, 102.0))
-        assert witness(fresh, standbys(102.0, streams), 102.0) == said
+        assert witness(fresh, standbys(102.0, streams), 102.0) == expected
         never = tuple(replace(r, asks_after_s=float("inf")) for r in streams)
         assert witness(fresh, standbys(102.0, never), 102.0) == ""
 
