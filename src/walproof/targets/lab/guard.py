@@ -9,7 +9,7 @@ from walproof.model.ports import Clock
 from walproof.model.takeover import LeaderLock, SignsOfLife
 from walproof.patroni.etcd3 import EtcdAccess
 from walproof.patroni.leader_lock import EtcdLeaderLock
-from walproof.targets.patroni.guard_process import GuardProcess
+from walproof.targets.patroni.guard_process import DRILLED, GuardProcess
 from walproof.targets.patroni.signs_of_life import Addresses, PatroniSignsOfLife
 
 
@@ -40,7 +40,7 @@ def lab_guard(blueprint: Blueprint, clock: Clock) -> GuardProcess:
     return GuardProcess(
         blueprint.access_dir,
         blueprint.ports["guard"],
-        ["--target", f"lab:{blueprint.name}"],
+        ["--target", f"lab:{blueprint.name}", *DRILLED],
         clock,
         home.environment(blueprint, HOME=str(blueprint.home)),
     )

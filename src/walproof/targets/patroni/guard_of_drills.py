@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 from walproof.machine.programs import program
 from walproof.model.ports import Clock
 from walproof.model.takeover import GuardStatus
-from walproof.targets.patroni.guard_process import GuardProcess
+from walproof.targets.patroni.guard_process import DRILLED, GuardProcess
 
 
 @dataclass(slots=True)
@@ -27,7 +27,7 @@ class GuardOfDrills:
             self._process = GuardProcess(
                 Path(self._folder.name),
                 _free_port(),
-                ["--target", self.target, "--allow", "takeover"],
+                ["--target", self.target, "--allow", "takeover", *DRILLED],
                 self.clock,
                 under=(str(program("setpriv")), "--pdeathsig", "TERM", "--"),
             )

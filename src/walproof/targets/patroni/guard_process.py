@@ -18,6 +18,8 @@ from walproof.model.ports import Clock
 from walproof.model.takeover import GuardStatus
 from walproof.model.waiting import Wait, wait_for
 
+DRILLED = ("--at-most-every", "1s")
+"""Options of a guard whose takeovers are meant, drill after drill: without them the time between two would double."""
 _APPENDING = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
 _STATUS = TypeAdapter(GuardStatus)
 
