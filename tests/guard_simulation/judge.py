@@ -176,6 +176,7 @@ class Judge:
             self.world.tell("JUDGE", "/sync does not tell who holds what was acknowledged: Patroni's own")
         if cluster.sync_leader != was or not cluster.config.get("synchronous_mode"):
             self.wrong("not synchronous", f"{by} seals {was}, and /sync names {cluster.sync_leader or 'nobody'}")
+        self.observe()
         follow = [v for v in cluster.voters if self.followed.get(v, 0.0) > now - _KNOWN_S]
         if now > _KNOWN_S and len(follow) <= cluster.quorum:
             self.wrong("pointless", f"{by} seals {was}, and of {cluster.voters} only {follow} follow and answer")
@@ -251,7 +252,7 @@ class Judge:
             self.wrong("revoked", f"{by} ends the lease of {', '.join(lease.keys)} while {holder or 'nobody'} leads")
 
     def observe(self) -> None:
-        """What is to be known of every moment: called twice a second."""
+        """What is to be known of every moment: called twice a second, and when a guard seals."""
         for name, member in self.members.items():
             if member.postgres.alive and member.postgres.conninfo:
                 self.followed[name] = self.world.now
