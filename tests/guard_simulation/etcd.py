@@ -50,8 +50,6 @@ class View:
         self.keys: dict[str, Kv] = {}
         self.slow_s = 0.0
         """How much longer every event takes."""
-        self.gap_s = 0.0
-        """How long it takes from one event of a transaction to the next, more than usual."""
         self.broken = False
         """A request failed, so the client asks another member of etcd and watches anew (set_base_uri)."""
         self.rebuild()
@@ -68,7 +66,7 @@ class View:
         world, chance = self.etcd.world, self._random.random()
         if self._coming and self._coming[-1][1] == revision:
             # One message brings a transaction; its events are applied one by one.
-            self._last += 0.0004 * chance + self.gap_s
+            self._last += 0.0004 * chance
         else:
             self._last = max(self._last, world.now + self.slow_s) + 0.001 + 0.02 * chance**3
         self._coming.append((self._last, revision, key, kv))

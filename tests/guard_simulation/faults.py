@@ -126,11 +126,6 @@ def _set(name: str) -> Callable[["Simulation", Fault], Undo]:
     return act
 
 
-def _split_watch(run: "Simulation", fault: Fault) -> Undo:
-    run.patronis[fault.who].view.gap_s = fault.what
-    return None
-
-
 def _freeze_guard(run: "Simulation", fault: Fault) -> Undo:
     host = run.host_of(fault.who)
     return _frozen(run, [host.process]) if host is not None else None
@@ -224,7 +219,6 @@ KINDS: dict[str, Callable[["Simulation", Fault], Undo]] = {
     "pause replay": _pause_replay,
     "slow stream": _set("slow_s of stream"),
     "slow watch": _set("slow_s of watch"),
-    "split watch": _split_watch,
     "freeze guard": _freeze_guard,
     "kill guard": _kill_guard,
     "lose answers": _lose,
