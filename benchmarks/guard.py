@@ -28,7 +28,7 @@ from walproof.proving.run import Shell, run_drills
 from walproof.targets.choose import choose
 
 FAULTS = ("power-cut", "isolate", "freeze", "kill-member")
-MEDIAN_S, WORST_S, WITHOUT_S = 3.5, 6.0, 20.0
+MEDIAN_S, WORST_S, WITHOUT_S = 3.0, 6.0, 20.0
 """What the median and the worst outage with a guard may be, and the least without."""
 ON = (Level.ON,)
 REMOTE = (Level.REMOTE_WRITE, Level.REMOTE_APPLY)
