@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.fixtures.command_line import ended
+from walproof.cli.guard import _log as log_line
 from walproof.estimating.quantiles import median_interval
 from walproof.model.guarantee import Level
 from walproof.model.verdict import Drill, Findings, Verdict, Victim
@@ -125,3 +126,10 @@ def test_a_median_has_an_interval_only_where_order_statistics_give_one() -> None
     ten = median_interval([float(i) for i in range(10)])
     assert (ten.value, ten.low, ten.high) == (4.5, 1.0, 8.0)
     assert math.isnan(median_interval([]).value)
+
+
+def test_a_line_of_the_log_is_one_line_whatever_a_tag_says(capsys: pytest.CaptureFixture[str]) -> None:
+    """A member's tags are another's words: they could move the terminal, or look like a line of the guard's own."""
+    log_line("not ready: n2 (nofailover: \x1b[2J\n2026-11-25 08:00:00.000 n2 leads)")
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith("not ready: n2 (nofailover: ?[2J 2026-11-25 08:00:00.000 n2 leads)")

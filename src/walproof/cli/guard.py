@@ -17,6 +17,7 @@ from walproof.errors import TargetError, UsageError
 from walproof.guarding.decide import Policy
 from walproof.guarding.metrics import GuardMetrics
 from walproof.guarding.run import Guard, open_guard
+from walproof.machine.foreign_text import one_line
 from walproof.model.ports import Capability
 from walproof.model.takeover import GUARD
 from walproof.targets.choose import choose
@@ -118,5 +119,4 @@ def _address(listen: str | None) -> tuple[str, int] | None:
 
 def _log(text: str) -> None:
     # Names and tags in it are others': none may move the terminal or begin a line.
-    printable = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
-    click.echo(f"{datetime.now().isoformat(' ', 'milliseconds')} {printable}", err=True)
+    click.echo(f"{datetime.now().isoformat(' ', 'milliseconds')} {one_line(text)}", err=True)

@@ -326,8 +326,8 @@ def _watching(memory: Memory, sight: Sight, allowed_s: float, *, silent: bool) -
     if memory.state is State.SUSPECTING and not silent:
         signs = signs_of(sight.lock, sight.signs)
         lines = (f"{holder} lives after all, by {max(signs, key=lambda what: signs[what])}",)
-    elif memory.state is not State.WATCHING:
-        lines = (f"watching {holder}, synchronous: {', '.join(sight.lock.voters)}",)
+    elif memory.state is State.NOT_READY:
+        lines = (f"watching {holder}, synchronous: {', '.join(sight.lock.voters)}", *lines)
     return replace(memory, state=State.WATCHING, why_not=note, noted=noted, lines=(*memory.lines, *lines))
 
 

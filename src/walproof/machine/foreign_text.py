@@ -56,6 +56,16 @@ def printable(tree: Any) -> Any:
     return [printable(one) for one in tree] if isinstance(tree, list) else tree
 
 
+def one_line(text: object, most: int | None = None) -> str:
+    """Another's words on one line, without what a terminal obeys; `most`: characters that are taken of them.
+
+    >>> one_line("no" + chr(27) + "[2J" + chr(10) + "space")
+    'no?[2J space'
+    """
+    words = " ".join(str(text)[:most].split())
+    return "".join(letter if letter.isprintable() else "?" for letter in words)
+
+
 def _too_deep(tree: Any) -> bool:
     level = [tree]
     for _ in range(DEEPEST):

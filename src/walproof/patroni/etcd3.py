@@ -189,13 +189,17 @@ class Etcd3:
 
         Negative where etcd has extended it beyond its time.
         """
-        answer = self.call("/lease/timetolive", {"ID": str(lease)})
-        left, granted = int(answer.get("TTL", -1)), int(answer.get("grantedTTL", 0))
+        left, granted = self._times_s(lease)
         return None if left < 0 else float(granted - left)
 
     def granted_s(self, lease: int) -> float:
         """The whole time of a lease, which may be more than was asked for; 0 where there is none."""
-        return float(self.call("/lease/timetolive", {"ID": str(lease)}).get("grantedTTL", 0))
+        return float(self._times_s(lease)[1])
+
+    def _times_s(self, lease: int) -> tuple[int, int]:
+        """What is left of a lease, -1 where it has ended, and its whole time."""
+        answer = self.call("/lease/timetolive", {"ID": str(lease)})
+        return int(answer.get("TTL", -1)), int(answer.get("grantedTTL", 0))
 
     def renew(self, lease: int) -> bool:
         """Renew a lease of our own for its whole time from now; whether it still was one."""

@@ -22,6 +22,7 @@ from walproof.errors import Error, TargetError
 from walproof.load.pods.agent import MEMORY_MIB, PIECE
 from walproof.load.pods.frames import Header, Malformed, file_name, receive, send
 from walproof.load.work_directory import new_work_directory
+from walproof.machine.foreign_text import one_line
 from walproof.model.load import PlaceClock
 from walproof.model.ports import Clock
 from walproof.model.topology import Endpoint
@@ -100,7 +101,7 @@ class RemotePod:
         with self._lock:
             header, found = self._answered({"do": do, "token": self._token, **words}, body)
         if "error" in header:
-            raise OSError(f"in the load pod {self.name}: {_line(header['error'])}")
+            raise OSError(f"in the load pod {self.name}: {one_line(header['error'], 300)}")
         return header, found
 
     def checked(self, what: type[A], do: str, **words: Any) -> A:
@@ -110,7 +111,7 @@ class RemotePod:
             return what.model_validate(header)
         except ValidationError as wrong:
             reason = wrong.errors(include_url=False, include_input=False)[0]["msg"].removeprefix("Value error, ")
-            raise self.disbelieved(f"answers {do} with what no load pod answers: {_line(reason)}") from None
+            raise self.disbelieved(f"answers {do} with what no load pod answers: {one_line(reason, 300)}") from None
 
     def disbelieved(self, why: str) -> LoadLost:
         """The error of a pod that cannot be believed: it is lost from now on."""
@@ -309,16 +310,6 @@ class RemoteWorkspace:
             if not self._pod.lost:
                 self._pod.ask("close", workspace=self._number)
         shutil.rmtree(self._copies, ignore_errors=True)
-
-
-def _line(text: object) -> str:
-    """Another's words on one line, without what a terminal obeys.
-
-    >>> _line("no" + chr(27) + "[2J" + chr(10) + "space")
-    'no?[2J space'
-    """
-    words = " ".join(str(text)[:300].split())
-    return "".join(letter if letter.isprintable() else "?" for letter in words)
 
 
 class _Damaged(Exception):
