@@ -1,9 +1,11 @@
 """Fixtures for every test, and a guard: an ignored SIGINT would be inherited by everything that is started."""
 
 import signal
+from typing import Any
 
 import pytest
 from hypothesis import settings
+from xdist.scheduler import LoadFileScheduling
 
 from tests.fixtures.labs import lab, own_state
 
@@ -15,6 +17,18 @@ settings.load_profile("repeatable")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+class Spread(LoadFileScheduling):  # type: ignore[misc]
+    """One worker runs a file's tests, which share its fixtures; the guard's schedules share nothing."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return nodeid if "guard_simulation" in nodeid else str(super()._split_scope(nodeid))
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Spread:
+    """Also for --dist loadfile: the six minutes of the simulation are not one worker's."""
+    return Spread(config, log)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
