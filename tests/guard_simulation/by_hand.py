@@ -57,6 +57,10 @@ ONCE_WRONG = {
     "G6: whether its Patroni can lead is not asked": ByHand(
         "safety.py", "    return (known.unfit or None) if fresh else", "    return None if fresh else", ("released",)
     ),
+    "a lease that lasts for ever while etcd elects is a sign of life in the far future": ByHand(
+        "leader_lock.py", "        if age is not None and age < -_FOREVER_S:", "        if False:", ("late",),
+        (("        return age if age >= 0 and now", "        return age if now"),),
+    ),
     "L3: no second witness is asked": ByHand(
         "decide.py", "    if silent and seen_by:", "    if silent:", ("needless",)
     ),

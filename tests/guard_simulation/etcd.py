@@ -110,6 +110,8 @@ class SimulatedEtcd:
         self.down: list[str] = []
         """Hosts whose member is gone."""
         self.stalled_until = 0.0
+        self.promoted = True
+        """Whether the leader counts the time of leases: until then they last for ever."""
         self.views: list[View] = []
         self.written: list[Callable[[str, Kv | None, Kv | None, str], None]] = []
         """Called with (key, before, after, by) of each write."""
@@ -136,16 +138,24 @@ class SimulatedEtcd:
         return self.world.now < self.stalled_until
 
     def elect(self, without_s: float) -> None:
-        """Elect another leader: nothing is written meanwhile, then every lease is renewed and more (lessor.Promote)."""
-        self.term += 1
+        """Elect another leader: nothing is written meanwhile, then every lease is renewed and more (lessor.Promote).
+
+        Members learn of the new term a little later than the old leader has stepped down (lessor.Demote).
+        """
+        self.world.after(0.5 * without_s, self._begin_term)
         self.leader = (self.leader + 1) % len(self.hosts)
         if self.hosts[self.leader] in self.down:
             self.leader = (self.leader + 1) % len(self.hosts)
         self.stalled_until = max(self.stalled_until, self.world.now + without_s)
         self.world.tell("etcd", f"elects another leader; nothing is written for {without_s:.2f} s")
-        self.world.after(without_s, self._renew_all)
+        self.promoted = False
+        self.world.after(1.2 * without_s, self._promote)
 
-    def _renew_all(self) -> None:
+    def _begin_term(self) -> None:
+        self.term += 1
+
+    def _promote(self) -> None:
+        self.promoted = True
         for lease in self.leases.values():
             lease.ends = self.world.now + lease.ttl + _ELECTION_TIMEOUT_S
 

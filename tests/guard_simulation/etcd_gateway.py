@@ -13,6 +13,7 @@ from tests.guard_simulation.world import Process
 from walproof.patroni.etcd3 import Etcd3, EtcdAccess, Fields, Order
 
 PREFIX = "/service/sim/"
+_FOREVER = 9223372036
 
 
 def answer(etcd: SimulatedEtcd, method: str, fields: Fields, by: str) -> Fields:
@@ -123,7 +124,8 @@ def _time_to_live(etcd: SimulatedEtcd, fields: Fields, by: str) -> Fields:
     lease = etcd.leases.get(int(fields["ID"]))
     if lease is None:
         return {"ID": fields["ID"], "TTL": "-1"}
-    answer: Fields = {"ID": fields["ID"], "TTL": str(int(lease.ends - etcd.world.now))}
+    left = int(lease.ends - etcd.world.now) if etcd.promoted else _FOREVER
+    answer: Fields = {"ID": fields["ID"], "TTL": str(left)}
     return {**answer, "grantedTTL": str(round(lease.ttl)), "keys": [_base64(PREFIX + k) for k in lease.keys]}
 
 

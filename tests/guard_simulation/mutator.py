@@ -21,7 +21,10 @@ from walproof.patroni import leader_lock
 FILES = {"decide.py": decide, "safety.py": safety, "leader_lock.py": leader_lock}
 _AGAIN = (safety, decide, run)
 """What takes names from those three, in the order in which it is executed anew."""
-SHOWN = ("line", "lines", "note", "noted", "why", "worth", "able", "reason", "of_all", "tags", "silence")
+SHOWN = (
+    "line", "lines", "note", "noted", "why", "worth", "shown_at", "before", "able", "reason", "of_all", "tags",
+    "silence",
+)  # fmt: skip
 """Names whose values are only shown, in decide.py and safety.py."""
 SHOWN_FIELDS = ("lines", "why_not", "suspicions", "takeovers", "noted", "promoted", "last_sign")
 """Keywords of replace() and Steps() that only say what was done; a last sign counts in a Memory alone."""

@@ -98,7 +98,9 @@ def _due(seed: int, random: Random) -> Schedule:
     simple = Schedule(seed, due=((0, 8.0),), faults=(gone,), **{**_size(random), "times": Times()})
     first, second = GUARDS
     late = Fault("freeze guard", second, gone.at, lasts=1.6)
-    match random.choice(("", "", "", "two", "resumed", "lost", "behind", "tags", "again", "soon again", "scheduled")):
+    match random.choice(
+        ("", "", "", "two", "resumed", "lost", "behind", "tags", "again", "soon again", "scheduled", "elected")
+    ):
         case "two":
             return replace(simple, guards=2, skews=(0.0, random.choice((0.0, 3.0, 60.0))))
         case "resumed":
@@ -124,6 +126,9 @@ def _due(seed: int, random: Random) -> Schedule:
             return replace(simple, members=4, faults=(gone, again))
         case "scheduled":
             return replace(simple, faults=(gone, Fault("scheduled switchover", "n1", 0.5)))
+        case "elected":
+            elected = Fault("elect", "etcd", 0.0, f"{first} /lease/timetolive asked", what=0.2)
+            return replace(simple, faults=(gone, elected))
     return simple
 
 

@@ -46,6 +46,15 @@ SHORTEST = {
     "G6: whether its Patroni can lead is not asked": Schedule(
         seed=0, watchdogs=("n2",), faults=(Fault(kind="kill", who="n1", at=2.5),)
     ),
+    "a lease that lasts for ever while etcd elects is a sign of life in the far future": Schedule(
+        seed=75,
+        due=((0, 8.0),),
+        k=2,
+        faults=(
+            Fault(kind="isolate", who="n1", at=2.0),
+            Fault(kind="elect", who="etcd", at=0.0, after="walproof-guard-1 /lease/timetolive asked", what=0.2),
+        ),
+    ),
     "L3: no second witness is asked": Schedule(
         seed=0,
         untouched=True,

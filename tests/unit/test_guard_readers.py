@@ -193,3 +193,14 @@ def test_after_an_unknown_outcome_the_lock_is_read_again() -> None:
     memory = not_known(before_seal(memory, silent(101.05)), 101.5)
     assert turn(memory, replace(silent(101.05), now=101.55), POLICY)[1].act is Act.NONE
     assert turn(memory, silent(101.6), POLICY)[1].act is Act.SEAL
+
+
+def test_a_guard_that_never_was_ready_says_why_once_it_has_learned_and_when_the_leader_is_silent() -> None:
+    memory, lines = Memory(), []
+    lock = replace(LOCK, synchronous=False)
+    for at in (90.0 + quarter / 4 for quarter in range(60)):
+        seen = replace(lock, at=at, lease_age_s=0.0 if at <= 100 else at - 100)
+        memory, _ = turn(memory, Sight(at, seen, alive(at) if at <= 100 else gone(100.0, at)), POLICY)
+        lines += [(at, line) for line in memory.lines]
+    why = "not ready: synchronous_mode is off: a takeover before the ttl could lose acknowledged commits"
+    assert lines == [(95.0, why), (101.0, why)]

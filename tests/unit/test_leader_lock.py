@@ -143,3 +143,19 @@ def test_a_lease_that_etcds_own_election_extended_is_no_sign_of_life() -> None:
     assert [age_at(112.5 + s, math.ceil(s) - 1.0) for s in (0.1, 0.7, 1.0, 1.3, 2.9, 5.0)] == [None] * 6
     assert age_at(118.0, 0.0) == 0.0
     assert age_at(119.0, 1.0) == 1.0
+
+
+def test_a_lease_that_lasts_for_ever_while_etcd_elects_is_no_sign_of_life_in_the_far_future() -> None:
+    """Seen on a real etcd, in one of ten thousand answers: the guard was blind until another member led."""
+    etcd, now = StubEtcd(), [100.0]
+    lock = EtcdLeaderLock(EtcdAccess(("http://127.0.0.1:1",)), PREFIX, lambda: now[0])
+    lock._reader = etcd  # type: ignore[assignment]
+
+    def age_at(at: float, age: float) -> float | None:
+        now[0], etcd.age = at, age
+        return lock.read().lease_age_s
+
+    for_ever = 20.0 - 9223372036
+    assert [age_at(100.0, 0.0), age_at(112.0, 2.0), age_at(113.0, for_ever)] == [None, 2.0, None]
+    assert [age_at(113.2, -1.0), age_at(114.0, -1.0), age_at(118.0, 3.0)] == [None] * 3  # extended when that was over
+    assert [age_at(120.0, 0.0), age_at(122.0, 2.0)] == [0.0, 2.0]  # renewed

@@ -300,12 +300,16 @@ def _await_other_guard(memory: Memory, sight: Sight, policy: Policy) -> tuple[Me
 
 
 def _watch(memory: Memory, sight: Sight, policy: Policy) -> tuple[Memory, Action]:
+    before = memory.checked_at
     memory = replace(_heard(memory, sight, policy), checked_at=sight.now)
     allowed_s = memory.silences.allowed_s(policy.suspect_after_s)
     reason = why_not(sight.lock, sight.signs, sight.now, memory.followed) or _too_soon(memory, sight, policy)
     silent = sight.now - memory.last_sign >= allowed_s
     if reason:
+        # Where it never was ready too: when it has learned enough, and when that matters.
+        shown_at = (memory.leader_since + policy.learns_s, memory.last_sign + allowed_s)
         worth = reason != memory.why_not and (silent or memory.state is not State.NOT_READY)
+        worth = worth or any(before < at <= sight.now for at in shown_at)
         lines = (f"not ready: {reason}",) if worth else ()
         return replace(memory, state=State.NOT_READY, why_not=reason, lines=(*memory.lines, *lines)), NOTHING
     seen_by = witness(sight.lock, sight.signs, sight.now)

@@ -187,7 +187,7 @@ class Etcd3:
     def lease_age_s(self, lease: int) -> float | None:
         """Seconds since a lease was granted or renewed, to the whole second; None when it has ended.
 
-        Negative where etcd has extended it beyond its time.
+        Negative where etcd has extended it beyond its time, for ever while it has no leader that is promoted.
         """
         left, granted = self._times_s(lease)
         return None if left < 0 else float(granted - left)

@@ -220,6 +220,8 @@ _ELECTION_S = 1.0
 """How long after a new term is first seen its leader may still extend the leases."""
 _ROUNDED_S = 1.5
 """etcd tells what is left of a lease in whole seconds."""
+_FOREVER_S = 86400.0
+"""No lease of Patroni's is extended by as much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,24 +264,28 @@ class EtcdLeaderLock:
         if limit is None:
             return float("-inf")
         if self._limit[0] != limit.version:
-            self._limit = (limit.version, self._now() - (self._reader.lease_age_s(limit.lease) or 0.0))
+            self._limit = (limit.version, self._now() - max(0.0, self._reader.lease_age_s(limit.lease) or 0.0))
         return self._limit[1]
 
     def _lease_age_s(self, leader: Entry | None) -> float | None:
         """Since the holder renewed its lease; None where that is not known.
 
         A new leader of etcd gives every lease its ttl anew and an election timeout on top (lessor.Promote): that is no
-        sign of life. Whatever a lease shows just after an election is its zero, and only what is later counts.
+        sign of life. Whatever a lease shows just after an election is its zero, and only what is later counts. Before
+        that, and when it leads no more, it says that leases last for ever (lessor.Demote).
         """
         age = self._reader.lease_age_s(leader.lease) if leader and leader.lease else None
         now = self._now()
+        if age is not None and age < -_FOREVER_S:
+            self._term = 0
+            return None
         if self._reader.term != self._term:
             self._term, self._term_since, self._extended = self._reader.term, now, 0.0
         if age is None:
             return None
         if now - self._term_since < _ELECTION_S:
             self._extended = max(self._extended, now - age)
-        return age if now - age > self._extended + _ROUNDED_S else None
+        return age if age >= 0 and now - age > self._extended + _ROUNDED_S else None
 
     def seal(self, seen: LockState, name: str, seal: Seal) -> bool:
         """Take the lock from the holder that `seen` names; whether it was taken. TargetError when that is not known."""
