@@ -32,7 +32,7 @@ SHORTEST = {
         tags={"n3": {"replicatefrom": "n1"}},
         faults=(
             Fault(kind="suspect", who="n1", at=2.2, lasts=6.0),
-            Fault(kind="freeze patroni", who="n1", at=2.1, lasts=3.5),
+            Fault(kind="freeze patroni", who="n1", at=1.9, lasts=3.4),
             Fault(kind="freeze patroni", who="n1", at=0.0, after="n1 has no key of its own", lasts=4.0),
         ),
     ),

@@ -4,6 +4,9 @@ import base64
 import json
 import math
 
+import pytest
+
+from walproof.guarding.suspicion import overdue
 from walproof.model.takeover import Candidate, Seal
 from walproof.patroni.etcd3 import Entry, EtcdAccess, Transaction, encoded
 from walproof.patroni.leader_lock import EtcdLeaderLock, Taking, handing_over, sealing, state_of
@@ -45,7 +48,7 @@ def read(transaction: Transaction) -> tuple[dict[str, str], list[tuple[str, str]
 
 
 def test_the_keys_say_who_leads_who_votes_and_who_may_follow() -> None:
-    state = state_of(entries(), 5.0, 1.0)
+    state = state_of(entries(), 5.0)
     assert (state.holder, state.sync_leader, state.voters, state.quorum) == ("n1", "n1", ("n2", "n3"), 1)
     assert (state.holder_version, state.sync_version, state.config_version) == (10, 11, 3)
     assert state.synchronous and not state.paused and not state.switchover and not state.sealed
@@ -134,7 +137,8 @@ def test_a_lease_that_etcds_own_election_extended_is_no_sign_of_life() -> None:
 
     def age_at(at: float, age: float, term: int = 2) -> float | None:
         now[0], etcd.age, etcd.term = at, age, term
-        return lock.read().lease_age_s
+        state = lock.read()
+        return state.lease_age_s if state.lease_renewed else None
 
     assert age_at(100.0, 0.0, term=1) is None
     assert age_at(110.0, 0.5, term=1) == 0.5
@@ -153,9 +157,23 @@ def test_a_lease_that_lasts_for_ever_while_etcd_elects_is_no_sign_of_life_in_the
 
     def age_at(at: float, age: float) -> float | None:
         now[0], etcd.age = at, age
-        return lock.read().lease_age_s
+        state = lock.read()
+        return state.lease_age_s if state.lease_renewed else None
 
     for_ever = 20.0 - 9223372036
     assert [age_at(100.0, 0.0), age_at(112.0, 2.0), age_at(113.0, for_ever)] == [None, 2.0, None]
     assert [age_at(113.2, -1.0), age_at(114.0, -1.0), age_at(118.0, 3.0)] == [None] * 3  # extended when that was over
     assert [age_at(120.0, 0.0), age_at(122.0, 2.0)] == [0.0, 2.0]  # renewed
+
+
+def test_a_lease_that_only_etcds_election_renewed_is_overdue_as_long_after_it_as_another() -> None:
+    """The leader and etcd's own leader went together: its lease was a witness no more, and the guard waited 28 s."""
+    etcd, now = StubEtcd(), [100.0]
+    lock = EtcdLeaderLock(EtcdAccess(("http://127.0.0.1:1",)), PREFIX, lambda: now[0])
+    lock._reader = etcd  # type: ignore[assignment]
+    overdue_at = []
+    for tenth in range(200):
+        now[0] = 100.0 + tenth / 10
+        etcd.term, etcd.age = 2, math.ceil(now[0] - 101.0)
+        overdue_at += [now[0]] if overdue(lock.read()) else []
+    assert overdue_at[0] == pytest.approx(112.1)

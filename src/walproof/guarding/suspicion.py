@@ -46,7 +46,7 @@ def signs_of(lock: LockState, signs: Signs) -> dict[str, float]:
     the walreceiver of a voter.
     """
     found = _answers(lock, signs)
-    if lock.lease_age_s is not None:
+    if lock.lease_age_s is not None and lock.lease_renewed:
         found["lease"] = lock.at - lock.lease_age_s
     return found | {f"walreceiver of {voter}": at for voter, at in _messages(lock, signs).items()}
 

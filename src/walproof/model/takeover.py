@@ -52,7 +52,7 @@ class LockState:
 
     holder: who holds the leader lock, "" when it is free. voters, quorum: Patroni's /sync; whichever commit was
     acknowledged at a remote level, every quorum + 1 voters hold it together. Versions are revisions of keys, 0 for a
-    key that is not there. lease_age_s: since the holder renewed its lease, None when the DCS does not say.
+    key that is not there. lease_age_s: for how long the lease was not renewed, None when the DCS does not say.
     """
 
     at: float
@@ -60,6 +60,8 @@ class LockState:
     holder_version: int = 0
     holder_lease: int = 0
     lease_age_s: float | None = None
+    lease_renewed: bool = True
+    """Whether the holder renewed it then; an election of the DCS renews every lease."""
     sync_leader: str = ""
     voters: tuple[str, ...] = ()
     quorum: int = 0

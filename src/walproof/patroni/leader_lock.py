@@ -124,7 +124,7 @@ def _asked(failover: Entry | None, at: float, loop_wait_s: float) -> bool:
     return due - at < max(_SOON_S, 2 * loop_wait_s)
 
 
-def state_of(entries: Mapping[str, Entry], at: float, lease_age_s: float | None = None) -> LockState:
+def state_of(entries: Mapping[str, Entry], at: float) -> LockState:
     """What Patroni's keys say, by their names below its prefix."""
     leader, sync, config, limit = (entries.get(key) for key in ("leader", "sync", "config", LIMIT))
     named, settings = _json(sync), _json(config)
@@ -134,7 +134,6 @@ def state_of(entries: Mapping[str, Entry], at: float, lease_age_s: float | None 
         holder=leader.value if leader else "",
         holder_version=leader.version if leader else 0,
         holder_lease=leader.lease if leader else 0,
-        lease_age_s=lease_age_s,
         sync_leader=str(named.get("leader") or ""),
         voters=tuple(v.strip() for v in str(named.get("sync_standby") or "").split(",") if v.strip()),
         quorum=_whole(named.get("quorum"), 0),
@@ -256,8 +255,9 @@ class EtcdLeaderLock:
                 f"etcd holds no Patroni cluster at {self._prefix}",
                 "give [etcd3] namespace and scope in the target file",
             )
-        state = state_of(entries, at, self._lease_age_s(entries.get("leader")))
-        return replace(state, limited_at=self._limited_at(entries.get(LIMIT)))
+        age_s, renewed = self._lease(entries.get("leader"))
+        limited_at = self._limited_at(entries.get(LIMIT))
+        return replace(state_of(entries, at), lease_age_s=age_s, lease_renewed=renewed, limited_at=limited_at)
 
     def _limited_at(self, limit: Entry | None) -> float:
         """When the last seal was made, by the age of the lease that nobody renews."""
@@ -267,8 +267,8 @@ class EtcdLeaderLock:
             self._limit = (limit.version, self._now() - max(0.0, self._reader.lease_age_s(limit.lease) or 0.0))
         return self._limit[1]
 
-    def _lease_age_s(self, leader: Entry | None) -> float | None:
-        """Since the holder renewed its lease; None where that is not known.
+    def _lease(self, leader: Entry | None) -> tuple[float | None, bool]:
+        """For how long the lease was not renewed, None where that is not known; whether its holder renewed it then.
 
         A new leader of etcd gives every lease its ttl anew and an election timeout on top (lessor.Promote): that is no
         sign of life. Whatever a lease shows just after an election is its zero, and only what is later counts. Before
@@ -278,14 +278,14 @@ class EtcdLeaderLock:
         now = self._now()
         if age is not None and age < -_FOREVER_S:
             self._term = 0
-            return None
+            return None, False
         if self._reader.term != self._term:
             self._term, self._term_since, self._extended = self._reader.term, now, 0.0
         if age is None:
-            return None
+            return None, False
         if now - self._term_since < _ELECTION_S:
             self._extended = max(self._extended, now - age)
-        return age if age >= 0 and now - age > self._extended + _ROUNDED_S else None
+        return max(0.0, age), now - age > self._extended + _ROUNDED_S
 
     def seal(self, seen: LockState, name: str, seal: Seal) -> bool:
         """Take the lock from the holder that `seen` names; whether it was taken. TargetError when that is not known."""
