@@ -32,6 +32,8 @@ class Lease:
 
     ttl: float
     ends: float
+    renewed: float
+    """When its owner last gave a sign of life."""
     keys: list[str] = field(default_factory=list)
 
 
@@ -117,7 +119,11 @@ class SimulatedEtcd:
         """Called with (key, before, after, by) of each write."""
         self.revoked: list[Callable[[int, Lease, str], None]] = []
         """Called before a lease is revoked with (number, lease, by)."""
-        self.answered: list[Callable[[str, str, bool], None]] = []
+        self.answered: list[Callable[[str, Fields, str, Fields], None]] = []
+        """Called with (method, fields, by, answer) of what a guard has asked."""
+        self.elected = -1000.0
+        self.least_ttl = 1.0
+        """A lease that is asked for with less gets that."""
         self._leases = 1000
 
     # What members and clients of etcd can reach.
@@ -155,7 +161,7 @@ class SimulatedEtcd:
         self.term += 1
 
     def _promote(self) -> None:
-        self.promoted = True
+        self.promoted, self.elected = True, self.world.now
         for lease in self.leases.values():
             lease.ends = self.world.now + lease.ttl + _ELECTION_TIMEOUT_S
 
@@ -164,8 +170,8 @@ class SimulatedEtcd:
     def grant(self, ttl: float) -> int:
         """A new lease."""
         self._leases += 1
-        number = self._leases
-        self.leases[number] = Lease(ttl, self.world.now + ttl)
+        number, ttl = self._leases, max(ttl, self.least_ttl)
+        self.leases[number] = Lease(ttl, self.world.now + ttl, self.world.now)
         self.world.after(ttl, lambda: self._end(number))
         return number
 
@@ -190,7 +196,7 @@ class SimulatedEtcd:
         lease = self.leases.get(number)
         if lease is None:
             return False
-        lease.ends = self.world.now + lease.ttl
+        lease.ends, lease.renewed = self.world.now + lease.ttl, self.world.now
         return True
 
     def revoke(self, number: int, by: str) -> None:

@@ -20,6 +20,8 @@ def answer(etcd: SimulatedEtcd, method: str, fields: Fields, by: str) -> Fields:
     """What one request does, and its answer; LeaseNotFound."""
     found = _METHODS[method](etcd, fields, by)
     found["header"] = {"revision": str(etcd.revision), "raft_term": str(etcd.term)}
+    for listen in etcd.answered:
+        listen(method, fields, by, found)
     return found
 
 
@@ -103,7 +105,7 @@ def _delete_one(etcd: SimulatedEtcd, fields: Fields, by: str) -> Fields:
 def _grant_one(etcd: SimulatedEtcd, fields: Fields, by: str) -> Fields:
     """/lease/grant."""
     number = etcd.grant(float(fields["TTL"]))
-    return {"ID": str(number), "TTL": str(fields["TTL"])}
+    return {"ID": str(number), "TTL": str(round(etcd.leases[number].ttl))}
 
 
 def _revoke_one(etcd: SimulatedEtcd, fields: Fields, by: str) -> Fields:
@@ -209,6 +211,8 @@ class Clients:
     process: Process
     lose_answers: int = 0
     """How many of the next answers are lost: the request was done."""
+    unsure: int = 0
+    """How many requests had no answer."""
 
     def __call__(self, access: EtcdAccess, order: Order | None = None) -> Etcd3:
         """A client of its own for each thread, as the guard makes them."""
@@ -242,12 +246,14 @@ class SimulatedClient(Etcd3):
             if self._random.random() < 0.5:
                 # What waits for etcd's next leader may be done when nobody waits for it any more.
                 world.after(etcd.stalled_until - world.now, lambda: self._do_late(method, fields, name))
+            clients.unsure += 1
             world.sleep(self.access.timeout_s)
             raise httpx2.ReadTimeout("timed out")
         found = self._do(method, fields, name)
         world.point(f"{label} done")
         if clients.lose_answers and method not in ("/kv/range", "/lease/timetolive"):
             clients.lose_answers -= 1
+            clients.unsure += 1
             world.tell(name, f"the answer to {method} is lost")
             world.sleep(self.access.timeout_s)
             raise httpx2.ReadTimeout("timed out")

@@ -7,6 +7,7 @@ from unittest.mock import patch
 
 from tests.guard_simulation.etcd import SimulatedEtcd
 from tests.guard_simulation.etcd_gateway import PREFIX, Clients, url_of
+from tests.guard_simulation.lock_judge import WatchedLock
 from tests.guard_simulation.patroni import Patroni
 from tests.guard_simulation.postgres import Postgres
 from tests.guard_simulation.world import Process, World
@@ -68,7 +69,11 @@ class SimulatedClock:
 
     def now(self) -> float:
         """As its machine's clock says."""
-        return EPOCH + self.world.now + self.skew_s
+        return self.at(self.world.now)
+
+    def at(self, world_s: float) -> float:
+        """What it says at a time of the world."""
+        return EPOCH + world_s + self.skew_s
 
     def pause(self, seconds: float) -> None:
         """At least that; up to half a second while nothing is wrong, which is no stall yet (run.py, _STALL_S)."""
@@ -194,6 +199,7 @@ class GuardHost:
     policy: decide.Policy
     skew_s: float = 0.0
     guard: run.Guard | None = None
+    wrong: Callable[[str, str], None] = lambda _kind, _text: None
 
     def __post_init__(self) -> None:
         self.clients = Clients(self.etcd, self.process)
@@ -211,7 +217,10 @@ class GuardHost:
     def _run(self) -> None:
         access = EtcdAccess(tuple(url_of(h) for h in self.etcd.hosts))
         with patch.object(leader_lock, "Etcd3", self.clients):
-            lock = leader_lock.EtcdLeaderLock(access, PREFIX, self.clock.now)
+            shipped = leader_lock.EtcdLeaderLock(access, PREFIX, self.clock.now)
+        lock = WatchedLock(
+            shipped, self.etcd, self.process.name, self.clock.at, lambda: self.clients.unsure, self.wrong
+        )
         while True:
             try:
                 if safety.why_never(lock.read()) is None:

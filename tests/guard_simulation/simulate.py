@@ -133,6 +133,7 @@ class Simulation:
         host = GuardHost(
             self.world, self.etcd, self.patronis, Process(GUARDS[i], f"g{i + 1}"), policy, self.schedule.skews[i]
         )
+        host.wrong = self.judge.wrong
         host.start()
         return host
 

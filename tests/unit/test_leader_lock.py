@@ -3,13 +3,19 @@
 import base64
 import json
 import math
+from dataclasses import replace
+from datetime import UTC, datetime
+from unittest.mock import patch
 
 import pytest
 
+from walproof.errors import TargetError
 from walproof.guarding.suspicion import overdue
-from walproof.model.takeover import Candidate, Seal
+from walproof.model.takeover import Candidate, LockState, Seal
+from walproof.patroni import leader_lock
 from walproof.patroni.etcd3 import Entry, EtcdAccess, Transaction, encoded
-from walproof.patroni.leader_lock import EtcdLeaderLock, Taking, handing_over, sealing, state_of
+from walproof.patroni.leader_lock import LIMIT, EtcdLeaderLock, Taking, handing_over, sealing, state_of
+from walproof.patroni.leader_lock import SEAL as SEAL_KEY
 
 PREFIX = "/service/main/"
 SEAL = Seal(("n2",), config_version=3, limit_s=30.0)
@@ -117,10 +123,195 @@ def test_the_lock_is_handed_over_under_the_lease_it_hangs_on() -> None:
     assert transaction.success[0]["request_put"]["lease"] == "77"
 
 
+def member(**data: object) -> Candidate:
+    return state_of({"members/n2": entry("members/n2", {**MEMBER, **data}, 6, 78)}, 0.0).candidates["n2"]
+
+
+def test_a_members_key_is_read_as_patroni_reads_it_whoever_wrote_it() -> None:
+    plain = Candidate(78, True, 1, "10.0.0.2:5432")
+    assert member() == member(tags=None) == member(tags={}) == member(timeline=None) == member(version=None) == plain
+    assert member(version="") == plain and member(version="4.1.5").version == (4, 1, 5)
+    assert member(version="4.beta.5").version == (4, 0, 5)
+    assert member(timeline="7").timeline == 7 and member(timeline="x").timeline == 0
+    assert not member(state="starting").running
+    assert [member(conn_url=u).address for u in (None, "", "postgres://[", "postgres://h:1/x")] == [":5432"] * 2 + [
+        "", "h:1"
+    ]  # fmt: skip
+    odd = member(tags=[1])
+    assert odd.tagged and not odd.counts and odd.priority == 0
+    assert [member(tags={"failover_priority": p}).priority for p in (5, "5", None, "x", 1e400)] == [5, 5, 1, 0, 0]
+
+
+def test_which_tags_make_a_member_no_voter() -> None:
+    for tags, tagged in (
+        ({"nofailover": True}, "nofailover: True"),
+        ({"nosync": "yes"}, "nosync: yes"),
+        ({"replicatefrom": "n1"}, "replicatefrom: n1"),
+        ({"failover_priority": 0}, "failover_priority: 0"),
+        ({"sync_priority": "-1"}, "sync_priority: -1"),
+        ({"nofailover": False, "nosync": "", "failover_priority": 1, "sync_priority": 2, "clonefrom": True}, ""),
+    ):
+        assert member(tags=tags).tagged == tagged, tags
+
+
+def test_numbers_that_are_missing_or_out_of_range_are_patronis_own() -> None:
+    def settings(**config: object) -> LockState:
+        return state_of({"config": entry("config", config, 3)}, 0.0)
+
+    missing = settings()
+    assert (missing.ttl_s, missing.loop_wait_s, missing.least_position) == (30, 10, -1048576)
+    assert (missing.holder, missing.sync_leader, missing.voters, missing.quorum, missing.limit_s) == ("", "", (), 0, 0)
+    assert (missing.holder_version, missing.holder_lease, missing.sync_version, missing.failover_version) == (0,) * 4
+    assert state_of({}, 0.0).config_version == 0
+    assert [settings(ttl=t).ttl_s for t in (5, 19, 20, 21, 40)] == [20, 20, 20, 21, 40]
+    assert [settings(loop_wait=w).loop_wait_s for w in (0, 1, 7, "x")] == [10, 1, 7, 10]
+    status = {"status": entry("status", {"optime": 5000000}, 4), "config": entry("config", {}, 3)}
+    assert state_of(status, 0.0).least_position == 5000000 - 1048576
+    limits = [{"limit_s": n} for n in (30, 30.0, -5, None)]
+    assert [state_of({LIMIT: entry(LIMIT, one, 9)}, 0.0).limit_s for one in limits] == [30, 30, 0, 0]
+    nobody = {"leader": None, "sync_standby": None}
+    for named, voters in ((nobody, ()), ({"sync_standby": " n2 ,,n3,"}, ("n2", "n3"))):
+        state = state_of({"sync": entry("sync", named, 5)}, 0.0)
+        assert (state.voters, state.sync_leader, state.quorum) == (voters, "", 0)
+    modes = [settings(synchronous_mode=m).synchronous for m in (True, "on", "quorum", "true", False, "off", None)]
+    assert modes == [True] * 4 + [False] * 3
+    on = settings(pause=True, standby_cluster={"host": "h"})
+    assert on.paused and on.standby_cluster and not (missing.paused or missing.standby_cluster)
+
+
+def test_a_scheduled_switchover_is_heeded_when_it_is_soon_or_names_a_member() -> None:
+    now = 1_700_000_000.0
+
+    def asked(due: float | str, loop_wait: int = 10, **more: str) -> bool:
+        at = due if isinstance(due, str) else datetime.fromtimestamp(now + due, UTC).isoformat()
+        keys = entries(failover=entry("failover", {"leader": "n1", "scheduled_at": at, **more}, 21))
+        return state_of({**keys, "config": entry("config", {"loop_wait": loop_wait}, 3)}, now).switchover
+
+    assert [asked(s) for s in (-5.0, 30.0, 59.0, 61.0, 3600.0)] == [True, True, True, False, False]
+    assert [asked(s, loop_wait=100) for s in (150.0, 199.0, 201.0)] == [True, True, False]
+    assert asked(3600.0, member="n2") and asked("soon") and asked("0001-01-01T00:00:00")
+
+
+def test_what_is_no_seal_of_this_lock_is_none() -> None:
+    guarded = {"leader": entry("leader", "walproof-guard-1", 20, 99)}
+    kept = json.dumps({"connected": ["n2"]})
+    for other in (entry(SEAL_KEY, kept, 19, 99), entry(SEAL_KEY, "{", 20, 99), entry(SEAL_KEY, "[1]", 20, 99)):
+        assert state_of({**guarded, SEAL_KEY: other}, 0.0).seal is None
+    assert state_of({SEAL_KEY: entry(SEAL_KEY, kept, 20, 99)}, 0.0).seal is None
+    assert state_of({**guarded, SEAL_KEY: entry(SEAL_KEY, kept, 20, 99)}, 0.0).seal == Seal(("n2",))
+
+
+class Recorder:
+    """An etcd that does everything, and remembers what it was asked."""
+
+    term, order = 1, ""
+
+    def __init__(self, keys: dict[str, Entry], granted: float = 20.0) -> None:
+        self.keys, self.granted, self.asked = keys, granted, list[tuple[str, object]]()
+        self.age: float | None = 0.0
+        self.done: Transaction | None = None
+
+    def prefix(self, _prefix: str) -> dict[str, Entry]:
+        self.asked.append(("prefix", ""))
+        return self.keys
+
+    def grant(self, seconds: float) -> int:
+        self.asked.append(("grant", seconds))
+        return 500 + len(self.asked)
+
+    def renew(self, lease: int) -> bool:
+        self.asked.append(("renew", lease))
+        return lease > 500
+
+    def granted_s(self, lease: int) -> float:
+        return self.granted if lease < 500 else 2.0
+
+    def lease_age_s(self, _lease: int) -> float | None:
+        return self.age
+
+    def put(self, _key: str, _value: str, _lease: int) -> int:
+        self.asked.append(("put", ""))
+        return 50
+
+    def transaction(self, transaction: Transaction) -> bool:
+        self.done = transaction
+        return True
+
+
+def lock_on(etcd: Recorder, at: float = 100.0) -> EtcdLeaderLock:
+    with patch.object(leader_lock, "Etcd3", lambda *_: etcd):
+        return EtcdLeaderLock(EtcdAccess(()), PREFIX, lambda: at)
+
+
+def test_what_changed_since_it_was_seen_is_not_sealed() -> None:
+    seen = state_of(entries(), 100.0)
+    leader, sync = entries()["leader"], entries()["sync"]
+    for keys, lock_at, state in (
+        (entries(), 100.0, replace(seen, switchover=True)),
+        (entries(), 103.5, seen),
+        ({"sync": sync}, 100.0, seen),
+        ({"leader": leader}, 100.0, seen),
+        (entries(leader=entry("leader", "n1", 30, 77)), 100.0, seen),
+    ):
+        etcd = Recorder(keys)
+        assert lock_on(etcd, lock_at).seal(state, "g", SEAL) is False and etcd.done is None
+    etcd = Recorder(entries())
+    assert lock_on(etcd).hand_over(replace(seen, switchover=True), "n2") is False and etcd.done is None
+    assert lock_on(etcd, 102.9).seal(seen, "g", SEAL) is True
+
+
+def test_leases_last_for_what_they_must_and_are_used_again_for_the_same_holder_only() -> None:
+    seen, etcd = state_of(entries(), 100.0), Recorder(entries(), granted=40.0)
+    lock = lock_on(etcd)
+    lock.seal(seen, "g", SEAL)
+    assert [a for a in etcd.asked if a[0] != "prefix"] == [
+        ("grant", 2.0), ("put", ""), ("grant", 40.0 + 2.0 + 3.0), ("grant", 60.0)
+    ]  # fmt: skip
+    etcd.asked.clear()
+    lock.seal(seen, "g", SEAL)
+    assert [what for what, _ in etcd.asked] == ["renew", "put", "prefix", "renew", "renew"]
+    etcd.asked.clear()
+    etcd.keys = entries(leader=entry("leader", "n1", 30, 77))
+    lock.seal(replace(seen, holder_version=30), "g", SEAL)
+    assert [what for what, _ in etcd.asked] == ["renew", "put", "prefix", "grant", "grant"]
+    etcd = Recorder(entries(), granted=0.0)
+    lock_on(etcd).seal(replace(seen, ttl_s=25.0), "g", SEAL)
+    assert ("grant", 30.0) in etcd.asked
+
+
+def test_a_limit_begins_when_its_lease_was_granted_and_does_not_wander() -> None:
+    etcd = Recorder(entries())
+    assert lock_on(etcd).read().limited_at == float("-inf")
+    etcd.keys[LIMIT], etcd.age = entry(LIMIT, {"limit_s": 30}, 1, 98), 7.0
+    lock = lock_on(etcd)
+    assert lock.read().limited_at == 93.0
+    etcd.age = 12.0
+    assert lock.read().limited_at == 93.0
+    for age in (None, -1.0):
+        etcd.age = age
+        assert lock_on(etcd).read().limited_at == 100.0
+
+
+def test_keys_of_no_patroni_are_refused() -> None:
+    with pytest.raises(TargetError, match="no Patroni cluster"):
+        lock_on(Recorder({})).read()
+
+
+def test_a_lock_that_is_taken_over_keeps_its_lease_and_writes_no_limit() -> None:
+    sealed = entries(leader=entry("leader", "walproof-guard-2", 10, 99))
+    state, etcd = state_of(sealed, 100.0), Recorder(sealed)
+    assert lock_on(etcd).seal(state, "g", SEAL)
+    assert etcd.asked == [("prefix", "")] and etcd.done is not None
+    compared, written = read(etcd.done)
+    assert "walproof_guard_intent" not in compared
+    assert [key for key, _ in written] == ["leader", "walproof_guard", "sync", "members/n1"]
+    assert Taking("g", 1, SEAL) == Taking("g", 1, SEAL, 0, 0)
+
+
 class StubEtcd:
     """Answers of etcd whose own leader, term and leases are set by hand."""
 
-    term, age = 1, 0.0
+    term, age, order = 1, 0.0, ""
 
     def prefix(self, _prefix: str) -> dict[str, Entry]:
         return entries()
@@ -132,8 +323,8 @@ class StubEtcd:
 def test_a_lease_that_etcds_own_election_extended_is_no_sign_of_life() -> None:
     """A new leader of etcd gives every lease its ttl and an election timeout (lessor.Promote), while terms go up."""
     etcd, now = StubEtcd(), [100.0]
-    lock = EtcdLeaderLock(EtcdAccess(("http://127.0.0.1:1",)), PREFIX, lambda: now[0])
-    lock._reader = etcd  # type: ignore[assignment]
+    with patch.object(leader_lock, "Etcd3", lambda *_: etcd):
+        lock = EtcdLeaderLock(EtcdAccess(()), PREFIX, lambda: now[0])
 
     def age_at(at: float, age: float, term: int = 2) -> float | None:
         now[0], etcd.age, etcd.term = at, age, term
@@ -152,8 +343,8 @@ def test_a_lease_that_etcds_own_election_extended_is_no_sign_of_life() -> None:
 def test_a_lease_that_lasts_for_ever_while_etcd_elects_is_no_sign_of_life_in_the_far_future() -> None:
     """Seen on a real etcd, in one of ten thousand answers: the guard was blind until another member led."""
     etcd, now = StubEtcd(), [100.0]
-    lock = EtcdLeaderLock(EtcdAccess(("http://127.0.0.1:1",)), PREFIX, lambda: now[0])
-    lock._reader = etcd  # type: ignore[assignment]
+    with patch.object(leader_lock, "Etcd3", lambda *_: etcd):
+        lock = EtcdLeaderLock(EtcdAccess(()), PREFIX, lambda: now[0])
 
     def age_at(at: float, age: float) -> float | None:
         now[0], etcd.age = at, age
