@@ -64,6 +64,9 @@ ONCE_WRONG = {
     "L3: no second witness is asked": ByHand(
         "decide.py", "    if silent and seen_by:", "    if silent:", ("needless",)
     ),
+    "L6: each try of a seal takes new leases": ByHand(
+        "leader_lock.py", "        if spare and", "        if False and spare and", ("leases",)
+    ),
 }  # fmt: skip
 CONDITIONS = {
     "the startup process waits at the end of all WAL it has": ByHand(
@@ -99,6 +102,18 @@ CONDITIONS = {
     "a limit on takeovers kept in etcd": ByHand(
         "decide.py", "    limit_s = max(sight.lock.limit_s, policy.at_most_every_s)\n", "    limit_s = 0.0\n",
         ("often",),
+    ),
+    "it was set before the seal": ByHand(
+        "decide.py", "tuple(v for v in sight.lock.seal.connected if v in sight.lock.counted)", "sight.lock.counted",
+        ("loss", "unsealed"),
+    ),
+    "it streamed from this leader": ByHand(
+        "safety.py", "{v for v in followed if v in lock.counted and 0 <", "{v for v in lock.counted if 0 <",
+        ("stranger",),
+    ),
+    "leader key written before /sync": ByHand(
+        "leader_lock.py", "        put(f\"{prefix}sync\", entries[\"sync\"].value),\n", "", ("writes",),
+        (("    success = [\n", "    success = [\n        put(f\"{prefix}sync\", entries[\"sync\"].value),\n"),),
     ),
 }  # fmt: skip
 ALL = {**ONCE_WRONG, **CONDITIONS}

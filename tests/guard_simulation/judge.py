@@ -1,5 +1,6 @@
 """What must hold in every schedule, seen from outside: by PostgreSQL's WAL and by what is written in etcd."""
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -50,9 +51,11 @@ def asked(failover: dict[str, Any]) -> bool:
     return bool(failover) and not (later and not failover.get("member"))
 
 
-def follows(standby: Postgres, leader: str) -> bool:
-    """Whether a standby may still acknowledge something to that leader; a dead one cannot."""
-    return not standby.process.dead and leader in (standby.source, standby.conninfo, standby._startup_conninfo)
+def follows(member: Patroni, leader: str) -> bool:
+    """Whether a standby may still acknowledge something to that leader, now or in a moment; a dead one cannot."""
+    standby = member.postgres
+    who = (standby.source, standby.conninfo, standby._startup_conninfo, member.about)
+    return not standby.process.dead and leader in who
 
 
 @dataclass(slots=True)
@@ -79,6 +82,8 @@ class Judge:
     _lost: list[Branch] = field(default_factory=list)
     _seal: _Seal | None = None
     _sealed_at: float = 0.0
+    _led: tuple[float, float] = (0.0, 0.0)
+    """Since when the leader key has been what it is now; what it was before."""
 
     def __post_init__(self) -> None:
         self.newest = self.branches[0]
@@ -144,6 +149,7 @@ class Judge:
             self.wrong("sync", f"{by} changes /sync although a guard holds the leader key")
         if key != "leader":
             return
+        self._led = (self.world.now, self._led[0])
         was, now = (before.value if before else ""), (after.value if after else "")
         if was != now:
             self.world.tell(by, f"leader key: {was or 'nobody'} -> {now or 'nobody'}")
@@ -198,6 +204,11 @@ class Judge:
             self.wrong("seal", f"the seal of {by} ends in {left:.2f} s, before Patroni's ttl of {ttl:g} s")
         if sync.version != lock.version:
             self.wrong("seal", f"{by} does not write /sync with its seal")
+        for voter in json.loads(keys["walproof_guard"].value)["connected"] if "walproof_guard" in keys else ():
+            standby = self.members[voter].postgres
+            streams = standby.receiver == "streaming" and standby.source == was
+            if not streams and (standby.streamed[0] != was or standby.streamed[1] < self._led[1]):
+                self.wrong("stranger", f"{by} counts {voter}, which never streamed from {was} since that leads")
         if f"members/{was}" in keys:
             self.wrong("seal", f"{by} leaves {was} its address")
         self._sealed_at = self.world.now
@@ -228,7 +239,7 @@ class Judge:
         versions = tuple(keys[k].version if k in keys else 0 for k in ("config", "failover", "sync"))
         if versions != (seal.config, seal.failover, seal.lock.version):
             self.wrong("void", f"{by} hands over although configuration, /failover or /sync changed since its seal")
-        left = [v for v in cluster.voters if not follows(self.members[v].postgres, seal.old)]
+        left = [v for v in cluster.voters if not follows(self.members[v], seal.old)]
         if len(left) <= cluster.quorum:
             self.wrong("unsealed", f"{by} hands over to {now}, and of {', '.join(cluster.voters)} only "
                        f"{', '.join(left) or 'none'} cannot acknowledge to {seal.old} any more")  # fmt: skip

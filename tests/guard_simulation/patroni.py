@@ -56,6 +56,8 @@ class Patroni:
         """The members while there was a leader last (old_cluster)."""
         self.unasked = False
         """It took the key as an operator's candidate, which compares no positions."""
+        self.about = ""
+        """The member that this cycle is about to follow."""
         self._promote_at = 0.0
         self._failsafe: tuple[float, str] = (-1000.0, "")
         """When a leader that has lost etcd last asked (POST /failsafe), and which."""
@@ -104,6 +106,7 @@ class Patroni:
         return self.postgres.role == "primary"
 
     def _cycle(self) -> None:
+        self.about = ""
         try:
             self.load()
             self.dcs.step("reads")
@@ -289,7 +292,9 @@ class Patroni:
             self._restart_as_standby()
             return
         if node != self.postgres.conninfo:
+            self.about = node
             self.dcs.step(f"is about to follow {node or 'nobody'}")
+            self.about = ""
             if self.postgres.role == "standby":
                 self.postgres.reload(node)
 

@@ -51,6 +51,8 @@ class Postgres:
     delay_s: float = 0.0
     """recovery_min_apply_delay."""
     promoting: bool = False
+    streamed: tuple[str, float] = ("", 0.0)
+    """The source of its last stream, and when that ended."""
 
     def __post_init__(self) -> None:
         self._random = self.world.random(f"postgres {self.name}")
@@ -307,6 +309,8 @@ class Postgres:
         self.world.after(pause, lambda: self._watch_stream(connection), self.process)
 
     def _disconnect(self) -> None:
+        if self.receiver == "streaming":
+            self.streamed = (self.source, self.world.now)
         if self.receiver:
             sender = self.others[self.source].senders
             sender.pop(self.name, None)

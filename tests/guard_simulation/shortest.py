@@ -61,6 +61,15 @@ SHORTEST = {
         interval_s=20.0,
         faults=(Fault(kind="cut from", who="walproof-guard-1", at=2.5, lasts=10.0, what="n1"),),
     ),
+    "L6: each try of a seal takes new leases": Schedule(
+        seed=0,
+        faults=(
+            Fault(kind="isolate", who="n1", at=2.5, lasts=25.0),
+            Fault(
+                kind="freeze guard", who="walproof-guard-1", at=0.0, after="walproof-guard-1 /kv/txn asked", lasts=3.5
+            ),
+        ),
+    ),
     "the startup process waits at the end of all WAL it has": Schedule(
         seed=17,
         faults=(
@@ -155,4 +164,31 @@ SHORTEST = {
             Fault(kind="kill", who="leader", at=6.0, after="walproof-guard-1 says handed"),
         ),
     ),
+    "it was set before the seal": Schedule(
+        seed=0,
+        members=4,
+        k=2,
+        times=Times(ttl=30.0),
+        interval_s=0.5,
+        faults=(
+            Fault(kind="suspect", who="n1", at=2.5, lasts=4.0),
+            Fault(kind="freeze patroni", who="n1", at=2.4, lasts=3.6),
+            Fault(kind="freeze patroni", who="n4", at=0.0, after="n4 is about to follow n2", lasts=40.0),
+            Fault(kind="freeze patroni", who="n2", at=0.03, after="n2 about to write quorum", lasts=40.0),
+            Fault(kind="suspect", who="n2", at=15.0, after="walproof-guard-1 says handed", lasts=8.0),
+            Fault(kind="freeze patroni", who="n1", at=14.0, after="walproof-guard-1 says handed", lasts=10.0),
+        ),
+    ),
+    "it streamed from this leader": Schedule(
+        seed=0,
+        members=4,
+        k=2,
+        faults=(
+            Fault(kind="cut stream", who="n4", at=2.0, lasts=40.0),
+            Fault(kind="kill", who="n1", at=2.2, lasts=0.3),
+            Fault(kind="freeze patroni", who="n1", at=0.0, after="n1 about to write quorum", lasts=30.0),
+            Fault(kind="suspect", who="n1", at=7.0, lasts=8.0),
+        ),
+    ),
+    "leader key written before /sync": Schedule(seed=0, faults=(Fault(kind="kill", who="n1", at=2.5),)),
 }
