@@ -191,6 +191,10 @@ class SimulatedEtcd:
         for key in list(lease.keys):
             self.write(key, None, by)
 
+    def end(self, number: int) -> None:
+        """As if its time were over."""
+        self._drop(number, "etcd")
+
     def keepalive(self, number: int) -> bool:
         """Renew a lease; whether there is one."""
         lease = self.leases.get(number)

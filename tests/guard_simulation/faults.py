@@ -207,6 +207,14 @@ def _tag(run: "Simulation", fault: Fault) -> Undo:
     return None
 
 
+def _new_lease(run: "Simulation", fault: Fault) -> Undo:
+    """Its Patroni starts anew: its key ends, and comes back on another lease."""
+    key, etcd = run.etcd.keys.get(f"members/{fault.who}"), run.etcd
+    if key is not None and key.lease in etcd.leases and etcd.leases[key.lease].keys == [f"members/{fault.who}"]:
+        etcd.end(key.lease)
+    return None
+
+
 KINDS: dict[str, Callable[["Simulation", Fault], Undo]] = {
     "kill": _kill,
     "power-cut": _power_cut,
@@ -232,5 +240,6 @@ KINDS: dict[str, Callable[["Simulation", Fault], Undo]] = {
     "scheduled switchover": _ask(leader=True, scheduled=True),
     "node count": _node_count,
     "tag": _tag,
+    "new lease": _new_lease,
 }
 """What each fault does; what undoes it."""

@@ -27,8 +27,8 @@ class Fate:
 
 def seeds(number: int) -> Iterator[int]:
     """First as many again whose schedules the guard must cope with in time, or must leave alone; then any."""
-    expected = [s for s in range(number * 4) if s % 25 <= 2]
-    return chain(expected, (s for s in range(number) if s % 25 > 2))
+    expected = [s for s in range(number * 4) if s % 25 <= 3]
+    return chain(expected, (s for s in range(number) if s % 25 > 3))
 
 
 def found_by(number: int) -> tuple[int, str] | None:

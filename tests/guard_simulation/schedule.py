@@ -77,7 +77,7 @@ class Schedule:
 def draw(seed: int) -> Schedule:
     """The schedule of a seed."""
     random = Random(f"schedule {seed}")
-    return {0: _due, 1: _due, 2: _untouched}.get(seed % 25, _any)(seed, random)
+    return {0: _due, 1: _due, 2: _untouched, 3: _stands_still}.get(seed % 25, _any)(seed, random)
 
 
 def _size(random: Random) -> dict[str, Any]:
@@ -130,6 +130,25 @@ def _due(seed: int, random: Random) -> Schedule:
             elected = Fault("elect", "etcd", 0.0, f"{first} /lease/timetolive asked", what=0.2)
             return replace(simple, faults=(gone, elected))
     return simple
+
+
+def _stands_still(seed: int, random: Random) -> Schedule:
+    """The guard stands still at a step of its seal or hand-over, or an answer is lost; keys change meanwhile."""
+    gone = Fault(random.choice(("kill", "isolate")), "n1", BASE_AT + random.random())
+    step = f"{GUARDS[0]} {random.choice(_STEPS_OF_LOCK)}"
+    stands = Fault("freeze guard", GUARDS[0], 0.0, step, lasts=random.choice((2.4, 4.0, 6.5, 9.0)))
+    if random.random() < 0.2:
+        stands = Fault("lose answers", GUARDS[0], 0.0, step, 0.0, 1)
+    standby = random.choice(("n2", "n3"))
+    meanwhile = random.choice(
+        (None, Fault("new lease", standby, 0.1, step), Fault("elect", "etcd", 0.1, step, what=0.5))
+    )
+    return Schedule(seed, faults=(gone, stands, *([meanwhile] if meanwhile else ())), **_size(random))
+
+
+_STEPS_OF_LOCK = (
+    "/lease/grant asked", "/kv/put asked", "/kv/txn asked", "/kv/txn asked", "hand-over asked", "hand-over asked"
+)  # fmt: skip
 
 
 def _untouched(seed: int, random: Random) -> Schedule:
