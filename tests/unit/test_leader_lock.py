@@ -61,6 +61,7 @@ def test_the_keys_say_who_leads_who_votes_and_who_may_follow() -> None:
     assert state.candidates["n2"] == Candidate(78, True, 1, "10.0.0.2:5432")
     assert state.candidates["n3"] == Candidate(79, True, 1, "10.0.0.2:5432", "nofailover: True")
     assert state.counted == ("n2",)
+    assert set(state.candidates) == {"n1", "n2", "n3"}
     assert state.ttl_s == 20
 
 
@@ -98,6 +99,8 @@ def test_a_seal_takes_the_lock_first_rewrites_sync_and_removes_the_old_leaders_a
     assert written[0] == ("leader", "g")
     assert ("sync", entries()["sync"].value) in written
     assert ("members/n1", "deleted") in written
+    assert json.loads(dict(written)["walproof_guard_limit"]) == {"limit_s": 30.0}
+    assert ("walproof_guard_intent", "deleted") in written
     # Patroni bars a member that is missing there from its elections, and only a leader writes it.
     assert "failsafe" not in dict(written)
     kept = json.loads(dict(written)["walproof_guard"])
@@ -290,6 +293,16 @@ def test_a_limit_begins_when_its_lease_was_granted_and_does_not_wander() -> None
     for age in (None, -1.0):
         etcd.age = age
         assert lock_on(etcd).read().limited_at == 100.0
+
+
+def test_what_etcd_does_not_say_of_a_lease_is_no_renewal() -> None:
+    etcd = Recorder(entries())
+    for age in (None, 20.0 - 9223372036):
+        etcd.age = age
+        state = lock_on(etcd).read()
+        assert state.lease_age_s is None and not state.lease_renewed
+    etcd.keys, etcd.age = entries(leader=entry("leader", "n1", 10)), 1.0
+    assert lock_on(etcd).read().lease_age_s is None
 
 
 def test_keys_of_no_patroni_are_refused() -> None:
