@@ -162,7 +162,9 @@ class WatchedLock:
     def _age(self, state: LockState) -> None:
         """A lease's age is that of a renewal by its holder, and is known unless etcd has just elected."""
         asked = self._asked.get(state.holder_lease)
-        if asked is None or not state.holder_lease:
+        if asked is None:
+            if state.holder_lease in self.etcd.leases:
+                self.wrong("age", f"{self.name} does not ask for the age of the leader's lease")
             return
         (renewed, at), age = asked, state.lease_age_s
         if self.etcd.world.now - at > 0.1:
@@ -170,6 +172,8 @@ class WatchedLock:
         if not state.lease_renewed and self.etcd.promoted and renewed > self._term[1] + _HIDDEN_S:
             self.wrong("age", f"{self.name} does not know that a lease was renewed by its holder at {renewed:.2f}")
         if age is None:
+            if self.etcd.promoted and self._term[1] < self.etcd.world.now:
+                self.wrong("age", f"{self.name} does not know the age of a lease that etcd tells")
             return
         began = state.at - self.to_clock(0.0)
         dated, latest = began - age, renewed + 0.01 if state.lease_renewed else self.etcd.world.now
@@ -244,6 +248,11 @@ class WatchedLock:
 
     def _leads(self, before: Kv | None, after: Kv, seen: LockState) -> None:
         etcd, was = self.etcd, before.value if before else ""
+        now = [before.version if before else 0] + [
+            etcd.keys[k].version if k in etcd.keys else 0 for k in ("sync", "config", "failover")
+        ]
+        if now != [seen.holder_version, seen.sync_version, seen.config_version, seen.failover_version]:
+            self.wrong("writes", f"{self.name} gives the leader key to {after.value} by keys that have changed: {now}")
         if after.value != self.name:
             member = etcd.keys.get(f"members/{after.value}")
             same = member is not None and member.lease == seen.candidates[after.value].lease

@@ -136,14 +136,18 @@ def _stands_still(seed: int, random: Random) -> Schedule:
     """The guard stands still at a step of its seal or hand-over, or an answer is lost; keys change meanwhile."""
     gone = Fault(random.choice(("kill", "isolate")), "n1", BASE_AT + random.random())
     step = f"{GUARDS[0]} {random.choice(_STEPS_OF_LOCK)}"
-    stands = Fault("freeze guard", GUARDS[0], 0.0, step, lasts=random.choice((2.4, 4.0, 6.5, 9.0)))
+    stands = Fault("freeze guard", GUARDS[0], 0.0, step, lasts=random.choice((0.9, 0.9, 0.9, 2.4, 4.0, 6.5, 9.0)))
     if random.random() < 0.2:
         stands = Fault("lose answers", GUARDS[0], 0.0, step, 0.0, 1)
     standby = random.choice(("n2", "n3"))
-    meanwhile = random.choice(
-        (None, Fault("new lease", standby, 0.1, step), Fault("elect", "etcd", 0.1, step, what=0.5))
-    )
-    return Schedule(seed, faults=(gone, stands, *([meanwhile] if meanwhile else ())), **_size(random))
+    kind, who, what = random.choice(
+        (
+            ("new lease", standby, None), ("elect", "etcd", 0.5), ("switchover", "n1", None),
+            ("node count", "cluster", 2), ("node count", "cluster", 1), ("failover", "n1", standby), ("none", "", None),
+        )
+    )  # fmt: skip
+    meanwhile = (Fault(kind, who, 0.1, step, FOREVER, what),) if who else ()
+    return Schedule(seed, faults=(gone, stands, *meanwhile), **_size(random))
 
 
 _STEPS_OF_LOCK = (
