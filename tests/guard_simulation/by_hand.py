@@ -41,9 +41,9 @@ ONCE_WRONG = {
     ),
     "G3: the old leader's lease is ended by a guard that may have been frozen": ByHand(
         "leader_lock.py",
-        "        return not sealed.switchover and self._etcd.transaction(handing_over(self._prefix, sealed, to))",
+        "        if not self._etcd.renew(sealed.holder_lease):",
         '        self._etcd.call("/lease/revoke", {"ID": str(self._old)})\n'
-        "        return not sealed.switchover and self._etcd.transaction(handing_over(self._prefix, sealed, to))",
+        "        if not self._etcd.renew(sealed.holder_lease):",
         ("revoked",),
         (("        entries = self._etcd.prefix(self._prefix)\n        leader",
           "        entries = self._etcd.prefix(self._prefix)\n        self._old = seen.holder_lease\n        leader"),),
@@ -55,7 +55,7 @@ ONCE_WRONG = {
         "safety.py", "    if lock.config_version != seal.config_version:", "    if False:", ("paused", "void")
     ),
     "G6: whether its Patroni can lead is not asked": ByHand(
-        "safety.py", "    return (known.unfit or None) if fresh else", "    return None if fresh else", ("released",)
+        "safety.py", "    return (known.unfit or None) if _patroni", "    return None if _patroni", ("released",)
     ),
     "a lease that lasts for ever while etcd elects is a sign of life in the far future": ByHand(
         "leader_lock.py", "        if age is not None and age < -_FOREVER_S:", "        if False:", ("late",),
@@ -93,8 +93,10 @@ CONDITIONS = {
         "leader_lock.py", '        compare.append(compare_version(f"{prefix}{INTENT}", taking.intent))\n', "", ("seal",)
     ),
     "hand-over compares this seal": ByHand(
-        "leader_lock.py", "    compare = [*_unchanged(prefix, sealed), compare_lease(",
-        "    compare = [compare_lease(", ("wrong holder", "void", "paused"),
+        "leader_lock.py", "        *_unchanged(prefix, sealed),\n", "", ("wrong holder", "void", "paused"),
+    ),
+    "hand-over with all the time of the lease": ByHand(
+        "leader_lock.py", "        if not self._etcd.renew(sealed.holder_lease):", "        if False:", ("loss",)
     ),
     "versions of /failover kept": ByHand(
         "safety.py", "    if lock.failover_version != seal.failover_version:", "    if False:", ("void", "switchover")

@@ -164,6 +164,10 @@ def _cut_from_etcd(run: "Simulation", fault: Fault) -> Undo:
     return _cut(run, [(f"g{fault.who[-1]}", e) for e in run.etcd.hosts])
 
 
+def _cut_from_dcs(run: "Simulation", fault: Fault) -> Undo:
+    return _cut(run, [(fault.who, host) for host in run.etcd.hosts])
+
+
 def _elect(run: "Simulation", fault: Fault) -> Undo:
     run.etcd.elect(fault.what)
     return None
@@ -234,6 +238,7 @@ KINDS: dict[str, Callable[["Simulation", Fault], Undo]] = {
     "cut from": _cut_from,
     "cut from etcd": _cut_from_etcd,
     "elect": _elect,
+    "cut from dcs": _cut_from_dcs,
     "pause": _pause,
     "switchover": _ask(leader=True, scheduled=False),
     "failover": _ask(leader=False, scheduled=False),

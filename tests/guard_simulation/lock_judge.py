@@ -211,7 +211,8 @@ class WatchedLock:
             self.wrong("leases", f"{self.name} takes {self._granted[version]} leases to take one key")
 
     def _renews(self, lease: Lease) -> None:
-        if {*lease.keys} - {INTENT}:
+        # A seal's lease, which is a guard's for ever, is renewed for a hand-over.
+        if {*lease.keys} - {INTENT, SEAL, "leader"}:
             self.wrong("renews", f"{self.name} renews the lease of {', '.join(lease.keys)}")
 
     # Writing.

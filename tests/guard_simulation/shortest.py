@@ -32,7 +32,7 @@ SHORTEST = {
         tags={"n3": {"replicatefrom": "n1"}},
         faults=(
             Fault(kind="suspect", who="n1", at=2.2, lasts=6.0),
-            Fault(kind="freeze patroni", who="n1", at=1.9, lasts=3.4),
+            Fault(kind="freeze patroni", who="n1", at=2.0, lasts=3.5),
             Fault(kind="freeze patroni", who="n1", at=0.0, after="n1 has no key of its own", lasts=4.0),
         ),
     ),
@@ -147,6 +147,20 @@ SHORTEST = {
             Fault(
                 kind="node count", who="cluster", at=0.0, after="walproof-guard-1 hand-over asked", lasts=0.0, what=2
             ),
+        ),
+    ),
+    "hand-over with all the time of the lease": Schedule(
+        seed=0,
+        failsafe=True,
+        guards=2,
+        faults=(
+            Fault(kind="cut from dcs", who="n1", at=4.0, lasts=60.0),
+            Fault(kind="suspect", who="n1", at=4.2, lasts=6.0),
+            Fault(kind="cut from", who="walproof-guard-1", at=4.2, lasts=80.0, what="n1"),
+            Fault(kind="cut from", who="walproof-guard-2", at=4.2, lasts=80.0, what="n1"),
+            Fault(kind="freeze guard", who="walproof-guard-2", at=4.1, lasts=25.2),
+            Fault(kind="kill guard", who="walproof-guard-1", at=0.0, after="walproof-guard-1 says sealed"),
+            Fault(kind="freeze patroni", who="n2", at=0.01, after="walproof-guard-2 says handed", lasts=0.6),
         ),
     ),
     "versions of /failover kept": Schedule(

@@ -10,6 +10,7 @@ import pytest
 from tests.unit.test_guarding import (
     BOTH,
     KEPT,
+    KNOWS,
     LOCK,
     POLICY,
     SEALED,
@@ -224,7 +225,7 @@ def idle(now: float, cut_at: float, *, lease_age_s: float) -> Sight:
 
 def test_l4_a_guard_cut_off_from_an_idle_healthy_leader_suspects_nobody() -> None:
     """Cut for a minute; the leader renews its lease every ten seconds."""
-    memory = Memory()
+    memory = KNOWS
     for tenth in range(100):
         now = 90.0 + tenth / 10
         sight = idle(now, now, lease_age_s=now % 10.0)

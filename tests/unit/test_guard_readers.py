@@ -6,6 +6,7 @@ import pytest
 
 from tests.unit.test_guarding import (
     BOTH,
+    KNOWS,
     LOCK,
     POLICY,
     SEALED,
@@ -21,7 +22,7 @@ from tests.unit.test_guarding import (
 from tests.unit.test_leader_lock import entries, entry
 from walproof.guarding.decide import Act, Memory, Sight, State, before_seal, handed_over, not_known, turn
 from walproof.guarding.safety import connected, sealed, successor, why_not
-from walproof.guarding.suspicion import Silences
+from walproof.guarding.suspicion import Silences, witness
 from walproof.model.takeover import MemberSigns, Receiver
 from walproof.patroni.leader_lock import state_of
 
@@ -46,7 +47,7 @@ def test_the_guards_own_pause_is_not_learned_as_the_leaders_silence() -> None:
 def test_a_voter_that_never_streamed_from_this_leader_is_not_counted() -> None:
     """It may have forked off its predecessor and be ahead with WAL that nobody else has: not rewound yet."""
     forked = tuple(Receiver(t, False, True, 900, named="n3") for t in (101.9, 102.0))
-    memory = Memory()
+    memory = KNOWS
     for tenth in range(100):
         now = 92.0 + tenth / 10
         forked = tuple(replace(r, asked_at=now) for r in forked)
@@ -124,10 +125,13 @@ def test_a_standby_that_may_never_wait_is_named_before_anything_is_sealed() -> N
 
 def test_nothing_is_sealed_that_could_be_handed_to_nobody() -> None:
     """With failsafe_mode and two members the cluster would have no leader until somebody came."""
-    for unable in ({"unfit": "its watchdog is required and cannot be used"}, {"fit_at": 90.0}):
+    for unable, why in (
+        ({"unfit": "its watchdog is required and cannot be used"}, "nobody could be handed the lock"),
+        ({"fit_at": 90.0}, "0 of 2 synchronous standbys answer and follow, 2 are needed; not counted: n2 (its Patroni"),
+    ):
         signs = {n: replace(s, **unable) for n, s in gone(100.0, 102.0).items()}
         memory, action = turn(watching(), replace(silent(102.0), signs=signs), POLICY)
-        assert (action.act, memory.why_not.startswith("nobody could be handed the lock")) == (Act.NONE, True)
+        assert (action.act, memory.why_not.startswith(why)) == (Act.NONE, True)
     lagging = silent(102.0, least_position=101)
     assert turn(watching(), lagging, POLICY)[1].act is Act.NONE
 
@@ -150,7 +154,7 @@ def test_no_seal_within_a_ttl_of_a_change_of_the_configuration() -> None:
     """The leader may still be in a cycle that began under the former one: synchronous_mode off, and on again."""
     changed = silent(102.0, config_version=4)
     memory, action = turn(watching(), changed, POLICY)
-    assert (action.act, memory.why_not) == (Act.NONE, "the configuration was changed less than 20 s ago")
+    assert (action.act, memory.why_not) == (Act.NONE, "the configuration may have been changed less than 20 s ago")
 
 
 def test_a_member_that_lags_more_than_patroni_allows_is_handed_nothing() -> None:
@@ -204,3 +208,29 @@ def test_a_guard_that_never_was_ready_says_why_once_it_has_learned_and_when_the_
         lines += [(at, line) for line in memory.lines]
     why = "not ready: synchronous_mode is off: a takeover before the ttl could lose acknowledged commits"
     assert lines == [(95.0, why), (101.0, why)]
+
+
+def test_a_guard_just_started_does_not_know_that_the_configuration_was_just_changed() -> None:
+    """The leader may be in the middle of a cycle that read synchronous_mode off (ha.py)."""
+    memory = Memory()
+    for quarter in range(100):
+        now = 75.25 + quarter / 4
+        lock = replace(LOCK, at=now, lease_age_s=0.0)
+        memory, _ = turn(memory, Sight(now, lock, alive(now)), POLICY)
+        ready = memory.state is State.WATCHING
+        assert ready is (now - 75.25 >= LOCK.ttl_s), f"{now}: {memory.why_not}"
+
+
+def test_with_failsafe_mode_a_lease_that_is_overdue_is_no_witness() -> None:
+    """A leader that is cut off from etcd alone goes on, by the consent of every member."""
+    overdue, lost = silent(112.5), answers(running=False, connects=True, streamed=True)
+    assert witness(overdue.lock, overdue.signs, 112.5) == "its lease is overdue"
+    failsafe = replace(overdue.lock, failsafe=True)
+    assert witness(failsafe, alive(112.5), 112.5) == ""
+    signs = {name: replace(lost, sql_at=112.5) for name in ("n2", "n3")}
+    assert witness(failsafe, signs, 112.5) == "its standbys cannot reach it"
+
+
+def test_a_guard_that_is_too_slow_to_hear_anything_says_so() -> None:
+    memory, _ = turn(watching(), replace(silent(102.0), stalled=True), POLICY)
+    assert memory.lines[0] == "this guard did not run for a while: what it did not hear meanwhile does not count"

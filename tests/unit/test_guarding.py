@@ -47,6 +47,8 @@ KEPT = Seal(("n2", "n3"), config_version=3)
 SEALED = replace(LOCK, holder=NAME, holder_version=20, sync_version=20, lease_age_s=None, seal=KEPT)
 
 BOTH = frozenset({"n2", "n3"})
+KNOWS = Memory(config=(LOCK.config_version, float("-inf")))
+"""A guard that has run for longer than a ttl."""
 
 
 def receiver(at: float, *, running: bool = True, position: int = 100, silent_s: float | None = 0.0) -> Receiver:
@@ -86,7 +88,7 @@ def disconnected(now: float, positions: Mapping[str, int]) -> dict[str, MemberSi
 
 def watching(now: float = 100.0) -> Memory:
     """A guard that has watched n1 for ten seconds, four times a second."""
-    memory = Memory()
+    memory = KNOWS
     for at in (now - quarter / 4 for quarter in range(40, -1, -1)):
         memory, _ = turn(memory, Sight(at, replace(LOCK, at=at, lease_age_s=0.0), alive(at)), POLICY)
     assert memory.state is State.WATCHING

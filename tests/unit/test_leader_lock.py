@@ -73,7 +73,7 @@ def test_a_switchover_that_is_done_leaves_an_empty_key() -> None:
         assert state_of(entries(failover=entry("failover", asked, 22)), 0.0).switchover
     for transaction in (
         sealing(PREFIX, entries(), done, Taking("g", 1, Seal(()))),
-        handing_over(PREFIX, done, "n2"),
+        handing_over(PREFIX, done, "n2", 21),
     ):
         compared, _ = read(transaction)
         assert compared["failover"] == "21"
@@ -119,10 +119,11 @@ def test_a_seal_is_read_back_by_whoever_goes_on_with_it() -> None:
 
 def test_the_lock_is_handed_over_under_the_lease_it_hangs_on() -> None:
     state = state_of(entries(), 5.0)
-    transaction = handing_over(PREFIX, state, "n2")
+    transaction = handing_over(PREFIX, state, "n2", 21)
     compared, written = read(transaction)
-    assert compared == {"leader": "10", "sync": "11", "config": "3", "failover": "0", "members/n2": "lease 78"}
-    assert written == [("leader", "n2"), ("walproof_guard", "deleted")]
+    keys = {"leader": "10", "sync": "11", "config": "3", "failover": "0", "members/n2": "lease 78"}
+    assert compared == {**keys, "walproof_guard_intent": "21"}
+    assert written == [("leader", "n2"), ("walproof_guard", "deleted"), ("walproof_guard_intent", "deleted")]
     assert transaction.success[0]["request_put"]["lease"] == "77"
 
 

@@ -143,7 +143,7 @@ class Memory:
     others_since: tuple[int, float] | None = None
     """The version of another guard's seal, and since when it has been seen."""
     config: tuple[int, float] = (0, float("-inf"))
-    """The version of the configuration, and when this guard saw it change."""
+    """The version of the configuration, and when this guard saw it change: at its start too, it may be just changed."""
     tried_at: float = float("-inf")
     """When a transaction ended whose outcome is not known: the lock is read again before another one."""
     would_at: float = float("-inf")
@@ -156,10 +156,10 @@ class Memory:
 
 def turn(memory: Memory, sight: Sight, policy: Policy) -> tuple[Memory, Action]:
     """One turn: what is remembered next, and what to do."""
-    memory = replace(memory, lines=())
+    idle = "this guard did not run for a while: what it did not hear meanwhile does not count"
+    memory = replace(memory, lines=(idle,) if sight.stalled else ())
     if sight.lock.config_version != memory.config[0]:
-        changed = sight.now if memory.config[0] else float("-inf")
-        memory = replace(memory, config=(sight.lock.config_version, changed))
+        memory = replace(memory, config=(sight.lock.config_version, sight.now))
     acts = memory.state in (State.SEALED, State.HANDED_OVER)
     new = sight.lock.holder_version != memory.left and sight.lock.at > (memory.steps.checked or 0.0)
     if sight.lock.holder == policy.name and not acts and new:
@@ -384,7 +384,7 @@ def _too_soon(memory: Memory, sight: Sight, policy: Policy) -> str | None:
         return f"a takeover was less than {limit_s:g} s ago"
     if sight.now - memory.config[1] < sight.lock.ttl_s:
         # A leader in the middle of a cycle may still act by the former one (ha.py, disable_synchronous_replication).
-        return f"the configuration was changed less than {sight.lock.ttl_s:g} s ago"
+        return f"the configuration may have been changed less than {sight.lock.ttl_s:g} s ago"
     if sight.now - memory.leader_since < policy.learns_s:
         return f"{sight.lock.holder} has led for less than {policy.learns_s:g} s as far as this guard knows"
     return None

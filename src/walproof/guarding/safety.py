@@ -11,7 +11,7 @@ _FRESH_S = 1.0
 _APART_S = 0.09
 """A reload that the first answer shows has reached the startup process by then."""
 _FIT_S = 3.0
-"""For how long it is believed that a member can lead."""
+"""For how long a member's Patroni is believed after it answered."""
 LEAST_PATRONI = (3, 0, 3)
 """Before, a leader wrote the lock again without comparing whose it was (dcs/etcd3.py, _update_leader)."""
 _READ_S = 3.0
@@ -61,6 +61,7 @@ def why_not(lock: LockState, signs: Signs, now: float, followed: frozenset[str])
     if len(reachable) <= lock.quorum:
         of_all = f"{len(reachable)} of {len(lock.voters)} synchronous standbys"
         hindered = [f"{v} ({r.hinders})" for v, r in newest.items() if r.hinders]
+        hindered += [f"{v} (its Patroni does not answer)" for v in newest if not _patroni_answers(signs[v], now)]
         why = f"; not counted: {', '.join((*_tagged(lock), *hindered))}" if hindered or _tagged(lock) else ""
         return f"{of_all} answer and follow, {lock.quorum + 1} are needed{why}"
     if successor(lock, {v: newest[v].position for v in reachable}, signs, now) is None:
@@ -100,7 +101,7 @@ def connected(lock: LockState, signs: Signs, now: float, followed: frozenset[str
     Only those of `followed`, which streamed from this leader, and on its timeline by their own keys, so that positions
     compare. One that forked off before, and has not been rewound yet, may be ahead with WAL of its own. Only a server
     that follows under the voter's name, at the address of its key in the DCS: an address may lead to another member, or
-    to one of that name in another cluster.
+    to one of that name in another cluster. Only one whose Patroni answers: it has to leave the old leader.
     """
     leader = lock.candidates.get(lock.holder)
     timeline = leader.timeline if leader else 0
@@ -108,7 +109,8 @@ def connected(lock: LockState, signs: Signs, now: float, followed: frozenset[str
     newest = {v: signs[v].receivers[-1] for v in answering(lock, signs, now) if signs[v].receivers}
     sound = {v for v, r in newest.items() if r.connects and r.named == v and not r.lacks and not r.hinders}
     itself = {v for v in newest if signs[v].address == lock.candidates[v].address}
-    return tuple(v for v in newest if v in sound & same & itself)
+    heard = {v for v in newest if _patroni_answers(signs[v], now)}
+    return tuple(v for v in newest if v in sound & same & itself & heard)
 
 
 def streaming(lock: LockState, signs: Signs) -> frozenset[str]:
@@ -147,8 +149,11 @@ def why_cannot_lead(lock: LockState, voter: str, signs: Signs, now: float) -> st
     if not lock.candidates[voter].running:
         return "not running"
     known = signs.get(voter, MemberSigns())
-    fresh = known.fit_at is not None and now - known.fit_at < _FIT_S
-    return (known.unfit or None) if fresh else "its Patroni does not say that it can lead"
+    return (known.unfit or None) if _patroni_answers(known, now) else "its Patroni does not say that it can lead"
+
+
+def _patroni_answers(known: MemberSigns, now: float) -> bool:
+    return known.fit_at is not None and now - known.fit_at < _FIT_S
 
 
 def successor(lock: LockState, sealed_voters: Mapping[str, int], signs: Signs, now: float) -> str | None:

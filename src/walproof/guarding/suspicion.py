@@ -72,9 +72,10 @@ def witness(lock: LockState, signs: Signs, now: float) -> str:
     """Who besides this guard has lost sight of the leader; "" for nobody: then the guard's own way to it may be cut.
 
     Its lease should have been renewed; or no standby that answers reaches it, though each did. That a stream is silent
-    proves nothing: perhaps nobody writes, because the clients lost their way together with this guard.
+    proves nothing: perhaps nobody writes, because the clients lost their way together with this guard. With
+    failsafe_mode a leader that cannot reach the DCS goes on, as long as it reaches every member.
     """
-    if overdue(lock):
+    if overdue(lock) and not lock.failsafe:
         return "its lease is overdue"
     answers = [signs[v].receivers for v in lock.counted if v in signs and now - (signs[v].sql_at or 0.0) < _FRESH_S]
     return "its standbys cannot reach it" if answers and all(_lost(two) for two in answers) else ""

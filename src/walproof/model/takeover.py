@@ -70,6 +70,8 @@ class LockState:
     synchronous: bool = False
     paused: bool = False
     standby_cluster: bool = False
+    failsafe: bool = False
+    """Whether a leader that cannot reach the DCS goes on while it reaches every member."""
     switchover: bool = False
     """A switchover or failover was asked for and is not done yet."""
     failover_version: int = 0
@@ -169,9 +171,9 @@ class LeaderLock(Protocol):
     def hand_over(self, sealed: LockState, to: str) -> bool:
         """Give the lock that `sealed` shows in our hands to a member; whether that was done.
 
-        It goes on hanging on the seal's lease until the member's Patroni moves it to its own: what a member that dies
-        at once leaves behind ends no sooner than the old holder's own term. No lease of another's is renewed or ended:
-        whose it is by then could not be proven. TargetError when the DCS does not answer.
+        It goes on hanging on the seal's lease, with all its time, until the member's Patroni moves it to its own: what
+        a member that dies at once leaves behind ends no sooner than the old holder's own term. No lease of another's is
+        renewed or ended: whose it is by then could not be proven. TargetError when the DCS does not answer.
         """
         ...
 

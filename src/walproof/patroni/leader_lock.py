@@ -142,6 +142,7 @@ def state_of(entries: Mapping[str, Entry], at: float) -> LockState:
         synchronous=settings.get("synchronous_mode") in _SYNCHRONOUS,
         paused=bool(settings.get("pause")),
         standby_cluster=bool(settings.get("standby_cluster")),
+        failsafe=bool(settings.get("failsafe_mode")),
         switchover=_asked(entries.get("failover"), at, loop_wait_s),
         failover_version=entries["failover"].version if "failover" in entries else 0,
         # Patroni's least is 20 (config.py, _validate_and_adjust_timeouts).
@@ -206,13 +207,18 @@ def sealing(prefix: str, entries: Mapping[str, Entry], seen: LockState, taking: 
     return Transaction(compare, success)
 
 
-def handing_over(prefix: str, sealed: LockState, to: str) -> Transaction:
+def handing_over(prefix: str, sealed: LockState, to: str, intent: int) -> Transaction:
     """The transaction that gives our lock to a member that is still there, under the lease that it hangs on.
 
     Patroni moves it to the member's own lease when it next renews it (dcs/etcd3.py, _update_leader).
     """
-    compare = [*_unchanged(prefix, sealed), compare_lease(f"{prefix}members/{to}", sealed.candidates[to].lease)]
-    return Transaction(compare, [put(f"{prefix}leader", to, sealed.holder_lease), delete(f"{prefix}{SEAL}")])
+    compare = [
+        *_unchanged(prefix, sealed),
+        compare_lease(f"{prefix}members/{to}", sealed.candidates[to].lease),
+        compare_version(f"{prefix}{INTENT}", intent),
+    ]
+    gone = [delete(f"{prefix}{SEAL}"), delete(f"{prefix}{INTENT}")]
+    return Transaction(compare, [put(f"{prefix}leader", to, sealed.holder_lease), *gone])
 
 
 _ELECTION_S = 1.0
@@ -326,8 +332,18 @@ class EtcdLeaderLock:
         return Taking(name, lease, seal, self._spare.limit_lease, intent)
 
     def hand_over(self, sealed: LockState, to: str) -> bool:
-        """Give the lock to a member; whether that was done. TargetError when that is not known."""
-        return not sealed.switchover and self._etcd.transaction(handing_over(self._prefix, sealed, to))
+        """Give the lock to a member; whether that was done. TargetError when that is not known.
+
+        With all the time of the seal's lease, a ttl and more: a member that finds the key gone after it has read it
+        takes it without an election (dcs/etcd3.py, _update_leader), and with failsafe_mode the others follow the old
+        leader by then.
+        """
+        if sealed.switchover:
+            return False
+        intent = self._intend(sealed.holder)
+        if not self._etcd.renew(sealed.holder_lease):
+            return False
+        return self._etcd.transaction(handing_over(self._prefix, sealed, to, intent))
 
     def part(self, seen: LockState) -> str:
         """Move etcd's leader off the machine of the lock's holder, where it stands there."""

@@ -34,6 +34,9 @@ SELECT in_recovery,
             WHEN current_setting('recovery_min_apply_delay') <> '0' THEN 'recovery_min_apply_delay is set'
             WHEN enough AND current_setting('restore_command') <> '' THEN 'restore_command is set'
             WHEN pg_wal_lsn_diff(received, replayed) > 16777216 THEN 'it has more than 16 MB of WAL to replay'
+            WHEN EXISTS (SELECT FROM pg_stat_activity WHERE backend_type = 'startup'
+                            AND (wait_event LIKE 'RecoveryConflict%' OR wait_event_type IN ('BufferPin', 'Lock')))
+              THEN 'its replay waits for a query'
             ELSE '' END AS hinders,
        coalesce(nullif(extract(epoch FROM current_setting('wal_receiver_timeout')::interval) / 2, 0), 'infinity')::float8
            AS asks_after_s,
