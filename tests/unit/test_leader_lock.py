@@ -302,6 +302,8 @@ def test_what_etcd_does_not_say_of_a_lease_is_no_renewal() -> None:
         etcd.age = age
         state = lock_on(etcd).read()
         assert state.lease_age_s is None and not state.lease_renewed
+    etcd.age = -1.0  # extended by an election
+    assert lock_on(etcd).read().lease_age_s == 0.0
     etcd.keys, etcd.age = entries(leader=entry("leader", "n1", 10)), 1.0
     assert lock_on(etcd).read().lease_age_s is None
 
