@@ -1,13 +1,15 @@
 """Passwords and tokens in text of others (logs, errors), in every form they are written in: none is left of them."""
 
 import json
+import time
 from collections.abc import Callable
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from walproof.machine.redaction import HIDDEN, in_text
+from walproof.cli.main import main
+from walproof.machine.redaction import HIDDEN, in_text, without_secrets
 
 BEGIN, MIDDLE, END = "Anf4ng", "Gehe1m", "Schlu55"
 PRINTABLE = "".join(map(chr, range(33, 127)))
@@ -51,6 +53,8 @@ QUOTED: dict[str, Callable[[str], str]] = {
     "JSON in JSON": lambda s: json.dumps({"log": json.dumps({"token": s, "x": 1})}, separators=(",", ":")),
     "Python's dictionary": lambda s: repr({"user": "u", "password": s, "x": 1}),
     "options of a user mapping": lambda s: f"OPTIONS (user 'u', password '{doubled(s)}')",
+    "of MySQL": lambda s: f"CREATE USER u IDENTIFIED BY '{doubled(s)}'",
+    "arrow": lambda s: f"dblink(user => 'u', password => '{doubled(s)}')",
     "cut off": lambda s: f"ALTER ROLE x PASSWORD '{doubled(s)}",
     "cut off, escaped": lambda s: f"ALTER ROLE x PASSWORD E'{escaped(s)}",
 }
@@ -58,6 +62,11 @@ WORDS: dict[str, Callable[[str], str]] = {
     "keyword": lambda s: f"host=a password={s} user=u",
     "keyword within a setting": lambda s: f"primary_conninfo = 'user=r password={s}'",
     "environment": lambda s: f"PGPASSWORD={s} psql",
+    "key of AWS": lambda s: f"aws_secret_access_key={s}",
+    "key of pgBackRest": lambda s: f"repo1-s3-key-secret={s}",
+    "key of an API": lambda s: f"api_key: {s}",
+    "pwd": lambda s: f"Uid=u;Pwd={s}",
+    "passphrase": lambda s: f"passphrase={s}",
     "token of YAML": lambda s: f"  token: {s}",
     "token": lambda s: f"token={s}",
     "token of OAuth": lambda s: f"access_token={s}, expires",
@@ -163,9 +172,45 @@ def test_text_without_a_secret_stays_as_it_is(lines: list[str], between: str) ->
         "password $x$" * 20_000,
         "password='" * 20_000,
         "password=\\'" * 20_000,
+        "authorization=" + '"' * 200_000 + "; x",
     ],
     ids=lambda text: text[:12],
 )
 @pytest.mark.timeout(60)
 def test_a_strangers_log_does_not_keep_it_busy(text: str) -> None:
     in_text(text)
+
+
+def quickest(task: Callable[[str], str], text: str) -> float:
+    def spent() -> float:
+        begin = time.process_time()
+        task(text)
+        return time.process_time() - begin
+
+    return min(spent() for _ in range(5))
+
+
+@pytest.mark.parametrize(
+    ("task", "begin", "repeated", "end"),
+    [
+        (in_text, "authorization=", '"', "; x"),
+        (in_text, "authorization: ", "('", ","),
+        (without_secrets, "", "://", ""),
+        (without_secrets, "", ":", ""),
+        (in_text, "IDENTIFIED BY", " ", "x"),
+        (in_text, "password =>", " ", "\n"),
+    ],
+    ids=["quotes", "brackets", "schemes", "colons", "identified by", "arrow"],
+)
+def test_sixteen_times_the_text_is_not_the_square_of_it(
+    task: Callable[[str], str], begin: str, repeated: str, end: str
+) -> None:
+    # In proportion it is 16 times the work, by the square of it 256 times.
+    short, long = (quickest(task, begin + repeated * many + end) for many in (750, 12_000))
+    assert long < 80 * max(short, 1e-5)
+
+
+def test_a_servers_words_fill_no_screen(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["doctor", "--target", "x" * 100_000 + ".toml"])
+    assert 2_000 < len(capsys.readouterr().err) < 5_000

@@ -9,11 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from walproof.errors import MachineError
 from walproof.lab.requirements import judge
 from walproof.lab.requirements.judge import Row, State
 from walproof.lab.requirements.outputs import MISSING, Output, from_text
 from walproof.machine import packages
+from walproof.machine.clock import RealClock
 from walproof.machine.programs import program
+from walproof.targets.patroni.guard_process import GuardProcess
 
 MACHINES = Path(__file__).parents[1] / "fixtures/machines"
 NONE = Output("", MISSING)
@@ -148,3 +151,12 @@ def test_programs_of_a_distribution_without_package_manager_of_ours_are_named() 
     assert packages.install_command(["etcd"], None) == "install etcd and put them on PATH"
     assert packages.family("") is None
     assert packages.family("ID\n=\nID_LIKE") is None
+
+
+def test_a_guard_runs_no_module_of_the_folder_it_is_started_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "walproof").mkdir()
+    (tmp_path / "walproof" / "__main__.py").write_text("open('ran', 'w').close()")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(MachineError, match="does not start"):
+        GuardProcess(tmp_path, 1, ["--no-such-option"], RealClock()).start()
+    assert not (tmp_path / "ran").exists()

@@ -15,6 +15,9 @@ from walproof.errors import Error
 from walproof.machine import signals
 from walproof.machine.redaction import hidden_in, in_text
 
+_LONGEST = 2000
+"""Characters of an error that are printed."""
+
 SECTIONS = (
     section(
         "Start here",
@@ -57,9 +60,14 @@ def walproof() -> None:
 
 def _print_error(message: str, hint: str, arguments: list[str]) -> None:
     """One sentence on standard error, and what to do next; without the secrets of the command line."""
-    click.echo(f"walproof: {in_text(message, arguments)}", err=True)
+    click.echo(f"walproof: {_shown(message, arguments)}", err=True)
     if hint:
-        click.echo(f"  hint: {in_text(hint, arguments)}", err=True)
+        click.echo(f"  hint: {_shown(hint, arguments)}", err=True)
+
+
+def _shown(text: str, arguments: list[str]) -> str:
+    # A server's words may be within it. Cut only when redacted: half an address would show its password.
+    return in_text(text[: 32 * _LONGEST], arguments)[:_LONGEST]
 
 
 def _as_ordinary_user(argv: list[str]) -> None:

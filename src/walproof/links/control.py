@@ -96,7 +96,7 @@ def launch(
         os.write(config_fd, json.dumps(config).encode())
     with _private(files.log) as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "walproof.links.emulator", str(files.config)],
+            [sys.executable, "-P", "-m", "walproof.links.emulator", str(files.config)],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 HIDDEN = "***"
 UNREADABLE = "(an address that is not shown: it may hold a password)"
 _NAME = r"[a-z_]*(?:passw|secret|token|scram_)\w*"
-_SUSPECT = re.compile(r"pas+w|pwd|secret|token|scram_|://.*[@%]|^[^\s=]*:.*@", re.IGNORECASE | re.DOTALL)
+_SUSPECT = re.compile(r"pas+w|pwd|secret|token|scram_|://(?:(?!://).)*[@%]|^[^\s=:]*:.*@", re.IGNORECASE | re.DOTALL)
 _WORD = r"""\S*[^\s'",;:)}\]]"""
 """Up to a space, without the quotes and brackets that close something around it. A password may hold any of them."""
 _END = r"""(?![^\s'",;:)}\]\\&])"""
@@ -27,15 +27,19 @@ _VALUE = rf"""
   | (?:\\?"|(?:[en]|u&)?'|\$\w*\$).*                             # cut off, or not understood: all of the line
   | (?:\\.|[^\s\\])*[^\s'",;:)}}\]]
 """
+_SECRET = (
+    r"passw(?:or)?d|passphrase|\bpwd|api[_-]?key|secret[_-]access[_-]key|(?:key|client)[_-]secret|scram_\w+_key|token"
+)
 _IN_TEXT = re.compile(
     rf"""(?P<name>
-        (?P<query>[?&][\w.%-]*)? (?:passw(?:or)?d|scram_\w+_key|client_secret|token) (?:\\?['"])? \s*[=:]\s*
+        (?P<query>[?&][\w.%-]*)? (?:{_SECRET}) (?:\\?['"])? \s*(?:=>(?=[\s'"])|[=:])\s*
+      | \bidentified\s+by\s+(?=['"])
       | \bpassword (?: \s+(?=') | \s*(?=[en]'|u&'|\$\w*\$) | (?-i:(?<=PASSWORD))(?=') )
     ) (?: (?(query)[^\s&]*[^\s&'",;:)}}\]]|(?:{_VALUE})) )""",
     re.IGNORECASE | re.VERBOSE,
 )
 _IN_HEADER = re.compile(
-    rf"""(authorization (?:\\?['"])? \s*[=:][\s\\'"[(]*) (?:digest\s.*|(?:[a-z]+[ ]+)?{_WORD})
+    rf"""(authorization (?:\\?['"])? \s*[=:][\s\\'"[(]*+) (?:digest\s.*|(?:[a-z]+[ ]+)?{_WORD})
       | (\bbearer\s+|\b(?-i:Basic|BASIC|basic(?=\s+\S*[A-Z0-9=]))\s+)
         (?!(?:auth|authentication|authorization|credentials?|tokens?)\b|\S*realm=) {_WORD}""",
     re.IGNORECASE | re.VERBOSE,
@@ -67,7 +71,7 @@ def without_secrets(address: str) -> str:
     if address.lower().startswith(("http://", "https://")):
         return _http(address)
     if "=" not in address and "://" not in address:
-        return UNREADABLE if re.search(r":.*@", address, re.DOTALL) else address
+        return UNREADABLE if re.match(r"[^:]*:.*@", address, re.DOTALL) else address
     parsed = _parsed(address)
     shown = {name: value for name, value in (parsed or {}).items() if name not in _secret_words()}
     if parsed is None or not _plain(shown):

@@ -118,7 +118,7 @@ class Exporter:
 
 def monitoring_of_labs() -> Monitoring:
     """What `lab up --monitoring` takes from here: the alert rules, and this exporter as a process of the lab."""
-    return Monitoring(alert_rules(), (sys.executable, "-m", "walproof.watching.exporter"))
+    return Monitoring(alert_rules(), (sys.executable, "-P", "-m", "walproof.watching.exporter"))
 
 
 def main(address: str, port: int) -> None:

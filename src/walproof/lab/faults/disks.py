@@ -157,7 +157,7 @@ def _running_guard(blueprint: Blueprint, member: str) -> psutil.Process | None:
 def _guard(blueprint: Blueprint, member: str, wanted: Injection) -> None:
     log = blueprint.member_dir(member) / "disk_guard.log"
     argv = (
-        sys.executable, "-m", "walproof.lab.faults.disk_guard",
+        sys.executable, "-P", "-m", "walproof.lab.faults.disk_guard",
         blueprint.name, member, wanted.calls, wanted.what,
     )  # fmt: skip
     with log.open("ab") as out:

@@ -51,7 +51,8 @@ class GuardProcess:
         """Start it where it does not run; returns when it answers."""
         if pid_files.living(self._pid_file) is not None:
             return
-        guard = [sys.executable, "-m", "walproof", "guard", *self.options, "--listen", f"127.0.0.1:{self.port}"]
+        guard = [sys.executable, "-P", "-m", "walproof", "guard", *self.options]
+        guard += ["--listen", f"127.0.0.1:{self.port}"]
         argv = [*self.under, *guard]
         with os.fdopen(os.open(self._log_file, _APPENDING, 0o600), "ab") as log:
             process = subprocess.Popen(
