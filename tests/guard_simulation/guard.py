@@ -230,7 +230,7 @@ class GuardHost:
             self.world.sleep(0.5)
         self.guard = guard = run.Guard(lock, self.signs, self.clock, self.policy, self._log)
         # It has run for longer than a ttl, and knows the configuration.
-        guard.memory = replace(guard.memory, config=(lock.read().config_version, float("-inf")))
+        guard.memory = replace(guard.memory, config=(shipped.read().config_version, float("-inf")))
         while True:
             guard.turn()
 
