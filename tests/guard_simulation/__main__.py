@@ -12,6 +12,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 
 from tests.guard_simulation.mutants import fates
+from tests.guard_simulation.mutator import left_out
 from tests.guard_simulation.schedule import draw
 from tests.guard_simulation.shrink import shrink, story
 from tests.guard_simulation.simulate import judge
@@ -54,13 +55,18 @@ def _batches(first: int, number: int, processes: int) -> Iterator[Batch]:
 
 
 def _mutants(schedules: int, processes: int, only: str, every: int) -> int:
-    began, found, number = time.monotonic(), 0, 0
+    began, count = time.monotonic(), Counter[str]()
     for fate in fates(schedules, processes, only, every):
-        number += 1
-        found += fate.seed is not None
-        print(f"{'found by ' + fate.by if fate.seed is not None else 'SURVIVES':28} {fate.name}", flush=True)
-    print(f"{found} of {number} mutants found ({found / max(number, 1):.1%}), {time.monotonic() - began:.0f} s")
-    return 0 if found >= 0.95 * number else 1
+        count["survive" if fate.seed is None else "unit tests" if fate.seed < 0 else "simulation"] += 1
+        how = "SURVIVES" if fate.seed is None else f"{'unit test' if fate.seed < 0 else 'found by'} {fate.by}"
+        print(f"{how:28} {fate.name}", flush=True)
+    same = len([name for name in left_out() if only in name][::every])
+    found = count["simulation"] + count["unit tests"]
+    print(
+        f"found by the simulation {count['simulation']}, by unit tests {count['unit tests']}, left out as equivalent "
+        f"{same}, surviving {count['survive']}, of {count.total() + same}; {time.monotonic() - began:.0f} s"
+    )
+    return 0 if found >= 0.95 * count.total() else 1
 
 
 def main() -> int:

@@ -131,24 +131,6 @@ def _time_to_live(etcd: SimulatedEtcd, fields: Fields, by: str) -> Fields:
     return {**answer, "grantedTTL": str(round(lease.ttl)), "keys": [_base64(PREFIX + k) for k in lease.keys]}
 
 
-def _member_list(etcd: SimulatedEtcd, fields: Fields, by: str) -> Fields:
-    """/cluster/member/list."""
-    members = ({"ID": str(i + 1), "name": f"e-{h}", "clientURLs": [url_of(h)]} for i, h in enumerate(etcd.hosts))
-    return {"members": list(members)}
-
-
-def _status(etcd: SimulatedEtcd, fields: Fields, by: str) -> Fields:
-    """/maintenance/status."""
-    return {"leader": str(etcd.leader + 1)}
-
-
-def _move_leader(etcd: SimulatedEtcd, fields: Fields, by: str) -> Fields:
-    """/maintenance/transfer-leadership: it is an election too."""
-    etcd.elect(0.02)
-    etcd.leader = int(fields["targetID"]) - 1
-    return {}
-
-
 _METHODS: dict[str, Callable[[SimulatedEtcd, Fields, str], Fields]] = {
     "/kv/range": _range,
     "/kv/txn": _transaction,
@@ -158,9 +140,6 @@ _METHODS: dict[str, Callable[[SimulatedEtcd, Fields, str], Fields]] = {
     "/lease/revoke": _revoke_one,
     "/lease/keepalive": _keepalive_one,
     "/lease/timetolive": _time_to_live,
-    "/cluster/member/list": _member_list,
-    "/maintenance/status": _status,
-    "/maintenance/transfer-leadership": _move_leader,
 }
 
 
@@ -241,7 +220,7 @@ class SimulatedClient(Etcd3):
         if not world.reaches(clients.process.host, host) or not etcd.host_up(host):
             world.sleep(self.access.timeout_s)
             raise httpx2.ConnectTimeout("timed out")
-        linearizable = method not in ("/lease/timetolive", "/cluster/member/list", "/maintenance/status")
+        linearizable = method != "/lease/timetolive"
         if etcd.stalled and linearizable:
             if self._random.random() < 0.5:
                 # What waits for etcd's next leader may be done when nobody waits for it any more.

@@ -132,9 +132,15 @@ def _freeze_guard(run: "Simulation", fault: Fault) -> Undo:
 
 
 def _kill_guard(run: "Simulation", fault: Fault) -> Undo:
-    if (host := run.host_of(fault.who)) is not None:
-        run.world.kill(host.process)
-    return None
+    if (host := run.host_of(fault.who)) is None:
+        return None
+    run.world.kill(host.process)
+
+    def again() -> None:
+        run.world.revive(host.process)
+        host.start()
+
+    return again
 
 
 def _lose(run: "Simulation", fault: Fault) -> Undo:

@@ -120,8 +120,8 @@ class SimulatedSigns:
     """Seconds that answers of a member take."""
     former: ClassVar[bool] = False
     """Whether receiver.sql is the one of before: the received position alone, whatever is still to be replayed."""
-    rights: bool = True
-    """Whether the guard's role may read what other sessions do."""
+    odd: Mapping[str, Any] = field(default_factory=dict)
+    """See Schedule."""
 
     def __post_init__(self) -> None:
         self._answers = {name: _Answers() for name in self.members}
@@ -138,14 +138,30 @@ class SimulatedSigns:
         """What is known now."""
         now, found = self.clock.now(), {}
         for name, member in self.members.items():
+            if f"members/{name}" not in member.etcd.keys:
+                continue
             answers = self._answers[name]
             self._arrive(answers, now)
             if answers.arrives is None and now - answers.asked >= 0.1:
                 self._ask(name, member, answers, now)
             found[name] = MemberSigns(
-                answers.rest_at, answers.sql_at, answers.receivers, *answers.fit, answers.refused_at, f"{name}:5432"
+                answers.rest_at,
+                answers.sql_at,
+                answers.receivers,
+                *answers.fit,
+                answers.refused_at,
+                self.odd.get(f"address {name}", f"{name}:5432"),
             )
         return found
+
+    def heard(self, name: str) -> float:
+        """When this guard last heard that member itself, by its own clock."""
+        answers = self._answers[name]
+        return max(answers.rest_at or 0.0, answers.sql_at or 0.0, answers.refused_at or 0.0)
+
+    def asked(self, name: str) -> float | None:
+        """When it last answered SQL."""
+        return self._answers[name].sql_at
 
     def _arrive(self, answers: _Answers, now: float) -> None:
         if answers.arrives is not None and answers.arrives <= now:
@@ -173,14 +189,15 @@ class SimulatedSigns:
 
     def _row(self, postgres: Postgres) -> dict[str, Any]:
         """What receiver.sql answers on a standby, by the names of its columns."""
-        streams, rights = postgres.receiver == "streaming", self.rights
+        lacks = self.odd.get(f"lacks {postgres.name}", "")
+        streams, rights = postgres.receiver == "streaming", not lacks
         return {
-            "lacks": "" if rights else "GRANT pg_monitor",
+            "lacks": lacks,
             "running": bool(postgres.receiver) and rights,
             "waits": (postgres.waits or self.former) and rights,
             "connects": bool(postgres.conninfo) and rights,
             "hinders": postgres.hinders,
-            "named": postgres.name if postgres.conninfo else "",
+            "named": self.odd.get(f"named {postgres.name}", postgres.name) if postgres.conninfo else "",
             "asks_after_s": postgres.receiver_timeout_s / 2,
             "streamed": postgres.received is not None,
             "position": postgres.received or 0 if self.former else postgres.position,
@@ -198,16 +215,22 @@ class GuardHost:
     process: Process
     policy: decide.Policy
     skew_s: float = 0.0
+    odd: Mapping[str, Any] = field(default_factory=dict)
     guard: run.Guard | None = None
     wrong: Callable[[str, str], None] = lambda _kind, _text: None
+    logged: Callable[[str, str], None] = lambda _by, _line: None
+    started: float = 0.0
+    starts: int = 0
+    lock: WatchedLock | None = None
 
     def __post_init__(self) -> None:
         self.clients = Clients(self.etcd, self.process)
         self.clock = SimulatedClock(self.world, self.process, self.skew_s, self._calm)
-        self.signs = SimulatedSigns(self.clock, self.members)
+        self.signs = SimulatedSigns(self.clock, self.members, odd=self.odd)
 
     def start(self) -> None:
-        """Start the process."""
+        """Start the process, anew too."""
+        self.guard, self.started, self.starts = None, self.world.now, self.starts + 1
         self.world.spawn(self.process, self._run)
 
     def _calm(self) -> bool:
@@ -218,7 +241,9 @@ class GuardHost:
         access = EtcdAccess(tuple(url_of(h) for h in self.etcd.hosts))
         with patch.object(leader_lock, "Etcd3", self.clients):
             shipped = leader_lock.EtcdLeaderLock(access, PREFIX, self.clock.now)
-        lock = WatchedLock(
+        if self.lock is not None:
+            self.lock.leave()
+        self.lock = lock = WatchedLock(
             shipped, self.etcd, self.process.name, self.clock.at, lambda: self.clients.unsure, self.wrong
         )
         while True:
@@ -236,4 +261,5 @@ class GuardHost:
 
     def _log(self, line: str) -> None:
         self.world.tell(self.process.name, line)
+        self.logged(self.process.name, line)
         self.world.point(f"{self.process.name} says {line.split(':', maxsplit=1)[0].split(' ', maxsplit=1)[0]}")

@@ -1,16 +1,19 @@
 """What must hold in every schedule, seen from outside: by PostgreSQL's WAL and by what is written in etcd."""
 
 import json
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tests.guard_simulation.etcd import Kv, Lease, SimulatedEtcd
+from tests.guard_simulation.guard import GuardHost
 from tests.guard_simulation.patroni import Patroni
 from tests.guard_simulation.patroni_keys import Cluster, cluster_of
 from tests.guard_simulation.postgres import Postgres
 from tests.guard_simulation.wal import Branch
 from tests.guard_simulation.world import World
+from walproof.guarding.decide import Memory, State
 from walproof.model.takeover import GUARD
 
 _KNOWN_S = 3.5
@@ -19,6 +22,12 @@ _LEFT_ALONE_S = 1.5
 """A guard leaves another one's seal alone for two seconds after it has read of it."""
 _AT_MOST_EVERY_S = 13.0
 """Seals are 15 s apart, by leases of whole seconds."""
+_AWAITED_S = 34.0
+"""For a ttl a guard awaits a promotion."""
+_AGAIN = 12
+"""So often a guard says the same line in no run."""
+_SUSPECT_S, _REST_S = 0.95, 0.5
+"""A leader is silent for a second until it is suspected; a hand-over waits for all that answer for half of one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +67,11 @@ def follows(member: Patroni, leader: str) -> bool:
     return not standby.process.dead and leader in who
 
 
+def _counts(cluster: Cluster, voter: str) -> bool:
+    tags = cluster.tags(voter)
+    return voter in cluster.members and not (tags.replicatefrom or tags.nofailover or tags.nosync)
+
+
 @dataclass(slots=True)
 class Judge:
     """Watches one run."""
@@ -70,15 +84,25 @@ class Judge:
     patroni_losses: int = 0
     """Commits lost where no guard can be blamed: Patroni's own elections, or a /sync that was wrong before."""
     plain: bool = False
-    """Whether nothing but what the guard must cope with in time happens: then it is asked for more."""
+    """Whether nothing but what the guard must cope with happens: then it is asked for more."""
     seals: list[float] = field(default_factory=list)
     hand_overs: list[float] = field(default_factory=list)
     promotions: list[float] = field(default_factory=list)
+    leaders: list[str] = field(default_factory=list)
+    """Who was promoted."""
     most_leases: int = 0
+    guards: dict[str, GuardHost] = field(default_factory=dict)
+    led_since: float = 0.0
+    """When a member last got the leader key, or moved it to another lease."""
     followed: dict[str, float] = field(default_factory=dict)
     """When a standby last answered and had somebody to follow."""
     newest: Branch = field(init=False)
     """Of the last promotion of a holder of the leader key."""
+    _count: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """(guard, what it did or logged), how often."""
+    _configured: float = -1000.0
+    _uncounted: dict[str, float] = field(default_factory=dict)
+    """Members whose keys say that they are no voters any more, and since when."""
     _lost: list[Branch] = field(default_factory=list)
     _seal: _Seal | None = None
     _sealed_at: float = 0.0
@@ -117,6 +141,7 @@ class Judge:
             postgres.lead()
             return
         self.promotions.append(self.world.now)
+        self.leaders.append(patroni.name)
         self.newest = new
         postgres.lead()
         for branch in self.branches[:-1]:
@@ -147,6 +172,13 @@ class Judge:
         sealed = leader is not None and leader.value.startswith(GUARD)
         if key == "sync" and sealed and self._seal is not None and by == self._seal.old:
             self.wrong("sync", f"{by} changes /sync although a guard holds the leader key")
+        if key == "config":
+            self._configured = self.world.now
+        if key.startswith("members/"):
+            if after is not None and _counts(cluster_of(self.etcd.keys), key[8:]):
+                self._uncounted.pop(key[8:], None)
+            else:
+                self._uncounted.setdefault(key[8:], self.world.now)
         if key != "leader":
             return
         self._led = (self.world.now, self._led[0])
@@ -156,12 +188,16 @@ class Judge:
         if by.startswith(GUARD) and now:
             self._guard_wrote(by, was, now)
         elif now in self.members:
+            self.led_since = self.world.now
             postgres = self.members[now].postgres
             if postgres.role == "primary":
                 postgres.branch.sealed = postgres.branch.unsure = False
 
     def _guard_wrote(self, by: str, was: str, now: str) -> None:
         cluster = cluster_of(self.etcd.keys)
+        if self.guards[by].policy.dry_run:
+            self.wrong("dry run", f"{by} gives the leader key to {now}, which it should only say")
+        self._count[by, "took" if now == by else "gave"] += 1
         if cluster.config.get("pause"):
             self.wrong("paused", f"{by} gives the leader key to {now} while Patroni is paused")
         if asked(cluster.failover):
@@ -171,6 +207,8 @@ class Judge:
         elif was in self.members:
             self._sealed(by, was, cluster)
         else:
+            if was == by:
+                self.wrong("seal", f"{by} takes its own seal again")
             self.world.after(0.0, lambda: self._gone_on_with(by, was))
 
     def _sealed(self, by: str, was: str, cluster: Cluster) -> None:
@@ -182,6 +220,7 @@ class Judge:
             self.world.tell("JUDGE", "/sync does not tell who holds what was acknowledged: Patroni's own")
         if cluster.sync_leader != was or not cluster.config.get("synchronous_mode"):
             self.wrong("not synchronous", f"{by} seals {was}, and /sync names {cluster.sync_leader or 'nobody'}")
+        self._eager(by, was, cluster, 0.0)
         self.observe()
         follow = [v for v in cluster.voters if self.followed.get(v, 0.0) > now - _KNOWN_S]
         if now > _KNOWN_S and len(follow) <= cluster.quorum:
@@ -189,9 +228,51 @@ class Judge:
         if self.seals and now - self.seals[-1] < _AT_MOST_EVERY_S:
             self.wrong("often", f"{by} seals {was} {now - self.seals[-1]:.1f} s after another seal")
         self.seals.append(now)
-        self.world.after(0.0, lambda: self._after_seal(by, was))
+        former = self._limit()
+        self.world.after(0.0, lambda: self._after_seal(by, was, former))
 
-    def _after_seal(self, by: str, was: str) -> None:
+    def _eager(self, by: str, who: str, cluster: Cluster, reads_s: float) -> None:
+        """What a guard suspects it has known for a while, and not heard for a second; reads_s: of the lock."""
+        host, now = self.guards[by], self.world.now
+        silent_s, known_s = host.clock.now() - host.signs.heard(who), now - max(self.led_since, host.started)
+        if silent_s < _SUSPECT_S or known_s < host.policy.learns_s - 0.1:
+            self.wrong("eager", f"{by} suspects {who}, silent for {silent_s:.2f} s, known for {known_s:.2f} s")
+        ttl = float(cluster.config["ttl"])
+        if max(host.started, now - ttl + 1.0) < self._configured <= now - reads_s:
+            self.wrong("eager", f"{by} suspects {who} {now - self._configured:.2f} s after a change of /config")
+
+    def logged(self, by: str, line: str) -> None:
+        """A guard logs a line: it is true, and does not come again and again."""
+        if not self.plain:
+            return
+        host, count = self.guards[by], self._count
+        count[by, line] += 1
+        first, _, rest = line.partition(" ")
+        done = {"sealed:": "took", "handed": "gave"}.get(first, "")
+        count[by, first] += 1
+        lock = self.etcd.keys.get("leader")
+        true = line == f"handed over: {lock.value if lock is not None else ''} holds the leader lock"
+        if done and not true and count[by, first] >= count[by, done] + host.starts:
+            self.wrong("says", f"{by} says '{line}', and has done no such thing")
+        if first == "suspect":
+            count[by, rest.partition(":")[0]] += 1
+            self._eager(by, rest.partition(":")[0], cluster_of(self.etcd.keys), _KNOWN_S)
+        if "lives after all" in line and not count[by, first]:
+            self.wrong("says", f"{by} says '{line}', and has suspected nobody")
+        if line.startswith("not sealed:") and lock is not None and lock.value == by:
+            self.wrong("says", f"{by} says '{line}', and holds the lock")
+        if rest.startswith("leads ") and not (first in self.leaders and float(rest.split()[1]) < self.world.now):
+            self.wrong("says", f"{by} says '{line}', which is not promoted, or was not so long ago")
+        if rest.startswith("was not promoted") and self.world.now - max(self.hand_overs, default=0.0) < 18.0:
+            self.wrong("says", f"{by} says '{line}' {self.world.now - self.hand_overs[-1]:.1f} s after the hand-over")
+        if count[by, line] == _AGAIN:
+            self.wrong("chatter", f"{by} says {_AGAIN} times: {line}")
+
+    def _limit(self) -> float:
+        kept = self.etcd.keys.get("walproof_guard_limit")
+        return float(json.loads(kept.value)["limit_s"]) if kept is not None else 0.0
+
+    def _after_seal(self, by: str, was: str, former: float) -> None:
         """What the whole transaction of a seal must have left."""
         keys = self.etcd.keys
         lock, sync = keys.get("leader"), keys.get("sync")
@@ -202,6 +283,9 @@ class Judge:
         left = lease.ends - self.world.now if lease is not None else 0.0
         if left < ttl - 0.001:
             self.wrong("seal", f"the seal of {by} ends in {left:.2f} s, before Patroni's ttl of {ttl:g} s")
+        limit = max(min(2 * former, 3600.0), self.guards[by].policy.at_most_every_s)
+        if self._limit() != limit:
+            self.wrong("limit", f"{by} seals {was} with a limit of {self._limit():g} s after one of {former:g} s")
         if sync.version != lock.version:
             self.wrong("seal", f"{by} does not write /sync with its seal")
         for voter in json.loads(keys["walproof_guard"].value)["connected"] if "walproof_guard" in keys else ():
@@ -239,11 +323,23 @@ class Judge:
         versions = tuple(keys[k].version if k in keys else 0 for k in ("config", "failover", "sync"))
         if versions != (seal.config, seal.failover, seal.lock.version):
             self.wrong("void", f"{by} hands over although configuration, /failover or /sync changed since its seal")
-        left = [v for v in cluster.voters if not follows(self.members[v], seal.old)]
+        gone = [v for v, at in self._uncounted.items() if self.plain and self.world.now - at > 1.0]
+        left = [v for v in cluster.voters if v not in gone and not follows(self.members[v], seal.old)]
         if len(left) <= cluster.quorum:
             self.wrong("unsealed", f"{by} hands over to {now}, and of {', '.join(cluster.voters)} only "
                        f"{', '.join(left) or 'none'} cannot acknowledge to {seal.old} any more")  # fmt: skip
         self._preferred(by, now, left)
+        if not self.plain:
+            return
+        late = [v for v in cluster.voters if v not in left and self._answers(by, v, cluster)]
+        if late and self.world.now - self._sealed_at < _REST_S:
+            self.wrong("hurried", f"{by} hands over at once, and does not wait for {', '.join(late)}")
+
+    def _answers(self, by: str, voter: str, cluster: Cluster) -> bool:
+        """Whether that guard has an answer of a voter that it counts, of this moment."""
+        host = self.guards[by]
+        asked = host.signs.asked(voter)
+        return _counts(cluster, voter) and asked is not None and host.clock.now() - asked < 0.5
 
     def _preferred(self, by: str, now: str, left: list[str]) -> None:
         """Of equals the one with the highest priority; it answered everything that a guard asks."""
@@ -270,5 +366,10 @@ class Judge:
 
     def finish(self, leases: int) -> None:
         """What only the end of a run shows."""
+        for name, host in self.guards.items() if self.plain else ():
+            memory = host.guard.memory if host.guard is not None else Memory()
+            waits_s = host.clock.now() - (memory.steps.checked or 0.0)
+            if memory.state == State.HANDED_OVER and waits_s > _AWAITED_S and not host.process.frozen:
+                self.wrong("stuck", f"{name} still waits for a promotion")
         if self.most_leases > leases:
             self.wrong("leases", f"{self.most_leases} leases lived at once, at most {leases} are expected")

@@ -93,6 +93,11 @@ class WatchedLock:
         self.etcd.written.append(self._written)
         self.etcd.answered.append(self._answered)
 
+    def leave(self) -> None:
+        """Of a guard that starts anew."""
+        self.etcd.written.remove(self._written)
+        self.etcd.answered.remove(self._answered)
+
     def read(self) -> LockState:
         """As the shipped one, compared with what was there."""
         self._reads, began = getcurrent(), self.etcd.world.now

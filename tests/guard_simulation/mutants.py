@@ -1,9 +1,17 @@
-"""Which mutants of the guard's deciding files the simulation finds: each runs until any invariant is violated."""
+"""Which mutants of the guard's deciding files the simulation finds: each runs until any invariant is violated.
 
+What no schedule finds the unit tests of the guard are asked, and are counted apart.
+"""
+
+import contextlib
+import io
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from itertools import chain
+
+import pytest
 
 from tests.guard_simulation.mutator import Mutant, changed, mutants
 from tests.guard_simulation.schedule import draw
@@ -12,13 +20,14 @@ from walproof.errors import Error
 
 ENDS = (AssertionError, AttributeError, KeyError, IndexError, NameError, TypeError, ValueError, OSError, Error)
 """What a mutant may raise: it ends the guard."""
+_UNITS = [f"tests/unit/test_{name}.py" for name in ("guarding", "guard_readers", "guard_harm", "leader_lock")]
 _killers: list[int] = []
 """Seeds that have found mutants, the last one first: they often find the next one too."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """What became of a mutant: which seed found it, None for none; by which invariant."""
+    """What became of a mutant: which seed found it, -1 for a unit test, None for none; by which invariant or test."""
 
     name: str
     seed: int | None
@@ -43,12 +52,33 @@ def found_by(number: int) -> tuple[int, str] | None:
     return None
 
 
+class _Failed:
+    """The name of a unit test that fails."""
+
+    name = ""
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self.name = report.nodeid.rpartition("::")[2]
+
+
+def failing_unit() -> str:
+    """The first unit test that the code which is in place now fails, "" for none."""
+    for name in [n for n in sys.modules if n.startswith("tests.unit.")]:
+        del sys.modules[name]  # they took names from the code that was in place before
+    failed = _Failed()
+    with contextlib.redirect_stdout(io.StringIO()):
+        code = pytest.main(["-xq", "-pno:cacheprovider", "-k", "not thread and not nobody_asks", *_UNITS], [failed])
+    return failed.name or ("" if code is pytest.ExitCode.OK else "the tests are not even collected")
+
+
 def fate(mutant: Mutant, number: int) -> Fate:
     """Run a mutant on so many schedules, or until it is found."""
     with changed(mutant):
         found = found_by(number)
+        unit = failing_unit() if found is None else ""
     if found is None:
-        return Fate(str(mutant), None)
+        return Fate(str(mutant), -1 if unit else None, unit)
     if found[0] in _killers:
         _killers.remove(found[0])
     _killers.insert(0, found[0])

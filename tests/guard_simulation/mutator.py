@@ -23,13 +23,13 @@ _AGAIN = (safety, decide, run)
 """What takes names from those three, in the order in which it is executed anew."""
 SHOWN = (
     "line", "lines", "note", "noted", "why", "worth", "shown_at", "before", "able", "reason", "of_all", "tags",
-    "silence",
+    "hindered",
 )  # fmt: skip
 """Names whose values are only shown, in decide.py and safety.py."""
 SHOWN_FIELDS = ("lines", "why_not", "suspicions", "takeovers", "noted", "promoted", "last_sign")
 """Keywords of replace() and Steps() that only say what was done; a last sign counts in a Memory alone."""
 SKIPPED = (
-    "durations_s", "_tagged_words", "_watching", "part", "_host", "not_taken_line", "EtcdAccess", "why_never",
+    "durations_s", "_tagged", "_watching", "part", "_host", "not_taken_line", "EtcdAccess", "why_never",
 )  # fmt: skip
 """Functions that only say something, or that are not the guard's."""
 
@@ -40,6 +40,7 @@ class Mutant:
 
     file: str
     line: int
+    inside: str
     what: str
     tree: ast.Module
     do: Callable[[], None]
@@ -49,8 +50,47 @@ class Mutant:
         return f"{self.file}:{self.line}: {self.what}"
 
 
-Change = tuple[int, str, Callable[[], None], Callable[[], None]]
-"""The line, what changes, how to do and undo it in the tree."""
+_BEFORE_SEAL = "before_seal sets it anew before it is read"
+_TOO_FEW = "nobody is followed until then, so that why_not finds too few standbys"
+EQUIVALENT = {
+    ("decide.py", "leader_version", "0 -> 1"): "it is compared for the first time with a holder that is not ''",
+    ("decide.py", "left", "0 -> 1"): "an empty etcd has revision 1, so that no key ever has that version",
+    ("decide.py", "_await_other_guard", "0 -> 1"): "an empty etcd has revision 1, so that no key ever has that version",
+    ("decide.py", "turn", "memory.seal or sight.lock -> sight.lock"):
+        "only ttl and /sync's leader are read of it: the transaction that sealed compared the keys that say them",
+    ("decide.py", "turn", "others_since=None -> nothing"): "no later seal has the version that it is compared with",
+    ("decide.py", "_await_other_guard", "sight.lock.holder_version == memory.left or why_void(sight.lock) or "
+        "why_hands_off(sight.lo -> sight.lock.holder_version == memory.left or why_void(sight.lock)"):
+        "a pause, a switchover, other voters change a version that why_void compares; by an old reading nothing seals",
+    ("decide.py", "seal_of", "lock.sealed and lock.seal -> lock.seal"):
+        "a seal is read only where its version is the lock's, and hand_over removes it",
+    ("decide.py", "seal_of", "lock.sealed and lock.seal -> lock.sealed"):
+        "_await_other_guard takes up no lock without a seal, which why_void calls void",
+    ("decide.py", "not_taken", "steps=Steps() -> nothing"): "_suspect begins new ones before they are read",
+    ("decide.py", "not_taken", "seal=None -> nothing"): _BEFORE_SEAL,
+    ("decide.py", "_check", "seal=None -> nothing"): _BEFORE_SEAL,
+    ("decide.py", "_leave", "seal=None -> nothing"): _BEFORE_SEAL,
+    ("decide.py", "_await_promotion", "seal=None -> nothing"): _BEFORE_SEAL,
+    ("decide.py", "handed_over", "successor=to -> nothing"): "_check has remembered it with the action",
+    ("decide.py", "_check", "fresh and sight.lock.holder == memory.successor -> sight.lock.holder == memory.successor"):
+        "taken() forgets the successor, and only a fresh reading brings one: all that come later are fresh",
+    ("decide.py", "_suspect", "memory.steps.suspected or 0.0 -> memory.steps.suspected"):
+        "it is set where the state is SUSPECTING, and just before otherwise",
+    ("decide.py", "_too_soon", "if sight.now - memory.leader_since < policy.learns_s -> if False"): _TOO_FEW,
+    ("decide.py", "_too_soon", "sight.now - memory.leader_since -> sight.now + memory.leader_since"): _TOO_FEW,
+    ("decide.py", "_too_soon", "return f'{sight.lock.holder} has led for less than {policy.learns_s:g} s as far "
+        "as this gu -> return None"): _TOO_FEW,
+    ("decide.py", "_too_soon", "return None -> return False"): "it is only asked whether there is a reason",
+    ("safety.py", "why_not", "return None -> return False"): "it is only asked whether there is a reason",
+    ("safety.py", "why_void", "return None -> return False"): "it is only asked whether there is a reason",
+    ("safety.py", "why_not", "if lock.sealed -> if False"): "turn() asks that before it watches",
+    ("safety.py", "why_not", "return 'another guard holds the leader lock' -> return None"):
+        "turn() asks that before it watches",
+}  # fmt: skip
+"""Mutants that differ from the shipped code in no state that can be reached, by file, function or field and change."""
+
+Change = tuple[int, str, str, Callable[[], None], Callable[[], None]]
+"""The line, the function or field that it is in, what changes, how to do and undo it in the tree."""
 
 _NEGATED: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Lt: ast.GtE, ast.LtE: ast.Gt, ast.Gt: ast.LtE, ast.GtE: ast.Lt,
@@ -66,7 +106,7 @@ def _text(node: ast.AST) -> str:
     return " ".join(ast.unparse(node).split())[:90]
 
 
-def _swap(holder: ast.AST, field: str, place: int | None, to: ast.AST | None, line: int, what: str) -> Change:
+def _swap(holder: ast.AST, field: str, place: int | None, to: ast.AST | None, at: tuple[int, str], what: str) -> Change:
     """Put another node in that field of its holder, or in its list; None takes it out of the list."""
     value = getattr(holder, field)
     before = list(value) if place is not None else value
@@ -79,18 +119,21 @@ def _swap(holder: ast.AST, field: str, place: int | None, to: ast.AST | None, li
             changed[place : place + 1] = [] if to is None else [to]
             setattr(holder, field, changed)
 
-    return line, what, do, lambda: setattr(holder, field, before)
+    return *at, what, do, lambda: setattr(holder, field, before)
 
 
-def _places(node: ast.AST) -> Iterator[tuple[ast.AST, str, int | None, ast.AST]]:
-    """Every node below with its holder, field and place in a list; nothing that is only shown."""
+def _places(node: ast.AST, inside: str = "") -> Iterator[tuple[ast.AST, str, int | None, ast.AST, str]]:
+    """Every node below with its holder, field and place in a list, and what it is in; nothing that is only shown."""
+    match node:
+        case ast.FunctionDef(name=str(name)) | ast.AnnAssign(target=ast.Name(id=str(name))):
+            inside = name
     for field, value in ast.iter_fields(node):
         children = value if isinstance(value, list) else [value]
         for place, child in enumerate(children):
             if not isinstance(child, ast.AST) or _is_shown(node, field, child):
                 continue
-            yield node, field, place if isinstance(value, list) else None, child
-            yield from _places(child)
+            yield node, field, place if isinstance(value, list) else None, child, inside
+            yield from _places(child, inside)
 
 
 def _is_shown(holder: ast.AST, field: str, child: ast.AST) -> bool:
@@ -107,8 +150,8 @@ def _is_shown(holder: ast.AST, field: str, child: ast.AST) -> bool:
 
 
 def _changes(tree: ast.Module) -> Iterator[Change]:
-    for holder, field, place, node in _places(tree):
-        line = getattr(node, "lineno", 0)
+    for holder, field, place, node, inside in _places(tree):
+        line = (getattr(node, "lineno", 0), inside)
         for to in _others(holder, field, node):
             if (to is None and place is None) or (to is not None and ast.dump(to) == ast.dump(node)):
                 continue
@@ -205,15 +248,21 @@ def _returned(value: ast.expr) -> Iterator[ast.AST]:
         yield ast.Return(ast.Constant(None))
 
 
+def _all() -> Iterator[Mutant]:
+    for file, module in FILES.items():
+        tree = ast.parse(inspect.getsource(module))
+        yield from (Mutant(file, at, inside, what, tree, *both) for at, inside, what, *both in _changes(tree))
+
+
 @cache
 def mutants() -> list[Mutant]:
-    """Every mutant: changes of one tree for each file, done only while the mutant runs."""
-    return [
-        Mutant(file, line, what, tree, do, undo)
-        for file, module in FILES.items()
-        for tree in [ast.parse(inspect.getsource(module))]
-        for line, what, do, undo in _changes(tree)
-    ]
+    """Every mutant that changes something: changes of one tree for each file, done only while the mutant runs."""
+    return [m for m in _all() if (m.file, m.inside, m.what) not in EQUIVALENT]
+
+
+def left_out() -> list[str]:
+    """The names of those that EQUIVALENT gives a reason for."""
+    return [str(m) for m in _all() if (m.file, m.inside, m.what) in EQUIVALENT]
 
 
 @contextmanager

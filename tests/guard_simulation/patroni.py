@@ -45,7 +45,7 @@ class Patroni:
     watchdog: Watchdog = field(default_factory=Watchdog)
 
     def __post_init__(self) -> None:
-        self.name = self.postgres.name
+        self.name, self.version = self.postgres.name, "4.1.5"
         self.view = View(self.etcd, self.process, self._changed)
         self.dcs = Dcs(self.world, self.etcd, self.process, self.name, self.view, self.times)
         self.sync = SyncHandler(self.postgres, self.dcs, self.load)
@@ -133,7 +133,7 @@ class Patroni:
             "api_url": f"http://{self.process.host}:8008/patroni",
             "state": {"stopped": "stopped", "starting": "starting"}.get(self.postgres.role, "running"),
             "role": "primary" if self.primary else "replica",
-            "version": "4.1.5",
+            "version": self.version,
         }
         if self.tags.data:
             data["tags"] = self.tags.data

@@ -1,5 +1,6 @@
 """A schedule: the cluster, and faults tied to times or to steps of the guard or of Patroni; drawn from a seed."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
@@ -37,13 +38,22 @@ class Schedule:
     """A cluster and what befalls it.
 
     due: seconds after some fault, by its place, within which another member leads. untouched: no guard may act.
+    plain: nothing happens but what is meant.
     """
 
     seed: int
     due: tuple[tuple[int, float], ...] = ()
     untouched: bool = False
+    plain: bool = False
     synchronous: bool = True
-    dry_run: bool = False
+    dry: tuple[str, ...] = ()
+    """Guards that only say what they would do."""
+    policy: dict[str, Any] = field(default_factory=dict)
+    """Of every guard, where it is not the simulation's."""
+    odd: dict[str, Any] = field(default_factory=dict)
+    """What a member says that is not as usual, by "what member": version; lacks, named, address of what is asked."""
+    limit: tuple[float, float] = (0.0, 0.0)
+    """The limit that a former seal set, and seconds since then."""
     members: int = 3
     k: int = 1
     any_of: bool = True
@@ -95,41 +105,8 @@ def _size(random: Random) -> dict[str, Any]:
 def _due(seed: int, random: Random) -> Schedule:
     """The leader is gone and what else happens a guard copes with: its successor leads in time."""
     gone = Fault(random.choice(("kill", "isolate", "freeze", "power-cut")), "n1", BASE_AT + random.random())
-    simple = Schedule(seed, due=((0, 8.0),), faults=(gone,), **{**_size(random), "times": Times()})
-    first, second = GUARDS
-    late = Fault("freeze guard", second, gone.at, lasts=1.6)
-    match random.choice(
-        ("", "", "", "two", "resumed", "lost", "behind", "tags", "again", "soon again", "scheduled", "elected")
-    ):
-        case "two":
-            return replace(simple, guards=2, skews=(0.0, random.choice((0.0, 3.0, 60.0))))
-        case "resumed":
-            dies = Fault(random.choice(("kill guard", "freeze guard")), first, 0.0, f"{first} says sealed")
-            return replace(simple, guards=2, faults=(gone, late, dies), due=((0, 11.0),))
-        case "lost":
-            lost = Fault("lose answers", first, 0.0, f"{first} {random.choice(_LOSES)}", 0.0, 1)
-            return replace(simple, faults=(gone, lost), due=((0, 11.0),))
-        case "behind":
-            behind = Fault("cut stream", "n3", gone.at - 0.5 * random.random(), lasts=random.choice((1.0, 3.0)))
-            stuck = Fault(random.choice(("freeze", "freeze patroni")), "n4", gone.at)
-            faults = (gone, behind) if simple.members == 3 else (gone, stuck)
-            wanted: dict[str, Any] = {"members": simple.members, "k": 1 if simple.members == 3 else 2, "any_of": True}
-            return replace(simple, faults=faults, **wanted)
-        case "tags":
-            tags = random.choice(({"failover_priority": 5}, {"failover_priority": "3"}, {"clonefrom": True}))
-            return replace(simple, tags={"n3": tags}, any_of=True)
-        case "again":
-            again = Fault("kill", "leader", random.choice((19.0, 23.0)), f"{first} says handed")
-            return replace(simple, members=4, k=1, any_of=False, faults=(gone, again), due=((0, 8.0), (1, 9.0)))
-        case "soon again":
-            again = Fault("kill", "leader", random.choice((6.0, 9.0)), f"{first} says handed")
-            return replace(simple, members=4, faults=(gone, again))
-        case "scheduled":
-            return replace(simple, faults=(gone, Fault("scheduled switchover", "n1", 0.5)))
-        case "elected":
-            elected = Fault("elect", "etcd", 0.0, f"{first} /lease/timetolive asked", what=0.2)
-            return replace(simple, faults=(gone, elected))
-    return simple
+    simple = Schedule(seed, due=((0, 8.0),), plain=True, faults=(gone,), **{**_size(random), "times": Times()})
+    return replace(simple, **_DUE[(seed // 25 * 2 + seed % 25) % len(_DUE)](random, gone))
 
 
 def _stands_still(seed: int, random: Random) -> Schedule:
@@ -157,39 +134,113 @@ _STEPS_OF_LOCK = (
 
 def _untouched(seed: int, random: Random) -> Schedule:
     """The leader is well, or the guard may not act: it leaves the key alone."""
-    size = {**_size(random), "times": Times()}
-    names = [f"n{i + 1}" for i in range(size["members"])]
     gone = Fault(random.choice(("kill", "isolate")), "n1", BASE_AT + random.random())
-    match random.choice(
-        ("cut", "cut", "idle", "idle", "short", "asynchronous", "paused", "switchover", "dry run", "guard")
-    ):
-        case "asynchronous":
-            return Schedule(seed, untouched=True, synchronous=False, faults=(gone,), **size)
-        case "dry run":
-            return Schedule(seed, untouched=True, dry_run=True, faults=(gone,), **size)
-        case "paused":
-            paused = Fault("pause", "cluster", 1.0, lasts=FOREVER)
-            return Schedule(seed, untouched=True, faults=(gone, paused), **size)
-        case "short":
-            short = Fault(random.choice(("freeze", "isolate")), "n1", gone.at, lasts=0.6)
-            return Schedule(seed, untouched=True, faults=(short,), **size)
-        case "guard":
-            frozen = Fault("freeze guard", GUARDS[0], gone.at, lasts=random.choice((1.0, 3.0, 25.0)))
-            return Schedule(seed, untouched=True, faults=(frozen,), **size)
-        case "switchover":
-            asked = Fault("switchover", "n1", gone.at, what="n2")
-            return Schedule(seed, untouched=True, faults=(asked,), **size)
-        case "idle":
-            size["interval_s"] = 20.0
+    simple = Schedule(seed, untouched=True, plain=True, faults=(gone,), **{**_size(random), "times": Times()})
+    return replace(simple, **_UNTOUCHED[seed // 25 % len(_UNTOUCHED)](random, gone))
+
+
+def _then(
+    kind: str, step: str, lasts: float = FOREVER, what: Any = None, who: str = GUARDS[0], at: float = 0.0
+) -> Fault:
+    """After a step of the first guard."""
+    return Fault(kind, who, at, f"{GUARDS[0]} {step}", lasts, what)
+
+
+def _of_two(gone: Fault, *more: Fault) -> dict[str, Any]:
+    """Two guards, the second one later."""
+    return {"guards": 2, "faults": (gone, Fault("freeze guard", GUARDS[1], gone.at, lasts=1.6), *more)}
+
+
+def _cut(random: Random, _gone: Fault) -> dict[str, Any]:
     faults = []
     for guard in GUARDS:
         kind = random.choice(("cut from", "cut from", "cut from etcd", "slow answers"))
-        what, lasts = "n1" if random.random() < 0.7 else random.choice(names), random.choice((1.0, 3.0, 10.0))
+        what, lasts = random.choice(("n1", "n1", "n1", "n2", "n3")), random.choice((1.0, 3.0, 10.0))
         faults.append(Fault(kind, guard, BASE_AT + random.random(), lasts=lasts, what=what))
-    return Schedule(seed, untouched=True, guards=random.choice((1, 2)), faults=tuple(faults), **size)
+    return {"guards": random.choice((1, 2)), "faults": tuple(faults)}
 
 
 _LOSES = ("says suspect", "/kv/txn asked", "/lease/grant asked", "says sealed")
+_ALL_NEEDED = {"members": 3, "k": 1, "any_of": True}
+_Case = Callable[[Random, Fault], dict[str, Any]]
+_DUE: tuple[_Case, ...] = (
+    lambda _r, _gone: {},
+    lambda r, _gone: {"guards": 2, "skews": (0.0, r.choice((0.0, 3.0, 60.0)))},
+    # Another guard goes on.
+    lambda r, gone: {
+        **_of_two(gone, _then(r.choice(("kill guard", "freeze guard")), "says sealed")), "due": ((0, 11.0),)
+    },
+    lambda r, gone: {"faults": (gone, _then("lose answers", r.choice(_LOSES), 0.0, 1)), "due": ((0, 11.0),)},
+    # A standby that is behind, or does not come to wait.
+    lambda r, gone: {
+        **_ALL_NEEDED,
+        "faults": (gone, Fault("cut stream", "n3", gone.at - 0.5 * r.random(), lasts=r.choice((1.0, 3.0)))),
+    },
+    lambda r, gone: {
+        "members": 4, "k": 2, "any_of": True,
+        "faults": (gone, Fault(r.choice(("freeze", "freeze patroni", "pause replay", "pause replay")), "n4", gone.at)),
+    },
+    lambda r, _gone: {
+        "any_of": True,
+        "tags": {"n3": r.choice(({"failover_priority": 5}, {"failover_priority": "3"}, {"clonefrom": True}))},
+    },
+    # Another leader goes too, late enough or too soon.
+    lambda r, gone: {
+        "members": 4, "k": r.choice((1, 2)), "due": ((0, 8.0), (1, 9.0)),
+        "faults": (gone, _then("kill", "says handed", who="leader", at=r.choice((19.0, 23.0)))),
+    },
+    lambda r, gone: {
+        "members": 4, "faults": (gone, _then("kill", "says handed", who="leader", at=r.choice((6.0, 9.0)))),
+    },
+    lambda _r, gone: {
+        "members": 4, "faults": (gone, _then("kill", "says handed", who="leader")), "due": (),
+    },
+    lambda _r, gone: {"faults": (gone, Fault("scheduled switchover", "n1", 0.5))},
+    lambda _r, gone: {"faults": (gone, _then("elect", "/lease/timetolive asked", what=0.2, who="etcd"))},
+    lambda _r, _gone: {"odd": {f"version n{i}": "3.0.3" for i in range(1, 5)}},
+    # What a guard knows for five seconds only.
+    lambda _r, gone: {"policy": {"learns_s": None}, "faults": (replace(gone, at=7.0),)},
+    lambda r, gone: {"policy": {"learns_s": None}, "faults": (replace(gone, at=r.choice((2.2, 4.9))),), "due": ()},
+    lambda r, _gone: {"limit": r.choice(((20.0, 30.0), (3000.0, 4000.0)))},
+    # The guard starts anew, sees nothing, is a dry run.
+    lambda r, gone: {
+        "faults": (gone, _then("kill guard", r.choice(("says sealed", "/kv/txn done", "hand-over asked")), 0.5))
+    },
+    lambda _r, gone: {"faults": (gone, _then("cut from etcd", "says handed", 3.0))},
+    lambda _r, gone: {**_of_two(gone, _then("kill guard", "says sealed")), "dry": GUARDS[1:], "due": ()},
+    lambda r, gone: {
+        "members": 4, "k": 1, "any_of": True, "due": (),
+        "faults": (
+            gone, _then("tag", "says suspect", what={"replicatefrom": "n1"}, who="n3"),
+            Fault("freeze patroni", "n4", gone.at - 0.1, lasts=r.choice((4.0, 6.0))),
+        ),
+    },
+    lambda _r, gone: {
+        "faults": (replace(gone, lasts=10.0), Fault("node count", "cluster", 1.2, lasts=0.0, what=1)), "due": (),
+    },
+)  # fmt: skip
+_UNTOUCHED: tuple[_Case, ...] = (
+    _cut,
+    lambda r, gone: {**_cut(r, gone), "interval_s": 20.0},
+    lambda r, gone: {"faults": (replace(gone, kind=r.choice(("freeze", "isolate")), lasts=0.6),)},
+    lambda r, gone: {"faults": (Fault("freeze guard", GUARDS[0], gone.at, lasts=r.choice((1.0, 3.0, 25.0))),)},
+    lambda _r, gone: {"faults": (Fault("switchover", "n1", gone.at, what="n2"),)},
+    lambda _r, _gone: {"synchronous": False},
+    lambda _r, _gone: {"dry": GUARDS},
+    lambda _r, _gone: {"odd": {"config": {"pause": True}}},
+    lambda r, _gone: {"odd": {"version n3": r.choice(("3.0.2", "2.1.9", ""))}},
+    lambda _r, _gone: {**_ALL_NEEDED, "odd": {"lacks n3": "GRANT pg_monitor"}},
+    lambda _r, _gone: {**_ALL_NEEDED, "odd": {"named n3": "n2"}},
+    lambda _r, _gone: {**_ALL_NEEDED, "odd": {"address n3": "n2:5432"}},
+    lambda _r, _gone: {"limit": (60.0, 20.0)},
+    # The leader wrote more than either standby has, or may lack.
+    lambda _r, gone: {
+        "members": 3, "interval_s": 0.1, "odd": {"config": {"maximum_lag_on_failover": 2}},
+        "faults": (
+            Fault("cut stream", "n2", 1.6), Fault("cut stream", "n3", 1.6), replace(gone, at=gone.at + 3.0)
+        ),
+    },
+)  # fmt: skip
 _LEADER = ("kill", "isolate", "isolate", "freeze", "power-cut", "suspect", "suspect", "suspect")
 
 

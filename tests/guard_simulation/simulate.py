@@ -52,8 +52,9 @@ class Simulation:
         for name in names:
             self._add(name, branch)
         self._steady()
-        self.judge.plain = bool(schedule.due)
+        self.judge.plain = schedule.plain
         self.guards = [self._guard(i) for i in range(schedule.guards)] if guarded else []
+        self.judge.guards = {host.process.name: host for host in self.guards}
         self.fired: list[float | None] = [None] * len(schedule.faults)
         self.pending = 0
         self._quiet_since: float | None = None
@@ -68,6 +69,7 @@ class Simulation:
             "ttl": s.times.ttl, "loop_wait": s.times.loop_wait, "retry_timeout": s.times.retry_timeout,
             "synchronous_mode": s.synchronous and ("quorum" if s.any_of else True), "synchronous_node_count": s.k,
             "synchronous_mode_strict": s.strict, "failsafe_mode": s.failsafe,
+            **s.odd.get("config", {}),
         }  # fmt: skip
         etcd.put("config", json.dumps(config), 0, "start")
         etcd.put("initialize", "1", 0, "start")
@@ -75,6 +77,12 @@ class Simulation:
         lease = etcd.grant(s.times.ttl)
         self.lease = lease
         etcd.put("leader", "n1", lease, "start")
+        limit_s, since_s = s.limit
+        if limit_s:
+            limit = etcd.grant(2 * limit_s)
+            etcd.leases[limit].ends -= since_s
+            etcd.leases[limit].renewed -= since_s
+            etcd.put("walproof_guard_limit", json.dumps({"limit_s": limit_s}), limit, "start")
 
     def _add(self, name: str, branch: Branch) -> None:
         s, world = self.schedule, self.world
@@ -87,13 +95,14 @@ class Simulation:
             world, self.etcd, Process(f"{name} patroni", name), postgres, s.times, self.patronis, self.judge.promoted,
             Tags(dict(s.tags.get(name, {}))), Watchdog(name in s.watchdogs, name not in s.watchdogs),
         )  # fmt: skip
+        patroni.version = s.odd.get(f"version {name}", patroni.version)
         patroni.dcs.lease = self.lease if name == "n1" else self.etcd.grant(s.times.ttl)
         role = "primary" if name == "n1" else "replica"
         key: dict[str, Any] = {"conn_url": f"postgres://{name}:5432/postgres", "api_url": f"http://{name}:8008/patroni"}
         key |= {
             "state": "running",
             "role": role,
-            "version": "4.1.5",
+            "version": patroni.version,
             **({"tags": patroni.tags.data} if patroni.tags.data else {}),
         }
         key |= {"xlog_location": postgres.flushed, "timeline": 1}
@@ -129,11 +138,13 @@ class Simulation:
         leader.lead()
 
     def _guard(self, i: int) -> GuardHost:
-        policy = decide.Policy(GUARDS[i], learns_s=1.0, dry_run=self.schedule.dry_run)
-        host = GuardHost(
-            self.world, self.etcd, self.patronis, Process(GUARDS[i], f"g{i + 1}"), policy, self.schedule.skews[i]
-        )
-        host.wrong = self.judge.wrong
+        schedule, name = self.schedule, GUARDS[i]
+        dry = {"dry_run": True} if name in schedule.dry else {}
+        settings = {"learns_s": 1.0, **schedule.policy, **dry}
+        policy = decide.Policy(name, **{k: v for k, v in settings.items() if v is not None})
+        process = Process(name, f"g{i + 1}")
+        host = GuardHost(self.world, self.etcd, self.patronis, process, policy, schedule.skews[i], schedule.odd)
+        host.wrong, host.logged = self.judge.wrong, self.judge.logged
         host.start()
         return host
 
@@ -158,11 +169,17 @@ class Simulation:
         judge, schedule = self.judge, self.schedule
         if schedule.untouched and judge.seals:
             judge.wrong("needless", f"a guard took the key {judge.seals[0]:.2f} s after the start")
-        for i, seconds in schedule.due:
-            gone = self.fired[i]
-            if gone is not None and not any(gone < at <= gone + seconds for at in judge.promotions):
-                led = ", ".join(f"{at:.2f}" for at in judge.promotions) or "none"
-                judge.wrong("late", f"the leader is gone at {gone:.2f}; promotions: {led}")
+        for gone in self._awaited():
+            led = ", ".join(f"{at:.2f}" for at in judge.promotions) or "none"
+            judge.wrong("late", f"the leader is gone at {gone:.2f}; promotions: {led}")
+
+    def _awaited(self) -> list[float]:
+        """When each leader went that has no successor which is in time."""
+        came = [(self.fired[i], seconds) for i, seconds in self.schedule.due]
+        return [
+            gone for gone, seconds in came
+            if gone is not None and not any(gone < at <= gone + seconds for at in self.judge.promotions)
+        ]  # fmt: skip
 
     def _over(self) -> bool:
         now = self.world.now
@@ -175,7 +192,7 @@ class Simulation:
             for h in self.guards
             if not h.process.dead
         )
-        if not calm or busy:
+        if not calm or busy or (self._awaited() and now < 20.0):
             self._quiet_since = None
             return False
         if self._quiet_since is None:

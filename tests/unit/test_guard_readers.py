@@ -20,7 +20,7 @@ from tests.unit.test_guarding import (
     watching,
 )
 from tests.unit.test_leader_lock import entries, entry
-from walproof.guarding.decide import Act, Memory, Sight, State, before_seal, handed_over, not_known, turn
+from walproof.guarding.decide import Act, Memory, Sight, State, before_seal, handed_over, not_known, taken, turn
 from walproof.guarding.safety import connected, sealed, successor, why_not
 from walproof.guarding.suspicion import Silences, witness
 from walproof.model.takeover import MemberSigns, Receiver
@@ -234,3 +234,85 @@ def test_with_failsafe_mode_a_lease_that_is_overdue_is_no_witness() -> None:
 def test_a_guard_that_is_too_slow_to_hear_anything_says_so() -> None:
     memory, _ = turn(watching(), replace(silent(102.0), stalled=True), POLICY)
     assert memory.lines[0] == "this guard did not run for a while: what it did not hear meanwhile does not count"
+
+
+def _heard_again(after_s: float, *, led_s: float = 10.0, stalled: bool = False) -> Memory:
+    """A guard that watched n1 ten times a second, heard nothing for so long, and then heard it again."""
+    memory = Memory()
+    since = 110.0 - led_s
+    for tenth in range(round(10 * (led_s + after_s)) + 1):
+        now = since + tenth / 10
+        signs = alive(now) if now < 110.0 or now >= 109.9 + after_s else gone(109.9, now)
+        heard = replace(LOCK, at=now, lease_age_s=None)
+        memory, _ = turn(memory, Sight(now, heard, signs, stalled and now >= 109.9 + after_s), POLICY)
+    return memory
+
+
+def test_a_silence_that_ended_by_itself_may_come_again() -> None:
+    assert _heard_again(0.8).silences.allowed_s(1.0) == pytest.approx(1.5 * 0.8, abs=0.16)
+    assert _heard_again(0.8).last_sign == pytest.approx(110.7, abs=0.11)
+    assert _heard_again(0.8, led_s=3.0).silences.seen == ()
+    assert _heard_again(0.8, stalled=True).silences.allowed_s(1.0) == 1.0
+
+
+def test_the_leader_a_standby_streams_from_is_not_known_at_first() -> None:
+    assert _heard_again(0.1, led_s=4.5).followed == frozenset()
+    assert _heard_again(0.1, led_s=5.5).followed == BOTH
+
+
+def test_a_member_that_nobody_has_asked_yet_is_no_standby_that_answers() -> None:
+    lock = replace(LOCK, at=102.0)
+    known = {"n2": alive(102.0)["n2"]}
+    for signs in (known, {**known, "n3": MemberSigns()}):
+        assert str(why_not(lock, signs, 102.0, BOTH)).startswith("1 of 2 synchronous standbys answer")
+
+
+def test_without_the_leaders_own_key_its_timeline_is_not_known() -> None:
+    keyless = replace(LOCK, at=102.0, candidates={n: c for n, c in LOCK.candidates.items() if n != "n1"})
+    assert connected(keyless, alive(102.0), 102.0, BOTH) == ()
+
+
+def test_two_answers_of_almost_one_moment_are_one() -> None:
+    close = MemberSigns(101.3, 101.3, receivers=tuple(receiver(t, running=False) for t in (101.2, 101.25)))
+    assert sealed(("n2", "n3"), {"n2": close, "n3": answers()}, 101.1, 101.4) == {"n3": 100}
+
+
+def test_a_lock_whose_taking_is_not_known_is_read_again_first() -> None:
+    memory, action = turn(watching(), silent(101.05), POLICY)
+    assert action.act is Act.SEAL
+    memory = not_known(before_seal(memory, silent(101.05)), 101.4)
+    assert turn(memory, Sight(101.5, silent(101.1).lock, gone(100.0, 101.5)), POLICY)[1].act is Act.NONE
+    ours = replace(SEALED, at=101.6)
+    memory, _ = turn(memory, Sight(101.6, ours, gone(100.0, 101.6)), POLICY)
+    assert (memory.state, memory.steps.last_sign, memory.steps.suspected) == (State.SEALED, 100.0, 101.05)
+
+
+def test_a_second_takeover_remembers_nothing_of_the_first() -> None:
+    first = replace(sealing(), enough_since=101.3, successor="n2")
+    second = taken(before_seal(first, silent(151.0)), 151.1)
+    assert (second.enough_since, second.successor, second.sealed_until) == (None, "", 171.1)
+
+
+def test_a_guard_that_relieves_another_waits_again_where_it_fails() -> None:
+    theirs = replace(SEALED, holder="walproof-guard-2")
+    memory = replace(watching(), state=State.SUSPECTING)
+    acts = []
+    for now in (101.0, 103.1, 103.2):
+        memory, action = turn(memory, Sight(now, replace(theirs, at=now), gone(100.0, now)), POLICY)
+        acts.append(action.act)
+        assert memory.state is State.NOT_READY
+    assert acts == [Act.NONE, Act.SEAL, Act.NONE]
+
+
+@pytest.mark.parametrize("answer", [MemberSigns(), MemberSigns(101.5, 101.5)])
+def test_a_successor_that_did_not_answer_since_the_hand_over_does_not_lead_yet(answer: MemberSigns) -> None:
+    memory = handed_over(sealing(), "n3", 101.6)
+    memory, _ = turn(memory, Sight(101.7, replace(LOCK, at=101.7, holder="n3"), {"n3": answer}), POLICY)
+    assert memory.state is State.HANDED_OVER
+
+
+def test_a_sign_that_was_heard_is_not_forgotten_for_an_older_one() -> None:
+    """After a stall of the guard itself only what it hears from then on counts."""
+    stalled, _ = turn(watching(), replace(silent(130.0), stalled=True), POLICY)
+    memory, action = turn(stalled, silent(130.1), POLICY)
+    assert (memory.last_sign, action.act) == (130.0, Act.NONE)
