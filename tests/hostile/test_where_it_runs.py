@@ -155,6 +155,7 @@ def test_programs_of_a_distribution_without_package_manager_of_ours_are_named() 
 
 def test_a_guard_runs_no_module_of_the_folder_it_is_started_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "walproof").mkdir()
+    (tmp_path / "walproof" / "__init__.py").touch()
     (tmp_path / "walproof" / "__main__.py").write_text("open('ran', 'w').close()")
     monkeypatch.chdir(tmp_path)
     with pytest.raises(MachineError, match="does not start"):

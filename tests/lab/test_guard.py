@@ -126,7 +126,8 @@ def file(blueprint: Blueprint, tmp_path: Path) -> Path:
     hosts = [f"{blueprint.address(m)}:{etcd.CLIENT_PORT}" for m in blueprint.members]
     pids = f"$(ip netns pids {blueprint.namespace('')}{{member}})"
     commands = f'freeze = "kill -STOP {pids}"\nthaw = "kill -CONT {pids}"\n'
-    path.write_text(f"{path.read_text()}[etcd3]\nhosts = {json.dumps(hosts)}\n[faults]\n{commands}")
+    etcd3 = f"[etcd3]\nhosts = {json.dumps(hosts)}\nscope = {json.dumps(blueprint.name)}\n"
+    path.write_text(f"{path.read_text()}{etcd3}[faults]\n{commands}")
     return path
 
 

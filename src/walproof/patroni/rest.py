@@ -12,7 +12,10 @@ from walproof.machine.foreign_text import from_json
 from walproof.model.facts import PatroniFacts, PatroniMember
 from walproof.patroni.private_http import private_client
 
+_MOST_URLS = 300
 _NO_KEY = "walproof_reads"
+MOST_MEMBERS = 100
+"""Each is asked, and by a guard in threads of its own."""
 LEADER_ROLES = ("leader", "primary", "master")
 
 
@@ -129,9 +132,14 @@ class PatroniRest:
         _, cluster = self._first("/cluster")
         if not isinstance(cluster, dict) or not _are_members(cluster.get("members")):
             raise TargetError("the address answers, but not with Patroni's /cluster", "is it the REST port (8008)?")
+        if len(cluster["members"]) > MOST_MEMBERS:
+            raise TargetError(
+                f"Patroni lists {len(cluster['members'])} members, and walproof asks {MOST_MEMBERS} at most",
+                "is it the address of one cluster?",
+            )
         for member in cluster["members"]:
             url = str(member.get("api_url", "")).removesuffix("/patroni")
-            if url and url not in self._known:
+            if url and url not in self._known and len(self._known) < _MOST_URLS:
                 self._known.append(url)
         return cluster
 

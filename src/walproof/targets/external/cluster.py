@@ -91,7 +91,7 @@ class ExternalCluster:
         self.manager = manager
         self._parameters = parameters
         self._made = threading.Event()
-        self._commands = UserCommands(file.faults, self.admin)
+        self._commands = UserCommands(file.faults, self.admin, file.named_hosts)
 
     # observing
 
@@ -275,6 +275,7 @@ class ExternalCluster:
     def capabilities(self) -> Capabilities:
         """What the target file and the manager allow."""
         commands = self._commands
+        refused = commands.refused(self.manager.members())
         restart: Restart | None = self.manager.restart(self)
         if "restart" in self.file.faults:
             restart = CommandRestart(commands)
@@ -284,7 +285,7 @@ class ExternalCluster:
         return Capabilities(
             pricing=self.pricing,
             ledger=self.ledger,
-            faults=commands.faults(),
+            faults={fault: able for fault, able in commands.faults().items() if fault not in refused},
             restart=restart,
             switchover=switchover,
             recovery=CommandRecovery(commands, self.observe, self.clock),
@@ -294,5 +295,5 @@ class ExternalCluster:
             inspection=self.manager.inspector(self),
             takeover=self.manager.takeover(self),
             limits=LoadLimits(self.file.caps.max_clients, self.file.caps.rate),
-            reasons=commands.reasons(),
+            reasons={**commands.reasons(), **refused},
         )

@@ -28,6 +28,8 @@ class UserCommands:
 
     commands: Mapping[str, str]
     member_endpoint: Callable[[str], Endpoint]
+    named: frozenset[str] | None = None
+    """The only hosts that may be filled in as {host}; None: any."""
     injected: list[tuple[Capability, str]] = field(default_factory=list)
     _known: dict[str, Endpoint] = field(default_factory=dict)
 
@@ -40,7 +42,31 @@ class UserCommands:
         template = self.commands.get(name)
         if template is None:
             raise TargetError(f"the target file has no command for {name}", f'[faults] {name} = "ssh {{host}} …"')
-        return commands.filled(template, commands.places_of(member, self._endpoint(member), other))
+        endpoint = self._endpoint(member)
+        wrong = self._unnamed(name, member, endpoint)
+        if wrong:
+            raise TargetError(*wrong)
+        return commands.filled(template, commands.places_of(member, endpoint, other))
+
+    def _unnamed(self, name: str, member: str, endpoint: Endpoint) -> tuple[str, str] | None:
+        """Why that command does not go where the cluster says that the member is, and what to do; None where it may."""
+        host, port = endpoint.hosts[0]
+        if self.named is None or "{host" not in self.commands.get(name, "") or host.lower() in self.named:
+            return None
+        return (
+            f"the cluster says that {member} is at {host}, a host that the target file does not name: no {name} there",
+            f'[members] {member} = "{host}:{port}" in the target file names it',
+        )
+
+    def refused(self, members: Mapping[str, Endpoint]) -> dict[Capability, str]:
+        """The faults that have a command which would go to a host that the target file does not name, and why not."""
+        found: dict[Capability, str] = {}
+        for fault, undo in UNDOES.items():
+            for name in (fault.value, undo, "logs") if fault.value in self.commands else ():
+                wrong = (self._unnamed(name, member, endpoint) for member, endpoint in members.items())
+                for sentence, hint in filter(None, wrong):
+                    found.setdefault(fault, f"{sentence} ({hint})")
+        return found
 
     def _endpoint(self, member: str) -> Endpoint:
         """Where the member is; where it was, when its manager no longer lists it: it has to be undone all the same."""

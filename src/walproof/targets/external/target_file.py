@@ -70,6 +70,11 @@ class TargetFile(Strict):
     """Named waits that take longer here: cluster-healthy = "20min", where a standby is cloned anew slowly."""
 
     @property
+    def named_hosts(self) -> frozenset[str] | None:
+        """The only hosts that enter a command as {host}; None where the manager finds no others by itself."""
+        return None
+
+    @property
     def waits_s(self) -> dict[str, float]:
         """Seconds by the names of model.waiting; UsageError for what is no wait or no duration."""
         known = {wait.name.lower().replace("_", "-"): wait.name for wait in Wait}

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 from typing import Literal
+from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, field_validator
 
@@ -33,7 +34,7 @@ class RestPart(Strict):
 
 
 class Etcd3Part(Strict):
-    """Patroni's etcd, in the words of patroni.yml; only a guard needs it. scope: "" asks Patroni."""
+    """Patroni's etcd, in the words of patroni.yml; only a guard needs it, and then scope too."""
 
     hosts: tuple[str, ...] = Field(min_length=1)
     protocol: Literal["http", "https"] = "http"
@@ -71,6 +72,13 @@ class PatroniFile(TargetFile):
         """The DCS that is named and that a guard cannot use, "" for none."""
         others = ("etcd", "consul", "zookeeper", "exhibitor", "kubernetes", "raft")
         return next((name for name in others if getattr(self, name) is not None), "")
+
+    @property
+    def named_hosts(self) -> frozenset[str]:
+        """Hosts of `rest` and of [members]: what /cluster says beyond them may be a lie, and a command goes there."""
+        named = (at.rpartition(":")[0] or at for at in self.members.values())
+        hosts = (*(urlsplit(url).hostname or "" for url in self.rest), *(host.strip("[]") for host in named))
+        return frozenset(host.lower() for host in hosts if host)
 
     @field_validator("rest")
     @classmethod

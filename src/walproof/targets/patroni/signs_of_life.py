@@ -1,5 +1,6 @@
 """Asks every member over SQL and over Patroni's REST, each in threads of its own: what a guard goes by."""
 
+import itertools
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -16,6 +17,7 @@ from walproof.machine.foreign_text import from_json
 from walproof.model.ports import Clock
 from walproof.model.takeover import MemberSigns, Receiver
 from walproof.model.topology import Endpoint
+from walproof.patroni.rest import MOST_MEMBERS
 
 _QUERY = (resources.files("walproof.targets.sql.queries") / "receiver.sql").read_bytes()
 _PACE_S = 0.1
@@ -109,7 +111,9 @@ class PatroniSignsOfLife:
         while not self._closed.wait(_REFRESH_S):
             # A leader whose lock was taken is not listed any more: it is asked all the same.
             with suppress(Error):
-                self._current = {**self._current, **self._members()}
+                found = {**self._current, **self._members()}
+                # New names without end would be threads without end.
+                self._current = dict(itertools.islice(found.items(), MOST_MEMBERS))
             self._start_missing()
 
     def _start_missing(self) -> None:

@@ -1,10 +1,11 @@
 """What a guard needs of an external Patroni cluster: its etcd by the target file, its members by Patroni's REST."""
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from walproof.errors import TargetError, UsageError
+from walproof.errors import UsageError
 from walproof.model.ports import Clock
 from walproof.model.takeover import LeaderLock, SignsOfLife
 from walproof.model.topology import Endpoint
@@ -29,9 +30,12 @@ class PatroniTakeover:
     def lock(self) -> LeaderLock:
         """The leader lock; UsageError where the target file names no etcd 3."""
         part = self._etcd3()
-        return EtcdLeaderLock(
-            _access(part), f"/{part.namespace.strip('/')}/{part.scope or self._scope()}/", self.clock.now
-        )
+        if not part.scope:
+            raise UsageError(
+                "a guard takes the leader lock of the scope that the target file names, and of no other",
+                f"below [etcd3]: scope = {json.dumps(self._scope(), ensure_ascii=False)}",
+            )
+        return EtcdLeaderLock(_access(part), f"/{part.namespace.strip('/')}/{part.scope}/", self.clock.now)
 
     def signs_of_life(self) -> SignsOfLife:
         """Starts asking the members."""
@@ -47,11 +51,12 @@ class PatroniTakeover:
         return self.file.etcd3
 
     def _scope(self) -> str:
+        """The scope as Patroni's REST gives it, which may be a lie: to be shown, never to be obeyed."""
         for member in self.rest.cluster()["members"]:
             patroni = self.rest.status(str(member.get("api_url", ""))).get("patroni") or {}
             if patroni.get("scope"):
                 return str(patroni["scope"])
-        raise TargetError("Patroni does not say its scope", "give scope of [etcd3] in the target file")
+        return "…"
 
     def _addresses(self) -> Mapping[str, Addresses]:
         listed = {str(m["name"]): m for m in self.rest.cluster()["members"]}

@@ -1,0 +1,116 @@
+"""A Patroni whose /cluster lies: it chooses no machine for a command, no scope for a guard, no number of threads."""
+
+import threading
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from tests.fixtures.fake_patroni import FakePatroni, fake_patroni
+from walproof.errors import TargetError, UsageError
+from walproof.machine.clock import RealClock
+from walproof.model.ports import Capability
+from walproof.model.topology import Endpoint
+from walproof.patroni.rest import MOST_MEMBERS
+from walproof.targets.external.cluster import ExternalCluster
+from walproof.targets.patroni.signs_of_life import Addresses, PatroniSignsOfLife
+from walproof.targets.patroni.target import open_patroni
+
+
+@pytest.fixture
+def fake() -> Iterator[FakePatroni]:
+    with fake_patroni() as patroni:
+        yield patroni
+
+
+def listed(fake: FakePatroni, host: str, name: str = "n1") -> dict[str, Any]:
+    return {"name": name, "role": "leader", "host": host, "port": 9, "api_url": f"{fake.url}/patroni"}
+
+
+def opened(fake: FakePatroni, folder: Path, host: str, more: str = "") -> ExternalCluster:
+    """A cluster whose kill would leave a mark; it lists one member, at that host."""
+    fake.members = [listed(fake, host)]
+    file = folder / "t.toml"
+    file.write_text(
+        f'kind = "patroni"\nrest = ["{fake.url}"]\n'
+        f'[faults]\nkill = "echo {{host}} >> {folder}/ran"\nstop = "echo {{member}} >> {folder}/ran"\n{more}'
+    )
+    return open_patroni(str(file))
+
+
+def test_no_command_goes_to_a_host_that_only_the_cluster_names(fake: FakePatroni, tmp_path: Path) -> None:
+    cluster = opened(fake, tmp_path, "production-db.example")
+    able = cluster.capabilities()
+    assert set(able.faults) == {Capability.STOP}
+    reason = able.why_not(Capability.KILL)
+    assert reason and "production-db.example" in reason
+    assert '[members] n1 = "production-db.example:9"' in reason
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_host_that_changes_later_gets_no_command(fake: FakePatroni, tmp_path: Path) -> None:
+    cluster = opened(fake, tmp_path, "127.0.0.1")
+    kill = cluster.capabilities().faults[Capability.KILL]
+    fake.members = [listed(fake, "production-db.example")]
+    cluster.manager.members.renew()
+    with pytest.raises(TargetError, match="does not name") as refused:
+        kill.inject("n1")
+    assert '[members] n1 = "production-db.example:9"' in refused.value.hint
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("host", "more"),
+    [
+        ("127.0.0.1", ""),
+        ("DB1.example", '[members]\nn1 = "db1.example:5432"\n'),
+        ("fd00::1", '[members]\nn1 = "[fd00::1]:5432"\n'),
+    ],
+)
+def test_a_host_of_the_target_file_gets_its_command(fake: FakePatroni, tmp_path: Path, host: str, more: str) -> None:
+    opened(fake, tmp_path, host, more).capabilities().faults[Capability.KILL].inject("n1")
+    assert (tmp_path / "ran").read_text() == f"{host}\n"
+
+
+def test_the_scope_that_rest_gives_is_shown_and_not_obeyed(fake: FakePatroni, tmp_path: Path) -> None:
+    fake.scope = "prod"
+    etcd = '[etcd3]\nhosts = ["127.0.0.1:1"]\n'
+    takeover = opened(fake, tmp_path, "127.0.0.1", etcd).capabilities().takeover
+    assert takeover is not None
+    with pytest.raises(UsageError) as refused:
+        takeover.lock()
+    assert 'scope = "prod"' in refused.value.hint
+    named = opened(fake, tmp_path, "127.0.0.1", f'{etcd}scope = "staging"\n').capabilities().takeover
+    assert named is not None
+    assert named.lock()
+
+
+def test_a_cluster_of_too_many_members_is_refused(fake: FakePatroni, tmp_path: Path) -> None:
+    opened(fake, tmp_path, "127.0.0.1")
+    fake.members = [listed(fake, "127.0.0.1", f"n{i}") for i in range(MOST_MEMBERS + 1)]
+    with pytest.raises(TargetError, match="lists 101 members"):
+        open_patroni(str(tmp_path / "t.toml"))
+
+
+def test_new_names_without_end_are_no_threads_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("walproof.targets.patroni.signs_of_life._REFRESH_S", 0.01)
+    numbers = count()
+    enough = threading.Event()
+
+    def members() -> dict[str, Addresses]:
+        if next(numbers) > 200:
+            enough.set()
+        where = Addresses(Endpoint((("127.0.0.1", 9),)), "http://127.0.0.1:9", "127.0.0.1:9")
+        return {f"n{next(numbers)}": where for _ in range(20)}
+
+    before = threading.active_count()
+    signs = PatroniSignsOfLife(members, httpx2.Client(trust_env=False), RealClock())
+    try:
+        assert enough.wait(30)
+        assert len(signs.signs()) <= MOST_MEMBERS
+        assert threading.active_count() - before <= 3 * MOST_MEMBERS + 1
+    finally:
+        signs.close()
