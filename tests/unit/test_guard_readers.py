@@ -316,3 +316,10 @@ def test_a_sign_that_was_heard_is_not_forgotten_for_an_older_one() -> None:
     stalled, _ = turn(watching(), replace(silent(130.0), stalled=True), POLICY)
     memory, action = turn(stalled, silent(130.1), POLICY)
     assert (memory.last_sign, action.act) == (130.0, Act.NONE)
+
+
+def test_a_seal_that_ended_is_not_handed_over_to_nobody() -> None:
+    ended = replace(SEALED, at=101.5, holder="", holder_version=0, seal=None)
+    memory, action = turn(sealing(), Sight(101.5, ended, gone(100.0, 101.5)), POLICY)
+    assert (memory.state, memory.takeovers, action.act) == (State.NOT_READY, 0, Act.NONE)
+    assert memory.lines == ("the lock is no longer ours: left alone",)

@@ -234,7 +234,7 @@ def _check(memory: Memory, sight: Sight, policy: Policy) -> tuple[Memory, Action
     since = memory.steps.sealed
     assert since is not None
     fresh = sight.lock.at > since
-    if fresh and sight.lock.holder == memory.successor:
+    if fresh and memory.successor and sight.lock.holder == memory.successor:
         return handed_over(memory, memory.successor, sight.now), NOTHING  # the answer to our hand-over was lost
     if fresh and sight.lock.holder != policy.name:
         line = "the lock is no longer ours: left alone"  # another guard's seal may have to be gone on with one day

@@ -270,7 +270,8 @@ class EtcdLeaderLock:
         if limit is None:
             return float("-inf")
         if self._limit[0] != limit.version:
-            self._limit = (limit.version, self._now() - max(0.0, self._reader.lease_age_s(limit.lease) or 0.0))
+            age = max(0.0, self._reader.lease_age_s(limit.lease) or 0.0)
+            self._limit = (limit.version, self._now() - age)  # after the answer: a stall in between lengthens the limit
         return self._limit[1]
 
     def _lease(self, leader: Entry | None) -> tuple[float | None, bool]:
@@ -280,8 +281,8 @@ class EtcdLeaderLock:
         sign of life. Whatever a lease shows just after an election is its zero, and only what is later counts. Before
         that, and when it leads no more, it says that leases last for ever (lessor.Demote).
         """
+        now = self._now()  # before the question: a stall in between shows no renewal
         age = self._reader.lease_age_s(leader.lease) if leader and leader.lease else None
-        now = self._now()
         if age is not None and age < -_FOREVER_S:
             self._term = 0
             return None, False
