@@ -1,5 +1,6 @@
 """A load pod that lies, and an agent that is asked by a stranger: neither gets anything written, unpacked or done."""
 
+import hashlib
 import os
 import socket
 import threading
@@ -101,6 +102,28 @@ def test_nor_is_one_under_an_absolute_name(head: int | None, tmp_path: Path) -> 
     assert f"'{str(stolen)[:20]}" in place.lost
     with pytest.raises(LoadLost, match="is no name of a file"):
         place.put("more", "")
+    place.close()
+
+
+def test_names_that_were_not_asked_for_are_refused() -> None:
+    place = Liar({"list": ({"files": {"report": 0, "attempts-1": 0}}, b"")}).place()
+    assert place.fetch("attempts-*") == ()
+    assert place.lost == "the load pod liar names report where attempts-* was asked for"
+    place.close()
+
+
+@pytest.mark.parametrize("head", [None, 100])
+def test_other_names_at_each_question_come_to_an_end(head: int | None) -> None:
+    body, none = zlib.compress(b""), hashlib.sha256(b"").hexdigest()
+    liar = Liar({"read": ({"sha256": none}, body)})
+    place = liar.place()
+    for number in range(9):
+        liar.says["list"] = ({"files": {f"attempts-{number}": 256 << 20}}, b"")
+        place._damaged = ""
+        if not place.fetch("attempts-*", head=head) and place._pod.lost:
+            break
+    assert place.lost == "the load pod liar names ever other files, and its memory has 512 MiB"
+    assert number == 4
     place.close()
 
 

@@ -1,6 +1,7 @@
 """Records, advice and studies of strangers: nothing they name is run, set or written to unseen."""
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -66,6 +67,17 @@ def test_a_record_gives_no_consent(run: Run, target: FakePriced) -> None:
     code, _, err = run("--resume", "rec", "--target", "mine.toml")
     assert (code, target.asked) == (2, [])
     assert "--allow load" in err
+
+
+def test_a_map_of_regions_that_a_record_names_is_opened_only_where_it_is_given_again(
+    run: Run, target: FakePriced
+) -> None:
+    recorded(Path("rec"), {"regions": "europe,/dev/zero"})
+    code, _, err = run("--resume", "rec")
+    assert (code, target.asked) == (2, [])
+    assert "give it again: --regions" in err
+    recorded(Path("shipped"), {"regions": "europe"})
+    assert "--regions" not in run("--resume", "shipped", "--dry-run")[2]
 
 
 @pytest.mark.parametrize(
@@ -192,6 +204,29 @@ def test_a_study_sets_numbers_and_words_on_its_lab(tmp_path: Path, name: str, va
         read_study(file)
     file.write_text(text + '\n[lab.parameters]\nmax_wal_size = "4GB"\nwal_compression = "on"\n')
     assert read_study(file).lab.parameters["max_wal_size"] == "4GB"
+
+
+@pytest.mark.parametrize(
+    ("line", "instead"),
+    [
+        ("clients", f"clients = {[1] * 33}"),
+        ("clients", "clients = [10001]"),
+        ("levels", f"levels = {['on'] * 33}"),
+        ("scale", "scale = 100001"),
+        ("writers", "writers = 10001"),
+    ],
+)
+def test_a_study_has_no_grid_without_end(tmp_path: Path, line: str, instead: str) -> None:
+    text = (Path(str(LIBRARY)) / "synchronous_commit" / "study.toml").read_text()
+    drill = '[[drill]]\nname = "d"\nfault = "kill"\nlevel = "on"\nwriters = 16\n'
+    part = '[[part]]\nname = "p"\nscale = 20\nlevels = ["on"]\nclients = [1]\n'
+    file = tmp_path / "study.toml"
+    file.write_text(f"{text}\n{drill}{part}")
+    read_study(file)
+    changed = re.sub(rf"(?m)^{line} = .*", instead, drill + part)
+    file.write_text(f"{text}\n{changed}")
+    with pytest.raises(UsageError, match=r"32|10000|100000"):
+        read_study(file)
 
 
 # report

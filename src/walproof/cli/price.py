@@ -11,6 +11,7 @@ from walproof.cli.groups import Command
 from walproof.cli.journals import keep_journal
 from walproof.cli.runs import progress_bar, started
 from walproof.errors import UsageError
+from walproof.links.sites import shipped
 from walproof.machine.redaction import in_text, without_secrets
 from walproof.model.event import Described, Ended, Event
 from walproof.model.plan import Workload
@@ -223,6 +224,12 @@ def _resumed(
                 f"the record's --{name} is run as your own code, and a record may be a stranger's: {recorded[name]!r}",
                 f"read what it does, then give it again: --{name} …",
             )
+    maps = [name.strip() for name in str(recorded.get("regions") or "").split(",")]
+    if not {*maps, ""} <= {*shipped(), ""} and raw.get("regions") is None:
+        raise UsageError(
+            f"the record's --regions names a file here, and a record may be a stranger's: {recorded['regions']!r}",
+            "give it again: --regions …",
+        )
     question = {**raw, **recorded, **{k: raw[k] for k in anew}}
     return found.events, question, _same_target(str(first.question.get("target") or "lab"), target)
 

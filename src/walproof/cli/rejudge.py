@@ -5,7 +5,7 @@ from typing import Any
 
 from walproof.cli.console import print_result
 from walproof.errors import UsageError
-from walproof.machine.untrusted import regular
+from walproof.machine.untrusted import bounded, regular
 from walproof.model.event import DrillDone
 from walproof.model.units import counted
 from walproof.model.verdict import Drill
@@ -15,6 +15,8 @@ from walproof.records.codec import decode as decode_event
 from walproof.records.codec import encode
 from walproof.records.layout import FILES
 from walproof.records.reader import Record
+
+_MOST_HISTORY = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +37,7 @@ def _one(record: Record, event: DrillDone) -> Rejudged:
     path = record.directory / FILES / history_name(event.drill.number)
     try:
         with regular(record.directory, path) as file:
-            now = concluded_drill(decode(file.read()))
+            now = concluded_drill(decode(bounded(file, _MOST_HISTORY)))
     except OSError:  # not there, a link, or no file
         return Rejudged(event.drill, None, same=False)
     except UsageError as wrong:

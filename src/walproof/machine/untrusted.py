@@ -39,6 +39,14 @@ def regular(trusted: Path, path: Path) -> Iterator[BinaryIO]:
         yield file
 
 
+def bounded(file: BinaryIO, most: int) -> bytes:
+    """What is left of an open file; OSError where that is more than `most` bytes: a sparse file of any size is tiny."""
+    left = os.fstat(file.fileno()).st_size - file.tell()
+    if left > most:
+        raise OSError(errno.EFBIG, f"it is larger than {most >> 20} MiB")
+    return file.read(max(left, 0))
+
+
 def read_line(trusted: Path, path: Path) -> str:
     """The first line of a regular file, at most 200 bytes of it; OSError for anything else."""
     with regular(trusted, path) as file:

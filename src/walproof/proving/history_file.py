@@ -36,8 +36,9 @@ _MOST_HEADER = 1 << 24
 _MOST_HEADER_RATIO = 500
 """Views that repeat compress to a hundredth at best: what shrinks more holds nothing that a drill leaves."""
 _MOST_SECONDS = 1e11
-_MOST_RATIO = 1100
-"""zlib never makes a byte of more than so many: a header that claims more attempts than that is damaged."""
+_MOST_RATIO = 100
+_MOST_ATTEMPTS = 50_000_000
+"""Every attempt has a time of its own: a hundred of them are more than a byte, and a drill makes no more of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +151,7 @@ def _decoded(data: bytes) -> History:
         header = _ADAPTER.validate_python(from_json(_plain(first)))
     except ValidationError as wrong:  # never as text: it would show all of what it was given, once for each error
         raise Damaged(f"{counted(wrong.error_count(), 'field')} of its header cannot be read") from None
-    if not 0 <= header.attempts <= _MOST_RATIO * len(data):
+    if not 0 <= header.attempts <= min(_MOST_RATIO * len(data), _MOST_ATTEMPTS):
         raise Damaged("it claims more attempts than it can hold")
     if not abs(header.origin) < _MOST_SECONDS:
         raise Damaged("its first attempt has no time")

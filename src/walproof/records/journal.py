@@ -14,6 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from walproof.errors import MachineError
 from walproof.machine.foreign_text import from_json
+from walproof.machine.untrusted import bounded
 from walproof.records.private import make_folder, opener
 
 
@@ -34,6 +35,7 @@ class Change:
 
 
 _CHANGE = TypeAdapter(Change)
+_MOST = 64 << 20
 
 
 class Journal:
@@ -87,9 +89,12 @@ class Journal:
 
     def _entries(self) -> list[dict[str, Any]]:
         try:
-            lines = self.path.read_text("utf-8", errors="replace").splitlines()
+            with self.path.open("rb") as file:
+                lines = bounded(file, _MOST).decode("utf-8", errors="replace").splitlines()
         except (FileNotFoundError, NotADirectoryError):
             return []
+        except OSError as wrong:
+            raise MachineError(f"cannot read the journal {self.path}: {wrong.strerror}", "is it walproof's?") from None
         entries = []
         for line in lines:
             try:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from walproof.errors import UsageError
 from walproof.machine.foreign_text import from_json, printable
-from walproof.machine.untrusted import regular
+from walproof.machine.untrusted import bounded, regular
 
 FORMAT = 2
 """Raised when an old reader would misunderstand, not when it would merely skip something new. old_names.py reads 1."""
@@ -20,6 +20,7 @@ OLDEST = 1
 HEADER = "record.json"
 EVENTS = "events.jsonl"
 FILES = "files"
+_MOST_HEADER = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,7 @@ def read_header(directory: Path) -> tuple[Header | None, str]:
     """The header and "", or None and a sentence saying what is wrong with it."""
     try:
         with regular(directory, directory / HEADER) as file:
-            raw = printable(from_json(file.read().decode("utf-8", errors="replace")))
+            raw = printable(from_json(bounded(file, _MOST_HEADER).decode("utf-8", errors="replace")))
         header = Header(int(raw["format"]), str(raw["walproof"]), str(raw["verb"]), str(raw["created"]))
     except FileNotFoundError:
         return None, f"{HEADER} is missing"

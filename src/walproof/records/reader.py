@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import TypeVar
 
 from walproof.errors import MachineError
-from walproof.machine.untrusted import regular
+from walproof.machine.untrusted import bounded, regular
 from walproof.model.event import Ended, Event, Started
 from walproof.model.ports import Clock
 from walproof.records.codec import decode
 from walproof.records.layout import EVENTS, FILES, FORMAT, OLDEST, read_header, record_directory
 
 E = TypeVar("E", bound=Event)
+_MOST_EVENTS = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +60,7 @@ def read(path: Path) -> Record:
             f"written by a newer walproof ({header.walproof}, format {header.format}; this one reads {FORMAT}): "
             "what it does not know is left out."
         )
-    try:
-        with regular(directory, directory / EVENTS) as file:
-            data = file.read()
-    except FileNotFoundError:
-        data = b""
-    except OSError as error:
-        raise MachineError(f"cannot read {directory / EVENTS}: {error.strerror}", "check its owner") from None
+    data = _written(directory, 0)
     version = header.format if header else OLDEST
     events, skipped = _events(data, version)
     notices += skipped
@@ -75,6 +70,19 @@ def read(path: Path) -> Record:
         notices.append("has no end: it is still being written, or was cut short.")
     written_by, created = (header.walproof, header.created) if header else ("", "")
     return Record(events, tuple(notices), directory, version, written_by, created)
+
+
+def _written(directory: Path, since: int) -> bytes:
+    try:
+        with regular(directory, directory / EVENTS) as file:
+            file.seek(since)
+            return bounded(file, _MOST_EVENTS)
+    except FileNotFoundError:
+        return b""
+    except OSError as error:
+        raise MachineError(
+            f"cannot read {directory / EVENTS}: {error.strerror}", "check its owner and its size"
+        ) from None
 
 
 def _events(data: bytes, version: int) -> tuple[tuple[Event, ...], list[str]]:
@@ -118,12 +126,7 @@ class Tail:
 
     def more(self) -> tuple[Event, ...]:
         """Events that were written since the last call."""
-        try:
-            with regular(self.directory, self.directory / EVENTS) as file:
-                file.seek(self._offset)
-                data = file.read()
-        except FileNotFoundError:
-            return ()
+        data = _written(self.directory, self._offset)
         self._offset += len(data)
         *lines, self._rest = (self._rest + data).split(b"\n")
         header, _ = read_header(self.directory)

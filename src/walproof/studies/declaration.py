@@ -13,7 +13,6 @@ from pydantic import (
     Field,
     NonNegativeFloat,
     PositiveFloat,
-    PositiveInt,
     ValidationError,
     field_validator,
 )
@@ -27,6 +26,8 @@ from walproof.proving.faults import fault
 
 _RUNS = re.compile("command|librar|preload|provider|conninfo|_file|_path|director", re.IGNORECASE)
 """What is in the names of PostgreSQL's parameters that run a program, load code, read files or connect elsewhere."""
+_MOST_VALUES = 32
+_Clients = Annotated[int, Field(ge=1, le=10_000)]
 LIBRARY = resources.files("walproof.studies") / "library"
 
 
@@ -58,11 +59,11 @@ class StudyPart(_Strict):
     name: str
     workload: WorkloadKind = WorkloadKind.TPCB_LIKE
     rows: int = Field(1, ge=1)
-    scale: int = Field(20, ge=1)
-    levels: tuple[Level, ...] = Field(min_length=1)
-    clients: tuple[PositiveInt, ...] = Field(min_length=1)
-    rtt_ms: tuple[NonNegativeFloat, ...] = ()
-    cores: tuple[PositiveFloat, ...] = ()
+    scale: int = Field(20, ge=1, le=100_000)
+    levels: tuple[Level, ...] = Field(min_length=1, max_length=_MOST_VALUES)
+    clients: tuple[_Clients, ...] = Field(min_length=1, max_length=_MOST_VALUES)
+    rtt_ms: tuple[NonNegativeFloat, ...] = Field((), max_length=_MOST_VALUES)
+    cores: tuple[PositiveFloat, ...] = Field((), max_length=_MOST_VALUES)
     fsync: bool | None = None
     route: str = "direct"
     share: float = Field(1.0, gt=0)
@@ -91,7 +92,7 @@ class DrillPart(_Strict):
     name: str
     fault: str
     level: Level
-    writers: int = Field(16, ge=1)
+    writers: int = Field(16, ge=1, le=10_000)
     route: str = "multi-host"
     repeat: int = Field(3, ge=1)
     quick_repeat: int = Field(1, ge=1)

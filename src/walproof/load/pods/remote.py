@@ -13,6 +13,7 @@ import zlib
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -231,6 +232,7 @@ class RemoteWorkspace:
         self._copies = new_work_directory()
         for kind in ("heads", "whole"):
             (self._copies / kind).mkdir()
+        self._largest: dict[str, int] = {}
         self._damaged = ""
 
     @property
@@ -264,7 +266,9 @@ class RemoteWorkspace:
         if self.lost:
             return ()
         try:
-            found = sorted(self._pod.checked(_Listed, "list", workspace=self._number, pattern=pattern).files.items())
+            listed = self._pod.checked(_Listed, "list", workspace=self._number, pattern=pattern).files
+            self._check(pattern, listed)
+            found = sorted(listed.items())
             if head is not None:
                 return tuple(self._head(name, min(size, head)) for name, size in found)
             return tuple(self._whole(name, size) for name, size in found)
@@ -275,6 +279,15 @@ class RemoteWorkspace:
         except OSError as wrong:
             self._damaged = f"files of the load pod {self._pod.name} cannot be had: {wrong}"
         return ()
+
+    def _check(self, pattern: str, listed: dict[str, int]) -> None:
+        """LoadLost for names that were not asked for, and for more files, one answer after another, than fit there."""
+        for name, size in listed.items():
+            if not fnmatchcase(name, pattern):
+                raise self._pod.disbelieved(f"names {one_line(name, 80)} where {pattern} was asked for")
+            self._largest[name] = max(size, self._largest.get(name, 0))
+        if sum(self._largest.values()) > 2 * MEMORY_MIB << 20:
+            raise self._pod.disbelieved(f"names ever other files, and its memory has {MEMORY_MIB} MiB")
 
     def _head(self, name: str, size: int) -> Path:
         path = self._copies / "heads" / name
