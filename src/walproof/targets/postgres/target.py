@@ -15,7 +15,14 @@ from walproof.targets.external.cluster import ExternalCluster
 from walproof.targets.external.membership import Membership
 from walproof.targets.external.target_file import TargetFile, is_file, read_tree, validated
 from walproof.targets.postgres.configuration import PostgresConfiguration
-from walproof.targets.sql.connection import ConnectionParameters, check_version, connection_error, conninfo_of, resolved
+from walproof.targets.sql.connection import (
+    ConnectionParameters,
+    answering,
+    check_version,
+    connection_error,
+    conninfo_of,
+    resolved,
+)
 from walproof.targets.sql.facts import Inspector, query
 
 
@@ -89,11 +96,11 @@ class _Found:
 
 
 def _asked(endpoint: Endpoint) -> _Found:
-    with psycopg.connect(
-        endpoint.conninfo(connect_timeout="2", target_session_attrs="any", application_name="walproof"),
-        autocommit=True,
-        row_factory=dict_row,
-    ) as connection:
+    words = endpoint.conninfo(connect_timeout="2", target_session_attrs="any", application_name="walproof")
+    with (
+        psycopg.connect(words, autocommit=True, row_factory=dict_row) as connection,
+        answering(connection),
+    ):
         check_version(connection.info.server_version, ":".join(map(str, endpoint.hosts[0])))
         row = connection.execute(query("self")).fetchone() or {}
         senders = connection.execute(query("senders")).fetchall()

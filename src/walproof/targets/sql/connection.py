@@ -3,7 +3,10 @@
 import atexit
 import contextlib
 import os
+import socket
 import tempfile
+import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -120,6 +123,28 @@ def check_version(version: int, member: str) -> None:
         raise TargetError(
             f"{member} runs PostgreSQL {version // 10000}; walproof knows 14 to 18", "see docs/external-clusters.md"
         )
+
+
+@contextlib.contextmanager
+def answering(connection: "psycopg.Connection[Any]", within_s: float = 10.0) -> Iterator[None]:
+    """Short questions: a member that logs us in and then is silent, or whose rows never end, is cut off in time.
+
+    Cut off at the socket, where libpq waits; psycopg.OperationalError then. No timeout of the server's would do.
+    """
+    with socket.socket(fileno=os.dup(connection.fileno())) as wire:
+        timer = threading.Timer(within_s, _cut, (wire,))
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+            timer.join()
+
+
+def _cut(wire: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        wire.shutdown(socket.SHUT_RDWR)
 
 
 def session(endpoint: Endpoint) -> psycopg.Connection:

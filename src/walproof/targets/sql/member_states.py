@@ -13,6 +13,7 @@ from walproof.errors import Error
 from walproof.model.member_state import LedgerTable, MemberState
 from walproof.model.ports import Clock
 from walproof.model.topology import Endpoint
+from walproof.targets.sql.connection import answering
 
 _QUERY = (resources.files("walproof.targets.sql.queries") / "member_state.sql").read_bytes()
 _LONGEST_S = 2.0
@@ -77,7 +78,10 @@ def _together(answered: MemberState, shown: MemberState) -> MemberState:
 def _answer(endpoint: Endpoint) -> dict[str, Any] | None:
     options = endpoint.conninfo(connect_timeout="2", application_name="walproof signs", target_session_attrs="any")
     try:
-        with psycopg.connect(options, autocommit=True, row_factory=dict_row) as connection:
+        with (
+            psycopg.connect(options, autocommit=True, row_factory=dict_row) as connection,
+            answering(connection),
+        ):
             connection.execute(f"SET statement_timeout = {int(1000 * _LONGEST_S)}")
             return connection.execute(_QUERY).fetchone()
     except psycopg.Error:

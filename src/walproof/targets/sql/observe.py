@@ -11,6 +11,7 @@ from psycopg.rows import dict_row
 
 from walproof.model.ports import Clock
 from walproof.model.topology import ClusterView, Endpoint, MemberView, Role, Snapshot
+from walproof.targets.sql.connection import answering
 
 OBSERVE = (resources.files("walproof.targets.sql.queries") / "observe.sql").read_bytes()
 _LONGEST_S = 5
@@ -25,7 +26,10 @@ def rows_of(members: Mapping[str, Endpoint]) -> dict[str, Row]:
     def ask(name: str, endpoint: Endpoint) -> None:
         options = endpoint.conninfo(connect_timeout="2", application_name="walproof observe")
         try:
-            with psycopg.connect(options, autocommit=True, row_factory=dict_row) as connection:
+            with (
+                psycopg.connect(options, autocommit=True, row_factory=dict_row) as connection,
+                answering(connection, _LONGEST_S),
+            ):
                 row = connection.execute(OBSERVE).fetchone()
         except psycopg.Error:
             return

@@ -1,0 +1,101 @@
+"""A member that speaks PostgreSQL, logs us in, and then is silent, chatters, or sends rows without end."""
+
+import socket
+import struct
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+
+import psycopg
+import pytest
+
+from walproof.errors import TargetError
+from walproof.model.topology import Endpoint
+from walproof.targets.postgres import target as target_module
+from walproof.targets.postgres.target import open_postgres
+from walproof.targets.sql.connection import answering
+from walproof.targets.sql.observe import rows_of
+
+SAYS = ("server_version", "17.0"), ("client_encoding", "UTF8"), ("standard_conforming_strings", "on")
+
+
+def message(kind: bytes, body: bytes) -> bytes:
+    return kind + struct.pack(">I", len(body) + 4) + body
+
+
+LET_IN = (
+    message(b"R", struct.pack(">I", 0))
+    + b"".join(message(b"S", f"{name}\0{value}\0".encode()) for name, value in SAYS)
+    + message(b"Z", b"I")
+)
+COLUMN = struct.pack(">H", 1) + b"a\0" + struct.pack(">IHIHIH", 0, 0, 25, 65535, 0xFFFFFFFF, 0)
+COLUMNS = message(b"1", b"") + message(b"2", b"") + message(b"T", COLUMN)
+ROW = message(b"D", struct.pack(">HI", 1, 64) + b"x" * 64)
+NOTICE = message(b"N", b"SNOTICE\0C00000\0Mx\0\0")
+LIES = {"silent": (b"", b""), "chatters": (b"", NOTICE), "rows": (COLUMNS, ROW)}
+
+
+def serve(connection: socket.socket, first: bytes, again: bytes, over: threading.Event) -> None:
+    with connection, suppress(OSError):
+        connection.recv(1 << 16)
+        connection.sendall(LET_IN)
+        connection.recv(1 << 16)
+        connection.sendall(first)
+        while not over.wait(0.01):
+            connection.sendall(again)
+
+
+@contextmanager
+def member(lie: str) -> Iterator[Endpoint]:
+    over = threading.Event()
+
+    def accept(listening: socket.socket) -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = listening.accept()
+                threading.Thread(target=serve, args=(connection, *LIES[lie], over), daemon=True).start()
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        threading.Thread(target=accept, args=(listening,), daemon=True).start()
+        port = listening.getsockname()[1]
+        yield Endpoint(
+            (("127.0.0.1", port),), "postgres", "u", None, (("sslmode", "disable"), ("gssencmode", "disable"))
+        )
+        over.set()
+        listening.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.mark.parametrize("lie", LIES)
+@pytest.mark.timeout(60)
+def test_opening_it_ends_in_one_sentence(lie: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(target_module, "answering", partial(answering, within_s=0.5))
+    with member(lie) as endpoint, pytest.raises(TargetError, match="does not answer"):
+        open_postgres(f"host=127.0.0.1 port={endpoint.hosts[0][1]} user=u sslmode=disable gssencmode=disable")
+
+
+@pytest.mark.parametrize("lie", LIES)
+@pytest.mark.timeout(60)
+def test_a_thread_that_observes_it_ends(lie: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("walproof.targets.sql.observe._LONGEST_S", 0.5)
+    with member(lie) as endpoint:
+        before = threading.active_count()
+        assert rows_of({"n1": endpoint}) == {}
+        end = time.monotonic() + 20
+        while threading.active_count() > before + 1 and time.monotonic() < end:
+            time.sleep(0.05)
+        # The liar's own thread for the connection may be left.
+        assert threading.active_count() <= before + 1
+
+
+def test_one_that_answers_in_time_is_left_alone() -> None:
+    with member("silent") as endpoint:
+        connection = psycopg.connect(endpoint.conninfo(connect_timeout="2"), autocommit=True)
+        before = threading.active_count()
+        with answering(connection, 0.2):
+            pass
+        time.sleep(0.4)
+        assert threading.active_count() == before
+        assert connection.info.status == psycopg.pq.ConnStatus.OK
+        connection.close()
