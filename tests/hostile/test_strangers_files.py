@@ -30,6 +30,8 @@ from walproof.records.layout import HEADER
 from walproof.records.reader import read
 from walproof.records.writer import Writer
 from walproof.studies.declaration import LIBRARY, read_study
+from walproof.watching.picture import Picture, TimelineEvent
+from walproof.watching.terminal import _events
 
 __all__ = ["run", "target"]
 Run = Callable[..., tuple[int, str, str]]
@@ -245,6 +247,20 @@ def test_a_record_moves_no_terminal(tmp_path: Path, capsys: pytest.CaptureFixtur
     for words in (["report"], ["report", "--markdown"], ["advise"], ["forecast"]):
         _, out, err = ended(capsys, [*words, str(tmp_path / "r")])
         assert not set("\x1b\x07\x9b\r") & set(out + err), words
+
+
+@pytest.mark.parametrize("at", [1e15, 1e300, -1e300])
+def test_times_that_are_none_are_no_error_inside_walproof(
+    at: float, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Writer(tmp_path / "r", "price") as emit:
+        for event in price_record():
+            emit(replace(event, at=at))
+    code, out, _ = ended(capsys, ["report", "--markdown", str(tmp_path / "r")])
+    assert code == 0
+    assert "–" in out
+    when = TimelineEvent(at, "fault", "a")
+    assert "–" in str(_events(Picture(events=(when,)))[0])
 
 
 ESCAPES = "\\u001b]52;c;ZXZpbA==\\u0007\\u009b2K"

@@ -115,12 +115,15 @@ def percent(share: float | None) -> str:
 
 
 def utc_time(at: float) -> str:
-    """A time in seconds since the epoch as UTC.
+    """A time in seconds since the epoch as UTC; "–" where there is no such time.
 
-    >>> utc_time(0.0)
-    '1970-01-01 00:00:00 UTC'
+    >>> utc_time(0.0), utc_time(1e300)
+    ('1970-01-01 00:00:00 UTC', '–')
     """
-    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    try:
+        return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    except (ValueError, OverflowError, OSError):
+        return NOT_KNOWN  # a record may be a stranger's
 
 
 def latencies(latency: Latency) -> list[str]:

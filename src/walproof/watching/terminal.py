@@ -76,7 +76,11 @@ def _series(picture: Picture) -> list[Text]:
 
 
 def _events(picture: Picture) -> list[Text]:
-    return [
-        Text.assemble((datetime.fromtimestamp(e.at).strftime("%H:%M:%S  "), "dim"), e.text)
-        for e in picture.events[-12:]
-    ]
+    return [Text.assemble((_time(e.at), "dim"), e.text) for e in picture.events[-12:]]
+
+
+def _time(at: float) -> str:
+    try:
+        return datetime.fromtimestamp(at).strftime("%H:%M:%S  ")
+    except (ValueError, OverflowError, OSError):
+        return "–  "  # a record may be a stranger's
