@@ -57,8 +57,8 @@ def _batches(first: int, number: int, processes: int) -> Iterator[Batch]:
 def _mutants(schedules: int, processes: int, only: str, every: int) -> int:
     began, count = time.monotonic(), Counter[str]()
     for fate in fates(schedules, processes, only, every):
-        count["survive" if fate.seed is None else "unit tests" if fate.seed < 0 else "simulation"] += 1
-        how = "SURVIVES" if fate.seed is None else f"{'unit test' if fate.seed < 0 else 'found by'} {fate.by}"
+        count["survive" if fate.seed is None else "unit tests" if fate.seed == -1 else "simulation"] += 1
+        how = "SURVIVES" if fate.seed is None else f"{'unit test' if fate.seed == -1 else 'found by'} {fate.by}"
         print(f"{how:28} {fate.name}", flush=True)
     same = len([name for name in left_out() if only in name][::every])
     found = count["simulation"] + count["unit tests"]

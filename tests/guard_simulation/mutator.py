@@ -72,7 +72,8 @@ EQUIVALENT = {
     ("decide.py", "_leave", "seal=None -> nothing"): _BEFORE_SEAL,
     ("decide.py", "_await_promotion", "seal=None -> nothing"): _BEFORE_SEAL,
     ("decide.py", "handed_over", "successor=to -> nothing"): "_check has remembered it with the action",
-    ("decide.py", "_check", "fresh and sight.lock.holder == memory.successor -> sight.lock.holder == memory.successor"):
+    ("decide.py", "_check", "fresh and memory.successor and (sight.lock.holder == memory.successor) "
+        "-> memory.successor and sight.lock.holder == memory.successor"):
         "taken() forgets the successor, and only a fresh reading brings one: all that come later are fresh",
     ("decide.py", "_suspect", "memory.steps.suspected or 0.0 -> memory.steps.suspected"):
         "it is set where the state is SUSPECTING, and just before otherwise",
@@ -84,6 +85,14 @@ EQUIVALENT = {
     ("safety.py", "why_not", "return None -> return False"): "it is only asked whether there is a reason",
     ("safety.py", "why_void", "return None -> return False"): "it is only asked whether there is a reason",
     ("safety.py", "why_not", "if lock.sealed -> if False"): "turn() asks that before it watches",
+    ("decide.py", "config", "0 -> 1"): "an empty etcd has revision 1, so that no key ever has that version",
+    ("safety.py", "ahead", "0 -> 1"): "where the default counts there is nothing to choose from",
+    ("safety.py", "sealed", "len(answers) == 2 and left and still and answers[1].position and (now - answers[1]"
+        ".asked_a -> left and still and answers[1].position and (now - answers[1].asked_at < _FRESH_S)"):
+        "one answer, or none, is not two that lie apart",
+    ("leader_lock.py", "", "86400.0 -> 1728000.0"): "etcd's for ever is 292 years",
+    ("leader_lock.py", "_whole", "return 0 -> return False"): "False is the number 0",
+    ("leader_lock.py", "seal", "0 -> 1"): "no intent is compared where another's seal is gone on with",
     ("safety.py", "why_not", "return 'another guard holds the leader lock' -> return None"):
         "turn() asks that before it watches",
 }  # fmt: skip
