@@ -59,7 +59,7 @@ ONCE_WRONG = {
     ),
     "a lease that lasts for ever while etcd elects is a sign of life in the far future": ByHand(
         "leader_lock.py", "        if age is not None and age < -_FOREVER_S:", "        if False:", ("late",),
-        (("        return max(0.0, age), now", "        return age, now"),),
+        (("        return max(0.0, age), asked", "        return age, asked"),),
     ),
     "L3: no second witness is asked": ByHand(
         "decide.py", "    if silent and seen_by:", "    if silent:", ("needless",)

@@ -30,6 +30,10 @@ _SUSPECT_S, _REST_S = 0.95, 0.5
 """A leader is silent for a second until it is suspected; a hand-over waits for all that answer for half of one."""
 
 
+_PLAIN = ("age", "limit", "pointless", "eager", "left")
+"""What is judged in plain schedules alone: where a guard stands still at any step, what it knew then is not certain."""
+
+
 @dataclass(frozen=True, slots=True)
 class Violation:
     """What was wrong, in one word and in one sentence."""
@@ -116,6 +120,8 @@ class Judge:
 
     def wrong(self, kind: str, text: str) -> None:
         """A violation, at this moment."""
+        if kind in _PLAIN and not self.plain:
+            return
         self.world.tell("JUDGE", f"{kind}: {text}")
         self.violations.append(Violation(kind, self.world.now, text))
 

@@ -282,7 +282,7 @@ class WatchedLock:
     def _left(self, lock: Kv, gone: tuple[str, ...]) -> None:
         keys, intent = self.etcd.keys, self.etcd.keys.get(INTENT)
         if keys.get("leader") is lock and (any(k in keys for k in gone) or (intent and intent.value == self.name)):
-            self.wrong("writes", f"{self.name} leaves keys of its own behind")
+            self.wrong("left", f"{self.name} leaves keys of its own behind")
 
     def _sealed(self, lock: Kv, ttl_s: float) -> None:
         """What a seal has left: its keys, each on the lease that it shall hang on."""

@@ -84,7 +84,6 @@ EQUIVALENT = {
     ("decide.py", "_too_soon", "return None -> return False"): "it is only asked whether there is a reason",
     ("safety.py", "why_not", "return None -> return False"): "it is only asked whether there is a reason",
     ("safety.py", "why_void", "return None -> return False"): "it is only asked whether there is a reason",
-    ("safety.py", "why_not", "if lock.sealed -> if False"): "turn() asks that before it watches",
     ("decide.py", "config", "0 -> 1"): "an empty etcd has revision 1, so that no key ever has that version",
     ("safety.py", "ahead", "0 -> 1"): "where the default counts there is nothing to choose from",
     ("safety.py", "sealed", "len(answers) == 2 and left and still and answers[1].position and (now - answers[1]"
@@ -93,8 +92,6 @@ EQUIVALENT = {
     ("leader_lock.py", "", "86400.0 -> 1728000.0"): "etcd's for ever is 292 years",
     ("leader_lock.py", "_whole", "return 0 -> return False"): "False is the number 0",
     ("leader_lock.py", "seal", "0 -> 1"): "no intent is compared where another's seal is gone on with",
-    ("safety.py", "why_not", "return 'another guard holds the leader lock' -> return None"):
-        "turn() asks that before it watches",
 }  # fmt: skip
 """Mutants that differ from the shipped code in no state that can be reached, by file, function or field and change."""
 

@@ -167,7 +167,7 @@ def test_a_guard_says_what_it_watches_and_ends_in_order(
 ) -> None:
     lock = LabTakeover(blueprint, RealClock()).lock()
     wait_for(Wait.CLUSTER_HEALTHY, lambda: lock.read().limit_s == 0, RealClock())  # another test's takeover
-    code, out, err = ended(capsys, ["guard", "--target", f"lab:{blueprint.name}", "--dry-run", "--duration", "8s"])
+    code, out, err = ended(capsys, ["guard", "--target", f"lab:{blueprint.name}", "--dry-run", "--duration", "30s"])
     assert (code, out) == (0, "")
     assert "(dry run)" in err
     assert "watching" in err

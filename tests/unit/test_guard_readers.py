@@ -323,3 +323,15 @@ def test_a_seal_that_ended_is_not_handed_over_to_nobody() -> None:
     memory, action = turn(sealing(), Sight(101.5, ended, gone(100.0, 101.5)), POLICY)
     assert (memory.state, memory.takeovers, action.act) == (State.NOT_READY, 0, Act.NONE)
     assert memory.lines == ("the lock is no longer ours: left alone",)
+
+
+def test_with_failsafe_mode_and_a_long_wal_receiver_timeout_it_is_not_ready() -> None:
+    """Nothing would tell that the leader is gone before Patroni elects."""
+    for asks_after_s, ready in ((1.0, True), (30.0, False)):
+        slow = {
+            name: replace(s, receivers=tuple(replace(r, asks_after_s=asks_after_s) for r in s.receivers))
+            for name, s in alive(101.0).items()
+        }
+        lock = replace(LOCK, at=101.0, failsafe=True)
+        reason = why_not(lock, slow, 101.0, BOTH)
+        assert (reason is None) is ready, reason

@@ -46,8 +46,6 @@ def why_not(lock: LockState, signs: Signs, now: float, followed: frozenset[str])
         return reason
     if not lock.holder:
         return "nobody holds the leader lock: Patroni elects"
-    if lock.sealed:
-        return "another guard holds the leader lock"
     if lock.sync_leader != lock.holder:
         return f"/sync does not name {lock.holder} as the leader yet"
     newest = {v: signs[v].receivers[-1] for v in lock.counted if v in signs and signs[v].receivers}
@@ -64,6 +62,8 @@ def why_not(lock: LockState, signs: Signs, now: float, followed: frozenset[str])
         hindered += [f"{v} (its Patroni does not answer)" for v in newest if not _patroni_answers(signs[v], now)]
         why = f"; not counted: {', '.join((*_tagged(lock), *hindered))}" if hindered or _tagged(lock) else ""
         return f"{of_all} answer and follow, {lock.quorum + 1} are needed{why}"
+    if lock.failsafe and all(newest[v].asks_after_s >= lock.ttl_s - lock.loop_wait_s for v in reachable):
+        return "with failsafe_mode only standbys tell that a leader is gone: set wal_receiver_timeout to a few seconds"
     if successor(lock, {v: newest[v].position for v in reachable}, signs, now) is None:
         return "nobody could be handed the lock: the standby with the most WAL cannot lead, or lags too far behind"
     return None

@@ -23,7 +23,7 @@ class Wait(Enum):
     FIRST_COMMIT_AFTER = (90.0, "a first commit after the fault")
     SETTING_IN_EFFECT = (30.0, "a setting to be in effect")
     WRITERS_UP = (30.0, "the writers to commit")
-    GUARD_READY = (60.0, "the guard to be ready")
+    GUARD_READY = (240.0, "the guard to be ready")
     LOAD_PODS = (120.0, "every load pod to be ready")
     POD_PLACED = (60.0, "a node for an instance's pod")
     INSTANCES_SCALED = (900.0, "every instance to run with its processors and memory")

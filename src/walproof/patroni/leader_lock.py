@@ -281,8 +281,9 @@ class EtcdLeaderLock:
         sign of life. Whatever a lease shows just after an election is its zero, and only what is later counts. Before
         that, and when it leads no more, it says that leases last for ever (lessor.Demote).
         """
-        now = self._now()  # before the question: a stall in between shows no renewal
+        asked = self._now()
         age = self._reader.lease_age_s(leader.lease) if leader and leader.lease else None
+        now = self._now()
         if age is not None and age < -_FOREVER_S:
             self._term = 0
             return None, False
@@ -292,7 +293,8 @@ class EtcdLeaderLock:
             return None, False
         if now - self._term_since < _ELECTION_S:
             self._extended = max(self._extended, now - age)
-        return max(0.0, age), now - age > self._extended + _ROUNDED_S
+        # A stall between question and answer shows no renewal.
+        return max(0.0, age), asked - age > self._extended + _ROUNDED_S
 
     def seal(self, seen: LockState, name: str, seal: Seal) -> bool:
         """Take the lock from the holder that `seen` names; whether it was taken. TargetError when that is not known."""
@@ -327,7 +329,8 @@ class EtcdLeaderLock:
         if spare and self._etcd.renew(spare.lease) and self._etcd.renew(spare.limit_lease):
             return Taking(name, spare.lease, seal, spare.limit_lease, intent)
         ttl_s = max(seen.ttl_s, self._etcd.granted_s(seen.holder_lease))
-        lease = self._etcd.grant(ttl_s + self._etcd.granted_s(self._intent) + _MARGIN_S)
+        intent_s = max(_INTENT_S, self._etcd.granted_s(self._intent))
+        lease = self._etcd.grant(ttl_s + intent_s + _MARGIN_S)
         # A takeover within twice the limit of the one before doubles it.
         self._spare = _Spare(seen.holder_version, lease, self._etcd.grant(2 * seal.limit_s))
         return Taking(name, lease, seal, self._spare.limit_lease, intent)
