@@ -335,3 +335,8 @@ def test_with_failsafe_mode_and_a_long_wal_receiver_timeout_it_is_not_ready() ->
         lock = replace(LOCK, at=101.0, failsafe=True)
         reason = why_not(lock, slow, 101.0, BOTH)
         assert (reason is None) is ready, reason
+
+
+def test_an_answer_from_before_the_seal_says_nothing_of_it() -> None:
+    assert sealed(("n2",), {"n2": answers()}, 101.1, 101.4) == {"n2": 100}
+    assert sealed(("n2",), {"n2": answers()}, 101.25, 101.4) == {}
