@@ -88,6 +88,17 @@ def test_the_scope_that_rest_gives_is_shown_and_not_obeyed(fake: FakePatroni, tm
     assert named.lock()
 
 
+@pytest.mark.parametrize(
+    ("config", "ttl_s"), [({"ttl": 45}, 45), ({}, 30), ({"ttl": "soon"}, None), ({"ttl": []}, None)]
+)
+def test_the_ttl_is_described_as_a_number(
+    fake: FakePatroni, tmp_path: Path, config: dict[str, Any], ttl_s: int | None
+) -> None:
+    cluster = opened(fake, tmp_path, "127.0.0.1")
+    fake.config = config
+    assert cluster.describe().ttl_s == ttl_s
+
+
 def test_a_cluster_of_too_many_members_is_refused(fake: FakePatroni, tmp_path: Path) -> None:
     opened(fake, tmp_path, "127.0.0.1")
     fake.members = [listed(fake, "127.0.0.1", f"n{i}") for i in range(MOST_MEMBERS + 1)]

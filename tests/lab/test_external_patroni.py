@@ -65,7 +65,9 @@ def test_everything_is_discovered_from_one_rest_address(lab: Blueprint, tmp_path
     assert {m.name for m in view.members} == set(lab.members)
     assert view.leader in lab.members
     assert len(view.synchronous) == 2
-    assert target.describe().facts["patroni"].startswith("4.")
+    described = target.describe()
+    assert described.facts["patroni"].startswith("4.")
+    assert described.ttl_s == LabTarget(lab).describe().ttl_s == 20
     assert target.endpoint("direct").hosts[0][0] == lab.address(str(view.leader))
     assert target.capabilities().why_not(Capability.SWITCHOVER) is None
     assert target.capabilities().why_not(Capability.RESTART) is None

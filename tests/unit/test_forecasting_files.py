@@ -1,24 +1,25 @@
 """What a forecast is made of: hostile files of rates, impossible topologies, drills that say less than they seem to."""
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
-from tests.fixtures.forecasts import drill, failure, failures, lost, record
+from tests.fixtures.forecasts import drill, failure, failures, lost, record, rng
 from walproof.cli.main import walproof
 from walproof.errors import UsageError
 from walproof.forecasting.answer import forecast
-from walproof.forecasting.behaviour import Model, assumed_takeover
+from walproof.forecasting.behaviour import Model, Timeouts, assumed_takeover, takeovers
 from walproof.forecasting.failures_file import DEFAULT, failures_of, read_failures
 from walproof.forecasting.measured import measured
 from walproof.forecasting.topology import Configuration, causes, check, topology
 from walproof.model.event import Described, DrillDone, Event
 from walproof.model.guarantee import Level, QuorumKind
 from walproof.model.topology import Description
-from walproof.model.verdict import Drill, Findings, Verdict, Victim
+from walproof.model.verdict import Findings, Verdict, Victim
 
 RECORDS = Path("tests/replay/records")
 ANY_1 = Configuration(Level.ON, QuorumKind.ANY, 1)
@@ -235,13 +236,32 @@ def test_a_record_without_drills_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("facts", "ttl_s"),
-    [({"timeouts": "fast"}, 20.0), ({"timeouts": "default"}, 30.0), ({"timing": "stock"}, 30.0), ({}, None)],
+    ("description", "ttl_s"),
+    [
+        (Description("patroni", ("n1", "n2"), {"timeouts": "fast"}, ttl_s=45.0), 45.0),
+        (Description("patroni", ("n1", "n2"), ttl_s=math.nan), None),
+        (Description("patroni", ("n1", "n2"), {"patroni ttl": "45"}), 45.0),
+        (Description("patroni", ("n1", "n2"), {"patroni ttl": "soon"}), None),
+        (Description("lab a", ("n1", "n2"), {"timeouts": "fast"}), 20.0),
+        (Description("lab a", ("n1", "n2"), {"timeouts": "default"}), 30.0),
+        (Description("lab a", ("n1", "n2"), {"timing": "stock"}), 30.0),
+        (Description("lab a", ("n1", "n2")), None),
+    ],
 )
-def test_patronis_ttl_is_that_of_the_lab_that_was_drilled(facts: dict[str, str], ttl_s: float | None) -> None:
-    found = Drill(1, "kill", Victim.LEADER, Level.ON, Verdict.HELD, "", rto_s=22.0)
-    events: list[Event] = [Described(0.0, Description("lab a", ("n1", "n2"), facts)), DrillDone(1.0, found)]
+def test_patronis_ttl_is_that_of_the_cluster_that_was_drilled(description: Description, ttl_s: float | None) -> None:
+    events: list[Event] = [Described(0.0, description), DrillDone(1.0, drill(rto_s=22.0))]
     assert measured([("a", events)], failures(failure("crash", 1.0))).takeovers["crash"].ttl_s == ttl_s
+
+
+def test_another_ttl_shifts_the_outages_of_an_external_patroni() -> None:
+    kinds = failures(failure("crash", 1.0))
+    events: list[Event] = [
+        Described(0.0, Description("patroni", ("n1", "n2"), ttl_s=45.0)),
+        *[DrillDone(1.0, drill(rto_s=50.0))] * 5,
+    ]
+    known = Model(topology("z1,z2,z3"), ANY_1, kinds, measured([("a", events)], kinds), Timeouts(ttl_s=20.0))
+    assert set(takeovers(known, kinds.kinds[0], 10, rng())) == {25.0}
+    assert not any("under which ttl" in caveat for caveat in forecast(known, "", years=100, seed=1).caveats)
 
 
 def test_a_drill_that_no_fault_is_called_is_named(tmp_path: Path) -> None:

@@ -150,6 +150,8 @@ class Description:
     settings: dict[str, str] = field(default_factory=dict)
     wal_volume: bool | None = None
     """Whether WAL has a volume of its own; None where the target cannot tell."""
+    ttl_s: float | None = None
+    """Patroni's ttl in effect; None without Patroni, or where the target cannot tell."""
 
 
 @dataclass(frozen=True, slots=True)

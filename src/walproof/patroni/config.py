@@ -99,6 +99,18 @@ def follows(config: Tree, change: Tree) -> bool:
     )
 
 
+def ttl_of(config: Tree) -> int | None:
+    """The ttl in effect, s: 30 where none is set, at least 20 (patroni/config.py, 4.1); None for what is no number.
+
+    >>> ttl_of({}), ttl_of({"ttl": 45}), ttl_of({"ttl": 5}), ttl_of({"ttl": "soon"})
+    (30, 45, 20, None)
+    """
+    try:
+        return max(20, int(config.get("ttl", 30)))
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
 class SyncMode(StrEnum):
     """Patroni's synchronous_mode, and `strict` for its `on` that never degrades."""
 

@@ -10,6 +10,7 @@ import psycopg
 
 from walproof.errors import TargetError
 from walproof.lab import home, members, patroni
+from walproof.lab.assembly import dynamic_config
 from walproof.lab.blueprint import Blueprint
 from walproof.lab.faults.shown import shown
 from walproof.lab.observe import observe
@@ -19,6 +20,7 @@ from walproof.model.plan import Sample, Scenario, Workload
 from walproof.model.ports import Capabilities, Capability, Clock, Configuration, Notebook
 from walproof.model.sample import Checkpoints, SampleResult
 from walproof.model.topology import ClusterView, Description, Endpoint, Route
+from walproof.patroni.config import ttl_of
 from walproof.patroni.rest import facts_of
 from walproof.targets.lab.faults import LabDcs, LabOneWay, LabOperations, LabSlowDisk, faults_of, reasons_of
 from walproof.targets.lab.guard import LabTakeover, lab_guard
@@ -67,7 +69,7 @@ class LabTarget:
             "timeouts": b.timeouts,
             "cpu per member": "all" if b.cores is None else f"{b.cores:g}",
         }
-        return Description(f"lab {b.name}", b.members, facts, settings, b.disk.wal_volume)
+        return Description(f"lab {b.name}", b.members, facts, settings, b.disk.wal_volume, ttl_of(dynamic_config(b)))
 
     def observe(self) -> ClusterView:
         """One observation of every member."""

@@ -6,8 +6,9 @@ from functools import cached_property
 from walproof.errors import TargetError
 from walproof.model.ports import Capabilities, Configuration, Restart, Switchover
 from walproof.model.takeover import Takeover
-from walproof.model.topology import Endpoint
+from walproof.model.topology import Description, Endpoint
 from walproof.model.waiting import Wait, wait_for
+from walproof.patroni.config import ttl_of
 from walproof.patroni.rest import LEADER_ROLES, PatroniRest, RestAccess, facts_of
 from walproof.targets.external.cluster import ExternalCluster
 from walproof.targets.external.membership import Membership
@@ -125,6 +126,11 @@ class PatroniCluster(ExternalCluster):
     def _guard(self) -> GuardOfDrills | None:
         assert isinstance(self.file, PatroniFile)
         return GuardOfDrills(self.name, self.clock) if self.file.etcd3 is not None else None
+
+    def describe(self) -> Description:
+        """As every external cluster's, and Patroni's ttl."""
+        assert isinstance(self.manager, PatroniManager)
+        return replace(super().describe(), ttl_s=ttl_of(self.manager.rest.config()))
 
     def capabilities(self) -> Capabilities:
         """As every external cluster's, and a guard."""
