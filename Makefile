@@ -16,7 +16,7 @@ install: .venv/.done ## Debian packages and a .venv with the Python parts
 	@tools/install-python
 	@touch $@
 
-demo: install ## a real cluster, its prices, two drills, a report
+demo: install ## a real cluster, its prices, three drills, a report
 	@.venv/bin/walproof demo
 
 test: .venv/.done ## every test, real cluster included

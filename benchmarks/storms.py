@@ -1,6 +1,6 @@
 """Storms on simulated clusters: honest ones may never be broken, lying ones never held, and a broken one shrinks.
 
-`python -m benchmarks.storms [--honest 300] [--seeds 2]`; exit 1 when one is. Prints how much the faults overlapped.
+`python -m benchmarks.storms [--honest 300] [--seeds 3]`; exit 1 when one is. Prints how much the faults overlapped.
 """
 
 import argparse

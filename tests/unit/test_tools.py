@@ -1,13 +1,16 @@
 """The gates of `make check` find what they are there to find: each is given a planted violation, and none."""
 
 import ast
+import re
 import shutil
 import subprocess
 from pathlib import Path
+from pkgutil import resolve_name
 
 import pytest
 
 from tools import import_circles, ports_only, sizes
+from walproof.cli import demo
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -96,3 +99,22 @@ def test_a_retired_word_is_found_in_prose_and_in_identifiers(tmp_path: Path) -> 
     (tmp_path / "planted.md").write_text("\n".join(retired))
     found = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (found.returncode, found.stdout.count("planted.md")) == (1, 3)
+
+
+def test_modules_and_files_that_prose_names_are_there() -> None:
+    """In backticks: `model.histogram`, `reporting/svg.py`; files below patroni/dcs and the like are Patroni's own."""
+    folders = [ROOT / name for name in ("src", "tests", "benchmarks", "tools", "docs")]
+    files = [path for folder in folders for path in folder.rglob("*") if path.suffix in (".py", ".md")]
+    packages = {path.name for path in (ROOT / "src/walproof").iterdir()}
+    named = {name for path in (*files, *ROOT.glob("*.md")) for name in re.findall(r"`([\w/.]+)`", path.read_text())}
+    own = {name for name in named if name.endswith(".py") and not name.startswith("patroni/")} - {"cli/VERB.py"}
+    modules = {name for name in named - own if "." in name and name.split(".")[0] in packages}
+    assert len(own) > 10 and len(modules) > 1
+    assert {name for name in own if not any(str(path).endswith(f"/{name}") for path in files)} == set()
+    for name in modules:
+        resolve_name(f"walproof.{name}")
+
+
+def test_the_makefile_says_what_the_demo_does() -> None:
+    promised = re.search(r"its prices, \w+ drills", demo.demo.help or "")
+    assert promised and promised[0] in (ROOT / "Makefile").read_text()
