@@ -133,8 +133,9 @@ def summary(name: str, drills: Sequence[Drill]) -> None:
 
 
 def losses(drills: Sequence[Drill]) -> int:
-    """What guarded drills at remote levels lost, printed with its bound; how many lost something."""
-    counted = [d for d in drills if d.guarded and d.level in (Level.ON, *REMOTE) and d.verdict.decided]
+    """What guarded drills at remote levels lost, printed with its bound; how many lost some: all, where none tells."""
+    guarded_drills = [d for d in drills if d.guarded and d.level in (Level.ON, *REMOTE)]
+    counted = [d for d in guarded_drills if d.verdict.decided]
     losing = [d for d in counted if d.findings.lost]
     acknowledged = sum(d.findings.acknowledged for d in counted)
     print(
@@ -147,7 +148,7 @@ def losses(drills: Sequence[Drill]) -> int:
         chosen = [d for d in at_local if d.guarded is guarded]
         lost = [d.findings.lost for d in chosen]
         print(f"at local {'with' if guarded else 'without'} a guard: lost {lost} in {len(chosen)} drills")
-    return len(losing)
+    return len(losing) if counted else len(guarded_drills)
 
 
 def main() -> int:

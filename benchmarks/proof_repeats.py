@@ -110,6 +110,8 @@ def _run(proof: Proof, record: Path) -> Drills:
 def main() -> int:
     """Create a lab, run every proof asked for, destroy the lab; 0 when all are met."""
     wanted = [p for p in PROOFS if not sys.argv[1:] or p.name in sys.argv[1:]]
+    if not wanted:
+        raise SystemExit(f"no proof has that name; there are {', '.join(p.name for p in PROOFS)}")
     if subprocess.run([WALPROOF, "lab", "up", "--disk", "image"], check=False).returncode:
         return LAB_DOWN
     unmet = 0

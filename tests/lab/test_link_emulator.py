@@ -5,6 +5,7 @@ import signal
 import socket
 import threading
 from collections.abc import Iterator
+from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -48,7 +49,9 @@ def lab(network: Blueprint) -> Blueprint:
 
 
 def found(lab: Blueprint, probing: Probing = FEW) -> dict[tuple[str, str], Measured]:
-    return {(m.source, m.destination): m for m in member_links.measured(lab, probing)}
+    made = {(m.source, m.destination): m for m in member_links.measured(lab, probing)}
+    assert {frozenset(pair) for pair in made} == {frozenset(pair) for pair in combinations(lab.members, 2)}
+    return made
 
 
 def best(measured: Measured) -> float:

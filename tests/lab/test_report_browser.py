@@ -127,7 +127,9 @@ def test_the_navigation_shows_every_section(report: Path, small: Path, compariso
             assert page.evaluate("document.documentElement.scrollWidth") <= width
             clipped = "nav => [nav, nav.firstElementChild].some(e => e.scrollWidth > e.clientWidth + 1)"
             assert not page.locator("nav").evaluate(clipped)
-            for link in page.locator("nav a").all():
+            links = page.locator("nav a").all()
+            assert links
+            for link in links:
                 box = link.bounding_box()
                 assert box
                 assert box["x"] >= 0

@@ -157,7 +157,7 @@ def test_a_tooltip_stays_while_data_move_and_elements_are_changed_in_place(serve
         _later(page)
         expect(tip).to_be_visible()
         assert tip.inner_text() != text
-        assert all(handle.evaluate("e => e.isConnected") for handle in before if handle)
+        assert all(handle and handle.evaluate("e => e.isConnected") for handle in before)
         assert "remote_apply now" in (chart.get_attribute("aria-label") or "")
         page.mouse.move(5, 5)
         expect(tip).to_be_hidden()
