@@ -233,7 +233,7 @@ def test_the_exporter_has_a_token_beyond_loopback_and_a_port_of_its_own(
         code, _, err = ended(capsys, [*words, *more])
         assert code == 0
         assert ":19187/metrics" in err
-        shown = given[-1]["token"] in err
-        assert shown is (more != [] and "--token-file" not in more) or not more
+        token = given[-1]["token"]
+        assert (bool(token) and token in err) is (more == ["--host", "0.0.0.0"])
     assert [bool(options["token"]) for options in given] == [False, True, True]
     assert given[2]["token"] == (tmp_path / "t").read_text().strip()

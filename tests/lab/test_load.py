@@ -108,7 +108,7 @@ def page_images(pair: PlainPair, row: int) -> int:
     change = f"UPDATE pgbench_accounts SET abalance = 1 WHERE aid % 61 = {row}"
     ((plan,),) = pair.sql("n1", f"EXPLAIN (ANALYZE, WAL, FORMAT JSON) {change}")
     assert isinstance(plan, list)
-    return int(plan[0]["Plan"].get("WAL FPI", 0))
+    return int(plan[0]["Plan"]["WAL FPI"])
 
 
 def test_measuring_begins_without_the_page_images_that_follow_a_checkpoint(pair: PlainPair) -> None:

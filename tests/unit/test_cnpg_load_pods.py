@@ -181,7 +181,10 @@ def test_programs_run_in_every_pod_and_what_they_write_comes_back_whole(tmp_path
         # The second directory of a pod is another one, and a closed one is gone.
         again, _ = here.pods.open()
         assert again.directory != first.directory and len(here.runner.pods) == 2
-        assert not first.fetch("words") or first.fetch("words")[0].read_text() == "from here"
+        assert [path.read_text() for path in first.fetch("words")] == ["from here"]
+        assert again.fetch("words") == ()
+        first.close()
+        assert first.fetch("words") == ()
 
 
 def test_the_password_is_in_the_secret_and_in_a_private_file_alone(tmp_path: Path) -> None:

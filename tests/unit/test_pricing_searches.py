@@ -389,11 +389,11 @@ def test_tuned_local_is_held_to_the_limit_of_the_level() -> None:
 
         def run_sample(self, planned: Sample, seconds: float, seed: int) -> SampleResult:
             result = super().run_sample(planned, seconds, seed)
-            late = len(self.asked) > 200 and planned.arm.level is Level.LOCAL and planned.arm.clients > 16
+            late = len(self.asked) > 70 and planned.arm.level is Level.LOCAL and planned.arm.clients > 16
             return replace(result, histogram={1200: 100}) if late else result
 
     result, _ = priced(SlowAtTheEnd(noise=0.01), tune=True, limit="40ms", budget="20min", sample="1s", max_clients="64")
     (found,) = result.parts["tuning"]
-    assert found["baseline_within_limit"] or "not like with like" in result_lines(result)[0]
+    assert not found["baseline_within_limit"] and "not like with like" in result_lines(result)[0]
     assert (0.0 <= found["busy"] <= 1.0) and (0.0 <= found["baseline_busy"] <= 1.0)
     assert found["baseline_p95_ms"] > 0
