@@ -114,7 +114,7 @@ def test_a_page_elsewhere_goes_where_the_user_says_through_a_link_too(run: Run, 
 
 
 @pytest.mark.parametrize(
-    "verb", ["report theirs", "report theirs --rejudge", "watch theirs --seconds 1", "advise theirs --rpo 0"]
+    "verb", ["report theirs", "report theirs --rejudge", "watch theirs --duration 1", "advise theirs --rpo 0"]
 )
 @pytest.mark.parametrize("name", ["events.jsonl", "record.json", "files"])
 def test_a_record_whose_own_files_are_links_is_refused(

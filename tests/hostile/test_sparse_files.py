@@ -12,7 +12,7 @@ from walproof.errors import Error, MachineError, UsageError
 from walproof.proving import history_file
 from walproof.proving.history_file import MAGIC, decode
 from walproof.records.journal import Journal
-from walproof.records.layout import EVENTS, HEADER, read_header
+from walproof.records.layout import EVENTS, FORMAT, HEADER, read_header
 from walproof.records.reader import Tail, read
 
 GIB = 1 << 30
@@ -25,7 +25,7 @@ def sparse(path: Path, size: int) -> None:
 
 
 def record(folder: Path, size: int) -> Path:
-    (folder / HEADER).write_text(json.dumps({"format": 2, "walproof": "0", "verb": "price", "created": "x"}))
+    (folder / HEADER).write_text(json.dumps({"format": FORMAT, "walproof": "0", "verb": "price", "created": "x"}))
     sparse(folder / EVENTS, size)
     return folder
 

@@ -144,7 +144,7 @@ def test_apply_then_undo_leaves_everything_as_it_was(
         assert code == 0
         assert json.loads(output)["in_effect"]["synchronous"] == ["n2"]
         assert pair.sql("n1", "SHOW wal_sender_timeout") == [("15s",)]
-        assert run("restore")[1].startswith("nothing to revert")
+        assert run("revert")[1].startswith("nothing to revert")
         assert run("apply", "--undo", "--target", file, "--allow", "config")[0] == 0
         assert is_back(target, before)
         assert [entries(f.read_text()) for f in files] == [entries(t) for t in texts]
@@ -170,12 +170,12 @@ def test_after_kill_9_in_the_middle_revert_undoes_everything(
         killed = subprocess.run(words, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2])
         assert killed.returncode == -9, killed.stderr
         assert auto.read_text() != text
-        code, output = run("restore", "--json")
+        code, output = run("revert", "--json")
         assert code == 0
         assert json.loads(output)["reverted"][0]["left"] == []
         assert is_back(target, before)
         assert auto.read_text() == text
-        assert json.loads(run("restore", "--json")[1]) == {"reverted": []}
+        assert json.loads(run("revert", "--json")[1]) == {"reverted": []}
 
 
 def test_a_database_left_by_kill_9_is_removed_by_restore(pair: PlainPair, tmp_path: Path, own_state: Path) -> None:
@@ -192,7 +192,7 @@ def test_a_database_left_by_kill_9_is_removed_by_restore(pair: PlainPair, tmp_pa
     assert subprocess.run(words, check=False, capture_output=True).returncode == -9
     named = "SELECT count(*) FROM pg_database WHERE datname = 'walproof_own'"
     assert pair.sql("n1", named) == [(1,)]
-    assert run("restore", str(record))[0] == 0
+    assert run("revert", str(record))[0] == 0
     assert pair.sql("n1", named) == [(0,)]
 
 

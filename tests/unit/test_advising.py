@@ -9,7 +9,7 @@ from types import ModuleType
 import pytest
 
 from tests.fixtures.priced_records import described, drill, price_record, prove_record
-from walproof.advising import candidates, evidence, old_names, requirements, timeouts
+from walproof.advising import candidates, evidence, requirements, timeouts
 from walproof.advising.advice_file import as_json, chosen, read_advice
 from walproof.advising.advise import advise, beats, choose_environment
 from walproof.advising.evidence import evidence_of, prediction_interval
@@ -191,7 +191,7 @@ def test_a_choice_of_one_client_is_in_the_singular() -> None:
     assert not any("1 clients" in text for text in texts)
 
 
-@pytest.mark.parametrize("module", [candidates, evidence, old_names, requirements, timeouts])
+@pytest.mark.parametrize("module", [candidates, evidence, requirements, timeouts])
 def test_examples_in_docstrings_are_true(module: ModuleType) -> None:
     assert doctest.testmod(module).failed == 0
 

@@ -125,12 +125,12 @@ OTHERS = (
     "watch --target sim --port 99999",
     "watch --target sim --levels paranoid",
     "watch --target sim --quorum -1",
-    "watch --target sim --seconds -1",
-    "watch --target sim --seconds nan",
+    "watch --target sim --duration -1",
+    "watch --target sim --duration nan",
     "watch --target sim --terminal --exporter",
     "watch newer --canary --terminal",
     "advise newer --rpo x",
-    "restore not-a-record",
+    "revert not-a-record",
     "restore newer",
     "apply",
     "apply nowhere",
@@ -197,7 +197,7 @@ NO_LAB = (
     "price --json",
     "prove --json",
     "doctor",
-    "watch --seconds 1",
+    "watch --duration 1",
     "apply --undo",
     "lab status",
     "lab status --json",
@@ -233,7 +233,7 @@ MACHINE = (
     "prove --target sim --junit not-a-record/file/out.xml",
     "study run patroni-tradeoff --record not-a-record/file/below",
     "demo --record not-a-record/file/below",
-    "watch --target sim --host no.such.host.invalid --seconds 1",
+    "watch --target sim --host no.such.host.invalid --duration 1",
 )
 STUDY = 'name = "x"\ntitle = "t"\nsource = "s"\nmachine = "m"\n'
 CLAIM = '[[claim]]\nkind = "recovers"\nname = "c"\nsays = "s"\npaper = "p"\ndrill = "nobody"\nwithin_s = 1\n'

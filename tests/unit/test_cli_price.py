@@ -9,8 +9,7 @@ import pytest
 
 from tests.fixtures.command_line import ended
 from tests.fixtures.priced_fake import FakePriced
-from walproof.model.event import SampleDone, SearchStep
-from walproof.records.old_names import FIELDS, KINDS
+from walproof.model.event import SearchStep
 from walproof.records.reader import read
 from walproof.records.registered import RegisteredJournal
 from walproof.reporting.conclusion import conclusion
@@ -102,23 +101,6 @@ def test_a_script_is_kept_in_the_record_and_another_one_is_not_measured_into_it(
     assert as_json(run, *again)["arms"][0]["blocks"] >= 8
 
 
-def test_a_record_of_format_1_is_resumed_with_its_own_sample_length(run: Run, target: FakePriced) -> None:
-    target.interrupt_after = 4
-    run("--levels", "on", "--clients", "2", "--sample", "500ms", "--record", "rec", "--json")
-    target.interrupt_after = None
-    lines = Path("rec/events.jsonl").read_text().splitlines()
-    old = {new: name for name, new in {**KINDS, **FIELDS["started.question"]}.items()}
-    first = {**json.loads(lines[0]), "kind": old["started"]}
-    first["question"][old["sample"]] = first["question"].pop("sample")
-    kept = [line for line in lines[1:] if json.loads(line)["kind"] != "sample-done"]
-    Path("rec/events.jsonl").write_text("\n".join([json.dumps(first), *kept]) + "\n")
-    header = json.loads(Path("rec/record.json").read_text())
-    Path("rec/record.json").write_text(json.dumps({**header, "format": 1}))
-    as_json(run, "--resume", "rec")
-    record = read(Path("rec"))
-    assert {e.result.seconds for e in record.events if isinstance(e, SampleDone)} == {0.5}
-
-
 def test_a_dry_run_says_what_it_would_do_and_does_nothing(run: Run, target: FakePriced) -> None:
     code, out, _ = run("--levels", "on", "--rtt", "3ms", "--dry-run")
     assert code == 0
@@ -196,14 +178,14 @@ def test_an_external_cluster_is_not_loaded_without_consent(run: Run, target: Fak
     assert run("--target", "mine.toml", "--levels", "on", "--clients", "1", "--allow", "load", "--json")[0] == 0
 
 
-def test_a_record_of_a_newer_walproof_is_not_continued(run: Run) -> None:
+def test_a_record_of_another_format_is_not_continued(run: Run) -> None:
     as_json(run, "--levels", "on", "--clients", "1", "--record", "rec")
     header = next(p for p in Path("rec").iterdir() if p.name != "events.jsonl" and p.suffix == ".json")
     stated = json.loads(header.read_text())
     header.write_text(json.dumps({**stated, "format": 99}))
     code, _, err = run("--resume", "rec")
     assert code == 2
-    assert "newer walproof" in err
+    assert "this walproof reads format" in err
 
 
 def test_an_external_cluster_keeps_a_journal_in_the_record(run: Run, target: FakePriced) -> None:

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import shlex
 import subprocess
 import sys
@@ -112,23 +111,6 @@ def test_a_mistyped_verb_or_option_is_answered_with_the_right_one(run: Run) -> N
     assert "Did you mean 'price'?" in run("pric")[2]
     assert "--levels" in run("price --level on,off --levls on")[2]
     assert run("lab fault kil n1")[2].splitlines()[1] == "  hint: walproof lab fault --help"
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "price --target pretend --slice 100ms --levels on --clients 1 --budget 1 --json",  # former name
-        "watch --target sim --terminal --seconds 0.1",
-        "restore",
-    ],
-)
-def test_former_names_are_understood(run: Run, line: str) -> None:
-    assert run(line)[0] == 0
-
-
-def test_the_help_shows_no_former_name(run: Run) -> None:
-    assert not re.search(r"--slice|--seconds", run("price --help")[1] + run("watch --help")[1])  # former name
-    assert "restore" not in run("--help")[1]
 
 
 @pytest.mark.parametrize("duration", ["100ms", "0.1", "0.1s", "0.001min"])

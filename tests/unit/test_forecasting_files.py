@@ -230,7 +230,7 @@ def test_bad_input_gets_one_sentence(words: tuple[str, ...], stated: str) -> Non
 
 
 def test_a_record_without_drills_is_refused() -> None:
-    _, _, wrong = _run(str(RECORDS / "price-predict"))
+    _, _, wrong = _run(str(RECORDS / "price"))
     assert isinstance(wrong, UsageError)
     assert "no decided drill" in wrong.message
 
@@ -240,11 +240,8 @@ def test_a_record_without_drills_is_refused() -> None:
     [
         (Description("patroni", ("n1", "n2"), {"timeouts": "fast"}, ttl_s=45.0), 45.0),
         (Description("patroni", ("n1", "n2"), ttl_s=math.nan), None),
-        (Description("patroni", ("n1", "n2"), {"patroni ttl": "45"}), 45.0),
-        (Description("patroni", ("n1", "n2"), {"patroni ttl": "soon"}), None),
         (Description("lab a", ("n1", "n2"), {"timeouts": "fast"}), 20.0),
         (Description("lab a", ("n1", "n2"), {"timeouts": "default"}), 30.0),
-        (Description("lab a", ("n1", "n2"), {"timing": "stock"}), 30.0),
         (Description("lab a", ("n1", "n2")), None),
     ],
 )

@@ -1,7 +1,5 @@
 """The lab's configuration files, from settings alone."""
 
-import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +8,6 @@ import yaml
 
 from tests.fixtures.blueprints import a_blueprint
 from walproof.errors import UsageError
-from walproof.lab import home
 from walproof.lab.assembly import pgbouncer_version
 from walproof.lab.blueprint import Blueprint
 from walproof.lab.design import LabOrder, quorum_of
@@ -198,20 +195,6 @@ def test_a_cluster_with_streaming_standbys_all_named_is_whole() -> None:
     first = {"synchronous_mode": "on", "synchronous_node_count": 1}
     sync = [member("n2", Role.STANDBY, "sync"), member("n3", Role.STANDBY, "async")]
     assert problem(("n1", "n2", "n3"), view(LEADER, *sync, names="n2"), first) == ""
-
-
-@pytest.mark.parametrize(("timing", "timeouts"), [("quick", "fast"), ("stock", "default")])
-def test_a_blueprint_of_walproof_0_1_still_loads(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, timing: str, timeouts: str
-) -> None:
-    monkeypatch.setenv("WALPROOF_STATE", str(tmp_path))
-    now = blueprint(home=tmp_path / "lab")
-    home.store(now)
-    path = tmp_path / "lab" / "blueprint.json"
-    old = {**json.loads(path.read_text()), "timing": timing, "monitoring": False}
-    del old["timeouts"]
-    path.write_text(json.dumps(old))
-    assert home.stored("lab") == replace(now, timeouts=timeouts)  # type: ignore[arg-type]
 
 
 def test_a_route_that_pools_has_an_endpoint_that_says_so(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from tests.fixtures.records import full_record, price_events
 from walproof.errors import MachineError, UsageError
 from walproof.model.event import Ended, Event, Note, SearchStep, Started
 from walproof.model.ports import Closes
-from walproof.records import layout, old_names, old_verdicts
+from walproof.records import layout
 from walproof.records.codec import KINDS, decode, encode
 from walproof.records.reader import Tail, follow, read
 from walproof.records.writer import Writer
@@ -52,7 +52,6 @@ def written(directory: Path, events: tuple[Event, ...]) -> Path:
 
 def test_examples_in_docstrings_are_true() -> None:
     assert doctest.testmod(layout).failed == 0
-    assert doctest.testmod(old_names).failed == 0
 
 
 def test_every_kind_of_event_comes_back_equal() -> None:
@@ -135,36 +134,27 @@ def test_damage_in_the_middle_is_skipped_and_named(tmp_path: Path) -> None:
     assert record.notices == ("line 3 was skipped: not JSON.",)
 
 
-def test_a_newer_format_is_read_with_a_notice(tmp_path: Path) -> None:
+def test_what_a_later_walproof_adds_is_skipped_with_a_notice(tmp_path: Path) -> None:
     path = written(tmp_path / "r", (Note(1.0, "x"),))
-    header = json.loads((path / "record.json").read_text()) | {"format": 99, "walproof": "9.9"}
-    (path / "record.json").write_text(json.dumps(header))
     with (path / "events.jsonl").open("a") as file:
         file.write('{"kind":"teleported","at":2.0}\n')
         file.write('{"kind":"note","at":3.0,"text":"y","colour":"blue"}\n')
         file.write('{"kind":"ended","at":4.0,"stopped_by":"done"}\n')
     record = read(path)
     assert [e.kind for e in record.events] == ["note", "ended", "note", "ended"]
-    assert "9.9" in record.notices[0]
     assert any("teleported" in n for n in record.notices)
     assert any("colour" in n for n in record.notices)
 
 
-def test_what_is_written_today_is_left_as_it_is_by_the_upgrade() -> None:
-    for event in full_record():
-        raw = json.loads(encode(event))
-        assert old_names.upgraded(raw) == raw
-
-
-@pytest.mark.parametrize("header", [None, "{"])
-def test_events_of_format_1_are_known_without_their_header(tmp_path: Path, header: str | None) -> None:
-    (tmp_path / "events.jsonl").write_text(
-        '{"kind":"noted","at":1.0,"text":"x"}\n{"kind":"note","at":2.0,"text":"y"}\n'
-    )
-    if header is not None:
-        (tmp_path / "record.json").write_text(header)
-    assert read(tmp_path).events == (Note(1.0, "x"), Note(2.0, "y"))
-    assert Tail(tmp_path).more() == (Note(1.0, "x"), Note(2.0, "y"))
+@pytest.mark.parametrize("format_", [0, 2, 99])
+@pytest.mark.parametrize("reading", [read, Tail], ids=["whole", "as it grows"])
+def test_a_record_of_another_format_is_refused(tmp_path: Path, reading: Callable[[Path], object], format_: int) -> None:
+    path = written(tmp_path / "r", (Note(1.0, "x"),))
+    header = json.loads((path / "record.json").read_text())
+    (path / "record.json").write_text(json.dumps({**header, "format": format_, "walproof": "9.9"}))
+    with pytest.raises(UsageError, match=f"format {format_}, and this walproof reads format 1") as refused:
+        reading(path)
+    assert "walproof 9.9" in refused.value.hint
 
 
 def test_unknown_fields_deep_inside_are_noticed() -> None:
@@ -282,10 +272,3 @@ def test_following_ends_with_the_record(tmp_path: Path) -> None:
     path = written(tmp_path / "r", price_events())
     assert tuple(follow(path, clock)) == price_events()
     assert clock.paused == 0
-
-
-def test_an_old_drill_that_damaged_data_is_no_expected_loss() -> None:
-    lost = {"verdict": "broken", "promised": False, "findings": {"lost": 3}}
-    damaged = {**lost, "evidence": {"data of n2": "a page is torn"}}
-    verdicts = [old_verdicts.upgraded({"kind": "drill-done", "drill": d})["drill"]["verdict"] for d in (lost, damaged)]
-    assert verdicts == ["expected loss", "broken"]

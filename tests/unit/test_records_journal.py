@@ -13,7 +13,7 @@ from walproof.targets.patroni.configuration import CONFIG
 from walproof.targets.sql.alter_system import AUTO, ORDER
 
 SAVED = Path(__file__).parent.parent / "replay" / "records" / "apply-journal.jsonl"
-"""What `walproof apply` of version 0.1.0 wrote on a lab under Patroni."""
+"""What `walproof apply` of 1.0.0 wrote on a lab under Patroni."""
 
 
 def test_what_was_changed_and_not_reverted_is_pending_newest_first(tmp_path: Path) -> None:
@@ -36,10 +36,10 @@ def test_a_torn_line_hides_nothing(tmp_path: Path) -> None:
     assert second.number == 2
 
 
-def test_a_journal_of_version_0_1_0_is_read(tmp_path: Path) -> None:
+def test_a_journal_of_1_0_0_is_read(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "journal.jsonl")
     shutil.copy(SAVED, journal.path)
-    mark, change = journal.pending("lab:base")
+    mark, change = journal.pending("lab:nc")
     assert (mark.what, mark.name) == (APPLIED, "on ANY 1, 4 clients")
     assert (change.number, change.what, change.name) == (1, CONFIG, "config")
     before = json.loads(change.before or "")
@@ -50,7 +50,7 @@ def test_a_journal_of_version_0_1_0_is_read(tmp_path: Path) -> None:
     assert journal.pending() == (mark,)
 
 
-def test_kinds_of_changes_are_named_as_in_journals_of_version_0_1_0() -> None:
+def test_kinds_of_changes_are_named_as_in_journals_of_1_0_0() -> None:
     assert (CONFIG, AUTO, ORDER, APPLIED) == ("patroni config", "alter-system", "auto.conf order", "applied")
 
 

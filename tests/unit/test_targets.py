@@ -85,12 +85,6 @@ def test_a_file_that_no_target_accepts_says_what_is_missing(tmp_path: Path, text
         choose(str(path))
 
 
-def test_a_fault_by_its_former_name_says_what_it_is_called_now() -> None:
-    with pytest.raises(UsageError) as wrong:
-        validated(TargetFile, {"kind": "postgres", "dsn": "host=a", "faults": {"switch-over": "x"}}, "c.toml")
-    assert wrong.value.hint == "it is called switchover now"
-
-
 def test_a_wait_may_take_longer_on_a_target() -> None:
     tree: dict[str, object] = {"kind": "postgres", "waits": {"cluster-healthy": "20min"}}
     clock = RealClock(validated(TargetFile, tree, "c.toml").waits_s)

@@ -5,7 +5,6 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from walproof.advising.old_names import upgraded
 from walproof.errors import UsageError
 from walproof.machine.foreign_text import from_json, printable
 from walproof.model.advice import Advice, Choice
@@ -20,9 +19,9 @@ def as_json(advice: Advice) -> dict[str, Any]:
 
 
 def read_advice(text: str) -> Advice:
-    """The advice in that JSON, today's format or the first; UsageError when it is none."""
+    """The advice in that JSON; UsageError when it is none."""
     try:
-        return _ADVICE.validate_json(json.dumps(upgraded(printable(from_json(text)))))
+        return _ADVICE.validate_json(json.dumps(printable(from_json(text))))
     except (ValidationError, ValueError) as wrong:
         where, why = "the file", str(wrong)
         if isinstance(wrong, ValidationError):

@@ -1,4 +1,4 @@
-"""Commands and groups of commands as all verbs share them: modules imported late, examples, former spellings."""
+"""Commands and groups of commands as all verbs share them: modules imported late, examples."""
 
 import functools
 import importlib
@@ -9,12 +9,9 @@ from importlib import resources
 import click
 import cloup
 
-FORMER = {"restore": "revert", "slice": "sample", "seconds": "duration"}  # former names
-"""Former names of verbs and options, still understood."""
 SETTINGS = cloup.Context.settings(
     help_option_names=["-h", "--help"],
     show_default=True,
-    token_normalize_func=lambda word: FORMER.get(word, word),
     formatter_settings=cloup.HelpFormatter.settings(theme=cloup.HelpTheme(heading=cloup.Style(bold=True))),
 )
 

@@ -31,7 +31,7 @@ from walproof.pricing.options import RawOptions, parse_options
 from walproof.pricing.require import exit_code, required, required_as_json, requirements_of
 from walproof.pricing.soak import with_soak
 from walproof.pricing.workload_options import code_in, scale_in
-from walproof.records.layout import FILES, FORMAT, safe_name
+from walproof.records.layout import FILES, safe_name
 from walproof.records.reader import read
 from walproof.records.writer import Writer
 from walproof.targets.choose import choose, is_external
@@ -206,11 +206,6 @@ def _resumed(
     first = found.started
     if first is None or first.verb != "price":
         raise UsageError(f"{record} holds no price run to continue", "give the directory that `walproof price` named")
-    if found.format > FORMAT:
-        raise UsageError(
-            f"{record} was written by a newer walproof (format {found.format}; this one writes {FORMAT})",
-            "continue it with that walproof, or start anew",
-        )
     recorded = {k: v for k, v in first.question.items() if k not in _OURS}
     anew = {k for k, v in raw.items() if v not in (None, False) and (k in ANEW or v != recorded.get(k))}
     if anew - ANEW:

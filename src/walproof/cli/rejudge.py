@@ -55,7 +55,7 @@ def rejudge(record: Record, *, as_json: bool) -> int:
     if not judged:
         raise UsageError(
             f"{record.directory} keeps no histories, so nothing can be judged again",
-            "records keep them since this version; run walproof prove again",
+            "run walproof prove again: the record of its drills keeps them",
         )
     print_result(_tree(record, found), *_lines(found, judged), as_json=as_json)
     return 0 if all(one.same for one in judged) else 1

@@ -14,7 +14,7 @@ from walproof.model.topology import Description
 from walproof.model.units import counted
 from walproof.model.verdict import Drill, Verdict, Victim
 
-TIMEOUTS = {"quick": 20.0, "fast": 20.0, "stock": 30.0, "default": 30.0}
+TIMEOUTS = {"fast": 20.0, "default": 30.0}
 """Patroni's ttl, s, by the lab's word for its timeouts, for records whose description has no ttl."""
 FEW = 3
 STALL_S = 1.0
@@ -132,16 +132,8 @@ def _by_failure(
 def _ttl(described: Description | None) -> float | None:
     if described is None:
         return None
-    ttl_s = _ttl_of_facts(described.facts) if described.ttl_s is None else described.ttl_s
+    ttl_s = TIMEOUTS.get(described.facts.get("timeouts", "")) if described.ttl_s is None else described.ttl_s
     return ttl_s if ttl_s is not None and math.isfinite(ttl_s) and ttl_s > 0 else None
-
-
-def _ttl_of_facts(facts: dict[str, str]) -> float | None:
-    """As records say it whose description has no ttl: as text, or by the lab's word for its timeouts."""
-    try:
-        return float(facts["patroni ttl"])
-    except (KeyError, ValueError):
-        return TIMEOUTS.get(facts.get("timeouts", facts.get("timing", "")))  # former name
 
 
 def _about_record(name: str, described: Description | None, drills: Sequence[Drill]) -> list[str]:

@@ -125,9 +125,7 @@ def identity(name: str) -> Identity | None:
     except ValueError:
         return Identity(0)
     except OSError:
-        # A lab of walproof 0.1 has no mark, but a blueprint that names its folder.
-        old = stored(name)
-        return Identity(old.number) if old is not None and old.home == folder else None
+        return None
 
 
 def store(blueprint: Blueprint, made_by: str = "lab up", owner: str = "") -> None:
@@ -141,16 +139,12 @@ def store(blueprint: Blueprint, made_by: str = "lab up", owner: str = "") -> Non
 def stored(name: str) -> Blueprint | None:
     """The blueprint of a lab, up or not; None when there is no such lab."""
     try:
-        data = json.loads((lab_home(name) / "blueprint.json").read_bytes())
-        if "timing" in data:
-            # Written by walproof 0.1: quick was what is called fast now, stock what is called default.
-            data["timeouts"] = {"quick": "fast", "stock": "default"}[data.pop("timing")]
-        return _BLUEPRINTS.validate_python(data)
+        return _BLUEPRINTS.validate_json((lab_home(name) / "blueprint.json").read_bytes())
     except FileNotFoundError:
         return None
     except (PermissionError, NotADirectoryError):
         raise MachineError(f"no right to read the lab in {lab_home(name)}", "run as the user who created it") from None
-    except (ValueError, KeyError):
+    except ValueError:
         return None
 
 

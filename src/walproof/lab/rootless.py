@@ -22,7 +22,7 @@ from walproof.model.waiting import Wait, wait_for
 
 CREATING = (("lab", "up"), ("demo",), ("study",), ("prove", "--pitfall"))
 """Arguments of commands that create a lab; others step inside only where one is."""
-USING = ("lab", "demo", "price", "prove", "study", "watch", "doctor", "advise", "apply", "revert", "restore")
+USING = ("lab", "demo", "price", "prove", "study", "watch", "doctor", "advise", "apply", "revert")
 OUTSIDE = (("lab", "doctor"), ("lab", "ls"), ("lab", "down"))
 """Commands that work from outside of the namespaces."""
 

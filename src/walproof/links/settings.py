@@ -115,8 +115,7 @@ def links_of(data: Mapping[str, Any]) -> Links:
     """The inverse of `Links.as_json`."""
     settings = {
         (row["from"], row["to"]): LinkSetting(**{k: v for k, v in row.items() if k not in ("from", "to")})
-        # "asked" is what walproof 0.1 wrote.
-        for row in data.get("settings", data.get("asked", ()))
+        for row in data["settings"]
     }
     return Links(settings, frozenset(data["isolated"]))
 

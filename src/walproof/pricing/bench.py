@@ -162,6 +162,6 @@ class Bench:
 
 
 def _identity(step: SearchStep) -> str:
-    """What makes two steps the same: all but the time, and the wording of a number (a former version's may differ)."""
+    """What makes two steps the same: all but the time, and the wording of a number (another version's may differ)."""
     wording = step.conclusion if math.isnan(step.value) else ""
     return f"{step.search} {step.tried} {step.value} {step.low} {step.high} {wording}"

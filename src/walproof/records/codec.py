@@ -11,8 +11,6 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from walproof.machine.foreign_text import from_json, printable
 from walproof.model.event import Event
-from walproof.records import old_names, old_verdicts
-from walproof.records.layout import FORMAT
 
 _ESCAPED = re.compile(r"\\[bfru]|[\x7f-\x9f]")
 """Where a line may hold control characters."""
@@ -26,11 +24,8 @@ def encode(event: Event) -> str:
     return _WRITER.dump_json(event).decode()
 
 
-def decode(line: str, version: int = FORMAT) -> tuple[Event | None, str]:
-    """The event of a line and a notice: (event, ""), (event, what was skipped) or (None, why it was skipped).
-
-    version: the format that the record's header names; an older one is upgraded first.
-    """
+def decode(line: str) -> tuple[Event | None, str]:
+    """The event of a line and a notice: (event, ""), (event, what was skipped) or (None, why it was skipped)."""
     try:
         raw = from_json(line)
         if _ESCAPED.search(line):
@@ -39,9 +34,6 @@ def decode(line: str, version: int = FORMAT) -> tuple[Event | None, str]:
         return None, "not JSON"
     if not isinstance(raw, dict) or not isinstance(raw.get("kind"), str):
         return None, "not an event"
-    if version < FORMAT:
-        raw = old_names.upgraded(raw)
-    raw = old_verdicts.upgraded(raw)
     if raw["kind"] not in KINDS:
         return None, f"unknown kind {raw['kind'][:40]!r}"
     try:

@@ -13,10 +13,8 @@ from walproof.errors import UsageError
 from walproof.machine.foreign_text import from_json, printable
 from walproof.machine.untrusted import bounded, regular
 
-FORMAT = 2
-"""Raised when an old reader would misunderstand, not when it would merely skip something new. old_names.py reads 1."""
-OLDEST = 1
-"""Assumed where the header is missing or damaged: upgrading what is of today's format changes nothing."""
+FORMAT = 1
+"""Raised when an earlier reader would misunderstand, not when it would merely skip something new."""
 HEADER = "record.json"
 EVENTS = "events.jsonl"
 FILES = "files"
@@ -65,7 +63,7 @@ def safe_name(name: str) -> str:
 
 
 def read_header(directory: Path) -> tuple[Header | None, str]:
-    """The header and "", or None and a sentence saying what is wrong with it."""
+    """The header and "", or None and a sentence saying what is wrong with it; UsageError for another format."""
     try:
         with regular(directory, directory / HEADER) as file:
             raw = printable(from_json(bounded(file, _MOST_HEADER).decode("utf-8", errors="replace")))
@@ -74,6 +72,11 @@ def read_header(directory: Path) -> tuple[Header | None, str]:
         return None, f"{HEADER} is missing"
     except (ValueError, KeyError, TypeError, OSError):
         return None, f"{HEADER} is damaged"
+    if header.format != FORMAT:
+        raise UsageError(
+            f"{directory} is a record of format {header.format}, and this walproof reads format {FORMAT}",
+            f"open it with walproof {header.walproof[:20]}, which wrote it, or: pip install --upgrade walproof",
+        )
     return header, ""
 
 

@@ -1,4 +1,4 @@
-"""Reads a record as far as it goes: growing, cut short, damaged or from a newer walproof; says so in notices."""
+"""Reads a record as far as it goes: growing, cut short, damaged or with unknown events; says so in notices."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from walproof.machine.untrusted import bounded, regular
 from walproof.model.event import Ended, Event, Started
 from walproof.model.ports import Clock
 from walproof.records.codec import decode
-from walproof.records.layout import EVENTS, FILES, FORMAT, OLDEST, read_header, record_directory
+from walproof.records.layout import EVENTS, FILES, read_header, record_directory
 
 E = TypeVar("E", bound=Event)
 _MOST_EVENTS = 1 << 30
@@ -24,7 +24,6 @@ class Record:
     events: tuple[Event, ...]
     notices: tuple[str, ...]
     directory: Path
-    format: int
     written_by: str = ""
     created: str = ""
 
@@ -51,25 +50,18 @@ class Record:
 
 
 def read(path: Path) -> Record:
-    """The record at `path`; UsageError (exit 2) when it is not one, MachineError when it may not be read."""
+    """The record at `path`; UsageError when it is none or of another format, MachineError when it may not be read."""
     directory = record_directory(path)
     header, wrong = read_header(directory)
     notices = [wrong + "; the events are read all the same."] if wrong else []
-    if header and header.format > FORMAT:
-        notices.append(
-            f"written by a newer walproof ({header.walproof}, format {header.format}; this one reads {FORMAT}): "
-            "what it does not know is left out."
-        )
-    data = _written(directory, 0)
-    version = header.format if header else OLDEST
-    events, skipped = _events(data, version)
+    events, skipped = _events(_written(directory, 0))
     notices += skipped
     if not events:
         notices.append("nothing was recorded.")
     elif not isinstance(events[-1], Ended):
         notices.append("has no end: it is still being written, or was cut short.")
     written_by, created = (header.walproof, header.created) if header else ("", "")
-    return Record(events, tuple(notices), directory, version, written_by, created)
+    return Record(events, tuple(notices), directory, written_by, created)
 
 
 def _written(directory: Path, since: int) -> bytes:
@@ -85,7 +77,7 @@ def _written(directory: Path, since: int) -> bytes:
         ) from None
 
 
-def _events(data: bytes, version: int) -> tuple[tuple[Event, ...], list[str]]:
+def _events(data: bytes) -> tuple[tuple[Event, ...], list[str]]:
     lines = data.split(b"\n")
     torn = lines.pop()
     events: list[Event] = []
@@ -94,7 +86,7 @@ def _events(data: bytes, version: int) -> tuple[tuple[Event, ...], list[str]]:
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
-        event, notice = decode(line.decode("utf-8", errors="replace"), version)
+        event, notice = decode(line.decode("utf-8", errors="replace"))
         if event is not None:
             events.append(event)
         if notice:
@@ -107,7 +99,7 @@ def _events(data: bytes, version: int) -> tuple[tuple[Event, ...], list[str]]:
         for notice, count in errors.items()
     ]
     if torn.strip():
-        event, _ = decode(torn.decode("utf-8", errors="replace"), version)
+        event, _ = decode(torn.decode("utf-8", errors="replace"))
         if event is not None:
             events.append(event)
         else:
@@ -116,10 +108,14 @@ def _events(data: bytes, version: int) -> tuple[tuple[Event, ...], list[str]]:
 
 
 class Tail:
-    """The events of a growing record as they come; what is not understood is left out, notices in `notices`."""
+    """The events of a growing record as they come, UsageError where it is none or of another format.
+
+    What is not understood is left out, with a sentence in `notices`.
+    """
 
     def __init__(self, path: Path) -> None:
         self.directory = record_directory(path)
+        read_header(self.directory)
         self.notices: list[str] = []
         self._offset = 0
         self._rest = b""
@@ -129,9 +125,7 @@ class Tail:
         data = _written(self.directory, self._offset)
         self._offset += len(data)
         *lines, self._rest = (self._rest + data).split(b"\n")
-        header, _ = read_header(self.directory)
-        version = header.format if header else OLDEST
-        decoded = [decode(line.decode("utf-8", errors="replace"), version) for line in lines if line.strip()]
+        decoded = [decode(line.decode("utf-8", errors="replace")) for line in lines if line.strip()]
         self.notices += [notice for _, notice in decoded if notice]
         return tuple(event for event, _ in decoded if event is not None)
 

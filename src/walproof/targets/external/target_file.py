@@ -109,7 +109,6 @@ FAULTS = (
     "recover",
     "logs",
 )
-_FORMER = {"cut-power": "power-cut", "cut": "partition", "switch-over": "switchover", "heal": "recover"}  # former names
 F = TypeVar("F", bound=TargetFile)
 
 
@@ -133,9 +132,8 @@ def validated(model: type[F], tree: dict[str, object], where: str) -> F:
         raise UsageError(f"the target file {where}: {key}: {first['msg']}", "see docs/external-clusters.md") from None
     unknown = sorted(set(target.faults) - set(FAULTS))
     if unknown:
-        now = _FORMER.get(unknown[0])
-        hint = f"it is called {now} now" if now else "the commands are " + ", ".join(FAULTS)
-        raise UsageError(f"the target file {where}: faults.{unknown[0]} is no fault", hint)
+        commands = "the commands are " + ", ".join(FAULTS)
+        raise UsageError(f"the target file {where}: faults.{unknown[0]} is no fault", commands)
     return target
 
 

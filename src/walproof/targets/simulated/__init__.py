@@ -10,5 +10,4 @@ def _open(address: str) -> Target:
     return simulated(address)
 
 
-NAMES = ("sim", "pretend")  # former name
-TYPE = TargetType("simulated", lambda address: address.split("?")[0] in NAMES, _open, external=False)
+TYPE = TargetType("simulated", lambda address: address.split("?")[0] == "sim", _open, external=False)
