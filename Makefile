@@ -33,7 +33,7 @@ test-kubernetes: .venv/.done ## the contract on the current context's CloudNativ
 unit: .venv/.done ## the tests that need no server
 	@$(PY) -m pytest -q tests/unit tests/replay tests/golden
 
-check: .venv/.done ## ruff, mypy, import-linter, file sizes, import circles, ports, retired words
+check: .venv/.done ## ruff, mypy, import-linter, file sizes, import circles, ports
 	@.venv/bin/ruff check .
 	@.venv/bin/ruff format --check .
 	@.venv/bin/mypy
@@ -41,7 +41,6 @@ check: .venv/.done ## ruff, mypy, import-linter, file sizes, import circles, por
 	@$(PY) -m tools.sizes 400 120 src tests benchmarks tools
 	@$(PY) -m tools.import_circles walproof
 	@$(PY) -m tools.ports_only src/walproof
-	@tools/retired_words
 
 pictures: install ## the README's pictures, from a real run
 	@tools/install-programs test
