@@ -154,7 +154,7 @@ def test_a_record_of_another_format_is_refused(tmp_path: Path, reading: Callable
     (path / "record.json").write_text(json.dumps({**header, "format": format_, "walproof": "9.9"}))
     with pytest.raises(UsageError, match=f"format {format_}, and this walproof reads format 1") as refused:
         reading(path)
-    assert "walproof 9.9" in refused.value.hint
+    assert "walproof '9.9'" in refused.value.hint
 
 
 def test_unknown_fields_deep_inside_are_noticed() -> None:
