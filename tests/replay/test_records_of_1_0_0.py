@@ -7,6 +7,9 @@ import csv
 import io
 import json
 import math
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -91,6 +94,13 @@ def test_it_opens_and_nothing_in_it_is_unknown(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_it_is_reported_as_on_its_day(name: str, walproof: Run) -> None:
     assert differences(kept(f"{name}/report.json"), json.loads(walproof("report", name, "--json"))) == []
+
+
+def test_every_process_prints_the_same_bytes() -> None:
+    command = [sys.executable, "-m", "walproof", "report", "price", "--json"]
+    seeds = ({**os.environ, "PYTHONHASHSEED": seed} for seed in "12")
+    one, two = (subprocess.run(command, cwd=FOLDER, env=env, capture_output=True, check=True).stdout for env in seeds)
+    assert one == two
 
 
 @pytest.mark.parametrize("name", JUDGED)

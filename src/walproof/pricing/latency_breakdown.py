@@ -174,7 +174,8 @@ def _metrics(results: Sequence[SampleResult]) -> dict[str, float]:
             seen[name] = round(fmean(values), 4)
     events = {event for r in results for event in r.window.waits}
     shares = {event: fmean(r.window.waits.get(event, 0.0) for r in results) for event in events}
-    seen.update({f"wait {event}": round(v, 4) for event, v in sorted(shares.items(), key=lambda p: -p[1]) if v >= 0.02})
+    ordered = sorted(shares.items(), key=lambda share: (-share[1], share[0]))
+    seen.update({f"wait {event}": round(share, 4) for event, share in ordered if share >= 0.02})
     busy = fmean(r.window.machine_busy for r in results)
     if busy > 0:
         seen["machine_busy"] = round(busy, 4)
