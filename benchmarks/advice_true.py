@@ -14,13 +14,13 @@ from statistics import fmean
 from benchmarks.temporary_lab import benchmark_lab
 from walproof.advising.advise import advise, choose_environment
 from walproof.advising.evidence import evidence_of
-from walproof.advising.recipes.settings import config_change
-from walproof.lab.design import LabOrder
+from walproof.advising.recipes import config_change
+from walproof.lab.create import LabOrder
 from walproof.model.advice import Choice, Requirements
+from walproof.model.estimate import pooled, quantile_ms
 from walproof.model.event import Described, Event, SampleDone
 from walproof.model.guarantee import Level
-from walproof.model.histogram import pooled, quantile_ms
-from walproof.model.plan import Arm, Sample, Scenario, Workload
+from walproof.model.sample import Arm, Sample, Scenario, Workload
 from walproof.records.journal import Journal
 from walproof.targets.configure import applied
 from walproof.targets.lab.target import LabTarget

@@ -18,10 +18,10 @@ import pytest
 from benchmarks.lab_lies import Act, Lie, LyingTarget, Other, telling
 from benchmarks.temporary_lab import benchmark_lab
 from walproof.lab.blueprint import Blueprint
-from walproof.lab.design import LabOrder
+from walproof.lab.create import LabOrder
+from walproof.model.drill import Verdict
 from walproof.model.guarantee import Level
 from walproof.model.ports import MemberFault
-from walproof.model.verdict import Verdict
 from walproof.proving.campaign import PlannedDrill
 from walproof.proving.faults import CATALOGUE
 from walproof.proving.run import Shell, run_drills

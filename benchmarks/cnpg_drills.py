@@ -15,9 +15,9 @@ from pathlib import Path
 from statistics import median
 
 from tests.fixtures.kubernetes.target import real_stand_in, target_of
+from walproof.model.drill import Drill, Verdict, Victim
 from walproof.model.guarantee import Level
 from walproof.model.ports import Target
-from walproof.model.verdict import Drill, Verdict, Victim
 from walproof.model.waiting import Wait
 from walproof.proving.campaign import PlannedDrill
 from walproof.proving.faults import CATALOGUE

@@ -9,12 +9,11 @@ import os
 import sys
 import time
 
-from walproof.forecasting.answer import forecast
-from walproof.forecasting.behaviour import Model
-from walproof.forecasting.failures_file import failures_of
-from walproof.forecasting.measured import Measured
+from walproof.forecasting.failure_rates import failures_of
+from walproof.forecasting.forecast import forecast
+from walproof.forecasting.outages_from_drills import Measured, Model
 from walproof.forecasting.topology import Configuration, topology
-from walproof.machine.processes import several_processes
+from walproof.machine.processors import several_processes
 from walproof.model.guarantee import Level, QuorumKind
 
 LIMIT_S = 10.0

@@ -18,25 +18,21 @@ import numpy as np
 
 from benchmarks.temporary_lab import benchmark_lab
 from walproof.errors import Error
-from walproof.forecasting.answer import Period
-from walproof.forecasting.behaviour import Model
-from walproof.forecasting.failures import YEAR_S, Failures
-from walproof.forecasting.failures_file import read_failures
-from walproof.forecasting.measured import Measured, measured
-from walproof.forecasting.period import one_period
+from walproof.forecasting.failure_rates import YEAR_S, Failures, read_failures
+from walproof.forecasting.forecast import Period, one_period
+from walproof.forecasting.outages_from_drills import Measured, Model, measured
 from walproof.forecasting.topology import Configuration, topology
-from walproof.lab.design import LabOrder
-from walproof.model.attempt import Outcome
+from walproof.lab.create import LabOrder
+from walproof.model.drill import Victim
 from walproof.model.event import DrillDone, Event
 from walproof.model.guarantee import Level, QuorumKind
-from walproof.model.load import LedgerOrder
+from walproof.model.load import LedgerOrder, Outcome
 from walproof.model.ports import Target
-from walproof.model.verdict import Victim
 from walproof.patroni.config import SyncMode
 from walproof.proving.campaign import PlannedDrill
 from walproof.proving.faults import CATALOGUE
 from walproof.proving.inject import inject, undo
-from walproof.proving.reading import compared, lost_rows
+from walproof.proving.lost_commits import compared, lost_rows
 from walproof.proving.run import Shell, run_drills
 from walproof.targets.choose import choose
 from walproof.targets.lab.target import LabTarget

@@ -12,14 +12,14 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from benchmarks.temporary_lab import benchmark_lab
-from walproof.estimating.binomial import upper_bound
+from walproof.estimating.intervals import upper_bound
 from walproof.lab import patroni
 from walproof.lab.blueprint import Disk
-from walproof.lab.design import LabOrder
-from walproof.lab.health import wait_until_healthy
+from walproof.lab.create import LabOrder
+from walproof.lab.patroni import wait_until_healthy
+from walproof.model.drill import Drill
 from walproof.model.guarantee import Level
 from walproof.model.units import duration_s
-from walproof.model.verdict import Drill
 from walproof.patroni.config import SyncMode
 from walproof.proving.campaign import PlannedDrill, planned
 from walproof.proving.faults import CATALOGUE

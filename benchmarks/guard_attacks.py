@@ -22,11 +22,11 @@ from walproof.guarding.decide import Policy
 from walproof.guarding.run import open_guard
 from walproof.lab import home
 from walproof.lab.blueprint import Blueprint, Disk
-from walproof.lab.design import LabOrder
+from walproof.lab.create import LabOrder
 from walproof.machine.clock import RealClock
+from walproof.model.drill import Drill
 from walproof.model.guarantee import Level
 from walproof.model.takeover import LeaderLock, LockState, MemberSigns, Seal, Signs, SignsOfLife
-from walproof.model.verdict import Drill
 from walproof.proving.campaign import PlannedDrill
 from walproof.proving.faults import CATALOGUE
 from walproof.proving.run import Shell, run_drills

@@ -23,19 +23,19 @@ import psycopg
 from benchmarks.guard_attacks import guard_address, guard_namespace, own_network
 from benchmarks.temporary_lab import benchmark_lab
 from walproof.errors import Error
-from walproof.lab import member_links, members
+from walproof.guarding.etcd import Etcd3, EtcdAccess
+from walproof.lab import members, network_links
 from walproof.lab.blueprint import Blueprint
-from walproof.lab.design import LabOrder
-from walproof.lab.faults import processes, recover
-from walproof.lab.health import wait_until_healthy
-from walproof.lab.programs import etcd
+from walproof.lab.create import LabOrder
+from walproof.lab.faults import catalogue, crashes
+from walproof.lab.patroni import wait_until_healthy
+from walproof.lab.programs import patroni_etcd
 from walproof.links import devices
 from walproof.links.settings import Change, directions_of
 from walproof.machine.clock import RealClock
 from walproof.model.guarantee import Level
-from walproof.model.plan import Arm, Sample, Scenario, Workload
+from walproof.model.sample import Arm, Sample, Scenario, Workload
 from walproof.model.waiting import Wait, wait_for
-from walproof.patroni.etcd3 import Etcd3, EtcdAccess
 from walproof.targets.lab.target import LabTarget
 
 SAMPLE_S = 20.0
@@ -129,11 +129,11 @@ def shaped(change: Change) -> Callable[[Scene], Iterator[None]]:
     """Every link shaped, the guard's own too."""
 
     def during(scene: Scene) -> Iterator[None]:
-        member_links.shape(scene.blueprint, directions_of((), scene.blueprint.members), change)
+        network_links.shape(scene.blueprint, directions_of((), scene.blueprint.members), change)
         try:
             yield
         finally:
-            member_links.reset(scene.blueprint)
+            network_links.reset(scene.blueprint)
 
     return during
 
@@ -141,11 +141,11 @@ def shaped(change: Change) -> Callable[[Scene], Iterator[None]]:
 def standby_down(scene: Scene) -> Iterator[None]:
     """The standby without the guard, all its processes killed."""
     down = scene.other
-    processes.kill_member(scene.blueprint, down)
+    crashes.kill_member(scene.blueprint, down)
     try:
         yield
     finally:
-        recover.recover_member(scene.blueprint, down)
+        catalogue.recover_member(scene.blueprint, down)
 
 
 def etcd_leader_killed(scene: Scene) -> Iterator[None]:
@@ -187,7 +187,7 @@ def etcd_leader(blueprint: Blueprint) -> str:
     """The member whose etcd leads; "" when none does."""
     for member in blueprint.members:
         with suppress(Error):
-            one = Etcd3(EtcdAccess((f"http://{blueprint.address(member)}:{etcd.CLIENT_PORT}",)))
+            one = Etcd3(EtcdAccess((f"http://{blueprint.address(member)}:{patroni_etcd.CLIENT_PORT}",)))
             try:
                 status = one.call("/maintenance/status", {})
             finally:

@@ -15,13 +15,13 @@ import psycopg
 
 from benchmarks.guard import line, losses
 from benchmarks.temporary_lab import benchmark_lab
-from walproof.lab import member_links
+from walproof.lab import network_links
 from walproof.lab.blueprint import Blueprint
-from walproof.lab.design import LabOrder
-from walproof.lab.faults import processes, recover, streams
+from walproof.lab.create import LabOrder
+from walproof.lab.faults import catalogue, crashes, replication
+from walproof.model.drill import Capability, Drill, Victim
 from walproof.model.guarantee import Level
-from walproof.model.ports import Capabilities, Capability
-from walproof.model.verdict import Drill, Victim
+from walproof.model.ports import Capabilities
 from walproof.proving.campaign import PlannedDrill
 from walproof.proving.faults import CATALOGUE
 from walproof.proving.run import Shell, run_drills
@@ -46,9 +46,9 @@ class Schedule:
 
     def undo(self, _leader: str) -> None:
         """Every fault of it undone."""
-        member_links.recover(self.blueprint)
+        network_links.recover(self.blueprint)
         for member in self.blueprint.members:
-            recover.recover_member(self.blueprint, member)
+            catalogue.recover_member(self.blueprint, member)
 
 
 def crash_restart(schedule: Schedule, leader: str, a: str, b: str) -> None:
@@ -57,10 +57,10 @@ def crash_restart(schedule: Schedule, leader: str, a: str, b: str) -> None:
     with psycopg.connect(blueprint.member_endpoint(leader).conninfo(), autocommit=True) as connection:
         connection.execute("SELECT pg_switch_wal()")
     clock.pause(1.0)
-    streams.lose_acks(blueprint, b)
+    replication.lose_acks(blueprint, b)
     clock.pause(ALONE_S)
-    member_links.isolate(blueprint, leader)
-    processes.crash_restart(blueprint, a)
+    network_links.isolate(blueprint, leader)
+    crashes.crash_restart(blueprint, a)
 
 
 SCHEDULES: Mapping[str, Callable[[Schedule, str, str, str], None]] = {"crash-restart": crash_restart}

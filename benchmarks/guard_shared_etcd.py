@@ -29,13 +29,13 @@ import psycopg
 import yaml
 
 from walproof.errors import TargetError
+from walproof.guarding.etcd import Etcd3, EtcdAccess
 from walproof.lab.privileges import make_folder, write_private
-from walproof.lab.programs import etcd, patroni, postgres
+from walproof.lab.programs import patroni_etcd
 from walproof.machine.clock import RealClock
 from walproof.machine.programs import postgres_bin, program
 from walproof.model.waiting import Wait, wait_for
 from walproof.patroni.config import SyncMode
-from walproof.patroni.etcd3 import Etcd3, EtcdAccess
 from walproof.patroni.rest import LEADER_ROLES, PatroniRest, RestAccess
 
 MACHINES = {f"m{n}": f"127.77.0.{n}" for n in (1, 2, 3)}
@@ -98,16 +98,16 @@ class Cluster:
     def configure(self) -> None:
         """Folders, patroni.yml of every member, and the target file for its guard."""
         small = {"shared_buffers": "16MB", "max_connections": "60"}
-        parameters = {**postgres.parameters(3, fast_timeouts=True), **small}
-        hosts = tuple(f"{address}:{etcd.CLIENT_PORT}" for address in MACHINES.values())
+        parameters = {**patroni_etcd.postgres_parameters(3, fast_timeouts=True), **small}
+        hosts = tuple(f"{address}:{patroni_etcd.CLIENT_PORT}" for address in MACHINES.values())
         for machine, address in MACHINES.items():
             home = self.folder / machine
             make_folder(home, owner=UID)
-            settings = patroni.PatroniSettings(
+            settings = patroni_etcd.PatroniSettings(
                 self.scope, machine, address, hosts, home / "data", postgres_bin(None), home / "pgpass", "127.0.0.0/8",
-                {role: role for role in ROLES}, patroni.dynamic(SyncMode.QUORUM, 1, parameters, fast_timeouts=True),
+                {role: role for role in ROLES}, patroni_etcd.dynamic(SyncMode.QUORUM, 1, parameters, fast_timeouts=True),
             )  # fmt: skip
-            tree: dict[str, Any] = yaml.safe_load(patroni.config_text(settings))
+            tree: dict[str, Any] = yaml.safe_load(patroni_etcd.patroni_yml(settings))
             for part, port in (("restapi", 6520 + self.number), ("postgresql", self.port)):
                 tree[part] |= dict.fromkeys(("listen", "connect_address"), f"{address}:{port}")
             write_private(home / "patroni.yml", yaml.safe_dump(tree), reader=UID)
@@ -125,7 +125,7 @@ class Cluster:
         if machine not in self.running:
             home = self.folder / machine
             (home / "data" / "postmaster.pid").unlink(missing_ok=True)
-            self.running[machine] = started(patroni.argv(home / "patroni.yml"), home, "patroni")
+            self.running[machine] = started(patroni_etcd.patroni_argv(home / "patroni.yml"), home, "patroni")
 
     def leader(self) -> str:
         """Whose PostgreSQL leads, by its own Patroni; "" when nobody does."""
@@ -200,7 +200,7 @@ class Writer(threading.Thread):
 
 def etcd_client() -> Etcd3:
     """A client of the shared etcd."""
-    return Etcd3(EtcdAccess(tuple(f"http://{address}:{etcd.CLIENT_PORT}" for address in MACHINES.values())))
+    return Etcd3(EtcdAccess(tuple(f"http://{address}:{patroni_etcd.CLIENT_PORT}" for address in MACHINES.values())))
 
 
 def term() -> int:
@@ -305,8 +305,10 @@ def machines(count: int) -> Iterator[list[Cluster]]:
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         for machine in MACHINES:
             make_folder(folder / machine, owner=UID)
-            settings = etcd.EtcdSettings(machine, MACHINES, folder / machine / "etcd", "shared")
-            stack.callback(stopped, started(etcd.argv(settings, program("etcd")), folder / machine, "etcd"))
+            settings = patroni_etcd.EtcdSettings(machine, MACHINES, folder / machine / "etcd", "shared")
+            stack.callback(
+                stopped, started(patroni_etcd.etcd_argv(settings, program("etcd")), folder / machine, "etcd")
+            )
         for turn, cluster in enumerate(clusters):
             make_folder(cluster.folder, 0o711)
             cluster.configure()

@@ -15,17 +15,15 @@ from pathlib import Path
 
 import numpy as np
 
-from walproof.model.attempt import Attempts, Outcome
+from walproof.model.drill import Victim
 from walproof.model.guarantee import Level
-from walproof.model.load import WitnessReport
+from walproof.model.load import Attempts, Outcome, WitnessReport
 from walproof.model.topology import ClusterView, MemberView, Role
-from walproof.model.verdict import Victim
 from walproof.proving.campaign import PlannedDrill
-from walproof.proving.conclude import concluded_drill
 from walproof.proving.faults import fault
-from walproof.proving.history import DrillRun, History
-from walproof.proving.history_file import decode, encode
-from walproof.proving.reading import MemberReading
+from walproof.proving.history import DrillRun, History, decode, encode
+from walproof.proving.judge import concluded_drill
+from walproof.proving.lost_commits import MemberReading
 
 EPOCH = 1_795_000_000.0
 WRITERS = 64

@@ -11,10 +11,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from walproof.model.attempt import Attempts, Outcome, Rows
 from walproof.model.guarantee import Level
-from walproof.proving.findings import judged
-from walproof.proving.reading import compared
+from walproof.model.load import Attempts, Outcome, Rows
+from walproof.proving.lost_commits import compared, judged
 
 WRITERS = 64
 LOST = 1_000

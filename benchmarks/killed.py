@@ -28,17 +28,16 @@ from benchmarks.temporary_lab import benchmark_lab
 from tests.fixtures.external_cluster import everything, lab_file, opened, pair_file
 from tests.fixtures.plain_pair import PlainPair, debian_pair
 from tests.fixtures.priced_records import price_record
-from walproof.advising.advice_file import as_json
-from walproof.advising.advise import advise, choose_environment
+from walproof.advising.advise import advise, as_json, choose_environment
 from walproof.advising.evidence import evidence_of
 from walproof.errors import Error
-from walproof.lab import home, network
+from walproof.lab import home, network_links
 from walproof.lab.blueprint import Blueprint
-from walproof.lab.design import LabOrder
-from walproof.lab.health import wait_until_healthy
-from walproof.links.namespaces import NAMESPACES
+from walproof.lab.create import LabOrder
+from walproof.lab.patroni import wait_until_healthy
+from walproof.links.devices import NAMESPACES
 from walproof.machine.clock import RealClock
-from walproof.machine.commands import ip, run
+from walproof.machine.programs import ip, run
 from walproof.model.advice import Requirements
 from walproof.model.waiting import Wait, wait_for
 
@@ -100,7 +99,7 @@ def left(place: Place) -> dict[str, list[str]]:
     return {
         "processes": sorted(_processes(place)),
         "namespaces": sorted(os.listdir(NAMESPACES)) if NAMESPACES.is_dir() else [],
-        "links": sorted(network.devices()),
+        "links": sorted(network_links.device_names()),
         "mounts": [line for line in Path("/proc/mounts").read_text().splitlines() if str(own) in line],
         "loop devices": [
             line for line in run(["losetup", "-l", "-n", "-O", "BACK-FILE"]).splitlines() if str(own) in line
@@ -146,7 +145,7 @@ def bystanders(place: Place) -> Iterator[Callable[[], list[str]]]:
             "folder": (folder / "data").read_text() == "mine" if (folder / "data").exists() else False,
             "process": sleeper.poll() is None,
             "namespace": "other-n1" in os.listdir(NAMESPACES),
-            "bridge": "wpother0" in network.devices(),
+            "bridge": "wpother0" in network_links.device_names(),
             "setting": place.pair.sql("n1", "SHOW work_mem") == [("7MB",)],
             "database": bool(place.pair.sql("n1", "SELECT 1 FROM pg_database WHERE datname = 'walproof_notes'")),
         }

@@ -16,17 +16,16 @@ from dataclasses import dataclass, field, replace
 import psycopg
 
 from benchmarks.temporary_lab import benchmark_lab
-from walproof.lab import access
+from walproof.lab import client_access
 from walproof.lab.blueprint import Blueprint, Disk
-from walproof.lab.design import LabOrder
-from walproof.lab.faults import processes, suspend
+from walproof.lab.create import LabOrder
+from walproof.lab.faults import crashes
 from walproof.load.ledger.processes import RunningLedger
-from walproof.model.attempt import Rows
+from walproof.model.drill import Capability, Verdict
 from walproof.model.guarantee import Level
-from walproof.model.load import LedgerOrder, LedgerRun
-from walproof.model.ports import Capabilities, Capability, MemberFault
+from walproof.model.load import LedgerOrder, LedgerRun, Rows
+from walproof.model.ports import Capabilities, MemberFault
 from walproof.model.topology import Endpoint
-from walproof.model.verdict import Verdict
 from walproof.model.waiting import Wait, wait_for
 from walproof.proving.campaign import PlannedDrill
 from walproof.proving.faults import CATALOGUE
@@ -165,7 +164,7 @@ def nothing(_blueprint: Blueprint, honest: MemberFault) -> Other:
 
 def restart(blueprint: Blueprint, honest: MemberFault) -> Other:
     """An orderly restart in place."""
-    return Other(lambda member: processes.restart(blueprint, member), honest.undo)
+    return Other(lambda member: crashes.restart(blueprint, member), honest.undo)
 
 
 def short_freeze(blueprint: Blueprint, honest: MemberFault) -> Other:
@@ -173,14 +172,14 @@ def short_freeze(blueprint: Blueprint, honest: MemberFault) -> Other:
 
     def act(member: str) -> None:
         honest.inject(member)
-        suspend.resume_all(blueprint, member)
+        crashes.resume_all(blueprint, member)
 
     return Other(act, honest.undo)
 
 
 def killed(blueprint: Blueprint, honest: MemberFault) -> Other:
     """The postmaster killed, and nothing else."""
-    return Other(lambda member: processes.kill(blueprint, member), honest.undo)
+    return Other(lambda member: crashes.kill(blueprint, member), honest.undo)
 
 
 def trigger(body: str, *, kind: str = "", when: str = "BEFORE", more: str = "") -> Act:
@@ -224,12 +223,12 @@ def no_default(owner: str) -> Act:
 def session_pool(target: "LyingTarget") -> Iterator[None]:
     """PgBouncer gives every client of a lie that needs it a session of its own while the block runs."""
     if target.lie.pooled:
-        access.pool_command(target.blueprint, "SET pool_mode = 'session'")
+        client_access.pool_command(target.blueprint, "SET pool_mode = 'session'")
     try:
         yield
     finally:
         if target.lie.pooled:
-            access.pool_command(target.blueprint, "SET pool_mode = 'transaction'")
+            client_access.pool_command(target.blueprint, "SET pool_mode = 'transaction'")
 
 
 @dataclass

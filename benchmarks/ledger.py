@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import psutil
 
 from benchmarks.temporary_lab import benchmark_lab
-from walproof.lab.design import LabOrder
+from walproof.lab.create import LabOrder
 from walproof.load.ledger.processes import RunningLedger
 from walproof.model.guarantee import Level
 from walproof.model.load import LedgerOrder

@@ -11,12 +11,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from walproof.model.drill import Drill, Verdict
 from walproof.model.guarantee import Level
-from walproof.model.verdict import Drill, Verdict
 from walproof.proving.campaign import PlannedDrill
 from walproof.proving.faults import CATALOGUE
 from walproof.proving.run import Shell, run_drills
-from walproof.targets.simulated.lies import LIES, ODDITIES
+from walproof.targets.simulated.known_lies import LIES, ODDITIES
 from walproof.targets.simulated.target import simulated
 
 

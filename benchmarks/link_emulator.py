@@ -19,12 +19,12 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.fixtures.bare_network import bare_network, may_create_networks
-from walproof.lab import member_links
+from walproof.lab import network_links
 from walproof.lab.blueprint import Blueprint
 from walproof.lab.home import load
 from walproof.links import control
-from walproof.links.measure import Measured, Node, Probing, losses, round_trips
-from walproof.links.namespaces import inside
+from walproof.links.devices import inside
+from walproof.links.round_trips import Measured, Node, Probing, losses, round_trips
 from walproof.links.settings import Change
 
 Row = tuple[str, str, str, bool]
@@ -35,7 +35,7 @@ def delays(lab: Blueprint, probes: int) -> list[Row]:
     """Round trips of 0, 3, 10, 50 ms: median within 0.6 ms, p99 within 2 ms."""
     rows = []
     for rtt_ms in (0, 3, 10, 50):
-        member_links.set_round_trip(lab, rtt_ms)
+        network_links.set_round_trip(lab, rtt_ms)
         back = round_trips(_nodes(lab), [("n1", "n2")], Probing(round_trips=probes, pace_s=0.005))
         found = Measured("n1", "n2", back["n1", "n2"], probes)
         median, p99 = found.median_ms or float("inf"), found.quantile_ms(0.99) or float("inf")
@@ -46,24 +46,24 @@ def delays(lab: Blueprint, probes: int) -> list[Row]:
 
 def loss(lab: Blueprint, packets: int) -> Row:
     """Loss of 1 %: 0.7 to 1.3 % of the packets one way."""
-    member_links.reset(lab)
-    member_links.shape(lab, [("n1", "n2")], Change(loss=0.01))
+    network_links.reset(lab)
+    network_links.shape(lab, [("n1", "n2")], Change(loss=0.01))
     found = losses(_nodes(lab), [("n1", "n2")], Probing(one_way=packets, pace_s=0.01))["n1", "n2"]
     return ("loss 1 %", f"{found:.2%} of {packets}", "0.7–1.3 %", 0.007 <= found <= 0.013)
 
 
 def rate(lab: Blueprint, seconds: float) -> Row:
     """Rate of 100 Mbit/s: within 10 %."""
-    member_links.reset(lab)
-    member_links.shape(lab, [("n1", "n2")], Change(rate_bps=100e6))
+    network_links.reset(lab)
+    network_links.shape(lab, [("n1", "n2")], Change(rate_bps=100e6))
     found = stream(lab, seconds)[0]
     return ("rate 100 Mbit/s", f"{found / 1e6:.1f} Mbit/s", "± 10 %", abs(found - 100e6) <= 10e6)
 
 
 def throughput(lab: Blueprint, seconds: float) -> list[Row]:
     """One TCP connection at 10 ms: at least 1 Gbit/s; and the processor time of each Gbit."""
-    member_links.reset(lab)
-    member_links.set_round_trip(lab, 10)
+    network_links.reset(lab)
+    network_links.set_round_trip(lab, 10)
     found, cost = stream(lab, seconds)
     return [
         ("one TCP connection at 10 ms", f"{found / 1e9:.2f} Gbit/s", "≥ 1 Gbit/s", found >= 1e9),
@@ -73,7 +73,7 @@ def throughput(lab: Blueprint, seconds: float) -> list[Row]:
 
 def packet_cost(lab: Blueprint, seconds: float) -> Row:
     """The emulator's processor time at small packets, per 10,000 of them a second."""
-    member_links.set_round_trip(lab, 10)
+    network_links.set_round_trip(lab, 10)
     before, started = _status(lab), time.monotonic()
     count = int(seconds * 5000)
     losses(_nodes(lab), [("n1", "n2")], Probing(one_way=count, pace_s=0.02))
@@ -86,8 +86,8 @@ def packet_cost(lab: Blueprint, seconds: float) -> Row:
 
 def commits(lab: Blueprint, pairs: int) -> Row:
     """On a real lab at 10 ms, one client: `on` is slower than `local` by 10 to 11.5 ms per commit, medians of pairs."""
-    before = member_links.configured(lab)
-    member_links.set_round_trip(lab, 10)
+    before = network_links.configured(lab)
+    network_links.set_round_trip(lab, 10)
     took: dict[str, list[float]] = {"on": [], "local": []}
     try:
         with psycopg.connect(lab.endpoint("multi-host").conninfo(), autocommit=True) as link:
@@ -100,7 +100,7 @@ def commits(lab: Blueprint, pairs: int) -> Row:
                     took[level].append((time.monotonic() - started) * 1e3)
             link.execute("DROP TABLE link_benchmark")
     finally:
-        member_links.set_all(lab, before.table)
+        network_links.set_all(lab, before.table)
     on, local = statistics.median(took["on"]), statistics.median(took["local"])
     words = f"{on:.2f} − {local:.2f} = {on - local:.2f} ms, {pairs} pairs"
     return ("price of `on` at 10 ms", words, "10–11.5 ms", 10 <= on - local <= 11.5)
@@ -178,7 +178,7 @@ def main() -> int:
             rows += [loss(lab, chosen.packets), rate(lab, chosen.seconds)]
             rows += [*throughput(lab, chosen.seconds), packet_cost(lab, chosen.seconds)]
         finally:
-            member_links.end(lab)
+            network_links.end_emulator(lab)
     _print(rows, as_json=chosen.json)
     return 0 if all(good for *_, good in rows) else 1
 

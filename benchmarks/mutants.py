@@ -190,7 +190,7 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--only", nargs="*", choices=FILES, default=FILES)
     options = parser.parse_args()
-    unchanged = Mutant("reading", 0, "", (ROOT / "src/walproof/proving/reading.py").read_text(encoding="utf-8"))
+    unchanged = Mutant("reading", 0, "", (ROOT / "src/walproof/proving/lost_commits.py").read_text(encoding="utf-8"))
     every = [mutant for name in options.only for mutant in mutants(name)]
     chosen = [every[int(i)] for i in np.random.default_rng(options.seed).permutation(len(every))[: options.most]]
     with copied() as folder, ThreadPoolExecutor(options.workers) as pool:

@@ -18,10 +18,10 @@ import numpy as np
 
 from benchmarks.temporary_lab import benchmark_lab
 from walproof.estimating.intervals import t_interval
-from walproof.lab.design import LabOrder
+from walproof.lab.create import LabOrder
 from walproof.load.pgbench import threads
 from walproof.model.guarantee import level
-from walproof.model.plan import Arm, Sample, Scenario, Workload
+from walproof.model.sample import Arm, Sample, Scenario, Workload
 from walproof.targets.lab.target import LabTarget
 
 WANTED = 0.98

@@ -19,10 +19,9 @@ from benchmarks.temporary_lab import benchmark_lab
 from benchmarks.writers import Writers, rows_at
 from walproof.lab import configuration, members
 from walproof.lab.blueprint import POSTGRES_PORT, Blueprint, Disk
-from walproof.lab.design import LabOrder
-from walproof.lab.faults import disks, power, recover
-from walproof.lab.health import wait_until_healthy
-from walproof.lab.observe import observe
+from walproof.lab.create import LabOrder
+from walproof.lab.faults import catalogue, crashes, disks
+from walproof.lab.patroni import observe, wait_until_healthy
 from walproof.machine.clock import RealClock
 from walproof.model.waiting import Wait, wait_for
 from walproof.patroni.config import SyncMode
@@ -82,7 +81,7 @@ def leader_cut(level: str, fsync: str) -> Survival:
         with Writers(blueprint.member_endpoint("n1"), level) as writers:
             load(blueprint, writers)
             cut_power(blueprint, "n1")
-        power.power_on(blueprint, "n1")
+        crashes.power_on(blueprint, "n1")
         return _survived(blueprint, "n1", writers)
 
 
@@ -106,7 +105,7 @@ def standby_cut(blueprint: Blueprint, level: str, slow_s: float) -> Survival:
         load(blueprint, writers)
         cut_power(blueprint, standby)
         cut_power(blueprint, leader)
-    power.power_on(blueprint, standby)
+    crashes.power_on(blueprint, standby)
     survival = _survived(blueprint, standby, writers)
     _reclone(blueprint, leader, standby)
     return survival
@@ -117,8 +116,8 @@ def _reclone(blueprint: Blueprint, leader: str, standby: str) -> None:
     for entry in blueprint.data_dir(standby).iterdir():
         shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
     disks.clear(blueprint, standby)
-    recover.recover_member(blueprint, leader)
-    recover.recover_member(blueprint, standby)
+    catalogue.recover_member(blueprint, leader)
+    catalogue.recover_member(blueprint, standby)
     wait_until_healthy(blueprint, RealClock())
 
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from benchmarks.priced_lab import judged, priced, priced_lab
-from walproof.estimating.differences import BETWEEN_RUNS
+from walproof.estimating.intervals import BETWEEN_RUNS
 from walproof.model.estimate import Estimate
 from walproof.model.guarantee import Level
 

@@ -13,12 +13,12 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.priced_lab import judged, priced, priced_lab
-from walproof.estimating.totals import ratio_interval
+from walproof.estimating.ratios import ratio_interval
 from walproof.model.estimate import Estimate
 from walproof.model.event import Event
 from walproof.model.guarantee import Level
-from walproof.pricing.design import AGAIN
 from walproof.pricing.estimates import Pair, paired_totals, pairs_of, samples_of
+from walproof.pricing.sampling import AGAIN
 from walproof.records.reader import read
 
 RUNS = 100

@@ -19,7 +19,7 @@ READ = """
 import json, resource, sys, time
 from pathlib import Path
 from walproof.load.pgbench_log import summary
-from walproof.model.histogram import quantile_ms
+from walproof.model.estimate import quantile_ms
 started = time.monotonic()
 found = summary([Path(sys.argv[1])])
 quantiles = [quantile_ms(found.histogram, q) for q in (0.5, 0.95, 0.99)]

@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from benchmarks.priced_lab import judged, priced, priced_lab
 from walproof.model.guarantee import Level
-from walproof.model.plan import Arm, Sample, Scenario, Workload
+from walproof.model.sample import Arm, Sample, Scenario, Workload
 from walproof.targets.lab.target import LabTarget
 
 BUDGET_S = 240

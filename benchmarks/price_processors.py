@@ -17,9 +17,9 @@ from statistics import fmean
 import psutil
 
 from benchmarks.priced_lab import priced_lab
-from walproof.load.cpu_usage import machine, used
+from walproof.load.local_runner import machine_usage, used
 from walproof.model.guarantee import Level
-from walproof.model.plan import Arm, Sample, Scenario, Workload, WorkloadKind
+from walproof.model.sample import Arm, Sample, Scenario, Workload, WorkloadKind
 from walproof.targets.lab.target import LabTarget
 
 POLL_S = 0.3
@@ -69,10 +69,10 @@ class Watch(threading.Thread):
 
 def measured(target: LabTarget, arm: Arm, seconds: float, seed: int) -> dict[str, float]:
     """`tps`, and µs of processor per transaction by kind of process; `idle` is what the processors had left."""
-    watch, before = Watch(), machine()
+    watch, before = Watch(), machine_usage()
     watch.start()
     result = target.pricing.run_sample(Sample(seed, 0, arm, Scenario()), seconds, seed)
-    after = machine()
+    after = machine_usage()
     watch.over.set()
     watch.join()
     idle = (after.total - before.total) - (after.busy - before.busy)

@@ -13,8 +13,7 @@ import numpy as np
 
 from benchmarks.priced_lab import judged
 from walproof.estimating.quantiles import quantile_intervals
-from walproof.model.estimate import Estimate
-from walproof.model.histogram import bucketed, pooled, quantile_ms
+from walproof.model.estimate import Estimate, bucketed, pooled, quantile_ms
 
 QUANTILES = (0.5, 0.95, 0.99, 0.999)
 BLOCKS = (2, 3, 5, 10, 30)

@@ -12,12 +12,11 @@ from dataclasses import dataclass
 from benchmarks.priced_lab import judged
 from tests.fixtures.priced_fake import FakePriced, throughput
 from walproof.model.guarantee import Level
-from walproof.model.plan import Arm, Sample
-from walproof.model.sample import SampleResult
-from walproof.pricing.bench import Bench, ignore_progress
+from walproof.model.sample import Arm, Sample, SampleResult
 from walproof.pricing.break_even import GOAL
 from walproof.pricing.command import run_command
 from walproof.pricing.options import parse_options
+from walproof.pricing.sampling import Bench, ignore_progress
 
 PLATEAUS = (0.90, 0.95, 0.985, 1.0, 1.05)
 

@@ -15,15 +15,13 @@ from statistics import median
 import numpy as np
 
 from benchmarks.priced_lab import judged
-from walproof.estimating.intervals import Numbers
-from walproof.estimating.stopping import narrow
-from walproof.estimating.totals import ratio_without_stalls
+from walproof.estimating.intervals import Numbers, narrow
+from walproof.estimating.ratios import ratio_without_stalls
 from walproof.model.estimate import Estimate
 from walproof.model.guarantee import Level
-from walproof.model.plan import Arm, Sample, Scenario
-from walproof.model.sample import SampleResult
-from walproof.pricing.design import block
+from walproof.model.sample import Arm, Sample, SampleResult, Scenario
 from walproof.pricing.estimates import Blocks, paired_totals, pairs_of, ratio_of
+from walproof.pricing.sampling import block
 
 SAMPLE_S = 0.9
 EACH_S = 2.6

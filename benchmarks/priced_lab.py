@@ -4,11 +4,11 @@ import contextlib
 from collections.abc import Iterator
 
 from benchmarks.temporary_lab import benchmark_lab
-from walproof.lab.design import LabOrder
+from walproof.lab.create import LabOrder
 from walproof.model.event import Started
-from walproof.pricing.bench import Bench, ignore_progress
 from walproof.pricing.command import PriceResult, run_command
 from walproof.pricing.options import RawOptions, parse_options
+from walproof.pricing.sampling import Bench, ignore_progress
 from walproof.targets.lab.target import LabTarget
 
 

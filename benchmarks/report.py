@@ -16,8 +16,8 @@ from tests.fixtures.records import SETTINGS, full_record
 from walproof.model.event import SampleDone
 from walproof.records.reader import read
 from walproof.records.writer import Writer
-from walproof.reporting.compose import composed
-from walproof.reporting.html import page
+from walproof.reporting.html_and_markdown import page
+from walproof.reporting.record_outline import composed
 
 LIMITS = {"bytes": 8_000_000, "render_s": 10.0, "open_s": 2.0}
 

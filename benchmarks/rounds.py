@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.temporary_lab import benchmark_lab
-from walproof.lab import cpu_limits, member_links, members, network
+from walproof.lab import disk_images, members, network_links
 from walproof.lab.blueprint import Blueprint, Disk
-from walproof.lab.design import LabOrder
-from walproof.lab.faults import recover, volumes
-from walproof.lab.health import current_problem
-from walproof.links.namespaces import NAMESPACES
-from walproof.machine import control_groups
+from walproof.lab.create import LabOrder
+from walproof.lab.faults import catalogue
+from walproof.lab.patroni import current_problem
+from walproof.links.devices import NAMESPACES
+from walproof.machine import processors
 from walproof.machine.clock import RealClock
 
 FAULTS: tuple[tuple[str, ...], ...] = (
@@ -66,14 +66,14 @@ def resources(blueprint: Blueprint) -> Resources:
     outside = [p.pid for p in members.marked(blueprint) if p.pid not in inside]
     own = f"wp{blueprint.number}"
     mounts = Path("/proc/mounts").read_text(encoding="utf-8").splitlines()
-    groups = [m for m in blueprint.members if control_groups.group(blueprint.control_group(m))]
+    groups = [m for m in blueprint.members if processors.group(blueprint.control_group(m))]
     return Resources(
         # Backends come and go with every client; programs do not.
         processes=len(outside) + _programs(blueprint),
         namespaces=sum(name.startswith(f"{own}-") for name in os.listdir(NAMESPACES)),
-        links=sum(name.startswith((f"{own}v", f"{own}br")) for name in network.devices()),
+        links=sum(name.startswith((f"{own}v", f"{own}br")) for name in network_links.device_names()),
         mounts=sum(str(blueprint.home) in line for line in mounts),
-        loops=len(volumes.loops(blueprint)),
+        loops=len(disk_images.loops(blueprint)),
         groups=len(groups),
         descriptors=len(os.listdir("/proc/self/fd")),
     )
@@ -114,8 +114,8 @@ def one_round(blueprint: Blueprint, generator: random.Random, kill: bool) -> tup
     result = inject(arguments, blueprint, generator.uniform(0.2, 1.2) if kill else None)
     clock.pause(generator.uniform(0.0, _LONGEST_HELD_S))
     started = clock.now()
-    recover.recover(blueprint)
-    cpu_limits.remove(blueprint)
+    catalogue.recover(blueprint)
+    members.remove_core_limits(blueprint)
     return f"{' '.join(arguments)}: {result}; recovered in {clock.now() - started:.1f} s", current_problem(blueprint)
 
 
@@ -130,8 +130,8 @@ def main() -> None:
     broken = 0
     with benchmark_lab("rounds", LabOrder(port=5740, disk=Disk("image", 1 << 30))) as blueprint:
         # The first cut starts the link emulator, which then stays as long as the lab.
-        member_links.partition(blueprint, blueprint.members[0])
-        recover.recover(blueprint)
+        network_links.partition(blueprint, blueprint.members[0])
+        catalogue.recover(blueprint)
         before = resources(blueprint)
         for number in range(1, options.rounds + 1):
             done, lacks = one_round(blueprint, generator, options.kill)

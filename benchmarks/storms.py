@@ -11,13 +11,13 @@ from collections.abc import Iterator
 import numpy as np
 
 from benchmarks.liars import reason, shell, verdict_counts
+from walproof.model.drill import Drill, Verdict
 from walproof.model.guarantee import Level
-from walproof.model.verdict import Drill, Verdict
 from walproof.proving.campaign import PlannedDrill, planned
 from walproof.proving.faults import IN_STORMS
 from walproof.proving.options import parse_options
 from walproof.proving.run import run_drills, shrink_storms
-from walproof.targets.simulated.lies import ODDITIES
+from walproof.targets.simulated.known_lies import ODDITIES
 
 _ALWAYS = ("lost", "duplicate", "corrupted", "nowhere", "trigger-sets-level", "unlogged", "fsync-off", "new-damage")
 """Lies that show whatever the fault is."""

@@ -9,8 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from walproof.lab.blueprint import Blueprint
-from walproof.lab.create import temporary_lab
-from walproof.lab.design import LabOrder, design
+from walproof.lab.create import LabOrder, design, temporary_lab
 from walproof.lab.home import state_folder
 from walproof.machine.clock import RealClock
 

@@ -15,10 +15,10 @@ import psutil
 
 from benchmarks.temporary_lab import benchmark_lab
 from walproof.estimating.intervals import as_ratio, t_interval
-from walproof.lab.design import LabOrder
+from walproof.lab.create import LabOrder
+from walproof.model.drill import Capability
 from walproof.model.guarantee import Level
-from walproof.model.plan import Arm, Sample, Scenario, Workload
-from walproof.model.ports import Capability
+from walproof.model.sample import Arm, Sample, Scenario, Workload
 from walproof.model.waiting import Wait, wait_for
 from walproof.targets.lab.target import LabTarget
 

@@ -10,20 +10,17 @@ from tests.fixtures.kubernetes.current import WANTED, current_cluster, needs_con
 from tests.fixtures.kubernetes.target import real_stand_in, target_of
 from tests.fixtures.plain_pair import debian_pair, older_pair, older_versions, synchronous
 from walproof.errors import TargetError
-from walproof.model.attempt import Outcome
-from walproof.model.configuration import ConfigChange
+from walproof.model.drill import Capability, Verdict, Victim
 from walproof.model.event import DrillDone, DrillStarted, Event, FaultChanged
-from walproof.model.guarantee import Level
-from walproof.model.load import LedgerOrder
-from walproof.model.plan import Arm, Sample, Scenario, Workload
-from walproof.model.ports import Capability, Ledger, Target
+from walproof.model.guarantee import ConfigChange, Level
+from walproof.model.load import LedgerOrder, Outcome
+from walproof.model.ports import Ledger, Target
+from walproof.model.sample import Arm, Sample, Scenario, Workload
 from walproof.model.topology import Role
-from walproof.model.verdict import Verdict, Victim
 from walproof.model.waiting import Wait, wait_for
 from walproof.proving.campaign import PlannedDrill
 from walproof.proving.faults import CATALOGUE
-from walproof.proving.findings import judged
-from walproof.proving.reading import compared
+from walproof.proving.lost_commits import compared, judged
 from walproof.proving.run import Shell, run_drills
 from walproof.records.journal import Journal
 from walproof.targets.lab.target import LabTarget

@@ -10,16 +10,16 @@ from click.testing import CliRunner
 from tests.fixtures.forecasts import ANY_1, failure, failures, losing, model
 from walproof.cli.main import walproof
 from walproof.errors import UsageError
-from walproof.forecasting import pareto
-from walproof.forecasting.answer import Forecast, forecast
-from walproof.forecasting.measured import Measured
+from walproof.forecasting import sensitivity
+from walproof.forecasting.forecast import Forecast, forecast
+from walproof.forecasting.outages_from_drills import Measured
 from walproof.forecasting.topology import Configuration
 from walproof.model.estimate import Estimate
 from walproof.model.guarantee import Level
-from walproof.reporting.draw import draw
 from walproof.reporting.forecast_page import forecast_outline
-from walproof.reporting.html import page
+from walproof.reporting.html_and_markdown import page
 from walproof.reporting.outline import Figure, ScatterChart, ScatterPoint
+from walproof.reporting.svg_charts import draw
 
 KINDS = failures(failure("<b>crash</b>", 1.0), failure("fire", 0.1))
 
@@ -37,7 +37,7 @@ def _figure(*made: Forecast) -> Figure:
 
 
 def test_examples_in_docstrings_are_true() -> None:
-    assert doctest.testmod(pareto).failed == 0
+    assert doctest.testmod(sensitivity).failed == 0
 
 
 def test_without_a_price_there_is_one_picture_with_one_there_are_four() -> None:

@@ -14,17 +14,16 @@ from click.testing import CliRunner
 
 from tests.fixtures.records import HOSTILE, SETTINGS, full_record, price_events, prove_events
 from walproof.cli.main import walproof
-from walproof.estimating import differences
+from walproof.estimating import intervals
 from walproof.model.event import Described, Event
 from walproof.model.topology import Description
 from walproof.records.reader import Record, read
 from walproof.records.writer import Writer
-from walproof.reporting import axes, outline, table_csv
+from walproof.reporting import json_csv_hdrhistogram, outline, svg_charts
 from walproof.reporting.comparison import compared
-from walproof.reporting.compose import composed
-from walproof.reporting.html import page
-from walproof.reporting.markdown import markdown
+from walproof.reporting.html_and_markdown import markdown, page
 from walproof.reporting.outline import Evidence, Figure, Table
+from walproof.reporting.record_outline import composed
 
 VOID = {"meta", "br", "hr", "img", "input", "link"}
 
@@ -67,7 +66,7 @@ class Tags(html.parser.HTMLParser):
         assert self.open.pop() == tag
 
 
-@pytest.mark.parametrize("module", [axes, outline, table_csv, differences])
+@pytest.mark.parametrize("module", [svg_charts, outline, json_csv_hdrhistogram, intervals])
 def test_examples_in_docstrings_are_true(module: object) -> None:
     assert doctest.testmod(module).failed == 0  # type: ignore[arg-type]
 
@@ -238,7 +237,7 @@ def test_markdown_has_the_tables_and_no_live_markup(full: Record) -> None:
 
 
 def test_csv_has_a_number_a_row(full: Record) -> None:
-    rows = list(csv.DictReader(io.StringIO(table_csv.table_csv([("=evil", full.events)]))))
+    rows = list(csv.DictReader(io.StringIO(json_csv_hdrhistogram.table_csv([("=evil", full.events)]))))
     assert {row["kind"] for row in rows} == {"price", "drill", "bound"}
     assert all(row["record"] == "'=evil" for row in rows)
     ratios = [row for row in rows if row["measure"] == "ratio" and row["level"] == "on"]
@@ -264,8 +263,8 @@ def test_a_comparison_finds_the_real_change_and_only_that(tmp_path: Path) -> Non
 def test_a_comparison_of_drills_needs_enough_of_them(tmp_path: Path) -> None:
     few = [recorded(tmp_path / f"few{i}", prove_events(10, seed=i)) for i in (1, 2)]
     assert "too few drills to say" in markdown(compared(few))
-    assert differences.shares_differ((0, 12), (12, 12))
-    assert not differences.shares_differ((0, 12), (1, 12))
+    assert intervals.shares_differ((0, 12), (12, 12))
+    assert not intervals.shares_differ((0, 12), (1, 12))
 
 
 def invoke(*words: str) -> tuple[int, str, str]:

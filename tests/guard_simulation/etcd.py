@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tests.guard_simulation.world import Process, World
-from walproof.patroni.etcd3 import Fields
+from walproof.guarding.etcd import Fields
 
 _ELECTION_TIMEOUT_S = 1.0
 

@@ -10,7 +10,7 @@ import httpx2
 
 from tests.guard_simulation.etcd import Kv, LeaseNotFound, SimulatedEtcd
 from tests.guard_simulation.world import Process
-from walproof.patroni.etcd3 import Etcd3, EtcdAccess, Fields, Order
+from walproof.guarding.etcd import Etcd3, EtcdAccess, Fields, Order
 
 PREFIX = "/service/sim/"
 _FOREVER = 9223372036

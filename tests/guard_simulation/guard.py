@@ -12,11 +12,10 @@ from tests.guard_simulation.patroni import Patroni
 from tests.guard_simulation.postgres import Postgres
 from tests.guard_simulation.world import Process, World
 from walproof.errors import TargetError
-from walproof.guarding import decide, run, safety
+from walproof.guarding import decide, leader_lock, run, safety
+from walproof.guarding.etcd import EtcdAccess
+from walproof.guarding.signs_of_life import why_unfit
 from walproof.model.takeover import MemberSigns, Receiver
-from walproof.patroni import leader_lock
-from walproof.patroni.etcd3 import EtcdAccess
-from walproof.targets.patroni.signs_of_life import why_unfit
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

@@ -13,8 +13,8 @@ from greenlet import getcurrent
 
 from tests.guard_simulation.etcd import Kv, Lease, SimulatedEtcd
 from tests.guard_simulation.patroni_keys import cluster_of
+from walproof.guarding.leader_lock import INTENT, LIMIT, SEAL, EtcdLeaderLock
 from walproof.model.takeover import GUARD, LockState, Seal
-from walproof.patroni.leader_lock import INTENT, LIMIT, SEAL, EtcdLeaderLock
 
 _INTENT_S, _MARGIN_S = 2.0, 3.0
 """How long an intent lasts; how much longer than the old leader's lease and an intent the lock's lasts."""

@@ -15,8 +15,7 @@ from functools import cache
 from types import ModuleType
 
 from tests.guard_simulation import guard
-from walproof.guarding import decide, run, safety
-from walproof.patroni import leader_lock
+from walproof.guarding import decide, leader_lock, run, safety
 
 FILES = {"decide.py": decide, "safety.py": safety, "leader_lock.py": leader_lock}
 _AGAIN = (safety, decide, run)

@@ -7,14 +7,14 @@ from tests.fixtures.command_line import ended
 from walproof.errors import UsageError
 from walproof.load.ledger.processes import _writer_tasks
 from walproof.load.local_runner import LocalWorkspace
+from walproof.model.drill import Capability
 from walproof.model.guarantee import Level
 from walproof.model.load import LedgerOrder, LoadLimits
-from walproof.model.ports import Capability
 from walproof.model.topology import Endpoint
 from walproof.proving.faults import CATALOGUE, IN_STORMS
 from walproof.targets.choose import choose
 from walproof.targets.external import consent
-from walproof.targets.external.faults import NEEDS_UNDO, UNDOES, UserCommands
+from walproof.targets.external.faults_by_command import NEEDS_UNDO, UNDOES, UserCommands
 from walproof.targets.external.target_file import CapsPart
 from walproof.targets.simulated.target import Simulated
 from walproof.watching.actions import MEMBER_FAULTS, Actions

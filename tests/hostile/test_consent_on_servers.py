@@ -11,8 +11,7 @@ from tests.fixtures.command_line import ended
 from tests.fixtures.external_cluster import opened, pair_dsn, pair_file
 from tests.fixtures.plain_pair import PlainPair, plain_pair
 from tests.fixtures.priced_records import price_record
-from walproof.advising.advice_file import as_json
-from walproof.advising.advise import advise, choose_environment
+from walproof.advising.advise import advise, as_json, choose_environment
 from walproof.advising.evidence import evidence_of
 from walproof.model.advice import Requirements
 from walproof.model.guarantee import Level

@@ -18,18 +18,18 @@ from starlette.testclient import TestClient
 from tests.fixtures.command_line import ended
 from tests.fixtures.records import price_events
 from walproof.errors import TargetError, UsageError
-from walproof.machine.foreign_text import DEEPEST, from_json, from_toml
-from walproof.patroni import leader_lock
-from walproof.patroni.etcd3 import Entry
+from walproof.guarding import leader_lock
+from walproof.guarding.etcd import Entry
+from walproof.machine.untrusted import DEEPEST, from_json, from_toml
 from walproof.patroni.rest import PatroniRest, RestAccess
-from walproof.proving import history_file
+from walproof.proving import history
 from walproof.records.codec import decode, encode
 from walproof.records.journal import Journal
 from walproof.records.reader import read
 from walproof.records.writer import Writer
 from walproof.targets.choose import choose
-from walproof.targets.cnpg.facts import fenced_in
 from walproof.targets.cnpg.objects import Cluster
+from walproof.targets.cnpg.state_and_doctor_facts import fenced_in
 from walproof.watching.collector import Collector
 from walproof.watching.page import TOKEN_HEADER, Page
 
@@ -225,9 +225,9 @@ def test_an_annotation_that_is_nested_too_deep_fences_nobody(depth: int) -> None
 def test_a_history_whose_header_is_nested_too_deep_is_damaged(depth: int) -> None:
     parts = (zlib.compress(f'{{"number":{lists(depth)}}}'.encode()), b"", b"")
     body = b"".join(parts)
-    sizes = history_file._SIZES.pack(*map(len, parts), zlib.crc32(body))
+    sizes = history._SIZES.pack(*map(len, parts), zlib.crc32(body))
     with pytest.raises(UsageError, match="damaged"):
-        history_file.decode(history_file.MAGIC + sizes + body)
+        history.decode(history.MAGIC + sizes + body)
 
 
 trees: st.SearchStrategy[Any] = st.recursive(

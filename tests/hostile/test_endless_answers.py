@@ -14,11 +14,11 @@ from kubernetes.client import Configuration
 
 from tests.fixtures.kubernetes.websocket import accept_key
 from walproof.errors import Error, TargetError
-from walproof.patroni.etcd3 import Etcd3, EtcdAccess
+from walproof.guarding.etcd import Etcd3, EtcdAccess
 from walproof.patroni.rest import PatroniRest, RestAccess
 from walproof.targets.cnpg import client as client_module
-from walproof.targets.cnpg.api import CLUSTERS, PODS, ApiError
 from walproof.targets.cnpg.client import Client
+from walproof.targets.cnpg.kubernetes_api import CLUSTERS, PODS, ApiError
 
 MIB = 1 << 20
 PACKED = gzip.compress(gzip.compress(bytes(256 * MIB)))

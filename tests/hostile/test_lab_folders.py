@@ -15,9 +15,9 @@ import pytest
 from tests.fixtures.command_line import ended
 from tests.fixtures.labs import a_lab, port_base, state_of_its_own, what_is_left
 from walproof.errors import MachineError
-from walproof.lab import create, home, inventory, members
+from walproof.lab import create, home, list_and_destroy, members
 from walproof.lab.blueprint import Blueprint
-from walproof.lab.destroy import destroy_lab, sweep
+from walproof.lab.list_and_destroy import destroy_lab, sweep
 from walproof.lab.privileges import member_uid
 from walproof.machine import pid_files
 from walproof.machine.clock import RealClock
@@ -198,9 +198,9 @@ def marked_process(state: Path) -> Iterator[psutil.Popen]:
 def test_processes_without_a_folder_are_found_and_ended(
     marked_process: psutil.Popen, state: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    while not inventory.labs():
+    while not list_and_destroy.labs():
         assert marked_process.is_running()
-    assert [lab.name for lab in inventory.labs()] == ["ghost"]
+    assert [lab.name for lab in list_and_destroy.labs()] == ["ghost"]
     code, out, _ = ended(capsys, ["lab", "down", "--all"])
     assert code == 0
     assert "ghost" in out
@@ -270,9 +270,9 @@ def test_down_returns_when_everything_of_a_killed_up_is_gone(after_s: float) -> 
         time.sleep(after_s)
         creating.send_signal(signal.SIGKILL)
         creating.wait()
-        found = inventory.labs()
+        found = list_and_destroy.labs()
         destroy_lab(home.lab_name(), RealClock())
-        assert inventory.labs() == ()
+        assert list_and_destroy.labs() == ()
         for lab in found:
             blueprint = Blueprint(lab.name, lab.number, ("n1", "n2", "n3"), home.lab_home(lab.name), Path(), 0)
             assert what_is_left(blueprint) == []

@@ -8,7 +8,7 @@ import pytest
 
 from tests.fixtures.command_line import ended
 from walproof.errors import Error
-from walproof.lab import destroy, home, inventory
+from walproof.lab import home, list_and_destroy
 from walproof.lab.blueprint import Blueprint
 from walproof.machine import pid_files
 from walproof.machine.clock import RealClock
@@ -56,7 +56,7 @@ def test_a_removal_killed_at_any_file_leaves_a_lab_that_is_found(state: Path, mo
             unmarked.append(left)
 
     monkeypatch.setattr(os, "unlink", watched)
-    assert destroy.destroy_lab("lab", RealClock())
+    assert list_and_destroy.destroy_lab("lab", RealClock())
     assert unmarked == []
     assert not folder.exists()
 
@@ -76,13 +76,13 @@ def test_a_lab_raised_anew_after_it_was_listed_stays(
 ) -> None:
     """Two commands find the same dead one's lab; the other has swept it and raised its own by now."""
     folder = planted(state)
-    seen = inventory.labs()
+    seen = list_and_destroy.labs()
     assert [lab.left_behind for lab in seen] == [True]
     shutil.rmtree(folder)
     planted(state, "" if anew == "lab up" else pid_files.identity(os.getppid()) or "")
-    monkeypatch.setattr(inventory, "labs", lambda: seen)
+    monkeypatch.setattr(list_and_destroy, "labs", lambda: seen)
     if by == "sweep":
-        destroy.sweep(RealClock(), lambda _: None)
+        list_and_destroy.sweep(RealClock(), lambda _: None)
     else:
         ended(capsys, ["lab", "down", "--all"])
     assert home.identity("lab") is not None
@@ -94,5 +94,5 @@ def test_what_cannot_be_removed_keeps_its_mark(state: Path, monkeypatch: pytest.
     (folder / "n1").mkdir()
     monkeypatch.setattr(shutil, "rmtree", lambda *_, **__: None)
     with pytest.raises(Error, match="could not be removed"):
-        destroy.destroy_lab("lab", RealClock())
+        list_and_destroy.destroy_lab("lab", RealClock())
     assert (folder / home.IDENTITY).exists()

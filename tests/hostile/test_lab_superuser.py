@@ -15,14 +15,14 @@ import pytest
 
 from tests.fixtures.labs import port_base, what_is_left, why_no_lab
 from walproof.lab import create, home, members
-from walproof.lab.access import runs
 from walproof.lab.blueprint import Blueprint
-from walproof.lab.design import LabOrder, design
-from walproof.lab.destroy import destroy_lab
-from walproof.lab.faults import processes, recover
-from walproof.lab.observe import observe
+from walproof.lab.client_access import runs
+from walproof.lab.create import LabOrder, design
+from walproof.lab.faults import catalogue, crashes
+from walproof.lab.list_and_destroy import destroy_lab
+from walproof.lab.patroni import observe
 from walproof.lab.privileges import FIRST_UID
-from walproof.machine import control_groups, pid_files
+from walproof.machine import pid_files, processors
 from walproof.machine.clock import RealClock
 
 pytestmark = [pytest.mark.lab, pytest.mark.skipif(bool(why_no_lab()), reason=why_no_lab() or "-")]
@@ -148,7 +148,7 @@ def test_a_planted_postmaster_pid_does_not_steer_a_fault(what: str, lab: Bluepri
     try:
         assert members.postmaster(lab, standby) is None
         with pytest.raises(Exception, match="already down"):
-            processes.kill(lab, standby)
+            crashes.kill(lab, standby)
     finally:
         file.unlink()
         file.write_text(kept)
@@ -159,12 +159,12 @@ def test_a_planted_postmaster_pid_does_not_steer_a_fault(what: str, lab: Bluepri
 
 def test_a_reused_pid_of_an_init_process_is_not_signalled_and_the_member_starts(lab: Blueprint) -> None:
     standby = next(m for m in lab.members if m != observe(lab).leader)
-    processes.kill_member(lab, standby)
+    crashes.kill_member(lab, standby)
     file = lab.member_dir(standby) / "init.pid"
     # SIGHUP, which asks a first process to start what is missing, would end this one.
     with subprocess.Popen(["sleep", "600"]) as bystander:
         file.write_text(f"{bystander.pid} 1 {(pid_files.identity(1) or '').split()[2]}")
-        recover.recover(lab)
+        catalogue.recover(lab)
         assert bystander.poll() is None
         bystander.kill()
     assert pid_files.living(file) is not None
@@ -185,9 +185,9 @@ def test_the_programs_of_the_access_layer_are_known_by_their_pid_files(lab: Blue
 
 def test_control_groups_of_labs_of_one_name_are_apart(lab: Blueprint) -> None:
     assert lab.control_group("n1") == f"{lab.number}-n1"
-    where = control_groups.hierarchy()
+    where = processors.hierarchy()
     if where is not None:
-        assert control_groups.folder(where, lab.control_group("n1")).parent == where.root / control_groups.PARENT
+        assert processors.group_folder(where, lab.control_group("n1")).parent == where.root / processors.PARENT
 
 
 def test_a_child_of_the_lab_imports_nothing_from_the_current_folder(lab: Blueprint, tmp_path: Path) -> None:

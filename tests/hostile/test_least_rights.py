@@ -13,9 +13,9 @@ import pytest
 
 from tests.fixtures.blueprints import a_blueprint
 from walproof.errors import MachineError
-from walproof.lab import confinement, members
+from walproof.lab import members, privileges
 from walproof.lab.blueprint import Blueprint
-from walproof.lab.faults import processes
+from walproof.lab.faults import crashes
 from walproof.lab.privileges import FIRST_UID, make_log, member_uid, numbers_of_accounts, write_private
 from walproof.load.local_runner import LocalWorkspace
 from walproof.machine import pid_files, programs, untrusted
@@ -141,7 +141,7 @@ def test_removing_a_postmaster_pid_removes_nothing_of_others(
     plant: Callable[[Path, Path], None], paper: Blueprint, theirs: Path
 ) -> None:
     plant(paper.data_dir("n1"), theirs)
-    processes.remove_postmaster_pid(paper, "n1")
+    crashes.remove_postmaster_pid(paper, "n1")
     assert theirs.exists()
 
 
@@ -236,14 +236,14 @@ def test_a_first_process_that_does_not_listen_yet_is_sent_no_signal(sleeper: int
 
 
 def test_what_lies_open_needs_no_view_of_its_own() -> None:
-    assert confinement.closed_folders([Path("/usr/bin/env"), Path("/usr/lib")]) == {}
+    assert privileges.closed_folders([Path("/usr/bin/env"), Path("/usr/lib")]) == {}
 
 
 def test_an_environment_that_is_closed_itself_is_named_with_the_way_out(tmp_path: Path) -> None:
     (tmp_path / "environment").mkdir(mode=0o700)
     tmp_path.chmod(0o700)
     with pytest.raises(MachineError, match="closed to others") as refused:
-        confinement.closed_folders([tmp_path / "environment"])
+        privileges.closed_folders([tmp_path / "environment"])
     assert f"chmod -R go+rX {tmp_path}/environment" in refused.value.hint
 
 
@@ -269,7 +269,7 @@ def test_a_program_below_a_closed_folder_runs_without_rights_and_sees_nothing_el
     script.chmod(0o755)
     for folder in (tmp_path / "deep", tools, tools / "bin"):
         folder.chmod(0o755)
-    argv = confinement.confined_check([str(script)], tools)
+    argv = privileges.confined_check([str(script)], tools)
     done = subprocess.run(argv, capture_output=True, text=True, check=True)
     uid, groups, *capabilities = done.stdout.splitlines()
     assert (uid, groups) == (str(member_uid(0)), str(member_uid(0)))

@@ -15,18 +15,16 @@ from tests.fixtures.kubernetes.stand_in import StandIn, stand_in
 from walproof.machine.clock import RealClock
 from walproof.model.topology import ClusterView, MemberView, Role
 from walproof.records.journal import Journal
-from walproof.targets.cnpg import owned
-from walproof.targets.cnpg.allowed import refused_faults
-from walproof.targets.cnpg.api import CLUSTERS, JOBS, PODS, SECRETS, ApiError
+from walproof.targets.cnpg import created_objects
 from walproof.targets.cnpg.client import Client
-from walproof.targets.cnpg.faults import Instances
-from walproof.targets.cnpg.file import CnpgFile
+from walproof.targets.cnpg.created_objects import left_behind, swept
+from walproof.targets.cnpg.credentials_and_own_role import OwnRole
+from walproof.targets.cnpg.faults_and_undo import CnpgSwitchover, Instances
 from walproof.targets.cnpg.kubeconfig import connection
-from walproof.targets.cnpg.manager import CnpgManager
-from walproof.targets.cnpg.own_role import OwnRole
-from walproof.targets.cnpg.rbac import CHAOS_MESH, LOAD_PODS, SCALE, USES, CnpgRights
-from walproof.targets.cnpg.sweep import left_behind, swept
-from walproof.targets.cnpg.switchover import CnpgSwitchover
+from walproof.targets.cnpg.kubernetes_api import CLUSTERS, JOBS, PODS, SECRETS, ApiError
+from walproof.targets.cnpg.members import CnpgManager
+from walproof.targets.cnpg.rbac import CHAOS_MESH, LOAD_PODS, SCALE, USES, CnpgRights, refused_faults
+from walproof.targets.cnpg.target_file import CnpgFile
 from walproof.targets.simulated.clock import VirtualClock
 
 NAME = "cnpg:default/pg"
@@ -65,7 +63,7 @@ def test_it_reaches_nothing_else_in_the_namespace(running: StandIn) -> None:
     others(running)
     api = client(running, *USES, SCALE, CHAOS_MESH)
     refused: list[Callable[[], object]] = [
-        lambda: api.list(SECRETS, owned.OURS),
+        lambda: api.list(SECRETS, created_objects.OURS),
         lambda: api.list(SECRETS),
         lambda: api.get(SECRETS, "bank"),
         lambda: api.delete(SECRETS, "bank"),
@@ -135,7 +133,7 @@ def test_a_role_of_its_own_comes_and_goes_under_it_and_is_swept_without_its_jour
     assert left is not None and left.password == made.password
     assert [one.meta.name for one in left_behind(api, "pg")] == ["pg-walproof-role"]
     lost = Journal(tmp_path / "lost.jsonl")
-    monkeypatch.setattr(owned, "identity", lambda pid: "another")
+    monkeypatch.setattr(created_objects, "identity", lambda pid: "another")
     assert own.adopt(lost) and [change.name for change in lost.pending()] == [made.user]
     own.remove(lost, lambda _: True)
     assert left_behind(api, "pg") == () and swept(api, "pg") == []

@@ -16,8 +16,7 @@ from typing import Any
 import pytest
 
 from walproof.load.pods import remote
-from walproof.load.pods.agent import PIECE, Agent, _Listening
-from walproof.load.pods.frames import Header, receive, send
+from walproof.load.pods.agent import PIECE, Agent, Header, _Listening, receive, send
 from walproof.load.pods.remote import Hello, LoadLost, RemotePod, RemoteWorkspace
 from walproof.machine.clock import RealClock
 
@@ -83,7 +82,7 @@ def below(folder: Path) -> set[Path]:
 def test_a_file_that_a_pod_lists_under_a_name_that_is_a_path_is_not_written(
     name: str, head: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("walproof.load.work_directory._parent", lambda: tmp_path / "memory")
+    monkeypatch.setattr("walproof.load.local_runner._parent", lambda: tmp_path / "memory")
     (tmp_path / "memory").mkdir()
     body = zlib.compress(b"ssh-rsa mine")
     place = Liar({"list": ({"files": {name: 12, "good": 12}}, b""), "read": ({"sha256": "0" * 64}, body)}).place()

@@ -11,12 +11,12 @@ import pytest
 
 from tests.fixtures.fake_patroni import FakePatroni, fake_patroni
 from walproof.errors import TargetError, UsageError
+from walproof.guarding.signs_of_life import Addresses, PatroniSignsOfLife
 from walproof.machine.clock import RealClock
-from walproof.model.ports import Capability
+from walproof.model.drill import Capability
 from walproof.model.topology import Endpoint
 from walproof.patroni.rest import MOST_MEMBERS
 from walproof.targets.external.cluster import ExternalCluster
-from walproof.targets.patroni.signs_of_life import Addresses, PatroniSignsOfLife
 from walproof.targets.patroni.target import open_patroni
 
 
@@ -107,7 +107,7 @@ def test_a_cluster_of_too_many_members_is_refused(fake: FakePatroni, tmp_path: P
 
 
 def test_new_names_without_end_are_no_threads_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("walproof.targets.patroni.signs_of_life._REFRESH_S", 0.01)
+    monkeypatch.setattr("walproof.guarding.signs_of_life._REFRESH_S", 0.01)
     numbers = count()
     enough = threading.Event()
 

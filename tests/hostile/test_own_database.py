@@ -13,14 +13,14 @@ from tests.fixtures.plain_pair import PlainPair, plain_pair
 from walproof.errors import MachineError, TargetError
 from walproof.records.journal import Journal
 from walproof.records.writer import Writer
-from walproof.targets.external import database
+from walproof.targets.external import own_database
 
 pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("own_state")]
 DRAFT = "walproof_draft_" + "0" * 32
 KILLED = """
 import os, pathlib, sys
 import psycopg
-from walproof.cli.journals import keep_journal
+from walproof.cli.runs import keep_journal
 from walproof.targets.choose import choose
 
 real, first = psycopg.Connection.execute, sys.argv[3]
@@ -135,7 +135,7 @@ def test_a_database_that_somebody_makes_meanwhile_is_left_alone_and_the_draft_re
 ) -> None:
     with opened(str(pair_file(pair, tmp_path))) as target:
         target.journal = Journal(tmp_path / "journal.jsonl")
-        monkeypatch.setattr(database, "is_missing", lambda leader, name: True)
+        monkeypatch.setattr(own_database, "is_missing", lambda leader, name: True)
         pair.sql("n1", "CREATE DATABASE walproof_own")
         try:
             with pytest.raises(TargetError, match="already exists"):

@@ -9,7 +9,7 @@ import pytest
 from tests.fixtures.fake_patroni import FakePatroni, fake_patroni
 from walproof.errors import TargetError
 from walproof.machine.clock import RealClock
-from walproof.model.configuration import ConfigChange
+from walproof.model.guarantee import ConfigChange
 from walproof.model.topology import ClusterView
 from walproof.patroni.config import merged
 from walproof.patroni.rest import PatroniRest, RestAccess

@@ -8,7 +8,7 @@ import pytest
 from tests.fixtures.fake_patroni import FakePatroni, fake_patroni
 from walproof.errors import TargetError, UsageError
 from walproof.patroni.rest import PatroniRest, RestAccess
-from walproof.targets.patroni.file import read_address
+from walproof.targets.patroni.target_file import read_address
 
 
 @pytest.fixture

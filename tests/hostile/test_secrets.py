@@ -22,7 +22,7 @@ from walproof.records.reader import read
 from walproof.records.writer import Writer
 from walproof.targets.choose import choose
 from walproof.targets.external.target_file import read_tree, validated
-from walproof.targets.patroni.file import PatroniFile, read_address
+from walproof.targets.patroni.target_file import PatroniFile, read_address
 
 PW = "Gehe1m"
 ADDRESSES = {

@@ -18,9 +18,8 @@ from prometheus_client import CollectorRegistry, Gauge
 from tests.fixtures.command_line import ended
 from walproof.errors import MachineError, UsageError
 from walproof.targets.simulated.target import simulated
-from walproof.watching.addresses import base_url, is_loopback, new_token, token_in
 from walproof.watching.collector import Collector
-from walproof.watching.metrics_server import MetricsServer
+from walproof.watching.http_server import MetricsServer, base_url, is_loopback, new_token, token_in
 from walproof.watching.page import Page
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from walproof.errors import Error, MachineError, UsageError
-from walproof.proving import history_file
-from walproof.proving.history_file import MAGIC, decode
+from walproof.proving import history
+from walproof.proving.history import MAGIC, decode
 from walproof.records.journal import Journal
 from walproof.records.layout import EVENTS, FORMAT, HEADER, read_header
 from walproof.records.reader import Tail, read
@@ -63,9 +63,9 @@ def test_a_history_claims_no_more_attempts_than_a_drill_makes(
         def __init__(self) -> None:
             self.attempts, self.origin = attempts, 0.0
 
-    monkeypatch.setattr(history_file, "_ADAPTER", type("Any", (), {"validate_python": lambda self, _: Claimed()})())
+    monkeypatch.setattr(history, "_ADAPTER", type("Any", (), {"validate_python": lambda self, _: Claimed()})())
     parts = (zlib.compress(b"{}"), b"x" * padding, b"")
     body = b"".join(parts)
-    sizes = history_file._SIZES.pack(*map(len, parts), zlib.crc32(body))
+    sizes = history._SIZES.pack(*map(len, parts), zlib.crc32(body))
     with pytest.raises(UsageError, match="more attempts than it can hold"):
         decode(MAGIC + sizes + body)

@@ -12,24 +12,23 @@ import pytest
 
 from tests.fixtures.command_line import ended
 from tests.fixtures.own_patroni import OwnPatroni, own_patroni
-from walproof.cli.journals import journal_of_apply, keep_journal, runs_folder
+from walproof.cli.runs import journal_of_apply, keep_journal, runs_folder
 from walproof.errors import MachineError
 from walproof.machine import pid_files
 from walproof.model.ports import Target
-from walproof.records.journal import Change, Journal
-from walproof.records.registered import NAME, RegisteredJournal, Run, registered
+from walproof.records.journal import NAME, Change, Journal, RegisteredJournal, Run, registered
 from walproof.records.writer import Writer
 from walproof.targets.choose import choose
-from walproof.targets.cnpg.alter_system import ALTERED
-from walproof.targets.cnpg.chaos_faults import CHAOS
 from walproof.targets.cnpg.configuration import SPEC
-from walproof.targets.cnpg.faults import FAULT
-from walproof.targets.cnpg.load_pods import LOAD
-from walproof.targets.cnpg.own_role import ROLE
+from walproof.targets.cnpg.credentials_and_own_role import ROLE
+from walproof.targets.cnpg.faults_and_undo import FAULT
+from walproof.targets.cnpg.faults_and_undo_by_chaos_mesh import CHAOS
+from walproof.targets.cnpg.pgbench_pods import LOAD
+from walproof.targets.cnpg.pitfalls import ALTERED
 from walproof.targets.cnpg.scaling import RESOURCES
 from walproof.targets.external import consent
 from walproof.targets.patroni.configuration import CONFIG, PatroniConfiguration
-from walproof.targets.sql.alter_system import AUTO, ORDER
+from walproof.targets.sql.settings import AUTO, ORDER
 
 
 def tcp(seconds: int) -> dict[str, Any]:

@@ -13,18 +13,15 @@ from tests.fixtures.command_line import ended
 from tests.fixtures.priced_fake import FakePriced
 from tests.fixtures.priced_records import price_record, prove_record
 from tests.unit.test_cli_price import run, target
-from walproof.advising.advice_file import as_json
-from walproof.advising.advise import advise, choose_environment
+from walproof.advising.advise import advise, as_json, choose_environment
 from walproof.advising.evidence import evidence_of
-from walproof.advising.recipes.catalogue import recipes
-from walproof.advising.recipes.settings import config_change, patroni_settings, postgres_settings
+from walproof.advising.recipes import config_change, patroni_settings, postgres_settings, recipes
 from walproof.errors import UsageError
-from walproof.forecasting.failures_file import DEFAULT
-from walproof.links.sites import read_regions
+from walproof.forecasting.failure_rates import DEFAULT
+from walproof.links.round_trips import read_regions
 from walproof.model.advice import Advice, ClusterProfile, Requirements
-from walproof.model.configuration import PARAMETERS, SETTABLE
 from walproof.model.event import Described, Event, SampleDone, Started
-from walproof.model.guarantee import Level
+from walproof.model.guarantee import PARAMETERS, SETTABLE, Level
 from walproof.pricing import tuning
 from walproof.records.layout import HEADER
 from walproof.records.writer import Writer

@@ -10,13 +10,12 @@ from pathlib import Path
 import pytest
 
 from walproof.errors import MachineError
-from walproof.lab.requirements import judge
-from walproof.lab.requirements.judge import Row, State
-from walproof.lab.requirements.outputs import MISSING, Output, from_text
-from walproof.machine import packages
+from walproof.lab import requirements
+from walproof.lab.requirements import MISSING, Output, Row, State, from_text
+from walproof.machine import programs
 from walproof.machine.clock import RealClock
 from walproof.machine.programs import program
-from walproof.targets.patroni.guard_process import GuardProcess
+from walproof.targets.patroni.takeover import GuardProcess
 
 MACHINES = Path(__file__).parents[1] / "fixtures/machines"
 NONE = Output("", MISSING)
@@ -29,7 +28,7 @@ def recorded(base: str) -> dict[str, Output]:
 
 def row_of(base: str, subject: str, changes: dict[str, Output]) -> Row:
     """The line of that subject on a recorded machine on which something else was printed."""
-    rows = judge.judged({**recorded(base), **changes})
+    rows = requirements.judged({**recorded(base), **changes})
     return next(row for row in rows if row.subject == subject)
 
 
@@ -115,7 +114,7 @@ def test_a_machine_that_lacks_something_names_it_and_says_what_to_do(case: str) 
 
 @pytest.mark.parametrize("text", ["", "garbage", "--- \n---", "--- id -u\nnobody\n--- CapEff\nzz\n--- python\nx.y"])
 def test_a_damaged_recording_is_judged_without_a_trace(text: str) -> None:
-    assert judge.judged(from_text(text))
+    assert requirements.judged(from_text(text))
 
 
 def walproof(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -148,9 +147,9 @@ def test_a_program_in_usr_sbin_alone_is_found_without_it_on_path(monkeypatch: py
 
 
 def test_programs_of_a_distribution_without_package_manager_of_ours_are_named() -> None:
-    assert packages.install_command(["etcd"], None) == "install etcd and put them on PATH"
-    assert packages.family("") is None
-    assert packages.family("ID\n=\nID_LIKE") is None
+    assert programs.install_command(["etcd"], None) == "install etcd and put them on PATH"
+    assert programs.family("") is None
+    assert programs.family("ID\n=\nID_LIKE") is None
 
 
 def test_a_guard_runs_no_module_of_the_folder_it_is_started_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,8 +15,8 @@ from tests.fixtures.kubernetes.target import ADDRESS, current_context, real_stan
 from walproof.cli.main import walproof
 from walproof.errors import MachineError
 from walproof.load import local_runner
-from walproof.model.attempt import Outcome
-from walproof.proving.history_file import decode
+from walproof.model.load import Outcome
+from walproof.proving.history import decode
 
 pytestmark = pytest.mark.lab
 IMAGE = "localhost/walproof:test"

@@ -12,12 +12,12 @@ import pytest
 
 from tests.fixtures.plain_pair import free_port
 from walproof.errors import TargetError
+from walproof.guarding.etcd import Etcd3, EtcdAccess, Transaction, compare_version, put
+from walproof.guarding.leader_lock import EtcdLeaderLock
 from walproof.machine.clock import RealClock
 from walproof.machine.programs import program
 from walproof.model.takeover import Seal
 from walproof.model.waiting import Wait, wait_for
-from walproof.patroni.etcd3 import Etcd3, EtcdAccess, Transaction, compare_version, put
-from walproof.patroni.leader_lock import EtcdLeaderLock
 
 pytestmark = pytest.mark.lab
 PREFIX = "/service/main/"

@@ -12,17 +12,15 @@ from click.testing import CliRunner
 
 from tests.fixtures.external_cluster import everything, external, found, is_back, lab_file
 from tests.fixtures.priced_records import price_record
-from walproof.advising.advice_file import as_json
-from walproof.advising.advise import advise, choose_environment
+from walproof.advising.advise import advise, as_json, choose_environment
 from walproof.advising.evidence import evidence_of
 from walproof.cli.main import walproof
 from walproof.errors import TargetError, UsageError, WaitTimeout
 from walproof.lab.blueprint import Blueprint
 from walproof.model.advice import Requirements
-from walproof.model.configuration import ConfigChange, SyncReplication
-from walproof.model.guarantee import Level, QuorumKind
+from walproof.model.drill import Capability
+from walproof.model.guarantee import ConfigChange, Level, QuorumKind, SyncReplication
 from walproof.model.load import LedgerOrder
-from walproof.model.ports import Capability
 from walproof.model.waiting import Wait, wait_for
 from walproof.patroni.config import merged
 from walproof.patroni.rest import PatroniRest

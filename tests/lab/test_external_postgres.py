@@ -13,17 +13,15 @@ from click.testing import CliRunner
 from tests.fixtures.external_cluster import everything, found, is_back, opened, pair_dsn, pair_file
 from tests.fixtures.plain_pair import PlainPair, debian_pair
 from tests.fixtures.priced_records import price_record
-from walproof.advising.advice_file import as_json
-from walproof.advising.advise import advise, choose_environment
+from walproof.advising.advise import advise, as_json, choose_environment
 from walproof.advising.evidence import evidence_of
 from walproof.cli.main import walproof
 from walproof.errors import MachineError, TargetError, UsageError
 from walproof.model.advice import Requirements
-from walproof.model.configuration import ConfigChange, SyncReplication
-from walproof.model.guarantee import Level, QuorumKind
+from walproof.model.drill import Capability
+from walproof.model.guarantee import ConfigChange, Level, QuorumKind, SyncReplication
 from walproof.model.load import LedgerOrder
-from walproof.model.plan import Arm, Sample, Scenario, Workload, WorkloadKind
-from walproof.model.ports import Capability
+from walproof.model.sample import Arm, Sample, Scenario, Workload, WorkloadKind
 from walproof.model.waiting import Wait, wait_for
 from walproof.records.journal import Journal
 from walproof.records.writer import Writer
@@ -183,7 +181,7 @@ def test_a_database_left_by_kill_9_is_removed_by_restore(pair: PlainPair, tmp_pa
     with Writer(record, "price"):
         pass
     script = (
-        "import os, pathlib, sys; from walproof.cli.journals import keep_journal;"
+        "import os, pathlib, sys; from walproof.cli.runs import keep_journal;"
         "from walproof.targets.choose import choose;"
         "t = choose(sys.argv[1]); keep_journal(t, pathlib.Path(sys.argv[2]));"
         "t.open_database(); os.kill(os.getpid(), 9)"

@@ -10,18 +10,18 @@ import pytest
 
 from tests.fixtures.labs import a_lab
 from walproof.errors import UsageError
-from walproof.lab import cpu_limits
+from walproof.lab import disk_images, members
 from walproof.lab.blueprint import Blueprint, Disk
-from walproof.lab.faults import active, availability, disks, power, processes, recover, volumes
+from walproof.lab.faults import active, catalogue, crashes, disks
 from walproof.lab.members import postmaster
 from walproof.lab.members import processes as member_processes
-from walproof.lab.observe import observe
-from walproof.machine import control_groups
-from walproof.model.ports import Capability
+from walproof.lab.patroni import observe
+from walproof.machine import processors
+from walproof.model.drill import Capability
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(900)]
 
-if volumes.unavailable() or disks.unavailable() or control_groups.unavailable():
+if disk_images.unavailable() or disks.unavailable() or processors.control_groups_unavailable():
     pytest.skip("needs root, loop devices, strace and control groups", allow_module_level=True)
 
 
@@ -48,7 +48,7 @@ def ask(blueprint: Blueprint, member: str, question: str) -> list[tuple[object, 
 
 
 def test_every_fault_is_available_on_images_as_root(on_images: Blueprint) -> None:
-    assert {c for c in Capability if availability.why_not(on_images, c)} == set()
+    assert {c for c in Capability if catalogue.why_not(on_images, c)} == set()
 
 
 def test_shared_memory_ends_with_the_member(on_images: Blueprint) -> None:
@@ -61,26 +61,26 @@ def test_shared_memory_ends_with_the_member(on_images: Blueprint) -> None:
 def test_a_commit_survives_the_power_cut_of_its_leader_and_of_a_standby(on_images: Blueprint) -> None:
     leader, standby = leader_of(on_images), standby_of(on_images)
     ask(on_images, leader, "CREATE TABLE kept AS SELECT 42 AS answer")
-    power.cut_power(on_images, standby)
-    power.cut_power(on_images, leader)
+    crashes.cut_power(on_images, standby)
+    crashes.cut_power(on_images, leader)
     assert member_processes(on_images, leader) == []
-    assert not volumes.mounted(on_images.data_dir(leader).parent)
+    assert not disk_images.mounted(on_images.data_dir(leader).parent)
     with pytest.raises(UsageError, match="already"):
-        power.cut_power(on_images, leader)
-    cleared = recover.recover(on_images)
+        crashes.cut_power(on_images, leader)
+    cleared = catalogue.recover(on_images)
     assert set(cleared) == {f"power-cut of {leader}", f"power-cut of {standby}"}
     assert ask(on_images, leader_of(on_images), "SELECT answer FROM kept") == [(42,)]
-    assert recover.recover(on_images) == ()
+    assert catalogue.recover(on_images) == ()
 
 
 def test_a_frozen_standby_and_a_lost_majority_are_recovered_together(on_images: Blueprint) -> None:
     standby = standby_of(on_images)
-    processes.freeze(on_images, standby)
+    crashes.freeze(on_images, standby)
     assert observe(on_images).member(standby).state == "frozen"  # type: ignore[union-attr]
-    processes.lose_dcs(on_images)
+    crashes.lose_dcs(on_images)
     with pytest.raises(UsageError, match="frozen"):
-        processes.kill(on_images, standby)
-    assert set(recover.recover(on_images)) >= {f"freeze of {standby}"}
+        crashes.kill(on_images, standby)
+    assert set(catalogue.recover(on_images)) >= {f"freeze of {standby}"}
     assert active.in_effect(on_images) == ()
 
 
@@ -111,16 +111,16 @@ def test_a_full_disk_is_really_full_until_it_is_cleared(on_images: Blueprint) ->
 
 def test_a_limit_covers_the_members_processes_and_those_of_its_next_life(on_images: Blueprint) -> None:
     standby = standby_of(on_images)
-    cpu_limits.limit(on_images, standby, 0.8)
-    assert cpu_limits.cores_of(on_images, standby) == pytest.approx(0.8)
-    processes.kill_member(on_images, standby)
+    members.limit_cores(on_images, standby, 0.8)
+    assert members.cores_of(on_images, standby) == pytest.approx(0.8)
+    crashes.kill_member(on_images, standby)
     with pytest.raises(UsageError, match="down"):
-        processes.kill(on_images, standby)
-    recover.recover(on_images)
-    group = control_groups.group(on_images.control_group(standby))
+        crashes.kill(on_images, standby)
+    catalogue.recover(on_images)
+    group = processors.group(on_images.control_group(standby))
     assert group is not None
     assert str(postmaster(on_images, standby)) in (group / "cgroup.procs").read_text().split()
-    cpu_limits.limit(on_images, None, None)
+    members.limit_cores(on_images, None, None)
     assert not group.exists()
 
 
@@ -159,4 +159,4 @@ def test_walproof_killed_in_the_middle_of_each_fault_leaves_it_on_the_list(on_im
         (active.POWER_CUT, "n1"),
         (active.POWER_CUT, "n2"),
     }
-    assert cpu_limits.cores_of(on_images, "n2") == pytest.approx(0.5)
+    assert members.cores_of(on_images, "n2") == pytest.approx(0.5)

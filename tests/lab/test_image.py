@@ -18,8 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from walproof.load.pods.frames import receive, send
-from walproof.load.pods.same_code import checksum
+from walproof.load.pods.agent import checksum, receive, send
 
 pytestmark = pytest.mark.lab
 TOKEN = "of-this-run"

@@ -15,11 +15,10 @@ import pytest
 
 from tests.fixtures.labs import port_base, state_of_its_own, what_is_left, why_no_lab
 from walproof.errors import UsageError
-from walproof.lab import configuration, home, members, network
-from walproof.lab.access import routed_leader
+from walproof.lab import configuration, home, members, network_links
 from walproof.lab.blueprint import Blueprint
-from walproof.lab.health import wait_until_healthy
-from walproof.lab.observe import observe
+from walproof.lab.client_access import routed_leader
+from walproof.lab.patroni import observe, wait_until_healthy
 from walproof.lab.privileges import member_uid
 from walproof.machine.clock import RealClock
 from walproof.model.waiting import Wait, wait_for
@@ -161,7 +160,7 @@ def _reached(folder: Path, moment: str) -> bool:
         return False
     checks: dict[str, Callable[[], bool]] = {
         "planned": lambda: True,
-        "wired": lambda: bool(network.leftovers({blueprint.number})),
+        "wired": lambda: bool(network_links.leftovers({blueprint.number})),
         "started": lambda: all(members.processes(blueprint, m) for m in blueprint.members),
     }
     return checks[moment]()

@@ -12,15 +12,14 @@ import pytest
 
 from tests.fixtures.bare_network import bare_network, may_create_networks
 from walproof.errors import UsageError
-from walproof.lab import member_links
+from walproof.lab import network_links
 from walproof.lab.blueprint import Blueprint
 from walproof.links import control, devices
-from walproof.links.measure import Measured, Node, Probing, losses, round_trips
-from walproof.links.namespaces import exists, inside
+from walproof.links.devices import exists, inside
+from walproof.links.round_trips import Measured, Node, Probing, losses, matrix, read_regions, round_trips
 from walproof.links.settings import Change, LinkSetting
-from walproof.links.sites import matrix, read_regions
 from walproof.machine.clock import RealClock
-from walproof.machine.commands import ip
+from walproof.machine.programs import ip
 from walproof.model.waiting import Wait, wait_for
 
 pytestmark = [
@@ -37,19 +36,19 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Blueprint]:
         try:
             yield lab
         finally:
-            member_links.end(lab)
+            network_links.end_emulator(lab)
 
 
 @pytest.fixture
 def lab(network: Blueprint) -> Blueprint:
     """Three members with healthy links with no settings."""
-    member_links.recover(network)
-    member_links.reset(network)
+    network_links.recover(network)
+    network_links.reset(network)
     return network
 
 
 def found(lab: Blueprint, probing: Probing = FEW) -> dict[tuple[str, str], Measured]:
-    made = {(m.source, m.destination): m for m in member_links.measured(lab, probing)}
+    made = {(m.source, m.destination): m for m in network_links.measured(lab, probing)}
     assert {frozenset(pair) for pair in made} == {frozenset(pair) for pair in combinations(lab.members, 2)}
     return made
 
@@ -77,16 +76,16 @@ def connected(lab: Blueprint, a: str, b: str) -> tuple[socket.socket, socket.soc
 
 def test_a_configured_round_trip_is_what_probes_find_and_no_packet_is_lost(lab: Blueprint) -> None:
     assert all(best(m) < 5 for m in found(lab).values())
-    member_links.set_round_trip(lab, 20)
+    network_links.set_round_trip(lab, 20)
     for measured in found(lab).values():
         # On a busy machine round trips are longer, never shorter: the configured delay is a floor.
         assert 19 < best(measured) < 40
         assert measured.loss == 0
-    assert member_links.round_trips_ms(lab)["n1-n2"] > 19
+    assert network_links.round_trips_ms(lab)["n1-n2"] > 19
 
 
 def test_one_pair_is_shaped_and_the_others_are_not(lab: Blueprint) -> None:
-    member_links.shape(lab, [("n1", "n3"), ("n3", "n1")], Change(delay_s=0.02))
+    network_links.shape(lab, [("n1", "n3"), ("n3", "n1")], Change(delay_s=0.02))
     measured = found(lab)
     assert best(measured["n1", "n3"]) > 39
     assert best(measured["n1", "n2"]) < 20
@@ -94,7 +93,7 @@ def test_one_pair_is_shaped_and_the_others_are_not(lab: Blueprint) -> None:
 
 
 def test_a_matrix_of_regions_sets_every_pair(lab: Blueprint) -> None:
-    member_links.set_all(lab, matrix(read_regions("europe"), lab.members))
+    network_links.set_all(lab, matrix(read_regions("europe"), lab.members))
     measured = found(lab)
     assert best(measured["n1", "n2"]) > 9.5
     assert best(measured["n1", "n3"]) > 18.5
@@ -102,7 +101,7 @@ def test_a_matrix_of_regions_sets_every_pair(lab: Blueprint) -> None:
 
 
 def test_clients_never_pay_the_delay(lab: Blueprint) -> None:
-    member_links.set_round_trip(lab, 8000)
+    network_links.set_round_trip(lab, 8000)
     with inside(lab.namespace("n1")):
         listening = socket.create_server((lab.address("n1"), 0))
     started = RealClock().now()
@@ -111,7 +110,7 @@ def test_clients_never_pay_the_delay(lab: Blueprint) -> None:
 
 
 def test_loss_is_near_what_is_configured(lab: Blueprint) -> None:
-    member_links.shape(lab, [("n1", "n2")], Change(loss=0.1))
+    network_links.shape(lab, [("n1", "n2")], Change(loss=0.1))
     lost = losses(_nodes(lab), [("n1", "n2"), ("n2", "n1")], Probing(one_way=4000, grace_s=3))
     # Five standard deviations of 4,000 draws at 10 % either way.
     assert 0.076 < lost["n1", "n2"] < 0.124
@@ -119,8 +118,8 @@ def test_loss_is_near_what_is_configured(lab: Blueprint) -> None:
 
 
 def test_a_cut_member_reaches_no_member_and_still_reaches_clients(lab: Blueprint) -> None:
-    member_links.set_round_trip(lab, 4)
-    member_links.partition(lab, "n1")
+    network_links.set_round_trip(lab, 4)
+    network_links.partition(lab, "n1")
     measured = found(lab, SILENT)
     for pair, m in measured.items():
         assert bool(m.round_trips_ms) == ("n1" not in pair), pair
@@ -129,13 +128,13 @@ def test_a_cut_member_reaches_no_member_and_still_reaches_clients(lab: Blueprint
         listening = socket.create_server((lab.address("n1"), 0))
     with listening, socket.create_connection(listening.getsockname(), timeout=30):
         pass
-    member_links.recover(lab)
+    network_links.recover(lab)
     assert best(found(lab)["n1", "n2"]) > 3.5
 
 
 def test_a_cut_is_silent(lab: Blueprint) -> None:
     """No refusal, no unreachable: the sender knows nothing, as when a link beyond the next switch is down."""
-    member_links.partition(lab, "n1")
+    network_links.partition(lab, "n1")
     with inside(lab.namespace("n1")):
         sock = socket.socket()
     with sock:
@@ -145,7 +144,7 @@ def test_a_cut_is_silent(lab: Blueprint) -> None:
 
 
 def test_a_one_way_cut_leaves_the_other_way(lab: Blueprint) -> None:
-    member_links.partition_one_way(lab, "n1", "n2")
+    network_links.partition_one_way(lab, "n1", "n2")
     lost = losses(_nodes(lab), [("n1", "n2"), ("n2", "n1"), ("n1", "n3")], SILENT)
     assert lost == {("n1", "n2"): 1, ("n2", "n1"): 0, ("n1", "n3"): 0}
 
@@ -154,8 +153,8 @@ def test_an_isolated_member_reaches_nobody_and_silently_so(lab: Blueprint) -> No
     with inside(lab.namespace("n2")):
         listening = socket.create_server((lab.address("n2"), 0))
     with listening:
-        member_links.isolate(lab, "n2")
-        assert "isolated: n2" in member_links.state(lab).summary
+        network_links.isolate(lab, "n2")
+        assert "isolated: n2" in network_links.state(lab).summary
         with socket.socket() as client:
             client.settimeout(1.0)
             with pytest.raises(TimeoutError):
@@ -163,7 +162,7 @@ def test_an_isolated_member_reaches_nobody_and_silently_so(lab: Blueprint) -> No
         measured = found(lab, SILENT)
         assert not measured["n1", "n2"].round_trips_ms
         assert measured["n1", "n3"].round_trips_ms
-        member_links.recover(lab)
+        network_links.recover(lab)
         with socket.create_connection(listening.getsockname(), timeout=30):
             pass
     assert "permanent" not in ip("neigh", "show", lab.address("n2").lower())
@@ -182,7 +181,7 @@ def test_switching_between_emulator_and_kernel_keeps_a_busy_connection(lab: Blue
         writer.start()
         got = 0
         for delay in (0.002, 0.0, 0.005, 0.0):
-            member_links.shape(lab, [("n1", "n2"), ("n2", "n1")], Change(delay_s=delay))
+            network_links.shape(lab, [("n1", "n2"), ("n2", "n1")], Change(delay_s=delay))
             goal = min(total, got + (4 << 20))
             while got < goal:
                 got += len(other.recv(1 << 18))
@@ -193,34 +192,34 @@ def test_switching_between_emulator_and_kernel_keeps_a_busy_connection(lab: Blue
 
 
 def test_a_dead_emulator_is_reported_and_never_becomes_a_fast_link(lab: Blueprint) -> None:
-    member_links.set_round_trip(lab, 20)
-    pid = member_links.state(lab).pid
+    network_links.set_round_trip(lab, 20)
+    pid = network_links.state(lab).pid
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
-    wait_for(Wait.PROGRAM_GONE, lambda: member_links.state(lab).dead, RealClock())
-    assert "dead" in member_links.state(lab).summary
+    wait_for(Wait.PROGRAM_GONE, lambda: network_links.state(lab).dead, RealClock())
+    assert "dead" in network_links.state(lab).summary
     assert all(not m.round_trips_ms for m in found(lab, SILENT).values())
-    member_links.recover(lab)
-    assert not member_links.state(lab).dead
+    network_links.recover(lab)
+    assert not network_links.state(lab).dead
     assert best(found(lab)["n1", "n2"]) > 19
 
 
 def test_a_refused_change_leaves_links_and_emulator_as_they_were(lab: Blueprint) -> None:
-    before = member_links.set_round_trip(lab, 6)
+    before = network_links.set_round_trip(lab, 6)
     with pytest.raises(UsageError):
-        member_links.shape(lab, [("n1", "n2")], Change(loss=1.5))
-    assert member_links.configured(lab).table == before.table
-    assert member_links.configured(lab).setting(("n1", "n2")) == LinkSetting(delay_s=0.003)
+        network_links.shape(lab, [("n1", "n2")], Change(loss=1.5))
+    assert network_links.configured(lab).table == before.table
+    assert network_links.configured(lab).setting(("n1", "n2")) == LinkSetting(delay_s=0.003)
 
 
 def test_the_emulator_leaves_nothing_behind(tmp_path: Path) -> None:
     with bare_network(tmp_path / "lab", ("n1", "n2")) as lab:
-        member_links.set_round_trip(lab, 4)
+        network_links.set_round_trip(lab, 4)
         files = control.EmulatorFiles(lab.home / "wire")
-        pid = member_links.state(lab).pid
+        pid = network_links.state(lab).pid
         assert {oct(p.stat().st_mode & 0o777) for p in files.folder.iterdir()} == {"0o600"}
-        member_links.end(lab)
-        member_links.end(lab)
+        network_links.end_emulator(lab)
+        network_links.end_emulator(lab)
         assert control.running(files) is None
         assert not Path(f"/proc/{pid}/ns").exists()
         assert list(files.folder.iterdir()) == []
@@ -232,7 +231,7 @@ def test_the_emulator_leaves_nothing_behind(tmp_path: Path) -> None:
 
 def test_the_emulator_ends_by_itself_when_its_lab_is_removed(tmp_path: Path) -> None:
     with bare_network(tmp_path / "lab", ("n1", "n2")) as lab:
-        member_links.set_round_trip(lab, 4)
+        network_links.set_round_trip(lab, 4)
         files = control.EmulatorFiles(lab.home / "wire")
         assert control.running(files) is not None
     try:

@@ -13,9 +13,9 @@ import pytest
 
 from tests.fixtures.bare_network import may_create_networks
 from tests.fixtures.labs import a_lab, why_no_lab
-from walproof.lab import member_links
+from walproof.lab import network_links
 from walproof.lab.blueprint import Blueprint
-from walproof.lab.observe import observe
+from walproof.lab.patroni import observe
 
 REASON = why_no_lab() or ("" if may_create_networks() else "needs root and /dev/net/tun")
 pytestmark = [pytest.mark.lab, pytest.mark.skipif(bool(REASON), reason=REASON or "-")]
@@ -67,7 +67,7 @@ def test_shaping_and_resetting_keeps_replication_connected(lab: Blueprint) -> No
     before = streams(lab)
     assert len(before) == 2
     for rtt_ms in (5, 0, 2, 0):
-        member_links.set_round_trip(lab, rtt_ms)
+        network_links.set_round_trip(lab, rtt_ms)
         assert fastest_commit_ms(lab, "on", tries=3) > 0
     assert streams(lab) == before
 
@@ -86,16 +86,16 @@ def test_faults_of_one_member_are_cleared_while_the_others_stay(lab: Blueprint) 
 
 
 def test_bad_arguments_change_no_link(lab: Blueprint) -> None:
-    before = member_links.set_round_trip(lab, 6).table
+    before = network_links.set_round_trip(lab, 6).table
     for words in (("link", "--rtt", "-1ms"), ("fault", "partition", "n9")):
         output = run(*words)
         assert (output.returncode, len(output.stderr.splitlines())) == (2, 2), output.stderr
-    assert member_links.configured(lab).table == before
+    assert network_links.configured(lab).table == before
 
 
 def test_link_and_status_report_a_dead_emulator_and_recovery_starts_it_again(lab: Blueprint) -> None:
-    member_links.set_round_trip(lab, 6)
-    pid = member_links.state(lab).pid
+    network_links.set_round_trip(lab, 6)
+    pid = network_links.state(lab).pid
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
     output = run("link")
@@ -106,5 +106,5 @@ def test_link_and_status_report_a_dead_emulator_and_recovery_starts_it_again(lab
     recovered = run("fault", "clear")
     assert recovered.returncode == 0, recovered.stderr
     assert "death of the link emulator" in recovered.stdout
-    assert not member_links.state(lab).dead
-    member_links.reset(lab)
+    assert not network_links.state(lab).dead
+    network_links.reset(lab)

@@ -13,13 +13,12 @@ import pytest
 from tests.fixtures.plain_pair import PlainPair, debian_pair, plain_pair, promote, stop, synchronous
 from tests.fixtures.plain_target import PlainTarget
 from walproof.errors import MachineError, TargetError
-from walproof.lab import member_links
+from walproof.lab import network_links
 from walproof.lab.blueprint import Blueprint
 from walproof.machine.clock import RealClock
-from walproof.model.attempt import Attempts, Outcome, Rows
 from walproof.model.guarantee import Level, QuorumKind
-from walproof.model.load import LedgerOrder, LedgerRun, Progress
-from walproof.model.plan import Arm, Sample, Scenario, Workload, WorkloadKind
+from walproof.model.load import Attempts, LedgerOrder, LedgerRun, Outcome, Progress, Rows
+from walproof.model.sample import Arm, Sample, Scenario, Workload, WorkloadKind
 from walproof.model.waiting import Wait, wait_for
 from walproof.targets.lab.target import LabTarget
 from walproof.targets.sql import workloads
@@ -293,5 +292,5 @@ def test_the_labs_factors_are_entered_measured_and_reverted(lab: Blueprint) -> N
     finally:
         target.pricing.leave()
     target.pricing.enter(Scenario())
-    assert not any(link.delay_s for link in member_links.configured(lab).settings.values())
+    assert not any(link.delay_s for link in network_links.configured(lab).settings.values())
     named(target, "ANY 1")

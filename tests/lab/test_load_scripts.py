@@ -10,8 +10,7 @@ from tests.fixtures.plain_pair import PlainPair, plain_pair, synchronous
 from tests.fixtures.plain_target import PlainTarget
 from walproof.errors import UsageError
 from walproof.model.guarantee import Level
-from walproof.model.plan import SYSBENCH, Arm, Protocol, Sample, Scenario, Workload, WorkloadKind
-from walproof.model.sample import SampleResult
+from walproof.model.sample import SYSBENCH, Arm, Protocol, Sample, SampleResult, Scenario, Workload, WorkloadKind
 from walproof.targets.sql.price import SqlPricer
 
 pytestmark = pytest.mark.lab

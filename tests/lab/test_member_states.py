@@ -6,21 +6,21 @@ from dataclasses import dataclass, field
 import pytest
 
 from tests.fixtures.labs import a_lab
+from walproof.lab import disk_images
 from walproof.lab.blueprint import Disk
-from walproof.lab.faults import disks, volumes
+from walproof.lab.faults import disks
 from walproof.machine.clock import RealClock
-from walproof.model.member_state import MemberState
-from walproof.model.topology import ClusterView
+from walproof.model.topology import ClusterView, MemberState
 from walproof.model.waiting import Wait, wait_for
+from walproof.proving.fault_happened import fault_signs
 from walproof.proving.faults import CATALOGUE, Fault
-from walproof.proving.happened import fault_signs
 from walproof.proving.history import DrillRun
 from walproof.proving.inject import inject
 from walproof.targets.lab.target import LabTarget
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
 
-if volumes.unavailable() or disks.unavailable():
+if disk_images.unavailable() or disks.unavailable():
     pytest.skip("needs root, loop devices and strace", allow_module_level=True)
 
 

@@ -11,15 +11,13 @@ import pytest
 from tests.fixtures.labs import a_lab
 from walproof.lab import configuration
 from walproof.lab.blueprint import Blueprint
-from walproof.lab.faults import disks, processes
+from walproof.lab.faults import crashes, disks
 from walproof.machine.clock import RealClock
 from walproof.model.waiting import Wait, wait_for
 from walproof.patroni.config import SyncMode
-from walproof.targets.lab.guard import lab_guard
-from walproof.targets.lab.target import LabTarget
-from walproof.watching.catalogue import PANELS
+from walproof.targets.lab.target import LabTarget, lab_guard
+from walproof.watching.alerts_and_dashboard import PANELS, alert_rules
 from walproof.watching.exporter import monitoring_of_labs
-from walproof.watching.rules import alert_rules
 
 pytestmark = pytest.mark.lab
 
@@ -86,7 +84,7 @@ def test_every_alert_fires_by_its_cause_and_clears(blueprint: Blueprint, target:
         target.operations.recover()
         until(lambda: "WalproofCommitsStuck" not in firing(blueprint))
 
-        processes.kill_member(blueprint, standbys[0])
+        crashes.kill_member(blueprint, standbys[0])
         until(lambda: {"WalproofQuorumReduced", "WalproofSyncSetChanged"} <= firing(blueprint))
         target.operations.recover()
         until(lambda: "WalproofQuorumReduced" not in firing(blueprint))
@@ -98,7 +96,7 @@ def test_every_alert_fires_by_its_cause_and_clears(blueprint: Blueprint, target:
 
         leader = target.observe().leader
         assert leader is not None
-        processes.freeze(blueprint, leader)
+        crashes.freeze(blueprint, leader)
         until(lambda: "WalproofNoLeader" in firing(blueprint))
         until(lambda: "WalproofInDoubt" in firing(blueprint))
     finally:

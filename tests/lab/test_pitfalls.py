@@ -7,8 +7,7 @@ import pytest
 
 from tests.fixtures.labs import a_lab
 from walproof.lab.blueprint import Blueprint, Disk
-from walproof.studies.pitfalls.catalogue import CATALOGUE, Pitfall
-from walproof.studies.pitfalls.run import DEFAULT_TIMEOUTS, run_pitfall
+from walproof.studies.pitfalls.catalogue import CATALOGUE, DEFAULT_TIMEOUTS, Pitfall, run_pitfall
 
 pytestmark = pytest.mark.lab
 EVERY = bool(os.environ.get("WALPROOF_ALL_PITFALLS"))

@@ -14,7 +14,7 @@ import pytest
 from tests.fixtures.bare_network import may_create_networks
 from tests.fixtures.labs import lab, why_no_lab
 from walproof.errors import Error
-from walproof.lab import member_links
+from walproof.lab import network_links
 from walproof.lab.blueprint import Blueprint
 from walproof.machine.clock import RealClock
 from walproof.model.event import SampleDone
@@ -51,7 +51,7 @@ def test_the_round_trip_is_paid_by_on_and_not_by_local(lab: Blueprint, tmp_path:
     assert latency["local"] < latency["on"]
     assert all(arm["blocks"] >= 2 for arm in found["arms"])
     assert not any("not in effect" in caveat for arm in found["arms"] for caveat in arm["caveats"])
-    assert member_links.configured(lab).settings == {}
+    assert network_links.configured(lab).settings == {}
 
 
 def test_ctrl_c_keeps_what_was_measured_and_resume_goes_on(lab: Blueprint, tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_ctrl_c_keeps_what_was_measured_and_resume_goes_on(lab: Blueprint, tmp_p
     out, err = running.communicate(timeout=120)
     assert running.returncode == 130, err
     assert json.loads(out)["stopped_by"] == "interrupted"
-    assert member_links.configured(lab).settings == {}
+    assert network_links.configured(lab).settings == {}
     before = counted(tmp_path / "rec")
     found = finished(["--resume", "rec", "--budget", "1s"], tmp_path)
     assert found["stopped_by"] == "budget"

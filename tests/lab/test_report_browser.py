@@ -11,8 +11,8 @@ from tests.fixtures.records import HOSTILE, SETTINGS, full_record, price_events
 from walproof.records.reader import read
 from walproof.records.writer import Writer
 from walproof.reporting.comparison import compared
-from walproof.reporting.compose import composed
-from walproof.reporting.html import page as page_of
+from walproof.reporting.html_and_markdown import page as page_of
+from walproof.reporting.record_outline import composed
 
 DEMO = Path(__file__).parents[1] / "replay" / "records" / "demo"
 WIDTHS = (1400, 900, 390)

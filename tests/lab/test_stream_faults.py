@@ -12,11 +12,11 @@ import pytest
 from tests.fixtures.labs import a_lab
 from walproof.errors import UsageError
 from walproof.lab.blueprint import Blueprint
-from walproof.lab.faults import active, processes, recover, replay, streams
+from walproof.lab.faults import active, catalogue, crashes, replication
 from walproof.lab.members import postmaster
-from walproof.lab.observe import observe
+from walproof.lab.patroni import observe
 from walproof.machine.clock import RealClock
-from walproof.machine.commands import ip
+from walproof.machine.programs import ip
 from walproof.model.waiting import Wait, wait_for
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
@@ -36,7 +36,7 @@ def roles(lab: Blueprint) -> Iterator[tuple[str, str]]:
     try:
         yield leader, next(m for m in lab.members if m != leader)
     finally:
-        recover.recover(lab)
+        catalogue.recover(lab)
 
 
 def ask(lab: Blueprint, member: str, question: str) -> tuple[object, ...]:
@@ -61,7 +61,7 @@ REPLAYED = "SELECT pg_last_wal_replay_lsn()::text"
 
 def test_no_wal_arrives_while_rest_and_clients_do(lab: Blueprint, roles: tuple[str, str]) -> None:
     leader, standby = roles
-    streams.lose_wal(lab, standby)
+    replication.lose_wal(lab, standby)
     RealClock().pause(0.5)
     before = ask(lab, standby, RECEIVED)
     written(lab, leader)
@@ -69,28 +69,28 @@ def test_no_wal_arrives_while_rest_and_clients_do(lab: Blueprint, roles: tuple[s
     assert ask(lab, standby, RECEIVED) == before
     assert httpx2.get(f"{lab.rest_url(standby)}/health", timeout=3, trust_env=False).status_code == 200
     with pytest.raises(UsageError, match="already in effect"):
-        streams.lose_wal(lab, standby)
-    streams.clear(lab, standby)
+        replication.lose_wal(lab, standby)
+    replication.restore_stream(lab, standby)
     wait_for(Wait.REPLAYED, lambda: ask(lab, standby, RECEIVED) != before, RealClock())
 
 
 def test_wal_arrives_and_no_acknowledgement_comes_back(lab: Blueprint, roles: tuple[str, str]) -> None:
     leader, standby = roles
-    streams.lose_acks(lab, standby)
+    replication.lose_acks(lab, standby)
     RealClock().pause(0.5)
     received, flushed = ask(lab, standby, RECEIVED), ask(lab, leader, FLUSHED.format(standby))
     written(lab, leader)
     wait_for(Wait.REPLAYED, lambda: ask(lab, standby, RECEIVED) != received, RealClock())
     assert ask(lab, leader, FLUSHED.format(standby)) == flushed
-    recover.recover(lab, member=standby)
+    catalogue.recover(lab, member=standby)
     wait_for(Wait.REPLAYED, lambda: ask(lab, leader, FLUSHED.format(standby)) != flushed, RealClock())
 
 
 def test_paused_replay_receives_and_shows_nothing_until_it_is_resumed(lab: Blueprint, roles: tuple[str, str]) -> None:
     leader, standby = roles
     with pytest.raises(UsageError, match="leads"):
-        replay.pause(lab, leader)
-    replay.pause(lab, standby)
+        replication.pause_replay(lab, leader)
+    replication.pause_replay(lab, standby)
     received, replayed = ask(lab, standby, RECEIVED), ask(lab, standby, REPLAYED)
     written(lab, leader)
     wait_for(Wait.REPLAYED, lambda: ask(lab, standby, RECEIVED) != received, RealClock())
@@ -99,7 +99,7 @@ def test_paused_replay_receives_and_shows_nothing_until_it_is_resumed(lab: Bluep
         states.append(ask(lab, standby, PAUSE_STATE))
         RealClock().pause(0.05)
     assert states.count(("paused",)) > 50
-    replay.resume(lab, standby)
+    replication.resume_replay(lab, standby)
     wait_for(Wait.REPLAYED, lambda: ask(lab, standby, REPLAYED) != replayed, RealClock())
     assert {ask(lab, standby, PAUSE_STATE) for _ in range(20)} == {("not paused",)}
     assert active.in_effect(lab) == ()
@@ -109,7 +109,7 @@ def test_a_crash_restart_ends_every_process_but_the_postmaster(lab: Blueprint, r
     _, standby = roles
     question = "SELECT backend_start::text FROM pg_stat_activity WHERE backend_type = 'checkpointer'"
     before, pid = ask(lab, standby, question), postmaster(lab, standby)
-    processes.crash_restart(lab, standby)
+    crashes.crash_restart(lab, standby)
 
     def again() -> bool:
         try:
@@ -136,8 +136,10 @@ def test_what_a_killed_walproof_left_is_undone_by_the_next(lab: Blueprint, roles
     leader, standby = roles
     done = subprocess.run([sys.executable, "-c", KILLED, lab.name, standby], check=False, env=dict(os.environ))
     assert done.returncode == -9
-    assert {f.fault for f in active.in_effect(lab)} == {streams.WAL, streams.ACKS, replay.PAUSED}
-    assert set(recover.recover(lab)) == {f"{f} of {standby}" for f in (streams.WAL, streams.ACKS, replay.PAUSED)}
+    assert {f.fault for f in active.in_effect(lab)} == {replication.WAL, replication.ACKS, replication.PAUSED}
+    assert set(catalogue.recover(lab)) == {
+        f"{f} of {standby}" for f in (replication.WAL, replication.ACKS, replication.PAUSED)
+    }
     assert active.in_effect(lab) == ()
     assert not any(ip("rule", "show", "pref", "90", namespace=lab.namespace(m)) for m in lab.members)
     replayed = ask(lab, standby, REPLAYED)

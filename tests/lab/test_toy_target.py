@@ -4,12 +4,11 @@ import pytest
 
 from tests.fixtures import toy
 from tests.fixtures.plain_pair import debian_pair
+from walproof.model.drill import Capability
 from walproof.model.guarantee import Level
 from walproof.model.load import LedgerOrder
-from walproof.model.ports import Capability
 from walproof.model.waiting import Wait, wait_for
-from walproof.proving.findings import judged
-from walproof.proving.reading import compared
+from walproof.proving.lost_commits import compared, judged
 from walproof.targets import choose
 
 pytestmark = pytest.mark.lab

@@ -15,9 +15,9 @@ from playwright.sync_api import Route, expect
 from tests.fixtures.browsers import CHROMIUM, chromium
 from walproof.errors import TargetError
 from walproof.machine.clock import RealClock
-from walproof.model.attempt import Outcome
 from walproof.model.event import FaultChanged
 from walproof.model.guarantee import Level
+from walproof.model.load import Outcome
 from walproof.model.topology import ClusterView, LinkView, MemberView, Role, Snapshot
 from walproof.model.waiting import Wait, wait_for
 from walproof.targets.simulated.target import simulated

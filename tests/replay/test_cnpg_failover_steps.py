@@ -6,11 +6,10 @@ from dataclasses import replace
 import pytest
 
 from tests.fixtures.kubernetes.operator.recorded import FOLDER, Run, names, recorded
+from walproof.model.drill import Mark, Recovery
 from walproof.model.topology import ClusterView, MemberView, Role
-from walproof.model.verdict import Mark, Recovery
-from walproof.proving.failover_steps import as_clause, split_by_steps
-from walproof.proving.outage import Outage
-from walproof.targets.cnpg.failover_steps import Seen, steps_between
+from walproof.proving.outage import Outage, as_clause, split_by_steps
+from walproof.targets.cnpg.member_states_and_failover_steps import Seen, steps_between
 
 _RTO = re.compile(r"last ok \+([\d.]+) -> first ok \+([\d.]+)")
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from walproof.advising.advice_file import as_json, chosen, read_advice
+from walproof.advising.advise import as_json, chosen, read_advice
 from walproof.cli.main import main
 from walproof.model.guarantee import Level
 from walproof.records.codec import encode

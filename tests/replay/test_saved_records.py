@@ -5,14 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from walproof.model.drill import Verdict
 from walproof.model.event import DrillDone, SampleDone
-from walproof.model.verdict import Verdict
 from walproof.records.reader import Record, read
 from walproof.records.writer import Writer
-from walproof.reporting.as_json import record_json
-from walproof.reporting.compose import composed
-from walproof.reporting.html import page
-from walproof.reporting.markdown import markdown
+from walproof.reporting.html_and_markdown import markdown, page
+from walproof.reporting.json_csv_hdrhistogram import record_json
+from walproof.reporting.record_outline import composed
 
 DEMO = Path(__file__).parent / "records" / "demo"
 """`walproof demo` on a busy machine of two cores, three members, PostgreSQL 18: ten arms in five blocks, two drills."""

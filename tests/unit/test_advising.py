@@ -9,19 +9,18 @@ from types import ModuleType
 import pytest
 
 from tests.fixtures.priced_records import described, drill, price_record, prove_record
-from walproof.advising import candidates, evidence, requirements, timeouts
-from walproof.advising.advice_file import as_json, chosen, read_advice
-from walproof.advising.advise import advise, beats, choose_environment
+from walproof.advising import evidence, failover_timeouts, requirements
+from walproof.advising.advise import advise, as_json, beats, choose_environment, chosen, read_advice
 from walproof.advising.evidence import evidence_of, prediction_interval
+from walproof.advising.failover_timeouts import timeouts_for
 from walproof.advising.requirements import class_of, classes_of, requirements_of
-from walproof.advising.timeouts import timeouts_for
 from walproof.errors import UndecidedError, UsageError
 from walproof.model.advice import Advice, ClusterProfile, Requirements
+from walproof.model.drill import Verdict
 from walproof.model.event import Described, DrillDone, Event, SampleDone
 from walproof.model.guarantee import Level, QuorumKind
-from walproof.model.plan import Workload, WorkloadKind
+from walproof.model.sample import Workload, WorkloadKind
 from walproof.model.topology import Description
-from walproof.model.verdict import Verdict
 
 
 def advice(required: Requirements, *records: list[Event], classes: tuple[str, ...] = ()) -> Advice:
@@ -191,7 +190,7 @@ def test_a_choice_of_one_client_is_in_the_singular() -> None:
     assert not any("1 clients" in text for text in texts)
 
 
-@pytest.mark.parametrize("module", [candidates, evidence, requirements, timeouts])
+@pytest.mark.parametrize("module", [requirements, evidence, requirements, failover_timeouts])
 def test_examples_in_docstrings_are_true(module: ModuleType) -> None:
     assert doctest.testmod(module).failed == 0
 

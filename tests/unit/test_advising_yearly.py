@@ -8,8 +8,7 @@ import pytest
 
 from tests.fixtures.command_line import ended
 from tests.fixtures.priced_records import price_record
-from walproof.advising.advice_file import as_json, read_advice
-from walproof.advising.advise import advise, choose_environment
+from walproof.advising.advise import advise, as_json, choose_environment, read_advice
 from walproof.advising.evidence import evidence_of
 from walproof.advising.requirements import classes_of, requirements_of
 from walproof.errors import UsageError

@@ -10,8 +10,8 @@ import pytest
 from tests.fixtures.command_line import ended
 from tests.fixtures.priced_fake import FakePriced
 from walproof.model.event import SearchStep
+from walproof.records.journal import RegisteredJournal
 from walproof.records.reader import read
-from walproof.records.registered import RegisteredJournal
 from walproof.reporting.conclusion import conclusion
 
 Run = Callable[..., tuple[int, str, str]]

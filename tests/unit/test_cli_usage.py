@@ -14,10 +14,10 @@ import pytest
 
 from tests.fixtures.blueprints import a_blueprint
 from tests.fixtures.command_line import ended
-from walproof.cli import lab_members, main
-from walproof.cli.console import console
-from walproof.cli.groups import Group, examples
+from walproof.cli import lab_cluster, main
+from walproof.cli.options import Group, examples
 from walproof.lab import home
+from walproof.reporting.console_output import console
 
 Run = Callable[[str], tuple[int, str, str]]
 
@@ -165,7 +165,7 @@ def test_psql_gets_every_argument_that_is_its_own(
 ) -> None:
     blueprint = a_blueprint(tmp_path)
     monkeypatch.setattr(home, "load", lambda name=None: blueprint)
-    monkeypatch.setattr(lab_members, "_leader", lambda _: "n1")
+    monkeypatch.setattr(lab_cluster, "_leader", lambda _: "n1")
     called: list[tuple[list[str], dict[str, str]]] = []
     monkeypatch.setattr(os, "execve", lambda _, argv, env: called.append((argv, env)))
     assert run(f"lab psql {typed}")[0] == 0

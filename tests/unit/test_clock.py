@@ -9,7 +9,13 @@ from pathlib import Path
 import pytest
 
 import walproof
-from walproof.load.ledger.task import ReaderTask, WriterTask, read_reader_task, read_writer_task, task_text
+from walproof.load.ledger.task_and_attempt_files import (
+    ReaderTask,
+    WriterTask,
+    read_reader_task,
+    read_writer_task,
+    task_text,
+)
 from walproof.machine.clock import OFFSET, RealClock, now
 from walproof.model.guarantee import Level
 from walproof.model.topology import Endpoint

@@ -19,41 +19,40 @@ from tests.fixtures.kubernetes.operator.state import Cut
 from tests.fixtures.kubernetes.schema import pruned
 from tests.fixtures.kubernetes.stand_in import StandIn, manifest, stand_in
 from walproof.errors import TargetError
-from walproof.model.ports import Capability
+from walproof.model.drill import Capability
 from walproof.model.waiting import Wait
 from walproof.proving.faults import CATALOGUE
 from walproof.proving.inject import why_skipped
 from walproof.records.journal import Journal
-from walproof.targets.cnpg import chaos_mesh
-from walproof.targets.cnpg.chaos_faults import NEEDS, ChaosMesh
-from walproof.targets.cnpg.chaos_mesh import IO, LONGEST_S, NETWORK, STRESS, Experiment
+from walproof.targets.cnpg import created_objects
 from walproof.targets.cnpg.client import Client
-from walproof.targets.cnpg.faults import Instances
-from walproof.targets.cnpg.file import CnpgFile
+from walproof.targets.cnpg.created_objects import IO, LONGEST_S, MADE_BY, NETWORK, STRESS, Experiment
+from walproof.targets.cnpg.faults_and_undo import Instances
+from walproof.targets.cnpg.faults_and_undo_by_chaos_mesh import NEEDS, ChaosMesh
 from walproof.targets.cnpg.kubeconfig import connection
-from walproof.targets.cnpg.manager import CnpgManager
+from walproof.targets.cnpg.members import CnpgManager
 from walproof.targets.cnpg.objects import Cluster, read
-from walproof.targets.cnpg.owned import MADE_BY
 from walproof.targets.cnpg.target import CnpgCluster
+from walproof.targets.cnpg.target_file import CnpgFile
 from walproof.targets.simulated.clock import VirtualClock
 
 NAME = "cnpg:default/pg"
 OWNER = Cluster.model_validate(recorded("cluster"))
 EVERY: tuple[Experiment, ...] = (
-    chaos_mesh.partition("default", "pg-1", ["pg-2", "pg-3"]),
-    chaos_mesh.isolate("default", "pg-1"),
-    chaos_mesh.one_way("default", "pg-1", "pg-2"),
-    chaos_mesh.delayed("default", "pg-1", ["pg-2", "pg-3"]),
-    *chaos_mesh.slow_disk("default", "pg-1", 0.02, wal_volume=True),
-    *chaos_mesh.failing_disk("default", "pg-1", wal_volume=False),
-    *chaos_mesh.full_disk("default", "pg-1", wal_volume=False),
-    chaos_mesh.busy_processors("default", "pg-1"),
+    created_objects.partition("default", "pg-1", ["pg-2", "pg-3"]),
+    created_objects.isolate("default", "pg-1"),
+    created_objects.one_way("default", "pg-1", "pg-2"),
+    created_objects.delayed("default", "pg-1", ["pg-2", "pg-3"]),
+    *created_objects.slow_disk("default", "pg-1", 0.02, wal_volume=True),
+    *created_objects.failing_disk("default", "pg-1", wal_volume=False),
+    *created_objects.full_disk("default", "pg-1", wal_volume=False),
+    created_objects.busy_processors("default", "pg-1"),
 )
 
 
 @pytest.mark.parametrize("experiment", EVERY, ids=lambda e: e.name)
 def test_an_experiment_is_valid_and_nothing_of_it_is_pruned(experiment: Experiment) -> None:
-    tree = chaos_mesh.tree_of(experiment, OWNER)
+    tree = created_objects.tree_of(experiment, OWNER)
     kind = next(k for k in CHAOS if k.plural == experiment.kind.plural)
     assert tree["apiVersion"] == kind.api_version and tree["kind"] == kind.name
     assert pruned(schema_of(kind.plural), tree)["spec"] == tree["spec"]
@@ -62,7 +61,7 @@ def test_an_experiment_is_valid_and_nothing_of_it_is_pruned(experiment: Experime
 
 @pytest.mark.parametrize("experiment", EVERY, ids=lambda e: e.name)
 def test_an_experiment_is_ours_belongs_to_the_cluster_and_ends_by_itself(experiment: Experiment) -> None:
-    meta = (tree := chaos_mesh.tree_of(experiment, OWNER))["metadata"]
+    meta = (tree := created_objects.tree_of(experiment, OWNER))["metadata"]
     assert meta["labels"]["app.kubernetes.io/managed-by"] == "walproof"
     assert [(one["kind"], one["uid"]) for one in meta["ownerReferences"]] == [("Cluster", OWNER.metadata.uid)]
     assert seconds_of(tree["spec"]["duration"]) == LONGEST_S
@@ -165,7 +164,7 @@ def test_what_a_killed_run_left_is_undone_and_replaced(cluster: StandIn, tmp_pat
 
 
 def test_its_duration_ends_it_without_us(cluster: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chaos_mesh, "LONGEST_S", 20)
+    monkeypatch.setattr(created_objects, "LONGEST_S", 20)
     chaos(client(cluster, tmp_path)).faults()[Capability.ISOLATE].inject("pg-2")
     until(lambda: cluster.cnpg.state.member("pg-2").cut is Cut.NONE)
 
@@ -276,7 +275,7 @@ def test_an_experiment_that_is_not_valid_is_refused_by_the_stand_in(cluster: Sta
     api = client(cluster, tmp_path)
     wrong = replace(EVERY[0], spec={**EVERY[0].spec, "action": "cut"})
     with pytest.raises(Exception, match='Unsupported value: "cut"'):
-        api.create(NETWORK, chaos_mesh.tree_of(wrong, OWNER))
+        api.create(NETWORK, created_objects.tree_of(wrong, OWNER))
     nobody = replace(EVERY[1], spec={k: v for k, v in EVERY[1].spec.items() if k != "externalTargets"})
     with pytest.raises(Exception, match="cannot be both empty"):
-        api.create(NETWORK, chaos_mesh.tree_of(nobody, OWNER))
+        api.create(NETWORK, created_objects.tree_of(nobody, OWNER))

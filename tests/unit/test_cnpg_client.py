@@ -13,9 +13,9 @@ import yaml
 from kubernetes.client import Configuration
 
 from walproof.errors import Error, MachineError, TargetError, UsageError
-from walproof.targets.cnpg.api import CLUSTERS, PODS, ApiError
 from walproof.targets.cnpg.client import Client
 from walproof.targets.cnpg.kubeconfig import connection
+from walproof.targets.cnpg.kubernetes_api import CLUSTERS, PODS, ApiError
 
 FORBIDDEN = (
     'clusters.postgresql.cnpg.io "pg" is forbidden: User "system:serviceaccount:default:probe" cannot patch resource '

@@ -9,13 +9,11 @@ import pytest
 
 from tests.fixtures.cnpg.fake_api import FakeApi
 from walproof.errors import TargetError, UsageError, WaitTimeout
-from walproof.model.configuration import ConfigChange, SyncReplication
-from walproof.model.guarantee import QuorumKind
+from walproof.model.guarantee import ConfigChange, QuorumKind, SyncReplication
 from walproof.model.topology import ClusterView, Endpoint, MemberView, Role
 from walproof.records.journal import Journal
-from walproof.targets.cnpg.api import CLUSTERS
-from walproof.targets.cnpg.changes import FIXED
-from walproof.targets.cnpg.configuration import CnpgConfiguration
+from walproof.targets.cnpg.configuration import FIXED, CnpgConfiguration
+from walproof.targets.cnpg.kubernetes_api import CLUSTERS
 from walproof.targets.simulated.clock import VirtualClock
 
 NAME = "cnpg:default/pg"

@@ -12,17 +12,17 @@ from tests.fixtures.kubernetes.current import current_cluster
 from tests.fixtures.kubernetes.kinds import named
 from tests.fixtures.kubernetes.stand_in import StandIn, stand_in
 from walproof.errors import TargetError, WaitTimeout
-from walproof.model.configuration import ConfigChange
-from walproof.model.ports import Capability
+from walproof.model.drill import Capability
+from walproof.model.guarantee import ConfigChange
 from walproof.model.topology import ClusterView, MemberView, Role
 from walproof.records.journal import Journal
-from walproof.targets.cnpg.api import CLUSTERS, ApiError
 from walproof.targets.cnpg.client import Client
 from walproof.targets.cnpg.configuration import CnpgConfiguration
-from walproof.targets.cnpg.faults import CnpgRecovery, Instances
-from walproof.targets.cnpg.file import CnpgFile
+from walproof.targets.cnpg.faults_and_undo import CnpgRecovery, Instances
 from walproof.targets.cnpg.kubeconfig import connection
-from walproof.targets.cnpg.manager import CnpgManager
+from walproof.targets.cnpg.kubernetes_api import CLUSTERS, ApiError
+from walproof.targets.cnpg.members import CnpgManager
+from walproof.targets.cnpg.target_file import CnpgFile
 from walproof.targets.simulated.clock import VirtualClock
 
 FILE = CnpgFile(kind="cnpg", cluster="default/pg", reach="pods")

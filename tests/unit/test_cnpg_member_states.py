@@ -8,16 +8,15 @@ import pytest
 
 from tests.fixtures.kubernetes.stand_in import StandIn, stand_in
 from walproof.machine.clock import RealClock
-from walproof.model.capability import Capability
-from walproof.model.member_state import MemberState
-from walproof.model.topology import ClusterView
-from walproof.proving.happened import Sign, Signs, sign
+from walproof.model.drill import Capability
+from walproof.model.topology import ClusterView, MemberState
+from walproof.proving.fault_happened import Sign, Signs, sign
 from walproof.proving.history import DrillRun
-from walproof.targets.cnpg.chaos_faults import ChaosMesh
 from walproof.targets.cnpg.client import Client
-from walproof.targets.cnpg.faults import Instances
+from walproof.targets.cnpg.faults_and_undo import Instances
+from walproof.targets.cnpg.faults_and_undo_by_chaos_mesh import ChaosMesh
 from walproof.targets.cnpg.kubeconfig import connection
-from walproof.targets.cnpg.member_states import CnpgMemberStates, seen_inside
+from walproof.targets.cnpg.member_states_and_failover_steps import CnpgMemberStates, seen_inside
 
 
 class Scene:

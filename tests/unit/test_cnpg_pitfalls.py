@@ -14,19 +14,16 @@ from tests.fixtures.kubernetes.postgres import MemoryPostgres
 from tests.fixtures.kubernetes.stand_in import StandIn, manifest, stand_in
 from walproof.errors import TargetError, UsageError
 from walproof.machine.clock import RealClock
-from walproof.model.capability import Capability
-from walproof.model.pitfall import Finding
+from walproof.model.drill import Capability, Finding
 from walproof.model.topology import Endpoint
 from walproof.model.waiting import Wait, wait_for
 from walproof.records.journal import Journal
-from walproof.studies.pitfalls.catalogue import ON_TARGET, target_pitfalls
-from walproof.studies.pitfalls.run import PitfallRun, exit_code, run_on_target
-from walproof.targets.cnpg.alter_system import ALTERED, AlterSystem
-from walproof.targets.cnpg.chaos_faults import ChaosMesh
+from walproof.studies.pitfalls.catalogue import ON_TARGET, PitfallRun, exit_code, run_on_target, target_pitfalls
 from walproof.targets.cnpg.client import Client
-from walproof.targets.cnpg.faults import Instances
+from walproof.targets.cnpg.faults_and_undo import Instances
+from walproof.targets.cnpg.faults_and_undo_by_chaos_mesh import ChaosMesh
 from walproof.targets.cnpg.kubeconfig import connection
-from walproof.targets.cnpg.pitfalls import CnpgPitfalls
+from walproof.targets.cnpg.pitfalls import ALTERED, AlterSystem, CnpgPitfalls
 
 SPEED = 20.0
 

@@ -10,9 +10,9 @@ from click.testing import CliRunner
 from tests.fixtures.cnpg.fake_api import FakeApi
 from walproof.cli.main import walproof
 from walproof.errors import UsageError
-from walproof.targets.cnpg.api import ACCESS_REVIEWS, Kind, Tree
-from walproof.targets.cnpg.file import CnpgFile, LoadPart
+from walproof.targets.cnpg.kubernetes_api import ACCESS_REVIEWS, Kind, Tree
 from walproof.targets.cnpg.rbac import USES, CnpgRights, Names, missing_of, rules_for
+from walproof.targets.cnpg.target_file import CnpgFile, LoadPart
 
 FILE = CnpgFile(kind="cnpg", cluster="default/pg")
 NAMES = Names("pg", "pg-app", ("pg-1", "pg-2", "pg-3"))
@@ -73,7 +73,7 @@ def test_the_doctor_changes_nothing_and_sees_one_secret() -> None:
 
 def test_what_a_use_asks_of_the_api_is_in_its_role() -> None:
     """What the doctor really asks for, against the Role that it prints."""
-    from walproof.targets.cnpg.manager import CnpgManager
+    from walproof.targets.cnpg.members import CnpgManager
 
     api = FakeApi()
     CnpgManager(api, CnpgFile(kind="cnpg", cluster="default/pg", reach="pods"))

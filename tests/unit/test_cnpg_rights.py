@@ -11,17 +11,17 @@ from tests.fixtures.kubernetes.kinds import named
 from tests.fixtures.kubernetes.stand_in import StandIn, stand_in
 from walproof.advising.doctor.catalogue import diagnosed
 from walproof.errors import Error
-from walproof.model.configuration import ConfigChange
 from walproof.model.facts import Facts, MemberFacts
+from walproof.model.guarantee import ConfigChange
 from walproof.records.journal import Journal
 from walproof.targets.cnpg.client import Client
 from walproof.targets.cnpg.configuration import CnpgConfiguration
-from walproof.targets.cnpg.facts import facts_of
-from walproof.targets.cnpg.file import CnpgFile, LoadPart
 from walproof.targets.cnpg.kubeconfig import connection
-from walproof.targets.cnpg.manager import CnpgManager
+from walproof.targets.cnpg.members import CnpgManager
 from walproof.targets.cnpg.rbac import USES, CnpgRights
+from walproof.targets.cnpg.state_and_doctor_facts import facts_of
 from walproof.targets.cnpg.target import CnpgCluster
+from walproof.targets.cnpg.target_file import CnpgFile, LoadPart
 from walproof.targets.external.cluster import ExternalCluster
 from walproof.targets.simulated.clock import VirtualClock
 

@@ -10,19 +10,17 @@ import pytest
 
 from tests.fixtures.cnpg.fake_api import FakeApi
 from walproof.errors import TargetError, UsageError, WaitTimeout
-from walproof.model.ports import Capability
+from walproof.model.drill import Capability
 from walproof.model.topology import ClusterView, MemberView, Role
 from walproof.records.journal import Journal
-from walproof.targets.cnpg import owned
-from walproof.targets.cnpg.api import CLUSTERS, PODS, SECRETS, ApiError, Output
-from walproof.targets.cnpg.credentials import Credential
-from walproof.targets.cnpg.faults import CnpgRecovery, Instances
-from walproof.targets.cnpg.file import CnpgFile
-from walproof.targets.cnpg.manager import CnpgManager
-from walproof.targets.cnpg.own_role import OwnRole
-from walproof.targets.cnpg.owned import MADE_BY
-from walproof.targets.cnpg.switchover import CnpgSwitchover, furthest
+from walproof.targets.cnpg import created_objects
+from walproof.targets.cnpg.created_objects import MADE_BY
+from walproof.targets.cnpg.credentials_and_own_role import Credential, OwnRole
+from walproof.targets.cnpg.faults_and_undo import CnpgRecovery, CnpgSwitchover, Instances, furthest
+from walproof.targets.cnpg.kubernetes_api import CLUSTERS, PODS, SECRETS, ApiError, Output
+from walproof.targets.cnpg.members import CnpgManager
 from walproof.targets.cnpg.target import CnpgCluster
+from walproof.targets.cnpg.target_file import CnpgFile
 from walproof.targets.external.cluster import ExternalCluster
 from walproof.targets.simulated.clock import VirtualClock
 
@@ -297,7 +295,9 @@ def test_a_secret_without_a_role_is_swept_and_one_of_another_cluster_is_not(
 ) -> None:
     dead = f"{socket.gethostname()} 999999999 1 no-boot"
     for name, owner in (("pg-walproof", "pg"), ("pg2-walproof", "pg2"), ("pg-walproof-role", "pg2")):
-        tree = owned.secret(owned.metadata(name, {"metadata": {"name": owner, "uid": "u"}}), "Opaque", {})
+        tree = created_objects.secret(
+            created_objects.metadata(name, {"metadata": {"name": owner, "uid": "u"}}), "Opaque", {}
+        )
         api.put(SECRETS, tree)
     made_by(api, dead)
     assert reverted(api, journal, monkeypatch) == []

@@ -15,13 +15,12 @@ from tests.unit.test_cnpg_interruptions import HEALTHY
 from walproof.errors import NotObtained, UsageError
 from walproof.machine.clock import RealClock
 from walproof.records.journal import Journal
-from walproof.targets.cnpg.allowed import refusal
-from walproof.targets.cnpg.api import CLUSTERS
 from walproof.targets.cnpg.client import Client
 from walproof.targets.cnpg.kubeconfig import connection
-from walproof.targets.cnpg.rbac import for_scaling
+from walproof.targets.cnpg.kubernetes_api import CLUSTERS
+from walproof.targets.cnpg.rbac import for_scaling, refusal
 from walproof.targets.cnpg.scaling import CnpgScaling, PodSize
-from walproof.targets.cnpg.state import pods_of
+from walproof.targets.cnpg.state_and_doctor_facts import pods_of
 
 DECLARED = {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}}
 

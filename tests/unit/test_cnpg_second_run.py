@@ -11,9 +11,9 @@ import pytest
 from tests.unit.test_cnpg_load_pods import TARGET, Running, Who, client, ended, running, until
 from walproof.machine.clock import RealClock
 from walproof.records.journal import Journal
-from walproof.targets.cnpg.api import ApiError
-from walproof.targets.cnpg.load_pods import LoadPods
-from walproof.targets.cnpg.owned import MADE_BY
+from walproof.targets.cnpg.created_objects import MADE_BY
+from walproof.targets.cnpg.kubernetes_api import ApiError
+from walproof.targets.cnpg.pgbench_pods import LoadPods
 
 
 def another(here: Running, folder: Path) -> tuple[LoadPods, Journal]:

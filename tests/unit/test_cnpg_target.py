@@ -15,15 +15,13 @@ from tests.fixtures.cnpg.fake_api import FakeApi, recorded, secret
 from walproof.errors import TargetError, UsageError
 from walproof.model.topology import ClusterView, MemberView, Role
 from walproof.targets.choose import choose, is_external
-from walproof.targets.cnpg.addresses import Addresses
-from walproof.targets.cnpg.api import CLUSTERS, LEASES, PODS, SECRETS, ApiError
-from walproof.targets.cnpg.credentials import credential_of, passfile
-from walproof.targets.cnpg.facts import facts_of
-from walproof.targets.cnpg.file import CnpgFile, read_address
-from walproof.targets.cnpg.manager import CnpgManager
+from walproof.targets.cnpg.credentials_and_own_role import credential_of, passfile
+from walproof.targets.cnpg.kubernetes_api import CLUSTERS, LEASES, PODS, SECRETS, ApiError
+from walproof.targets.cnpg.members import Addresses, CnpgManager
 from walproof.targets.cnpg.objects import Cluster, read
-from walproof.targets.cnpg.state import joined, pods_of, state_of
+from walproof.targets.cnpg.state_and_doctor_facts import facts_of, joined, pods_of, state_of
 from walproof.targets.cnpg.target import CnpgCluster
+from walproof.targets.cnpg.target_file import CnpgFile, read_address
 
 
 def file(**words: object) -> CnpgFile:

@@ -8,9 +8,16 @@ import pytest
 from tests.fixtures.doctor_page import BEGIN, END, PAGE
 from tests.fixtures.seeds import SEEDS
 from tests.fixtures.sick import well, with_patroni, with_settings
-from walproof.advising.doctor.catalogue import CATALOGUE, catalogue_table, diagnosed, failing
+from walproof.advising.doctor.catalogue import (
+    CATALOGUE,
+    as_json,
+    as_junit,
+    as_sarif,
+    catalogue_table,
+    diagnosed,
+    failing,
+)
 from walproof.advising.doctor.finding import Severity
-from walproof.advising.doctor.output import as_json, as_junit, as_sarif
 
 
 @pytest.mark.parametrize("managed", [True, False])

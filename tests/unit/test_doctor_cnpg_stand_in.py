@@ -9,9 +9,9 @@ import pytest
 from tests.fixtures.cnpg.seeds import seen
 from tests.fixtures.kubernetes.stand_in import StandIn, stand_in
 from walproof.advising.doctor.catalogue import diagnosed
-from walproof.targets.cnpg.api import CLUSTERS
 from walproof.targets.cnpg.client import Client
 from walproof.targets.cnpg.kubeconfig import connection
+from walproof.targets.cnpg.kubernetes_api import CLUSTERS
 
 _SPREAD = {
     "maxSkew": 1,

@@ -9,19 +9,18 @@ import pytest
 from scipy import stats
 
 from benchmarks.price_quantiles import coverage
-from walproof.estimating import binomial, intervals, quantiles, stopping
-from walproof.estimating.binomial import upper_bound
+from walproof.estimating import intervals, quantiles
 from walproof.estimating.intervals import (
     Numbers,
     as_ratio,
+    narrow,
     stopped_interval,
     t_interval,
     trimmed_interval,
+    upper_bound,
 )
 from walproof.estimating.quantiles import quantile_intervals
-from walproof.estimating.stopping import narrow
-from walproof.model.estimate import Estimate
-from walproof.model.histogram import bucketed
+from walproof.model.estimate import Estimate, bucketed
 
 Draw = Callable[[np.random.Generator, int], Numbers]
 SHAPES: dict[str, Draw] = {
@@ -33,7 +32,7 @@ SHAPES: dict[str, Draw] = {
 }
 
 
-@pytest.mark.parametrize("module", [binomial, intervals, quantiles, stopping])
+@pytest.mark.parametrize("module", [intervals, intervals, quantiles, intervals])
 def test_examples_in_docstrings_are_true(module: object) -> None:
     assert doctest.testmod(module).failed == 0  # type: ignore[arg-type]
 

@@ -8,9 +8,9 @@ import pytest
 
 from benchmarks import price_truth
 from benchmarks.price_truth import KINDS, coverage, trimmed_before
-from walproof.estimating import totals
+from walproof.estimating import ratios
 from walproof.estimating.intervals import Numbers
-from walproof.estimating.totals import Totals, rate_interval, ratio_interval, ratio_without_stalls
+from walproof.estimating.ratios import Totals, rate_interval, ratio_interval, ratio_without_stalls
 from walproof.model.guarantee import Level
 from walproof.pricing.estimates import ratio_of
 
@@ -76,7 +76,7 @@ def test_without_two_blocks_that_moved_there_is_no_interval(arm: Totals) -> None
 
 
 def test_examples_are_true() -> None:
-    assert doctest.testmod(totals).failed == 0
+    assert doctest.testmod(ratios).failed == 0
 
 
 @pytest.mark.parametrize("kind", ["symmetric", "5 % of `on` at half speed", "10 % of `on` at half speed", "drift"])

@@ -8,9 +8,9 @@ from tests.fixtures.blueprints import a_blueprint
 from tests.fixtures.priced_fake import FakePriced
 from walproof.errors import UsageError
 from walproof.machine.clock import RealClock
-from walproof.model.configuration import ConfigChange, ConfigPlan, Difference, SyncReplication
-from walproof.model.plan import Scenario
+from walproof.model.guarantee import ConfigChange, ConfigPlan, Difference, SyncReplication
 from walproof.model.ports import Notebook
+from walproof.model.sample import Scenario
 from walproof.records.journal import Journal
 from walproof.targets.external.pricing import ExternalPricing
 from walproof.targets.external.target_file import CapsPart

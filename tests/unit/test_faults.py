@@ -6,16 +6,16 @@ import click
 import pytest
 
 from tests.fixtures.blueprints import a_blueprint
-from walproof.cli.lab_fault import fault as fault_command
-from walproof.cli.lab_members import cpu
+from walproof.cli.lab_cluster import cpu
+from walproof.cli.lab_links_and_faults import fault as fault_command
 from walproof.errors import Error, MachineError, UsageError
-from walproof.lab import cpu_limits, home, member_links
+from walproof.lab import home, members, network_links
 from walproof.lab.blueprint import Blueprint
-from walproof.lab.faults import active, disks, power, processes
+from walproof.lab.faults import active, crashes, disks
 from walproof.lab.faults.active import ActiveFault
-from walproof.lab.faults.catalogue import FAULTS, catalogue
-from walproof.machine import control_groups
-from walproof.model.ports import Capability
+from walproof.lab.faults.catalogue import FAULTS, catalogue_lines
+from walproof.machine import processors
+from walproof.model.drill import Capability
 
 
 def frozen(member: str) -> ActiveFault:
@@ -81,9 +81,7 @@ def test_a_fault_is_refused_where_it_makes_no_sense(
     assert reason is None if says is None else says in str(reason)
 
 
-@pytest.mark.parametrize(
-    "fault", [processes.kill, processes.stop, processes.kill_member, processes.freeze, processes.thaw]
-)
+@pytest.mark.parametrize("fault", [crashes.kill, crashes.stop, crashes.kill_member, crashes.freeze, crashes.thaw])
 def test_an_unknown_member_is_refused_by_name(paper: Blueprint, fault: object) -> None:
     assert callable(fault)
     with pytest.raises(UsageError, match="n9"):
@@ -91,7 +89,7 @@ def test_an_unknown_member_is_refused_by_name(paper: Blueprint, fault: object) -
     assert active.in_effect(paper) == ()
 
 
-@pytest.mark.parametrize("fault", [processes.kill, processes.stop, processes.kill_member, processes.freeze])
+@pytest.mark.parametrize("fault", [crashes.kill, crashes.stop, crashes.kill_member, crashes.freeze])
 def test_a_member_that_is_down_takes_no_further_fault(paper: Blueprint, fault: object) -> None:
     assert callable(fault)
     with pytest.raises(UsageError, match="n1"):
@@ -101,7 +99,7 @@ def test_a_member_that_is_down_takes_no_further_fault(paper: Blueprint, fault: o
 
 def test_a_power_cut_without_images_says_what_to_type(paper: Blueprint) -> None:
     with pytest.raises(MachineError, match="--disk image"):
-        power.cut_power(paper, "n1")
+        crashes.cut_power(paper, "n1")
     assert active.in_effect(paper) == ()
 
 
@@ -118,9 +116,9 @@ def test_a_disk_without_a_fault_is_cleared_silently(paper: Blueprint) -> None:
 
 @pytest.mark.parametrize("cores", [0.0, -1.0, 4096.0])
 def test_impossible_cores_are_refused(paper: Blueprint, cores: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(control_groups, "unavailable", lambda: None)
+    monkeypatch.setattr(processors, "unavailable", lambda: None)
     with pytest.raises(UsageError, match="cores"):
-        cpu_limits.limit(paper, None, cores)
+        members.limit_cores(paper, None, cores)
 
 
 def test_every_fault_says_what_it_needs_and_how_it_is_cleared() -> None:
@@ -136,7 +134,7 @@ def test_every_fault_says_what_it_needs_and_how_it_is_cleared() -> None:
 
 def test_the_list_gives_the_reason_of_the_capability() -> None:
     disks = (Capability.SLOW_DISK, Capability.FAILING_DISK, Capability.FULL_DISK)
-    lines = catalogue(dict.fromkeys(disks, "no strace"))
+    lines = catalogue_lines(dict.fromkeys(disks, "no strace"))
     assert {line.fault.name for line in lines if line.why_not == "no strace"} == {
         "slow-disk",
         "failing-disk",
@@ -181,4 +179,4 @@ def test_bad_input_is_one_sentence_and_changes_nothing(
     assert error.exit_code == 2
     assert "\n" not in error.message
     assert active.in_effect(paper) == ()
-    assert not member_links.configured(paper).table
+    assert not network_links.configured(paper).table

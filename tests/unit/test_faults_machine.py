@@ -9,21 +9,24 @@ import pytest
 
 from tests.fixtures.blueprints import a_blueprint
 from walproof.errors import MachineError, UsageError
+from walproof.lab import disk_images
 from walproof.lab.blueprint import Disk
-from walproof.lab.faults import disks, power, volumes
-from walproof.machine import control_groups
-from walproof.machine.commands import run
+from walproof.lab.faults import crashes, disks
+from walproof.machine import processors
+from walproof.machine.programs import run
 
-IMAGE = Disk("image", volumes.SMALLEST)
-needs_images = pytest.mark.skipif(volumes.unavailable() is not None, reason=str(volumes.unavailable()))
+IMAGE = Disk("image", disk_images.SMALLEST)
+needs_images = pytest.mark.skipif(disk_images.unavailable() is not None, reason=str(disk_images.unavailable()))
 needs_strace = pytest.mark.skipif(disks.unavailable() is not None, reason=str(disks.unavailable()))
-needs_groups = pytest.mark.skipif(control_groups.unavailable() is not None, reason=str(control_groups.unavailable()))
+needs_groups = pytest.mark.skipif(
+    processors.control_groups_unavailable() is not None, reason=str(processors.control_groups_unavailable())
+)
 
 
 @needs_images
 def test_after_a_power_cut_what_was_flushed_is_there_and_what_was_not_is_gone(tmp_path: Path) -> None:
     blueprint = a_blueprint(tmp_path, members=1, disk=IMAGE)
-    volumes.prepare(blueprint)
+    disk_images.prepare(blueprint)
     try:
         disk = blueprint.data_dir("n1").parent
         for name, flushed in (("kept", True), ("gone", False)):
@@ -33,19 +36,19 @@ def test_after_a_power_cut_what_was_flushed_is_there_and_what_was_not_is_gone(tm
                 if flushed:
                     os.fsync(file.fileno())
         opened = [os.open(disk, os.O_RDONLY)]
-        power.shut_down(opened)
+        crashes.shut_down(opened)
         os.close(opened[0])
         with pytest.raises(OSError, match="Input/output"):
             (disk / "late").write_text("too late")
-        volumes.detach(blueprint, "n1")
-        assert not volumes.mounted(disk)
-        volumes.attach(blueprint, "n1")
+        disk_images.detach(blueprint, "n1")
+        assert not disk_images.mounted(disk)
+        disk_images.attach(blueprint, "n1")
         assert (disk / "kept").read_text() == "a commit"
         assert not (disk / "gone").exists() or (disk / "gone").read_text() != "a commit"
     finally:
-        volumes.release(blueprint)
-    assert volumes.loops(blueprint) == ()
-    assert not volumes.mounted(disk)
+        disk_images.release(blueprint)
+    assert disk_images.loops(blueprint) == ()
+    assert not disk_images.mounted(disk)
 
 
 @needs_images
@@ -54,18 +57,18 @@ def test_an_image_mounted_in_another_mount_namespace_is_released_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, overlooked: int
 ) -> None:
     blueprint = a_blueprint(tmp_path, members=1, disk=IMAGE)
-    volumes.prepare(blueprint)
+    disk_images.prepare(blueprint)
     # Overlooked as when the process that a namespace was known by ends in the middle of a scan.
     scans: list[list[str]] = [[]] * overlooked
-    seen = volumes._mount_namespaces
-    monkeypatch.setattr(volumes, "_mount_namespaces", lambda: scans.pop() if scans else seen())
+    seen = disk_images._mount_namespaces
+    monkeypatch.setattr(disk_images, "_mount_namespaces", lambda: scans.pop() if scans else seen())
     command = "read line; exec sleep 600"
     with subprocess.Popen(["unshare", "--mount", "sh", "-c", f"echo up; {command}"], stdin=-1, stdout=-1) as other:
         try:
             assert other.stdout is not None
             assert other.stdout.readline() == b"up\n"
-            volumes.release(blueprint)
-            assert volumes.loops(blueprint) == ()
+            disk_images.release(blueprint)
+            assert disk_images.loops(blueprint) == ()
         finally:
             other.kill()
 
@@ -82,26 +85,26 @@ def test_when_no_loop_device_is_left_nothing_stays_behind(tmp_path: Path, monkey
                 raise MachineError("losetup failed: losetup: cannot find an unused loop device")
         return run(argv, hint=hint)
 
-    monkeypatch.setattr(volumes, "run", only_one)
+    monkeypatch.setattr(disk_images, "run", only_one)
     with pytest.raises(MachineError, match="no loop device is left"):
-        volumes.prepare(blueprint)
-    assert volumes.loops(blueprint) == ()
-    assert not volumes.images_dir(blueprint).exists()
+        disk_images.prepare(blueprint)
+    assert disk_images.loops(blueprint) == ()
+    assert not disk_images.images_dir(blueprint).exists()
 
 
 @needs_images
 def test_a_disk_too_small_for_a_cluster_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="too small"):
-        volumes.prepare(a_blueprint(tmp_path, disk=Disk("image", 1 << 20)))
+        disk_images.prepare(a_blueprint(tmp_path, disk=Disk("image", 1 << 20)))
 
 
 def test_a_wal_volume_with_a_plain_disk_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="WAL volume"):
-        volumes.prepare(a_blueprint(tmp_path, disk=Disk("plain", wal_volume=True)))
+        disk_images.prepare(a_blueprint(tmp_path, disk=Disk("plain", wal_volume=True)))
 
 
 def test_a_plain_disk_has_no_volumes(tmp_path: Path) -> None:
-    assert volumes.volumes(a_blueprint(tmp_path)) == ()
+    assert disk_images.volumes(a_blueprint(tmp_path)) == ()
 
 
 FLUSHER = """
@@ -159,8 +162,8 @@ def test_a_slow_flush_is_asked_for_in_microseconds_before_it_is_issued() -> None
 
 def test_a_group_of_version_two_gets_quota_and_controller(tmp_path: Path) -> None:
     (tmp_path / "cgroup.subtree_control").write_text("")
-    where = control_groups.Hierarchy(tmp_path, 2)
-    control_groups.create(where, control_groups.folder(where, "250-n1"), 0.5)
+    where = processors.Hierarchy(tmp_path, 2)
+    processors.create_group(where, processors.group_folder(where, "250-n1"), 0.5)
     assert (tmp_path / "walproof" / "250-n1" / "cpu.max").read_text() == "50000 100000"
     assert (tmp_path / "walproof" / "cgroup.subtree_control").read_text() == "+cpu"
     assert (tmp_path / "cgroup.subtree_control").read_text() == "+cpu"
@@ -168,18 +171,18 @@ def test_a_group_of_version_two_gets_quota_and_controller(tmp_path: Path) -> Non
 
 @needs_groups
 def test_a_real_group_limits_its_process_and_is_deleted_under_it() -> None:
-    found = control_groups.hierarchy()
+    found = processors.hierarchy()
     assert found is not None
-    group = control_groups.folder(found, f"paper-{os.getpid()}")
+    group = processors.group_folder(found, f"paper-{os.getpid()}")
     sleeper = subprocess.Popen(["sleep", "600"])
     try:
-        control_groups.create(found, group, 0.5)
+        processors.create_group(found, group, 0.5)
         (group / "cgroup.procs").write_text(str(sleeper.pid))
         assert str(sleeper.pid) in (group / "cgroup.procs").read_text().split()
-        control_groups.delete(group)
+        processors.delete_group(group)
         assert not group.exists()
         assert sleeper.poll() is None
     finally:
         sleeper.kill()
         sleeper.wait()
-        control_groups.delete(group)
+        processors.delete_group(group)

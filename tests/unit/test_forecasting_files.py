@@ -11,15 +11,14 @@ from click.testing import CliRunner
 from tests.fixtures.forecasts import drill, failure, failures, lost, record, rng
 from walproof.cli.main import walproof
 from walproof.errors import UsageError
-from walproof.forecasting.answer import forecast
-from walproof.forecasting.behaviour import Model, Timeouts, assumed_takeover, takeovers
-from walproof.forecasting.failures_file import DEFAULT, failures_of, read_failures
-from walproof.forecasting.measured import measured
+from walproof.forecasting.failure_rates import DEFAULT, failures_of, read_failures
+from walproof.forecasting.forecast import forecast
+from walproof.forecasting.outages_from_drills import Model, Timeouts, assumed_takeover, measured, takeovers
 from walproof.forecasting.topology import Configuration, causes, check, topology
+from walproof.model.drill import Findings, Verdict, Victim
 from walproof.model.event import Described, DrillDone, Event
 from walproof.model.guarantee import Level, QuorumKind
 from walproof.model.topology import Description
-from walproof.model.verdict import Findings, Verdict, Victim
 
 RECORDS = Path("tests/replay/records")
 ANY_1 = Configuration(Level.ON, QuorumKind.ANY, 1)

@@ -5,13 +5,12 @@ from dataclasses import replace
 import pytest
 
 from tests.fixtures.forecasts import drill, failure, failures, lost, record, rng
-from walproof.forecasting.answer import forecast
-from walproof.forecasting.behaviour import Basis, Model, takeovers
-from walproof.forecasting.failures import Failures
-from walproof.forecasting.measured import measured
+from walproof.forecasting.failure_rates import Failures
+from walproof.forecasting.forecast import forecast
+from walproof.forecasting.outages_from_drills import Basis, Model, measured, takeovers
 from walproof.forecasting.topology import Configuration, topology
+from walproof.model.drill import Drill
 from walproof.model.guarantee import Level, QuorumKind
-from walproof.model.verdict import Drill
 
 KINDS = failures(failure("crash", 1.0))
 PLAIN = Configuration(Level.ON, QuorumKind.ANY, 1)

@@ -9,15 +9,13 @@ import pytest
 from tests.fixtures.command_line import ended
 from walproof.cli.guard import _log as log_line
 from walproof.estimating.quantiles import median_interval
+from walproof.model.drill import Drill, Findings, Verdict, Victim
 from walproof.model.guarantee import Level
-from walproof.model.verdict import Drill, Findings, Verdict, Victim
-from walproof.proving.bounds import bounds, controls
 from walproof.proving.campaign import planned
-from walproof.proving.conclusion import conclusion
-from walproof.proving.guard_comparison import compare_guard, sentence
+from walproof.proving.campaign_results import compare_guard, conclusion, sentence
+from walproof.proving.loss_bounds import bounds, controls
 from walproof.proving.options import parse_options
-from walproof.reporting.drill_section import drill_sections
-from walproof.reporting.guard_rows import guard_rows
+from walproof.reporting.drill_section import drill_sections, guard_rows
 from walproof.reporting.outline import Table
 
 DRILL = Drill(1, "freeze", Victim.LEADER, Level.ON, Verdict.HELD, "", Findings(acknowledged=100), rto_s=22.0)
@@ -48,8 +46,8 @@ def test_a_dcs_that_a_guard_does_not_know_is_named(dcs: str) -> None:
     from walproof.errors import UsageError
     from walproof.machine.clock import RealClock
     from walproof.patroni.rest import PatroniRest, RestAccess
-    from walproof.targets.patroni.file import PatroniFile
     from walproof.targets.patroni.takeover import PatroniTakeover
+    from walproof.targets.patroni.target_file import PatroniFile
 
     file = PatroniFile.model_validate({"kind": "patroni", "rest": ["http://127.0.0.1:1"], dcs: {"hosts": ["x"]}})
     takeover = PatroniTakeover(PatroniRest(RestAccess(file.rest)), file, dict, RealClock())
@@ -61,8 +59,8 @@ def test_an_unnamed_dcs_and_a_password_over_plain_http_are_refused(tmp_path: Pat
     from walproof.errors import UsageError
     from walproof.machine.clock import RealClock
     from walproof.patroni.rest import PatroniRest, RestAccess
-    from walproof.targets.patroni.file import PatroniFile
     from walproof.targets.patroni.takeover import PatroniTakeover
+    from walproof.targets.patroni.target_file import PatroniFile
 
     tree: dict[str, object] = {"kind": "patroni", "rest": ["http://127.0.0.1:1"]}
     rest = PatroniRest(RestAccess(("http://127.0.0.1:1",)))

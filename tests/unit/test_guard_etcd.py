@@ -14,12 +14,11 @@ from tests.unit.test_guarding import LOCK, NAME, POLICY
 from tests.unit.test_leader_lock import PREFIX, entries, entry
 from walproof.errors import TargetError
 from walproof.guarding.decide import Memory, State
+from walproof.guarding.etcd import MOVED, Entry, Etcd3, EtcdAccess, EtcdLeader, Order, Transaction
+from walproof.guarding.leader_lock import EtcdLeaderLock, state_of
 from walproof.guarding.run import Guard
 from walproof.machine.clock import RealClock
 from walproof.model.takeover import LockState, Seal
-from walproof.patroni.etcd3 import Entry, Etcd3, EtcdAccess, Order, Transaction
-from walproof.patroni.etcd_leader import MOVED, EtcdLeader
-from walproof.patroni.leader_lock import EtcdLeaderLock, state_of
 
 
 def answered(*texts: tuple[int, str]) -> tuple[Etcd3, list[str]]:

@@ -26,15 +26,15 @@ from tests.unit.test_guarding import (
 from tests.unit.test_leader_lock import entries, entry
 from walproof.errors import MachineError
 from walproof.guarding.decide import Act, Memory, Sight, State, seal_of, turn
+from walproof.guarding.leader_lock import state_of
 from walproof.guarding.run import Guard
 from walproof.guarding.safety import sealed, why_not, why_void
+from walproof.guarding.signs_of_life import Addresses, PatroniSignsOfLife, why_unfit
 from walproof.guarding.suspicion import witness
 from walproof.machine.clock import RealClock
 from walproof.model.takeover import LockState, MemberSigns, Receiver
 from walproof.model.topology import Endpoint
 from walproof.model.waiting import Wait, wait_for
-from walproof.patroni.leader_lock import state_of
-from walproof.targets.patroni.signs_of_life import Addresses, PatroniSignsOfLife, why_unfit
 
 
 def test_g1_a_standby_that_crashed_counts_for_what_it_replayed() -> None:

@@ -16,17 +16,17 @@ from hypothesis import strategies as st
 
 from tests.fixtures.command_line import ended
 from tests.unit.test_cli_price import run, target  # noqa: F401
-from walproof.model.histogram import bucketed, pooled, quantile_ms
+from walproof.model.estimate import bucketed, pooled, quantile_ms
 from walproof.pricing.estimates import samples_of
 from walproof.records.reader import read
-from walproof.reporting import hdr_log
-from walproof.reporting.hdr_log import encoded
+from walproof.reporting import json_csv_hdrhistogram
+from walproof.reporting.json_csv_hdrhistogram import encoded
 
 Run = Callable[..., tuple[int, str, str]]
 
 
 def test_examples_in_docstrings_are_true() -> None:
-    assert doctest.testmod(hdr_log).failed == 0
+    assert doctest.testmod(json_csv_hdrhistogram).failed == 0
 
 
 def decoded(text: str) -> dict[int, int]:

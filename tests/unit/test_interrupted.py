@@ -11,11 +11,10 @@ import pytest
 from tests.fixtures.command_line import ended
 from walproof.cli import main
 from walproof.model.event import DrillDone, Ended
-from walproof.model.plan import Sample
-from walproof.model.sample import SampleResult
+from walproof.model.sample import Sample, SampleResult
 from walproof.records.reader import read
 from walproof.targets.simulated.faults import SimulatedFaults
-from walproof.targets.simulated.price import SimulatedPricing
+from walproof.targets.simulated.target import SimulatedPricing
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 Run = Callable[..., tuple[int, str, str]]

@@ -9,10 +9,10 @@ import jsonschema  # type: ignore[import-untyped]
 import pytest
 
 from tests.fixtures.command_line import ended
-from walproof.advising.doctor.output import as_json as doctor_json
+from walproof.advising.doctor.catalogue import as_json as doctor_json
 from walproof.cli import main
-from walproof.cli.cluster_status import status_json
 from walproof.model.facts import Facts
+from walproof.reporting.console_output import status_json
 from walproof.targets.simulated.target import simulated
 
 Run = Callable[..., tuple[int, dict[str, Any]]]

@@ -8,12 +8,12 @@ import yaml
 
 from tests.fixtures.blueprints import a_blueprint
 from walproof.errors import UsageError
-from walproof.lab.assembly import pgbouncer_version
 from walproof.lab.blueprint import Blueprint
-from walproof.lab.design import LabOrder, quorum_of
-from walproof.lab.health import problem
-from walproof.lab.parameters import read_parameters
-from walproof.lab.programs import etcd, haproxy, patroni, pgbouncer, postgres
+from walproof.lab.client_access import pgbouncer_version
+from walproof.lab.configuration import read_parameters
+from walproof.lab.create import LabOrder, quorum_of
+from walproof.lab.patroni import health_problem
+from walproof.lab.programs import haproxy_pgbouncer, patroni_etcd
 from walproof.model.topology import ClusterView, MemberView, Role
 from walproof.patroni.config import SyncMode, sync_keys
 from walproof.targets.lab.target import LabTarget
@@ -37,7 +37,7 @@ def blueprint(**more: Any) -> Blueprint:
 
 
 def patroni_tree(**more: Any) -> dict[str, Any]:
-    settings = patroni.PatroniSettings(
+    settings = patroni_etcd.PatroniSettings(
         **{
             "scope": "lab",
             "name": "n1",
@@ -48,11 +48,11 @@ def patroni_tree(**more: Any) -> dict[str, Any]:
             "passfile": Path("/p"),
             "subnet": "10.77.9.0/24",
             "passwords": PASSWORDS,
-            "dynamic": patroni.dynamic(SyncMode.QUORUM, 1, {"work_mem": "4MB"}, fast_timeouts=True),
+            "dynamic": patroni_etcd.dynamic(SyncMode.QUORUM, 1, {"work_mem": "4MB"}, fast_timeouts=True),
             **more,
         }
     )
-    tree: dict[str, Any] = yaml.safe_load(patroni.config_text(settings))
+    tree: dict[str, Any] = yaml.safe_load(patroni_etcd.patroni_yml(settings))
     return tree
 
 
@@ -64,9 +64,9 @@ def test_patroni_listens_on_the_members_own_address_and_admits_only_the_labs_sub
 
 
 def test_timeouts_are_the_least_that_patroni_allows_when_fast_and_its_defaults_otherwise() -> None:
-    fast = patroni.dynamic(SyncMode.OFF, 1, {}, fast_timeouts=True)
+    fast = patroni_etcd.dynamic(SyncMode.OFF, 1, {}, fast_timeouts=True)
     assert (fast["ttl"], fast["loop_wait"], fast["retry_timeout"], fast["primary_start_timeout"]) == (20, 1, 3, 0)
-    default = patroni.dynamic(SyncMode.OFF, 1, {}, fast_timeouts=False)
+    default = patroni_etcd.dynamic(SyncMode.OFF, 1, {}, fast_timeouts=False)
     assert (default["ttl"], default["loop_wait"], default["retry_timeout"]) == (30, 10, 10)
     assert "primary_start_timeout" not in default
 
@@ -90,19 +90,21 @@ def test_a_lab_on_images_flushes_what_it_bootstraps() -> None:
 
 
 def test_passwords_do_not_show_when_settings_are_printed() -> None:
-    settings = patroni.PatroniSettings("lab", "n1", "a", (), Path("/d"), Path("/b"), Path("/p"), "s", PASSWORDS, {})
+    settings = patroni_etcd.PatroniSettings(
+        "lab", "n1", "a", (), Path("/d"), Path("/b"), Path("/p"), "s", PASSWORDS, {}
+    )
     assert "pw-a" not in repr(settings)
 
 
 def test_etcd_flushes_and_listens_on_its_own_address_only() -> None:
-    words = etcd.argv(etcd.EtcdSettings("n2", ADDRESSES, Path("/e"), "lab"), Path("/usr/bin/etcd"))
+    words = patroni_etcd.etcd_argv(patroni_etcd.EtcdSettings("n2", ADDRESSES, Path("/e"), "lab"), Path("/usr/bin/etcd"))
     assert not any("no-fsync" in word for word in words)
     assert "--listen-client-urls=http://10.77.9.12:2379" in words
     assert any(word.startswith("--initial-cluster=n1=http://10.77.9.11:2380,") for word in words)
 
 
 def test_haproxy_binds_the_loopback_only_and_ends_sessions_of_a_leader_that_is_down() -> None:
-    text = haproxy.config_text(haproxy.HaproxySettings(ADDRESSES, 5500, 5501, 5502, Path("/s")))
+    text = haproxy_pgbouncer.haproxy_cfg(haproxy_pgbouncer.HaproxySettings(ADDRESSES, 5500, 5501, 5502, Path("/s")))
     binds = [line.split()[1] for line in text.splitlines() if line.strip().startswith("bind")]
     assert binds == ["127.0.0.1:5502", "127.0.0.1:5500", "127.0.0.1:5501"]
     assert text.count("on-marked-down shutdown-sessions") == 6
@@ -111,8 +113,8 @@ def test_haproxy_binds_the_loopback_only_and_ends_sessions_of_a_leader_that_is_d
 
 
 def test_pgbouncer_pools_transactions_and_keeps_prepared_statements_where_it_can() -> None:
-    old = pgbouncer.config_text(pgbouncer.PgbouncerSettings(5503, 5500, Path("/u"), (1, 18)))
-    new = pgbouncer.config_text(pgbouncer.PgbouncerSettings(5503, 5500, Path("/u"), (1, 23)))
+    old = haproxy_pgbouncer.pgbouncer_ini(haproxy_pgbouncer.PgbouncerSettings(5503, 5500, Path("/u"), (1, 18)))
+    new = haproxy_pgbouncer.pgbouncer_ini(haproxy_pgbouncer.PgbouncerSettings(5503, 5500, Path("/u"), (1, 23)))
     assert "pool_mode = transaction" in old
     assert "max_prepared_statements" not in old
     assert "max_prepared_statements" in new
@@ -121,7 +123,7 @@ def test_pgbouncer_pools_transactions_and_keeps_prepared_statements_where_it_can
 
 def test_postgres_never_turns_off_what_a_promise_rests_on() -> None:
     for fast in (True, False):
-        parameters = postgres.parameters(3, fast_timeouts=fast)
+        parameters = patroni_etcd.postgres_parameters(3, fast_timeouts=fast)
         assert not {"fsync", "full_page_writes", "synchronous_commit"} & set(parameters)
         assert parameters["wal_log_hints"] == "on"
 
@@ -185,16 +187,16 @@ QUORUM = {"synchronous_mode": "quorum", "synchronous_node_count": 1}
     ],
 )
 def test_a_cluster_that_is_not_whole_says_why(seen: ClusterView, config: dict[str, Any], word: str) -> None:
-    assert word in problem(tuple(m.name for m in seen.members), seen, config)
+    assert word in health_problem(tuple(m.name for m in seen.members), seen, config)
 
 
 def test_a_cluster_with_streaming_standbys_all_named_is_whole() -> None:
     standbys = [member(n, Role.STANDBY, "quorum") for n in ("n2", "n3")]
-    assert problem(("n1", "n2", "n3"), view(LEADER, *standbys, names="ANY 1 (n2,n3)"), QUORUM) == ""
-    assert problem(("n1", "n2", "n3"), view(LEADER, *standbys, names="ANY 1 (n2)"), QUORUM) != ""
+    assert health_problem(("n1", "n2", "n3"), view(LEADER, *standbys, names="ANY 1 (n2,n3)"), QUORUM) == ""
+    assert health_problem(("n1", "n2", "n3"), view(LEADER, *standbys, names="ANY 1 (n2)"), QUORUM) != ""
     first = {"synchronous_mode": "on", "synchronous_node_count": 1}
     sync = [member("n2", Role.STANDBY, "sync"), member("n3", Role.STANDBY, "async")]
-    assert problem(("n1", "n2", "n3"), view(LEADER, *sync, names="n2"), first) == ""
+    assert health_problem(("n1", "n2", "n3"), view(LEADER, *sync, names="n2"), first) == ""
 
 
 def test_a_route_that_pools_has_an_endpoint_that_says_so(tmp_path: Path) -> None:

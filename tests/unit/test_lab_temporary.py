@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from walproof.lab import access, create, home, network
+from walproof.lab import client_access, create, home, network_links
 from walproof.lab.blueprint import Blueprint
 from walproof.machine.clock import RealClock
 
@@ -50,9 +50,9 @@ def test_a_lab_that_does_not_start_is_destroyed_though_its_logs_cannot_be_kept(
         raise BrokenPipeError
 
     monkeypatch.setattr(create, "_numbered", lambda planned, _: planned)
-    monkeypatch.setattr(network, "build", lambda _: None)
+    monkeypatch.setattr(network_links, "build", lambda _: None)
     for check in ("check_paths", "check_ports"):
-        monkeypatch.setattr(access, check, lambda _: None)
+        monkeypatch.setattr(client_access, check, lambda _: None)
     monkeypatch.setattr(create, "_start", start)
     monkeypatch.setattr(create, "tear_down", lambda ended, _: destroyed.append(ended.name))
     with pytest.raises(BrokenPipeError):

@@ -10,12 +10,12 @@ from unittest.mock import patch
 import pytest
 
 from walproof.errors import TargetError
+from walproof.guarding import leader_lock
+from walproof.guarding.etcd import Entry, EtcdAccess, Transaction, encoded
+from walproof.guarding.leader_lock import LIMIT, EtcdLeaderLock, Taking, handing_over, sealing, state_of
+from walproof.guarding.leader_lock import SEAL as SEAL_KEY
 from walproof.guarding.suspicion import overdue
 from walproof.model.takeover import Candidate, LockState, Seal
-from walproof.patroni import leader_lock
-from walproof.patroni.etcd3 import Entry, EtcdAccess, Transaction, encoded
-from walproof.patroni.leader_lock import LIMIT, EtcdLeaderLock, Taking, handing_over, sealing, state_of
-from walproof.patroni.leader_lock import SEAL as SEAL_KEY
 
 PREFIX = "/service/main/"
 SEAL = Seal(("n2",), config_version=3, limit_s=30.0)

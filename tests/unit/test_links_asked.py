@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from walproof.cli import lab_link
-from walproof.cli.lab_link import LinkOptions, change_of, setting_text
+from walproof.cli import lab_links_and_faults
+from walproof.cli.lab_links_and_faults import LinkOptions, change_of, setting_text
 from walproof.errors import MachineError, UsageError
-from walproof.lab import member_links
+from walproof.lab import network_links
 from walproof.lab.blueprint import Blueprint
 from walproof.links.settings import Change, Links, LinkSetting
 
@@ -17,7 +17,7 @@ from walproof.links.settings import Change, Links, LinkSetting
 def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Blueprint:
     """A lab on paper; any attempt to touch a link fails the test."""
     for name in ("shape", "set_all", "reset", "partition", "isolate"):
-        monkeypatch.setattr(member_links, name, lambda *_: pytest.fail("a link was touched"))
+        monkeypatch.setattr(network_links, name, lambda *_: pytest.fail("a link was touched"))
     return Blueprint("paper", 1, ("n1", "n2", "n3"), tmp_path, tmp_path, 18)
 
 
@@ -50,9 +50,9 @@ def test_what_is_not_valid_is_refused_and_no_link_is_touched(
     lab: Blueprint, monkeypatch: pytest.MonkeyPatch, wrong: LinkOptions
 ) -> None:
     # The real `shape` checks values before anything else: let it, on links that exist on paper only.
-    monkeypatch.setattr(member_links, "shape", lambda lab, directions, change: Links().changed(directions, change))
+    monkeypatch.setattr(network_links, "shape", lambda lab, directions, change: Links().changed(directions, change))
     with pytest.raises(UsageError) as error:
-        lab_link.change(lab, wrong)
+        lab_links_and_faults.change(lab, wrong)
     assert error.value.exit_code == 2
     assert error.value.hint
 
@@ -79,7 +79,7 @@ def test_the_words_of_a_setting_are_short() -> None:
 
 def test_a_lab_without_links_needs_no_emulator(tmp_path: Path) -> None:
     paper = Blueprint("paper", 1, ("n1", "n2"), tmp_path, tmp_path, 18)
-    state = member_links.state(paper)
+    state = network_links.state(paper)
     assert not state.needed
     assert not state.dead
     assert state.summary == "links unshaped"
@@ -87,24 +87,24 @@ def test_a_lab_without_links_needs_no_emulator(tmp_path: Path) -> None:
 
 def test_links_whose_emulator_does_not_run_are_called_dead(tmp_path: Path) -> None:
     paper = Blueprint("paper", 1, ("n1", "n2"), tmp_path, tmp_path, 18)
-    member_links._store(paper, Links({("n1", "n2"): LinkSetting(0.005)}))
-    state = member_links.state(paper)
+    network_links._store(paper, Links({("n1", "n2"): LinkSetting(0.005)}))
+    state = network_links.state(paper)
     assert state.dead
     assert "dead" in state.summary
 
 
 def test_an_unknown_member_cannot_be_cut(tmp_path: Path) -> None:
     paper = Blueprint("paper", 1, ("n1", "n2"), tmp_path, tmp_path, 18)
-    for act in (member_links.partition, member_links.isolate):
+    for act in (network_links.partition, network_links.isolate):
         with pytest.raises(UsageError, match="n9"):
             act(paper, "n9")
     with pytest.raises(UsageError, match="n9"):
-        member_links.partition_one_way(paper, "n1", "n9")
+        network_links.partition_one_way(paper, "n1", "n9")
     assert not (tmp_path / "links.json").exists()
 
 
 def test_a_lab_that_is_down_has_no_links_to_shape_and_nothing_is_stored(tmp_path: Path) -> None:
     paper = Blueprint("paper", 251, ("n1", "n2"), tmp_path, tmp_path, 18)
     with pytest.raises(MachineError, match="not there"):
-        member_links.set_round_trip(paper, 10)
-    assert not member_links.configured(paper).table
+        network_links.set_round_trip(paper, 10)
+    assert not network_links.configured(paper).table

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from walproof.links.schedule import QUEUE_S, Channel
+from walproof.links.emulator import QUEUE_S, Channel
 from walproof.links.settings import LinkSetting
 
 

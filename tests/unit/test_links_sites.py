@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from walproof.errors import UsageError
+from walproof.links.round_trips import Regions, matrix, read_regions, shipped, sites_of
 from walproof.links.settings import all_directions
-from walproof.links.sites import Regions, matrix, read_regions, shipped, sites_of
 
 MEMBERS = ("n1", "n2", "n3")
 HEAD = 'title = "t"\nsource = "s"\nsites = ["a", "b"]\n'

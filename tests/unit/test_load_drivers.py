@@ -7,13 +7,21 @@ import numpy as np
 import pytest
 
 from walproof.errors import MachineError, TargetError, UsageError
-from walproof.load.driver import LoadRequest, SelfTimedLoad, start_load
+from walproof.load.driver import (
+    LoadRequest,
+    SelfTimed,
+    SelfTimedLoad,
+    command_rate,
+    environment,
+    self_timed,
+    start_load,
+    sysbench_rate,
+)
 from walproof.load.local_runner import LocalWorkspace
-from walproof.load.self_timed import SelfTimed, command_rate, environment, self_timed, sysbench_rate
 from walproof.machine.clock import RealClock
+from walproof.model.estimate import bucketed
 from walproof.model.guarantee import Level
-from walproof.model.histogram import bucketed
-from walproof.model.plan import SYSBENCH, Arm, Workload, WorkloadKind
+from walproof.model.sample import SYSBENCH, Arm, Workload, WorkloadKind
 from walproof.model.topology import Endpoint
 from walproof.model.waiting import Wait, wait_for
 from walproof.pricing import workload_options

@@ -16,20 +16,30 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from walproof.errors import MachineError, TargetError
-from walproof.load.ledger.attempt_file import ROW, AttemptFile, PendingAttempt, last_rows, read_attempts, read_counts
-from walproof.load.ledger.outcome import SUCCESS, Answer, outcome
+from walproof.load.ledger.commit_outcome import SUCCESS, Answer, outcome
 from walproof.load.ledger.processes import RunningLedger
-from walproof.load.ledger.protocol import INSERT, INSERT_POOLED
-from walproof.load.ledger.reads import Read, ReadTally, acknowledged, disagree, stale_ms
-from walproof.load.ledger.task import ReaderTask, WriterTask, read_reader_task, read_writer_task, task_text
+from walproof.load.ledger.reader import Read, ReadTally, acknowledged, disagree, stale_ms
+from walproof.load.ledger.task_and_attempt_files import (
+    ROW,
+    AttemptFile,
+    PendingAttempt,
+    ReaderTask,
+    WriterTask,
+    last_rows,
+    read_attempts,
+    read_counts,
+    read_reader_task,
+    read_writer_task,
+    task_text,
+)
 from walproof.load.ledger.writer import conninfos, payloads
+from walproof.load.ledger.writer_connection import INSERT, INSERT_POOLED
 from walproof.machine import clock
 from walproof.machine.clock import RealClock
-from walproof.model.attempt import Outcome
 from walproof.model.guarantee import Level
-from walproof.model.load import LedgerOrder, WitnessReport
+from walproof.model.load import LedgerOrder, Outcome, WitnessReport
 from walproof.model.topology import Endpoint
-from walproof.targets.sql.rows import payload_rows, summed_rows
+from walproof.targets.sql.ledger import payload_rows, summed_rows
 
 ENDPOINT = Endpoint((("10.0.0.1", 5432), ("10.0.0.2", 5433)), passfile="/x/pgpass", options=(("connect_timeout", "2"),))
 
@@ -99,7 +109,7 @@ def test_a_file_grows_beyond_its_first_capacity(tmp_path: Path) -> None:
 def test_kill_9_of_a_writer_loses_no_attempt(tmp_path: Path) -> None:
     program = (
         "import os, signal, sys; from pathlib import Path\n"
-        "from walproof.load.ledger.attempt_file import PendingAttempt, AttemptFile\n"
+        "from walproof.load.ledger.task_and_attempt_files import PendingAttempt, AttemptFile\n"
         "attempts = AttemptFile(Path(sys.argv[1]))\n"
         "for n in range(1000): attempts.add(n, 1.0, PendingAttempt(0, 0, 1, 2, 0, 0))\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"

@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from walproof.errors import MachineError, UsageError
-from walproof.load import work_directory
-from walproof.load.cpu_usage import Machine, Used, machine, used
+from walproof.load import local_runner
+from walproof.load.local_runner import Machine, Used, machine_usage, used
 from walproof.load.pgbench import APPLICATION, invocation, script_of
 from walproof.load.pgbench_log import columns, pieces, summary, warm_from
 from walproof.load.sampler import Counters, Polled, Snapshot, window
 from walproof.model.guarantee import Level
-from walproof.model.plan import Arm, Scenario, Workload, WorkloadKind
+from walproof.model.sample import Arm, Scenario, Workload, WorkloadKind
 from walproof.model.topology import Endpoint
 from walproof.targets.lab.scenarios import wanted
 from walproof.targets.sql.price import link_verified
@@ -227,7 +227,7 @@ def test_processes_and_machine_are_read_from_proc() -> None:
 
     member = used([os.getpid(), 2**22 + 1])
     assert set(member.cpu_s) == {os.getpid()}
-    assert 0 < machine().busy <= machine().total
+    assert 0 < machine_usage().busy <= machine_usage().total
 
 
 def test_a_link_is_verified_against_what_was_asked() -> None:
@@ -259,8 +259,8 @@ def test_a_histogram_of_a_big_log_is_exact_in_number(tmp_path: Path) -> None:
 def test_the_work_directory_of_a_killed_process_is_removed_and_that_of_a_living_one_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(work_directory, "_MEMORY", tmp_path)
+    monkeypatch.setattr(local_runner, "_MEMORY", tmp_path)
     for owner in (2**22 + 1, os.getpid()):
-        (tmp_path / f"{work_directory.PREFIX}{owner}-x").mkdir()
-    made = work_directory.new_work_directory()
-    assert sorted(p.name for p in tmp_path.iterdir()) == sorted([f"{work_directory.PREFIX}{os.getpid()}-x", made.name])
+        (tmp_path / f"{local_runner.PREFIX}{owner}-x").mkdir()
+    made = local_runner.new_work_directory()
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted([f"{local_runner.PREFIX}{os.getpid()}-x", made.name])

@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from walproof.errors import UsageError
-from walproof.load.level_in_script import check_script, with_level
-from walproof.load.script_parts import script_parts
+from walproof.load.pgbench_script import check_script, script_parts, with_level
 from walproof.model.guarantee import Level
 
 SET = "SET LOCAL synchronous_commit TO on"

@@ -10,26 +10,24 @@ import pytest
 
 from tests.fixtures.priced_fake import FakePriced
 from tests.unit.test_pricing import priced, question_of
-from walproof.load import schedule_lag
+from walproof.load import pgbench_log
 from walproof.load.pgbench_log import columns, summary
 from walproof.model.estimate import Caveat
 from walproof.model.event import SampleDone
 from walproof.model.guarantee import Level
-from walproof.model.plan import Arm, Sample, Scenario
-from walproof.model.sample import SampleResult, Window
-from walproof.pricing.bench import Bench
-from walproof.pricing.estimates import price_table
-from walproof.pricing.quality import caveats_of
+from walproof.model.sample import Arm, Sample, SampleResult, Scenario, Window
+from walproof.pricing.estimates import caveats_of, price_table
 from walproof.pricing.run import offered
-from walproof.reporting.offered_load import offered_rows
-from walproof.reporting.terminal_price import price_tables
+from walproof.pricing.sampling import Bench
+from walproof.reporting.price_section import offered_rows
+from walproof.reporting.terminal_price_drills_forecast import price_tables
 
 CAPACITY = 2000.0
 """Two servers of 1 ms on average."""
 
 
 def test_examples_in_docstrings_are_true() -> None:
-    assert doctest.testmod(schedule_lag).failed == 0
+    assert doctest.testmod(pgbench_log).failed == 0
 
 
 def queue_log(path: Path, rate: float, seconds: float, seed: int, clients: int = 8) -> None:

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from walproof.model.drill import Finding
 from walproof.records.reader import read
 from walproof.records.writer import Writer
 from walproof.reporting.conclusion import conclusion
-from walproof.studies.pitfalls import run
+from walproof.studies.pitfalls import catalogue
 from walproof.studies.pitfalls.catalogue import Pitfall
-from walproof.studies.pitfalls.pitfall_lab import Finding, PitfallLab
+from walproof.studies.pitfalls.pitfall_lab import PitfallLab
 
 
 class NoLab:
@@ -48,8 +49,8 @@ def interrupted(_lab: PitfallLab) -> Finding:
 
 @pytest.fixture
 def no_lab(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "pitfall_lab", no_pitfall_lab)
-    monkeypatch.setattr(run, "PitfallLab", NoLab)
+    monkeypatch.setattr(catalogue, "pitfall_lab", no_pitfall_lab)
+    monkeypatch.setattr(catalogue, "PitfallLab", NoLab)
 
 
 @pytest.mark.usefixtures("no_lab")
@@ -57,14 +58,14 @@ def test_what_was_run_before_ctrl_c_is_in_the_record_and_in_the_report(tmp_path:
     wanted = [Pitfall("P1", "one", shows), Pitfall("P2", "two", interrupted), Pitfall("P3", "three", shows)]
     before = NoLab.closed
     with Writer(tmp_path / "r", "pitfalls") as writer:
-        runs, stopped = run.reproduce(run.run_all(wanted, lambda _: None), writer)
+        runs, stopped = catalogue.reproduce(catalogue.run_all(wanted, lambda _: None), writer)
     assert stopped
     assert NoLab.closed == before + 2
     assert [one.verdict for one in runs] == ["reproduced"]
     record = read(tmp_path / "r")
     assert [e.kind for e in record.events] == ["claim-judged", "ended"]
     assert conclusion(record.events) == "The one published claim was reproduced here."
-    assert "2 were not run" in run.as_text(runs, len(wanted))
+    assert "2 were not run" in catalogue.as_text(runs, len(wanted))
 
 
 @pytest.mark.usefixtures("no_lab")
@@ -72,6 +73,6 @@ def test_what_was_run_before_ctrl_c_is_in_the_record_and_in_the_report(tmp_path:
 def test_the_exit_code_says_whether_each_was_reproduced(tmp_path: Path, reproduce: list[object], code: int) -> None:
     wanted = [Pitfall(f"P{n}", "a pitfall", one) for n, one in enumerate(reproduce)]  # type: ignore[arg-type]
     with Writer(tmp_path / "r", "pitfalls") as writer:
-        runs, stopped = run.reproduce(run.run_all(wanted, lambda _: None), writer)
+        runs, stopped = catalogue.reproduce(catalogue.run_all(wanted, lambda _: None), writer)
     assert not stopped
-    assert run.exit_code(runs) == code
+    assert catalogue.exit_code(runs) == code

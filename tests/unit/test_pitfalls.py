@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from walproof.errors import UsageError
-from walproof.studies.pitfalls.catalogue import CATALOGUE, pitfalls
-from walproof.studies.pitfalls.pitfall_lab import Finding
-from walproof.studies.pitfalls.run import PitfallRun, as_dict
+from walproof.model.drill import Finding
+from walproof.studies.pitfalls.catalogue import CATALOGUE, PitfallRun, as_dict, pitfalls
 
 RECORD = Path(__file__).parents[2] / "docs" / "track-record.md"
 

@@ -13,16 +13,16 @@ from tests.unit.test_cli_price import run, target  # noqa: F401
 from walproof.errors import UsageError
 from walproof.model.estimate import Caveat, Estimate
 from walproof.model.guarantee import Level
-from walproof.model.plan import Arm, Scenario
-from walproof.pricing import require
+from walproof.model.sample import Arm, Scenario
+from walproof.pricing import results_and_gate
 from walproof.pricing.estimates import NO_LATENCY, ArmPrice, PriceTable
-from walproof.pricing.require import Answer, exit_code, parse_requirements, required
+from walproof.pricing.results_and_gate import Answer, exit_code, parse_requirements, required
 
 Run = Callable[..., tuple[int, str, str]]
 
 
 def test_examples_in_docstrings_are_true() -> None:
-    assert doctest.testmod(require).failed == 0
+    assert doctest.testmod(results_and_gate).failed == 0
 
 
 def table(ratio: Estimate, *caveats: Caveat) -> PriceTable:

@@ -12,24 +12,19 @@ import pytest
 
 from tests.fixtures.priced_fake import FakePriced, throughput
 from walproof.errors import TargetError, UsageError, WaitTimeout
-from walproof.estimating.intervals import FEWEST_BLOCKS
-from walproof.estimating.stopping import StoppedBy
+from walproof.estimating.intervals import FEWEST_BLOCKS, StoppedBy
 from walproof.model.estimate import Caveat
 from walproof.model.event import Ended, Event, Note, Observed, SampleDone, SampleFailed, Started
 from walproof.model.guarantee import Level
-from walproof.model.plan import Arm, Sample, Scenario, Workload
-from walproof.model.sample import MemberWindow, SampleResult, Window
+from walproof.model.sample import Arm, MemberWindow, Sample, SampleResult, Scenario, Window, Workload
 from walproof.model.topology import ClusterView, Role
-from walproof.pricing import design, options
-from walproof.pricing.as_json import table_as_json
-from walproof.pricing.bench import Bench, RunProgress
-from walproof.pricing.conclusion import conclusion
-from walproof.pricing.design import AGAIN, Question, block, still_needed, visit_order
-from walproof.pricing.estimates import price_table, ratio_of, samples_of
+from walproof.pricing import options, sampling
+from walproof.pricing.estimates import caveats_of, drifts, failed_over, price_table, ratio_of, samples_of
 from walproof.pricing.latency_breakdown import breakdowns
 from walproof.pricing.options import RawOptions, TuneOptions, parse_options
-from walproof.pricing.quality import caveats_of, drifts, failed_over
+from walproof.pricing.results_and_gate import conclusion, table_as_json
 from walproof.pricing.run import run_price
+from walproof.pricing.sampling import AGAIN, Bench, Question, RunProgress, block, still_needed, visit_order
 
 LOCAL, ON = Arm(Level.LOCAL, 4), Arm(Level.ON, 4)
 
@@ -48,7 +43,7 @@ def priced(target: FakePriced, asked: Question, earlier: list[Event] | None = No
     return bench.events, stopped
 
 
-@pytest.mark.parametrize("module", [design, options])
+@pytest.mark.parametrize("module", [sampling, options])
 def test_examples_in_docstrings_are_true(module: object) -> None:
     assert doctest.testmod(module).failed == 0  # type: ignore[arg-type]
 

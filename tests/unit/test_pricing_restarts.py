@@ -6,16 +6,15 @@ import pytest
 
 from tests.fixtures.priced_fake import FakePriced
 from walproof.errors import NotObtained, TargetError, UsageError
-from walproof.estimating.stopping import StoppedBy
+from walproof.estimating.intervals import StoppedBy
 from walproof.model.event import Note, SampleDone, ScenarioEntered
 from walproof.model.guarantee import Level
-from walproof.model.plan import Arm, Scenario
-from walproof.pricing.bench import Bench, ignore_progress
+from walproof.model.sample import Arm, Scenario
 from walproof.pricing.command import consents_needed, run_command
-from walproof.pricing.design import Question
 from walproof.pricing.estimates import samples_of
 from walproof.pricing.options import parse_options
 from walproof.pricing.run import RESTART_SHARE, run_price
+from walproof.pricing.sampling import Bench, Question, ignore_progress
 
 ARMS = (Arm(Level.LOCAL, 4), Arm(Level.ON, 4))
 HALF, ONE, HUGE = Scenario(cores=0.5), Scenario(cores=1.0), Scenario(cores=64.0)

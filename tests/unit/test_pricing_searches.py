@@ -14,17 +14,15 @@ from walproof.errors import TargetError, UndecidedError
 from walproof.model.estimate import Estimate
 from walproof.model.event import Described, SampleDone, SearchStep
 from walproof.model.guarantee import Level
-from walproof.model.plan import Arm, Sample, Scenario
-from walproof.model.sample import MemberWindow, SampleResult, Window
+from walproof.model.sample import Arm, MemberWindow, Sample, SampleResult, Scenario, Window
 from walproof.model.topology import Description
 from walproof.pricing import prediction, tuning
-from walproof.pricing.bench import Bench, ignore_progress
 from walproof.pricing.break_even import BreakEven, TrialPoint, find_break_even, find_peak
 from walproof.pricing.command import PriceResult, result_lines, run_command
 from walproof.pricing.estimates import price_table
 from walproof.pricing.options import parse_options
-from walproof.pricing.prediction import PRIOR, Point, fit, held_out, median_error, predict, solve
-from walproof.pricing.tuned_price import processor_bound
+from walproof.pricing.prediction import PRIOR, Point, fit, held_out, median_error, predict, processor_bound, solve
+from walproof.pricing.sampling import Bench, ignore_progress
 from walproof.pricing.tuning import Candidate, Score, Space, ranking
 
 

@@ -9,21 +9,18 @@ import pytest
 from benchmarks.price_carry_over import effects
 from tests.fixtures.priced_fake import FakePriced
 from walproof.errors import TargetError, UsageError
-from walproof.estimating.stopping import StoppedBy
+from walproof.estimating.intervals import StoppedBy
 from walproof.model.estimate import Caveat
 from walproof.model.event import Event, SampleDone, ScenarioEntered, Started
 from walproof.model.guarantee import Level
-from walproof.model.plan import Arm, Sample, Scenario
-from walproof.model.sample import Checkpoints, MemberWindow, SampleResult, Window
-from walproof.pricing.bench import Bench
-from walproof.pricing.conclusion import conclusion
-from walproof.pricing.design import Question
-from walproof.pricing.estimates import per_transaction, price_table
+from walproof.model.sample import Arm, Checkpoints, MemberWindow, Sample, SampleResult, Scenario, Window
+from walproof.pricing.estimates import caveats_of, per_transaction, price_table
 from walproof.pricing.latency_breakdown import breakdowns, quorum_round_trip_ms
 from walproof.pricing.options import parse_options
-from walproof.pricing.quality import caveats_of
+from walproof.pricing.results_and_gate import conclusion
 from walproof.pricing.run import run_price
-from walproof.reporting.stall_table import stall_rows
+from walproof.pricing.sampling import Bench, Question
+from walproof.reporting.soak_section import stall_rows
 
 LOCAL, ON = Arm(Level.LOCAL, 4), Arm(Level.ON, 4)
 CYCLE_S = 60.0

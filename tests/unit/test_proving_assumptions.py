@@ -7,17 +7,15 @@ import pytest
 
 from tests.unit.test_proving_conclude import attempts, history
 from tests.unit.test_proving_happened import NAMES, run, state, view
-from walproof.model.member_state import MemberState
-from walproof.model.ports import Capability
-from walproof.model.topology import ClusterView, MemberView, Role
-from walproof.model.verdict import Findings
-from walproof.proving.assumptions import checked
-from walproof.proving.damage import new_damage
+from walproof.model.drill import Capability, Findings
+from walproof.model.topology import ClusterView, MemberState, MemberView, Role
+from walproof.proving.fault_happened import Sign
 from walproof.proving.faults import CATALOGUE
-from walproof.proving.happened import Sign
 from walproof.proving.history import DrillRun
+from walproof.proving.judge import new_damage
+from walproof.proving.lost_commits import MemberReading
 from walproof.proving.outage import Outage
-from walproof.proving.reading import MemberReading
+from walproof.proving.verdict import checked
 
 QUIET = replace(run(), states=(), after=view("n1", 1))
 SMOOTH = Outage(99.9, 100.1, 0.5)

@@ -3,13 +3,11 @@
 import pytest
 
 from walproof.errors import UsageError
+from walproof.model.drill import Capability, Victim
 from walproof.model.guarantee import Level, Loss
-from walproof.model.ports import Capability
-from walproof.model.verdict import Victim
-from walproof.proving.campaign import consents_needed, planned
+from walproof.proving.campaign import Strike, consents_needed, planned
 from walproof.proving.faults import CATALOGUE, fault, loss_of, victim
 from walproof.proving.options import parse_options
-from walproof.proving.storm import Strike
 
 
 def test_every_round_visits_every_fault_at_every_level_once() -> None:

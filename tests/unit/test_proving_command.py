@@ -12,13 +12,14 @@ import pytest
 
 from tests.fixtures.command_line import ended
 from walproof.errors import TargetError, WaitTimeout
+from walproof.model.drill import Capability
 from walproof.model.event import DrillDone, Ended, Note
 from walproof.model.load import LedgerOrder
-from walproof.model.ports import Capabilities, Capability, MemberFault
+from walproof.model.ports import Capabilities, MemberFault
 from walproof.records.reader import read
 from walproof.targets.simulated.cluster import Nature
+from walproof.targets.simulated.ledger_rows_and_member_states import SimulatedRun
 from walproof.targets.simulated.target import Simulated, simulated
-from walproof.targets.simulated.written import SimulatedRun
 
 Run = Callable[..., tuple[int, str, str]]
 QUICK = "sim?slowness=3"

@@ -6,16 +6,15 @@ import numpy as np
 import pytest
 
 from tests.unit.test_proving_happened import BACK, ORDERLY, run, silent, state, view
-from walproof.model.attempt import Attempts, Outcome
+from walproof.model.drill import Drill, Verdict, Victim
 from walproof.model.guarantee import Level
-from walproof.model.load import WitnessReport
-from walproof.model.member_state import LedgerTable
-from walproof.model.verdict import Drill, Verdict, Victim
+from walproof.model.load import Attempts, Outcome, WitnessReport
+from walproof.model.topology import LedgerTable
 from walproof.proving.campaign import PlannedDrill
-from walproof.proving.conclude import concluded_drill
 from walproof.proving.faults import CATALOGUE
 from walproof.proving.history import DrillRun, History
-from walproof.proving.reading import MemberReading
+from walproof.proving.judge import concluded_drill
+from walproof.proving.lost_commits import MemberReading
 
 KILLED = run(silent(postmaster="none"), BACK)
 

@@ -6,14 +6,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from walproof.model.attempt import Attempts, Outcome, Rows
+from walproof.model.drill import Findings
 from walproof.model.guarantee import Level
-from walproof.model.load import WitnessReport
-from walproof.model.verdict import Findings
-from walproof.proving import bounds, gate, options, reading, verdicts
-from walproof.proving.findings import judged, two_leaders_s
-from walproof.proving.in_effect import lasting_s, unnamed
-from walproof.proving.reading import compared
+from walproof.model.load import Attempts, Outcome, Rows, WitnessReport
+from walproof.proving import gate, loss_bounds, lost_commits, options, verdict
+from walproof.proving.level_in_effect import lasting_s, unnamed
+from walproof.proving.lost_commits import compared, judged, two_leaders_s
 
 A, D, U, R = Outcome.ACKNOWLEDGED, Outcome.DOWNGRADED, Outcome.UNKNOWN, Outcome.REFUSED
 NAMES = ("ANY 1 (n2, n3)", "")
@@ -52,7 +50,7 @@ def found_in(tries: Attempts, members: list[Rows], witness: WitnessReport | None
     return judged(tries, readings, witness or WitnessReport({}))
 
 
-@pytest.mark.parametrize("module", [bounds, verdicts, gate, options])
+@pytest.mark.parametrize("module", [loss_bounds, verdict, gate, options])
 def test_examples_in_docstrings_are_true(module: object) -> None:
     assert doctest.testmod(module).failed == 0  # type: ignore[arg-type]
 
@@ -146,7 +144,7 @@ def test_judging_in_parts_finds_the_same(monkeypatch: pytest.MonkeyPatch) -> Non
     tries = ledger(*[(n, (A, U, D, R)[n % 4], float(n)) for n in range(1, 400)])
     there = rows(*[n for n in range(1, 400) if n % 3])
     at_once = found_in(tries, [there])
-    monkeypatch.setattr(reading, "_PART", 50)
+    monkeypatch.setattr(lost_commits, "_PART", 50)
     assert found_in(tries, [there]) == at_once
 
 

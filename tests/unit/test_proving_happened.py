@@ -4,13 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from walproof.model.drill import Capability, Victim
 from walproof.model.guarantee import Loss
-from walproof.model.member_state import MemberState
-from walproof.model.ports import Capability
-from walproof.model.topology import ClusterView, MemberView, Role
-from walproof.model.verdict import Victim
-from walproof.proving.faults import CATALOGUE
-from walproof.proving.happened import (
+from walproof.model.topology import ClusterView, MemberState, MemberView, Role
+from walproof.proving.fault_happened import (
     crashed,
     fault_signs,
     loss_in_fact,
@@ -20,6 +17,7 @@ from walproof.proving.happened import (
     signs_of,
     taken_over,
 )
+from walproof.proving.faults import CATALOGUE
 from walproof.proving.history import DrillRun
 
 NAMES = ("n1", "n2", "n3")

@@ -12,18 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from walproof.errors import UsageError
-from walproof.model.attempt import Attempts, Outcome
+from walproof.model.drill import Victim
 from walproof.model.guarantee import Level
-from walproof.model.load import WitnessReport
-from walproof.model.member_state import LedgerTable, MemberState
-from walproof.model.topology import ClusterView, MemberView, Role
-from walproof.model.verdict import Victim
+from walproof.model.load import Attempts, Outcome, WitnessReport
+from walproof.model.topology import ClusterView, LedgerTable, MemberState, MemberView, Role
 from walproof.proving.campaign import PlannedDrill
-from walproof.proving.conclude import concluded_drill
 from walproof.proving.faults import fault
-from walproof.proving.history import DrillRun, History
-from walproof.proving.history_file import MAGIC, decode, encode
-from walproof.proving.reading import MemberReading
+from walproof.proving.history import MAGIC, DrillRun, History, decode, encode
+from walproof.proving.judge import concluded_drill
+from walproof.proving.lost_commits import MemberReading
 
 EPOCH = 1_795_000_000.0
 

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from tests.unit.test_proving_findings import A, R, U, ledger
-from walproof.model.attempt import Attempts
 from walproof.model.guarantee import Level
-from walproof.model.member_state import LedgerTable, MemberState
-from walproof.proving import in_effect
-from walproof.proving.in_effect import (
+from walproof.model.load import Attempts
+from walproof.model.topology import LedgerTable, MemberState
+from walproof.proving import level_in_effect
+from walproof.proving.level_in_effect import (
     acknowledged,
     before_named,
     lasting_s,
@@ -46,7 +46,7 @@ def causes(
 
 
 def test_examples_in_docstrings_are_true() -> None:
-    assert doctest.testmod(in_effect).failed == 0
+    assert doctest.testmod(level_in_effect).failed == 0
 
 
 def test_commits_that_waited_for_what_was_asked_have_no_cause() -> None:

@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.test_proving_findings import A, U, ledger
-from walproof.model.attempt import Attempts
-from walproof.proving.order import lost_out_of_order
-from walproof.proving.reading import MemberReading
+from walproof.model.load import Attempts
+from walproof.proving.lost_commits import MemberReading, lost_out_of_order
 
 
 def one_after_another(size: int) -> Attempts:

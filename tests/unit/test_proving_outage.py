@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.test_proving_findings import A, U, ledger
-from walproof.model.attempt import Attempts
+from walproof.model.drill import Findings
+from walproof.model.load import Attempts
 from walproof.model.topology import ClusterView, MemberView, Role
-from walproof.model.verdict import Findings
 from walproof.proving.outage import acknowledged_at, outage, pace, rpo_s, split, writers_rto_s
-from walproof.targets.patroni.election import elected_at
+from walproof.targets.patroni.target import elected_at
 
 
 def steady(begin: float, end: float) -> list[float]:

@@ -9,17 +9,15 @@ import pytest
 
 from tests.unit.test_proving_conclude import attempts, history
 from tests.unit.test_proving_happened import BACK, ORDERLY, run, silent, state, view
+from walproof.model.drill import Drill, Verdict, Victim
 from walproof.model.guarantee import Level, Loss
-from walproof.model.verdict import Drill, Verdict, Victim
-from walproof.proving import storm
-from walproof.proving.campaign import PlannedDrill
-from walproof.proving.conclude import concluded_drill
+from walproof.proving import campaign
+from walproof.proving.campaign import PlannedDrill, Strike, Struck, drawn, moves_the_leader, shrunk
+from walproof.proving.fault_happened import fault_signs, loss_in_fact
 from walproof.proving.faults import CATALOGUE, IN_STORMS, SHRUNK, STORM
-from walproof.proving.happened import fault_signs, loss_in_fact
-from walproof.proving.history import DrillRun, History
-from walproof.proving.history_file import decode, encode
-from walproof.proving.in_effect import before_named
-from walproof.proving.storm import Strike, Struck, drawn, moves_the_leader, shrunk
+from walproof.proving.history import DrillRun, History, decode, encode
+from walproof.proving.judge import concluded_drill
+from walproof.proving.level_in_effect import before_named
 
 KILL = Strike("kill", Victim.LEADER, 1.0, False, 3.0)
 
@@ -29,7 +27,7 @@ def storms(count: int = 200, faults: int = 5) -> list[tuple[Strike, ...]]:
 
 
 def test_examples_in_docstrings_are_true() -> None:
-    assert doctest.testmod(storm).failed == 0
+    assert doctest.testmod(campaign).failed == 0
 
 
 def test_many_faults_come_just_after_a_takeover_that_the_one_before_causes() -> None:

@@ -5,13 +5,12 @@ from dataclasses import replace
 import pytest
 
 from walproof.errors import TargetError
+from walproof.model.drill import Drill, Verdict, Victim
 from walproof.model.event import Event, FaultChanged
-from walproof.model.verdict import Drill, Verdict, Victim
-from walproof.proving.campaign import PlannedDrill, planned
+from walproof.proving.campaign import PlannedDrill, Strike, fewest, planned
 from walproof.proving.faults import LEAVES_SERVING
 from walproof.proving.options import parse_options
 from walproof.proving.run import Shell, run_drills, shrink_storms
-from walproof.proving.storm import Strike, fewest
 from walproof.targets.simulated.target import Simulated, simulated
 
 KILL = Strike("kill", Victim.LEADER, 1.0, False, 3.0)

@@ -6,10 +6,22 @@ from types import ModuleType
 
 import pytest
 
-from walproof.proving import bounds, gate, happened, history, in_effect, outage, reading, storm, verdicts
+from walproof.proving import (
+    campaign,
+    fault_happened,
+    gate,
+    history,
+    level_in_effect,
+    loss_bounds,
+    lost_commits,
+    outage,
+    verdict,
+)
 
 
-@pytest.mark.parametrize("module", [bounds, gate, happened, history, in_effect, outage, reading, storm, verdicts])
+@pytest.mark.parametrize(
+    "module", [loss_bounds, gate, fault_happened, history, level_in_effect, outage, lost_commits, campaign, verdict]
+)
 def test_every_dataclass_of_the_judge_is_frozen_and_slotted(module: ModuleType) -> None:
     own = [kind for _, kind in inspect.getmembers(module, inspect.isclass) if kind.__module__ == module.__name__]
     values = [kind for kind in own if is_dataclass(kind)]

@@ -8,19 +8,17 @@ from xml.etree import ElementTree
 import pytest
 
 from walproof.errors import UsageError
-from walproof.estimating.binomial import upper_bound
+from walproof.estimating.intervals import upper_bound
+from walproof.model.drill import Drill, Findings, Verdict, Victim
 from walproof.model.guarantee import Level, Loss
-from walproof.model.member_state import MemberState
-from walproof.model.verdict import Drill, Findings, Verdict, Victim
-from walproof.proving.as_json import answer_as_json
-from walproof.proving.bounds import Bound, Kind, bounds, controls, drills_for, reached, worst_bounds
+from walproof.model.topology import MemberState
 from walproof.proving.campaign import enough
-from walproof.proving.conclusion import conclusion
-from walproof.proving.damage import new_damage
+from walproof.proving.campaign_results import answer_as_json, conclusion
 from walproof.proving.gate import exit_code, gate, junit
-from walproof.proving.matrix import cell
+from walproof.proving.judge import new_damage
+from walproof.proving.loss_bounds import Bound, Kind, bounds, cell, controls, drills_for, reached, worst_bounds
 from walproof.proving.options import parse_options
-from walproof.proving.verdicts import Assumption, AtRisk, decided, promised
+from walproof.proving.verdict import Assumption, AtRisk, decided, promised
 
 FINE = Findings(acknowledged=100, kept=100)
 LOSS = Findings(acknowledged=100, kept=90, lost=10)

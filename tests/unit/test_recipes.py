@@ -16,8 +16,7 @@ import yaml
 from tests.fixtures.priced_records import price_record, prove_record
 from walproof.advising.advise import advise, choose_environment
 from walproof.advising.evidence import evidence_of
-from walproof.advising.recipes.catalogue import recipe, recipes
-from walproof.advising.recipes.plain import quoted
+from walproof.advising.recipes import quoted, recipe, recipes
 from walproof.advising.requirements import classes_of
 from walproof.errors import UsageError
 from walproof.model.advice import Choice, ClusterProfile, Requirements

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from walproof.cli.journals import APPLIED
+from walproof.cli.runs import APPLIED
 from walproof.errors import MachineError
 from walproof.records.journal import Journal
 from walproof.targets.patroni.configuration import CONFIG
-from walproof.targets.sql.alter_system import AUTO, ORDER
+from walproof.targets.sql.settings import AUTO, ORDER
 
 SAVED = Path(__file__).parent.parent / "replay" / "records" / "apply-journal.jsonl"
 """What `walproof apply` of 1.0.0 wrote on a lab under Patroni."""

@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.hostile.test_power_cut_of_journal import Disk
-from walproof.cli.journals import applied_folder, runs_folder
+from walproof.cli.runs import applied_folder, runs_folder
 from walproof.errors import MachineError, UsageError
 from walproof.lab import home
-from walproof.records.journal import Change, Journal
-from walproof.records.registered import NAME, RegisteredJournal, register, registered
+from walproof.records.journal import NAME, Change, Journal, RegisteredJournal, register, registered
 
 
 @pytest.fixture

@@ -9,18 +9,14 @@ import pytest
 from rich.console import Console, RenderableType
 
 from tests.fixtures.records import HOSTILE, SETTINGS, full_record, price_events, prove_events
+from walproof.model.drill import Verdict
 from walproof.model.event import DrillDone, Event
 from walproof.model.guarantee import Level
-from walproof.model.verdict import Verdict
 from walproof.reporting import wording
-from walproof.reporting.as_json import price_json, prove_json, record_json
 from walproof.reporting.conclusion import conclusion, loss_sentence, outage_sentence, sentences
-from walproof.reporting.terminal import (
-    price_tables,
-    prove_tables,
-    study_tables,
-    tables,
-)
+from walproof.reporting.json_csv_hdrhistogram import price_json, prove_json, record_json
+from walproof.reporting.terminal import study_tables, tables
+from walproof.reporting.terminal_price_drills_forecast import price_tables, prove_tables
 
 
 def drawn(parts: list[RenderableType], width: int = 240) -> str:

@@ -4,15 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from walproof.lab.requirements import judge
-from walproof.lab.requirements.judge import State
-from walproof.lab.requirements.outputs import Output, as_text, from_text
+from walproof.lab import requirements
+from walproof.lab.requirements import Output, State, as_text, from_text
 
 MACHINES = Path(__file__).parents[1] / "fixtures/machines"
 
 
-def rows_of(name: str) -> tuple[judge.Row, ...]:
-    return judge.judged(from_text((MACHINES / f"{name}.txt").read_text("utf-8")))
+def rows_of(name: str) -> tuple[requirements.Row, ...]:
+    return requirements.judged(from_text((MACHINES / f"{name}.txt").read_text("utf-8")))
 
 
 def limited(name: str) -> set[str]:
@@ -31,9 +30,9 @@ def limited(name: str) -> set[str]:
 )
 def test_a_machine_that_can_have_a_lab_says_what_it_lacks(name: str, lost: set[str]) -> None:
     rows = rows_of(name)
-    assert judge.blocking(rows) is None
+    assert requirements.blocking(rows) is None
     assert limited(name) == lost
-    assert judge.conclusion(rows).startswith("A lab can be created here")
+    assert requirements.conclusion(rows).startswith("A lab can be created here")
     assert all(row.costs and row.todo for row in rows if row.state is not State.WORKS)
 
 
@@ -56,11 +55,11 @@ def test_a_machine_that_can_have_none_names_what_is_missing_first_and_what_to_do
     name: str, missing: str, todo: str
 ) -> None:
     rows = rows_of(name)
-    row = judge.blocking(rows)
+    row = requirements.blocking(rows)
     assert row is not None
     assert missing in row.found
     assert todo in row.todo
-    assert judge.conclusion(rows).startswith(f"No lab can be created here: {row.found}")
+    assert requirements.conclusion(rows).startswith(f"No lab can be created here: {row.found}")
 
 
 def test_the_system_is_named_as_it_names_itself() -> None:

@@ -7,15 +7,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from walproof.errors import UsageError
+from walproof.model.drill import Capability, Drill, Verdict, Victim
 from walproof.model.event import DrillDone, Event, FaultChanged, Observed
 from walproof.model.guarantee import Level
-from walproof.model.ports import Capability
-from walproof.model.verdict import Drill, Verdict, Victim
 from walproof.proving.campaign import PlannedDrill
 from walproof.proving.faults import CATALOGUE
 from walproof.proving.run import Shell, run_drills
-from walproof.proving.verdicts import violations
-from walproof.targets.simulated.lies import LIES, ODDITIES
+from walproof.proving.verdict import violations
+from walproof.targets.simulated.known_lies import LIES, ODDITIES
 from walproof.targets.simulated.target import simulated
 
 

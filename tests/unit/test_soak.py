@@ -12,18 +12,16 @@ from tests.fixtures.priced_fake import FakePriced, Ticking
 from tests.unit.test_cli_price import run  # noqa: F401
 from tests.unit.test_load_pgbench import log
 from walproof.errors import TargetError
-from walproof.load.cpu_usage import Used, used
-from walproof.load.pgbench_log import Summary, summary
+from walproof.load.local_runner import Used, used
+from walproof.load.pgbench_log import Mark, Summary, series, summary
 from walproof.load.sampler import Sampler
-from walproof.load.series import Mark, series
 from walproof.model.event import SampleDone
 from walproof.model.guarantee import Level
-from walproof.model.plan import Arm, Sample, Scenario
-from walproof.model.sample import SampleCut, SampleResult, Series
+from walproof.model.sample import Arm, Sample, SampleCut, SampleResult, Scenario, Series
 from walproof.pricing import soak
 from walproof.records.reader import read
-from walproof.reporting.compose import composed
-from walproof.reporting.html import page
+from walproof.reporting.html_and_markdown import page
+from walproof.reporting.record_outline import composed
 from walproof.reporting.soak_section import soak_sections
 from walproof.targets.sql.price import SqlPricer
 
@@ -100,7 +98,7 @@ def test_two_levels_alternate_for_the_whole_time_and_every_second_is_in_the_reco
 
 
 def ended_json(record: str) -> str:
-    from walproof.reporting.as_json import record_json
+    from walproof.reporting.json_csv_hdrhistogram import record_json
 
     found = read(Path(record))
     return json.dumps(record_json(found.events, record, ()), allow_nan=False)

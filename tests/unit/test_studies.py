@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 from walproof.errors import UsageError
+from walproof.model.drill import Drill, Findings, Verdict, Victim
 from walproof.model.event import ClaimJudged, DrillDone, Event, SampleDone, SampleFailed
 from walproof.model.guarantee import Level
-from walproof.model.plan import Sample, Scenario
-from walproof.model.sample import SampleResult
-from walproof.model.verdict import Drill, Findings, Verdict, Victim
+from walproof.model.sample import Sample, SampleResult, Scenario
 from walproof.proving.faults import CATALOGUE
 from walproof.studies.claims import ClaimVerdict, Measured, claim_judged, figure_compared, judge
 from walproof.studies.declaration import (

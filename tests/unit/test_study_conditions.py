@@ -7,19 +7,18 @@ import pytest
 from rich.console import Console
 
 from tests.fixtures.priced_fake import FakePriced
-from walproof.model.capability import Capability
+from walproof.model.drill import Capability
 from walproof.model.event import ClaimJudged, Event, FigureCompared
 from walproof.model.ports import Capabilities
 from walproof.model.topology import ClusterView, Description, MemberView, Role
-from walproof.pricing.bench import ignore_progress
+from walproof.pricing.sampling import ignore_progress
 from walproof.records.reader import read
 from walproof.records.writer import Writer
-from walproof.reporting.compose import composed
-from walproof.reporting.markdown import markdown
+from walproof.reporting.html_and_markdown import markdown
+from walproof.reporting.record_outline import composed
 from walproof.reporting.terminal import study_tables
-from walproof.studies.conditions import missed
 from walproof.studies.declaration import LabNeeded, shipped
-from walproof.studies.run import StudyOptions, consents_needed_on, run_study
+from walproof.studies.run import StudyOptions, consents_needed_on, missed, run_study
 
 
 def view(names: str, members: int = 3) -> ClusterView:

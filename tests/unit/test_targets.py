@@ -10,21 +10,20 @@ from hypothesis import strategies as st
 
 from walproof.errors import TargetError, UsageError
 from walproof.machine.clock import RealClock
+from walproof.model.drill import Capability
 from walproof.model.event import Described
-from walproof.model.ports import Capability
 from walproof.model.topology import Description, Endpoint
 from walproof.model.waiting import Wait, longest_s
 from walproof.patroni.config import flat, merged, undoing
-from walproof.pricing.quality import mixed_versions
+from walproof.pricing.estimates import mixed_versions
 from walproof.targets.choose import choose
-from walproof.targets.external import commands, consent
-from walproof.targets.external.faults import UserCommands
+from walproof.targets.external import consent, faults_by_command
+from walproof.targets.external.faults_by_command import UserCommands
 from walproof.targets.external.target_file import TargetFile, read_tree, validated
-from walproof.targets.patroni.file import read_address as patroni_address
+from walproof.targets.patroni.target_file import read_address as patroni_address
 from walproof.targets.postgres.target import read_address
-from walproof.targets.sql.alter_system import reordered
 from walproof.targets.sql.connection import check_version, resolved
-from walproof.targets.sql.values import same_value
+from walproof.targets.sql.settings import reordered, same_value
 
 
 def test_a_url_is_patroni_or_postgres_and_its_password_is_in_no_name() -> None:
@@ -193,11 +192,11 @@ def test_missing_consent_names_the_exact_flag() -> None:
 
 def test_a_users_command_is_filled_in_and_its_failure_shown() -> None:
     endpoint = Endpoint((("10.0.0.1", 5432),))
-    places = commands.places_of("n1", endpoint)
-    assert commands.filled("ssh {host} kill {member} {member2}", places) == "ssh 10.0.0.1 kill n1 ''"
-    assert commands.run(commands.filled("echo {port}", places)) == "5432\n"
+    places = faults_by_command.places_of("n1", endpoint)
+    assert faults_by_command.filled("ssh {host} kill {member} {member2}", places) == "ssh 10.0.0.1 kill n1 ''"
+    assert faults_by_command.run(faults_by_command.filled("echo {port}", places)) == "5432\n"
     with pytest.raises(TargetError, match="no such thing"):
-        commands.run("echo no such thing >&2; exit 3")
+        faults_by_command.run("echo no such thing >&2; exit 3")
 
 
 @given(st.permutations(["a", "b", "c", "d"]), st.permutations(["a", "b", "c", "d"]))

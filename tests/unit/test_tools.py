@@ -87,7 +87,7 @@ def test_ports_and_classes_of_targets_are_known_by_name(tmp_path: Path, capsys: 
 
 
 def test_modules_and_files_that_prose_names_are_there() -> None:
-    """In backticks: `model.histogram`, `reporting/svg.py`; files below patroni/dcs and the like are Patroni's own."""
+    """In backticks: `model.histogram`, `reporting/svg_charts.py`; files below patroni/dcs and the like are Patroni's own."""
     folders = [ROOT / name for name in ("src", "tests", "benchmarks", "tools", "docs")]
     files = [path for folder in folders for path in folder.rglob("*") if path.suffix in (".py", ".md")]
     packages = {path.name for path in (ROOT / "src/walproof").iterdir()}

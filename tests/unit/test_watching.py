@@ -18,28 +18,34 @@ from rich.console import Console
 from starlette.testclient import TestClient
 
 from walproof.errors import Error, TargetError, UsageError
-from walproof.guarding.metrics import GuardMetrics
+from walproof.guarding.run import GuardMetrics
 from walproof.machine.clock import RealClock
-from walproof.model.attempt import Outcome
+from walproof.model.drill import Drill, Findings, Verdict, Victim
 from walproof.model.event import DrillDone, FaultChanged
 from walproof.model.guarantee import Level
+from walproof.model.load import Outcome
 from walproof.model.takeover import GuardStatus
 from walproof.model.topology import ClusterView, Endpoint, LinkView, MemberView, Role, Snapshot
-from walproof.model.verdict import Drill, Findings, Verdict, Victim
 from walproof.model.waiting import Wait, wait_for
 from walproof.targets.simulated.target import simulated
 from walproof.targets.sql.observe import combined
 from walproof.watching import actions, terminal
 from walproof.watching import page as page_module
 from walproof.watching.actions import Actions, ActionStatus
+from walproof.watching.alerts_and_dashboard import ALERTS, PANELS, Source, alert_rules, dashboard
 from walproof.watching.canary import Canary, Probe
-from walproof.watching.catalogue import ALERTS, PANELS, Source
 from walproof.watching.collector import Collector
 from walproof.watching.exporter import Metrics
 from walproof.watching.page import Page, page_html
-from walproof.watching.picture import Picture, TimelineEvent, with_links, with_probe, with_record_event, with_snapshot
-from walproof.watching.rules import alert_rules, dashboard
-from walproof.watching.sync_status import sync_status
+from walproof.watching.picture import (
+    Picture,
+    TimelineEvent,
+    sync_status,
+    with_links,
+    with_probe,
+    with_record_event,
+    with_snapshot,
+)
 
 
 def view(at: float, leader: str | None = "n1", names: str = 'ANY 1 ("n2","n3")', streaming: int = 2) -> ClusterView:

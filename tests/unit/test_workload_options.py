@@ -7,15 +7,13 @@ from pathlib import Path
 import pytest
 
 from walproof.errors import UsageError
-from walproof.estimating.stopping import StoppedBy
+from walproof.estimating.intervals import StoppedBy
 from walproof.load.local_runner import LocalProcess, LocalWorkspace
-from walproof.load.pgbench import invocation, protocol_of, scripts_of
-from walproof.load.pgbench_process import RunningLoad
+from walproof.load.pgbench import RunningLoad, invocation, protocol_of, scripts_of
 from walproof.machine.clock import RealClock
 from walproof.model.event import SampleDone
 from walproof.model.guarantee import Level
-from walproof.model.plan import Arm, Protocol, Sample, Scenario, Workload, WorkloadKind
-from walproof.model.sample import SampleResult
+from walproof.model.sample import Arm, Protocol, Sample, SampleResult, Scenario, Workload, WorkloadKind
 from walproof.model.topology import Description, Endpoint
 from walproof.pricing.command import PriceResult, consents_needed, result_lines
 from walproof.pricing.estimates import price_table

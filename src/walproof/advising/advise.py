@@ -1,33 +1,69 @@
-"""Requirements against evidence → ranked choices, or which requirement cannot be met and why. Pure."""
+"""Requirements against evidence → ranked choices, or which requirement cannot be met and why. Pure.
 
+And advice as JSON and back: what `walproof advise --json` prints and `walproof apply` reads."""
+
+import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
-from walproof.advising.candidates import (
+from pydantic import TypeAdapter, ValidationError
+
+from walproof.advising.failover_timeouts import shortest_rto, timeouts_for
+from walproof.advising.requirements import (
     Reason,
     assumptions,
+    best_year,
     effective_level,
     interval_risks,
     leader_drills,
     reasons,
+    refused_year,
     trade_offs,
     waits_for_standby,
-)
-from walproof.advising.failovers import shortest_rto
-from walproof.advising.timeouts import timeouts_for
-from walproof.advising.yearly import (
-    best_year,
-    refused_year,
     yearly_assumptions,
     yearly_interval_risks,
     yearly_reasons,
 )
 from walproof.errors import UndecidedError, UsageError
+from walproof.machine.untrusted import from_json, printable
 from walproof.model.advice import Advice, Choice, ClassChoice, Environment, Evidence, PricedArm, Refused, Requirements
 from walproof.model.estimate import Estimate
 from walproof.model.guarantee import Level
 from walproof.model.units import counted
+
+_ADVICE = TypeAdapter(Advice)
+
+
+def as_json(advice: Advice) -> dict[str, Any]:
+    """One object; read back by `read_advice`."""
+    tree: dict[str, Any] = _ADVICE.dump_python(advice, mode="json")
+    return tree
+
+
+def read_advice(text: str) -> Advice:
+    """The advice in that JSON; UsageError when it is none."""
+    try:
+        return _ADVICE.validate_json(json.dumps(printable(from_json(text))))
+    except (ValidationError, ValueError) as wrong:
+        where, why = "the file", str(wrong)
+        if isinstance(wrong, ValidationError):
+            first = wrong.errors()[0]
+            where, why = ".".join(map(str, first["loc"])) or where, first["msg"]
+        raise UsageError(f"this is not advice: {where}: {why}", "walproof advise RECORD --json > advice.json") from None
+
+
+def chosen(advice: Advice, number: int) -> Choice:
+    """The choice of that number; UsageError lists which there are."""
+    for choice in advice.choices:
+        if choice.number == number:
+            return choice
+    if not advice.choices:
+        why = "; ".join(f"{r.requirement}: {r.limit}" for r in advice.refused)
+        raise UsageError(f"the advice holds no choice to apply ({why})", "relax the requirement, see `walproof advise`")
+    raise UsageError(f"there is no choice {number}", f"--choice 1 to {len(advice.choices)}")
+
 
 MOST_CHOICES = 5
 SAME_THROUGHPUT = 1.15

@@ -9,17 +9,14 @@ from dataclasses import dataclass, field
 import numpy as np
 from scipy import stats
 
-from walproof.estimating.binomial import upper_bound
-from walproof.estimating.differences import BETWEEN_RUNS
+from walproof.estimating.intervals import BETWEEN_RUNS, upper_bound
 from walproof.model.advice import ClusterProfile, DrillSummary, Environment, Evidence, PricedArm
-from walproof.model.estimate import Estimate
+from walproof.model.drill import Drill, Verdict
+from walproof.model.estimate import Estimate, quantile_ms
 from walproof.model.event import Described, DrillDone, Event, SampleDone
 from walproof.model.guarantee import Level, QuorumKind, read_standby_names
-from walproof.model.histogram import quantile_ms
-from walproof.model.plan import WorkloadKind
-from walproof.model.sample import SampleResult
+from walproof.model.sample import SampleResult, WorkloadKind
 from walproof.model.topology import Description
-from walproof.model.verdict import Drill, Verdict
 
 Records = Sequence[tuple[str, Sequence[Event]]]
 """(name of the record, its events)."""

@@ -1,6 +1,8 @@
-"""`walproof advise`: records and requirements in, ranked choices out."""
+"""`walproof advise`: records and requirements in, ranked choices out.
 
-from collections.abc import Mapping
+Brings forecasts of a year to advising, which ranks by them: advising and forecasting do not see each other."""
+
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,22 +13,72 @@ from cloup.constraints import mutually_exclusive
 from rich.console import Console
 from rich.table import Table
 
-from walproof.advising.advice_file import as_json as advice_json
-from walproof.advising.advice_file import chosen
 from walproof.advising.advise import advise as advised
-from walproof.advising.advise import choose_environment
+from walproof.advising.advise import as_json as advice_json
+from walproof.advising.advise import choose_environment, chosen
 from walproof.advising.evidence import evidence_of
-from walproof.advising.recipes.catalogue import recipe, recipes
+from walproof.advising.recipes import recipe, recipes
 from walproof.advising.requirements import classes_of, requirements_of
 from walproof.cli import options as opt
-from walproof.cli.console import console, print_json, write_file
-from walproof.cli.groups import Command
-from walproof.cli.years import years_of
+from walproof.cli.options import Command
 from walproof.errors import MachineError, UsageError
-from walproof.model.advice import Advice, Choice
+from walproof.forecasting.failure_rates import failures_of
+from walproof.forecasting.forecast import forecast
+from walproof.forecasting.outages_from_drills import Model, measured
+from walproof.forecasting.topology import Configuration, check, topology
+from walproof.machine.processors import several_processes
+from walproof.model.advice import Advice, Choice, Evidence, YearlyRisk
 from walproof.model.estimate import Estimate
+from walproof.model.event import Event
+from walproof.model.guarantee import Level
 from walproof.model.units import duration_s
 from walproof.records.reader import read
+from walproof.reporting.console_output import console, print_json, write_file
+
+YEARS = 20_000
+DEFAULT_MEMBERS = 3
+
+
+def years_of(
+    events: Sequence[tuple[str, Sequence[Event]]], evidence: Evidence, layout: str | None, failures_file: str | None
+) -> tuple[YearlyRisk, ...]:
+    """The year of every configuration that was priced, strict and degrading; UsageError without drills."""
+    failures = failures_of(Path(failures_file) if failures_file else None)
+    known = measured(events, failures)
+    if not known.has_takeovers:
+        raise UsageError(
+            "a forecast of a year needs drills, and the records hold none of a leader",
+            "walproof prove --fault kill,isolate,power-cut",
+        )
+    members = len(evidence.cluster.members) or DEFAULT_MEMBERS
+    where = topology(layout or ",".join(f"z{number + 1}" for number in range(members)))
+    configurations = _configurations(evidence)
+    for what in configurations:
+        check(where, what)
+    with several_processes() as each:
+        made = [
+            forecast(Model(where, what, failures, known), layout or "", years=YEARS, seed=1, each=each)
+            for what in configurations
+        ]
+    return tuple(
+        YearlyRisk(w.level, w.quorum_kind, w.k, w.strict, one.availability, one.p_structural, one.p_loss)
+        for w, one in zip(configurations, made, strict=True)
+    )
+
+
+def _configurations(evidence: Evidence) -> tuple[Configuration, ...]:
+    """What was priced: without named standbys every remote level is local."""
+    found = []
+    for arm in evidence.priced:
+        if not arm.level.remote:
+            found.append(Configuration(arm.level))
+        elif not arm.quorum:
+            found.append(Configuration(Level.LOCAL))
+        else:
+            strict = Configuration(arm.level, arm.quorum_kind, arm.quorum)
+            found += [strict, replace(strict, strict=False)]
+    return tuple(dict.fromkeys(found))
+
 
 _REQUIREMENTS = ("rpo", "rto", "max_commit_latency", "min_tps", "availability", "loss_per_year")
 

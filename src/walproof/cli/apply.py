@@ -7,20 +7,21 @@ from typing import Any
 import click
 import cloup
 
-from walproof.advising.advice_file import chosen, read_advice
-from walproof.advising.recipes.settings import config_change
+from walproof.advising.advise import chosen, read_advice
+from walproof.advising.recipes import config_change
 from walproof.cli import options as opt
 from walproof.cli.advise import advice_of, requirement_options
-from walproof.cli.console import console, print_json, print_result
-from walproof.cli.groups import Command
-from walproof.cli.journals import APPLIED, Layer, journal_of_apply
+from walproof.cli.options import Command
+from walproof.cli.runs import APPLIED, Layer, journal_of_apply
 from walproof.errors import UsageError
 from walproof.machine.signals import shielded
 from walproof.model.advice import Advice, Choice, ClusterProfile
-from walproof.model.configuration import ConfigChange, Difference
-from walproof.model.ports import Capability, Configuration, Target
+from walproof.model.drill import Capability
+from walproof.model.guarantee import ConfigChange, Difference
+from walproof.model.ports import Configuration, Target
 from walproof.model.topology import ClusterView
 from walproof.model.units import counted
+from walproof.reporting.console_output import console, print_json, print_result
 from walproof.targets.choose import choose
 from walproof.targets.configure import applied
 from walproof.targets.external import consent

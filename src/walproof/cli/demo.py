@@ -9,26 +9,25 @@ import click
 import cloup
 
 from walproof.cli import options as opt
-from walproof.cli.console import console, print_json, print_step
-from walproof.cli.groups import Command
-from walproof.cli.runs import progress_bar, started
-from walproof.cli.temporary_lab import own_lab
-from walproof.estimating.stopping import StoppedBy
+from walproof.cli.options import Command
+from walproof.cli.runs import own_lab, progress_bar, started
+from walproof.estimating.intervals import StoppedBy
 from walproof.lab import home
-from walproof.lab.design import LabOrder
+from walproof.lab.create import LabOrder
 from walproof.model.event import Described, Ended, Event
 from walproof.model.guarantee import Level
 from walproof.model.ports import Target
-from walproof.pricing.bench import Bench, OnProgress, RunProgress
 from walproof.pricing.options import parse_options
 from walproof.pricing.run import run_price
+from walproof.pricing.sampling import Bench, OnProgress, RunProgress
 from walproof.proving.campaign import PlannedDrill, planned
 from walproof.proving.faults import fault
 from walproof.proving.options import ProveOptions
 from walproof.proving.run import Shell, run_drills
 from walproof.records.writer import Writer, check_writable
-from walproof.reporting.as_json import record_json
 from walproof.reporting.conclusion import conclusion
+from walproof.reporting.console_output import console, print_json, print_step
+from walproof.reporting.json_csv_hdrhistogram import record_json
 from walproof.reporting.terminal import tables
 
 PRICED = {"levels": ",".join(Level), "clients": "1,16", "precision": "2%"}

@@ -3,18 +3,17 @@
 import cloup
 from rich.text import Text
 
-from walproof.advising.doctor.catalogue import CATALOGUE, diagnosed, failing
+from walproof.advising.doctor.catalogue import CATALOGUE, as_junit, counts, diagnosed, failing, sarif_text
+from walproof.advising.doctor.catalogue import as_json as findings_json
 from walproof.advising.doctor.finding import Finding
-from walproof.advising.doctor.output import as_json as findings_json
-from walproof.advising.doctor.output import as_junit, counts, sarif_text
 from walproof.cli import options as opt
-from walproof.cli.console import console, print_json, print_result, write_file
-from walproof.cli.groups import Command
+from walproof.cli.options import Command
 from walproof.errors import UsageError
+from walproof.model.drill import Capability
 from walproof.model.facts import Facts
-from walproof.model.ports import Capability
 from walproof.model.units import counted
 from walproof.records.layout import version
+from walproof.reporting.console_output import console, print_json, print_result, write_file
 from walproof.targets.choose import choose
 
 STYLE = {"error": "bold red", "warning": "yellow", "note": "cyan"}

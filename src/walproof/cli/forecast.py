@@ -11,29 +11,26 @@ import cloup
 from rich.table import Table
 
 from walproof.cli import options as opt
-from walproof.cli.console import console, print_json, print_step, write_file
-from walproof.cli.groups import Command
+from walproof.cli.options import Command
 from walproof.errors import UsageError
-from walproof.forecasting.answer import Forecast
-from walproof.forecasting.answer import forecast as forecast_of
 from walproof.forecasting.as_json import forecasts_json
-from walproof.forecasting.behaviour import Model, Timeouts
-from walproof.forecasting.each import Each
-from walproof.forecasting.failures import YEAR_S, Failures
-from walproof.forecasting.failures_file import failures_of
-from walproof.forecasting.measured import Measured, measured
-from walproof.forecasting.period import one_period
+from walproof.forecasting.failure_rates import YEAR_S, Failures, failures_of
+from walproof.forecasting.forecast import Forecast, one_period
+from walproof.forecasting.forecast import forecast as forecast_of
+from walproof.forecasting.outages_from_drills import Measured, Model, Timeouts, measured
 from walproof.forecasting.sensitivity import Studied, of_rates, of_the_rest
+from walproof.forecasting.simulate import Each
 from walproof.forecasting.topology import Configuration, Topology, check, topology
-from walproof.machine.processes import several_processes
+from walproof.machine.processors import several_processes
 from walproof.model.advice import PricedArm
 from walproof.model.guarantee import QuorumKind, level
 from walproof.model.units import duration_s
 from walproof.proving.faults import fault
 from walproof.records.reader import read
+from walproof.reporting.console_output import console, print_json, print_step, write_file
 from walproof.reporting.forecast_page import forecast_outline
 from walproof.reporting.outline import Outline
-from walproof.reporting.terminal_forecast import conclusion, forecast_tables
+from walproof.reporting.terminal_price_drills_forecast import conclusion, forecast_tables
 
 YEARS = (1000, 100_000_000)
 
@@ -110,7 +107,7 @@ def _studied(asked: Asked, model: Model, options: dict[str, Any], arms: Sequence
 
 
 def _write_page(name: str, outline: Outline) -> None:
-    from walproof.reporting.html import page
+    from walproof.reporting.html_and_markdown import page
 
     write_file(name, page(outline), "name a writable file with --html")
     if name != "-":

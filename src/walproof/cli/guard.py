@@ -10,20 +10,18 @@ import click
 import cloup
 
 from walproof.cli import options as opt
-from walproof.cli.console import print_result
-from walproof.cli.groups import Command
-from walproof.cli.timer import call_after
+from walproof.cli.options import Command
+from walproof.cli.runs import call_after
 from walproof.errors import TargetError, UsageError
 from walproof.guarding.decide import Policy
-from walproof.guarding.metrics import GuardMetrics
-from walproof.guarding.run import Guard, open_guard
-from walproof.machine.foreign_text import one_line
-from walproof.model.ports import Capability
+from walproof.guarding.run import Guard, GuardMetrics, open_guard
+from walproof.machine.untrusted import one_line
+from walproof.model.drill import Capability
 from walproof.model.takeover import GUARD
+from walproof.reporting.console_output import print_result
 from walproof.targets.choose import choose
 from walproof.targets.external import consent
-from walproof.watching.addresses import is_loopback
-from walproof.watching.metrics_server import MetricsServer
+from walproof.watching.http_server import MetricsServer, is_loopback
 
 
 @cloup.command(cls=Command)

@@ -2,7 +2,7 @@
 
 import cloup
 
-from walproof.cli.groups import Group, section
+from walproof.cli.options import Group, section
 
 SECTIONS = (
     section(
@@ -15,12 +15,12 @@ SECTIONS = (
     ),
     section(
         "Machine",
-        "walproof.cli.lab_doctor",
+        "walproof.cli.lab_cluster",
         doctor="What this machine offers a lab, what is missing, and what to do.",
     ),
     section(
         "Members",
-        "walproof.cli.lab_members",
+        "walproof.cli.lab_cluster",
         psql="psql on the leader or a member.",
         logs="The last lines of a member's logs.",
         restart="Restart PostgreSQL of a member through Patroni.",

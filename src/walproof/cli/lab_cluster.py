@@ -1,25 +1,41 @@
-"""`walproof lab up|status|down|ls`: labs created, shown, removed, listed."""
+"""`walproof lab up|status|down|ls|doctor` and `psql|logs|restart|switchover|cpu`: labs, their members, this machine."""
 
+import os
+import sys
+from dataclasses import asdict
 from typing import Any
 
+import click
 import cloup
 from rich.table import Table
+from rich.text import Text
 
 from walproof.cli import options as opt
-from walproof.cli.cluster_status import print_status, status_json, summary
-from walproof.cli.console import console, print_json, print_result, print_step
-from walproof.cli.groups import Command
-from walproof.errors import Error, UsageError
-from walproof.lab import create, home, inventory, member_links
-from walproof.lab.blueprint import Disk
-from walproof.lab.design import LabOrder, design
-from walproof.lab.destroy import destroy_lab, destroy_unowned
-from walproof.lab.observe import observe
-from walproof.lab.parameters import read_parameters
-from walproof.load.work_directory import remove_left
+from walproof.cli.options import Command
+from walproof.errors import Error, TargetError, UsageError
+from walproof.lab import create, home, list_and_destroy, machine_probes, members, network_links, patroni, requirements
+from walproof.lab.blueprint import Blueprint, Disk
+from walproof.lab.client_access import switch_over
+from walproof.lab.configuration import read_parameters
+from walproof.lab.create import LabOrder, design
+from walproof.lab.list_and_destroy import destroy_lab, destroy_unowned
+from walproof.lab.patroni import observe
+from walproof.lab.requirements import State, as_text
+from walproof.load.local_runner import remove_left
+from walproof.machine import programs
 from walproof.machine.clock import RealClock
 from walproof.model.units import counted, size_bytes
 from walproof.patroni.config import SyncMode
+from walproof.reporting.console_output import (
+    console,
+    print_json,
+    print_result,
+    print_status,
+    print_step,
+    print_tables,
+    status_json,
+    summary,
+)
 
 
 @cloup.command(cls=Command)
@@ -93,7 +109,7 @@ def up(lab: str | None, as_json: bool, **options: Any) -> None:
 def status(lab: str | None, as_json: bool) -> None:
     """Members, roles, timelines, lag, and the standby names in effect."""
     blueprint = home.load(lab)
-    view, links = observe(blueprint), member_links.state(blueprint)
+    view, links = observe(blueprint), network_links.state(blueprint)
     if as_json:
         print_json({**status_json(view), **({"link_emulator": "dead"} if links.dead else {})})
         return
@@ -115,7 +131,7 @@ def down(name: str | None, every: bool, lab: str | None, as_json: bool) -> int:
         return _down_all(as_json=as_json)
     name = name or lab or home.lab_name()
     existed = destroy_lab(name, RealClock())
-    others = [] if existed else [found.name for found in inventory.labs()]
+    others = [] if existed else [found.name for found in list_and_destroy.labs()]
     text = f"The lab {name} is down." if existed else f"No lab {name} is up; nothing to remove."
     hint = (f"  there are: {', '.join(others)} (walproof lab ls)",) if others else ()
     print_result({"lab": name, "existed": existed}, text, *hint, as_json=as_json)
@@ -127,7 +143,7 @@ def _down_all(*, as_json: bool) -> int:
     remove_left()
     down: list[str] = []
     stay: dict[str, str] = {}
-    for found in inventory.labs():
+    for found in list_and_destroy.labs():
         if found.owner_pid:
             stay[found.name] = f"{found.state}; end that, or walproof lab down {found.name}"
             continue
@@ -148,7 +164,7 @@ def _down_all(*, as_json: bool) -> int:
 @opt.json_output
 def ls(as_json: bool) -> None:
     """The labs of this state folder: who made each, whether it is up, in use or left behind."""
-    found = inventory.labs()
+    found = list_and_destroy.labs()
     if as_json:
         keys = ("name", "number", "state", "made_by", "owner_pid", "left_behind", "complete", "processes", "port")
         print_json({"labs": [{key: getattr(one, key) for key in keys} for one in found]})
@@ -163,3 +179,135 @@ def ls(as_json: bool) -> None:
         port = "" if one.port is None else str(one.port)
         table.add_row(one.name, one.state, one.made_by, str(len(one.members)), str(one.processes), port)
     console().print(table)
+
+
+def _known(blueprint: Blueprint, name: str) -> str:
+    if name not in blueprint.members:
+        raise UsageError(f"{name!r} is not a member", f"the members are {', '.join(blueprint.members)}")
+    return name
+
+
+def _leader(blueprint: Blueprint) -> str:
+    leader = observe(blueprint).leader
+    if leader is None:
+        raise TargetError("the lab has no leader just now", "walproof lab status")
+    return leader
+
+
+@cloup.command(cls=Command, context_settings={"ignore_unknown_options": True, "help_option_names": ["--help"]})
+@cloup.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[PSQL ARGUMENTS]…")
+@opt.option("--member", "MEMBER", "On which member.  [default: the leader]")
+@opt.lab
+def psql(arguments: tuple[str, ...], member: str | None, lab: str | None) -> None:
+    """psql on the leader or a member; everything else is passed on to psql."""
+    blueprint = home.load(lab)
+    chosen = _known(blueprint, member) if member else _leader(blueprint)
+    program = programs.client_program(blueprint.postgres_bin, "psql")
+    endpoint = blueprint.member_endpoint(chosen)
+    host, port = endpoint.hosts[0]
+    # In the environment, not as arguments: psql's own -d and -U then replace database and user alone.
+    where = {"PGHOST": host, "PGPORT": str(port), "PGDATABASE": endpoint.database, "PGUSER": endpoint.user}
+    sys.stdout.flush()
+    # In place of this process: Ctrl-C belongs to psql.
+    os.execve(program, [str(program), *arguments], {**os.environ, **where, "PGPASSFILE": str(blueprint.passfile)})
+
+
+@cloup.command(cls=Command)
+@opt.member()
+@opt.option("--lines", "N", "Lines of each log.", type=click.IntRange(1), default=50)
+@opt.of_a_lab
+def logs(member: str, lines: int, lab: str | None, as_json: bool) -> None:
+    """The last lines of every log of MEMBER; "access" for HAProxy and PgBouncer."""
+    blueprint = home.load(lab)
+    text = members.logs(blueprint, member if member == "access" else _known(blueprint, member), lines)
+    print_result({"member": member, "logs": text}, text, as_json=as_json)
+
+
+@cloup.command(cls=Command)
+@opt.member()
+@opt.of_a_lab
+def restart(member: str, lab: str | None, as_json: bool) -> None:
+    """Restart PostgreSQL of MEMBER through Patroni."""
+    blueprint = home.load(lab)
+    patroni.restart(blueprint, _known(blueprint, member))
+    print_result({"member": member, "restarted": True}, f"PostgreSQL of {member} was restarted.", as_json=as_json)
+
+
+@cloup.command(cls=Command)
+@opt.option("--to", "MEMBER", "The new leader.  [default: Patroni chooses]")
+@opt.flag("--no-pause", "Do not hold clients in PgBouncer meanwhile.")
+@opt.of_a_lab
+def switchover(to: str | None, no_pause: bool, lab: str | None, as_json: bool) -> None:
+    """A planned switchover; clients of PgBouncer are held meanwhile and lose no transaction."""
+    blueprint = home.load(lab)
+    before = _leader(blueprint)
+    if to is not None and _known(blueprint, to) == before:
+        raise UsageError(f"{to} is the leader already", "walproof lab status")
+    clock = RealClock()
+    started = clock.now()
+    after = switch_over(blueprint, before, to, clock, hold=not no_pause)
+    took_s = clock.now() - started
+    held = "not held" if no_pause else "held in PgBouncer meanwhile"
+    print_result(
+        {"leader": after, "leader_before": before, "took_s": round(took_s, 1), "held": not no_pause},
+        f"The leader is {after} (was {before}) after {took_s:.1f} s; clients were {held}.",
+        as_json=as_json,
+    )
+
+
+@cloup.command(cls=Command)
+@cloup.argument("cores", required=False, type=float)
+@opt.member(required=False)
+@opt.flag("--clear", "Remove every limit.")
+@opt.of_a_lab
+def cpu(cores: float | None, member: str | None, clear: bool, lab: str | None, as_json: bool) -> None:
+    """Limit every member, or one, to that many cores while it runs; without arguments, show the limits in effect."""
+    if clear and cores is not None:
+        raise UsageError("--clear removes every limit and needs no number", "walproof lab cpu --clear")
+    blueprint = home.load(lab)
+    if clear:
+        members.limit_cores(blueprint, None, None)
+    elif cores is not None:
+        members.limit_cores(blueprint, member, cores)
+    limits = {name: members.cores_of(blueprint, name) for name in blueprint.members}
+    text = ", ".join(f"{name} {_cores(limit)}" for name, limit in limits.items())
+    print_result({"cores": limits}, text, as_json=as_json)
+
+
+def _cores(limit: float | None) -> str:
+    return "unlimited" if limit is None else f"{limit:g} core{'' if limit == 1 else 's'}"
+
+
+_STYLE = {State.WORKS: "green", State.LIMITED: "yellow", State.BLOCKS: "bold red"}
+
+
+@cloup.command(cls=Command)
+@opt.port
+@opt.flag("--raw", "What the probes printed, to go with a report of a fault.")
+@opt.json_output
+def doctor(port: int, raw: bool, as_json: bool) -> int:
+    """What this machine offers a lab. Exit 3 when there can be none here."""
+    if raw and as_json:
+        raise UsageError("only one thing can go to standard output", "give --raw or --json")
+    outputs = machine_probes.everything(port)
+    rows = requirements.judged(outputs)
+    code = 3 if requirements.blocking(rows) else 0
+    if raw:
+        click.echo(as_text(outputs), nl=False)
+    elif as_json:
+        print_json(
+            {"lab": code == 0, "conclusion": requirements.conclusion(rows), "probes": [asdict(row) for row in rows]}
+        )
+    else:
+        print_tables(requirements.conclusion(rows), [_table(rows)])
+    return code
+
+
+def _table(rows: tuple[requirements.Row, ...]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for heading in ("", "", "found", "costs", "what to do"):
+        table.add_column(heading)
+    for row in rows:
+        state = Text(row.state, _STYLE[row.state])
+        table.add_row(row.subject, state, *map(Text, (row.found, row.costs, row.todo)))
+    return table

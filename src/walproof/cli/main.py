@@ -10,7 +10,7 @@ from contextlib import suppress
 import click
 import cloup
 
-from walproof.cli.groups import SETTINGS, Group, section
+from walproof.cli.options import SETTINGS, Group, section
 from walproof.errors import Error
 from walproof.machine import signals
 from walproof.machine.redaction import hidden_in, in_text

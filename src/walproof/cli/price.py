@@ -6,16 +6,13 @@ from typing import Any
 import cloup
 
 from walproof.cli import options as opt
-from walproof.cli.console import print_json, print_result, print_tables
-from walproof.cli.groups import Command
-from walproof.cli.journals import keep_journal
-from walproof.cli.runs import progress_bar, started
+from walproof.cli.options import Command
+from walproof.cli.runs import keep_journal, progress_bar, started
 from walproof.errors import UsageError
-from walproof.links.sites import shipped
+from walproof.links.round_trips import shipped
 from walproof.machine.redaction import in_text, without_secrets
 from walproof.model.event import Described, Ended, Event
-from walproof.model.plan import Workload
-from walproof.pricing.bench import Bench
+from walproof.model.sample import Workload
 from walproof.pricing.command import (
     PriceResult,
     check_target,
@@ -26,14 +23,15 @@ from walproof.pricing.command import (
     result_lines,
     run_command,
 )
-from walproof.pricing.design import Question
 from walproof.pricing.options import RawOptions, parse_options
-from walproof.pricing.require import exit_code, required, required_as_json, requirements_of
+from walproof.pricing.results_and_gate import exit_code, required, required_as_json, requirements_of
+from walproof.pricing.sampling import Bench, Question
 from walproof.pricing.soak import with_soak
 from walproof.pricing.workload_options import code_in, scale_in
 from walproof.records.layout import FILES, safe_name
 from walproof.records.reader import read
 from walproof.records.writer import Writer
+from walproof.reporting.console_output import print_json, print_result, print_tables
 from walproof.targets.choose import choose, is_external
 from walproof.targets.external import consent
 
@@ -239,7 +237,7 @@ def _same_target(recorded: str, given: str | None) -> str | None:
 
 
 def _print_result(result: PriceResult, events: list[Event], record: str, answers: list[str]) -> None:
-    from walproof.reporting.terminal import price_tables
+    from walproof.reporting.terminal_price_drills_forecast import price_tables
 
     first, *others = result_lines(result)
     print_tables(first, price_tables(events), *others, *answers, f"stopped by {result.stopped_by}; record: {record}")

@@ -13,28 +13,25 @@ from rich.table import Table
 from rich.text import Text
 
 from walproof.cli import options as opt
-from walproof.cli.console import print_json, print_result, print_tables
-from walproof.cli.groups import Command
-from walproof.cli.journals import keep_journal
-from walproof.cli.runs import started
+from walproof.cli.options import Command
+from walproof.cli.runs import keep_journal, started
 from walproof.errors import MachineError, UsageError
 from walproof.machine.signals import shielded
+from walproof.model.drill import Capability, Drill
 from walproof.model.event import Described, DrillDone, DrillStarted, Emit, Ended, Event, FaultChanged, Note
-from walproof.model.ports import Capability, Target
+from walproof.model.ports import Target
 from walproof.model.topology import route_of
 from walproof.model.units import counted
-from walproof.model.verdict import Drill
-from walproof.proving.as_json import answer_as_json
-from walproof.proving.campaign import PlannedDrill, consents_needed, enough, planned
-from walproof.proving.conclusion import conclusion, control_sentences
+from walproof.proving.campaign import PlannedDrill, consents_needed, enough, fewest, planned, planned_clauses
+from walproof.proving.campaign_results import answer_as_json, conclusion, control_sentences
 from walproof.proving.faults import CATALOGUE
 from walproof.proving.gate import Gate, exceeded, exit_code, gate, junit
 from walproof.proving.inject import why_skipped
-from walproof.proving.matrix import COLUMNS, matrix
+from walproof.proving.loss_bounds import COLUMNS, matrix
 from walproof.proving.options import ProveOptions, RawOptions, parse_options
 from walproof.proving.run import Interrupted, Shell, run_drills, shrink_storms
-from walproof.proving.storm import fewest, planned_clauses
 from walproof.records.writer import Writer
+from walproof.reporting.console_output import print_json, print_result, print_tables
 from walproof.targets.choose import choose
 from walproof.targets.external import consent
 
@@ -132,7 +129,7 @@ def _guard_as_before(target: Target) -> Iterator[None]:
 
 def _pitfalls(raw: RawOptions, directory: Path | None, *, as_json: bool, dry_run: bool) -> int:
     """`--pitfall`: each on a lab of its own making, judged into a record."""
-    from walproof.studies.pitfalls import catalogue, run
+    from walproof.studies.pitfalls import catalogue
 
     wanted, seed = catalogue.pitfalls(str(raw["pitfall"])), parse_options(raw).seed
     if dry_run:
@@ -142,10 +139,10 @@ def _pitfalls(raw: RawOptions, directory: Path | None, *, as_json: bool, dry_run
         return 0
     with Writer(directory, "pitfalls") as writer:
         writer(started("prove", raw, at=time.time(), seed=seed))
-        found, interrupted = run.reproduce(run.run_all(wanted, _on_stderr), writer)
-    tree = {"record": str(writer.directory), "pitfalls": [run.as_dict(one) for one in found]}
-    print_result(tree, run.as_text(found, len(wanted)), f"record: {writer.directory}", as_json=as_json)
-    return 130 if interrupted else run.exit_code(found)
+        found, interrupted = catalogue.reproduce(catalogue.run_all(wanted, _on_stderr), writer)
+    tree = {"record": str(writer.directory), "pitfalls": [catalogue.as_dict(one) for one in found]}
+    print_result(tree, catalogue.as_text(found, len(wanted)), f"record: {writer.directory}", as_json=as_json)
+    return 130 if interrupted else catalogue.exit_code(found)
 
 
 def _on_stderr(text: str) -> None:
@@ -154,7 +151,7 @@ def _on_stderr(text: str) -> None:
 
 def _target_pitfalls(raw: RawOptions, directory: Path | None, target: str, *, as_json: bool, dry_run: bool) -> int:
     """`--pitfall` with `--target`: those of its manager, on that cluster."""
-    from walproof.studies.pitfalls import catalogue, run
+    from walproof.studies.pitfalls import catalogue
 
     wanted, seed = catalogue.target_pitfalls(str(raw["pitfall"])), parse_options(raw).seed
     chosen = choose(target)
@@ -173,10 +170,10 @@ def _target_pitfalls(raw: RawOptions, directory: Path | None, target: str, *, as
     with Writer(directory, "pitfalls") as writer, closing(chosen):
         keep_journal(chosen, writer.directory)
         writer(started("prove", raw, at=time.time(), seed=seed))
-        found, interrupted = run.reproduce(run.run_on_target(able, wanted, _on_stderr), writer)
-    tree = {"record": str(writer.directory), "pitfalls": [run.as_dict(one) for one in found]}
-    print_result(tree, run.as_text(found, len(wanted)), f"record: {writer.directory}", as_json=as_json)
-    return 130 if interrupted else run.exit_code(found)
+        found, interrupted = catalogue.reproduce(catalogue.run_on_target(able, wanted, _on_stderr), writer)
+    tree = {"record": str(writer.directory), "pitfalls": [catalogue.as_dict(one) for one in found]}
+    print_result(tree, catalogue.as_text(found, len(wanted)), f"record: {writer.directory}", as_json=as_json)
+    return 130 if interrupted else catalogue.exit_code(found)
 
 
 def _campaign(
@@ -291,7 +288,7 @@ def _plan_json(options: ProveOptions, plan: Sequence[PlannedDrill], target: Targ
 def _print_answer(
     options: ProveOptions, drills: list[Drill], events: list[Event], limits: Gate | None, record: str
 ) -> None:
-    from walproof.reporting.terminal import prove_tables
+    from walproof.reporting.terminal_price_drills_forecast import prove_tables
 
     over = {drill.number: exceeded(limits, drill) for drill in drills} if limits else {}
     exceeding = (Text(f"drill {n} exceeds the requirement: {why}", "red") for n, why in over.items() if why)

@@ -1,21 +1,113 @@
-"""`walproof report`: a record as tables, page, Markdown, CSV or JSON; several records side by side."""
+"""`walproof report`: a record as tables, page, Markdown, CSV or JSON; several records side by side.
+
+With `--rejudge` every verdict is derived again from the kept history alone, and compared."""
 
 import webbrowser
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import click
 import cloup
 from cloup.constraints import mutually_exclusive
 
 from walproof.cli import options as opt
-from walproof.cli.console import print_json, print_tables, write_file
-from walproof.cli.groups import Command
+from walproof.cli.options import Command
 from walproof.errors import MachineError, UsageError
+from walproof.machine.untrusted import bounded, regular
+from walproof.model.drill import Drill
+from walproof.model.event import DrillDone
 from walproof.model.units import counted
-from walproof.pricing.require import Required, exit_code, parse_requirements, required, required_as_json
+from walproof.pricing.results_and_gate import Required, exit_code, parse_requirements, required, required_as_json
+from walproof.proving.history import decode, history_name
+from walproof.proving.judge import concluded_drill
+from walproof.records.codec import decode as decode_event
+from walproof.records.codec import encode
+from walproof.records.layout import FILES
 from walproof.records.reader import Record, read
+from walproof.reporting.console_output import print_json, print_result, print_tables, write_file
 from walproof.reporting.outline import Outline
+
+_MOST_HISTORY = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Rejudged:
+    """One drill of the record and what its history says now; None where no history was kept."""
+
+    recorded: Drill
+    now: Drill | None
+    same: bool
+
+
+def rejudged(record: Record) -> list[Rejudged]:
+    """Every drill of the record, judged again; UsageError when a history is damaged."""
+    return [_one(record, event) for event in record.of(DrillDone)]
+
+
+def _one(record: Record, event: DrillDone) -> Rejudged:
+    path = record.directory / FILES / history_name(event.drill.number)
+    try:
+        with regular(record.directory, path) as file:
+            now = concluded_drill(decode(bounded(file, _MOST_HISTORY)))
+    except OSError:  # not there, a link, or no file
+        return Rejudged(event.drill, None, same=False)
+    except UsageError as wrong:
+        raise UsageError(f"{path}: {wrong.message}", wrong.hint) from None
+    # As it is read from a record: without control characters, whoever wrote the history.
+    again, _ = decode_event(encode(DrillDone(event.at, now)))
+    assert isinstance(again, DrillDone)
+    return Rejudged(event.drill, again.drill, encode(event) == encode(again))
+
+
+def rejudge(record: Record, *, as_json: bool) -> int:
+    """Print what comes out; 0 when every verdict is the same, byte for byte, 1 when one is not."""
+    found = rejudged(record)
+    judged = [one for one in found if one.now is not None]
+    if not judged:
+        raise UsageError(
+            f"{record.directory} keeps no histories, so nothing can be judged again",
+            "run walproof prove again: the record of its drills keeps them",
+        )
+    print_result(_tree(record, found), *_lines(found, judged), as_json=as_json)
+    return 0 if all(one.same for one in judged) else 1
+
+
+def _lines(found: list[Rejudged], judged: list[Rejudged]) -> list[str]:
+    same = sum(one.same for one in judged)
+    verdicts = counted(len(judged), "verdict")
+    lines = [f"{same} of {verdicts} derived again from the kept histories: the same to the byte."]
+    if len(judged) < len(found):
+        lines.append(f"{counted(len(found) - len(judged), 'drill')} ran no load and kept no history.")
+    for one in judged:
+        if not one.same and one.now is not None:
+            lines.append(f"drill {one.recorded.number} was {one.recorded.verdict}: {one.recorded.why}")
+            lines.append(f"  now it is {one.now.verdict}: {one.now.why}")
+            lines += [f"  {name}: {before} → {after}" for name, before, after in differences(one.recorded, one.now)]
+    return lines
+
+
+def differences(before: Drill, now: Drill) -> list[tuple[str, Any, Any]]:
+    """The fields in which two drills differ, but for verdict and sentence."""
+    names = [name for name in Drill.__dataclass_fields__ if name not in ("verdict", "why")]
+    pairs = ((name, getattr(before, name), getattr(now, name)) for name in names)
+    return [(name, old, new) for name, old, new in pairs if repr(old) != repr(new)]
+
+
+def _tree(record: Record, found: list[Rejudged]) -> dict[str, Any]:
+    return {
+        "record": str(record.directory),
+        "drills": [
+            {
+                "number": one.recorded.number,
+                "recorded": str(one.recorded.verdict),
+                "rejudged": None if one.now is None else str(one.now.verdict),
+                "same": one.same,
+            }
+            for one in found
+        ],
+    }
 
 
 @cloup.command(cls=Command)
@@ -70,11 +162,11 @@ def report(
     if histograms:
         _write_histograms(histograms, found)
     if as_markdown:
-        from walproof.reporting.markdown import markdown
+        from walproof.reporting.html_and_markdown import markdown
 
         click.echo(markdown(_outline(found)), nl=False)
     elif as_csv:
-        from walproof.reporting.table_csv import table_csv
+        from walproof.reporting.json_csv_hdrhistogram import table_csv
 
         click.echo(table_csv((str(r.directory), r.events) for r in found), nl=False)
     elif as_json:
@@ -97,7 +189,7 @@ def _required(found: Sequence[Record], text: str | None) -> tuple[Required, ...]
 
 
 def _rejudged(found: Sequence[Record], *, page: bool, text: bool, as_json: bool) -> int:
-    from walproof.cli.rejudge import rejudge
+    pass
 
     if len(found) > 1 or page or text:
         raise UsageError("--rejudge prints its own answer, for one record", "walproof report RECORD --rejudge")
@@ -106,13 +198,13 @@ def _rejudged(found: Sequence[Record], *, page: bool, text: bool, as_json: bool)
 
 def _outline(found: Sequence[Record]) -> Outline:
     from walproof.reporting.comparison import compared
-    from walproof.reporting.compose import composed
+    from walproof.reporting.record_outline import composed
 
     return composed(found[0]) if len(found) == 1 else compared(found)
 
 
 def _write_page(name: str, found: Sequence[Record], *, opened: bool) -> None:
-    from walproof.reporting.html import page
+    from walproof.reporting.html_and_markdown import page
 
     write_file(name, page(_outline(found)), "name a writable place with --html", [r.directory for r in found])
     if name != "-":
@@ -122,7 +214,7 @@ def _write_page(name: str, found: Sequence[Record], *, opened: bool) -> None:
 
 
 def _write_histograms(directory: Path, found: Sequence[Record]) -> None:
-    from walproof.reporting.hdr_log import histogram_logs
+    from walproof.reporting.json_csv_hdrhistogram import histogram_logs
 
     if len(found) > 1:
         raise UsageError("--histograms writes those of one record", "walproof report RECORD --histograms DIR")
@@ -140,14 +232,15 @@ def _write_histograms(directory: Path, found: Sequence[Record]) -> None:
 
 
 def _records_json(found: Sequence[Record]) -> dict[str, object]:
-    from walproof.reporting.as_json import outline_json, record_json
+    from walproof.reporting.json_csv_hdrhistogram import outline_json, record_json
 
     trees = [record_json(r.events, str(r.directory), r.notices) for r in found]
     return trees[0] if len(trees) == 1 else {"records": trees, "comparison": outline_json(_outline(found))}
 
 
 def _print_tables(found: Sequence[Record]) -> None:
-    from walproof.reporting.terminal import conclusion, outline_tables, tables
+    from walproof.reporting.conclusion import conclusion
+    from walproof.reporting.terminal import outline_tables, tables
 
     for record in found:
         for notice in record.notices:

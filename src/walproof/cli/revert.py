@@ -10,18 +10,17 @@ import click
 import cloup
 
 from walproof.cli import options as opt
-from walproof.cli.console import print_result
-from walproof.cli.groups import Command
-from walproof.cli.journals import Layer, applied_folder, journal_of_apply, runs_folder
+from walproof.cli.options import Command
+from walproof.cli.runs import Layer, applied_folder, journal_of_apply, runs_folder
 from walproof.errors import Error, MachineError, UsageError
-from walproof.load.work_directory import remove_left
-from walproof.machine.foreign_text import printable
+from walproof.load.local_runner import remove_left
 from walproof.machine.redaction import without_secrets
+from walproof.machine.untrusted import printable
 from walproof.model.ports import Notebook, Target
 from walproof.model.units import counted
-from walproof.records.journal import Change, Journal
+from walproof.records.journal import NAME, Change, Journal, RegisteredJournal, journals_in, only_ours, registered
 from walproof.records.layout import record_directory
-from walproof.records.registered import NAME, RegisteredJournal, journals_in, only_ours, registered
+from walproof.reporting.console_output import print_result
 from walproof.targets.choose import choose, is_external
 from walproof.targets.external import consent
 

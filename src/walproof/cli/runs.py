@@ -1,17 +1,27 @@
-"""What every run has: a first event with what was asked, a progress bar."""
+"""What a run of a verb has: its first event, its progress bar, its journal, its end after `--duration`.
+
+Also the temporary lab of `demo` and `study`, which ends with the command, after an error or Ctrl-C too."""
 
 import sys
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from walproof.cli.console import console
+from walproof.lab import home
+from walproof.lab.create import LabOrder, design, temporary_lab
+from walproof.machine.clock import RealClock
 from walproof.machine.redaction import command_line
 from walproof.model.event import Started
-from walproof.pricing.bench import OnProgress, RunProgress
-from walproof.records.layout import version
+from walproof.model.ports import Target
+from walproof.pricing.sampling import OnProgress, RunProgress
+from walproof.records.journal import Change, Journal, check_ours, register
+from walproof.records.layout import safe_name, version
+from walproof.reporting.console_output import console
+from walproof.targets.choose import choose
 
 
 def started(verb: str, asked: Mapping[str, Any], *, at: float, seed: int) -> Started:
@@ -33,3 +43,80 @@ def progress_bar(*, quiet: bool = False) -> Iterator[OnProgress]:
             bar.update(task, description=progress.doing, completed=done, total=progress.budget_s)
 
         yield move
+
+
+APPLIED = "applied"
+
+
+def runs_folder() -> Path:
+    """Where journals of runs lie, each until nothing of it is left to be undone."""
+    return home.state_folder() / "journals"
+
+
+def keep_journal(target: Target, directory: Path) -> None:
+    """Let an external cluster note its changes, for the record at `directory`; other targets need no journal."""
+    if target.external:
+        target.journal = register(runs_folder(), directory)
+
+
+def applied_folder() -> Path:
+    """Where journals of apply lie."""
+    return home.state_folder() / APPLIED
+
+
+def journal_of_apply(target: str) -> Journal:
+    """The journal of everything ever applied to that target; MachineError where it is not the user's alone."""
+    path = applied_folder() / f"{safe_name(target)}.jsonl"
+    for one in (path.parent, path):
+        check_ours(one)
+    return Journal(path)
+
+
+class Layer:
+    """The newest part of a journal of apply: down to the last complete application, or that one included."""
+
+    def __init__(self, journal: Journal, *, complete: bool) -> None:
+        self._journal = journal
+        self._complete = complete
+
+    def note(self, at: float, target: str, what: str, name: str, *, before: str | None, after: str | None) -> Change:
+        """As the journal itself."""
+        return self._journal.note(at, target, what, name, before=before, after=after)
+
+    def undone(self, change: Change) -> None:
+        """As the journal itself."""
+        self._journal.undone(change)
+
+    def pending(self, target: str | None = None) -> Sequence[Change]:
+        """Changes of that layer, newest first, without the marks of completion."""
+        found: list[Change] = []
+        marks = 0
+        for change in self._journal.pending(target):
+            if change.what == APPLIED:
+                marks += 1
+                if marks > int(self._complete):
+                    break
+                continue
+            found.append(change)
+        return found
+
+    def close(self, target: str) -> None:
+        """Remove the mark of the application that was just reverted too."""
+        newest = next(iter(self._journal.pending(target)), None)
+        if self._complete and newest is not None and newest.what == APPLIED:
+            self._journal.undone(newest)
+
+
+def call_after(duration: float | None, end: Callable[[], None]) -> None:
+    """Call `end` after so many seconds, in a thread that holds nothing up; never for None."""
+    if duration is not None:
+        timer = threading.Timer(duration, end)
+        timer.daemon = True
+        timer.start()
+
+
+@contextmanager
+def own_lab(order: LabOrder, say: Callable[[str], None], made_by: str) -> Iterator[Target]:
+    """The target of a new lab; MachineError when one of that name is in use, which is left alone."""
+    with temporary_lab(design(order), RealClock(), say, made_by) as blueprint:
+        yield choose(f"lab:{blueprint.name}")

@@ -11,19 +11,17 @@ from click.shell_completion import CompletionItem
 from rich.table import Table
 
 from walproof.cli import options as opt
-from walproof.cli.console import console, print_json, print_step, print_tables
-from walproof.cli.groups import Group
-from walproof.cli.journals import keep_journal
-from walproof.cli.runs import progress_bar, started
-from walproof.cli.temporary_lab import own_lab
+from walproof.cli.options import Group
+from walproof.cli.runs import keep_journal, own_lab, progress_bar, started
+from walproof.lab import disk_images
 from walproof.lab.blueprint import Disk
-from walproof.lab.design import LabOrder
-from walproof.lab.faults import volumes
+from walproof.lab.create import LabOrder
 from walproof.machine.redaction import without_secrets
 from walproof.model.event import ClaimJudged, Described, Ended
 from walproof.model.ports import Target
 from walproof.records.writer import Writer, check_writable
 from walproof.reporting.conclusion import claims_tally
+from walproof.reporting.console_output import console, print_json, print_step, print_tables
 from walproof.reporting.terminal import study_tables
 from walproof.studies.declaration import Study, read_study, shipped, studies
 from walproof.studies.run import StudyOptions, consents_needed, consents_needed_on, most_clients, run_study
@@ -157,7 +155,7 @@ def _given(declared: Study, target: str, allowed: frozenset[str]) -> Iterator[Ta
 def _lab(declared: Study, port: int) -> Iterator[Target]:
     """The lab that the study declares, as far as this machine can."""
     needed = declared.lab
-    why_not = volumes.unavailable() if needed.wal_volume else None
+    why_not = disk_images.unavailable() if needed.wal_volume else None
     if why_not:
         console(stderr=True).print(f"the WAL stays with the data: {why_not}", style="yellow")
     wal_volume = needed.wal_volume and not why_not

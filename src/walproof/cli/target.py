@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import cloup
 
 from walproof.cli import options as opt
-from walproof.cli.console import print_result
-from walproof.cli.groups import Command, Group
+from walproof.cli.options import Command, Group
 from walproof.errors import UsageError
+from walproof.reporting.console_output import print_result
 from walproof.targets.choose import rights_of
 
 USES = ["doctor", "price", "prove", "apply"]

@@ -9,22 +9,21 @@ from cloup.constraints import mutually_exclusive
 from rich.live import Live
 
 from walproof.cli import options as opt
-from walproof.cli.cluster_status import status_json
-from walproof.cli.console import console, print_json
-from walproof.cli.groups import Command
-from walproof.cli.timer import call_after
+from walproof.cli.options import Command
+from walproof.cli.runs import call_after
 from walproof.errors import UsageError
 from walproof.model.guarantee import Level, level
 from walproof.model.ports import Target
 from walproof.records.layout import record_directory
+from walproof.reporting.console_output import console, print_json, status_json
 from walproof.targets.choose import choose
 from walproof.targets.external import consent
-from walproof.watching.addresses import base_url, is_loopback, new_token, token_in
+from walproof.watching.alerts_and_dashboard import alert_rules, dashboard
 from walproof.watching.canary import Canary
 from walproof.watching.collector import Collector
 from walproof.watching.exporter import Exporter
+from walproof.watching.http_server import base_url, is_loopback, new_token, token_in
 from walproof.watching.page import Page
-from walproof.watching.rules import alert_rules, dashboard
 from walproof.watching.terminal import rendered
 
 EXPORTER_PORT = 19187

@@ -1,13 +1,14 @@
-"""Intervals for a mean over blocks: fixed, or stopped by their own width. Knows numbers only.
+"""Intervals for a mean over blocks and for paired differences, the bound of a probability, when to stop.
 
-docs/statistics.md says which is used where and why.
-"""
+Knows numbers only. Fixed, or stopped by their own width or by the budget. docs/statistics.md says which is used where and why."""
 
 import math
+from collections.abc import Sequence
+from enum import StrEnum
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
+from scipy import special, stats
 
 from walproof.model.estimate import Estimate
 
@@ -109,3 +110,84 @@ def as_ratio(logs: Estimate) -> Estimate:
 
 def _exp(number: float) -> float:
     return math.exp(number) if number < 700.0 else math.inf
+
+
+BETWEEN_RUNS = {"tps": 0.10, "ratio": 0.03, "latency": 0.15}
+"""Standard deviation of the logarithm between runs of one thing on one machine, beyond what a run's own interval says.
+
+Assumed where it is not seen: docs/statistics.md says how it was measured, `python -m benchmarks.price_between_runs`.
+"""
+
+
+def change(before: Estimate, after: Estimate, among: int = 1, between: float = 0.0) -> Estimate:
+    """after / before of two positive, independent 95 % estimates; variances of their logarithms add up.
+
+    between: standard deviation of the logarithm from run to run, of which each of the two had one.
+    The interval holds with 95 % for all of `among` such comparisons at once (Bonferroni, normal approximation).
+
+    >>> found = change(Estimate(0.8, 0.75, 0.85), Estimate(0.4, 0.38, 0.42))
+    >>> round(found.value, 2), found.covers(1.0)
+    (0.5, False)
+    """
+    numbers = (before.value, before.low, before.high, after.value, after.low, after.high)
+    if not all(math.isfinite(n) and n > 0 for n in numbers):
+        return Estimate(math.nan, math.nan, math.nan)
+    middle = math.log(after.value / before.value)
+    wider = float(stats.norm.ppf(1 - 0.025 / among) / stats.norm.ppf(0.975))
+    runs = float(stats.norm.ppf(0.975)) * between
+    half = wider * math.hypot(runs, runs, *(math.log(e.high / e.low) / 2 for e in (before, after)))
+    return Estimate(math.exp(middle), math.exp(middle - half), math.exp(middle + half))
+
+
+def shares_differ(before: tuple[int, int], after: tuple[int, int], alpha: float = 0.05) -> bool:
+    """Whether two shares (successes, trials) differ, by Fisher's exact test (1922), two-sided.
+
+    >>> shares_differ((0, 12), (12, 12)), shares_differ((0, 2), (1, 2))
+    (True, False)
+    """
+    table = [[before[0], before[1] - before[0]], [after[0], after[1] - after[0]]]
+    return bool(stats.fisher_exact(table).pvalue < alpha)
+
+
+def shifted(before: Sequence[float], after: Sequence[float], alpha: float = 0.05) -> bool:
+    """Whether one sample lies above the other, by Mann & Whitney's test (1947), two-sided; never with few values.
+
+    >>> shifted([1.0, 1.1, 1.2, 1.3, 1.4], [3.0, 3.1, 3.2, 3.3, 3.4]), shifted([1.0], [9.0])
+    (True, False)
+    """
+    if min(len(before), len(after)) < 2:
+        return False
+    return bool(stats.mannwhitneyu(np.array(before), np.array(after)).pvalue < alpha)
+
+
+class StoppedBy(StrEnum):
+    """Why a run ended."""
+
+    PRECISION = "precision"
+    BUDGET = "budget"
+    INTERRUPTED = "interrupted"
+    DONE = "done"
+    CYCLES = "whole checkpoint cycles"
+
+
+def narrow(ratio: Estimate, blocks: int, precision: float, fewest: int = FEWEST_BLOCKS) -> bool:
+    """Whether a ratio's interval is within ± precision of its value (a share), on enough blocks to trust its width.
+
+    >>> narrow(Estimate(0.8, 0.79, 0.81), 30, 0.03), narrow(Estimate(0.8, 0.79, 0.81), 3, 0.03)
+    (True, False)
+    """
+    return blocks >= fewest and ratio.half_width <= precision * ratio.value
+
+
+def upper_bound(failures: int, trials: int, confidence: float = 0.95) -> float:
+    """One-sided upper confidence bound on the probability of a failure; 1.0 without trials.
+
+    Clopper & Pearson (1934), exact. Without a failure it is 1 - (1 - confidence)^(1/trials), close to the "rule of
+    three", 3/trials (Hanley & Lippman-Hand 1983).
+
+    >>> round(upper_bound(0, 10), 3), round(upper_bound(1, 10), 3), upper_bound(10, 10), upper_bound(0, 0)
+    (0.259, 0.394, 1.0, 1.0)
+    """
+    if failures >= trials:
+        return 1.0
+    return float(special.betaincinv(failures + 1, trials - failures, confidence))

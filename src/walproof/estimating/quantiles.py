@@ -7,8 +7,7 @@ import numpy as np
 from scipy import special
 
 from walproof.estimating.intervals import Numbers
-from walproof.model.estimate import Estimate
-from walproof.model.histogram import pooled, quantile_ms
+from walproof.model.estimate import Estimate, pooled, quantile_ms
 
 ALPHA = 0.025
 """Nominal error with which simulated coverage is 95 % on average, and at least 93 % far in the tail of few blocks."""

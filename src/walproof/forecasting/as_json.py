@@ -4,8 +4,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from walproof.forecasting.answer import Forecast, nines
-from walproof.forecasting.failures import Failures
+from walproof.forecasting.failure_rates import Failures
+from walproof.forecasting.forecast import Forecast, nines
 from walproof.forecasting.sensitivity import Effect, Studied
 from walproof.model.estimate import Estimate
 

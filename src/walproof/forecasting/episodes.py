@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_ndtr
 
-from walproof.forecasting.failures import YEAR_S, Failures
-from walproof.forecasting.failures_file import lognormal
+from walproof.forecasting.failure_rates import YEAR_S, Failures, lognormal
 from walproof.forecasting.topology import Cause
 
 Floats = NDArray[np.float64]

@@ -13,7 +13,7 @@ from scipy.sparse.linalg import spsolve
 
 from walproof.errors import UsageError
 from walproof.forecasting.episodes import Floats
-from walproof.forecasting.failures import YEAR_S
+from walproof.forecasting.failure_rates import YEAR_S
 from walproof.forecasting.topology import Configuration
 from walproof.model.guarantee import QuorumKind
 

@@ -1,14 +1,30 @@
-"""Which assumption matters most: each is moved to the ends of its range, with the same random numbers. Seeded."""
+"""Which assumption matters most, and which of several choices no other beats (the Pareto front).
 
+Each assumption is moved to the ends of its range, with the same random numbers. Seeded."""
+
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from walproof.forecasting.answer import Forecast, Part
-from walproof.forecasting.behaviour import Model
-from walproof.forecasting.each import Each, in_turn
-from walproof.forecasting.failures import Failures
-from walproof.forecasting.simulate import simulate
+from walproof.forecasting.failure_rates import Failures
+from walproof.forecasting.forecast import Forecast, Part
+from walproof.forecasting.outages_from_drills import Model
+from walproof.forecasting.simulate import Each, in_turn, simulate
+
+
+def front(choices: Sequence[tuple[float, ...]]) -> tuple[bool, ...]:
+    """Of each choice (numbers of which less is better), whether no other is as good in all and better in one.
+
+    >>> front([(1.0, 9.0), (2.0, 2.0), (3.0, 3.0), (2.0, 2.0)])
+    (True, True, False, True)
+    """
+    return tuple(not any(_beats(other, one) for other in choices) for one in choices)
+
+
+def _beats(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
+    return one != other and all(a <= b for a, b in zip(one, other, strict=True))
+
 
 YEARS = 20_000
 

@@ -1,19 +1,47 @@
-"""Many simulated years of one configuration: what was not served each year, and how often a loss was risked. Seeded."""
+"""Many simulated years of one configuration: what was not served each year, and how often a loss was risked. Seeded.
 
-from collections.abc import Sequence
+Batches of years are worked through one after another, or by several processes if a caller wants."""
+
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
+from typing import Protocol, TypeVar
 
 import numpy as np
 
 from walproof.errors import UsageError
-from walproof.forecasting.behaviour import Model, stalls, takeovers
-from walproof.forecasting.each import Each, in_turn
 from walproof.forecasting.episodes import Changes, Faults, Floats, Ints, changes, draw
-from walproof.forecasting.failures import YEAR_S, Data
-from walproof.forecasting.service import NOBODY, Bools, PerFault, Rules, changes_at, pass_time, rules_of, start, step
+from walproof.forecasting.failover_rules import (
+    NOBODY,
+    Bools,
+    PerFault,
+    Rules,
+    changes_at,
+    pass_time,
+    rules_of,
+    start,
+    step,
+)
+from walproof.forecasting.failure_rates import YEAR_S, Data
+from walproof.forecasting.outages_from_drills import Model, stalls, takeovers
 from walproof.forecasting.topology import Cause, causes
+
+A = TypeVar("A")
+B = TypeVar("B")
+
+
+class Each(Protocol):
+    """Applies a function to every item and gives the results in order, as `map` does."""
+
+    def __call__(self, work: Callable[[A], B], items: Iterable[A], /) -> Iterable[B]:
+        """The results."""
+
+
+def in_turn(work: Callable[[A], B], items: Iterable[A], /) -> Iterable[B]:
+    """One after another."""
+    return map(work, items)
+
 
 BATCHES = 50
 MOST_FAULTS = 3e8

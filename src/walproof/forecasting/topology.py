@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from walproof.errors import UsageError
-from walproof.forecasting.failures import Failure, Failures, Place
+from walproof.forecasting.failure_rates import Failure, Failures, Place
 from walproof.model.guarantee import Level, QuorumKind
 
 MEMBERS = range(2, 8)

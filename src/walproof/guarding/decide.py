@@ -16,14 +16,7 @@ from walproof.guarding.safety import (
     why_not,
     why_void,
 )
-from walproof.guarding.suspicion import (
-    Silences,
-    last_sign,
-    overdue,
-    serves_clients_only,
-    signs_of,
-    witness,
-)
+from walproof.guarding.suspicion import Silences, last_sign, overdue, serves_clients_only, signs_of, witness
 from walproof.model.takeover import LockState, Seal, Signs
 
 _MOST_S = 3600.0

@@ -1,8 +1,13 @@
-"""The guard at work: reads the lock, checks the signs of life, takes turns, acts. Decides nothing itself."""
+"""The guard at work: reads the lock, checks the signs of life, takes turns, acts, and shows its state as metrics.
 
-from collections.abc import Callable
+Decides nothing itself."""
+
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import GaugeMetricFamily
 
 from walproof.errors import MachineError, TargetError, UsageError
 from walproof.guarding.decide import (
@@ -129,3 +134,33 @@ def open_guard(takeover: Takeover, clock: Clock, policy: Policy, log: Log) -> Gu
     if never:
         raise UsageError(f"nothing to guard: {never}", "patronictl edit-config: synchronous_mode: quorum")
     return Guard(lock, takeover.signs_of_life(), clock, policy, log)
+
+
+class GuardMetrics:
+    """Metrics of one guard, taken from its status when they are asked for; `registry` is what a server shows."""
+
+    def __init__(self, status: Callable[[], GuardStatus]) -> None:
+        self._status = status
+        self.registry = CollectorRegistry()
+        self.registry.register(self)
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """Every metric now."""
+        status = self._status()
+        states = {str(state): float(status.state == state) for state in State}
+        yield _labelled("state", "1 for what the guard is doing now", "state", states)
+        yield _single("ready", "1 when it would take over now if the leader disappeared", float(status.ready))
+        yield _single("suspicions_total", "times the leader showed no sign of life for too long", status.suspicions)
+        yield _single("takeovers_total", "times it handed the leader lock over", status.takeovers)
+        yield _labelled("step_seconds", "each step of the last takeover", "step", status.steps_s)
+
+
+def _single(name: str, text: str, value: float) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"walproof_guard_{name}", text, value)
+
+
+def _labelled(name: str, text: str, label: str, values: dict[str, float]) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(f"walproof_guard_{name}", text, labels=[label])
+    for word, value in values.items():
+        family.add_metric([word], value)
+    return family

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from walproof.lab.programs.patroni import REST_PORT
+from walproof.lab.programs.patroni_etcd import REST_PORT
 from walproof.model.topology import Endpoint
 from walproof.patroni.config import SyncMode
 

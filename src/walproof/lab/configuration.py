@@ -1,19 +1,155 @@
-"""Sets synchronous mode and PostgreSQL parameters of a lab through Patroni, and waits until they are in effect."""
+"""How the lab is configured: each member's files, parameters checked by `postgres -C`, changes through Patroni.
 
+Changes (synchronous mode, parameters) are waited for until they are in effect. Starts no program."""
+
+import json
+import os
+import re
+import subprocess
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from pathlib import Path
+from typing import Any
 
 import psycopg
 
 from walproof.errors import TargetError, UsageError
-from walproof.lab import assembly, patroni
+from walproof.lab import home, patroni
 from walproof.lab.blueprint import Blueprint
-from walproof.lab.health import wait_until_healthy
-from walproof.lab.parameters import canonical, check_parameters
+from walproof.lab.patroni import wait_until_healthy
+from walproof.lab.privileges import confined_check, make_folder, make_log, member_uid, write_private
+from walproof.lab.programs import patroni_etcd
 from walproof.machine.clock import RealClock
+from walproof.machine.programs import program
 from walproof.model.ports import Clock
 from walproof.model.waiting import Wait, wait_for
 from walproof.patroni.config import SyncMode, sync_keys
+
+
+def lab_parameters(blueprint: Blueprint) -> dict[str, str]:
+    """PostgreSQL's parameters as the lab sets them by itself, overridden by `--param`."""
+    defaults = patroni_etcd.postgres_parameters(len(blueprint.members), fast_timeouts=blueprint.fast_timeouts)
+    return {**defaults, **blueprint.parameters}
+
+
+def dynamic_config(blueprint: Blueprint) -> dict[str, Any]:
+    """Patroni's configuration in the DCS when the lab is created."""
+    parameters = lab_parameters(blueprint)
+    return patroni_etcd.dynamic(blueprint.sync, blueprint.quorum, parameters, fast_timeouts=blueprint.fast_timeouts)
+
+
+def _patroni_settings(blueprint: Blueprint, member: str, passwords: dict[str, str]) -> patroni_etcd.PatroniSettings:
+    others = [m for m in blueprint.members if m != member]
+    return patroni_etcd.PatroniSettings(
+        scope=blueprint.name,
+        name=member,
+        address=blueprint.address(member),
+        etcd_hosts=tuple(f"{blueprint.address(m)}:{patroni_etcd.CLIENT_PORT}" for m in (member, *others)),
+        data_dir=blueprint.data_dir(member),
+        bin_dir=blueprint.postgres_bin,
+        passfile=blueprint.run_dir(member) / "pgpass",
+        subnet=blueprint.subnet,
+        passwords=passwords,
+        dynamic=dynamic_config(blueprint),
+        wal_dir=blueprint.wal_dir(member),
+        durable_bootstrap=blueprint.disk.kind == "image",
+    )
+
+
+def _etcd_settings(blueprint: Blueprint, member: str) -> patroni_etcd.EtcdSettings:
+    return patroni_etcd.EtcdSettings(
+        name=member,
+        addresses={m: blueprint.address(m) for m in blueprint.members},
+        data_dir=blueprint.member_dir(member) / "etcd",
+        token=blueprint.name,
+    )
+
+
+def write_member(blueprint: Blueprint, member: str) -> None:
+    """Folders and files of one member: what its init process starts, and Patroni's configuration."""
+    folder = blueprint.member_dir(member)
+    owner = member_uid(blueprint.number)
+    make_folder(folder, 0o711)
+    wal = blueprint.wal_dir(member)
+    for theirs in (folder / "etcd", blueprint.run_dir(member), blueprint.data_dir(member).parent, wal and wal.parent):
+        if theirs is not None:
+            make_folder(theirs, owner=owner)
+    config = folder / "patroni.yml"
+    text = patroni_etcd.patroni_yml(_patroni_settings(blueprint, member, home.read_secrets(blueprint)))
+    write_private(config, text, reader=owner)
+    programs = [
+        {
+            "name": "etcd",
+            "argv": patroni_etcd.etcd_argv(_etcd_settings(blueprint, member), program("etcd")),
+            "log": "etcd.log",
+        },
+        {
+            "name": "patroni",
+            "argv": patroni_etcd.patroni_argv(config),
+            "log": "patroni.log",
+            "await": patroni_etcd.etcd_health_url(blueprint.address(member)),
+        },
+    ]
+    for name in ("etcd", "patroni"):
+        make_log(folder / f"{name}.log", owner)
+    write_private(folder / "member.json", json.dumps(programs, indent=1), reader=owner)
+
+
+_RESERVED = {
+    "listen_addresses": "the lab gives every member its address",
+    "port": "the lab's PostgreSQL listens on 5432 of each member's address",
+    "cluster_name": "Patroni sets it",
+    "hba_file": "Patroni writes it",
+    "primary_conninfo": "Patroni sets it",
+    "primary_slot_name": "Patroni sets it",
+    "data_directory": "the lab decides where data lives",
+    "config_file": "Patroni writes it",
+    "synchronous_standby_names": "Patroni sets it; use --sync and --quorum",
+}
+"""Parameters that cannot be given, and why."""
+
+
+def read_parameters(texts: tuple[str, ...]) -> dict[str, str]:
+    """Parameters by name of "name=value" texts; UsageError for anything else.
+
+    >>> read_parameters(("work_mem=64MB",))
+    {'work_mem': '64MB'}
+    """
+    found = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip():
+            raise UsageError(f"{text!r} is not a parameter", "write it like --param work_mem=64MB")
+        found[name.strip().lower()] = value.strip()
+    return found
+
+
+def canonical(bin_dir: Path, name: str, value: str | None) -> str | None:
+    """The value as pg_settings.setting shows it ("131072" of shared_buffers=1GB); UsageError when refused."""
+    if value is None:
+        return None
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.]*", name):
+        raise UsageError(f"{name!r} is not the name of a parameter", "write it like work_mem=64MB")
+    with tempfile.TemporaryDirectory(prefix="walproof-") as folder:
+        os.chmod(folder, 0o755)
+        (Path(folder) / "postgresql.conf").touch()
+        argv = [str(bin_dir / "postgres"), "-D", folder, "-C", name, "-c", f"{name}={value}"]
+        done = subprocess.run(confined_check(argv, Path(folder)), capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        last = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+        reason = re.sub(r"^.*?(FATAL|ERROR):\s*", "", last)
+        raise UsageError(f"PostgreSQL refuses {name}={value}: {reason}", "see pg_settings for names and units")
+    return done.stdout.rstrip("\n")
+
+
+def check_parameters(bin_dir: Path, parameters: dict[str, str]) -> None:
+    """UsageError when PostgreSQL itself refuses a name or a value, or the lab or Patroni sets the parameter."""
+    for name, why in _RESERVED.items():
+        if name in parameters:
+            raise UsageError(f"{name} cannot be set: {why}", f"leave --param {name}=… out")
+    for name, value in parameters.items():
+        canonical(bin_dir, name, value)
 
 
 def set_sync(blueprint: Blueprint, mode: SyncMode, quorum: int) -> None:
@@ -30,7 +166,7 @@ def set_parameters(blueprint: Blueprint, parameters: dict[str, str | None]) -> N
     """Set parameters on every member (None: back to the lab's own) and wait until pg_settings says so everywhere."""
     given = {name: value for name, value in parameters.items() if value is not None}
     check_parameters(blueprint.postgres_bin, given)
-    own = assembly.lab_parameters(blueprint)
+    own = lab_parameters(blueprint)
     wanted = {name: own.get(name) if value is None else value for name, value in parameters.items()}
     patroni.patch_config(blueprint, {"postgresql": {"parameters": wanted}})
     expected = {n: canonical(blueprint.postgres_bin, n, v) for n, v in wanted.items()}

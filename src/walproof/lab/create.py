@@ -1,27 +1,102 @@
-"""Creates a lab from nothing: the one place that orders the parts of a lab."""
+"""`lab up`: turns its options into a blueprint, or refuses them, and creates the lab.
+
+The one place that orders the parts of a lab."""
 
 import fcntl
 import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TextIO
 
-from walproof.errors import Error, MachineError
-from walproof.lab import access, assembly, cpu_limits, home, members, monitoring, network, rootless
-from walproof.lab.blueprint import Blueprint
-from walproof.lab.confinement import write_passwd
-from walproof.lab.destroy import destroy_lab, destroy_locked, sweep, tear_down
-from walproof.lab.faults import volumes
-from walproof.lab.health import wait_until_healthy
+from walproof.errors import Error, MachineError, UsageError
+from walproof.lab import client_access, configuration, disk_images, home, members, monitoring, network_links, rootless
+from walproof.lab.blueprint import Blueprint, Disk, Timeouts
+from walproof.lab.configuration import check_parameters
+from walproof.lab.list_and_destroy import destroy_lab, destroy_locked, sweep, tear_down
+from walproof.lab.machine_probes import check_machine
 from walproof.lab.monitoring import Monitoring
-from walproof.lab.observe import observe
-from walproof.lab.privileges import numbers_of_accounts, write_private
+from walproof.lab.patroni import observe, wait_until_healthy
+from walproof.lab.privileges import check_readable, numbers_of_accounts, write_passwd, write_private
 from walproof.machine import pid_files, signals
+from walproof.machine.programs import postgres_bin, postgres_version
 from walproof.model.ports import Clock
 from walproof.model.waiting import Wait, wait_for
+from walproof.patroni.config import SyncMode
+
+MOST_MEMBERS = 7
+OLDEST_POSTGRES = 14
+"""track_wal_io_timing came with 14: pricing reads what it measures."""
+
+
+@dataclass(frozen=True, slots=True)
+class LabOrder:
+    """What `lab up` was asked for; None where the lab decides."""
+
+    name: str = ""
+    members: int = 3
+    sync: SyncMode | None = None
+    quorum: int | None = None
+    parameters: dict[str, str] = field(default_factory=dict)
+    postgres: str | None = None
+    port: int = 5500
+    disk: Disk = field(default_factory=Disk)
+    cores: float | None = None
+    timeouts: Timeouts = "fast"
+
+
+def quorum_of(order: LabOrder) -> tuple[SyncMode, int]:
+    """Synchronous mode and quorum of an order; UsageError when there are not enough standbys."""
+    standbys = order.members - 1
+    default = SyncMode.QUORUM if standbys else SyncMode.OFF
+    sync = default if order.sync is None else order.sync
+    quorum = 1 if order.quorum is None else order.quorum
+    if quorum < 1:
+        raise UsageError(f"a quorum of {quorum} waits for nobody", "the quorum is at least 1; --sync off for none")
+    if sync is not SyncMode.OFF and quorum > standbys:
+        raise UsageError(
+            f"a quorum of {quorum} needs as many standbys; {order.members} members have {standbys}",
+            f"--members {quorum + 1}, or a smaller --quorum",
+        )
+    return sync, quorum
+
+
+def design(order: LabOrder) -> Blueprint:
+    """The blueprint of an order (number 0 until it is created); UsageError or MachineError when it cannot be."""
+    if not 1 <= order.members <= MOST_MEMBERS:
+        raise UsageError(f"{order.members} members is not valid", f"a lab has 1 to {MOST_MEMBERS} members")
+    if not 1024 <= order.port <= 65000:
+        raise UsageError(f"port {order.port} cannot be the lab's first", "give one between 1024 and 65000")
+    if order.cores is not None and order.cores <= 0:
+        raise UsageError(f"{order.cores} processors is not valid", "give a number like 0.5")
+    disk_images.check(order.disk)
+    sync, quorum = quorum_of(order)
+    check_machine(postgres_of_wheel=order.postgres is None)
+    bin_dir = postgres_bin(order.postgres)
+    version = postgres_version(bin_dir)
+    if version < OLDEST_POSTGRES:
+        raise MachineError(f"PostgreSQL {version} is too old for the lab", f"give {OLDEST_POSTGRES} or newer")
+    check_readable(bin_dir)
+    check_parameters(bin_dir, order.parameters)
+    name = order.name or home.lab_name()
+    return Blueprint(
+        name=name,
+        number=0,
+        members=tuple(f"n{i + 1}" for i in range(order.members)),
+        home=home.lab_home(name),
+        postgres_bin=bin_dir,
+        postgres_version=version,
+        port_base=order.port,
+        sync=sync,
+        quorum=quorum,
+        parameters=order.parameters,
+        disk=order.disk,
+        cores=order.cores,
+        timeouts=order.timeouts,
+    )
+
 
 Progress = Callable[[str], None]
 """Is given a line for every step of creating a lab."""
@@ -57,13 +132,13 @@ def create_lab(
     """
     with home.locked(planned.name):
         _clear_place(planned.name, clock, progress)
-        access.check_paths(planned)
-        access.check_ports(planned)
+        client_access.check_paths(planned)
+        client_access.check_ports(planned)
         with _numbering() as last:
             blueprint = _numbered(planned, last)
             home.store(blueprint, made_by, owner)
             try:
-                network.build(blueprint)
+                network_links.build(blueprint)
             except BaseException:
                 with signals.shielded():
                     tear_down(blueprint, clock)
@@ -128,7 +203,7 @@ def _numbered(planned: Blueprint, last: TextIO) -> Blueprint:
     last.seek(0)
     text = last.read().strip()
     first = int(text) if text.isdigit() else 0
-    taken = network.taken_numbers() | home.used_numbers() | numbers_of_accounts()
+    taken = network_links.taken_numbers() | home.used_numbers() | numbers_of_accounts()
     free = next((n for i in range(254) if (n := (first + i) % 254 + 1) not in taken), None)
     if free is None:
         raise MachineError("every subnet 10.77.N.0/24 is taken already", "walproof lab down for labs you do not need")
@@ -142,19 +217,19 @@ def _start(blueprint: Blueprint, clock: Clock, progress: Progress) -> None:
     write_passwd(blueprint)
     if blueprint.disk.kind == "image":
         progress("creating volumes")
-        volumes.prepare(blueprint)
+        disk_images.prepare(blueprint)
     for member in blueprint.members:
-        assembly.write_member(blueprint, member)
+        configuration.write_member(blueprint, member)
     if blueprint.cores is not None:
-        cpu_limits.limit(blueprint, None, blueprint.cores)
+        members.limit_cores(blueprint, None, blueprint.cores)
     progress(f"starting {', '.join(blueprint.members)}")
     for member in blueprint.members:
         members.start_member(blueprint, member)
-    access.start(blueprint)
+    client_access.start(blueprint)
     progress("waiting until every standby is streaming and synchronous")
     _wait_for_leader(blueprint, clock)
     wait_until_healthy(blueprint, clock)
-    access.wait_until_routed(blueprint, clock)
+    client_access.wait_until_routed(blueprint, clock)
 
 
 def _wait_for_leader(blueprint: Blueprint, clock: Clock) -> None:

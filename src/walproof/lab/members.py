@@ -1,21 +1,27 @@
-"""A member as processes: everything inside its network namespace. Starts, finds, signals and ends them."""
+"""A member as processes in its network namespace: started, found, signalled, ended, limited to some cores.
+
+And its newest WAL, put aside before Patroni rewinds or clones it again, shown by pg_waldump."""
 
 import os
+import re
+import shutil
 import signal
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
+from walproof.errors import MachineError, UsageError
 from walproof.lab import home, member_init
 from walproof.lab.blueprint import Blueprint
-from walproof.lab.confinement import confined, member_init_argv
-from walproof.lab.privileges import make_log
-from walproof.links.namespaces import NAMESPACES
-from walproof.machine import control_groups, pid_files, untrusted
+from walproof.lab.privileges import confined, make_log, member_init_argv
+from walproof.links.devices import NAMESPACES
+from walproof.machine import pid_files, processors, untrusted
 from walproof.model.ports import Clock
+from walproof.model.units import lsn_text
 from walproof.model.waiting import Wait, wait_for
 
 
@@ -87,7 +93,7 @@ def start_member(blueprint: Blueprint, member: str) -> None:
             start_new_session=True,
         )
     pid_files.write(folder / "init.pid", first.pid)
-    control_groups.join(control_groups.group(blueprint.control_group(member)), first.pid)
+    processors.join_group(processors.group(blueprint.control_group(member)), first.pid)
 
 
 def signal_all(blueprint: Blueprint, member: str, number: int) -> None:
@@ -183,3 +189,111 @@ def logs(blueprint: Blueprint, member: str, lines: int = 50) -> str:
         tail = path.read_text(errors="replace").splitlines()[-lines:]
         parts.append("\n".join([f"==> {path.name} <==", *tail, ""]))
     return "\n".join(parts)
+
+
+_LEAST_CORES = 0.05
+"""The kernel refuses a quota under 1 ms; below this a member cannot keep its leader key."""
+
+
+def check_cores(cores: float | None) -> None:
+    """Refuse a limit this machine cannot give: MachineError without control groups, UsageError beyond its cores."""
+    if why := processors.control_groups_unavailable():
+        raise MachineError(f"processors cannot be limited: {why}", "run as root, or leave --cpu out")
+    if cores is not None and not _LEAST_CORES <= cores <= (os.cpu_count() or 1):
+        raise UsageError(
+            f"{cores:g} cores cannot be given", f"choose between {_LEAST_CORES:g} and {os.cpu_count()}, or --clear"
+        )
+
+
+def limit_cores(blueprint: Blueprint, member: str | None, cores: float | None) -> None:
+    """Give a member (None: each one) that many cores (None: no limit), now; MachineError where it cannot be done."""
+    check_cores(cores)
+    if member is not None and member not in blueprint.members:
+        raise UsageError(f"there is no member {member}", f"members: {', '.join(blueprint.members)}")
+    found = processors.hierarchy()
+    assert found is not None
+    for name in (member,) if member else blueprint.members:
+        group = processors.group_folder(found, blueprint.control_group(name))
+        if cores is None:
+            processors.delete_group(group)
+        else:
+            processors.create_group(found, group, cores)
+            _join_all(blueprint, name)
+
+
+def _join_all(blueprint: Blueprint, member: str) -> None:
+    group = processors.group(blueprint.control_group(member))
+    moved: set[int] = set()
+    # Again until nobody new is found: a process forked while we moved its parent is still outside.
+    while fresh := [p.pid for p in processes(blueprint, member) if p.pid not in moved]:
+        for pid in fresh:
+            processors.join_group(group, pid)
+            moved.add(pid)
+
+
+def cores_of(blueprint: Blueprint, member: str) -> float | None:
+    """The limit in effect, in cores; None when there is none."""
+    found = processors.hierarchy()
+    group = processors.group(blueprint.control_group(member))
+    return None if found is None or group is None else processors.cores(found, group)
+
+
+def remove_core_limits(blueprint: Blueprint) -> None:
+    """Delete the groups of every member; their processes go on without a limit."""
+    found = processors.hierarchy()
+    for group in processors.group_folder(found, "").glob(blueprint.control_group("*")) if found else ():
+        processors.delete_group(group)
+
+
+_SEGMENT = re.compile(r"[0-9A-F]{24}")
+_SEGMENTS = 2
+_MOST_BYTES = 200_000
+_DUMP_S = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class LabTraces:
+    """WAL put aside in the lab's own folder, which only its owner reads; it goes with the lab at the latest."""
+
+    blueprint: Blueprint
+
+    def _folder(self, member: str) -> Path:
+        return self.blueprint.home / "traces" / member
+
+    def save(self, member: str) -> None:
+        """Copy its newest two segments; MachineError when its WAL cannot be read."""
+        blueprint, folder = self.blueprint, self._folder(member)
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True, mode=0o700)
+        separate = blueprint.wal_dir(member)
+        wal = blueprint.data_dir(member) / "pg_wal" if separate is None else separate
+        try:
+            segments = [name for name in untrusted.names(blueprint.member_dir(member), wal) if _SEGMENT.fullmatch(name)]
+            for name in _newest(blueprint.member_dir(member), wal, segments):
+                untrusted.copy(blueprint.member_dir(member), wal / name, folder / name)
+        except OSError as wrong:
+            raise MachineError(
+                f"the WAL of {member} cannot be put aside: {wrong.strerror}", "is its disk there?"
+            ) from None
+
+    def describe(self, member: str, *, timeline: int, since: int) -> str:
+        """Records from that position on, as pg_waldump prints them, the first 200 kB; MachineError without any."""
+        folder = self._folder(member)
+        names = sorted(path.name for path in folder.glob("*")) if folder.is_dir() else []
+        if not names:
+            raise MachineError(f"no WAL of {member} was put aside", "")
+        argv = [str(self.blueprint.postgres_bin / "pg_waldump"), "--path", str(folder), "--timeline", str(timeline)]
+        first = int(names[0][8:16], 16) * 0x100000000 + int(names[0][16:], 16) * (16 << 20)
+        argv += ["--start", lsn_text(max(since, first))]
+        dumped = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=_DUMP_S, errors="replace")
+        return (dumped.stdout + dumped.stderr)[:_MOST_BYTES]
+
+    def discard(self) -> None:
+        """Remove what was put aside."""
+        shutil.rmtree(self.blueprint.home / "traces", ignore_errors=True)
+
+
+def _newest(trusted: Path, wal: Path, segments: list[str]) -> list[str]:
+    """The segments written last: recycled ones have later names and older contents."""
+    written = {name: untrusted.modified(trusted, wal / name) for name in segments}
+    return sorted(sorted(segments, key=lambda name: written[name])[-_SEGMENTS:])

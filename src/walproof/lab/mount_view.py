@@ -1,6 +1,6 @@
 """What of the machine's files a lab's program sees, in a mount namespace of its own; then executes the program.
 
-Run by root as `python -I -S mount_view.py VIEW ARGV…` in a new mount namespace (lab/confinement.py). Standard library
+Run by root as `python -I -S mount_view.py VIEW ARGV…` in a new mount namespace (lab/privileges.py). Standard library
 only: it starts with every member. Folders that others may not enter (/root) become empty ones that hold only what the
 program needs, under the same path: no capability to read everything is needed for that.
 """

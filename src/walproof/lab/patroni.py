@@ -1,11 +1,24 @@
-"""The lab's Patroni over REST, member by member: status, configuration, restart, reinitialize, switchover."""
+"""The lab's cluster as its Patroni shows it: REST member by member, one snapshot of all, and when it is healthy.
 
-from functools import lru_cache
+Healthy: a leader, every standby streaming on its timeline, the quorum's names in effect."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import lru_cache, partial
 from typing import Any
 
-from walproof.errors import TargetError
-from walproof.lab import home
+import psutil
+import psycopg
+
+from walproof.errors import TargetError, WaitTimeout
+from walproof.lab import home, members
 from walproof.lab.blueprint import Blueprint
+from walproof.machine.clock import now
+from walproof.model.guarantee import read_standby_names
+from walproof.model.ports import Clock
+from walproof.model.topology import ClusterView, MemberView, Role
+from walproof.model.waiting import Wait, longest_s, wait_for
 from walproof.patroni.rest import LEADER_ROLES, PatroniRest, RestAccess
 
 
@@ -23,7 +36,7 @@ def rest(blueprint: Blueprint) -> PatroniRest:
     return _client(tuple(map(blueprint.rest_url, blueprint.members)), home.read_secrets(blueprint)["rest"])
 
 
-def status(blueprint: Blueprint, member: str, path: str = "/patroni") -> dict[str, Any]:
+def member_status(blueprint: Blueprint, member: str, path: str = "/patroni") -> dict[str, Any]:
     """GET of that path of a member's Patroni; {} when it does not answer, or the lab is being destroyed."""
     try:
         client = rest(blueprint)
@@ -41,7 +54,7 @@ def any_answering(blueprint: Blueprint) -> str:
     """A member whose Patroni answers, a leader before others; TargetError when none does."""
     found = None
     for member in blueprint.members:
-        answer = status(blueprint, member)
+        answer = member_status(blueprint, member)
         if leads(answer):
             return member
         if answer:
@@ -79,3 +92,158 @@ def reinitialize(blueprint: Blueprint, member: str) -> None:
 def switchover(blueprint: Blueprint, leader: str, to: str | None) -> None:
     """Planned switchover; returns when Patroni has done it."""
     rest(blueprint).switch_over(blueprint.rest_url(leader), leader, to)
+
+
+def observe(blueprint: Blueprint) -> ClusterView:
+    """Every member as its Patroni describes it, the leader's standby names; silent for a second is unreachable."""
+    with ThreadPoolExecutor(max_workers=len(blueprint.members)) as pool:
+        answers = pool.map(partial(member_status, blueprint), blueprint.members)
+        statuses = dict(zip(blueprint.members, answers, strict=True))
+    at = now()
+    leading = [m for m, status in statuses.items() if leads(status)]
+    leader = max(leading, key=lambda m: statuses[m].get("timeline") or 0, default=None)
+    names = standby_names(blueprint, leader) if leader is not None else None
+    head = _lsn(statuses[leader]) if leader is not None else None
+    senders = {row.get("application_name"): row for row in statuses[leader].get("replication", [])} if leader else {}
+    views = []
+    for member in blueprint.members:
+        status = statuses[member]
+        lsn = _lsn(status)
+        known = head is not None and lsn is not None
+        views.append(
+            MemberView(
+                name=member,
+                role=_role(status),
+                state=_state(status) if status else _why_silent(blueprint, member),
+                timeline=status.get("timeline"),
+                lsn=lsn,
+                lag_bytes=None if not known or member == leader else max(0, (head or 0) - (lsn or 0)),
+                address=blueprint.address(member),
+                sync_state=str(senders.get(member, {}).get("sync_state", "")),
+                standby_names=names if member == leader else None,
+                identity=f"{blueprint.name}/{member}",
+            )
+        )
+    return ClusterView(at, tuple(views), leader, names or "")
+
+
+def _role(status: dict[str, Any]) -> Role:
+    if status.get("state") != "running":
+        return Role.UNKNOWN
+    return Role.LEADER if leads(status) else Role.STANDBY
+
+
+def _state(status: dict[str, Any]) -> str:
+    return str(status.get("replication_state") or status.get("state") or "unknown")
+
+
+def _lsn(status: dict[str, Any]) -> int | None:
+    wal = status.get("xlog") or {}
+    found = [wal[key] for key in ("location", "received_location", "replayed_location") if wal.get(key) is not None]
+    return max(found, default=None)
+
+
+def _why_silent(blueprint: Blueprint, member: str) -> str:
+    """Why a member does not answer: down (no process), frozen (all stopped), or unreachable."""
+    found = members.processes(blueprint, member)
+    if not found:
+        return "down"
+    with suppress(psutil.Error):
+        if all(process.status() == psutil.STATUS_STOPPED for process in found):
+            return "frozen"
+    return "unreachable"
+
+
+def standby_names(blueprint: Blueprint, member: str) -> str | None:
+    """synchronous_standby_names in effect on that member, None when it does not answer within 2.5 s."""
+    conninfo = blueprint.member_endpoint(member).conninfo(connect_timeout="2", application_name="walproof observe")
+    answer: list[str] = []
+
+    def ask() -> None:
+        with suppress(psycopg.Error), psycopg.connect(conninfo, autocommit=True) as connection:
+            row = connection.execute("SHOW synchronous_standby_names").fetchone()
+            answer.extend(str(value) for value in row or ())
+
+    # A member frozen in the middle of an answer stays silent while its kernel keeps the connection alive.
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    asking.join(2.5)
+    return answer[0] if answer else None
+
+
+def health_problem(members: tuple[str, ...], view: ClusterView, config: dict[str, Any]) -> str:
+    """Why the cluster is not healthy, one clause; "" when it is. config is Patroni's, as in the DCS."""
+    if view.leader is None:
+        return "there is no leader"
+    head = view.member(view.leader)
+    for member in members:
+        seen = view.member(member)
+        if seen is None or member == view.leader:
+            continue
+        if seen.state != "streaming":
+            return f"{member} is {seen.state}, not streaming"
+        if head is not None and seen.timeline != head.timeline:
+            return f"{member} is on timeline {seen.timeline}, the leader on {head.timeline}"
+    return _problem_of_names(members, view, config)
+
+
+def _problem_of_names(members: tuple[str, ...], view: ClusterView, config: dict[str, Any]) -> str:
+    mode = str(config.get("synchronous_mode", "off")).lower()
+    quorum = read_standby_names(view.standby_names)
+    standbys = [m for m in members if m != view.leader]
+    if mode in ("off", "false") or not standbys:
+        return "" if quorum is None or mode not in ("off", "false") else "standby names are still in effect"
+    wanted = min(int(config.get("synchronous_node_count", 1)), len(standbys))
+    if quorum is None or "*" in quorum.names:
+        return "no standby is named synchronous"
+    named = [m for m in standbys if m in quorum.names]
+    expected = len(standbys) if mode == "quorum" else wanted
+    if len(named) < expected or quorum.k != wanted:
+        return f"the names in effect are {quorum.text}"
+    synchronous = [m for m in view.synchronous if m in named]
+    return "" if len(synchronous) >= expected else "a named standby is not synchronous yet"
+
+
+def current_problem(blueprint: Blueprint, wanted: dict[str, Any] | None = None) -> str:
+    """The same, of the lab now; `wanted` goes over Patroni's configuration, which may lag behind a change."""
+    try:
+        return health_problem(blueprint.members, observe(blueprint), {**config(blueprint), **(wanted or {})})
+    except TargetError as error:
+        return error.message
+
+
+def wait_until_healthy(
+    blueprint: Blueprint, clock: Clock, wait: Wait = Wait.CLUSTER_HEALTHY, *, wanted: dict[str, Any] | None = None
+) -> None:
+    """Wait until the cluster is healthy; WaitTimeout says why it is not.
+
+    A member that is not streaming after half of the wait is cloned again from the leader.
+    """
+    reason = [""]
+    started = clock.now()
+    cloned: set[str] = set()
+
+    def healthy() -> bool:
+        reason[0] = current_problem(blueprint, wanted)
+        if reason[0] and clock.now() - started > longest_s(wait, clock) / 2:
+            _clone_again(blueprint, cloned)
+        return not reason[0]
+
+    try:
+        wait_for(wait, healthy, clock, pace_s=0.25)
+    except WaitTimeout as timeout:
+        raise WaitTimeout(f"{timeout.message}: {reason[0]}", timeout.hint) from None
+
+
+def _clone_again(blueprint: Blueprint, cloned: set[str]) -> None:
+    view = observe(blueprint)
+    if view.leader is None:
+        return
+    for seen in view.members:
+        if seen.name != view.leader and seen.state != "streaming" and seen.name not in cloned:
+            cloned.add(seen.name)
+            try:
+                reinitialize(blueprint, seen.name)
+            except TargetError:
+                # Its Patroni is busy or down: the wait goes on and reports it at its end.
+                continue

@@ -1,14 +1,21 @@
-"""The user the lab's programs run as: a uid of the lab's own under root, the invoking user otherwise; no capability.
+"""The least rights of the lab's programs: their user, no capability, namespaces, the files they see.
 
-Also who owns the lab's files: folders that steer the lab are root's, and what members write is theirs.
-"""
+And who owns the lab's files: folders that steer the lab are root's, what members write is theirs. Starts nothing."""
 
 import grp
+import json
 import os
 import pwd
-from collections.abc import Sequence
+import stat
+import sys
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
+from walproof.errors import MachineError
+from walproof.lab import mount_view
+from walproof.lab.blueprint import Blueprint
+from walproof.links.devices import NAMESPACES
 from walproof.machine.programs import program
 
 FIRST_UID = 60600
@@ -69,3 +76,113 @@ def make_log(path: Path, owner: int | None = None) -> None:
             os.fchown(opened, owner, owner)
     finally:
         os.close(opened)
+
+
+_PROGRAMS = ("etcd", "haproxy", "pgbouncer")
+_ISOLATED = ("-I", "-S")
+"""Python with the standard library only: neither environment nor current folder chooses what is imported."""
+
+
+def confined(blueprint: Blueprint, argv: Sequence[str], *, member: str = "") -> list[str]:
+    """The command line that runs argv as the lab's user, in the member's network namespace where one is named.
+
+    A member has an IPC namespace too: shared memory of a PostgreSQL that is killed with -9 goes with its last process.
+    Under root the program has a view of the files of its own, in which its user has a name (initdb asks for one).
+    """
+    limited = without_rights(blueprint.number, argv)
+    enter = [str(program("nsenter")), f"--net={NAMESPACES / blueprint.namespace(member)}", "--"] if member else []
+    spaces = ["--ipc"] if member else []
+    if os.geteuid() != 0:
+        return [*enter, str(program("unshare")), *spaces, "--", *limited] if member else limited
+    own = blueprint.member_dir(member) if member else blueprint.access_dir
+    closed = closed_folders([*environment_paths(), blueprint.postgres_bin.parent, blueprint.home, Path(argv[0])])
+    view = {"home": str(blueprint.home), "own": str(own), "passwd": str(_passwd(blueprint)), "closed": closed}
+    return [*enter, *_seeing(view, spaces), *limited]
+
+
+def confined_check(argv: Sequence[str], folder: Path) -> list[str]:
+    """The command line of a program that belongs to no lab yet, as the user of none, that may read `folder`."""
+    limited = without_rights(0, argv)
+    closed = closed_folders([Path(argv[0]).parents[1], folder]) if os.geteuid() == 0 else {}
+    return [*_seeing({"closed": closed}, []), *limited] if closed else limited
+
+
+def _seeing(view: dict[str, Any], spaces: Sequence[str]) -> list[str]:
+    seen = [sys.executable, *_ISOLATED, mount_view.__file__, json.dumps(view)]
+    return [str(program("unshare")), *spaces, "--mount", "--propagation", "slave", "--", *seen]
+
+
+def member_init_argv(script: str, folder: Path) -> list[str]:
+    """The command line of a member's first process, before it is confined."""
+    return [sys.executable, *_ISOLATED, script, str(folder)]
+
+
+def check_readable(postgres_bin: Path) -> None:
+    """MachineError when the lab's user could not read this Python, or that PostgreSQL, even in a view of its own."""
+    if os.geteuid() == 0:
+        closed_folders([*environment_paths(), postgres_bin.parent])
+
+
+def _passwd(blueprint: Blueprint) -> Path:
+    return blueprint.home / "passwd"
+
+
+def write_passwd(blueprint: Blueprint) -> None:
+    """The lab's own copy of /etc/passwd, in which its user has a name; the machine's file is never changed."""
+    if os.geteuid() != 0:
+        return
+    uid = member_uid(blueprint.number)
+    lines = Path("/etc/passwd").read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+    ours = f"walproof{blueprint.number}:x:{uid}:{uid}:walproof lab:{blueprint.home}:/usr/sbin/nologin"
+    path = _passwd(blueprint)
+    write_private(path, "\n".join([*lines, ours, ""]))
+    path.chmod(0o644)
+
+
+def environment_paths() -> list[Path]:
+    """Everything a Python child of ours needs: the environment, its base, every link of the interpreter, our code."""
+    found = [Path(sys.prefix), Path(sys.base_prefix), *links_of(Path(sys.executable)), Path(mount_view.__file__).parent]
+    return [*found, *(program(name) for name in _PROGRAMS)]
+
+
+def links_of(path: Path) -> list[Path]:
+    """The path, and each one that its chain of symbolic links names.
+
+    >>> links_of(Path("/nowhere"))
+    [PosixPath('/nowhere')]
+    """
+    chain = [path]
+    while chain[-1].is_symlink() and len(chain) < 40:
+        chain.append(Path(os.path.normpath(chain[-1].parent / os.readlink(chain[-1]))))
+    return chain
+
+
+def closed_folders(paths: Iterable[Path]) -> dict[str, list[str]]:
+    """By each topmost folder that others may not enter: what is needed below it, folders before what lies in them.
+
+    MachineError when something needed may not be read by others even where it lies open.
+    """
+    closed: dict[str, list[str]] = {}
+    for path in sorted({p for given in paths for p in (given, Path(os.path.realpath(given)))}):
+        first = next((f for f in reversed(path.parents) if not _others(f) & stat.S_IXOTH), None)
+        if first is None:
+            continue
+        needed = closed.setdefault(str(first), [])
+        if not any(path.is_relative_to(other) for other in needed):
+            _check_readable(path)
+            needed.append(str(path))
+    return closed
+
+
+def _others(path: Path) -> int:
+    try:
+        return path.stat().st_mode
+    except FileNotFoundError:
+        return stat.S_IRWXO
+
+
+def _check_readable(path: Path) -> None:
+    if not _others(path) & stat.S_IXOTH:
+        raise MachineError(
+            f"the lab's own user may not read {path}: it is closed to others", f"chmod -R go+rX {path}, then again"
+        )

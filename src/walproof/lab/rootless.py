@@ -14,7 +14,7 @@ from pathlib import Path
 from walproof.errors import MachineError
 from walproof.lab import home, members, namespace_keeper
 from walproof.lab.blueprint import Blueprint
-from walproof.lab.requirements.check import check_machine, why_no_namespaces
+from walproof.lab.machine_probes import check_machine, why_no_namespaces
 from walproof.machine import pid_files
 from walproof.machine.clock import RealClock
 from walproof.machine.programs import program, search_path

@@ -1,17 +1,66 @@
-"""The link emulator's device in each member's namespace and the routes over it. Carries no packet itself.
+"""Network namespaces entered by a thread, and in each the link emulator's device and the routes over it.
 
 Where there are no TUN devices, a sink takes its place: it loses what is routed to it, which is all that a cut needs.
-"""
+Creates no namespace and carries no packet."""
 
+import ctypes
 import fcntl
 import os
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from walproof.errors import MachineError
-from walproof.links.namespaces import inside
-from walproof.machine.commands import ip, run
+from walproof.machine.programs import ip, run
+
+NAMESPACES = Path("/run/netns")
+_CLONE_NEWNET = 0x40000000
+_libc = ctypes.CDLL(None, use_errno=True)  # os.setns came with Python 3.12 only
+
+
+@contextmanager
+def inside(namespace: str) -> Iterator[None]:
+    """The calling thread is in that network namespace for the block; MachineError when it is missing or forbidden."""
+    home = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        _enter(namespace)
+        try:
+            yield
+        finally:
+            _set(home)
+    finally:
+        os.close(home)
+
+
+def exists(namespace: str) -> bool:
+    """Whether a network namespace of that name is there."""
+    return (NAMESPACES / namespace).exists()
+
+
+def _enter(namespace: str) -> None:
+    try:
+        there = os.open(NAMESPACES / namespace, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as no:
+        raise MachineError(
+            f"the network namespace {namespace} is not there ({no.strerror})", "is the lab up? `walproof lab status`"
+        ) from no
+    try:
+        _set(there)
+    except OSError as no:
+        raise MachineError(
+            f"the network namespace {namespace} may not be entered ({no.strerror})",
+            "run as the user who started the lab, or as root",
+        ) from no
+    finally:
+        os.close(there)
+
+
+def _set(fd: int) -> None:
+    if _libc.setns(fd, _CLONE_NEWNET) != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+
 
 DEVICE = "wire0"
 SINK = "cut0"

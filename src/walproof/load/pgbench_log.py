@@ -1,8 +1,8 @@
-"""pgbench's per-transaction logs (manual, pgbench, Per-Transaction Logging) read as columns, piece by piece.
+"""pgbench's per-transaction logs as columns: latencies, how late an open loop started, the sample second by second.
 
-Millions of lines a second: fields are found and turned into numbers by whole columns, never line by line.
-"""
+Millions of lines a second: fields are turned into numbers by whole columns, never line by line."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -13,8 +13,53 @@ import numpy as np
 from numpy.typing import NDArray
 
 from walproof.errors import MachineError
-from walproof.load.schedule_lag import NO_LAG, Lag
-from walproof.model.histogram import bucketed, pooled, quantile_ms
+from walproof.model.estimate import bucketed, pooled, quantile_ms
+from walproof.model.sample import Series
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """Sums over transactions: how many, start in s after the sample's, its square, lag in s, start times lag."""
+
+    count: int = 0
+    at: float = 0.0
+    at_squared: float = 0.0
+    lag: float = 0.0
+    at_lag: float = 0.0
+
+    def plus(self, start_s: NDArray[np.float64], lag_s: NDArray[np.float64], within: tuple[float, float]) -> "Lag":
+        """With these transactions too, where they really started between two times; all in seconds, shape (n,)."""
+        inside = (start_s >= within[0]) & (start_s <= within[1])
+        at, lag = start_s[inside] - within[0], lag_s[inside]
+        return Lag(
+            self.count + len(at),
+            self.at + float(at.sum()),
+            self.at_squared + float((at * at).sum()),
+            self.lag + float(lag.sum()),
+            self.at_lag + float((at * lag).sum()),
+        )
+
+    @property
+    def mean_s(self) -> float:
+        """Mean lag in seconds, 0 of nothing."""
+        return self.lag / self.count if self.count else 0.0
+
+    @property
+    def rise(self) -> float:
+        """Seconds by which the lag rises a second: where the load carries a share c of what is offered, 1 - c.
+
+        >>> late = Lag().plus(np.array([1.0, 2.0, 3.0]), np.array([0.1, 0.2, 0.3]), (0.0, 9.0))
+        >>> round(late.rise, 6), round(late.mean_s, 6), Lag().rise
+        (0.1, 0.2, 0.0)
+        """
+        if self.count < 3:
+            return 0.0
+        spread = self.at_squared - self.at**2 / self.count
+        return (self.at_lag - self.at * self.lag / self.count) / spread if spread > 0 else 0.0
+
+
+NO_LAG = Lag()
+
 
 SPAN_S = 0.01
 """How finely it is kept when transactions ended."""
@@ -215,3 +260,65 @@ def _plus(total: Summary, piece: Columns, within: tuple[float, float], scripts: 
         histogram=pooled([total.histogram, bucketed(latency_ms)]),
         per_script=per_script,
     )
+
+
+_EDGE_S = 0.15
+"""By how much a second may reach beyond the first and last mark."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """The leader at one moment (epoch s): its WAL position in bytes, whether a checkpoint ran since the last mark."""
+
+    at: float
+    lsn: int | None
+    checkpoint: bool
+
+
+def series(
+    paths: Sequence[Path],
+    within: tuple[float, float],
+    stalls: Sequence[tuple[float, float]],
+    marks: Sequence[Mark],
+    *,
+    ahead: Ahead = OUR_CLOCK,
+) -> Series:
+    """The whole seconds between two times (epoch s); stalls as begin and end."""
+    since, seconds = within[0], math.floor(within[1] - within[0] + 1e-6)
+    read = [
+        (piece.end_us / 1e6 - since, piece.latency_us / 1000.0) for path in paths for piece in pieces(path, ahead=ahead)
+    ]
+    ends = np.concatenate([np.zeros(0), *(end for end, _ in read)])
+    latency = np.concatenate([np.zeros(0), *(ms for _, ms in read)])
+    per_second = [latency[(ends >= k) & (ends < k + 1)] for k in range(seconds)]
+    return Series(
+        started_at=since,
+        transactions=tuple(len(found) for found in per_second),
+        p50_ms=tuple(_quantile(found, 0.5) for found in per_second),
+        p99_ms=tuple(_quantile(found, 0.99) for found in per_second),
+        max_ms=tuple(_quantile(found, 1.0) for found in per_second),
+        stalled_s=tuple(_overlap(stalls, since + k) for k in range(seconds)),
+        wal_bytes=_wal(marks, since, seconds),
+        checkpoint=tuple(any(m.checkpoint and k < m.at - since <= k + 2 for m in marks) for k in range(seconds)),
+    )
+
+
+def _quantile(latency_ms: NDArray[np.float64], q: float) -> float | None:
+    return round(float(np.quantile(latency_ms, q)), 3) if len(latency_ms) else None
+
+
+def _overlap(stalls: Sequence[tuple[float, float]], begin: float) -> float:
+    """Seconds of stalls in the second that begins then."""
+    return round(sum(max(0.0, min(end, begin + 1) - max(start, begin)) for start, end in stalls), 3)
+
+
+def _wal(marks: Sequence[Mark], since: float, seconds: int) -> tuple[int | None, ...]:
+    """WAL written in each second: positions interpolated between marks, None outside of them."""
+    known = [(m.at - since, m.lsn) for m in marks if m.lsn is not None]
+    if len(known) < 2:
+        return (None,) * seconds
+    at = np.array([one[0] for one in known])
+    lsn = np.array([one[1] for one in known], dtype=np.float64)
+    edges = np.interp(np.arange(seconds + 1), at, lsn)
+    inside = [at[0] - _EDGE_S <= k and k + 1 <= at[-1] + _EDGE_S for k in range(seconds)]
+    return tuple(round(edges[k + 1] - edges[k]) if inside[k] else None for k in range(seconds))

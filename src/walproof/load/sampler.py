@@ -1,23 +1,80 @@
 """Statistics of every member during a sample: counters before and after, wait events and lags polled in between.
 
-One connection per member, kept over samples. A member that does not answer is left out, never an error.
-"""
+One connection per member, kept over samples. A member that does not answer is left out, never an error."""
 
 import math
+import select
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib.resources import files
 from statistics import fmean
 
 import psycopg
+from psycopg import pq
 
-from walproof.load import cpu_usage
-from walproof.load.connection import Row, StatsConnection
-from walproof.load.cpu_usage import Machine, Used
-from walproof.load.series import Mark
+from walproof.load import local_runner
+from walproof.load.local_runner import Machine, Used
+from walproof.load.pgbench_log import Mark
 from walproof.model.ports import Clock
 from walproof.model.sample import MemberWindow, Window
 from walproof.model.topology import Endpoint
+
+Row = tuple[str | None, ...]
+
+
+class StatsConnection:
+    """One connection to one member; psycopg.Error when it cannot be opened, breaks, or exceeds `timeout_s`."""
+
+    def __init__(self, conninfo: str, clock: Clock, timeout_s: float = 2.0) -> None:
+        self._connection = psycopg.connect(conninfo, autocommit=True)
+        self._clock = clock
+        self._timeout_s = timeout_s
+        self._prepared: dict[bytes, bytes] = {}
+
+    @property
+    def version(self) -> int:
+        """The server's major version."""
+        return self._connection.info.server_version // 10000
+
+    def close(self) -> None:
+        """Close it; safe to call twice."""
+        self._connection.close()
+
+    def query(self, statement: bytes) -> list[Row]:
+        """The rows of one statement as text."""
+        pg = self._connection.pgconn
+        if statement not in self._prepared:
+            name = f"q{len(self._prepared)}".encode()
+            pg.send_prepare(name, statement)
+            self._answer()
+            self._prepared[statement] = name
+        pg.send_query_prepared(self._prepared[statement], None)
+        result = self._answer()
+        width, height = range(result.nfields), range(result.ntuples)
+        return [tuple(_text(result.get_value(row, column)) for column in width) for row in height]
+
+    def _answer(self) -> pq.abc.PGresult:
+        pg, last = self._connection.pgconn, None
+        deadline = self._clock.now() + self._timeout_s
+        while True:
+            while pg.is_busy():
+                if not select.select([pg.socket], [], [], max(0.0, deadline - self._clock.now()))[0]:
+                    raise psycopg.OperationalError(f"no answer within {self._timeout_s:g} s")
+                pg.consume_input()
+            result = pg.get_result()
+            if result is None:
+                break
+            if result.status not in (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK):
+                raise psycopg.OperationalError(result.get_error_message())
+            last = result
+        if last is None:
+            raise psycopg.OperationalError("the server sent no result")
+        return last
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else value.decode(errors="replace")
+
 
 _HERE = files("walproof.load")
 _COUNTERS = {version: (_HERE / f"counters_{version}.sql").read_bytes() for version in (18, 17, 14)}
@@ -103,10 +160,12 @@ class Sampler:
     def snapshot(self, at: float, client: Iterable[int]) -> Snapshot:
         """Counters of every member now; `client` are the load's own processes."""
         counters = {name: c for name in self._members if (c := self._counters(name)) is not None}
-        members = {name: cpu_usage.used(self._pids(name)) for name in self._members} if self._pids else {}
+        members = {name: local_runner.used(self._pids(name)) for name in self._members} if self._pids else {}
         others = self._others() if self._others else ()
-        known = cpu_usage.used({*others, *(pid for u in members.values() for pid in u.cpu_s)}, disk=False)
-        return Snapshot(at, counters, members, cpu_usage.machine(), cpu_usage.used(client, disk=False), known)
+        known = local_runner.used({*others, *(pid for u in members.values() for pid in u.cpu_s)}, disk=False)
+        return Snapshot(
+            at, counters, members, local_runner.machine_usage(), local_runner.used(client, disk=False), known
+        )
 
     def poll(self, leader: str, polled: Polled) -> None:
         """Add the leader's wait events now; its standbys' lags every fourth time."""
@@ -226,7 +285,7 @@ def window(before: Snapshot, after: Snapshot, polled: Polled, leader: str) -> Wi
     seconds = max(after.at - before.at, 1e-3)
     members = {name: _member(name, before, after, polled, seconds) for name in {*after.counters, *after.members}}
     total = max(after.machine.total - before.machine.total, 1e-3)
-    client = cpu_usage.cpu_between(before.client, after.client)
+    client = local_runner.cpu_between(before.client, after.client)
     at_end = after.counters.get(leader)
     at_begin = before.counters.get(leader)
     seen = sum(polled.waits.values())
@@ -250,7 +309,7 @@ def _stolen(before: Snapshot, after: Snapshot, client: float, total: float) -> f
     taken = after.machine.stolen - before.machine.stolen
     if after.known.cpu_s:
         processes = after.machine.processes - before.machine.processes
-        taken += max(0.0, processes - client - cpu_usage.cpu_between(before.known, after.known))
+        taken += max(0.0, processes - client - local_runner.cpu_between(before.known, after.known))
     return max(0.0, taken / total)
 
 
@@ -258,9 +317,9 @@ def _member(name: str, before: Snapshot, after: Snapshot, polled: Polled, second
     old, new = before.counters.get(name), after.counters.get(name)
     cpu = reads = writes = None
     if name in before.members and name in after.members and after.members[name].cpu_s:
-        cpu = cpu_usage.cpu_between(before.members[name], after.members[name]) / seconds
-        reads = cpu_usage.bytes_between(before.members[name].read, after.members[name].read)
-        writes = cpu_usage.bytes_between(before.members[name].written, after.members[name].written)
+        cpu = local_runner.cpu_between(before.members[name], after.members[name]) / seconds
+        reads = local_runner.bytes_between(before.members[name].read, after.members[name].read)
+        writes = local_runner.bytes_between(before.members[name].written, after.members[name].written)
     # A PostgreSQL 18 walreceiver reports its flushes only when it ends: none counted means that none is known.
     flushes = (_difference(old.flushes, new.flushes) or None) if old and new else None
     spent = _difference(old.flush_ms, new.flush_ms) if old and new else None

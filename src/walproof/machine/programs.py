@@ -1,15 +1,79 @@
-"""Where programs are on this machine, and how to install a missing one; PostgreSQL installs."""
+"""Programs of this machine: where they are, the package that has a missing one, PostgreSQL installs; commands run.
+
+Installs nothing; a failed command is a MachineError, never retried, never through a shell."""
 
 import importlib.util
 import os
 import re
 import shutil
 import subprocess
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import cache
+from importlib.resources import files
 from pathlib import Path
 
 from walproof.errors import MachineError
-from walproof.machine.packages import install_command, this_family
+
+_TOOLS = {"debian": "apt-get install --no-install-recommends", "fedora": "dnf install"}
+
+
+@dataclass(frozen=True, slots=True)
+class Packaged:
+    """A program, what it is needed for, and its package by family of distributions; "-" where there is none."""
+
+    program: str
+    needed_for: str
+    by_family: dict[str, str]
+
+
+@cache
+def table() -> tuple[Packaged, ...]:
+    """Every program of the table, in its order."""
+    text = (files("walproof.machine") / "packages.txt").read_text("utf-8")
+    rows = [line.split() for line in text.splitlines() if line.strip() and not line.startswith("#")]
+    return tuple(Packaged(name, need, {"debian": debian, "fedora": fedora}) for name, need, debian, fedora in rows)
+
+
+def family(os_release: str) -> str | None:
+    """debian or fedora, from the text of /etc/os-release; None for another distribution.
+
+    >>> family('ID=ubuntu\\nID_LIKE=debian'), family('ID="rocky"\\nID_LIKE="rhel centos fedora"'), family("ID=alpine")
+    ('debian', 'fedora', None)
+    """
+    pairs = (line.partition("=") for line in os_release.splitlines())
+    fields = {key: value.strip("\"'") for key, _, value in pairs}
+    known = f"{fields.get('ID', '')} {fields.get('ID_LIKE', '')}".split()
+    return next((name for name in ("debian", "fedora") if name in known), None)
+
+
+def install_command(programs: Iterable[str], of: str | None) -> str:
+    """What to type to get these programs on that family of distributions.
+
+    >>> install_command(["ip", "bridge"], "fedora")
+    'sudo dnf install iproute'
+    >>> install_command(["prometheus-postgres-exporter"], "fedora")
+    'put prometheus-postgres-exporter on PATH: this distribution has no package of it'
+    """
+    wanted = tuple(programs)
+    rows = {row.program: row.by_family.get(of or "", "-") for row in table()}
+    packages = dict.fromkeys(rows.get(name, name) for name in wanted)
+    if of is None:
+        return f"install {', '.join(wanted)} and put them on PATH"
+    found = [package for package in packages if package != "-"]
+    none = [name for name in wanted if rows.get(name, name) == "-"]
+    parts = [f"sudo {_TOOLS[of]} {' '.join(found)}"] if found else []
+    parts += [f"put {', '.join(none)} on PATH: this distribution has no package of it"] if none else []
+    return "; ".join(parts)
+
+
+def this_family() -> str | None:
+    """The family of this machine's distribution."""
+    try:
+        return family(Path("/etc/os-release").read_text("utf-8"))
+    except OSError:
+        return None
+
 
 _SYSTEM = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 
@@ -90,3 +154,32 @@ def pgbench() -> Path:
         raise MachineError(
             "there is no pgbench: neither in this Python nor on PATH", f"{hint}or pip install 'walproof[lab]'"
         ) from None
+
+
+_LONGEST_S = 60.0
+
+
+def run(argv: Sequence[str], *, stdin: str | None = None, hint: str = "") -> str:
+    """Standard output of the command; MachineError with what it printed when it fails, is missing or takes a minute."""
+    try:
+        done = subprocess.run(
+            [program(argv[0]), *argv[1:]], input=stdin, capture_output=True, text=True, timeout=_LONGEST_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise MachineError(f"{argv[0]} did not end within {_LONGEST_S:.0f} s", hint) from None
+    if done.returncode:
+        printed = "; ".join((done.stderr or done.stdout).strip().splitlines())
+        raise MachineError(f"{argv[0]} failed: {printed or f'exit code {done.returncode}'}", hint)
+    return done.stdout
+
+
+def ip(*arguments: str, namespace: str | None = None, batch: Iterable[str] | None = None) -> str:
+    """Standard output of ip(8), in a network namespace and on the lines of a batch where given."""
+    argv = [
+        "ip",
+        *(("-n", namespace) if namespace else ()),
+        *arguments,
+        *(("-batch", "-") if batch is not None else ()),
+    ]
+    stdin = None if batch is None else "".join(f"{line}\n" for line in batch)
+    return run(argv, stdin=stdin, hint="run as root or as the user who created the lab; see `walproof lab status`")

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass, field
 
+from walproof.model.drill import Victim
 from walproof.model.estimate import Estimate
 from walproof.model.guarantee import Level, QuorumKind
 from walproof.model.units import and_undecided, counted
-from walproof.model.verdict import Victim
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from walproof.model.drill import Drill
 from walproof.model.estimate import Estimate
-from walproof.model.plan import Sample, Scenario
-from walproof.model.sample import SampleResult
+from walproof.model.sample import Sample, SampleResult, Scenario
 from walproof.model.topology import ClusterView, Description
-from walproof.model.verdict import Drill
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,18 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from walproof.model.attempt import Rows
-from walproof.model.capability import Capability as Capability  # noqa: PLC0414 - given on
-from walproof.model.configuration import ConfigChange, ConfigPlan
+from walproof.model.drill import Capability, Finding, Mark
 from walproof.model.facts import Facts
-from walproof.model.load import NO_LIMITS, LedgerOrder, LedgerRun, LoadLimits
-from walproof.model.member_state import MemberState
-from walproof.model.pitfall import Finding
-from walproof.model.plan import Sample, Scenario, Workload
-from walproof.model.sample import Checkpoints, SampleResult
+from walproof.model.guarantee import ConfigChange, ConfigPlan
+from walproof.model.load import NO_LIMITS, LedgerOrder, LedgerRun, LoadLimits, Rows
+from walproof.model.sample import Checkpoints, Sample, SampleResult, Scenario, Workload
 from walproof.model.takeover import GuardSwitch, Takeover
-from walproof.model.topology import ClusterView, Description, Endpoint, LinkView, Route, Snapshot
-from walproof.model.verdict import Mark
+from walproof.model.topology import ClusterView, Description, Endpoint, LinkView, MemberState, Route, Snapshot
 
 
 class Closes(Protocol):

@@ -1,8 +1,150 @@
-"""What one sample measured: throughput, a histogram of latencies, and what was seen meanwhile."""
+"""What a price run asks: scenarios (outer factors that need a reload), arms (inner factors), samples in blocks.
+
+And what one sample measured: throughput, a histogram of latencies, and what was seen meanwhile."""
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 
-from walproof.model.plan import Sample
+from walproof.model.guarantee import Level, QuorumKind
+
+PGBENCH = "pgbench"
+SYSBENCH = "sysbench"
+
+
+class WorkloadKind(StrEnum):
+    """What one transaction does."""
+
+    TPCB_LIKE = "tpcb-like"
+    SIMPLE_UPDATE = "simple-update"
+    SELECT_ONLY = "select-only"
+    INSERT = "insert"
+    BATCH = "batch"
+    SCRIPT = "script"
+
+
+class Protocol(StrEnum):
+    """How statements are sent to the server (pgbench -M)."""
+
+    SIMPLE = "simple"
+    EXTENDED = "extended"
+    PREPARED = "prepared"
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """A workload: `rows` per commit for batch, `script` a path for script, `scale` pgbench's.
+
+    scripts: several of them by weight, each a path or the name of a workload. protocol: None is prepared, and simple
+    through a pool. per_transaction: the level is set inside each transaction (SET LOCAL), not in the session.
+    max_tries: how often a transaction that failed for serialization or deadlock is tried (pgbench --max-tries).
+    skew: how keys are drawn, such as "zipfian:1.1"; "" is evenly. init: path of a file that psql runs beforehand to
+    make the tables. existing: the target's own database and the tables it has are used. driver: the program that makes
+    the load, pgbench, sysbench (then `script` names its test) or a command with its arguments.
+    """
+
+    kind: WorkloadKind = WorkloadKind.TPCB_LIKE
+    scale: int = 20
+    rows: int = 1
+    script: str | None = None
+    scripts: tuple[tuple[str, int], ...] = ()
+    protocol: Protocol | None = None
+    per_transaction: bool = False
+    max_tries: int = 1
+    skew: str = ""
+    init: str | None = None
+    existing: bool = False
+    driver: str = PGBENCH
+
+    @property
+    def text(self) -> str:
+        """The word shown in tables."""
+        if self.driver != PGBENCH:
+            return f"sysbench {self.script}" if self.driver == SYSBENCH else self.driver
+        if self.scripts:
+            return ", ".join(f"{name.rpartition('/')[2]}@{weight}" for name, weight in self.scripts)
+        return f"batch of {self.rows}" if self.kind is WorkloadKind.BATCH else str(self.kind)
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Paths of the files that it reads: pgbench scripts, and the file that makes the tables."""
+        scripts = () if self.driver != PGBENCH else tuple(name for name, _ in self.scripts) or (self.script,)
+        return tuple(name for name in (*scripts, self.init) if name is not None and name not in set(WorkloadKind))
+
+    @property
+    def manner(self) -> str:
+        """How it is sent and drawn, where that is not the default; "" when it is."""
+        words = [
+            f"{self.protocol} protocol" if self.protocol else "",
+            "level set in each transaction" if self.per_transaction else "",
+            f"up to {self.max_tries} tries" if self.max_tries > 1 else "",
+            f"keys {self.skew}" if self.skew else "",
+        ]
+        return ", ".join(word for word in words if word)
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """Outer factors; None leaves the target as it is. rtt_ms is between members; cores per member.
+
+    memory_mib: of each member. strict: commits wait where fewer standbys than the quorum are there; False: it degrades.
+    """
+
+    quorum_kind: QuorumKind | None = None
+    quorum: int | None = None
+    rtt_ms: float | None = None
+    regions: str | None = None
+    cores: float | None = None
+    fsync: bool | None = None
+    wal_volume: bool | None = None
+    parameters: tuple[tuple[str, str], ...] = ()
+    strict: bool | None = None
+    memory_mib: int | None = None
+
+    @property
+    def text(self) -> str:
+        """Short words for tables; 'default settings' when nothing is set."""
+        words = [
+            "" if self.quorum is None else f"{self.quorum_kind or QuorumKind.ANY} {self.quorum}{self._mode}",
+            "" if self.rtt_ms is None else f"rtt {self.rtt_ms:g} ms",
+            "" if self.regions is None else f"regions {self.regions}",
+            "" if self.cores is None else f"{self.cores:g} cpu",
+            "" if self.memory_mib is None else f"{self.memory_mib / 1024:g} GiB",
+            "" if self.fsync is None else f"fsync {'on' if self.fsync else 'off'}",
+            "" if self.wal_volume is None else ("wal apart" if self.wal_volume else "wal with data"),
+            *(f"{name}={value}" for name, value in self.parameters),
+        ]
+        return ", ".join(w for w in words if w) or "default settings"
+
+    @property
+    def _mode(self) -> str:
+        return "" if self.strict is None else " strict" if self.strict else " degrading"
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """Inner factors: what one sample runs. `mix` is weights per level, in place of `level` alone."""
+
+    level: Level
+    clients: int
+    workload: Workload = Workload()
+    route: str = "direct"
+    pool: int | None = None
+    rate: float | None = None
+    """Offered load in transactions per second (open loop); None is a closed loop."""
+    mix: tuple[tuple[Level, float], ...] = ()
+    label: str = ""
+    """Tells arms apart that are otherwise equal, as in an A/A run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One planned measurement: which block, where in it, what, under which scenario; whether every second is kept."""
+
+    block: int
+    position: int
+    arm: Arm
+    scenario: Scenario
+    series: bool = False
 
 
 @dataclass(frozen=True, slots=True)

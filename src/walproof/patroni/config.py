@@ -4,8 +4,7 @@ from enum import StrEnum
 from typing import Any
 
 from walproof.errors import UsageError
-from walproof.model.configuration import SyncReplication
-from walproof.model.guarantee import QuorumKind
+from walproof.model.guarantee import QuorumKind, SyncReplication
 
 Tree = dict[str, Any]
 

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import httpx2
 
 from walproof.errors import TargetError, UsageError
-from walproof.machine.foreign_text import from_json
+from walproof.machine.untrusted import from_json
 from walproof.model.facts import PatroniFacts, PatroniMember
 from walproof.patroni.private_http import private_client
 

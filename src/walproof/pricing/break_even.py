@@ -17,9 +17,9 @@ import numpy as np
 from walproof.estimating.intervals import as_ratio, t_interval
 from walproof.model.estimate import Estimate
 from walproof.model.guarantee import Level
-from walproof.model.plan import Arm, Scenario
+from walproof.model.sample import Arm, Scenario
 from walproof.model.units import counted
-from walproof.pricing.as_json import interval
+from walproof.pricing.results_and_gate import interval
 from walproof.pricing.run import START_S, SearchRun
 
 GOAL = 0.99

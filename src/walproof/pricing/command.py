@@ -5,24 +5,23 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from walproof.errors import TargetError
-from walproof.estimating.stopping import StoppedBy
+from walproof.estimating.intervals import StoppedBy
+from walproof.model.drill import Capability
 from walproof.model.event import Ended
-from walproof.model.plan import Scenario, Workload
-from walproof.model.ports import Capability, Target
+from walproof.model.ports import Target
+from walproof.model.sample import Scenario, Workload
 from walproof.model.topology import route_of
 from walproof.model.units import counted
-from walproof.pricing.as_json import table_as_json
-from walproof.pricing.bench import Bench, OnProgress
 from walproof.pricing.break_even import break_even_under
-from walproof.pricing.conclusion import conclusion
-from walproof.pricing.design import Question
 from walproof.pricing.estimates import UNKNOWN, PriceTable, price_table
 from walproof.pricing.latency_breakdown import Breakdown, breakdown_as_json, breakdowns
 from walproof.pricing.options import PriceOptions
 from walproof.pricing.prediction import emit_predictions, hold_out, points_of, predictions
+from walproof.pricing.results_and_gate import conclusion, table_as_json
 from walproof.pricing.run import SearchRun, run_price
+from walproof.pricing.sampling import Bench, OnProgress, Question
 from walproof.pricing.soak import run_soak, soak_as_json, stretches
-from walproof.pricing.tuned_price import tuned_under
+from walproof.pricing.tuning import tuned_under
 
 INTERRUPTED = "The search was interrupted: its steps so far are in the record, and --resume goes on with it."
 

@@ -16,12 +16,11 @@ from walproof.estimating.intervals import stopped_interval
 from walproof.model.estimate import Estimate
 from walproof.model.event import Event, Observed, SampleDone, ScenarioEntered
 from walproof.model.guarantee import Level, QuorumKind, read_standby_names
-from walproof.model.plan import Arm, Scenario
-from walproof.model.sample import SampleResult, Window
+from walproof.model.sample import Arm, SampleResult, Scenario, Window
 from walproof.model.units import counted
-from walproof.pricing.as_json import interval
-from walproof.pricing.design import group
 from walproof.pricing.estimates import Blocks, samples_of
+from walproof.pricing.results_and_gate import interval
+from walproof.pricing.sampling import group
 
 STEPS = {
     Level.OFF: "transaction",

@@ -1,8 +1,7 @@
 """The options of `walproof price`: the values as typed are parsed once, here, or refused with one sentence.
 
 The values as typed go into the record, so that --resume and --repeat parse the very same again. Of files it reads
-scripts, to refuse what cannot be measured, and region plans.
-"""
+scripts, to refuse what cannot be measured, and region plans."""
 
 import itertools
 import re
@@ -11,13 +10,12 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from walproof.errors import UsageError
-from walproof.links.sites import read_regions
-from walproof.model.facts_cnpg import mebibytes
+from walproof.links.round_trips import read_regions
+from walproof.model.facts import mebibytes
 from walproof.model.guarantee import Level, QuorumKind, level
-from walproof.model.plan import Arm, Scenario, WorkloadKind
+from walproof.model.sample import Arm, Scenario, WorkloadKind
 from walproof.model.units import counted, duration_s, parse_positive_int, share
-from walproof.pricing.design import AGAIN, Question, sample_seconds
-from walproof.pricing.prediction import FEWEST_POINTS
+from walproof.pricing.sampling import AGAIN, Question, sample_seconds
 from walproof.pricing.workload_options import POOL_ROUTE, parse_workload
 
 MOST_CLIENTS = 262_143
@@ -322,3 +320,7 @@ def _quorum(text: str) -> Quorum:
     if match is None:
         raise UsageError(f"{text!r} is not a quorum", "write it like --quorum any1,first1,all")
     return QuorumKind(match[1].upper()), int(match[2])
+
+
+FEWEST_POINTS = 6
+"""Points a level needs at least: one for each parameter that they can tell apart (`free`)."""

@@ -3,8 +3,8 @@
 Stations: processors (several servers, slowed by contention), the WAL flush (one flush carries a group of commits, so
 its rate grows with the queue), and a delay (remote flush and round trip, where nobody queues). Solved by exact mean
 value analysis: Reiser & Lavenberg (1980), Mean-value analysis of closed multichain queuing networks, J. ACM 27(2); its
-load-dependent form as in Bolch et al. (2006), Queueing Networks and Markov Chains, 8.2.2.
-"""
+load-dependent form as in Bolch et al. (2006), Queueing Networks and Markov Chains, 8.2.2. And what processors that all
+share allow a ratio to be."""
 
 import math
 from collections.abc import Sequence
@@ -17,15 +17,16 @@ from numpy.typing import NDArray
 from scipy import optimize, stats
 
 from walproof.errors import UndecidedError
+from walproof.estimating.ratios import Totals, ratio_interval
 from walproof.model.estimate import Estimate
 from walproof.model.event import Described, Event
 from walproof.model.guarantee import Level
-from walproof.model.plan import Scenario
+from walproof.model.sample import SampleResult, Scenario
 from walproof.model.units import counted
-from walproof.pricing.as_json import interval, number
-from walproof.pricing.bench import Bench
-from walproof.pricing.estimates import PriceTable
+from walproof.pricing.estimates import UNKNOWN, Pair, PriceTable, totals
 from walproof.pricing.latency_breakdown import round_trip_ms
+from walproof.pricing.results_and_gate import interval, number
+from walproof.pricing.sampling import Bench
 
 Numbers = NDArray[np.float64]
 
@@ -36,8 +37,6 @@ SPREAD = np.array([1.5, 1.5, 1.0, 1.5, 1.5, 0.15, 1.0])
 """How far from the prior a parameter may lie, standard deviations of its logarithm."""
 NOISE = 0.04
 """Relative noise of a measured throughput the prior is weighed against."""
-FEWEST_POINTS = 6
-"""Points a level needs at least: one for each parameter that they can tell apart (`free`)."""
 UNKNOWN_PROCESSORS = (1, 2, 4, 8, 16, 32, 64)
 """Numbers of processors tried where nobody knows how many there are; the closest fit is taken."""
 NEAR_MS = 0.5
@@ -304,3 +303,32 @@ def emit_predictions(bench: Bench, parts: dict[str, Any]) -> None:
         found = Estimate(*(math.nan if tps[k] is None else float(tps[k]) for k in ("value", "low", "high")))
         tried = {k: one[k] for k in ("scenario", "level", "clients", "rtt_ms", "measured_tps") if k in one}
         bench.step(search, tried, found, conclusion)
+
+
+def processors_busy(result: SampleResult) -> float:
+    """The share of all processors in use during the sample, without what others took."""
+    return max(0.0, result.window.machine_busy - result.window.stolen)
+
+
+def _shared(result: SampleResult) -> bool:
+    members = result.window.members.values()
+    return result.sample.scenario.cores is None and any(m.cpu_cores is not None for m in members)
+
+
+def _busy_per_transaction(results: Sequence[SampleResult]) -> Totals:
+    """Processor time of each sample (share of all there are, times seconds), transactions."""
+    return Totals(np.array([processors_busy(r) * r.seconds for r in results]), totals(results).counts)
+
+
+def processor_bound(pairs: Sequence[Pair]) -> Estimate:
+    """The largest ratio that processors shared by all members and clients allow, from pairs (level, baseline).
+
+    Processors that are all busy do as many transactions a second as their time a transaction allows, so the ratio is at
+    most the baseline's processor time per transaction divided by the level's (the utilisation law, Denning & Buzen
+    1978). Without a bound where members' processors are not known (they are elsewhere) or limited one by one.
+    """
+    known = [p for p in pairs if all(_shared(r) and r.transactions for r in p)]
+    if len(known) < 2 or len(known) < len(pairs):
+        return UNKNOWN
+    level, baseline = (_busy_per_transaction([pair[i] for pair in known]) for i in (0, 1))
+    return ratio_interval(baseline, level)

@@ -9,24 +9,26 @@ from dataclasses import replace
 from functools import partial
 
 from walproof.errors import TargetError
-from walproof.estimating.stopping import StoppedBy, narrow
+from walproof.estimating.intervals import StoppedBy, narrow
 from walproof.model.event import SampleDone
-from walproof.model.plan import Arm, Sample, Scenario
-from walproof.model.sample import SampleResult
+from walproof.model.sample import Arm, Sample, SampleResult, Scenario
 from walproof.model.units import counted
-from walproof.pricing.bench import Bench, OnProgress, RunProgress, ignore_progress
-from walproof.pricing.design import (
+from walproof.pricing.estimates import Blocks, ratio_of, samples_of, tps_of
+from walproof.pricing.sampling import (
     AGAIN,
     WARM_BLOCK,
+    Bench,
+    OnProgress,
     Question,
+    RunProgress,
     block,
     blocks_per_visit,
     group,
+    ignore_progress,
     is_baseline,
     still_needed,
     visit_order,
 )
-from walproof.pricing.estimates import Blocks, ratio_of, samples_of, tps_of
 
 FEWEST = 2
 """Blocks every scenario gets, even beyond the budget: below that there is no interval at all."""

@@ -8,14 +8,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from walproof.errors import TargetError, UsageError
-from walproof.estimating.stopping import StoppedBy
+from walproof.estimating.intervals import StoppedBy
 from walproof.model.event import Event, SampleDone
-from walproof.model.plan import PGBENCH, Arm, Sample, Scenario
-from walproof.model.sample import Series
+from walproof.model.sample import PGBENCH, Arm, Sample, Scenario, Series
 from walproof.model.units import counted, duration_s
-from walproof.pricing.bench import Bench, OnProgress, RunProgress
-from walproof.pricing.design import WARM_BLOCK, Question, block
 from walproof.pricing.options import PriceOptions, RawOptions
+from walproof.pricing.sampling import WARM_BLOCK, Bench, OnProgress, Question, RunProgress, block
 
 LONGEST_STRETCH_S = 30.0
 SHORTEST_S = 10.0

@@ -11,11 +11,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from walproof.errors import MachineError, UsageError
+from walproof.load.driver import refuse_shared_sessions
 from walproof.load.pgbench import check_workload
-from walproof.load.self_timed import refuse_shared_sessions
-from walproof.machine.packages import install_command, this_family
-from walproof.machine.programs import lookup
-from walproof.model.plan import PGBENCH, SYSBENCH, Protocol, Workload, WorkloadKind
+from walproof.machine.programs import install_command, lookup, this_family
+from walproof.model.sample import PGBENCH, SYSBENCH, Protocol, Workload, WorkloadKind
 from walproof.model.topology import Description
 from walproof.model.units import parse_positive_int
 

@@ -4,10 +4,9 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from walproof.errors import UsageError
+from walproof.model.drill import Capability, Victim
 from walproof.model.guarantee import Loss
-from walproof.model.ports import Capability
 from walproof.model.topology import ClusterView
-from walproof.model.verdict import Victim
 
 
 class StepVictim(StrEnum):

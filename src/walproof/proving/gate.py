@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from xml.etree import ElementTree
 
 from walproof.errors import UsageError
+from walproof.model.drill import Drill, Verdict
 from walproof.model.units import counted, duration_s
-from walproof.model.verdict import Drill, Verdict
 
 HELD, EXCEEDED, UNDECIDED = 0, 1, 4
 

@@ -1,15 +1,31 @@
-"""Everything a verdict is derived from: how the drill went, every attempt, what each member holds, what readers saw."""
+"""Everything a verdict is derived from: how the drill went, every attempt, what each member holds, what readers saw.
 
-from dataclasses import dataclass, field
+And the same as one compressed file, and back: magic, sizes of the three parts, CRC-32 of them; then the header (JSON,
+compressed), the attempts, and which of them each member holds. Times of attempts are kept to the microsecond, their
+checksums are not kept. Pure."""
 
-from walproof.model.attempt import Attempts
-from walproof.model.load import WitnessReport
-from walproof.model.member_state import MemberState
-from walproof.model.topology import ClusterView
-from walproof.model.verdict import Mark
-from walproof.proving.campaign import PlannedDrill
-from walproof.proving.reading import MemberReading
-from walproof.proving.storm import Struck
+import struct
+import zlib
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from walproof.errors import UsageError
+from walproof.machine.untrusted import from_json
+from walproof.model.drill import Mark, Victim
+from walproof.model.guarantee import Level
+from walproof.model.load import Attempts, Outcome, WitnessReport
+from walproof.model.topology import ClusterView, MemberState
+from walproof.model.units import counted
+from walproof.proving import history_compression
+from walproof.proving.campaign import PlannedDrill, Strike, Struck
+from walproof.proving.faults import SHRUNK, STORM, fault
+from walproof.proving.history_compression import Damaged
+from walproof.proving.lost_commits import MemberReading
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,3 +78,184 @@ class History:
     readings: tuple[MemberReading, ...] = ()
     problems: dict[str, str] = field(default_factory=dict)
     """What went wrong where: "n2 unread" and "n2 unchecked" → why, "data of n2" → what amcheck found."""
+
+
+MAGIC = b"walproof history 1\n"
+_SIZES = struct.Struct("<IIII")
+_MOST_HEADER = 1 << 24
+"""Bytes of JSON: a thousand views of ten members and everything that readers saw are a megabyte."""
+_MOST_HEADER_RATIO = 500
+"""Views that repeat compress to a hundredth at best: what shrinks more holds nothing that a drill leaves."""
+_MOST_SECONDS = 1e11
+_MOST_RATIO = 100
+_MOST_ATTEMPTS = 50_000_000
+"""Every attempt has a time of its own: a hundred of them are more than a byte, and a drill makes no more of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    member: str
+    duplicate: int
+    corrupted: int
+    phantom: int
+    caught_up: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Header:
+    """Everything but the columns."""
+
+    number: int
+    fault: str
+    victim: Victim
+    level: Level
+    route: str
+    writers: int
+    warm_s: float
+    run: DrillRun
+    witness: WitnessReport
+    readings: tuple[_Reading, ...]
+    problems: dict[str, str]
+    attempts: int
+    origin: float
+    servers: tuple[str, ...]
+    standby_names: tuple[str, ...]
+    storm: tuple[Strike, ...] = ()
+    guarded: bool = False
+    client_timeout_s: float = 3.0
+    clocks_apart_s: float = 0.0
+
+
+_ADAPTER: TypeAdapter[_Header] = TypeAdapter(_Header)
+_WRITER: TypeAdapter[Any] = TypeAdapter(Any, config=ConfigDict(ser_json_inf_nan="strings"))
+
+
+def history_name(number: int) -> str:
+    """The name of a drill's history in the record.
+
+    >>> history_name(3)
+    'drill-3.history'
+    """
+    return f"drill-{number}.history"
+
+
+def encode(history: History) -> bytes:
+    """The history as one file."""
+    attempts = history.attempts
+    origin = float(np.floor(attempts.started.min())) if len(attempts) else 0.0
+    places = history_compression.order(attempts)
+    parts = (
+        zlib.compress(_WRITER.dump_json(_header(history, origin))),
+        history_compression.pack(attempts, places, origin),
+        history_compression.pack_bits([reading.present[places] for reading in history.readings]),
+    )
+    checksum = zlib.crc32(b"".join(parts))
+    return MAGIC + _SIZES.pack(*(len(part) for part in parts), checksum) + b"".join(parts)
+
+
+def decode(data: bytes) -> History:
+    """The history in a file, its attempts ordered by writer and number; UsageError when it is damaged or another's."""
+    try:
+        return _decoded(data)
+    except (ValueError, struct.error, zlib.error) as wrong:  # Damaged and JSON's errors are ValueErrors
+        raise UsageError(
+            f"the history is damaged: {str(wrong).splitlines()[0]}", "copy the record again from where it was made"
+        ) from None
+
+
+def _header(history: History, origin: float) -> _Header:
+    planned = history.planned
+    return _Header(
+        number=planned.number,
+        fault=planned.fault.name,
+        victim=planned.victim,
+        level=planned.level,
+        route=planned.route,
+        writers=planned.writers,
+        warm_s=planned.warm_s,
+        run=history.run,
+        witness=replace(history.witness, stale_ms=tuple(round(ms, 3) for ms in history.witness.stale_ms)),
+        readings=tuple(_Reading(r.member, r.duplicate, r.corrupted, r.phantom, r.caught_up) for r in history.readings),
+        problems=history.problems,
+        attempts=len(history.attempts),
+        origin=origin,
+        servers=history.attempts.servers,
+        standby_names=history.attempts.standby_names,
+        storm=planned.storm,
+        guarded=planned.guarded,
+        client_timeout_s=planned.client_timeout_s,
+        clocks_apart_s=history.attempts.clocks_apart_s,
+    )
+
+
+def _decoded(data: bytes) -> History:
+    if not data.startswith(MAGIC):
+        raise Damaged("it does not begin as a history does")
+    *sizes, checksum = _SIZES.unpack_from(data, len(MAGIC))
+    begin = len(MAGIC) + _SIZES.size
+    if len(data) != begin + sum(sizes) or zlib.crc32(memoryview(data)[begin:]) != checksum:
+        raise Damaged("its checksum is another one")
+    ends = np.cumsum([begin, *sizes]).tolist()
+    first, second, third = (data[a:b] for a, b in pairwise(ends))
+    # Not validate_json: each of its errors holds a copy of everything, gigabytes where somebody wants that.
+    try:
+        header = _ADAPTER.validate_python(from_json(_plain(first)))
+    except ValidationError as wrong:  # never as text: it would show all of what it was given, once for each error
+        raise Damaged(f"{counted(wrong.error_count(), 'field')} of its header cannot be read") from None
+    if not 0 <= header.attempts <= min(_MOST_RATIO * len(data), _MOST_ATTEMPTS):
+        raise Damaged("it claims more attempts than it can hold")
+    if not abs(header.origin) < _MOST_SECONDS:
+        raise Damaged("its first attempt has no time")
+    found: dict[str, NDArray[Any]] = history_compression.unpack(second, header.attempts, header.origin)
+    _check(found, header)
+    attempts = Attempts(
+        **found,
+        servers=header.servers,
+        standby_names=header.standby_names,
+        clocks_apart_s=header.clocks_apart_s,
+    )
+    present = history_compression.unpack_bits(third, header.attempts, len(header.readings))
+    return History(
+        PlannedDrill(
+            header.number,
+            next((storm for storm in (STORM, SHRUNK) if storm.name == header.fault), None) or fault(header.fault),
+            header.victim,
+            header.level,
+            header.route,
+            header.writers,
+            header.warm_s,
+            header.storm,
+            header.guarded,
+            header.client_timeout_s,
+        ),
+        header.run,
+        attempts,
+        header.witness,
+        tuple(
+            MemberReading(r.member, held, r.duplicate, r.corrupted, r.phantom, r.caught_up)
+            for r, held in zip(header.readings, present, strict=True)
+        ),
+        header.problems,
+    )
+
+
+def _check(found: dict[str, NDArray[Any]], header: _Header) -> None:
+    """Damaged when a column holds what no ledger writes."""
+    ranges = {
+        "outcome": (0, len(Outcome)),
+        "level": (-1, len(Level)),
+        "server": (-1, len(header.servers)),
+        "names": (-1, len(header.standby_names)),
+    }
+    for name, (least, end) in ranges.items():
+        column = found[name]
+        if len(column) and not (column.min() >= least and column.max() < end):
+            raise Damaged(f"a {name} is out of range")
+
+
+def _plain(part: bytes) -> bytes:
+    reader = zlib.decompressobj()
+    plain = reader.decompress(part, min(_MOST_HEADER, _MOST_HEADER_RATIO * len(part)))
+    if not reader.eof:
+        raise Damaged("its header is cut short, or longer than any drill's")
+    return plain

@@ -1,10 +1,17 @@
-"""Observes a target again and again during a drill, on the target's own clock."""
+"""What is seen and kept of a target during a drill, on its own clock: views, signs of members, their logs, lost WAL.
 
-from walproof.errors import Error
-from walproof.model.event import Emit, Observed
+Also starts or ends the guard that a drill is to run with, and keeps what it wrote. Judges nothing."""
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from walproof.errors import Error, TargetError
+from walproof.model.drill import Drill, Mark, Verdict
+from walproof.model.event import Emit, Note, Observed
 from walproof.model.ports import Closes, Poller, Target
-from walproof.model.topology import ClusterView
-from walproof.model.verdict import Mark
+from walproof.model.topology import ClusterView, MemberState
+from walproof.model.waiting import Wait, wait_for
 
 _POLLER_PACE_S = 0.05
 
@@ -84,3 +91,124 @@ class Observer:
             repeated.close()
         if self._poller is not None:
             self._poller.close()
+
+
+Keep = Callable[[str, str | bytes], object]
+"""Keeps a text or the bytes of a file with the record: (name, content)."""
+
+
+@dataclass(slots=True)
+class Gathered:
+    """Everything gathered in one drill; nothing that cannot be asked stops the drill."""
+
+    target: Target
+    states: list[MemberState] = field(default_factory=list)
+    logs: dict[str, str] = field(default_factory=dict)
+    saved: list[str] = field(default_factory=list)
+    """Members whose newest WAL was put aside."""
+
+    def ask_members(self) -> None:
+        """Ask every member for its signs now."""
+        source = self.target.capabilities().member_states
+        if source is not None:
+            with suppress(Error):
+                self.states += source.states()
+
+    def caught_up(self, leader: str) -> dict[str, bool]:
+        """Whether each standby has replayed all that the leader has now; waits for it. Empty where nobody can tell."""
+        source = self.target.capabilities().member_states
+        if source is None:
+            return {}
+        head: int | None = None
+        reached: dict[str, bool] = {}
+
+        def every() -> bool:
+            nonlocal head, reached
+            at = {state.member: state.lsn for state in source.states() if state.answers}
+            head = at.get(leader) if head is None else head
+            behind = head is None
+            reached = {} if behind else {m: lsn is not None and lsn >= (head or 0) for m, lsn in at.items()}
+            return behind or all(reached.values())
+
+        with suppress(Error):
+            wait_for(Wait.REPLAYED, every, self.target.clock)
+        return reached
+
+    def save_traces(self, members: Sequence[str]) -> None:
+        """Put the newest WAL of these members aside, before anybody rewinds them."""
+        traces = self.target.capabilities().traces
+        if traces is None:
+            return
+        for member in members:
+            with suppress(Error):
+                traces.save(member)
+                self.saved.append(member)
+
+    def save_logs(self, view: ClusterView) -> None:
+        """Every member's logs as they are now."""
+        source = self.target.capabilities().logs
+        if source is None:
+            return
+        for member in view.members:
+            try:
+                self.logs[member.name] = source.logs(member.name)
+            except Error as error:
+                self.logs[member.name] = error.message
+
+    def keep(self, drill: Drill, keep: Keep, emit: Emit, first_lost: int) -> None:
+        """Keep logs and WAL of a drill that is broken or undecided with the record; discard what was put aside.
+
+        `first_lost`: WAL position (bytes) of the first lost commit, 0 for everything that was put aside.
+        """
+        if drill.verdict in (Verdict.BROKEN, Verdict.UNDECIDED):
+            for member, text in self.logs.items():
+                keep(f"drill-{drill.number}-{member}.log", text)
+            for member in self.saved:
+                keep(f"drill-{drill.number}-{member}.wal.txt", self._described(member, drill, first_lost))
+            if self.logs or self.saved:
+                kept = f"drill {drill.number}: logs of every member are kept in the record"
+                emit(Note(self.target.clock.now(), kept))
+        traces = self.target.capabilities().traces
+        if traces is not None:
+            with suppress(Error):
+                traces.discard()
+
+    def _described(self, member: str, drill: Drill, first_lost: int) -> str:
+        traces = self.target.capabilities().traces
+        assert traces is not None
+        try:
+            return traces.describe(member, timeline=drill.timeline_before or 1, since=first_lost)
+        except Error as error:
+            return error.message
+
+
+def set_guard(target: Target, *, guarded: bool) -> None:
+    """Have a guard that would act now, or none; TargetError where the target cannot have one."""
+    switch = target.capabilities().guard
+    if switch is None:
+        if guarded:
+            raise TargetError(f"{target.name} cannot be guarded", "see docs/guard.md")
+        return
+    if not guarded:
+        switch.stop()
+        return
+    switch.start()
+
+    def ready() -> bool:
+        status = switch.status()
+        return status is not None and status.ready
+
+    wait_for(Wait.GUARD_READY, ready, target.clock)
+
+
+class GuardLog:
+    """What the guard of a target writes from now on; of None nothing."""
+
+    def __init__(self, target: Target | None) -> None:
+        self._switch = target.capabilities().guard if target is not None else None
+        self._before = len(self._switch.log()) if self._switch is not None else 0
+
+    def since(self) -> str:
+        """Its lines, joined, each with the time of the day."""
+        lines = self._switch.log()[self._before :].splitlines() if self._switch is not None else []
+        return "; ".join(line.partition(" ")[2] or line for line in lines)

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from walproof.errors import UsageError
+from walproof.model.drill import Victim
 from walproof.model.guarantee import Level, level
 from walproof.model.units import duration_s, parse_positive_int, share
-from walproof.model.verdict import Victim
 from walproof.proving.faults import Fault, fault, victim
-from walproof.proving.matrix import COLUMNS
+from walproof.proving.loss_bounds import COLUMNS
 
 RawOptions = Mapping[str, Any]
 """Option name → value as typed, flag, or None when not given."""

@@ -8,24 +8,19 @@ import numpy as np
 
 from walproof.errors import Error, MachineError, WaitTimeout
 from walproof.machine.signals import shielded
+from walproof.model.drill import Capability, Drill, Verdict
 from walproof.model.event import DrillDone, DrillStarted, Emit, FaultChanged, Note
 from walproof.model.load import LedgerOrder, LedgerRun
-from walproof.model.ports import Capability, Ledger, Target
+from walproof.model.ports import Ledger, Target
 from walproof.model.topology import ClusterView
-from walproof.model.verdict import Drill, Verdict
 from walproof.model.waiting import Wait, wait_for
-from walproof.proving.campaign import PlannedDrill
-from walproof.proving.conclude import concluded_drill
+from walproof.proving.campaign import PlannedDrill, Strike, shrunk
 from walproof.proving.faults import SHRUNK, STORM, Step
-from walproof.proving.gather import Gathered, Keep
-from walproof.proving.guarded import GuardLog, set_guard
-from walproof.proving.history import DrillRun, History
-from walproof.proving.history_file import decode, encode, history_name
-from walproof.proving.inject import chosen_victims, inject, why_skipped
-from walproof.proving.observer import Observer
-from walproof.proving.reading import MemberReading, compared, lost_rows
-from walproof.proving.storm import Strike, shrunk
-from walproof.proving.storm_run import StormRun
+from walproof.proving.history import DrillRun, History, decode, encode, history_name
+from walproof.proving.inject import StormRun, chosen_victims, inject, why_skipped
+from walproof.proving.judge import concluded_drill
+from walproof.proving.lost_commits import MemberReading, compared, lost_rows
+from walproof.proving.observer import Gathered, GuardLog, Keep, Observer, set_guard
 
 _SETTLED_S = 0.5
 """Answers under way when a fault falls may still arrive: commits count as back when acknowledged later than this."""

@@ -9,7 +9,7 @@ from typing import Annotated, Any, get_args
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
-from walproof.machine.foreign_text import from_json, printable
+from walproof.machine.untrusted import from_json, printable
 from walproof.model.event import Event
 
 _ESCAPED = re.compile(r"\\[bfru]|[\x7f-\x9f]")

@@ -1,11 +1,15 @@
 """The journal of settings changed on a cluster, so that `walproof revert` can revert them, after kill -9 too.
 
-The value before is on disk before the change is made; the journal itself never touches a cluster.
-"""
+The value before is on disk before the change is made. Journals of this user's runs are registered in the state folder,
+which alone `revert` obeys: a record can be a stranger's, so its journal is a copy. Never touches a cluster."""
 
 import json
 import os
-from collections.abc import Mapping
+import secrets
+import stat
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -13,9 +17,9 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from walproof.errors import MachineError
-from walproof.machine.foreign_text import from_json
-from walproof.machine.untrusted import bounded
-from walproof.records.private import make_folder, opener
+from walproof.machine import pid_files
+from walproof.machine.untrusted import bounded, from_json
+from walproof.records.layout import make_folder, opener
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,3 +147,125 @@ def _flush_folders(folder: Path) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+NAME = "journal.jsonl"
+"""The copy in a record."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Whose journal it is. journal: its random id; record: the real path; process: see `pid_files.identity`."""
+
+    journal: str
+    record: str
+    process: str
+
+    @property
+    def pid(self) -> int | None:
+        """The process of the run while it lives and is another one than this."""
+        first = self.process.partition(" ")[0]
+        pid = int(first) if first.isdigit() else 0
+        return pid if pid not in (0, os.getpid()) and pid_files.identity(pid) == self.process else None
+
+
+class RegisteredJournal:
+    """A run's journal; its file in the state folder is removed once nothing of it is left to be undone."""
+
+    def __init__(self, folder: Path, run: Run) -> None:
+        self.run = run
+        self.path = Path(run.record) / NAME
+        self.registration = folder / f"{run.journal}.jsonl"
+        self._own = Journal(self.registration, asdict(run))
+        self._copy = Journal(self.path, {"journal": run.journal})
+        self._one = threading.Lock()
+        """Faults of a storm are noted at once: none may be lost with the file, and no two may have one number."""
+
+    def note(self, at: float, target: str, what: str, name: str, *, before: str | None, after: str | None) -> Change:
+        """Append a change, fsynced here and in the record, before it is made."""
+        copied = not self.path.is_symlink()
+        with self._one:
+            # The copy outlives what is forgotten here: a number is never used twice in it.
+            number = 1 + max(self._own.last(), self._copy.last() if copied else 0)
+            change = Change(number, at, target, what, name, before, after)
+            self._own.add(change)
+            if copied:
+                self._copy.add(change)
+            return change
+
+    def undone(self, change: Change) -> None:
+        """The change has been reverted."""
+        with self._one:
+            self._own.undone(change)
+            if self.run.journal in journals_in(self.path):
+                with suppress(MachineError):
+                    self._copy.undone(change)
+            if not self._own.pending():
+                self._own.remove()
+
+    def pending(self, target: str | None = None) -> Sequence[Change]:
+        """Changes not reverted, newest first, whatever the copy says."""
+        return self._own.pending(target)
+
+
+def register(folder: Path, record: Path) -> RegisteredJournal:
+    """The journal of a run of this process into that record: the one it has there, where it is continued, or a new one.
+
+    The file is made with the first change. MachineError where others may write in the folder.
+    """
+    check_ours(folder)
+    real = os.path.realpath(record)
+    known = next((one.run.journal for one in registered(folder) if one.run.record == real), None)
+    process = pid_files.identity(os.getpid()) or ""
+    return RegisteredJournal(folder, Run(known or secrets.token_hex(16), real, process))
+
+
+def registered(folder: Path) -> list[RegisteredJournal]:
+    """Every journal of the folder with something to undo, the newest first; those without are forgotten."""
+    if not only_ours(folder):
+        return []
+    found: list[tuple[float, RegisteredJournal]] = []
+    for path in folder.glob("*.jsonl"):
+        journal = Journal(path)
+        run = _run(journal) if only_ours(path) else None
+        if run is None:
+            continue
+        if pending := journal.pending():
+            found.append((max(change.at for change in pending), RegisteredJournal(folder, run)))
+        elif run.pid is None:
+            journal.remove()
+    return [one for _, one in sorted(found, key=lambda pair: -pair[0])]
+
+
+def journals_in(path: Path) -> frozenset[str]:
+    """Ids that a record's journal names; none for what is no file of its own."""
+    if path.is_symlink() or not path.is_file():
+        return frozenset()
+    return frozenset(str(head["journal"]) for head in Journal(path).heads())
+
+
+def _run(journal: Journal) -> Run | None:
+    """The newest run of a file in the state folder, None where its name and its first line differ."""
+    heads = [head for head in journal.heads() if all(isinstance(head.get(n), str) for n in ("record", "process"))]
+    if not heads or heads[-1]["journal"] != journal.path.stem:
+        return None
+    return Run(heads[-1]["journal"], heads[-1]["record"], heads[-1]["process"])
+
+
+def check_ours(path: Path) -> None:
+    """MachineError where there is such a folder or file, and others own it or may write in it."""
+    if os.path.lexists(path) and not only_ours(path):
+        raise MachineError(
+            f"others own {path} or may write in it, so no journal there is obeyed and nothing is changed",
+            "set WALPROOF_STATE to a folder of your own, mode 0700",
+        )
+
+
+def only_ours(path: Path) -> bool:
+    """Whether it is this user's own folder or file, and no other user may write in it."""
+    try:
+        found = path.lstat()
+    except OSError:
+        return False
+    kind = stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)
+    return kind and found.st_uid == os.geteuid() and not found.st_mode & 0o022

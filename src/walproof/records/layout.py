@@ -1,4 +1,5 @@
-"""The files of a record directory and its format version; reads record.json and writes nothing."""
+"""The files of a record directory, its header and format version; how files and folders are made that only their owner
+may read, from their first byte on and whatever the umask is. Writes no event."""
 
 import json
 import os
@@ -10,8 +11,33 @@ from importlib.metadata import version as installed
 from pathlib import Path
 
 from walproof.errors import UsageError
-from walproof.machine.foreign_text import from_json, printable
-from walproof.machine.untrusted import bounded, regular
+from walproof.machine.untrusted import bounded, from_json, printable, regular
+
+FOLDER, FILE = 0o700, 0o600
+
+
+def make_folder(path: Path) -> None:
+    """Create the folder where it is missing, and its parents; one that exists keeps its mode."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.mkdir(exist_ok=True, mode=FOLDER)
+
+
+def opener(path: str, flags: int) -> int:
+    """For open(): a file that it creates is its owner's alone; a link in its place is an OSError."""
+    return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, FILE)
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Write a whole file; one that was there keeps its mode."""
+    with open(path, "wb", opener=opener) as file:
+        file.write(data)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a whole file; one that was there keeps its mode."""
+    with open(path, "w", encoding="utf-8", errors="replace", opener=opener) as file:
+        file.write(text)
+
 
 FORMAT = 1
 """Raised when an earlier reader would misunderstand, not when it would merely skip something new."""

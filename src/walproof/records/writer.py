@@ -9,12 +9,24 @@ from types import TracebackType
 from typing import Self
 
 from walproof.errors import Error, MachineError, UsageError
-from walproof.machine.foreign_text import from_json
 from walproof.machine.redaction import in_text
+from walproof.machine.untrusted import from_json
 from walproof.model.event import Ended, Event
 from walproof.records.codec import encode
-from walproof.records.layout import EVENTS, FILES, FORMAT, HEADER, Header, new_name, safe_name, version
-from walproof.records.private import make_folder, opener, write_bytes, write_text
+from walproof.records.layout import (
+    EVENTS,
+    FILES,
+    FORMAT,
+    HEADER,
+    Header,
+    make_folder,
+    new_name,
+    opener,
+    safe_name,
+    version,
+    write_bytes,
+    write_text,
+)
 
 _HINT = "free some space, or name a writable directory with --record DIR"
 

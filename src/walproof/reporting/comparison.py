@@ -4,10 +4,10 @@ import math
 from collections.abc import Sequence
 from statistics import median
 
-from walproof.estimating.differences import BETWEEN_RUNS, change, shares_differ, shifted
+from walproof.estimating.intervals import BETWEEN_RUNS, change, shares_differ, shifted
+from walproof.model.drill import Drill
 from walproof.model.event import Described, DrillDone
-from walproof.model.plan import Arm, Scenario
-from walproof.model.verdict import Drill
+from walproof.model.sample import Arm, Scenario
 from walproof.pricing.estimates import ArmPrice, PriceTable, price_table
 from walproof.records.reader import Record
 from walproof.reporting.conclusion import sentences

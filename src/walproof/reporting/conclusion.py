@@ -4,13 +4,13 @@ from collections import Counter
 from collections.abc import Sequence
 from statistics import median
 
+from walproof.model.drill import Drill, Verdict
 from walproof.model.event import ClaimJudged, DrillDone, Event, SampleDone, SearchStep
 from walproof.model.guarantee import Level
 from walproof.model.units import counted
-from walproof.model.verdict import Drill, Verdict
-from walproof.pricing.conclusion import conclusion as price_sentence
 from walproof.pricing.estimates import PriceTable, price_table
-from walproof.proving.bounds import kind_of, worst_bounds
+from walproof.pricing.results_and_gate import conclusion as price_sentence
+from walproof.proving.loss_bounds import kind_of, worst_bounds
 from walproof.reporting.wording import fault_name, percent, seconds
 
 

@@ -1,16 +1,15 @@
-"""Drills → sections: the survival matrix with its evidence, results per level, outages by part. Judges nothing."""
+"""Drills → sections: the survival matrix with its evidence, results per level, outages by part, drills with a guard
+against the same drills without. Judges nothing."""
 
 import re
 from collections.abc import Sequence
 from statistics import median
 
+from walproof.model.drill import Drill, Verdict
 from walproof.model.guarantee import Level
 from walproof.model.units import and_undecided
-from walproof.model.verdict import Drill, Verdict
-from walproof.proving.bounds import bounds, controls, kind_of
-from walproof.proving.guard_comparison import compare_guard
-from walproof.proving.matrix import COLUMNS, matrix
-from walproof.reporting.guard_rows import HEADS, TITLE, guard_rows
+from walproof.proving.campaign_results import GuardComparison, compare_guard
+from walproof.proving.loss_bounds import COLUMNS, bounds, controls, kind_of, matrix
 from walproof.reporting.outline import (
     Bar,
     BarChart,
@@ -29,11 +28,27 @@ from walproof.reporting.wording import (
     UNAVAILABLE,
     count,
     fault_name,
+    outage_interval,
     outage_parts,
     outage_seconds,
     percent,
     seconds,
 )
+
+GUARD_TITLE = "with a guard and without"
+GUARD_HEADS = ("fault", "level", "guard", ">RTO, median (95 % CI)", ">worst", ">lost", f">{LOSS_BOUND}", ">drills")
+
+
+def guard_rows(compared: Sequence[GuardComparison]) -> list[list[str]]:
+    """Two rows of each fault at a level: outage's median with its interval and worst, commits lost, bound, drills."""
+    rows = []
+    for c in compared:
+        for name, arm in (("with", c.with_guard), ("without", c.without)):
+            times = [outage_interval(arm.rto_s), seconds(arm.worst_s)]
+            counts = [count(arm.lost), percent(arm.loss_bound), str(arm.drills)]
+            rows.append([c.victim.with_fault(c.fault), str(c.level), name, *times, *counts])
+    return rows
+
 
 _SAME = " under the same fault and load"
 Cells = dict[tuple[str, Level], list[Drill]]
@@ -143,7 +158,7 @@ def _guarded(drills: Sequence[Drill]) -> list[Table]:
     """Drills with a guard against those without, where both were run."""
     compared = compare_guard(drills)
     rows = tuple(row(*cells) for cells in guard_rows(compared))
-    return [Table("guard", TITLE, columns(*HEADS), rows)] if compared else []
+    return [Table("guard", GUARD_TITLE, columns(*GUARD_HEADS), rows)] if compared else []
 
 
 def _outage(drills: Sequence[Drill]) -> Figure | None:

@@ -3,10 +3,9 @@
 import math
 from collections.abc import Callable, Sequence
 
-from walproof.forecasting.answer import Forecast
-from walproof.forecasting.failures import Failures
-from walproof.forecasting.pareto import front
-from walproof.forecasting.sensitivity import Studied
+from walproof.forecasting.failure_rates import Failures
+from walproof.forecasting.forecast import Forecast
+from walproof.forecasting.sensitivity import Studied, front
 from walproof.model.estimate import Estimate
 from walproof.reporting.outline import (
     Cell,
@@ -20,7 +19,7 @@ from walproof.reporting.outline import (
     columns,
     row,
 )
-from walproof.reporting.terminal_forecast import conclusion
+from walproof.reporting.terminal_price_drills_forecast import conclusion
 from walproof.reporting.wording import NOT_KNOWN, interval, number, seconds
 
 MOST_EFFECTS = 5

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, field
 
+from walproof.model.drill import Drill, Verdict
 from walproof.model.estimate import Estimate
-from walproof.model.verdict import Drill, Verdict
 
 
 @dataclass(frozen=True, slots=True)

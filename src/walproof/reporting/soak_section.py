@@ -1,4 +1,5 @@
-"""A soak as a section: every second of it as a picture, what each level did as a table. Numbers are the record's."""
+"""A soak as a section: every second of it as a picture, what each level did as a table; and the table of stalls, the
+slowest transactions and WAL of every arm. The numbers are pricing's and the record's."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -8,9 +9,9 @@ from itertools import groupby
 from statistics import fmean
 
 from walproof.model.event import Event
-from walproof.model.plan import Arm
-from walproof.model.sample import Series
+from walproof.model.sample import Arm, Series
 from walproof.model.units import counted
+from walproof.pricing.estimates import ArmPrice, PriceTable
 from walproof.pricing.soak import Stretch, stretches
 from walproof.reporting.outline import (
     Cell,
@@ -24,17 +25,53 @@ from walproof.reporting.outline import (
     columns,
     row,
 )
-from walproof.reporting.stall_table import in_bytes
-from walproof.reporting.wording import NOT_KNOWN, count, number, seconds
+from walproof.reporting.wording import NOT_KNOWN, arm_name, count, interval, number, ratio, seconds
+
+STALL_TITLE = "tail, stalls and WAL"
+STALL_CAPTION = (
+    "stalled: seconds, of those measured, in which no transaction ended for 0.1 s or longer; they count in the ratio. "
+    "WAL and full-page images per transaction, as the leader counted them."
+)
+_BYTES = ((1024**2, "MB"), (1024, "kB"), (1, "B"))
+
+
+def stall_rows(table: PriceTable) -> tuple[tuple[str, ...], list[list[str]]]:
+    """Headings and rows: scenario, level, clients, the ratio without stalls, the slowest transactions, stalls, WAL."""
+    heads = (
+        "scenario", "level", ">clients", ">ratio without stalls", ">p99.9 ms", ">longest ms",
+        ">stalled", ">WAL", ">full pages",
+    )  # fmt: skip
+    return heads, [_stall_row(p) for p in table.arms]
+
+
+def _stall_row(p: ArmPrice) -> list[str]:
+    stalled = NOT_KNOWN if math.isnan(p.stalled_s) else f"{p.stalled_s:.1f} of {p.measured_s:.0f} s"
+    slowest = (interval(p.latency.p999), number(p.latency.max_ms))
+    written = (in_bytes(p.wal_bytes), number(p.full_pages, 2))
+    trimmed = "" if p.ratio.low == p.ratio.high == 1.0 else ratio(p.without_stalls)
+    return [p.scenario.text, arm_name(p), str(p.arm.clients), trimmed, *slowest, stalled, *written]
+
+
+def in_bytes(value: float) -> str:
+    """Bytes in the largest unit that keeps them above 1.
+
+    >>> in_bytes(1312.0), in_bytes(300.0), in_bytes(math.nan)
+    ('1.3 kB', '300 B', '–')
+    """
+    if not math.isfinite(value):
+        return NOT_KNOWN
+    size, unit = next(((size, unit) for size, unit in _BYTES if value >= size), (1, "B"))
+    return f"{value / size:.{0 if size == 1 else 1}f} {unit}"
+
 
 LONGEST_PAUSE_S = 120.0
 _POINTS = 600
 """Points over the picture's width: seconds are put together when there are more."""
-HEADS = (
+SOAK_HEADS = (
     "level", ">clients", ">seconds", ">tps", ">slowest second", ">median of p50 ms", ">median of p99 ms",
     ">longest ms", ">stalled", ">WAL a second", ">checkpoint running",
 )  # fmt: skip
-_CAPTION = (
+_SOAK_CAPTION = (
     "Every second{}: transactions, latencies (median, 99th percentile, longest, ever thinner) and the leader's WAL. "
     "Shaded: a checkpoint was running. Red: seconds with a stall, in which no transaction ended for 0.1 s or longer."
 )
@@ -45,7 +82,7 @@ def soak_sections(events: Sequence[Event]) -> tuple[Section, ...]:
     found = stretches(events)
     if not found:
         return ()
-    table = Table("soak", "the soak", columns(*HEADS), _table_rows(found))
+    table = Table("soak", "the soak", columns(*SOAK_HEADS), _table_rows(found))
     found = _without_pauses(found)
     start = found[0].series.started_at
     width = max(1, math.ceil((found[-1].series.started_at + len(found[-1].series.transactions) - start) / _POINTS))
@@ -59,7 +96,9 @@ def soak_sections(events: Sequence[Event]) -> tuple[Section, ...]:
     )
     arms = dict.fromkeys(one.arm for one in found)
     legend = tuple((_name(arm), _tone(arm)) for arm in arms)
-    caption = _CAPTION.format("" if width == 1 else f", in steps of {width} s of which latencies show the worst second")
+    caption = _SOAK_CAPTION.format(
+        "" if width == 1 else f", in steps of {width} s of which latencies show the worst second"
+    )
     figure = Figure("soak-series", "Second by second", caption, (chart,), legend, table)
     return (Section("soak", "The soak", "", (figure,)),)
 

@@ -9,9 +9,8 @@ from rich.text import Text
 from walproof.model.event import ClaimJudged, Event, FigureCompared
 from walproof.reporting import outline as pages
 from walproof.reporting.conclusion import conclusion
-from walproof.reporting.table_width import Fitting, table, with_lines
-from walproof.reporting.terminal_drills import prove_tables
-from walproof.reporting.terminal_price import price_tables
+from walproof.reporting.console_output import Fitting, table, with_lines
+from walproof.reporting.terminal_price_drills_forecast import price_tables, prove_tables
 from walproof.reporting.wording import interval, number
 
 __all__ = [

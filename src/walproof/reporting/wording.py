@@ -4,10 +4,10 @@ import math
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
+from walproof.model.drill import Drill, Findings, Recovery
 from walproof.model.estimate import Estimate
-from walproof.model.verdict import Drill, Findings, Recovery
 from walproof.pricing.estimates import ArmPrice, Latency
-from walproof.proving.bounds import kind_of
+from walproof.proving.loss_bounds import kind_of
 
 NOT_KNOWN = "–"
 UNAVAILABLE = "unavailable"

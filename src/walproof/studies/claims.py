@@ -9,19 +9,16 @@ from typing import assert_never
 
 import numpy as np
 
-from walproof.estimating.binomial import upper_bound
-from walproof.estimating.differences import change
-from walproof.estimating.intervals import stopped_interval
-from walproof.estimating.totals import rate_interval, ratio_interval
+from walproof.estimating.intervals import change, stopped_interval, upper_bound
+from walproof.estimating.ratios import rate_interval, ratio_interval
+from walproof.model.drill import Drill
 from walproof.model.estimate import Estimate
 from walproof.model.event import ClaimJudged, DrillDone, Event, FigureCompared, SampleDone, SampleFailed
 from walproof.model.guarantee import Level
-from walproof.model.plan import Arm, Sample
-from walproof.model.sample import SampleResult
+from walproof.model.sample import Arm, Sample, SampleResult
 from walproof.model.units import counted
-from walproof.model.verdict import Drill
-from walproof.pricing.design import WARM_BLOCK
 from walproof.pricing.estimates import Pair, paired_totals, totals
+from walproof.pricing.sampling import WARM_BLOCK
 from walproof.studies.declaration import (
     ArmNamed,
     Claim,

@@ -18,9 +18,9 @@ from pydantic import (
 )
 
 from walproof.errors import UsageError
-from walproof.machine.foreign_text import from_toml, printable
+from walproof.machine.untrusted import from_toml, printable
 from walproof.model.guarantee import Level
-from walproof.model.plan import Arm, Scenario, Workload, WorkloadKind
+from walproof.model.sample import Arm, Scenario, Workload, WorkloadKind
 from walproof.patroni.config import SyncMode
 from walproof.proving.faults import fault
 

@@ -1,23 +1,71 @@
-"""Runs a declared study on a target: its parts priced, its drills run, its claims judged. The file that acts."""
+"""Runs a declared study on a target: its parts priced, its drills run, its claims judged. The file that acts.
+
+What the study's lab declares and the target misses becomes a caveat."""
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from walproof.errors import Error, UsageError
-from walproof.estimating.stopping import StoppedBy
+from walproof.estimating.intervals import StoppedBy
+from walproof.model.drill import Capability
 from walproof.model.event import DrillDone, Emit, Event, Note
-from walproof.model.ports import Capability, Target
-from walproof.pricing.bench import Bench, OnProgress, RunProgress
-from walproof.pricing.design import Question, sample_seconds
+from walproof.model.guarantee import read_standby_names
+from walproof.model.ports import Target
+from walproof.model.topology import ClusterView, Description
+from walproof.model.units import counted
 from walproof.pricing.run import run_price
+from walproof.pricing.sampling import Bench, OnProgress, Question, RunProgress, sample_seconds
 from walproof.proving.campaign import PlannedDrill
 from walproof.proving.faults import CATALOGUE
 from walproof.proving.run import Shell, run_drills
 from walproof.studies.claims import Measured, claim_judged, figure_compared
-from walproof.studies.conditions import missed
-from walproof.studies.declaration import DrillPart, Study, StudyPart
+from walproof.studies.declaration import DrillPart, LabNeeded, Study, StudyPart
+
+
+def missed(lab: LabNeeded, described: Description, view: ClusterView) -> tuple[str, ...]:
+    """One sentence for each condition that the study declares and the target, as found, does not meet."""
+    declared = lab.model_fields_set
+    found = [
+        *(_members(lab, view) if "members" in declared else ()),
+        *(_quorum(lab, view) if declared & {"sync", "quorum"} else ()),
+        *(_wal_volume(lab, described) if "wal_volume" in declared else ()),
+        *_parameters(lab, described),
+    ]
+    return tuple(found)
+
+
+def _members(lab: LabNeeded, view: ClusterView) -> Iterator[str]:
+    here = len(view.members)
+    if here != lab.members:
+        yield f"{counted(here, 'member')}, the study has {lab.members}"
+
+
+def _quorum(lab: LabNeeded, view: ClusterView) -> Iterator[str]:
+    wanted, found = lab.sync.replication(lab.quorum), read_standby_names(view.standby_names)
+    asynchronous = wanted.method is None or wanted.number == 0
+    here = None if found is None else (found.kind, found.k)
+    if here != (None if asynchronous else (wanted.method, wanted.number)):
+        shown = "asynchronous" if found is None else f"{found.kind} {found.k}"
+        yield f"{shown}, the study has {wanted.text.removesuffix(' strict')}"
+
+
+def _wal_volume(lab: LabNeeded, described: Description) -> Iterator[str]:
+    asked = "on a volume of its own" if lab.wal_volume else "with the data"
+    if described.wal_volume is None:
+        yield f"where WAL is written is not known, the study has it {asked}"
+    elif described.wal_volume is not lab.wal_volume:
+        here = "on a volume of its own" if described.wal_volume else "with the data"
+        yield f"WAL is {here}, the study has it {asked}"
+
+
+def _parameters(lab: LabNeeded, described: Description) -> Iterator[str]:
+    for name, value in lab.parameters.items():
+        here = described.settings.get(name, "not known")
+        if here != value:
+            yield f"{name} is {here}, the study has {value}"
+
 
 NEVER = 0.0001
 """A precision never reached: a study uses its whole budget."""

@@ -3,9 +3,8 @@
 from walproof.errors import UsageError
 from walproof.machine.redaction import without_secrets
 from walproof.model.ports import Target
-from walproof.targets import cnpg, lab, patroni, postgres, simulated
+from walproof.targets import Rights, TargetType, cnpg, lab, patroni, postgres, simulated
 from walproof.targets.external.target_file import HINT, kind_of
-from walproof.targets.kind import Rights, TargetType
 
 TARGETS: list[TargetType] = [
     lab.TYPE,

@@ -1,7 +1,7 @@
 """A configuration change from plan to effect; on any error, and on Ctrl-C, what was changed is reverted."""
 
 from walproof.errors import Error, MachineError
-from walproof.model.configuration import ConfigChange, ConfigPlan
+from walproof.model.guarantee import ConfigChange, ConfigPlan
 from walproof.model.ports import Configuration, Notebook
 
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import psycopg
 
 from walproof.errors import Error, TargetError
-from walproof.load.ledger.outcome import SUCCESS, Answer
-from walproof.model.attempt import Outcome
+from walproof.load.ledger.commit_outcome import SUCCESS, Answer
 from walproof.model.guarantee import Level
+from walproof.model.load import Outcome
 from walproof.model.ports import Target
 from walproof.model.topology import Endpoint
 

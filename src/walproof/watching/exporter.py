@@ -13,10 +13,10 @@ from walproof.model.guarantee import Level
 from walproof.model.ports import Target
 from walproof.model.topology import Role, Snapshot
 from walproof.targets.choose import choose
+from walproof.watching.alerts_and_dashboard import alert_rules
 from walproof.watching.canary import Canary, Probe
-from walproof.watching.metrics_server import MetricsServer
-from walproof.watching.rules import alert_rules
-from walproof.watching.sync_status import sync_status
+from walproof.watching.http_server import MetricsServer
+from walproof.watching.picture import sync_status
 
 BUCKETS = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 

@@ -15,11 +15,11 @@ from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingR
 from starlette.routing import Route
 
 from walproof.errors import Error, MachineError, UsageError
-from walproof.machine.foreign_text import from_json
+from walproof.machine.untrusted import from_json
 from walproof.model.ports import Target
 from walproof.watching.actions import Actions
-from walproof.watching.addresses import base_url, is_loopback, new_token
 from walproof.watching.collector import Collector
+from walproof.watching.http_server import base_url, is_loopback, new_token
 from walproof.watching.picture import with_timeline_event
 
 STATIC = resources.files("walproof.watching") / "static"

@@ -1,9 +1,12 @@
-"""The live picture as a value: (picture, news) → picture. Pure; the page and the terminal only draw it."""
+"""The live picture as a value: (picture, news) → picture; and synchronous replication now, declared against in effect.
+
+Pure; the page, the terminal and the exporter only show it."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from walproof.model.estimate import quantile_ms
 from walproof.model.event import (
     ClaimJudged,
     DrillDone,
@@ -16,11 +19,47 @@ from walproof.model.event import (
     ScenarioEntered,
     Started,
 )
-from walproof.model.histogram import quantile_ms
+from walproof.model.guarantee import read_standby_names
 from walproof.model.takeover import GuardStatus
-from walproof.model.topology import LinkView, MemberView, Role, Snapshot
+from walproof.model.topology import ClusterView, LinkView, MemberView, Role, Snapshot
 from walproof.watching.canary import Probe
-from walproof.watching.sync_status import SyncStatus, sync_status
+
+
+@dataclass(frozen=True, slots=True)
+class SyncStatus:
+    """Standbys a commit waits for, standbys it should wait for, and how many may fail before commits block."""
+
+    in_effect: int = 0
+    declared: int = 0
+    spare: int = 0
+
+    @property
+    def active(self) -> bool:
+        """Whether commits at remote_write and above wait for a standby."""
+        return self.in_effect > 0
+
+    @property
+    def text(self) -> str:
+        """One clause for people."""
+        if not self.active:
+            missing = f", {self.declared} declared" if self.declared else ""
+            return f"synchronous replication inactive: no standby is named{missing}"
+        standbys = f"{self.in_effect} standby{'s' if self.in_effect > 1 else ''}"
+        if self.spare < 0:
+            return f"synchronous commits are blocked: {standbys} needed, {-self.spare} missing"
+        reduced = f" ({self.declared} declared)" if self.in_effect < self.declared else ""
+        return f"synchronous commits wait for {standbys}{reduced}; spare synchronous standbys: {self.spare}"
+
+
+def sync_status(view: ClusterView, declared: int) -> SyncStatus:
+    """What synchronous_standby_names on the leader asks for; `declared` is the number it should be."""
+    quorum = read_standby_names(view.standby_names)
+    if quorum is None:
+        return SyncStatus(0, declared, 0)
+    streaming = {m.name for m in view.standbys if m.state == "streaming"}
+    candidates = streaming if "*" in quorum.names else streaming & set(quorum.names)
+    return SyncStatus(quorum.k, declared, len(candidates) - quorum.k)
+
 
 KEEP_S = 180.0
 """How much of the past the picture holds."""

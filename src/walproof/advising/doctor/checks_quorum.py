@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 
-from walproof.advising.doctor.checks_levels import REPLICATION, names_of
+from walproof.advising.doctor.checks_durability import REPLICATION, names_of
 from walproof.advising.doctor.finding import Check, Hit, Severity, patch_cluster, set_patroni
 from walproof.model.facts import Facts, MemberFacts, Sender
 from walproof.model.guarantee import Quorum, QuorumKind, read_standby_names

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from walproof.advising.doctor.checks_levels import level_of
+from walproof.advising.doctor.checks_durability import level_of
 from walproof.advising.doctor.checks_quorum import synchronous_of
 from walproof.advising.doctor.finding import Check, Hit, Severity, bad_setting, set_anywhere, setting_hit
 from walproof.model.facts import Facts

@@ -1,10 +1,30 @@
-"""Every fault of the lab as a line to read: what happens, what it needs, how it is cleared. Pure; injects nothing."""
+"""Every fault of the lab: what happens, whether it is available here, what members show of it, how all are cleared.
 
+What members show is never read from the list of faults in effect: one that was listed and did nothing must not show."""
+
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import psutil
+
+from walproof.errors import Error
+from walproof.lab import disk_images, members, network_links, patroni
+from walproof.lab.blueprint import POSTGRES_PORT, Blueprint
+from walproof.lab.faults import active, crashes, disks, replication
+from walproof.lab.faults import crashes as member_faults
 from walproof.lab.faults.active import CLEAR
-from walproof.model.ports import Capability
+from walproof.links import devices
+from walproof.machine import pid_files, processors
+from walproof.machine.clock import RealClock
+from walproof.model.drill import Capability
+from walproof.model.ports import Clock
+from walproof.model.topology import MemberState
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +113,203 @@ class Line:
     why_not: str | None
 
 
-def catalogue(why_not: Mapping[Capability, str | None]) -> tuple[Line, ...]:
+def catalogue_lines(why_not: Mapping[Capability, str | None]) -> tuple[Line, ...]:
     """Every fault with the reason against it, from the reasons against capabilities.
 
-    >>> [line.fault.name for line in catalogue({Capability.POWER_CUT: "needs root"}) if line.why_not]
+    >>> [line.fault.name for line in catalogue_lines({Capability.POWER_CUT: "needs root"}) if line.why_not]
     ['power-cut']
     """
     return tuple(Line(fault, why_not.get(fault.capability)) for fault in FAULTS)
+
+
+_DISK = (Capability.SLOW_DISK, Capability.FAILING_DISK, Capability.FULL_DISK)
+_STREAM = (Capability.PARTITION_WAL, Capability.PARTITION_ACKS)
+
+
+def why_not(blueprint: Blueprint, capability: Capability) -> str | None:
+    """None where it is available now, else one clause."""
+    if capability is Capability.POWER_CUT:
+        return crashes.power_cut_unavailable(blueprint)
+    if capability is Capability.LIMIT_PROCESSORS:
+        return processors.control_groups_unavailable()
+    if capability is Capability.SHAPE_LINKS:
+        return devices.why_no_tun()
+    if capability in _DISK:
+        return disks.unavailable()
+    if capability in _STREAM:
+        return replication.stream_cuts_unavailable()
+    return None
+
+
+def reasons(blueprint: Blueprint | None) -> dict[Capability, str | None]:
+    """The reason against every capability; without a lab, what this machine allows a lab to have."""
+    if blueprint is not None:
+        return {capability: why_not(blueprint, capability) for capability in Capability}
+    return {
+        Capability.POWER_CUT: disk_images.unavailable(),
+        Capability.LIMIT_PROCESSORS: processors.control_groups_unavailable(),
+        **dict.fromkeys(_DISK, disks.unavailable()),
+        **dict.fromkeys(_STREAM, replication.stream_cuts_unavailable()),
+    }
+
+
+_PROBE_S = 0.4
+_PROBE = """
+import json, socket, sys
+deaf = []
+for name, host, port in json.loads(sys.argv[1]):
+    try:
+        socket.create_connection((host, port), timeout=float(sys.argv[2])).close()
+    except ConnectionRefusedError:
+        pass
+    except OSError:
+        deaf.append(name)
+print(json.dumps(deaf))
+"""
+_STOPPED = (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP, psutil.STATUS_DISK_SLEEP)
+
+
+def seen_on_machine(blueprint: Blueprint, state: MemberState) -> MemberState:
+    """The state with what this machine tells of its member."""
+    found = members.processes(blueprint, state.member)
+    return replace(
+        state,
+        postmaster=_postmaster(blueprint, state.member),
+        processes=_processes(found),
+        disk=_disk(blueprint, state.member, found),
+        dcs=_processes([p for p in found if _is_etcd(p)]),
+        deaf_to=_deaf_to(blueprint, state.member),
+    )
+
+
+def _postmaster(blueprint: Blueprint, member: str) -> str:
+    pid = members.postmaster(blueprint, member)
+    if pid is None:
+        return "none"
+    return pid_files.identity(pid) or "none"
+
+
+def _processes(found: list[psutil.Process]) -> str:
+    states = []
+    for process in found:
+        with contextlib.suppress(psutil.Error):
+            states.append(process.status())
+    alive = [state for state in states if state != psutil.STATUS_ZOMBIE]
+    if not alive:
+        return "none"
+    # A process in the middle of a flush stops when the flush returns; one alone may still be on its way.
+    stopped = [state for state in alive if state in _STOPPED]
+    frozen = len(stopped) == len(alive) and psutil.STATUS_STOPPED in stopped
+    return "frozen" if frozen else "running"
+
+
+def _is_etcd(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.Error):
+        return process.name() == "etcd"
+    return False
+
+
+def _disk(blueprint: Blueprint, member: str, found: list[psutil.Process]) -> str:
+    """By its file systems, and by what the tracer of its PostgreSQL has to inject (its command line)."""
+    for volume in disk_images.volumes(blueprint, member):
+        if not disk_images.mounted(volume.mount_point) or crashes.is_dead(volume.mount_point):
+            return "dead"
+        if os.statvfs(volume.mount_point).f_bavail == 0:  # blocks that another user than root may still take
+            return disks.FULL
+    tracers = {disks.tracer(pid) for pid in disks.flushing_pids(found)} - {0}
+    for tracer in tracers:
+        with contextlib.suppress(psutil.Error):
+            condition = injected(psutil.Process(tracer).cmdline())
+            if condition:
+                return condition
+    return "sound"
+
+
+def injected(argv: list[str]) -> str:
+    """The condition of the disk that a strace with these arguments causes; "" for none.
+
+    >>> injected(["strace", "-e", "inject=fsync:error=EIO"]), injected(["strace", "-e", "trace=fsync"])
+    ('failing', '')
+    """
+    what = next((argument for argument in argv if argument.startswith("inject=")), "")
+    conditions = {"delay_enter=": disks.SLOW, "error=EIO": disks.FAILING, "error=ENOSPC": disks.FULL}
+    return next((condition for sign, condition in conditions.items() if sign in what), "")
+
+
+def _deaf_to(blueprint: Blueprint, member: str) -> tuple[str, ...]:
+    """Who cannot open a TCP connection with it: packets of one direction at least do not arrive."""
+    others = [(m, blueprint.address(m), POSTGRES_PORT) for m in blueprint.members if m != member]
+    argv = [sys.executable, "-S", "-c", _PROBE, json.dumps(others), str(_PROBE_S)]
+    deaf: list[str] = []
+    try:
+        answer = members.run_inside(blueprint, member, argv, timeout_s=5.0)
+        deaf = [str(name) for name in json.loads(answer.stdout or "[]")]
+    except (Error, OSError, ValueError, subprocess.TimeoutExpired):
+        deaf = []
+    if not _reached(blueprint.address(member), POSTGRES_PORT):
+        deaf.append("clients")
+    return tuple(deaf)
+
+
+def _reached(host: str, port: int) -> bool:
+    """Whether this machine, where the clients are, reaches that address; a refused connection was answered too."""
+    try:
+        socket.create_connection((host, port), timeout=_PROBE_S).close()
+    except ConnectionRefusedError:
+        return True
+    except OSError:
+        return False
+    return True
+
+
+def all_in_effect(blueprint: Blueprint, member: str | None = None) -> tuple[active.ActiveFault, ...]:
+    """Every fault in effect, those of links too, of one member or (None) of all."""
+    links = network_links.configured(blueprint)
+    faults = [
+        *active.in_effect(blueprint),
+        *(active.ActiveFault("isolate", name) for name in sorted(links.isolated)),
+        *(active.ActiveFault("partition", "", detail=f"{a}..{b}") for a, b in links.cuts),
+    ]
+    return tuple(f for f in faults if member in (None, f.member, *f.detail.split("..")))
+
+
+def recover(blueprint: Blueprint, clock: Clock | None = None, *, member: str | None = None) -> tuple[str, ...]:
+    """Clear every fault, or one member's, and start what is down; what was cleared, one clause each.
+
+    Waits until the cluster is healthy, unless faults of other members are still in effect. A member that does not come
+    back by itself is cloned again from the leader (health.py). WaitTimeout when the cluster does not become healthy.
+    """
+    cleared = all_in_effect(blueprint, member)
+    network_links.recover(blueprint, member)
+    for name in blueprint.members if member is None else (member,):
+        recover_member(blueprint, name)
+    if member is None:
+        member_faults.recover_dcs(blueprint)
+    if not all_in_effect(blueprint):
+        patroni.wait_until_healthy(blueprint, clock or RealClock())
+    return tuple(map(clause, cleared))
+
+
+def recover_member(blueprint: Blueprint, member: str) -> None:
+    """Clear the faults of one member except those of its links, and start it; does not wait for PostgreSQL."""
+    active.check_member(blueprint, member)
+    if crashes.power_cut_unavailable(blueprint) is None:
+        crashes.power_on(blueprint, member)
+    replication.restore_stream(blueprint, member)
+    disks.clear(blueprint, member)
+    crashes.resume_all(blueprint, member)
+    member_faults.remove_postmaster_pid(blueprint, member)
+    members.start_member(blueprint, member)
+    for fault in (active.POWER_CUT, active.KILL_MEMBER, active.FREEZE):
+        active.remove(blueprint, fault, member)
+    replication.resume_replay(blueprint, member)
+
+
+def clause(fault: active.ActiveFault) -> str:
+    """A fault in a few words.
+
+    >>> clause(active.ActiveFault("slow-disk", "n1", detail="5 ms"))
+    'slow-disk of n1 (5 ms)'
+    """
+    text = f"{fault.fault} of {fault.member}" if fault.member else fault.fault
+    return f"{text} ({fault.detail})" if fault.detail else text

@@ -1,8 +1,7 @@
-"""Makes a member's disk slow, failing or full while it works, and clears that.
+"""Makes a member's disk slow, failing or full while it works, and clears that; etcd's flushes are left alone.
 
-Faults are injected into the system calls that flush and write (Debian's strace, kept attached by a guard process);
-an image disk is filled for real. etcd's flushes are left alone: it is PostgreSQL's disk that is under study.
-"""
+strace injects into PostgreSQL's system calls; `python -m walproof.lab.faults.disks LAB MEMBER CALLS WHAT` is the
+process that keeps it attached, whatever starts or ends there. An image disk is filled for real."""
 
 import contextlib
 import functools
@@ -16,9 +15,9 @@ from pathlib import Path
 import psutil
 
 from walproof.errors import MachineError, UsageError
-from walproof.lab import home, members
+from walproof.lab import disk_images, home, members
 from walproof.lab.blueprint import Blueprint
-from walproof.lab.faults import active, volumes
+from walproof.lab.faults import active
 from walproof.machine import pid_files, untrusted
 from walproof.machine.clock import RealClock
 from walproof.machine.programs import lookup, program
@@ -80,7 +79,7 @@ def inject(blueprint: Blueprint, member: str, condition: str, slow_s: float = 0.
     """
     wanted = injection(condition, slow_s)
     active.check_possible(blueprint, f"{condition}-disk", member)
-    fill = condition == FULL and bool(volumes.volumes(blueprint, member))
+    fill = condition == FULL and bool(disk_images.volumes(blueprint, member))
     if not fill and (why := unavailable()):
         raise MachineError(f"the disk of {member} cannot be made {condition}: {why}", "apt-get install strace")
     detail = f"{slow_s * 1e3:g} ms" if condition == SLOW else ""
@@ -121,7 +120,7 @@ def clear(blueprint: Blueprint, member: str) -> bool:
     active.check_member(blueprint, member)
     fault = fault_of(blueprint, member)
     end_guard(blueprint, member)
-    for volume in volumes.volumes(blueprint, member):
+    for volume in disk_images.volumes(blueprint, member):
         untrusted.remove(volume.mount_point, _ballast(volume))
     for name in active.DISK:
         active.remove(blueprint, name, member)
@@ -130,7 +129,7 @@ def clear(blueprint: Blueprint, member: str) -> bool:
 
 def end_guard(blueprint: Blueprint, member: str) -> None:
     """End the guard and with it strace; what it traced goes on normally."""
-    file = pidfile(blueprint, member)
+    file = guard_pidfile(blueprint, member)
     guard = _running_guard(blueprint, member)
     file.unlink(missing_ok=True)
     if guard is None:
@@ -142,13 +141,13 @@ def end_guard(blueprint: Blueprint, member: str) -> None:
         guard.kill()
 
 
-def pidfile(blueprint: Blueprint, member: str) -> Path:
+def guard_pidfile(blueprint: Blueprint, member: str) -> Path:
     """The guard's pid file; a guard that is not named there any more ends itself."""
     return blueprint.member_dir(member) / "disk_guard.pid"
 
 
 def _running_guard(blueprint: Blueprint, member: str) -> psutil.Process | None:
-    pid = pid_files.living(pidfile(blueprint, member))
+    pid = pid_files.living(guard_pidfile(blueprint, member))
     with contextlib.suppress(psutil.Error):
         return None if pid is None else psutil.Process(pid)
     return None
@@ -157,7 +156,7 @@ def _running_guard(blueprint: Blueprint, member: str) -> psutil.Process | None:
 def _guard(blueprint: Blueprint, member: str, wanted: Injection) -> None:
     log = blueprint.member_dir(member) / "disk_guard.log"
     argv = (
-        sys.executable, "-P", "-m", "walproof.lab.faults.disk_guard",
+        sys.executable, "-P", "-m", "walproof.lab.faults.disks",
         blueprint.name, member, wanted.calls, wanted.what,
     )  # fmt: skip
     with log.open("ab") as out:
@@ -170,7 +169,7 @@ def _guard(blueprint: Blueprint, member: str, wanted: Injection) -> None:
             cwd="/",
             env=home.environment(blueprint),
         )
-    pid_files.write(pidfile(blueprint, member), guard.pid)
+    pid_files.write(guard_pidfile(blueprint, member), guard.pid)
 
     def traced() -> bool:
         if guard.poll() is not None:
@@ -213,12 +212,12 @@ def tracer(pid: int) -> int:
     return 0
 
 
-def _ballast(volume: volumes.Volume) -> Path:
+def _ballast(volume: disk_images.Volume) -> Path:
     return volume.mount_point / "ballast"
 
 
 def _fill(blueprint: Blueprint, member: str) -> None:
-    for volume in volumes.volumes(blueprint, member):
+    for volume in disk_images.volumes(blueprint, member):
         with os.fdopen(untrusted.create(volume.mount_point, _ballast(volume)), "ab") as file:
             step = 64 << 20
             while step >= 4096:
@@ -231,3 +230,56 @@ def _fill(blueprint: Blueprint, member: str) -> None:
 def _last_line(log: Path) -> str:
     lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
     return lines[-1] if lines else "it logged nothing"
+
+
+_PACE_S = 0.2
+_DIE_WITH_GUARD = ("--pdeathsig", "TERM", "--")
+"""SIGTERM makes strace detach from what it traces; without this a killed guard would leave the fault in effect."""
+
+
+def _prefix() -> tuple[str, ...]:
+    """strace stops at every system call: on a busy machine its own scheduling would add delay, so it gets priority."""
+    try:
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
+        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+    except OSError:
+        return (str(program("setpriv")), *_DIE_WITH_GUARD)
+    return (str(program("chrt")), "--rr", "1", str(program("setpriv")), *_DIE_WITH_GUARD)
+
+
+def _stop(*_: object) -> None:
+    raise SystemExit(0)
+
+
+def main() -> None:
+    """Attach to the processes there are, then to new ones, until the pid file no longer names this process."""
+    name, member, calls, what = sys.argv[1:5]
+    blueprint = home.load(name)
+    wanted = Injection(calls, what)
+    pidfile = guard_pidfile(blueprint, member)
+    signal.signal(signal.SIGTERM, _stop)
+    tracers: list[subprocess.Popen[bytes]] = []
+    clock = RealClock()
+    started = clock.now()
+    prefix = _prefix()
+    try:
+        while _names_us(pidfile) or clock.now() - started < 1.0:
+            untraced = [p for p in flushing_pids(members.processes(blueprint, member)) if tracer(p) == 0]
+            tracers = [strace for strace in tracers if strace.poll() is None]
+            if untraced:
+                tracers.append(subprocess.Popen((*prefix, *wanted.argv(tuple(untraced)))))
+            clock.pause(_PACE_S)
+    finally:
+        for strace in tracers:
+            strace.terminate()
+        for strace in tracers:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                strace.wait(10)
+
+
+def _names_us(file: Path) -> bool:
+    return pid_files.living(file) == os.getpid()
+
+
+if __name__ == "__main__":
+    main()

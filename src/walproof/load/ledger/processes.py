@@ -7,12 +7,26 @@ from pathlib import Path
 
 from walproof.errors import Error, MachineError
 from walproof.load.driver import shared
-from walproof.load.ledger.attempt_file import HEADER_BYTES, read_attempts, read_counts
 from walproof.load.ledger.reader import read_report
-from walproof.load.ledger.task import ReaderTask, WriterTask, task_text
+from walproof.load.ledger.task_and_attempt_files import (
+    HEADER_BYTES,
+    ReaderTask,
+    WriterTask,
+    read_attempts,
+    read_counts,
+    task_text,
+)
 from walproof.load.local_runner import LocalRunner
-from walproof.model.attempt import Attempts
-from walproof.model.load import LedgerOrder, LoadProcess, LoadRunner, PlaceClock, Progress, WitnessReport, Workspace
+from walproof.model.load import (
+    Attempts,
+    LedgerOrder,
+    LoadProcess,
+    LoadRunner,
+    PlaceClock,
+    Progress,
+    WitnessReport,
+    Workspace,
+)
 from walproof.model.topology import Endpoint
 
 _PROCESSES = 2

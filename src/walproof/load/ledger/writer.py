@@ -14,12 +14,17 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from walproof.load.ledger.attempt_file import UNKNOWN, AttemptFile, PendingAttempt
-from walproof.load.ledger.outcome import Answer
-from walproof.load.ledger.protocol import Stage, WriterConnection
-from walproof.load.ledger.task import WriterTask, read_writer_task
-from walproof.model.attempt import Outcome
+from walproof.load.ledger.commit_outcome import Answer
+from walproof.load.ledger.task_and_attempt_files import (
+    UNKNOWN,
+    AttemptFile,
+    PendingAttempt,
+    WriterTask,
+    read_writer_task,
+)
+from walproof.load.ledger.writer_connection import Stage, WriterConnection
 from walproof.model.guarantee import Level
+from walproof.model.load import Outcome
 
 _POLL_S = 0.02
 _RETRY_S = 0.05

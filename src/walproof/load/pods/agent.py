@@ -1,34 +1,123 @@
-"""The first process of a load pod: runs programs and the ledger's processes as it is asked, and gives what they wrote.
+"""The first process of a load pod: starts pgbench and the ledger's processes as it is asked, gives what they wrote.
 
-Started as `python3 -m walproof.load.pods.agent --listen 127.0.0.1:7447 --secret FOLDER`. It listens on the pod's own
-loopback, which only a port-forward reaches, and answers requests with the token that FOLDER holds. It ends when it is
-asked to, on SIGTERM, and when it was asked for nothing for two minutes: whoever started the load is gone then.
-"""
+`python3 -m walproof.load.pods.agent --listen 127.0.0.1:7447 --secret FOLDER`, reached by port-forward only. It ends
+when asked to, on SIGTERM, and after two minutes without a request. Neither side believes the frames of the other."""
 
 import argparse
 import hashlib
 import hmac
+import json
 import os
+import re
 import shutil
 import signal
 import socket
 import socketserver
 import stat
+import struct
 import sys
 import threading
 import time
 import zlib
 from collections.abc import Callable
 from contextlib import suppress
+from importlib.resources import files
+from importlib.resources.abc import Traversable
 from pathlib import Path
+from typing import Any
 
 from walproof.errors import Error
-from walproof.load.local_runner import LocalProcess, LocalWorkspace
-from walproof.load.pods.frames import Header, Malformed, file_name, is_file_name, receive, send
-from walproof.load.pods.same_code import checksum
-from walproof.load.work_directory import new_work_directory
+from walproof.load.local_runner import LocalProcess, LocalWorkspace, new_work_directory
 from walproof.machine.clock import now
 from walproof.machine.programs import pgbench, search_path
+from walproof.machine.untrusted import from_json
+
+_PACKAGES = ("walproof.load", "walproof.model", "walproof.machine")
+_COUNTED = (".py", ".sql", ".txt")
+
+
+def checksum() -> str:
+    """SHA-256 over the names and contents of what is counted, its first 16 digits."""
+    found = hashlib.sha256()
+    for package in _PACKAGES:
+        _add(found, package, files(package))
+    return found.hexdigest()[:16]
+
+
+def _add(found: "hashlib._Hash", path: str, here: Traversable) -> None:
+    for one in sorted(here.iterdir(), key=lambda entry: entry.name):
+        if one.is_dir():
+            _add(found, f"{path}/{one.name}", one)
+        elif one.name.endswith(_COUNTED):
+            found.update(f"{path}/{one.name}\n".encode() + one.read_bytes())
+
+
+Header = dict[str, Any]
+_LENGTHS = struct.Struct(">II")
+_MOST_HEADER, _MOST_BODY = 1 << 20, 1 << 26
+"""Bytes: files travel in pieces that are far smaller; a script that is put there is one body."""
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
+
+
+class Malformed(Exception):
+    """What no walproof sends."""
+
+
+def is_file_name(name: str) -> bool:
+    """Whether it is one safe component: no folder, no hidden file, nothing but letters, digits, dots and dashes.
+
+    >>> is_file_name("log.7.1"), is_file_name("../log"), is_file_name("/log"), is_file_name(".log"), is_file_name("a b")
+    (True, False, False, False, False)
+    """
+    return _NAME.fullmatch(name) is not None
+
+
+def file_name(text: object) -> str:
+    """The name of a file in one folder; ValueError for anything else."""
+    if not isinstance(text, str) or not is_file_name(text):
+        raise ValueError(f"{str(text)[:80]!r} is no name of a file")
+    return text
+
+
+def send(connection: socket.socket, header: Header, body: bytes = b"") -> None:
+    """Send one; OSError when the connection breaks."""
+    text = json.dumps(header).encode()
+    connection.sendall(_LENGTHS.pack(len(text), len(body)) + text + body)
+
+
+def receive(
+    connection: socket.socket, admit: Callable[[Header], None] = lambda _: None, *, within_s: float | None = None
+) -> tuple[Header, bytes]:
+    """The next one; OSError when the connection, or `within_s`, ends before it is whole; Malformed for what is none.
+
+    `admit` may raise for a header: then its body is not read.
+    """
+    until = None if within_s is None else time.monotonic() + within_s
+    of_header, of_body = _LENGTHS.unpack(_exactly(connection, _LENGTHS.size, until))
+    if of_header > _MOST_HEADER or of_body > _MOST_BODY:
+        raise Malformed(f"a header of {of_header} and a body of {of_body} bytes")
+    try:
+        header = from_json(_exactly(connection, of_header, until))
+    except ValueError:
+        raise Malformed("a header that is no JSON") from None
+    if not isinstance(header, dict):
+        raise Malformed("a header that is no object")
+    admit(header)
+    return header, _exactly(connection, of_body, until)
+
+
+def _exactly(connection: socket.socket, size: int, until: float | None) -> bytes:
+    found = bytearray()
+    while len(found) < size:
+        # One byte now and then is no silence, so that the connection's own limit would never end it.
+        if until is not None and time.monotonic() > until:
+            raise TimeoutError("it takes too long")
+        piece = connection.recv(min(1 << 16, size - len(found)))
+        if not piece:
+            raise OSError("the connection ended")
+        found += piece
+    return bytes(found)
+
 
 SILENT_S = 120.0
 PIECE = 1 << 22

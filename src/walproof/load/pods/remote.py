@@ -20,10 +20,9 @@ from typing import Annotated, Any, TypeVar
 from pydantic import AfterValidator, BaseModel, FiniteFloat, NonNegativeInt, ValidationError, field_validator
 
 from walproof.errors import Error, TargetError
-from walproof.load.pods.agent import MEMORY_MIB, PIECE
-from walproof.load.pods.frames import Header, Malformed, file_name, receive, send
-from walproof.load.work_directory import new_work_directory
-from walproof.machine.foreign_text import one_line
+from walproof.load.local_runner import new_work_directory
+from walproof.load.pods.agent import MEMORY_MIB, PIECE, Header, Malformed, file_name, receive, send
+from walproof.machine.untrusted import one_line
 from walproof.model.load import PlaceClock
 from walproof.model.ports import Clock
 from walproof.model.topology import Endpoint

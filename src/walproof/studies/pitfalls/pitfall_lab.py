@@ -15,9 +15,8 @@ import psycopg
 from walproof.errors import TargetError
 from walproof.lab import members
 from walproof.lab.blueprint import Blueprint
-from walproof.lab.faults.recover import recover as clear_faults
+from walproof.lab.faults.catalogue import recover as clear_faults
 from walproof.machine.clock import RealClock
-from walproof.model.pitfall import Finding as Finding  # noqa: PLC0414 - given on
 from walproof.model.waiting import Wait, wait_for
 from walproof.targets.choose import choose
 

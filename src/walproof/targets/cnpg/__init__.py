@@ -2,8 +2,8 @@
 
 from walproof.errors import MachineError
 from walproof.model.ports import Target
+from walproof.targets import Rights, TargetType
 from walproof.targets.external.target_file import kind_of
-from walproof.targets.kind import Rights, TargetType
 
 
 def _open(address: str) -> Target:

@@ -16,9 +16,8 @@ from kubernetes.stream.ws_client import ERROR_CHANNEL, portforward_call, websock
 from websocket import WebSocketConnectionClosedException, WebSocketException
 
 from walproof.errors import Error
-from walproof.machine.foreign_text import from_json
-from walproof.targets.cnpg.api import PODS, ApiError, Kind, Output, Tree
-from walproof.targets.cnpg.api_errors import refused, unanswered
+from walproof.machine.untrusted import from_json
+from walproof.targets.cnpg.kubernetes_api import PODS, ApiError, Kind, Output, Tree, refused, unanswered
 
 _CONNECT_S, _READ_S, _EXEC_S = 5.0, 10.0, 30.0
 _PAGE = 500

@@ -1,23 +1,192 @@
 """Configuration by patches of the Cluster: onto the version that was read, in effect when SQL says so, reverted.
 
-Only our own keys are ever written; what somebody else has set meanwhile is compared key by key and left alone.
-"""
+Only our own keys are ever written; what another operator has set meanwhile is compared key by key and left alone."""
 
 import json
 from collections.abc import Callable, Mapping
+from importlib import resources
 from typing import Any
 
 from walproof.errors import TargetError, UsageError
-from walproof.model.configuration import ConfigChange, ConfigPlan, Difference
-from walproof.model.guarantee import QuorumKind, read_standby_names
+from walproof.model.guarantee import (
+    ConfigChange,
+    ConfigPlan,
+    Difference,
+    QuorumKind,
+    SyncReplication,
+    read_standby_names,
+)
 from walproof.model.ports import Clock, Notebook
 from walproof.model.topology import ClusterView, Endpoint
 from walproof.model.waiting import Wait, wait_for
-from walproof.targets.cnpg.api import KubernetesApi, Tree
-from walproof.targets.cnpg.changes import PARAMETERS, SYNCHRONOUS, Leaves, asked_of, at, same, undoing
-from walproof.targets.cnpg.cluster_spec import ClusterSpec, version_of
+from walproof.targets.cnpg.kubernetes_api import CLUSTERS, ApiError, KubernetesApi, Tree
 from walproof.targets.sql.connection import connected
-from walproof.targets.sql.values import same_value
+from walproof.targets.sql.settings import same_value
+
+SpecTree = Mapping[str, Any]
+KeyPath = tuple[str, ...]
+Leaves = dict[KeyPath, Any]
+
+PARAMETERS: KeyPath = ("postgresql", "parameters")
+SYNCHRONOUS: KeyPath = ("postgresql", "synchronous")
+"""One value: half of it is refused."""
+FIXED = frozenset((resources.files("walproof.targets.cnpg") / "fixed_parameters.txt").read_text("utf-8").split())
+"""Parameters that the operator fixes: admission answers "Can't set fixed configuration parameter"."""
+
+
+def asked_of(change: ConfigChange, spec: SpecTree) -> Leaves:
+    """What a change asks of the spec, by path; None removes. UsageError for a parameter that the operator fixes."""
+    fixed = sorted(set(change.parameters) & FIXED)
+    if "synchronous_standby_names" in fixed:
+        raise UsageError(
+            "CloudNativePG writes synchronous_standby_names itself", "set synchronous replication instead (--quorum)"
+        )
+    if fixed:
+        raise UsageError(f"{', '.join(fixed)} is fixed by CloudNativePG and cannot be set", "leave it out")
+    leaves: Leaves = {(*PARAMETERS, name): value for name, value in change.parameters.items()}
+    if change.replication is not None:
+        leaves.update(_synchronous(change.replication, spec))
+    leaves.update({(name,): value for name, value in change.manager.items()})
+    return leaves
+
+
+def _synchronous(sync: SyncReplication, spec: SpecTree) -> Leaves:
+    """The former minSyncReplicas and maxSyncReplicas go: the two cannot stand together."""
+    legacy: Leaves = {(name,): 0 for name in ("minSyncReplicas", "maxSyncReplicas") if spec.get(name)}
+    if sync.method is None or sync.number == 0:
+        return {**legacy, SYNCHRONOUS: None}
+    method = "any" if sync.method is QuorumKind.ANY else "first"
+    durability = "preferred" if sync.strict is False else "required"
+    return {**legacy, SYNCHRONOUS: {"method": method, "number": sync.number, "dataDurability": durability}}
+
+
+def at(tree: SpecTree, path: KeyPath) -> Any:
+    """The value there, None where there is none.
+
+    >>> at({"a": {"b": 1}}, ("a", "b")), at({}, ("a", "b"))
+    (1, None)
+    """
+    here: Any = tree
+    for key in path:
+        here = here.get(key) if isinstance(here, Mapping) else None
+    return here
+
+
+def same(asked: Any, here: Any) -> bool:
+    """Whether what stands there is what was asked; the API adds defaults to a table, and they are no difference.
+
+    >>> same({"number": 1}, {"number": 1, "failoverQuorum": False}), same(None, {}), same("1", 1)
+    (True, False, True)
+    """
+    if isinstance(asked, Mapping) and isinstance(here, Mapping):
+        return all(same(value, here.get(key)) for key, value in asked.items())
+    if asked is None or here is None or isinstance(asked, Mapping) or isinstance(here, Mapping):
+        return asked is None and here is None
+    return str(asked) == str(here)
+
+
+def replacing(value: Any, here: Any) -> Any:
+    """The merge patch's value that leaves `value` and nothing else where `here` stands.
+
+    >>> replacing({"a": 1}, {"a": 2, "b": 3}), replacing(None, {"a": 2})
+    ({'b': None, 'a': 1}, None)
+    >>> replacing({"limits": {"memory": "1Gi"}}, {"limits": {"cpu": "2"}})
+    {'limits': {'cpu': None, 'memory': '1Gi'}}
+    """
+    if isinstance(value, Mapping) and isinstance(here, Mapping):
+        inside = {key: replacing(of, here.get(key)) for key, of in value.items()}
+        return {**{key: None for key in here if key not in value}, **inside}
+    return value
+
+
+def patch_of(leaves: Leaves, spec: SpecTree, *, whole: bool = False) -> dict[str, Any]:
+    """The merge patch of the spec that brings these values; `whole`: and leaves nothing else in their tables.
+
+    >>> patch_of({("a", "b"): 1, ("a", "c"): None}, {})
+    {'a': {'b': 1, 'c': None}}
+    """
+    tree: dict[str, Any] = {}
+    for path, value in leaves.items():
+        inner = tree
+        for key in path[:-1]:
+            inner = inner.setdefault(key, {})
+        inner[path[-1]] = replacing(value, at(spec, path)) if whole else value
+    return tree
+
+
+def undoing(before: Leaves, after: Leaves, spec: SpecTree) -> tuple[Leaves, list[KeyPath]]:
+    """(values to bring back, paths that somebody else has changed since).
+
+    >>> undoing({("a",): 1}, {("a",): 2}, {"a": 2})
+    ({('a',): 1}, [])
+    >>> undoing({("a",): 1}, {("a",): 2}, {"a": 3})
+    ({}, [('a',)])
+    """
+    back: Leaves = {}
+    foreign: list[KeyPath] = []
+    for path, ours in after.items():
+        was, here = before.get(path), at(spec, path)
+        if same(was, here) and same(here, was):
+            continue
+        if same(ours, here):
+            back[path] = was
+        else:
+            foreign.append(path)
+    return back, foreign
+
+
+_CONFLICTS = 8
+"""The status is written every few moments, and each time the version changes that a patch names."""
+
+
+def version_of(tree: Tree) -> str:
+    """Of the spec alone: the status changes by itself."""
+    return f"{tree['metadata'].get('uid', '')}/{tree['metadata'].get('generation', 0)}"
+
+
+class ClusterSpec:
+    """Reads and patches it."""
+
+    def __init__(self, api: KubernetesApi, name: str, clock: Clock) -> None:
+        self._api, self._name, self._clock = api, name, clock
+
+    def read(self) -> Tree:
+        """The whole object."""
+        return self._api.get(CLUSTERS, self._name)
+
+    def changed(self) -> TargetError:
+        """The error where somebody else was faster."""
+        return TargetError(
+            f"the spec of Cluster {self._name} was changed by somebody else meanwhile",
+            "check what changed (kubectl get cluster -o yaml), then do it once more",
+        )
+
+    def patch(self, asked: Leaves, tree: Tree, *, whole: bool = False) -> None:
+        """Onto the version that was read; again where only the status was written since, else TargetError.
+
+        whole: leaves nothing else in the tables of `asked`.
+        """
+        planned = version_of(tree)
+        for _ in range(_CONFLICTS):
+            version = tree["metadata"]["resourceVersion"]
+            body = {"metadata": {"resourceVersion": version}, "spec": patch_of(asked, tree["spec"], whole=whole)}
+            try:
+                self._api.patch(CLUSTERS, self._name, body)
+                return
+            except ApiError as wrong:
+                if wrong.code != 409:
+                    raise
+            tree = self.read()
+            if version_of(tree) != planned:
+                raise self.changed()
+            self._clock.pause(0.1)
+        raise self.changed()
+
+    def try_patch(self, asked: Leaves, spec: dict[str, Any]) -> None:
+        """Ask the API whether it would take it, admission too (UsageError, ApiError); changes nothing."""
+        body = {"spec": patch_of(asked, spec, whole=True)}
+        self._api.patch(CLUSTERS, self._name, body, dry_run=True)
+
 
 SPEC = "cnpg spec"
 """What the journal calls a change of the Cluster's spec."""

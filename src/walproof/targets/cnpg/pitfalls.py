@@ -1,23 +1,201 @@
-"""Known pitfalls of CloudNativePG, reproduced on a cluster there is; each leaves it as it was, or raises."""
+"""Known pitfalls of CloudNativePG (K3 ALTER SYSTEM, K6 isolated primary, K7 port-forward …), reproduced on a cluster.
 
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+Each leaves the cluster as it was, or raises; a setting is journaled before it is altered."""
+
+import re
+import shutil
+import socket
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 
+import psycopg
+
 from walproof.errors import TargetError, UsageError
-from walproof.model.capability import Capability
-from walproof.model.pitfall import Finding
-from walproof.model.ports import MemberFault, Recovery
+from walproof.model.drill import Capability, Finding
+from walproof.model.ports import Clock, MemberFault, Notebook, Recovery
 from walproof.model.topology import Endpoint
-from walproof.model.waiting import Wait, wait_for
-from walproof.targets.cnpg.addresses import Place
-from walproof.targets.cnpg.alter_system import AlterSystem
-from walproof.targets.cnpg.api import CLUSTERS
-from walproof.targets.cnpg.faults import Instances
-from walproof.targets.cnpg.isolated_primary import holds_its_lease
-from walproof.targets.cnpg.port_forward import breaks_under_tls
-from walproof.targets.cnpg.state import State, state_of
+from walproof.model.waiting import Wait, longest_s, wait_for
+from walproof.targets.cnpg.faults_and_undo import Instances
+from walproof.targets.cnpg.kubernetes_api import CLUSTERS, ApiError, KubernetesApi
+from walproof.targets.cnpg.members import Place
+from walproof.targets.cnpg.state_and_doctor_facts import State, state_of
+
+ALTERED = "cnpg alter system"
+"""What the journal calls it; its name is the member's."""
+_STANDBY_NAMES = "SHOW synchronous_standby_names"
+_SET = "ALTER SYSTEM SET synchronous_standby_names = ''"
+_RESET = "ALTER SYSTEM RESET synchronous_standby_names"
+_RELOAD = "SELECT pg_reload_conf()"
+_ALREADY = (
+    "SELECT count(*) FROM pg_file_settings"
+    " WHERE name = 'synchronous_standby_names' AND sourcefile LIKE '%postgresql.auto.conf'"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class AlterSystem:
+    """Of one Cluster's members."""
+
+    instances: Instances
+
+    def overrides(self, primary: str, watched_s: float) -> Finding:
+        """K3: names emptied by ALTER SYSTEM stay so for `watched_s`: commits at remote levels are local meanwhile."""
+        run, ask = self.instances, partial(self.instances.ask, primary)
+        before = ask(_STANDBY_NAMES)
+        if not before:
+            raise TargetError("no standby is named: there is nothing to override", "see walproof doctor")
+        if ask(_ALREADY) not in ("", "0"):
+            raise TargetError(
+                "ALTER SYSTEM sets synchronous_standby_names already", f"in {primary}, as superuser: {_RESET}"
+            )
+        with ExitStack() as stack:
+            stack.callback(self.reset, primary)
+            self._noted(primary)
+            try:
+                ask(_SET)
+            except TargetError as refused:
+                return Finding(False, f"ALTER SYSTEM is not allowed (enableAlterSystem): {refused.message}")
+            ask(_RELOAD)
+            wait_for(Wait.SETTING_IN_EFFECT, lambda: not ask(_STANDBY_NAMES), run.clock)
+            began = run.clock.now()
+            while not (names := ask(_STANDBY_NAMES)) and run.clock.now() - began < watched_s:
+                run.clock.pause(0.2)
+            lasted = run.clock.now() - began
+        if names:
+            return Finding(False, f"{before} was emptied by ALTER SYSTEM; {names} was in effect {lasted:.1f} s later")
+        return Finding(
+            True,
+            f"{before} was emptied by ALTER SYSTEM and not corrected in {lasted:.0f} s: "
+            f"commits at on waited for {primary} alone, while the Cluster's spec went on promising a standby",
+        )
+
+    def _noted(self, member: str) -> None:
+        journal = self.instances.journal()
+        if journal is not None:
+            journal.note(self.instances.clock.now(), self.instances.target, ALTERED, member, before=None, after=_SET)
+
+    def reset(self, member: str) -> None:
+        """As the operator wrote it; nothing to do where ALTER SYSTEM was refused."""
+        run = self.instances
+        if run.ask(member, _ALREADY) not in ("", "0"):
+            run.ask(member, _RESET)
+            run.ask(member, _RELOAD)
+        journal = run.journal()
+        for change in journal.pending(run.target) if journal is not None else ():
+            if journal is not None and (change.what, change.name) == (ALTERED, member):
+                journal.undone(change)
+
+    def undo_left(self, journal: Notebook) -> None:
+        """What a killed run left in its journal; a member that has no pod any more has no such file of its own."""
+        for change in journal.pending(self.instances.target):
+            if change.what == ALTERED:
+                try:
+                    self.reset(change.name)
+                except ApiError as wrong:
+                    if wrong.code != 404:
+                        raise
+                journal.undone(change)
+
+
+_SESSIONS = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
+
+
+def holds_its_lease(
+    instances: Instances, isolation: MemberFault, primary: str, *, recovered: ExitStack, late_s: float
+) -> Finding:
+    """Isolated until its readiness is lost, then reachable again; how long it then holds the lease while nobody serves.
+
+    `recovered` has what brings the cluster back, whatever happens. Holding it counts as K6 from `late_s` on.
+    """
+    clock, state = instances.clock, partial(state_of, instances.api, instances.cluster)
+    if state().holder is None:
+        raise TargetError("there is no primary's lease to read", "CloudNativePG has one since 1.30")
+    sessions = instances.ask(primary, _SESSIONS) or "0"
+    with recovered:
+        isolation.inject(primary)
+        began = clock.now()
+        wait_for(Wait.SUCCESSOR_NAMED, lambda: not _ready(state(), primary), clock, pace_s=0.2)
+        isolation.undo(primary)
+        cleared, until = clock.now(), longest_s(Wait.SUCCESSOR_NAMED, clock)
+        while (now := state()).holder == primary and not now.writable and clock.now() - cleared < until:
+            clock.pause(0.2)
+        held = clock.now() - cleared
+    return Finding(
+        held >= late_s,
+        f"{primary} was isolated for {cleared - began:.0f} s, with {sessions} sessions of clients; "
+        + (f"it held its lease for {held:.0f} s more" if held >= late_s else f"{held:.1f} s later it had given it up")
+        + (", and nobody served meanwhile" if held >= late_s else ", or served again"),
+    )
+
+
+def _ready(state: State, member: str) -> bool:
+    pod = state.pods.get(member)
+    return pod is not None and pod.ready
+
+
+_FORWARDING = re.compile(r"^Forwarding from 127\.0\.0\.1:(\d+) -> ")
+_GONE_S = 3.0
+"""How long a forward is watched after its client has left."""
+
+
+def breaks_under_tls(api: KubernetesApi, pod: str, endpoint: Callable[[Place], Endpoint], clock: Clock) -> Finding:
+    """K7: a client without TLS leaves and the forward goes on; one with TLS leaves, and it is gone."""
+    kubectl = shutil.which("kubectl")
+    if kubectl is None:
+        return Finding(None, "skipped, because kubectl is not installed: walproof's own forwards are one a connection")
+    alive = {}
+    for mode in ("disable", "require"):
+        with _forward(kubectl, api, pod) as (running, place):
+            _came_and_left(endpoint(place), mode)
+            until = clock.now() + _GONE_S
+            while (on := running.poll() is None and _accepts(place)) and clock.now() < until:
+                clock.pause(0.1)
+            alive[mode] = on
+    if not alive["disable"]:
+        raise TargetError("the forward ended although its client spoke no TLS", "kubectl port-forward, by hand")
+    if alive["require"]:
+        return Finding(False, f"kubectl's forward to {pod} went on after a client of TLS had left, as without TLS")
+    return Finding(True, f"kubectl's forward to {pod} ended when its first client of TLS left; without TLS it went on")
+
+
+@contextmanager
+def _forward(kubectl: str, api: KubernetesApi, pod: str) -> Iterator[tuple["subprocess.Popen[str]", Place]]:
+    """kubectl's forward to PostgreSQL, and its port here; ended afterwards."""
+    context = ["--context", api.context] if api.context else []
+    words = [kubectl, *context, "--namespace", api.namespace, "port-forward", f"pod/{pod}", ":5432"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        assert running.stderr is not None
+        try:
+            found = _FORWARDING.match(running.stdout.readline())
+            if found is None:
+                running.terminate()
+                last = running.stderr.read().strip().splitlines()[-1:]
+                raise TargetError(f"kubectl port-forward does not start: {''.join(last)}", " ".join(words))
+            yield running, ("127.0.0.1", int(found[1]))
+        finally:
+            running.terminate()
+
+
+def _came_and_left(endpoint: Endpoint, mode: str) -> None:
+    try:
+        psycopg.connect(endpoint.conninfo(sslmode=mode, connect_timeout="5")).close()
+    except psycopg.Error as wrong:
+        raise TargetError(
+            f"no session with sslmode={mode}: {' '.join(str(wrong).split())}", "ssl and pg_hba.conf decide"
+        ) from None
+
+
+def _accepts(place: Place) -> bool:
+    try:
+        socket.create_connection(place, timeout=1).close()
+    except OSError:
+        return False
+    return True
+
 
 _HEALTHY = "Cluster in healthy state"
 _WATCHED_S, _LATE_S = 30.0, 10.0

@@ -1,4 +1,6 @@
-"""The least that each use needs of Kubernetes' RBAC, as Roles to paste, and which of it this user lacks."""
+"""The least that each use needs of Kubernetes' RBAC, as Roles to paste, and which of it this user lacks.
+
+Asked before anything is done: what is refused is named with the rule that allows it."""
 
 import os
 import re
@@ -9,12 +11,11 @@ from functools import cached_property
 import yaml
 
 from walproof.errors import Error, TargetError, UsageError
-from walproof.model.ports import Capability
-from walproof.targets.cnpg.api import ACCESS_REVIEWS, CLUSTERS, KubernetesApi
-from walproof.targets.cnpg.api_errors import rule_line
-from walproof.targets.cnpg.file import EXAMPLE, CnpgFile, LoadPart, read_address
+from walproof.model.drill import Capability
+from walproof.targets.cnpg.created_objects import load_name, role_name
+from walproof.targets.cnpg.kubernetes_api import ACCESS_REVIEWS, CLUSTERS, ApiError, KubernetesApi, rule_line
 from walproof.targets.cnpg.objects import Cluster, read
-from walproof.targets.cnpg.owned import load_name, role_name
+from walproof.targets.cnpg.target_file import EXAMPLE, CnpgFile, LoadPart, read_address
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,3 +276,30 @@ def rights(address: str | None) -> CnpgRights:
         return Client(configuration, file.namespace, context)
 
     return CnpgRights(file, connect)
+
+
+def refusal(api: KubernetesApi, rules: Sequence[Rule], doing: str) -> ApiError | None:
+    """The error where `doing` needs a right that this user lacks; None too where nobody can say."""
+    try:
+        missing = missing_of(api, rules)
+    except Error:
+        # Then the API itself will refuse what it does not allow.
+        return None
+    if not missing:
+        return None
+    listed = ", ".join(f"{verb} {rule.shown}" for rule in missing for verb in rule.verbs)
+    return ApiError(
+        f"this user may not {listed} in namespace {api.namespace}, which {doing} needs",
+        f"add to the rules of its Role: {' '.join(rule.line for rule in missing)}",
+        code=403,
+    )
+
+
+def refused_faults(api: KubernetesApi, cluster: str, instances: Sequence[str]) -> dict[Capability, str]:
+    """The faults that this user may not do, each with the reason in one clause."""
+    found = {}
+    for fault, rules in for_fault(cluster, instances).items():
+        wrong = refusal(api, rules, str(fault))
+        if wrong is not None:
+            found[fault] = f"{wrong.message}; {wrong.hint}"
+    return found

@@ -1,23 +1,22 @@
-"""Vertical scaling: processors and memory of the pods, by patches of spec.resources; the operator restarts instances.
+"""Vertical scaling: processors and memory of the pods, by patches of spec.resources; and pricing at another size.
 
-Journaled before. From one size to the next every instance restarts once, one after another, and once more at the end.
-"""
+Journaled before. From one size to the next each instance restarts once, one after another, and once more at the end."""
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from walproof.errors import NotObtained, UsageError, WaitTimeout
-from walproof.model.ports import Clock, Notebook
+from walproof.model.ports import Clock, Notebook, Pricing
+from walproof.model.sample import Checkpoints, Sample, SampleResult, Scenario, Workload
 from walproof.model.topology import ClusterView
 from walproof.model.waiting import Wait, longest_s, wait_for
-from walproof.targets.cnpg.api import PODS, KubernetesApi, Tree
-from walproof.targets.cnpg.changes import KeyPath, at, same
-from walproof.targets.cnpg.cluster_spec import ClusterSpec
-from walproof.targets.cnpg.facts import fenced_in
+from walproof.targets.cnpg.configuration import ClusterSpec, KeyPath, at, same
+from walproof.targets.cnpg.kubernetes_api import PODS, KubernetesApi, Tree
 from walproof.targets.cnpg.objects import Cluster, Pod, read
-from walproof.targets.cnpg.state import pods_of
+from walproof.targets.cnpg.state_and_doctor_facts import fenced_in, pods_of
+from walproof.targets.configure import needed
 
 RESOURCES = "cnpg resources"
 """What the journal calls a change of the pods' processors and memory."""
@@ -174,3 +173,52 @@ class CnpgScaling:
         tree: Tree = self._spec.read()
         here = [pod for pod in pods.values() if pod.ready and equal(pod.resources, wanted)]
         return len(here) == len(pods) >= read(Cluster, tree).spec.instances
+
+
+class CnpgPricing:
+    """Takes processors and memory of a scenario upon itself, and leaves the rest to `within`."""
+
+    def __init__(self, within: Pricing, scaling: CnpgScaling, journal: Callable[[], Notebook | None]) -> None:
+        self._within, self._scaling, self._journal = within, scaling, journal
+
+    def prepare(self, workload: Workload) -> None:
+        """Load what the workload needs."""
+        self._within.prepare(workload)
+
+    def check(self, scenario: Scenario) -> None:
+        """Refuse what this Cluster does not take, and what shapes machines."""
+        self._within.check(_otherwise(scenario))
+        self._scaling.check(_size(scenario))
+
+    def enter(self, scenario: Scenario) -> dict[str, float]:
+        """The pods' size first, then quorum and parameters; NotObtained where the size cannot be had."""
+        size = _size(scenario)
+        if size != self._scaling.entered:
+            self._scaling.enter(size, needed(self._journal()))
+        return self._within.enter(_otherwise(scenario))
+
+    def leave(self) -> None:
+        """The size that was declared, and what every external cluster reverts."""
+        journal = self._journal()
+        try:
+            if journal is not None:
+                self._scaling.undo(journal)
+        finally:
+            self._within.leave()
+
+    def checkpoints(self) -> Checkpoints:
+        """The leader's last checkpoint."""
+        return self._within.checkpoints()
+
+    def run_sample(self, planned: Sample, seconds: float, seed: int) -> SampleResult:
+        """Run one sample."""
+        return self._within.run_sample(planned, seconds, seed)
+
+
+def _size(scenario: Scenario) -> PodSize:
+    return PodSize(scenario.cores, scenario.memory_mib)
+
+
+def _otherwise(scenario: Scenario) -> Scenario:
+    """What is left of it for every external cluster."""
+    return replace(scenario, cores=None, memory_mib=None)

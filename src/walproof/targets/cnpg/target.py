@@ -10,32 +10,27 @@ import psycopg
 
 from walproof.errors import Error, TargetError
 from walproof.machine.signals import shielded
+from walproof.model.drill import Capability
 from walproof.model.load import LoadRunner
-from walproof.model.ports import Capabilities, Capability, Notebook
+from walproof.model.ports import Capabilities, Notebook
 from walproof.model.topology import ClusterView, Description, Endpoint, Role
 from walproof.model.waiting import Wait, wait_for
-from walproof.targets.cnpg.allowed import refusal, refused_faults
-from walproof.targets.cnpg.alter_system import AlterSystem
-from walproof.targets.cnpg.api import LEASES, ApiError
-from walproof.targets.cnpg.chaos_faults import NEEDS, ChaosMesh
-from walproof.targets.cnpg.chaos_mesh import EXPERIMENTS
 from walproof.targets.cnpg.client import Client
-from walproof.targets.cnpg.credentials import Credential
-from walproof.targets.cnpg.failover_steps import CnpgFailoverSteps
-from walproof.targets.cnpg.faults import CnpgLogs, CnpgRecovery, Instances
-from walproof.targets.cnpg.file import CnpgFile, read_address, shown
+from walproof.targets.cnpg.created_objects import EXPERIMENTS, Left, left_behind, swept
+from walproof.targets.cnpg.credentials_and_own_role import ROLE, Credential, OwnRole
+from walproof.targets.cnpg.faults_and_undo import CnpgLogs, CnpgRecovery, Instances
+from walproof.targets.cnpg.faults_and_undo_by_chaos_mesh import NEEDS, ChaosMesh
 from walproof.targets.cnpg.kubeconfig import connection
-from walproof.targets.cnpg.load_pods import LoadPods
-from walproof.targets.cnpg.manager import CnpgManager
-from walproof.targets.cnpg.member_states import CnpgMemberStates
+from walproof.targets.cnpg.kubernetes_api import LEASES, ApiError
+from walproof.targets.cnpg.member_states_and_failover_steps import CnpgFailoverSteps, CnpgMemberStates
+from walproof.targets.cnpg.members import CnpgManager
 from walproof.targets.cnpg.objects import Lease, read
-from walproof.targets.cnpg.own_role import ROLE, OwnRole
-from walproof.targets.cnpg.pitfalls import CnpgPitfalls
-from walproof.targets.cnpg.pricing import CnpgPricing
-from walproof.targets.cnpg.rbac import for_own_role, for_scaling
-from walproof.targets.cnpg.scaling import CnpgScaling, why_not_scaled
-from walproof.targets.cnpg.state import joined
-from walproof.targets.cnpg.sweep import Left, left_behind, swept
+from walproof.targets.cnpg.pgbench_pods import LoadPods
+from walproof.targets.cnpg.pitfalls import AlterSystem, CnpgPitfalls
+from walproof.targets.cnpg.rbac import for_own_role, for_scaling, refusal, refused_faults
+from walproof.targets.cnpg.scaling import CnpgPricing, CnpgScaling, why_not_scaled
+from walproof.targets.cnpg.state_and_doctor_facts import joined
+from walproof.targets.cnpg.target_file import CnpgFile, read_address, shown
 from walproof.targets.configure import needed
 from walproof.targets.external.cluster import ExternalCluster
 from walproof.targets.sql.connection import connected

@@ -1,11 +1,12 @@
-"""What every external cluster shares: observing, routes, walproof's own database, capabilities from the target file.
+"""What every external cluster shares: who is in it, observing, routes, walproof's own database, capabilities.
 
-Injects only the faults that the target file has commands for; changes nothing without a journal. The folders of the
-managers (postgres/, patroni/) say who is in it and how it is configured.
-"""
+Injects only the faults that the target file has commands for; changes nothing without a journal. Members are asked for
+in the background. The managers' folders (postgres/, patroni/, cnpg/) say who is in it and how it is configured."""
 
 import atexit
 import threading
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property
 from typing import Protocol
@@ -20,24 +21,55 @@ from walproof.model.load import LoadLimits, LoadRunner
 from walproof.model.ports import Capabilities, Clock, Configuration, Inspection, Notebook, Pricing, Restart, Switchover
 from walproof.model.takeover import Takeover
 from walproof.model.topology import ClusterView, Description, Endpoint, Route
-from walproof.targets.external import database
-from walproof.targets.external.faults import (
+from walproof.targets.external import own_database
+from walproof.targets.external.faults_by_command import (
     CommandLogs,
     CommandRecovery,
     CommandRestart,
     CommandSwitchover,
     UserCommands,
 )
-from walproof.targets.external.membership import Membership
 from walproof.targets.external.pricing import ExternalPricing
 from walproof.targets.external.target_file import WRITES, TargetFile
 from walproof.targets.sql.connection import ConnectionParameters
 from walproof.targets.sql.ledger import OwnDatabase, SqlLedger, granting_amcheck
-from walproof.targets.sql.member_states import SqlMemberStates
-from walproof.targets.sql.observe import observed
-from walproof.targets.sql.poller import SqlPoller
+from walproof.targets.sql.observe import SqlMemberStates, SqlPoller, observed
 from walproof.targets.sql.price import SqlPricer
 from walproof.targets.sql.settings import settings_of
+
+Members = Mapping[str, Endpoint]
+
+
+class Membership:
+    """The members as last found by `find`, which is called again at most every `every_s` seconds."""
+
+    def __init__(self, find: Callable[[], Members], every_s: float = 2.0) -> None:
+        """Find them a first time; an Error of `find` goes on."""
+        self._find, self._every_s = find, every_s
+        self._members = find()
+        self._found_at = time.monotonic()
+        self._finding = threading.Lock()
+
+    def __call__(self) -> Members:
+        """The members known now; returns at once."""
+        if time.monotonic() - self._found_at > self._every_s and self._finding.acquire(blocking=False):
+            threading.Thread(target=self._refresh, name="find members", daemon=True).start()
+        return self._members
+
+    def renew(self) -> None:
+        """Find them now; an Error of `find` goes on."""
+        self._members = self._find()
+        self._found_at = time.monotonic()
+
+    def _refresh(self) -> None:
+        try:
+            self._members = self._find() or self._members
+        except Error:
+            # Nobody answers just now: those known last stay.
+            pass
+        finally:
+            self._found_at = time.monotonic()
+            self._finding.release()
 
 
 class Manager(Protocol):
@@ -182,17 +214,17 @@ class ExternalCluster:
             return
         leader = self.admin(self.leader())
         with shielded():
-            if database.is_missing(leader, self.file.database):
-                name, draft = self.file.database, database.draft_name()
+            if own_database.is_missing(leader, self.file.database):
+                name, draft = self.file.database, own_database.draft_name()
                 if self.journal is not None:
                     self.journal.note(self.clock.now(), self.name, "database", name, before=None, after=draft)
-                database.make(leader, name, draft)
+                own_database.make(leader, name, draft)
             # From here on `close` removes it, also where the wait for the standbys is interrupted.
             self._made.set()
             atexit.register(self.close)
         members = self.manager.members()
         standbys = [members[m.name] for m in self.observe().standbys if m.name in members and m.lsn is not None]
-        database.arrived(standbys, self.file.database, self.clock)
+        own_database.arrived(standbys, self.file.database, self.clock)
 
     def close(self) -> None:
         """Remove walproof's own database; safe to call twice, silent when the cluster is gone."""
@@ -205,7 +237,7 @@ class ExternalCluster:
     def _remove_database(self) -> None:
         self._made.clear()
         try:
-            database.remove(self.admin(self.leader()), self.file.database)
+            own_database.remove(self.admin(self.leader()), self.file.database)
         except Error:
             # Left behind with its mark: the next run or `walproof revert` removes it.
             return
@@ -220,8 +252,8 @@ class ExternalCluster:
         for change in journal.pending(self.name):
             if change.what == "database":
                 leader = self.admin(self.leader())
-                database.remove_draft(leader, change.after)
-                database.remove(leader, self.file.database)
+                own_database.remove_draft(leader, change.after)
+                own_database.remove(leader, self.file.database)
                 journal.undone(change)
         return left
 

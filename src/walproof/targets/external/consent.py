@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from walproof.errors import UsageError
-from walproof.model.configuration import SETTABLE
+from walproof.model.guarantee import SETTABLE
 from walproof.model.ports import Target
 
 _COMMANDS = ("stop", "kill-member", "freeze", "power-cut", "partition", "isolate", "kill-all", "double-kill")

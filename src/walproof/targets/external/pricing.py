@@ -4,11 +4,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from walproof.errors import UsageError
-from walproof.model.configuration import ConfigChange, SyncReplication
-from walproof.model.guarantee import QuorumKind
-from walproof.model.plan import Sample, Scenario, Workload
+from walproof.model.guarantee import ConfigChange, QuorumKind, SyncReplication
 from walproof.model.ports import Configuration, Notebook
-from walproof.model.sample import Checkpoints, SampleResult
+from walproof.model.sample import Checkpoints, Sample, SampleResult, Scenario, Workload
 from walproof.targets.configure import configure
 from walproof.targets.external.target_file import CapsPart
 from walproof.targets.sql.price import SqlPricer

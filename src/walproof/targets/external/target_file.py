@@ -9,8 +9,8 @@ from urllib.parse import unquote, urlsplit
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from walproof.errors import UsageError
-from walproof.machine.foreign_text import from_toml
 from walproof.machine.redaction import without_secrets
+from walproof.machine.untrusted import from_toml
 from walproof.model.units import duration_s
 from walproof.model.waiting import Wait
 

@@ -4,17 +4,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from walproof.errors import TargetError
-from walproof.lab import access, member_links, members, switchover
+from walproof.lab import client_access, members, network_links
 from walproof.lab.blueprint import Blueprint
-from walproof.lab.faults import availability, disks, power, processes, recover, replay, streams
-from walproof.model.ports import Capability, Clock, MemberFault
+from walproof.lab.faults import catalogue, crashes, disks, replication
+from walproof.model.drill import Capability
+from walproof.model.ports import Clock, MemberFault
 from walproof.model.topology import ClusterView, LinkView
 
 Act = Callable[[Blueprint, str], object]
 
 
 def _reconnect(blueprint: Blueprint, _: str) -> object:
-    return member_links.recover(blueprint)
+    return network_links.recover(blueprint)
 
 
 def _ended_by_itself(_blueprint: Blueprint, _member: str) -> object:
@@ -22,17 +23,17 @@ def _ended_by_itself(_blueprint: Blueprint, _member: str) -> object:
 
 
 _FAULTS: Mapping[Capability, tuple[Act, Act]] = {
-    Capability.KILL: (processes.kill, recover.recover_member),
-    Capability.CRASH_RESTART: (processes.crash_restart, _ended_by_itself),
-    Capability.PARTITION_WAL: (streams.lose_wal, streams.clear),
-    Capability.PARTITION_ACKS: (streams.lose_acks, streams.clear),
-    Capability.PAUSE_REPLAY: (replay.pause, replay.resume),
-    Capability.STOP: (processes.stop, recover.recover_member),
-    Capability.KILL_MEMBER: (processes.kill_member, recover.recover_member),
-    Capability.FREEZE: (processes.freeze, recover.recover_member),
-    Capability.POWER_CUT: (power.cut_power, recover.recover_member),
-    Capability.PARTITION: (member_links.partition, _reconnect),
-    Capability.ISOLATE: (member_links.isolate, _reconnect),
+    Capability.KILL: (crashes.kill, catalogue.recover_member),
+    Capability.CRASH_RESTART: (crashes.crash_restart, _ended_by_itself),
+    Capability.PARTITION_WAL: (replication.lose_wal, replication.restore_stream),
+    Capability.PARTITION_ACKS: (replication.lose_acks, replication.restore_stream),
+    Capability.PAUSE_REPLAY: (replication.pause_replay, replication.resume_replay),
+    Capability.STOP: (crashes.stop, catalogue.recover_member),
+    Capability.KILL_MEMBER: (crashes.kill_member, catalogue.recover_member),
+    Capability.FREEZE: (crashes.freeze, catalogue.recover_member),
+    Capability.POWER_CUT: (crashes.cut_power, catalogue.recover_member),
+    Capability.PARTITION: (network_links.partition, _reconnect),
+    Capability.ISOLATE: (network_links.isolate, _reconnect),
     Capability.FAILING_DISK: (disks.failing, disks.clear),
     Capability.FULL_DISK: (disks.full, disks.clear),
 }
@@ -77,11 +78,11 @@ class LabOneWay:
 
     def inject(self, source: str, destination: str) -> None:
         """Packets from source no longer reach destination."""
-        member_links.partition_one_way(self.blueprint, source, destination)
+        network_links.partition_one_way(self.blueprint, source, destination)
 
     def undo(self, source: str, destination: str) -> None:
         """Every link is connected again."""
-        member_links.recover(self.blueprint)
+        network_links.recover(self.blueprint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,11 +93,11 @@ class LabDcs:
 
     def inject(self) -> None:
         """Stop it."""
-        processes.lose_dcs(self.blueprint)
+        crashes.lose_dcs(self.blueprint)
 
     def undo(self) -> None:
         """Let it go on."""
-        processes.recover_dcs(self.blueprint)
+        crashes.recover_dcs(self.blueprint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,18 +110,18 @@ class LabOperations:
 
     def restart(self, member: str) -> None:
         """PostgreSQL restarted through Patroni."""
-        processes.restart(self.blueprint, member)
+        crashes.restart(self.blueprint, member)
 
     def switch_over(self, to: str | None = None) -> None:
         """Planned, clients held in PgBouncer."""
         leader = self.observe().leader
         if leader is None:
             raise TargetError("there is no leader to switch over from", "walproof lab status; walproof lab fault clear")
-        switchover.switch_over(self.blueprint, leader, to, self.clock)
+        client_access.switch_over(self.blueprint, leader, to, self.clock)
 
     def recover(self) -> None:
         """Undo every fault and wait until the cluster is healthy."""
-        recover.recover(self.blueprint, self.clock)
+        catalogue.recover(self.blueprint, self.clock)
 
     def logs(self, member: str) -> str:
         """The last lines of every log of the member."""
@@ -128,7 +129,7 @@ class LabOperations:
 
     def links(self) -> tuple[LinkView, ...]:
         """Every direction that is shaped or cut, as asked."""
-        asked = member_links.configured(self.blueprint)
+        asked = network_links.configured(self.blueprint)
         trips = {d: 1000 * (s.delay_s + asked.setting((d[1], d[0])).delay_s) for d, s in asked.table.items()}
         shaped = [LinkView(a, b, rtt_ms=trips[a, b] or None, cut=s.cut) for (a, b), s in asked.table.items()]
         others = {m: [o for o in self.blueprint.members if o != m] for m in asked.isolated}
@@ -137,7 +138,7 @@ class LabOperations:
 
     def pool_clients(self) -> dict[str, int]:
         """PgBouncer's clients by state."""
-        return access.pool_clients(self.blueprint)
+        return client_access.pool_clients(self.blueprint)
 
 
 def faults_of(blueprint: Blueprint, reasons: Mapping[Capability, str]) -> dict[Capability, MemberFault]:
@@ -147,4 +148,4 @@ def faults_of(blueprint: Blueprint, reasons: Mapping[Capability, str]) -> dict[C
 
 def reasons_of(blueprint: Blueprint) -> dict[Capability, str]:
     """Why the others cannot be had, one clause each."""
-    return {c: why for c in Capability if (why := availability.why_not(blueprint, c)) is not None}
+    return {c: why for c in Capability if (why := catalogue.why_not(blueprint, c)) is not None}

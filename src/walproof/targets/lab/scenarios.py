@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from walproof.errors import MachineError, UsageError
-from walproof.lab import configuration, cpu_limits, member_links, patroni
+from walproof.lab import configuration, members, network_links, patroni
 from walproof.lab.blueprint import Blueprint
-from walproof.lab.health import wait_until_healthy
+from walproof.lab.patroni import wait_until_healthy
 from walproof.links import devices
-from walproof.links.sites import matrix, read_regions
+from walproof.links.round_trips import matrix, read_regions
 from walproof.model.guarantee import QuorumKind
-from walproof.model.plan import Scenario
 from walproof.model.ports import Clock
+from walproof.model.sample import Scenario
 
 _SYNC_KEYS = ("synchronous_mode", "synchronous_node_count", "synchronous_mode_strict")
 
@@ -70,7 +70,7 @@ class LabScenarios:
                 self._entered[name] = Factor(value, _ENTER[name](self, value))
         if factors.keys() & {"quorum", "parameters"}:
             wait_until_healthy(self._blueprint, self._clock)
-        return member_links.round_trips_ms(self._blueprint)
+        return network_links.round_trips_ms(self._blueprint)
 
     def leave(self) -> None:
         """Revert everything, the last entered first."""
@@ -89,7 +89,7 @@ class LabScenarios:
         if scenario.regions is not None:
             matrix(read_regions(scenario.regions), self._blueprint.members)
         if scenario.cores is not None:
-            cpu_limits.check(scenario.cores)
+            members.check_cores(scenario.cores)
         if scenario.memory_mib is not None:
             raise UsageError("the memory of a lab's members is not limited", "leave --memory out")
         apart = self._blueprint.disk.wal_volume
@@ -116,26 +116,26 @@ class LabScenarios:
 
     def cores(self, value: Any) -> Callable[[], None]:
         """Limit every member's processors."""
-        before = {member: cpu_limits.cores_of(self._blueprint, member) for member in self._blueprint.members}
-        cpu_limits.limit(self._blueprint, None, float(value))
+        before = {member: members.cores_of(self._blueprint, member) for member in self._blueprint.members}
+        members.limit_cores(self._blueprint, None, float(value))
 
         def restore() -> None:
             for member, cores in before.items():
-                cpu_limits.limit(self._blueprint, member, cores)
+                members.limit_cores(self._blueprint, member, cores)
 
         return restore
 
     def links(self, value: Any) -> Callable[[], None]:
         """The same round trip everywhere, or a region file's."""
-        before = dict(member_links.configured(self._blueprint).settings)
+        before = dict(network_links.configured(self._blueprint).settings)
         kind, what = value
         if kind == "regions":
-            member_links.set_all(self._blueprint, matrix(read_regions(what), self._blueprint.members))
+            network_links.set_all(self._blueprint, matrix(read_regions(what), self._blueprint.members))
         else:
-            member_links.set_round_trip(self._blueprint, float(what))
+            network_links.set_round_trip(self._blueprint, float(what))
 
         def restore() -> None:
-            member_links.set_all(self._blueprint, before)
+            network_links.set_all(self._blueprint, before)
 
         return restore
 

@@ -1,7 +1,8 @@
-"""The lab as a target: everything walproof can do to a cluster, it can do to its own."""
+"""The lab as a target: everything walproof can do to a cluster, it can do to its own; and the lab's guard."""
 
 import platform
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property, partial
 from importlib.metadata import version
 
@@ -9,30 +10,67 @@ import psutil
 import psycopg
 
 from walproof.errors import TargetError
+from walproof.guarding.etcd import EtcdAccess
+from walproof.guarding.leader_lock import EtcdLeaderLock
+from walproof.guarding.signs_of_life import Addresses, PatroniSignsOfLife
 from walproof.lab import home, members, patroni
-from walproof.lab.assembly import dynamic_config
-from walproof.lab.blueprint import Blueprint
-from walproof.lab.faults.shown import shown
-from walproof.lab.observe import observe
-from walproof.lab.traces import LabTraces
+from walproof.lab.blueprint import POSTGRES_PORT, Blueprint
+from walproof.lab.configuration import dynamic_config
+from walproof.lab.faults.catalogue import seen_on_machine
+from walproof.lab.members import LabTraces
+from walproof.lab.patroni import observe
+from walproof.lab.programs import patroni_etcd
 from walproof.machine.clock import RealClock
-from walproof.model.plan import Sample, Scenario, Workload
-from walproof.model.ports import Capabilities, Capability, Clock, Configuration, Notebook
-from walproof.model.sample import Checkpoints, SampleResult
+from walproof.model.drill import Capability
+from walproof.model.ports import Capabilities, Clock, Configuration, Notebook
+from walproof.model.sample import Checkpoints, Sample, SampleResult, Scenario, Workload
+from walproof.model.takeover import LeaderLock, SignsOfLife
 from walproof.model.topology import ClusterView, Description, Endpoint, Route
 from walproof.patroni.config import ttl_of
 from walproof.patroni.rest import facts_of
 from walproof.targets.lab.faults import LabDcs, LabOneWay, LabOperations, LabSlowDisk, faults_of, reasons_of
-from walproof.targets.lab.guard import LabTakeover, lab_guard
 from walproof.targets.lab.scenarios import LabScenarios
 from walproof.targets.patroni.configuration import PatroniConfiguration
-from walproof.targets.patroni.election import elected_at
-from walproof.targets.sql.facts import Inspector
+from walproof.targets.patroni.takeover import DRILLED, GuardProcess
+from walproof.targets.patroni.target import elected_at
+from walproof.targets.sql.doctor_facts import Inspector
 from walproof.targets.sql.ledger import SqlLedger
-from walproof.targets.sql.member_states import SqlMemberStates
-from walproof.targets.sql.poller import SqlPoller
+from walproof.targets.sql.observe import SqlMemberStates, SqlPoller
 from walproof.targets.sql.price import SqlPricer
 from walproof.targets.sql.settings import settings_of
+
+
+@dataclass(frozen=True, slots=True)
+class LabTakeover:
+    """What a guard needs of the lab."""
+
+    blueprint: Blueprint
+    clock: Clock
+
+    def lock(self) -> LeaderLock:
+        """The leader lock in the lab's etcd."""
+        b = self.blueprint
+        urls = tuple(f"http://{b.address(m)}:{patroni_etcd.CLIENT_PORT}" for m in b.members)
+        return EtcdLeaderLock(EtcdAccess(urls), f"/service/{b.name}/", self.clock.now)
+
+    def signs_of_life(self) -> SignsOfLife:
+        """Starts asking the members."""
+        b = self.blueprint
+        addresses = {
+            m: Addresses(b.member_endpoint(m), b.rest_url(m), f"{b.address(m)}:{POSTGRES_PORT}") for m in b.members
+        }
+        return PatroniSignsOfLife(lambda: addresses, patroni.rest(b).plain_get(), self.clock)
+
+
+def lab_guard(blueprint: Blueprint, clock: Clock) -> GuardProcess:
+    """The guard of the lab as one of its processes: it ends with it."""
+    return GuardProcess(
+        blueprint.access_dir,
+        blueprint.ports["guard"],
+        ["--target", f"lab:{blueprint.name}", *DRILLED],
+        clock,
+        home.environment(blueprint, HOME=str(blueprint.home)),
+    )
 
 
 class LabTarget:
@@ -149,7 +187,7 @@ class LabTarget:
             switchover=operations,
             recovery=operations,
             logs=operations,
-            member_states=SqlMemberStates(self._members, self.clock, partial(shown, b)),
+            member_states=SqlMemberStates(self._members, self.clock, partial(seen_on_machine, b)),
             traces=LabTraces(b),
             configuration=self.configuration,
             inspection=self._inspector(),

@@ -9,15 +9,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from walproof.errors import TargetError, UsageError
-from walproof.model.configuration import ConfigChange, ConfigPlan, Difference
-from walproof.model.guarantee import QuorumKind, read_standby_names
+from walproof.model.guarantee import ConfigChange, ConfigPlan, Difference, QuorumKind, read_standby_names
 from walproof.model.ports import Clock, Notebook
 from walproof.model.topology import ClusterView, Endpoint
 from walproof.model.waiting import Wait, wait_for
 from walproof.patroni.config import flat, follows, merged, sync_keys, undoing, within
 from walproof.patroni.rest import PatroniRest
 from walproof.targets.sql.connection import connected
-from walproof.targets.sql.values import same_value
+from walproof.targets.sql.settings import same_value
 
 Tree = dict[str, Any]
 CONFIG = "patroni config"

@@ -1,6 +1,10 @@
-"""A Patroni cluster by the REST address of any member: everything else is asked of Patroni, anew as members change."""
+"""A Patroni cluster by the REST address of any member: everything else is asked of Patroni, anew as members change.
 
+When a successor was elected is read from Patroni's log."""
+
+import re
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import cached_property
 
 from walproof.errors import TargetError
@@ -10,15 +14,25 @@ from walproof.model.topology import Description, Endpoint
 from walproof.model.waiting import Wait, wait_for
 from walproof.patroni.config import ttl_of
 from walproof.patroni.rest import LEADER_ROLES, PatroniRest, RestAccess, facts_of
-from walproof.targets.external.cluster import ExternalCluster
-from walproof.targets.external.membership import Membership
+from walproof.targets.external.cluster import ExternalCluster, Membership
 from walproof.targets.patroni.configuration import PatroniConfiguration
-from walproof.targets.patroni.election import elected_at
-from walproof.targets.patroni.file import PatroniFile, read_address, secret
-from walproof.targets.patroni.guard_of_drills import GuardOfDrills
-from walproof.targets.patroni.takeover import PatroniTakeover
+from walproof.targets.patroni.takeover import GuardOfDrills, PatroniTakeover
+from walproof.targets.patroni.target_file import PatroniFile, read_address, secret
 from walproof.targets.sql.connection import ConnectionParameters, resolved
-from walproof.targets.sql.facts import Inspector
+from walproof.targets.sql.doctor_facts import Inspector
+
+_TOOK = re.compile(
+    r"^(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}) INFO: promoted self to leader by acquiring session lock", re.MULTILINE
+)
+
+
+def elected_at(log: str, since: float) -> float | None:
+    """The first time after `since` (seconds since the epoch) that Patroni says it took the lock; None when it does not.
+
+    Patroni writes its machine's local time; the member runs on this one.
+    """
+    moments = [datetime.strptime(text, "%Y-%m-%d %H:%M:%S,%f").astimezone().timestamp() for text in _TOOK.findall(log)]
+    return next((at for at in sorted(moments) if at > since), None)
 
 
 class PatroniManager:

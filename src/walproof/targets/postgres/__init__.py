@@ -1,8 +1,8 @@
 """Plain PostgreSQL with streaming replication as a target."""
 
 from walproof.model.ports import Target
+from walproof.targets import TargetType
 from walproof.targets.external.target_file import kind_of
-from walproof.targets.kind import TargetType
 
 
 def _open(address: str) -> Target:

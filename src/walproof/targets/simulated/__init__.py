@@ -1,7 +1,7 @@
 """A simulated cluster on a virtual clock as a target."""
 
 from walproof.model.ports import Target
-from walproof.targets.kind import TargetType
+from walproof.targets import TargetType
 
 
 def _open(address: str) -> Target:

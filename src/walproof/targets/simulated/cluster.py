@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from walproof.errors import TargetError
-from walproof.model.configuration import SyncReplication
-from walproof.model.guarantee import Level, Quorum, QuorumKind
+from walproof.model.guarantee import Level, Quorum, QuorumKind, SyncReplication
 from walproof.model.topology import ClusterView, MemberView, Role
 from walproof.targets.simulated.clock import VirtualClock
 from walproof.targets.simulated.ledger import Rule, Serving, SimulatedLedger

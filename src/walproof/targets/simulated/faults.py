@@ -6,11 +6,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from walproof.errors import TargetError
-from walproof.model.attempt import Outcome
-from walproof.model.ports import Capability, MemberFault
+from walproof.model.drill import Capability
+from walproof.model.load import Outcome
+from walproof.model.ports import MemberFault
 from walproof.targets.simulated.cluster import TTL_S, World
+from walproof.targets.simulated.known_lies import lie_of
 from walproof.targets.simulated.ledger import Rule
-from walproof.targets.simulated.lies import lie_of
 
 
 class Nothing:

@@ -6,9 +6,8 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from walproof.model.attempt import Attempts, Outcome, Rows
 from walproof.model.guarantee import Level
-from walproof.model.load import LedgerOrder, Progress, WitnessReport
+from walproof.model.load import Attempts, LedgerOrder, Outcome, Progress, Rows, WitnessReport
 
 LATENCY_S = {
     Level.OFF: 0.002,

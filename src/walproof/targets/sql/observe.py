@@ -1,16 +1,19 @@
-"""One observation of every member over SQL, each asked in a thread of its own, and the members' rows as one view."""
+"""Observes members over SQL: the cluster's view once or polled, and the signs of a fault that each member shows.
+
+Each is asked in a thread or over a connection of its own, so that one that does not answer delays no other."""
 
 import threading
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from importlib import resources
 from typing import Any
 
 import psycopg
 from psycopg.rows import dict_row
 
+from walproof.errors import Error
 from walproof.model.ports import Clock
-from walproof.model.topology import ClusterView, Endpoint, MemberView, Role, Snapshot
+from walproof.model.topology import ClusterView, Endpoint, LedgerTable, MemberState, MemberView, Role, Snapshot
 from walproof.targets.sql.connection import answering
 
 OBSERVE = (resources.files("walproof.targets.sql.queries") / "observe.sql").read_bytes()
@@ -101,3 +104,174 @@ def combined(now: float, members: Mapping[str, Endpoint], rows: Mapping[str, Row
     if first is None:
         return Snapshot(view)
     return Snapshot(view, int(first["commits"]), int(first["waiting"]), float(first["longest_wait_s"]))
+
+
+_REFRESH_S = 2.0
+"""How often the members are asked for anew: they come and go."""
+Members = Callable[[], Mapping[str, Endpoint]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """A member's last row, and when it came (seconds since the epoch)."""
+
+    at: float
+    row: dict[str, Any]
+
+
+class SqlPoller:
+    """Polls the members that `members` names, asked anew every two seconds, each `pace_s` until closed."""
+
+    def __init__(self, members: Members, clock: Clock, *, pace_s: float = 0.5, silent_s: float = 0.9) -> None:
+        self._members = members
+        self._clock = clock
+        self._pace_s = pace_s
+        self._silent_s = silent_s
+        self._current: Mapping[str, Endpoint] = members()
+        self._answers: dict[str, _Answer] = {}
+        self._polled: dict[str, threading.Thread] = {}
+        self._closed = threading.Event()
+        self._start_missing()
+        self._refresher = threading.Thread(target=self._refresh, name="poller members", daemon=True)
+        self._refresher.start()
+
+    def close(self) -> None:
+        """Stop polling; connections close as their threads notice."""
+        self._closed.set()
+        for thread in (*self._polled.values(), self._refresher):
+            thread.join(timeout=2)
+
+    def snapshot(self) -> Snapshot:
+        """What is known now, from answers young enough."""
+        now = self._clock.now()
+        members, oldest = self._current, now - self._pace_s - self._silent_s
+        fresh = {n: a.row for n, a in list(self._answers.items()) if a.at >= oldest and n in members}
+        return combined(now, members, fresh)
+
+    def _refresh(self) -> None:
+        while not self._closed.wait(_REFRESH_S):
+            self._current = self._members()
+            self._start_missing()
+
+    def _start_missing(self) -> None:
+        for name in self._current:
+            thread = self._polled.get(name)
+            if thread is None or not thread.is_alive():
+                self._polled[name] = threading.Thread(target=self._poll, args=(name,), daemon=True)
+                self._polled[name].start()
+
+    def _poll(self, name: str) -> None:
+        """Until closed, or until the member is no longer one."""
+        while not self._closed.is_set() and name in self._current:
+            options = self._current[name].conninfo(
+                connect_timeout="1",
+                application_name="walproof poller",
+                tcp_user_timeout="1500",
+                target_session_attrs="",
+            )
+            try:
+                with psycopg.connect(options, autocommit=True, row_factory=dict_row, prepare_threshold=1) as connection:
+                    while not self._closed.is_set() and name in self._current:
+                        row = connection.execute(OBSERVE).fetchone()
+                        if row is not None:
+                            self._answers[name] = _Answer(self._clock.now(), row)
+                        self._closed.wait(self._pace_s)
+            except psycopg.Error:
+                self._answers.pop(name, None)
+                self._closed.wait(self._pace_s / 2)
+
+
+_QUERY = (resources.files("walproof.targets.sql.queries") / "member_state.sql").read_bytes()
+_LONGEST_STATE_S = 2.0
+
+
+class SqlMemberStates:
+    """The members that `members` names; `machine` adds what a member's machine tells, where it can be asked."""
+
+    def __init__(
+        self,
+        members: Callable[[], Mapping[str, Endpoint]],
+        clock: Clock,
+        machine: Callable[[MemberState], MemberState] = lambda state: state,
+    ) -> None:
+        self._members, self._clock, self._machine = members, clock, machine
+
+    def states(self) -> tuple[MemberState, ...]:
+        """Every member now, within about two seconds."""
+        endpoints = self._members()
+        found = {name: MemberState(name, self._clock.now()) for name in endpoints}
+
+        def ask(name: str, endpoint: Endpoint) -> None:
+            row = _answer(endpoint)
+            if row is not None:
+                found[name] = state_of(name, self._clock.now(), row)
+
+        threads = [threading.Thread(target=ask, args=pair, daemon=True) for pair in endpoints.items()]
+        # The machines are asked meanwhile: what they tell is of the same moment.
+        machines: dict[str, MemberState] = {}
+        for thread in threads:
+            thread.start()
+        for name, bare in dict(found).items():
+            machines[name] = self._shown(bare)
+        until = self._clock.now() + _LONGEST_STATE_S
+        for thread in threads:
+            thread.join(timeout=max(0.0, until - self._clock.now()))
+        return tuple(_together(dict(found)[name], machines[name]) for name in endpoints)
+
+    def _shown(self, bare: MemberState) -> MemberState:
+        try:
+            return self._machine(bare)
+        except (Error, OSError):
+            return bare
+
+
+def _together(answered: MemberState, shown: MemberState) -> MemberState:
+    """What SQL answered and what the machine shown, as one state of the later moment."""
+    return replace(
+        answered,
+        postmaster=shown.postmaster,
+        processes=shown.processes,
+        disk=shown.disk,
+        dcs=shown.dcs,
+        container=shown.container,
+        manager=shown.manager,
+        stressed=shown.stressed,
+        chaos=shown.chaos,
+        deaf_to=shown.deaf_to,
+    )
+
+
+def _answer(endpoint: Endpoint) -> dict[str, Any] | None:
+    options = endpoint.conninfo(connect_timeout="2", application_name="walproof signs", target_session_attrs="any")
+    try:
+        with (
+            psycopg.connect(options, autocommit=True, row_factory=dict_row) as connection,
+            answering(connection),
+        ):
+            connection.execute(f"SET statement_timeout = {int(1000 * _LONGEST_STATE_S)}")
+            return connection.execute(_QUERY).fetchone()
+    except psycopg.Error:
+        return None
+
+
+def state_of(member: str, at: float, row: Mapping[str, Any]) -> MemberState:
+    """The row of member_state.sql as a state. Pure."""
+    table = LedgerTable(str(row["persistence"]), tuple(row["triggers"]), bool(row["row_security"]))
+    return MemberState(
+        member,
+        at,
+        answers=True,
+        in_recovery=bool(row["in_recovery"]),
+        started=str(row["started"] or ""),
+        stats_reset=str(row["stats_reset"] or ""),
+        system=str(row["system"] or ""),
+        timeline=row["timeline"],
+        lsn=None if row["lsn"] is None else int(row["lsn"]),
+        settings={str(name): str(value) for name, value in (row["settings"] or {}).items()},
+        overrides=tuple(row["overrides"]),
+        checksum_failures=row["checksum_failures"],
+        senders=tuple(row["senders"]),
+        receives=bool(row["receives"]),
+        replay_paused=row["replay_paused"],
+        table=None if row["persistence"] is None else table,
+    )

@@ -14,15 +14,13 @@ from walproof.load.local_runner import LocalRunner
 from walproof.load.pgbench import check_workload
 from walproof.load.pgbench_log import Summary
 from walproof.load.sampler import Pids, Polled, Sampler, window
-from walproof.model.histogram import pooled
+from walproof.model.estimate import pooled
 from walproof.model.load import LoadRunner
-from walproof.model.plan import PGBENCH, Arm, Sample, Workload
 from walproof.model.ports import Target
-from walproof.model.sample import NO_SERIES, Checkpoints, SampleCut, SampleResult
+from walproof.model.sample import NO_SERIES, PGBENCH, Arm, Checkpoints, Sample, SampleCut, SampleResult, Workload
 from walproof.model.topology import ClusterView, Endpoint
-from walproof.targets.sql.checkpoints import last_checkpoint
 from walproof.targets.sql.connection import session
-from walproof.targets.sql.workloads import ready
+from walproof.targets.sql.workloads import last_checkpoint, ready
 
 _POLL_S = 0.1
 _MARK_S = 0.9

@@ -1,6 +1,23 @@
-"""The settings that a record keeps of a target, as pg_settings shows them."""
+"""Settings over SQL: those a record keeps, whether two values are one, and ALTER SYSTEM on each member.
+
+A change is journaled before, awaited, reverted exactly as it was; what another operator has changed since stays."""
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from importlib import resources
+from typing import Any
 
 import psycopg
+from psycopg import sql
+
+from walproof.errors import TargetError, UsageError
+from walproof.model.guarantee import Difference
+from walproof.model.ports import Clock, Notebook
+from walproof.model.topology import Endpoint
+from walproof.model.waiting import Wait, wait_for
+from walproof.targets.sql.connection import connected, connection_error
 
 SHOWN = (
     "synchronous_standby_names",
@@ -23,3 +40,208 @@ _QUERY = "SELECT name, setting || coalesce(unit, '') FROM pg_settings WHERE name
 def settings_of(connection: psycopg.Connection) -> dict[str, str]:
     """Name → value with its unit, of the settings that matter to a commit."""
     return {str(name): str(value) for name, value in connection.execute(_QUERY, (list(SHOWN),)).fetchall()}
+
+
+_TIME_US = {"us": 1, "ms": 1_000, "s": 1_000_000, "min": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000}
+_BYTES = {"b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30, "tb": 1 << 40}
+_ON = {"on", "true", "yes", "1"}
+_OFF = {"off", "false", "no", "0"}
+
+
+def _measure(text: str, unit: str) -> tuple[str, float] | None:
+    """(dimension, amount in its smallest unit) of a number with a unit; a bare number counts in `unit`."""
+    match = re.fullmatch(r"\s*([+-]?\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
+    if match is None:
+        return None
+    number, word = float(match[1]), match[2].lower()
+    if not word:
+        block = re.fullmatch(r"(\d*)\s*([A-Za-z]*)", unit)
+        times, word = (float(block[1] or 1), block[2].lower()) if block else (1.0, "")
+        number *= times
+    if word in _TIME_US:
+        return "time", number * _TIME_US[word]
+    if word in _BYTES:
+        return "bytes", number * _BYTES[word]
+    return ("number", number) if not word else None
+
+
+def same_value(written: str, setting: str, unit: str) -> bool:
+    """Whether `written` (postgresql.conf) and `setting` in `unit` (pg_settings) are one value.
+
+    >>> same_value("15s", "15000", "ms"), same_value("1GB", "131072", "8kB"), same_value("true", "on", "")
+    (True, True, True)
+    >>> same_value("15s", "5000", "ms"), same_value("on", "off", "")
+    (False, False)
+    """
+    if written == setting:
+        return True
+    if setting in ("on", "off"):
+        return written.lower() in (_ON if setting == "on" else _OFF)
+    one, other = _measure(written, unit), _measure(setting, unit)
+    return one is not None and one == other
+
+
+AUTO, ORDER = "alter-system", "auto.conf order"
+_AUTO = (resources.files("walproof.targets.sql.queries") / "auto_conf.sql").read_bytes()
+_IN_EFFECT = (resources.files("walproof.targets.sql.queries") / "in_effect.sql").read_bytes()
+
+
+def auto_conf(connection: "psycopg.Connection[dict[str, Any]]") -> dict[str, str]:
+    """postgresql.auto.conf as name → value in its order; TargetError names the right that is missing."""
+    try:
+        return {row["name"]: row["value"] for row in connection.execute(_AUTO).fetchall()}
+    except psycopg.Error as wrong:
+        if isinstance(wrong, psycopg.errors.InsufficientPrivilege):
+            user = connection.info.user
+            raise TargetError(
+                f"role {user} may not read postgresql.auto.conf or change settings",
+                f'use a superuser, or as one: GRANT pg_read_all_settings TO "{user}"; GRANT EXECUTE ON FUNCTION '
+                f'pg_show_all_file_settings(), pg_reload_conf() TO "{user}"; '
+                f'GRANT ALTER SYSTEM ON PARAMETER … TO "{user}"',
+            ) from None
+        raise connection_error(wrong) from None
+
+
+def alter(connection: "psycopg.Connection[dict[str, Any]]", name: str, value: str | None) -> None:
+    """ALTER SYSTEM SET, or RESET for None."""
+    statement = sql.SQL("ALTER SYSTEM RESET {}").format(sql.Identifier(name))
+    if value is not None:
+        statement = sql.SQL("ALTER SYSTEM SET {} = {}").format(sql.Identifier(name), sql.Literal(value))
+    try:
+        connection.execute(statement)
+    except psycopg.errors.InsufficientPrivilege:
+        user = connection.info.user
+        raise TargetError(
+            f"role {user} may not set {name}",
+            f'as superuser: GRANT ALTER SYSTEM ON PARAMETER {name} TO "{user}" (15 or later)',
+        ) from None
+    except psycopg.Error as wrong:
+        raise UsageError(f"{name} = {value!r} is refused: {' '.join(str(wrong).split())}", "see SHOW " + name) from None
+
+
+def reordered(now: Mapping[str, str], wanted: Sequence[str]) -> list[str]:
+    """Which entries to set again, in turn, so that the file has the wanted order: ALTER SYSTEM appends at the end.
+
+    >>> reordered({"b": "2", "a": "1"}, ["a", "b"])
+    ['b']
+    """
+    left = [name for name in wanted if name in now]
+    kept = 0
+    for name in now:
+        if kept < len(left) and name == left[kept]:
+            kept += 1
+    return left[kept:]
+
+
+class AutoConf:
+    """Changes parameters of servers without a manager, by ALTER SYSTEM on each member."""
+
+    def __init__(self, target: str, clock: Clock, members: Mapping[str, Endpoint]) -> None:
+        self._target, self._clock, self._members = target, clock, members
+
+    def differences(self, wanted: Mapping[str, str | None]) -> tuple[Difference, ...]:
+        """What setting these would change, per member; nothing is touched."""
+        found = []
+        for member, endpoint in self._members.items():
+            with connected(endpoint) as connection:
+                now = auto_conf(connection)
+                shown = {name: _shown(connection, name) for name in wanted}
+            for name, value in wanted.items():
+                if now.get(name) != value and not (name not in now and shown[name] == value):
+                    found.append(Difference(member, name, now.get(name, shown[name]), value))
+        return tuple(found)
+
+    def version(self) -> str:
+        """A token of every member's postgresql.auto.conf as it is now."""
+        found = []
+        for member, endpoint in self._members.items():
+            with connected(endpoint) as connection:
+                found.append((member, auto_conf(connection)))
+        return hashlib.sha256(json.dumps(found).encode()).hexdigest()
+
+    def set(self, wanted: Mapping[str, str | None], journal: Notebook) -> None:
+        """Set on every member, each change journaled before, and wait until every one is in effect."""
+        for member, endpoint in self._members.items():
+            with connected(endpoint) as connection:
+                self._refuse_restart(connection, wanted)
+                now = auto_conf(connection)
+                journal.note(
+                    self._clock.now(),
+                    self._target,
+                    f"{ORDER} {member}",
+                    "order",
+                    before=json.dumps(list(now)),
+                    after=None,
+                )
+                for name, value in wanted.items():
+                    what = f"{AUTO} {member}"
+                    journal.note(self._clock.now(), self._target, what, name, before=now.get(name), after=value)
+                    alter(connection, name, value)
+            self._reload(member, list(wanted))
+
+    @staticmethod
+    def _refuse_restart(connection: "psycopg.Connection[dict[str, Any]]", wanted: Mapping[str, str | None]) -> None:
+        rows = connection.execute(
+            "SELECT name FROM pg_settings WHERE context = 'postmaster' AND name = ANY(%s)", (list(wanted),)
+        ).fetchall()
+        if rows:
+            names = ", ".join(str(r["name"]) for r in rows)
+            raise UsageError(
+                f"{names} takes effect only at a restart, which walproof does not do without a manager",
+                "set it yourself, restart, and apply the rest",
+            )
+
+    def _reload(self, member: str, names: list[str]) -> None:
+        """Reload and wait until new sessions of that member say that every entry is applied."""
+        with connected(self._members[member]) as connection:
+            row = connection.execute("SELECT clock_timestamp() AS asked, pg_reload_conf()").fetchone()
+        asked = row["asked"] if row else None
+
+        def in_effect() -> bool:
+            with connected(self._members[member]) as fresh:
+                row = fresh.execute(_IN_EFFECT, {"asked": asked, "names": names}).fetchone()
+            return bool(row and row["in_effect"])
+
+        wait_for(Wait.SETTING_IN_EFFECT, in_effect, self._clock)
+
+    def undo(self, changes: Sequence[Any], done: Callable[[Any], None]) -> list[str]:
+        """Revert, newest first; sentences about what was left because somebody changed it since."""
+        left: list[str] = []
+        for member, endpoint in self._members.items():
+            mine = [c for c in changes if c.what == f"{AUTO} {member}"]
+            orders = [c for c in changes if c.what == f"{ORDER} {member}"]
+            if not mine and not orders:
+                continue
+            with connected(endpoint) as connection:
+                left += self._revert(connection, member, mine)
+                if orders:
+                    before = json.loads(orders[-1].before or "[]")
+                    for name in reordered(now := auto_conf(connection), before):
+                        alter(connection, name, now[name])
+            self._reload(member, [c.name for c in mine])
+            for change in (*mine, *orders):
+                done(change)
+        known = {f"{kind} {m}" for kind in (AUTO, ORDER) for m in self._members}
+        left += [f"{c.what} {c.name}: no such member here, left alone" for c in changes if c.what not in known]
+        return left
+
+    @staticmethod
+    def _revert(connection: "psycopg.Connection[dict[str, Any]]", member: str, changes: Sequence[Any]) -> list[str]:
+        left = []
+        for change in changes:
+            now = auto_conf(connection).get(change.name)
+            if now == change.before:
+                continue
+            if now != change.after:
+                left.append(f"{member}: {change.name} is {now!r} now, set by somebody else since: left alone")
+                continue
+            alter(connection, change.name, change.before)
+        return left
+
+
+def _shown(connection: "psycopg.Connection[dict[str, Any]]", name: str) -> str | None:
+    row = connection.execute("SELECT current_setting(%s, true) AS value", (name,)).fetchone()
+    if row is None or row["value"] is None:
+        version = connection.info.server_version // 10000
+        raise UsageError(f"PostgreSQL {version} has no parameter {name}", "leave it out")
+    return str(row["value"])

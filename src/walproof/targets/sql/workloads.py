@@ -1,4 +1,6 @@
-"""Tables that workloads need: pgbench's own at a scale, or the one for inserts. Never replaces what is not ours."""
+"""Tables that workloads need: pgbench's own at a scale, or the one for inserts; and the leader's last checkpoint.
+
+Never replaces what is not ours."""
 
 import hashlib
 import os
@@ -11,13 +13,21 @@ from pathlib import Path
 import psycopg
 
 from walproof.errors import MachineError, TargetError, UsageError
-from walproof.load.self_timed import preparing
+from walproof.load.driver import preparing
 from walproof.machine.programs import search_path
 from walproof.model.load import Workspace
-from walproof.model.plan import PGBENCH, SYSBENCH, Workload, WorkloadKind
+from walproof.model.sample import PGBENCH, SYSBENCH, Checkpoints, Workload, WorkloadKind
 from walproof.model.topology import Endpoint
-from walproof.targets.sql.checkpoints import last_checkpoint
 from walproof.targets.sql.connection import session
+
+_LAST = (files("walproof.targets.sql.queries") / "checkpoint.sql").read_bytes()
+
+
+def last_checkpoint(connection: psycopg.Connection) -> Checkpoints:
+    """The last finished one and how far apart timed ones are; psycopg.Error where this role may not know."""
+    ((redo, apart_s),) = connection.execute(_LAST).fetchall()
+    return Checkpoints(str(redo), float(apart_s))
+
 
 MARK = "written by walproof; safe to drop"
 _HERE = files("walproof.targets.sql.queries")

@@ -1,0 +1,110 @@
+"""Which timeouts a required RTO needs, how low Patroni lets them be, and how soon writes can be back. Pure.
+
+Patroni's failover is set by its timeouts. CloudNativePG's delays cannot be set, so its drills tell; where there are
+none, what a real cluster took (model/facts.py)."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from walproof.model.advice import ClusterProfile, DrillSummary, Evidence, Timeouts
+from walproof.model.facts import CNPG_CUT_S, CNPG_DELETED_S, CNPG_KILLED_S, CNPG_MANAGER
+from walproof.model.units import counted
+
+SHORTEST = Timeouts(ttl=20, loop_wait=1, retry_timeout=3, network_s=5, rto_required=True)
+"""Patroni refuses a smaller ttl, loop_wait or retry_timeout (patroni/config.py; dynamic_configuration)."""
+
+
+def timeouts_for(rto_s: float | None, cluster: ClusterProfile) -> Timeouts:
+    """The longest timeouts that keep the RTO: the longer they are, the fewer needless failovers.
+
+    Patroni demands loop_wait + 2 × retry_timeout <= ttl; a leader failure is detected when the ttl of its key is over
+    and the next loop comes.
+
+    >>> timeouts_for(30.0, ClusterProfile()).ttl, timeouts_for(None, ClusterProfile()).ttl
+    (27, 30)
+    """
+    if cluster.manager == CNPG_MANAGER:
+        # Its operator's own; nothing that a longer one would spare restarts or promotes anybody.
+        return Timeouts(network_s=SHORTEST.network_s)
+    if rto_s is None or cluster.manager != "patroni":
+        return Timeouts()
+    network_s = max(5, min(15, int(rto_s // 2)))
+    for ttl in range(30, SHORTEST.ttl - 1, -1):
+        for loop in (10, 5, 2, SHORTEST.loop_wait):
+            retry = max(SHORTEST.retry_timeout, min(10, (ttl - loop) // 2))
+            found = Timeouts(ttl, loop, retry, 0, network_s, rto_required=True)
+            if found.leader_failure_s <= rto_s:
+                return found
+    return SHORTEST
+
+
+NO_TAKEOVER = ("freeze",)
+"""Faults from which CloudNativePG takes over only once they end (pitfall K1), whatever is set."""
+CUTS = ("isolate", "partition", "power-cut")
+
+
+@dataclass(frozen=True, slots=True)
+class ShortestRto:
+    """The shortest RTO of a leader failure, s; what limits it; the nearest requirement that is possible."""
+
+    seconds: float
+    limit: str
+    nearest: str
+
+
+def shortest_rto(evidence: Evidence) -> ShortestRto | None:
+    """What can be promised at best; None where nobody fails over."""
+    manager = evidence.cluster.manager
+    if manager == CNPG_MANAGER:
+        return _cloudnative_pg(evidence)
+    if manager != "patroni":
+        return None
+    least = SHORTEST.leader_failure_s
+    limit = f"Patroni's ttl cannot go under 20 s: after a leader failure writes are away for up to {least:g} s"
+    return ShortestRto(least, limit, f"--rto {least:g}s (ttl 20, loop_wait 1, retry_timeout 3)")
+
+
+def _cloudnative_pg(evidence: Evidence) -> ShortestRto:
+    took = {fault: times for fault, times in _times(evidence).items() if fault not in NO_TAKEOVER}
+    if not took:
+        limit = (
+            f"CloudNativePG took {CNPG_KILLED_S:g} s to replace a killed primary, {CNPG_DELETED_S:g} s a deleted pod"
+        )
+        return ShortestRto(
+            CNPG_KILLED_S, limit, f"--rto {CNPG_KILLED_S:g}s; drills tell what it takes here: walproof prove"
+        )
+    worst = max(took, key=lambda fault: median(took[fault]))
+    seconds = median(took[worst])
+    limit = f"after {worst} writes were away for {seconds:.0f} s (median of {counted(len(took[worst]), 'drill')})"
+    return ShortestRto(seconds, f"{limit}, and CloudNativePG has no setting for it", f"--rto {math.ceil(seconds)}s")
+
+
+def _times(evidence: Evidence) -> Mapping[str, Sequence[float]]:
+    """RTOs of drills of the leader, s, by fault, of every level: they wait for no level."""
+    found: dict[str, list[float]] = {}
+    for drill in evidence.drills:
+        if drill.victim == "leader" and drill.rto_s and drill.fault != "switchover":
+            found.setdefault(drill.fault, []).extend(drill.rto_s)
+    return found
+
+
+def rto_assumptions(rto_s: float, evidence: Evidence, drills: Sequence[DrillSummary]) -> list[str]:
+    """What a choice that meets the RTO assumes; `drills`: those of the leader at its level."""
+    if evidence.cluster.manager != CNPG_MANAGER:
+        return [] if any(d.rto_s for d in drills) else ["promotion takes about 2 s (no failover in the records)"]
+    took, found = _times(evidence), []
+    if not set(took) - set(NO_TAKEOVER):
+        found.append(
+            f"a failover takes {CNPG_KILLED_S:g} s (primary killed) to {CNPG_DELETED_S:g} s (pod deleted), as on another cluster "
+            "with default settings (no failover in the records)"
+        )
+    if not set(took) & set(CUTS) and rto_s < CNPG_CUT_S:
+        found.append(
+            f"no node and no network fails: never drilled here; a cut network took up to {CNPG_CUT_S:g} s on another cluster"
+        )
+    frozen = took.get("freeze", ())
+    drilled = f": when drilled writes were away for {median(frozen):.0f} s" if frozen else ""
+    found.append(f"PostgreSQL never freezes: CloudNativePG takes over only once it is thawed (K1){drilled}")
+    return found

@@ -1,0 +1,379 @@
+"""A choice as text to apply, by where it goes: PostgreSQL, Patroni, CloudNativePG, PgBouncer, HAProxy, clients.
+
+What a choice sets is first written as plain names and values with the reason for each. Writes nothing, connects
+nowhere."""
+
+import re
+from dataclasses import dataclass
+
+from walproof.errors import UsageError
+from walproof.model.advice import Choice, ClusterProfile
+from walproof.model.guarantee import PARAMETERS, ConfigChange, Quorum, QuorumKind, SyncReplication
+
+_VALUE = re.compile(r"[A-Za-z0-9.]{1,32}")
+_NAME = re.compile(r"[A-Za-z0-9._:-]{0,128}")
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """One rendered recipe: a short name, the file it belongs in, the text."""
+
+    name: str
+    file: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Set:
+    """One parameter of PostgreSQL and why."""
+
+    name: str
+    value: str
+    why: str
+
+
+def standby_names(choice: Choice, cluster: ClusterProfile) -> str:
+    """synchronous_standby_names for a cluster without a manager: every member, so that it is right after a promotion.
+
+    The leader's own name in the list does no harm: it never streams from itself.
+    """
+    if choice.quorum == 0:
+        return ""
+    names = cluster.members or ("standby1", "standby2")
+    return Quorum(choice.quorum_kind or QuorumKind.ANY, choice.quorum, names).text
+
+
+def postgres_settings(choice: Choice) -> tuple[Set, ...]:
+    """Parameters on every member, without synchronous_standby_names: PostgreSQL 14 to 18 know them all."""
+    _refuse_foreign(choice)
+    seconds = choice.timeouts.network_s
+    remote = choice.level.remote
+    stall = "an unreachable standby stalls commits this long" if remote else "an unreachable standby is dropped then"
+    return (
+        Set("synchronous_commit", str(choice.level), "what a commit guarantees; classes may differ with SET LOCAL"),
+        Set("wal_sender_timeout", f"{seconds}s", stall),
+        Set("wal_receiver_timeout", f"{seconds}s", "a standby reconnects to the new leader then"),
+        Set("tcp_user_timeout", f"{seconds}s", "unanswered data ends the connection, instead of TCP's 15 minutes"),
+        Set("tcp_keepalives_idle", str(max(5, seconds // 2)), "an idle peer that is gone is detected"),
+        Set("tcp_keepalives_interval", "3", "seconds between probes"),
+        Set("tcp_keepalives_count", "3", "probes that may stay unanswered"),
+        *(Set(name, value, "as priced") for name, value in choice.parameters),
+    )
+
+
+def _refuse_foreign(choice: Choice) -> None:
+    """UsageError for a parameter that walproof never sets: records and advice may be a stranger's."""
+    for name, value in choice.parameters:
+        if name not in PARAMETERS or not _VALUE.fullmatch(value):
+            raise UsageError(
+                f"the advice sets {name} = {value!r}, which walproof never sets", "it comes from its records: ask whose"
+            )
+
+
+def check_names(cluster: ClusterProfile) -> None:
+    """UsageError for a member or a version that would be more than one word of a configuration file."""
+    for name in (*cluster.members, cluster.patroni):
+        if not _NAME.fullmatch(name):
+            raise UsageError(f"{name!r} is no name to write into a recipe", "letters, digits, . _ : and - make one")
+
+
+def version_of(text: str) -> tuple[int, ...]:
+    """The numbers of a version, () when unknown.
+
+    >>> version_of("4.1.0")
+    (4, 1, 0)
+    """
+    return tuple(int(p) for p in text.split(".") if p.isdigit())
+
+
+def patroni_settings(choice: Choice, cluster: ClusterProfile) -> dict[str, object]:
+    """Patroni's dynamic configuration without postgresql.parameters; keys its version lacks are left out."""
+    version = version_of(cluster.patroni) or (4, 1)
+    remote = choice.quorum > 0
+    quorum = remote and choice.quorum_kind is QuorumKind.ANY and version >= (4,)
+    mode = "quorum" if quorum else ("on" if version >= (4,) else True)
+    start = "primary_start_timeout" if version >= (3,) else "master_start_timeout"
+    times = choice.timeouts
+    timing = {
+        "ttl": times.ttl,
+        "loop_wait": times.loop_wait,
+        "retry_timeout": times.retry_timeout,
+        start: times.primary_start_timeout,
+    }
+    return {
+        **(timing if times.rto_required else {}),
+        **({"failsafe_mode": True} if version >= (3,) else {}),
+        "synchronous_mode": mode if remote else ("off" if version >= (4,) else False),
+        "synchronous_mode_strict": remote and choice.strict,
+        **({"synchronous_node_count": choice.quorum} if remote else {}),
+    }
+
+
+def config_change(choice: Choice, cluster: ClusterProfile) -> ConfigChange:
+    """The choice as a change of a cluster's configuration; keys that the manager's version lacks are left out."""
+    parameters = {s.name: s.value for s in postgres_settings(choice)}
+    sync = SyncReplication(None, 0)
+    if choice.quorum > 0:
+        method = choice.quorum_kind or QuorumKind.ANY
+        if cluster.manager == "patroni" and (version_of(cluster.patroni) or (4, 1)) < (4,):
+            method = QuorumKind.FIRST
+        # Without a manager nothing degrades: every commit waits.
+        sync = SyncReplication(method, choice.quorum, choice.strict if cluster.manager != "none" else None)
+    manager = {k: v for k, v in patroni_settings(choice, cluster).items() if not k.startswith("synchronous_")}
+    return ConfigChange(parameters, sync, manager if cluster.manager == "patroni" else {})
+
+
+def settings(choice: Choice, cluster: ClusterProfile) -> tuple[Set, ...]:
+    """Every parameter, standby names among them."""
+    names = standby_names(choice, cluster)
+    why = "who must have a commit before it is acknowledged" if names else "no standby is waited for"
+    return (*postgres_settings(choice), Set("synchronous_standby_names", names, why))
+
+
+def quoted(value: str) -> str:
+    """As a string literal of SQL and of postgresql.conf."""
+    return "'" + value.replace("'", "''") + "'"
+
+
+def _notes(choice: Choice, cluster: ClusterProfile, mark: str) -> list[str]:
+    notes = [
+        f"{mark} walproof: {choice.text}; PostgreSQL {cluster.postgres}",
+        f"{mark} run on every member, standbys too:",
+    ]
+    notes.append(f"{mark} after a promotion the guarantee must be the same.")
+    if choice.quorum and choice.quorum < cluster.standbys:
+        notes.append(f"{mark} ANY: promote the standby with the highest pg_last_wal_receive_lsn(), never another one.")
+    if cluster.postgres < 17:
+        notes.append(f"{mark} PostgreSQL {cluster.postgres} lacks sync_replication_slots: logical slots stay behind.")
+    if cluster.postgres >= 18:
+        notes.append(f"{mark} PostgreSQL 18 may drop idle slots itself: see idle_replication_slot_timeout.")
+    return notes
+
+
+def alter_system(choice: Choice, cluster: ClusterProfile) -> Recipe:
+    """Statements to paste into psql as superuser."""
+    lines = _notes(choice, cluster, "--")
+    lines += [f"ALTER SYSTEM SET {s.name} = {quoted(s.value)};  -- {s.why}" for s in settings(choice, cluster)]
+    lines += [
+        "SELECT pg_reload_conf();",
+        "-- in effect? SHOW synchronous_standby_names; SELECT * FROM pg_stat_replication;",
+    ]
+    return Recipe("plain", "walproof.sql", "\n".join(lines) + "\n")
+
+
+def postgresql_conf(choice: Choice, cluster: ClusterProfile) -> Recipe:
+    """The same for postgresql.conf or a file in its conf.d."""
+    lines = _notes(choice, cluster, "#")
+    lines += [f"{s.name} = {quoted(s.value)}  # {s.why}" for s in settings(choice, cluster)]
+    return Recipe("postgresql.conf", "walproof.conf", "\n".join(lines) + "\n")
+
+
+_WHY = {
+    "ttl": "a failed leader is replaced after this; Patroni refuses less than 20",
+    "loop_wait": "how often every member checks",
+    "retry_timeout": "DCS and PostgreSQL may be unreachable this long; loop_wait + 2 × this must not exceed ttl",
+    "primary_start_timeout": "a crashed leader is replaced instead of waited for",
+    "master_start_timeout": "a crashed leader is replaced instead of waited for (primary_start_timeout since 3.0)",
+    "failsafe_mode": "a DCS outage does not stop a leader whose members all answer",
+    "synchronous_mode": "Patroni itself names the standbys and promotes only one that has every commit",
+    "synchronous_mode_strict": "true: no writes instead of writes on the leader alone",
+    "synchronous_node_count": "how many standbys must answer",
+}
+
+
+def written(value: object) -> str:
+    """A scalar of YAML; off and on are quoted, else they would be booleans."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return f"'{value}'" if value in ("on", "off") else str(value)
+
+
+def patroni(choice: Choice, cluster: ClusterProfile) -> Recipe:
+    """The dynamic configuration with a comment on every line."""
+    version = version_of(cluster.patroni)
+    lines = [
+        f"# walproof: {choice.text}",
+        "# patronictl -c patroni.yml edit-config CLUSTER --apply walproof-patroni.yaml",
+    ]
+    if version and version < (4,) and choice.quorum_kind is QuorumKind.ANY and choice.quorum:
+        lines.append(
+            f"# Patroni {cluster.patroni} has no quorum mode (it came with 4.0): priority standbys instead, slower"
+        )
+        lines.append("# than priced when one standby is slow.")
+    if version and version < (3,):
+        lines.append(f"# Patroni {cluster.patroni} has no failsafe_mode (it came with 3.0).")
+    lines += [f"{name}: {written(value)}  # {_WHY[name]}" for name, value in patroni_settings(choice, cluster).items()]
+    lines += ["postgresql:", "  parameters:"]
+    lines += [f"    {s.name}: '{s.value}'  # {s.why}" for s in postgres_settings(choice)]
+    lines.append("# synchronous_standby_names is written by Patroni: never set it here.")
+    return Recipe("patroni", "walproof-patroni.yaml", "\n".join(lines) + "\n")
+
+
+SOURCE = "https://cloudnative-pg.io/documentation/current/replication/#synchronous-replication"
+
+
+def cnpg_cluster(choice: Choice, cluster: ClusterProfile) -> Recipe:
+    """A Cluster to merge into an existing one; the operator writes synchronous_standby_names itself."""
+    instances = max(len(cluster.members), choice.quorum + 2 if choice.strict else choice.quorum + 1, 1)
+    durability = "required" if choice.strict else "preferred"
+    lines = [
+        f"# walproof: {choice.text}; {SOURCE}",
+        "apiVersion: postgresql.cnpg.io/v1",
+        "kind: Cluster",
+        "metadata:",
+        "  name: mycluster  # your name",
+        "spec:",
+        f"  instances: {instances}"
+        + ("  # one more than must answer: a restart does not stop writes" if choice.strict else ""),
+        "  storage:",
+        "    size: 10Gi  # your size",
+        "  postgresql:",
+    ]
+    if choice.quorum:
+        lines += [
+            "    synchronous:",
+            f"      method: {'first' if choice.quorum_kind is QuorumKind.FIRST else 'any'}",
+            f"      number: {choice.quorum}",
+            f"      dataDurability: {durability}  # preferred lets commits become local when standbys are away",
+        ]
+        if choice.strict:
+            lines.append("      failoverQuorum: true  # promote only when a standby that has every commit is known")
+    lines.append("    parameters:")
+    lines += [f"      {s.name}: '{s.value}'  # {s.why}" for s in postgres_settings(choice)]
+    return Recipe("cnpg", "walproof-cnpg.yaml", "\n".join(lines) + "\n")
+
+
+def pooler(choice: Choice) -> Recipe:
+    """A Pooler with the pool size of the choice."""
+    lines = [
+        f"# walproof: {choice.text}",
+        "apiVersion: postgresql.cnpg.io/v1",
+        "kind: Pooler",
+        "metadata:",
+        "  name: mycluster-rw  # your name",
+        "spec:",
+        "  cluster:",
+        "    name: mycluster  # your name",
+        "  instances: 2",
+        "  type: rw",
+        "  pgbouncer:",
+        "    poolMode: transaction  # SET LOCAL holds, SET does not",
+        "    parameters:",
+        f"      default_pool_size: '{choice.pool or choice.clients}'  # more than this was not faster",
+        f"      max_client_conn: '{max(1000, 10 * choice.clients)}'",
+    ]
+    return Recipe("cnpg-pooler", "walproof-pooler.yaml", "\n".join(lines) + "\n")
+
+
+def pgbouncer(choice: Choice, cluster: ClusterProfile) -> Recipe:
+    """The lines of pgbouncer.ini that belong to the choice."""
+    seconds = choice.timeouts.network_s
+    host = "haproxy.example" if cluster.members else "leader.example"
+    text = f"""\
+; walproof: {choice.text}
+[databases]
+; one address that always is the leader (HAProxy, a virtual IP), never one member
+* = host={host} port=5432
+
+[pgbouncer]
+pool_mode = transaction
+; SET LOCAL synchronous_commit holds for its transaction; a plain SET would leak to the next client
+default_pool_size = {choice.pool or choice.clients}
+; as priced: more servers at once were not faster, only slower to answer
+max_client_conn = {max(1000, 10 * choice.clients)}
+server_connect_timeout = 2
+server_login_retry = 1
+; after a failover the pool tries again each second
+tcp_keepalive = 1
+tcp_keepidle = {max(5, seconds // 2)}
+tcp_keepintvl = 3
+tcp_keepcnt = 3
+tcp_user_timeout = {1000 * seconds}
+; milliseconds; a dead leader is noticed, instead of TCP's 15 minutes
+query_wait_timeout = {int(choice.timeouts.leader_failure_s) + 10}
+; longer than a failover: clients wait through it instead of failing
+"""
+    return Recipe("pgbouncer", "walproof-pgbouncer.ini", text)
+
+
+def haproxy(choice: Choice, cluster: ClusterProfile) -> Recipe:
+    """A listener that follows the leader by Patroni's health check."""
+    members = cluster.members or ("n1", "n2", "n3")
+    servers = "\n".join(f"    server {m} {m}:5432 check port 8008" for m in members)
+    seconds = choice.timeouts.network_s
+    text = f"""\
+# walproof: {choice.text}
+listen postgres_leader
+    bind *:5000
+    mode tcp
+    option httpchk OPTIONS /primary
+    http-check expect status 200
+    # a member that is no longer the leader loses its sessions at once: nobody keeps writing there
+    default-server inter 1s fall 2 rise 1 on-marked-down shutdown-sessions
+    timeout connect 2s
+    # a commit that waits for a standby is not idle: longer than a failover ({choice.timeouts.leader_failure_s:g} s)
+    timeout client 30m
+    timeout server 30m
+    option clitcpka
+    option srvtcpka
+{servers.replace("check port", f"tcp-ut {seconds}s check port")}
+"""
+    return Recipe("haproxy", "walproof-haproxy.cfg", text)
+
+
+def application(choice: Choice, cluster: ClusterProfile) -> Recipe:
+    """For the application: its connection string, and the level of each class of transactions."""
+    hosts = ",".join(cluster.members or ("n1", "n2", "n3"))
+    seconds = choice.timeouts.network_s
+    lines = [
+        f"-- walproof: {choice.text}",
+        f"-- connect with: postgresql://app@{hosts}/app?target_session_attrs=read-write&connect_timeout=2"
+        f"&tcp_user_timeout={1000 * seconds}&keepalives_idle={max(5, seconds // 2)}"
+        "&keepalives_interval=3&keepalives_count=3",
+        "-- a connection lost during COMMIT is unknown, not failed: check before you repeat it (idempotency key)",
+        "-- never cancel a commit that waits: PostgreSQL answers with a warning and success, unreplicated",
+        "",
+    ]
+    for one in choice.classes:
+        lines += [
+            f"-- {one.name}: {one.requirements.text or 'no requirement'} ({one.why})",
+            "BEGIN;",
+            f"SET LOCAL synchronous_commit = '{one.level}';",
+            "-- … the transaction …",
+            "COMMIT;",
+            f"-- or for a role of its own: ALTER ROLE {one.name} SET synchronous_commit = '{one.level}';",
+            "",
+        ]
+    if not choice.classes:
+        lines += [
+            "-- everything runs at the cluster's level; a transaction that may be lost sets its own:",
+            "BEGIN;",
+            "SET LOCAL synchronous_commit = 'local';",
+            "COMMIT;",
+        ]
+    return Recipe("application", "walproof-application.sql", "\n".join(lines) + "\n")
+
+
+def recipes(choice: Choice, cluster: ClusterProfile) -> dict[str, Recipe]:
+    """All of them, that of the cluster's manager first; UsageError for what walproof never writes."""
+    check_names(cluster)
+    made = (
+        patroni(choice, cluster),
+        alter_system(choice, cluster),
+        postgresql_conf(choice, cluster),
+        cnpg_cluster(choice, cluster),
+        pooler(choice),
+        pgbouncer(choice, cluster),
+        haproxy(choice, cluster),
+        application(choice, cluster),
+    )
+    first = "patroni" if cluster.manager == "patroni" else "plain"
+    return {r.name: r for r in sorted(made, key=lambda r: r.name != first)}
+
+
+def recipe(choice: Choice, cluster: ClusterProfile, name: str) -> Recipe:
+    """The recipe of that name; UsageError lists them."""
+    known = recipes(choice, cluster)
+    if name not in known:
+        raise UsageError(f"there is no recipe {name!r}", "choose " + ", ".join(known))
+    return known[name]

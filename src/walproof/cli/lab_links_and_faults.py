@@ -1,0 +1,333 @@
+"""`walproof lab link` and `lab fault`: links shown and shaped, faults injected, listed and cleared."""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import click
+import cloup
+from rich.table import Table
+
+from walproof.cli import options as opt
+from walproof.cli.options import Command, Group
+from walproof.errors import MachineError, UsageError
+from walproof.lab import home, network_links
+from walproof.lab.blueprint import Blueprint
+from walproof.lab.faults import catalogue, crashes, disks, replication
+from walproof.lab.faults.catalogue import FAULTS, Line, catalogue_lines
+from walproof.links.round_trips import Measured, Probing, matrix, read_regions, shipped, sites_of
+from walproof.links.settings import Change, Links, LinkSetting, directions_of
+from walproof.model.units import counted, duration_s, rate_bps, share
+from walproof.reporting.console_output import console, print_json, print_result
+
+
+@dataclass(frozen=True, slots=True)
+class LinkOptions:
+    """The options of `lab link`, as typed."""
+
+    members: tuple[str, ...]
+    rtt: str | None = None
+    delay: str | None = None
+    jitter: str | None = None
+    loss: str | None = None
+    rate: str | None = None
+    regions: str | None = None
+    clear: bool = False
+
+    @property
+    def shape(self) -> dict[str, str]:
+        """What shapes a link, by option."""
+        typed = {"rtt": self.rtt, "delay": self.delay, "jitter": self.jitter, "loss": self.loss, "rate": self.rate}
+        return {name: text for name, text in typed.items() if text is not None}
+
+    @property
+    def changes(self) -> bool:
+        """Whether anything is to be changed at all."""
+        return bool(self.shape or self.regions or self.clear)
+
+
+@cloup.command(cls=Command)
+@opt.member("members", nargs=-1, metavar="[MEMBER…]")
+@opt.group(
+    "Shape",
+    opt.option("--rtt", "10ms", "Round trip of a pair, half each way."),
+    opt.option("--delay", "5ms", "Delay of each direction."),
+    opt.option("--jitter", "1ms", "Each delay varies by up to ± this."),
+    opt.option("--loss", "0.1%", "Share of packets that are lost."),
+    opt.option("--rate", "100mbit/s", "Bits per second, or none."),
+    opt.option("--regions", "FILE|NAME", f"Every pair from a region file: {', '.join(shipped())}."),
+    opt.flag("--clear", "Reset delay, jitter, loss and rate; a partition stays."),
+)
+@opt.option("--probes", "N", "Round trips measured per pair.", type=click.IntRange(1, 100_000), default=20)
+@opt.of_a_lab
+def link(probes: int, lab: str | None, as_json: bool, **options: Any) -> int:
+    """Show the links, or shape them while the cluster runs: all, those of a member, a pair, or one direction."""
+    given = LinkOptions(**options)
+    blueprint = home.load(lab)
+    if given.changes:
+        change(blueprint, given)
+    elif given.members:
+        directions_of(given.members, blueprint.members)
+    state = network_links.state(blueprint)
+    found = network_links.measured(blueprint, Probing(round_trips=probes, one_way=max(100, probes)))
+    if as_json:
+        print_json(links_json(state, found))
+    else:
+        print_links(state, found, given.members)
+    return 3 if state.dead else 0
+
+
+def change(blueprint: Blueprint, given: LinkOptions) -> Links:
+    """Do what the options ask; UsageError for options that contradict one another, before anything is changed."""
+    if given.regions:
+        if given.shape or given.clear or given.members:
+            raise UsageError("--regions sets every pair at once", "give it alone, then shape single pairs")
+        regions = read_regions(given.regions)
+        table = matrix(regions, blueprint.members)
+        sites = sites_of(regions, blueprint.members)
+        click.echo(f"{regions.title}: {', '.join(f'{m} {s}' for m, s in sites.items())} ({regions.source})", err=True)
+        return network_links.set_all(blueprint, table)
+    directions = directions_of(given.members, blueprint.members)
+    if given.clear:
+        if given.shape:
+            raise UsageError("--clear resets links and the other options shape them", "give one or the other")
+        return network_links.reset(blueprint, directions)
+    if given.rtt and given.delay:
+        raise UsageError("--rtt and --delay both set the delay", "give --rtt for pairs, --delay for directions")
+    if given.rtt and any((b, a) not in directions for a, b in directions):
+        raise UsageError("one direction has no round trip", "give --delay with n1..n2, or name the pair: n1 n2")
+    return network_links.shape(blueprint, directions, change_of(given))
+
+
+def change_of(given: LinkOptions) -> Change:
+    """The options in numbers; UsageError names the one that cannot be read."""
+    typed = given.shape
+    delay = duration_s(typed["rtt"]) / 2 if "rtt" in typed else duration_s(typed["delay"]) if "delay" in typed else None
+    rate = None
+    if "rate" in typed:
+        rate = float("inf") if typed["rate"] == "none" else rate_bps(typed["rate"])
+    return Change(
+        delay,
+        duration_s(typed["jitter"]) if "jitter" in typed else None,
+        share(typed["loss"]) if "loss" in typed else None,
+        rate,
+    )
+
+
+def links_json(state: network_links.LinksState, found: tuple[Measured, ...]) -> dict[str, Any]:
+    """Everything `lab link` knows, for programs. Times in ms, loss as a share of 1."""
+    links = state.links
+    return {
+        "link_emulator": state.emulator,
+        "pid": state.pid,
+        "real_time": state.real_time,
+        "isolated": sorted(links.isolated),
+        "links": [
+            {
+                "from": m.source,
+                "to": m.destination,
+                "configured": asdict(links.setting((m.source, m.destination))),
+                "configured_rtt_ms": _rtt_ms(links, m),
+                "rtt_ms": m.median_ms,
+                "rtt_p99_ms": m.quantile_ms(0.99),
+                "answered": len(m.round_trips_ms),
+                "sent": m.sent,
+                "loss": m.loss,
+            }
+            for m in found
+        ],
+    }
+
+
+def print_links(state: network_links.LinksState, found: tuple[Measured, ...], members: tuple[str, ...]) -> None:
+    """The state in one clause, then a row per direction."""
+    screen = console()
+    screen.print(state.summary, style="bold red" if state.dead else "bold")
+    if state.needed and not state.dead and not state.real_time:
+        screen.print("the link emulator has no real-time priority here: delays grow on a busy machine", style="yellow")
+    table = Table(box=None, pad_edge=False)
+    for name in ("link", "configured", "round trip configured", "measured", "p99", "lost one way"):
+        table.add_column(name, justify="left" if name in ("link", "configured") else "right")
+    wanted = directions_of(members, sorted({m.source for m in found})) if members else None
+    for m in found:
+        if wanted is None or (m.source, m.destination) in wanted:
+            table.add_row(
+                f"{m.source} → {m.destination}",
+                setting_text(state.links.setting((m.source, m.destination))),
+                f"{_rtt_ms(state.links, m):g} ms",
+                _ms(m.median_ms),
+                _ms(m.quantile_ms(0.99)),
+                "–" if m.loss is None else f"{m.loss:.1%}",
+            )
+    screen.print(table)
+
+
+def setting_text(setting: LinkSetting) -> str:
+    """One direction in short.
+
+    >>> setting_text(LinkSetting(delay_s=0.005, loss=0.001))
+    '5 ms, 0.1% lost'
+    """
+    if setting.cut:
+        return "cut"
+    parts = []
+    if setting.delay_s or setting.jitter_s:
+        spread = f" ±{setting.jitter_s * 1e3:g}" if setting.jitter_s else ""
+        parts.append(f"{setting.delay_s * 1e3:g}{spread} ms")
+    if setting.loss:
+        parts.append(f"{setting.loss * 100:g}% lost")
+    if setting.rate_bps is not None:
+        parts.append(f"{setting.rate_bps / 1e6:g} Mbit/s")
+    return ", ".join(parts) or "unshaped"
+
+
+def _rtt_ms(links: Links, m: Measured) -> float:
+    there, back = links.setting((m.source, m.destination)), links.setting((m.destination, m.source))
+    return round((there.delay_s + back.delay_s) * 1e3, 6)
+
+
+def _ms(value: float | None) -> str:
+    return "no answer" if value is None else f"{value:.2f} ms"
+
+
+_CLEAR = "`walproof lab fault clear` ends it"
+_BY_ITSELF = "Patroni fails over or starts it again"
+_ON_A_MEMBER: dict[str, tuple[Callable[[Blueprint, str], object], str]] = {
+    "kill": (crashes.kill, f"the postmaster of {{}} was killed; {_BY_ITSELF}"),
+    "stop": (crashes.stop, f"PostgreSQL of {{}} is shutting down; {_BY_ITSELF}"),
+    "crash-restart": (crashes.crash_restart, "the background writer of {} was killed; PostgreSQL recovers by itself"),
+    "partition-wal": (replication.lose_wal, f"no WAL reaches {{}}; {_CLEAR}"),
+    "partition-acks": (replication.lose_acks, f"no acknowledgement of {{}} reaches the leader; {_CLEAR}"),
+    "pause-replay": (replication.pause_replay, f"{{}} replays no WAL; {_CLEAR}"),
+    "kill-member": (crashes.kill_member, f"every process of {{}} was killed; {_CLEAR}"),
+    "freeze": (crashes.freeze, f"{{}} is frozen; {_CLEAR}"),
+    "power-cut": (crashes.cut_power, f"{{}} has lost its power; {_CLEAR}"),
+    "isolate": (network_links.isolate, f"{{}} can reach nobody, and no client reaches it; {_CLEAR}"),
+    "failing-disk": (disks.failing, f"flushes of {{}} fail; {_CLEAR}"),
+    "full-disk": (disks.full, f"the disk of {{}} is full; {_CLEAR}"),
+}
+"""Faults of one member: what injects them, and the sentence afterwards."""
+
+
+@cloup.group(cls=Group)
+def fault() -> None:
+    """Inject a fault into the lab, list faults, or clear them."""
+
+
+_INJECT, _MANAGE = cloup.Section("Inject"), cloup.Section("Show and clear")
+
+
+def _injected(name: str, member: str | None, sentence: str, as_json: bool) -> None:
+    print_result({"fault": name, "member": member}, sentence, as_json=as_json)
+
+
+def _add(name: str, happens: str, inject: Callable[[Blueprint, str], object], sentence: str) -> None:
+    """One command `lab fault NAME MEMBER`."""
+
+    def command(member: str, lab: str | None, as_json: bool) -> None:
+        inject(home.load(lab), member)
+        _injected(name, member, sentence.format(member), as_json)
+
+    text = f"{happens[0].upper()}{happens[1:]}."
+    fault.command(name, help=text, section=_INJECT)(opt.member()(opt.of_a_lab(command)))
+
+
+for _fault in FAULTS:
+    if _fault.name in _ON_A_MEMBER:
+        _add(_fault.name, _fault.happens, *_ON_A_MEMBER[_fault.name])
+
+
+@fault.command(section=_INJECT)
+@opt.member("members", nargs=-1, required=True)
+@opt.of_a_lab
+def partition(members: tuple[str, ...], lab: str | None, as_json: bool) -> None:
+    """Cut a member from every other one, or two members from one another; clients still reach them."""
+    blueprint = home.load(lab)
+    network_links.shape(blueprint, directions_of(members, blueprint.members), Change(cut=True))
+    others = "every other member" if len(members) == 1 else "one another"
+    _injected("partition", ",".join(members), f"{' and '.join(members)} cut from {others}; {_CLEAR}", as_json)
+
+
+@fault.command(section=_INJECT)
+@opt.member("source")
+@opt.member("destination")
+@opt.of_a_lab
+def partition_one_way(source: str, destination: str, lab: str | None, as_json: bool) -> None:
+    """Drop every packet from SOURCE to DESTINATION, not those of the other direction."""
+    blueprint = home.load(lab)
+    cut = directions_of((f"{source}..{destination}",), blueprint.members)
+    network_links.shape(blueprint, cut, Change(cut=True))
+    _injected("partition-one-way", source, f"nothing from {source} reaches {destination}; {_CLEAR}", as_json)
+
+
+@fault.command(section=_INJECT)
+@opt.member()
+@opt.option("--delay", "5ms", "How much longer each flush takes.", type=opt.DURATION, required=True)
+@opt.of_a_lab
+def slow_disk(member: str, delay: float, lab: str | None, as_json: bool) -> None:
+    """Each flush takes that much longer before it is issued."""
+    disks.slow(home.load(lab), member, delay)
+    _injected("slow-disk", member, f"each flush of {member} takes {delay * 1e3:g} ms longer; {_CLEAR}", as_json)
+
+
+@fault.command(section=_INJECT)
+@opt.of_a_lab
+def dcs_loss(lab: str | None, as_json: bool) -> None:
+    """Etcd stops answering on a majority of the members."""
+    crashes.lose_dcs(home.load(lab))
+    _injected("dcs-loss", None, f"etcd has no majority; {_CLEAR}", as_json)
+
+
+@fault.command("list", section=_MANAGE)
+@opt.of_a_lab
+def list_faults(lab: str | None, as_json: bool) -> None:
+    """Every fault, what it needs, whether it is available here; and the faults in effect."""
+    try:
+        blueprint = home.load(lab)
+    except MachineError:
+        blueprint = None
+    lines = catalogue_lines(catalogue.reasons(blueprint))
+    now = catalogue.all_in_effect(blueprint) if blueprint else ()
+    if as_json:
+        print_json({"faults": [_as_json(line) for line in lines], "in_effect": [asdict(one) for one in now]})
+        return
+    possible = sum(line.why_not is None for line in lines)
+    click.echo(f"{possible} of {counted(len(lines), 'fault')} available here")
+    table = Table(box=None, pad_edge=False)
+    table.add_column("walproof …", no_wrap=True)
+    for heading in ("what happens", "capability", "here"):
+        table.add_column(heading)
+    for line in lines:
+        table.add_row(line.fault.command, line.fault.happens, line.fault.capability.value, line.why_not or "yes")
+    console().print(table)
+    for one in now:
+        click.echo(f"in effect: {catalogue.clause(one)}")
+
+
+def _as_json(line: Line) -> dict[str, Any]:
+    return {
+        "name": line.fault.name,
+        "happens": line.fault.happens,
+        "needs": line.fault.capability.value,
+        "available": line.why_not is None,
+        "why_not": line.why_not,
+        "command": f"walproof {line.fault.command}",
+        "clear": line.fault.cleared_by,
+    }
+
+
+@fault.command(section=_MANAGE)
+@opt.member(required=False)
+@opt.of_a_lab
+def clear(member: str | None, lab: str | None, as_json: bool) -> None:
+    """Undo every fault, or MEMBER's, and wait until the cluster is healthy; shaped links stay shaped."""
+    blueprint = home.load(lab)
+    if member is not None and member not in blueprint.members:
+        raise UsageError(f"{member!r} is not a member", f"the members are {', '.join(blueprint.members)}")
+    dead = ["death of the link emulator"] if network_links.state(blueprint).dead else []
+    cleared = [*dead, *catalogue.recover(blueprint, member=member)]
+    left = [catalogue.clause(one) for one in catalogue.all_in_effect(blueprint)]
+    first = f"Cleared: {', '.join(cleared)}" if cleared else "Nothing had to be cleared"
+    then = f"still in effect: {', '.join(left)}" if left else "the cluster is healthy"
+    tree = {"cleared": cleared, "in_effect": left, "healthy": not left}
+    print_result(tree, f"{first}; {then}.", as_json=as_json)

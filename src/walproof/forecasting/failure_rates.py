@@ -1,0 +1,198 @@
+"""What may fail, how often, for how long, and what that takes; read from a file of failure rates (TOML).
+
+Every key known, every rate finite, with its range and its source."""
+
+import math
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from importlib import resources
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from walproof.errors import UsageError
+from walproof.machine.untrusted import from_toml, printable
+
+YEAR_S = 365.25 * 86400.0
+
+
+class Place(StrEnum):
+    """Where a failure falls, widest last; everything in one place fails together."""
+
+    MEMBER = "member"
+    SERVER = "server"
+    RACK = "rack"
+    ZONE = "zone"
+    REGION = "region"
+    CLUSTER = "cluster"
+
+
+class Data(StrEnum):
+    """What a failure leaves on the member's disk."""
+
+    KEPT = "kept"
+    UNFLUSHED = "unflushed"
+    LOST = "lost"
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One kind of failure of one kind of place. Rates per year and place; repair: mean, s, and, lognormal, sd / mean.
+
+    `planned` ones (of the cluster) only pause service. `cut`: the side with the DCS's majority goes on.
+    """
+
+    name: str
+    place: Place
+    per_year: float
+    low: float
+    high: float
+    data: Data
+    drills: tuple[str, ...]
+    repair_s: float
+    repair_cv: float = 1.0
+    silent: bool = True
+    dcs: bool = True
+    cut: bool = False
+    exponential: bool = False
+    """Whether repair times are exponential rather than lognormal."""
+    source: str = ""
+    address: str = ""
+
+    @property
+    def planned(self) -> bool:
+        """Whether it falls on no place, but on whoever leads, in an orderly way."""
+        return self.place is Place.CLUSTER
+
+    @property
+    def rate_sigma(self) -> float:
+        """Standard deviation of the logarithm of the rate, from its 95 % range.
+
+        >>> f = Failure("x", Place.ZONE, 1.0, 0.5, 2.0, Data.KEPT, (), 60.0)
+        >>> round(f.rate_sigma, 3)
+        0.354
+        """
+        return math.log(self.high / self.low) / (2 * 1.96) if self.per_year > 0 and self.low > 0 else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Failures:
+    """Every kind of failure, and how long people take. decide_s: to promote what lacks commits when nothing better
+    can come back; force_s: the same while a member that has every commit may come back.
+    """
+
+    kinds: tuple[Failure, ...]
+    decide_s: float = 1800.0
+    force_s: float = 14400.0
+    name: str = ""
+
+
+DEFAULT = resources.files("walproof.forecasting") / "failures.toml"
+MOST_PER_YEAR = 1e7
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class _People(_Strict):
+    decide_s: float = Field(ge=0, le=YEAR_S)
+    force_s: float = Field(ge=0, le=YEAR_S)
+    source: str = Field(min_length=10)
+
+
+class _Kind(_Strict):
+    name: str = Field(min_length=1, max_length=60)
+    per: Place
+    per_year: float = Field(ge=0, le=MOST_PER_YEAR)
+    low: float = Field(ge=0, le=MOST_PER_YEAR)
+    high: float = Field(ge=0, le=MOST_PER_YEAR)
+    data: Data
+    drills: tuple[str, ...] = Field(min_length=1)
+    repair_s: float = Field(gt=0, le=YEAR_S)
+    repair_cv: float = Field(ge=0, le=10)
+    silent: bool = True
+    dcs: bool = True
+    cut: bool = False
+    exponential: bool = False
+    source: str = Field(min_length=10)
+    address: str = ""
+
+    @model_validator(mode="after")
+    def _ordered(self) -> "_Kind":
+        if not self.low <= self.per_year <= self.high:
+            raise ValueError(f"per_year {self.per_year:g} is not between low {self.low:g} and high {self.high:g}")
+        if self.per_year > 0 and self.low == 0:
+            raise ValueError("low is 0: give the smallest rate that is believed possible")
+        return self
+
+
+class _File(_Strict):
+    people: _People
+    failure: tuple[_Kind, ...] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _distinct(self) -> "_File":
+        names = [kind.name for kind in self.failure]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise ValueError(f"{twice!r} is there twice")
+        return self
+
+
+def failures_of(path: Path | None = None) -> Failures:
+    """The file's failures, the shipped ones without a path; UsageError says what is wrong with it, in one sentence."""
+    try:
+        text = DEFAULT.read_text("utf-8") if path is None else path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as wrong:
+        reason = wrong.strerror if isinstance(wrong, OSError) else "it is not UTF-8"
+        raise UsageError(f"cannot read {path}: {reason}", "give a TOML file with --failures") from None
+    return read_failures(text, str(path or "failures.toml"))
+
+
+def read_failures(text: str, name: str) -> Failures:
+    """Failures from the text of such a file; `name` stands in messages."""
+    hint = f"compare with {DEFAULT}"
+    try:
+        file = _File.model_validate(printable(from_toml(text)), strict=False)
+    except tomllib.TOMLDecodeError as wrong:
+        raise UsageError(f"{name} is not TOML: {wrong}", hint) from None
+    except ValidationError as wrong:
+        raise UsageError(f"{name}: {_first(wrong, text)}", hint) from None
+    kinds = tuple(
+        Failure(**{("place" if key == "per" else key): value for key, value in kind}) for kind in file.failure
+    )
+    return Failures(kinds, file.people.decide_s, file.people.force_s, name)
+
+
+def _first(wrong: ValidationError, text: str) -> str:
+    error = wrong.errors()[0]
+    where = error["loc"]
+    message = str(error["msg"]).removeprefix("Value error, ")
+    value = error.get("input")
+    given = f" ({value})" if isinstance(value, int | float | str) and not isinstance(value, bool) else ""
+    return f"{_where(where, text)}{message[0].lower()}{message[1:]}{given}" + _more(len(wrong.errors()))
+
+
+def _where(where: Sequence[int | str], text: str) -> str:
+    words = [str(part) for part in where]
+    if len(where) > 1 and where[0] == "failure" and isinstance(where[1], int):
+        name = printable(from_toml(text))["failure"][where[1]].get("name", f"number {where[1] + 1}")
+        words = [f"failure {name!r}", *words[2:]]
+    return f"{', '.join(words)}: " if words else ""
+
+
+def _more(errors: int) -> str:
+    return f" (and {errors - 1} more)" if errors > 1 else ""
+
+
+def lognormal(mean: float, cv: float) -> tuple[float, float]:
+    """mu and sigma of a lognormal distribution with that mean and coefficient of variation.
+
+    >>> lognormal(1.0, 0.0)
+    (0.0, 0.0)
+    """
+    sigma = math.sqrt(math.log1p(cv * cv))
+    return math.log(mean) - sigma * sigma / 2, sigma

@@ -1,0 +1,353 @@
+"""What a year of a configuration costs and loses, with intervals: simulated years, exposures and drills together.
+
+And what one period of a cluster may bring: a forecast of a mean is refuted by no single year; this one can be:
+`benchmarks/forecast_true.py` runs periods. Seeded."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from walproof.forecasting.episodes import Floats
+from walproof.forecasting.failure_rates import YEAR_S, Failure
+from walproof.forecasting.importance_sampling import Sampled, sample
+from walproof.forecasting.outages_from_drills import Basis, Losses, Model, assumption
+from walproof.forecasting.simulate import Batch, Each, Risk, in_turn, periods, simulate
+from walproof.forecasting.topology import Configuration, causes
+from walproof.model.estimate import Estimate
+from walproof.model.units import counted
+
+DRAWS = 40
+"""Draws of the unknown probabilities of a loss for each batch of exposures."""
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """One period of that length, s: medians, and the interval in which 90 % of periods fall."""
+
+    length_s: float
+    unavailable_s: Estimate
+    lost: Estimate
+    """Acknowledged commits lost, at the pace of the drills."""
+
+    @property
+    def text(self) -> str:
+        """One sentence.
+
+        >>> Period(60.0, Estimate(5.0, 1.0, 9.0), Estimate(0.0, 0.0, 2.0)).text
+        '90 % of periods of 60 s: 1 to 9 s without writes, 0 to 2 acknowledged commits lost'
+        """
+        seconds, lost = self.unavailable_s, self.lost
+        return (
+            f"90 % of periods of {self.length_s:g} s: {seconds.low:.3g} to {seconds.high:.3g} s without writes, "
+            f"{lost.low:,.0f} to {lost.high:,.0f} acknowledged commits lost"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One kind of failure's share: minutes without service a year by episodes that it began; takeovers a year;
+    expected losses a year; its rate's range, as factors of the rate.
+    """
+
+    name: str
+    minutes: float
+    takeovers: float
+    losses: float
+    least: float
+    most: float
+    basis: str
+    drilled: str
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """The answers for one configuration. Losses: episodes a year that lose at least one acknowledged commit.
+
+    `structural` counts what is lost by the structure: takeovers that the manual promises to be without loss, and lost
+    nothing when drilled or were never drilled, count as zero; `losses` adds what the drills do not exclude.
+    """
+
+    what: Configuration
+    layout: str
+    years: int
+    minutes: Estimate
+    p95_minutes: Estimate
+    p999_minutes: Estimate
+    structural: Estimate
+    losses: Estimate
+    upper_bound: bool
+    """Whether a part of `losses` was never drilled, and counts as lost each time."""
+    commits: float
+    """Expected acknowledged commits lost a year, at the drills' load; not a number where no drill lost any."""
+    parts: tuple[Part, ...]
+    rare_error: float
+    """Relative standard error of the rare risks."""
+    caveats: tuple[str, ...]
+    guard: str = ""
+    """With a guard: whether its takeovers were drilled or are assumed, "" without one."""
+    tps: Estimate | None = None
+    p95_ms: Estimate | None = None
+    period: Period | None = None
+    """What one period may bring, where one was asked for."""
+
+    @property
+    def text(self) -> str:
+        """The configuration as tables show it."""
+        return self.what.text
+
+    @property
+    def availability(self) -> Estimate:
+        """Share of the year with service."""
+        year = YEAR_S / 60
+        return Estimate(1 - self.minutes.value / year, 1 - self.minutes.high / year, 1 - self.minutes.low / year)
+
+    @property
+    def p_loss(self) -> Estimate:
+        """Probability of at least one lost acknowledged commit in a year."""
+        return _chance(self.losses)
+
+    @property
+    def p_structural(self) -> Estimate:
+        """The same by the structure alone."""
+        return _chance(self.structural)
+
+
+def _chance(rate: Estimate) -> Estimate:
+    return Estimate(*(float(-np.expm1(-x)) for x in (rate.value, rate.low, rate.high)))
+
+
+def nines(share: float) -> float:
+    """How many nines a share has.
+
+    >>> round(nines(0.9999), 2)
+    4.0
+    """
+    return float(-np.log10(max(1e-15, 1 - share)))
+
+
+def forecast(model: Model, layout: str, *, years: int, seed: int, vary: bool = True, each: Each = in_turn) -> Forecast:
+    """The forecast of one configuration from that many simulated years, and importance sampling of rare losses.
+
+    `each` works through the batches; the answer is the same however many processes share them.
+    """
+    batches = simulate(model, years, seed, vary=vary, each=each)
+    rare = sample(model, seed, vary=vary, each=each)
+    rng = np.random.default_rng([seed, 11])
+    structural = _losses(model, rare, rng, structural=True)
+    losses = _losses(model, rare, rng, structural=False)
+    pooled = np.concatenate([b.years_s for b in batches]) / 60
+    return Forecast(
+        model.what,
+        layout,
+        years,
+        _over(batches, pooled, lambda y: float(y.mean())),
+        _over(batches, pooled, lambda y: float(np.quantile(y, 0.95))),
+        _over(batches, pooled, lambda y: float(np.quantile(y, 0.999))),
+        structural,
+        losses,
+        bool(undrilled(model, rare)),
+        _commits(model, rare, batches),
+        _parts(model, batches, rare),
+        rare.relative_error,
+        _caveats(model, rare),
+        _guard(model) if model.what.guarded else "",
+    )
+
+
+def _over(batches: Sequence[Batch], pooled: Floats, statistic: Callable[[Floats], float]) -> Estimate:
+    """A statistic of all years; in its interval lie 95 % of the batches, each with rates and a bootstrap of its own."""
+    low, high = np.quantile([statistic(b.years_s / 60) for b in batches], (0.025, 0.975))
+    return Estimate(statistic(pooled), float(low), float(high))
+
+
+def chance_losses(model: Model, risk: Risk, failure: Failure) -> Losses:
+    """The drills that tell how probable a loss is for that risk after that failure."""
+    level, guarded = model.what.level, model.what.guarded
+    if risk is Risk.TAKEOVER:
+        return model.measured.loss(failure.name, level, guarded=guarded)
+    if risk is Risk.UNFLUSHED:
+        return model.measured.unflushed.get(level, Losses())
+    return model.measured.unseen(failure.name, guarded=guarded)
+
+
+def promised(model: Model, risk: Risk) -> bool:
+    """Whether the manual promises that nothing is lost there."""
+    return risk is Risk.TAKEOVER and model.what.waits
+
+
+def _probabilities(model: Model, rng: np.random.Generator, draws: int, *, structural: bool) -> Floats:
+    """Draws of P(loss) by risk and kind: posterior of the drills under Jeffreys' prior, 1 where nothing was drilled."""
+    kinds = model.failures.kinds
+    found = np.ones((draws, len(Risk), len(kinds)))
+    for risk in (Risk.TAKEOVER, Risk.UNFLUSHED, Risk.NEAR):
+        for number, failure in enumerate(kinds):
+            seen = chance_losses(model, risk, failure)
+            if structural and promised(model, risk) and not seen.losing:
+                found[:, risk, number] = 0.0
+            elif seen.drills:
+                found[:, risk, number] = rng.beta(seen.losing + 0.5, seen.drills - seen.losing + 0.5, draws)
+    return found
+
+
+def _losses(model: Model, rare: Sampled, rng: np.random.Generator, *, structural: bool) -> Estimate:
+    rates = []
+    for batch in rare.risks:
+        chances = _probabilities(model, rng, DRAWS, structural=structural)
+        rates.append((chances * batch).sum(axis=(1, 2)))
+    every = np.concatenate(rates)
+    low, high = np.quantile(every, (0.025, 0.975))
+    return Estimate(float(every.mean()), float(low), float(high))
+
+
+def undrilled(model: Model, rare: Sampled) -> tuple[str, ...]:
+    """Failures that risk a loss here and were never drilled so that it would show, by the size of the risk."""
+    found = []
+    for number, failure in enumerate(model.failures.kinds):
+        risk = sum(
+            rare.mean[which, number]
+            for which in (Risk.TAKEOVER, Risk.UNFLUSHED, Risk.NEAR)
+            if not chance_losses(model, which, failure).drills
+        )
+        if risk > 0:
+            found.append((risk, failure.name))
+    return tuple(name for _, name in sorted(found, reverse=True))
+
+
+def _mean_chances(model: Model) -> Floats:
+    kinds = model.failures.kinds
+    found = np.ones((len(Risk), len(kinds)))
+    for risk in (Risk.TAKEOVER, Risk.UNFLUSHED, Risk.NEAR):
+        for number, failure in enumerate(kinds):
+            seen = chance_losses(model, risk, failure)
+            if seen.drills:
+                found[risk, number] = (seen.losing + 0.5) / (seen.drills + 1)
+    return found
+
+
+def _commits(model: Model, rare: Sampled, batches: Sequence[Batch]) -> float:
+    """Expected lost commits a year at the drills' load: what losing drills lost, and what was served alone before a
+    stale member was promoted; not a number where no drill lost any.
+    """
+    if not any(losses.lost for losses in model.measured.losses.values()):
+        return float("nan")
+    years = sum(len(b.alone_s) for b in batches)
+    chances = _mean_chances(model)
+    total = sum(float(b.alone_s.sum()) for b in batches) / years * model.measured.acknowledged_per_s
+    for risk in (Risk.TAKEOVER, Risk.UNFLUSHED, Risk.NEAR):
+        for number, failure in enumerate(model.failures.kinds):
+            commits = np.mean(model.measured.sizes(failure.name, chance_losses(model, risk, failure)))
+            total += float(rare.mean[risk, number] * chances[risk, number] * commits)
+    return total
+
+
+def _parts(model: Model, batches: Sequence[Batch], rare: Sampled) -> tuple[Part, ...]:
+    minutes = np.mean([b.by_kind_s for b in batches], axis=0) / 60
+    losses = (rare.mean * _mean_chances(model)).sum(axis=0)
+    concerned = {cause.kind for cause in causes(model.where, model.failures)}
+    found = []
+    for number, failure in enumerate(model.failures.kinds):
+        if number not in concerned and not failure.planned:
+            continue
+        least, most = (end / failure.per_year if failure.per_year else 1.0 for end in (failure.low, failure.high))
+        seen = chance_losses(model, Risk.TAKEOVER, failure)
+        found.append(
+            Part(
+                failure.name,
+                float(minutes[number]),
+                float(rare.mean[Risk.TAKEOVER, number]),
+                float(losses[number]),
+                least,
+                most,
+                _outage_from(model, failure),
+                f"{seen.losing} of {seen.drills} lost" if seen.drills else "never drilled at this level",
+            )
+        )
+    return tuple(sorted(found, key=lambda part: -part.minutes))
+
+
+def _outage_from(model: Model, failure: Failure) -> str:
+    basis, seen = model.basis(failure), model.takeover(failure)
+    drills = f"{seen.fault} × {len(seen.outages_s)}"
+    return {Basis.DRILLED: drills, Basis.GUARDED: f"{drills}, with a guard"}.get(basis, basis.value)
+
+
+def _guard(model: Model) -> str:
+    """Of which failures the takeover with a guard was drilled, for which it is assumed, for which it is as without."""
+    by: dict[Basis, list[str]] = {}
+    for failure in model.failures.kinds:
+        if not failure.planned and failure.per_year > 0:
+            by.setdefault(model.basis(failure), []).append(failure.name)
+    found = []
+    if drilled := by.get(Basis.GUARDED):
+        found.append(f"takeovers with a guard as drilled: {', '.join(drilled)}")
+    if (assumed := by.get(Basis.GUARD_ASSUMED)) and model.what.takeover_s:
+        low, high = model.what.takeover_s
+        found.append(f"assumed to take {low:g} to {high:g} s, never drilled with a guard: {', '.join(assumed)}")
+    if without := [*by.get(Basis.DRILLED, ()), *by.get(Basis.ASSUMED, ())]:
+        found.append(f"as without a guard, because never drilled with one: {', '.join(without)}")
+    return "; ".join(found)
+
+
+def _caveats(model: Model, rare: Sampled) -> tuple[str, ...]:
+    found = list(model.measured.caveats)
+    never = undrilled(model, rare)
+    if never:
+        found.append(
+            f"{model.what.text}: an upper bound, because a loss counts as certain where none was drilled: "
+            + ", ".join(never)
+        )
+    assumed = [k.name for k in model.failures.kinds if model.basis(k) is Basis.ASSUMED and k.per_year > 0]
+    if assumed:
+        found.append(f"outages assumed from {assumption(model)}, never drilled: " + ", ".join(assumed))
+    few = [
+        f"{k.name} ({counted(len(model.takeover(k).outages_s), 'drill')})"
+        for k in model.failures.kinds
+        if model.basis(k) in (Basis.DRILLED, Basis.GUARDED) and len(model.takeover(k).outages_s) < 3
+    ]
+    if few:
+        found.append("outages of fewer than 3 drills, given a spread of 30 %: " + ", ".join(few))
+    if model.timeouts.ttl_s is not None and not any(t.ttl_s for t in model.measured.takeovers.values()):
+        found.append("the records do not say under which ttl they were drilled: their outages are used as measured")
+    if len(model.where.voters) % 2 == 0:
+        found.append(
+            f"{len(model.where.voters)} voters of the DCS bear no more failures than "
+            f"{len(model.where.voters) - 1}: add a witness (--witness PLACE)"
+        )
+    return tuple(found)
+
+
+PERIODS = 1000
+SHARE = 0.9
+"""Of all periods that fall into the interval."""
+
+
+def one_period(model: Model, period_s: float, seed: int, *, vary: bool = True) -> Period:
+    """The intervals from a thousand simulated periods; rates and drills are drawn anew for each 25 of them."""
+    batches = periods(model, PERIODS, period_s, seed, vary=vary)
+    rng = np.random.default_rng([seed, 5])
+    seconds = np.concatenate([b.years_s for b in batches])
+    lost = np.concatenate([_lost(model, batch, rng) for batch in batches])
+    return Period(period_s, _interval(seconds), _interval(np.rint(lost)))
+
+
+def _interval(values: Floats) -> Estimate:
+    low, middle, high = np.quantile(values, ((1 - SHARE) / 2, 0.5, (1 + SHARE) / 2))
+    return Estimate(float(middle), float(low), float(high))
+
+
+def _lost(model: Model, batch: Batch, rng: np.random.Generator) -> Floats:
+    """Lost commits of each period of a batch: of stale promotions what was served alone, else as drilled; one commit
+    where no drill lost any.
+    """
+    lost = batch.alone_s * model.measured.acknowledged_per_s
+    for risk in (Risk.TAKEOVER, Risk.UNFLUSHED, Risk.NEAR):
+        for number, failure in enumerate(model.failures.kinds):
+            seen = chance_losses(model, risk, failure)
+            if not batch.risks[risk, number] or (promised(model, risk) and not seen.losing):
+                continue
+            chance = rng.beta(seen.losing + 0.5, seen.drills - seen.losing + 0.5) if seen.drills else 1.0
+            losing = rng.poisson(batch.risks[risk, number] * chance, len(lost))
+            sizes = np.asarray(model.measured.sizes(failure.name, seen) or (1,), dtype=np.float64)
+            lost += np.array([rng.choice(sizes, count).sum() for count in losing])
+    return lost

@@ -1,0 +1,337 @@
+"""Drills as distributions of outages and as losses out of how many, for each kind of failure; or never drilled.
+
+How long one failure stops service here is resampled from drills, or assumed of whoever fails over. Seeded."""
+
+import itertools
+import math
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+
+from walproof.estimating.intervals import upper_bound
+from walproof.forecasting.episodes import Floats
+from walproof.forecasting.failure_rates import Failure, Failures
+from walproof.forecasting.topology import Configuration, Topology
+from walproof.model.drill import Drill, Verdict, Victim
+from walproof.model.event import Described, DrillDone, Event
+from walproof.model.facts import CNPG_CUT_S, CNPG_DELETED_S, CNPG_KILLED_S, CNPG_MANAGER
+from walproof.model.guarantee import Level, Loss
+from walproof.model.topology import Description
+from walproof.model.units import counted
+
+TIMEOUTS = {"fast": 20.0, "default": 30.0}
+"""Patroni's ttl, s, by the lab's word for its timeouts, for records whose description has no ttl."""
+FEW = 3
+STALL_S = 1.0
+"""An outage after the loss of a synchronous standby that is a wait for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Losses:
+    """Drills that lost something, out of how many; `fault`: under which, "" where it was never drilled."""
+
+    losing: int = 0
+    drills: int = 0
+    fault: str = ""
+    lost: tuple[int, ...] = ()
+    """Acknowledged commits lost by each of those that lost any."""
+
+    @property
+    def commits(self) -> float:
+        """Their mean, 0 where none lost any."""
+        return sum(self.lost) / len(self.lost) if self.lost else 0.0
+
+    @property
+    def upper(self) -> float:
+        """95 % upper bound of the probability of a loss; 1 where nothing was drilled.
+
+        >>> Losses().upper, round(Losses(0, 10, "kill").upper, 2)
+        (1.0, 0.26)
+        """
+        return upper_bound(self.losing, self.drills) if self.drills else 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Takeover:
+    """How long nobody was served after such a failure of the leader, s, one value a drill; of a standby: `stalls_s`."""
+
+    outages_s: tuple[float, ...] = ()
+    fault: str = ""
+    ttl_s: float | None = None
+    """Patroni's ttl while they were drilled, where the record says it."""
+    stalls_s: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Everything the records' drills say, by the name of a failure and the level; `guarded`: those with a guard."""
+
+    takeovers: dict[str, Takeover]
+    losses: dict[tuple[str, Level], Losses]
+    unflushed: dict[Level, Losses]
+    caveats: tuple[str, ...] = ()
+    acknowledged_per_s: float = 0.0
+    guarded: "Measured | None" = None
+    manager: str = ""
+    """Who failed over in the records, "" where they do not say or differ."""
+
+    @property
+    def has_takeovers(self) -> bool:
+        """Whether any drill tells how long service was away after a failure of the leader."""
+        return any(t.outages_s for t in self.takeovers.values()) or bool(self.guarded and self.guarded.has_takeovers)
+
+    def loss(self, failure: str, level: Level, *, guarded: bool = False) -> Losses:
+        """Losses after a takeover from a leader hit by that failure; with a guard those without, where none had one."""
+        seen = self.guarded.loss(failure, level) if guarded and self.guarded else Losses()
+        return seen if seen.drills else self.losses.get((failure, level), Losses())
+
+    def unseen(self, failure: str, *, guarded: bool = False) -> Losses:
+        """Losses where no survivor had been waited for: what `local` lost, else `off`, which loses more."""
+        found = (self.loss(failure, weak, guarded=guarded) for weak in (Level.LOCAL, Level.OFF))
+        return next((losses for losses in found if losses.drills), Losses())
+
+    def sizes(self, failure: str, seen: Losses) -> tuple[int, ...]:
+        """What one loss may take: as `seen` lost, else as drills of that failure at whatever level, else as any."""
+        of_it = [self.loss(failure, level).lost for level in Level]
+        every = [losses.lost for losses in self.losses.values()]
+        return seen.lost or tuple(itertools.chain(*of_it)) or tuple(itertools.chain(*every))
+
+
+def measured(records: Sequence[tuple[str, Sequence[Event]]], failures: Failures) -> Measured:
+    """The drills of those records (name, events), sorted to the kinds of failure that they show."""
+    drills: list[tuple[Drill, float | None]] = []
+    caveats: list[str] = []
+    managers = set()
+    for name, events in records:
+        described = next((e.description for e in events if isinstance(e, Described)), None)
+        of_record = [e.drill for e in events if isinstance(e, DrillDone)]
+        caveats += _about_record(name, described, of_record)
+        managers.add(described.facts.get("manager", "") if described else "")
+        drills += [(drill, _ttl(described)) for drill in of_record if _tells(drill)]
+    guarded, alone = ([(d, ttl) for d, ttl in drills if d.guarded is arm] for arm in (True, False))
+    return Measured(
+        *_by_failure(alone, failures),
+        {level: _unflushed([d for d, _ in drills], level) for level in Level},
+        tuple(dict.fromkeys(caveats)),
+        _pace(d for d, _ in drills),
+        Measured(*_by_failure(guarded, failures), {}) if guarded else None,
+        managers.pop() if len(managers) == 1 else "",
+    )
+
+
+def _tells(drill: Drill) -> bool:
+    """Whether it is evidence. Of commits that wait for standbys which are all gone it is, although their level is then
+    no longer in effect and the drill undecided.
+    """
+    alone = drill.victim is Victim.ALL_STANDBYS and drill.findings.not_in_effect_s > 0
+    return drill.verdict.decided or alone
+
+
+def _by_failure(
+    drills: Sequence[tuple[Drill, float | None]], failures: Failures
+) -> tuple[dict[str, Takeover], dict[tuple[str, Level], Losses]]:
+    losses = {(kind.name, level): _losses(drills, kind, level) for kind in failures.kinds for level in Level}
+    return {kind.name: _takeover(drills, kind) for kind in failures.kinds}, losses
+
+
+def _ttl(described: Description | None) -> float | None:
+    if described is None:
+        return None
+    ttl_s = TIMEOUTS.get(described.facts.get("timeouts", "")) if described.ttl_s is None else described.ttl_s
+    return ttl_s if ttl_s is not None and math.isfinite(ttl_s) and ttl_s > 0 else None
+
+
+def _about_record(name: str, described: Description | None, drills: Sequence[Drill]) -> list[str]:
+    found = []
+    if described and described.facts.get("kind", "").startswith("simulated"):
+        found.append(f"{name} is of a simulated cluster: a model, not a measurement")
+    undecided = sum(d.verdict is Verdict.UNDECIDED and not _tells(d) for d in drills)
+    if undecided:
+        found.append(f"{name}: {counted(undecided, 'undecided drill')} left out, neither held nor lost")
+    if not drills:
+        found.append(f"{name} holds no drills")
+    endless = sum(d.verdict.decided and _outage(d) is None and d.victim.takes_the_leader for d in drills)
+    if endless:
+        found.append(f"{name}: {counted(endless, 'drill')} whose outage has no end is left out of the outages")
+    return found
+
+
+def _outage(drill: Drill) -> float | None:
+    seconds = drill.unavailable_s if drill.unavailable_s is not None else drill.rto_s
+    return seconds if seconds is not None and math.isfinite(seconds) else None
+
+
+def _takeover(drills: Sequence[tuple[Drill, float | None]], kind: Failure) -> Takeover:
+    for fault in kind.drills:
+        shown = [(d, ttl) for d, ttl in drills if d.fault == fault and d.victim.takes_the_leader]
+        outages = tuple(s for d, _ in shown if (s := _outage(d)) is not None)
+        if outages:
+            return Takeover(outages, fault, shown[0][1], _stalls(drills, kind))
+    return Takeover(stalls_s=_stalls(drills, kind))
+
+
+def _stalls(drills: Sequence[tuple[Drill, float | None]], kind: Failure) -> tuple[float, ...]:
+    """Of drills in which commits had to wait: a synchronous standby's whose loss others made up for says nothing."""
+    found = []
+    for drill, _ in drills:
+        least = {Victim.ALL_STANDBYS: 0.0, Victim.SYNC_STANDBY: STALL_S}.get(drill.victim)
+        outage = _outage(drill)
+        if drill.fault in kind.drills and least is not None and outage is not None and outage >= least:
+            found.append(outage)
+    return tuple(found)
+
+
+def _losses(drills: Sequence[tuple[Drill, float | None]], kind: Failure, level: Level) -> Losses:
+    """Of drills in which the leader was gone in fact: one restarted in place says nothing about a takeover."""
+    for fault in kind.drills:
+        shown = [
+            d
+            for d, _ in drills
+            if d.fault == fault
+            and d.level is level
+            and d.victim.takes_the_leader
+            and d.loss not in (Loss.POSTGRES_CRASH, Loss.POWER_CUT)
+        ]
+        if shown:
+            return _counted(shown, fault)
+    return Losses()
+
+
+def _unflushed(drills: Sequence[Drill], level: Level) -> Losses:
+    """Of drills after which only what was flushed could remain: a crash in place, power cut everywhere."""
+    shown = [
+        d
+        for d in drills
+        if d.level is level
+        and (d.fault in ("double-power", "kill-all", "crash-in-place") or d.loss in (Loss.POSTGRES_CRASH,))
+    ]
+    return _counted(shown, "double-power" if level.remote else "crash in place") if shown else Losses()
+
+
+def _counted(shown: Sequence[Drill], fault: str) -> Losses:
+    losing = [d.findings.lost + d.findings.downgraded_lost for d in shown if d.findings.lost]
+    return Losses(len(losing), len(shown), fault, tuple(losing))
+
+
+def _pace(drills: Iterable[Drill]) -> float:
+    """Acknowledged commits a second while service was up: the median over the bins of all paces that hold any."""
+    rates = [
+        count / (after - at)
+        for d in drills
+        for (at, count), (after, _) in itertools.pairwise(d.pace)
+        if count and after > at
+    ]
+    return statistics.median(rates) if rates else 0.0
+
+
+PROMOTION_S = 2.0
+WAL_SENDER_TIMEOUT_S = 60.0
+FEW_SIGMA = 0.3
+"""Spread (of the logarithm) given to outages of fewer than three drills."""
+
+
+class Basis(StrEnum):
+    """What an outage rests on."""
+
+    DRILLED = "drilled"
+    GUARDED = "drilled with a guard"
+    GUARD_ASSUMED = "assumed, with a guard"
+    ASSUMED = "never drilled: assumed"
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """Patroni's ttl and loop_wait, s. None: as they were while drilled; 30 and 10 where nothing was."""
+
+    ttl_s: float | None = None
+    loop_wait_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """Everything a forecast rests on."""
+
+    where: Topology
+    what: Configuration
+    failures: Failures
+    measured: Measured
+    timeouts: Timeouts = Timeouts()
+
+    @property
+    def loop_wait_s(self) -> float:
+        """As asked, else Patroni's default."""
+        return 10.0 if self.timeouts.loop_wait_s is None else self.timeouts.loop_wait_s
+
+    def takeover(self, failure: Failure) -> Takeover:
+        """What was drilled of that failure; of drills with a guard where there is one and they show that failure."""
+        seen = self._guarded(failure)
+        return seen if seen.outages_s else self.measured.takeovers.get(failure.name, Takeover())
+
+    def basis(self, failure: Failure) -> Basis:
+        """What the outage after that failure of the leader rests on."""
+        if self._guards(failure):
+            if self._guarded(failure).outages_s:
+                return Basis.GUARDED
+            if self.what.takeover_s is not None:
+                return Basis.GUARD_ASSUMED
+        return Basis.DRILLED if self.takeover(failure).outages_s else Basis.ASSUMED
+
+    def _guards(self, failure: Failure) -> bool:
+        return self.what.guarded and not failure.planned
+
+    def _guarded(self, failure: Failure) -> Takeover:
+        found = self.measured.guarded if self._guards(failure) else None
+        return Takeover() if found is None else found.takeovers.get(failure.name, Takeover())
+
+
+def takeovers(model: Model, failure: Failure, count: int, rng: np.random.Generator) -> Floats:
+    """So many outages, s: drawn from a bootstrap of the drills, so that few drills give an uncertain mean."""
+    basis = model.basis(failure)
+    if basis is Basis.GUARD_ASSUMED and model.what.takeover_s is not None:
+        return rng.uniform(*model.what.takeover_s, count)
+    if basis is Basis.ASSUMED:
+        return rng.uniform(*assumed_takeover(model, failure), count)
+    drilled = model.takeover(failure)
+    seen = np.asarray(drilled.outages_s)
+    again = seen[rng.integers(len(seen), size=len(seen))]
+    if len(seen) < FEW:
+        again = again * np.exp(FEW_SIGMA * rng.standard_normal() - FEW_SIGMA**2 / 2)
+    drawn = again[rng.integers(len(again), size=count)]
+    by_ttl = failure.silent and basis is Basis.DRILLED
+    if by_ttl and model.timeouts.ttl_s is not None and drilled.ttl_s is not None:
+        drawn = np.maximum(drawn + model.timeouts.ttl_s - drilled.ttl_s, PROMOTION_S)
+    return drawn
+
+
+def assumed_takeover(model: Model, failure: Failure) -> tuple[float, float]:
+    """Shortest and longest outage where nothing was drilled, s. Patroni: the leader's lease ends between ttl -
+    loop_wait and ttl after it was last renewed, one loop of a standby notices, and it is promoted. CloudNativePG: what
+    a real cluster took.
+    """
+    orderly = failure.planned or not failure.silent
+    if model.measured.manager == CNPG_MANAGER:
+        return (PROMOTION_S, CNPG_KILLED_S) if orderly else (CNPG_DELETED_S, CNPG_CUT_S)
+    ttl = 30.0 if model.timeouts.ttl_s is None else model.timeouts.ttl_s
+    if orderly:
+        return PROMOTION_S, PROMOTION_S + model.loop_wait_s
+    return max(0.0, ttl - model.loop_wait_s) + PROMOTION_S, ttl + model.loop_wait_s + PROMOTION_S
+
+
+def assumption(model: Model) -> str:
+    """What outages that were never drilled are assumed from."""
+    return "another CloudNativePG cluster" if model.measured.manager == CNPG_MANAGER else "Patroni's timeouts"
+
+
+def stalls(model: Model, failure: Failure, count: int, rng: np.random.Generator) -> Floats:
+    """So many waits of commits, s, for a standby that failed: as drilled, else until the manager stops naming it."""
+    measured = model.measured
+    drilled = measured.takeovers.get(failure.name, Takeover()).stalls_s
+    if not drilled and measured.guarded:
+        drilled = measured.guarded.takeovers[failure.name].stalls_s
+    if drilled:
+        return rng.choice(np.asarray(drilled), size=count)
+    least = WAL_SENDER_TIMEOUT_S if failure.silent else 0.0
+    return rng.uniform(least, least + model.loop_wait_s, count)

@@ -1,0 +1,233 @@
+"""A member's data on ext4 images over loop devices: created, attached, detached, released. Starts and kills nothing."""
+
+import contextlib
+import os
+import re
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from walproof.errors import MachineError, UsageError, WaitTimeout
+from walproof.lab.blueprint import Blueprint, Disk
+from walproof.lab.privileges import make_folder, member_uid
+from walproof.machine.clock import RealClock
+from walproof.machine.programs import lookup, run
+from walproof.model.waiting import Wait, wait_for
+
+SMALLEST = 256 << 20
+"""Bytes below which a member's PGDATA, a few WAL segments and the journal do not fit."""
+_FREE_A_LOOP = "losetup -a shows who holds them; `walproof lab down` releases a lab's devices"
+
+
+@dataclass(frozen=True, slots=True)
+class Volume:
+    """One file system of a member: the image that holds it and where it is mounted."""
+
+    member: str
+    image: Path
+    mount_point: Path
+
+
+def images_dir(blueprint: Blueprint) -> Path:
+    """Where the images lie, readable by their owner only."""
+    return blueprint.home / "images"
+
+
+def volumes(blueprint: Blueprint, member: str | None = None) -> tuple[Volume, ...]:
+    """The file systems the blueprint asks for, of one member or of all; none where the disk is plain."""
+    if blueprint.disk.kind != "image":
+        return ()
+    purposes = ("disk", "wal") if blueprint.disk.wal_volume else ("disk",)
+    return tuple(
+        Volume(name, images_dir(blueprint) / f"{name}-{purpose}.img", blueprint.member_dir(name) / purpose)
+        for name in ((member,) if member else blueprint.members)
+        for purpose in purposes
+    )
+
+
+def unavailable() -> str | None:
+    """Why images cannot be used here, one clause; None where they can."""
+    if os.geteuid() != 0:
+        return "needs root to mount an image"
+    if not _is_machine_root():
+        return "needs the machine's own root, not a user namespace's"
+    if not Path("/dev/loop-control").exists():
+        return "this kernel offers no loop devices (/dev/loop-control is missing)"
+    return None if lookup("mkfs.ext4") else "mkfs.ext4 is not installed (Debian: e2fsprogs)"
+
+
+def _is_machine_root() -> bool:
+    mapped = Path("/proc/self/uid_map").read_text(encoding="ascii").split()
+    return mapped[:2] == ["0", "0"] and int(mapped[2]) > 65536
+
+
+def check(disk: Disk) -> None:
+    """Refuse a disk that this machine cannot create (MachineError) or that is not valid (UsageError)."""
+    if disk.kind != "image":
+        if disk.wal_volume:
+            raise UsageError("a WAL volume is a second image of the member", "--disk image --wal-volume")
+        return
+    if disk.size_bytes < SMALLEST:
+        raise UsageError(
+            f"a disk of {disk.size_bytes / 2**20:.3g} MB is too small for a cluster",
+            f"use --disk-size {SMALLEST >> 20}MB or more",
+        )
+    if why := unavailable():
+        raise MachineError(f"--disk image is not available: {why}", "use --disk plain; every fault but power-cut works")
+
+
+def prepare(blueprint: Blueprint) -> None:
+    """Create and mount every volume, owned by the lab's user; nothing stays behind when one of them fails."""
+    check(blueprint.disk)
+    if blueprint.disk.kind != "image":
+        return
+    wanted = volumes(blueprint)
+    try:
+        images_dir(blueprint).mkdir(mode=0o700, parents=True, exist_ok=True)
+        for volume in wanted:
+            _format(volume.image, blueprint.disk.size_bytes)
+            volume.mount_point.mkdir(parents=True, exist_ok=True)
+            _attach(volume)
+            _give(volume.mount_point, blueprint.number)
+    except BaseException:
+        release(blueprint)
+        raise
+
+
+def release(blueprint: Blueprint) -> None:
+    """Unmount and detach everything below the lab's home and remove the images; safe twice, and after a kill -9.
+
+    WaitTimeout when a loop device stays: the images stay then too.
+    """
+
+    # Again and again: a mount namespace may be made, or the process it was known by may end, meanwhile; and the
+    # kernel frees a device only some time after its last lazy unmount.
+    def released() -> bool:
+        for volume in volumes(blueprint):
+            _unmount(volume.mount_point)
+        for device, _ in loops(blueprint):
+            _detach(device)
+        return not loops(blueprint)
+
+    wait_for(Wait.DISKS_FREE, released, RealClock())
+    shutil.rmtree(images_dir(blueprint), ignore_errors=True)
+
+
+def attach(blueprint: Blueprint, member: str) -> None:
+    """Mount the member's volumes where they are not; the journal is replayed by the mount, as at a power-on."""
+    for volume in volumes(blueprint, member):
+        if not mounted(volume.mount_point):
+            _attach(volume)
+
+
+def detach(blueprint: Blueprint, member: str) -> None:
+    """Unmount the member's volumes and release their devices; its processes must have ended."""
+    held = loops(blueprint)
+    for volume in volumes(blueprint, member):
+        _unmount(volume.mount_point)
+        for device, image in held:
+            if image == volume.image:
+                _detach(device)
+
+
+def loops(blueprint: Blueprint) -> tuple[tuple[str, Path], ...]:
+    """(device, image) of every loop device that holds a file of this lab, deleted ones too."""
+    found = []
+    for backing in Path("/sys/block").glob("loop*/loop/backing_file"):
+        with contextlib.suppress(OSError):
+            image = Path(backing.read_text(encoding="utf-8").strip().removesuffix(" (deleted)"))
+            if image.is_relative_to(images_dir(blueprint)):
+                found.append((f"/dev/{backing.parent.parent.name}", image))
+    return tuple(sorted(found))
+
+
+def mounted(mount_point: Path) -> bool:
+    """Whether something is mounted there in our own mount namespace."""
+    return any(place == str(mount_point) for _, place in _mounts("self"))
+
+
+def _mounts(pid: str) -> list[tuple[str, str]]:
+    """(source, mount point) of every mount a process sees; none once it is gone."""
+    try:
+        lines = Path(f"/proc/{pid}/mountinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return []
+    split = [line.split(" - ", 1) for line in lines]
+    return [(_plain(right.split()[1]), _plain(left.split()[4])) for left, right in split]
+
+
+def _plain(escaped: str) -> str:
+    return re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), escaped)
+
+
+def _format(image: Path, size_bytes: int) -> None:
+    with image.open("wb") as file:
+        os.fchmod(file.fileno(), 0o600)
+        file.truncate(size_bytes)
+    # No reserved blocks: a full disk is full for everybody. Lazy tables: a fresh lab must not wait for zeroes.
+    extended = "lazy_itable_init=1,lazy_journal_init=1,nodiscard"
+    run(["mkfs.ext4", "-q", "-F", "-m", "0", "-E", extended, str(image)])
+
+
+def _attach(volume: Volume) -> None:
+    device = _loop(volume.image)
+    try:
+        run(["mount", "-t", "ext4", "-o", "noatime,nosuid,nodev", device, str(volume.mount_point)])
+    finally:
+        # While mounted this only marks the device to be freed by the unmount: a killed walproof leaks less.
+        run(["losetup", "--detach", device])
+
+
+def _loop(image: Path) -> str:
+    try:
+        # Direct I/O: a flush inside the image is a flush of the machine's own disk, and pages are cached once.
+        return run(["losetup", "--find", "--show", "--direct-io=on", str(image)]).strip()
+    except MachineError as error:
+        if "unused loop device" in error.message or "find" in error.message:
+            raise MachineError("no loop device is left on this machine", _FREE_A_LOOP) from None
+        return run(["losetup", "--find", "--show", str(image)], hint=_FREE_A_LOOP).strip()
+
+
+def _give(mount_point: Path, number: int) -> None:
+    shutil.rmtree(mount_point / "lost+found", ignore_errors=True)
+    make_folder(mount_point, owner=member_uid(number))
+
+
+def _unmount(mount_point: Path) -> None:
+    """Here, and wherever a mount namespace created meanwhile (`ip netns exec`, unshare) holds a copy."""
+    sources = {source for source, place in _mounts("self") if place == str(mount_point)}
+    if sources:
+        _patiently_unmount(mount_point)
+    for pid in _mount_namespaces():
+        # Only our own images can be mounted there: the path lies below the lab's home.
+        if any(place == str(mount_point) for _, place in _mounts(pid)):
+            with contextlib.suppress(MachineError):
+                run(["nsenter", f"--mount=/proc/{pid}/ns/mnt", "umount", "--lazy", str(mount_point)])
+
+
+def _patiently_unmount(mount_point: Path) -> None:
+    def gone() -> bool:
+        with contextlib.suppress(MachineError):
+            run(["umount", str(mount_point)])
+        return not mounted(mount_point)
+
+    try:
+        wait_for(Wait.PROGRAM_GONE, gone, RealClock())
+    except WaitTimeout:
+        run(["umount", "--lazy", str(mount_point)])
+
+
+def _mount_namespaces() -> list[str]:
+    """One process of every mount namespace but ours."""
+    ours = os.readlink("/proc/self/ns/mnt")
+    by_namespace: dict[str, str] = {}
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            by_namespace.setdefault(os.readlink(entry / "ns" / "mnt"), entry.name)
+    return [pid for namespace, pid in by_namespace.items() if namespace != ours]
+
+
+def _detach(device: str) -> None:
+    # Freed by the unmount already, or about to be.
+    with contextlib.suppress(MachineError):
+        run(["losetup", "--detach", device])

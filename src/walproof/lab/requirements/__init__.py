@@ -1,1 +1,0 @@
-"""What a lab needs of a machine: observed by probes, judged from what they printed."""

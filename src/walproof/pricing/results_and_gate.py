@@ -1,0 +1,272 @@
+"""A price table as `walproof price --json` prints it, its conclusion in one sentence, and `--require on>=0.9@16`.
+
+Whether throughput ratios are at least what is required is decided by their intervals; so is the exit code: 0, 1, 4."""
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from walproof.errors import UsageError
+from walproof.model.estimate import Caveat, Estimate
+from walproof.model.guarantee import Level, level
+from walproof.model.sample import Arm
+from walproof.model.units import counted, parse_positive_int
+from walproof.pricing.estimates import UNKNOWN, ArmPrice, ClassPrice, Latency, PriceTable
+from walproof.pricing.options import PriceOptions, RawOptions
+from walproof.pricing.sampling import AGAIN
+
+NAMES = ("mean", "p50", "p95", "p99", "p999")
+"""Of latencies, as keys; p999 is the 99.9th percentile."""
+
+
+def table_as_json(table: PriceTable, record: str | None) -> dict[str, Any]:
+    """{"record", "baseline", "stopped_by", "arms": […]}; numbers that are not known are null."""
+    return {
+        "record": record,
+        "baseline": str(table.baseline),
+        "stopped_by": table.stopped_by,
+        "arms": [arm_as_json(price) for price in table.arms],
+    }
+
+
+def arm_as_json(price: ArmPrice) -> dict[str, Any]:
+    """One arm: the keys of the schema first, then the factors it was measured under."""
+    return {
+        **_arm(price.arm),
+        "blocks": price.blocks,
+        "tps": interval(price.tps),
+        "ratio": interval(price.ratio),
+        "latency_ms": _values(price.latency),
+        "caveats": [str(caveat) for caveat in price.caveats],
+        "scenario": price.scenario.text,
+        "transactions": price.transactions,
+        "failed": price.failed,
+        "retries": price.retries,
+        "latency_interval_ms": _intervals(price.latency),
+        "classes": [_class(c) for c in price.classes],
+        "without_stalls": interval(price.without_stalls),
+        "stalled_s": number(price.stalled_s),
+        "measured_s": number(price.measured_s),
+        "wal_bytes_per_transaction": number(price.wal_bytes),
+        "full_pages_per_transaction": number(price.full_pages),
+    }
+
+
+def _arm(arm: Arm) -> dict[str, Any]:
+    return {
+        "level": str(arm.level),
+        "clients": arm.clients,
+        "label": arm.label,
+        "workload": arm.workload.text,
+        "manner": arm.workload.manner,
+        "scale": arm.workload.scale,
+        "route": str(arm.route),
+        "pool": arm.pool,
+        "rate": arm.rate,
+        "mix": {str(level): weight for level, weight in arm.mix},
+    }
+
+
+def _class(priced: ClassPrice) -> dict[str, Any]:
+    return {
+        "level": priced.level,
+        "tps": interval(priced.tps),
+        "latency_ms": _values(priced.latency),
+        "latency_interval_ms": _intervals(priced.latency),
+    }
+
+
+def interval(estimate: Estimate) -> dict[str, float | None]:
+    """{"value", "low", "high"}, null where a number is not finite, because JSON has no NaN."""
+    return {"value": number(estimate.value), "low": number(estimate.low), "high": number(estimate.high)}
+
+
+def number(value: float) -> float | None:
+    """The number to six significant digits, None when it is not finite."""
+    return float(f"{value:.6g}") if math.isfinite(value) else None
+
+
+def _values(latency: Latency) -> dict[str, float | None]:
+    values = {name: number(getattr(latency, name).value) for name in NAMES}
+    return {**values, "max": number(latency.max_ms)}
+
+
+def _intervals(latency: Latency) -> dict[str, dict[str, float | None]]:
+    return {name: interval(getattr(latency, name)) for name in NAMES}
+
+
+def conclusion(table: PriceTable) -> str:
+    """What `on` (else the strongest level) costs with the fewest and the most clients; or that nothing was measured."""
+    priced = [p for p in table.arms if math.isfinite(p.ratio.value) and p.arm.rate is None]
+    again = next((p for p in priced if p.arm.label == AGAIN), None)
+    if again is not None:
+        covers = "covers 1, as it should" if again.ratio.covers(1.0) else "does not cover 1: this machine is not steady"
+        return f"{table.baseline} against itself: {_ratio(again, table)}, which {covers}."
+    others = [p for p in priced if p.arm.level is not table.baseline or p.arm.mix]
+    if not others:
+        return _alone(table)
+    levels = [p for p in others if not p.arm.mix] or others
+    strongest = max(levels, key=lambda p: (p.arm.level is Level.ON, p.arm.level.strength)).arm
+    shown = [p for p in levels if p.arm.level is strongest.level and p.scenario == levels[0].scenario]
+    ends = {p.arm.clients: p for p in sorted(shown, key=lambda p: p.arm.clients)}
+    fewest, most = next(iter(ends)), next(reversed(ends))
+    name = "this mix" if strongest.mix else f"the level {strongest.level}"
+    parts = [_cost(ends[clients], table, clients == fewest) for clients in dict.fromkeys((fewest, most))]
+    return f"{name[:1].upper()}{name[1:]} {'; '.join(parts)}."
+
+
+def _cost(price: ArmPrice, table: PriceTable, first: bool) -> str:
+    """What the arm costs of the baseline's throughput with its clients, and whether that may be nothing."""
+    cost = 1 - price.ratio.value
+    verb = "costs" if cost >= 0 else "gains"
+    of = f" of {table.baseline}'s throughput" if first else ""
+    clear = ", which may be nothing" if price.ratio.covers(1.0) or not price.ratio.known else ""
+    clients = counted(price.arm.clients, "client")
+    return f"{verb} {100 * abs(cost):.0f} %{of} with {clients}{clear} ({_ratio(price, table)})"
+
+
+def _alone(table: PriceTable) -> str:
+    if not table.arms or not math.isfinite(table.arms[0].tps.value):
+        return "Nothing was measured."
+    best = max(table.arms, key=lambda p: p.tps.value)
+    return f"{best.arm.level} with {counted(best.arm.clients, 'client')}: {best.tps.value:.0f} transactions per second."
+
+
+def _ratio(price: ArmPrice, table: PriceTable) -> str:
+    ratio = price.ratio
+    interval = f"95 % CI {ratio.low:.3f}–{ratio.high:.3f}" if ratio.known else "no interval from one block"
+    return f"ratio to {table.baseline} {ratio.value:.3f}, {interval}"
+
+
+MIX = "mix"
+_EXAMPLE = "--require 'on>=0.9@16,remote_apply>=0.8'"
+
+
+class Answer(StrEnum):
+    """What the interval says of a requirement."""
+
+    MET = "met"
+    NOT_MET = "not met"
+    UNDECIDED = "undecided"
+
+
+EXIT = {Answer.MET: 0, Answer.NOT_MET: 1, Answer.UNDECIDED: 4}
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """The level's throughput ratio is at least this, with that many clients, or with every number of them (None)."""
+
+    level: str
+    ratio: float
+    clients: int | None = None
+
+    def concerns(self, arm: Arm) -> bool:
+        """Whether it is about that arm; never about the baseline against itself, or open loops of --load."""
+        name = MIX if arm.mix else str(arm.level)
+        return name == self.level and not arm.label and self.clients in (None, arm.clients)
+
+    @property
+    def text(self) -> str:
+        """As it is typed."""
+        return f"{self.level}>={self.ratio:g}" + ("" if self.clients is None else f"@{self.clients}")
+
+
+@dataclass(frozen=True, slots=True)
+class Required:
+    """A requirement with its answer for one arm under one scenario: the ratio it is decided by, and why it is open."""
+
+    requirement: Requirement
+    answer: Answer
+    ratio: Estimate
+    clients: int | None = None
+    scenario: str = ""
+    why: str = ""
+
+    @property
+    def text(self) -> str:
+        """One line."""
+        where = "" if self.clients is None else f", {counted(self.clients, 'client')}, {self.scenario}"
+        found = f": ratio {self.ratio.value:.3f} ({self.ratio.low:.3f}–{self.ratio.high:.3f})" if self.clients else ""
+        return f"{self.answer}: {self.requirement.text}{where}{found}{f'; {self.why}' if self.why else ''}"
+
+
+def parse_requirements(text: object) -> tuple[Requirement, ...]:
+    """The requirements as typed, none when none are; UsageError for what is not valid.
+
+    >>> [one.text for one in parse_requirements("on>=0.9@16, remote_apply >= 80%")]
+    ['on>=0.9@16', 'remote_apply>=0.8']
+    """
+    return () if text is None else tuple(_requirement(part.strip()) for part in str(text).split(","))
+
+
+def _requirement(text: str) -> Requirement:
+    match = re.fullmatch(r"(\w+)\s*>=\s*(\d+(?:\.\d+)?)\s*(%?)\s*(?:@\s*(\S+))?", text)
+    if match is None:
+        raise UsageError(f"{text!r} is not a requirement of a throughput ratio", _EXAMPLE)
+    name = MIX if match[1] == MIX else str(level(match[1]))
+    clients = None if match[4] is None else parse_positive_int(match[4], "number of clients")
+    return Requirement(name, float(match[2]) / (100 if match[3] else 1), clients)
+
+
+def requirements_of(raw: RawOptions, options: PriceOptions) -> tuple[Requirement, ...]:
+    """The requirements of a run; UsageError when one concerns nothing that it would measure."""
+    requirements = parse_requirements(raw.get("require"))
+    if requirements and (options.tune or options.break_even):
+        raise UsageError("a search measures no ratio that --require could decide", "leave --require out")
+    for one in requirements:
+        if not any(one.concerns(arm) for arm in options.grid.arms):
+            raise UsageError(
+                f"--require {one.text} concerns nothing that this run measures", "see --levels and --clients"
+            )
+    return requirements
+
+
+def required(requirements: Sequence[Requirement], table: PriceTable) -> tuple[Required, ...]:
+    """Each requirement with its answer for every arm it concerns; undecided where none was measured."""
+    found: list[Required] = []
+    for one in requirements:
+        concerned = [price for price in table.arms if one.concerns(price.arm)]
+        found += [_judged(one, price) for price in concerned]
+        if not concerned:
+            found.append(Required(one, Answer.UNDECIDED, UNKNOWN, why="nothing of it was measured"))
+    return tuple(found)
+
+
+def _judged(one: Requirement, price: ArmPrice) -> Required:
+    where = (price.ratio, price.arm.clients, price.scenario.text)
+    if Caveat.NOT_IN_EFFECT in price.caveats:
+        return Required(one, Answer.UNDECIDED, *where, str(Caveat.NOT_IN_EFFECT))
+    if not price.ratio.known:
+        return Required(one, Answer.UNDECIDED, *where, "one block has no interval")
+    if price.ratio.low >= one.ratio:
+        return Required(one, Answer.MET, *where)
+    if price.ratio.high < one.ratio:
+        return Required(one, Answer.NOT_MET, *where)
+    return Required(
+        one, Answer.UNDECIDED, *where, "the interval holds both; more --budget or a finer --precision narrows it"
+    )
+
+
+def exit_code(found: Sequence[Required]) -> int:
+    """0 when every requirement is met, 1 when one is not, else 4."""
+    answers = {one.answer for one in found}
+    return EXIT[next((a for a in (Answer.NOT_MET, Answer.UNDECIDED) if a in answers), Answer.MET)]
+
+
+def required_as_json(found: Sequence[Required]) -> list[dict[str, Any]]:
+    """One object a line."""
+    return [
+        {
+            "requirement": one.requirement.text,
+            "answer": str(one.answer),
+            "ratio": interval(one.ratio),
+            "clients": one.clients,
+            "scenario": one.scenario or None,
+            "why": one.why or None,
+        }
+        for one in found
+    ]

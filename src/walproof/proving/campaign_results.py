@@ -1,0 +1,208 @@
+"""A campaign in sentences and as the object that `walproof prove --json` prints: finite numbers or null. Pure.
+
+What each level kept, how sure that is, how long the outage was, and drills with a guard against the same without."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from statistics import median
+from typing import Any
+
+from walproof.estimating.intervals import upper_bound
+from walproof.estimating.quantiles import median_interval
+from walproof.model.drill import Drill, Verdict, Victim
+from walproof.model.estimate import Estimate
+from walproof.model.guarantee import Level
+from walproof.model.units import and_undecided, counted
+from walproof.proving.gate import Gate, exceeded
+from walproof.proving.loss_bounds import Kind, bounds, clean_sentence, controls, matrix, worst_bounds
+from walproof.proving.options import ProveOptions
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """Decided drills of one arm: how many, the median outage in s with its interval, the worst, commits lost."""
+
+    drills: int
+    rto_s: Estimate
+    worst_s: float
+    lost: int
+    loss_bound: float
+    """Upper 95 % bound of the probability that a drill loses something."""
+
+
+@dataclass(frozen=True, slots=True)
+class GuardComparison:
+    """One fault at one level, with a guard and without."""
+
+    fault: str
+    victim: Victim
+    level: Level
+    with_guard: Arm
+    without: Arm
+
+
+def compare_guard(drills: Sequence[Drill]) -> list[GuardComparison]:
+    """Every fault, victim and level that has decided drills of both arms, in the order they were run."""
+    decided = [d for d in drills if d.verdict.decided and d.rto_s is not None]
+    found = []
+    for fault, victim, level in dict.fromkeys((d.fault, d.victim, d.level) for d in decided):
+        same = [d for d in decided if (d.fault, d.victim, d.level) == (fault, victim, level)]
+        arms = [[d for d in same if d.guarded is guarded] for guarded in (True, False)]
+        if all(arms):
+            found.append(GuardComparison(fault, victim, level, _arm(arms[0]), _arm(arms[1])))
+    return found
+
+
+def _arm(drills: Sequence[Drill]) -> Arm:
+    times = [d.rto_s for d in drills if d.rto_s is not None]
+    losing = sum(d.findings.lost > 0 for d in drills)
+    lost = sum(d.findings.lost for d in drills)
+    return Arm(len(drills), median_interval(times), max(times), lost, upper_bound(losing, len(drills)))
+
+
+def sentence(found: Sequence[GuardComparison]) -> str:
+    """The comparison over all faults in one sentence, "" where nothing was compared."""
+    if not found:
+        return ""
+    best = max(c.with_guard.worst_s for c in found)
+    medians = sorted(c.with_guard.rto_s.value for c in found), sorted(c.without.rto_s.value for c in found)
+    guarded, alone = (_range(values) for values in medians)
+    lost = sum(c.with_guard.lost for c in found)
+    losses = counted(lost, "acknowledged commit") if lost else "nothing acknowledged"
+    return f"With a guard commits came back after {guarded} (worst {best:.1f} s) instead of {alone}; lost: {losses}."
+
+
+def _range(values: Sequence[float]) -> str:
+    low, high = f"{values[0]:.1f}", f"{values[-1]:.1f}"
+    return f"{low} s" if low == high else f"{low} to {high} s"
+
+
+_NOTICEABLE_S = 0.5
+
+
+def _of_level(level: Level, fault: str, drills: Sequence[Drill]) -> str:
+    chosen = [d for d in drills if d.level is level and d.fault == fault]
+    decided = [d for d in chosen if d.verdict.decided]
+    if not decided:
+        return f"{level} undecided" if any(d.verdict is Verdict.UNDECIDED for d in chosen) else f"{level} skipped"
+    losing = [d for d in decided if d.findings.lost]
+    left = and_undecided(sum(d.verdict is Verdict.UNDECIDED for d in chosen))
+    if losing:
+        lost = sum(d.findings.lost for d in losing)
+        where = "" if len(decided) == 1 else f" in {len(losing)} of {len(decided)} drills"
+        expected = " (expected loss)" if all(d.verdict is Verdict.EXPECTED_LOSS for d in losing) else ""
+        return f"{level} lost {counted(lost, 'acknowledged commit')}{where}{expected}{left}"
+    if any(d.verdict is Verdict.BROKEN for d in decided):
+        return f"{level} broken: {next(d.why for d in decided if d.verdict is Verdict.BROKEN)}{left}"
+    clean = {kind: clean_sentence(bound) for kind, bound in bounds(chosen).items() if bound.drills}
+    if len(clean) == 1:
+        return f"{level} lost {next(iter(clean.values()))}"
+    return f"{level} lost " + " and ".join(f"{text} of {_what(kind)}" for kind, text in clean.items())
+
+
+def _what(kind: Kind) -> str:
+    return f"{kind.victim.named} ({kind.loss})" if kind.loss else kind.victim.named
+
+
+def conclusion(drills: Sequence[Drill]) -> str:
+    """One sentence a fault, the median outage, and whether a weaker level lost in the same campaign."""
+    sentences: list[str] = []
+    weak = {(kind.fault, kind.level) for kind, control in controls(drills).items() if not control}
+    for fault in dict.fromkeys(d.fault for d in drills):
+        levels = sorted({d.level for d in drills if d.fault == fault}, key=lambda level: level.strength)
+        results = "; ".join(_of_level(level, fault, drills) for level in levels)
+        decided = [d for d in drills if d.fault == fault and d.verdict.decided]
+        times = [d.rto_s for d in decided if d.rto_s is not None and d.rto_s > _NOTICEABLE_S]
+        outage = f"; commits came back after {median(times):.1f} s (median)" if times else ""
+        weakly = [str(level) for level in levels if (fault, level) in weak]
+        control = f"; weak for {', '.join(weakly)}: no weaker level lost anything in this campaign" if weakly else ""
+        sentences.append(f"{fault}: {results}{outage}{control}.")
+    compared = sentence(compare_guard(drills))
+    return " ".join([*([compared] if compared else []), *sentences])
+
+
+def control_sentences(drills: Sequence[Drill]) -> list[str]:
+    """The positive control of every level that held, for the record."""
+    return [
+        f"{kind.level} held under {kind.fault} of {_what(kind)}: "
+        + (control or "weak proof, no weaker level lost anything in this campaign")
+        for kind, control in controls(drills).items()
+    ]
+
+
+def finite(value: Any) -> Any:
+    """The same value with every number that JSON cannot express as None, at any depth."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {str(k): finite(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(v) for v in value]
+    return value
+
+
+def drill_as_json(drill: Drill) -> dict[str, Any]:
+    """The keys of the schema first, then everything else that is known."""
+    counts = asdict(drill.findings)
+    first = {
+        "fault": drill.fault,
+        "level": str(drill.level),
+        **{name: counts[name] for name in ("acknowledged", "downgraded", "unknown", "refused", "lost", "recovered")},
+        "rto_s": drill.rto_s,
+        "rpo_s": drill.rpo_s,
+        "leader_before": drill.leader_before,
+        "leader_after": drill.leader_after,
+        "timeline_before": drill.timeline_before,
+        "timeline_after": drill.timeline_after,
+        "verdict": str(drill.verdict),
+        "why": drill.why,
+    }
+    more = {
+        "number": drill.number,
+        "victim": str(drill.victim),
+        "victims": list(drill.victims),
+        "loss": drill.loss,
+        "unavailable_s": drill.unavailable_s,
+        "writers_rto_s": drill.writers_rto_s,
+        "writers": drill.writers,
+        "guarded": drill.guarded,
+        "strikes": list(drill.strikes),
+        "route": drill.route,
+        "promised": drill.promised,
+        "recovery": asdict(drill.recovery),
+        "findings": counts,
+        "assumptions": drill.assumptions,
+        "evidence": drill.evidence,
+        "marks": [asdict(mark) for mark in drill.marks],
+    }
+    shaped: dict[str, Any] = finite({**first, **more})
+    return shaped
+
+
+def bounds_as_json(drills: Sequence[Drill]) -> list[dict[str, Any]]:
+    """One object a kind of drill: level, fault, victim, loss, drills, losing, undecided, upper."""
+    return [{**asdict(kind), **asdict(bound)} for kind, bound in bounds(drills).items()]
+
+
+def answer_as_json(
+    options: ProveOptions, drills: Sequence[Drill], record: str | None, limits: Gate | None = None
+) -> dict[str, Any]:
+    """{"record", "drills", "loss_bound", …}."""
+    answer: dict[str, Any] = {
+        "record": record,
+        "drills": [drill_as_json(drill) for drill in drills],
+        "loss_bound": finite(worst_bounds(drills)),
+        "bounds": bounds_as_json(drills),
+        "positive_control": {
+            f"{kind.what} {kind.level}": control or None for kind, control in controls(drills).items()
+        },
+        "guard": [finite(asdict(compared)) for compared in compare_guard(drills)],
+        "conclusion": conclusion(drills),
+    }
+    if options.matrix:
+        table = matrix(drills, options.levels)
+        answer["matrix"] = {str(lv): {c: asdict(one) for c, one in row.items()} for lv, row in table.items()}
+    if limits is not None:
+        answer["exceeded"] = [f"drill {d.number}: {over}" for d in drills if (over := exceeded(limits, d))]
+    return answer

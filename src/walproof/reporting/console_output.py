@@ -1,0 +1,164 @@
+"""What every verb prints with: JSON objects for programs; tables that fit the terminal, and a cluster's members, for
+people. Lays out and writes; computes nothing."""
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+from rich import box
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.markup import escape
+from rich.measure import Measurement
+from rich.table import Table
+from rich.text import Text
+
+from walproof.errors import MachineError
+from walproof.machine import untrusted
+from walproof.model.topology import ClusterView
+from walproof.model.units import counted
+
+_UNFOLDED = 10_000
+"""Columns of a table that goes into a file or a pipe: more than any table has."""
+
+
+def console(*, stderr: bool = False) -> Console:
+    """Rich's console of standard output or error, which honours NO_COLOR.
+
+    As wide as the terminal; in a file or a pipe as wide as the table, or COLUMNS where that is exported.
+    """
+    stream = sys.stderr if stderr else sys.stdout
+    width = None if stream.isatty() or "COLUMNS" in os.environ else _UNFOLDED
+    return Console(stderr=stderr, width=width, highlight=False)
+
+
+def print_json(tree: object) -> None:
+    """One JSON object on a line of standard output; NaN and infinity are no JSON."""
+    click.echo(json.dumps(tree, allow_nan=False))
+
+
+def print_result(tree: object, *lines: str, as_json: bool) -> None:
+    """The JSON object for a program, or the lines for a person."""
+    if as_json:
+        print_json(tree)
+    for line in () if as_json else lines:
+        click.echo(line)
+
+
+def print_tables(conclusion: str, tables: Iterable[RenderableType], *lines: str | Text) -> None:
+    """A conclusion in bold, the tables it is drawn from, and further sentences."""
+    screen = console()
+    screen.print(conclusion, style="bold", markup=False)
+    for part in (*tables, *lines):
+        screen.print(part, markup=False)
+
+
+def print_step(text: str) -> None:
+    """One dimmed line about the progress of a command, on standard error."""
+    console(stderr=True).print(text, style="dim", markup=False)
+
+
+def write_file(name: str | Path, text: str, hint: str, records: Iterable[Path] = ()) -> None:
+    """Write a file that an option names, - for standard output; MachineError with the hint when it cannot be.
+
+    Within one of the `records`, which may be a stranger's, what lies there is replaced, and no link is followed.
+    """
+    if str(name) == "-":
+        click.echo(text, nl=False)
+        return
+    path = Path(os.path.abspath(name))
+    record = next((r for r in map(Path, map(os.path.abspath, records)) if path.is_relative_to(r)), None)
+    try:
+        if record is None:
+            Path(name).write_text(text, "utf-8")
+        else:
+            with open(untrusted.create(record, path), "w", encoding="utf-8") as file:
+                file.write(text)
+    except OSError as wrong:
+        raise MachineError(f"cannot write {name}: {wrong.strerror}", hint) from None
+
+
+@dataclass(frozen=True, slots=True)
+class Fitting:
+    """Shows `wide` where it fits without folding, else `narrow`."""
+
+    wide: RenderableType
+    narrow: RenderableType
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        needed = Measurement.get(console, options.update(max_width=1_000_000), self.wide).maximum
+        yield self.wide if needed <= options.max_width else self.narrow
+
+
+def table(
+    title: str, columns: Sequence[str], rows: Sequence[Sequence[str | Text]], *, folds: str = ""
+) -> RenderableType:
+    """A table; columns marked ">" are right-aligned, only the column named `folds` may break a line."""
+    made = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    made.padding = (0, 1, 0, 0)
+    for name in columns:
+        plain = name.removeprefix(">")
+        right = name.startswith(">")
+        made.add_column(escape(plain), justify="right" if right else "left", no_wrap=plain != folds, overflow="fold")
+    for cells in rows:
+        made.add_row(*(cell if isinstance(cell, Text) else Text(cell) for cell in cells))
+    return Group(Text(title, style="bold"), made)
+
+
+def with_lines(first: RenderableType, lines: Sequence[str], style: str = "") -> RenderableType:
+    """Something with lines of text under it."""
+    return Group(first, *(Text(f"  {line}", style=style) for line in lines)) if lines else first
+
+
+def status_json(view: ClusterView) -> dict[str, Any]:
+    """The object of `lab status --json` and `watch --json`."""
+    return {
+        "members": [
+            {
+                "name": m.name,
+                "role": m.role.value,
+                "state": m.state,
+                "timeline": m.timeline,
+                "lag_bytes": m.lag_bytes,
+                "address": m.address,
+            }
+            for m in view.members
+        ],
+        "leader": view.leader,
+        "synchronous_standby_names": view.standby_names,
+    }
+
+
+def summary(view: ClusterView) -> str:
+    """The leader and its standbys in one clause: "leader n1, 2 standbys streaming and synchronous"."""
+    if view.leader is None:
+        return "no leader"
+    others = len(view.members) - 1
+    streaming, synchronous = sum(m.state == "streaming" for m in view.members), len(view.synchronous)
+    if streaming == synchronous == others:
+        return f"leader {view.leader}, {counted(others, 'standby')}" + (" streaming and synchronous" if others else "")
+    return f"leader {view.leader}, {streaming} of {counted(others, 'standby')} streaming, {synchronous} synchronous"
+
+
+def print_status(view: ClusterView, console: Console) -> None:
+    """The summary, then a row per member."""
+    console.print(summary(view), style="bold" if view.leader else "bold red")
+    table = Table(box=None, pad_edge=False)
+    for title in ("member", "role", "state", "timeline", "lag, bytes", "synchronous", "address"):
+        table.add_column(title, justify="right" if title in ("timeline", "lag, bytes") else "left")
+    for m in view.members:
+        table.add_row(
+            m.name,
+            m.role.value,
+            m.state,
+            "" if m.timeline is None else str(m.timeline),
+            "" if m.lag_bytes is None else f"{m.lag_bytes:,}",
+            m.sync_state,
+            m.address,
+        )
+    console.print(table)
+    console.print(f"synchronous_standby_names: {view.standby_names or '(none)'}", markup=False)

@@ -1,0 +1,212 @@
+"""Users and passwords from secrets, in memory only; and a database role of walproof's own, managed by the operator.
+
+The role is journaled before and removed after. It may create databases, see replication (pg_monitor), and checkpoint
+where PostgreSQL has such a role. Its password is random, in a secret that belongs to the Cluster and goes with it."""
+
+import base64
+import binascii
+import os
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from walproof.errors import TargetError
+from walproof.model.ports import Clock, Notebook
+from walproof.model.waiting import Wait, wait_for
+from walproof.targets.cnpg import created_objects
+from walproof.targets.cnpg.created_objects import left_behind
+from walproof.targets.cnpg.kubernetes_api import CLUSTERS, SECRETS, ApiError, KubernetesApi, Tree
+from walproof.targets.cnpg.objects import Cluster, Secret, read
+
+_kept: list[int] = []
+"""Descriptors of the password files: open as long as this process."""
+
+
+@dataclass(frozen=True, slots=True)
+class Credential:
+    """A user and its password; neither repr nor an exception shows the password."""
+
+    user: str
+    password: str = field(repr=False)
+
+
+def credential_of(api: KubernetesApi, name: str) -> Credential:
+    """The user and password in a secret; TargetError names the secret and the key that is missing, no value."""
+    return credential_in(read(Secret, api.get(SECRETS, name)))
+
+
+def credential_in(secret: Secret) -> Credential:
+    """As `credential_of`, of a secret that was read."""
+    user = _value(secret, "username")
+    return Credential(user, _value(secret, "password"))
+
+
+def secret_of(cluster: Cluster, named: str = "") -> str:
+    """The secret of the user to log in as: the one that is named, else the application's."""
+    return named or f"{cluster.metadata.name}-app"
+
+
+def _value(secret: Secret, key: str) -> str:
+    try:
+        return base64.b64decode(secret.data[key], validate=True).decode()
+    except (KeyError, binascii.Error, UnicodeDecodeError):
+        raise TargetError(
+            f"the secret {secret.metadata.name} has no {key} that can be read",
+            'a secret of type kubernetes.io/basic-auth is needed: secret = "…" in the target file names another',
+        ) from None
+
+
+def pgpass(credential: Credential) -> str:
+    """The password file's line, for every server and database."""
+    escaped = credential.password.replace("\\", "\\\\").replace(":", "\\:")
+    return f"*:*:*:*:{escaped}\n"
+
+
+def passfile(credential: Credential) -> str:
+    """A path that this process and its children read the password at; it is memory, and gone with this process."""
+    descriptor = os.memfd_create("walproof-pgpass", os.MFD_CLOEXEC)
+    os.fchmod(descriptor, 0o600)
+    os.write(descriptor, pgpass(credential).encode())
+    _kept.append(descriptor)
+    return f"/proc/{os.getpid()}/fd/{descriptor}"
+
+
+ROLE = "cnpg role"
+"""What the journal calls it; its name is the role's, `after` the secret's."""
+_CHECKPOINT_SINCE = 15
+_CONFLICTS = 8
+Roles = list[dict[str, Any]]
+
+
+class OwnRole:
+    """Makes and removes the role of one Cluster."""
+
+    def __init__(self, api: KubernetesApi, cluster: str, target: str, clock: Clock) -> None:
+        """`target` is what the journal calls the cluster."""
+        self._api, self._cluster, self._target, self._clock = api, cluster, target, clock
+
+    def make(self, journal: Notebook, version: int, usable: Callable[[Credential], bool]) -> Credential:
+        """Ask the operator for it and wait until `usable`; TargetError with the operator's reason when it refuses.
+
+        version: PostgreSQL's major one.
+        """
+        role, secret = f"walproof_{secrets.token_hex(4)}", created_objects.role_name(self._cluster)
+        credential = Credential(role, secrets.token_urlsafe(24))
+        tree = self._api.get(CLUSTERS, self._cluster)
+        journal.note(self._clock.now(), self._target, ROLE, role, before=None, after=secret)
+        created_objects.create(self._api, SECRETS, _secret(secret, credential, tree))
+        entry = _entry(role, secret, version)
+        self._change(lambda roles: [*roles, entry])
+
+        def done() -> bool:
+            self._refuse(role, "make")
+            return usable(credential)
+
+        wait_for(Wait.SETTING_IN_EFFECT, done, self._clock, pace_s=0.2)
+        return credential
+
+    def _refuse(self, role: str, what: str) -> None:
+        """TargetError with the operator's reasons, where it has some."""
+        status = read(Cluster, self._api.get(CLUSTERS, self._cluster)).status.managed_roles_status
+        reasons = status.cannot_reconcile.get(role)
+        if reasons:
+            raise TargetError(
+                f"CloudNativePG cannot {what} the role {role}: {'; '.join(reasons)}", "kubectl cnpg status"
+            )
+
+    def adopt(self, journal: Notebook) -> bool:
+        """Note roles whose maker has ended and whose journal is lost; whether there was one."""
+        known = [str(change.after) for change in journal.pending(self._target) if change.what == ROLE]
+        lost = [
+            left.meta.name
+            for left in left_behind(self._api, self._cluster)
+            if left.kind is SECRETS and left.ended and left.meta.name not in known
+        ]
+        roles = self._roles(self._api.get(CLUSTERS, self._cluster)) if lost else []
+        entries = [entry for entry in roles if (entry.get("passwordSecret") or {}).get("name") in lost]
+        for entry in entries:
+            secret = str(entry["passwordSecret"]["name"])
+            journal.note(self._clock.now(), self._target, ROLE, str(entry["name"]), before=None, after=secret)
+        return bool(entries)
+
+    def left(self, journal: Notebook) -> Credential | None:
+        """The role that a killed run left, so that what it owns can be dropped; None where there is none."""
+        for change in journal.pending(self._target):
+            if change.what == ROLE:
+                try:
+                    found = credential_in(read(Secret, self._api.get(SECRETS, str(change.after))))
+                except ApiError as wrong:
+                    if wrong.code != 404:
+                        raise
+                    continue
+                if found.user == change.name:
+                    return found
+        return None
+
+    def remove(self, journal: Notebook, gone: Callable[[str], bool]) -> None:
+        """Have every role of the journal dropped, wait until `gone` says so, and remove what named it. Safe twice."""
+        for change in journal.pending(self._target):
+            if change.what != ROLE:
+                continue
+            self._drop(change.name, gone)
+            created_objects.remove(self._api, SECRETS, str(change.after), change.name)
+            journal.undone(change)
+
+    def _drop(self, role: str, gone: Callable[[str], bool]) -> None:
+        if any(entry.get("name") == role for entry in self._roles(self._api.get(CLUSTERS, self._cluster))):
+            self._change(lambda roles: [_absent(entry) if entry.get("name") == role else entry for entry in roles])
+
+            def done() -> bool:
+                self._refuse(role, "drop")
+                return gone(role)
+
+            wait_for(Wait.SETTING_IN_EFFECT, done, self._clock, pace_s=0.2)
+            self._change(lambda roles: [entry for entry in roles if entry.get("name") != role])
+
+    @staticmethod
+    def _roles(tree: Tree) -> Roles:
+        return list(((tree["spec"].get("managed") or {}).get("roles")) or [])
+
+    def _change(self, change: Callable[[Roles], Roles]) -> None:
+        """Patch the list of roles onto the version that was read: a merge patch replaces it as a whole."""
+        for _ in range(_CONFLICTS):
+            tree = self._api.get(CLUSTERS, self._cluster)
+            roles = change(self._roles(tree))
+            version = {"resourceVersion": tree["metadata"]["resourceVersion"]}
+            others = {k: v for k, v in (tree["spec"].get("managed") or {}).items() if k != "roles"}
+            managed = {"roles": roles or None} if roles or others else None
+            try:
+                self._api.patch(CLUSTERS, self._cluster, {"metadata": version, "spec": {"managed": managed}})
+                return
+            except ApiError as wrong:
+                if wrong.code != 409:
+                    raise
+            self._clock.pause(0.1)
+        raise ApiError(f"Cluster {self._cluster} is changed by somebody else all the time", "do it once more", code=409)
+
+
+def _absent(entry: dict[str, Any]) -> dict[str, Any]:
+    return {"name": entry["name"], "ensure": "absent"}
+
+
+def _entry(role: str, secret: str, version: int) -> dict[str, Any]:
+    return {
+        "name": role,
+        "comment": "made by walproof; safe to drop",
+        "ensure": "present",
+        "login": True,
+        "createdb": True,
+        "inRoles": ["pg_monitor", *(["pg_checkpoint"] if version >= _CHECKPOINT_SINCE else [])],
+        "passwordSecret": {"name": secret},
+    }
+
+
+def _secret(name: str, credential: Credential, cluster: Tree) -> Tree:
+    labels = {
+        "cnpg.io/reload": "true",
+        "cnpg.io/cluster": cluster["metadata"]["name"],
+        created_objects.RUN: credential.user,
+    }
+    words = {"username": credential.user, "password": credential.password}
+    return created_objects.secret(created_objects.metadata(name, cluster, labels), "kubernetes.io/basic-auth", words)

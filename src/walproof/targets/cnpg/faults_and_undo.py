@@ -1,0 +1,285 @@
+"""Faults of instances by Kubernetes alone, each journaled and with its undo: signals, pods deleted, fences; recovery.
+
+And the planned switchover, asked for in the Cluster's status as kubectl's plugin does it."""
+
+import json
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from walproof.errors import TargetError, UsageError
+from walproof.model.drill import Capability
+from walproof.model.ports import Clock, MemberFault, Notebook
+from walproof.model.topology import ClusterView
+from walproof.model.waiting import Wait, wait_for
+from walproof.targets.cnpg.kubernetes_api import CLUSTERS, PODS, ApiError, KubernetesApi
+from walproof.targets.cnpg.objects import Cluster, read
+from walproof.targets.cnpg.state_and_doctor_facts import FENCED, fenced_in, pods_of, state_of
+
+FAULT = "cnpg fault"
+"""What the journal calls one that has to be undone; its name is FAULT MEMBER."""
+_KILL = 'read -r pid < "$PGDATA/postmaster.pid" && kill -9 "$pid"'
+_ABORT = "kill -ABRT 1"
+_SIGNAL = """\
+for process in /proc/[0-9]*; do
+  read -r name < "$process/comm" && [ "$name" = postgres ] && kill -{signal} "${{process#/proc/}}"
+done 2>/dev/null; true"""
+
+
+@dataclass(slots=True)
+class Instances:
+    """What faults need of one Cluster, and those that are injected and not undone: (fault, member)."""
+
+    api: KubernetesApi
+    cluster: str
+    target: str
+    clock: Clock
+    journal: Callable[[], Notebook | None]
+    injected: list[tuple[Capability, str]] = field(default_factory=list)
+
+    def run(self, member: str, script: str) -> None:
+        """Run a script of the shell in the member's container; TargetError with its last words when it fails."""
+        done = self.api.exec(member, ["sh", "-c", script])
+        if done.code:
+            words = (done.errors or done.text).strip().splitlines() or ["no output"]
+            raise TargetError(f"the command in {member} failed ({done.code}): {words[-1]}", f"kubectl get pod {member}")
+
+    def ask(self, member: str, sql: str) -> str:
+        """What a statement answers to the superuser inside the member; TargetError with psql's words when it fails."""
+        done = self.api.exec(member, ["psql", "-XAt", "-c", sql])
+        if done.code:
+            raise TargetError(f"psql in {member} failed: {done.errors.strip()}", f"kubectl logs {member}")
+        return done.text.strip()
+
+    def check(self, member: str) -> None:
+        """UsageError when there is no such pod."""
+        if member not in pods_of(self.api, self.cluster):
+            raise UsageError(f"{member} has no pod now", f"kubectl get pods -l cnpg.io/cluster={self.cluster}")
+
+    def begin(self, fault: Capability, member: str) -> None:
+        """Noted before it is done: recovery undoes it whatever happens, and so does `walproof revert`."""
+        journal = self.journal()
+        if journal is not None:
+            journal.note(self.clock.now(), self.target, FAULT, f"{fault} {member}", before=None, after=None)
+        self.injected.append((fault, member))
+
+    def end(self, fault: Capability, member: str) -> None:
+        """It is undone."""
+        self.injected = [pair for pair in self.injected if pair != (fault, member)]
+        journal = self.journal()
+        for change in journal.pending(self.target) if journal is not None else ():
+            if journal is not None and (change.what, change.name) == (FAULT, f"{fault} {member}"):
+                journal.undone(change)
+
+    def faults(self) -> dict[Capability, MemberFault]:
+        """What Kubernetes alone can do."""
+        return {
+            Capability.KILL: Kill(self),
+            Capability.KILL_MEMBER: KillMember(self),
+            Capability.KILL_CONTAINER: KillContainer(self),
+            Capability.FREEZE: Freeze(self),
+            Capability.STOP: Fence(self),
+        }
+
+    def undo_all(self) -> None:
+        """Every fault that is injected, the newest first."""
+        able = self.faults()
+        for fault, member in reversed(list(self.injected)):
+            able[fault].undo(member)
+
+    def thaw_all(self) -> None:
+        """Let every process of PostgreSQL go on; nothing comes of it where none is stopped or there."""
+        for member in pods_of(self.api, self.cluster):
+            with suppress(TargetError):
+                Freeze(self).undo(member)
+
+    def undo_left(self, journal: Notebook) -> None:
+        """Every fault that a killed run left in its journal."""
+        able = {str(fault): one for fault, one in self.faults().items()}
+        for change in journal.pending(self.target):
+            if change.what == FAULT:
+                fault, _, member = change.name.partition(" ")
+                able[fault].undo(member)
+                journal.undone(change)
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """SIGKILL to the postmaster; the operator fails over, and the container starts anew."""
+
+    instances: Instances
+
+    def inject(self, member: str) -> None:
+        """Returns when the signal was sent."""
+        self.instances.run(member, _KILL)
+
+    def undo(self, member: str) -> None:
+        """Nothing: the kubelet starts it anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class KillContainer:
+    """The container's first process ends at once; the kernel kills the others, the kubelet starts the container anew.
+
+    SIGABRT, because the kernel keeps SIGKILL from a first process inside its own container; the manager, a program in
+    Go, has no handler for it and ends without shutting PostgreSQL down.
+    """
+
+    instances: Instances
+
+    def inject(self, member: str) -> None:
+        """Returns when the signal was sent; what sent it may be gone by then, with the container."""
+        try:
+            self.instances.run(member, _ABORT)
+        except ApiError as wrong:
+            if wrong.code in (403, 404):
+                raise
+
+    def undo(self, member: str) -> None:
+        """Nothing: the kubelet starts it anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class KillMember:
+    """The pod deleted with force: PostgreSQL and its manager at once. Its volume stays, a new pod takes it."""
+
+    instances: Instances
+
+    def inject(self, member: str) -> None:
+        """Returns when the pod is deleted."""
+        self.instances.check(member)
+        self.instances.api.delete(PODS, member, grace_s=0)
+
+    def undo(self, member: str) -> None:
+        """Nothing: the operator makes a new pod."""
+
+
+@dataclass(frozen=True, slots=True)
+class Freeze:
+    """SIGSTOP to every process of PostgreSQL; the instance manager goes on and renews the lease (pitfall K1)."""
+
+    instances: Instances
+
+    def inject(self, member: str) -> None:
+        """Stop them all."""
+        self.instances.begin(Capability.FREEZE, member)
+        self.instances.run(member, _SIGNAL.format(signal="STOP"))
+
+    def undo(self, member: str) -> None:
+        """Let them go on; a pod that was replaced meanwhile has nothing frozen."""
+        try:
+            self.instances.run(member, _SIGNAL.format(signal="CONT"))
+        except ApiError as wrong:
+            if wrong.code != 404:
+                raise
+        self.instances.end(Capability.FREEZE, member)
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """The operator's fence: PostgreSQL is stopped in order and stays stopped, its pod stays."""
+
+    instances: Instances
+
+    def inject(self, member: str) -> None:
+        """Add the member to the fenced ones."""
+        self.instances.check(member)
+        self.instances.begin(Capability.STOP, member)
+        self._set(lambda fenced: (*fenced, member))
+
+    def undo(self, member: str) -> None:
+        """Take it from the fenced ones."""
+        self._set(lambda fenced: tuple(name for name in fenced if name != member))
+        self.instances.end(Capability.STOP, member)
+
+    def _set(self, change: Callable[[tuple[str, ...]], Sequence[str]]) -> None:
+        api, name = self.instances.api, self.instances.cluster
+        fenced = change(fenced_in(read(Cluster, api.get(CLUSTERS, name))))
+        text = json.dumps(list(dict.fromkeys(fenced))) if fenced else None
+        api.patch(CLUSTERS, name, {"metadata": {"annotations": {FENCED: text}}})
+
+
+@dataclass(frozen=True, slots=True)
+class CnpgLogs:
+    """Logs of instances: PostgreSQL's and its manager's lines as JSON, as `kubectl logs` prints them."""
+
+    api: KubernetesApi
+
+    def logs(self, member: str) -> str:
+        """The last lines of the pod's log; ApiError when it cannot be read."""
+        return self.api.log(member)
+
+
+@dataclass(frozen=True, slots=True)
+class CnpgRecovery:
+    """Undoes what was injected, then waits until every instance there should be is ready and follows."""
+
+    instances: Instances
+    observe: Callable[[], ClusterView]
+    undo_others: Sequence[Callable[[], None]] = ()
+
+    def recover(self) -> None:
+        """WaitTimeout when the cluster does not become healthy, or the API server stays away."""
+        clock = self.instances.clock
+        wait_for(Wait.CLUSTER_HEALTHY, self._undone, clock, pace_s=0.5)
+        wait_for(Wait.CLUSTER_HEALTHY, lambda: self._ready() and self.observe().healthy, clock, pace_s=0.5)
+
+    def _undone(self) -> bool:
+        """Whether every fault is undone; not yet while the API server does not answer."""
+        try:
+            for undo in (*self.undo_others, self.instances.undo_all):
+                undo()
+        except ApiError as wrong:
+            if 400 <= wrong.code < 500:
+                raise
+            return False
+        return True
+
+    def _ready(self) -> bool:
+        try:
+            state = state_of(self.instances.api, self.instances.cluster)
+        except ApiError:
+            return False
+        ready = [pod for pod in state.pods.values() if pod.ready]
+        return len(ready) >= state.cluster.spec.instances and state.holder in (None, *state.pods)
+
+
+@dataclass(frozen=True, slots=True)
+class CnpgSwitchover:
+    """Promotes a standby."""
+
+    api: KubernetesApi
+    cluster: str
+    observe: Callable[[], ClusterView]
+    clock: Clock
+
+    def switch_over(self, to: str | None = None) -> None:
+        """Returns when `to` (None: the standby that is furthest, one that counts first) leads; TargetError."""
+        view = self.observe()
+        chosen = to or furthest(view)
+        if chosen == view.leader:
+            raise UsageError(f"{chosen} leads already", "name a standby")
+        status = read(Cluster, self.api.get(CLUSTERS, self.cluster)).status
+        if status.target_primary != status.current_primary:
+            raise TargetError(
+                f"a change of primary is under way: {status.current_primary} to {status.target_primary}",
+                f"kubectl cnpg status {self.cluster}",
+            )
+        now = datetime.fromtimestamp(self.clock.now(), UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        body = {
+            "targetPrimary": chosen,
+            "targetPrimaryTimestamp": now,
+            "phase": "Switchover in progress",
+            "phaseReason": f"Switching over to {chosen}",
+        }
+        self.api.patch(CLUSTERS, self.cluster, {"status": body}, "status")
+        wait_for(Wait.SWITCHOVER, lambda: self.observe().leader == chosen, self.clock, pace_s=0.2)
+
+
+def furthest(view: ClusterView) -> str:
+    """The standby to hand over to; TargetError when none serves."""
+    serving = [m for m in view.standbys if m.serving]
+    if not serving:
+        raise TargetError("no standby serves: there is nobody to hand over to", "walproof doctor --target …")
+    return max(serving, key=lambda m: (m.sync_state in ("sync", "quorum"), m.lsn or 0)).name

@@ -1,0 +1,226 @@
+"""Faults of instances through Chaos Mesh: in effect once its status says so, undone by deletion, each journaled."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from walproof.errors import TargetError, WaitTimeout
+from walproof.model.drill import Capability
+from walproof.model.ports import MemberFault, Notebook
+from walproof.model.waiting import Wait, wait_for
+from walproof.targets.cnpg import created_objects
+from walproof.targets.cnpg.created_objects import EXPERIMENTS, IO, NETWORK, STRESS, Experiment
+from walproof.targets.cnpg.faults_and_undo import Instances
+from walproof.targets.cnpg.kubernetes_api import CLUSTERS, ApiError, Kind
+from walproof.targets.cnpg.objects import ChaosExperiment, Cluster, read
+from walproof.targets.cnpg.rbac import CHAOS_MESH, FOR_CHAOS, missing_of
+from walproof.targets.cnpg.state_and_doctor_facts import pods_of
+
+CHAOS = "cnpg chaos"
+"""What the journal calls an experiment; its name is KIND NAME."""
+KINDS = {kind.plural: kind for kind in EXPERIMENTS}
+NEEDS: dict[Capability, Kind] = {
+    Capability.PARTITION: NETWORK,
+    Capability.ISOLATE: NETWORK,
+    Capability.PARTITION_ONE_WAY: NETWORK,
+    Capability.LINK_DELAY: NETWORK,
+    Capability.SLOW_DISK: IO,
+    Capability.FAILING_DISK: IO,
+    Capability.FULL_DISK: IO,
+    Capability.CPU_STRESS: STRESS,
+}
+
+
+@dataclass(slots=True)
+class ChaosMesh:
+    """The experiments of one Cluster; those that are there are in `injected`."""
+
+    instances: Instances
+    injected: list[tuple[Kind, str]] = field(default_factory=list)
+    _reasons: dict[Kind, str] | None = None
+
+    def why_not(self) -> dict[Kind, str]:
+        """Why an experiment of a kind cannot be made, by kind; asked of the API once."""
+        if self._reasons is None:
+            self._reasons = {kind: reason for kind in KINDS.values() if (reason := self._why_not(kind))}
+        return self._reasons
+
+    def _why_not(self, kind: Kind) -> str:
+        api = self.instances.api
+        if not api.serves(kind):
+            return f"Chaos Mesh is not installed (no {kind.shown})"
+        rules = [rule for rule in FOR_CHAOS if rule.resource == kind.plural]
+        missing = [f"{verb} {rule.shown}" for rule in missing_of(api, rules) for verb in rule.verbs]
+        hint = f"walproof target cnpg --print-rbac --for {CHAOS_MESH}"
+        return f"this user may not {', '.join(missing)} ({hint})" if missing else ""
+
+    def cluster(self) -> Cluster:
+        """The Cluster as it is now."""
+        return read(Cluster, self.instances.api.get(CLUSTERS, self.instances.cluster))
+
+    def others(self, member: str) -> list[str]:
+        """Every other instance's pod."""
+        return [name for name in pods_of(self.instances.api, self.instances.cluster) if name != member]
+
+    def begin(self, experiment: Experiment) -> None:
+        """Noted, created, awaited until all of it is injected; TargetError with Chaos Mesh's reason when it is not."""
+        run, kind, name = self.instances, experiment.kind, experiment.name
+        journal = run.journal()
+        if journal is not None:
+            journal.note(run.clock.now(), run.target, CHAOS, f"{kind.plural} {name}", before=None, after=None)
+        self.injected.append((kind, name))
+        tree = created_objects.tree_of(experiment, self.cluster())
+        try:
+            run.api.create(kind, tree)
+        except ApiError as wrong:
+            if wrong.code != 409:
+                raise
+            # A killed run left one of the same name: perhaps it has ended by itself.
+            self._delete(kind, name)
+            run.api.create(kind, tree)
+        seen: list[ChaosExperiment] = []
+
+        def injected() -> bool:
+            seen.append(read(ChaosExperiment, run.api.get(kind, name)))
+            return seen[-1].status.holds("AllInjected")
+
+        try:
+            wait_for(Wait.CHAOS_INJECTED, injected, run.clock, pace_s=0.2)
+        except WaitTimeout as timeout:
+            reason = seen[-1].status.reason if seen else ""
+            self.end(kind, name)
+            hint = f"kubectl describe {kind.plural} shows why; are its daemons up on that node?"
+            raise TargetError(f"{timeout.message}: {reason or 'no reason is known'}", hint) from None
+
+    def end(self, kind: Kind, name: str) -> None:
+        """Deleted, and gone: Chaos Mesh lets it go only once it is undone everywhere."""
+        self._delete(kind, name)
+        self.injected = [pair for pair in self.injected if pair != (kind, name)]
+        run = self.instances
+        journal = run.journal()
+        for change in journal.pending(run.target) if journal is not None else ():
+            if journal is not None and (change.what, change.name) == (CHAOS, f"{kind.plural} {name}"):
+                journal.undone(change)
+
+    def _delete(self, kind: Kind, name: str) -> None:
+        api = self.instances.api
+        api.delete(kind, name)
+
+        def gone() -> bool:
+            try:
+                api.get(kind, name)
+            except ApiError as wrong:
+                if wrong.code == 404:
+                    return True
+                raise
+            return False
+
+        wait_for(Wait.CHAOS_GONE, gone, self.instances.clock, pace_s=0.2)
+
+    def undo_all(self) -> None:
+        """Every experiment that is there, the newest first."""
+        for kind, name in reversed(list(self.injected)):
+            self.end(kind, name)
+
+    def undo_left(self, journal: Notebook) -> None:
+        """Every experiment that a killed run left in its journal."""
+        for change in journal.pending(self.instances.target):
+            if change.what == CHAOS:
+                plural, _, name = change.name.partition(" ")
+                self._delete(KINDS[plural], name)
+                journal.undone(change)
+
+    def in_effect(self) -> dict[str, tuple[Capability, ...]] | None:
+        """What Chaos Mesh's status says is injected now, by member; None where it cannot be asked anything."""
+        if len(self.why_not()) == len(KINDS):
+            return None
+        found: dict[str, tuple[Capability, ...]] = {}
+        for kind, name in list(self.injected):
+            try:
+                status = read(ChaosExperiment, self.instances.api.get(kind, name)).status
+            except ApiError:
+                continue
+            for record in status.experiment.container_records:
+                if record.phase == "Injected":
+                    pod = record.id.split("/")[1]
+                    found[pod] = (*found.get(pod, ()), created_objects.fault_of(name))
+        return found
+
+    def faults(self) -> dict[Capability, MemberFault]:
+        """What can be done to one member now."""
+        place = self.instances.api.namespace
+        made: dict[Capability, Callable[[str], Sequence[Experiment]]] = {
+            Capability.PARTITION: lambda m: [created_objects.partition(place, m, self.others(m))],
+            Capability.ISOLATE: lambda m: [created_objects.isolate(place, m)],
+            Capability.LINK_DELAY: lambda m: [created_objects.delayed(place, m, self.others(m))],
+            Capability.FAILING_DISK: lambda m: created_objects.failing_disk(place, m, wal_volume=self.wal_volume()),
+            Capability.FULL_DISK: lambda m: created_objects.full_disk(place, m, wal_volume=self.wal_volume()),
+            Capability.CPU_STRESS: lambda m: [created_objects.busy_processors(place, m)],
+        }
+        return {fault: ChaosFault(self, make) for fault, make in made.items() if NEEDS[fault] not in self.why_not()}
+
+    def wal_volume(self) -> bool:
+        """Whether the instances have a volume of their own for WAL."""
+        return self.cluster().spec.wal_storage is not None
+
+    def slow_disk(self) -> "ChaosSlowDisk | None":
+        """Flushes that take longer, where that can be done."""
+        return None if IO in self.why_not() else ChaosSlowDisk(self)
+
+    def one_way(self) -> "ChaosOneWay | None":
+        """One direction cut, where that can be done."""
+        return None if NETWORK in self.why_not() else ChaosOneWay(self)
+
+
+@dataclass(frozen=True, slots=True)
+class ChaosFault:
+    """One fault of one member; `make` gives its experiments."""
+
+    chaos: ChaosMesh
+    make: Callable[[str], Sequence[Experiment]]
+
+    def inject(self, member: str) -> None:
+        """Returns when Chaos Mesh has injected all of it."""
+        self.chaos.instances.check(member)
+        for experiment in self.make(member):
+            self.chaos.begin(experiment)
+
+    def undo(self, member: str) -> None:
+        """Returns when Chaos Mesh has undone it."""
+        for experiment in self.make(member):
+            self.chaos.end(experiment.kind, experiment.name)
+
+
+@dataclass(frozen=True, slots=True)
+class ChaosSlowDisk:
+    """Flushes of one member that take longer."""
+
+    chaos: ChaosMesh
+
+    def _fault(self, delay_s: float) -> ChaosFault:
+        place, wal = self.chaos.instances.api.namespace, self.chaos.wal_volume()
+        return ChaosFault(self.chaos, lambda m: created_objects.slow_disk(place, m, delay_s, wal_volume=wal))
+
+    def inject(self, member: str, delay_s: float) -> None:
+        """Each flush takes `delay_s` seconds longer."""
+        self._fault(delay_s).inject(member)
+
+    def undo(self, member: str) -> None:
+        """Flushes as they were."""
+        self._fault(0.0).undo(member)
+
+
+@dataclass(frozen=True, slots=True)
+class ChaosOneWay:
+    """Packets of one direction between two members that are dropped."""
+
+    chaos: ChaosMesh
+
+    def inject(self, source: str, destination: str) -> None:
+        """Packets from source no longer reach destination."""
+        self.chaos.instances.check(source)
+        self.chaos.begin(created_objects.one_way(self.chaos.instances.api.namespace, source, destination))
+
+    def undo(self, source: str, destination: str) -> None:
+        """They reach it again."""
+        experiment = created_objects.one_way(self.chaos.instances.api.namespace, source, destination)
+        self.chaos.end(experiment.kind, experiment.name)

@@ -1,0 +1,259 @@
+"""Who is in a Cluster now, where each is reached, and which user walproof logs in as: CloudNativePG as a manager.
+
+A member is reached at its pod's address, or at a port here that leads to it through the API server."""
+
+import contextlib
+import socket
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import psycopg
+
+from walproof.errors import Error, TargetError
+from walproof.model.facts import CNPG_MANAGER, Facts
+from walproof.model.ports import Configuration, Inspection, Restart, Switchover
+from walproof.model.topology import Endpoint
+from walproof.targets.cnpg.configuration import CnpgConfiguration
+from walproof.targets.cnpg.credentials_and_own_role import Credential, credential_of, passfile, secret_of
+from walproof.targets.cnpg.faults_and_undo import CnpgSwitchover
+from walproof.targets.cnpg.kubernetes_api import ApiError, KubernetesApi
+from walproof.targets.cnpg.objects import Pod
+from walproof.targets.cnpg.state_and_doctor_facts import State, facts_of, state_of
+from walproof.targets.cnpg.target_file import CnpgFile
+from walproof.targets.external.cluster import ExternalCluster, Membership
+from walproof.targets.sql.connection import ConnectionParameters, connected
+from walproof.targets.sql.doctor_facts import Inspector
+
+Place = tuple[str, int]
+_CONNECT_S = 0.7
+
+
+class Forward:
+    """A port on 127.0.0.1 that leads to a port of a pod; every connection is a stream of its own."""
+
+    def __init__(self, connect: Callable[[], Any]) -> None:
+        """`connect` gives a connected socket; an Error of it ends the one connection that wanted it."""
+        self._connect = connect
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.place: Place = ("127.0.0.1", int(self._listening.getsockname()[1]))
+        threading.Thread(target=self._accept, name="port-forward", daemon=True).start()
+
+    def close(self) -> None:
+        """Take no more connections."""
+        with contextlib.suppress(OSError):
+            self._listening.shutdown(socket.SHUT_RDWR)
+        self._listening.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listening.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+
+    def _serve(self, client: socket.socket) -> None:
+        try:
+            pod = self._connect()
+        except (Error, OSError):
+            # As a pod does that is gone: the client sees its connection end.
+            client.close()
+            return
+        back = threading.Thread(target=_pumped, args=(pod, client), daemon=True)
+        back.start()
+        _pumped(client, pod)
+        back.join()
+        for end in (client, pod):
+            end.close()
+
+
+def _pumped(source: Any, sink: Any) -> None:
+    """Carry bytes until either end closes; then close the other's direction."""
+    with contextlib.suppress(OSError):
+        while data := source.recv(1 << 16):
+            sink.sendall(data)
+    for end in (source, sink):
+        with contextlib.suppress(OSError):
+            end.shutdown(socket.SHUT_RDWR)
+
+
+class Addresses:
+    """Places of pods by name: decided once for all of them, so that prices compare."""
+
+    def __init__(self, reach: str, forward: Callable[[str, int], Any]) -> None:
+        """reach: auto, pods or port-forward; `forward` gives a connected socket to a port of a pod."""
+        self._reach, self._connect = reach, forward
+        self._forwards: dict[str, Forward] = {}
+        self._checked = False
+
+    @property
+    def forwarded(self) -> bool:
+        """Whether everything goes through the API server."""
+        return self._reach == "port-forward"
+
+    def places(self, pods: Mapping[str, Pod]) -> dict[str, Place]:
+        """host and port of every pod that has an address."""
+        addressed = {name: pod for name, pod in pods.items() if pod.status.pod_ip}
+        if self._reach == "auto" and addressed:
+            able = any(_answers((p.status.pod_ip, p.port)) for p in addressed.values() if p.ready)
+            self._reach = "pods" if able else "port-forward"
+        self._check(addressed)
+        if not self.forwarded:
+            return {name: (pod.status.pod_ip, pod.port) for name, pod in addressed.items()}
+        return {name: self._forwarded(name, pod.port) for name, pod in addressed.items()}
+
+    def _check(self, addressed: Mapping[str, Pod]) -> None:
+        """ApiError where nothing may be forwarded: a client would see its connection end, and not why."""
+        ready = next((pod for pod in addressed.values() if pod.ready), None)
+        if self._checked or not self.forwarded or ready is None:
+            return
+        try:
+            self._connect(ready.metadata.name, ready.port).close()
+        except ApiError as wrong:
+            if wrong.code == 403:
+                raise
+        except OSError:
+            return
+        self._checked = True
+
+    def _forwarded(self, name: str, port: int) -> Place:
+        if name not in self._forwards:
+            self._forwards[name] = Forward(lambda: self._connect(name, port))
+        return self._forwards[name].place
+
+    def close(self) -> None:
+        """Take no more connections."""
+        for forward in self._forwards.values():
+            forward.close()
+        self._forwards.clear()
+
+
+def _answers(place: Place) -> bool:
+    try:
+        with socket.create_connection(place, timeout=_CONNECT_S):
+            return True
+    except OSError:
+        return False
+
+
+_MONITORS = "SELECT pg_has_role(current_user, 'pg_monitor', 'USAGE') AS monitors"
+
+
+class CnpgManager:
+    """One Cluster. ApiError when Kubernetes does not answer the first time; later the last answer stays."""
+
+    name = CNPG_MANAGER
+
+    def __init__(self, api: KubernetesApi, file: CnpgFile) -> None:
+        self.api, self.file = api, file
+        self.state: State = state_of(api, file.name)
+        self.addresses = Addresses(file.reach, api.forward)
+        self.credential = self.default()
+        self.login = self.parameters(self.credential)
+        self.members = Membership(self._listed)
+        self._sees: bool | None = None
+        self._placed: dict[Place, Pod] = {}
+
+    def default(self) -> Credential:
+        """The user of the application's secret, or of the one that the target file names."""
+        return credential_of(self.api, secret_of(self.state.cluster, self.file.secret))
+
+    def parameters(self, credential: Credential) -> ConnectionParameters:
+        """How this user connects."""
+        return ConnectionParameters(
+            (), self.state.cluster.database, credential.user, passfile(credential), (("connect_timeout", "5"),)
+        )
+
+    def log_in_as(self, credential: Credential) -> None:
+        """Connect as this user from now on."""
+        self.credential = credential
+        self.login = self.parameters(credential)
+        self.members.renew()
+        self._sees = None
+
+    @property
+    def sees_replication(self) -> bool:
+        """Whether the user sees the details of pg_stat_replication; asked once for each user."""
+        if self._sees is None:
+            self._sees = sees_replication(self.members())
+        return self._sees
+
+    def from_within(self, place: Place) -> Place:
+        """The address of a pod for what is an address of it here; any other stays as it is."""
+        pods = {place: (pod.status.pod_ip, pod.port) for place, pod in self._placed.items()}
+        return pods.get(place, place)
+
+    def write_service(self) -> Place:
+        """The service that leads to the primary."""
+        service = self.state.cluster.status.write_service or f"{self.file.name}-rw"
+        return f"{service}.{self.file.namespace}", 5432
+
+    def _listed(self) -> dict[str, Endpoint]:
+        """Every instance that has an address now, by its pod's name."""
+        self.state = state_of(self.api, self.file.name)
+        places = self.addresses.places(self.state.pods)
+        self._placed = {place: self.state.pods[name] for name, place in places.items()}
+        return {name: self.login.endpoint((place,)) for name, place in places.items()}
+
+    def facts(self) -> dict[str, str]:
+        """What the Cluster says of itself, and how members are reached."""
+        facts = facts_of(self.state)
+        found = {"cloudnative-pg phase": facts.phase, "as declared": facts.declared}
+        if facts.synchronous is not None:
+            durability = "required" if facts.synchronous.required else "preferred"
+            found["cloudnative-pg synchronous"] = f"{facts.synchronous.text}, {durability}"
+        if self.addresses.forwarded:
+            found["reached through"] = "port-forward: 4 to 8 times slower than from within; load belongs there"
+        return found
+
+    def configuration(self, cluster: ExternalCluster) -> Configuration:
+        """Patches of the Cluster."""
+        return CnpgConfiguration(cluster.name, cluster.clock, (self.api, self.file.name), self.members, cluster.observe)
+
+    def inspector(self, cluster: ExternalCluster) -> Inspection:
+        """The doctor's facts: SQL of every instance, and the Cluster."""
+        return CnpgInspector(self, cluster.name)
+
+    def restart(self, cluster: ExternalCluster) -> Restart | None:
+        """The operator restarts on its own account only."""
+        return None
+
+    def switchover(self, cluster: ExternalCluster) -> Switchover | None:
+        """The operator switches over itself."""
+        return CnpgSwitchover(self.api, self.file.name, cluster.observe, cluster.clock)
+
+    def takeover(self, cluster: ExternalCluster) -> None:
+        """The operator's lease in Kubernetes is none that a guard can take."""
+
+    def elected_at(self, log: str, since: float) -> float | None:
+        """The operator's log is not read."""
+        return None
+
+
+def sees_replication(members: Mapping[str, Endpoint]) -> bool:
+    """Whether this user sees the details of pg_stat_replication (pg_monitor); taken to be so when nobody answers."""
+    for endpoint in members.values():
+        try:
+            with connected(endpoint) as connection:
+                row = connection.execute(_MONITORS).fetchone()
+        except (TargetError, psycopg.Error):
+            continue
+        return row is None or bool(row["monitors"])
+    return True
+
+
+class CnpgInspector:
+    """Reads only."""
+
+    def __init__(self, manager: CnpgManager, target: str) -> None:
+        self._manager, self._target = manager, target
+
+    def facts(self) -> Facts:
+        """One snapshot; TargetError when nobody answers. Members stand at their pod's address."""
+        state = state_of(self._manager.api, self._manager.file.name)
+        found = Inspector(self._target, self._manager.members).facts()
+        places = {name: f"{pod.status.pod_ip}:{pod.port}" for name, pod in state.pods.items()}
+        members = tuple(replace(m, address=places.get(m.name, m.address)) for m in found.members)
+        return replace(found, members=members, cnpg=facts_of(state))

@@ -1,0 +1,234 @@
+"""One observation of a Cluster's objects (Cluster, pods, lease, write service's endpoints), and the doctor's facts.
+
+Reads only."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeVar
+
+from walproof.machine.untrusted import from_json
+from walproof.model.facts import CnpgFacts, CnpgPlacement, CnpgPod, CnpgProbes, CnpgSync
+from walproof.model.topology import ClusterView, MemberView, Role
+from walproof.targets.cnpg.kubernetes_api import CLUSTERS, ENDPOINTSLICES, LEASES, PODS, ApiError, KubernetesApi
+from walproof.targets.cnpg.objects import Cluster, ClusterSpec, Lease, Pod, ServiceEndpoints, Spread, read
+
+Found = TypeVar("Found")
+FENCED = "cnpg.io/fencedInstances"
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What Kubernetes says; the lease is None before 1.30 or where it may not be read, the endpoints likewise."""
+
+    cluster: Cluster
+    pods: Mapping[str, Pod]
+    lease: Lease | None = None
+    writable: tuple[str, ...] | None = None
+    """Pods that the write service leads to now."""
+    refusals: tuple[str, ...] = ()
+    """What may not be read of the last two, and the rule that allows it."""
+
+    @property
+    def instances(self) -> tuple[str, ...]:
+        """Names of the instances, with a pod now or not."""
+        return tuple(dict.fromkeys((*self.cluster.status.instance_names, *self.pods)))
+
+    @property
+    def holder(self) -> str | None:
+        """Who holds the primary's lease, "" for nobody."""
+        return None if self.lease is None else self.lease.spec.holder_identity or ""
+
+
+def instances_of(name: str) -> str:
+    """The label selector of a cluster's instances.
+
+    >>> instances_of("pg")
+    'cnpg.io/cluster=pg,cnpg.io/podRole=instance'
+    """
+    return f"cnpg.io/cluster={name},cnpg.io/podRole=instance"
+
+
+def pods_of(api: KubernetesApi, name: str) -> dict[str, Pod]:
+    """The cluster's instances by their pod's name, in order."""
+    found = [read(Pod, tree) for tree in api.list(PODS, instances_of(name))]
+    return {pod.metadata.name: pod for pod in sorted(found, key=lambda pod: pod.metadata.name)}
+
+
+def state_of(api: KubernetesApi, name: str) -> State:
+    """Ask for everything; ApiError when Cluster or pods cannot be read. Lease and endpoints may be missing."""
+    cluster = read(Cluster, api.get(CLUSTERS, name))
+    return with_who_serves(api, State(cluster, pods_of(api, name)))
+
+
+def with_who_serves(api: KubernetesApi, state: State) -> State:
+    """The state with the lease and the write service's endpoints as they are now."""
+    name = state.cluster.metadata.name
+    lease, writable = _optional(partial(_lease, api, name)), _optional(partial(_writable, api, state.cluster))
+    refusals = tuple(f"{one.message}; {one.hint}" for one in (lease, writable) if isinstance(one, ApiError))
+    return replace(
+        state,
+        lease=None if isinstance(lease, ApiError) else lease,
+        writable=None if isinstance(writable, ApiError) else writable,
+        refusals=refusals,
+    )
+
+
+def _optional(asked: Callable[[], Found]) -> Found | ApiError | None:
+    """What is there; None where there is none, the error where it may not be read."""
+    try:
+        return asked()
+    except ApiError as wrong:
+        if wrong.code not in (403, 404):
+            raise
+        return wrong if wrong.code == 403 else None
+
+
+def _lease(api: KubernetesApi, name: str) -> Lease:
+    return read(Lease, api.get(LEASES, name))
+
+
+def _writable(api: KubernetesApi, cluster: Cluster) -> tuple[str, ...]:
+    service = cluster.status.write_service or f"{cluster.metadata.name}-rw"
+    found = api.list(ENDPOINTSLICES, f"kubernetes.io/service-name={service}")
+    return tuple(
+        endpoint.target_ref.name
+        for tree in found
+        for endpoint in read(ServiceEndpoints, tree).endpoints or ()
+        if endpoint.conditions.ready is not False
+    )
+
+
+def joined(view: ClusterView, state: State, *, sees_replication: bool = True) -> ClusterView:
+    """What SQL says and what Kubernetes says in one view: every instance by its pod's name, with the pod's uid.
+
+    Who leads is what SQL says. Where two say so, the holder of the lease does, or else the status's primary: an
+    isolated former primary goes on as one until it is stopped. Kubernetes alone never makes a leader: its status
+    stays healthy for up to a minute of an outage. A user that does not see replication's details is given a standby
+    as running where its pod is ready. Pure.
+    """
+    members = tuple(_joined(name, view.member(name), state.pods.get(name)) for name in state.instances)
+    if not sees_replication:
+        members = tuple(_taken_to_follow(m, state.pods.get(m.name)) for m in members)
+    leaders = [m.name for m in members if m.role is Role.LEADER]
+    preferred = [name for name in (state.holder, state.cluster.status.current_primary) if name in leaders]
+    leader = view.leader if view.leader in leaders else None
+    if len(leaders) > 1 and preferred:
+        leader = preferred[0]
+    found = next((m for m in members if m.name == leader), None)
+    return replace(
+        view, members=members, leader=leader, standby_names=(found.standby_names or "") if found else view.standby_names
+    )
+
+
+def _taken_to_follow(member: MemberView, pod: Pod | None) -> MemberView:
+    follows = member.role is Role.STANDBY and member.state == "not streaming" and pod is not None and pod.ready
+    return replace(member, state="running") if follows else member
+
+
+def _joined(name: str, seen: MemberView | None, pod: Pod | None) -> MemberView:
+    seen = seen or MemberView(name, Role.UNKNOWN, "unreachable")
+    if pod is None:
+        return replace(seen, role=Role.UNKNOWN, state="no pod", identity="")
+    seen = replace(seen, identity=pod.metadata.uid, address=pod.status.pod_ip or seen.address)
+    if seen.role is not Role.UNKNOWN:
+        return seen
+    if pod.metadata.deletion_timestamp is not None:
+        return replace(seen, state="deleted")
+    return replace(seen, state="unreachable" if pod.status.phase in ("Running", "") else pod.status.phase.lower())
+
+
+_PERIOD_S, _FAILURES = 10.0, 3
+"""Of CloudNativePG's liveness probe, as the recorded pods have them."""
+
+
+def facts_of(state: State) -> CnpgFacts:
+    """Everything that the checks read."""
+    cluster, spec, status = state.cluster, state.cluster.spec, state.cluster.status
+    return CnpgFacts(
+        cluster.metadata.namespace,
+        cluster.metadata.name,
+        spec.instances,
+        status.ready_instances,
+        status.phase,
+        status.current_primary,
+        status.target_primary,
+        state.holder,
+        _synchronous(spec),
+        spec.postgresql.enable_alter_system,
+        dict(spec.postgresql.parameters),
+        _probes(spec),
+        _placement(cluster),
+        spec.storage.size,
+        spec.wal_storage.size if spec.wal_storage else "",
+        fenced_in(cluster),
+        tuple(map(_pod, state.pods.values())),
+        _resources(spec),
+        state.refusals,
+    )
+
+
+def fenced_in(cluster: Cluster) -> tuple[str, ...]:
+    """Names of the annotation that fences instances ("*" is all); () for what is no list of names."""
+    try:
+        names = from_json(cluster.metadata.annotations.get(FENCED, "[]"))
+    except ValueError:
+        return ()
+    return tuple(map(str, names)) if isinstance(names, list) else ()
+
+
+def _pod(pod: Pod) -> CnpgPod:
+    return CnpgPod(
+        pod.metadata.name, pod.metadata.labels.get("cnpg.io/instanceRole", ""), pod.spec.node_name, pod.ready
+    )
+
+
+def _resources(spec: ClusterSpec) -> str:
+    """Requests and limits in words: "requests cpu 100m, memory 256Mi; limits memory 1Gi"."""
+    kinds = ((kind, spec.resources.get(kind) or {}) for kind in ("requests", "limits"))
+    return "; ".join(f"{kind} " + ", ".join(f"{n} {v}" for n, v in of.items()) for kind, of in kinds if of)
+
+
+def _synchronous(spec: ClusterSpec) -> CnpgSync | None:
+    sync = spec.postgresql.synchronous
+    if sync is not None:
+        return CnpgSync(sync.method, sync.number, sync.data_durability != "preferred", sync.failover_quorum)
+    if spec.max_sync_replicas > 0:
+        return CnpgSync("any", spec.max_sync_replicas, required=spec.min_sync_replicas > 0, legacy=True)
+    return None
+
+
+def _probes(spec: ClusterSpec) -> CnpgProbes:
+    liveness = spec.probes.liveness
+    period = liveness.period_seconds or _PERIOD_S
+    unresponsive = spec.liveness_probe_timeout or period * (liveness.failure_threshold or _FAILURES)
+    return CnpgProbes(
+        liveness.isolation_check.enabled,
+        unresponsive,
+        spec.smart_shutdown_timeout,
+        spec.stop_delay,
+        spec.failover_delay,
+    )
+
+
+def _placement(cluster: Cluster) -> CnpgPlacement:
+    spec = cluster.spec
+    affinity = spec.affinity
+    selects = partial(_selects, cluster=cluster.metadata.name)
+    return CnpgPlacement(
+        affinity.enable_pod_anti_affinity is not False,
+        affinity.pod_anti_affinity_type == "required",
+        affinity.topology_key,
+        tuple((spread.topology_key, selects(spread)) for spread in spec.topology_spread_constraints),
+        spec.enable_pdb,
+    )
+
+
+def _selects(spread: Spread, cluster: str) -> bool:
+    """Whether the constraint is about this cluster's pods; expressions are taken to be."""
+    selector = spread.label_selector
+    if selector is None:
+        return False
+    wanted = selector.match_labels
+    known = {"cnpg.io/cluster": cluster, "cnpg.io/podRole": "instance"}
+    return bool(wanted or selector.match_expressions) and all(known.get(k, v) == v for k, v in wanted.items())

@@ -1,0 +1,251 @@
+"""Faults of an external cluster: each is a command of the target file with the command that undoes it; nothing else.
+
+Names and addresses come from the cluster, which may be a liar: what a shell could take for more than a word
+is refused."""
+
+import re
+import shlex
+import subprocess
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from string import Formatter
+
+from walproof.errors import Error, TargetError, UsageError
+from walproof.model.drill import Capability
+from walproof.model.ports import Clock, MemberFault
+from walproof.model.topology import ClusterView, Endpoint
+from walproof.model.waiting import Wait, wait_for
+
+_LONGEST_S = 120
+_WORD = re.compile(r"[A-Za-z0-9_:][A-Za-z0-9._:-]{0,252}")
+"""No longer than a host name. First no dash (an option), no dot (a folder). IPv6 comes without brackets."""
+
+
+def filled(template: str, places: Mapping[str, str]) -> str:
+    """The command with {host}, {port}, {member} and {member2} filled in; UsageError for another place.
+
+    TargetError for a name or an address that a shell could take for more than a word: quotes do not hold where the
+    command itself quotes once more (ssh {host} "kill {member}").
+    """
+    try:
+        named = {name for _, name, _, _ in Formatter().parse(template) if name is not None}
+        used = {name: _word(name, places[name]) for name in sorted(named)}
+        return template.format(**used)
+    except (KeyError, IndexError, ValueError) as wrong:
+        raise UsageError(
+            f"the command {template!r} cannot be filled in: {wrong}", "use {host}, {port}, {member}"
+        ) from None
+
+
+def _word(place: str, value: str) -> str:
+    if value and not _WORD.fullmatch(value):
+        raise TargetError(
+            f"the cluster gives {value[:80]!r} for {{{place}}}: outside A-Z a-z 0-9 . _ : - it enters no command",
+            "rename it, name it under [members], or write the command without that place",
+        )
+    return shlex.quote(value)
+
+
+def places_of(member: str, endpoint: Endpoint, other: str = "") -> dict[str, str]:
+    """What may be filled in."""
+    host, port = endpoint.hosts[0]
+    return {"member": member, "host": host, "port": str(port), "member2": other}
+
+
+def run(command: str) -> str:
+    """Run it by the shell and give its output; TargetError with its last words when it fails."""
+    try:
+        done = subprocess.run(
+            ["/bin/sh", "-c", command],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=_LONGEST_S,
+            stdin=subprocess.DEVNULL,
+        )
+    except subprocess.TimeoutExpired:
+        raise TargetError(f"your command did not end within {_LONGEST_S} s: {command}", "run it by hand") from None
+    if done.returncode:
+        words = (done.stderr or done.stdout).strip().splitlines() or ["no output"]
+        raise TargetError(f"your command failed ({done.returncode}): {command}: {words[-1]}", "run it by hand")
+    return done.stdout
+
+
+UNDOES: dict[Capability, str] = {
+    Capability.KILL: "recover",
+    Capability.STOP: "recover",
+    Capability.KILL_MEMBER: "recover",
+    Capability.FREEZE: "thaw",
+    Capability.POWER_CUT: "recover",
+    Capability.PARTITION: "recover",
+    Capability.ISOLATE: "recover",
+}
+"""Which command undoes a fault; those of NEEDS_UNDO are not possible without it, for nothing else undoes them."""
+NEEDS_UNDO = frozenset({Capability.FREEZE, Capability.POWER_CUT, Capability.PARTITION, Capability.ISOLATE})
+
+
+@dataclass(slots=True)
+class UserCommands:
+    """The commands of a target file, and the faults done so far that are not undone: (fault, member)."""
+
+    commands: Mapping[str, str]
+    member_endpoint: Callable[[str], Endpoint]
+    named: frozenset[str] | None = None
+    """The only hosts that may be filled in as {host}; None: any."""
+    injected: list[tuple[Capability, str]] = field(default_factory=list)
+    _known: dict[str, Endpoint] = field(default_factory=dict)
+
+    def run(self, name: str, member: str, other: str = "") -> str:
+        """Run the command of that name for a member and give its output; TargetError when there is none."""
+        return run(self.filled(name, member, other))
+
+    def filled(self, name: str, member: str, other: str = "") -> str:
+        """The command of that name for a member; TargetError when there is none, or the member's name is no word."""
+        template = self.commands.get(name)
+        if template is None:
+            raise TargetError(f"the target file has no command for {name}", f'[faults] {name} = "ssh {{host}} …"')
+        endpoint = self._endpoint(member)
+        wrong = self._unnamed(name, member, endpoint)
+        if wrong:
+            raise TargetError(*wrong)
+        return filled(template, places_of(member, endpoint, other))
+
+    def _unnamed(self, name: str, member: str, endpoint: Endpoint) -> tuple[str, str] | None:
+        """Why that command does not go where the cluster says that the member is, and what to do; None where it may."""
+        host, port = endpoint.hosts[0]
+        if self.named is None or "{host" not in self.commands.get(name, "") or host.lower() in self.named:
+            return None
+        return (
+            f"the cluster says that {member} is at {host}, a host that the target file does not name: no {name} there",
+            f'[members] {member} = "{host}:{port}" in the target file names it',
+        )
+
+    def refused(self, members: Mapping[str, Endpoint]) -> dict[Capability, str]:
+        """The faults that have a command which would go to a host that the target file does not name, and why not."""
+        found: dict[Capability, str] = {}
+        for fault, undo in UNDOES.items():
+            for name in (fault.value, undo, "logs") if fault.value in self.commands else ():
+                wrong = (self._unnamed(name, member, endpoint) for member, endpoint in members.items())
+                for sentence, hint in filter(None, wrong):
+                    found.setdefault(fault, f"{sentence} ({hint})")
+        return found
+
+    def _endpoint(self, member: str) -> Endpoint:
+        """Where the member is; where it was, when its manager no longer lists it: it has to be undone all the same."""
+        try:
+            self._known[member] = self.member_endpoint(member)
+        except Error:
+            if member not in self._known:
+                raise
+        return self._known[member]
+
+    def undo(self, fault: Capability, member: str) -> None:
+        """Run the command that undoes the fault, where there is one."""
+        if UNDOES[fault] in self.commands:
+            self.run(UNDOES[fault], member)
+        self.injected = [pair for pair in self.injected if pair != (fault, member)]
+
+    def undo_all(self) -> None:
+        """Undo every fault that was injected, the newest first."""
+        for fault, member in reversed(list(self.injected)):
+            self.undo(fault, member)
+
+    def faults(self) -> dict[Capability, MemberFault]:
+        """Every fault that has its own command, and the one that undoes it where nothing else does."""
+        able = [fault for fault in UNDOES if fault.value in self.commands]
+        return {f: CommandFault(self, f) for f in able if f not in NEEDS_UNDO or UNDOES[f] in self.commands}
+
+    def reasons(self) -> dict[Capability, str]:
+        """Why what has no command, and every other fault, cannot be done."""
+        by_command = (*UNDOES, Capability.RESTART, Capability.SWITCHOVER)
+        missing = {c: f"the target file has no command for it ([faults] {c} = …)" for c in by_command}
+        for fault in (f for f in NEEDS_UNDO if f.value in self.commands):
+            missing[fault] = f"the target file has no command that undoes it ([faults] {UNDOES[fault]} = …)"
+        others = {
+            Capability.DCS_LOSS: "walproof cannot take an external DCS away",
+            Capability.PARTITION_ONE_WAY: "walproof cannot cut one direction of an external network",
+            Capability.CRASH_RESTART: "walproof kills no single process of an external cluster",
+            **{
+                c: "walproof cannot cut the replication stream of an external network"
+                for c in (Capability.PARTITION_WAL, Capability.PARTITION_ACKS)
+            },
+            Capability.PAUSE_REPLAY: "walproof pauses no replay of an external cluster",
+            **{
+                c: "walproof does not touch the disks of an external cluster"
+                for c in (Capability.SLOW_DISK, Capability.FAILING_DISK, Capability.FULL_DISK)
+            },
+            Capability.SHAPE_LINKS: "an external cluster's links are left alone",
+            Capability.LIMIT_PROCESSORS: "an external cluster's processors are left alone",
+            Capability.TAKEOVER: "it has no leader lock: a guard is for clusters that Patroni manages",
+        }
+        return {**missing, **others}
+
+
+@dataclass(frozen=True, slots=True)
+class CommandFault:
+    """One fault by the user's command."""
+
+    commands: UserCommands
+    fault: Capability
+
+    def inject(self, member: str) -> None:
+        """Run the command; noted before, so that recovery undoes it whatever happens."""
+        able = self.commands
+        for name in (UNDOES[self.fault], self.fault.value):
+            if name in able.commands:
+                # Refused before anything is done: what could not be undone afterwards is not done either.
+                able.filled(name, member)
+        able.injected.append((self.fault, member))
+        able.run(self.fault.value, member)
+
+    def undo(self, member: str) -> None:
+        """Run the command that undoes it."""
+        self.commands.undo(self.fault, member)
+
+
+@dataclass(frozen=True, slots=True)
+class CommandLogs:
+    """Logs of members by the user's command."""
+
+    commands: UserCommands
+
+    def logs(self, member: str) -> str:
+        """What the command prints, "" without one."""
+        return self.commands.run("logs", member) if "logs" in self.commands.commands else ""
+
+
+@dataclass(frozen=True, slots=True)
+class CommandRestart:
+    """A restart by the user's command."""
+
+    commands: UserCommands
+
+    def restart(self, member: str) -> None:
+        """Run the command restart."""
+        self.commands.run("restart", member)
+
+
+@dataclass(frozen=True, slots=True)
+class CommandSwitchover:
+    """A switchover by the user's command, run for the leader, {member2} the one to take over."""
+
+    commands: UserCommands
+    leader: Callable[[], str]
+
+    def switch_over(self, to: str | None = None) -> None:
+        """Run the command switchover."""
+        self.commands.run("switchover", self.leader(), to or "")
+
+
+@dataclass(frozen=True, slots=True)
+class CommandRecovery:
+    """Undoes what was done by commands, newest first, then waits until the cluster is healthy."""
+
+    commands: UserCommands
+    observe: Callable[[], ClusterView]
+    clock: Clock
+
+    def recover(self) -> None:
+        """Undo every fault; WaitTimeout when the cluster does not become healthy."""
+        self.commands.undo_all()
+        wait_for(Wait.CLUSTER_HEALTHY, lambda: self.observe().healthy, self.clock, pace_s=0.5)

@@ -1,0 +1,107 @@
+"""walproof's own database on an external cluster: made, marked, removed.
+
+It is made under a random name that the journal holds beforehand, and gets its own name and the mark in one transaction:
+whenever a run is killed, what it left is known by that random name or by the mark. One without our mark stays."""
+
+import re
+import secrets
+from contextlib import suppress
+from functools import partial
+from importlib import resources
+
+import psycopg
+from psycopg import sql
+
+from walproof.errors import MachineError, TargetError
+from walproof.model.ports import Clock
+from walproof.model.topology import Endpoint
+from walproof.model.waiting import Wait, wait_for
+from walproof.targets.sql.connection import connected
+
+MARK = "made by walproof; safe to drop"
+_DRAFT = "walproof_draft_"
+_WHOSE = (resources.files("walproof.targets.sql.queries") / "database_mark.sql").read_bytes()
+
+
+def whose(endpoint: Endpoint, name: str) -> str | None:
+    """The comment of the database of that name, "" when it has none, None when there is no such database."""
+    with connected(endpoint) as connection:
+        row = connection.execute(_WHOSE, {"name": name}).fetchone()
+    return None if row is None else str(row["comment"] or "")
+
+
+def draft_name() -> str:
+    """A name nobody else has, for the database while it is being made."""
+    return f"{_DRAFT}{secrets.token_hex(16)}"
+
+
+def is_missing(leader: Endpoint, name: str) -> bool:
+    """Whether it has to be made; MachineError when one without our mark is there."""
+    mark = whose(leader, name)
+    if mark not in (None, MARK):
+        raise MachineError(
+            f"the database {name} is not walproof's, so it is left alone",
+            'rename it, or name another one: database = "…" in the target file',
+        )
+    return mark is None
+
+
+def make(leader: Endpoint, name: str, draft: str) -> None:
+    """Make it, as `draft` until it carries our mark; TargetError when the role may not, or the name is taken."""
+    with connected(leader) as connection:
+        try:
+            # Its own commits wait for nobody: where standbys are missing it must not hang.
+            connection.execute("SET synchronous_commit = local")
+            connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(draft)))
+            with connection.transaction():
+                connection.execute(
+                    sql.SQL("COMMENT ON DATABASE {} IS {}").format(sql.Identifier(draft), sql.Literal(MARK))
+                )
+                connection.execute(
+                    sql.SQL("ALTER DATABASE {} RENAME TO {}").format(sql.Identifier(draft), sql.Identifier(name))
+                )
+        except psycopg.errors.InsufficientPrivilege:
+            user = connection.info.user
+            raise TargetError(
+                f"role {user} may not make walproof's own database", f'as superuser: ALTER ROLE "{user}" CREATEDB'
+            ) from None
+        except psycopg.Error as wrong:
+            with suppress(psycopg.Error):
+                connection.execute(sql.SQL("DROP DATABASE IF EXISTS {}").format(sql.Identifier(draft)))
+            raise TargetError(f"walproof's database cannot be made: {' '.join(str(wrong).split())}", "") from None
+
+
+def arrived(standbys: list[Endpoint], name: str, clock: Clock) -> None:
+    """Wait until every standby has replayed its making."""
+    for endpoint in standbys:
+        wait_for(Wait.SETTING_IN_EFFECT, partial(_there, endpoint, name), clock)
+
+
+def _there(endpoint: Endpoint, name: str) -> bool:
+    return whose(endpoint, name) is not None
+
+
+def remove_draft(leader: Endpoint, draft: str | None) -> None:
+    """Drop what a killed run left under the random name of its journal; nothing for any other name."""
+    if draft and re.fullmatch(f"{_DRAFT}[0-9a-f]{{32}}", draft) and whose(leader, draft) is not None:
+        _drop(leader, draft)
+
+
+def remove(leader: Endpoint, name: str) -> bool:
+    """Drop it with everything in it, where it carries our mark; whether there was one."""
+    if whose(leader, name) != MARK:
+        return False
+    _drop(leader, name)
+    return True
+
+
+def _drop(leader: Endpoint, name: str) -> None:
+    with connected(leader) as connection:
+        try:
+            connection.execute("SET synchronous_commit = local")
+            connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+        except psycopg.Error as wrong:
+            raise TargetError(
+                f"walproof's database {name} stays: {' '.join(str(wrong).split())}",
+                f"DROP DATABASE {name} WITH (FORCE)",
+            ) from None

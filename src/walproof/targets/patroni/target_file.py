@@ -1,0 +1,103 @@
+"""The target file of a Patroni cluster, and a bare REST address as one."""
+
+from pathlib import Path
+from typing import Literal
+from urllib.parse import urlsplit
+
+from pydantic import Field, SecretStr, field_validator
+
+from walproof.errors import UsageError
+from walproof.machine.redaction import without_secrets
+from walproof.targets.external.target_file import EXAMPLE, Strict, TargetFile, is_file, read_tree, rest_parts, validated
+
+
+class RestPart(Strict):
+    """How Patroni's REST wants to be spoken to; the password may stand in a file of mode 0600 instead."""
+
+    user: str = ""
+    password: SecretStr = SecretStr("")
+    password_file: str = ""
+    ca_file: str = ""
+    cert_file: str = ""
+    key_file: str = ""
+    verify: bool = True
+    plain_http: bool = False
+    """Whether user and password may go over plain HTTP to another machine."""
+
+
+class Etcd3Part(Strict):
+    """Patroni's etcd, in the words of patroni.yml; only a guard needs it, and then scope too."""
+
+    hosts: tuple[str, ...] = Field(min_length=1)
+    protocol: Literal["http", "https"] = "http"
+    username: str = ""
+    password_file: str = ""
+    cacert: str = ""
+    cert: str = ""
+    key: str = ""
+    namespace: str = "/service/"
+    scope: str = ""
+    plain_http: bool = False
+    """Whether user and password may go over plain HTTP to another machine."""
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """The members' addresses as URLs."""
+        return tuple(host if "://" in host else f"{self.protocol}://{host}" for host in self.hosts)
+
+
+class PatroniFile(TargetFile):
+    """An external cluster that Patroni manages."""
+
+    rest: tuple[str, ...] = ()
+    restapi: RestPart = RestPart()
+    etcd3: Etcd3Part | None = None
+    etcd: dict[str, object] | None = None
+    consul: dict[str, object] | None = None
+    zookeeper: dict[str, object] | None = None
+    exhibitor: dict[str, object] | None = None
+    kubernetes: dict[str, object] | None = None
+    raft: dict[str, object] | None = None
+
+    @property
+    def other_dcs(self) -> str:
+        """The DCS that is named and that a guard cannot use, "" for none."""
+        others = ("etcd", "consul", "zookeeper", "exhibitor", "kubernetes", "raft")
+        return next((name for name in others if getattr(self, name) is not None), "")
+
+    @property
+    def named_hosts(self) -> frozenset[str]:
+        """Hosts of `rest` and of [members]: what /cluster says beyond them may be a lie, and a command goes there."""
+        named = (at.rpartition(":")[0] or at for at in self.members.values())
+        hosts = (*(urlsplit(url).hostname or "" for url in self.rest), *(host.strip("[]") for host in named))
+        return frozenset(host.lower() for host in hosts if host)
+
+    @field_validator("rest")
+    @classmethod
+    def _no_password(cls, urls: tuple[str, ...]) -> tuple[str, ...]:
+        if any(without_secrets(url) != url for url in urls):
+            raise ValueError("an address holds a password: it belongs into restapi.user and restapi.password_file")
+        return urls
+
+
+def secret(path: str, key: str) -> str:
+    """The password in a file, "" for no file; UsageError names the key whose file cannot be read."""
+    if not path:
+        return ""
+    try:
+        return Path(path).read_text(encoding="utf-8").strip()
+    except OSError as wrong:
+        raise UsageError(f"{key} {path} cannot be read: {wrong.strerror}", "chmod 600, your own") from None
+
+
+def read_address(address: str) -> tuple[str, PatroniFile]:
+    """(name without any password, target) of a REST address or a target file; UsageError when it is not valid."""
+    if is_file(address):
+        path = Path(address)
+        file = validated(PatroniFile, read_tree(path), str(path))
+        if not file.rest:
+            raise UsageError(f'the target file {path}: patroni needs rest = ["http://host:8008"]', EXAMPLE)
+        return str(path.absolute()), file
+    bare, user, password = rest_parts(address)
+    rest = RestPart(user=user, password=SecretStr(password))
+    return bare, PatroniFile(kind="patroni", rest=(bare,), restapi=rest)

@@ -1,0 +1,157 @@
+"""Where a server of `watch` or `guard` listens (loopback or beyond), its URL and its token.
+
+Serves metrics at /metrics and a state as JSON at /state, behind a bearer token where one is given."""
+
+import contextlib
+import json
+import os
+import secrets
+import socket
+import stat
+import threading
+from collections.abc import Callable, Iterable
+from ipaddress import ip_address
+from pathlib import Path
+from socketserver import ThreadingMixIn
+from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+
+import psutil
+from prometheus_client import CollectorRegistry, make_wsgi_app
+
+from walproof.errors import MachineError, UsageError
+from walproof.records.layout import opener
+
+ANY = ("0.0.0.0", "::", "")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches the address.
+
+    >>> is_loopback("127.0.0.2"), is_loopback("::1"), is_loopback("localhost"), is_loopback("10.0.0.1")
+    (True, True, True, False)
+    """
+    with contextlib.suppress(ValueError):
+        return ip_address(host).is_loopback
+    return host == "localhost"
+
+
+def base_url(host: str, port: int) -> str:
+    """The URL of what listens on `host`, which may stand for every address: then one that others can open.
+
+    >>> base_url("::1", 80)
+    'http://[::1]:80'
+    """
+    shown = _reachable(host) if host in ANY else host
+    return f"http://[{shown}]:{port}" if ":" in shown else f"http://{shown}:{port}"
+
+
+def _reachable(host: str) -> str:
+    """An address of this machine that is not loopback, of the family of `host` where there is one."""
+    wanted = (socket.AF_INET6, socket.AF_INET) if host == "::" else (socket.AF_INET,)
+    found = [a for addresses in psutil.net_if_addrs().values() for a in addresses]
+    for family in wanted:
+        for address in found:
+            # A link-local address (fe80::…%eth0) is of no use in a browser.
+            if address.family == family and not is_loopback(address.address) and "%" not in address.address:
+                return str(address.address)
+    return "localhost"
+
+
+def new_token() -> str:
+    """A token that cannot be guessed."""
+    return secrets.token_urlsafe(24)
+
+
+def token_in(path: Path) -> str:
+    """The token that the file holds; a new one is written, for its owner alone, where the file is missing.
+
+    UsageError when others may read the file, or it holds none.
+    """
+    hint = "--token-file names a file of mode 0600 with one line, or a new one"
+    try:
+        with contextlib.suppress(FileNotFoundError), path.open(encoding="utf-8") as file:
+            if stat.S_IMODE(os.fstat(file.fileno()).st_mode) & 0o077:
+                raise UsageError(f"others may read the token file {path}", f"chmod 600 {path}")
+            token = file.read().strip()
+            if len(token) < 16 or not token.isprintable() or " " in token:
+                raise UsageError(f"the token file {path} holds no token of 16 characters or more", hint)
+            return token
+        token = new_token()
+        with open(path, "x", encoding="utf-8", opener=opener) as file:
+            file.write(token + "\n")
+        return token
+    except (OSError, UnicodeDecodeError) as wrong:
+        raise UsageError(f"the token file {path} cannot be used: {getattr(wrong, 'strerror', wrong)}", hint) from None
+
+
+Answer = Iterable[bytes]
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    daemon_threads = True
+
+
+class _Server6(_Server):
+    address_family = socket.AF_INET6
+
+
+class _Quiet(WSGIRequestHandler):
+    timeout = 10
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Say nothing: the terminal belongs to the user."""
+
+
+class MetricsServer:
+    """Listens on (host, port) until closed; MachineError when it cannot. Without a token everybody may read."""
+
+    def __init__(
+        self,
+        registry: CollectorRegistry,
+        address: tuple[str, int],
+        token: str = "",
+        state: Callable[[], dict[str, Any]] | None = None,
+    ) -> None:
+        host, port = address
+        kind = _Server6 if ":" in host else _Server
+        app = make_wsgi_app(registry) if state is None else _with_state(state, make_wsgi_app(registry))
+        try:
+            self._server = make_server(host, port, _behind(token, app), kind, _Quiet)
+        except OSError as error:
+            raise MachineError(
+                f"cannot listen on {host} port {port}: {error.strerror}", "choose another with --host or --port"
+            ) from None
+        self.port = int(self._server.server_port)
+        threading.Thread(target=self._server.serve_forever, daemon=True, name="metrics").start()
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._server.shutdown()
+        self._server.server_close()
+
+
+def _with_state(state: Callable[[], dict[str, Any]], app: Callable[..., Answer]) -> Callable[..., Answer]:
+    """The application, and the state at /state."""
+
+    def answer(environ: dict[str, Any], start_response: Callable[..., Any]) -> Answer:
+        if environ.get("PATH_INFO") != "/state":
+            return app(environ, start_response)
+        start_response("200 OK", [("Content-Type", "application/json")])
+        return [json.dumps(state()).encode()]
+
+    return answer
+
+
+def _behind(token: str, app: Callable[..., Answer]) -> Callable[..., Answer]:
+    """The application for requests that carry `Authorization: Bearer TOKEN`; 401 for all others."""
+    expected = f"Bearer {token}".encode()
+
+    def answer(environ: dict[str, Any], start_response: Callable[..., Any]) -> Answer:
+        given = str(environ.get("HTTP_AUTHORIZATION", "")).encode("utf-8", "replace")
+        if token and not secrets.compare_digest(given, expected):
+            start_response("401 Unauthorized", [("WWW-Authenticate", "Bearer"), ("Content-Type", "text/plain")])
+            return [b"the token is missing or wrong\n"]
+        return app(environ, start_response)
+
+    return answer
