@@ -38,7 +38,7 @@ check: .venv/.done ## ruff, mypy, import-linter, file sizes, import circles, por
 	@.venv/bin/ruff format --check .
 	@.venv/bin/mypy
 	@.venv/bin/lint-imports --no-cache
-	@$(PY) -m tools.sizes 400 120 src tests benchmarks tools
+	@$(PY) -m tools.sizes 400 src tests benchmarks tools
 	@$(PY) -m tools.import_circles walproof
 	@$(PY) -m tools.ports_only src/walproof
 

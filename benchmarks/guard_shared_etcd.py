@@ -103,9 +103,10 @@ class Cluster:
         for machine, address in MACHINES.items():
             home = self.folder / machine
             make_folder(home, owner=UID)
+            dynamic = patroni_etcd.dynamic(SyncMode.QUORUM, 1, parameters, fast_timeouts=True)
             settings = patroni_etcd.PatroniSettings(
                 self.scope, machine, address, hosts, home / "data", postgres_bin(None), home / "pgpass", "127.0.0.0/8",
-                {role: role for role in ROLES}, patroni_etcd.dynamic(SyncMode.QUORUM, 1, parameters, fast_timeouts=True),
+                {role: role for role in ROLES}, dynamic,
             )  # fmt: skip
             tree: dict[str, Any] = yaml.safe_load(patroni_etcd.patroni_yml(settings))
             for part, port in (("restapi", 6520 + self.number), ("postgresql", self.port)):

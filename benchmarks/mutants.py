@@ -26,8 +26,8 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 FILES = (
-    "findings", "reading", "happened", "in_effect", "verdicts", "assumptions", "conclude", "outage", "bounds", "order",
-    "damage", "gate", "storm",
+    "lost_commits", "fault_happened", "level_in_effect", "verdict", "judge", "outage", "loss_bounds", "gate",
+    "campaign",
 )  # fmt: skip
 TESTS = (
     "values", "findings", "verdicts", "outage", "order", "happened", "in_effect", "assumptions", "conclude", "history",

@@ -1,13 +1,12 @@
-"""python -m tools.sizes MOST MEDIAN DIR...: no file of code longer than MOST lines, their median at most MEDIAN."""
+"""python -m tools.sizes MOST DIR...: files and lines of code of each folder; none may be longer than MOST lines."""
 
-import statistics
 import sys
 from pathlib import Path
 
 ENDINGS = {".py", ".sql", ".j2", ".js", ".css"}
 
 
-def main(most: int, median: int, folders: list[str]) -> int:
+def main(most: int, folders: list[str]) -> int:
     """Print what is too long and the figures of each folder; the exit code."""
     lines = {
         path: len(path.read_text("utf-8").splitlines())
@@ -19,12 +18,9 @@ def main(most: int, median: int, folders: list[str]) -> int:
     for folder in folders:
         counts = [count for path, count in lines.items() if path.is_relative_to(folder)]
         print(f"{folder}: {len(counts)} files, {sum(counts)} lines, longest {max(counts, default=0)}")
-    middle = statistics.median(lines.values())
-    if middle > median:
-        long.append(f"the median is {middle:g} lines, at most {median}")
-    print("\n".join(long) or f"sizes: no file over {most} lines, median {middle:g}")
+    print("\n".join(long) or f"sizes: no file over {most} lines")
     return 1 if long else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]))
+    sys.exit(main(int(sys.argv[1]), sys.argv[2:]))

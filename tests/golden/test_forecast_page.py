@@ -1,6 +1,5 @@
 """The page of a forecast: every configuration, which of them no other beats, every source; all text escaped."""
 
-import doctest
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +9,6 @@ from click.testing import CliRunner
 from tests.fixtures.forecasts import ANY_1, failure, failures, losing, model
 from walproof.cli.main import walproof
 from walproof.errors import UsageError
-from walproof.forecasting import sensitivity
 from walproof.forecasting.forecast import Forecast, forecast
 from walproof.forecasting.outages_from_drills import Measured
 from walproof.forecasting.topology import Configuration
@@ -34,10 +32,6 @@ def _made(what: Configuration, tps: float | None = None) -> Forecast:
 def _figure(*made: Forecast) -> Figure:
     outline = forecast_outline([(one, ()) for one in made], KINDS, ("r",), 1)
     return next(b for s in outline.sections for b in s.blocks if isinstance(b, Figure))
-
-
-def test_examples_in_docstrings_are_true() -> None:
-    assert doctest.testmod(sensitivity).failed == 0
 
 
 def test_without_a_price_there_is_one_picture_with_one_there_are_four() -> None:

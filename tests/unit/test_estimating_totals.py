@@ -1,6 +1,5 @@
 """Totals: every second counts, intervals cover with skewed noise, the trimmed ratio stands apart."""
 
-import doctest
 import math
 
 import numpy as np
@@ -8,7 +7,6 @@ import pytest
 
 from benchmarks import price_truth
 from benchmarks.price_truth import KINDS, coverage, trimmed_before
-from walproof.estimating import ratios
 from walproof.estimating.intervals import Numbers
 from walproof.estimating.ratios import Totals, rate_interval, ratio_interval, ratio_without_stalls
 from walproof.model.guarantee import Level
@@ -73,10 +71,6 @@ def test_identical_blocks_are_no_more_certain_than_stalls_allow() -> None:
 def test_without_two_blocks_that_moved_there_is_no_interval(arm: Totals) -> None:
     assert not rate_interval(arm).known
     assert not ratio_interval(arm, arm).known
-
-
-def test_examples_are_true() -> None:
-    assert doctest.testmod(ratios).failed == 0
 
 
 @pytest.mark.parametrize("kind", ["symmetric", "5 % of `on` at half speed", "10 % of `on` at half speed", "drift"])

@@ -116,7 +116,7 @@ def test_a_disk_without_a_fault_is_cleared_silently(paper: Blueprint) -> None:
 
 @pytest.mark.parametrize("cores", [0.0, -1.0, 4096.0])
 def test_impossible_cores_are_refused(paper: Blueprint, cores: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processors, "unavailable", lambda: None)
+    monkeypatch.setattr(processors, "control_groups_unavailable", lambda: None)
     with pytest.raises(UsageError, match="cores"):
         members.limit_cores(paper, None, cores)
 

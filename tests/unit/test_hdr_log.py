@@ -1,7 +1,6 @@
 """Exported histograms, read back by a decoder of the format's own, written here from its description."""
 
 import base64
-import doctest
 import math
 import re
 import struct
@@ -19,14 +18,9 @@ from tests.unit.test_cli_price import run, target  # noqa: F401
 from walproof.model.estimate import bucketed, pooled, quantile_ms
 from walproof.pricing.estimates import samples_of
 from walproof.records.reader import read
-from walproof.reporting import json_csv_hdrhistogram
 from walproof.reporting.json_csv_hdrhistogram import encoded
 
 Run = Callable[..., tuple[int, str, str]]
-
-
-def test_examples_in_docstrings_are_true() -> None:
-    assert doctest.testmod(json_csv_hdrhistogram).failed == 0
 
 
 def decoded(text: str) -> dict[int, int]:

@@ -1,6 +1,5 @@
 """Open loop: the same rate on both sides, latency from the intended start, and overload known from queueing."""
 
-import doctest
 import heapq
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +9,6 @@ import pytest
 
 from tests.fixtures.priced_fake import FakePriced
 from tests.unit.test_pricing import priced, question_of
-from walproof.load import pgbench_log
 from walproof.load.pgbench_log import columns, summary
 from walproof.model.estimate import Caveat
 from walproof.model.event import SampleDone
@@ -24,10 +22,6 @@ from walproof.reporting.terminal_price_drills_forecast import price_tables
 
 CAPACITY = 2000.0
 """Two servers of 1 ms on average."""
-
-
-def test_examples_in_docstrings_are_true() -> None:
-    assert doctest.testmod(pgbench_log).failed == 0
 
 
 def queue_log(path: Path, rate: float, seconds: float, seed: int, clients: int = 8) -> None:

@@ -1,6 +1,5 @@
 """The level that ran: what each commit waited for, and what voids it."""
 
-import doctest
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +9,6 @@ from tests.unit.test_proving_findings import A, R, U, ledger
 from walproof.model.guarantee import Level
 from walproof.model.load import Attempts
 from walproof.model.topology import LedgerTable, MemberState
-from walproof.proving import level_in_effect
 from walproof.proving.level_in_effect import (
     acknowledged,
     before_named,
@@ -43,10 +41,6 @@ def causes(
     chosen = acknowledged(attempts, until)
     found = weaker(attempts, asked, chosen, declared=declared, members=MEMBERS, senders=senders)
     return [one.cause for one in found]
-
-
-def test_examples_in_docstrings_are_true() -> None:
-    assert doctest.testmod(level_in_effect).failed == 0
 
 
 def test_commits_that_waited_for_what_was_asked_have_no_cause() -> None:

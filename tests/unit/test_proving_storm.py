@@ -1,6 +1,5 @@
 """Storms: drawn from a seed, carried out so that they overlap, judged fault by fault, shrunk where they break."""
 
-import doctest
 import itertools
 from dataclasses import replace
 
@@ -11,7 +10,6 @@ from tests.unit.test_proving_conclude import attempts, history
 from tests.unit.test_proving_happened import BACK, ORDERLY, run, silent, state, view
 from walproof.model.drill import Drill, Verdict, Victim
 from walproof.model.guarantee import Level, Loss
-from walproof.proving import campaign
 from walproof.proving.campaign import PlannedDrill, Strike, Struck, drawn, moves_the_leader, shrunk
 from walproof.proving.fault_happened import fault_signs, loss_in_fact
 from walproof.proving.faults import CATALOGUE, IN_STORMS, SHRUNK, STORM
@@ -24,10 +22,6 @@ KILL = Strike("kill", Victim.LEADER, 1.0, False, 3.0)
 
 def storms(count: int = 200, faults: int = 5) -> list[tuple[Strike, ...]]:
     return [drawn(np.random.default_rng(seed), IN_STORMS, faults) for seed in range(count)]
-
-
-def test_examples_in_docstrings_are_true() -> None:
-    assert doctest.testmod(campaign).failed == 0
 
 
 def test_many_faults_come_just_after_a_takeover_that_the_one_before_causes() -> None:

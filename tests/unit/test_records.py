@@ -1,6 +1,5 @@
 """The record: what is written comes back, and whatever happens to the file it is read as far as it goes."""
 
-import doctest
 import json
 import math
 import os
@@ -48,10 +47,6 @@ def written(directory: Path, events: tuple[Event, ...]) -> Path:
         for event in events:
             emit(event)
     return directory
-
-
-def test_examples_in_docstrings_are_true() -> None:
-    assert doctest.testmod(layout).failed == 0
 
 
 def test_every_kind_of_event_comes_back_equal() -> None:

@@ -1,6 +1,5 @@
 """Tables, sentences and JSON from a record's events alone."""
 
-import doctest
 import io
 import json
 from dataclasses import replace
@@ -12,7 +11,6 @@ from tests.fixtures.records import HOSTILE, SETTINGS, full_record, price_events,
 from walproof.model.drill import Verdict
 from walproof.model.event import DrillDone, Event
 from walproof.model.guarantee import Level
-from walproof.reporting import wording
 from walproof.reporting.conclusion import conclusion, loss_sentence, outage_sentence, sentences
 from walproof.reporting.json_csv_hdrhistogram import price_json, prove_json, record_json
 from walproof.reporting.terminal import study_tables, tables
@@ -29,10 +27,6 @@ def drawn(parts: list[RenderableType], width: int = 240) -> str:
 
 def drills_of(events: tuple[Event, ...]) -> list[DrillDone]:
     return [e for e in events if isinstance(e, DrillDone)]
-
-
-def test_examples_in_docstrings_are_true() -> None:
-    assert doctest.testmod(wording).failed == 0
 
 
 def test_a_price_table_has_a_row_per_level_and_clients_for_each_scenario() -> None:

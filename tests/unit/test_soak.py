@@ -1,6 +1,5 @@
 """A soak: one or two levels for the time given, every second kept, drawn and written out."""
 
-import doctest
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +17,6 @@ from walproof.load.sampler import Sampler
 from walproof.model.event import SampleDone
 from walproof.model.guarantee import Level
 from walproof.model.sample import Arm, Sample, SampleCut, SampleResult, Scenario, Series
-from walproof.pricing import soak
 from walproof.records.reader import read
 from walproof.reporting.html_and_markdown import page
 from walproof.reporting.record_outline import composed
@@ -56,10 +54,6 @@ class Soaked(FakePriced):
 @pytest.fixture
 def target() -> FakePriced:
     return Soaked()
-
-
-def test_examples_in_docstrings_are_true() -> None:
-    assert doctest.testmod(soak).failed == 0
 
 
 def test_every_second_is_counted_by_what_ended_in_it(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """The live picture, the catalogue, the actions and the page's safety, without a cluster."""
 
-import doctest
 import json
 import re
 import threading
@@ -59,10 +58,6 @@ def view(at: float, leader: str | None = "n1", names: str = 'ANY 1 ("n2","n3")',
 
 def snapshot(at: float, commits: int | None = None, **more: Any) -> Snapshot:
     return Snapshot(view(at, **more), commits, 0, 0.0)
-
-
-def test_the_examples_are_true() -> None:
-    assert doctest.testmod(terminal).failed == 0
 
 
 @pytest.mark.parametrize(

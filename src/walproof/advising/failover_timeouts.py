@@ -97,12 +97,13 @@ def rto_assumptions(rto_s: float, evidence: Evidence, drills: Sequence[DrillSumm
     took, found = _times(evidence), []
     if not set(took) - set(NO_TAKEOVER):
         found.append(
-            f"a failover takes {CNPG_KILLED_S:g} s (primary killed) to {CNPG_DELETED_S:g} s (pod deleted), as on another cluster "
-            "with default settings (no failover in the records)"
+            f"a failover takes {CNPG_KILLED_S:g} s (primary killed) to {CNPG_DELETED_S:g} s (pod deleted), as on "
+            "another cluster with default settings (no failover in the records)"
         )
     if not set(took) & set(CUTS) and rto_s < CNPG_CUT_S:
         found.append(
-            f"no node and no network fails: never drilled here; a cut network took up to {CNPG_CUT_S:g} s on another cluster"
+            "no node and no network fails: never drilled here; "
+            f"a cut network took up to {CNPG_CUT_S:g} s on another cluster"
         )
     frozen = took.get("freeze", ())
     drilled = f": when drilled writes were away for {median(frozen):.0f} s" if frozen else ""

@@ -29,7 +29,7 @@ SECTIONS = (
     ),
     section(
         "Links and faults",
-        "walproof.cli.lab_{}",
+        "walproof.cli.lab_links_and_faults",
         link="Show or set round trip, loss and rate between members.",
         fault="Inject faults, list them, clear them.",
     ),

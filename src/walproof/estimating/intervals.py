@@ -1,6 +1,7 @@
 """Intervals for a mean over blocks and for paired differences, the bound of a probability, when to stop.
 
-Knows numbers only. Fixed, or stopped by their own width or by the budget. docs/statistics.md says which is used where and why."""
+Knows numbers only. Fixed, or stopped by their own width or by the budget; docs/statistics.md says which is used where.
+"""
 
 import math
 from collections.abc import Sequence

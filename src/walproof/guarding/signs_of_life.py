@@ -19,7 +19,7 @@ from walproof.model.takeover import MemberSigns, Receiver
 from walproof.model.topology import Endpoint
 from walproof.patroni.rest import MOST_MEMBERS
 
-_QUERY = (resources.files("walproof.targets.sql.queries") / "receiver.sql").read_bytes()
+_QUERY = (resources.files("walproof.guarding") / "receiver.sql").read_bytes()
 _PACE_S = 0.1
 _FIT_PACE_S = 0.4
 _REFRESH_S = 2.0

@@ -235,7 +235,7 @@ NO_SERIES = Series()
 class SampleResult:
     """One sample as measured.
 
-    histogram: latency bucket → count, buckets of `model.histogram` (log-spaced, 1 % wide), per level of a mix
+    histogram: latency bucket → count, buckets of `model.estimate` (log-spaced, 1 % wide), per level of a mix
     under "per_level". Latencies in ms; tps in transactions per second, all time counted; stalled_s: seconds in which
     no client's transaction ended for 0.1 s or longer. Of an open loop, whose latencies count from the intended start:
     lag_ms, how late transactions started on average, and backlog, by how many seconds a second that lateness rose

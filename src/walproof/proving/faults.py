@@ -323,7 +323,7 @@ STORM = Fault(
         "each fault is cleared after its time",
     ),
 )
-"""Faults drawn from a seed (storm.py): not in the catalogue, because its steps are drawn."""
+"""Faults drawn from a seed (campaign.py): not in the catalogue, because its steps are drawn."""
 SHRUNK = replace(STORM, name="shrunk storm")
 """A storm that broke a promise, tried again with fewer faults; apart, because it was chosen for having broken."""
 IN_STORMS = (

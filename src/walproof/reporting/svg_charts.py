@@ -272,8 +272,9 @@ def scatter_chart(chart: ScatterChart) -> Markup:
             text(SCATTER_LEFT - 6, y(t) + 4, tick_text(t), anchor="end"),
         ]
     body += [text((SCATTER_LEFT + SCATTER_WIDTH - SCATTER_RIGHT) / 2, SCATTER_BOTTOM + 34, chart.x_name, "name")]
-    body += [f'<text class="name" transform="translate(11 {(SCATTER_TOP + SCATTER_BOTTOM) / 2:g}) rotate(-90)" text-anchor="middle">'
-             f"{escape(chart.y_name)}</text>"]  # fmt: skip
+    middle = (SCATTER_TOP + SCATTER_BOTTOM) / 2
+    turned = f'transform="translate(11 {middle:g}) rotate(-90)" text-anchor="middle"'
+    body += [f'<text class="name" {turned}>{escape(chart.y_name)}</text>']
     best = sorted((x(p.x.value), y(p.y.value)) for p in chart.points if p.best)
     if len(best) > 1:
         body.append(f'<path class="rule" d="M{"L".join(f"{a:g} {b:g}" for a, b in best)}"/>')

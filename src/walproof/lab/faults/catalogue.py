@@ -277,7 +277,8 @@ def recover(blueprint: Blueprint, clock: Clock | None = None, *, member: str | N
     """Clear every fault, or one member's, and start what is down; what was cleared, one clause each.
 
     Waits until the cluster is healthy, unless faults of other members are still in effect. A member that does not come
-    back by itself is cloned again from the leader (health.py). WaitTimeout when the cluster does not become healthy.
+    back by itself is cloned again from the leader (lab/patroni.py). WaitTimeout when the cluster does
+    not become healthy.
     """
     cleared = all_in_effect(blueprint, member)
     network_links.recover(blueprint, member)
