@@ -6,13 +6,13 @@ import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 
 from walproof.errors import TargetError, UsageError
 from walproof.load.local_runner import StartedProgram, Used, used
 from walproof.load.pgbench_log import Mark, Summary, series, summary, warm_from
 from walproof.load.pgbench_script import check_script, script_parts, with_level
+from walproof.machine.sql_file import statements
 from walproof.model.guarantee import Level
 from walproof.model.load import Workspace
 from walproof.model.ports import Clock
@@ -20,7 +20,7 @@ from walproof.model.sample import PGBENCH, Arm, Protocol, Series, Workload, Work
 from walproof.model.topology import Endpoint
 
 APPLICATION = "walproof-load"
-_SCRIPTS = files("walproof.load.scripts")
+_SCRIPTS = statements("walproof.load", "pgbench_scripts.sql")
 _BUILT_IN = (WorkloadKind.TPCB_LIKE, WorkloadKind.SIMPLE_UPDATE, WorkloadKind.SELECT_ONLY)
 _WEIGHTS = 10_000
 """pgbench's weights are integers: shares are given in hundredths of a percent."""
@@ -81,7 +81,7 @@ def _text_of(name: str | None, workload: Workload) -> str:
     if name is None:
         raise UsageError("the workload is a script, but none is named", "write --workload FILE.sql")
     if name in _OURS:
-        return _skewed((_SCRIPTS / f"{name}.sql").read_text(encoding="utf-8"), workload.skew)
+        return _skewed(_SCRIPTS[name], workload.skew)
     try:
         text = Path(name).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

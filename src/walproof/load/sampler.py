@@ -6,7 +6,6 @@ import math
 import select
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from importlib.resources import files
 from statistics import fmean
 
 import psycopg
@@ -15,6 +14,7 @@ from psycopg import pq
 from walproof.load import local_runner
 from walproof.load.local_runner import Machine, Used
 from walproof.load.pgbench_log import Mark
+from walproof.machine.sql_file import statements
 from walproof.model.ports import Clock
 from walproof.model.sample import MemberWindow, Window
 from walproof.model.topology import Endpoint
@@ -76,11 +76,11 @@ def _text(value: bytes | None) -> str | None:
     return None if value is None else value.decode(errors="replace")
 
 
-_HERE = files("walproof.load")
-_COUNTERS = {version: (_HERE / f"counters_{version}.sql").read_bytes() for version in (18, 17, 14)}
-_WAITS = (_HERE / "waits.sql").read_bytes()
-_LAGS = (_HERE / "lags.sql").read_bytes()
-_FLUSH = (_HERE / "flush.sql").read_bytes()
+_STATEMENTS = statements("walproof.load", "member_statistics.sql")
+_COUNTERS = {version: _STATEMENTS[f"counters_{version}"].encode() for version in (18, 17, 14)}
+_WAITS = _STATEMENTS["waits"].encode()
+_LAGS = _STATEMENTS["lags"].encode()
+_FLUSH = _STATEMENTS["flush"].encode()
 _REPLAYED = b"SELECT pg_last_wal_replay_lsn() - '0/0'"
 _CHECKPOINTER, _AUTOVACUUM = "checkpointer", "autovacuum worker"
 _SETTLE_EVERY_S = 0.005

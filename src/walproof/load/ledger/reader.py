@@ -9,7 +9,6 @@ import sys
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass, field
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 
 from walproof.load.ledger.task_and_attempt_files import ReaderTask, last_rows, read_reader_task
 from walproof.machine.clock import now
+from walproof.machine.sql_file import statements
 from walproof.model.load import Outcome, WitnessReport
 from walproof.model.topology import Endpoint
 
@@ -131,7 +131,7 @@ class ReadTally:
         )
 
 
-_READ = (files("walproof.load.ledger") / "reader.sql").read_bytes()
+_READ = statements("walproof.load.ledger", "ledger.sql")["reader"].encode()
 _ROUND_S = 1.0
 _LAST_ROWS = 4096
 

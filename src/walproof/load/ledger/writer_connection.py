@@ -5,7 +5,6 @@ Uses libpq itself (psycopg.pq) because a Python object per statement would cost 
 import struct
 from dataclasses import dataclass
 from enum import Enum
-from importlib.resources import files
 
 import psycopg
 from psycopg import pq
@@ -13,11 +12,12 @@ from psycopg.pq.abc import PGresult
 
 from walproof.load.ledger.commit_outcome import SUCCESS, Answer
 from walproof.load.ledger.task_and_attempt_files import PendingAttempt, WriterTask
+from walproof.machine.sql_file import statements
 
-_TEXT = files("walproof.load.ledger")
-FACTS = (_TEXT / "facts.sql").read_bytes()
-INSERT = (_TEXT / "insert.sql").read_text(encoding="utf-8")
-INSERT_POOLED = (_TEXT / "insert_pooled.sql").read_text(encoding="utf-8")
+_STATEMENTS = statements("walproof.load.ledger", "ledger.sql")
+FACTS = _STATEMENTS["facts"].encode()
+INSERT = _STATEMENTS["insert"]
+INSERT_POOLED = _STATEMENTS["insert_pooled"]
 _INT8 = struct.Struct(">q").pack
 _LSN = struct.Struct(">Q").unpack
 _BINARY = [pq.Format.BINARY] * 3

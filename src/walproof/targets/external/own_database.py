@@ -7,12 +7,12 @@ import re
 import secrets
 from contextlib import suppress
 from functools import partial
-from importlib import resources
 
 import psycopg
 from psycopg import sql
 
 from walproof.errors import MachineError, TargetError
+from walproof.machine.sql_file import statements
 from walproof.model.ports import Clock
 from walproof.model.topology import Endpoint
 from walproof.model.waiting import Wait, wait_for
@@ -20,7 +20,7 @@ from walproof.targets.sql.connection import connected
 
 MARK = "made by walproof; safe to drop"
 _DRAFT = "walproof_draft_"
-_WHOSE = (resources.files("walproof.targets.sql.queries") / "database_mark.sql").read_bytes()
+_WHOSE = statements("walproof.targets.sql", "ledger.sql")["database_mark"].encode()
 
 
 def whose(endpoint: Endpoint, name: str) -> str | None:

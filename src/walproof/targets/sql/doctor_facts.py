@@ -4,7 +4,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib import resources
 from typing import Any
 
 import psycopg
@@ -12,12 +11,14 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import dict_row
 
 from walproof.errors import Error, TargetError
+from walproof.machine.sql_file import statements
 from walproof.model.facts import Facts, MemberFacts, Override, PatroniFacts, Sender, SettingFact, Slot, Waiter
 from walproof.model.topology import Endpoint
 
 _OPTIONS = "-c default_transaction_read_only=on -c statement_timeout=2000 -c lock_timeout=500 -c jit=off"
 _MOST_DATABASES = 8
 Row = dict[str, Any]
+_STATEMENTS = statements("walproof.targets.sql", "doctor.sql")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,7 @@ class Address:
 
 def query(name: str) -> bytes:
     """A question of the doctor, as a DBA may paste it."""
-    return (resources.files("walproof.targets.sql.queries") / "doctor" / f"{name}.sql").read_bytes()
+    return _STATEMENTS[name].encode()
 
 
 def _connect(conninfo: str, **more: str) -> "psycopg.Connection[Row]":

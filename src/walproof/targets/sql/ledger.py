@@ -7,7 +7,6 @@ import zlib
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from importlib.resources import files
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 
 from walproof.errors import MachineError, TargetError
 from walproof.load.ledger.processes import RunningLedger
+from walproof.machine.sql_file import statements
 from walproof.model.load import NO_LIMITS, LedgerOrder, LedgerRun, LoadLimits, LoadRunner, Rows
 from walproof.model.ports import Target
 from walproof.model.topology import Endpoint
@@ -90,12 +90,12 @@ def _columns(member: str, rows: NDArray[Any], checksum: NDArray[np.uint32]) -> R
 
 
 MARK = "written by walproof; safe to drop"
-_CREATE = (files("walproof.load.ledger") / "create.sql").read_bytes()
-_HERE = files("walproof.targets.sql.queries")
-_ROWS = (_HERE / "ledger_rows.sql").read_text(encoding="utf-8")
-_ROWS_17 = (_HERE / "ledger_rows_17.sql").read_text(encoding="utf-8")
-_WHOSE = (_HERE / "ledger_mark.sql").read_bytes()
-_CHECK = (_HERE / "ledger_check.sql").read_bytes()
+_CREATE = statements("walproof.load.ledger", "ledger.sql")["create"].encode()
+_STATEMENTS = statements("walproof.targets.sql", "ledger.sql")
+_ROWS = _STATEMENTS["rows"]
+_ROWS_17 = _STATEMENTS["rows_17"]
+_WHOSE = _STATEMENTS["table_mark"].encode()
+_CHECK = _STATEMENTS["check"].encode()
 _BUSY = b"SELECT count(*) FROM pg_stat_activity WHERE application_name = 'walproof-ledger'"
 _AMCHECK = b"SELECT count(*) FROM pg_available_extensions WHERE name = 'amcheck'"
 

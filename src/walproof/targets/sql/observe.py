@@ -5,18 +5,19 @@ Each is asked in a thread or over a connection of its own, so that one that does
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from importlib import resources
 from typing import Any
 
 import psycopg
 from psycopg.rows import dict_row
 
 from walproof.errors import Error
+from walproof.machine.sql_file import statements
 from walproof.model.ports import Clock
 from walproof.model.topology import ClusterView, Endpoint, LedgerTable, MemberState, MemberView, Role, Snapshot
 from walproof.targets.sql.connection import answering
 
-OBSERVE = (resources.files("walproof.targets.sql.queries") / "observe.sql").read_bytes()
+_STATEMENTS = statements("walproof.targets.sql", "observe.sql")
+OBSERVE = _STATEMENTS["observe"].encode()
 _LONGEST_S = 5
 _NO_STANDBYS = ("pg_basebackup", "pg_receivewal")
 Row = dict[str, Any]
@@ -181,7 +182,7 @@ class SqlPoller:
                 self._closed.wait(self._pace_s / 2)
 
 
-_QUERY = (resources.files("walproof.targets.sql.queries") / "member_state.sql").read_bytes()
+_QUERY = _STATEMENTS["member_state"].encode()
 _LONGEST_STATE_S = 2.0
 
 

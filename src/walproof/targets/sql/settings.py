@@ -6,13 +6,13 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from importlib import resources
 from typing import Any
 
 import psycopg
 from psycopg import sql
 
 from walproof.errors import TargetError, UsageError
+from walproof.machine.sql_file import statements
 from walproof.model.guarantee import Difference
 from walproof.model.ports import Clock, Notebook
 from walproof.model.topology import Endpoint
@@ -82,8 +82,9 @@ def same_value(written: str, setting: str, unit: str) -> bool:
 
 
 AUTO, ORDER = "alter-system", "auto.conf order"
-_AUTO = (resources.files("walproof.targets.sql.queries") / "auto_conf.sql").read_bytes()
-_IN_EFFECT = (resources.files("walproof.targets.sql.queries") / "in_effect.sql").read_bytes()
+_STATEMENTS = statements("walproof.targets.sql", "observe.sql")
+_AUTO = _STATEMENTS["auto_conf"].encode()
+_IN_EFFECT = _STATEMENTS["in_effect"].encode()
 
 
 def auto_conf(connection: "psycopg.Connection[dict[str, Any]]") -> dict[str, str]:

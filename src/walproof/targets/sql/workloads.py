@@ -7,7 +7,6 @@ import os
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 
 import psycopg
@@ -15,12 +14,14 @@ import psycopg
 from walproof.errors import MachineError, TargetError, UsageError
 from walproof.load.driver import preparing
 from walproof.machine.programs import search_path
+from walproof.machine.sql_file import statements
 from walproof.model.load import Workspace
 from walproof.model.sample import PGBENCH, SYSBENCH, Checkpoints, Workload, WorkloadKind
 from walproof.model.topology import Endpoint
 from walproof.targets.sql.connection import session
 
-_LAST = (files("walproof.targets.sql.queries") / "checkpoint.sql").read_bytes()
+_STATEMENTS = statements("walproof.targets.sql", "workloads.sql")
+_LAST = _STATEMENTS["checkpoint"].encode()
 
 
 def last_checkpoint(connection: psycopg.Connection) -> Checkpoints:
@@ -30,12 +31,11 @@ def last_checkpoint(connection: psycopg.Connection) -> Checkpoints:
 
 
 MARK = "written by walproof; safe to drop"
-_HERE = files("walproof.targets.sql.queries")
-_WHOSE = (_HERE / "workload_mark.sql").read_bytes()
-_INSERTED = (_HERE / "inserted.sql").read_bytes()
-_IDLE = (_HERE / "checkpointer_idle.sql").read_bytes()
-_TOUCH = (_HERE / "touch_pages.sql").read_bytes()
-_INIT_DONE = (_HERE / "init_done.sql").read_bytes()
+_WHOSE = _STATEMENTS["workload_mark"].encode()
+_INSERTED = _STATEMENTS["inserted"].encode()
+_IDLE = _STATEMENTS["checkpointer_idle"].encode()
+_TOUCH = _STATEMENTS["touch_pages"].encode()
+_INIT_DONE = _STATEMENTS["init_done"].encode()
 _PGBENCH = frozenset((WorkloadKind.TPCB_LIKE, WorkloadKind.SIMPLE_UPDATE, WorkloadKind.SELECT_ONLY))
 _LOAD_S = 1800
 _INIT_LOG = "pgbench-i.log"

@@ -1,3 +1,26 @@
+-- The state of a member, and where a setting of it comes from.
+
+-- name: observe
+-- One observation of one member, as cheap as it can be: PostgreSQL 14 to 18, no superuser needed (pg_monitor sees more).
+SELECT
+    pg_is_in_recovery() AS standby,
+    CASE WHEN pg_is_in_recovery() THEN coalesce(pg_last_wal_replay_lsn(), '0/0') ELSE pg_current_wal_lsn() END
+        - '0/0'::pg_lsn AS lsn,
+    CASE WHEN pg_is_in_recovery()
+        THEN (SELECT received_tli FROM pg_stat_wal_receiver)
+        ELSE ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::int
+    END AS timeline,
+    current_setting('synchronous_standby_names') AS names,
+    (SELECT coalesce(sum(xact_commit), 0) FROM pg_stat_database) AS commits,
+    (SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep') AS waiting,
+    (SELECT coalesce(max(extract(epoch FROM clock_timestamp() - state_change)), 0)
+       FROM pg_stat_activity WHERE wait_event = 'SyncRep') AS longest_wait_s,
+    (SELECT coalesce(json_agg(json_build_object(
+        'name', application_name, 'state', state, 'sync_state', sync_state, 'address', host(client_addr),
+        'replayed', replay_lsn - '0/0'::pg_lsn)), '[]')
+       FROM pg_stat_replication) AS standbys
+
+-- name: member_state
 -- What a member says of itself that proves a fault or voids a verdict: PostgreSQL 14 to 18, no superuser needed.
 SELECT
     pg_is_in_recovery() AS in_recovery,
@@ -35,3 +58,20 @@ SELECT
     c.relrowsecurity AS row_security
   FROM (SELECT to_regclass('walproof.walproof_ledger') AS oid) AS ledger
   LEFT JOIN pg_class c ON c.oid = ledger.oid
+
+-- name: auto_conf
+-- postgresql.auto.conf in its own order; a name set twice counts where it stands last.
+SELECT name, setting AS value
+FROM (SELECT DISTINCT ON (name) name, setting, seqno
+        FROM pg_catalog.pg_file_settings
+       WHERE sourcefile = current_setting('data_directory') || '/postgresql.auto.conf' AND name IS NOT NULL
+       ORDER BY name, seqno DESC) AS last
+ORDER BY seqno
+
+-- name: in_effect
+-- Whether the server has read its files since, and nothing keeps these names from being as postgresql.auto.conf says.
+SELECT pg_conf_load_time() >= %(asked)s
+   AND NOT EXISTS (SELECT FROM pg_catalog.pg_settings
+                    WHERE name = ANY(%(names)s::text[]) AND (pending_restart OR source = 'command line'))
+   AND NOT EXISTS (SELECT FROM pg_catalog.pg_file_settings f
+                    WHERE f.name = ANY(%(names)s::text[]) AND f.error IS NOT NULL) AS in_effect

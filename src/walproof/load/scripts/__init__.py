@@ -1,1 +1,0 @@
-"""What one transaction of each workload does, as pgbench scripts."""
