@@ -2,7 +2,7 @@
 
 `python -m benchmarks.price_between_runs [--runs 8] [--seconds 40]`: about 8 minutes on one lab of its own; local and on
 with 4 clients. The spread between runs is the variance of the runs' logarithms less the mean of their own variances
-(one-way random effects, Searle, Casella & McCulloch 1992, ch. 3): what `estimating.differences.BETWEEN_RUNS` assumes.
+(one-way random effects, Searle, Casella & McCulloch 1992, ch. 3): what `estimating.intervals.BETWEEN_RUNS` assumes.
 """
 
 import argparse
