@@ -25,7 +25,7 @@ from walproof.watching.picture import with_timeline_event
 STATIC = resources.files("walproof.watching") / "static"
 TOKEN_HEADER = "x-walproof-token"
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; img-src data:"
-_PARTS = {"/*STYLE*/": ("page.css",), "/*SCRIPT*/": ("draw.js", "chart.js", "page.js")}
+_PARTS = {"/*STYLE*/": ("page.css",), "/*SCRIPT*/": ("chart.js", "page.js")}
 
 
 def page_html() -> str:
