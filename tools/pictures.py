@@ -1,4 +1,4 @@
-"""The README's pictures and captured run, from a real demo: `make pictures`. Writes docs/pictures and README.md."""
+"""Pictures and captured run of a demo, `make pictures`: writes docs/pictures, docs/demo.md, the README's excerpt."""
 
 import contextlib
 import os
@@ -15,7 +15,8 @@ from playwright.sync_api import Page, TimeoutError
 
 from tests.fixtures.browsers import chromium
 
-README, PICTURES = Path("README.md"), Path("docs/pictures")
+README, PAGE, PICTURES = Path("README.md"), Path("docs/demo.md"), Path("docs/pictures")
+_CAPTURED = re.compile(r"<!-- captured -->\n```\n(.*?)\n```\n<!-- /captured -->", re.DOTALL)
 WALPROOF = [sys.executable, "-m", "walproof"]
 
 
@@ -66,11 +67,23 @@ def _report(record: Path, folder: Path) -> None:
         page.screenshot(path=str(PICTURES / "report.png"))
 
 
-def _captured(text: str, record: Path) -> None:
-    shown = text.replace(str(record), "records/…-demo").rstrip()
-    block = f"<!-- captured -->\n```\n$ walproof demo\n{shown}\n```\n<!-- /captured -->"
-    readme = re.sub(r"<!-- captured -->.*?<!-- /captured -->", lambda _: block, README.read_text(), flags=re.DOTALL)
-    README.write_text(readme)
+def captured(page: str) -> str:
+    """The run that a page shows."""
+    return _CAPTURED.findall(page)[0]
+
+
+def excerpt(run: str) -> str:
+    """The price table, the drills and the conclusion of what the demo printed; no lines of spaces."""
+    price, after_price = run.split("\nlatency (95 % CI)", 1)
+    drills = after_price.split("\ndrills\n", 1)[1].split("\nwhat each level survived", 1)[0].split("\n  1: ", 1)[0]
+    conclusion = run.split("\n\n")[-2]
+    parts = (price, f"drills\n{drills}", conclusion)
+    return "\n\n".join("\n".join(line.rstrip() for line in part.split("\n") if line.strip()) for part in parts)
+
+
+def _write(page: Path, run: str) -> None:
+    block = f"<!-- captured -->\n```\n{run}\n```\n<!-- /captured -->"
+    page.write_text(_CAPTURED.sub(lambda _: block, page.read_text()))
 
 
 def main() -> None:
@@ -80,8 +93,10 @@ def main() -> None:
         record = Path(folder) / "record"
         printed = _demo(record)
         _report(record, Path(folder))
-        _captured(printed, record)
-    print(f"pictures in {PICTURES}, captured run in {README}")
+        run = "$ walproof demo\n" + printed.replace(str(record), "records/…-demo").rstrip()
+        _write(PAGE, run)
+        _write(README, excerpt(run))
+    print(f"pictures in {PICTURES}, captured run in {PAGE} and {README}")
 
 
 if __name__ == "__main__":

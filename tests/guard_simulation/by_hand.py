@@ -1,4 +1,4 @@
-"""Mutants by hand: what once was wrong, restored, and each condition of docs/guard.md's table taken away.
+"""Mutants by hand: what once was wrong, restored, and each condition of docs/guard-proof.md's table taken away.
 
 Each is a change of the shipped source's text, and the kind of violation that must find it.
 """

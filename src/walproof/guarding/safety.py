@@ -1,6 +1,6 @@
 """When taking the leader lock would be safe, when standbys are sealed, and who may be handed it. Pure.
 
-Why quorum + 1 voters suffice, and what each condition is for: docs/guard.md.
+Why quorum + 1 voters suffice, and what each condition is for: docs/guard-proof.md.
 """
 
 from collections.abc import Mapping

@@ -1,0 +1,72 @@
+"""README and docs: the commands they name exist, their links lead somewhere, the README's excerpt is of the captured run."""
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from tools import pictures
+from walproof.cli.main import walproof
+from walproof.cli.options import Deferred
+
+ROOT = Path(__file__).parents[2]
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+
+
+def commands(text: str) -> Iterator[str]:
+    """What pages tell the reader to type: code spans and lines of code blocks that begin with walproof."""
+    yield from re.findall(r"`(walproof [^`\n]+)`", text)
+    for block in re.findall(r"^```\w*\n(.*?)^```", text, re.DOTALL | re.MULTILINE):
+        yield from re.findall(r"^(?:ExecStart=/\S+/)?(walproof .*)$", block.replace("\\\n", " "), re.MULTILINE)
+
+
+def unknown(line: str) -> str:
+    """The first word of a command that walproof does not know; empty where there is none."""
+    command: click.Command = walproof
+    for word in shlex.split(line.split(" -- ")[0], comments=True)[1:]:
+        if word in ("|", ">", "&&"):
+            break
+        options = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
+        if isinstance(command, click.Group) and not word.startswith("-"):
+            if word not in command.commands:
+                return word
+            inner = command.commands[word]
+            command = inner.load() if isinstance(inner, Deferred) else inner
+        elif word.startswith("--") and word.split("=")[0] not in options | {"--help"}:
+            return "" if command.name == "psql" else word
+    return ""
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_that_pages_name_exist(page: Path) -> None:
+    assert [(line, word) for line in commands(page.read_text()) if (word := unknown(line))] == []
+
+
+def test_a_command_that_does_not_exist_is_found() -> None:
+    assert unknown("walproof prove --fault kill --nothing 3") == "--nothing"
+    assert unknown("walproof lab fly") == "fly"
+
+
+def _anchors(page: Path) -> set[str]:
+    heads = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+@pytest.mark.parametrize("page", (*PAGES, *ROOT.glob("[A-QS-Z]*.md")), ids=lambda page: page.name)
+def test_links_lead_to_files_and_headings_that_are_there(page: Path) -> None:
+    for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        file, _, anchor = link.partition("#")
+        if file.startswith(("http:", "https:")):
+            continue
+        there = page.parent / file if file else page
+        assert there.exists(), link
+        assert not anchor or anchor in _anchors(there), link
+
+
+def test_the_readme_is_short_and_shows_the_captured_run() -> None:
+    readme = (ROOT / "README.md").read_text()
+    assert len(readme.split()) <= 1300
+    assert pictures.captured(readme) == pictures.excerpt(pictures.captured((ROOT / "docs/demo.md").read_text()))
