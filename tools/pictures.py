@@ -69,7 +69,7 @@ def _report(record: Path, folder: Path) -> None:
 
 def captured(page: str) -> str:
     """The run that a page shows."""
-    return _CAPTURED.findall(page)[0]
+    return str(_CAPTURED.findall(page)[0])
 
 
 def excerpt(run: str) -> str:
