@@ -102,8 +102,8 @@ class View:
 class SimulatedEtcd:
     """One etcd of three members, on the hosts that are named. It acts in one order, as a majority agrees."""
 
-    def __init__(self, world: World, hosts: tuple[str, ...]) -> None:
-        self.world, self.hosts = world, hosts
+    def __init__(self, world: World, hosts: tuple[str, ...], least_ttl: float = 2.0) -> None:
+        self.world, self.hosts, self.least_ttl = world, hosts, least_ttl
         self.keys: dict[str, Kv] = {}
         self.leases: dict[int, Lease] = {}
         self.revision = 1
@@ -122,8 +122,6 @@ class SimulatedEtcd:
         self.answered: list[Callable[[str, Fields, str, Fields], None]] = []
         """Called with (method, fields, by, answer) of what a guard has asked."""
         self.elected = -1000.0
-        self.least_ttl = 1.0
-        """A lease that is asked for with less gets that."""
         self._leases = 1000
 
     # What members and clients of etcd can reach.
@@ -168,7 +166,7 @@ class SimulatedEtcd:
     # Leases.
 
     def grant(self, ttl: float) -> int:
-        """A new lease."""
+        """A new lease; one that is asked for with less gets the least."""
         self._leases += 1
         number, ttl = self._leases, max(ttl, self.least_ttl)
         self.leases[number] = Lease(ttl, self.world.now + ttl, self.world.now)

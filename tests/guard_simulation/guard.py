@@ -227,6 +227,12 @@ class GuardHost:
         self.clock = SimulatedClock(self.world, self.process, self.skew_s, self._calm)
         self.signs = SimulatedSigns(self.clock, self.members, odd=self.odd)
 
+    @property
+    def reading_s(self) -> float:
+        """How old the reading of the lock is that it decides by."""
+        seen = self.guard._seen if self.guard is not None else None
+        return self.clock.now() - seen.at if seen is not None else 0.0
+
     def start(self) -> None:
         """Start the process, anew too."""
         self.guard, self.started, self.starts = None, self.world.now, self.starts + 1

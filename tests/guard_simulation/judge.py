@@ -96,8 +96,8 @@ class Judge:
     """Who was promoted."""
     most_leases: int = 0
     guards: dict[str, GuardHost] = field(default_factory=dict)
-    led_since: float = 0.0
-    """When a member last got the leader key, or moved it to another lease."""
+    led_since: list[float] = field(default_factory=lambda: [0.0])
+    """When members got the leader key, or moved it to another lease."""
     followed: dict[str, float] = field(default_factory=dict)
     """When a standby last answered and had somebody to follow."""
     newest: Branch = field(init=False)
@@ -194,7 +194,7 @@ class Judge:
         if by.startswith(GUARD) and now:
             self._guard_wrote(by, was, now)
         elif now in self.members:
-            self.led_since = self.world.now
+            self.led_since.append(self.world.now)
             postgres = self.members[now].postgres
             if postgres.role == "primary":
                 postgres.branch.sealed = postgres.branch.unsure = False
@@ -238,9 +238,10 @@ class Judge:
         self.world.after(0.0, lambda: self._after_seal(by, was, former))
 
     def _eager(self, by: str, who: str, cluster: Cluster, reads_s: float) -> None:
-        """What a guard suspects it has known for a while, and not heard for a second; reads_s: of the lock."""
+        """What a guard suspects it has known for a while, and not heard for a second; reads_s: the reading's age."""
         host, now = self.guards[by], self.world.now
-        silent_s, known_s = host.clock.now() - host.signs.heard(who), now - max(self.led_since, host.started)
+        led_since = max(at for at in self.led_since if at <= now - reads_s)
+        silent_s, known_s = host.clock.now() - host.signs.heard(who), now - max(led_since, host.started)
         if silent_s < _SUSPECT_S or known_s < host.policy.learns_s - 0.1:
             self.wrong("eager", f"{by} suspects {who}, silent for {silent_s:.2f} s, known for {known_s:.2f} s")
         ttl = float(cluster.config["ttl"])
@@ -262,7 +263,7 @@ class Judge:
             self.wrong("says", f"{by} says '{line}', and has done no such thing")
         if first == "suspect":
             count[by, rest.partition(":")[0]] += 1
-            self._eager(by, rest.partition(":")[0], cluster_of(self.etcd.keys), _KNOWN_S)
+            self._eager(by, rest.partition(":")[0], cluster_of(self.etcd.keys), host.reading_s)
         if "lives after all" in line and not count[by, first]:
             self.wrong("says", f"{by} says '{line}', and has suspected nobody")
         if line.startswith("not sealed:") and lock is not None and lock.value == by:

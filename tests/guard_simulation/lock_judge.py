@@ -18,8 +18,9 @@ from walproof.model.takeover import GUARD, LockState, Seal
 
 _INTENT_S, _MARGIN_S = 2.0, 3.0
 """How long an intent lasts; how much longer than the old leader's lease and an intent the lock's lasts."""
-_OLD_S = 5.5
-"""A seal is made by a reading of three seconds before its intent, which lasts two."""
+_LONGEST_INTENT_S = 3.0
+_OLD_S = 3.5
+"""A seal is made by a reading of three seconds before its intent."""
 _ROUNDED_S = 1.05
 """etcd tells what is left of a lease in whole seconds, rounded down."""
 _HIDDEN_S = 5.0
@@ -268,15 +269,20 @@ class WatchedLock:
             return
         self._taken += 1
         if was.startswith(GUARD):
-            etcd.world.after(0.0, lambda: self._left(after, ()))
+            # It was left alone for two seconds: a longer intent of before, of a seal that failed, may not have ended.
+            if etcd.least_ttl <= _INTENT_S:
+                etcd.world.after(0.0, lambda: self._left(after, ()))
             return
         intent = etcd.keys.get(INTENT)
         if intent is None or intent.value != self.name:
             self.wrong("seal", f"{self.name} takes the key of {was} without an intent")
-        if (old_s := self.to_clock(etcd.world.now) - seen.at) > _OLD_S:
+        intent_s = max(_INTENT_S, etcd.least_ttl)
+        if intent_s > _LONGEST_INTENT_S:
+            self.wrong("seal", f"{self.name} takes the key of {was} with an intent of {intent_s:g} s")
+        if (old_s := self.to_clock(etcd.world.now) - seen.at) > _OLD_S + intent_s:
             self.wrong("seal", f"{self.name} takes the key of {was} by what it saw {old_s:.1f} s before")
         former = etcd.leases.get(before.lease) if before else None
-        ttl_s = max(seen.ttl_s, former.ttl if former else 0.0) + max(_INTENT_S, etcd.least_ttl) + _MARGIN_S
+        ttl_s = max(seen.ttl_s, former.ttl if former else 0.0) + intent_s + _MARGIN_S
         etcd.world.after(0.0, lambda: self._sealed(after, ttl_s))
 
     def _left(self, lock: Kv, gone: tuple[str, ...]) -> None:

@@ -15,10 +15,10 @@ from functools import cache
 from types import ModuleType
 
 from tests.guard_simulation import guard
-from walproof.guarding import decide, leader_lock, run, safety
+from walproof.guarding import decide, leader_lock, run, safety, suspicion
 
 FILES = {"decide.py": decide, "safety.py": safety, "leader_lock.py": leader_lock}
-_AGAIN = (safety, decide, run)
+_AGAIN = (safety, suspicion, decide, run)
 """What takes names from those three, in the order in which it is executed anew."""
 SHOWN = (
     "line", "lines", "note", "noted", "why", "worth", "shown_at", "before", "able", "reason", "of_all", "tags",

@@ -68,13 +68,15 @@ class Schedule:
     delays: dict[str, float] = field(default_factory=dict)
     """recovery_min_apply_delay by member."""
     skews: tuple[float, ...] = (0.0, 0.0)
+    least_ttl: float = 2.0
+    """No lease that etcd grants is shorter."""
     faults: tuple[Fault, ...] = ()
 
     def __str__(self) -> str:
         kind = "ANY" if self.any_of else "FIRST"
         words = [f"seed {self.seed}: {self.members} members, {kind} {self.k} of {self.members - 1}"]
         words += [word for word, on in (("strict", self.strict), ("failsafe_mode", self.failsafe)) if on]
-        words.append(f"{self.guards} guards")
+        words += [f"{self.guards} guards", f"etcd's least lease {self.least_ttl:g} s"]
         t = self.times
         words.append(f"ttl {t.ttl:g}, loop_wait {t.loop_wait:g}, retry_timeout {t.retry_timeout:g}")
         words += [f"tags of {m}: {tags}" for m, tags in self.tags.items()]
@@ -87,7 +89,8 @@ class Schedule:
 def draw(seed: int) -> Schedule:
     """The schedule of a seed."""
     random = Random(f"schedule {seed}")
-    return {0: _due, 1: _due, 2: _untouched, 3: _stands_still}.get(seed % 25, _any)(seed, random)
+    drawn = {0: _due, 1: _due, 2: _untouched, 3: _stands_still}.get(seed % 25, _any)(seed, random)
+    return drawn if drawn.untouched else replace(drawn, least_ttl=random.choice((1.0, 2.0, 2.0, 3.0)))
 
 
 def _size(random: Random) -> dict[str, Any]:
@@ -233,6 +236,7 @@ _UNTOUCHED: tuple[_Case, ...] = (
     lambda _r, _gone: {**_ALL_NEEDED, "odd": {"named n3": "n2"}},
     lambda _r, _gone: {**_ALL_NEEDED, "odd": {"address n3": "n2:5432"}},
     lambda _r, _gone: {"limit": (60.0, 20.0)},
+    lambda r, _gone: {"least_ttl": r.choice((4.0, 8.0))},
     # The leader wrote more than either standby has, or may lack.
     lambda _r, gone: {
         "members": 3, "interval_s": 0.1, "odd": {"config": {"maximum_lag_on_failover": 2}},

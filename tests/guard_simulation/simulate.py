@@ -43,7 +43,7 @@ class Simulation:
         self.world.recording = recorded
         names = [f"n{i + 1}" for i in range(schedule.members)]
         self.names = names
-        self.etcd = SimulatedEtcd(self.world, ("e1", "e2", "e3"))
+        self.etcd = SimulatedEtcd(self.world, ("e1", "e2", "e3"), schedule.least_ttl)
         branch = Branch(1, fork=FIRST)
         self.patronis: dict[str, Patroni] = {}
         self.servers: dict[str, Postgres] = {}

@@ -70,7 +70,7 @@ def client(access: EtcdAccess) -> Iterator[Etcd3]:
     """Patroni's keys as of a healthy cluster; the leader's lease is the one of its member key."""
     made = Etcd3(access)
     made.call("/kv/deleterange", {"key": "AA==", "range_end": "AA=="})
-    leases = {member: made.grant(60) for member in ("n1", "n2", "n3")}
+    leases = {member: made.grant(60)[0] for member in ("n1", "n2", "n3")}
     member = json.dumps({"state": "running", "conn_url": "postgres://x", "api_url": "http://x"})
     writes = [
         put(PREFIX + "config", json.dumps({"ttl": 20, "synchronous_mode": "quorum"})),
@@ -231,7 +231,7 @@ def test_no_lease_seems_renewed_because_etcd_elected_a_leader(tmp_path: Path) ->
     """For a second or two after an election every lease has more than its ttl left: nobody renewed this one."""
     with an_etcd(tmp_path / "etcd") as (access, again):
         client, clock = Etcd3(access), RealClock()
-        lease = client.grant(20)
+        lease, _ = client.grant(20)
         client.call("/kv/put", put(PREFIX + "config", "{}")["request_put"])
         client.call("/kv/put", put(PREFIX + "leader", "n1", lease)["request_put"])
         lock = EtcdLeaderLock(access, PREFIX, clock.now)

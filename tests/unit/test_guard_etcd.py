@@ -71,8 +71,8 @@ class FakeEtcd:
     def prefix(self, _prefix: str) -> dict[str, Entry]:
         return self.moved
 
-    def grant(self, _seconds: float) -> int:
-        return 5
+    def grant(self, _seconds: float) -> tuple[int, float]:
+        return 5, 600.0
 
     def transaction(self, _once: Transaction) -> bool:
         self.moved = {"": Entry(MOVED, "", 1, 5)}
@@ -133,16 +133,16 @@ class Refusing(FakeEtcd):
     def prefix(self, _prefix: str) -> dict[str, Entry]:
         return entries()
 
-    def grant(self, seconds: float) -> int:
+    def grant(self, seconds: float) -> tuple[int, float]:
         self.granted.append(seconds)
-        return len(self.granted)
+        return len(self.granted), seconds
 
     def granted_s(self, lease: int) -> float:
-        return 60.0 if lease == 77 else 2.0
+        return 60.0 if lease == 77 else 0.0
 
     def renew(self, lease: int) -> bool:
-        self.renewed.append(lease)
-        return True
+        self.renewed += [lease] if lease else []
+        return lease > 0
 
     def put(self, _key: str, _value: str, _lease: int) -> int:
         return 50

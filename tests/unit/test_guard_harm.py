@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import httpx2
 import pytest
+from patroni.config import Config
 
 from tests.unit.test_guarding import (
     BOTH,
@@ -23,12 +25,12 @@ from tests.unit.test_guarding import (
     standbys,
     watching,
 )
-from tests.unit.test_leader_lock import entries, entry
+from tests.unit.test_leader_lock import MEMBER, SEAL, Recorder, entries, entry, lock_on
 from walproof.errors import MachineError
 from walproof.guarding.decide import Act, Memory, Sight, State, seal_of, turn
 from walproof.guarding.leader_lock import state_of
 from walproof.guarding.run import Guard
-from walproof.guarding.safety import sealed, why_not, why_void
+from walproof.guarding.safety import LATE_S, sealed, why_not, why_void
 from walproof.guarding.signs_of_life import Addresses, PatroniSignsOfLife, why_unfit
 from walproof.guarding.suspicion import witness
 from walproof.machine.clock import RealClock
@@ -252,8 +254,21 @@ def test_l4_a_lease_that_is_overdue_and_standbys_cut_off_too_are_second_witnesse
     restarted = tuple(replace(r, streamed=False) for r in broken)
     assert witness(fresh, {**both, "n3": replace(one["n3"], receivers=restarted)}, 112.5) == ""
     late = {**both, "n3": replace(one["n3"], sql_at=111.0)}
-    assert witness(fresh, late, 112.5) == "its standbys cannot reach it"
+    assert witness(fresh, late, 112.5) == ""  # the leader may still have its commits acknowledged by n3
+    assert witness(replace(fresh, quorum=0), late, 112.5) == "its standbys cannot reach it"
     assert witness(fresh, {name: replace(signs, sql_at=111.0) for name, signs in both.items()}, 112.5) == ""
+    assert witness(replace(fresh, quorum=0), {**both, "n3": MemberSigns()}, 112.5) == "its standbys cannot reach it"
+
+
+def test_a_standby_that_answers_slowly_and_follows_keeps_its_leader() -> None:
+    """One stream is cut, and the guard's way: an answer of 0.8 s ago counts for taking the lock, so for this too."""
+    sight = idle(112.5, 100.0, lease_age_s=2.0)
+    broken = tuple(Receiver(t, False, True, 100, named="n2") for t in (112.4, 112.5))
+    signs = {**sight.signs, "n2": replace(sight.signs["n2"], receivers=broken)}
+    for quorum in (0, 1):
+        for ago in (0.1, 0.8):
+            slow = {**signs, "n3": replace(signs["n3"], sql_at=112.5 - ago)}
+            assert witness(replace(sight.lock, quorum=quorum), slow, 112.5) == "", (quorum, ago)
 
 
 def test_l4_a_silent_stream_is_a_witness_once_the_standby_asked_and_got_no_answer() -> None:
@@ -298,3 +313,47 @@ def test_a_hand_over_whose_answer_was_lost_is_counted() -> None:
 
 def _both(now: float) -> dict[str, MemberSigns]:
     return disconnected(now, {"n2": 100, "n3": 100})
+
+
+@pytest.mark.parametrize("ttl", [5, 20, 21, 30, 60])
+def test_the_times_are_those_that_patroni_makes_of_the_configuration(ttl: int) -> None:
+    """/config keeps what was written; Patroni of before 3.2 obeys it. A lease is then overdue within the ttl."""
+    for loop_wait, retry_timeout in product((0, 1, 9, 10, 25, 60), (1, 3, 5, 10, 14, 15, 40)):
+        config = {"ttl": ttl, "loop_wait": loop_wait, "retry_timeout": retry_timeout}
+        keys = {"config": entry("config", config, 3), "members/n1": entry("members/n1", {"version": "4.1.5"}, 5, 77)}
+        Config._validate_and_adjust_timeouts(object.__new__(Config), config)
+        for version, expected in (("4.1.5", config["loop_wait"]), ("3.2", config["loop_wait"]), ("3.1.9", None)):
+            keys["members/n2"] = entry("members/n2", {**MEMBER, "version": version}, 6, 78)
+            state = state_of(keys, 0.0)
+            assert state.ttl_s == config["ttl"]
+            assert state.loop_wait_s == (max(1, loop_wait) if expected is None else expected)
+            assert expected is None or state.loop_wait_s + LATE_S < state.ttl_s
+
+
+@pytest.mark.parametrize(("least_s", "sealed"), [(2.0, True), (3.0, True), (4.0, False), (8.0, False)])
+def test_where_etcd_grants_no_short_lease_no_guard_is_ready_and_none_seals(least_s: float, sealed: bool) -> None:
+    """A guard that stood still for 7.6 s took a leader that was well again: etcd's election timeout was 5 s."""
+    etcd = Recorder(entries())
+    etcd.least_s = least_s
+    lock = lock_on(etcd)
+    states = [lock.read(), lock.read()]
+    assert [a for a in etcd.asked if a[0] == "grant"] == [("grant", 2.0)]
+    for seen in states:
+        assert (why_not(seen, {}, 100.0, frozenset()) == seen.unsuitable) is (not sealed)
+        assert sealed or seen.unsuitable.startswith(f"etcd's least lease is {least_s:g} s, 1.5 times its election")
+    assert lock.seal(states[0], "g", SEAL) is sealed
+    assert (etcd.done is not None) is sealed
+    # The lease of the lock outlasts an intent by a ttl, whatever etcd says of an intent that has ended meanwhile.
+    assert ("grant", 20.0 + least_s + 3.0) in etcd.asked or not sealed
+
+
+def test_an_etcd_that_no_longer_grants_short_leases_is_noticed_at_the_seal() -> None:
+    etcd = Recorder(entries())
+    lock = lock_on(etcd)
+    seen, etcd.least_s = lock.read(), 8.0
+    etcd.renew = lambda lease: False  # type: ignore[method-assign]
+    assert not seen.unsuitable and not lock.seal(seen, "g", SEAL) and etcd.done is None
+    assert lock.read().unsuitable
+    theirs = entries(leader=entry("leader", "walproof-guard-2", 10, 99))
+    etcd.keys = theirs
+    assert lock.seal(state_of(theirs, 100.0), "g", SEAL)  # no intent is compared

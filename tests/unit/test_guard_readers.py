@@ -325,16 +325,30 @@ def test_a_seal_that_ended_is_not_handed_over_to_nobody() -> None:
     assert memory.lines == ("the lock is no longer ours: left alone",)
 
 
-def test_with_failsafe_mode_and_a_long_wal_receiver_timeout_it_is_not_ready() -> None:
-    """Nothing would tell that the leader is gone before Patroni elects."""
-    for asks_after_s, ready in ((1.0, True), (30.0, False)):
-        slow = {
-            name: replace(s, receivers=tuple(replace(r, asks_after_s=asks_after_s) for r in s.receivers))
-            for name, s in alive(101.0).items()
-        }
-        lock = replace(LOCK, at=101.0, failsafe=True)
-        reason = why_not(lock, slow, 101.0, BOTH)
-        assert (reason is None) is ready, reason
+def test_where_the_lease_is_no_witness_and_a_standby_asks_too_late_it_is_not_ready() -> None:
+    """Nothing would tell that the leader is gone before Patroni elects: each standby that answers is a witness."""
+    only = "only standbys tell in time that a leader is gone: set wal_receiver_timeout of"
+    failsafe, seldom = replace(LOCK, at=101.0, failsafe=True), replace(LOCK, at=101.0, loop_wait_s=18.0)
+
+    def asking(n2: float, n3: float) -> dict[str, MemberSigns]:
+        signs = alive(101.0)
+        for name, asks_after_s in (("n2", n2), ("n3", n3)):
+            receivers = tuple(replace(r, asks_after_s=asks_after_s) for r in signs[name].receivers)
+            signs[name] = replace(signs[name], receivers=receivers)
+        return signs
+
+    for lock, signs, reason in (
+        (failsafe, asking(1.0, 9.9), None),
+        (failsafe, asking(1.0, 10.0), f"with failsafe_mode {only} n3 to a few seconds"),
+        (failsafe, asking(30.0, 30.0), f"with failsafe_mode {only} n2, n3 to a few seconds"),
+        (replace(seldom, loop_wait_s=17.0), asking(30.0, 30.0), None),
+        (seldom, asking(1.0, 1.9), None),
+        (seldom, asking(1.0, 30.0), f"with loop_wait at 18 s {only} n3 to a few seconds"),
+    ):
+        assert why_not(lock, signs, 101.0, BOTH) == reason
+    # What has not answered for a second is no witness.
+    late = {**asking(1.0, 30.0), "n3": replace(asking(1.0, 30.0)["n3"], sql_at=99.0)}
+    assert why_not(replace(failsafe, quorum=0), late, 101.0, BOTH) is None
 
 
 def test_an_answer_from_before_the_seal_says_nothing_of_it() -> None:

@@ -168,7 +168,7 @@ def test_numbers_that_are_missing_or_out_of_range_are_patronis_own() -> None:
     assert (missing.holder_version, missing.holder_lease, missing.sync_version, missing.failover_version) == (0,) * 4
     assert state_of({}, 0.0).config_version == 0
     assert [settings(ttl=t).ttl_s for t in (5, 19, 20, 21, 40)] == [20, 20, 20, 21, 40]
-    assert [settings(loop_wait=w).loop_wait_s for w in (0, 1, 7, "x")] == [10, 1, 7, 10]
+    assert [settings(loop_wait=w).loop_wait_s for w in (0, 1, 7, "x")] == [1, 1, 7, 10]
     status = {"status": entry("status", {"optime": 5000000}, 4), "config": entry("config", {}, 3)}
     assert state_of(status, 0.0).least_position == 5000000 - 1048576
     limits = [{"limit_s": n} for n in (30, 30.0, -5, None)]
@@ -212,6 +212,7 @@ class Recorder:
 
     def __init__(self, keys: dict[str, Entry], granted: float = 20.0) -> None:
         self.keys, self.granted, self.asked = keys, granted, list[tuple[str, object]]()
+        self.least_s = 2.0
         self.age: float | None = 0.0
         self.done: Transaction | None = None
 
@@ -219,16 +220,16 @@ class Recorder:
         self.asked.append(("prefix", ""))
         return self.keys
 
-    def grant(self, seconds: float) -> int:
+    def grant(self, seconds: float) -> tuple[int, float]:
         self.asked.append(("grant", seconds))
-        return 500 + len(self.asked)
+        return 500 + len(self.asked), max(seconds, self.least_s)
 
     def renew(self, lease: int) -> bool:
         self.asked.append(("renew", lease))
         return lease > 500
 
     def granted_s(self, lease: int) -> float:
-        return self.granted if lease < 500 else 2.0
+        return self.granted if lease < 500 else 0.0
 
     def lease_age_s(self, _lease: int) -> float | None:
         return self.age
@@ -269,7 +270,7 @@ def test_leases_last_for_what_they_must_and_are_used_again_for_the_same_holder_o
     lock = lock_on(etcd)
     lock.seal(seen, "g", SEAL)
     assert [a for a in etcd.asked if a[0] != "prefix"] == [
-        ("grant", 2.0), ("put", ""), ("grant", 40.0 + 2.0 + 3.0), ("grant", 60.0)
+        ("renew", 0), ("grant", 2.0), ("put", ""), ("grant", 40.0 + 2.0 + 3.0), ("grant", 60.0)
     ]  # fmt: skip
     etcd.asked.clear()
     lock.seal(seen, "g", SEAL)
@@ -334,6 +335,9 @@ class StubEtcd:
 
     def lease_age_s(self, _lease: int) -> float:
         return self.age
+
+    def grant(self, seconds: float) -> tuple[int, float]:
+        return 500, seconds
 
 
 def test_a_lease_that_etcds_own_election_extended_is_no_sign_of_life() -> None:

@@ -185,9 +185,10 @@ class Etcd3:
         entries = (_entry(kv) for kv in answer.get("kvs", ()))
         return {e.key.removeprefix(prefix): e for e in entries}
 
-    def grant(self, seconds: float) -> int:
-        """A new lease of so many whole seconds."""
-        return int(self.call("/lease/grant", {"TTL": str(max(1, round(seconds)))})["ID"])
+    def grant(self, seconds: float) -> tuple[int, float]:
+        """A new lease of so many whole seconds, and its whole time, which may be more."""
+        answer = self.call("/lease/grant", {"TTL": str(max(1, round(seconds)))})
+        return int(answer["ID"]), float(answer["TTL"])
 
     def lease_age_s(self, lease: int) -> float | None:
         """Seconds since a lease was granted or renewed, to the whole second; None when it has ended.
@@ -276,7 +277,7 @@ class EtcdLeader:
 
     def _first(self) -> bool:
         """Whether nobody has moved it in the last ten minutes; nobody else will in the next."""
-        once = Transaction([compare_version(MOVED, 0)], [put(MOVED, "", self._etcd.grant(_PAUSE_S))])
+        once = Transaction([compare_version(MOVED, 0)], [put(MOVED, "", self._etcd.grant(_PAUSE_S)[0])])
         return self._etcd.transaction(once)
 
     def _healthy(self, member: Fields, status: Fields) -> bool:

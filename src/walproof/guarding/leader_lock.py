@@ -30,8 +30,9 @@ from walproof.model.takeover import Candidate, LockState, Seal
 SEAL, LIMIT, INTENT = "walproof_guard", "walproof_guard_limit", "walproof_guard_intent"
 """Keys of the guard's own below Patroni's prefix, which Patroni does not know and leaves alone: what a seal keeps, when
 the next takeover may be, and that a guard is about to seal."""
-_INTENT_S = 2.0
-"""A guard that stands still for longer than that before the transaction seals nothing; etcd may grant more."""
+_INTENT_S, _LONGEST_INTENT_S = 2.0, 3.0
+"""A guard that stands still for longer than that before the transaction seals nothing; etcd may grant more, which is
+too much: the leader may be well again by then."""
 _STALE_S = 3.0
 """What was seen so long ago is nothing to seal by."""
 _MARGIN_S = 3.0
@@ -39,6 +40,8 @@ _MARGIN_S = 3.0
 _SOON_S = 60.0
 """A switchover that is due within that time is under way; Patroni's leader begins one loop_wait before."""
 _SYNCHRONOUS = (True, "on", "quorum", "true")
+_ADJUSTS = (3, 2)
+"""Since that version Patroni keeps its times within the ttl."""
 
 
 _SEAL = TypeAdapter(Seal)
@@ -79,12 +82,21 @@ def _tagged(tags: Mapping[str, Any]) -> str:
     return ""
 
 
-def _whole(value: object, default: int) -> int:
-    """A number of a document that somebody else wrote; 0 for what is none."""
+def _whole(value: object, default: int, odd: int = 0) -> int:
+    """A number of a document that somebody else wrote; odd: for what is none."""
     try:
         return default if value is None else int(float(str(value)))
     except (ValueError, OverflowError):
-        return 0
+        return odd
+
+
+def _times_s(settings: Mapping[str, Any], *, adjusted: bool) -> tuple[int, int]:
+    """ttl and loop_wait as Patroni takes them; /config keeps them raw (config.py, _validate_and_adjust_timeouts)."""
+    ttl, loop_wait, retry_timeout = (
+        max(least, _whole(settings.get(name), default, odd=default))
+        for name, default, least in (("ttl", 30, 20), ("loop_wait", 10, 1), ("retry_timeout", 10, 3))
+    )
+    return ttl, max(1, min(loop_wait, ttl - 2 * retry_timeout)) if adjusted else loop_wait
 
 
 def _address(url: object) -> str:
@@ -127,7 +139,8 @@ def state_of(entries: Mapping[str, Entry], at: float) -> LockState:
     """What Patroni's keys say, by their names below its prefix."""
     leader, sync, config, limit = (entries.get(key) for key in ("leader", "sync", "config", LIMIT))
     named, settings = _json(sync), _json(config)
-    loop_wait_s = _whole(settings.get("loop_wait"), 10) or 10
+    candidates = {k.removeprefix("members/"): _candidate(e) for k, e in entries.items() if k.startswith("members/")}
+    ttl_s, loop_wait_s = _times_s(settings, adjusted=all(c.version >= _ADJUSTS for c in candidates.values()))
     return LockState(
         at,
         holder=leader.value if leader else "",
@@ -144,14 +157,13 @@ def state_of(entries: Mapping[str, Entry], at: float) -> LockState:
         failsafe=bool(settings.get("failsafe_mode")),
         switchover=_asked(entries.get("failover"), at, loop_wait_s),
         failover_version=entries["failover"].version if "failover" in entries else 0,
-        # Patroni's least is 20 (config.py, _validate_and_adjust_timeouts).
-        ttl_s=max(20, _whole(settings.get("ttl"), 30)),
+        ttl_s=ttl_s,
         least_position=_whole(_json(entries.get("status")).get("optime"), 0)
         - _whole(settings.get("maximum_lag_on_failover"), 1 << 20),
         loop_wait_s=loop_wait_s,
         limit_s=max(0, _whole(_json(limit).get("limit_s"), 0)),
         seal=_seal(entries.get(SEAL), leader),
-        candidates={k.removeprefix("members/"): _candidate(e) for k, e in entries.items() if k.startswith("members/")},
+        candidates=candidates,
     )
 
 
@@ -248,7 +260,7 @@ class EtcdLeaderLock:
         self._prefix, self._now = prefix, now
         self._term, self._term_since, self._extended = 0, 0.0, 0.0
         self._spare: _Spare | None = None
-        self._intent = 0
+        self._intent = (0, 0.0)
         self._limit = (0, float("-inf"))
 
     def read(self) -> LockState:
@@ -262,7 +274,18 @@ class EtcdLeaderLock:
             )
         age_s, renewed = self._lease(entries.get("leader"))
         limited_at = self._limited_at(entries.get(LIMIT))
-        return replace(state_of(entries, at), lease_age_s=age_s, lease_renewed=renewed, limited_at=limited_at)
+        if not self._intent[0]:
+            self._intent = self._reader.grant(_INTENT_S)
+        state = replace(state_of(entries, at), lease_age_s=age_s, lease_renewed=renewed, limited_at=limited_at)
+        return replace(state, unsuitable=self._unsuitable())
+
+    def _unsuitable(self) -> str:
+        """Why a guard must not seal here: etcd grants no lease that is short enough for an intent."""
+        granted_s = self._intent[1]
+        if granted_s <= _LONGEST_INTENT_S:
+            return ""
+        least = f"etcd's least lease is {granted_s:g} s, 1.5 times its election timeout"
+        return f"{least}: a guard that stands still for as long must not seal, set that timeout to at most 2 s"
 
     def _limited_at(self, limit: Entry | None) -> float:
         """When the last seal was made, by the age of the lease that nobody renews."""
@@ -305,7 +328,7 @@ class EtcdLeaderLock:
         leader = entries.get("leader")
         if leader is None or leader.version != seen.holder_version or "sync" not in entries:
             return False
-        if self._now() - seen.at > _STALE_S:
+        if self._now() - seen.at > _STALE_S or (intent and self._unsuitable()):
             return False
         taking = Taking(name, seen.holder_lease, seal) if seen.sealed else self._taking(name, seen, seal, intent)
         return self._etcd.transaction(sealing(self._prefix, entries, seen, taking))
@@ -315,9 +338,9 @@ class EtcdLeaderLock:
 
         A seal of ours that is still on its way can be done no more: it compares an earlier version.
         """
-        if not self._intent or not self._etcd.renew(self._intent):
+        if not self._etcd.renew(self._intent[0]):
             self._intent = self._etcd.grant(_INTENT_S)
-        return self._etcd.put(f"{self._prefix}{INTENT}", name, self._intent)
+        return self._etcd.put(f"{self._prefix}{INTENT}", name, self._intent[0])
 
     def _taking(self, name: str, seen: LockState, seal: Seal, intent: int) -> Taking:
         """Leases with all their time left: that of the lock lasts a ttl from the last moment at which it may be taken.
@@ -328,10 +351,9 @@ class EtcdLeaderLock:
         if spare and self._etcd.renew(spare.lease) and self._etcd.renew(spare.limit_lease):
             return Taking(name, spare.lease, seal, spare.limit_lease, intent)
         ttl_s = max(seen.ttl_s, self._etcd.granted_s(seen.holder_lease))
-        intent_s = max(_INTENT_S, self._etcd.granted_s(self._intent))
-        lease = self._etcd.grant(ttl_s + intent_s + _MARGIN_S)
+        lease, _ = self._etcd.grant(ttl_s + self._intent[1] + _MARGIN_S)
         # A takeover within twice the limit of the one before doubles it.
-        self._spare = _Spare(seen.holder_version, lease, self._etcd.grant(2 * seal.limit_s))
+        self._spare = _Spare(seen.holder_version, lease, self._etcd.grant(2 * seal.limit_s)[0])
         return Taking(name, lease, seal, self._spare.limit_lease, intent)
 
     def hand_over(self, sealed: LockState, to: str) -> bool:

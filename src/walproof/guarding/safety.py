@@ -7,6 +7,8 @@ from collections.abc import Mapping
 
 from walproof.model.takeover import LockState, MemberSigns, Signs
 
+LATE_S = 2.0
+"""How late a renewal of the lease may be; etcd tells its age in whole seconds."""
 _FRESH_S = 1.0
 _APART_S = 0.09
 """A reload that the first answer shows has reached the startup process by then."""
@@ -42,7 +44,7 @@ def why_hands_off(lock: LockState, now: float) -> str | None:
 
 def why_not(lock: LockState, signs: Signs, now: float, followed: frozenset[str]) -> str | None:
     """Why taking the lock from its holder would not be safe now; None where it is. followed: see `connected`."""
-    if reason := why_hands_off(lock, now):
+    if reason := why_hands_off(lock, now) or lock.unsuitable:
         return reason
     if not lock.holder:
         return "nobody holds the leader lock: Patroni elects"
@@ -62,8 +64,13 @@ def why_not(lock: LockState, signs: Signs, now: float, followed: frozenset[str])
         hindered += [f"{v} (its Patroni does not answer)" for v in newest if not _patroni_answers(signs[v], now)]
         why = f"; not counted: {', '.join((*_tagged(lock), *hindered))}" if hindered or _tagged(lock) else ""
         return f"{of_all} answer and follow, {lock.quorum + 1} are needed{why}"
-    if lock.failsafe and all(newest[v].asks_after_s >= lock.ttl_s - lock.loop_wait_s for v in reachable):
-        return "with failsafe_mode only standbys tell that a leader is gone: set wal_receiver_timeout to a few seconds"
+    # `witness` wants every voter that answers to have lost the leader, which dies up to a loop_wait after a renewal.
+    left_s = lock.ttl_s - lock.loop_wait_s
+    slow = [v for v in answering(lock, signs, now) if v in newest and newest[v].asks_after_s >= left_s]
+    if slow and (lock.failsafe or lock.loop_wait_s + LATE_S >= lock.ttl_s):
+        why = "failsafe_mode" if lock.failsafe else f"loop_wait at {lock.loop_wait_s:g} s"
+        cure = f"set wal_receiver_timeout of {', '.join(slow)} to a few seconds"
+        return f"with {why} only standbys tell in time that a leader is gone: {cure}"
     if successor(lock, {v: newest[v].position for v in reachable}, signs, now) is None:
         return "nobody could be handed the lock: the standby with the most WAL cannot lead, or lags too far behind"
     return None

@@ -2,16 +2,14 @@
 
 from dataclasses import dataclass
 
+from walproof.guarding.safety import LATE_S, answering
 from walproof.model.takeover import LockState, MemberSigns, Receiver, Signs
 
 MEMORY_S = 600.0
 """For how long a silence that ended by itself is remembered."""
 FACTOR = 1.5
-_FRESH_S = 0.5
 _ANSWER_S = 0.3
 """For how long a living leader may leave its standby's question unanswered."""
-_LATE_S = 2.0
-"""How late a renewal of the lease may be; etcd tells its age in whole seconds."""
 MOST = 2.5
 """The longest silence allowed, as a multiple of the shortest: a wrong suspicion is cheap, a late one is not."""
 
@@ -71,14 +69,16 @@ def _messages(lock: LockState, signs: Signs) -> dict[str, float]:
 def witness(lock: LockState, signs: Signs, now: float) -> str:
     """Who besides this guard has lost sight of the leader; "" for nobody: then the guard's own way to it may be cut.
 
-    Its lease should have been renewed; or no standby that answers reaches it, though each did. That a stream is silent
-    proves nothing: perhaps nobody writes, because the clients lost their way together with this guard. With
-    failsafe_mode a leader that cannot reach the DCS goes on, as long as it reaches every member.
+    Its lease should have been renewed; or no standby that answers reaches it, though each did, and they are quorum + 1:
+    it cannot have a commit acknowledged. That a stream is silent proves nothing: perhaps nobody writes, because the
+    clients lost their way together with this guard. With failsafe_mode a leader that cannot reach the DCS goes on, as
+    long as it reaches every member.
     """
     if overdue(lock) and not lock.failsafe:
         return "its lease is overdue"
-    answers = [signs[v].receivers for v in lock.counted if v in signs and now - (signs[v].sql_at or 0.0) < _FRESH_S]
-    return "its standbys cannot reach it" if answers and all(_lost(two) for two in answers) else ""
+    voters = answering(lock, signs, now)
+    lost = len(voters) > lock.quorum and all(_lost(signs[v].receivers) for v in voters)
+    return "its standbys cannot reach it" if lost else ""
 
 
 def _lost(answers: tuple[Receiver, ...]) -> bool:
@@ -98,7 +98,7 @@ def last_sign(lock: LockState, signs: Signs) -> float:
 
 def overdue(lock: LockState) -> bool:
     """Whether the leader should have renewed its lease by now, as far as that is known."""
-    return lock.lease_age_s is not None and lock.lease_age_s >= lock.loop_wait_s + _LATE_S
+    return lock.lease_age_s is not None and lock.lease_age_s >= lock.loop_wait_s + LATE_S
 
 
 def serves_clients_only(lock: LockState, signs: Signs, now: float, allowed_s: float) -> bool:

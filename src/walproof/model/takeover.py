@@ -85,6 +85,8 @@ class LockState:
     """For how long after the last seal, by any guard, there is no other; 0 when that was long ago."""
     limited_at: float = float("-inf")
     """When that seal was made."""
+    unsuitable: str = ""
+    """Why no lock is to be taken in this DCS, "" where one may be."""
     candidates: Mapping[str, Candidate] = field(default_factory=dict)
     """Every member that has a key of its own."""
 
