@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fixtures.external_cluster import lab_file, opened, pair_file
-from tests.fixtures.kubernetes.current import WANTED, current_cluster, needs_consent
+from tests.fixtures.external_cluster import WANTED, current_cluster, lab_file, needs_consent, opened, pair_file
 from tests.fixtures.kubernetes.target import real_stand_in, target_of
 from tests.fixtures.plain_pair import debian_pair, older_pair, older_versions, synchronous
 from walproof.errors import TargetError

@@ -12,7 +12,7 @@ from contextlib import closing, contextmanager, suppress
 import pytest
 from kubernetes.client import Configuration
 
-from tests.fixtures.kubernetes.websocket import accept_key
+from tests.fixtures.kubernetes.server import accept_key
 from walproof.errors import Error, TargetError
 from walproof.guarding.etcd import Etcd3, EtcdAccess
 from walproof.patroni.rest import PatroniRest, RestAccess

@@ -16,10 +16,9 @@ from typing import Any
 
 import pytest
 
-from tests.fixtures.kubernetes.command_line import Kubernetes
-from tests.fixtures.kubernetes.load_pod import LoadPodRunner
-from tests.fixtures.kubernetes.operator.state import Server
-from tests.fixtures.kubernetes.target import ADDRESS, current_context, real_stand_in, settled
+from tests.fixtures.kubernetes.jobs import LoadPodRunner
+from tests.fixtures.kubernetes.state import Server
+from tests.fixtures.kubernetes.target import ADDRESS, Kubernetes, current_context, real_stand_in, settled
 from walproof.machine.clock import RealClock
 from walproof.model.waiting import Wait, wait_for
 

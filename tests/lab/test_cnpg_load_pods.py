@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from tests.fixtures.kubernetes.jobs import LoadPodRunner
 from tests.fixtures.kubernetes.kinds import named
-from tests.fixtures.kubernetes.load_pod import LoadPodRunner
 from tests.fixtures.kubernetes.stand_in import StandIn
 from tests.fixtures.kubernetes.target import ADDRESS, current_context, real_stand_in
 from walproof.cli.main import walproof

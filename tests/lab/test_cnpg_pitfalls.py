@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.fixtures.kubernetes import kubectl as imitated
-from tests.fixtures.kubernetes.command_line import Kubernetes
+from tests.fixtures import kubectl as imitated
 from tests.fixtures.kubernetes.stand_in import manifest
-from tests.fixtures.kubernetes.target import ADDRESS, current_context, real_stand_in, settled
+from tests.fixtures.kubernetes.target import ADDRESS, Kubernetes, current_context, real_stand_in, settled
 
 pytestmark = pytest.mark.lab
 PREFERRED = {"synchronous": {"method": "any", "number": 1, "dataDurability": "preferred"}}

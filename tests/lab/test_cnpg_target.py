@@ -5,8 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.fixtures.kubernetes.command_line import Kubernetes
-from tests.fixtures.kubernetes.target import ADDRESS, current_context, real_stand_in, settled
+from tests.fixtures.kubernetes.target import ADDRESS, Kubernetes, current_context, real_stand_in, settled
 from walproof.machine.clock import RealClock
 from walproof.model.waiting import Wait, wait_for
 from walproof.studies.declaration import studies

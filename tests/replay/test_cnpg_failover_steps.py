@@ -1,31 +1,28 @@
 """The recorded failovers of a real CloudNativePG cluster, split by their steps: as their own timelines show."""
 
-import re
 from dataclasses import replace
 
 import pytest
 
-from tests.fixtures.kubernetes.operator.recorded import FOLDER, Run, names, recorded
+from tests.fixtures.kubernetes.timeline import Run, names, recorded
 from walproof.model.drill import Mark, Recovery
 from walproof.model.topology import ClusterView, MemberView, Role
 from walproof.proving.outage import Outage, as_clause, split_by_steps
 from walproof.targets.cnpg.member_states_and_failover_steps import Seen, steps_between
 
-_RTO = re.compile(r"last ok \+([\d.]+) -> first ok \+([\d.]+)")
-
 
 def outage_of(name: str) -> Outage:
     """As the recording's own writer saw it."""
-    found = _RTO.search((FOLDER / f"{name}.txt").read_text("utf-8"))
-    assert found is not None
-    return Outage(float(found[1]), float(found[2]), 0.5)
+    writer = recorded(name).writer
+    assert writer is not None
+    return Outage(*writer, 0.5)
 
 
 def played(run: Run) -> tuple[tuple[Mark, ...], tuple[ClusterView, ...]]:
     """Every change in turn, as the target would have noted it; the new timeline stands for what SQL says."""
     seen = Seen(run.start.target, run.start.lease.holder, (run.start.primary,))
     steps: list[Mark] = []
-    primary, views = run.primary, [view(0.0, run.primary)]
+    primary, views = run.start.primary, [view(0.0, run.start.primary)]
     for one in run.changes:
         after = seen
         if (one.subject, one.field) == ("cluster", "targetPrimary"):
@@ -51,12 +48,12 @@ def view(at: float, leader: str) -> ClusterView:
 def split_of(name: str) -> Recovery:
     run = recorded(name)
     steps, views = played(run)
-    found = split_by_steps(outage_of(name), steps, views, run.primary)
+    found = split_by_steps(outage_of(name), steps, views, run.start.primary)
     assert found is not None
     return found[0]
 
 
-WITH_CLIENTS = [name for name in names() if _RTO.search((FOLDER / f"{name}.txt").read_text("utf-8"))]
+WITH_CLIENTS = [name for name in names() if recorded(name).writer is not None]
 
 
 @pytest.mark.parametrize("name", WITH_CLIENTS)

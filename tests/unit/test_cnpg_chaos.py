@@ -12,12 +12,11 @@ import pytest
 
 from tests.fixtures.cnpg.fake_api import FakeApi, recorded
 from tests.fixtures.kubernetes.access import Account, Rule
+from tests.fixtures.kubernetes.admission import custom, pruned, schema_of
 from tests.fixtures.kubernetes.chaos_mesh import seconds_of
-from tests.fixtures.kubernetes.chaos_rules import admitted, schema_of
 from tests.fixtures.kubernetes.kinds import CHAOS
-from tests.fixtures.kubernetes.operator.state import Cut
-from tests.fixtures.kubernetes.schema import pruned
 from tests.fixtures.kubernetes.stand_in import StandIn, manifest, stand_in
+from tests.fixtures.kubernetes.state import Cut
 from walproof.errors import TargetError
 from walproof.model.drill import Capability
 from walproof.model.waiting import Wait
@@ -55,8 +54,8 @@ def test_an_experiment_is_valid_and_nothing_of_it_is_pruned(experiment: Experime
     tree = created_objects.tree_of(experiment, OWNER)
     kind = next(k for k in CHAOS if k.plural == experiment.kind.plural)
     assert tree["apiVersion"] == kind.api_version and tree["kind"] == kind.name
-    assert pruned(schema_of(kind.plural), tree)["spec"] == tree["spec"]
-    admitted(kind, tree)
+    assert pruned(schema_of(kind), tree)["spec"] == tree["spec"]
+    custom(kind, tree)
 
 
 @pytest.mark.parametrize("experiment", EVERY, ids=lambda e: e.name)

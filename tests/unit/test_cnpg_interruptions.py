@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.fixtures.kubernetes import current
+from tests.fixtures import external_cluster
+from tests.fixtures.external_cluster import current_cluster, needs_consent
 from tests.fixtures.kubernetes.access import Account
-from tests.fixtures.kubernetes.current import current_cluster
 from tests.fixtures.kubernetes.kinds import named
 from tests.fixtures.kubernetes.stand_in import StandIn, stand_in
 from walproof.errors import TargetError, WaitTimeout
@@ -106,7 +106,7 @@ def test_a_frozen_primary_is_thawed_once_the_api_server_is_back(running: StandIn
     CnpgRecovery(instances, lambda: HEALTHY).recover()
     assert clock.now() - began >= 20
     assert not instances.injected and journal.pending() == ()
-    assert "thaw pg-1" in running.cnpg.postgres.done  # type: ignore[attr-defined]
+    assert "thaw pg-1" in running.cnpg.postgres.done  # type: ignore[union-attr]
 
 
 def test_an_api_server_that_stays_away_is_a_wait_that_ran_out_and_stays_in_the_journal(
@@ -185,11 +185,11 @@ def test_the_only_cluster_of_the_current_context_is_the_one_to_be_tested(
 
 
 def test_make_test_kubernetes_changes_nothing_without_consent_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(current, "WANTED", "any")
+    monkeypatch.setattr(external_cluster, "WANTED", "any")
     monkeypatch.setenv("WALPROOF_ALLOW", "load")
-    current.needs_consent("load")
+    needs_consent("load")
     with pytest.raises(pytest.skip.Exception, match=r"kills PostgreSQL.*ALLOW=load,kill consents"):
-        current.needs_consent("load", "kill")
+        needs_consent("load", "kill")
     monkeypatch.setenv("WALPROOF_ALLOW", "")
     with pytest.raises(pytest.skip.Exception, match=r"changes settings, and reverts them: .*ALLOW=config consents"):
-        current.needs_consent("config")
+        needs_consent("config")

@@ -22,10 +22,8 @@ import yaml
 
 from tests.fixtures.cnpg.fake_api import recorded
 from tests.fixtures.kubernetes.access import Account, Rule, rules_of
-from tests.fixtures.kubernetes.jobs import Finished
+from tests.fixtures.kubernetes.jobs import Finished, LoadPodRunner
 from tests.fixtures.kubernetes.kinds import named
-from tests.fixtures.kubernetes.load_pod import LoadPodRunner
-from tests.fixtures.kubernetes.pod_security import restricted_violations
 from tests.fixtures.kubernetes.stand_in import StandIn, stand_in
 from walproof.errors import TargetError, UsageError
 from walproof.load.ledger.processes import RunningLedger
@@ -122,6 +120,26 @@ class Garbling:
 
 def job(pods: int = 2, **more: Any) -> dict[str, Any]:
     return load_job("run1", LoadPart(image=IMAGE, pods=pods, **more), recorded("cluster"))
+
+
+def restricted_violations(spec: dict[str, Any]) -> list[str]:
+    """Each control of the restricted Pod Security Standard that a pod's spec breaks (kubernetes.io/docs/concepts)."""
+    pod, volumes = spec.get("securityContext", {}), {"name", "configMap", "emptyDir", "projected", "secret"}
+    found = [f"hostNamespaces: {name}" for name in ("hostNetwork", "hostPID", "hostIPC") if spec.get(name)]
+    found += [f"volume type {kind}" for one in spec.get("volumes", []) for kind in one if kind not in volumes]
+    for container in spec["containers"]:
+        own = {**pod, **container.get("securityContext", {})}
+        broken = {
+            "privileged": own.get("privileged"),
+            "allowPrivilegeEscalation != false": own.get("allowPrivilegeEscalation") is not False,
+            "unrestricted capabilities": own.get("capabilities") != {"drop": ["ALL"]},
+            "runAsNonRoot != true": own.get("runAsNonRoot") is not True,
+            "runAsUser=0": own.get("runAsUser") == 0,
+            "seccompProfile": own.get("seccompProfile", {}).get("type") not in ("RuntimeDefault", "Localhost"),
+            "hostPorts": any(port.get("hostPort") for port in container.get("ports", [])),
+        }
+        found += [name for name, is_broken in broken.items() if is_broken]
+    return found
 
 
 def test_the_job_is_admitted_where_pods_are_restricted() -> None:
@@ -306,7 +324,7 @@ def test_an_image_of_other_code_is_refused(tmp_path: Path, monkeypatch: pytest.M
 
 def test_a_pod_that_ends_at_once_says_how(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "journal")
-    with stand_in(tmp_path, runner=lambda pod: Finished(code=127)) as cluster:
+    with stand_in(tmp_path, runner=lambda *_: Finished(code=127)) as cluster:
         file = CnpgFile(kind="cnpg", cluster="default/pg", load=LoadPart(image=IMAGE))
         pods = LoadPods(Who(client(cluster), file), TARGET, RealClock(), lambda: journal)
         with pytest.raises(TargetError, match=r"ended at once: Error, exit code 127"):

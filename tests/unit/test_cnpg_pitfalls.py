@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.fixtures.kubernetes import cluster_rules
+from tests.fixtures.kubernetes import admission
 from tests.fixtures.kubernetes.kinds import named
-from tests.fixtures.kubernetes.operator.state import HEALTHY
 from tests.fixtures.kubernetes.postgres import MemoryPostgres
 from tests.fixtures.kubernetes.stand_in import StandIn, manifest, stand_in
+from tests.fixtures.kubernetes.state import HEALTHY
 from walproof.errors import TargetError, UsageError
 from walproof.machine.clock import RealClock
 from walproof.model.drill import Capability, Finding
@@ -66,7 +66,7 @@ def test_k1_a_frozen_primary_keeps_its_lease(cluster: StandIn) -> None:
 
 
 def test_k1_is_not_there_where_a_frozen_primary_gives_its_lease_up(cluster: StandIn) -> None:
-    cluster.cnpg.delays = replace(cluster.cnpg.delays, frozen_releases_s=1.0)
+    cluster.cnpg.machine.delays = replace(cluster.cnpg.machine.delays, frozen_releases_s=1.0)
     found = pitfalls(cluster).frozen_keeps_its_lease()
     assert not found.reproduced and "took over" in found.evidence
 
@@ -152,7 +152,7 @@ def test_k6_an_isolated_primary_holds_its_lease_once_it_is_reachable_again(clust
 
 
 def test_k6_is_not_there_where_it_shuts_down_at_once(cluster: StandIn) -> None:
-    cluster.cnpg.delays = replace(cluster.cnpg.delays, shutdown_after_kill_s=0.5)
+    cluster.cnpg.machine.delays = replace(cluster.cnpg.machine.delays, shutdown_after_kill_s=0.5)
     found = isolating(cluster).isolated_keeps_its_lease()
     assert found.reproduced is False and cluster.cnpg.state.phase == HEALTHY
 
@@ -187,8 +187,8 @@ def test_k4_the_phase_is_late(cluster: StandIn) -> None:
 
 
 def test_k4_is_not_there_where_the_phase_follows_at_once(cluster: StandIn) -> None:
-    prompt = replace(cluster.cnpg.delays, unready_after_freeze_s=0.1, failover_after_unready_s=0.1)
-    cluster.cnpg.delays = prompt
+    prompt = replace(cluster.cnpg.machine.delays, unready_after_freeze_s=0.1, failover_after_unready_s=0.1)
+    cluster.cnpg.machine.delays = prompt
     slow = replace(pitfalls(cluster), late_s=5.0)
     assert not slow.healthy_during_an_outage().reproduced
 
@@ -201,7 +201,7 @@ def test_k5_fsync_off_is_admitted_and_nothing_is_changed(cluster: StandIn) -> No
 
 
 def test_k5_is_not_there_where_they_are_fixed(cluster: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster_rules, "FIXED", frozenset((*cluster_rules.FIXED, "fsync", "full_page_writes")))
+    monkeypatch.setattr(admission, "FIXED", frozenset((*admission.FIXED, "fsync", "full_page_writes")))
     found = pitfalls(cluster).admits_fsync_off()
     assert not found.reproduced and "Can't set fixed configuration parameter" in found.evidence
 

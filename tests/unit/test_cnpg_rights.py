@@ -100,9 +100,7 @@ def kept_logs(cluster: CnpgCluster) -> None:
 def ours(running: StandIn) -> list[str]:
     """What is left of us: labelled objects, roles in the spec, our parameter."""
     label = "app.kubernetes.io/managed-by"
-    listed = [
-        item["metadata"] for kind in ("Secret", "Job", "ConfigMap") for item in running.store.listed(named(kind))[0]
-    ]
+    listed = [item["metadata"] for kind in ("Secret", "Job") for item in running.store.listed(named(kind))[0]]
     left = [str(meta["name"]) for meta in listed if meta.get("labels", {}).get(label) == "walproof"]
     spec = (running.store.find("Cluster", "pg") or {})["spec"]
     left += [str(role["name"]) for role in (spec.get("managed") or {}).get("roles", [])]

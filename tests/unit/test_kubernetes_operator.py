@@ -4,35 +4,43 @@ from dataclasses import replace
 
 import pytest
 
-from tests.fixtures.kubernetes.operator import events
-from tests.fixtures.kubernetes.operator.delays import Delays
-from tests.fixtures.kubernetes.operator.machine import Changed, advance, differences
-from tests.fixtures.kubernetes.operator.recorded import Run, names, recorded
-from tests.fixtures.kubernetes.operator.state import Cluster, Cut, Member, Order, Server, Synchronous, healthy
+from tests.fixtures.kubernetes.events import Machine
+from tests.fixtures.kubernetes.state import (
+    HEALTHY,
+    Cluster,
+    Cut,
+    Member,
+    Order,
+    Server,
+    Synchronous,
+    Template,
+    healthy,
+)
+from tests.fixtures.kubernetes.timeline import Changed, Run, advance, differences, names, recorded
 
-DELAYS = Delays()
+MACHINE = Machine()
 TOGETHER_S = 0.5
 """Changes recorded closer than this came in either order from run to run."""
 
 
 def injected(run: Run) -> Cluster:
-    kind, start, primary = run.name.split("_")[0], run.start, run.primary
+    kind, start, primary = run.name.split("_")[0], run.start, run.start.primary
     if kind == "a":
-        return events.delete_pod(start, primary, DELAYS)
+        return MACHINE.delete_pod(start, primary)
     if kind == "b":
-        return events.kill_postmaster(start, primary, DELAYS)
+        return MACHINE.kill_postmaster(start, primary)
     if kind == "c":
-        return events.kill_container(start, primary, DELAYS)
+        return MACHINE.kill_container(start, primary)
     if kind in ("d", "d2"):
-        return events.cut_network(start, primary, DELAYS, Cut.ALL if kind == "d" else Cut.ALL_BUT_PROBES)
-    return events.freeze(start, primary, DELAYS)
+        return MACHINE.cut_network(start, primary, Cut.ALL if kind == "d" else Cut.ALL_BUT_PROBES)
+    return MACHINE.freeze(start, primary)
 
 
 def switched(run: Run) -> tuple[Cluster, tuple[Changed, ...]]:
     first = run.changes[0].at_s
-    start, _ = advance(run.start, first, DELAYS)
+    start, _ = advance(MACHINE, run.start, first)
     target = next(one.after for one in run.changes if one.field == "targetPrimary")
-    after = events.switch_over(start, target, DELAYS)
+    after = MACHINE.switch_over(start, target)
     return after, tuple(differences(start, after))
 
 
@@ -43,14 +51,14 @@ def replayed(run: Run) -> tuple[Changed, ...]:
         after = injected(run)
         changes = ()
     if run.name.startswith("a"):
-        gone = Changed(0.0, f"pod {run.primary}", "exists", "True", "False")
+        gone = Changed(0.0, f"pod {run.start.primary}", "exists", "True", "False")
         changes = (gone,)
     if run.cleared_s is not None:
-        after, more = advance(after, run.cleared_s, DELAYS)
+        after, more = advance(MACHINE, after, run.cleared_s)
         changes += more
-        clear = events.thaw if run.name.startswith("e") else events.mend_network
-        after = clear(after, run.primary, DELAYS)
-    _, more = advance(after, run.end_s + 3, DELAYS)
+        clear = MACHINE.thaw if run.name.startswith("e") else MACHINE.mend_network
+        after = clear(after, run.start.primary)
+    _, more = advance(MACHINE, after, run.changes[-1].at_s + 3)
     return changes + more
 
 
@@ -65,7 +73,7 @@ def lacking(run: Run, mine: tuple[Changed, ...]) -> list[str]:
     for one in mine:
         if key(one) in left:
             left.remove(key(one))
-        elif one.at_s < run.end_s - 3:
+        elif one.at_s < run.changes[-1].at_s - 3:
             added.append(f"added {one}")
     return [f"missing {one}" for one in left] + added
 
@@ -116,25 +124,25 @@ def test_the_comparison_notices_a_change_left_out_moved_or_late() -> None:
 
 
 def three(durability: str = "required") -> Cluster:
-    members = tuple(Member(name, f"{name}/1") for name in ("pg-1", "pg-2", "pg-3"))
+    members = tuple(Member(name) for name in ("pg-1", "pg-2", "pg-3"))
     return healthy(members, synchronous=Synchronous(durability=durability))
 
 
 def promoted(cluster: Cluster, until_s: float) -> bool:
-    return advance(cluster, until_s, DELAYS)[0].primary != cluster.primary
+    return advance(MACHINE, cluster, until_s)[0].primary != cluster.primary
 
 
 def test_a_frozen_primary_is_never_replaced_while_its_manager_renews_the_lease() -> None:
-    frozen = events.freeze(three(), "pg-1", DELAYS)
-    later, _ = advance(frozen, 240.0, DELAYS)
+    frozen = MACHINE.freeze(three(), "pg-1")
+    later, _ = advance(MACHINE, frozen, 240.0)
     assert later.target == "pg-2" and later.primary == "pg-1" and later.lease.holder == "pg-1"
-    thawed = events.thaw(later, "pg-1", DELAYS)
+    thawed = MACHINE.thaw(later, "pg-1")
     assert promoted(thawed, 250.0)
 
 
 def test_a_freeze_shorter_than_the_probes_changes_nothing_at_all() -> None:
-    frozen, _ = advance(events.freeze(three(), "pg-1", DELAYS), 20.0, DELAYS)
-    later, changes = advance(events.thaw(frozen, "pg-1", DELAYS), 300.0, DELAYS)
+    frozen, _ = advance(MACHINE, MACHINE.freeze(three(), "pg-1"), 20.0)
+    later, changes = advance(MACHINE, MACHINE.thaw(frozen, "pg-1"), 300.0)
     assert changes == () and later.primary == "pg-1"
 
 
@@ -143,17 +151,17 @@ def test_preferred_empties_the_names_within_a_second_of_the_last_standby(durabil
     cluster = three(durability)
     assert cluster.names == 'ANY 1 ("pg-2","pg-3"' + (',"pg-1")' if durability == "required" else ")")
     for name in ("pg-2", "pg-3"):
-        cluster = events.delete_pod(cluster, name, DELAYS)
-    after, _ = advance(cluster, 1.0, DELAYS)
+        cluster = MACHINE.delete_pod(cluster, name)
+    after, _ = advance(MACHINE, cluster, 1.0)
     assert after.names == left
-    back, _ = advance(after, 40.0, DELAYS)
+    back, _ = advance(MACHINE, after, 40.0)
     assert back.names == three(durability).names
     assert back.phase == "Cluster in healthy state"
 
 
 def test_fencing_leaves_the_names_as_they_are() -> None:
-    cluster = events.fence(events.fence(three("preferred"), "pg-2", DELAYS), "pg-3", DELAYS)
-    after, _ = advance(cluster, 15.0, DELAYS)
+    cluster = MACHINE.fence(MACHINE.fence(three("preferred"), "pg-2"), "pg-3")
+    after, _ = advance(MACHINE, cluster, 15.0)
     assert after.names == 'ANY 1 ("pg-2","pg-3")' and after.ready == 3
 
 
@@ -165,22 +173,22 @@ def test_the_phase_says_healthy_for_most_of_a_minute_of_outage(name: str) -> Non
 
 
 def test_an_isolated_primary_once_reachable_holds_its_lease_until_it_has_shut_down() -> None:
-    cut, _ = advance(events.cut_network(three(), "pg-1", DELAYS), 60.0, DELAYS)
-    back, _ = advance(events.mend_network(cut, "pg-1", DELAYS), 105.0, DELAYS)
+    cut, _ = advance(MACHINE, MACHINE.cut_network(three(), "pg-1"), 60.0)
+    back, _ = advance(MACHINE, MACHINE.mend_network(cut, "pg-1"), 105.0)
     assert back.target == "pg-2" and back.lease.holder == "pg-1"
-    kept, _ = advance(cut, 105.0, DELAYS)
+    kept, _ = advance(MACHINE, cut, 105.0)
     assert kept.lease.holder == "pg-2"
-    assert advance(back, 115.0, DELAYS)[0].primary == "pg-2"
+    assert advance(MACHINE, back, 115.0)[0].primary == "pg-2"
 
 
 def test_a_short_cut_is_not_noticed() -> None:
-    cut, _ = advance(events.cut_network(three(), "pg-1", DELAYS), 20.0, DELAYS)
-    later, changes = advance(events.mend_network(cut, "pg-1", DELAYS), 200.0, DELAYS)
+    cut, _ = advance(MACHINE, MACHINE.cut_network(three(), "pg-1"), 20.0)
+    later, changes = advance(MACHINE, MACHINE.mend_network(cut, "pg-1"), 200.0)
     assert changes == () and later.member("pg-1").server is Server.RUNNING
 
 
 def test_orders_to_postgresql_come_in_the_order_of_a_failover() -> None:
-    later, _ = advance(events.kill_postmaster(three(), "pg-1", DELAYS), 60.0, DELAYS)
+    later, _ = advance(MACHINE, MACHINE.kill_postmaster(three(), "pg-1"), 60.0)
     given = [(one.name, one.member) for one in later.orders if one.name in ("kill", "promote", "follow")]
     assert given[:2] == [("kill", "pg-1"), ("promote", "pg-2")]
     assert ("follow", "pg-3") in given[2:] and given[-1] == ("follow", "pg-1")
@@ -190,25 +198,60 @@ def test_orders_to_postgresql_come_in_the_order_of_a_failover() -> None:
 def test_nobody_is_promoted_while_no_standby_is_left() -> None:
     cluster = three()
     for name in ("pg-2", "pg-3"):
-        cluster = events.cut_network(cluster, name, DELAYS)
-    cluster, _ = advance(cluster, 40.0, DELAYS)
-    cluster = events.kill_postmaster(cluster, "pg-1", DELAYS)
+        cluster = MACHINE.cut_network(cluster, name)
+    cluster, _ = advance(MACHINE, cluster, 40.0)
+    cluster = MACHINE.kill_postmaster(cluster, "pg-1")
     assert not promoted(cluster, 50.0)
 
 
 def test_the_standby_with_the_most_wal_is_promoted() -> None:
     cluster = three().with_member("pg-2", received=10).with_member("pg-3", received=11)
-    later, _ = advance(events.kill_postmaster(cluster, "pg-1", DELAYS), 10.0, DELAYS)
+    later, _ = advance(MACHINE, MACHINE.kill_postmaster(cluster, "pg-1"), 10.0)
     assert later.primary == "pg-3"
     unready = cluster.with_member("pg-3", ready=False)
-    assert advance(events.kill_postmaster(unready, "pg-1", DELAYS), 10.0, DELAYS)[0].primary == "pg-2"
+    assert advance(MACHINE, MACHINE.kill_postmaster(unready, "pg-1"), 10.0)[0].primary == "pg-2"
 
 
 def test_a_managed_role_and_a_patched_configuration_take_the_recorded_time() -> None:
-    cluster = events.manage_roles(three(), ("walproof",), DELAYS)
-    assert advance(cluster, 0.7, DELAYS)[0].roles == (("walproof", "pending-reconciliation"),)
-    assert advance(cluster, 0.8, DELAYS)[0].roles == (("walproof", "reconciled"),)
-    two = events.configure(three(), Synchronous(number=2), DELAYS)
-    assert advance(two, 0.05, DELAYS)[0].names.startswith("ANY 1")
-    after, _ = advance(two, 0.2, DELAYS)
+    cluster = MACHINE.manage_roles(three(), ("walproof",))
+    assert advance(MACHINE, cluster, 0.7)[0].roles == (("walproof", "pending-reconciliation"),)
+    assert advance(MACHINE, cluster, 0.8)[0].roles == (("walproof", "reconciled"),)
+    two = MACHINE.configure(three(), Synchronous(number=2))
+    assert advance(MACHINE, two, 0.05)[0].names.startswith("ANY 1")
+    after, _ = advance(MACHINE, two, 0.2)
     assert after.names.startswith("ANY 2") and Order("names", "pg-1", after.names) in after.orders
+
+
+def rolled(template: Template, seconds: float = 120.0) -> tuple[Cluster, tuple[Changed, ...]]:
+    """After CloudNativePG's documentation: nothing of it is recorded."""
+    return advance(MACHINE, MACHINE.change_template(three(), template), seconds)
+
+
+def replaced(changes: tuple[Changed, ...]) -> list[str]:
+    return [one.subject for one in changes if one.field == "exists" and one.after == "False"]
+
+
+def test_replicas_are_rolled_from_the_highest_serial_on_one_by_one_and_the_primary_restarts_last() -> None:
+    after, changes = rolled(Template("2"))
+    assert replaced(changes) == ["pod pg-3", "pod pg-2", "pod pg-1"]
+    assert (after.primary, after.timeline, after.phase) == ("pg-1", 1, HEALTHY)
+    assert {(one.template, one.ready, one.generation) for one in after.members} == {("2", True, 2)}
+    assert {one.after for one in changes if one.field == "readyInstances"} == {"2", "3"}
+    phases = [one.after for one in changes if one.field == "phase"]
+    assert phases[-1] == HEALTHY and HEALTHY not in phases[:-1]
+
+
+def test_a_roll_by_switchover_changes_who_leads_and_a_supervised_one_waits_for_a_person() -> None:
+    after, changes = rolled(Template("2", by_switchover=True))
+    assert replaced(changes) == ["pod pg-3", "pod pg-2", "pod pg-1"]
+    assert after.primary != "pg-1" and after.timeline == 2 and after.phase == HEALTHY
+    after, changes = rolled(Template("2", supervised=True))
+    assert replaced(changes) == ["pod pg-3", "pod pg-2"]
+    assert (after.phase, after.member("pg-1").template) == ("Waiting for user action", "")
+
+
+def test_a_pod_that_no_node_takes_stops_a_roll_and_stays_although_the_resources_are_reverted() -> None:
+    after, changes = rolled(Template("99", placed=False))
+    assert replaced(changes) == ["pod pg-3"] and after.member("pg-3").pod == "Pending"
+    after, _ = advance(MACHINE, MACHINE.change_template(after, Template()), after.now_s + 60)
+    assert after.member("pg-3").pod == "Pending" and after.member("pg-1").ready
