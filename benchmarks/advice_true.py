@@ -4,18 +4,16 @@
 p95 are both inside the promised intervals in fewer than 8 of 10 rounds. A round is three samples the advice never saw.
 """
 
-import argparse
 import random
-import sys
 import tempfile
 from pathlib import Path
 from statistics import fmean
 
-from benchmarks.temporary_lab import benchmark_lab
+from benchmarks.command import command
+from benchmarks.temporary_lab import benchmark_target
 from walproof.advising.advise import advise, choose_environment
 from walproof.advising.evidence import evidence_of
 from walproof.advising.recipes import config_change
-from walproof.lab.create import LabOrder
 from walproof.model.advice import Choice, Requirements
 from walproof.model.estimate import pooled, quantile_ms
 from walproof.model.event import Described, Event, SampleDone
@@ -60,12 +58,12 @@ def rounds(target: LabTarget, choice: Choice, scenario: Scenario, count: int, se
     return inside
 
 
-def at(target: LabTarget, rtt_ms: float, asked: argparse.Namespace) -> bool:
+def at(target: LabTarget, rtt_ms: float, count: int, blocks: int, seconds: float) -> bool:
     """One round trip: price, advise, apply, measure, undo."""
     scenario = Scenario(rtt_ms=rtt_ms)
     target.pricing.enter(scenario)
     try:
-        events = priced(target, scenario, asked.blocks, asked.seconds)
+        events = priced(target, scenario, blocks, seconds)
         evidence = evidence_of([("priced", events)])
         choice = advise(evidence, Requirements(rpo_s=0.0), choose_environment(evidence, None, None)).choices[0]
         print(
@@ -76,29 +74,22 @@ def at(target: LabTarget, rtt_ms: float, asked: argparse.Namespace) -> bool:
         with tempfile.TemporaryDirectory() as folder:
             journal = Journal(Path(folder) / "journal.jsonl")
             applied(configuration, configuration.plan(config_change(choice, evidence.cluster)), journal)
-            inside = rounds(target, choice, scenario, asked.rounds, asked.seconds)
+            inside = rounds(target, choice, scenario, count, seconds)
             configuration.undo(journal)
     finally:
         target.pricing.leave()
-    met = bool(inside >= WANTED * asked.rounds)
-    print(f"{'met' if met else 'NOT MET'}: inside in {inside} of {asked.rounds} rounds at {rtt_ms:g} ms", flush=True)
+    met = bool(inside >= WANTED * count)
+    print(f"{'met' if met else 'NOT MET'}: inside in {inside} of {count} rounds at {rtt_ms:g} ms", flush=True)
     return met
 
 
-def main() -> int:
+def main(*, rounds: int = 10, blocks: int = 6, seconds: float = 2.0, rtt: str = "0,10") -> int:
     """Every round trip in turn."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--blocks", type=int, default=6)
-    parser.add_argument("--seconds", type=float, default=2.0)
-    parser.add_argument("--rtt", default="0,10")
-    asked = parser.parse_args()
-    with benchmark_lab("advice", LabOrder(port=6130)) as blueprint:
-        target = LabTarget(blueprint)
+    with benchmark_target("advice", port=6130) as target:
         target.pricing.prepare(Workload())
-        met = [at(target, float(rtt), asked) for rtt in asked.rtt.split(",")]
+        met = [at(target, float(one), rounds, blocks, seconds) for one in rtt.split(",")]
     return int(not all(met))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    command(main)

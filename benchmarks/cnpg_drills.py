@@ -5,15 +5,15 @@ acknowledged and lost, and its RTO; exit 1 when a commit at `on` was lost, a dri
 The operator's delays are the recorded ones divided by --speed, and so is the RTO: it says nothing of a real cluster.
 """
 
-import argparse
 import contextlib
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+from benchmarks.command import command
+from tests.fixtures.drills import drilled
 from tests.fixtures.kubernetes.target import real_stand_in, target_of
 from walproof.model.drill import Drill, Verdict, Victim
 from walproof.model.guarantee import Level
@@ -21,7 +21,6 @@ from walproof.model.ports import Target
 from walproof.model.waiting import Wait
 from walproof.proving.campaign import PlannedDrill
 from walproof.proving.faults import CATALOGUE
-from walproof.proving.run import Shell, run_drills
 from walproof.records.journal import Journal
 
 FROZEN_S = 15.0
@@ -50,21 +49,13 @@ def cluster(speed: float) -> Iterator[Target]:
         yield target
 
 
-def drilled(target: Target, kinds: Sequence[Kind], writers: int) -> dict[Kind, list[Drill]]:
-    """Every drill, printed as it ends; a kind ends early where the cluster does not recover."""
-    found: dict[Kind, list[Drill]] = {}
-    number = 0
-    for kind in kinds:
-        plan = [
-            PlannedDrill(number + n, CATALOGUE[kind.fault], Victim.LEADER, kind.level, writers=writers)
-            for n in range(1, kind.count + 1)
-        ]
-        number += kind.count
-        shell = Shell(target, lambda _: None, lambda *_: None)
-        for planned in plan:
-            found.setdefault(kind, []).extend(run_drills(shell, [planned], enough=lambda _: True))
-            drill = found[kind][-1]
-            print(f"  {kind.fault} at {kind.level}: {drill.why}", flush=True)
+def campaign(target: Target, kinds: Sequence[Kind], writers: int) -> dict[Kind, list[Drill]]:
+    """Every drill, printed as it ends."""
+    found: dict[Kind, list[Drill]] = {kind: [] for kind in kinds}
+    for number, kind in enumerate([one for one in kinds for _ in range(one.count)], 1):
+        plan = PlannedDrill(number, CATALOGUE[kind.fault], Victim.LEADER, kind.level, writers=writers)
+        found[kind].append(drilled(target, plan))
+        print(f"  {kind.fault} at {kind.level}: {found[kind][-1].why}", flush=True)
     return found
 
 
@@ -86,27 +77,20 @@ def falls_short(kind: Kind, drills: Sequence[Drill]) -> bool:
     return lost > 0 or len(drills) < kind.count or any(drill.verdict is not Verdict.HELD for drill in drills)
 
 
-def main() -> int:
+def main(*, kills: int = 10, freezes: int = 3, switchovers: int = 5, speed: float = 10.0, writers: int = 8) -> int:
     """Exit code."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--kills", type=int, default=10)
-    parser.add_argument("--freezes", type=int, default=3)
-    parser.add_argument("--switchovers", type=int, default=5)
-    parser.add_argument("--speed", type=float, default=10.0)
-    parser.add_argument("--writers", type=int, default=8)
-    options = parser.parse_args()
     kinds = [
-        Kind("kill", Level.OFF, options.kills),
-        Kind("kill", Level.ON, options.kills),
-        Kind("freeze", Level.ON, options.freezes),
-        Kind("switchover", Level.ON, options.switchovers),
+        Kind("kill", Level.OFF, kills),
+        Kind("kill", Level.ON, kills),
+        Kind("freeze", Level.ON, freezes),
+        Kind("switchover", Level.ON, switchovers),
     ]
-    with cluster(options.speed) as target:
-        found = drilled(target, kinds, options.writers)
+    with cluster(speed) as target:
+        found = campaign(target, kinds, writers)
     for kind, drills in found.items():
         print(row(kind, drills))
     return 1 if any(falls_short(kind, drills) for kind, drills in found.items()) else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    command(main)

@@ -5,9 +5,7 @@ of a real drill instead. Exit 1 above 6 bytes an attempt, above 60 s for decodin
 when encoding what was decoded gives other bytes. Each step runs in a process of its own, so that its peak is its own.
 """
 
-import argparse
 import multiprocessing
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -15,9 +13,11 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.command import command
+from tests.fixtures.attempts import attempts
 from walproof.model.drill import Victim
 from walproof.model.guarantee import Level
-from walproof.model.load import Attempts, Outcome, WitnessReport
+from walproof.model.load import Outcome, WitnessReport
 from walproof.model.topology import ClusterView, MemberView, Role
 from walproof.proving.campaign import PlannedDrill
 from walproof.proving.faults import fault
@@ -30,7 +30,22 @@ WRITERS = 64
 BYTES, SECONDS, MEGABYTES = 6.0, 60.0, 1024.0
 
 
-def simulated(size: int) -> History:
+def main(millions: float = 10, *, of: str = "") -> int:
+    """Measure once."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = f"{folder}/drill-1.history"
+        wrong = [_run(step, path, int(millions * 1e6), of) for step in (_encoding, _judging, _again)]
+    for sentence in filter(None, wrong):
+        print(sentence)
+    return 1 if any(wrong) else 0
+
+
+def _run(step: Callable[[str, int, str], str], *arguments: object) -> str:
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(step, arguments)
+
+
+def _simulated(size: int) -> History:
     """Writers that commit one after the other in about 2 ms each, one unknown in 100,000, the last thousand lost."""
     rng = np.random.default_rng(1)
     each = size // WRITERS
@@ -43,20 +58,16 @@ def simulated(size: int) -> History:
     outcome = np.full(count, Outcome.ACKNOWLEDGED, np.int8)
     outcome[::100_000] = Outcome.UNKNOWN
     ended[::100_000] = np.nan
-    attempts = Attempts(
+    tried = attempts(
+        count,
+        level=Level.OFF,
         writer=np.repeat(np.arange(WRITERS, dtype=np.int32), each),
         number=np.tile(np.arange(each, dtype=np.int64), WRITERS),
         started=started,
         ended=ended,
         outcome=outcome,
-        level=np.full(count, list(Level).index(Level.OFF), np.int8),
-        server=np.zeros(count, np.int16),
-        timeline=np.ones(count, np.int32),
         lsn=rank * 304 + (1 << 32) + rng.integers(0, 3, count, dtype=np.uint64) * 8,
-        names=np.zeros(count, np.int16),
         checksum=rng.integers(0, 1 << 32, count, dtype=np.uint32),
-        servers=("n1",),
-        standby_names=("ANY 1 (n2, n3)",),
     )
     present = rank < count - 1000
     readings = tuple(MemberReading(member, present, caught_up=True) for member in ("n2", "n1", "n3"))
@@ -64,24 +75,24 @@ def simulated(size: int) -> History:
     view = ClusterView(EPOCH, (MemberView("n1", Role.LEADER, "running", 1),), "n1", "ANY 1 (n2, n3)")
     run = DrillRun(("n1",), view, last - 1, last, last + 1, after=view)
     planned = PlannedDrill(1, fault("kill"), Victim.LEADER, Level.OFF, "multi-host", WRITERS)
-    return History(planned, run, attempts, WitnessReport({}), readings)
+    return History(planned, run, tried, WitnessReport({}), readings)
 
 
-def encoding(path: str, size: int, of: str) -> str:
-    """Encode into `path` what is simulated, or a real history; the seconds in words."""
-    history = decode(Path(of).read_bytes()) if of else simulated(size)
+def _encoding(path: str, size: int, of: str) -> str:
+    """Encode into `path` what is simulated, or a real history; what is wrong, "" if nothing."""
+    kept = decode(Path(of).read_bytes()) if of else _simulated(size)
     Path("/proc/self/clear_refs").write_text("5")  # the peak so far is the simulation's
     started_at = time.perf_counter()
-    data = encode(history)
+    data = encode(kept)
     seconds = time.perf_counter() - started_at
     Path(path).write_bytes(data)
-    each = len(data) / max(1, len(history.attempts))
-    what = f"{len(history.attempts):,} attempts: {each:.2f} bytes each"
-    print(f"{what}, encoded in {seconds:.1f} s, {_peak_mb():,.0f} MB at most", flush=True)
+    each = len(data) / max(1, len(kept.attempts))
+    says = f"{len(kept.attempts):,} attempts: {each:.2f} bytes each"
+    print(f"{says}, encoded in {seconds:.1f} s, {_peak_mb():,.0f} MB at most", flush=True)
     return _too_much() if each <= BYTES else f"more than {BYTES:g} bytes an attempt"
 
 
-def judging(path: str, _size: int, _of: str) -> str:
+def _judging(path: str, _size: int, _of: str) -> str:
     """Decode and judge, as `report --rejudge` does."""
     started_at = time.perf_counter()
     drill = concluded_drill(decode(Path(path).read_bytes()))
@@ -91,7 +102,7 @@ def judging(path: str, _size: int, _of: str) -> str:
     return _too_much() if seconds <= SECONDS else f"decoding and judging took more than {SECONDS:g} s"
 
 
-def again(path: str, _size: int, _of: str) -> str:
+def _again(path: str, _size: int, _of: str) -> str:
     """Encode what was decoded: the same bytes, so the same verdict."""
     data = Path(path).read_bytes()
     return "" if encode(decode(data)) == data else "encoding what was decoded gives other bytes"
@@ -106,24 +117,5 @@ def _too_much() -> str:
     return "" if _peak_mb() <= MEGABYTES else f"more than {MEGABYTES:,.0f} MB of memory"
 
 
-def _run(step: Callable[[str, int, str], str], *arguments: object) -> str:
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        return pool.apply(step, arguments)
-
-
-def main() -> int:
-    """Measure once."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("millions", nargs="?", type=float, default=10)
-    parser.add_argument("--of", default="", metavar="FILE")
-    options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        path = f"{folder}/drill-1.history"
-        wrong = [_run(step, path, int(options.millions * 1e6), options.of) for step in (encoding, judging, again)]
-    for sentence in filter(None, wrong):
-        print(sentence)
-    return 1 if any(wrong) else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    command(main)

@@ -6,7 +6,6 @@ own; price, prove, apply on a lab that stays up and a pair of servers. After -9 
 Nothing else may create labs meanwhile: namespaces and devices are counted on the whole machine.
 """
 
-import argparse
 import json
 import os
 import random
@@ -24,6 +23,7 @@ import psycopg
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.command import command
 from benchmarks.temporary_lab import benchmark_lab
 from tests.fixtures.external_cluster import everything, lab_file, opened, pair_file
 from tests.fixtures.plain_pair import PlainPair, debian_pair
@@ -189,9 +189,9 @@ def ended_at(place: Place, verb: Verb, name: str, after_s: float) -> str:
         cleaning.append((f"apply --undo {on}", False))
     if name == "-9" and verb.name == "prove, lab":
         cleaning.append((f"lab fault clear --lab {place.blueprint.name}", False))
-    for command, own in cleaning:
-        if code := place.walproof(command, own_state=own).wait(300):
-            wrong = f"`walproof {command}` after {verb.name} and {name} ended with {code}"
+    for words, own in cleaning:
+        if code := place.walproof(words, own_state=own).wait(300):
+            wrong = f"`walproof {words}` after {verb.name} and {name} ended with {code}"
     return wrong
 
 
@@ -230,15 +230,13 @@ def one_moment(
     return {**found, **not_healthy, **({"exit code": [wrong]} if wrong else {})}
 
 
-def main() -> None:
-    """Print every moment, a table of what is left, and one conclusion; exit code 1 when anything is."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--moments", type=int, default=40)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--verbs", default="", help="only those whose name begins with one of these words")
-    options = parser.parse_args()
-    draw = random.Random(options.seed)
-    wanted = tuple(word for word in options.verbs.split(",") if word) or ("",)
+def main(*, moments: int = 40, seed: int = 1, verbs: str = "") -> int:
+    """Print every moment, a table of what is left, and one conclusion; exit code 1 when anything is.
+
+    --verbs: only those whose name begins with one of these words.
+    """
+    draw = random.Random(seed)
+    wanted = tuple(word for word in verbs.split(",") if word) or ("",)
     plan = [(v, s) for v in VERBS if v.name.startswith(wanted) for s in SIGNALS]
     draw.shuffle(plan)
     totals: dict[tuple[str, str], list[int]] = {}
@@ -247,7 +245,7 @@ def main() -> None:
         Path(name).chmod(0o711)
         with place_of(Path(name)) as place, bystanders(place) as harmed:
             before, kept = left(place), settings(place)
-            for number in range(options.moments):
+            for number in range(moments):
                 verb, what = plan[number % len(plan)]
                 after_s = draw.uniform(0.2, verb.longest_s)
                 found = one_moment(place, verb, what, after_s, before)
@@ -267,10 +265,10 @@ def main() -> None:
                 print((Path(name) / "output.log").read_text(errors="replace")[-6000:])
     _print_table(totals)
     print(
-        f"{options.moments} moments, {failures} things left or touched; "
+        f"{moments} moments, {failures} things left or touched; "
         f"{early} of the commands had ended by themselves before the signal."
     )
-    sys.exit(1 if failures else 0)
+    return 1 if failures else 0
 
 
 def _different(before: object, now: object, where: str = "") -> list[str]:
@@ -293,4 +291,4 @@ def _print_table(totals: dict[tuple[str, str], list[int]]) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    command(main)

@@ -1,27 +1,27 @@
-"""Attacks the judge on a real lab: every lie comes from a real cluster, and none of them may be called held.
+"""`python -m benchmarks.lab_lies lies|clocks`: the judge attacked on a real lab, which is undone and destroyed."""
 
-`python -m benchmarks.lab_lies [NAME …]`: about eight minutes on two cores; exit 1 when one is held. Each lie is a fault
-that does something else, or SQL that voids what the level promises while the ledger runs; all of it is undone.
-"""
-
-import argparse
 import contextlib
 import os
 import signal
 import subprocess
-import sys
+import tempfile
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import psycopg
+import pytest
 
+from benchmarks.command import chosen, command
 from benchmarks.temporary_lab import benchmark_lab
+from tests.fixtures.drills import drilled
 from walproof.lab import client_access
 from walproof.lab.blueprint import Blueprint, Disk
 from walproof.lab.create import LabOrder
 from walproof.lab.faults import crashes
 from walproof.load.ledger.processes import RunningLedger
-from walproof.model.drill import Capability, Verdict
+from walproof.model.drill import Capability, Drill, Verdict
 from walproof.model.guarantee import Level
 from walproof.model.load import LedgerOrder, LedgerRun, Rows
 from walproof.model.ports import Capabilities, MemberFault
@@ -29,7 +29,6 @@ from walproof.model.topology import Endpoint
 from walproof.model.waiting import Wait, wait_for
 from walproof.proving.campaign import PlannedDrill
 from walproof.proving.faults import CATALOGUE
-from walproof.proving.run import Shell, run_drills
 from walproof.targets.lab.target import LabTarget
 
 LEDGER = "walproof.walproof_ledger"
@@ -39,6 +38,13 @@ TRIGGER = """
 CREATE FUNCTION walproof.lie() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {body} END $$;
 CREATE {kind} TRIGGER lie {when} INSERT ON walproof.walproof_ledger {more} FOR EACH ROW EXECUTE FUNCTION walproof.lie()
 """
+CLOCK = """
+import time
+wall = time.time
+time.time = lambda: wall() + float(open({offset!r}).read() or 0)
+"""
+STEPS = ((0, 0), (5, 5), (-5, -5), (5, -5), (-5, 5))
+"""Offsets of the wall clock, s: once the writers commit, and when the fault has been injected."""
 TO_OFF = "PERFORM set_config('synchronous_commit', 'off', true); RETURN new;"
 
 
@@ -219,18 +225,6 @@ def no_default(owner: str) -> Act:
     return lambda target: sql(target, f"ALTER {owner} RESET synchronous_commit")
 
 
-@contextlib.contextmanager
-def session_pool(target: "LyingTarget") -> Iterator[None]:
-    """PgBouncer gives every client of a lie that needs it a session of its own while the block runs."""
-    if target.lie.pooled:
-        client_access.pool_command(target.blueprint, "SET pool_mode = 'session'")
-    try:
-        yield
-    finally:
-        if target.lie.pooled:
-            client_access.pool_command(target.blueprint, "SET pool_mode = 'transaction'")
-
-
 @dataclass
 class Receiver:
     """A pg_receivewal that counts as a standby."""
@@ -242,14 +236,8 @@ class Receiver:
         folder = target.blueprint.home / "received"
         folder.mkdir(exist_ok=True)
         conninfo = target.endpoint("direct").conninfo(application_name="backup", dbname="")
-        argv = [
-            str(target.blueprint.postgres_bin / "pg_receivewal"),
-            "-d",
-            conninfo,
-            "-D",
-            str(folder),
-            "--synchronous",
-        ]
+        program = str(target.blueprint.postgres_bin / "pg_receivewal")
+        argv = [program, "-d", conninfo, "-D", str(folder), "--synchronous"]
         self.process.append(subprocess.Popen(argv, stderr=subprocess.DEVNULL))
         names("*")(target)
 
@@ -319,10 +307,17 @@ LIES = {
 
 @contextlib.contextmanager
 def telling(target: LyingTarget) -> Iterator[None]:
-    """The lie is undone and the ledger gone afterwards, and the lab healthy again."""
+    """The lie is undone and the ledger gone afterwards, and the lab healthy again.
+
+    PgBouncer gives every client of a lie that needs it a session of its own meanwhile.
+    """
     try:
+        if target.lie.pooled:
+            client_access.pool_command(target.blueprint, "SET pool_mode = 'session'")
         yield
     finally:
+        if target.lie.pooled:
+            client_access.pool_command(target.blueprint, "SET pool_mode = 'transaction'")
         wait_for(Wait.CLUSTER_HEALTHY, lambda: target.observe().healthy, target.clock)
         if target.lie.end:
             target.lie.end(target)
@@ -331,19 +326,23 @@ def telling(target: LyingTarget) -> Iterator[None]:
         wait_for(Wait.CLUSTER_HEALTHY, lambda: bool(target.observe().standby_names), target.clock)
 
 
-def main() -> int:
-    """Every lie, or those named."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", choices=[*LIES, []])
-    wanted = parser.parse_args().names or list(LIES)
-    held = 0
+def told(blueprint: Blueprint, lie: Lie, number: int) -> Drill:
+    """The drill of that number in which the lie is told."""
+    target, fault = LyingTarget(blueprint, lie), CATALOGUE[lie.fault]
+    with telling(target):
+        return drilled(target, PlannedDrill(number, fault, fault.victims[0], lie.level, writers=8), seed=number)
+
+
+def lies(names: tuple[str, ...] = ()) -> int:
+    """Every lie, or those named, comes from a real cluster, and none may be called held.
+
+    About eight minutes on two cores. Each lie is a fault that does something else, or SQL that voids what the level
+    promises while the ledger runs. Exit code 1 when one is held.
+    """
+    wanted, held = chosen(names, LIES), 0
     with benchmark_lab("lies", LabOrder(port=PORT, disk=Disk(kind="image"))) as blueprint:
         for number, name in enumerate(wanted, 1):
-            target, fault = LyingTarget(blueprint, LIES[name]), CATALOGUE[LIES[name].fault]
-            planned = PlannedDrill(number, fault, fault.victims[0], LIES[name].level, writers=8)
-            shell = Shell(target, lambda _event: None, lambda _name, _content: None, seed=number)
-            with telling(target), session_pool(target):
-                drill = run_drills(shell, [planned], enough=lambda _drills: False)[0]
+            drill = told(blueprint, LIES[name], number)
             fine = drill.verdict in (Verdict.BROKEN, Verdict.UNDECIDED)
             held += not fine
             print(f"{'caught' if fine else 'HELD'}: {name}: {drill.verdict}: {drill.why}", flush=True)
@@ -351,5 +350,49 @@ def main() -> int:
     return int(held > 0)
 
 
+@contextlib.contextmanager
+def own_wall_clock() -> Iterator[Callable[[float], None]]:
+    """A function that sets the wall clock so many seconds off, for this process and its children."""
+    with tempfile.TemporaryDirectory(prefix="walproof-clock-") as folder, pytest.MonkeyPatch.context() as patch:
+        offset = Path(folder) / "offset"
+        offset.write_text("0", encoding="ascii")
+        code = CLOCK.format(offset=str(offset))
+        (Path(folder) / "sitecustomize.py").write_text(code, encoding="ascii")
+        patch.setattr(time, "time", time.time)  # as it was, afterwards
+        patch.syspath_prepend(folder)  # the ledger's processes get this path
+        exec(compile(code, "sitecustomize", "exec"), {})
+        yield lambda seconds: print(seconds, file=offset.open("w", encoding="ascii"))
+
+
+def stepping(step: Callable[[float], None], early: float, late: float) -> Lie:
+    """A kill with a step of the wall clock once the writers commit, another after the fault, and one back."""
+
+    def instead(_blueprint: Blueprint, honest: MemberFault) -> Other:
+        def act(member: str) -> None:
+            honest.inject(member)
+            step(late)
+
+        return Other(act, honest.undo)
+
+    return Lie("the wall clock steps", instead=instead, begin=lambda _: step(early), end=lambda _: step(0))
+
+
+def clocks() -> int:
+    """The wall clock steps by ±5 s in the middle of honest kills: the verdicts must be held all the same.
+
+    About two minutes; exit code 1 when one is not held. What steps is time.time() of walproof and of every process that
+    it starts for the ledger: the wall clock of the machine itself is left alone.
+    """
+    held = 0
+    with own_wall_clock() as step, benchmark_lab("clocks", LabOrder(port=PORT)) as blueprint:
+        for number, (early, late) in enumerate(STEPS, 1):
+            drill = told(blueprint, stepping(step, early, late), number)
+            held += drill.verdict is Verdict.HELD
+            rto = "no RTO" if drill.rto_s is None else f"RTO {drill.rto_s:.1f} s"
+            print(f"{early:+} s, then {late:+} s: {drill.verdict}: {drill.why} ({rto})", flush=True)
+    print(f"{held} of {len(STEPS)} drills were held")
+    return int(held < len(STEPS))
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    command(lies, clocks)

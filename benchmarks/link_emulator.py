@@ -1,6 +1,8 @@
-"""`python -m benchmarks.link_emulator`: what links do against how they are configured. Needs root, touches no lab."""
+"""What links do against how they are configured. Needs root, touches no lab.
 
-import argparse
+`python -m benchmarks.link_emulator [--json]`; --lab prices commits on the lab that is up (WALPROOF_LAB).
+"""
+
 import json
 import os
 import random
@@ -18,6 +20,7 @@ import psycopg
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.command import command
 from tests.fixtures.bare_network import bare_network, may_create_networks
 from walproof.lab import network_links
 from walproof.lab.blueprint import Blueprint
@@ -156,30 +159,26 @@ def _status(lab: Blueprint) -> control.Status:
     return now
 
 
-def main() -> int:
-    """Print configured and measured; exit code 1 when a bound is missed, 3 without the privilege."""
-    options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--seconds", type=float, default=4.0, help="of each stream")
-    options.add_argument("--probes", type=int, default=1000, help="round trips of each delay")
-    options.add_argument("--packets", type=int, default=10_000, help="of the loss")
-    options.add_argument("--lab", action="store_true", help="price commits on the lab that is up (WALPROOF_LAB)")
-    options.add_argument("--json", action="store_true")
-    chosen = options.parse_args()
-    if chosen.lab:
+def main(
+    *, seconds: float = 4.0, probes: int = 1000, packets: int = 10_000, lab: bool = False, json: bool = False
+) -> int:
+    """Print configured and measured; exit code 1 when a bound is missed, 3 without the privilege.
+
+    --seconds of each stream, --probes of each delay, --packets of the loss.
+    """
+    if lab:
         rows = [commits(load(), 300)]
-        _print(rows, as_json=chosen.json)
-        return 0 if rows[0][3] else 1
-    if not may_create_networks():
+    elif not may_create_networks():
         print("benchmarks.link_emulator: needs root and /dev/net/tun", file=sys.stderr)
         return 3
-    with tempfile.TemporaryDirectory() as folder, bare_network(Path(folder) / "lab") as lab:
-        try:
-            rows = delays(lab, chosen.probes)
-            rows += [loss(lab, chosen.packets), rate(lab, chosen.seconds)]
-            rows += [*throughput(lab, chosen.seconds), packet_cost(lab, chosen.seconds)]
-        finally:
-            network_links.end_emulator(lab)
-    _print(rows, as_json=chosen.json)
+    else:
+        with tempfile.TemporaryDirectory() as folder, bare_network(Path(folder) / "lab") as bare:
+            try:
+                rows = [*delays(bare, probes), loss(bare, packets), rate(bare, seconds)]
+                rows += [*throughput(bare, seconds), packet_cost(bare, seconds)]
+            finally:
+                network_links.end_emulator(bare)
+    _print(rows, as_json=json)
     return 0 if all(good for *_, good in rows) else 1
 
 
@@ -196,4 +195,4 @@ def _print(rows: list[Row], *, as_json: bool) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    command(main)

@@ -4,7 +4,6 @@
 files, each in a process of its own; prints the survivors and the share caught; exit 1 below 95 %.
 """
 
-import argparse
 import ast
 import contextlib
 import copy
@@ -23,6 +22,8 @@ from types import CodeType
 
 import numpy as np
 import pytest
+
+from benchmarks.command import chosen, command
 
 ROOT = Path(__file__).parent.parent
 FILES = (
@@ -182,26 +183,22 @@ def copied() -> Iterator[str]:
         yield folder
 
 
-def main() -> int:
-    """Try the mutants chosen."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--most", type=int, default=120)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--only", nargs="*", choices=FILES, default=FILES)
-    options = parser.parse_args()
-    unchanged = Mutant("reading", 0, "", (ROOT / "src/walproof/proving/lost_commits.py").read_text(encoding="utf-8"))
-    every = [mutant for name in options.only for mutant in mutants(name)]
-    chosen = [every[int(i)] for i in np.random.default_rng(options.seed).permutation(len(every))[: options.most]]
-    with copied() as folder, ThreadPoolExecutor(options.workers) as pool:
+def main(*, most: int = 120, seed: int = 1, workers: int = 2, only: tuple[str, ...] = ()) -> int:
+    """Try a choice of the mutants."""
+    unchanged = Mutant(
+        "lost_commits", 0, "", (ROOT / "src/walproof/proving/lost_commits.py").read_text(encoding="utf-8")
+    )
+    every = [mutant for name in chosen(only, FILES) for mutant in mutants(name)]
+    tried = [every[int(i)] for i in np.random.default_rng(seed).permutation(len(every))[:most]]
+    with copied() as folder, ThreadPoolExecutor(workers) as pool:
         if fails(unchanged, folder):
             print("the unit tests of the judge fail without any mutant")
             return 1
-        results = list(pool.map(lambda mutant: caught(mutant, folder), chosen))
+        results = list(pool.map(lambda mutant: caught(mutant, folder), tried))
     share = sum(results) / len(results)
     print(f"caught {sum(results)} of {len(results)} mutants ({share:.1%}), chosen of {len(every)}")
     return int(share < WANTED)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    command(main)

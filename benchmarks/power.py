@@ -4,30 +4,100 @@ leader: one member, each level and fsync on and off, the power cut under load: h
 standby: a standby with a slow disk and its leader lose their power together; the standby is promoted; what it lacks.
 """
 
-import argparse
 import contextlib
 import os
+import random
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Literal
 
 import psycopg
+from psycopg.pq import ExecStatus
 
+from benchmarks.command import command
 from benchmarks.temporary_lab import benchmark_lab
-from benchmarks.writers import Writers, rows_at
 from walproof.lab import configuration, members
 from walproof.lab.blueprint import POSTGRES_PORT, Blueprint, Disk
 from walproof.lab.create import LabOrder
 from walproof.lab.faults import catalogue, crashes, disks
 from walproof.lab.patroni import observe, wait_until_healthy
 from walproof.machine.clock import RealClock
+from walproof.model.topology import Endpoint
 from walproof.model.waiting import Wait, wait_for
 from walproof.patroni.config import SyncMode
 
 _IMAGE = Disk("image", 1 << 30)
 _LOAD_S = 3.0
+TABLE = "acknowledged"
+
+
+@dataclass(slots=True)
+class Writers:
+    """Clients that only insert and remember what was acknowledged; as simple as can be, so that a loss is certain.
+
+    `count` connections, each in a thread of its own, committing one row after the other at one level.
+    """
+
+    endpoint: Endpoint
+    level: str
+    count: int = 16
+    think_s: float = 0.0
+    """The longest think time before each commit; with 0 all writers commit in step with the standby's flushes."""
+    acknowledged: list[list[int]] = field(default_factory=list)
+    _stop: threading.Event = field(default_factory=threading.Event)
+    _threads: list[threading.Thread] = field(default_factory=list)
+
+    def __enter__(self) -> "Writers":
+        with psycopg.connect(self.endpoint.conninfo(), autocommit=True) as connection:
+            connection.execute(f"DROP TABLE IF EXISTS {TABLE}")
+            connection.execute(f"CREATE TABLE {TABLE} (writer int, number int, PRIMARY KEY (writer, number))")
+        self.acknowledged = [[] for _ in range(self.count)]
+        self._threads = [threading.Thread(target=self._write, args=(w,), daemon=True) for w in range(self.count)]
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, wrong: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+
+    def total(self) -> int:
+        """Acknowledged commits so far."""
+        return sum(map(len, self.acknowledged))
+
+    def lost(self, rows: set[tuple[int, int]]) -> int:
+        """Acknowledged commits that are not among these rows."""
+        return sum((writer, number) not in rows for writer, done in enumerate(self.acknowledged) for number in done)
+
+    def _write(self, writer: int) -> None:
+        # A server that stops answering ends a writer, as it ends any client: what it waited for was never acknowledged.
+        conninfo = self.endpoint.conninfo(tcp_user_timeout="5000", keepalives_idle="2", keepalives_interval="1")
+        done = self.acknowledged[writer]
+        with contextlib.suppress(psycopg.Error), psycopg.connect(conninfo, autocommit=True) as connection:
+            connection.execute(f"SET synchronous_commit = {self.level}".encode())
+            # libpq itself: 16 threads share one interpreter, which must not be the bottleneck.
+            pgconn = connection.pgconn
+            generator = random.Random(writer)
+            pgconn.prepare(b"one", f"INSERT INTO {TABLE} VALUES ({writer}, $1)".encode())
+            while not self._stop.is_set():
+                if self.think_s:
+                    self._stop.wait(generator.uniform(0.0, self.think_s))
+                result = pgconn.exec_prepared(b"one", [str(len(done)).encode()])
+                if result.status != ExecStatus.COMMAND_OK:
+                    return
+                done.append(len(done))
+
+
+def rows_at(endpoint: Endpoint) -> set[tuple[int, int]]:
+    """Every row that is there."""
+    with psycopg.connect(endpoint.conninfo(), autocommit=True) as connection:
+        return {(int(w), int(n)) for w, n in connection.execute(f"SELECT writer, number FROM {TABLE}")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,17 +225,12 @@ def standby_table(rounds: int, slow_s: float, levels: tuple[str, ...] = ("remote
     return bad["remote_write"] * 2 >= rounds and bad["on"] == 0
 
 
-def main() -> None:
+def main(which: Literal["leader", "standby"] | None = None, *, rounds: int = 6, slow_ms: float = 5.0) -> int:
     """Both tables, or the one asked for; exit code 1 when a level did not keep or lose what it is documented to."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("which", nargs="?", choices=("leader", "standby"))
-    parser.add_argument("--rounds", type=int, default=6)
-    parser.add_argument("--slow-ms", type=float, default=5.0)
-    options = parser.parse_args()
-    held = [leader_table()] if options.which != "standby" else []
-    held += [standby_table(options.rounds, options.slow_ms / 1e3)] if options.which != "leader" else []
-    sys.exit(0 if all(held) else 1)
+    held = [leader_table()] if which != "standby" else []
+    held += [standby_table(rounds, slow_ms / 1e3)] if which != "leader" else []
+    return 0 if all(held) else 1
 
 
 if __name__ == "__main__":
-    main()
+    command(main)

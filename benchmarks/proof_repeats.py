@@ -13,6 +13,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from benchmarks.command import chosen, command
+
 WALPROOF = str(Path(sys.executable).with_name("walproof"))
 Drills = Sequence[dict[str, Any]]
 DECIDED = ("held", "expected loss", "broken")
@@ -107,11 +109,9 @@ def _run(proof: Proof, record: Path) -> Drills:
     return drills
 
 
-def main() -> int:
+def main(names: tuple[str, ...] = ()) -> int:
     """Create a lab, run every proof asked for, destroy the lab; 0 when all are met."""
-    wanted = [p for p in PROOFS if not sys.argv[1:] or p.name in sys.argv[1:]]
-    if not wanted:
-        raise SystemExit(f"no proof has that name; there are {', '.join(p.name for p in PROOFS)}")
+    wanted = [proof for proof in PROOFS if proof.name in chosen(names, (p.name for p in PROOFS))]
     if subprocess.run([WALPROOF, "lab", "up", "--disk", "image"], check=False).returncode:
         return LAB_DOWN
     unmet = 0
@@ -136,4 +136,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    command(main)

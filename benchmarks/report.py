@@ -6,11 +6,11 @@ Run: python -m benchmarks.report
 """
 
 import json
-import sys
 import tempfile
 from pathlib import Path
 from time import perf_counter, process_time
 
+from benchmarks.command import command
 from tests.fixtures.browsers import chromium
 from tests.fixtures.records import SETTINGS, full_record
 from walproof.model.event import SampleDone
@@ -61,4 +61,4 @@ def _open(path: Path) -> float:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    command(main)

@@ -7,10 +7,10 @@ the studies as they are declared now.
 
 import json
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from benchmarks.command import command
 from walproof.model.event import ClaimJudged, Event
 from walproof.records.reader import read
 from walproof.reporting.conclusion import claims_tally
@@ -56,15 +56,14 @@ def page(name: str, events: Sequence[Event]) -> str:
     return "\n".join(lines)
 
 
-def main() -> int:
+def main(*, from_: tuple[Path, ...] = ()) -> int:
     """Every study, in the order of their names."""
-    given = [Path(word) for word in sys.argv[2:]] if sys.argv[1:2] == ["--from"] else [run(n) for n in studies()]
     print(HEAD, end="")
-    for record in given:
+    for record in from_ or map(run, studies()):
         events = read(record).events
         print(page(next(e.study for e in events if isinstance(e, ClaimJudged)), events))
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    command(main)

@@ -1,4 +1,4 @@
-"""A temporary lab for a benchmark, destroyed whatever happens; never touches another lab."""
+"""A temporary lab for a benchmark, destroyed whatever happens; never touches another lab. A price run on it."""
 
 import contextlib
 import os
@@ -12,6 +12,11 @@ from walproof.lab.blueprint import Blueprint
 from walproof.lab.create import LabOrder, design, temporary_lab
 from walproof.lab.home import state_folder
 from walproof.machine.clock import RealClock
+from walproof.model.event import Started
+from walproof.pricing.command import PriceResult, run_command
+from walproof.pricing.options import RawOptions, parse_options
+from walproof.pricing.sampling import Bench, ignore_progress
+from walproof.targets.lab.target import LabTarget
 
 _MEMORY = Path("/dev/shm")
 
@@ -29,3 +34,18 @@ def benchmark_lab(name: str, order: LabOrder, *, in_memory: bool = False) -> Ite
             yield blueprint
     finally:
         (state_folder() / f".{named}.lock").unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def benchmark_target(name: str, *, port: int = 5850, in_memory: bool = False, **parameters: str) -> Iterator[LabTarget]:
+    """Three members with a quorum of one and these parameters of PostgreSQL, on ports of their own."""
+    with benchmark_lab(name, LabOrder(port=port, parameters=parameters), in_memory=in_memory) as blueprint:
+        yield LabTarget(blueprint)
+
+
+def priced(target: LabTarget, raw: RawOptions) -> tuple[PriceResult, Bench]:
+    """The result of these options of `walproof price` on the target, and the bench with every event."""
+    options = parse_options(raw)
+    bench = Bench(target, lambda _: None, options.grid.seed)
+    bench.emit(Started(bench.now(), "price", dict(raw), "", bench.seed, "benchmark"))
+    return run_command(bench, options, ignore_progress), bench

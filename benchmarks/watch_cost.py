@@ -13,9 +13,9 @@ import urllib.request
 import numpy as np
 import psutil
 
-from benchmarks.temporary_lab import benchmark_lab
+from benchmarks.command import command
+from benchmarks.temporary_lab import benchmark_target
 from walproof.estimating.intervals import as_ratio, t_interval
-from walproof.lab.create import LabOrder
 from walproof.model.drill import Capability
 from walproof.model.guarantee import Level
 from walproof.model.sample import Arm, Sample, Scenario, Workload
@@ -119,15 +119,13 @@ def lag(target: LabTarget, name: str, kills: int) -> None:
     print(f"lag behind the cluster: {np.median(lags):.2f} s median, {max(lags):.2f} s worst of {kills} kills")
 
 
-def main() -> None:
+def main(seconds: float = 180.0, kills: int = 5) -> int:
     """Both figures on a lab of its own."""
-    seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 180.0
-    kills = int(sys.argv[2]) if len(sys.argv) > 2 else 5
-    with benchmark_lab("watch-cost", LabOrder(port=7100)) as blueprint:
-        target = LabTarget(blueprint)
-        cost(target, blueprint.name, seconds)
-        lag(target, blueprint.name, kills)
+    with benchmark_target("watch-cost", port=7100) as target:
+        cost(target, target.blueprint.name, seconds)
+        lag(target, target.blueprint.name, kills)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    command(main)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.fixtures.drills import shell
 from tests.fixtures.external_cluster import WANTED, current_cluster, lab_file, needs_consent, opened, pair_file
 from tests.fixtures.kubernetes.target import real_stand_in, target_of
 from tests.fixtures.plain_pair import debian_pair, older_pair, older_versions, synchronous
@@ -20,7 +21,7 @@ from walproof.model.waiting import Wait, wait_for
 from walproof.proving.campaign import PlannedDrill
 from walproof.proving.faults import CATALOGUE
 from walproof.proving.lost_commits import compared, judged
-from walproof.proving.run import Shell, run_drills
+from walproof.proving.run import one_drill
 from walproof.records.journal import Journal
 from walproof.targets.lab.target import LabTarget
 from walproof.targets.simulated.target import simulated
@@ -187,8 +188,7 @@ def test_a_killed_leader_loses_nothing_at_on_and_the_cluster_recovers(target: Ta
     events: list[Event] = []
     planned = PlannedDrill(next(DRILLS), CATALOGUE["kill"], Victim.LEADER, Level.ON, "multi-host", writers=8)
     target.clock.patience *= 3
-    shell = Shell(target, events.append, lambda name, text: None)
-    (drill,) = run_drills(shell, [planned], enough=lambda drills: False)
+    drill = one_drill(shell(target, events.append), planned)
     # A machine too busy to keep its standbys named makes it undecided; it must never lose, be skipped or not recover.
     assert drill.verdict in (Verdict.HELD, Verdict.UNDECIDED), f"{drill.why} {drill.assumptions} {drill.evidence}"
     assert drill.findings.acknowledged > 100

@@ -10,6 +10,7 @@ import psutil
 import pytest
 
 from tests.fixtures.command_line import ended
+from tests.fixtures.drills import drilled
 from tests.fixtures.external_cluster import lab_file, opened
 from tests.fixtures.labs import a_lab
 from walproof.errors import TargetError
@@ -25,7 +26,6 @@ from walproof.model.waiting import Wait, wait_for
 from walproof.patroni.config import SyncMode
 from walproof.proving.campaign import PlannedDrill
 from walproof.proving.faults import CATALOGUE
-from walproof.proving.run import Shell, run_drills
 from walproof.targets.lab.target import LabTakeover, LabTarget, lab_guard
 
 pytestmark = pytest.mark.lab
@@ -49,7 +49,7 @@ def target(blueprint: Blueprint) -> Iterator[LabTarget]:
 
 def test_a_frozen_leader_is_replaced_by_the_guard_and_nothing_is_lost(target: LabTarget) -> None:
     plan = PlannedDrill(1, CATALOGUE["freeze"], Victim.LEADER, Level.ON, writers=4, guarded=True)
-    (drill,) = run_drills(Shell(target, lambda _e: None, lambda _n, _c: None), [plan], enough=lambda _: False)
+    drill = drilled(target, plan)
     assert drill.verdict is Verdict.HELD, drill.why
     assert drill.guarded
     assert f"handed over: {drill.leader_after} holds the leader lock" in drill.evidence["guard"]
@@ -135,7 +135,7 @@ def test_drills_of_an_external_cluster_have_a_guard_of_their_own(file: Path) -> 
         switch = target.capabilities().guard
         assert switch is not None
         try:
-            (drill,) = run_drills(Shell(target, lambda _e: None, lambda _n, _c: None), [plan], enough=lambda _: False)
+            drill = drilled(target, plan)
         finally:
             switch.stop()
         assert drill.verdict is Verdict.HELD, drill.why

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from benchmarks.price_quantiles import coverage
+from tests.fixtures.known_prices import quantile_coverage
 from walproof.estimating.intervals import (
     Numbers,
     as_ratio,
@@ -111,7 +111,7 @@ def test_the_upper_bound_covers_the_true_probability_in_95_of_100(probability: f
 
 @pytest.mark.parametrize("blocks", [2, 5, 20])
 def test_quantiles_of_blocks_that_differ_cover_the_true_ones(blocks: int) -> None:
-    covers, _ = coverage(blocks, 0.2, 100)
+    covers, _ = quantile_coverage(blocks, 0.2, 100)
     assert min(covers) >= 0.88
 
 

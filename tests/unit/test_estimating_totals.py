@@ -5,8 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from benchmarks import price_truth
-from benchmarks.price_truth import KINDS, coverage, trimmed_before
+from tests.fixtures.known_prices import KINDS, ON, ratio_coverage, trimmed_ratio
 from walproof.estimating.intervals import Numbers
 from walproof.estimating.ratios import Totals, rate_interval, ratio_interval, ratio_without_stalls
 from walproof.model.guarantee import Level
@@ -75,9 +74,9 @@ def test_without_two_blocks_that_moved_there_is_no_interval(arm: Totals) -> None
 
 @pytest.mark.parametrize("kind", ["symmetric", "5 % of `on` at half speed", "10 % of `on` at half speed", "drift"])
 def test_runs_stopped_early_cover_the_ratio_of_totals(kind: str) -> None:
-    covered, _, _ = coverage(KINDS[kind], lambda blocks: ratio_of(blocks, price_truth.ON, Level.LOCAL)[0], 100, 0.06)
+    covered, _, _ = ratio_coverage(KINDS[kind], lambda blocks: ratio_of(blocks, ON, Level.LOCAL)[0], 100, 0.06)
     assert covered >= 0.9
 
 
 def test_the_trimmed_ratio_does_not_cover_what_stalls_cost() -> None:
-    assert coverage(KINDS["10 % of `on` at half speed"], trimmed_before, 60, 0.06)[0] < 0.8
+    assert ratio_coverage(KINDS["10 % of `on` at half speed"], trimmed_ratio, 60, 0.06)[0] < 0.8

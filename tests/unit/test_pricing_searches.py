@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.price_searches import searched
+from tests.fixtures.known_prices import searched
 from tests.fixtures.priced_fake import FakePriced, throughput
 from walproof.errors import TargetError, UndecidedError
 from walproof.model.estimate import Estimate

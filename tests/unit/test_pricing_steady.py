@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchmarks.price_carry_over import effects
+from tests.fixtures.known_prices import effects_of_level_before
 from tests.fixtures.priced_fake import FakePriced
 from walproof.errors import TargetError, UsageError
 from walproof.estimating.intervals import StoppedBy
@@ -182,6 +182,6 @@ def test_what_one_level_leaves_behind_is_found_by_the_benchmark() -> None:
             result = replace(sampled(block, Window(), arm=arm), tps=tps)
             samples.append((result, before))
             before = str(level)
-    effect, half = effects(samples)["off"]
+    effect, half = effects_of_level_before(samples)["off"]
     assert effect == pytest.approx(math.log(0.93) * 2 / 3, abs=2 * half)
     assert half < 0.01

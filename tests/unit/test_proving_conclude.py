@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tests.fixtures.attempts import attempts as ledger
 from tests.unit.test_proving_happened import BACK, ORDERLY, run, silent, state, view
 from walproof.model.drill import Drill, Verdict, Victim
 from walproof.model.guarantee import Level
@@ -23,20 +24,16 @@ def attempts(level: Level = Level.ON, *, gap: tuple[float, float] = (100.0, 103.
     """Two writers that commit ten times a second from 80 to 130 s, but for a gap."""
     ends = np.array([t for t in np.arange(80.0, 130.0, 0.05) if not gap[0] < t < gap[1]])
     size = len(ends)
-    return Attempts(
+    return ledger(
+        size,
+        level=level,
         writer=np.arange(size, dtype=np.int32) % 2,
         number=np.arange(size, dtype=np.int64) // 2,
         started=ends - 0.01,
         ended=ends,
-        outcome=np.full(size, Outcome.ACKNOWLEDGED, np.int8),
-        level=np.full(size, list(Level).index(level), np.int8),
         server=(ends > gap[0]).astype(np.int16),
         timeline=np.where(ends > gap[0], 2, 1).astype(np.int32),
         lsn=(ends * 1e6).astype(np.uint64),
-        names=np.zeros(size, np.int16),
-        checksum=np.zeros(size, np.uint32),
-        servers=("n1", "n2"),
-        standby_names=("ANY 1 (n2, n3)", ""),
     )
 
 

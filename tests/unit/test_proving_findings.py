@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tests.fixtures.attempts import attempts
 from walproof.model.drill import Findings
 from walproof.model.guarantee import Level
 from walproof.model.load import Attempts, Outcome, Rows, WitnessReport
@@ -13,27 +14,20 @@ from walproof.proving.level_in_effect import lasting_s, unnamed
 from walproof.proving.lost_commits import compared, judged, two_leaders_s
 
 A, D, U, R = Outcome.ACKNOWLEDGED, Outcome.DOWNGRADED, Outcome.UNKNOWN, Outcome.REFUSED
-NAMES = ("ANY 1 (n2, n3)", "")
 
 
 def ledger(*tries: tuple[int, Outcome, float], level: Level = Level.ON) -> Attempts:
     """One writer; (number, outcome, time of its end); each attempt takes a tenth of a second."""
     size = len(tries)
     ended = np.array([at if outcome is not U else np.nan for _, outcome, at in tries])
-    return Attempts(
-        writer=np.zeros(size, np.int32),
+    return attempts(
+        size,
+        level=level,
         number=np.array([n for n, _, _ in tries], np.int64),
         started=np.array([at - 0.1 for _, _, at in tries]),
         ended=ended,
         outcome=np.array([o for _, o, _ in tries], np.int8),
-        level=np.full(size, list(Level).index(level), np.int8),
-        server=np.zeros(size, np.int16),
-        timeline=np.ones(size, np.int32),
-        lsn=np.zeros(size, np.uint64),
-        names=np.zeros(size, np.int16),
         checksum=np.array([n for n, _, _ in tries], np.uint32),
-        servers=("n1", "n2"),
-        standby_names=NAMES,
     )
 
 

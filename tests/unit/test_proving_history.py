@@ -4,13 +4,13 @@ import struct
 import tracemalloc
 import zlib
 from dataclasses import fields, replace
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.fixtures.attempts import attempts as ledger
 from walproof.errors import UsageError
 from walproof.model.drill import Victim
 from walproof.model.guarantee import Level
@@ -115,21 +115,18 @@ def busy(size: int, writers: int = 16) -> History:
     base = history(0, 1)
     duration = rng.gamma(4, 0.0001, (writers, each))
     ended = EPOCH + np.cumsum(duration + rng.exponential(0.00001, (writers, each)), axis=1)
-    columns: dict[str, Any] = {
-        "writer": np.repeat(np.arange(writers, dtype=np.int32), each),
-        "number": np.tile(np.arange(each, dtype=np.int64), writers),
-        "started": (ended - duration).ravel(),
-        "ended": ended.ravel(),
-        "outcome": np.full(each * writers, Outcome.ACKNOWLEDGED, np.int8),
-        "level": np.zeros(each * writers, np.int8),
-        "server": np.zeros(each * writers, np.int16),
-        "timeline": np.ones(each * writers, np.int32),
-        "names": np.zeros(each * writers, np.int16),
-        "checksum": rng.integers(0, 1 << 32, each * writers, dtype=np.uint32),
-    }
-    rank = np.argsort(np.argsort(columns["ended"] + rng.normal(0, 0.0002, each * writers)))
-    columns["lsn"] = (rank * 304 + (1 << 32)).astype(np.uint64)
-    attempts = Attempts(**columns, servers=("n1",), standby_names=("",))
+    checksum = rng.integers(0, 1 << 32, each * writers, dtype=np.uint32)
+    rank = np.argsort(np.argsort(ended.ravel() + rng.normal(0, 0.0002, each * writers)))
+    attempts = ledger(
+        each * writers,
+        level=Level.OFF,
+        writer=np.repeat(np.arange(writers, dtype=np.int32), each),
+        number=np.tile(np.arange(each, dtype=np.int64), writers),
+        started=(ended - duration).ravel(),
+        ended=ended.ravel(),
+        lsn=(rank * 304 + (1 << 32)).astype(np.uint64),
+        checksum=checksum,
+    )
     readings = tuple(MemberReading(m, np.ones(each * writers, bool)) for m in ("n1", "n2", "n3"))
     return replace(base, attempts=attempts, readings=readings)
 

@@ -6,13 +6,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.fixtures import drills
 from walproof.errors import UsageError
 from walproof.model.drill import Capability, Drill, Verdict, Victim
 from walproof.model.event import DrillDone, Event, FaultChanged, Observed
 from walproof.model.guarantee import Level
 from walproof.proving.campaign import PlannedDrill
 from walproof.proving.faults import CATALOGUE
-from walproof.proving.run import Shell, run_drills
+from walproof.proving.run import run_drills
 from walproof.proving.verdict import violations
 from walproof.targets.simulated.known_lies import LIES, ODDITIES
 from walproof.targets.simulated.target import simulated
@@ -25,8 +26,8 @@ def drilled(
     events: list[Event] = []
     entry = CATALOGUE[fault]
     planned = PlannedDrill(1, entry, victim or entry.victims[0], level, "multi-host", writers)
-    shell = Shell(simulated(where), events.append, lambda name, text: None, seed=7)
-    return run_drills(shell, [planned], enough=lambda drills: False)[0], events
+    shell = drills.shell(simulated(where), events.append, seed=7)
+    return run_drills(shell, [planned], enough=lambda _: False)[0], events
 
 
 KUBERNETES = {Capability.KILL_CONTAINER, Capability.LINK_DELAY, Capability.CPU_STRESS, Capability.LIMIT_MEMORY}
@@ -212,8 +213,7 @@ def test_commits_while_a_fault_is_still_being_injected_do_not_end_the_wait(monke
         where, "capabilities", lambda: replace(able, faults={**able.faults, Capability.ISOLATE: Slow()})
     )
     planned = PlannedDrill(1, CATALOGUE["isolate"], Victim.LEADER, Level.ON, "multi-host", 4)
-    shell = Shell(where, lambda event: None, lambda name, text: None, seed=7)
-    (drill,) = run_drills(shell, [planned], enough=lambda drills: False)
+    drill = drills.drilled(where, planned, seed=7)
     assert drill.leader_after != drill.leader_before
     assert drill.rto_s is not None
     assert drill.rto_s > 10
@@ -228,8 +228,7 @@ def test_an_honest_cluster_raises_no_false_alarm(history: tuple[int, str, Level,
     victim = entry.victims[which % len(entry.victims)]
     where = simulated(f"sim?seed={seed}&sync={sync}&members={members}&rtt={rtt}&slowness=25")
     planned = PlannedDrill(1, entry, victim, level, "multi-host", 4)
-    shell = Shell(where, lambda event: None, lambda name, text: None, seed=seed)
-    drill = run_drills(shell, [planned], enough=lambda drills: False)[0]
+    drill = drills.drilled(where, planned, seed=seed)
     truth = where.ledger.truly_lost(1)
     assert drill.findings.lost == truth, drill.why
     assert violations(replace(drill.findings, lost=0)) == []

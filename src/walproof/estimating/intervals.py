@@ -116,7 +116,7 @@ def _exp(number: float) -> float:
 BETWEEN_RUNS = {"tps": 0.10, "ratio": 0.03, "latency": 0.15}
 """Standard deviation of the logarithm between runs of one thing on one machine, beyond what a run's own interval says.
 
-Assumed where it is not seen: docs/statistics.md says how it was measured, `python -m benchmarks.price_between_runs`.
+Assumed where it is not seen: docs/statistics.md says how it was measured, `python -m benchmarks.price between-runs`.
 """
 
 

@@ -1,7 +1,7 @@
 """What a year of a configuration costs and loses, with intervals: simulated years, exposures and drills together.
 
 And what one period of a cluster may bring: a forecast of a mean is refuted by no single year; this one can be:
-`benchmarks/forecast_true.py` runs periods. Seeded."""
+`python -m benchmarks.forecast truth` runs periods. Seeded."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,28 +1,36 @@
-"""Random faults and recoveries, seeded: is the cluster healthy after each, and does anything leak?
+"""`python -m benchmarks.lab up|rounds|ledger`: how long a lab takes, what faults leave of it, its ledger's pace."""
 
-`python -m benchmarks.rounds [--rounds 20] [--seed 1] [--kill]`: with --kill, walproof is killed with -9 at a random
-moment of each injection, and the recovery has to cope with whatever it left.
-"""
-
-import argparse
 import os
 import random
+import statistics
 import subprocess
 import sys
+import tempfile
+import time
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.temporary_lab import benchmark_lab
+import psutil
+
+from benchmarks.command import command
+from benchmarks.temporary_lab import benchmark_lab, benchmark_target
 from walproof.lab import disk_images, members, network_links
 from walproof.lab.blueprint import Blueprint, Disk
 from walproof.lab.create import LabOrder
 from walproof.lab.faults import catalogue
 from walproof.lab.patroni import current_problem
 from walproof.links.devices import NAMESPACES
+from walproof.load.ledger.processes import RunningLedger
 from walproof.machine import processors
 from walproof.machine.clock import RealClock
+from walproof.model.guarantee import Level
+from walproof.model.load import LedgerOrder
 
+UP_S = 15.0
+PER_S = {Level.OFF: 5000, Level.ON: 2000}
+"""Acknowledged commits a second that the ledger must reach with readers."""
+_SETTLE_S = 2.0
 FAULTS: tuple[tuple[str, ...], ...] = (
     ("fault", "kill"),
     ("fault", "stop"),
@@ -119,31 +127,97 @@ def one_round(blueprint: Blueprint, generator: random.Random, kill: bool) -> tup
     return f"{' '.join(arguments)}: {result}; recovered in {clock.now() - started:.1f} s", current_problem(blueprint)
 
 
-def main() -> None:
-    """Print every round, what leaked, and one conclusion; exit code 1 when the cluster was not healthy or leaked."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--kill", action="store_true")
-    options = parser.parse_args()
-    generator = random.Random(options.seed)
+def rounds(*, rounds: int = 20, seed: int = 1, kill: bool = False) -> int:
+    """Random faults and recoveries, seeded: is the cluster healthy after each, and does anything leak?
+
+    With --kill, walproof is killed with -9 at a random moment of each injection, and the recovery has to cope with
+    whatever it left. Exit code 1 when the cluster was not healthy or leaked.
+    """
+    generator = random.Random(seed)
     broken = 0
     with benchmark_lab("rounds", LabOrder(port=5740, disk=Disk("image", 1 << 30))) as blueprint:
         # The first cut starts the link emulator, which then stays as long as the lab.
         network_links.partition(blueprint, blueprint.members[0])
         catalogue.recover(blueprint)
         before = resources(blueprint)
-        for number in range(1, options.rounds + 1):
-            done, lacks = one_round(blueprint, generator, options.kill)
+        for number in range(1, rounds + 1):
+            done, lacks = one_round(blueprint, generator, kill)
             broken += bool(lacks)
             print(f"{number:3} {done}; {lacks or 'healthy'}", flush=True)
         leaked = resources(blueprint).more(before)
-    after = resources(blueprint)
-    left = after.more(Resources(0, 0, 0, 0, 0, 0, before.descriptors))
-    print(f"seed {options.seed}: healthy after {options.rounds - broken} of {options.rounds} rounds")
+    left = resources(blueprint).more(Resources(0, 0, 0, 0, 0, 0, before.descriptors))
+    print(f"seed {seed}: healthy after {rounds - broken} of {rounds} rounds")
     print(f"leaked while it was up: {leaked or 'nothing'}; left after it went down: {left or 'nothing'}")
-    sys.exit(1 if broken or leaked or left else 0)
+    return 1 if broken or leaked or left else 0
+
+
+def up(times: int = 3) -> int:
+    """How long `walproof lab up` takes to three members streaming and synchronous; the median of so many times."""
+    ups, downs = [], []
+    with tempfile.TemporaryDirectory(prefix="wpb-", dir="/tmp") as folder:
+        Path(folder).chmod(0o711)
+        for _ in range(times):
+            try:
+                ups.append(_took(folder, "up", "--port", "18900"))
+            finally:
+                downs.append(_took(folder, "down"))
+            print(f"lab up {ups[-1]:.1f} s, lab down {downs[-1]:.1f} s (load {os.getloadavg()[0]:.1f})", flush=True)
+    median, down = statistics.median(ups), statistics.median(downs)
+    print(f"median lab up {median:.1f} s of {UP_S:.0f} s allowed; median lab down {down:.1f} s")
+    return 0 if median <= UP_S else 1
+
+
+def _took(state: str, *arguments: str) -> float:
+    """Seconds of `walproof lab` with these arguments."""
+    started = time.monotonic()
+    command = [sys.executable, "-m", "walproof", "lab", *arguments]
+    environment = {**os.environ, "WALPROOF_STATE": state, "WALPROOF_LAB": "bench-up"}
+    subprocess.run(command, check=True, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    return time.monotonic() - started
+
+
+def ledger(*, seconds: float = 10.0, writers: int = 16) -> int:
+    """How fast is the ledger, and what does it cost? Acknowledged commits a second at `off` and `on`.
+
+    With readers and without; then a member is read back. Also states the writers' own processor time per 1,000 commits.
+    Exit code 1 when fewer than 5,000 at off or 2,000 at on with readers.
+    """
+    missed = 0
+    with benchmark_target("ledger", port=5880) as target:
+        for drill, (level, wanted) in enumerate(PER_S.items()):
+            for witnesses in (True, False):
+                run = target.ledger.open_ledger(LedgerOrder(level, writers, witnesses=witnesses, drill=drill))
+                assert isinstance(run, RunningLedger)
+                per_s, cpu_ms = pace(run, seconds)
+                attempts = run.stop()
+                met = per_s >= wanted or not witnesses
+                missed += not met
+                print(
+                    f"{'met' if met else 'NOT MET'}: {level}, {writers} writers,"
+                    f" {'with' if witnesses else 'no'} readers: {per_s:,.0f} acknowledged/s"
+                    f" (at least {wanted:,} with readers);"
+                    f" the writers use {cpu_ms:.0f} ms of processor per 1,000; load {os.getloadavg()[0]:.1f}",
+                    flush=True,
+                )
+            started = time.monotonic()
+            rows = target.ledger.read_ledger(target.blueprint.members[0], drill)
+            print(f"  {len(rows):,} rows of {len(attempts):,} attempts read back in {time.monotonic() - started:.2f} s")
+        target.ledger.drop_ledger()
+    return int(missed > 0)
+
+
+def pace(run: RunningLedger, seconds: float) -> tuple[float, float]:
+    """Acknowledged commits a second for so many seconds, and the writers' processor ms per 1,000 of them."""
+
+    def cpu_s() -> float:
+        return sum(sum(psutil.Process(pid).cpu_times()[:2]) for pid in run.pids)
+
+    time.sleep(_SETTLE_S)
+    before, cpu, at = run.progress().acknowledged, cpu_s(), time.monotonic()
+    time.sleep(seconds)
+    done = run.progress().acknowledged - before
+    return done / (time.monotonic() - at), (cpu_s() - cpu) * 1e6 / max(1, done)
 
 
 if __name__ == "__main__":
-    main()
+    command(up, rounds, ledger)

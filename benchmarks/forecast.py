@@ -1,28 +1,25 @@
-"""Forecasts put to the test: drills, then the forecast of a period of many faults, then that period, then compared.
+"""`python -m benchmarks.forecast truth|speed`: forecasts put to the test, and how long a million years take."""
 
-`python -m benchmarks.forecast_true [--runs 100] [--first-seed 1001] [--minutes 30]`: simulated clusters in virtual
-time, each of its own seed. Its drills and a file of failure rates give what `walproof forecast --period` prints:
-unavailable seconds and lost commits of one period in 90 % intervals. Then faults come as Poisson processes, overlapping
-as they come, under the ledger. Printed: how many periods fell into their intervals; exit 1 below nine of ten.
-`--target lab --level on --runs 10 --minutes 6` does the same in real time on a lab of its own (root, `--port`): it is
-drilled once, and every period begins with a healthy cluster.
-"""
-
-import argparse
 import contextlib
+import os
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import numpy as np
 
+from benchmarks.command import command
 from benchmarks.temporary_lab import benchmark_lab
+from tests.fixtures.drills import shell
 from walproof.errors import Error
-from walproof.forecasting.failure_rates import YEAR_S, Failures, read_failures
-from walproof.forecasting.forecast import Period, one_period
+from walproof.forecasting.failure_rates import YEAR_S, Failures, failures_of, read_failures
+from walproof.forecasting.forecast import Period, forecast, one_period
 from walproof.forecasting.outages_from_drills import Measured, Model, measured
 from walproof.forecasting.topology import Configuration, topology
 from walproof.lab.create import LabOrder
+from walproof.machine.processors import several_processes
 from walproof.model.drill import Victim
 from walproof.model.event import DrillDone, Event
 from walproof.model.guarantee import Level, QuorumKind
@@ -33,7 +30,7 @@ from walproof.proving.campaign import PlannedDrill
 from walproof.proving.faults import CATALOGUE
 from walproof.proving.inject import inject, undo
 from walproof.proving.lost_commits import compared, lost_rows
-from walproof.proving.run import Shell, run_drills
+from walproof.proving.run import run_drills
 from walproof.targets.choose import choose
 from walproof.targets.lab.target import LabTarget
 
@@ -43,6 +40,15 @@ LASTS_S = {"kill": 3.0, "kill-member": 40.0, "freeze": 40.0, "isolate": 40.0}
 WRITERS = 2
 GAP_S = 1.0
 """A gap in the acknowledgements of all writers that counts as unavailable: they try again every half second."""
+LIMIT_S = 10.0
+CASES = (
+    ("z1,z2,z3", Configuration(Level.LOCAL)),
+    ("z1,z2,z3", Configuration(Level.ON, QuorumKind.ANY, 1)),
+    ("z1,z2,z3", Configuration(Level.ON, QuorumKind.FIRST, 1, strict=False)),
+    ("r1/z1,r1/z2,r1/z3,r2/z1,r2/z2", Configuration(Level.ON, QuorumKind.ANY, 2)),
+    ("r1/z1,r1/z2,r1/z3,r2/z1,r2/z2,r2/z3,r3/z1", Configuration(Level.REMOTE_WRITE, QuorumKind.ANY, 3)),
+)
+Kind = Literal["sim", "lab"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +116,7 @@ def drilled(target: Target, level: Level, failures: Failures, place: Place, seed
         PlannedDrill(number, CATALOGUE[name], victim, level, writers=WRITERS)
         for number, (name, victim) in enumerate(once * place.drills, 1)
     ]
-    run_drills(Shell(target, events.append, lambda *_: None, seed), plan, enough=lambda _: False)
+    run_drills(shell(target, events.append, seed=seed), plan, enough=lambda _: False)
     return measured([("drills", [e for e in events if isinstance(e, DrillDone)])], failures)
 
 
@@ -191,53 +197,71 @@ def one_forecast(target: Target, place: Place, what: Configuration, period_s: fl
     return one_period(Model(where, what, failures, known), period_s, seed)
 
 
-def every_run(asked: argparse.Namespace, what: Configuration) -> Iterator[tuple[int, Compared]]:
-    """Simulated clusters are drilled each; a lab is drilled once."""
-    seeds = range(asked.first_seed, asked.first_seed + asked.runs)
-    period_s = 60 * asked.minutes
-    for cluster in [seeds] if asked.target == "lab" else [[seed] for seed in seeds]:
-        with a_target(asked, cluster[0]) as (target, usual):
-            place = replace(usual, drills=asked.drills or usual.drills)
-            forecast = one_forecast(target, place, what, period_s, cluster[0])
-            for seed in cluster:
-                yield seed, Compared(forecast, *run_period(target, what.level, period_s, seed))
-
-
 @contextlib.contextmanager
-def a_target(asked: argparse.Namespace, seed: int) -> Iterator[tuple[Target, Place]]:
+def a_target(kind: Kind, level: Level, port: int, seed: int) -> Iterator[tuple[Target, Place]]:
     """A simulated cluster of that seed, or a lab of its own, destroyed afterwards."""
-    if asked.target == "lab":
-        order = LabOrder(port=asked.port)
-        order = order if Level(asked.level).remote else replace(order, sync=SyncMode.OFF)
+    if kind == "lab":
+        order = LabOrder(port=port) if level.remote else LabOrder(port=port, sync=SyncMode.OFF)
         with benchmark_lab("forecast-true", order) as blueprint:
             yield LabTarget(blueprint), LAB
     else:
-        target = choose(f"sim?seed={seed}")
-        try:
+        with contextlib.closing(choose(f"sim?seed={seed}")) as target:
             yield target, SIMULATED
-        finally:
-            target.close()
 
 
-def main() -> int:
-    """Print every run, then the shares inside."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=int, default=100)
-    parser.add_argument("--first-seed", type=int, default=1001)
-    parser.add_argument("--target", choices=["sim", "lab"], default="sim")
-    parser.add_argument("--minutes", type=float, default=30.0)
-    parser.add_argument("--level", default="local")
-    parser.add_argument("--drills", type=int, help="of each fault, in place of the usual number")
-    parser.add_argument("--port", type=int, default=7000)
-    asked = parser.parse_args()
-    level = Level(asked.level)
+def truth(
+    *,
+    runs: int = 100,
+    first_seed: int = 1001,
+    target: Kind = "sim",
+    minutes: float = 30.0,
+    level: Level = Level.LOCAL,
+    drills: int | None = None,
+    port: int = 7000,
+) -> int:
+    """Drills, then the forecast of a period of many faults, then that period, then compared.
+
+    Simulated clusters in virtual time, each of its own seed. Its drills and a file of failure rates give what
+    `walproof forecast --period` prints: unavailable seconds and lost commits of one period in 90 % intervals. Then
+    faults come as Poisson processes, overlapping as they come, under the ledger. Printed: how many periods fell into
+    their intervals; exit code 1 below nine of ten. `--target lab --level on --runs 10 --minutes 6` does the same in
+    real time on a lab of its own (root, --port): it is drilled once, and every period begins with a healthy cluster.
+    --drills of each fault, in place of the usual number.
+    """
     what = Configuration(level, QuorumKind.ANY, 1, strict=False) if level.remote else Configuration(level)
-    inside = [0, 0]
-    for number, (seed, one) in enumerate(every_run(asked, what), 1):
-        inside = [count + within for count, within in zip(inside, one.inside, strict=True)]
-        print(f"{seed:5}  {one.text}; inside so far {inside[0]} and {inside[1]} of {number}", flush=True)
-    return 0 if min(inside) >= 0.9 * asked.runs else 1
+    seeds, period_s = range(first_seed, first_seed + runs), 60 * minutes
+    inside, number = [0, 0], 0
+    for cluster in [seeds] if target == "lab" else [[seed] for seed in seeds]:
+        with a_target(target, level, port, cluster[0]) as (where, usual):
+            place = replace(usual, drills=drills or usual.drills)
+            expected = one_forecast(where, place, what, period_s, cluster[0])
+            for seed in cluster:
+                one = Compared(expected, *run_period(where, level, period_s, seed))
+                inside, number = [n + within for n, within in zip(inside, one.inside, strict=True)], number + 1
+                print(f"{seed:5}  {one.text}; inside so far {inside[0]} and {inside[1]} of {number}", flush=True)
+    return 0 if min(inside) >= 0.9 * runs else 1
+
+
+def speed(*, years: float = 1e6) -> int:
+    """How long so many simulated years of a configuration take.
+
+    The shipped rates, several configurations, with the importance sampling of rare losses that `walproof forecast`
+    does, by as many processes; exit code 1 when one takes more than 10 s.
+    """
+    worst = 0.0
+    for layout, what in CASES:
+        model = Model(topology(layout), what, failures_of(), Measured({}, {}, {}))
+        began, busy = time.perf_counter(), sum(os.times()[:4])
+        with several_processes() as each:
+            expected = forecast(model, layout, years=int(years), seed=1, each=each)
+        took, cpu = time.perf_counter() - began, sum(os.times()[:4]) - busy
+        worst = max(worst, took)
+        minutes = f"{expected.minutes.value:.3g} minutes a year"
+        case = f"{what.text}, {len(model.where.members)} members"
+        print(f"{took:5.1f} s ({cpu:.1f} s of processors)  {int(years):,} years  {case}: {minutes}", flush=True)
+    print(f"slowest: {worst:.1f} s (at most {LIMIT_S:g} s); load {os.getloadavg()[0]:.0f}")
+    return 0 if worst <= LIMIT_S else 1
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    command(truth, speed)

@@ -1,0 +1,1 @@
+"""What `walproof price` promises, measured; a figure of docs/ for each command."""
