@@ -22,6 +22,7 @@ from rich.table import Table
 
 from benchmarks.command import command
 from tests.fixtures.bare_network import bare_network, may_create_networks
+from walproof.errors import ExitCode
 from walproof.lab import network_links
 from walproof.lab.blueprint import Blueprint
 from walproof.lab.home import load
@@ -170,7 +171,7 @@ def main(
         rows = [commits(load(), 300)]
     elif not may_create_networks():
         print("benchmarks.link_emulator: needs root and /dev/net/tun", file=sys.stderr)
-        return 3
+        return ExitCode.ENVIRONMENT
     else:
         with tempfile.TemporaryDirectory() as folder, bare_network(Path(folder) / "lab") as bare:
             try:

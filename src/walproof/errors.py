@@ -1,19 +1,32 @@
-"""The tool's own errors. A broken guarantee is a result, never one of these.
+"""Exit codes, and the tool's own errors. A broken guarantee is a result, never one of these.
 
 Error                   one sentence and a hint
-├── UsageError          what was asked is not valid                     exit 2
-├── MachineError        something is missing, taken or forbidden here   exit 3
-│   ├── TargetError     the cluster does not answer or refuses          exit 3
-│   │   └── NotObtained what one point needs, and only that, cannot be  exit 3
-│   └── WaitTimeout     a named wait timed out                          exit 3
-└── UndecidedError      it ran, and the result is undecided             exit 4
+├── UsageError          what was asked is not valid                     USAGE
+├── MachineError        something is missing, taken or forbidden here   ENVIRONMENT
+│   ├── TargetError     the cluster does not answer or refuses          ENVIRONMENT
+│   │   └── NotObtained what one point needs, and only that, cannot be  ENVIRONMENT
+│   └── WaitTimeout     a named wait timed out                          ENVIRONMENT
+└── UndecidedError      it ran, and the result is undecided             UNDECIDED
 """
+
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """How every command ends; after another signal than Ctrl-C with 128 + its number."""
+
+    HELD = 0
+    BROKEN = 1
+    USAGE = 2
+    ENVIRONMENT = 3
+    UNDECIDED = 4
+    INTERRUPTED = 130
 
 
 class Error(Exception):
     """One sentence that says what happened and why, a hint what to do next, an exit code."""
 
-    exit_code = 3
+    exit_code = ExitCode.ENVIRONMENT
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
@@ -24,7 +37,7 @@ class Error(Exception):
 class UsageError(Error):
     """What was asked is not valid: unknown level, negative clients, contradictory factors."""
 
-    exit_code = 2
+    exit_code = ExitCode.USAGE
 
 
 class MachineError(Error):
@@ -46,4 +59,4 @@ class WaitTimeout(MachineError):
 class UndecidedError(Error):
     """The run ended undecided."""
 
-    exit_code = 4
+    exit_code = ExitCode.UNDECIDED

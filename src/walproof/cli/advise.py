@@ -21,7 +21,7 @@ from walproof.advising.recipes import recipe, recipes
 from walproof.advising.requirements import classes_of, requirements_of
 from walproof.cli import options as opt
 from walproof.cli.options import Command
-from walproof.errors import MachineError, UsageError
+from walproof.errors import ExitCode, MachineError, UsageError
 from walproof.forecasting.failure_rates import failures_of
 from walproof.forecasting.forecast import forecast
 from walproof.forecasting.outages_from_drills import Model, measured
@@ -120,7 +120,7 @@ def advice_of(records: tuple[str, ...], options: Mapping[str, Any]) -> Advice:
 )
 def advise(
     records: tuple[str, ...], number: int, out: str | None, wanted: str | None, as_json: bool, **options: Any
-) -> int:
+) -> ExitCode:
     """Which level, quorum, pool and timeouts to run, from records of price and prove.
 
     Exit 1 when a requirement cannot be met.
@@ -134,7 +134,7 @@ def advise(
         print_json(advice_json(advice))
     else:
         _print_advice(advice)
-    return 1 if advice.refused else 0
+    return ExitCode.BROKEN if advice.refused else ExitCode.HELD
 
 
 def _write_recipes(folder: Path, choice: Choice, advice: Advice) -> None:

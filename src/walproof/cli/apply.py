@@ -13,7 +13,7 @@ from walproof.cli import options as opt
 from walproof.cli.advise import advice_of, requirement_options
 from walproof.cli.options import Command
 from walproof.cli.runs import APPLIED, Layer, journal_of_apply
-from walproof.errors import UsageError
+from walproof.errors import ExitCode, UsageError
 from walproof.machine.signals import shielded
 from walproof.model.advice import Advice, Choice, ClusterProfile
 from walproof.model.drill import Capability
@@ -40,7 +40,7 @@ from walproof.targets.external import consent
 @opt.output()
 def apply(
     advice: str | None, number: int, undo: bool, dry_run: bool, target: str | None, allow: str | None, **options: Any
-) -> int:
+) -> ExitCode:
     """Apply a recommendation: the difference, the change, the wait until it is in effect; on any error, reverted.
 
     The requirements are for a RECORD, as in `walproof advise`.
@@ -61,7 +61,7 @@ def apply(
     plan = configuration.plan(_change(choice, cluster))
     if dry_run or not plan.differences:
         _print_result(choice, cluster, plan.differences, None, as_json=as_json)
-        return 0
+        return ExitCode.HELD
     consent.check(cluster, "applying", ["config"], consent.read(allow))
     if not as_json:
         _print_lines(plan.differences)
@@ -72,7 +72,7 @@ def apply(
         # From here on it is applied, and a signal does not keep that from being reported.
         journal.note(cluster.clock.now(), name, APPLIED, choice.text, before=None, after=None)
         _print_result(choice, cluster, plan.differences, cluster.observe(), as_json=as_json)
-    return 0
+    return ExitCode.HELD
 
 
 def _journal_name(cluster: Target) -> str:
@@ -135,7 +135,7 @@ def _print_result(
         screen.print(f"nothing to change: {choice.text} is already in effect on {cluster.name}", style="bold")
 
 
-def _undo(cluster: Target, configuration: Configuration, *, dry_run: bool, as_json: bool) -> int:
+def _undo(cluster: Target, configuration: Configuration, *, dry_run: bool, as_json: bool) -> ExitCode:
     name = _journal_name(cluster)
     layer = Layer(journal_of_apply(name), complete=True)
     pending = layer.pending(name)
@@ -144,7 +144,7 @@ def _undo(cluster: Target, configuration: Configuration, *, dry_run: bool, as_js
         lines = (f"  {c.name}: {c.after} → {c.before}" for c in pending)
         first = f"would undo {counted(len(pending), 'change')} on {cluster.name}"
         print_result({"dry_run": True, "target": cluster.name, "changes": changes}, first, *lines, as_json=as_json)
-        return 0
+        return ExitCode.HELD
     left = configuration.undo(layer)
     layer.close(name)
     print_result(
@@ -153,4 +153,4 @@ def _undo(cluster: Target, configuration: Configuration, *, dry_run: bool, as_js
         *(f"  {sentence}" for sentence in left),
         as_json=as_json,
     )
-    return 1 if left else 0
+    return ExitCode.BROKEN if left else ExitCode.HELD

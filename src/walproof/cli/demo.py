@@ -56,7 +56,7 @@ def demo(
     watched: bool,
     directory: Path | None,
     as_json: bool,
-) -> int:
+) -> None:
     """A real cluster, its prices, three drills, one conclusion."""
     question = parse_options({**PRICED, "budget": budget, "seed": seed}).question()
     events = list[Event]()
@@ -80,7 +80,6 @@ def demo(
             _drills(Shell(target, emit, writer.keep, seed), show_progress)
             emit(Ended(now(), "done"))
     _print_result(events, writer.directory, as_json=as_json)
-    return 0
 
 
 def _drills(shell: Shell, show_progress: OnProgress) -> None:

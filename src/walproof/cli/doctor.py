@@ -8,7 +8,7 @@ from walproof.advising.doctor.catalogue import as_json as findings_json
 from walproof.advising.doctor.finding import Finding
 from walproof.cli import options as opt
 from walproof.cli.options import Command
-from walproof.errors import UsageError
+from walproof.errors import ExitCode, UsageError
 from walproof.model.drill import Capability
 from walproof.model.facts import Facts
 from walproof.model.units import counted
@@ -26,13 +26,13 @@ STYLE = {"error": "bold red", "warning": "yellow", "note": "cyan"}
     opt.option("--junit", "FILE", "JUnit XML for CI; - is standard output."),
     opt.flag("--list listed", "List the checks and ask no cluster."),
 )
-def doctor(target: str | None, as_json: bool, sarif: str | None, junit: str | None, listed: bool) -> int:
+def doctor(target: str | None, as_json: bool, sarif: str | None, junit: str | None, listed: bool) -> ExitCode:
     """What is wrong with a cluster's durability and failover. Reads only; exit 1 on any error or warning."""
     if as_json + (sarif == "-") + (junit == "-") > 1:
         raise UsageError("only one thing can go to standard output", "choose one of --json, --sarif -, --junit -")
     if listed:
         _print_checks(as_json=as_json)
-        return 0
+        return ExitCode.HELD
     chosen = choose(target)
     able = chosen.capabilities()
     if able.inspection is None:
@@ -47,7 +47,7 @@ def doctor(target: str | None, as_json: bool, sarif: str | None, junit: str | No
         print_json(findings_json(facts, findings))
     elif "-" not in (sarif, junit):
         _print_findings(facts, findings)
-    return 1 if failing(findings) else 0
+    return ExitCode.BROKEN if failing(findings) else ExitCode.HELD
 
 
 def _print_checks(*, as_json: bool) -> None:

@@ -72,7 +72,7 @@ class Asked:
     opt.seed,
 )
 @opt.output(opt.option("--html html_file", "FILE", "Write one self-contained page; - is standard output."))
-def forecast(records: tuple[str, ...], html_file: str | None, as_json: bool, **options: Any) -> int:
+def forecast(records: tuple[str, ...], html_file: str | None, as_json: bool, **options: Any) -> None:
     """What a year costs and loses: minutes without writes, P(lost commit), and which assumption matters most."""
     if html_file == "-" and as_json:
         raise UsageError("only one thing can go to standard output", "name a file for --html")
@@ -93,7 +93,6 @@ def forecast(records: tuple[str, ...], html_file: str | None, as_json: bool, **o
         print_json(forecasts_json(made, asked.failures, options["seed"]))
     elif html_file != "-":
         _print(made, asked)
-    return 0
 
 
 def _studied(asked: Asked, model: Model, options: dict[str, Any], arms: Sequence[PricedArm], each: Each) -> Studied:

@@ -53,7 +53,7 @@ def guard(
     duration: float | None,
     listen: str | None,
     as_json: bool,
-) -> int:
+) -> None:
     """Recovery in seconds: hands the leader lock over when the leader is gone and no acknowledged commit can be lost.
 
     A line for everything it does goes to standard error; --json prints what it did in all when it ends.
@@ -93,7 +93,6 @@ def guard(
             if server is not None:
                 server.close()
             print_result(asdict(watcher.status()), as_json=as_json)
-    return 0
 
 
 def _server(watcher: Guard, address: tuple[str, int]) -> MetricsServer:

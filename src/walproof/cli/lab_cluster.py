@@ -12,7 +12,7 @@ from rich.text import Text
 
 from walproof.cli import options as opt
 from walproof.cli.options import Command
-from walproof.errors import Error, TargetError, UsageError
+from walproof.errors import Error, ExitCode, TargetError, UsageError
 from walproof.lab import create, home, list_and_destroy, machine_probes, members, network_links, patroni, requirements
 from walproof.lab.blueprint import Blueprint, Disk
 from walproof.lab.client_access import switch_over
@@ -123,7 +123,7 @@ def status(lab: str | None, as_json: bool) -> None:
 @cloup.argument("name", required=False, shell_complete=opt.complete_labs)
 @opt.flag("--all every", "Every lab of this state folder, and what killed commands left behind.")
 @opt.of_a_lab
-def down(name: str | None, every: bool, lab: str | None, as_json: bool) -> int:
+def down(name: str | None, every: bool, lab: str | None, as_json: bool) -> ExitCode:
     """Remove a lab, complete or left behind by a killed walproof; nothing of it stays."""
     if (name and lab) or (every and (name or lab)):
         raise UsageError("more than one lab is meant", "walproof lab down NAME, or --all")
@@ -135,11 +135,11 @@ def down(name: str | None, every: bool, lab: str | None, as_json: bool) -> int:
     text = f"The lab {name} is down." if existed else f"No lab {name} is up; nothing to remove."
     hint = (f"  there are: {', '.join(others)} (walproof lab ls)",) if others else ()
     print_result({"lab": name, "existed": existed}, text, *hint, as_json=as_json)
-    return 0
+    return ExitCode.HELD
 
 
-def _down_all(*, as_json: bool) -> int:
-    """Remove every lab but those whose command still runs; exit 3 when one stays."""
+def _down_all(*, as_json: bool) -> ExitCode:
+    """Remove every lab but those whose command still runs; ENVIRONMENT when one stays."""
     remove_left()
     down: list[str] = []
     stay: dict[str, str] = {}
@@ -157,7 +157,7 @@ def _down_all(*, as_json: bool) -> int:
     )
     lines = [f"  {name} stays: {why}" for name, why in stay.items()]
     print_result({"removed": down, "stay": stay}, first, *lines, as_json=as_json)
-    return 3 if stay else 0
+    return ExitCode.ENVIRONMENT if stay else ExitCode.HELD
 
 
 @cloup.command(cls=Command)
@@ -285,22 +285,20 @@ _STYLE = {State.WORKS: "green", State.LIMITED: "yellow", State.BLOCKS: "bold red
 @opt.port
 @opt.flag("--raw", "What the probes printed, to go with a report of a fault.")
 @opt.json_output
-def doctor(port: int, raw: bool, as_json: bool) -> int:
+def doctor(port: int, raw: bool, as_json: bool) -> ExitCode:
     """What this machine offers a lab. Exit 3 when there can be none here."""
     if raw and as_json:
         raise UsageError("only one thing can go to standard output", "give --raw or --json")
     outputs = machine_probes.everything(port)
     rows = requirements.judged(outputs)
-    code = 3 if requirements.blocking(rows) else 0
+    possible, conclusion = not requirements.blocking(rows), requirements.conclusion(rows)
     if raw:
         click.echo(as_text(outputs), nl=False)
     elif as_json:
-        print_json(
-            {"lab": code == 0, "conclusion": requirements.conclusion(rows), "probes": [asdict(row) for row in rows]}
-        )
+        print_json({"lab": possible, "conclusion": conclusion, "probes": [asdict(row) for row in rows]})
     else:
-        print_tables(requirements.conclusion(rows), [_table(rows)])
-    return code
+        print_tables(conclusion, [_table(rows)])
+    return ExitCode.HELD if possible else ExitCode.ENVIRONMENT
 
 
 def _table(rows: tuple[requirements.Row, ...]) -> Table:

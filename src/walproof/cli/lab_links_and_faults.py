@@ -10,7 +10,7 @@ from rich.table import Table
 
 from walproof.cli import options as opt
 from walproof.cli.options import Command, Group
-from walproof.errors import MachineError, UsageError
+from walproof.errors import ExitCode, MachineError, UsageError
 from walproof.lab import home, network_links
 from walproof.lab.blueprint import Blueprint
 from walproof.lab.faults import catalogue, crashes, disks, replication
@@ -60,7 +60,7 @@ class LinkOptions:
 )
 @opt.option("--probes", "N", "Round trips measured per pair.", type=click.IntRange(1, 100_000), default=20)
 @opt.of_a_lab
-def link(probes: int, lab: str | None, as_json: bool, **options: Any) -> int:
+def link(probes: int, lab: str | None, as_json: bool, **options: Any) -> ExitCode:
     """Show the links, or shape them while the cluster runs: all, those of a member, a pair, or one direction."""
     given = LinkOptions(**options)
     blueprint = home.load(lab)
@@ -74,7 +74,7 @@ def link(probes: int, lab: str | None, as_json: bool, **options: Any) -> int:
         print_json(links_json(state, found))
     else:
         print_links(state, found, given.members)
-    return 3 if state.dead else 0
+    return ExitCode.ENVIRONMENT if state.dead else ExitCode.HELD
 
 
 def change(blueprint: Blueprint, given: LinkOptions) -> Links:

@@ -11,7 +11,7 @@ import click
 import cloup
 
 from walproof.cli.options import SETTINGS, Group, section
-from walproof.errors import Error
+from walproof.errors import Error, ExitCode
 from walproof.machine import signals
 from walproof.machine.redaction import hidden_in, in_text
 
@@ -88,15 +88,12 @@ def _hide_secrets(arguments: list[str]) -> None:
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Run a verb. Exit codes: 0 held, 1 broken or a gate exceeded, 2 usage, 3 environment, 4 undecided.
-
-    After a signal 128 + its number: 130 Ctrl-C, 143 SIGTERM, 129 SIGHUP; 3 when ending in order failed.
-    """
+    """Run a verb. After a signal the exit code is 128 + its number; ENVIRONMENT when ending in order failed."""
     arguments = sys.argv[1:] if argv is None else argv
     with signals.ending_in_order():
         code = _run(arguments)
         received = signals.received()
-    sys.exit(code if received is None or code == 3 else 128 + received)
+    sys.exit(code if received is None or code == ExitCode.ENVIRONMENT else 128 + received)
 
 
 def _run(arguments: list[str]) -> int:
@@ -112,17 +109,17 @@ def _run(arguments: list[str]) -> int:
     except click.UsageError as wrong:
         command = wrong.ctx.command_path if wrong.ctx else "walproof"
         _print_error(" ".join(wrong.format_message().split()), f"{command} --help", arguments)
-        code = 2
+        code = ExitCode.USAGE
     except (KeyboardInterrupt, click.Abort):
         with suppress(OSError):
             click.echo("walproof: interrupted", err=True)
-        code = 130
+        code = ExitCode.INTERRUPTED
     except BrokenPipeError:
-        code = 0
+        code = ExitCode.HELD
     except Exception:  # noqa: BLE001 (the outermost edge)
-        # Never Python's own exit code 1, which would say that a guarantee is broken.
+        # Never Python's own exit code, which is BROKEN.
         with suppress(OSError):
             traceback.print_exc()
             click.echo("walproof: an error inside walproof; please report it with the lines above", err=True)
-        code = 3
-    return code if isinstance(code, int) else 0
+        code = ExitCode.ENVIRONMENT
+    return code if isinstance(code, int) else ExitCode.HELD

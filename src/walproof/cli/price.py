@@ -8,7 +8,7 @@ import cloup
 from walproof.cli import options as opt
 from walproof.cli.options import Command
 from walproof.cli.runs import keep_journal, progress_bar, started
-from walproof.errors import UsageError
+from walproof.errors import ExitCode, UsageError
 from walproof.links.round_trips import shipped
 from walproof.machine.redaction import in_text, without_secrets
 from walproof.model.event import Described, Ended, Event
@@ -106,7 +106,7 @@ _OURS = ("target", "allow")
 @opt.output(opt.record, opt.option("--resume", "RECORD", "Continue a record with the question it holds."), opt.dry_run)
 def price(
     target: str | None, directory: Path | None, resume: str | None, as_json: bool, dry_run: bool, **raw: Any
-) -> int:
+) -> ExitCode:
     """What each commit level costs, with honest error bars."""
     if resume and directory:
         raise UsageError("--resume continues a record and --record names a new one", "leave one of them out")
@@ -125,7 +125,7 @@ def price(
         question = question_on(chosen, options)
         lines = dry_run_lines(options, question, chosen.name)
         print_result(_plan_json(question, chosen.name), *lines, as_json=as_json)
-        return 0
+        return ExitCode.HELD
     allowed = consent.read(raw.get("allow"))
     clients = max(arm.clients for arm in options.question().arms)
     consent.check(chosen, "pricing", consents_needed(options), allowed, clients=clients)
@@ -150,8 +150,8 @@ def price(
     else:
         _print_result(result, bench.events, str(writer.directory), [one.text for one in answers])
     if result.stopped_by == "interrupted":
-        return 130
-    return exit_code(answers) if result.table.arms or result.parts else 4
+        return ExitCode.INTERRUPTED
+    return exit_code(answers) if result.table.arms or result.parts else ExitCode.UNDECIDED
 
 
 def _plan_json(question: Question, target: str) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from rich.text import Text
 from walproof.cli import options as opt
 from walproof.cli.options import Command
 from walproof.cli.runs import keep_journal, started
-from walproof.errors import MachineError, UsageError
+from walproof.errors import ExitCode, MachineError, UsageError
 from walproof.machine.signals import shielded
 from walproof.model.drill import Capability, Drill
 from walproof.model.event import Described, DrillDone, DrillStarted, Emit, Ended, Event, FaultChanged, Note
@@ -70,7 +70,7 @@ from walproof.targets.external import consent
     opt.record,
     opt.dry_run,
 )
-def prove(target: str | None, directory: Path | None, as_json: bool, dry_run: bool, **raw: Any) -> int:
+def prove(target: str | None, directory: Path | None, as_json: bool, dry_run: bool, **raw: Any) -> ExitCode:
     """What each commit level survives: real faults against a ledger of acknowledged commits."""
     if raw.get("pitfall"):
         if target is not None:
@@ -87,7 +87,7 @@ def prove(target: str | None, directory: Path | None, as_json: bool, dry_run: bo
     plan = _plan(options, chosen)
     if dry_run:
         print_result(_plan_json(options, plan, chosen), *_plan_lines(options, plan, chosen), as_json=as_json)
-        return 0
+        return ExitCode.HELD
     consent.check(chosen, "proving", consents_needed(plan), allowed, clients=options.writers)
     with Writer(directory, "prove") as writer, closing(chosen):
         keep_journal(chosen, writer.directory)
@@ -99,7 +99,7 @@ def prove(target: str | None, directory: Path | None, as_json: bool, dry_run: bo
         print_json(answer_as_json(options, drills, str(writer.directory), limits))
     else:
         _print_answer(options, drills, events, limits, str(writer.directory))
-    return 130 if interrupted else exit_code(drills, limits)
+    return ExitCode.INTERRUPTED if interrupted else exit_code(drills, limits)
 
 
 def _with_running_guard(options: ProveOptions, raw: RawOptions, target: Target) -> ProveOptions:
@@ -127,7 +127,7 @@ def _guard_as_before(target: Target) -> Iterator[None]:
                 switch.start() if ran else switch.stop()
 
 
-def _pitfalls(raw: RawOptions, directory: Path | None, *, as_json: bool, dry_run: bool) -> int:
+def _pitfalls(raw: RawOptions, directory: Path | None, *, as_json: bool, dry_run: bool) -> ExitCode:
     """`--pitfall`: each on a lab of its own making, judged into a record."""
     from walproof.studies.pitfalls import catalogue
 
@@ -136,20 +136,20 @@ def _pitfalls(raw: RawOptions, directory: Path | None, *, as_json: bool, dry_run
         tree = {"dry_run": True, "pitfalls": [{"number": p.number, "title": p.title} for p in wanted]}
         first = f"{counted(len(wanted), 'pitfall')} on a lab of its own:"
         print_result(tree, first, *(f"  {p.number} {p.title}" for p in wanted), as_json=as_json)
-        return 0
+        return ExitCode.HELD
     with Writer(directory, "pitfalls") as writer:
         writer(started("prove", raw, at=time.time(), seed=seed))
         found, interrupted = catalogue.reproduce(catalogue.run_all(wanted, _on_stderr), writer)
     tree = {"record": str(writer.directory), "pitfalls": [catalogue.as_dict(one) for one in found]}
     print_result(tree, catalogue.as_text(found, len(wanted)), f"record: {writer.directory}", as_json=as_json)
-    return 130 if interrupted else catalogue.exit_code(found)
+    return ExitCode.INTERRUPTED if interrupted else catalogue.exit_code(found)
 
 
 def _on_stderr(text: str) -> None:
     click.echo(text, err=True)
 
 
-def _target_pitfalls(raw: RawOptions, directory: Path | None, target: str, *, as_json: bool, dry_run: bool) -> int:
+def _target_pitfalls(raw: RawOptions, directory: Path | None, target: str, *, as_json: bool, dry_run: bool) -> ExitCode:
     """`--pitfall` with `--target`: those of its manager, on that cluster."""
     from walproof.studies.pitfalls import catalogue
 
@@ -164,7 +164,7 @@ def _target_pitfalls(raw: RawOptions, directory: Path | None, target: str, *, as
         tree = {"dry_run": True, "pitfalls": [{"number": p.number, "title": p.title} for p in wanted]}
         first = f"{counted(len(wanted), 'pitfall')} on {chosen.name}:"
         print_result(tree, first, *(f"  {p.number} {p.title}" for p in wanted), as_json=as_json)
-        return 0
+        return ExitCode.HELD
     needed = [word for pitfall in wanted for word in pitfall.consents]
     consent.check(chosen, "reproducing pitfalls", needed, consent.read(raw.get("allow")))
     with Writer(directory, "pitfalls") as writer, closing(chosen):
@@ -173,7 +173,7 @@ def _target_pitfalls(raw: RawOptions, directory: Path | None, target: str, *, as
         found, interrupted = catalogue.reproduce(catalogue.run_on_target(able, wanted, _on_stderr), writer)
     tree = {"record": str(writer.directory), "pitfalls": [catalogue.as_dict(one) for one in found]}
     print_result(tree, catalogue.as_text(found, len(wanted)), f"record: {writer.directory}", as_json=as_json)
-    return 130 if interrupted else catalogue.exit_code(found)
+    return ExitCode.INTERRUPTED if interrupted else catalogue.exit_code(found)
 
 
 def _campaign(

@@ -14,7 +14,7 @@ from cloup.constraints import mutually_exclusive
 
 from walproof.cli import options as opt
 from walproof.cli.options import Command
-from walproof.errors import MachineError, UsageError
+from walproof.errors import ExitCode, MachineError, UsageError
 from walproof.machine.untrusted import bounded, regular
 from walproof.model.drill import Drill
 from walproof.model.event import DrillDone
@@ -61,8 +61,8 @@ def _one(record: Record, event: DrillDone) -> Rejudged:
     return Rejudged(event.drill, again.drill, encode(event) == encode(again))
 
 
-def rejudge(record: Record, *, as_json: bool) -> int:
-    """Print what comes out; 0 when every verdict is the same, byte for byte, 1 when one is not."""
+def rejudge(record: Record, *, as_json: bool) -> ExitCode:
+    """Print what comes out; HELD when every verdict is the same, byte for byte, BROKEN when one is not."""
     found = rejudged(record)
     judged = [one for one in found if one.now is not None]
     if not judged:
@@ -71,7 +71,7 @@ def rejudge(record: Record, *, as_json: bool) -> int:
             "run walproof prove again: the record of its drills keeps them",
         )
     print_result(_tree(record, found), *_lines(found, judged), as_json=as_json)
-    return 0 if all(one.same for one in judged) else 1
+    return ExitCode.HELD if all(one.same for one in judged) else ExitCode.BROKEN
 
 
 def _lines(found: list[Rejudged], judged: list[Rejudged]) -> list[str]:
@@ -148,7 +148,7 @@ def report(
     as_markdown: bool,
     as_csv: bool,
     as_json: bool,
-) -> int:
+) -> ExitCode:
     """A record as tables, a page, Markdown, JSON or CSV; several records side by side: what changed, is it real."""
     if html_file == "-" and (as_markdown or as_csv or as_json):
         raise UsageError("only one thing can go to standard output", "name a file for --html")
@@ -188,9 +188,7 @@ def _required(found: Sequence[Record], text: str | None) -> tuple[Required, ...]
     return required(requirements, price_table(found[0].events)) if requirements else ()
 
 
-def _rejudged(found: Sequence[Record], *, page: bool, text: bool, as_json: bool) -> int:
-    pass
-
+def _rejudged(found: Sequence[Record], *, page: bool, text: bool, as_json: bool) -> ExitCode:
     if len(found) > 1 or page or text:
         raise UsageError("--rejudge prints its own answer, for one record", "walproof report RECORD --rejudge")
     return rejudge(found[0], as_json=as_json)

@@ -12,7 +12,7 @@ import cloup
 from walproof.cli import options as opt
 from walproof.cli.options import Command
 from walproof.cli.runs import Layer, applied_folder, journal_of_apply, runs_folder
-from walproof.errors import Error, MachineError, UsageError
+from walproof.errors import Error, ExitCode, MachineError, UsageError
 from walproof.load.local_runner import remove_left
 from walproof.machine.redaction import without_secrets
 from walproof.machine.untrusted import printable
@@ -42,7 +42,7 @@ class Reverted:
 @cloup.argument("record", required=False, metavar="[RECORD]")
 @opt.cluster(opt.allow("what a RECORD from elsewhere would revert"), default="as the journal says")
 @opt.output()
-def revert(record: str | None, target: str | None, allow: str | None, as_json: bool) -> int:
+def revert(record: str | None, target: str | None, allow: str | None, as_json: bool) -> ExitCode:
     """Revert what interrupted runs had changed: those of this machine, every one and every apply, or RECORD's."""
     remove_left()
     if record is not None:
@@ -60,7 +60,7 @@ def revert(record: str | None, target: str | None, allow: str | None, as_json: b
     )  # fmt: skip
     if failed is not None:
         raise failed
-    return 1 if any(r.left for r in done) else 0
+    return ExitCode.BROKEN if any(r.left for r in done) else ExitCode.HELD
 
 
 def _all(target: str | None) -> tuple[list[Reverted], Error | None]:

@@ -102,7 +102,7 @@ def run(
     allow: str | None,
     directory: Path | None,
     as_json: bool,
-) -> int:
+) -> None:
     """Run a study, by name or the path of a study.toml."""
     declared = read_study(Path(name)) if name.endswith(".toml") else shipped(name)[0]
     options = StudyOptions(quick, seed, budget)
@@ -139,7 +139,6 @@ def run(
     else:
         link = f"record: {writer.directory}   (walproof report {writer.directory} --html study.html)"
         print_tables(f"{declared.title}: {claims_tally(claims)}.\n", study_tables(events), link)
-    return 0
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import cloup
 
 from walproof.cli import options as opt
 from walproof.cli.options import Command, Group
-from walproof.errors import UsageError
+from walproof.errors import ExitCode, UsageError
 from walproof.reporting.console_output import print_result
 from walproof.targets.choose import rights_of
 
@@ -27,7 +27,7 @@ def target() -> None:
 )
 @opt.dry_run
 @opt.json_output
-def cnpg(address: str | None, printed: bool, uses: tuple[str, ...], dry_run: bool, as_json: bool) -> int:
+def cnpg(address: str | None, printed: bool, uses: tuple[str, ...], dry_run: bool, as_json: bool) -> ExitCode:
     """Rights that CloudNativePG needs: the Role to paste, and what of it is missing. Changes nothing."""
     if not printed and not dry_run:
         raise UsageError("nothing is asked", "--print-rbac prints the Role, --dry-run asks what is missing")
@@ -35,12 +35,12 @@ def cnpg(address: str | None, printed: bool, uses: tuple[str, ...], dry_run: boo
     if not dry_run:
         text = rights.role(wanted)
         print_result({"role": text}, text.rstrip(), as_json=as_json)
-        return 0
+        return ExitCode.HELD
     missing = {use: list(rights.missing([use])) for use in wanted}
     role = rights.role_of_missing(wanted) if any(missing.values()) else ""
     lines = [f"{use}: {'missing: ' + ', '.join(lacks) if lacks else 'allowed'}" for use, lacks in missing.items()]
     print_result({"missing": missing, "role": role}, *lines, *([role.rstrip()] if role else []), as_json=as_json)
-    return 3 if role else 0
+    return ExitCode.ENVIRONMENT if role else ExitCode.HELD
 
 
 def _uses(given: Sequence[str]) -> tuple[str, ...]:

@@ -82,11 +82,11 @@ def watch(
     canary: bool,
     levels: str,
     quorum: int | None,
-) -> int:
+) -> None:
     """The cluster live: page, terminal or metrics. RECORD is a record to follow, growing or complete."""
     if printed:
         click.echo(alert_rules() if printed == "rules" else dashboard())
-        return 0
+        return
     probed = tuple(level(text) for text in levels.split(",") if text.strip())
     if not probed:
         raise UsageError("no level is named", f"--levels takes some of {', '.join(Level)}")
@@ -100,13 +100,14 @@ def watch(
     chosen = None if directory and not target else choose(target)
     if chosen and as_json:
         print_json({"target": chosen.name, **status_json(chosen.observe())})
-        return 0
+        return
     if chosen and (canary or exporter):
         consent.check(chosen, "the canary", ["canary"], allowed, clients=len(probed))
     ended = threading.Event()
     call_after(duration, ended.set)
     if chosen and exporter:
-        return _export(chosen, (host, port or EXPORTER_PORT), (probed, quorum), token_file, ended)
+        _export(chosen, (host, port or EXPORTER_PORT), (probed, quorum), token_file, ended)
+        return
     collector = Collector(chosen, record=directory)
     canary_writer = Canary(chosen, probed, collector.add_probe) if canary and chosen else None
     try:
@@ -121,7 +122,6 @@ def watch(
         if canary_writer:
             canary_writer.close()
         collector.close()
-    return 0
 
 
 def _draw(collector: Collector, ended: threading.Event) -> None:
@@ -137,7 +137,7 @@ def _export(
     declared: tuple[tuple[Level, ...], int | None],
     token_file: Path | None,
     ended: threading.Event,
-) -> int:
+) -> None:
     token = token_in(token_file) if token_file else "" if is_loopback(address[0]) else new_token()
     exporter = Exporter(target, address=address, levels=declared[0], declared=declared[1], token=token)
     click.echo(f"metrics at {base_url(address[0], exporter.server.port)}/metrics", err=True)
@@ -151,4 +151,3 @@ def _export(
             exporter.update()
     finally:
         exporter.close()
-    return 0

@@ -291,7 +291,7 @@ def _raise_priority() -> None:
 
 
 def main() -> int:
-    """Carry packets as the config file says, until the lab is removed or SIGTERM; exit code 3 when it cannot start."""
+    """Carry packets as the config file says, until the lab is removed or SIGTERM; ENVIRONMENT when it cannot start."""
     path = Path(sys.argv[1])
     config = {**json.loads(path.read_text()), "path": str(path)}
     try:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from walproof.errors import UsageError
+from walproof.errors import ExitCode, UsageError
 from walproof.model.estimate import Caveat, Estimate
 from walproof.model.guarantee import Level, level
 from walproof.model.sample import Arm
@@ -153,9 +153,6 @@ class Answer(StrEnum):
     UNDECIDED = "undecided"
 
 
-EXIT = {Answer.MET: 0, Answer.NOT_MET: 1, Answer.UNDECIDED: 4}
-
-
 @dataclass(frozen=True, slots=True)
 class Requirement:
     """The level's throughput ratio is at least this, with that many clients, or with every number of them (None)."""
@@ -251,10 +248,12 @@ def _judged(one: Requirement, price: ArmPrice) -> Required:
     )
 
 
-def exit_code(found: Sequence[Required]) -> int:
-    """0 when every requirement is met, 1 when one is not, else 4."""
+def exit_code(found: Sequence[Required]) -> ExitCode:
+    """HELD when every requirement is met, BROKEN when one is not, else UNDECIDED."""
     answers = {one.answer for one in found}
-    return EXIT[next((a for a in (Answer.NOT_MET, Answer.UNDECIDED) if a in answers), Answer.MET)]
+    if Answer.NOT_MET in answers:
+        return ExitCode.BROKEN
+    return ExitCode.UNDECIDED if Answer.UNDECIDED in answers else ExitCode.HELD
 
 
 def required_as_json(found: Sequence[Required]) -> list[dict[str, Any]]:

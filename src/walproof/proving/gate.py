@@ -4,11 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from xml.etree import ElementTree
 
-from walproof.errors import UsageError
+from walproof.errors import ExitCode, UsageError
 from walproof.model.drill import Drill, Verdict
 from walproof.model.units import counted, duration_s
-
-HELD, EXCEEDED, UNDECIDED = 0, 1, 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,16 +56,13 @@ def exceeded(limits: Gate, drill: Drill) -> str:
     return "; ".join(clauses)
 
 
-def exit_code(drills: Sequence[Drill], limits: Gate | None = None) -> int:
-    """0 held, 1 broken or a limit exceeded, 4 undecided: also when every drill was skipped or none was run."""
-    if limits is None:
-        if any(d.verdict is Verdict.BROKEN for d in drills):
-            return EXCEEDED
-    elif any(exceeded(limits, d) for d in drills):
-        return EXCEEDED
+def exit_code(drills: Sequence[Drill], limits: Gate | None = None) -> ExitCode:
+    """BROKEN also when a limit is exceeded; UNDECIDED also when every drill was skipped or none was run."""
+    if any(exceeded(limits, d) if limits else d.verdict is Verdict.BROKEN for d in drills):
+        return ExitCode.BROKEN
     if any(d.verdict is Verdict.UNDECIDED for d in drills) or all(d.verdict is Verdict.SKIPPED for d in drills):
-        return UNDECIDED
-    return HELD
+        return ExitCode.UNDECIDED
+    return ExitCode.HELD
 
 
 def junit(drills: Sequence[Drill], limits: Gate | None = None) -> str:

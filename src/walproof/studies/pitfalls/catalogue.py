@@ -10,7 +10,7 @@ from typing import Any
 
 import psycopg
 
-from walproof.errors import Error, MachineError, UsageError
+from walproof.errors import Error, ExitCode, MachineError, UsageError
 from walproof.lab import home
 from walproof.lab.blueprint import Blueprint, Disk
 from walproof.lab.create import LabOrder, design, temporary_lab
@@ -278,8 +278,9 @@ def as_text(runs: Sequence[PitfallRun], asked: int) -> str:
     return "\n".join(lines)
 
 
-def exit_code(runs: Sequence[PitfallRun]) -> int:
-    """0 when all were reproduced, 1 when one was not, 4 when one is undecided or skipped."""
+def exit_code(runs: Sequence[PitfallRun]) -> ExitCode:
+    """HELD when all were reproduced, BROKEN when one was not, UNDECIDED when one is undecided or skipped."""
     if any(one.verdict == "not reproduced" for one in runs):
-        return 1
-    return 4 if any(one.verdict in ("undecided", "skipped") for one in runs) else 0
+        return ExitCode.BROKEN
+    undecided = any(one.verdict in ("undecided", "skipped") for one in runs)
+    return ExitCode.UNDECIDED if undecided else ExitCode.HELD
