@@ -23,6 +23,7 @@ from walproof.pricing.options import RawOptions, TuneOptions, parse_options
 from walproof.pricing.results_and_gate import conclusion, table_as_json
 from walproof.pricing.run import run_price
 from walproof.pricing.sampling import AGAIN, Bench, Question, RunProgress, block, still_needed, visit_order
+from walproof.reporting.console_output import json_text
 
 LOCAL, ON = Arm(Level.LOCAL, 4), Arm(Level.ON, 4)
 
@@ -324,7 +325,7 @@ def test_two_leaders_observed_are_a_failover() -> None:
 
 def test_the_table_as_json_has_the_promised_keys_and_only_finite_numbers() -> None:
     events, _ = priced(FakePriced(), Question((Scenario(),), (LOCAL, ON)))
-    found = json.loads(json.dumps(table_as_json(price_table(events), "rec"), allow_nan=False))
+    found = json.loads(json_text(table_as_json(price_table(events), "rec")))
     assert {"record", "baseline", "stopped_by", "arms"} <= set(found)
     assert {"level", "clients", "blocks", "tps", "ratio", "latency_ms", "caveats"} <= set(found["arms"][0])
     assert set(found["arms"][0]["latency_ms"]) == {"mean", "p50", "p95", "p99", "p999", "max"}

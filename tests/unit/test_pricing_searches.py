@@ -23,6 +23,7 @@ from walproof.pricing.options import parse_options
 from walproof.pricing.prediction import PRIOR, Point, fit, held_out, median_error, predict, processor_bound, solve
 from walproof.pricing.sampling import Bench, ignore_progress
 from walproof.pricing.tuning import Candidate, Score, Space, ranking
+from walproof.reporting.console_output import json_text
 
 
 def resulted(generator: Any, rtt_ms: float = 0.0) -> tuple[Any, list[TrialPoint]]:
@@ -111,7 +112,7 @@ def test_a_resumed_search_goes_on_where_it_was_interrupted(raw: dict[str, Any]) 
     target = FakePriced(noise=0.01)
     second = Bench(target, lambda _: None, 1, earlier=first.events)
     resumed = run_command(second, parse_options(raw), ignore_progress)
-    assert resumed.parts == uninterrupted.parts
+    assert json_text(resumed.parts) == json_text(uninterrupted.parts)
 
     def steps(bench: Bench) -> list[tuple[Any, ...]]:
         return [(e.tried, e.value, e.conclusion) for e in bench.events if isinstance(e, SearchStep) and e.value > 0]

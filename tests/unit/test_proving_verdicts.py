@@ -19,6 +19,7 @@ from walproof.proving.judge import new_damage
 from walproof.proving.loss_bounds import Bound, Kind, bounds, cell, controls, drills_for, reached, worst_bounds
 from walproof.proving.options import parse_options
 from walproof.proving.verdict import Assumption, AtRisk, decided, promised
+from walproof.reporting.console_output import json_text
 
 FINE = Findings(acknowledged=100, kept=100)
 LOSS = Findings(acknowledged=100, kept=90, lost=10)
@@ -301,5 +302,5 @@ def test_a_cell_of_the_matrix_shows_promise_mark_and_evidence() -> None:
 
 def test_json_holds_only_numbers_json_can_express() -> None:
     odd = replace(drill(), rto_s=float("nan"), rpo_s=float("inf"))
-    text = json.dumps(answer_as_json(parse_options({}), [odd], "rec"), allow_nan=False)
+    text = json_text(answer_as_json(parse_options({}), [odd], "rec"))
     assert json.loads(text)["drills"][0]["rto_s"] is None

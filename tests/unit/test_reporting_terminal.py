@@ -12,6 +12,7 @@ from walproof.model.drill import Verdict
 from walproof.model.event import DrillDone, Event
 from walproof.model.guarantee import Level
 from walproof.reporting.conclusion import conclusion, loss_sentence, outage_sentence, sentences
+from walproof.reporting.console_output import json_text
 from walproof.reporting.json_csv_hdrhistogram import price_json, prove_json, record_json
 from walproof.reporting.terminal import study_tables, tables
 from walproof.reporting.terminal_price_drills_forecast import price_tables, prove_tables
@@ -118,7 +119,7 @@ def test_an_outage_that_was_not_seen_is_left_out() -> None:
 
 @pytest.mark.parametrize("events", [price_events(), full_record(), ()], ids=["price", "full", "nothing"])
 def test_price_json_has_the_keys_of_its_schema(events: tuple[Event, ...]) -> None:
-    printed = json.loads(json.dumps(price_json(events, "r"), allow_nan=False))
+    printed = json.loads(json_text(price_json(events, "r")))
     assert {"record", "baseline", "stopped_by", "arms"} <= printed.keys()
     for arm in printed["arms"]:
         assert {"level", "clients", "blocks", "tps", "ratio", "latency_ms", "caveats"} <= arm.keys()
@@ -127,7 +128,7 @@ def test_price_json_has_the_keys_of_its_schema(events: tuple[Event, ...]) -> Non
 
 
 def test_prove_json_has_the_keys_of_its_schema() -> None:
-    printed = json.loads(json.dumps(prove_json(prove_events(), "r"), allow_nan=False))
+    printed = json.loads(json_text(prove_json(prove_events(), "r")))
     needed = "fault level acknowledged downgraded unknown refused lost recovered rto_s rpo_s leader_before leader_after"
     for drill in printed["drills"]:
         assert {*needed.split(), "timeline_before", "timeline_after", "verdict", "why"} <= drill.keys()
@@ -135,7 +136,7 @@ def test_prove_json_has_the_keys_of_its_schema() -> None:
 
 
 def test_record_json_holds_everything_once() -> None:
-    printed = json.loads(json.dumps(record_json(full_record(), "r", ["a notice"]), allow_nan=False))
+    printed = json.loads(json_text(record_json(full_record(), "r", ["a notice"])))
     assert {"arms", "drills", "claims", "searches", "environment", "notices", "conclusion"} <= printed.keys()
 
 

@@ -92,10 +92,11 @@ def test_two_levels_alternate_for_the_whole_time_and_every_second_is_in_the_reco
 
 
 def ended_json(record: str) -> str:
+    from walproof.reporting.console_output import json_text
     from walproof.reporting.json_csv_hdrhistogram import record_json
 
     found = read(Path(record))
-    return json.dumps(record_json(found.events, record, ()), allow_nan=False)
+    return json_text(record_json(found.events, record, ()))
 
 
 def test_the_picture_shows_checkpoint_and_stall_at_their_time(run: Run, capsys: pytest.CaptureFixture[str]) -> None:  # noqa: F811

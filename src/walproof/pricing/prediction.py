@@ -297,12 +297,11 @@ def _miss_as_json(miss: Miss) -> dict[str, Any]:
 def emit_predictions(bench: Bench, parts: dict[str, Any]) -> None:
     """Emit predictions and held-out points as steps, so that a report need not fit again what took seconds."""
     misses = parts.get("hold_out", {}).get("misses", [])
-    made = [("hold-out", miss, miss["predicted_tps"], f"off by {miss['error'] or 0:.1%}") for miss in misses]
+    made = [("hold-out", miss, miss["predicted_tps"], f"off by {miss['error']:.1%}") for miss in misses]
     made += [("prediction", one, one["tps"], "predicted, not measured") for one in parts.get("prediction", [])]
     for search, one, tps, conclusion in made:
-        found = Estimate(*(math.nan if tps[k] is None else float(tps[k]) for k in ("value", "low", "high")))
         tried = {k: one[k] for k in ("scenario", "level", "clients", "rtt_ms", "measured_tps") if k in one}
-        bench.step(search, tried, found, conclusion)
+        bench.step(search, tried, Estimate(**tps), conclusion)
 
 
 def processors_busy(result: SampleResult) -> float:

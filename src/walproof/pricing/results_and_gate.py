@@ -5,7 +5,7 @@ Whether throughput ratios are at least what is required is decided by their inte
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -23,7 +23,7 @@ NAMES = ("mean", "p50", "p95", "p99", "p999")
 
 
 def table_as_json(table: PriceTable, record: str | None) -> dict[str, Any]:
-    """{"record", "baseline", "stopped_by", "arms": […]}; numbers that are not known are null."""
+    """{"record", "baseline", "stopped_by", "arms": […]}."""
     return {
         "record": record,
         "baseline": str(table.baseline),
@@ -79,22 +79,22 @@ def _class(priced: ClassPrice) -> dict[str, Any]:
     }
 
 
-def interval(estimate: Estimate) -> dict[str, float | None]:
-    """{"value", "low", "high"}, null where a number is not finite, because JSON has no NaN."""
-    return {"value": number(estimate.value), "low": number(estimate.low), "high": number(estimate.high)}
+def interval(estimate: Estimate) -> dict[str, float]:
+    """{"value", "low", "high"}."""
+    return {name: number(value) for name, value in asdict(estimate).items()}
 
 
-def number(value: float) -> float | None:
-    """The number to six significant digits, None when it is not finite."""
-    return float(f"{value:.6g}") if math.isfinite(value) else None
+def number(value: float) -> float:
+    """The number to six significant digits."""
+    return float(f"{value:.6g}")
 
 
-def _values(latency: Latency) -> dict[str, float | None]:
+def _values(latency: Latency) -> dict[str, float]:
     values = {name: number(getattr(latency, name).value) for name in NAMES}
     return {**values, "max": number(latency.max_ms)}
 
 
-def _intervals(latency: Latency) -> dict[str, dict[str, float | None]]:
+def _intervals(latency: Latency) -> dict[str, dict[str, float]]:
     return {name: interval(getattr(latency, name)) for name in NAMES}
 
 

@@ -1,8 +1,7 @@
-"""A campaign in sentences and as the object that `walproof prove --json` prints: finite numbers or null. Pure.
+"""A campaign in sentences and as the object that `walproof prove --json` prints. Pure.
 
 What each level kept, how sure that is, how long the outage was, and drills with a guard against the same without."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
@@ -131,21 +130,10 @@ def control_sentences(drills: Sequence[Drill]) -> list[str]:
     ]
 
 
-def finite(value: Any) -> Any:
-    """The same value with every number that JSON cannot express as None, at any depth."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {str(k): finite(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [finite(v) for v in value]
-    return value
-
-
 def drill_as_json(drill: Drill) -> dict[str, Any]:
     """The keys of the schema first, then everything else that is known."""
     counts = asdict(drill.findings)
-    first = {
+    return {
         "fault": drill.fault,
         "level": str(drill.level),
         **{name: counts[name] for name in ("acknowledged", "downgraded", "unknown", "refused", "lost", "recovered")},
@@ -157,8 +145,6 @@ def drill_as_json(drill: Drill) -> dict[str, Any]:
         "timeline_after": drill.timeline_after,
         "verdict": str(drill.verdict),
         "why": drill.why,
-    }
-    more = {
         "number": drill.number,
         "victim": str(drill.victim),
         "victims": list(drill.victims),
@@ -176,8 +162,6 @@ def drill_as_json(drill: Drill) -> dict[str, Any]:
         "evidence": drill.evidence,
         "marks": [asdict(mark) for mark in drill.marks],
     }
-    shaped: dict[str, Any] = finite({**first, **more})
-    return shaped
 
 
 def bounds_as_json(drills: Sequence[Drill]) -> list[dict[str, Any]]:
@@ -192,12 +176,12 @@ def answer_as_json(
     answer: dict[str, Any] = {
         "record": record,
         "drills": [drill_as_json(drill) for drill in drills],
-        "loss_bound": finite(worst_bounds(drills)),
+        "loss_bound": worst_bounds(drills),
         "bounds": bounds_as_json(drills),
         "positive_control": {
             f"{kind.what} {kind.level}": control or None for kind, control in controls(drills).items()
         },
-        "guard": [finite(asdict(compared)) for compared in compare_guard(drills)],
+        "guard": [asdict(compared) for compared in compare_guard(drills)],
         "conclusion": conclusion(drills),
     }
     if options.matrix:

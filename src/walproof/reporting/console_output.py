@@ -2,6 +2,7 @@
 people. Lays out and writes; computes nothing."""
 
 import json
+import math
 import os
 import sys
 from collections.abc import Iterable, Sequence
@@ -37,8 +38,21 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def print_json(tree: object) -> None:
-    """One JSON object on a line of standard output; NaN and infinity are no JSON."""
-    click.echo(json.dumps(tree, allow_nan=False))
+    """One JSON object on a line of standard output."""
+    click.echo(json_text(tree))
+
+
+def json_text(tree: object) -> str:
+    """The tree as JSON, which has no NaN and no infinity: null where a number is neither known nor finite."""
+    return json.dumps(_finite(tree), allow_nan=False)
+
+
+def _finite(value: object) -> object:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {k: _finite(v) for k, v in value.items()}
+    return [_finite(v) for v in value] if isinstance(value, (list, tuple)) else value
 
 
 def print_result(tree: object, *lines: str, as_json: bool) -> None:

@@ -13,14 +13,14 @@ from dataclasses import asdict
 from typing import Any
 
 from walproof.model.drill import Drill
-from walproof.model.estimate import Estimate, quantile_ms
+from walproof.model.estimate import quantile_ms
 from walproof.model.event import ClaimJudged, Described, DrillDone, Event, FigureCompared, SampleDone, SearchStep
 from walproof.model.sample import Arm, SampleResult, Scenario
 from walproof.pricing.estimates import ArmPrice, price_table, samples_of
 from walproof.pricing.latency_breakdown import breakdown_as_json, breakdowns
-from walproof.pricing.results_and_gate import table_as_json
+from walproof.pricing.results_and_gate import NAMES, arm_as_json, number, table_as_json
 from walproof.pricing.soak import soak_as_json, stretches
-from walproof.proving.campaign_results import bounds_as_json, drill_as_json, finite
+from walproof.proving.campaign_results import bounds_as_json, drill_as_json
 from walproof.proving.loss_bounds import bounds, worst_bounds
 from walproof.reporting.conclusion import conclusion
 from walproof.reporting.outline import Outline, Table
@@ -62,9 +62,9 @@ def record_json(events: Sequence[Event], record: str, notices: Sequence[str]) ->
     claims = [e for e in events if isinstance(e, ClaimJudged)]
     figures = [e for e in events if isinstance(e, FigureCompared)]
     described = next((e.description for e in reversed(events) if isinstance(e, Described)), None)
-    found |= {"searches": [finite(asdict(s)) for s in steps]} if steps else {}
-    found |= {"claims": [finite(asdict(c)) for c in claims]} if claims else {}
-    found |= {"figures": [finite(asdict(f)) for f in figures]} if figures else {}
+    found |= {"searches": [asdict(s) for s in steps]} if steps else {}
+    found |= {"claims": [asdict(c) for c in claims]} if claims else {}
+    found |= {"figures": [asdict(f) for f in figures]} if figures else {}
     found |= {"environment": asdict(described)} if described else {}
     return found
 
@@ -85,6 +85,19 @@ CSV_HEADS = (
     "value", "low", "high", "unit", "caveats",
 )  # fmt: skip
 Row = dict[str, str | int | float]
+_MEASURES = {
+    "tps": ("tps", "1/s"),
+    "ratio": ("ratio", "of baseline"),
+    "without_stalls": ("ratio without stalls", "of baseline"),
+    **{name: (f"latency {name.replace('999', '99.9')}", "ms") for name in NAMES},
+    "max": ("latency longest", "ms"),
+    "stalled_s": ("stalled", "s"),
+    "measured_s": ("measured", "s"),
+    "wal_bytes_per_transaction": ("WAL per transaction", "bytes"),
+    "full_pages_per_transaction": ("full-page images per transaction", ""),
+    "blocks": ("blocks", ""),
+}
+"""Fields of an arm's JSON, as a row of the CSV names them, with their units."""
 
 
 def table_csv(records: Iterable[tuple[str, Sequence[Event]]]) -> str:
@@ -114,34 +127,13 @@ def _rows(events: Sequence[Event]) -> Iterator[Row]:
 def _price(price: ArmPrice) -> Iterator[Row]:
     where: Row = {"kind": "price", "scenario": price.scenario.text, "workload": workload_name(price)}
     where |= {"level": arm_name(price), "clients": price.arm.clients, "caveats": "; ".join(price.caveats)}
-    found = (
-        ("tps", price.tps, "1/s"),
-        ("ratio", price.ratio, "of baseline"),
-        ("ratio without stalls", price.without_stalls, "of baseline"),
-        ("latency mean", price.latency.mean, "ms"),
-        ("latency p50", price.latency.p50, "ms"),
-        ("latency p95", price.latency.p95, "ms"),
-        ("latency p99", price.latency.p99, "ms"),
-        ("latency p99.9", price.latency.p999, "ms"),
-    )
-    for measure, estimate, unit in found:
-        yield {**where, "measure": measure, **_estimate(estimate), "unit": unit}
-    single = (
-        ("latency longest", price.latency.max_ms, "ms"),
-        ("stalled", price.stalled_s, "s"),
-        ("measured", price.measured_s, "s"),
-        ("WAL per transaction", price.wal_bytes, "bytes"),
-        ("full-page images per transaction", price.full_pages, ""),
-    )
-    for measure, value, unit in single:
-        if math.isfinite(value):
-            yield {**where, "measure": measure, "value": float(f"{value:.6g}"), "unit": unit}
-    yield {**where, "measure": "blocks", "value": price.blocks}
-
-
-def _estimate(estimate: Estimate) -> Row:
-    named = {"value": estimate.value, "low": estimate.low, "high": estimate.high}
-    return {k: float(f"{v:.6g}") for k, v in named.items() if math.isfinite(v)}
+    arm = arm_as_json(price)
+    fields = {**arm, **arm["latency_interval_ms"], "max": arm["latency_ms"]["max"]}
+    for name, (measure, unit) in _MEASURES.items():
+        values = fields[name] if isinstance(fields[name], dict) else {"value": fields[name]}
+        known = {k: v for k, v in values.items() if math.isfinite(v)}
+        if known or len(values) > 1:
+            yield {**where, "measure": measure, **known, "unit": unit}
 
 
 def _drill(drill: Drill) -> Iterator[Row]:
@@ -151,15 +143,15 @@ def _drill(drill: Drill) -> Iterator[Row]:
     for name in ("acknowledged", "downgraded", "unknown", "refused", "lost", "recovered"):
         yield {**where, "measure": name, "value": counts[name], "unit": "commits"}
     for name, value in {"rto": drill.rto_s, "rpo": drill.rpo_s, **_away(drill)}.items():
-        if value is not None:
-            yield {**where, "measure": name, "value": float(f"{value:.6g}"), "unit": "s"}
+        if value is not None and math.isfinite(value):
+            yield {**where, "measure": name, "value": number(value), "unit": "s"}
 
 
 def _away(drill: Drill) -> dict[str, float | None]:
-    """Unavailable seconds, the writers' outages, the parts of the recovery; None for what is not known or endless."""
-    writers = dict(zip(("median", "p95", "worst"), drill.writers_rto_s or (), strict=False))
-    finite = {f"writers' rto {name}": s if math.isfinite(s) else None for name, s in writers.items()}
-    return {"unavailable": drill.unavailable_s, **finite, **outage_seconds(drill.recovery)}
+    """Unavailable seconds, the writers' outages, the parts of the recovery; None for what is not known."""
+    names = (f"writers' rto {name}" for name in ("median", "p95", "worst"))
+    writers = dict(zip(names, drill.writers_rto_s or (), strict=False))
+    return {"unavailable": drill.unavailable_s, **writers, **outage_seconds(drill.recovery)}
 
 
 def _no_formula(value: str | int | float) -> str | int | float:
