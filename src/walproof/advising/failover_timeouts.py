@@ -11,16 +11,15 @@ from statistics import median
 from walproof.model.advice import ClusterProfile, DrillSummary, Evidence, Timeouts
 from walproof.model.facts import CNPG_CUT_S, CNPG_DELETED_S, CNPG_KILLED_S, CNPG_MANAGER
 from walproof.model.units import counted
+from walproof.patroni.config import LEAST
 
-SHORTEST = Timeouts(ttl=20, loop_wait=1, retry_timeout=3, network_s=5, rto_required=True)
-"""Patroni refuses a smaller ttl, loop_wait or retry_timeout (patroni/config.py; dynamic_configuration)."""
+SHORTEST = Timeouts(**LEAST, network_s=5, rto_required=True)
 
 
 def timeouts_for(rto_s: float | None, cluster: ClusterProfile) -> Timeouts:
     """The longest timeouts that keep the RTO: the longer they are, the fewer needless failovers.
 
-    Patroni demands loop_wait + 2 × retry_timeout <= ttl; a leader failure is detected when the ttl of its key is over
-    and the next loop comes.
+    A leader failure is detected when the ttl of its key is over and the next loop comes.
 
     >>> timeouts_for(30.0, ClusterProfile()).ttl, timeouts_for(None, ClusterProfile()).ttl
     (27, 30)
@@ -61,9 +60,9 @@ def shortest_rto(evidence: Evidence) -> ShortestRto | None:
         return _cloudnative_pg(evidence)
     if manager != "patroni":
         return None
-    least = SHORTEST.leader_failure_s
-    limit = f"Patroni's ttl cannot go under 20 s: after a leader failure writes are away for up to {least:g} s"
-    return ShortestRto(least, limit, f"--rto {least:g}s (ttl 20, loop_wait 1, retry_timeout 3)")
+    rto = SHORTEST.leader_failure_s
+    why = f"Patroni's ttl cannot go under {SHORTEST.ttl} s: after a leader failure writes are away for up to {rto:g} s"
+    return ShortestRto(rto, why, f"--rto {rto:g}s ({', '.join(f'{n} {s}' for n, s in LEAST.items())})")
 
 
 def _cloudnative_pg(evidence: Evidence) -> ShortestRto:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from walproof.errors import UsageError
 from walproof.model.advice import Choice, ClusterProfile
 from walproof.model.guarantee import PARAMETERS, ConfigChange, Quorum, QuorumKind, SyncReplication
+from walproof.patroni.config import LEAST
 
 _VALUE = re.compile(r"[A-Za-z0-9.]{1,32}")
 _NAME = re.compile(r"[A-Za-z0-9._:-]{0,128}")
@@ -169,7 +170,7 @@ def postgresql_conf(choice: Choice, cluster: ClusterProfile) -> Recipe:
 
 
 _WHY = {
-    "ttl": "a failed leader is replaced after this; Patroni refuses less than 20",
+    "ttl": f"a failed leader is replaced after this; Patroni refuses less than {LEAST['ttl']}",
     "loop_wait": "how often every member checks",
     "retry_timeout": "DCS and PostgreSQL may be unreachable this long; loop_wait + 2 × this must not exceed ttl",
     "primary_start_timeout": "a crashed leader is replaced instead of waited for",

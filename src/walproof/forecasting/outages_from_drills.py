@@ -21,8 +21,9 @@ from walproof.model.facts import CNPG_CUT_S, CNPG_DELETED_S, CNPG_KILLED_S, CNPG
 from walproof.model.guarantee import Level, Loss
 from walproof.model.topology import Description
 from walproof.model.units import counted
+from walproof.patroni.config import DEFAULTS, LEAST
 
-TIMEOUTS = {"fast": 20.0, "default": 30.0}
+TIMEOUTS = {"fast": float(LEAST["ttl"]), "default": float(DEFAULTS["ttl"])}
 """Patroni's ttl, s, by the lab's word for its timeouts, for records whose description has no ttl."""
 FEW = 3
 STALL_S = 1.0

@@ -26,6 +26,7 @@ from walproof.guarding.etcd import (
 )
 from walproof.machine.untrusted import from_json
 from walproof.model.takeover import Candidate, LockState, Seal
+from walproof.patroni.config import times, whole
 
 SEAL, LIMIT, INTENT = "walproof_guard", "walproof_guard_limit", "walproof_guard_intent"
 """Keys of the guard's own below Patroni's prefix, which Patroni does not know and leaves alone: what a seal keeps, when
@@ -59,11 +60,11 @@ def _candidate(entry: Entry) -> Candidate:
     data = _json(entry)
     tags = data.get("tags") or {}
     tagged = _tagged(tags) if isinstance(tags, dict) else "tags that are no list of names and values"
-    priority = _whole(tags.get("failover_priority"), 1) if isinstance(tags, dict) else 0
-    timeline = _whole(data.get("timeline"), 0)
+    priority = whole(tags.get("failover_priority"), 1) if isinstance(tags, dict) else 0
+    timeline = whole(data.get("timeline"), 0)
     running = data.get("state") == "running"
     words = str(data.get("version") or "")
-    version = tuple(_whole(part, 0) for part in words.split(".")) if words else ()
+    version = tuple(whole(part, 0) for part in words.split(".")) if words else ()
     return Candidate(entry.lease, running, priority, _address(data.get("conn_url")), tagged, timeline, version)
 
 
@@ -77,26 +78,9 @@ def _tagged(tags: Mapping[str, Any]) -> str:
         if tags.get(name):
             return f"{name}: {tags[name]}"
     for name in ("failover_priority", "sync_priority"):
-        if _whole(tags.get(name), 1) <= 0:
+        if whole(tags.get(name), 1) <= 0:
             return f"{name}: {tags[name]}"
     return ""
-
-
-def _whole(value: object, default: int, odd: int = 0) -> int:
-    """A number of a document that somebody else wrote; odd: for what is none."""
-    try:
-        return default if value is None else int(float(str(value)))
-    except (ValueError, OverflowError):
-        return odd
-
-
-def _times_s(settings: Mapping[str, Any], *, adjusted: bool) -> tuple[int, int]:
-    """ttl and loop_wait as Patroni takes them; /config keeps them raw (config.py, _validate_and_adjust_timeouts)."""
-    ttl, loop_wait, retry_timeout = (
-        max(least, _whole(settings.get(name), default, odd=default))
-        for name, default, least in (("ttl", 30, 20), ("loop_wait", 10, 1), ("retry_timeout", 10, 3))
-    )
-    return ttl, max(1, min(loop_wait, ttl - 2 * retry_timeout)) if adjusted else loop_wait
 
 
 def _address(url: object) -> str:
@@ -140,7 +124,7 @@ def state_of(entries: Mapping[str, Entry], at: float) -> LockState:
     leader, sync, config, limit = (entries.get(key) for key in ("leader", "sync", "config", LIMIT))
     named, settings = _json(sync), _json(config)
     candidates = {k.removeprefix("members/"): _candidate(e) for k, e in entries.items() if k.startswith("members/")}
-    ttl_s, loop_wait_s = _times_s(settings, adjusted=all(c.version >= _ADJUSTS for c in candidates.values()))
+    ttl_s, loop_wait_s = times(settings, adjusted=all(c.version >= _ADJUSTS for c in candidates.values()))
     return LockState(
         at,
         holder=leader.value if leader else "",
@@ -148,7 +132,7 @@ def state_of(entries: Mapping[str, Entry], at: float) -> LockState:
         holder_lease=leader.lease if leader else 0,
         sync_leader=str(named.get("leader") or ""),
         voters=tuple(v.strip() for v in str(named.get("sync_standby") or "").split(",") if v.strip()),
-        quorum=_whole(named.get("quorum"), 0),
+        quorum=whole(named.get("quorum"), 0),
         sync_version=sync.version if sync else 0,
         config_version=config.version if config else 0,
         synchronous=settings.get("synchronous_mode") in _SYNCHRONOUS,
@@ -158,10 +142,10 @@ def state_of(entries: Mapping[str, Entry], at: float) -> LockState:
         switchover=_asked(entries.get("failover"), at, loop_wait_s),
         failover_version=entries["failover"].version if "failover" in entries else 0,
         ttl_s=ttl_s,
-        least_position=_whole(_json(entries.get("status")).get("optime"), 0)
-        - _whole(settings.get("maximum_lag_on_failover"), 1 << 20),
+        least_position=whole(_json(entries.get("status")).get("optime"), 0)
+        - whole(settings.get("maximum_lag_on_failover"), 1 << 20),
         loop_wait_s=loop_wait_s,
-        limit_s=max(0, _whole(_json(limit).get("limit_s"), 0)),
+        limit_s=max(0, whole(_json(limit).get("limit_s"), 0)),
         seal=_seal(entries.get(SEAL), leader),
         candidates=candidates,
     )

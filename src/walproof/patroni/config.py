@@ -1,5 +1,6 @@
-"""Patroni's dynamic configuration as a value: merging as PATCH does, flattening, undoing, sync mode. Pure."""
+"""Patroni's dynamic configuration as a value: merging as PATCH does, flattening, undoing, sync mode, timeouts. Pure."""
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
@@ -98,16 +99,33 @@ def follows(config: Tree, change: Tree) -> bool:
     )
 
 
-def ttl_of(config: Tree) -> int | None:
-    """The ttl in effect, s: 30 where none is set, at least 20 (patroni/config.py, 4.1); None for what is no number.
+LEAST = {"ttl": 20, "loop_wait": 1, "retry_timeout": 3}
+DEFAULTS = {"ttl": 30, "loop_wait": 10, "retry_timeout": 10}
+"""Patroni's timeouts, s: the smallest it takes (config.py, _validate_and_adjust_timeouts), and where none is set."""
 
-    >>> ttl_of({}), ttl_of({"ttl": 45}), ttl_of({"ttl": 5}), ttl_of({"ttl": "soon"})
-    (30, 45, 20, None)
+
+def least_ttl(loop_wait: float, retry_timeout: float) -> float:
+    """The ttl that these two need, s: Patroni of 3.2 and later keeps loop_wait within it."""
+    return loop_wait + 2 * retry_timeout
+
+
+def times(config: Mapping[str, Any], *, adjusted: bool = True) -> tuple[int, int]:
+    """ttl and loop_wait as Patroni takes them; /config keeps them raw. adjusted: whether it is 3.2 or later.
+
+    >>> times({}), times({"ttl": "soon", "loop_wait": 0}), times({"ttl": 5, "loop_wait": 15})
+    ((30, 10), (30, 1), (20, 1))
     """
+    ttl, loop_wait, retry_timeout = (max(LEAST[n], whole(config.get(n), d, d)) for n, d in DEFAULTS.items())
+    longest = ttl - int(least_ttl(0, retry_timeout)) if adjusted else loop_wait
+    return ttl, max(LEAST["loop_wait"], min(loop_wait, longest))
+
+
+def whole(value: object, default: int, odd: int = 0) -> int:
+    """A number of a document that somebody else wrote; odd: for what is none."""
     try:
-        return max(20, int(config.get("ttl", 30)))
-    except (TypeError, ValueError, OverflowError):
-        return None
+        return default if value is None else int(float(str(value)))
+    except (ValueError, OverflowError):
+        return odd
 
 
 class SyncMode(StrEnum):

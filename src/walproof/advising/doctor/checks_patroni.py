@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from walproof.advising.doctor.finding import Check, Hit, Severity, patch_cluster, set_patroni
 from walproof.model.facts import Facts, PatroniMember
+from walproof.patroni.config import DEFAULTS, LEAST, least_ttl
 
 DYNAMIC = "https://patroni.readthedocs.io/en/latest/dynamic_configuration.html"
 MODES = "https://patroni.readthedocs.io/en/latest/replication_modes.html"
@@ -22,21 +23,21 @@ def _paused(facts: Facts) -> Iterator[Hit]:
 def _timing(facts: Facts) -> Iterator[Hit]:
     if (patroni := facts.patroni) is None:
         return
-    ttl, loop, retry = patroni.number("ttl", 30), patroni.number("loop_wait", 10), patroni.number("retry_timeout", 10)
-    if ttl < loop + 2 * retry:
-        fix = set_patroni("ttl", f"{loop + 2 * retry:g}")
+    ttl, loop, retry = (patroni.number(name, default) for name, default in DEFAULTS.items())
+    if ttl < (least := least_ttl(loop, retry)):
+        fix = set_patroni("ttl", f"{least:g}")
         yield Hit(f"ttl {ttl:g} < loop_wait {loop:g} + 2 × retry_timeout {retry:g}", fix, WHERE)
 
 
 def _ttl_long(facts: Facts) -> Iterator[Hit]:
-    if (patroni := facts.patroni) and patroni.number("ttl", 30) > 60:
-        yield Hit(f"ttl = {patroni.number('ttl', 30):g} s", set_patroni("ttl", "30"), WHERE)
+    if (patroni := facts.patroni) and (ttl := patroni.number("ttl", DEFAULTS["ttl"])) > 60:
+        yield Hit(f"ttl = {ttl:g} s", set_patroni("ttl", f"{DEFAULTS['ttl']}"), WHERE)
 
 
 def _retry_short(facts: Facts) -> Iterator[Hit]:
-    if (patroni := facts.patroni) and patroni.number("retry_timeout", 10) < 3:
-        evidence = f"retry_timeout = {patroni.number('retry_timeout', 10):g} s"
-        yield Hit(evidence, set_patroni("retry_timeout", "3"), WHERE)
+    name, least = "retry_timeout", LEAST["retry_timeout"]
+    if (patroni := facts.patroni) and (retry := patroni.number(name, DEFAULTS[name])) < least:
+        yield Hit(f"{name} = {retry:g} s", set_patroni(name, f"{least}"), WHERE)
 
 
 def _start_long(facts: Facts) -> Iterator[Hit]:

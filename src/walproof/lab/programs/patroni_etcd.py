@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from walproof.patroni.config import SyncMode, sync_keys
+from walproof.patroni.config import DEFAULTS, LEAST, SyncMode, sync_keys
 
 CLIENT_PORT = 2379
 PEER_PORT = 2380
@@ -103,9 +103,6 @@ def postgres_parameters(members: int, *, fast_timeouts: bool) -> dict[str, str]:
 
 
 REST_PORT = 8008
-FAST = {"ttl": 20, "loop_wait": 1, "retry_timeout": 3}
-"""Patroni refuses a ttl under 20, a loop_wait under 1 and a retry_timeout under 3 (patroni/config.py, 4.1)."""
-DEFAULT = {"ttl": 30, "loop_wait": 10, "retry_timeout": 10}
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +126,7 @@ class PatroniSettings:
 def dynamic(sync: SyncMode, quorum: int, parameters: dict[str, str], *, fast_timeouts: bool) -> dict[str, Any]:
     """The configuration kept in the DCS."""
     return {
-        **(FAST if fast_timeouts else DEFAULT),
+        **(LEAST if fast_timeouts else DEFAULTS),
         **({"primary_start_timeout": 0} if fast_timeouts else {}),
         # Loss shall be measured, not hidden by a list of candidates that ends up empty (pitfall P22).
         "maximum_lag_on_failover": 1 << 40,

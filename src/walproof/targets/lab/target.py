@@ -26,7 +26,7 @@ from walproof.model.ports import Capabilities, Clock, Configuration, Notebook
 from walproof.model.sample import Checkpoints, Sample, SampleResult, Scenario, Workload
 from walproof.model.takeover import LeaderLock, SignsOfLife
 from walproof.model.topology import ClusterView, Description, Endpoint, Route
-from walproof.patroni.config import ttl_of
+from walproof.patroni.config import times
 from walproof.patroni.rest import facts_of
 from walproof.targets.lab.faults import LabDcs, LabOneWay, LabOperations, LabSlowDisk, faults_of, reasons_of
 from walproof.targets.lab.scenarios import LabScenarios
@@ -107,7 +107,7 @@ class LabTarget:
             "timeouts": b.timeouts,
             "cpu per member": "all" if b.cores is None else f"{b.cores:g}",
         }
-        return Description(f"lab {b.name}", b.members, facts, settings, b.disk.wal_volume, ttl_of(dynamic_config(b)))
+        return Description(f"lab {b.name}", b.members, facts, settings, b.disk.wal_volume, times(dynamic_config(b))[0])
 
     def observe(self) -> ClusterView:
         """One observation of every member."""
