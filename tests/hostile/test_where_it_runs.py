@@ -9,26 +9,22 @@ from pathlib import Path
 
 import pytest
 
+from tests.fixtures.recorded_machines import from_text, machine
 from walproof.errors import MachineError
 from walproof.lab import requirements
-from walproof.lab.requirements import MISSING, Output, Row, State, from_text
+from walproof.lab.requirements import MISSING, Output, Row, State
 from walproof.machine import programs
 from walproof.machine.clock import RealClock
 from walproof.machine.programs import program
 from walproof.targets.patroni.takeover import GuardProcess
 
-MACHINES = Path(__file__).parents[1] / "fixtures/machines"
 NONE = Output("", MISSING)
 V2 = "/sys/fs/cgroup/cgroup.controllers"
 
 
-def recorded(base: str) -> dict[str, Output]:
-    return from_text((MACHINES / f"{base}.txt").read_text("utf-8"))
-
-
 def row_of(base: str, subject: str, changes: dict[str, Output]) -> Row:
     """The line of that subject on a recorded machine on which something else was printed."""
-    rows = requirements.judged({**recorded(base), **changes})
+    rows = requirements.judged({**machine(base), **changes})
     return next(row for row in rows if row.subject == subject)
 
 

@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tests.fixtures.doctor_page import BEGIN, END, PAGE
+from tests.fixtures.doctor_page import BEGIN, END, PAGE, catalogue_table
 from tests.fixtures.seeds import SEEDS
 from tests.fixtures.sick import well, with_patroni, with_settings
 from walproof.advising.doctor.catalogue import (
@@ -13,7 +13,6 @@ from walproof.advising.doctor.catalogue import (
     as_json,
     as_junit,
     as_sarif,
-    catalogue_table,
     diagnosed,
     failing,
 )

@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.fixtures.forecasts import ANY_1, failure, failures, model
+from tests.fixtures.markov import Chain, exact
 from walproof.errors import UsageError
 from walproof.forecasting.episodes import Faults, changes
 from walproof.forecasting.failover_rules import PerFault, rules_of
 from walproof.forecasting.failure_rates import YEAR_S, Data, Failures, Place
 from walproof.forecasting.importance_sampling import sample
-from walproof.forecasting.markov import Chain, exact
 from walproof.forecasting.simulate import Risk, follow, simulate
 from walproof.forecasting.topology import Cause, Configuration, topology
 from walproof.model.guarantee import Level, QuorumKind

@@ -4,14 +4,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.fixtures.recorded_machines import from_text, machine
 from walproof.lab import requirements
-from walproof.lab.requirements import Output, State, as_text, from_text
+from walproof.lab.requirements import Output, State, as_text
 
 MACHINES = Path(__file__).parents[1] / "fixtures/machines"
 
 
 def rows_of(name: str) -> tuple[requirements.Row, ...]:
-    return requirements.judged(from_text((MACHINES / f"{name}.txt").read_text("utf-8")))
+    return requirements.judged(machine(name))
 
 
 def limited(name: str) -> set[str]:

@@ -117,16 +117,6 @@ class State:
             getattr(self, name)[: len(other.at)] = getattr(other, name)
 
 
-@dataclass(frozen=True, slots=True)
-class Risks:
-    """Which episodes ran which risk of a loss at one change."""
-
-    takeover: Bools
-    unflushed: Bools
-    near: Bools
-    stale: Bools
-
-
 def start(begins: Floats, rules: Rules) -> State:
     """Everybody well, the first member leads."""
     n, everybody = len(begins), (1 << rules.members) - 1

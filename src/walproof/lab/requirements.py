@@ -2,7 +2,6 @@
 
 Pure; runs no probe (machine_probes.py)."""
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -25,7 +24,6 @@ class Output:
 
 Outputs = Mapping[str, Output]
 MISSING = 127
-_HEADING = re.compile(r"^--- (?P<name>.+?)(?: \[exit (?P<code>\d+)\])?$")
 
 
 def as_text(outputs: Outputs) -> str:
@@ -41,20 +39,6 @@ def as_text(outputs: Outputs) -> str:
         lines.append(f"--- {name}" + (f" [exit {output.code}]" if output.code else ""))
         lines += [output.text] if output.text else []
     return "".join(f"{line}\n" for line in lines)
-
-
-def from_text(text: str) -> dict[str, Output]:
-    """The inverse of `as_text`; lines before the first heading are remarks."""
-    found: dict[str, Output] = {}
-    name, code, lines = "", 0, list[str]()
-    for line in [*text.splitlines(), "--- end"]:
-        if (heading := _HEADING.match(line)) is None:
-            lines.append(line)
-            continue
-        if name:
-            found[name] = Output("\n".join(lines).strip("\n"), code)
-        name, code, lines = heading["name"], int(heading["code"] or 0), []
-    return found
 
 
 OLDEST_PYTHON = (3, 11)

@@ -144,11 +144,6 @@ def command_rate(output: str) -> Rate | None:
     return Rate(float(found[1])) if found else None
 
 
-def program_of(workload: Workload) -> Path:
-    """The driver's program, without its arguments."""
-    return Path(SYSBENCH if workload.driver == SYSBENCH else shlex.split(workload.driver)[0])
-
-
 CONNECT_S = 30.0
 _SEEDS_APART = 1_000_003
 

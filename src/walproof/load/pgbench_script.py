@@ -174,7 +174,6 @@ def _open(what: str, text: str, at: int) -> UsageError:
 
 
 _ENDS = ("COMMIT", "END")
-_BACK = ("ROLLBACK", "ABORT")
 _NOT_WITHIN = ("VACUUM", "CALL", "CHECKPOINT")
 _ENDS_WITHIN = re.compile(r"\b(COMMIT|ROLLBACK)\b", re.IGNORECASE)
 _OWN_LEVEL = re.compile(r"\bsynchronous_commit\b", re.IGNORECASE)

@@ -42,24 +42,6 @@ def failing(findings: tuple[Finding, ...]) -> bool:
     return any(f.severity != "note" for f in findings)
 
 
-def catalogue_table() -> str:
-    """The checks as Markdown tables, one per group: id, severity, what could be lost, how to seed it, source."""
-    lines: list[str] = []
-    for title, checks in GROUPS.items():
-        lines += [
-            f"### {title}",
-            "",
-            "| check | severity | finds, and what it may cost | seeded by |",
-            "|---|---|---|---|",
-        ]
-        lines += [
-            f"| [`{c.id}`]({c.source}) | {c.severity} | {c.title}. {c.loses} | {c.seed.replace('|', '/')} |"
-            for c in checks
-        ]
-        lines.append("")
-    return "\n".join(lines)
-
-
 Tree = dict[str, Any]
 
 

@@ -46,11 +46,9 @@ class Kind:
 CLUSTERS = Kind("postgresql.cnpg.io", "v1", "clusters")
 PODS = Kind("", "v1", "pods")
 JOBS = Kind("batch", "v1", "jobs")
-SERVICES = Kind("", "v1", "services")
 SECRETS = Kind("", "v1", "secrets")
 LEASES = Kind("coordination.k8s.io", "v1", "leases")
 ENDPOINTSLICES = Kind("discovery.k8s.io", "v1", "endpointslices")
-DISRUPTION_BUDGETS = Kind("policy", "v1", "poddisruptionbudgets")
 ACCESS_REVIEWS = Kind("authorization.k8s.io", "v1", "selfsubjectaccessreviews", namespaced=False)
 
 
