@@ -33,6 +33,7 @@ from walproof.targets.cnpg.members import CnpgManager
 from walproof.targets.cnpg.objects import Cluster, read
 from walproof.targets.cnpg.target import CnpgCluster
 from walproof.targets.cnpg.target_file import CnpgFile
+from walproof.targets.configure import NoJournal
 from walproof.targets.simulated.clock import VirtualClock
 
 NAME = "cnpg:default/pg"
@@ -105,7 +106,7 @@ def client(cluster: StandIn, tmp_path: Path, account: Account | None = None) -> 
 def chaos(api: Any, journal: Journal | None = None, clock: Any = None) -> ChaosMesh:
     from walproof.machine.clock import RealClock
 
-    return ChaosMesh(Instances(api, "pg", NAME, clock or RealClock({}), lambda: journal))
+    return ChaosMesh(Instances(api, "pg", NAME, clock or RealClock({}), lambda: journal or NoJournal()))
 
 
 def until(wanted: Callable[[], bool], seconds: float = 20.0) -> None:

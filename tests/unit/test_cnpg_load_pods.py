@@ -42,6 +42,7 @@ from walproof.targets.cnpg.kubernetes_api import ApiError, KubernetesApi
 from walproof.targets.cnpg.pgbench_pods import LOAD, LoadPods, load_job, load_secret
 from walproof.targets.cnpg.rbac import CnpgRights
 from walproof.targets.cnpg.target_file import CnpgFile, LoadPart, read_address
+from walproof.targets.configure import NoJournal
 
 TARGET = "cnpg:default/pg?context=here"
 IMAGE = "localhost/walproof:test"
@@ -238,7 +239,7 @@ def test_everything_goes_when_it_is_closed(tmp_path: Path) -> None:
 def test_what_a_killed_run_left_is_removed_by_its_journal(tmp_path: Path) -> None:
     with running(tmp_path) as here:
         here.pods.open()
-        later = LoadPods(Who(client(here.cluster), here.pods._login.file), TARGET, RealClock(), lambda: None)
+        later = LoadPods(Who(client(here.cluster), here.pods._login.file), TARGET, RealClock(), NoJournal)
         later.remove(Journal(tmp_path / "journal"))
         assert here.objects("Job", "Secret", "Pod") == [] and Journal(tmp_path / "journal").pending() == ()
 

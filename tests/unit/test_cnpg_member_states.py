@@ -17,6 +17,7 @@ from walproof.targets.cnpg.faults_and_undo import Instances
 from walproof.targets.cnpg.faults_and_undo_by_chaos_mesh import ChaosMesh
 from walproof.targets.cnpg.kubeconfig import connection
 from walproof.targets.cnpg.member_states_and_failover_steps import CnpgMemberStates, seen_inside
+from walproof.targets.configure import NoJournal
 
 
 class Scene:
@@ -26,7 +27,7 @@ class Scene:
         configuration, context = connection("", {"KUBECONFIG": str(cluster.serving.kubeconfig())})
         api, clock = Client(configuration, "default", context), RealClock({})
         self.cluster = cluster
-        self.instances = Instances(api, "pg", "cnpg:default/pg", clock, lambda: None)
+        self.instances = Instances(api, "pg", "cnpg:default/pg", clock, NoJournal)
         self.chaos = ChaosMesh(self.instances)
         self.source = CnpgMemberStates(api, "pg", dict, clock, injected=self.chaos.in_effect)
 

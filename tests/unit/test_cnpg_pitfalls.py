@@ -24,6 +24,7 @@ from walproof.targets.cnpg.faults_and_undo import Instances
 from walproof.targets.cnpg.faults_and_undo_by_chaos_mesh import ChaosMesh
 from walproof.targets.cnpg.kubeconfig import connection
 from walproof.targets.cnpg.pitfalls import ALTERED, AlterSystem, CnpgPitfalls
+from walproof.targets.configure import NoJournal
 
 SPEED = 20.0
 
@@ -49,7 +50,7 @@ def cluster(tmp_path: Path) -> Iterator[StandIn]:
 def pitfalls(cluster: StandIn, journal: Journal | None = None) -> CnpgPitfalls:
     configuration, context = connection("", {"KUBECONFIG": str(cluster.serving.kubeconfig())})
     api = Client(configuration, "default", context)
-    instances = Instances(api, "pg", "cnpg:default/pg", RealClock({}), lambda: journal)
+    instances = Instances(api, "pg", "cnpg:default/pg", RealClock({}), lambda: journal or NoJournal())
     return CnpgPitfalls(
         instances,
         lambda: Thaw(cluster, instances),

@@ -342,7 +342,7 @@ class Target(Protocol):
     clock: Clock
     external: bool
     """Whether walproof did not start it: then everything beyond observing needs consent."""
-    journal: Notebook | None
+    journal: Notebook
     """Where changes are written down before they are made; external targets change nothing without one."""
 
     def describe(self) -> Description:

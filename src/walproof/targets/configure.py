@@ -5,7 +5,7 @@ from walproof.model.guarantee import ConfigChange, ConfigPlan
 from walproof.model.ports import Configuration, Notebook
 
 
-def configure(configuration: Configuration, change: ConfigChange, journal: Notebook | None) -> ConfigPlan:
+def configure(configuration: Configuration, change: ConfigChange, journal: Notebook) -> ConfigPlan:
     """Plan the change, apply it, wait until it is in effect; MachineError without a journal."""
     plan = configuration.plan(change)
     if plan.differences:
@@ -27,8 +27,22 @@ def applied(configuration: Configuration, plan: ConfigPlan, journal: Notebook) -
         raise
 
 
-def needed(journal: Notebook | None) -> Notebook:
+class NoJournal:
+    """In place of a journal where a verb keeps none: nothing is written down, so nothing is pending."""
+
+    def note(self, at: float, target: str, what: str, name: str, *, before: str | None, after: str | None) -> None:
+        """Nowhere."""
+
+    def undone(self, change: object) -> None:
+        """Nothing is."""
+
+    def pending(self, target: str | None = None) -> tuple[()]:
+        """Nothing."""
+        return ()
+
+
+def needed(journal: Notebook) -> Notebook:
     """The journal; MachineError when there is none: an external cluster is not changed without one."""
-    if journal is None:
+    if isinstance(journal, NoJournal):
         raise MachineError("nothing is changed on an external cluster without a journal", "this verb keeps none")
     return journal

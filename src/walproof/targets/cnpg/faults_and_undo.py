@@ -35,7 +35,7 @@ class Instances:
     cluster: str
     target: str
     clock: Clock
-    journal: Callable[[], Notebook | None]
+    journal: Callable[[], Notebook]
     injected: list[tuple[Capability, str]] = field(default_factory=list)
 
     def run(self, member: str, script: str) -> None:
@@ -59,17 +59,15 @@ class Instances:
 
     def begin(self, fault: Capability, member: str) -> None:
         """Noted before it is done: recovery undoes it whatever happens, and so does `walproof revert`."""
-        journal = self.journal()
-        if journal is not None:
-            journal.note(self.clock.now(), self.target, FAULT, f"{fault} {member}", before=None, after=None)
+        self.journal().note(self.clock.now(), self.target, FAULT, f"{fault} {member}", before=None, after=None)
         self.injected.append((fault, member))
 
     def end(self, fault: Capability, member: str) -> None:
         """It is undone."""
         self.injected = [pair for pair in self.injected if pair != (fault, member)]
         journal = self.journal()
-        for change in journal.pending(self.target) if journal is not None else ():
-            if journal is not None and (change.what, change.name) == (FAULT, f"{fault} {member}"):
+        for change in journal.pending(self.target):
+            if (change.what, change.name) == (FAULT, f"{fault} {member}"):
                 journal.undone(change)
 
     def faults(self) -> dict[Capability, MemberFault]:

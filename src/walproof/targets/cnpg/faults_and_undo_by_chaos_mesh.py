@@ -64,9 +64,7 @@ class ChaosMesh:
     def begin(self, experiment: Experiment) -> None:
         """Noted, created, awaited until all of it is injected; TargetError with Chaos Mesh's reason when it is not."""
         run, kind, name = self.instances, experiment.kind, experiment.name
-        journal = run.journal()
-        if journal is not None:
-            journal.note(run.clock.now(), run.target, CHAOS, f"{kind.plural} {name}", before=None, after=None)
+        run.journal().note(run.clock.now(), run.target, CHAOS, f"{kind.plural} {name}", before=None, after=None)
         self.injected.append((kind, name))
         tree = created_objects.tree_of(experiment, self.cluster())
         try:
@@ -97,8 +95,8 @@ class ChaosMesh:
         self.injected = [pair for pair in self.injected if pair != (kind, name)]
         run = self.instances
         journal = run.journal()
-        for change in journal.pending(run.target) if journal is not None else ():
-            if journal is not None and (change.what, change.name) == (CHAOS, f"{kind.plural} {name}"):
+        for change in journal.pending(run.target):
+            if (change.what, change.name) == (CHAOS, f"{kind.plural} {name}"):
                 journal.undone(change)
 
     def _delete(self, kind: Kind, name: str) -> None:

@@ -173,7 +173,7 @@ class _Place:
 class LoadPods:
     """The load pods of one Cluster: made with the first load that is asked for, kept until closed."""
 
-    def __init__(self, login: Login, target: str, clock: Clock, journal: Callable[[], Notebook | None]) -> None:
+    def __init__(self, login: Login, target: str, clock: Clock, journal: Callable[[], Notebook]) -> None:
         """`target` is what the journal calls the cluster."""
         self._login, self._target, self._clock, self._journal = login, target, clock, journal
         self._api, self._load = login.api, login.file.load
@@ -215,9 +215,7 @@ class LoadPods:
         for place in self._places:
             place.pod.close()
         self._places.clear()
-        journal = self._journal()
-        if journal is not None:
-            self.remove(journal)
+        self.remove(self._journal())
 
     def remove(self, journal: Notebook) -> None:
         """Remove what the journal says was made, and wait until its pods are gone. Safe twice."""

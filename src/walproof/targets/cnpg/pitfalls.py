@@ -73,9 +73,8 @@ class AlterSystem:
         )
 
     def _noted(self, member: str) -> None:
-        journal = self.instances.journal()
-        if journal is not None:
-            journal.note(self.instances.clock.now(), self.instances.target, ALTERED, member, before=None, after=_SET)
+        run = self.instances
+        run.journal().note(run.clock.now(), run.target, ALTERED, member, before=None, after=_SET)
 
     def reset(self, member: str) -> None:
         """As the operator wrote it; nothing to do where ALTER SYSTEM was refused."""
@@ -84,8 +83,8 @@ class AlterSystem:
             run.ask(member, _RESET)
             run.ask(member, _RELOAD)
         journal = run.journal()
-        for change in journal.pending(run.target) if journal is not None else ():
-            if journal is not None and (change.what, change.name) == (ALTERED, member):
+        for change in journal.pending(run.target):
+            if (change.what, change.name) == (ALTERED, member):
                 journal.undone(change)
 
     def undo_left(self, journal: Notebook) -> None:

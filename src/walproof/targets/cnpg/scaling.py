@@ -178,7 +178,7 @@ class CnpgScaling:
 class CnpgPricing:
     """Takes processors and memory of a scenario upon itself, and leaves the rest to `within`."""
 
-    def __init__(self, within: Pricing, scaling: CnpgScaling, journal: Callable[[], Notebook | None]) -> None:
+    def __init__(self, within: Pricing, scaling: CnpgScaling, journal: Callable[[], Notebook]) -> None:
         self._within, self._scaling, self._journal = within, scaling, journal
 
     def prepare(self, workload: Workload) -> None:
@@ -199,10 +199,8 @@ class CnpgPricing:
 
     def leave(self) -> None:
         """The size that was declared, and what every external cluster reverts."""
-        journal = self._journal()
         try:
-            if journal is not None:
-                self._scaling.undo(journal)
+            self._scaling.undo(self._journal())
         finally:
             self._within.leave()
 

@@ -118,7 +118,7 @@ class CnpgCluster(ExternalCluster):
             super().open_database()
             self._give_amcheck()
         except (Error, KeyboardInterrupt):
-            if not self._made.is_set() and self.journal is not None:
+            if not self._made.is_set():
                 # What cannot be removed now stays in the journal, for `walproof revert`.
                 with suppress(Error), shielded():
                     self._remove_role(self.journal)
@@ -172,12 +172,11 @@ class CnpgCluster(ExternalCluster):
         with suppress(Error):
             self._load_pods.close()
         super()._remove_database()
-        journal = self.journal
-        if journal is None or any(change.what == "database" for change in journal.pending(self.name)):
+        if any(change.what == "database" for change in self.journal.pending(self.name)):
             # What the role owns is still there: `walproof revert` removes both.
             return
         try:
-            self._remove_role(journal)
+            self._remove_role(self.journal)
         except Error:
             return
 

@@ -21,6 +21,7 @@ from walproof.model.load import LoadLimits, LoadRunner
 from walproof.model.ports import Capabilities, Clock, Configuration, Inspection, Notebook, Pricing, Restart, Switchover
 from walproof.model.takeover import Takeover
 from walproof.model.topology import ClusterView, Description, Endpoint, Route
+from walproof.targets.configure import NoJournal
 from walproof.targets.external import own_database
 from walproof.targets.external.faults_by_command import (
     CommandLogs,
@@ -119,7 +120,7 @@ class ExternalCluster:
         self.name = name
         self.file = file
         self.clock: Clock = RealClock(file.waits_s)
-        self.journal: Notebook | None = None
+        self.journal: Notebook = NoJournal()
         self.manager = manager
         self._parameters = parameters
         self._made = threading.Event()
@@ -216,8 +217,7 @@ class ExternalCluster:
         with shielded():
             if own_database.is_missing(leader, self.file.database):
                 name, draft = self.file.database, own_database.draft_name()
-                if self.journal is not None:
-                    self.journal.note(self.clock.now(), self.name, "database", name, before=None, after=draft)
+                self.journal.note(self.clock.now(), self.name, "database", name, before=None, after=draft)
                 own_database.make(leader, name, draft)
             # From here on `close` removes it, also where the wait for the standbys is interrupted.
             self._made.set()
@@ -241,10 +241,9 @@ class ExternalCluster:
         except Error:
             # Left behind with its mark: the next run or `walproof revert` removes it.
             return
-        if self.journal is not None:
-            for change in self.journal.pending(self.name):
-                if change.what == "database":
-                    self.journal.undone(change)
+        for change in self.journal.pending(self.name):
+            if change.what == "database":
+                self.journal.undone(change)
 
     def revert(self, journal: Notebook) -> list[str]:
         """Undo every pending change, remove walproof's own database if one was left; sentences about what stays."""

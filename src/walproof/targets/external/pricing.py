@@ -21,7 +21,7 @@ class ExternalPricing:
         caps: CapsPart,
         configuration: Configuration,
         *,
-        journal: Callable[[], Notebook | None],
+        journal: Callable[[], Notebook],
         open_database: Callable[[], None],
         close_database: Callable[[], None],
     ) -> None:
@@ -56,9 +56,8 @@ class ExternalPricing:
         self.check(scenario)
         if scenario == self._entered:
             return {}
-        journal = self._journal()
-        if journal is not None and self._entered != Scenario():
-            self._configuration.undo(journal)
+        if self._entered != Scenario():
+            self._configuration.undo(self._journal())
         # Before the first change: one that fails halfway is reverted at the next scenario too.
         self._entered = scenario
         replication = None
@@ -66,14 +65,12 @@ class ExternalPricing:
             replication = SyncReplication(scenario.quorum_kind or QuorumKind.ANY, scenario.quorum, scenario.strict)
         change = ConfigChange(dict(scenario.parameters), replication)
         if change != ConfigChange():
-            configure(self._configuration, change, journal)
+            configure(self._configuration, change, self._journal())
         return {}
 
     def leave(self) -> None:
         """Revert every setting that was changed, and remove walproof's own database."""
-        journal = self._journal()
-        if journal is not None:
-            self._configuration.undo(journal)
+        self._configuration.undo(self._journal())
         self._entered = Scenario()
         self._close()
 

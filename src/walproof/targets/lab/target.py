@@ -28,6 +28,7 @@ from walproof.model.takeover import LeaderLock, SignsOfLife
 from walproof.model.topology import ClusterView, Description, Endpoint, Route
 from walproof.patroni.config import times
 from walproof.patroni.rest import facts_of
+from walproof.targets.configure import NoJournal
 from walproof.targets.lab.faults import LabDcs, LabOneWay, LabOperations, LabSlowDisk, faults_of, reasons_of
 from walproof.targets.lab.scenarios import LabScenarios
 from walproof.targets.patroni.configuration import PatroniConfiguration
@@ -82,7 +83,7 @@ class LabTarget:
         self.blueprint = blueprint
         self.clock: Clock = RealClock()
         self.name = "lab" if blueprint.name == "lab" else f"lab:{blueprint.name}"
-        self.journal: Notebook | None = None
+        self.journal: Notebook = NoJournal()
 
     # observing
 

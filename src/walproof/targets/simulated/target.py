@@ -18,6 +18,7 @@ from walproof.model.ports import Capabilities, Clock, Notebook
 from walproof.model.sample import NO_SERIES, Checkpoints, Sample, SampleResult, Scenario, Series, Window, Workload
 from walproof.model.topology import ClusterView, Description, Endpoint, Route, Snapshot
 from walproof.model.units import duration_s
+from walproof.targets.configure import NoJournal
 from walproof.targets.simulated.clock import VirtualClock
 from walproof.targets.simulated.cluster import Nature, World, sync_of
 from walproof.targets.simulated.faults import NOTHING, SimulatedFaults
@@ -219,7 +220,7 @@ class Simulated:
         self.world.begin()
         self.clock: Clock = virtual
         self.name = "simulated"
-        self.journal: Notebook | None = None
+        self.journal: Notebook = NoJournal()
         self.pricing = SimulatedPricing(self.world)
         self.ledger = SimulatedLedgers(self.world, rng)
         self._configuration = SimulatedConfiguration(self.name, self.world)
