@@ -14,11 +14,11 @@ from statistics import median
 from typing import Any
 
 from benchmarks.command import chosen, command
+from walproof.errors import ExitCode
 
 WALPROOF = str(Path(sys.executable).with_name("walproof"))
 Drills = Sequence[dict[str, Any]]
 DECIDED = ("held", "expected loss", "broken")
-LAB_DOWN = 3
 """Exit code of a machine that cannot do it: nothing was measured."""
 
 
@@ -113,7 +113,7 @@ def main(names: tuple[str, ...] = ()) -> int:
     """Create a lab, run every proof asked for, destroy the lab; 0 when all are met."""
     wanted = [proof for proof in PROOFS if proof.name in chosen(names, (p.name for p in PROOFS))]
     if subprocess.run([WALPROOF, "lab", "up", "--disk", "image"], check=False).returncode:
-        return LAB_DOWN
+        return ExitCode.ENVIRONMENT
     unmet = 0
     try:
         for proof in wanted:
