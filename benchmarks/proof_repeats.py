@@ -19,7 +19,6 @@ from walproof.errors import ExitCode
 WALPROOF = str(Path(sys.executable).with_name("walproof"))
 Drills = Sequence[dict[str, Any]]
 DECIDED = ("held", "expected loss", "broken")
-"""Exit code of a machine that cannot do it: nothing was measured."""
 
 
 @dataclass(frozen=True, slots=True)
