@@ -126,17 +126,17 @@ def test_a_limit_covers_the_members_processes_and_those_of_its_next_life(on_imag
 
 MIDDLE = """
 import os, sys
-from walproof.lab import cpu_limits, home
-from walproof.lab.faults import disks, power, processes, suspend, volumes
+from walproof.lab import disk_images, home, members
+from walproof.lab.faults import crashes, disks
 b, die = home.load(), lambda *_, **__: os.kill(os.getpid(), 9)
 leader, standby = sys.argv[1:3]
 for module, name, act in (
     (disks, "wait_for", lambda: disks.slow(b, standby, 0.01)),
-    (cpu_limits, "_join_all", lambda: cpu_limits.limit(b, standby, 0.5)),
-    (processes, "_signal_etcd", lambda: processes.lose_dcs(b)),
-    (suspend, "wait_for", lambda: processes.freeze(b, leader)),
-    (power, "set_link", lambda: power.cut_power(b, leader)),
-    (volumes, "detach", lambda: power.cut_power(b, standby)),
+    (members, "_join_all", lambda: members.limit_cores(b, standby, 0.5)),
+    (crashes, "_signal_etcd", lambda: crashes.lose_dcs(b)),
+    (crashes, "wait_for", lambda: crashes.freeze(b, leader)),
+    (crashes, "set_link", lambda: crashes.cut_power(b, leader)),
+    (disk_images, "detach", lambda: crashes.cut_power(b, standby)),
 ):
     child = os.fork()
     if child == 0:

@@ -124,9 +124,9 @@ def test_a_crash_restart_ends_every_process_but_the_postmaster(lab: Blueprint, r
 KILLED = """
 import os, sys
 from walproof.lab import home
-from walproof.lab.faults import replay, streams
+from walproof.lab.faults import replication
 b = home.load(sys.argv[1])
-for act in (streams.lose_wal, streams.lose_acks, replay.pause):
+for act in (replication.lose_wal, replication.lose_acks, replication.pause_replay):
     act(b, sys.argv[2])
 os.kill(os.getpid(), 9)
 """
