@@ -178,7 +178,7 @@ class WatchedLock:
         if not state.lease_renewed and self.etcd.promoted and renewed > self._term[1] + _HIDDEN_S:
             self.wrong("age", f"{self.name} does not know that a lease was renewed by its holder at {renewed:.2f}")
         if age is None:
-            if self.etcd.promoted and self._term[1] < self.etcd.world.now:
+            if self.etcd.promoted and self.etcd.elected < at and self._term[1] < self.etcd.world.now:
                 self.wrong("age", f"{self.name} does not know the age of a lease that etcd tells")
             return
         began = state.at - self.to_clock(0.0)
