@@ -1,5 +1,6 @@
 """What once made a guard do harm, each as a test; the numbers are those of the readings that found it."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import product
@@ -345,6 +346,30 @@ def test_where_etcd_grants_no_short_lease_no_guard_is_ready_and_none_seals(least
     assert (etcd.done is not None) is sealed
     # The lease of the lock outlasts an intent by a ttl, whatever etcd says of an intent that has ended meanwhile.
     assert ("grant", 20.0 + least_s + 3.0) in etcd.asked or not sealed
+
+
+def test_an_etcd_whose_election_timeout_was_changed_is_asked_again() -> None:
+    """At its next election, and each minute: else the guard that said what to set would not be ready ever again."""
+    etcd, now = Recorder(entries()), [100.0]
+    lock = lock_on(etcd)
+    lock._now = lambda: now[0]
+    etcd.least_s = 8.0
+    assert lock.read().unsuitable
+    etcd.least_s, now[0] = 2.0, 130.0
+    assert lock.read().unsuitable
+    now[0] = 161.0
+    assert not lock.read().unsuitable
+    etcd.least_s, etcd.term = 8.0, etcd.term + 1
+    assert lock.read().unsuitable
+
+
+@pytest.mark.parametrize("odd", ["60s", "25.5", None, [], float("inf")])
+def test_where_patroni_refuses_the_configuration_its_times_are_not_known(odd: object) -> None:
+    """Patroni kept its loop_wait of 20 s, the guard took its default of 10 s: a healthy lease was overdue."""
+    config = {"ttl": odd, "loop_wait": 20, "retry_timeout": 10, "synchronous_mode": True}
+    seen = state_of(entries(config=entry("config", json.dumps(config), 3)), 100.0)
+    assert "ttl in /config" in seen.unsuitable and why_not(seen, {}, 100.0, frozenset()) == seen.unsuitable
+    assert not state_of(entries(config=entry("config", json.dumps({**config, "ttl": "60"}), 3)), 100.0).unsuitable
 
 
 def test_an_etcd_that_no_longer_grants_short_leases_is_noticed_at_the_seal() -> None:

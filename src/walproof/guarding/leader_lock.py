@@ -26,7 +26,7 @@ from walproof.guarding.etcd import (
 )
 from walproof.machine.untrusted import from_json
 from walproof.model.takeover import Candidate, LockState, Seal
-from walproof.patroni.config import times, whole
+from walproof.patroni.config import DEFAULTS, is_whole, times, whole
 
 SEAL, LIMIT, INTENT = "walproof_guard", "walproof_guard_limit", "walproof_guard_intent"
 """Keys of the guard's own below Patroni's prefix, which Patroni does not know and leaves alone: what a seal keeps, when
@@ -34,6 +34,8 @@ the next takeover may be, and that a guard is about to seal."""
 _INTENT_S, _LONGEST_INTENT_S = 2.0, 3.0
 """A guard that stands still for longer than that before the transaction seals nothing; etcd may grant more, which is
 too much: the leader may be well again by then."""
+_PROBED_EVERY_S = 60.0
+"""How often an etcd is asked again whose least lease was too long."""
 _STALE_S = 3.0
 """What was seen so long ago is nothing to seal by."""
 _MARGIN_S = 3.0
@@ -148,7 +150,14 @@ def state_of(entries: Mapping[str, Entry], at: float) -> LockState:
         limit_s=max(0, whole(_json(limit).get("limit_s"), 0)),
         seal=_seal(entries.get(SEAL), leader),
         candidates=candidates,
+        unsuitable=_unread(settings),
     )
+
+
+def _unread(settings: Mapping[str, Any]) -> str:
+    """Why nobody can say by /config what Patroni does: it refuses the whole of a configuration with an odd time."""
+    odd = [name for name in DEFAULTS if name in settings and not is_whole(settings[name])]
+    return f"{' and '.join(odd)} in /config: no whole number, so Patroni goes on with what it had" if odd else ""
 
 
 def _unchanged(prefix: str, seen: LockState) -> list[Fields]:
@@ -244,7 +253,7 @@ class EtcdLeaderLock:
         self._prefix, self._now = prefix, now
         self._term, self._term_since, self._extended = 0, 0.0, 0.0
         self._spare: _Spare | None = None
-        self._intent = (0, 0.0)
+        self._intent, self._probed = (0, 0.0), (0, 0.0)
         self._limit = (0, float("-inf"))
 
     def read(self) -> LockState:
@@ -258,10 +267,11 @@ class EtcdLeaderLock:
             )
         age_s, renewed = self._lease(entries.get("leader"))
         limited_at = self._limited_at(entries.get(LIMIT))
-        if not self._intent[0]:
-            self._intent = self._reader.grant(_INTENT_S)
+        late = bool(self._unsuitable()) and at - self._probed[1] >= _PROBED_EVERY_S
+        if late or self._probed[0] != self._reader.term or not self._intent[0]:
+            self._intent, self._probed = self._reader.grant(_INTENT_S), (self._reader.term, at)
         state = replace(state_of(entries, at), lease_age_s=age_s, lease_renewed=renewed, limited_at=limited_at)
-        return replace(state, unsuitable=self._unsuitable())
+        return replace(state, unsuitable=state.unsuitable or self._unsuitable())
 
     def _unsuitable(self) -> str:
         """Why a guard must not seal here: etcd grants no lease that is short enough for an intent."""

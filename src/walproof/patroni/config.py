@@ -120,6 +120,15 @@ def times(config: Mapping[str, Any], *, adjusted: bool = True) -> tuple[int, int
     return ttl, max(LEAST["loop_wait"], min(loop_wait, longest))
 
 
+def is_whole(value: object) -> bool:
+    """Whether Patroni takes it for a time, by int(): it refuses a configuration in which one is none (config.py)."""
+    try:
+        int(value)  # type: ignore[call-overload]
+    except (TypeError, ValueError, OverflowError):
+        return False
+    return True
+
+
 def whole(value: object, default: int, odd: int = 0) -> int:
     """A number of a document that somebody else wrote; odd: for what is none."""
     try:
