@@ -21,7 +21,7 @@ from walproof.model.waiting import Wait, wait_for
 from walproof.proving.campaign import PlannedDrill
 from walproof.proving.faults import CATALOGUE
 from walproof.proving.lost_commits import compared, judged
-from walproof.proving.run import one_drill
+from walproof.proving.run import run_drills
 from walproof.records.journal import Journal
 from walproof.targets.lab.target import LabTarget
 from walproof.targets.simulated.target import simulated
@@ -188,7 +188,7 @@ def test_a_killed_leader_loses_nothing_at_on_and_the_cluster_recovers(target: Ta
     events: list[Event] = []
     planned = PlannedDrill(next(DRILLS), CATALOGUE["kill"], Victim.LEADER, Level.ON, "multi-host", writers=8)
     target.clock.patience *= 3
-    drill = one_drill(shell(target, events.append), planned)
+    (drill,) = run_drills(shell(target, events.append), [planned], enough=lambda drills: False)
     # A machine too busy to keep its standbys named makes it undecided; it must never lose, be skipped or not recover.
     assert drill.verdict in (Verdict.HELD, Verdict.UNDECIDED), f"{drill.why} {drill.assumptions} {drill.evidence}"
     assert drill.findings.acknowledged > 100
