@@ -167,6 +167,15 @@ def verdict_name(drill: Drill) -> str:
     return f"{drill.verdict.mark} {drill.verdict}"
 
 
+def writers_rto(times: tuple[float, float, float]) -> str:
+    """The outages of single writers in words; the page's template asks for it.
+
+    >>> writers_rto((1.0, 2.5, float("inf")))
+    'median 1.0 s, p95 2.5 s, worst endless'
+    """
+    return ", ".join(f"{name} {seconds(s)}" for name, s in zip(("median", "p95", "worst"), times, strict=True))
+
+
 def finding_counts(findings: Findings) -> dict[str, int]:
     """The counts of a drill's ledger by the name shown for them."""
     return {
