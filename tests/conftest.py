@@ -1,5 +1,6 @@
-"""Fixtures for every test, and a guard: an ignored SIGINT would be inherited by everything that is started."""
+"""Fixtures for every test, and guards: an ignored SIGINT or another's umask would be inherited by what is started."""
 
+import os
 import signal
 from typing import Any
 
@@ -17,6 +18,16 @@ settings.load_profile("repeatable")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+UMASK = os.umask(0o022)
+os.umask(UMASK)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Importing Patroni sets 077 (its file_perm.py): other users could not read what later tests write for them."""
+    os.umask(UMASK)
 
 
 class Spread(LoadFileScheduling):  # type: ignore[misc]

@@ -26,7 +26,7 @@ from walproof.guarding.etcd import (
 )
 from walproof.machine.untrusted import from_json
 from walproof.model.takeover import Candidate, LockState, Seal
-from walproof.patroni.config import DEFAULTS, is_whole, times, whole
+from walproof.patroni.config import odd_times, times, whole
 
 SEAL, LIMIT, INTENT = "walproof_guard", "walproof_guard_limit", "walproof_guard_intent"
 """Keys of the guard's own below Patroni's prefix, which Patroni does not know and leaves alone: what a seal keeps, when
@@ -156,7 +156,7 @@ def state_of(entries: Mapping[str, Entry], at: float) -> LockState:
 
 def _unread(settings: Mapping[str, Any]) -> str:
     """Why nobody can say by /config what Patroni does: it refuses the whole of a configuration with an odd time."""
-    odd = [name for name in DEFAULTS if name in settings and not is_whole(settings[name])]
+    odd = odd_times(settings)
     return f"{' and '.join(odd)} in /config: no whole number, so Patroni goes on with what it had" if odd else ""
 
 

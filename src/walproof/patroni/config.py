@@ -120,13 +120,21 @@ def times(config: Mapping[str, Any], *, adjusted: bool = True) -> tuple[int, int
     return ttl, max(LEAST["loop_wait"], min(loop_wait, longest))
 
 
-def is_whole(value: object) -> bool:
-    """Whether Patroni takes it for a time, by int(): it refuses a configuration in which one is none (config.py)."""
-    try:
-        int(value)  # type: ignore[call-overload]
-    except (TypeError, ValueError, OverflowError):
+def odd_times(config: Mapping[str, Any]) -> list[str]:
+    """Which of these are no whole number: Patroni refuses such a configuration and goes on with what it had (config.py).
+
+    >>> odd_times({"ttl": "60s", "loop_wait": "5", "retry_timeout": None})
+    ['ttl', 'retry_timeout']
+    """
+
+    def is_odd(value: Any) -> bool:
+        try:
+            int(value)
+        except (TypeError, ValueError, OverflowError):
+            return True
         return False
-    return True
+
+    return [name for name in DEFAULTS if name in config and is_odd(config[name])]
 
 
 def whole(value: object, default: int, odd: int = 0) -> int:

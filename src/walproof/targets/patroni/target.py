@@ -12,7 +12,7 @@ from walproof.model.ports import Capabilities, Configuration, Restart, Switchove
 from walproof.model.takeover import Takeover
 from walproof.model.topology import Description, Endpoint
 from walproof.model.waiting import Wait, wait_for
-from walproof.patroni.config import times
+from walproof.patroni.config import odd_times, times
 from walproof.patroni.rest import LEADER_ROLES, PatroniRest, RestAccess, facts_of
 from walproof.targets.external.cluster import ExternalCluster, Membership
 from walproof.targets.patroni.configuration import PatroniConfiguration
@@ -144,7 +144,8 @@ class PatroniCluster(ExternalCluster):
     def describe(self) -> Description:
         """As every external cluster's, and Patroni's ttl."""
         assert isinstance(self.manager, PatroniManager)
-        return replace(super().describe(), ttl_s=times(self.manager.rest.config())[0])
+        config = self.manager.rest.config()
+        return replace(super().describe(), ttl_s=None if odd_times(config) else times(config)[0])
 
     def capabilities(self) -> Capabilities:
         """As every external cluster's, and a guard."""
