@@ -121,7 +121,7 @@ def times(config: Mapping[str, Any], *, adjusted: bool = True) -> tuple[int, int
 
 
 def odd_times(config: Mapping[str, Any]) -> list[str]:
-    """Which of these are no whole number: Patroni refuses such a configuration and goes on with what it had (config.py).
+    """Which of these are no whole number: Patroni refuses that configuration and keeps the former (config.py).
 
     >>> odd_times({"ttl": "60s", "loop_wait": "5", "retry_timeout": None})
     ['ttl', 'retry_timeout']
