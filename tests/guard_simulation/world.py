@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from random import Random
-from typing import Any
 
 from greenlet import GreenletExit, getcurrent, greenlet
 
@@ -194,8 +193,3 @@ class World:
         for actor in self._actors:
             if not actor.run.dead and actor.run:
                 actor.run.throw(GreenletExit)
-
-
-def fields_of(value: Any) -> str:
-    """A value as one line of the story."""
-    return " ".join(str(value).split())

@@ -8,19 +8,9 @@ from rich.text import Text
 
 from walproof.model.event import ClaimJudged, Event, FigureCompared
 from walproof.reporting import outline as pages
-from walproof.reporting.conclusion import conclusion
 from walproof.reporting.console_output import Fitting, table, with_lines
 from walproof.reporting.terminal_price_drills_forecast import price_tables, prove_tables
 from walproof.reporting.wording import interval, number
-
-__all__ = [
-    "conclusion",
-    "outline_tables",
-    "price_tables",
-    "prove_tables",
-    "study_tables",
-    "tables",
-]
 
 _CLAIM = {"reproduced": "green", "not reproduced": "bold red"}
 _TONE = {"good": "green", "bad": "bold red", "warn": "yellow", "quiet": "dim"}
