@@ -37,7 +37,7 @@ class ByHand:
 
 ONCE_WRONG = {
     "G1: a standby that has crashed is believed by its received position": ByHand(
-        "safety.py", "", "", ("loss",), former_query=True
+        "seal_quorum.py", "", "", ("loss",), former_query=True
     ),
     "G3: the old leader's lease is ended by a guard that may have been frozen": ByHand(
         "leader_lock.py",
@@ -52,10 +52,10 @@ ONCE_WRONG = {
         "leader_lock.py", "        if tags.get(name):\n", "        if False:\n", ("loss", "unsealed")
     ),
     "G5: the guard takes up a seal that it has left to Patroni": ByHand(
-        "safety.py", "    if lock.config_version != seal.config_version:", "    if False:", ("paused", "void")
+        "seal_quorum.py", "    if lock.config_version != seal.config_version:", "    if False:", ("paused", "void")
     ),
     "G6: whether its Patroni can lead is not asked": ByHand(
-        "safety.py", "    return (known.unfit or None) if _patroni", "    return None if _patroni", ("released",)
+        "seal_quorum.py", "    return (known.unfit or None) if _patroni", "    return None if _patroni", ("released",)
     ),
     "a lease that lasts for ever while etcd elects is a sign of life in the far future": ByHand(
         "leader_lock.py", "        if age is not None and age < -_FOREVER_S:", "        if False:", ("late",),
@@ -70,17 +70,17 @@ ONCE_WRONG = {
 }  # fmt: skip
 CONDITIONS = {
     "the startup process waits at the end of all WAL it has": ByHand(
-        "safety.py", "and r.waits and", "and", ("loss", "unsealed")
+        "seal_quorum.py", "and r.waits and", "and", ("loss", "unsealed")
     ),
-    "quorum + 1 voters pass": ByHand("safety.py", "lock.quorum + 1\n", "lock.quorum\n", ("unsealed", "loss")),
+    "quorum + 1 voters pass": ByHand("seal_quorum.py", "lock.quorum + 1\n", "lock.quorum\n", ("unsealed", "loss")),
     "primary_conninfo is empty": ByHand(
-        "safety.py", "not (r.running or r.connects or r.lacks)", "not (r.running or r.lacks)", ("unsealed", "loss")
+        "seal_quorum.py", "not (r.running or r.connects or r.lacks)", "not (r.running or r.lacks)", ("unsealed", "loss")
     ),
     "there is no walreceiver, asked twice": ByHand(
-        "safety.py", "not (r.running or r.connects or r.lacks) and r.waits", "not (r.connects or r.lacks)",
+        "seal_quorum.py", "not (r.running or r.connects or r.lacks) and r.waits", "not (r.connects or r.lacks)",
         ("unsealed", "loss"),
     ),
-    "the most WAL": ByHand("safety.py", "if at == most)", ")", ("loss",)),
+    "the most WAL": ByHand("seal_quorum.py", "if at == most)", ")", ("loss",)),
     "/sync compared": ByHand("leader_lock.py", '        "sync": seen.sync_version,\n', "", ("loss", "unsealed")),
     "/config compared": ByHand("leader_lock.py", '        "config": seen.config_version,\n', "", ("void", "paused")),
     "/failover compared": ByHand("leader_lock.py", '        "failover": seen.failover_version,\n', "",
@@ -99,7 +99,8 @@ CONDITIONS = {
         "leader_lock.py", "        if not self._etcd.renew(sealed.holder_lease):", "        if False:", ("loss",)
     ),
     "versions of /failover kept": ByHand(
-        "safety.py", "    if lock.failover_version != seal.failover_version:", "    if False:", ("void", "switchover")
+        "seal_quorum.py", "    if lock.failover_version != seal.failover_version:", "    if False:",
+        ("void", "switchover"),
     ),
     "a limit on takeovers kept in etcd": ByHand(
         "decide.py", "    limit_s = max(sight.lock.limit_s, policy.at_most_every_s)\n", "    limit_s = 0.0\n",
@@ -110,7 +111,7 @@ CONDITIONS = {
         ("loss", "unsealed"),
     ),
     "it streamed from this leader": ByHand(
-        "safety.py", "{v for v in followed if v in lock.counted and 0 <", "{v for v in lock.counted if 0 <",
+        "seal_quorum.py", "{v for v in followed if v in lock.counted and 0 <", "{v for v in lock.counted if 0 <",
         ("stranger",),
     ),
     "leader key written before /sync": ByHand(

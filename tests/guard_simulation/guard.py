@@ -12,7 +12,7 @@ from tests.guard_simulation.patroni import Patroni
 from tests.guard_simulation.postgres import Postgres
 from tests.guard_simulation.world import Process, World
 from walproof.errors import TargetError
-from walproof.guarding import decide, leader_lock, run, safety
+from walproof.guarding import decide, leader_lock, run, seal_quorum
 from walproof.guarding.etcd import EtcdAccess
 from walproof.guarding.signs_of_life import why_unfit
 from walproof.model.takeover import MemberSigns, Receiver
@@ -253,7 +253,7 @@ class GuardHost:
         )
         while True:
             try:
-                if safety.why_never(lock.read()) is None:
+                if seal_quorum.why_never(lock.read()) is None:
                     break
             except TargetError:
                 pass

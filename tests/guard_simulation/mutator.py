@@ -15,16 +15,16 @@ from functools import cache
 from types import ModuleType
 
 from tests.guard_simulation import guard
-from walproof.guarding import decide, leader_lock, run, safety, suspicion
+from walproof.guarding import decide, leader_lock, run, seal_quorum, suspicion
 
-FILES = {"decide.py": decide, "safety.py": safety, "leader_lock.py": leader_lock}
-_AGAIN = (safety, suspicion, decide, run)
+FILES = {"decide.py": decide, "seal_quorum.py": seal_quorum, "leader_lock.py": leader_lock}
+_AGAIN = (seal_quorum, suspicion, decide, run)
 """What takes names from those three, in the order in which it is executed anew."""
 SHOWN = (
     "line", "lines", "note", "noted", "why", "worth", "shown_at", "before", "able", "reason", "of_all", "tags",
     "hindered",
 )  # fmt: skip
-"""Names whose values are only shown, in decide.py and safety.py."""
+"""Names whose values are only shown, in decide.py and seal_quorum.py."""
 SHOWN_FIELDS = ("lines", "why_not", "suspicions", "takeovers", "noted", "promoted", "last_sign")
 """Keywords of replace() and Steps() that only say what was done; a last sign counts in a Memory alone."""
 SKIPPED = (
@@ -81,11 +81,11 @@ EQUIVALENT = {
     ("decide.py", "_too_soon", "return f'{sight.lock.holder} has led for less than {policy.learns_s:g} s as far "
         "as this gu -> return None"): _TOO_FEW,
     ("decide.py", "_too_soon", "return None -> return False"): "it is only asked whether there is a reason",
-    ("safety.py", "why_not", "return None -> return False"): "it is only asked whether there is a reason",
-    ("safety.py", "why_void", "return None -> return False"): "it is only asked whether there is a reason",
+    ("seal_quorum.py", "why_not", "return None -> return False"): "it is only asked whether there is a reason",
+    ("seal_quorum.py", "why_void", "return None -> return False"): "it is only asked whether there is a reason",
     ("decide.py", "config", "0 -> 1"): "an empty etcd has revision 1, so that no key ever has that version",
-    ("safety.py", "ahead", "0 -> 1"): "where the default counts there is nothing to choose from",
-    ("safety.py", "sealed", "len(answers) == 2 and left and still and answers[1].position and (now - answers[1]"
+    ("seal_quorum.py", "ahead", "0 -> 1"): "where the default counts there is nothing to choose from",
+    ("seal_quorum.py", "sealed", "len(answers) == 2 and left and still and answers[1].position and (now - answers[1]"
         ".asked_a -> left and still and answers[1].position and (now - answers[1].asked_at < _FRESH_S)"):
         "one answer, or none, is not two that lie apart",
     ("leader_lock.py", "", "86400.0 -> 1728000.0"): "etcd's for ever is 292 years",

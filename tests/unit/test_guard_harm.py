@@ -31,7 +31,7 @@ from walproof.errors import MachineError
 from walproof.guarding.decide import Act, Memory, Sight, State, seal_of, turn
 from walproof.guarding.leader_lock import state_of
 from walproof.guarding.run import Guard
-from walproof.guarding.safety import LATE_S, sealed, why_not, why_void
+from walproof.guarding.seal_quorum import LATE_S, sealed, why_not, why_void
 from walproof.guarding.signs_of_life import Addresses, PatroniSignsOfLife, why_unfit
 from walproof.guarding.suspicion import witness
 from walproof.machine.clock import RealClock

@@ -22,7 +22,7 @@ from tests.unit.test_guarding import (
 from tests.unit.test_leader_lock import entries, entry
 from walproof.guarding.decide import Act, Memory, Sight, State, before_seal, handed_over, not_known, taken, turn
 from walproof.guarding.leader_lock import state_of
-from walproof.guarding.safety import connected, sealed, successor, why_not
+from walproof.guarding.seal_quorum import connected, sealed, successor, why_not
 from walproof.guarding.suspicion import Silences, witness
 from walproof.model.takeover import MemberSigns, Receiver
 

@@ -18,7 +18,7 @@ from walproof.guarding.decide import (
     taken,
     turn,
 )
-from walproof.guarding.safety import connected, enough, sealed, successor, why_not
+from walproof.guarding.seal_quorum import connected, enough, sealed, successor, why_not
 from walproof.guarding.suspicion import last_sign
 from walproof.model.takeover import Candidate, LockState, MemberSigns, Receiver, Seal
 

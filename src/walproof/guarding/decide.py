@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from walproof.guarding.safety import (
+from walproof.guarding.seal_quorum import (
     ahead,
     answering,
     connected,

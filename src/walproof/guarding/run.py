@@ -25,7 +25,7 @@ from walproof.guarding.decide import (
     taken,
     turn,
 )
-from walproof.guarding.safety import why_never
+from walproof.guarding.seal_quorum import why_never
 from walproof.model.ports import Clock
 from walproof.model.takeover import GuardStatus, LeaderLock, LockState, SignsOfLife, Takeover
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from walproof.guarding.safety import LATE_S, answering
+from walproof.guarding.seal_quorum import LATE_S, answering
 from walproof.model.takeover import LockState, MemberSigns, Receiver, Signs
 
 MEMORY_S = 600.0
