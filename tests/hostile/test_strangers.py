@@ -20,10 +20,10 @@ from walproof.records.journal import NAME, Change, Journal, RegisteredJournal, R
 from walproof.records.writer import Writer
 from walproof.targets.choose import choose
 from walproof.targets.cnpg.configuration import SPEC
+from walproof.targets.cnpg.creating_load_pods import LOAD
 from walproof.targets.cnpg.credentials_and_own_role import ROLE
 from walproof.targets.cnpg.faults_and_undo import FAULT
 from walproof.targets.cnpg.faults_and_undo_by_chaos_mesh import CHAOS
-from walproof.targets.cnpg.pgbench_pods import LOAD
 from walproof.targets.cnpg.pitfalls import ALTERED
 from walproof.targets.cnpg.scaling import RESOURCES
 from walproof.targets.external import consent

@@ -34,12 +34,12 @@ from walproof.model.guarantee import Level
 from walproof.model.load import LedgerOrder
 from walproof.model.topology import Endpoint
 from walproof.records.journal import Journal
-from walproof.targets.cnpg import pgbench_pods
+from walproof.targets.cnpg import creating_load_pods
 from walproof.targets.cnpg.client import Client
+from walproof.targets.cnpg.creating_load_pods import LOAD, LoadPods, load_job, load_secret
 from walproof.targets.cnpg.credentials_and_own_role import Credential
 from walproof.targets.cnpg.kubeconfig import connection
 from walproof.targets.cnpg.kubernetes_api import ApiError, KubernetesApi
-from walproof.targets.cnpg.pgbench_pods import LOAD, LoadPods, load_job, load_secret
 from walproof.targets.cnpg.rbac import CnpgRights
 from walproof.targets.cnpg.target_file import CnpgFile, LoadPart, read_address
 from walproof.targets.configure import NoJournal
@@ -316,7 +316,7 @@ def test_an_api_server_that_is_gone_for_a_while_loses_nothing(tmp_path: Path) ->
 
 
 def test_an_image_of_other_code_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pgbench_pods, "checksum", lambda: "0123456789abcdef")
+    monkeypatch.setattr(creating_load_pods, "checksum", lambda: "0123456789abcdef")
     with running(tmp_path) as here:
         with pytest.raises(TargetError, match=f"the image {IMAGE} holds other code than this walproof"):
             here.pods.open()

@@ -12,8 +12,8 @@ from tests.unit.test_cnpg_load_pods import TARGET, Running, Who, client, ended, 
 from walproof.machine.clock import RealClock
 from walproof.records.journal import Journal
 from walproof.targets.cnpg.created_objects import MADE_BY
+from walproof.targets.cnpg.creating_load_pods import LoadPods
 from walproof.targets.cnpg.kubernetes_api import ApiError
-from walproof.targets.cnpg.pgbench_pods import LoadPods
 
 
 def another(here: Running, folder: Path) -> tuple[LoadPods, Journal]:

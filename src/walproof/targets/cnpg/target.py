@@ -17,6 +17,7 @@ from walproof.model.topology import ClusterView, Description, Endpoint, Role
 from walproof.model.waiting import Wait, wait_for
 from walproof.targets.cnpg.client import Client
 from walproof.targets.cnpg.created_objects import EXPERIMENTS, Left, left_behind, swept
+from walproof.targets.cnpg.creating_load_pods import LoadPods
 from walproof.targets.cnpg.credentials_and_own_role import ROLE, Credential, OwnRole
 from walproof.targets.cnpg.faults_and_undo import CnpgLogs, CnpgRecovery, Instances
 from walproof.targets.cnpg.faults_and_undo_by_chaos_mesh import NEEDS, ChaosMesh
@@ -25,7 +26,6 @@ from walproof.targets.cnpg.kubernetes_api import LEASES, ApiError
 from walproof.targets.cnpg.member_states_and_failover_steps import CnpgFailoverSteps, CnpgMemberStates
 from walproof.targets.cnpg.members import CnpgManager
 from walproof.targets.cnpg.objects import Lease, read
-from walproof.targets.cnpg.pgbench_pods import LoadPods
 from walproof.targets.cnpg.pitfalls import AlterSystem, CnpgPitfalls
 from walproof.targets.cnpg.rbac import for_own_role, for_scaling, refusal, refused_faults
 from walproof.targets.cnpg.scaling import CnpgPricing, CnpgScaling, why_not_scaled

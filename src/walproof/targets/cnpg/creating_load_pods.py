@@ -1,7 +1,7 @@
-"""The Job whose pods run pgbench and the ledger within the cluster: made, awaited until all are ready, removed.
+"""Creates the Job of load pods, waits until all of them are ready, and removes it. load/pods/agent.py runs in each.
 
-Journaled before it is made; the password and the run's token reach the pods by a secret of ours alone. Restricted Pod
-Security admits it. In a pod the agent (load/pods/agent.py) starts pgbench."""
+Journaled before it is created; the password and the run's token reach the pods by a secret of ours alone. Restricted
+Pod Security admits it. This file starts no pgbench: the agent does."""
 
 import secrets
 from collections.abc import Callable
