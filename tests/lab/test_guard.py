@@ -1,6 +1,7 @@
 """The guard on a real lab: a drill with it, a seal whose guard died, what it refuses; nothing of it stays."""
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -143,15 +144,14 @@ def test_drills_of_an_external_cluster_have_a_guard_of_their_own(file: Path) -> 
         assert switch.status() is None
 
 
-def test_a_guard_of_drills_does_not_outlive_them(file: Path, blueprint: Blueprint) -> None:
+def test_a_guard_of_drills_does_not_outlive_them(file: Path, blueprint: Blueprint, tmp_path: Path) -> None:
     """Killed with -9, they end nothing themselves."""
     code = (
         "import sys, time; from walproof.targets.choose import choose; target = choose(sys.argv[1]);"
         "guard = target.capabilities().guard; guard.start(); print(guard.status().leader, flush=True); sys.stdin.read()"
     )
-    with subprocess.Popen(
-        [sys.executable, "-c", code, str(file)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as drills:
+    argv, here = [sys.executable, "-c", code, str(file)], {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=here) as drills:
         assert drills.stdout is not None
         drills.stdout.readline()
         (guard,) = psutil.Process(drills.pid).children()

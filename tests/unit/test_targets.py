@@ -2,6 +2,7 @@
 
 import os
 import stat
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -152,7 +153,8 @@ def test_a_file_that_is_missing_or_not_toml_is_refused(tmp_path: Path) -> None:
         choose("banana")
 
 
-def test_a_password_goes_into_a_private_file_and_nowhere_else(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_password_goes_into_memory_and_nowhere_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files below /tmp stayed behind where walproof was killed with -9."""
     monkeypatch.setenv("PGPASSWORD", "a:b\\c")
     parameters = resolved("host=/nowhere,127.0.0.1 port=1,2 user=me dbname=app sslmode=require")
     assert parameters.hosts == (("/nowhere", 1), ("127.0.0.1", 2))
@@ -160,7 +162,9 @@ def test_a_password_goes_into_a_private_file_and_nowhere_else(monkeypatch: pytes
     assert ("sslmode", "require") in parameters.options
     assert parameters.passfile is not None
     assert stat.S_IMODE(os.stat(parameters.passfile).st_mode) == 0o600
-    assert Path(parameters.passfile).read_text() == "*:*:*:*:a\\:b\\\\c\n"
+    assert "memfd" in os.readlink(parameters.passfile)
+    shown = subprocess.run(["cat", parameters.passfile], capture_output=True, text=True, check=True).stdout
+    assert shown == "*:*:*:*:a\\:b\\\\c\n"
     assert "a:b" not in parameters.endpoint((("h", 1),)).conninfo()
 
 

@@ -19,12 +19,13 @@ from walproof.model.ports import Clock, Closes, Notebook
 from walproof.model.topology import Endpoint
 from walproof.model.waiting import Wait, wait_for
 from walproof.targets.cnpg import created_objects
-from walproof.targets.cnpg.credentials_and_own_role import Credential, pgpass
+from walproof.targets.cnpg.credentials_and_own_role import Credential
 from walproof.targets.cnpg.kubernetes_api import CLUSTERS, JOBS, PODS, SECRETS, ApiError, KubernetesApi, Tree
 from walproof.targets.cnpg.objects import Job, OwnedMetadata, Pod, read
 from walproof.targets.cnpg.rbac import for_load, refusal
 from walproof.targets.cnpg.target_file import CnpgFile, LoadPart
 from walproof.targets.configure import needed
+from walproof.targets.sql.connection import pgpass_line
 
 PORT = 7447
 """Of the pod's own loopback."""
@@ -49,7 +50,7 @@ def load_secret(run: str, credential: Credential, token: str, cluster: Tree) -> 
     meta = created_objects.metadata(
         created_objects.load_name(cluster["metadata"]["name"]), cluster, {created_objects.RUN: run}
     )
-    return created_objects.secret(meta, "Opaque", {PGPASS: pgpass(credential), TOKEN: token})
+    return created_objects.secret(meta, "Opaque", {PGPASS: pgpass_line(credential.password), TOKEN: token})
 
 
 def load_job(run: str, load: LoadPart, cluster: Tree) -> Tree:

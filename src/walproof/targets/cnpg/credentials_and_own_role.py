@@ -5,7 +5,6 @@ where PostgreSQL has such a role. Its password is random, in a secret that belon
 
 import base64
 import binascii
-import os
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -18,9 +17,6 @@ from walproof.targets.cnpg import created_objects
 from walproof.targets.cnpg.created_objects import left_behind
 from walproof.targets.cnpg.kubernetes_api import CLUSTERS, SECRETS, ApiError, KubernetesApi, Tree
 from walproof.targets.cnpg.objects import Cluster, Secret, read
-
-_kept: list[int] = []
-"""Descriptors of the password files: open as long as this process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,21 +51,6 @@ def _value(secret: Secret, key: str) -> str:
             f"the secret {secret.metadata.name} has no {key} that can be read",
             'a secret of type kubernetes.io/basic-auth is needed: secret = "…" in the target file names another',
         ) from None
-
-
-def pgpass(credential: Credential) -> str:
-    """The password file's line, for every server and database."""
-    escaped = credential.password.replace("\\", "\\\\").replace(":", "\\:")
-    return f"*:*:*:*:{escaped}\n"
-
-
-def passfile(credential: Credential) -> str:
-    """A path that this process and its children read the password at; it is memory, and gone with this process."""
-    descriptor = os.memfd_create("walproof-pgpass", os.MFD_CLOEXEC)
-    os.fchmod(descriptor, 0o600)
-    os.write(descriptor, pgpass(credential).encode())
-    _kept.append(descriptor)
-    return f"/proc/{os.getpid()}/fd/{descriptor}"
 
 
 ROLE = "cnpg role"

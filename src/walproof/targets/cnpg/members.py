@@ -16,14 +16,14 @@ from walproof.model.facts import CNPG_MANAGER, Facts
 from walproof.model.ports import Configuration, Inspection, Restart, Switchover
 from walproof.model.topology import Endpoint
 from walproof.targets.cnpg.configuration import CnpgConfiguration
-from walproof.targets.cnpg.credentials_and_own_role import Credential, credential_of, passfile, secret_of
+from walproof.targets.cnpg.credentials_and_own_role import Credential, credential_of, secret_of
 from walproof.targets.cnpg.faults_and_undo import CnpgSwitchover
 from walproof.targets.cnpg.kubernetes_api import ApiError, KubernetesApi
 from walproof.targets.cnpg.objects import Pod
 from walproof.targets.cnpg.state_and_doctor_facts import State, facts_of, state_of
 from walproof.targets.cnpg.target_file import CnpgFile
 from walproof.targets.external.cluster import ExternalCluster, Membership
-from walproof.targets.sql.connection import ConnectionParameters, connected
+from walproof.targets.sql.connection import ConnectionParameters, connected, password_file
 from walproof.targets.sql.doctor_facts import Inspector
 
 Place = tuple[str, int]
@@ -162,8 +162,9 @@ class CnpgManager:
 
     def parameters(self, credential: Credential) -> ConnectionParameters:
         """How this user connects."""
+        passfile = password_file(credential.password)
         return ConnectionParameters(
-            (), self.state.cluster.database, credential.user, passfile(credential), (("connect_timeout", "5"),)
+            (), self.state.cluster.database, credential.user, passfile, (("connect_timeout", "5"),)
         )
 
     def log_in_as(self, credential: Credential) -> None:

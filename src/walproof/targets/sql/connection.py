@@ -1,13 +1,12 @@
 """Connection parameters as libpq reads them from a DSN or service; a password goes into a private file only."""
 
-import atexit
 import contextlib
 import os
 import socket
-import tempfile
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import psycopg
@@ -74,7 +73,7 @@ def resolved(dsn: str, service: str = "") -> ConnectionParameters:
     ports = (found.get("port") or "5432").split(",")
     ports = ports * len(hosts) if len(ports) == 1 else ports
     password = found.get("password", "")
-    passfile = _stored(password) if password else found.get("passfile")
+    passfile = password_file(password) if password else found.get("passfile")
     if passfile and not os.path.exists(passfile):
         passfile = None
     options = tuple((name, found[name]) for name in OPTIONS if name in given)
@@ -84,19 +83,19 @@ def resolved(dsn: str, service: str = "") -> ConnectionParameters:
     return ConnectionParameters(pairs, found.get("dbname") or "postgres", found.get("user", ""), passfile, options)
 
 
-def _stored(password: str) -> str:
-    """The password in a file only we read, removed when this process ends; never on a command line."""
-    handle, path = tempfile.mkstemp(prefix="walproof-pgpass-")
+def pgpass_line(password: str) -> str:
+    """libpq's line of a password, for every server, database and user."""
     escaped = password.replace("\\", "\\\\").replace(":", "\\:")
-    with os.fdopen(handle, "w") as file:
-        file.write(f"*:*:*:*:{escaped}\n")
-    atexit.register(_removed, path)
-    return path
+    return f"*:*:*:*:{escaped}\n"
 
 
-def _removed(path: str) -> None:
-    with contextlib.suppress(OSError):
-        os.unlink(path)
+@cache
+def password_file(password: str) -> str:
+    """A path that this process and its children read the password at: memory, gone with this process by kill -9 too."""
+    descriptor = os.memfd_create("walproof-pgpass", os.MFD_CLOEXEC)
+    os.fchmod(descriptor, 0o600)
+    os.write(descriptor, pgpass_line(password).encode())
+    return f"/proc/{os.getpid()}/fd/{descriptor}"
 
 
 def connection_error(wrong: psycopg.Error) -> TargetError:
