@@ -20,7 +20,7 @@ from tests.unit.test_guarding import (
     watching,
 )
 from tests.unit.test_leader_lock import entries, entry
-from walproof.guarding.decide import Act, Memory, Sight, State, before_seal, handed_over, not_known, taken, turn
+from walproof.guarding.decide import Act, Memory, Sight, State, handed_over, not_known, taken, turn
 from walproof.guarding.leader_lock import state_of
 from walproof.guarding.seal_quorum import connected, sealed, successor, why_not
 from walproof.guarding.suspicion import Silences, witness
@@ -98,7 +98,7 @@ def test_living_guards_do_not_relieve_one_another_of_a_fresh_seal() -> None:
 
 def test_an_old_reading_after_a_takeover_is_no_new_seal() -> None:
     memory, _ = turn(sealing(), Sight(101.5, replace(SEALED, at=101.5), _both(101.5)), POLICY)
-    memory = handed_over(memory, "n2", 101.6)
+    memory = handed_over(memory, 101.6)
     leads = {**alive(101.9), "n2": MemberSigns(101.9, 101.9)}
     for now in (101.9, 102.0, 102.1):
         memory, action = turn(memory, Sight(now, replace(SEALED, at=101.5), leads), POLICY)
@@ -194,7 +194,7 @@ def test_the_same_member_may_lead_another_term() -> None:
 def test_after_an_unknown_outcome_the_lock_is_read_again() -> None:
     memory, action = turn(watching(), silent(101.05), POLICY)
     assert action.act is Act.SEAL
-    memory = not_known(before_seal(memory, silent(101.05)), 101.5)
+    memory = not_known(memory, 101.5)
     assert turn(memory, replace(silent(101.05), now=101.55), POLICY)[1].act is Act.NONE
     assert turn(memory, silent(101.6), POLICY)[1].act is Act.SEAL
 
@@ -280,7 +280,7 @@ def test_two_answers_of_almost_one_moment_are_one() -> None:
 def test_a_lock_whose_taking_is_not_known_is_read_again_first() -> None:
     memory, action = turn(watching(), silent(101.05), POLICY)
     assert action.act is Act.SEAL
-    memory = not_known(before_seal(memory, silent(101.05)), 101.4)
+    memory = not_known(memory, 101.4)
     assert turn(memory, Sight(101.5, silent(101.1).lock, gone(100.0, 101.5)), POLICY)[1].act is Act.NONE
     ours = replace(SEALED, at=101.6)
     memory, _ = turn(memory, Sight(101.6, ours, gone(100.0, 101.6)), POLICY)
@@ -289,7 +289,7 @@ def test_a_lock_whose_taking_is_not_known_is_read_again_first() -> None:
 
 def test_a_second_takeover_remembers_nothing_of_the_first() -> None:
     first = replace(sealing(), enough_since=101.3, successor="n2")
-    second = taken(before_seal(first, silent(151.0)), 151.1)
+    second = taken(first, silent(151.0).lock, 151.1)
     assert (second.enough_since, second.successor, second.sealed_until) == (None, "", 171.1)
 
 
@@ -306,7 +306,7 @@ def test_a_guard_that_relieves_another_waits_again_where_it_fails() -> None:
 
 @pytest.mark.parametrize("answer", [MemberSigns(), MemberSigns(101.5, 101.5)])
 def test_a_successor_that_did_not_answer_since_the_hand_over_does_not_lead_yet(answer: MemberSigns) -> None:
-    memory = handed_over(sealing(), "n3", 101.6)
+    memory = handed_over(replace(sealing(), successor="n3"), 101.6)
     memory, _ = turn(memory, Sight(101.7, replace(LOCK, at=101.7, holder="n3"), {"n3": answer}), POLICY)
     assert memory.state is State.HANDED_OVER
 

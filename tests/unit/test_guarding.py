@@ -11,7 +11,6 @@ from walproof.guarding.decide import (
     Policy,
     Sight,
     State,
-    before_seal,
     handed_over,
     not_taken,
     seal_of,
@@ -104,11 +103,11 @@ def silent(now: float, **changes: object) -> Sight:
 def test_a_leader_that_is_gone_is_replaced_by_the_standby_with_the_most_wal() -> None:
     memory, action = turn(watching(), silent(101.05), POLICY)
     assert (memory.state, action.act) == (State.SUSPECTING, Act.SEAL)
-    memory = taken(before_seal(memory, silent(101.05)), 101.1)
+    memory = taken(memory, silent(101.05).lock, 101.1)
     lock = replace(SEALED, at=101.5)
     memory, action = turn(memory, Sight(101.5, lock, disconnected(101.5, {"n2": 90, "n3": 110})), POLICY)
     assert (action.act, action.to) == (Act.HAND_OVER, "n3")
-    memory = handed_over(memory, "n3", 101.6)
+    memory = handed_over(memory, 101.6)
     leading = {**alive(101.9), "n3": MemberSigns(101.9, 101.9)}
     memory, _ = turn(memory, Sight(102.0, replace(LOCK, at=102.0, holder="n3"), leading), POLICY)
     assert "n3 leads 2.00 s after the last sign of life of its predecessor" in memory.lines
@@ -137,7 +136,7 @@ def test_a_lease_that_is_renewed_is_a_sign_of_life() -> None:
 
 
 def test_a_switchover_asked_for_after_the_seal_voids_it() -> None:
-    memory = taken(before_seal(watching(), silent(101.05)), 101.1)
+    memory = taken(watching(), silent(101.05).lock, 101.1)
     lock = replace(SEALED, at=101.5, switchover=True, failover_version=21)
     memory, action = turn(memory, Sight(101.5, lock, disconnected(101.5, {"n2": 90, "n3": 110})), POLICY)
     assert action.act is Act.NONE
@@ -321,7 +320,7 @@ def test_of_equal_standbys_the_one_with_the_higher_priority_leads() -> None:
 
 def sealing() -> Memory:
     memory, _ = turn(watching(), silent(101.05), POLICY)
-    return taken(before_seal(memory, silent(101.05)), 101.1)
+    return taken(memory, silent(101.05).lock, 101.1)
 
 
 @pytest.mark.parametrize(
@@ -374,7 +373,6 @@ def test_an_unverified_seal_is_kept_until_its_lease_ends_and_never_given_away() 
 
 def test_an_answer_that_was_lost_is_found_in_the_lock() -> None:
     memory, _ = turn(watching(), silent(101.05), POLICY)
-    memory = before_seal(memory, silent(101.05))
     memory, _ = turn(memory, Sight(101.3, replace(SEALED, at=101.3), gone(100.0, 101.3)), POLICY)
     assert memory.state is State.SEALED
 
@@ -394,7 +392,7 @@ def test_another_guards_seal_is_left_alone_and_then_taken_over() -> None:
 
 def test_a_lock_that_changed_hands_meanwhile_is_left_alone() -> None:
     memory, _ = turn(watching(), silent(101.05), POLICY)
-    memory = not_taken(before_seal(memory, silent(101.05)))
+    memory = not_taken(memory)
     assert memory.state is State.NOT_READY
     new = replace(LOCK, at=101.3, holder="n2", sync_leader="n2", voters=("n3",), quorum=0)
     assert turn(memory, Sight(101.3, new, gone(100.0, 101.3)), POLICY)[1].act is Act.NONE

@@ -123,8 +123,6 @@ class Memory:
     """When the signs of life were last checked."""
     silences: Silences = field(default_factory=Silences)
     steps: Steps = field(default_factory=Steps)
-    seal: LockState | None = None
-    """The lock and /sync as they were when it was taken."""
     enough_since: float | None = None
     """Since when enough standbys are sealed."""
     sealed_until: float = 0.0
@@ -158,7 +156,7 @@ def turn(memory: Memory, sight: Sight, policy: Policy) -> tuple[Memory, Action]:
     if sight.lock.holder == policy.name and not acts and new:
         # The answer to our own transaction was lost.
         steps = memory.steps if memory.steps.suspected else Steps(sight.now, sight.now)
-        memory = taken(replace(memory, seal=memory.seal or sight.lock, steps=steps), sight.now)
+        memory = taken(replace(memory, steps=steps), sight.lock, sight.now)
     match memory.state:
         case State.SEALED:
             return _check(memory, sight, policy)
@@ -166,33 +164,28 @@ def turn(memory: Memory, sight: Sight, policy: Policy) -> tuple[Memory, Action]:
             return _await_promotion(memory, sight), NOTHING
     if sight.lock.sealed:
         return _await_other_guard(memory, sight, policy)
-    return _watch(replace(memory, others_since=None), sight, policy)
+    return _watch(memory, sight, policy)
 
 
 def seal_of(memory: Memory, sight: Sight, policy: Policy) -> Seal:
     """What the lock is taken with; another guard's seal is gone on with."""
     lock = sight.lock
+    if lock.seal:
+        return lock.seal
+    followers = connected(lock, sight.signs, sight.now, memory.followed)
     limit_s = max(min(2 * lock.limit_s, _MOST_S), policy.at_most_every_s)
-    fresh = Seal(
-        connected(lock, sight.signs, sight.now, memory.followed), lock.config_version, lock.failover_version, limit_s
-    )
-    return lock.seal if lock.sealed and lock.seal else fresh
+    return Seal(followers, lock.config_version, lock.failover_version, limit_s)
 
 
-def before_seal(memory: Memory, sight: Sight) -> Memory:
-    """What must be remembered of the moment before the lock is taken."""
-    return replace(memory, seal=sight.lock, enough_since=None)
-
-
-def taken(memory: Memory, now: float) -> Memory:
-    """The lock is ours since at most `now`."""
-    assert memory.seal is not None
-    line = f"sealed: {memory.seal.sync_leader} no longer holds the leader lock"
+def taken(memory: Memory, lock: LockState, now: float) -> Memory:
+    """The lock is ours since at most `now`; lock: with /sync and the times, which no transaction of a seal changes."""
+    line = f"sealed: {lock.sync_leader} no longer holds the leader lock"
     return replace(
         memory,
         state=State.SEALED,
         steps=replace(memory.steps, sealed=now),
-        sealed_until=now + memory.seal.ttl_s,
+        enough_since=None,
+        sealed_until=now + lock.ttl_s,
         successor="",
         why_not="",
         lines=(*memory.lines, line),
@@ -207,17 +200,16 @@ def not_known(memory: Memory, now: float) -> Memory:
 def not_taken(memory: Memory) -> Memory:
     """The lock changed hands before we could take it."""
     line = "not sealed: the lock, /sync or the configuration changed meanwhile"
-    return replace(memory, state=State.NOT_READY, why_not="", steps=Steps(), seal=None, lines=(*memory.lines, line))
+    return replace(memory, state=State.NOT_READY, why_not="", lines=(*memory.lines, line))
 
 
-def handed_over(memory: Memory, to: str, now: float) -> Memory:
+def handed_over(memory: Memory, now: float) -> Memory:
     """The lock is the successor's."""
-    line = f"handed over: {to} holds the leader lock"
+    line = f"handed over: {memory.successor} holds the leader lock"
     return replace(
         memory,
         state=State.HANDED_OVER,
         steps=replace(memory.steps, checked=now),
-        successor=to,
         takeovers=memory.takeovers + 1,
         lines=(*memory.lines, line),
     )
@@ -228,10 +220,10 @@ def _check(memory: Memory, sight: Sight, policy: Policy) -> tuple[Memory, Action
     assert since is not None
     fresh = sight.lock.at > since
     if fresh and memory.successor and sight.lock.holder == memory.successor:
-        return handed_over(memory, memory.successor, sight.now), NOTHING  # the answer to our hand-over was lost
+        return handed_over(memory, sight.now), NOTHING  # the answer to our hand-over was lost
     if fresh and sight.lock.holder != policy.name:
         line = "the lock is no longer ours: left alone"  # another guard's seal may have to be gone on with one day
-        return replace(memory, state=State.NOT_READY, why_not="", seal=None, lines=(*memory.lines, line)), NOTHING
+        return replace(memory, state=State.NOT_READY, why_not="", lines=(*memory.lines, line)), NOTHING
     if sight.now > memory.sealed_until:
         return _leave(memory, "not handed over in time", sight.lock.holder_version), NOTHING
     if not fresh:
@@ -260,7 +252,7 @@ def _check(memory: Memory, sight: Sight, policy: Policy) -> tuple[Memory, Action
 def _leave(memory: Memory, why: str, left: int) -> Memory:
     """The seal is Patroni's now: its lease ends, and Patroni elects as without a guard. left: the version of ours."""
     line = f"{why}: left to Patroni, which elects when the seal's lease ends"
-    return replace(memory, state=State.NOT_READY, why_not="", seal=None, left=left, lines=(*memory.lines, line))
+    return replace(memory, state=State.NOT_READY, why_not="", left=left, lines=(*memory.lines, line))
 
 
 def _await_promotion(memory: Memory, sight: Sight) -> Memory:
@@ -271,10 +263,10 @@ def _await_promotion(memory: Memory, sight: Sight) -> Memory:
         steps = replace(memory.steps, promoted=sight.now)
         took = sum(steps.durations_s.values())
         line = f"{memory.successor} leads {took:.2f} s after the last sign of life of its predecessor"
-        return replace(memory, state=State.NOT_READY, why_not="", steps=steps, seal=None, lines=(line,))
+        return replace(memory, state=State.NOT_READY, why_not="", steps=steps, lines=(line,))
     if sight.now - checked > sight.lock.ttl_s:
         line = f"{memory.successor} was not promoted: Patroni's log there says why"
-        return replace(memory, state=State.NOT_READY, why_not="", seal=None, lines=(line,))
+        return replace(memory, state=State.NOT_READY, why_not="", lines=(line,))
     return memory
 
 
@@ -356,7 +348,8 @@ def _heard(memory: Memory, sight: Sight, policy: Policy) -> Memory:
         # The same member again may be another term of it.
         known = replace(memory, leader=lock.holder, leader_version=lock.holder_version, leader_since=sight.now)
         return replace(known, last_sign=sight.now, noted="", followed=frozenset())
-    # At first a standby may still stream from the leader's predecessor.
+    # At first a standby may still stream from the leader's predecessor. A leader that is known for less than learns_s
+    # has no followers, and `why_not` names too few standbys.
     learned = sight.now - memory.leader_since >= policy.learns_s
     followed = memory.followed | streaming(lock, sight.signs) if learned else frozenset()
     memory = replace(memory, followed=followed)
@@ -378,6 +371,4 @@ def _too_soon(memory: Memory, sight: Sight, policy: Policy) -> str | None:
     if sight.now - memory.config[1] < sight.lock.ttl_s:
         # A leader in the middle of a cycle may still act by the former one (ha.py, disable_synchronous_replication).
         return f"the configuration may have been changed less than {sight.lock.ttl_s:g} s ago"
-    if sight.now - memory.leader_since < policy.learns_s:
-        return f"{sight.lock.holder} has led for less than {policy.learns_s:g} s as far as this guard knows"
     return None

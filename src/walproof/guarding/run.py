@@ -17,7 +17,6 @@ from walproof.guarding.decide import (
     Policy,
     Sight,
     State,
-    before_seal,
     handed_over,
     not_known,
     not_taken,
@@ -107,12 +106,11 @@ class Guard:
         try:
             match action.act:
                 case Act.SEAL:
-                    self.memory = before_seal(self.memory, sight)
                     done = self.lock.seal(sight.lock, self.policy.name, seal_of(self.memory, sight, self.policy))
-                    self.memory = taken(self.memory, self.clock.now()) if done else not_taken(self.memory)
+                    self.memory = taken(self.memory, sight.lock, self.clock.now()) if done else not_taken(self.memory)
                 case Act.HAND_OVER:
                     if self.lock.hand_over(sight.lock, action.to):
-                        self.memory = handed_over(self.memory, action.to, self.clock.now())
+                        self.memory = handed_over(self.memory, self.clock.now())
                 case Act.NONE:
                     return
         except TargetError:

@@ -139,8 +139,8 @@ def sealed(voters: tuple[str, ...], signs: Signs, since: float, now: float) -> d
         answers = signs[voter].receivers if voter in signs else ()
         left = all(not (r.running or r.connects or r.lacks) and r.waits and r.asked_at > since for r in answers)
         still = len({r.position for r in answers}) == 1 and answers[-1].asked_at - answers[0].asked_at > _APART_S
-        if len(answers) == 2 and left and still and answers[1].position and now - answers[1].asked_at < _FRESH_S:
-            found[voter] = answers[1].position
+        if left and still and answers[-1].position and now - answers[-1].asked_at < _FRESH_S:
+            found[voter] = answers[-1].position
     return found
 
 
