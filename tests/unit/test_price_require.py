@@ -75,7 +75,7 @@ def test_price_and_report_end_with_the_same_answer(run: Run, capsys: pytest.Capt
 def test_a_requirement_of_what_is_not_measured_is_refused(run: Run) -> None:  # noqa: F811
     code, _, err = run("--levels", "on", "--clients", "4", "--require", "on>=0.9@16", "--record", "rec")
     assert (code, Path("rec").exists()) == (2, False)
-    assert "concerns nothing" in err
+    assert "names nothing that this run measures" in err
     assert run("--clients", "4", "--require", "on>=0.9", "--break-even")[0] == 2
 
 

@@ -18,7 +18,7 @@ from walproof.model.topology import Description, Endpoint
 from walproof.pricing.command import PriceResult, consents_needed, result_lines
 from walproof.pricing.estimates import price_table
 from walproof.pricing.options import parse_options
-from walproof.pricing.workload_options import parse_workload, scale_in
+from walproof.pricing.workload_options import parse_workload, scale_on
 
 ENDPOINT = Endpoint((("10.0.0.1", 5432),))
 
@@ -109,7 +109,7 @@ def test_keys_are_skewed_in_our_own_scripts_and_nowhere_else(two_scripts: tuple[
     with pytest.raises(UsageError, match="draws no keys"):
         parse_workload({"skew": "zipfian:1.1", "workload": str(two_scripts[0])})
     for wrong in ("zipfian", "zipfian:1", "poisson:3", "gaussian:1.5", "zipfian:x"):
-        with pytest.raises(UsageError, match="no distribution"):
+        with pytest.raises(UsageError, match="not a distribution"):
             parse_workload({"skew": wrong})
 
 
@@ -117,14 +117,14 @@ def test_keys_are_skewed_in_our_own_scripts_and_nowhere_else(two_scripts: tuple[
     ("raw", "reason"),
     [
         ({"workload": "tpcb-like@0,insert"}, "weight of tpcb-like"),
-        ({"workload": "tpcb-like@1,"}, "empty place"),
+        ({"workload": "tpcb-like@1,"}, "empty entry"),
         ({"workload": "batch:2@1,batch:3@1"}, "two sizes"),
-        ({"workload": "nothing@1,insert@1"}, "no workload and no file"),
-        ({"protocol": "fast"}, "no protocol"),
+        ({"workload": "nothing@1,insert@1"}, "neither a workload nor a file"),
+        ({"protocol": "fast"}, "not a protocol"),
         ({"max_tries": "0"}, "tries"),
         ({"init": "/nowhere.sql"}, "cannot be read"),
-        ({"tables": "new"}, "no choice of tables"),
-        ({"tables": "existing", "init": __file__}, "leave one|and --tables existing"),
+        ({"tables": "new"}, "not a choice of --tables"),
+        ({"tables": "existing", "init": __file__}, "cannot be used with --tables existing"),
     ],
 )
 def test_what_is_not_valid_is_refused_with_the_reason(raw: dict[str, str], reason: str) -> None:
@@ -143,12 +143,12 @@ def test_a_script_that_cannot_be_sent_alike_is_refused_before_anything_runs(tmp_
 
 def test_scale_relative_to_memory_is_the_number_it_is_on_the_target() -> None:
     lab = Description("lab", ("n1", "n2", "n3"), {"memory": "12 GiB"}, {"shared_buffers": "327688kB"})
-    found = scale_in({"scale": "2xshared_buffers", "clients": "1"}, lambda: lab)
-    assert found == {"scale": round(2 * 256 * 2**20 / 15_700_000), "clients": "1"}
-    assert scale_in({"scale": "0.5xmemory"}, lambda: lab)["scale"] == round(0.5 * 4 * 2**30 / 15_700_000)
-    assert scale_in({"scale": "30"}, lambda: lab) == {"scale": "30"}
+    options = parse_options({"scale": "2xshared_buffers", "clients": "1"})
+    assert options.relative_scale and not parse_options({"scale": "30"}).relative_scale
+    assert {arm.workload.scale for arm in options.scaled(lab).grid.arms} == {round(2 * 256 * 2**20 / 15_700_000)}
+    assert scale_on(lab, "0.5xmemory") == round(0.5 * 4 * 2**30 / 15_700_000)
     with pytest.raises(UsageError, match="memory of theirs cannot be read"):
-        scale_in({"scale": "2xmemory"}, lambda: Description("theirs", ("a",)))
+        scale_on(Description("theirs", ("a",)), "2xmemory")
 
 
 def test_tables_that_exist_need_their_own_consent() -> None:

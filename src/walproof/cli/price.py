@@ -18,16 +18,14 @@ from walproof.pricing.command import (
     check_target,
     consents_needed,
     dry_run_lines,
-    question_on,
     result_as_json,
     result_lines,
     run_command,
 )
 from walproof.pricing.options import RawOptions, parse_options
-from walproof.pricing.results_and_gate import exit_code, required, required_as_json, requirements_of
+from walproof.pricing.results_and_gate import exit_code, required, required_as_json
 from walproof.pricing.sampling import Bench, Question
-from walproof.pricing.soak import with_soak
-from walproof.pricing.workload_options import code_in, scale_in
+from walproof.pricing.workload_options import code_in
 from walproof.records.layout import FILES, safe_name
 from walproof.records.reader import read
 from walproof.records.writer import Writer
@@ -113,21 +111,21 @@ def price(
     earlier: tuple[Event, ...] = ()
     if resume:
         earlier, raw, target = _resumed(Path(resume), raw, target)
-    options = with_soak(raw, parse_options(raw))
-    requirements = requirements_of(raw, options)
-    workload = options.question().arms[0].workload
+    options = parse_options(raw)
+    workload = options.grid.arms[0].workload
     if resume:
         _same_files(Path(resume), workload)
     chosen = choose(target)
-    if (scaled := scale_in(raw, chosen.describe)) != raw:
-        raw, options = scaled, with_soak(scaled, parse_options(scaled))
+    if options.relative_scale:
+        options = options.scaled(chosen.describe())
+        raw["scale"] = options.grid.arms[0].workload.scale
     if dry_run:
-        question = question_on(chosen, options)
+        question = options.question(len(chosen.observe().standbys))
         lines = dry_run_lines(options, question, chosen.name)
         print_result(_plan_json(question, chosen.name), *lines, as_json=as_json)
         return ExitCode.HELD
     allowed = consent.read(raw.get("allow"))
-    clients = max(arm.clients for arm in options.question().arms)
+    clients = max(arm.clients for arm in options.grid.arms)
     consent.check(chosen, "pricing", consents_needed(options), allowed, clients=clients)
     check_target(chosen, options, allowed)
     with (
@@ -143,7 +141,7 @@ def price(
         bench.emit(Described(bench.now(), chosen.describe()))
         result = run_command(bench, options, show_progress)
         bench.emit(Ended(bench.now(), str(result.stopped_by)))
-    answers = required(requirements, result.table)
+    answers = required(options.requirements, result.table)
     if as_json:
         asked = {"requirements": required_as_json(answers)} if answers else {}
         print_json({**result_as_json(result, str(writer.directory)), **asked})

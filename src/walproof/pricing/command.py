@@ -43,7 +43,7 @@ def check_target(target: Target, options: PriceOptions, allowed: Collection[str]
     if able.pricing is None:
         raise TargetError(f"{target.name} cannot be priced: {able.why_not(Capability.PRICE)}", "walproof lab up")
     view = target.observe()
-    question = options.question(len(view.standbys) or None)
+    question = options.question(len(view.standbys))
     for arm in question.arms:
         route_of(target.routes(), arm.route)
     for scenario in question.scenarios:
@@ -69,11 +69,6 @@ def consents_needed(options: PriceOptions) -> tuple[str, ...]:
         *(["scale"] if sizes else []),
         *(["existing-tables"] if existing else []),
     )
-
-
-def question_on(target: Target, options: PriceOptions) -> Question:
-    """The question these options ask of the standbys this cluster has now; UsageError when a quorum is larger."""
-    return options.question(len(target.observe().standbys) or None)
 
 
 def dry_run_lines(options: PriceOptions, question: Question, target: str) -> list[str]:
@@ -111,7 +106,7 @@ def _until(question: Question) -> str:
 
 def run_command(bench: Bench, options: PriceOptions, on_progress: OnProgress) -> PriceResult:
     """Run all that these options ask on the bench; a search takes the whole budget in place of the grid, a soak too."""
-    question = question_on(bench.target, options)
+    question = options.question(len(bench.target.observe().standbys))
     if options.soak:
         stopped = run_soak(bench, question, on_progress)
         table = price_table([*bench.events, Ended(bench.now(), str(stopped))])

@@ -14,15 +14,26 @@ from walproof.links.round_trips import read_regions
 from walproof.model.facts import mebibytes
 from walproof.model.guarantee import Level, QuorumKind, level
 from walproof.model.sample import Arm, Scenario, WorkloadKind
+from walproof.model.topology import Description
 from walproof.model.units import counted, duration_s, parse_positive_int, share
+from walproof.pricing.results_and_gate import Requirement, parse_requirements
 from walproof.pricing.sampling import AGAIN, Question, sample_seconds
-from walproof.pricing.workload_options import POOL_ROUTE, parse_workload
+from walproof.pricing.workload_options import POOL_ROUTE, is_relative, parse_workload, scale_on
 
 MOST_CLIENTS = 262_143
 """The largest max_connections that PostgreSQL takes (its manual, Connection Settings)."""
 CLIENTS = "1,16"
 CLIENTS_FOR_PREDICTION = "1,2,3,4,6,8,12,16,24,32"
 """Clients measured by default when a prediction is asked."""
+FEWEST_POINTS = 6
+"""Points a level needs at least: one for each parameter that they can tell apart (`free`)."""
+SHORTEST_SOAK_S, LONGEST_STRETCH_S, STRETCHES = 10.0, 30.0, 10
+"""A soak is cut into stretches; each arm gets so many at least, where the time allows."""
+_NOT_WITH = {
+    "soak": ("budget", "precision", "steady", "load", "tune", "break_even", "predict", "hold_out", "aa"),
+    "steady": ("budget", "precision", "load", "tune", "break_even"),
+    "tune": ("break_even", "mix"),
+}
 
 RawOptions = Mapping[str, Any]
 """Option name → value as typed, number, flag, or None when not given."""
@@ -45,6 +56,7 @@ class PriceOptions:
     """What `walproof price` was asked. Scenarios of `grid` lack their quorum: `question` adds it.
 
     predict: clients and round trip in ms of the points to predict, None for the smallest round trip measured.
+    relative_scale: such as "2xmemory", until `scaled` has put the number of a target in its place.
     """
 
     grid: Question
@@ -55,17 +67,25 @@ class PriceOptions:
     predict: tuple[tuple[int, float | None], ...] = ()
     hold_out: bool = False
     soak: bool = False
+    requirements: tuple[Requirement, ...] = ()
+    relative_scale: str = ""
 
-    def question(self, standbys: int | None = None) -> Question:
-        """The grid under every quorum asked; UsageError when one is larger than the standbys there are (if known)."""
+    def question(self, standbys: int = 0) -> Question:
+        """The grid under every quorum asked; UsageError when one is larger than the standbys there are (0: unknown)."""
         quorums = [(kind, _size(k, standbys)) for kind, k in self.quorums]
         grid = self.grid.scenarios
         combined = tuple(replace(one, quorum_kind=kind, quorum=k) for kind, k in quorums for one in grid)
         return replace(self.grid, scenarios=combined or grid)
 
+    def scaled(self, target: Description) -> "PriceOptions":
+        """With the relative scale as the number it is on that target; UsageError where it is not known."""
+        scale = scale_on(target, self.relative_scale)
+        arms = tuple(replace(arm, workload=replace(arm.workload, scale=scale)) for arm in self.grid.arms)
+        return replace(self, grid=replace(self.grid, arms=arms), relative_scale="")
 
-def _size(k: int | None, standbys: int | None) -> int:
-    if k is not None and standbys is not None and k > standbys:
+
+def _size(k: int | None, standbys: int) -> int:
+    if k is not None and standbys and k > standbys:
         raise UsageError(
             f"a quorum of {k} is larger than the {counted(standbys, 'standby')} of this cluster",
             f"ask for at most any{max(1, standbys)}, or a lab with more members (lab up --members N)",
@@ -79,12 +99,12 @@ def parse_options(raw: RawOptions) -> PriceOptions:
     >>> [a.level.value for a in parse_options({"levels": "local,on", "clients": "1"}).grid.arms]
     ['local', 'on']
     """
+    _refuse_pairs(raw)
     baseline = level(str(raw.get("baseline") or "local"))
-    workload = parse_workload(raw)
-    mix = _mix(raw.get("mix"))
+    workload, mix = parse_workload(raw), _mix(raw.get("mix"))
     if mix and (workload.kind is WorkloadKind.SELECT_ONLY or {n for n, _ in workload.scripts} == {"select-only"}):
         raise UsageError(
-            "select-only commits nothing, so a mix of commit levels has no meaning in it",
+            "--mix needs a workload that commits, which select-only does not",
             "choose another --workload, or leave --mix out",
         )
     tune = _tune(raw, baseline)
@@ -93,38 +113,85 @@ def parse_options(raw: RawOptions) -> PriceOptions:
     clients = _clients(raw, CLIENTS_FOR_PREDICTION if predict or hold_out else CLIENTS, max_clients)
     scenarios, quorums = _scenarios(raw), _quorums(raw.get("quorum"))
     if raw.get("mode") and not quorums:
-        raise UsageError("--mode says what becomes of a quorum, and none is asked", "--quorum any1 --mode strict")
-    if predict or hold_out:
-        _check_points(len(clients) * len({s.rtt_ms for s in scenarios}))
+        raise UsageError("--mode needs --quorum", "--quorum any1 --mode strict")
+    points = len(clients) * len({s.rtt_ms for s in scenarios})
+    if (predict or hold_out) and points < FEWEST_POINTS:
+        raise UsageError(
+            f"a prediction needs at least {FEWEST_POINTS} measured points a level, not {points}",
+            "for example --clients 1,2,4,8,16,32",
+        )
     arms = _arms(raw, clients, Arm(baseline, 1, workload), mix)
-    load = _fractions(raw.get("load"))
-    budget_s = duration_s(str(raw.get("budget") or "2min"))
-    if budget_s <= 0:
-        raise UsageError("a budget of nothing measures nothing", "--budget 2min")
-    visits = len(scenarios) * max(1, len(quorums))
-    default_s = sample_seconds(budget_s, len(arms) * (1 + len(load)), visits)
-    sample_s = duration_s(str(raw["sample"])) if raw.get("sample") else default_s
-    if sample_s <= 0:
-        raise UsageError("a sample of no length measures nothing", "--sample 2s")
-    precision = share(str(raw.get("precision") or "3%"))
-    if precision <= 0:
-        raise UsageError("a precision of 0 is never reached", "--precision 3%")
-    seed = parse_positive_int(raw.get("seed") or 1, "seed")
-    grid = Question(scenarios, arms, baseline, sample_s, precision, budget_s, seed, load, _cycles(raw))
-    return PriceOptions(grid, quorums, max_clients, tune, bool(raw.get("break_even")), predict, hold_out)
+    load, visits = _fractions(raw.get("load")), len(scenarios) * max(1, len(quorums))
+    soak = bool(raw.get("soak"))
+    budget_s = _soak_s(raw, len(arms), visits) if soak else _above_0(duration_s, raw.get("budget"), "budget", "2min")
+    sample_s = sample_seconds(budget_s, len(arms) * (1 + len(load)), visits)
+    if raw.get("sample"):
+        sample_s = _above_0(duration_s, raw["sample"], "sample", "2s")
+    elif soak:
+        sample_s = min(LONGEST_STRETCH_S, budget_s / (STRETCHES * len(arms)))
+    grid = Question(
+        scenarios,
+        arms,
+        baseline,
+        sample_s,
+        precision=_above_0(share, raw.get("precision"), "precision", "3%"),
+        budget_s=budget_s,
+        seed=parse_positive_int(raw.get("seed") or 1, "seed"),
+        load=load,
+        cycles=parse_positive_int(raw["steady"], "number of checkpoint cycles") if raw.get("steady") else 0,
+    )
+    return PriceOptions(
+        grid,
+        quorums,
+        max_clients,
+        tune,
+        bool(raw.get("break_even")),
+        predict=predict,
+        hold_out=hold_out,
+        soak=soak,
+        requirements=_requirements(raw, arms),
+        relative_scale=str(raw["scale"]) if is_relative(raw) else "",
+    )
 
 
-def _cycles(raw: RawOptions) -> int:
-    """Whole checkpoint cycles to measure, 0 when none are asked; refuses what would cut them short."""
-    if not raw.get("steady"):
-        return 0
-    for other in ("budget", "precision", "load", "tune", "break_even"):
-        if raw.get(other):
+def _refuse_pairs(raw: RawOptions) -> None:
+    """UsageError where two options are given that contradict each other."""
+    for option, others in _NOT_WITH.items():
+        for other in (other for other in others if raw.get(option) and raw.get(other)):
             name = other.replace("_", "-")
-            raise UsageError(
-                f"--steady measures whole checkpoint cycles and --{name} would cut them short", f"leave --{name} out"
-            )
-    return parse_positive_int(raw["steady"], "number of checkpoint cycles")
+            raise UsageError(f"--{option} cannot be used with --{name}", f"leave --{name} out")
+
+
+def _above_0(parse: Callable[[str], float], text: object, option: str, default: str) -> float:
+    """The option's number, or the default's; UsageError unless it is greater than 0."""
+    number = parse(str(text or default))
+    if number <= 0:
+        raise UsageError(f"--{option} must be greater than 0", f"--{option} {default}")
+    return number
+
+
+def _soak_s(raw: RawOptions, arms: int, scenarios: int) -> float:
+    """How long to soak, seconds; UsageError for what a soak cannot hold."""
+    if arms > 2 or scenarios > 1:
+        raise UsageError(
+            f"a soak is of one level or two, not of {counted(arms, 'arm')} under {counted(scenarios, 'scenario')}",
+            "--soak 30min --levels local,on --clients 16, or --levels on --baseline on for one alone",
+        )
+    seconds = duration_s(str(raw["soak"]))
+    if seconds < SHORTEST_SOAK_S:
+        raise UsageError(f"--soak must be at least {SHORTEST_SOAK_S:g} s", "--soak 30min")
+    return seconds
+
+
+def _requirements(raw: RawOptions, arms: tuple[Arm, ...]) -> tuple[Requirement, ...]:
+    """What --require asks; UsageError when a requirement concerns nothing that the run would measure."""
+    requirements = parse_requirements(raw.get("require"))
+    if requirements and (raw.get("tune") or raw.get("break_even")):
+        raise UsageError("--require cannot be used with --tune or --break-even", "leave --require out")
+    for one in requirements:
+        if not any(one.concerns(arm) for arm in arms):
+            raise UsageError(f"--require {one.text} names nothing that this run measures", "see --levels and --clients")
+    return requirements
 
 
 def _tune(raw: RawOptions, baseline: Level) -> TuneOptions | None:
@@ -132,21 +199,14 @@ def _tune(raw: RawOptions, baseline: Level) -> TuneOptions | None:
     if not raw.get("tune"):
         for goal in ("limit", "level"):
             if raw.get(goal):
-                raise UsageError(f"--{goal} belongs to --tune", "--tune --level on --limit 10ms")
+                raise UsageError(f"--{goal} needs --tune", "--tune --level on --limit 10ms")
         return None
     if not raw.get("limit"):
-        raise UsageError("a tune without a latency limit would only pile up clients", "--tune --limit 10ms")
-    if raw.get("break_even"):
-        raise UsageError("--tune and --break-even are two searches", "ask them one after the other")
-    if raw.get("mix"):
-        raise UsageError("a mix cannot be tuned: tuning is for one level", "leave --mix out")
-    limit_ms = 1000 * duration_s(str(raw["limit"]))
-    if limit_ms <= 0:
-        raise UsageError("nothing stays under a limit of 0", "--limit 10ms")
+        raise UsageError("--tune needs a latency --limit", "--tune --limit 10ms")
     tuned = level(str(raw.get("level") or "on"))
     if tuned is baseline:
-        raise UsageError("tuning a level against itself compares nothing", "choose another --level or --baseline")
-    return TuneOptions(tuned, limit_ms)
+        raise UsageError(f"--level and --baseline are both {tuned}", "choose another --level or --baseline")
+    return TuneOptions(tuned, 1000 * _above_0(duration_s, raw["limit"], "limit", "10ms"))
 
 
 def _predictions(text: object) -> tuple[tuple[int, float | None], ...]:
@@ -161,20 +221,12 @@ def _predictions(text: object) -> tuple[tuple[int, float | None], ...]:
     return tuple((parse_positive_int(c, "number of clients"), _rtt_ms(rtt) if at else None) for c, at, rtt in points)
 
 
-def _check_points(points: int) -> None:
-    if points < FEWEST_POINTS:
-        raise UsageError(
-            f"a prediction from {counted(points, 'measured point')} a level would be a guess",
-            f"measure at least {FEWEST_POINTS}, for example --clients 1,2,4,8,16,32",
-        )
-
-
 def _arms(raw: RawOptions, clients: tuple[int, ...], plain: Arm, mix: Mix) -> tuple[Arm, ...]:
     levels = _levels(raw.get("levels"), plain.level, only_baseline=bool(mix or raw.get("aa")))
     route = str(raw.get("route") or "direct")
     pool = None if raw.get("pool") is None else parse_positive_int(raw["pool"], "pool")
     if pool is not None and route != POOL_ROUTE:
-        raise UsageError("a pool size needs PgBouncer in the route", "--route pgbouncer --pool 20")
+        raise UsageError("--pool needs --route pgbouncer", "--route pgbouncer --pool 20")
     rate = None if raw.get("rate") is None else float(parse_positive_int(raw["rate"], "rate"))
     arms: list[Arm] = []
     for count in clients:
@@ -192,7 +244,7 @@ def _list(text: object, what: str, example: str) -> list[str]:
     """The parts of a comma-separated list; an empty list or an empty part is refused."""
     parts = [part.strip() for part in str(text).split(",")]
     if not all(parts):
-        raise UsageError(f"the list of {what} {text!r} has nothing in it or an empty place", f"write it like {example}")
+        raise UsageError(f"the list of {what} {text!r} is empty or has an empty entry", f"write it like {example}")
     return parts
 
 
@@ -241,7 +293,7 @@ def _fractions(text: object) -> tuple[float, ...]:
         return ()
     fractions = tuple(share(part) for part in _list(text, "loads", "--load 0.5,0.8"))
     if min(fractions) <= 0:
-        raise UsageError("a load of 0 offers nothing", "--load 0.5,0.8")
+        raise UsageError("--load must be greater than 0", "--load 0.5,0.8")
     return fractions
 
 
@@ -252,9 +304,9 @@ def _scenarios(raw: RawOptions) -> tuple[Scenario, ...]:
         _each(raw.get("regions"), "regions", "--regions europe,one-region", _region),
         _each(raw.get("cpu"), "processors", "--cpu 1,2", _cores),
         _each(raw.get("memory"), "memory", "--memory 1Gi,4Gi", _memory_mib),
-        _each(raw.get("fsync"), "fsync", "--fsync on,off", _on_or_off("fsync")),
-        _each(raw.get("wal_volume"), "wal-volume", "--wal-volume on,off", _on_or_off("wal-volume")),
-        _each(raw.get("mode"), "modes", "--mode strict,degrading", _strict),
+        _each(raw.get("fsync"), "fsync", "--fsync on,off", _either("fsync")),
+        _each(raw.get("wal_volume"), "wal-volume", "--wal-volume on,off", _either("wal-volume")),
+        _each(raw.get("mode"), "modes", "--mode strict,degrading", _either("mode", "strict", "degrading")),
     )
     return tuple(
         Scenario(rtt_ms=rtt, regions=region, cores=cpu, memory_mib=memory, fsync=fsync, wal_volume=wal, strict=strict)
@@ -285,21 +337,17 @@ def _cores(part: str) -> float:
 def _memory_mib(part: str) -> int:
     mib = mebibytes(part)
     if mib is None or mib < 1:
-        raise UsageError(f"{part!r} is no size of memory", "write it as Kubernetes does: --memory 512Mi,4Gi")
+        raise UsageError(f"{part!r} is not a size of memory", "write it as Kubernetes does: --memory 512Mi,4Gi")
     return round(mib)
 
 
-def _strict(part: str) -> bool:
-    if part not in ("strict", "degrading"):
-        raise UsageError(f"{part!r} is no mode", "write it like --mode strict,degrading")
-    return part == "strict"
+def _either(option: str, yes: str = "on", no: str = "off") -> Callable[[str], bool]:
+    """Reads one of two words, the first of which is True."""
 
-
-def _on_or_off(what: str) -> Callable[[str], bool]:
     def parse(part: str) -> bool:
-        if part not in ("on", "off"):
-            raise UsageError(f"{part!r} is neither on nor off", f"--{what} on,off")
-        return part == "on"
+        if part not in (yes, no):
+            raise UsageError(f"{part!r} is neither {yes} nor {no}", f"--{option} {yes},{no}")
+        return part == yes
 
     return parse
 
@@ -320,7 +368,3 @@ def _quorum(text: str) -> Quorum:
     if match is None:
         raise UsageError(f"{text!r} is not a quorum", "write it like --quorum any1,first1,all")
     return QuorumKind(match[1].upper()), int(match[2])
-
-
-FEWEST_POINTS = 6
-"""Points a level needs at least: one for each parameter that they can tell apart (`free`)."""

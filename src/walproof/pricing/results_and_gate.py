@@ -15,7 +15,6 @@ from walproof.model.guarantee import Level, level
 from walproof.model.sample import Arm
 from walproof.model.units import counted, parse_positive_int
 from walproof.pricing.estimates import UNKNOWN, ArmPrice, ClassPrice, Latency, PriceTable
-from walproof.pricing.options import PriceOptions, RawOptions
 from walproof.pricing.sampling import AGAIN
 
 NAMES = ("mean", "p50", "p95", "p99", "p999")
@@ -207,19 +206,6 @@ def _requirement(text: str) -> Requirement:
     name = MIX if match[1] == MIX else str(level(match[1]))
     clients = None if match[4] is None else parse_positive_int(match[4], "number of clients")
     return Requirement(name, float(match[2]) / (100 if match[3] else 1), clients)
-
-
-def requirements_of(raw: RawOptions, options: PriceOptions) -> tuple[Requirement, ...]:
-    """The requirements of a run; UsageError when one concerns nothing that it would measure."""
-    requirements = parse_requirements(raw.get("require"))
-    if requirements and (options.tune or options.break_even):
-        raise UsageError("a search measures no ratio that --require could decide", "leave --require out")
-    for one in requirements:
-        if not any(one.concerns(arm) for arm in options.grid.arms):
-            raise UsageError(
-                f"--require {one.text} concerns nothing that this run measures", "see --levels and --clients"
-            )
-    return requirements
 
 
 def required(requirements: Sequence[Requirement], table: PriceTable) -> tuple[Required, ...]:

@@ -7,22 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from walproof.errors import TargetError, UsageError
+from walproof.errors import TargetError
 from walproof.estimating.intervals import StoppedBy
 from walproof.model.event import Event, SampleDone
-from walproof.model.sample import PGBENCH, Arm, Sample, Scenario, Series
-from walproof.model.units import counted, duration_s
-from walproof.pricing.options import PriceOptions, RawOptions
+from walproof.model.sample import Arm, Sample, Scenario, Series
+from walproof.model.units import counted
 from walproof.pricing.sampling import WARM_BLOCK, Bench, OnProgress, Question, RunProgress, block
 
-LONGEST_STRETCH_S = 30.0
-SHORTEST_S = 10.0
-_STRETCHES = 10
-"""Stretches an arm at least gets, where the time allows."""
 _WARM_S = 2.0
 _AFTER_FAILURE_S = 5.0
 """A failed stretch is not tried again at once: a failover takes this long or longer."""
-_NOT_WITH = ("budget", "precision", "steady", "load", "tune", "break_even", "predict", "hold_out", "aa")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,39 +26,6 @@ class Stretch:
     arm: Arm
     scenario: Scenario
     series: Series
-
-
-def with_soak(raw: RawOptions, options: PriceOptions) -> PriceOptions:
-    """The options with the soak that is asked, its time as the budget; UsageError for what a soak cannot hold."""
-    if not raw.get("soak"):
-        return options
-    for other in _NOT_WITH:
-        if raw.get(other):
-            name = other.replace("_", "-")
-            raise UsageError(f"--soak runs for the time it is given, without --{name}", f"leave --{name} out")
-    question = options.question()
-    if question.arms[0].workload.driver != PGBENCH:
-        raise UsageError("only pgbench says what it did in each second of a soak", "leave --driver out")
-    if len(question.arms) > 2 or len(question.scenarios) > 1:
-        raise UsageError(
-            f"a soak is of one level or two, but {counted(len(question.arms), 'arm')} under "
-            f"{counted(len(question.scenarios), 'scenario')} are asked",
-            "--soak 30min --levels local,on --clients 16, or --levels on --baseline on for one alone",
-        )
-    seconds = duration_s(str(raw["soak"]))
-    if seconds < SHORTEST_S:
-        raise UsageError(f"a soak of {seconds:g} s is no soak", "--soak 30min")
-    sample_s = options.grid.sample_s if raw.get("sample") else sample_length_s(seconds, len(question.arms))
-    return replace(options, grid=replace(options.grid, sample_s=sample_s, budget_s=seconds), soak=True)
-
-
-def sample_length_s(seconds: float, arms: int) -> float:
-    """The length of a stretch: at least ten for each arm, and at most half a minute.
-
-    >>> sample_length_s(1800, 2), sample_length_s(120, 2)
-    (30.0, 6.0)
-    """
-    return min(LONGEST_STRETCH_S, seconds / (_STRETCHES * arms))
 
 
 def run_soak(bench: Bench, question: Question, on_progress: OnProgress) -> StoppedBy:

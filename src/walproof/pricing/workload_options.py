@@ -7,7 +7,8 @@ runs the same script with the level set inside each transaction.
 import os
 import re
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from walproof.errors import MachineError, UsageError
@@ -34,23 +35,19 @@ def parse_workload(raw: Mapping[str, Any]) -> Workload:
     >>> parse_workload({"mix": "on=10,local=90"}).per_transaction
     True
     """
-    scale = 1 if _RELATIVE.fullmatch(str(raw.get("scale"))) else parse_positive_int(raw.get("scale") or 20, "scale")
+    scale = 1 if is_relative(raw) else parse_positive_int(raw.get("scale") or 20, "scale")
     pooled = raw.get("route") == POOL_ROUTE
     if raw.get("driver") not in (None, PGBENCH):
         return _driven(raw, str(raw["driver"]), scale, pooled=pooled)
-    found = _named(str(raw.get("workload") or "tpcb-like"), scale)
+    named = _named(str(raw.get("workload") or "tpcb-like"), scale)
     protocol = _protocol(raw.get("protocol"), pooled=pooled)
     tuned_pools = bool(raw.get("tune")) and protocol is Protocol.SIMPLE
-    made = Workload(
-        found.kind,
-        found.scale,
-        found.rows,
-        found.script,
-        found.scripts,
-        protocol,
+    made = replace(
+        named,
+        protocol=protocol,
         per_transaction=bool(raw.get("mix")) or pooled or tuned_pools,
         max_tries=parse_positive_int(raw.get("max_tries") or 1, "number of tries"),
-        skew=_skew(raw.get("skew"), found),
+        skew=_skew(raw.get("skew"), named),
         init=_init_file(raw.get("init")),
         existing=_existing(raw),
     )
@@ -81,9 +78,9 @@ def _driven(raw: Mapping[str, Any], driver: str, scale: int, *, pooled: bool) ->
     """A workload of another driver than pgbench; UsageError for what only pgbench has."""
     for other in ("protocol", "max_tries", "skew"):
         if raw.get(other) is not None:
-            raise UsageError(f"--{other.replace('_', '-')} is pgbench's", f"leave it out, or --driver {PGBENCH}")
+            raise UsageError(f"--{other.replace('_', '-')} needs --driver {PGBENCH}", "leave it out")
     if raw.get("soak"):
-        raise UsageError("a soak keeps every second, which only pgbench's log shows", f"--driver {PGBENCH}")
+        raise UsageError(f"--soak needs --driver {PGBENCH}, which logs every transaction", "leave --driver out")
     test = _sysbench_test(raw) if driver == SYSBENCH else None
     words = [SYSBENCH] if driver == SYSBENCH else _command(raw, driver)
     init, existing = _init_file(raw.get("init")), _existing(raw)
@@ -99,19 +96,19 @@ def _driven(raw: Mapping[str, Any], driver: str, scale: int, *, pooled: bool) ->
 
 def _sysbench_test(raw: Mapping[str, Any]) -> str:
     if raw.get("init") or raw.get("tables"):
-        raise UsageError("sysbench makes tables of its own", "leave --init and --tables out")
+        raise UsageError("--driver sysbench cannot be used with --init or --tables", "it makes tables of its own")
     test = str(raw.get("workload") or "oltp_read_write")
     if not re.fullmatch(r"(oltp|select)_[a-z_]+", test):
-        raise UsageError(f"{test!r} is no test of sysbench", "--workload oltp_read_write or oltp_write_only")
+        raise UsageError(f"{test!r} is not a sysbench test", "--workload oltp_read_write or oltp_write_only")
     return test
 
 
 def _command(raw: Mapping[str, Any], driver: str) -> list[str]:
     """The words of a command, its program first."""
     if raw.get("workload") is not None:
-        raise UsageError("a command is a workload of its own", "leave --workload out, or write it into the command")
+        raise UsageError("--workload cannot be used with a command as --driver", "write it into the command")
     if raw.get("tune"):
-        raise UsageError("the latency of a command is not known, so no limit on it can be kept", "leave --tune out")
+        raise UsageError("--tune needs latencies, which a command as --driver does not report", "leave --tune out")
     try:
         words = shlex.split(driver)
     except ValueError as error:
@@ -121,26 +118,28 @@ def _command(raw: Mapping[str, Any], driver: str) -> list[str]:
     return words
 
 
-def scale_in(raw: Mapping[str, Any], describe: Callable[[], Description]) -> dict[str, Any]:
-    """The options with `--scale 2xmemory` or `2xshared_buffers` as the number it is on this target; else unchanged.
+def is_relative(raw: Mapping[str, Any]) -> bool:
+    """Whether --scale is relative to memory or shared_buffers, so that its number is known on a target alone."""
+    return bool(_RELATIVE.fullmatch(str(raw.get("scale"))))
 
-    Memory is what there is for each member: a lab's members share the machine's. UsageError where it is not known.
+
+def scale_on(target: Description, relative: str) -> int:
+    """The scale "2xmemory" or "2xshared_buffers" on this target; UsageError where that cannot be read.
+
+    Memory is what there is for each member: a lab's members share the machine's.
     """
-    asked = _RELATIVE.fullmatch(str(raw.get("scale")))
-    if asked is None:
-        return dict(raw)
-    target = describe()
-    if asked[2] == "shared_buffers":
+    times, of = relative.split("x", 1)
+    if of == "shared_buffers":
         available = _buffers(target.settings.get("shared_buffers", ""))
     else:
-        found = re.match(r"(\d+) GiB", target.facts.get("memory", ""))
-        available = (int(found[1]) << 30) // max(1, len(target.members)) if found else 0
+        memory = re.match(r"(\d+) GiB", target.facts.get("memory", ""))
+        available = (int(memory[1]) << 30) // max(1, len(target.members)) if memory else 0
     if not available:
         raise UsageError(
-            f"the {asked[2]} of {target.target} cannot be read from here",
+            f"the {of} of {target.target} cannot be read from here",
             "write --scale as a number (15 MB each), or --scale 2xshared_buffers",
         )
-    return {**raw, "scale": max(1, round(float(asked[1]) * available / SCALE_BYTES))}
+    return max(1, round(float(times) * available / SCALE_BYTES))
 
 
 def _buffers(setting: str) -> int:
@@ -158,13 +157,11 @@ def _named(text: str, scale: int) -> Workload:
         return _one(text, scale)
     parts = [part.strip().rpartition("@") if "@" in part else (part.strip(), "", "1") for part in text.split(",")]
     if not all(name for name, _, _ in parts):
-        raise UsageError(
-            f"the list of workloads {text!r} has nothing in it or an empty place", "--workload a.sql@3,b.sql@1"
-        )
+        raise UsageError(f"the list of workloads {text!r} is empty or has an empty entry", "--workload a.sql@3,b.sql@1")
     ones = [_one(name, scale) for name, _, _ in parts]
     rows = {one.rows for one in ones if one.kind is WorkloadKind.BATCH}
     if len(rows) > 1:
-        raise UsageError("batches of two sizes cannot be in one run", "leave one of them out")
+        raise UsageError("a run cannot have batches of two sizes", "leave one of them out")
     scripts = tuple(
         (one.script or str(one.kind), parse_positive_int(weight, f"weight of {name}"))
         for one, (name, _, weight) in zip(ones, parts, strict=True)
@@ -182,7 +179,7 @@ def _one(text: str, scale: int) -> Workload:
     if not text.endswith(".sql") and not os.path.exists(text):
         names = "tpcb-like, select-only, simple-update, insert, batch:N"
         raise UsageError(
-            f"{text!r} is no workload and no file", f"choose {names}, or give the path of a pgbench script"
+            f"{text!r} is neither a workload nor a file", f"choose {names}, or give the path of a pgbench script"
         )
     return Workload(WorkloadKind.SCRIPT, scale, script=_readable(text, "script", "a pgbench script"))
 
@@ -197,7 +194,7 @@ def _protocol(text: object, *, pooled: bool) -> Protocol | None:
     if text is None:
         return Protocol.SIMPLE if pooled else None
     if text not in set(Protocol):
-        raise UsageError(f"{text!r} is no protocol", f"choose {', '.join(Protocol)}")
+        raise UsageError(f"{text!r} is not a protocol", f"choose {', '.join(Protocol)}")
     if pooled and text == Protocol.PREPARED:
         raise UsageError(
             "a prepared statement belongs to one session, which a transaction pool gives to other clients",
@@ -218,7 +215,7 @@ def _skew(text: object, workload: Workload) -> str:
     least, most = _SKEWS.get(kind, (1.0, 0.0))
     if not re.fullmatch(r"\d+(\.\d+)?", number) or not least <= float(number) <= most:
         kinds = ", ".join(f"{name}:{low:g} to {name}:{high:g}" for name, (low, high) in _SKEWS.items())
-        raise UsageError(f"{text!r} is no distribution of keys", f"choose one of {kinds}")
+        raise UsageError(f"{text!r} is not a distribution of keys", f"choose one of {kinds}")
     used = {name for name, _ in workload.scripts} or {str(workload.kind)}
     if not used & _KEYED:
         raise UsageError(
@@ -235,7 +232,7 @@ def _existing(raw: Mapping[str, Any]) -> bool:
     if raw.get("tables") is None:
         return False
     if raw["tables"] != "existing":
-        raise UsageError(f"{raw['tables']!r} is no choice of tables", "--tables existing, or leave it out")
+        raise UsageError(f"{raw['tables']!r} is not a choice of --tables", "--tables existing, or leave it out")
     if raw.get("init") is not None:
-        raise UsageError("--init makes tables and --tables existing uses those there are", "leave one of them out")
+        raise UsageError("--init cannot be used with --tables existing", "leave one of them out")
     return True
