@@ -6,7 +6,6 @@ own; price, prove, apply on a lab that stays up and a pair of servers. After -9 
 Nothing else may create labs meanwhile: namespaces and devices are counted on the whole machine.
 """
 
-import json
 import os
 import random
 import signal
@@ -27,9 +26,7 @@ from benchmarks.command import command
 from benchmarks.temporary_lab import benchmark_lab
 from tests.fixtures.external_cluster import everything, lab_file, opened, pair_file
 from tests.fixtures.plain_pair import PlainPair, debian_pair
-from tests.fixtures.priced_records import price_record
-from walproof.advising.advise import advise, as_json, choose_environment
-from walproof.advising.evidence import evidence_of
+from tests.fixtures.priced_records import advice_file
 from walproof.errors import Error
 from walproof.lab import home, network_links
 from walproof.lab.blueprint import Blueprint
@@ -38,7 +35,6 @@ from walproof.lab.patroni import wait_until_healthy
 from walproof.links.devices import NAMESPACES
 from walproof.machine.clock import RealClock
 from walproof.machine.programs import ip, run
-from walproof.model.advice import Requirements
 from walproof.model.waiting import Wait, wait_for
 
 MARK = "WALPROOF_KILLED_BENCHMARK"
@@ -198,9 +194,7 @@ def ended_at(place: Place, verb: Verb, name: str, after_s: float) -> str:
 @contextmanager
 def place_of(folder: Path) -> Iterator[Place]:
     """A lab that stays up, a pair of servers, and advice to apply to both."""
-    evidence = evidence_of([("r", price_record())])
-    given = advise(evidence, Requirements(rpo_s=0.0), choose_environment(evidence, None, None))
-    (folder / "advice.json").write_text(json.dumps(as_json(given)))
+    advice_file(folder / "advice.json")
     with ExitStack() as stack:
         blueprint = stack.enter_context(benchmark_lab("killed", LabOrder(port=6200)))
         pair = stack.enter_context(debian_pair())

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import settings
 from xdist.scheduler import LoadFileScheduling
 
+from tests.fixtures.command_line import walproof
 from tests.fixtures.labs import lab, own_state
 
-__all__ = ["lab", "own_state"]
+__all__ = ["lab", "own_state", "walproof"]
 
 # The same examples each time, however slow the machine: an example that fails is mended, not met by chance.
 settings.register_profile("repeatable", derandomize=True, deadline=None)

@@ -10,10 +10,7 @@ import pytest
 from tests.fixtures.command_line import ended
 from tests.fixtures.external_cluster import opened, pair_dsn, pair_file
 from tests.fixtures.plain_pair import PlainPair, plain_pair
-from tests.fixtures.priced_records import price_record
-from walproof.advising.advise import advise, as_json, choose_environment
-from walproof.advising.evidence import evidence_of
-from walproof.model.advice import Requirements
+from tests.fixtures.priced_records import advice_file
 from walproof.model.guarantee import Level
 from walproof.model.waiting import Wait, wait_for
 from walproof.watching.canary import Canary, Probe
@@ -33,11 +30,7 @@ def pair() -> Iterator[PlainPair]:
 
 @pytest.fixture
 def advice(tmp_path: Path) -> Path:
-    evidence = evidence_of([("r", price_record())])
-    given = advise(evidence, Requirements(rpo_s=0.0), choose_environment(evidence, None, None))
-    path = tmp_path / "advice.json"
-    path.write_text(json.dumps(as_json(given)))
-    return path
+    return advice_file(tmp_path / "advice.json")
 
 
 def statements(pair: PlainPair) -> str:

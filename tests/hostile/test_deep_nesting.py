@@ -1,12 +1,9 @@
 """JSON, TOML and YAML of strangers, nested deep: one sentence and the right exit code, no traceback."""
 
 import json
-import threading
 import tomllib
 import zlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
-from tests.fixtures.command_line import ended
-from tests.fixtures.records import price_events
+from tests.fixtures.command_line import Run, one_sentence
+from tests.fixtures.fake_patroni import fake_patroni
+from tests.fixtures.records import price_events, recorded
 from walproof.errors import TargetError, UsageError
 from walproof.guarding import leader_lock
 from walproof.guarding.etcd import Entry
@@ -36,7 +34,6 @@ from walproof.watching.page import TOKEN_HEADER, Page
 DEPTHS = (DEEPEST + 1, 400, 700, 930, 990, 100_000)
 """Just too deep; what Python reads and then cannot walk; what it cannot read."""
 deep = pytest.mark.parametrize("depth", DEPTHS)
-Run = Callable[..., tuple[int, str, str]]
 
 
 def lists(depth: int) -> str:
@@ -47,42 +44,12 @@ def objects(depth: int) -> str:
     return '{"a":' * depth + "1" + "}" * depth
 
 
-@pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("WALPROOF_STATE", str(tmp_path / "state"))
-    return lambda line: ended(capsys, line.split())
-
-
-@contextmanager
-def patroni(answers: dict[str, str]) -> Iterator[str]:
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            body = answers.get(self.path, "{}").encode()
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        do_PATCH = do_GET
-
-        def log_message(self, *words: object) -> None:
-            """Nothing."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-
-
 @deep
 @pytest.mark.parametrize("nested", [lists, objects])
 def test_events_that_are_nested_too_deep_are_skipped_with_a_notice(
-    run: Run, tmp_path: Path, depth: int, nested: Callable[[int], str]
+    walproof: Run, tmp_path: Path, depth: int, nested: Callable[[int], str]
 ) -> None:
-    with Writer(tmp_path / "r", "price") as emit:
-        for event in price_events():
-            emit(event)
+    recorded(tmp_path / "r", "price", price_events())
     good = read(tmp_path / "r").events
     for line in (
         nested(depth),
@@ -93,7 +60,7 @@ def test_events_that_are_nested_too_deep_are_skipped_with_a_notice(
     with (tmp_path / "r" / "events.jsonl").open("a") as file:
         file.write(f'{{"kind":"note","at":1,"text":{nested(depth)}}}\n{nested(depth)}\n{nested(depth)}')
     assert read(tmp_path / "r").events == good
-    code, _, err = run("report r")
+    code, _, err = walproof("report", "r")
     assert code == 0, err
     assert "not JSON was skipped" in err
     with Writer(tmp_path / "r", "price", resume=True):
@@ -102,8 +69,7 @@ def test_events_that_are_nested_too_deep_are_skipped_with_a_notice(
 
 @deep
 def test_a_header_that_is_nested_too_deep_is_damaged(tmp_path: Path, depth: int) -> None:
-    with Writer(tmp_path / "r", "price"):
-        """Nothing happens."""
+    recorded(tmp_path / "r", "price")
     (tmp_path / "r" / "record.json").write_text(objects(depth))
     assert any("record.json is damaged" in notice for notice in read(tmp_path / "r").notices)
 
@@ -131,57 +97,48 @@ def test_a_journal_line_that_is_nested_too_deep_is_skipped(tmp_path: Path, depth
     ],
 )
 def test_a_file_that_is_nested_too_deep_is_one_sentence(
-    run: Run, tmp_path: Path, case: tuple[str, str, str, str], depth: int
+    walproof: Run, tmp_path: Path, case: tuple[str, str, str, str], depth: int
 ) -> None:
     file, text, line, words = case
     (tmp_path / "events.jsonl").write_text("\n".join(map(encode, price_events())))
     (tmp_path / file).parent.mkdir(exist_ok=True)
     (tmp_path / file).write_text(text.replace("{}", lists(depth)).replace("{{", "{").replace("}}", "}"))
-    code, out, err = run(line)
-    assert (code, out) == (2, ""), err
-    assert words in err
-    assert len(err.strip().splitlines()) == 2
+    one_sentence(walproof(*line.split()), words)
 
 
 @deep
-def test_a_target_file_of_dotted_keys_is_one_sentence(run: Run, tmp_path: Path, depth: int) -> None:
+def test_a_target_file_of_dotted_keys_is_one_sentence(walproof: Run, tmp_path: Path, depth: int) -> None:
     depth = min(depth, 5000)
     (tmp_path / "t.toml").write_text(f'kind = "patroni"\nconsul{".a" * depth} = 1\n')
-    code, _, err = run("doctor --target t.toml")
-    assert code == 2
-    assert f"more than {DEEPEST} levels deep" in err
-    assert len(err.strip().splitlines()) == 2
+    one_sentence(walproof("doctor", "--target", "t.toml"), f"more than {DEEPEST} levels deep")
 
 
 @deep
 def test_a_kubeconfig_that_is_nested_too_deep_is_one_sentence(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, depth: int
+    walproof: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, depth: int
 ) -> None:
     (tmp_path / "config").write_text(f"clusters: {lists(min(depth, 5000))}")
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
-    code, _, err = run("doctor --target cnpg:db/pg")
-    assert code == 2
-    assert len(err.strip().splitlines()) == 2
+    one_sentence(walproof("doctor", "--target", "cnpg:db/pg"), "")
 
 
 @deep
 @pytest.mark.parametrize("nested", [lists, objects])
 def test_an_answer_of_patroni_that_is_nested_too_deep_is_one_sentence(
-    run: Run, depth: int, nested: Callable[[int], str]
+    walproof: Run, depth: int, nested: Callable[[int], str]
 ) -> None:
-    with patroni({"/cluster": f'{{"members":{nested(depth)}}}'}) as url:
-        code, _, err = run(f"doctor --target {url}")
-    assert code == 3
-    assert "answers, but is not Patroni" in err
-    assert len(err.strip().splitlines()) == 2
+    with fake_patroni() as fake:
+        fake.texts["/cluster"] = f'{{"members":{nested(depth)}}}'
+        one_sentence(walproof("doctor", "--target", fake.url), "answers, but is not Patroni", code=3)
 
 
 @deep
 def test_a_configuration_and_a_status_that_are_nested_too_deep(depth: int) -> None:
     nested = objects(depth)
-    with patroni({"/cluster": '{"members":[]}', "/config": nested, "/patroni": nested}) as url:
-        rest = PatroniRest(RestAccess((url,)))
-        assert rest.status(f"{url}/patroni") == {}
+    with fake_patroni() as fake:
+        fake.texts |= {"/config": nested, "/patroni": nested}
+        rest = PatroniRest(RestAccess((fake.url,)))
+        assert rest.status(f"{fake.url}/patroni") == {}
         for ask in (rest.config, rest.newest_config):
             with pytest.raises(TargetError):
                 ask()
@@ -197,12 +154,10 @@ def test_a_key_of_etcd_that_is_nested_too_deep_says_nothing(depth: int) -> None:
     "member",
     ["1", "[]", '{"name":"n1","host":"h","port":"5432; x"}', '{"name":"n1","host":"h","port":[]}', '{"tags":["x"]}'],
 )
-def test_members_that_are_none_of_patronis_are_one_sentence(run: Run, member: str) -> None:
-    with patroni({"/cluster": f'{{"members":[{member}]}}'}) as url:
-        code, _, err = run(f"doctor --target {url}")
-    assert code == 3
-    assert "not with Patroni's /cluster" in err
-    assert len(err.strip().splitlines()) == 2
+def test_members_that_are_none_of_patronis_are_one_sentence(walproof: Run, member: str) -> None:
+    with fake_patroni() as fake:
+        fake.texts["/cluster"] = f'{{"members":[{member}]}}'
+        one_sentence(walproof("doctor", "--target", fake.url), "not with Patroni's /cluster", code=3)
 
 
 @deep

@@ -7,12 +7,13 @@ import struct
 import threading
 import tracemalloc
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 
 import pytest
 from kubernetes.client import Configuration
 
 from tests.fixtures.kubernetes.server import accept_key
+from tests.fixtures.served_sockets import serving
 from walproof.errors import Error, TargetError
 from walproof.guarding.etcd import Etcd3, EtcdAccess
 from walproof.patroni.rest import PatroniRest, RestAccess
@@ -32,21 +33,13 @@ def server(says: Says) -> Iterator[str]:
     """A server that reads a request and lets `says` answer it; the connection ends after that."""
 
     def serve(connection: socket.socket) -> None:
-        with connection, suppress(OSError):
-            asked = b""
-            while b"\r\n\r\n" not in asked:
-                asked += connection.recv(1 << 16)
-            says(connection, asked.decode())
+        asked = b""
+        while b"\r\n\r\n" not in asked:
+            asked += connection.recv(1 << 16)
+        says(connection, asked.decode())
 
-    def accept() -> None:
-        with suppress(OSError):
-            while True:
-                threading.Thread(target=serve, args=(listening.accept()[0],), daemon=True).start()
-
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        threading.Thread(target=accept, daemon=True).start()
-        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
-        listening.shutdown(socket.SHUT_RDWR)
+    with serving(serve) as port:
+        yield f"http://127.0.0.1:{port}"
 
 
 def api(url: str) -> Client:
@@ -66,10 +59,14 @@ def little_memory(most: int) -> Iterator[None]:
     assert peak < most, f"{peak / MIB:.0f} MiB"
 
 
+def whole(body: bytes, status: str = "200 OK", header: str = "") -> Says:
+    """An answer of that body."""
+    head = f"HTTP/1.1 {status}\r\n{header}Connection: close\r\nContent-Length: {len(body)}\r\n\r\n"
+    return lambda connection, asked: connection.sendall(head.encode() + body)
+
+
 def packed(connection: socket.socket, asked: str) -> None:
-    body = gzip.decompress(PACKED)
-    head = f"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n"
-    connection.sendall(head.encode() + body)
+    whole(gzip.decompress(PACKED), header="Content-Encoding: gzip\r\n")(connection, asked)
 
 
 def endless(connection: socket.socket, asked: str) -> None:
@@ -84,17 +81,8 @@ def endless_without_length(connection: socket.socket, asked: str) -> None:
         connection.sendall(b" " * 65536)
 
 
-def deep(connection: socket.socket, asked: str) -> None:
-    connection.sendall(f"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {len(DEEP)}\r\n\r\n".encode() + DEEP)
-
-
-def deep_refusal(connection: socket.socket, asked: str) -> None:
-    connection.sendall(f"HTTP/1.1 500 No\r\nConnection: close\r\nContent-Length: {len(DEEP)}\r\n\r\n".encode() + DEEP)
-
-
-def pages(connection: socket.socket, asked: str) -> None:
-    page = json.dumps({"items": [{"x": "y" * 900_000}], "metadata": {"continue": "more"}})
-    connection.sendall(f"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {len(page)}\r\n\r\n{page}".encode())
+deep, deep_refusal = whole(DEEP), whole(DEEP, "500 No")
+pages = whole(json.dumps({"items": [{"x": "y" * 900_000}], "metadata": {"continue": "more"}}).encode())
 
 
 @pytest.mark.parametrize(
@@ -233,13 +221,7 @@ def test_an_answer_of_a_false_etcd_has_an_end(says: Says, words: str) -> None:
 
 
 def test_an_honest_answer_comes_through_whole() -> None:
-    def says(connection: socket.socket, asked: str) -> None:
-        body = json.dumps({"members": [], "text": "é" * MIB})
-        connection.sendall(
-            f"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode()
-        )
-
-    with server(says) as url:
+    with server(whole(json.dumps({"members": [], "text": "é" * MIB}).encode())) as url:
         rest = PatroniRest(RestAccess((url,)))
         assert len(rest.cluster()["text"]) == MIB and len(api(url).get(CLUSTERS, "pg")["text"]) == MIB
         rest.close()

@@ -3,27 +3,18 @@
 import os
 import threading
 import webbrowser
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.fixtures.command_line import ended
-from tests.fixtures.records import price_events, prove_events
+from tests.fixtures.command_line import Run, one_sentence
+from tests.fixtures.records import price_events, prove_events, recorded
 from walproof.errors import MachineError, UsageError
 from walproof.model.event import Note
 from walproof.records.reader import Tail, read
 from walproof.records.writer import Writer
 
-Run = Callable[..., tuple[int, str, str]]
 MINE = "mine, and not for a stranger"
-
-
-@pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("WALPROOF_STATE", str(tmp_path / "state"))
-    return lambda *words: ended(capsys, words)
 
 
 @pytest.fixture
@@ -47,20 +38,16 @@ def browser(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def record(folder: Path) -> Path:
-    with Writer(folder, "price") as emit:
-        for event in price_events():
-            emit(event)
-        emit.keep("n1.log", "a log")
-    return folder
+    return recorded(folder, "price", price_events(), n1_log="a log")
 
 
 @pytest.mark.parametrize("to", ["home/key", "home/new"])
 def test_the_page_replaces_a_link_in_its_place_and_that_is_opened(
-    run: Run, mine: Path, browser: list[str], to: str, tmp_path: Path
+    walproof: Run, mine: Path, browser: list[str], to: str, tmp_path: Path
 ) -> None:
     theirs = record(tmp_path / "theirs")
     (theirs / "report.html").symlink_to(tmp_path / to)
-    code, _, err = run("report", "theirs", "--open")
+    code, _, err = walproof("report", "theirs", "--open")
     page = theirs / "report.html"
     assert code == 0, err
     assert (mine / "key").read_text() == MINE
@@ -72,11 +59,11 @@ def test_the_page_replaces_a_link_in_its_place_and_that_is_opened(
 
 @pytest.mark.parametrize("name", ["theirs/report.html", "./theirs/../theirs/page.html", "theirs/files/../report.html"])
 def test_a_page_that_is_named_within_the_record_is_written_through_no_link(
-    run: Run, mine: Path, name: str, tmp_path: Path
+    walproof: Run, mine: Path, name: str, tmp_path: Path
 ) -> None:
     record(tmp_path / "theirs")
     Path(os.path.abspath(name)).symlink_to(mine / "key")
-    code, _, err = run("report", "theirs", "--html", name)
+    code, _, err = walproof("report", "theirs", "--html", name)
     assert code == 0, err
     assert (mine / "key").read_text() == MINE
     assert "<html" in Path(name).read_text()
@@ -84,33 +71,31 @@ def test_a_page_that_is_named_within_the_record_is_written_through_no_link(
 
 @pytest.mark.parametrize("words", [("--html", "theirs/sub/key"), ("--histograms", "theirs/sub")])
 def test_nothing_is_written_into_a_folder_that_a_link_names(
-    run: Run, mine: Path, words: tuple[str, ...], tmp_path: Path
+    walproof: Run, mine: Path, words: tuple[str, ...], tmp_path: Path
 ) -> None:
     (record(tmp_path / "theirs") / "sub").symlink_to(mine)
-    code, _, err = run("report", "theirs", *words)
-    assert code == 3
-    assert len(err.strip().splitlines()) == 2
+    one_sentence(walproof("report", "theirs", *words), "", code=3)
     assert [p.name for p in mine.iterdir()] == ["key"]
     assert (mine / "key").read_text() == MINE
 
 
-def test_a_histogram_is_written_through_no_link(run: Run, mine: Path, tmp_path: Path) -> None:
+def test_a_histogram_is_written_through_no_link(walproof: Run, mine: Path, tmp_path: Path) -> None:
     theirs = record(tmp_path / "theirs")
-    assert run("report", "theirs", "--histograms", "theirs/h")[0] == 0
+    assert walproof("report", "theirs", "--histograms", "theirs/h")[0] == 0
     for log in (theirs / "h").iterdir():
         log.unlink()
         log.symlink_to(mine / "key")
-    assert run("report", "theirs", "--histograms", "theirs/h")[0] == 0
+    assert walproof("report", "theirs", "--histograms", "theirs/h")[0] == 0
     assert (mine / "key").read_text() == MINE
     assert not any(log.is_symlink() for log in (theirs / "h").iterdir())
 
 
-def test_a_page_elsewhere_goes_where_the_user_says_through_a_link_too(run: Run, tmp_path: Path) -> None:
+def test_a_page_elsewhere_goes_where_the_user_says_through_a_link_too(walproof: Run, tmp_path: Path) -> None:
     record(tmp_path / "theirs")
     (tmp_path / "latest.html").symlink_to("today.html")
-    assert run("report", "theirs", "--html", "latest.html")[0] == 0
+    assert walproof("report", "theirs", "--html", "latest.html")[0] == 0
     assert "<html" in (tmp_path / "today.html").read_text()
-    assert run("report", "theirs", "--html", "/dev/stdout")[0] == 0
+    assert walproof("report", "theirs", "--html", "/dev/stdout")[0] == 0
 
 
 @pytest.mark.parametrize(
@@ -118,15 +103,12 @@ def test_a_page_elsewhere_goes_where_the_user_says_through_a_link_too(run: Run, 
 )
 @pytest.mark.parametrize("name", ["events.jsonl", "record.json", "files"])
 def test_a_record_whose_own_files_are_links_is_refused(
-    run: Run, mine: Path, name: str, verb: str, tmp_path: Path
+    walproof: Run, mine: Path, name: str, verb: str, tmp_path: Path
 ) -> None:
     theirs, another = record(tmp_path / "theirs"), record(tmp_path / "another")
     (theirs / name).rename(theirs / "gone")
     (theirs / name).symlink_to(another / name)
-    code, out, err = run(*verb.split())
-    assert (code, out) == (2, "")
-    assert f"{name} in it is a link" in err
-    assert len(err.strip().splitlines()) == 2
+    one_sentence(walproof(*verb.split()), f"{name} in it is a link")
 
 
 @pytest.mark.timeout(20)
@@ -158,17 +140,14 @@ def test_a_record_does_not_tell_what_lies_in_another_folder(mine: Path, tmp_path
     assert found.kept() == ()
 
 
-def test_a_history_is_not_read_through_a_link(run: Run, tmp_path: Path) -> None:
-    with Writer(tmp_path / "theirs", "prove") as emit:
-        for event in prove_events():
-            emit(event)
-        emit.keep("n1.log", "a log")
+def test_a_history_is_not_read_through_a_link(walproof: Run, tmp_path: Path) -> None:
+    recorded(tmp_path / "theirs", "prove", prove_events(), n1_log="a log")
     (tmp_path / "key").write_bytes(b"no history")
     number = read(tmp_path / "theirs").events
     drills = [event.drill.number for event in number if hasattr(event, "drill")]
     for drill in drills:
         (tmp_path / "theirs" / "files" / f"drill-{drill}.history").symlink_to(tmp_path / "key")
-    code, _, err = run("report", "theirs", "--rejudge")
+    code, _, err = walproof("report", "theirs", "--rejudge")
     assert code == 2
     assert "keeps no histories" in err
 

@@ -26,19 +26,11 @@ def fake() -> Iterator[FakePatroni]:
         yield patroni
 
 
-def listed(fake: FakePatroni, host: str, name: str = "n1") -> dict[str, Any]:
-    return {"name": name, "role": "leader", "host": host, "port": 9, "api_url": f"{fake.url}/patroni"}
-
-
 def opened(fake: FakePatroni, folder: Path, host: str, more: str = "") -> ExternalCluster:
     """A cluster whose kill would leave a mark; it lists one member, at that host."""
-    fake.members = [listed(fake, host)]
-    file = folder / "t.toml"
-    file.write_text(
-        f'kind = "patroni"\nrest = ["{fake.url}"]\n'
-        f'[faults]\nkill = "echo {{host}} >> {folder}/ran"\nstop = "echo {{member}} >> {folder}/ran"\n{more}'
-    )
-    return open_patroni(str(file))
+    fake.members = [fake.listed(host)]
+    commands = f'kill = "echo {{host}} >> {folder}/ran"\nstop = "echo {{member}} >> {folder}/ran"\n'
+    return open_patroni(str(fake.file(folder / "t.toml", f"[faults]\n{commands}{more}")))
 
 
 def test_no_command_goes_to_a_host_that_only_the_cluster_names(fake: FakePatroni, tmp_path: Path) -> None:
@@ -54,7 +46,7 @@ def test_no_command_goes_to_a_host_that_only_the_cluster_names(fake: FakePatroni
 def test_a_host_that_changes_later_gets_no_command(fake: FakePatroni, tmp_path: Path) -> None:
     cluster = opened(fake, tmp_path, "127.0.0.1")
     kill = cluster.capabilities().faults[Capability.KILL]
-    fake.members = [listed(fake, "production-db.example")]
+    fake.members = [fake.listed("production-db.example")]
     cluster.manager.members.renew()
     with pytest.raises(TargetError, match="does not name") as refused:
         kill.inject("n1")
@@ -101,7 +93,7 @@ def test_the_ttl_is_described_as_a_number(
 
 def test_a_cluster_of_too_many_members_is_refused(fake: FakePatroni, tmp_path: Path) -> None:
     opened(fake, tmp_path, "127.0.0.1")
-    fake.members = [listed(fake, "127.0.0.1", f"n{i}") for i in range(MOST_MEMBERS + 1)]
+    fake.members = [fake.listed(name=f"n{i}") for i in range(MOST_MEMBERS + 1)]
     with pytest.raises(TargetError, match="lists 101 members"):
         open_patroni(str(tmp_path / "t.toml"))
 

@@ -10,9 +10,9 @@ import pytest
 from tests.fixtures.command_line import ended
 from tests.fixtures.external_cluster import opened, pair_file
 from tests.fixtures.plain_pair import PlainPair, plain_pair
+from tests.fixtures.records import recorded
 from walproof.errors import MachineError, TargetError
 from walproof.records.journal import Journal
-from walproof.records.writer import Writer
 from walproof.targets.external import own_database
 
 pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("own_state")]
@@ -83,8 +83,7 @@ def test_killed_at_any_statement_no_unmarked_database_bears_the_name_and_revert_
 ) -> None:
     moment, left = case
     file, record = str(pair_file(pair, tmp_path)), tmp_path / "record"
-    with Writer(record, "price"):
-        pass
+    recorded(record, "price")
     words = [sys.executable, "-c", KILLED, file, str(record), moment]
     done = subprocess.run(words, check=False, capture_output=True, text=True, cwd=Path(__file__).parents[2])
     assert done.returncode == -9, done.stderr

@@ -5,12 +5,13 @@ import struct
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 
 import psycopg
 import pytest
 
+from tests.fixtures.served_sockets import serving
 from walproof.errors import TargetError
 from walproof.model.topology import Endpoint
 from walproof.targets.postgres import target as target_module
@@ -37,8 +38,11 @@ NOTICE = message(b"N", b"SNOTICE\0C00000\0Mx\0\0")
 LIES = {"silent": (b"", b""), "chatters": (b"", NOTICE), "rows": (COLUMNS, ROW)}
 
 
-def serve(connection: socket.socket, first: bytes, again: bytes, over: threading.Event) -> None:
-    with connection, suppress(OSError):
+@contextmanager
+def member(lie: str) -> Iterator[Endpoint]:
+    over, (first, again) = threading.Event(), LIES[lie]
+
+    def serve(connection: socket.socket) -> None:
         connection.recv(1 << 16)
         connection.sendall(LET_IN)
         connection.recv(1 << 16)
@@ -46,25 +50,10 @@ def serve(connection: socket.socket, first: bytes, again: bytes, over: threading
         while not over.wait(0.01):
             connection.sendall(again)
 
-
-@contextmanager
-def member(lie: str) -> Iterator[Endpoint]:
-    over = threading.Event()
-
-    def accept(listening: socket.socket) -> None:
-        with suppress(OSError):
-            while True:
-                connection, _ = listening.accept()
-                threading.Thread(target=serve, args=(connection, *LIES[lie], over), daemon=True).start()
-
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        threading.Thread(target=accept, args=(listening,), daemon=True).start()
-        port = listening.getsockname()[1]
-        yield Endpoint(
-            (("127.0.0.1", port),), "postgres", "u", None, (("sslmode", "disable"), ("gssencmode", "disable"))
-        )
+    with serving(serve) as port:
+        plain = (("sslmode", "disable"), ("gssencmode", "disable"))
+        yield Endpoint((("127.0.0.1", port),), "postgres", "u", None, plain)
         over.set()
-        listening.shutdown(socket.SHUT_RDWR)
 
 
 @pytest.mark.parametrize("lie", LIES)

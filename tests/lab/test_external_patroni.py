@@ -11,13 +11,10 @@ import pytest
 from click.testing import CliRunner
 
 from tests.fixtures.external_cluster import everything, external, found, is_back, lab_file
-from tests.fixtures.priced_records import price_record
-from walproof.advising.advise import advise, as_json, choose_environment
-from walproof.advising.evidence import evidence_of
+from tests.fixtures.priced_records import advice_file
 from walproof.cli.main import walproof
 from walproof.errors import TargetError, UsageError, WaitTimeout
 from walproof.lab.blueprint import Blueprint
-from walproof.model.advice import Requirements
 from walproof.model.drill import Capability
 from walproof.model.guarantee import ConfigChange, Level, QuorumKind, SyncReplication
 from walproof.model.load import LedgerOrder
@@ -157,11 +154,7 @@ def test_patroni_refuses_changes_without_credentials(lab: Blueprint, file: Path)
 
 @pytest.fixture(scope="module")
 def advice(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    evidence = evidence_of([("r", price_record())])
-    given = advise(evidence, Requirements(rpo_s=0.0, rto_s=30.0), choose_environment(evidence, None, None))
-    path = tmp_path_factory.mktemp("advice") / "advice.json"
-    path.write_text(json.dumps(as_json(given)))
-    return path
+    return advice_file(tmp_path_factory.mktemp("advice") / "advice.json", rto_s=30.0)
 
 
 def test_apply_by_rest_then_undo_leaves_configuration_and_settings_as_they_were(

@@ -12,19 +12,16 @@ from click.testing import CliRunner
 
 from tests.fixtures.external_cluster import everything, found, is_back, opened, pair_dsn, pair_file
 from tests.fixtures.plain_pair import PlainPair, debian_pair
-from tests.fixtures.priced_records import price_record
-from walproof.advising.advise import advise, as_json, choose_environment
-from walproof.advising.evidence import evidence_of
+from tests.fixtures.priced_records import advice_file
+from tests.fixtures.records import recorded
 from walproof.cli.main import walproof
 from walproof.errors import MachineError, TargetError, UsageError
-from walproof.model.advice import Requirements
 from walproof.model.drill import Capability
 from walproof.model.guarantee import ConfigChange, Level, QuorumKind, SyncReplication
 from walproof.model.load import LedgerOrder
 from walproof.model.sample import Arm, Sample, Scenario, Workload, WorkloadKind
 from walproof.model.waiting import Wait, wait_for
 from walproof.records.journal import Journal
-from walproof.records.writer import Writer
 from walproof.targets.configure import applied, configure
 from walproof.targets.external.cluster import ExternalCluster
 
@@ -39,11 +36,7 @@ def pair() -> Iterator[PlainPair]:
 
 @pytest.fixture(scope="module")
 def advice(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    evidence = evidence_of([("r", price_record())])
-    given = advise(evidence, Requirements(rpo_s=0.0), choose_environment(evidence, None, None))
-    path = tmp_path_factory.mktemp("advice") / "advice.json"
-    path.write_text(json.dumps(as_json(given)))
-    return path
+    return advice_file(tmp_path_factory.mktemp("advice") / "advice.json")
 
 
 def run(*words: str) -> tuple[int, str]:
@@ -178,8 +171,7 @@ def test_after_kill_9_in_the_middle_revert_undoes_everything(
 
 def test_a_database_left_by_kill_9_is_removed_by_restore(pair: PlainPair, tmp_path: Path, own_state: Path) -> None:
     file, record = str(pair_file(pair, tmp_path)), tmp_path / "record"
-    with Writer(record, "price"):
-        pass
+    recorded(record, "price")
     script = (
         "import os, pathlib, sys; from walproof.cli.runs import keep_journal;"
         "from walproof.targets.choose import choose;"

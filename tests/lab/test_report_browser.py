@@ -7,9 +7,8 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.fixtures.browsers import CHROMIUM, Watched, chromium
-from tests.fixtures.records import HOSTILE, SETTINGS, full_record, price_events
+from tests.fixtures.records import HOSTILE, SETTINGS, full_record, price_events, recorded
 from walproof.records.reader import read
-from walproof.records.writer import Writer
 from walproof.reporting.comparison import compared
 from walproof.reporting.html_and_markdown import page as page_of
 from walproof.reporting.record_outline import composed
@@ -26,9 +25,7 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("report")
-    with Writer(folder / "record", "study") as emit:
-        for event in full_record(SETTINGS[:2], (1, 4, 16), 6, 44):
-            emit(event)
+    recorded(folder / "record", "study", full_record(SETTINGS[:2], (1, 4, 16), 6, 44))
     path = folder / "report.html"
     path.write_text(page_of(composed(read(folder / "record"))), "utf-8")
     return path
@@ -49,10 +46,7 @@ def comparison(tmp_path_factory: pytest.TempPathFactory) -> Path:
     records = []
     for number in range(9):
         directory = folder / f"a-record-with-a-rather-long-name-of-its-own-{number}"
-        with Writer(directory, "price") as emit:
-            for event in price_events(seed=number):
-                emit(event)
-        records.append(read(directory))
+        records.append(read(recorded(directory, "price", price_events(seed=number))))
     path = folder / "report.html"
     path.write_text(page_of(compared(records)), "utf-8")
     return path

@@ -3,13 +3,12 @@
 import json
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.fixtures.command_line import ended
-from walproof.cli import main
+from tests.fixtures.command_line import Run
 from walproof.model.event import DrillDone, Ended
 from walproof.model.sample import Sample, SampleResult
 from walproof.records.reader import read
@@ -17,17 +16,13 @@ from walproof.targets.simulated.faults import SimulatedFaults
 from walproof.targets.simulated.target import SimulatedPricing
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
-Run = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Run]:
-    """Runs walproof in an empty folder; afterwards both signals are handled as before."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(main, "_as_ordinary_user", lambda argv: None)
+def run(walproof: Run) -> Iterator[Run]:
+    """Runs walproof; afterwards the signals are handled as before."""
     before = [signal.getsignal(number) for number in SIGNALS]
-
-    yield lambda *words: ended(capsys, words)
+    yield walproof
     assert [signal.getsignal(number) for number in SIGNALS] == before
 
 

@@ -2,15 +2,12 @@
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import jsonschema  # type: ignore[import-untyped]
 import pytest
 
-from tests.fixtures.command_line import ended
 from walproof.advising.doctor.catalogue import as_json as doctor_json
-from walproof.cli import main
 from walproof.model.facts import Facts
 from walproof.reporting.console_output import status_json
 from walproof.targets.simulated.target import simulated
@@ -152,13 +149,11 @@ def only(text: str) -> Tree:
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs walproof in an empty folder: exit code and the object on standard output."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(main, "_as_ordinary_user", lambda argv: None)
+def run(walproof: Callable[..., tuple[int, str, str]]) -> Run:
+    """Exit code and the object on standard output."""
 
     def go(*words: str) -> tuple[int, Tree]:
-        code, out, _ = ended(capsys, words)
+        code, out, _ = walproof(*words)
         return code, only(out)
 
     return go
