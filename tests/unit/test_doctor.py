@@ -37,7 +37,7 @@ def test_each_seed_is_found_with_evidence_fix_and_source(check: object) -> None:
     for finding in found:
         assert finding.evidence
         assert finding.fix
-        assert finding.loses
+        assert finding.could_cost
         assert finding.source.startswith("https://")
 
 

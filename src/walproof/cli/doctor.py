@@ -70,5 +70,5 @@ def _print_findings(facts: Facts, findings: tuple[Finding, ...]) -> None:
         screen.print()
         screen.print(Text.assemble((str(f.severity), STYLE[f.severity]), f"  {f.title}", (f"  [{f.id}]", "dim")))
         evidence = " · ".join(p for p in (f.member, f.evidence, f"set in {f.where}" if f.where else "") if p)
-        for label, text in (("seen", evidence), ("cost", f.loses), ("fix", f.fix), ("why", f.source)):
+        for label, text in (("seen", evidence), ("cost", f.could_cost), ("fix", f.fix), ("why", f.source)):
             screen.print(Text.assemble((f"  {label:5}", "dim"), text), soft_wrap=True)

@@ -3,6 +3,7 @@
 The tables of docs/doctor.md are made from the catalogue."""
 
 import json
+from dataclasses import asdict
 from typing import Any
 from xml.etree import ElementTree
 
@@ -62,20 +63,7 @@ def as_json(facts: Facts, findings: tuple[Finding, ...]) -> Tree:
         "seconds": round(facts.took_s, 3),
         "checks": len(CATALOGUE),
         "counts": counts(findings),
-        "findings": [
-            {
-                "id": f.id,
-                "severity": str(f.severity),
-                "title": f.title,
-                "member": f.member,
-                "evidence": f.evidence,
-                "where": f.where,
-                "could_cost": f.loses,
-                "fix": f.fix,
-                "source": f.source,
-            }
-            for f in findings
-        ],
+        "findings": [asdict(f) for f in findings],
     }
 
 
@@ -85,7 +73,7 @@ def as_sarif(facts: Facts, findings: tuple[Finding, ...], version: str) -> Tree:
         {
             "id": c.id,
             "shortDescription": {"text": c.title},
-            "fullDescription": {"text": c.loses},
+            "fullDescription": {"text": c.could_cost},
             "helpUri": c.source,
             "defaultConfiguration": {"level": str(c.severity)},
         }
@@ -97,7 +85,7 @@ def as_sarif(facts: Facts, findings: tuple[Finding, ...], version: str) -> Tree:
             "ruleId": f.id,
             "ruleIndex": order[f.id],
             "level": str(f.severity),
-            "message": {"text": f"{f.title}: {f.evidence}. {f.loses} Fix: {f.fix}"},
+            "message": {"text": f"{f.title}: {f.evidence}. {f.could_cost} Fix: {f.fix}"},
             "locations": [{"logicalLocations": [{"name": f.member or facts.target, "kind": "resource"}]}],
         }
         for f in findings
@@ -119,7 +107,7 @@ def as_junit(facts: Facts, findings: tuple[Finding, ...]) -> str:
         for check in checks:
             case = ElementTree.SubElement(suite, "testcase", classname=f"doctor.{facts.target}", name=check.id)
             found = [f for f in findings if f.id == check.id]
-            text = "\n".join(f"{f.member}: {f.evidence}\n{f.loses}\nfix: {f.fix}" for f in found)
+            text = "\n".join(f"{f.member}: {f.evidence}\n{f.could_cost}\nfix: {f.fix}" for f in found)
             if any(f.severity is not Severity.NOTE for f in found):
                 failed += 1
                 failure = ElementTree.SubElement(case, "failure", message=check.title, type=str(found[0].severity))

@@ -4,237 +4,149 @@ Nodes, zones, evictions, the WAL's volume."""
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 from walproof.advising.doctor.checks_durability import names_of
-from walproof.advising.doctor.finding import Check, Hit, Severity, in_pod, patch_cluster
-from walproof.model.facts import Facts
+from walproof.advising.doctor.finding import Hit, Severity, checks_of, in_pod, of_cnpg, patch_cluster
+from walproof.model.facts import CnpgFacts, Facts
 from walproof.model.guarantee import read_standby_names
 
-_PLACEMENT_DOCS = "https://cloudnative-pg.io/documentation/current"
-
-
-def _together(facts: Facts) -> Iterator[Hit]:
-    """A cluster of one node cannot do better: only instances that could run apart are found."""
-    cnpg = facts.cnpg
-    if cnpg is None or cnpg.instances < 2:
-        return
-    if not cnpg.placement.anti_affinity:
-        fix = patch_cluster(facts, {"affinity": {"enablePodAntiAffinity": True}})
-        yield Hit("enablePodAntiAffinity: false", fix, "spec.affinity")
-        return
-    nodes = Counter(pod.node for pod in cnpg.pods if pod.node)
-    crowded = [node for node, count in nodes.items() if count > 1]
-    if len(nodes) > 1 and crowded and len(nodes) < cnpg.instances:
-        listed = ", ".join(pod.name for pod in cnpg.pods if pod.node == crowded[0])
-        fix = patch_cluster(facts, {"affinity": {"podAntiAffinityType": "required"}})
-        yield Hit(f"{listed} run on {crowded[0]}", fix, "pods")
-
-
-def _spread(facts: Facts) -> Iterator[Hit]:
-    for key, selects in facts.cnpg.placement.spreads if facts.cnpg else ():
-        if not selects:
-            name = facts.cnpg.name if facts.cnpg else ""
-            fix = f"give its labelSelector matchLabels: {{cnpg.io/cluster: {name}}}"
-            evidence = f"the constraint over {key} selects no instance of this Cluster"
-            yield Hit(evidence, fix, "spec.topologySpreadConstraints")
-
-
-def _no_budget(facts: Facts) -> Iterator[Hit]:
-    if facts.cnpg and not facts.cnpg.placement.enable_pdb and facts.cnpg.instances > 1:
-        yield Hit("enablePDB: false", patch_cluster(facts, {"enablePDB": True}), "spec")
-
-
-def _megabytes(facts: Facts, name: str) -> float:
-    setting = facts.leader.setting(name) if facts.leader else None
-    return float(setting.value) if setting and setting.unit == "MB" else 0.0
-
-
-def _wal_volume(facts: Facts) -> Iterator[Hit]:
-    size = facts.cnpg.wal_volume_mib if facts.cnpg else None
-    needed = _megabytes(facts, "max_wal_size") + _megabytes(facts, "wal_keep_size")
-    if facts.cnpg is None or size is None or size >= needed:
-        return
-    part = "walStorage" if facts.cnpg.wal_storage else "storage"
-    evidence = f"{part}.size is {size:g} MiB, max_wal_size + wal_keep_size is {needed:g} MB"
-    fix = patch_cluster(facts, {part: {"size": f"{round(2 * needed / 1024) or 1}Gi"}})
-    yield Hit(evidence, fix, f"spec.{part}")
-
-
-PLACEMENT = (
-    Check(
-        "cnpg-instances-together",
-        Severity.WARNING,
-        "instances share a node that could run apart",
-        "One node's failure takes the primary and the standby that has its commits.",
-        f"{_PLACEMENT_DOCS}/scheduling/#pod-affinity-and-anti-affinity",
-        "spec.affinity.enablePodAntiAffinity: false",
-        _together,
-    ),
-    Check(
-        "cnpg-spread-selects-nobody",
-        Severity.WARNING,
-        "a topology spread constraint is about no instance",
-        "The zones it names are not kept apart: one zone's failure may take every copy.",
-        f"{_PLACEMENT_DOCS}/scheduling/#topology-spread-constraints",
-        "spec.topologySpreadConstraints with the labels of another application",
-        _spread,
-    ),
-    Check(
-        "cnpg-no-disruption-budget",
-        Severity.WARNING,
-        "nothing keeps a drain from evicting the primary",
-        "A node drained, or an autoscaler, ends the primary without a switchover.",
-        f"{_PLACEMENT_DOCS}/kubernetes_upgrade/#pod-disruption-budgets",
-        "spec.enablePDB: false",
-        _no_budget,
-    ),
-    Check(
-        "cnpg-wal-volume-small",
-        Severity.WARNING,
-        "the volume for WAL is smaller than what is kept of it",
-        "A full volume stops PostgreSQL; a standby that needs WAL meanwhile must be copied anew.",
-        f"{_PLACEMENT_DOCS}/storage/#volume-for-wal",
-        "spec.walStorage.size: 1Gi with max_wal_size 1GB and wal_keep_size 512MB",
-        _wal_volume,
-    ),
-)
-
-
-DOCS = "https://cloudnative-pg.io/documentation/current"
 SYNC = "spec.postgresql.synchronous"
 _SMART_S, _LIVENESS_S, _HASTY_S, _DELAY_S = 180.0, 60.0, 10.0, 30.0
 """The first is CloudNativePG's default; the others are twice the default, a third of it, and what a failover takes."""
 
 
-def _preferred(facts: Facts) -> Iterator[Hit]:
-    sync = facts.cnpg.synchronous if facts.cnpg else None
+def _patched(cnpg: CnpgFacts, evidence: str, where: str, spec: dict[str, Any]) -> Hit:
+    """What merging this into the Cluster's spec cures."""
+    return Hit(evidence, patch_cluster(cnpg, spec), where)
+
+
+@of_cnpg
+def _preferred(_facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
+    sync = cnpg.synchronous
     if sync is None or sync.required:
         return
     if sync.legacy:
-        fix = patch_cluster(facts, {"minSyncReplicas": sync.number})
-        yield Hit(f"minSyncReplicas: 0, maxSyncReplicas: {sync.number}", fix, "spec")
+        evidence = f"minSyncReplicas: 0, maxSyncReplicas: {sync.number}"
+        yield _patched(cnpg, evidence, "spec", {"minSyncReplicas": sync.number})
         return
-    fix = patch_cluster(facts, {"postgresql": {"synchronous": {"dataDurability": "required"}}})
-    yield Hit(f"dataDurability: preferred ({sync.text})", fix, SYNC)
+    required = {"postgresql": {"synchronous": {"dataDurability": "required"}}}
+    yield _patched(cnpg, f"dataDurability: preferred ({sync.text})", SYNC, required)
 
 
-def _alone(facts: Facts) -> Iterator[Hit]:
+@of_cnpg
+def _alone(facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
     """The promise of the spec against the names in effect: as many must be asked for."""
-    sync = facts.cnpg.synchronous if facts.cnpg else None
-    if facts.cnpg is None or sync is None or facts.leader is None:
+    sync = cnpg.synchronous
+    if sync is None or facts.leader is None:
         return
     named = read_standby_names(names_of(facts))
-    asked = 0 if named is None else named.k
-    if asked < sync.number:
+    if (0 if named is None else named.k) < sync.number:
         setting = facts.leader.setting("synchronous_standby_names")
         where = setting.where if setting else ""
-        fix = f"bring an instance back: kubectl cnpg status {facts.cnpg.name}"
+        fix = f"bring an instance back: kubectl cnpg status {cnpg.name}"
         if where.rpartition("/")[2].startswith("postgresql.auto.conf"):
-            fix = _reset(facts)
-        shown = f"'{names_of(facts)}'"
-        yield Hit(f"{SYNC} is {sync.text}, synchronous_standby_names is {shown}", fix, where, facts.leader_name)
+            fix = _reset(facts, cnpg)
+        evidence = f"{SYNC} is {sync.text}, synchronous_standby_names is '{names_of(facts)}'"
+        yield Hit(evidence, fix, where, facts.leader_name)
 
 
-def _reset(facts: Facts) -> str:
-    patch = patch_cluster(facts, {"postgresql": {"enableAlterSystem": False}})
+def _reset(facts: Facts, cnpg: CnpgFacts) -> str:
+    patch = patch_cluster(cnpg, {"postgresql": {"enableAlterSystem": False}})
     command = "psql --command 'ALTER SYSTEM RESET ALL' --command 'SELECT pg_reload_conf()'"
-    return f"{in_pod(facts, facts.leader_name, command)}; then {patch}"
+    return f"{in_pod(cnpg, facts.leader_name, command)}; then {patch}"
 
 
-def _quorum_lost(facts: Facts) -> Iterator[Hit]:
+@of_cnpg
+def _quorum_lost(_facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
     """Losing a minority of the instances may lose commits that only they had."""
-    cnpg = facts.cnpg
-    sync = cnpg.synchronous if cnpg else None
-    if cnpg is None or sync is None or sync.failover_quorum or not sync.required or sync.legacy:
+    sync = cnpg.synchronous
+    if sync is None or sync.failover_quorum or not sync.required or sync.legacy:
         return
-    minority = (cnpg.instances - 1) // 2
-    if sync.number < minority:
-        fix = patch_cluster(facts, {"postgresql": {"synchronous": {"failoverQuorum": True}}})
-        yield Hit(f"{sync.text} with {cnpg.instances} instances, failoverQuorum: false", fix, SYNC)
+    if sync.number < (cnpg.instances - 1) // 2:
+        evidence = f"{sync.text} with {cnpg.instances} instances, failoverQuorum: false"
+        yield _patched(cnpg, evidence, SYNC, {"postgresql": {"synchronous": {"failoverQuorum": True}}})
 
 
-def _alter_system(facts: Facts) -> Iterator[Hit]:
-    if facts.cnpg is None:
-        return
-    leader = facts.leader
-    names = sorted(
-        s.name for s in (leader.settings.values() if leader else ()) if s.file.endswith("/postgresql.auto.conf")
-    )
+@of_cnpg
+def _alter_system(facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
+    settings = facts.leader.settings.values() if facts.leader else ()
+    names = sorted(s.name for s in settings if s.file.endswith("/postgresql.auto.conf"))
     if names:
         evidence = f"postgresql.auto.conf sets {', '.join(names)}: the operator's own values are not in effect"
-        yield Hit(evidence, _reset(facts), "postgresql.auto.conf", facts.leader_name, Severity.ERROR)
-    elif facts.cnpg.alter_system:
-        fix = patch_cluster(facts, {"postgresql": {"enableAlterSystem": False}})
-        yield Hit("enableAlterSystem: true", fix, "spec.postgresql")
+        yield Hit(evidence, _reset(facts, cnpg), "postgresql.auto.conf", facts.leader_name, Severity.ERROR)
+    elif cnpg.alter_system:
+        forbidden = {"postgresql": {"enableAlterSystem": False}}
+        yield _patched(cnpg, "enableAlterSystem: true", "spec.postgresql", forbidden)
 
 
-def _unsafe_parameters(facts: Facts) -> Iterator[Hit]:
+@of_cnpg
+def _unsafe_parameters(facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
     """Those that are in effect already are found in PostgreSQL itself."""
     for name in ("fsync", "full_page_writes"):
-        value = facts.cnpg.parameters.get(name, "on") if facts.cnpg else "on"
+        value = cnpg.parameters.get(name, "on")
         if value.lower() in ("off", "false", "no", "0") and (not facts.leader or facts.leader.value(name) != "off"):
-            fix = patch_cluster(facts, {"postgresql": {"parameters": {name: None}}})
-            yield Hit(f"{name}: {value}, which admission accepts", fix, "spec.postgresql.parameters")
+            evidence = f"{name}: {value}, which admission accepts"
+            removed = {"postgresql": {"parameters": {name: None}}}
+            yield _patched(cnpg, evidence, "spec.postgresql.parameters", removed)
 
 
-def _isolation(facts: Facts) -> Iterator[Hit]:
-    if facts.cnpg and not facts.cnpg.probes.isolation_check and facts.cnpg.instances > 1:
-        fix = patch_cluster(facts, {"probes": {"liveness": {"isolationCheck": {"enabled": True}}}})
-        yield Hit("isolationCheck.enabled: false", fix, "spec.probes.liveness")
+@of_cnpg
+def _no_spare(_facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
+    sync = cnpg.synchronous
+    if sync and sync.required and cnpg.instances - 1 <= sync.number:
+        evidence = f"{sync.text}, required, with {cnpg.instances} instances"
+        yield _patched(cnpg, evidence, SYNC, {"instances": sync.number + 2})
 
 
-def _smart_shutdown(facts: Facts) -> Iterator[Hit]:
-    probes = facts.cnpg.probes if facts.cnpg else None
-    if probes is None:
-        return
+@of_cnpg
+def _isolation(_facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
+    if not cnpg.probes.isolation_check and cnpg.instances > 1:
+        enabled = {"probes": {"liveness": {"isolationCheck": {"enabled": True}}}}
+        yield _patched(cnpg, "isolationCheck.enabled: false", "spec.probes.liveness", enabled)
+
+
+@of_cnpg
+def _smart_shutdown(_facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
+    probes = cnpg.probes
     if probes.smart_shutdown_s > _SMART_S or probes.smart_shutdown_s >= probes.stop_delay_s:
         evidence = f"smartShutdownTimeout: {probes.smart_shutdown_s:g} s, stopDelay: {probes.stop_delay_s:g} s"
-        yield Hit(evidence, patch_cluster(facts, {"smartShutdownTimeout": 30}), "spec")
+        yield _patched(cnpg, evidence, "spec", {"smartShutdownTimeout": 30})
 
 
-def _liveness(facts: Facts) -> Iterator[Hit]:
-    probes = facts.cnpg.probes if facts.cnpg else None
-    if probes and not _HASTY_S <= probes.liveness_s <= _LIVENESS_S:
-        fix = patch_cluster(facts, {"livenessProbeTimeout": 30})
-        yield Hit(f"the liveness probe gives PostgreSQL {probes.liveness_s:g} s", fix, "spec.probes.liveness")
+@of_cnpg
+def _liveness(_facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
+    if not _HASTY_S <= cnpg.probes.liveness_s <= _LIVENESS_S:
+        evidence = f"the liveness probe gives PostgreSQL {cnpg.probes.liveness_s:g} s"
+        yield _patched(cnpg, evidence, "spec.probes.liveness", {"livenessProbeTimeout": 30})
 
 
-def _failover_delay(facts: Facts) -> Iterator[Hit]:
-    if facts.cnpg and facts.cnpg.probes.failover_delay_s > _DELAY_S:
-        evidence = f"failoverDelay: {facts.cnpg.probes.failover_delay_s:g} s"
-        yield Hit(evidence, patch_cluster(facts, {"failoverDelay": 0}), "spec")
+@of_cnpg
+def _failover_delay(_facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
+    if cnpg.probes.failover_delay_s > _DELAY_S:
+        yield _patched(cnpg, f"failoverDelay: {cnpg.probes.failover_delay_s:g} s", "spec", {"failoverDelay": 0})
 
 
-def _no_spare(facts: Facts) -> Iterator[Hit]:
-    cnpg = facts.cnpg
-    sync = cnpg.synchronous if cnpg else None
-    if cnpg and sync and sync.required and cnpg.instances - 1 <= sync.number:
-        evidence = f"{sync.text}, required, with {cnpg.instances} instances"
-        yield Hit(evidence, patch_cluster(facts, {"instances": sync.number + 2}), SYNC)
+@of_cnpg
+def _fenced(_facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
+    if cnpg.fenced:
+        fix = f"kubectl cnpg fencing off {cnpg.name} '*' --namespace {cnpg.namespace}"
+        yield Hit(f"fenced: {', '.join(cnpg.fenced)}", fix, "metadata.annotations")
 
 
-def _fenced(facts: Facts) -> Iterator[Hit]:
-    if facts.cnpg and facts.cnpg.fenced:
-        listed = ", ".join(facts.cnpg.fenced)
-        fix = f"kubectl cnpg fencing off {facts.cnpg.name} '*' --namespace {facts.cnpg.namespace}"
-        yield Hit(f"fenced: {listed}", fix, "metadata.annotations")
-
-
-def _not_ready(facts: Facts) -> Iterator[Hit]:
-    cnpg = facts.cnpg
-    ready = [pod.name for pod in cnpg.pods if pod.ready] if cnpg else []
-    if cnpg and len(ready) < cnpg.instances:
+@of_cnpg
+def _not_ready(_facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
+    ready = sum(pod.ready for pod in cnpg.pods)
+    if ready < cnpg.instances:
         late = ", ".join(pod.name for pod in cnpg.pods if not pod.ready) or "some have no pod"
-        evidence = f"{len(ready)} of {cnpg.instances} instances are ready ({late}); phase: {cnpg.phase}"
+        evidence = f"{ready} of {cnpg.instances} instances are ready ({late}); phase: {cnpg.phase}"
         fix = f"kubectl cnpg status {cnpg.name}; kubectl describe pods --selector cnpg.io/cluster={cnpg.name}"
         yield Hit(evidence, fix, "status")
 
 
-def _disputed(facts: Facts) -> Iterator[Hit]:
+@of_cnpg
+def _disputed(facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
     """Who is primary according to SQL, the status and the lease."""
-    cnpg = facts.cnpg
-    if cnpg is None:
-        return
     says = {"status": cnpg.current_primary, "target": cnpg.target_primary, "SQL": facts.leader_name}
     if cnpg.lease_holder is not None:
         says["lease"] = cnpg.lease_holder
@@ -243,125 +155,69 @@ def _disputed(facts: Facts) -> Iterator[Hit]:
         yield Hit(evidence, f"kubectl cnpg status {cnpg.name}; kubectl get lease {cnpg.name} -o yaml", "status")
 
 
-PROMISES = (
-    Check(
-        "cnpg-preferred",
-        Severity.WARNING,
-        "durability is preferred, not required",
-        "When the last standby goes, commits are acknowledged on the primary alone within a second, unannounced.",
-        f"{DOCS}/replication/#data-durability-and-synchronous-replication",
-        "spec.postgresql.synchronous.dataDurability: preferred",
-        _preferred,
-    ),
-    Check(
-        "cnpg-acknowledges-alone",
-        Severity.ERROR,
-        "fewer standbys are waited for than the spec says",
-        "Losing the primary now loses acknowledged commits.",
-        f"{DOCS}/replication/#data-durability-and-synchronous-replication",
-        "dataDurability: preferred and both standbys deleted; or ALTER SYSTEM",
-        _alone,
-    ),
-    Check(
-        "cnpg-failover-quorum",
-        Severity.WARNING,
-        "a minority that is lost may take commits with it",
-        "Primary and acknowledging standbys gone together: a standby that lacks commits is promoted.",
-        f"{DOCS}/failover/#failover-quorum-quorum-based-failover",
-        "instances: 5, number: 1, failoverQuorum: false",
-        _quorum_lost,
-    ),
-    Check(
-        "cnpg-alter-system",
-        Severity.WARNING,
-        "ALTER SYSTEM is allowed",
-        "It overrides the operator, which neither sees nor corrects it: synchronous replication can be off, unseen.",
-        f"{DOCS}/postgresql_conf/#enabling-alter-system",
-        "spec.postgresql.enableAlterSystem: true",
-        _alter_system,
-    ),
-    Check(
-        "cnpg-unsafe-parameter",
-        Severity.ERROR,
-        "fsync or full_page_writes is off in the spec",
-        "A crash of the node corrupts the data; replicas are restarted into it too.",
-        f"{DOCS}/postgresql_conf/",
-        "spec.postgresql.parameters.fsync: off",
-        _unsafe_parameters,
-    ),
-    Check(
-        "cnpg-no-spare",
-        Severity.WARNING,
-        "every standby must answer",
-        "One standby restarted, moved or gone stops all commits.",
-        f"{DOCS}/replication/#synchronous-replication",
-        "instances: 2, number: 1, dataDurability: required",
-        _no_spare,
-    ),
+@of_cnpg
+def _together(_facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
+    """A cluster of one node cannot do better: only instances that could run apart are found."""
+    if cnpg.instances < 2:
+        return
+    if not cnpg.placement.anti_affinity:
+        enabled = {"affinity": {"enablePodAntiAffinity": True}}
+        yield _patched(cnpg, "enablePodAntiAffinity: false", "spec.affinity", enabled)
+        return
+    nodes = Counter(pod.node for pod in cnpg.pods if pod.node)
+    crowded = [node for node, count in nodes.items() if count > 1]
+    if len(nodes) > 1 and crowded and len(nodes) < cnpg.instances:
+        listed = ", ".join(pod.name for pod in cnpg.pods if pod.node == crowded[0])
+        required = {"affinity": {"podAntiAffinityType": "required"}}
+        yield _patched(cnpg, f"{listed} run on {crowded[0]}", "pods", required)
+
+
+@of_cnpg
+def _spread(_facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
+    for key, selects in cnpg.placement.spreads:
+        if not selects:
+            fix = f"give its labelSelector matchLabels: {{cnpg.io/cluster: {cnpg.name}}}"
+            evidence = f"the constraint over {key} selects no instance of this Cluster"
+            yield Hit(evidence, fix, "spec.topologySpreadConstraints")
+
+
+@of_cnpg
+def _no_budget(_facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
+    if not cnpg.placement.enable_pdb and cnpg.instances > 1:
+        yield _patched(cnpg, "enablePDB: false", "spec", {"enablePDB": True})
+
+
+@of_cnpg
+def _wal_volume(facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
+    kept = [facts.leader.setting(name) for name in ("max_wal_size", "wal_keep_size")] if facts.leader else []
+    needed = sum(float(setting.value) for setting in kept if setting and setting.unit == "MB")
+    size = cnpg.wal_volume_mib
+    if size is not None and size < needed:
+        part = "walStorage" if cnpg.wal_storage else "storage"
+        evidence = f"{part}.size is {size:g} MiB, max_wal_size + wal_keep_size is {needed:g} MB"
+        larger = {part: {"size": f"{round(2 * needed / 1024) or 1}Gi"}}
+        yield _patched(cnpg, evidence, f"spec.{part}", larger)
+
+
+CHECKS = checks_of(
+    "cnpg",
+    {
+        "cnpg-preferred": _preferred,
+        "cnpg-acknowledges-alone": _alone,
+        "cnpg-failover-quorum": _quorum_lost,
+        "cnpg-alter-system": _alter_system,
+        "cnpg-unsafe-parameter": _unsafe_parameters,
+        "cnpg-no-spare": _no_spare,
+        "cnpg-isolation-check-off": _isolation,
+        "cnpg-smart-shutdown-long": _smart_shutdown,
+        "cnpg-liveness": _liveness,
+        "cnpg-failover-delay": _failover_delay,
+        "cnpg-fenced": _fenced,
+        "cnpg-not-ready": _not_ready,
+        "cnpg-disputed-primary": _disputed,
+        "cnpg-instances-together": _together,
+        "cnpg-spread-selects-nobody": _spread,
+        "cnpg-no-disruption-budget": _no_budget,
+        "cnpg-wal-volume-small": _wal_volume,
+    },
 )
-FAILOVER = (
-    Check(
-        "cnpg-isolation-check-off",
-        Severity.WARNING,
-        "an isolated primary goes on",
-        "Cut off from the API server and its standbys it keeps taking commits that the next primary lacks.",
-        f"{DOCS}/instance_manager/#primary-isolation",
-        "spec.probes.liveness.isolationCheck.enabled: false",
-        _isolation,
-    ),
-    Check(
-        "cnpg-smart-shutdown-long",
-        Severity.WARNING,
-        "a primary may take long to shut down",
-        "It holds its lease meanwhile: nobody else is promoted, no writes (cloudnative-pg#11280).",
-        f"{DOCS}/instance_manager/#shutdown-control",
-        "spec.smartShutdownTimeout: 600",
-        _smart_shutdown,
-    ),
-    Check(
-        "cnpg-liveness",
-        Severity.WARNING,
-        "the liveness probe is hasty or slow",
-        "Too short restarts a busy primary; too long leaves a hanging one there, without writes.",
-        f"{DOCS}/instance_manager/#liveness-probe",
-        "spec.livenessProbeTimeout: 300",
-        _liveness,
-    ),
-    Check(
-        "cnpg-failover-delay",
-        Severity.WARNING,
-        "failoverDelay is over 30 s",
-        "No writes that much longer after the primary failed.",
-        f"{DOCS}/failover/#delayed-failover",
-        "spec.failoverDelay: 120",
-        _failover_delay,
-    ),
-    Check(
-        "cnpg-fenced",
-        Severity.ERROR,
-        "an instance is fenced",
-        "Its PostgreSQL is stopped: no standby, or no writes, until the fence is removed.",
-        f"{DOCS}/fencing/",
-        "kubectl cnpg fencing on CLUSTER INSTANCE",
-        _fenced,
-    ),
-    Check(
-        "cnpg-not-ready",
-        Severity.ERROR,
-        "an instance is not ready",
-        "One copy less; status.phase may say healthy for a minute longer.",
-        f"{DOCS}/instance_manager/",
-        "kubectl delete pod of a standby",
-        _not_ready,
-    ),
-    Check(
-        "cnpg-disputed-primary",
-        Severity.ERROR,
-        "status, lease and PostgreSQL name different primaries",
-        "A failover is under way or stuck: no writes, or writes that the next primary lacks.",
-        f"{DOCS}/failover/",
-        "freeze PostgreSQL of the primary for a minute",
-        _disputed,
-    ),
-)
-CHECKS = (*PROMISES, *FAILOVER, *PLACEMENT)

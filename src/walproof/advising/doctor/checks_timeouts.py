@@ -3,12 +3,8 @@
 from collections.abc import Iterator
 
 from walproof.advising.doctor.checks_durability import names_of
-from walproof.advising.doctor.finding import Check, Hit, Severity, bad_setting, set_anywhere, setting_hit
+from walproof.advising.doctor.finding import Hit, bad_setting, checks_of, of_leader, set_anywhere, setting_hit
 from walproof.model.facts import Facts, MemberFacts
-
-REPLICATION = "https://www.postgresql.org/docs/current/runtime-config-replication.html"
-CONNECTION = "https://www.postgresql.org/docs/current/runtime-config-connection.html"
-SLOTS = "https://www.postgresql.org/docs/current/view-pg-replication-slots.html"
 
 
 def _leader(facts: Facts) -> tuple[MemberFacts, ...]:
@@ -20,25 +16,24 @@ def _synchronous_leader(facts: Facts) -> tuple[MemberFacts, ...]:
     return _leader(facts) if names_of(facts) else ()
 
 
+_KEEPALIVES = {"idle": ("10", 7200), "interval": ("5", 75), "count": ("3", 9)}
+"""The value to set, and what 0 means: the operating system's, on Linux 7200 s, 75 s and 9 (tcp(7))."""
+
+
 def _keepalives(facts: Facts) -> Iterator[Hit]:
     for member in facts.inspected:
-        found = [member.setting(f"tcp_keepalives_{part}") for part in ("idle", "interval", "count")]
-        if any(s is None for s in found):
+        probes = [s for part in _KEEPALIVES if (s := member.setting(f"tcp_keepalives_{part}")) is not None]
+        if len(probes) < len(_KEEPALIVES):
             continue
-        if facts.cnpg and all(s and s.source == "default" for s in found) and _ends_replication_itself(member):
+        if facts.cnpg and all(s.source == "default" for s in probes) and _ends_replication_itself(member):
             continue
-        # 0 means the operating system's: 7200 s, 75 s, 9 on Linux (tcp(7)).
-        idle, interval, count = (
-            float(s.value) or system for s, system in zip((s for s in found if s), (7200, 75, 9), strict=True)
-        )
+        values = zip(probes, _KEEPALIVES.values(), strict=True)
+        idle, interval, count = (float(s.value) or system for s, (_, system) in values)
         detected = idle + interval * count
         if detected > 120:
             evidence = f"tcp_keepalives: {idle:g} s + {count:g} × {interval:g} s = {detected:g} s until detected"
-            fix = " ".join(
-                set_anywhere(facts, f"tcp_keepalives_{part}", value)
-                for part, value in (("idle", "10"), ("interval", "5"), ("count", "3"))
-            )
-            yield Hit(evidence, fix, found[0].where if found[0] else "", member.name)
+            fixes = (set_anywhere(facts, f"tcp_keepalives_{part}", good) for part, (good, _) in _KEEPALIVES.items())
+            yield Hit(evidence, " ".join(fixes), probes[0].where, member.name)
 
 
 def _ends_replication_itself(member: MemberFacts) -> bool:
@@ -55,10 +50,10 @@ def _user_timeout(facts: Facts) -> Iterator[Hit]:
             yield hit
 
 
-def _slot_inactive(facts: Facts) -> Iterator[Hit]:
+@of_leader
+def _slot_inactive(facts: Facts, leader: MemberFacts) -> Iterator[Hit]:
     """A slot of a disconnected standby, or of none; on standbys Patroni keeps inactive copies on purpose."""
-    leader = facts.leader
-    if leader is None or leader.value("max_slot_wal_keep_size", "-1") != "-1":
+    if leader.value("max_slot_wal_keep_size", "-1") != "-1":
         return
     for slot in leader.slots:
         kept = not slot.active and not slot.temporary and slot.wal_status not in ("lost", "unreserved")
@@ -79,10 +74,10 @@ def _slot_lost(facts: Facts) -> Iterator[Hit]:
                 yield Hit(evidence, fix, "pg_replication_slots", member.name)
 
 
-def _senders_full(facts: Facts) -> Iterator[Hit]:
-    leader = facts.leader
-    setting = leader.setting("max_wal_senders") if leader else None
-    if leader and setting and 0 < int(setting.value) <= len(leader.senders) + 1:
+@of_leader
+def _senders_full(facts: Facts, leader: MemberFacts) -> Iterator[Hit]:
+    setting = leader.setting("max_wal_senders")
+    if setting and 0 < int(setting.value) <= len(leader.senders) + 1:
         evidence = f"{len(leader.senders)} of {setting.value} walsenders in use"
         fix = set_anywhere(facts, "max_wal_senders", str(len(leader.senders) + 8), restart=True)
         yield Hit(evidence, fix, setting.where, leader.name)
@@ -97,10 +92,11 @@ def _slots_full(facts: Facts) -> Iterator[Hit]:
             yield Hit(evidence, fix, setting.where, member.name)
 
 
-def _slots_fewer(facts: Facts) -> Iterator[Hit]:
-    for member in facts.standbys if facts.leader else ():
+@of_leader
+def _slots_fewer(facts: Facts, leader: MemberFacts) -> Iterator[Hit]:
+    for member in facts.standbys:
         for name in ("max_replication_slots", "wal_level"):
-            here, there = member.value(name), facts.leader.value(name) if facts.leader else ""
+            here, there = member.value(name), leader.value(name)
             if (name == "wal_level" and here == "replica" and there == "logical") or (
                 name != "wal_level" and here and there and int(here) < int(there)
             ):
@@ -126,122 +122,23 @@ def _gone_clients(facts: Facts) -> Iterator[Hit]:
             yield setting_hit(leader, setting, set_anywhere(facts, setting.name, "10s"), more=more)
 
 
-CHECKS = (
-    Check(
-        "sender-timeout-off",
-        Severity.WARNING,
-        "wal_sender_timeout is off",
-        "A standby that becomes unreachable is never dropped: commits wait for TCP, minutes to hours.",
-        f"{REPLICATION}#GUC-WAL-SENDER-TIMEOUT",
-        "ALTER SYSTEM SET wal_sender_timeout = 0",
-        bad_setting("wal_sender_timeout", lambda s: s.value == "0", "15s"),
-    ),
-    Check(
-        "sender-timeout-long",
-        Severity.WARNING,
-        "wal_sender_timeout is long for a synchronous cluster",
-        "A synchronous standby that becomes unreachable stalls commits this long.",
-        f"{REPLICATION}#GUC-WAL-SENDER-TIMEOUT",
-        "ALTER SYSTEM SET wal_sender_timeout = '60s', with names set",
-        bad_setting("wal_sender_timeout", lambda s: s.seconds > 30, "15s", members=_synchronous_leader),
-    ),
-    Check(
-        "sender-timeout-short",
-        Severity.WARNING,
-        "wal_sender_timeout is under 2 s",
-        "A busy standby is dropped and reconnects again and again; commits stall each time.",
-        f"{REPLICATION}#GUC-WAL-SENDER-TIMEOUT",
-        "ALTER SYSTEM SET wal_sender_timeout = '1s'",
-        bad_setting("wal_sender_timeout", lambda s: 0 < s.seconds < 2, "15s", members=_leader),
-    ),
-    Check(
-        "keepalives-long",
-        Severity.WARNING,
-        "TCP keepalives detect a dead peer after minutes",
-        "Sessions of disconnected clients keep their locks; standbys' half-open connections linger.",
-        f"{CONNECTION}#GUC-TCP-KEEPALIVES-IDLE",
-        "tcp_keepalives_idle = 0 (the system's 7200 s)",
-        _keepalives,
-    ),
-    Check(
-        "user-timeout-off",
-        Severity.WARNING,
-        "tcp_user_timeout is off",
-        "Data sent to an unreachable peer is retransmitted for about 15 minutes before the connection ends.",
-        f"{CONNECTION}#GUC-TCP-USER-TIMEOUT",
-        "tcp_user_timeout = 0",
-        _user_timeout,
-    ),
-    Check(
-        "recovery-long",
-        Severity.WARNING,
-        "checkpoints are more than 30 minutes apart",
-        "After a crash everything since the last checkpoint is replayed before the first commit.",
-        "https://www.postgresql.org/docs/current/wal-configuration.html",
-        "ALTER SYSTEM SET checkpoint_timeout = '2h'",
-        bad_setting("checkpoint_timeout", lambda s: s.seconds > 1800, "15min"),
-    ),
-    Check(
-        "slot-without-limit",
-        Severity.WARNING,
-        "an inactive slot keeps WAL without a limit",
-        "pg_wal grows until the disk is full and the leader stops.",
-        f"{REPLICATION}#GUC-MAX-SLOT-WAL-KEEP-SIZE",
-        "SELECT pg_create_physical_replication_slot('ghost', true), then write 64 MB",
-        _slot_inactive,
-    ),
-    Check(
-        "slot-lost",
-        Severity.ERROR,
-        "a slot lost its WAL",
-        "The standby behind it cannot follow any more: there is one copy less than configured.",
-        SLOTS,
-        "max_slot_wal_keep_size = '1MB', a stopped standby, and writes",
-        _slot_lost,
-    ),
-    Check(
-        "senders-exhausted",
-        Severity.WARNING,
-        "walsenders are nearly exhausted",
-        "A standby that comes back, or a base backup, is refused.",
-        f"{REPLICATION}#GUC-MAX-WAL-SENDERS",
-        "max_wal_senders = 1 with one standby",
-        _senders_full,
-    ),
-    Check(
-        "slots-exhausted",
-        Severity.WARNING,
-        "replication slots are exhausted",
-        "A new or promoted member cannot create its slots.",
-        f"{REPLICATION}#GUC-MAX-REPLICATION-SLOTS",
-        "max_replication_slots = 1 and one slot",
-        _slots_full,
-    ),
-    Check(
-        "slots-fewer-on-standby",
-        Severity.WARNING,
-        "a standby has fewer slots or less WAL than the leader",
-        "After a failover slots are missing and their consumers stop.",
-        f"{REPLICATION}#GUC-MAX-REPLICATION-SLOTS",
-        "max_replication_slots smaller on the standby",
-        _slots_fewer,
-    ),
-    Check(
-        "settings-pending",
-        Severity.WARNING,
-        "settings are changed but not in effect",
-        "What the file sets is not in effect; a restart at failover changes behaviour.",
-        "https://www.postgresql.org/docs/current/view-pg-settings.html",
-        "ALTER SYSTEM SET max_connections = 77, no restart",
-        _pending,
-    ),
-    Check(
-        "gone-clients-still-wait",
-        Severity.NOTE,
-        "commits wait and disconnected clients are not detected",
-        "A commit whose client disconnected keeps waiting and becomes visible later (in doubt).",
-        f"{CONNECTION}#GUC-CLIENT-CONNECTION-CHECK-INTERVAL",
-        "a commit waiting for a standby that is away",
-        _gone_clients,
-    ),
+CHECKS = checks_of(
+    "timeouts",
+    {
+        "sender-timeout-off": bad_setting("wal_sender_timeout", lambda s: s.value == "0", "15s"),
+        "sender-timeout-long": bad_setting(
+            "wal_sender_timeout", lambda s: s.seconds > 30, "15s", members=_synchronous_leader
+        ),
+        "sender-timeout-short": bad_setting("wal_sender_timeout", lambda s: 0 < s.seconds < 2, "15s", members=_leader),
+        "keepalives-long": _keepalives,
+        "user-timeout-off": _user_timeout,
+        "recovery-long": bad_setting("checkpoint_timeout", lambda s: s.seconds > 1800, "15min"),
+        "slot-without-limit": _slot_inactive,
+        "slot-lost": _slot_lost,
+        "senders-exhausted": _senders_full,
+        "slots-exhausted": _slots_full,
+        "slots-fewer-on-standby": _slots_fewer,
+        "settings-pending": _pending,
+        "gone-clients-still-wait": _gone_clients,
+    },
 )

@@ -1,12 +1,16 @@
 """Severity, check, hit and finding of the doctor; how checks run over facts, and how fixes are written."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from importlib import resources
+from typing import Any, TypeVar
 
-from walproof.model.facts import Facts, MemberFacts, SettingFact
+from walproof.model.facts import CnpgFacts, Facts, MemberFacts, PatroniFacts, SettingFact
+
+P = TypeVar("P")
 
 
 class Severity(StrEnum):
@@ -26,57 +30,90 @@ class Hit:
     where: str = ""
     member: str = ""
     severity: Severity | None = None
+    """Where this occurrence is more or less severe than its check."""
 
 
-@dataclass(frozen=True, slots=True)
+Rule = Callable[[Facts], Iterator[Hit]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One check: an entry of the catalogue and the pure function `find`. `seed` is how to cause it on purpose."""
+    """One check: its texts, where they are documented, how to cause it on purpose (`seed`), and its rule."""
 
     id: str
     severity: Severity
     title: str
-    loses: str
+    could_cost: str
     source: str
     seed: str
-    find: Callable[[Facts], Iterator[Hit]]
+    find: Rule
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     """A check that found something."""
 
     id: str
     severity: Severity
     title: str
+    member: str
     evidence: str
     where: str
-    member: str
-    loses: str
+    could_cost: str
     fix: str
     source: str
 
 
-_ORDER = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.NOTE: 2}
+_ORDER = list(Severity)
+
+
+def checks_of(group: str, rules: Mapping[str, Rule]) -> tuple[Check, ...]:
+    """The checks of one group, in the order of their rules by id; their texts are in checks_GROUP.toml beside it."""
+    texts = tomllib.loads((resources.files(__package__) / f"checks_{group}.toml").read_text("utf-8"))
+    if texts.keys() != rules.keys():
+        raise KeyError(f"checks_{group}: only text or only rule of {sorted(texts.keys() ^ rules.keys())}")
+    return tuple(
+        Check(id=name, find=rule, **{**texts[name], "severity": Severity(texts[name]["severity"])})
+        for name, rule in rules.items()
+    )
 
 
 def examined(facts: Facts, checks: Iterable[Check]) -> tuple[Finding, ...]:
     """Every finding, the worst first, then by id and member."""
-    found = [
+    findings = [
         Finding(
-            check.id,
-            hit.severity or check.severity,
-            check.title,
-            hit.evidence,
-            hit.where,
-            hit.member,
-            check.loses,
-            hit.fix,
-            check.source,
+            id=check.id,
+            severity=hit.severity or check.severity,
+            title=check.title,
+            member=hit.member,
+            evidence=hit.evidence,
+            where=hit.where,
+            could_cost=check.could_cost,
+            fix=hit.fix,
+            source=check.source,
         )
         for check in checks
         for hit in check.find(facts)
     ]
-    return tuple(sorted(found, key=lambda f: (_ORDER[f.severity], f.id, f.member)))
+    return tuple(sorted(findings, key=lambda f: (_ORDER.index(f.severity), f.id, f.member)))
+
+
+def given(part: Callable[[Facts], P | None]) -> Callable[[Callable[[Facts, P], Iterator[Hit]]], Rule]:
+    """A decorator of rules about one part of the snapshot, which they get; they find nothing where it is missing."""
+
+    def decorated(rule: Callable[[Facts, P], Iterator[Hit]]) -> Rule:
+        def find(facts: Facts) -> Iterator[Hit]:
+            if (its := part(facts)) is not None:
+                yield from rule(facts, its)
+
+        return find
+
+    return decorated
+
+
+of_leader = given(lambda facts: facts.leader)
+of_patroni = given(lambda facts: facts.patroni)
+of_cnpg = given(lambda facts: facts.cnpg)
 
 
 def setting_hit(
@@ -92,49 +129,50 @@ def bad_setting(
     good: str,
     *,
     members: Callable[[Facts], Iterable[MemberFacts]] = lambda facts: facts.inspected,
+    severity: Callable[[Facts, MemberFacts], Severity | None] = lambda _facts, _member: None,
     restart: bool = False,
-) -> Callable[[Facts], Iterator[Hit]]:
-    """A function that finds one setting of every member whose value is `bad`; the fix sets `good`."""
+) -> Rule:
+    """A rule that finds one setting of every member whose value is `bad`; the fix sets `good`."""
 
     def find(facts: Facts) -> Iterator[Hit]:
         for member in members(facts):
             setting = member.setting(name)
             if setting is not None and bad(setting):
-                yield setting_hit(member, setting, set_anywhere(facts, name, good, restart=restart))
+                fix = set_anywhere(facts, name, good, restart=restart)
+                yield setting_hit(member, setting, fix, severity=severity(facts, member))
 
     return find
-
-
-def set_by_sql(name: str, value: str, *, restart: bool = False) -> str:
-    """The statement to paste, with what makes it take effect."""
-    then = "restart PostgreSQL" if restart else "SELECT pg_reload_conf();"
-    return f"ALTER SYSTEM SET {name} = '{value}'; {then}"
 
 
 def set_anywhere(facts: Facts, name: str, value: str, *, restart: bool = False) -> str:
     """The fix as the manager takes it: patronictl or kubectl where one writes the configuration, else ALTER SYSTEM."""
     if facts.cnpg is not None:
-        return patch_cluster(facts, {"postgresql": {"parameters": {name: value}}})
+        return patch_cluster(facts.cnpg, {"postgresql": {"parameters": {name: value}}})
     if facts.patroni is None:
-        return set_by_sql(name, value, restart=restart)
+        return f"ALTER SYSTEM SET {name} = '{value}'; " + ("restart PostgreSQL" if restart else RELOAD)
     then = " && patronictl restart CLUSTER" if restart else ""
     return f"patronictl edit-config --pg {name}={value} --force{then}"
 
 
-def patch_cluster(facts: Facts, spec: dict[str, Any]) -> str:
+RELOAD = "SELECT pg_reload_conf();"
+
+
+def patch_cluster(cnpg: CnpgFacts, spec: dict[str, Any]) -> str:
     """The command that merges this into the Cluster's spec."""
-    cluster = facts.cnpg.name if facts.cnpg else "CLUSTER"
-    namespace = facts.cnpg.namespace if facts.cnpg else "NAMESPACE"
     body = json.dumps({"spec": spec}, separators=(",", ":"))
-    return f"kubectl patch cluster {cluster} --namespace {namespace} --type merge --patch '{body}'"
+    return f"kubectl patch cluster {cnpg.name} --namespace {cnpg.namespace} --type merge --patch '{body}'"
 
 
-def in_pod(facts: Facts, member: str, command: str) -> str:
+def in_pod(cnpg: CnpgFacts, member: str, command: str) -> str:
     """The command that runs another one in an instance's container."""
-    namespace = facts.cnpg.namespace if facts.cnpg else "NAMESPACE"
-    return f"kubectl exec {member} --namespace {namespace} --container postgres -- {command}"
+    return f"kubectl exec {member} --namespace {cnpg.namespace} --container postgres -- {command}"
 
 
 def set_patroni(name: str, value: str) -> str:
     """The command that sets a key of Patroni's dynamic configuration."""
     return f"patronictl edit-config --set {name}={value} --force"
+
+
+def best_mode(patroni: PatroniFacts) -> str:
+    """The synchronous_mode to set: quorum where every member knows it."""
+    return "quorum" if patroni.version >= (4,) else "true"
