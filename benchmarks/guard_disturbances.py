@@ -25,11 +25,10 @@ from benchmarks.temporary_lab import benchmark_lab
 from walproof.errors import Error
 from walproof.guarding.etcd import Etcd3, EtcdAccess
 from walproof.lab import members, network_links
-from walproof.lab.blueprint import Blueprint
+from walproof.lab.blueprint import ETCD_PORT, Blueprint
 from walproof.lab.create import LabOrder
 from walproof.lab.faults import catalogue, crashes
 from walproof.lab.patroni import wait_until_healthy
-from walproof.lab.programs import patroni_etcd
 from walproof.links import devices
 from walproof.links.settings import Change, directions_of
 from walproof.machine.clock import RealClock
@@ -187,7 +186,7 @@ def etcd_leader(blueprint: Blueprint) -> str:
     """The member whose etcd leads; "" when none does."""
     for member in blueprint.members:
         with suppress(Error):
-            one = Etcd3(EtcdAccess((f"http://{blueprint.address(member)}:{patroni_etcd.CLIENT_PORT}",)))
+            one = Etcd3(EtcdAccess((f"http://{blueprint.address(member)}:{ETCD_PORT}",)))
             try:
                 status = one.call("/maintenance/status", {})
             finally:

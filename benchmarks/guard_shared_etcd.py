@@ -30,12 +30,12 @@ import yaml
 
 from walproof.errors import TargetError
 from walproof.guarding.etcd import Etcd3, EtcdAccess
+from walproof.lab import patroni_etcd
+from walproof.lab.blueprint import ETCD_PORT, Blueprint
 from walproof.lab.privileges import make_folder, write_private
-from walproof.lab.programs import patroni_etcd
 from walproof.machine.clock import RealClock
-from walproof.machine.programs import postgres_bin, program
+from walproof.machine.programs import postgres_bin
 from walproof.model.waiting import Wait, wait_for
-from walproof.patroni.config import SyncMode
 from walproof.patroni.rest import LEADER_ROLES, PatroniRest, RestAccess
 
 MACHINES = {f"m{n}": f"127.77.0.{n}" for n in (1, 2, 3)}
@@ -98,17 +98,15 @@ class Cluster:
     def configure(self) -> None:
         """Folders, patroni.yml of every member, and the target file for its guard."""
         small = {"shared_buffers": "16MB", "max_connections": "60"}
-        parameters = {**patroni_etcd.postgres_parameters(3, fast_timeouts=True), **small}
-        hosts = tuple(f"{address}:{patroni_etcd.CLIENT_PORT}" for address in MACHINES.values())
+        paper = Blueprint(self.scope, 0, tuple(MACHINES), self.folder, postgres_bin(None), 18, parameters=small)
+        hosts = [f"{address}:{ETCD_PORT}" for address in MACHINES.values()]
         for machine, address in MACHINES.items():
             home = self.folder / machine
             make_folder(home, owner=UID)
-            dynamic = patroni_etcd.dynamic(SyncMode.QUORUM, 1, parameters, fast_timeouts=True)
-            settings = patroni_etcd.PatroniSettings(
-                self.scope, machine, address, hosts, home / "data", postgres_bin(None), home / "pgpass", "127.0.0.0/8",
-                {role: role for role in ROLES}, dynamic,
-            )  # fmt: skip
-            tree: dict[str, Any] = yaml.safe_load(patroni_etcd.patroni_yml(settings))
+            tree: dict[str, Any] = yaml.safe_load(patroni_etcd.patroni_yml(paper, machine, {r: r for r in ROLES}))
+            tree["etcd3"]["hosts"] = hosts
+            hba = [f"host {database} all 127.0.0.0/8 scram-sha-256" for database in ("all", "replication")]
+            tree["postgresql"] |= {"data_dir": str(home / "data"), "pgpass": str(home / "pgpass"), "pg_hba": hba}
             for part, port in (("restapi", 6520 + self.number), ("postgresql", self.port)):
                 tree[part] |= dict.fromkeys(("listen", "connect_address"), f"{address}:{port}")
             write_private(home / "patroni.yml", yaml.safe_dump(tree), reader=UID)
@@ -118,7 +116,7 @@ class Cluster:
             f'kind = "patroni"\nrest = {[self.url(m) for m in MACHINES]}\n'
             f'dsn = "user=postgres dbname=postgres passfile={self.folder}/passfile"\n'
             f'[restapi]\nuser = "walproof"\npassword_file = "{self.folder}/rest"\nplain_http = true\n'
-            f'[etcd3]\nhosts = {list(hosts)}\nscope = "{self.scope}"\n'
+            f'[etcd3]\nhosts = {hosts}\nscope = "{self.scope}"\n'
         )
 
     def start(self, machine: str) -> None:
@@ -201,7 +199,7 @@ class Writer(threading.Thread):
 
 def etcd_client() -> Etcd3:
     """A client of the shared etcd."""
-    return Etcd3(EtcdAccess(tuple(f"http://{address}:{patroni_etcd.CLIENT_PORT}" for address in MACHINES.values())))
+    return Etcd3(EtcdAccess(tuple(f"http://{address}:{ETCD_PORT}" for address in MACHINES.values())))
 
 
 def term() -> int:
@@ -306,10 +304,8 @@ def machines(count: int) -> Iterator[list[Cluster]]:
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         for machine in MACHINES:
             make_folder(folder / machine, owner=UID)
-            settings = patroni_etcd.EtcdSettings(machine, MACHINES, folder / machine / "etcd", "shared")
-            stack.callback(
-                stopped, started(patroni_etcd.etcd_argv(settings, program("etcd")), folder / machine, "etcd")
-            )
+            argv = patroni_etcd.etcd_argv(MACHINES, machine, folder / machine / "etcd", "shared")
+            stack.callback(stopped, started(argv, folder / machine, "etcd"))
         for turn, cluster in enumerate(clusters):
             make_folder(cluster.folder, 0o711)
             cluster.configure()

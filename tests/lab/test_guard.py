@@ -17,8 +17,7 @@ from tests.fixtures.labs import a_lab
 from walproof.errors import TargetError
 from walproof.guarding.etcd import Etcd3, EtcdAccess, EtcdLeader
 from walproof.lab import configuration, members
-from walproof.lab.blueprint import Blueprint
-from walproof.lab.programs import patroni_etcd
+from walproof.lab.blueprint import ETCD_PORT, Blueprint
 from walproof.machine.clock import RealClock
 from walproof.model.drill import Verdict, Victim
 from walproof.model.guarantee import Level
@@ -93,7 +92,7 @@ def test_a_cluster_that_was_switched_over_once_is_guarded_all_the_same(target: L
 
 
 def test_etcds_own_leader_leaves_the_machine_it_is_asked_to_leave(blueprint: Blueprint) -> None:
-    access = EtcdAccess(tuple(f"http://{blueprint.address(m)}:{patroni_etcd.CLIENT_PORT}" for m in blueprint.members))
+    access = EtcdAccess(tuple(f"http://{blueprint.address(m)}:{ETCD_PORT}" for m in blueprint.members))
 
     one, other = Etcd3(access), EtcdLeader(Etcd3(access))
 
@@ -122,7 +121,7 @@ def test_etcds_own_leader_leaves_the_machine_it_is_asked_to_leave(blueprint: Blu
 def file(blueprint: Blueprint, tmp_path: Path) -> Path:
     """The lab as an external Patroni cluster whose target file names etcd, and freezes a member by a command."""
     path = lab_file(blueprint, tmp_path)
-    hosts = [f"{blueprint.address(m)}:{patroni_etcd.CLIENT_PORT}" for m in blueprint.members]
+    hosts = [f"{blueprint.address(m)}:{ETCD_PORT}" for m in blueprint.members]
     pids = f"$(ip netns pids {blueprint.namespace('')}{{member}})"
     commands = f'freeze = "kill -STOP {pids}"\nthaw = "kill -CONT {pids}"\n'
     etcd3 = f"[etcd3]\nhosts = {json.dumps(hosts)}\nscope = {json.dumps(blueprint.name)}\n"

@@ -1,5 +1,6 @@
 """The lab's configuration files, from settings alone."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,12 +9,12 @@ import yaml
 
 from tests.fixtures.blueprints import a_blueprint
 from walproof.errors import UsageError
-from walproof.lab.blueprint import Blueprint
-from walproof.lab.client_access import pgbouncer_version
+from walproof.lab import patroni_etcd
+from walproof.lab.blueprint import Blueprint, Disk
+from walproof.lab.client_access import haproxy_cfg, pgbouncer_ini, pgbouncer_version
 from walproof.lab.configuration import read_parameters
 from walproof.lab.create import LabOrder, quorum_of
 from walproof.lab.patroni import health_problem
-from walproof.lab.programs import haproxy_pgbouncer, patroni_etcd
 from walproof.model.topology import ClusterView, MemberView, Role
 from walproof.patroni.config import SyncMode, sync_keys
 from walproof.targets.lab.target import LabTarget
@@ -23,36 +24,11 @@ ADDRESSES = {"n1": "10.77.9.11", "n2": "10.77.9.12", "n3": "10.77.9.13"}
 
 
 def blueprint(**more: Any) -> Blueprint:
-    return Blueprint(
-        **{
-            "name": "lab",
-            "number": 9,
-            "members": ("n1", "n2", "n3"),
-            "home": Path("/state/lab"),
-            "postgres_bin": Path("/pg/bin"),
-            "postgres_version": 18,
-            **more,
-        }
-    )
+    return replace(Blueprint("lab", 9, tuple(ADDRESSES), Path("/state/lab"), Path("/pg/bin"), 18), **more)
 
 
 def patroni_tree(**more: Any) -> dict[str, Any]:
-    settings = patroni_etcd.PatroniSettings(
-        **{
-            "scope": "lab",
-            "name": "n1",
-            "address": "10.77.9.11",
-            "etcd_hosts": ("10.77.9.11:2379",),
-            "data_dir": Path("/d"),
-            "bin_dir": Path("/pg/bin"),
-            "passfile": Path("/p"),
-            "subnet": "10.77.9.0/24",
-            "passwords": PASSWORDS,
-            "dynamic": patroni_etcd.dynamic(SyncMode.QUORUM, 1, {"work_mem": "4MB"}, fast_timeouts=True),
-            **more,
-        }
-    )
-    tree: dict[str, Any] = yaml.safe_load(patroni_etcd.patroni_yml(settings))
+    tree: dict[str, Any] = yaml.safe_load(patroni_etcd.patroni_yml(blueprint(**more), "n1", PASSWORDS))
     return tree
 
 
@@ -64,9 +40,9 @@ def test_patroni_listens_on_the_members_own_address_and_admits_only_the_labs_sub
 
 
 def test_timeouts_are_the_least_that_patroni_allows_when_fast_and_its_defaults_otherwise() -> None:
-    fast = patroni_etcd.dynamic(SyncMode.OFF, 1, {}, fast_timeouts=True)
+    fast = patroni_etcd.dynamic_config(blueprint())
     assert (fast["ttl"], fast["loop_wait"], fast["retry_timeout"], fast["primary_start_timeout"]) == (20, 1, 3, 0)
-    default = patroni_etcd.dynamic(SyncMode.OFF, 1, {}, fast_timeouts=False)
+    default = patroni_etcd.dynamic_config(blueprint(timeouts="default"))
     assert (default["ttl"], default["loop_wait"], default["retry_timeout"]) == (30, 10, 10)
     assert "primary_start_timeout" not in default
 
@@ -83,28 +59,21 @@ def test_synchronous_modes_are_patronis(sync: str, mode: str, strict: bool) -> N
 
 def test_a_lab_on_images_flushes_what_it_bootstraps() -> None:
     assert "no-sync" in patroni_tree()["bootstrap"]["initdb"]
-    durable = patroni_tree(durable_bootstrap=True, wal_dir=Path("/w"))
+    durable, wal = patroni_tree(disk=Disk("image", wal_volume=True)), {"waldir": "/state/lab/n1/wal/pg_wal"}
     assert "no-sync" not in durable["bootstrap"]["initdb"]
-    assert {"waldir": "/w"} in durable["bootstrap"]["initdb"]
-    assert {"waldir": "/w"} in durable["postgresql"]["basebackup"]
-
-
-def test_passwords_do_not_show_when_settings_are_printed() -> None:
-    settings = patroni_etcd.PatroniSettings(
-        "lab", "n1", "a", (), Path("/d"), Path("/b"), Path("/p"), "s", PASSWORDS, {}
-    )
-    assert "pw-a" not in repr(settings)
+    assert wal in durable["bootstrap"]["initdb"]
+    assert wal in durable["postgresql"]["basebackup"]
 
 
 def test_etcd_flushes_and_listens_on_its_own_address_only() -> None:
-    words = patroni_etcd.etcd_argv(patroni_etcd.EtcdSettings("n2", ADDRESSES, Path("/e"), "lab"), Path("/usr/bin/etcd"))
+    words = patroni_etcd.etcd_argv(ADDRESSES, "n2", Path("/e"), "lab")
     assert not any("no-fsync" in word for word in words)
     assert "--listen-client-urls=http://10.77.9.12:2379" in words
     assert any(word.startswith("--initial-cluster=n1=http://10.77.9.11:2380,") for word in words)
 
 
 def test_haproxy_binds_the_loopback_only_and_ends_sessions_of_a_leader_that_is_down() -> None:
-    text = haproxy_pgbouncer.haproxy_cfg(haproxy_pgbouncer.HaproxySettings(ADDRESSES, 5500, 5501, 5502, Path("/s")))
+    text = haproxy_cfg(blueprint())
     binds = [line.split()[1] for line in text.splitlines() if line.strip().startswith("bind")]
     assert binds == ["127.0.0.1:5502", "127.0.0.1:5500", "127.0.0.1:5501"]
     assert text.count("on-marked-down shutdown-sessions") == 6
@@ -113,8 +82,7 @@ def test_haproxy_binds_the_loopback_only_and_ends_sessions_of_a_leader_that_is_d
 
 
 def test_pgbouncer_pools_transactions_and_keeps_prepared_statements_where_it_can() -> None:
-    old = haproxy_pgbouncer.pgbouncer_ini(haproxy_pgbouncer.PgbouncerSettings(5503, 5500, Path("/u"), (1, 18)))
-    new = haproxy_pgbouncer.pgbouncer_ini(haproxy_pgbouncer.PgbouncerSettings(5503, 5500, Path("/u"), (1, 23)))
+    old, new = (pgbouncer_ini(blueprint(), version) for version in ((1, 18), (1, 23)))
     assert "pool_mode = transaction" in old
     assert "max_prepared_statements" not in old
     assert "max_prepared_statements" in new
@@ -122,8 +90,8 @@ def test_pgbouncer_pools_transactions_and_keeps_prepared_statements_where_it_can
 
 
 def test_postgres_never_turns_off_what_a_promise_rests_on() -> None:
-    for fast in (True, False):
-        parameters = patroni_etcd.postgres_parameters(3, fast_timeouts=fast)
+    for timeouts in ("fast", "default"):
+        parameters = patroni_etcd.lab_parameters(blueprint(timeouts=timeouts))
         assert not {"fsync", "full_page_writes", "synchronous_commit"} & set(parameters)
         assert parameters["wal_log_hints"] == "on"
 

@@ -4,11 +4,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from walproof.lab.programs.patroni_etcd import REST_PORT
 from walproof.model.topology import Endpoint
 from walproof.patroni.config import SyncMode
 
-POSTGRES_PORT = 5432
+POSTGRES_PORT, REST_PORT, ETCD_PORT = 5432, 8008, 2379
+"""Of every member, on its own address."""
 
 Timeouts = Literal["default", "fast"]
 

@@ -10,10 +10,9 @@ import psycopg
 
 from walproof.errors import Error, MachineError, TargetError
 from walproof.lab import home, patroni
-from walproof.lab.blueprint import Blueprint
+from walproof.lab.blueprint import POSTGRES_PORT, REST_PORT, Blueprint
 from walproof.lab.patroni import observe
-from walproof.lab.privileges import confined, make_folder, make_log, member_uid, write_private
-from walproof.lab.programs import haproxy_pgbouncer
+from walproof.lab.privileges import confined, make_folder, member_uid, write_private
 from walproof.machine import pid_files
 from walproof.machine.programs import program
 from walproof.model.ports import Clock
@@ -37,18 +36,8 @@ def check_ports(blueprint: Blueprint) -> None:
 def spawn(blueprint: Blueprint, name: str, argv: list[str], **variables: str) -> None:
     """Start a program of the access layer as the members' user, with those environment variables too."""
     folder = blueprint.access_dir
-    make_log(folder / f"{name}.log")
-    with (folder / f"{name}.log").open("ab") as log:
-        process = subprocess.Popen(
-            confined(blueprint, argv),
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            cwd=folder,
-            env=home.environment(blueprint, HOME=str(blueprint.access_run_dir), **variables),
-            start_new_session=True,
-        )
-    pid_files.write(folder / f"{name}.pid", process.pid)
+    environment = home.environment(blueprint, HOME=str(blueprint.access_run_dir), **variables)
+    pid_files.start(confined(blueprint, argv), folder / f"{name}.pid", folder / f"{name}.log", environment, folder)
 
 
 def runs(blueprint: Blueprint, name: str) -> bool:
@@ -61,10 +50,11 @@ def start(blueprint: Blueprint) -> None:
     version = subprocess.run([program("pgbouncer"), "--version"], capture_output=True, text=True, check=False)
     write_access(blueprint, pgbouncer_version(version.stdout))
     folder = blueprint.access_dir
+    # In the foreground, so that each is its own pid.
     if not runs(blueprint, "haproxy"):
-        spawn(blueprint, "haproxy", haproxy_pgbouncer.haproxy_argv(program("haproxy"), folder / "haproxy.cfg"))
+        spawn(blueprint, "haproxy", [str(program("haproxy")), "-db", "-f", str(folder / "haproxy.cfg")])
     if not runs(blueprint, "pgbouncer"):
-        spawn(blueprint, "pgbouncer", haproxy_pgbouncer.pgbouncer_argv(program("pgbouncer"), folder / "pgbouncer.ini"))
+        spawn(blueprint, "pgbouncer", [str(program("pgbouncer")), "-q", str(folder / "pgbouncer.ini")])
 
 
 def routed_leader(blueprint: Blueprint) -> str | None:
@@ -72,7 +62,7 @@ def routed_leader(blueprint: Blueprint) -> str | None:
     try:
         with socket.socket(socket.AF_UNIX) as runtime:
             runtime.settimeout(1)
-            runtime.connect(_short(blueprint.access_run_dir / "haproxy.sock"))
+            runtime.connect(_short(_haproxy_socket(blueprint)))
             runtime.sendall(b"show stat\n")
             answer = b"".join(iter(lambda: runtime.recv(65536), b"")).decode()
     except OSError:
@@ -93,7 +83,11 @@ def _short(path: Path) -> str:
 
 def check_paths(blueprint: Blueprint) -> None:
     """MachineError when the state folder's path is too long for sockets."""
-    _short(blueprint.access_run_dir / "haproxy.sock.12345.tmp")
+    _short(_haproxy_socket(blueprint).with_suffix(".sock.12345.tmp"))
+
+
+def _haproxy_socket(blueprint: Blueprint) -> Path:
+    return blueprint.access_run_dir / "haproxy.sock"
 
 
 def wait_until_routed(blueprint: Blueprint, clock: Clock, leader: str | None = None) -> None:
@@ -171,33 +165,96 @@ def pgbouncer_version(output: str) -> tuple[int, int]:
 
 
 def write_access(blueprint: Blueprint, version: tuple[int, int]) -> None:
-    """Folder and files of HAProxy and PgBouncer."""
-    folder = blueprint.access_dir
-    owner = member_uid(blueprint.number)
+    """Folder and files of HAProxy and PgBouncer; PgBouncer needs the password to log in at the server by SCRAM."""
+    folder, owner = blueprint.access_dir, member_uid(blueprint.number)
     make_folder(folder, 0o711)
     make_folder(blueprint.access_run_dir, owner=owner)
-    ports = blueprint.ports
-    write_private(
-        folder / "haproxy.cfg",
-        haproxy_pgbouncer.haproxy_cfg(
-            haproxy_pgbouncer.HaproxySettings(
-                addresses={m: blueprint.address(m) for m in blueprint.members},
-                leader_port=ports["leader"],
-                standby_port=ports["standby"],
-                stats_port=ports["haproxy-stats"],
-                socket=blueprint.access_run_dir / "haproxy.sock",
-                fast_timeouts=blueprint.fast_timeouts,
-            )
+    password = home.read_secrets(blueprint)["postgres"]
+    write_private(folder / "haproxy.cfg", haproxy_cfg(blueprint), reader=owner)
+    write_private(folder / "users.txt", f'"postgres" "{password}"\n', reader=owner)
+    write_private(folder / "pgbouncer.ini", pgbouncer_ini(blueprint, version), reader=owner)
+
+
+def haproxy_cfg(blueprint: Blueprint) -> str:
+    """haproxy.cfg: two TCP proxies whose servers are up while Patroni's REST says primary or replica."""
+    lines = [
+        "global",
+        "  maxconn 4000",
+        "  log stdout format raw local0 notice",
+        f"  stats socket {_haproxy_socket(blueprint)} mode 600 level admin",
+        "defaults",
+        "  log global",
+        "  mode tcp",
+        "  retries 1",
+        "  option redispatch 1",
+        "  option clitcpka",
+        "  option srvtcpka",
+        "  timeout connect 1s",
+        "  timeout queue 5s",
+        "  timeout client 24h",
+        "  timeout server 24h",
+        f"  timeout check {'800ms' if blueprint.fast_timeouts else '3s'}",
+        "frontend stats",
+        f"  bind 127.0.0.1:{blueprint.ports['haproxy-stats']}",
+        "  mode http",
+        "  timeout client 30s",
+        "  http-request use-service prometheus-exporter if { path /metrics }",
+        "  stats enable",
+        "  stats uri /",
+        *_proxy(blueprint, "leader", "first", "/primary"),
+        *_proxy(blueprint, "standby", "roundrobin", "/replica"),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _proxy(blueprint: Blueprint, name: str, balance: str, path: str) -> list[str]:
+    fast = "inter 400ms fastinter 100ms downinter 250ms fall 2 rise 1"
+    checks = fast if blueprint.fast_timeouts else "inter 3s fall 3 rise 2"
+    return [
+        f"listen {name}",
+        f"  bind 127.0.0.1:{blueprint.ports[name]}",
+        f"  balance {balance}",
+        "  option httpchk",
+        f"  http-check send meth GET uri {path}",
+        "  http-check expect status 200",
+        *(
+            f"  server {member} {blueprint.address(member)}:{POSTGRES_PORT} check port {REST_PORT} {checks} "
+            "on-marked-down shutdown-sessions"
+            for member in blueprint.members
         ),
-        reader=owner,
-    )
-    passwords = home.read_secrets(blueprint)
-    write_private(folder / "users.txt", haproxy_pgbouncer.users_text({"postgres": passwords["postgres"]}), reader=owner)
-    settings = haproxy_pgbouncer.PgbouncerSettings(
-        port=ports["pgbouncer"],
-        leader_port=ports["leader"],
-        auth_file=folder / "users.txt",
-        version=version,
-        fast_timeouts=blueprint.fast_timeouts,
-    )
-    write_private(folder / "pgbouncer.ini", haproxy_pgbouncer.pgbouncer_ini(settings), reader=owner)
+    ]
+
+
+def pgbouncer_ini(blueprint: Blueprint, version: tuple[int, int]) -> str:
+    """pgbouncer.ini: transaction pooling; prepared statements survive pooling from 1.21 on."""
+    options = {
+        "listen_addr": "127.0.0.1",
+        "listen_port": str(blueprint.ports["pgbouncer"]),
+        "unix_socket_dir": "",
+        "auth_type": "scram-sha-256",
+        "auth_file": str(blueprint.access_dir / "users.txt"),
+        "admin_users": "postgres",
+        "pool_mode": "transaction",
+        "default_pool_size": "100",
+        "max_client_conn": "1000",
+        "ignore_startup_parameters": "extra_float_digits,options,search_path",
+        "server_check_delay": "5",
+        "tcp_keepalive": "1",
+        "tcp_keepidle": "5",
+        "tcp_keepintvl": "1",
+        "tcp_keepcnt": "3",
+        "log_connections": "0",
+        "log_disconnections": "0",
+        "log_stats": "0",
+    }
+    if blueprint.fast_timeouts:
+        options |= {
+            "server_login_retry": "0.3",
+            "server_connect_timeout": "2",
+            "tcp_user_timeout": "5000",
+            "query_wait_timeout": "60",
+        }
+    if version >= (1, 21):
+        options["max_prepared_statements"] = "200"
+    lines = ["[databases]", f"* = host=127.0.0.1 port={blueprint.ports['leader']}", "", "[pgbouncer]"]
+    return "\n".join([*lines, *(f"{name} = {value}" for name, value in options.items())]) + "\n"

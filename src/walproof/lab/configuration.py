@@ -1,8 +1,7 @@
-"""How the lab is configured: each member's files, parameters checked by `postgres -C`, changes through Patroni.
+"""The lab's configuration changed while it runs: parameters checked by `postgres -C`, changes made through Patroni.
 
 Changes (synchronous mode, parameters) are waited for until they are in effect. Starts no program."""
 
-import json
 import os
 import re
 import subprocess
@@ -10,91 +9,19 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import psycopg
 
 from walproof.errors import TargetError, UsageError
-from walproof.lab import home, patroni
+from walproof.lab import patroni
 from walproof.lab.blueprint import Blueprint
 from walproof.lab.patroni import wait_until_healthy
-from walproof.lab.privileges import confined_check, make_folder, make_log, member_uid, write_private
-from walproof.lab.programs import patroni_etcd
+from walproof.lab.patroni_etcd import lab_parameters
+from walproof.lab.privileges import confined_check
 from walproof.machine.clock import RealClock
-from walproof.machine.programs import program
 from walproof.model.ports import Clock
 from walproof.model.waiting import Wait, wait_for
 from walproof.patroni.config import SyncMode, sync_keys
-
-
-def lab_parameters(blueprint: Blueprint) -> dict[str, str]:
-    """PostgreSQL's parameters as the lab sets them by itself, overridden by `--param`."""
-    defaults = patroni_etcd.postgres_parameters(len(blueprint.members), fast_timeouts=blueprint.fast_timeouts)
-    return {**defaults, **blueprint.parameters}
-
-
-def dynamic_config(blueprint: Blueprint) -> dict[str, Any]:
-    """Patroni's configuration in the DCS when the lab is created."""
-    parameters = lab_parameters(blueprint)
-    return patroni_etcd.dynamic(blueprint.sync, blueprint.quorum, parameters, fast_timeouts=blueprint.fast_timeouts)
-
-
-def _patroni_settings(blueprint: Blueprint, member: str, passwords: dict[str, str]) -> patroni_etcd.PatroniSettings:
-    others = [m for m in blueprint.members if m != member]
-    return patroni_etcd.PatroniSettings(
-        scope=blueprint.name,
-        name=member,
-        address=blueprint.address(member),
-        etcd_hosts=tuple(f"{blueprint.address(m)}:{patroni_etcd.CLIENT_PORT}" for m in (member, *others)),
-        data_dir=blueprint.data_dir(member),
-        bin_dir=blueprint.postgres_bin,
-        passfile=blueprint.run_dir(member) / "pgpass",
-        subnet=blueprint.subnet,
-        passwords=passwords,
-        dynamic=dynamic_config(blueprint),
-        wal_dir=blueprint.wal_dir(member),
-        durable_bootstrap=blueprint.disk.kind == "image",
-    )
-
-
-def _etcd_settings(blueprint: Blueprint, member: str) -> patroni_etcd.EtcdSettings:
-    return patroni_etcd.EtcdSettings(
-        name=member,
-        addresses={m: blueprint.address(m) for m in blueprint.members},
-        data_dir=blueprint.member_dir(member) / "etcd",
-        token=blueprint.name,
-    )
-
-
-def write_member(blueprint: Blueprint, member: str) -> None:
-    """Folders and files of one member: what its init process starts, and Patroni's configuration."""
-    folder = blueprint.member_dir(member)
-    owner = member_uid(blueprint.number)
-    make_folder(folder, 0o711)
-    wal = blueprint.wal_dir(member)
-    for theirs in (folder / "etcd", blueprint.run_dir(member), blueprint.data_dir(member).parent, wal and wal.parent):
-        if theirs is not None:
-            make_folder(theirs, owner=owner)
-    config = folder / "patroni.yml"
-    text = patroni_etcd.patroni_yml(_patroni_settings(blueprint, member, home.read_secrets(blueprint)))
-    write_private(config, text, reader=owner)
-    programs = [
-        {
-            "name": "etcd",
-            "argv": patroni_etcd.etcd_argv(_etcd_settings(blueprint, member), program("etcd")),
-            "log": "etcd.log",
-        },
-        {
-            "name": "patroni",
-            "argv": patroni_etcd.patroni_argv(config),
-            "log": "patroni.log",
-            "await": patroni_etcd.etcd_health_url(blueprint.address(member)),
-        },
-    ]
-    for name in ("etcd", "patroni"):
-        make_log(folder / f"{name}.log", owner)
-    write_private(folder / "member.json", json.dumps(programs, indent=1), reader=owner)
-
 
 _RESERVED = {
     "listen_addresses": "the lab gives every member its address",

@@ -17,7 +17,7 @@ import psutil
 from walproof.errors import MachineError, UsageError
 from walproof.lab import home, member_init
 from walproof.lab.blueprint import Blueprint
-from walproof.lab.privileges import confined, make_log, member_init_argv
+from walproof.lab.privileges import confined, member_init_argv
 from walproof.links.devices import NAMESPACES
 from walproof.machine import pid_files, processors, untrusted
 from walproof.model.ports import Clock
@@ -81,18 +81,9 @@ def start_member(blueprint: Blueprint, member: str) -> None:
         if listens(pid):
             os.kill(pid, signal.SIGHUP)
         return
-    make_log(folder / "init.log")
-    with (folder / "init.log").open("ab") as log:
-        first = subprocess.Popen(
-            confined(blueprint, member_init_argv(member_init.__file__, folder), member=member),
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            cwd=folder,
-            env=home.environment(blueprint, HOME=str(blueprint.run_dir(member))),
-            start_new_session=True,
-        )
-    pid_files.write(folder / "init.pid", first.pid)
+    argv = confined(blueprint, member_init_argv(member_init.__file__, folder), member=member)
+    environment = home.environment(blueprint, HOME=str(blueprint.run_dir(member)))
+    first = pid_files.start(argv, folder / "init.pid", folder / "init.log", environment, folder)
     processors.join_group(processors.group(blueprint.control_group(member)), first.pid)
 
 

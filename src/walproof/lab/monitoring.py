@@ -2,103 +2,19 @@
 
 prometheus.yml, command lines, and starting them; they end with the lab."""
 
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import httpx2
 import yaml
 
 from walproof.lab import client_access, home
-from walproof.lab.blueprint import POSTGRES_PORT, Blueprint
-from walproof.lab.privileges import make_folder, make_log, member_uid, write_private
-from walproof.lab.programs import patroni_etcd
+from walproof.lab.blueprint import ETCD_PORT, POSTGRES_PORT, REST_PORT, Blueprint
+from walproof.lab.privileges import make_folder, member_uid, write_private
 from walproof.machine import pid_files
 from walproof.machine.clock import RealClock
 from walproof.machine.programs import program
 from walproof.model.waiting import Wait, wait_for
-
-
-@dataclass(frozen=True, slots=True)
-class Scrape:
-    """One job: its name and host:port by instance name; the instance becomes the label `instance`."""
-
-    job: str
-    targets: dict[str, str]
-    path: str = "/metrics"
-
-
-@dataclass(frozen=True, slots=True)
-class PrometheusSettings:
-    """Its port on the loopback, where it keeps data, its rule file, and what it scrapes."""
-
-    port: int
-    data_dir: Path
-    rules: Path
-    scrapes: tuple[Scrape, ...]
-
-
-def prometheus_yml(settings: PrometheusSettings) -> str:
-    """prometheus.yml: everything scraped and evaluated once a second."""
-    config: dict[str, Any] = {
-        "global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"},
-        "rule_files": [str(settings.rules)],
-        "scrape_configs": [_job(scrape) for scrape in settings.scrapes],
-    }
-    return yaml.safe_dump(config, sort_keys=False)
-
-
-def _job(scrape: Scrape) -> dict[str, Any]:
-    static = [{"targets": [address], "labels": {"instance": name}} for name, address in scrape.targets.items()]
-    return {"job_name": scrape.job, "metrics_path": scrape.path, "static_configs": static}
-
-
-def prometheus_argv(settings: PrometheusSettings, program: Path, config: Path) -> list[str]:
-    """The command line; listens on the loopback only, keeps two hours."""
-    return [
-        str(program),
-        f"--config.file={config}",
-        f"--web.listen-address=127.0.0.1:{settings.port}",
-        f"--storage.tsdb.path={settings.data_dir}",
-        "--storage.tsdb.retention.time=2h",
-        "--log.level=warn",
-    ]
-
-
-def ready_url(port: int) -> str:
-    """Answers 200 once it is ready."""
-    return f"http://127.0.0.1:{port}/-/ready"
-
-
-@dataclass(frozen=True, slots=True)
-class ExporterSettings:
-    """Where it listens (host:port), which PostgreSQL it asks (host:port), and the file that holds the password."""
-
-    listen: str
-    postgres: str
-    password_file: Path
-
-
-def exporter_argv(settings: ExporterSettings, program: Path) -> list[str]:
-    """The command line. Its bgwriter collector queries columns that PostgreSQL 17 moved, so it is off."""
-    return [
-        str(program),
-        f"--web.listen-address={settings.listen}",
-        "--no-collector.bgwriter",
-        "--disable-settings-metrics",
-        "--log.level=error",
-    ]
-
-
-def exporter_environment(settings: ExporterSettings) -> dict[str, str]:
-    """How it logs in; the password itself stays in its file."""
-    return {
-        "DATA_SOURCE_URI": f"{settings.postgres}/postgres?sslmode=disable",
-        "DATA_SOURCE_USER": "postgres",
-        "DATA_SOURCE_PASS_FILE": str(settings.password_file),
-    }
-
 
 EXPORTER_PORT = 9187
 """First port on the lab's own gateway for the exporters of PostgreSQL, one a member."""
@@ -117,17 +33,27 @@ class Monitoring:
 
 def start(blueprint: Blueprint, wanted: Monitoring) -> None:
     """Start everything and wait until Prometheus answers; MachineError names a missing package."""
-    folder = blueprint.access_dir
-    rules, config = folder / "rules.yml", folder / "prometheus.yml"
-    settings = PrometheusSettings(blueprint.ports["prometheus"], folder / "prometheus", rules, _scrapes(blueprint))
-    owner = member_uid(blueprint.number)
-    make_folder(settings.data_dir, owner=owner)
+    folder, owner = blueprint.access_dir, member_uid(blueprint.number)
+    rules, config, data = folder / "rules.yml", folder / "prometheus.yml", folder / "prometheus"
+    make_folder(data, owner=owner)
     write_private(rules, wanted.rules, reader=owner)
-    write_private(config, prometheus_yml(settings), reader=owner)
+    write_private(config, prometheus_yml(blueprint, rules), reader=owner)
     _start_exporters(blueprint)
-    _start_own(blueprint, wanted.exporter)
-    client_access.spawn(blueprint, "prometheus", prometheus_argv(settings, program("prometheus"), config))
-    wait_for(Wait.PROGRAM_READY, lambda: _answers(ready_url(settings.port)), RealClock(), pace_s=0.2)
+    # walproof's own exporter runs as the user who created the lab: it reads the lab's home.
+    own = [*wanted.exporter, f"lab:{blueprint.name}", str(blueprint.ports["exporter"])]
+    environment = home.environment(blueprint, HOME=str(blueprint.home))
+    pid_files.start(own, folder / "walproof-exporter.pid", folder / "exporter.log", environment)
+    address = f"127.0.0.1:{blueprint.ports['prometheus']}"
+    argv = [
+        str(program("prometheus")),
+        f"--config.file={config}",
+        f"--web.listen-address={address}",
+        f"--storage.tsdb.path={data}",
+        "--storage.tsdb.retention.time=2h",
+        "--log.level=warn",
+    ]
+    client_access.spawn(blueprint, "prometheus", argv)
+    wait_for(Wait.PROGRAM_READY, lambda: _answers(f"http://{address}/-/ready"), RealClock(), pace_s=0.2)
 
 
 def _answers(url: str) -> bool:
@@ -137,43 +63,58 @@ def _answers(url: str) -> bool:
         return False
 
 
-def _scrapes(blueprint: Blueprint) -> tuple[Scrape, ...]:
-    def each(port: int) -> dict[str, str]:
+def prometheus_yml(blueprint: Blueprint, rules: Path) -> str:
+    """prometheus.yml: everything scraped and evaluated once a second; a job's targets by their label `instance`."""
+
+    def members_at(port: int) -> dict[str, str]:
         return {m: f"{blueprint.address(m)}:{port}" for m in blueprint.members}
 
     local = {name: f"127.0.0.1:{port}" for name, port in blueprint.ports.items()}
-    exporters = {m: f"{blueprint.gateway}:{EXPORTER_PORT + i}" for i, m in enumerate(blueprint.members)}
-    return (
-        Scrape("patroni", each(patroni_etcd.REST_PORT)),
-        Scrape("etcd", each(patroni_etcd.CLIENT_PORT)),
-        Scrape("haproxy", {"haproxy": local["haproxy-stats"]}),
-        Scrape("postgres", exporters),
-        Scrape("walproof", {"walproof": local["exporter"]}),
-        Scrape("guard", {"guard": local["guard"]}),
-    )
+    jobs = {
+        "patroni": members_at(REST_PORT),
+        "etcd": members_at(ETCD_PORT),
+        "haproxy": {"haproxy": local["haproxy-stats"]},
+        "postgres": _exporters(blueprint),
+        "walproof": {"walproof": local["exporter"]},
+        "guard": {"guard": local["guard"]},
+    }
+    scraped = [
+        {
+            "job_name": job,
+            "metrics_path": "/metrics",
+            "static_configs": [{"targets": [at], "labels": {"instance": name}} for name, at in targets.items()],
+        }
+        for job, targets in jobs.items()
+    ]
+    config = {
+        "global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"},
+        "rule_files": [str(rules)],
+        "scrape_configs": scraped,
+    }
+    return yaml.safe_dump(config, sort_keys=False)
+
+
+def _exporters(blueprint: Blueprint) -> dict[str, str]:
+    """Where each member's exporter of PostgreSQL listens."""
+    return {m: f"{blueprint.gateway}:{EXPORTER_PORT + i}" for i, m in enumerate(blueprint.members)}
 
 
 def _start_exporters(blueprint: Blueprint) -> None:
     password = blueprint.access_dir / "exporter-password"
     write_private(password, home.read_secrets(blueprint)["postgres"], reader=member_uid(blueprint.number))
-    for i, member in enumerate(blueprint.members):
-        settings = ExporterSettings(
-            f"{blueprint.gateway}:{EXPORTER_PORT + i}", f"{blueprint.address(member)}:{POSTGRES_PORT}", password
+    for member, listen in _exporters(blueprint).items():
+        argv = [
+            str(program("prometheus-postgres-exporter")),
+            f"--web.listen-address={listen}",
+            "--no-collector.bgwriter",  # it queries columns that PostgreSQL 17 moved
+            "--disable-settings-metrics",
+            "--log.level=error",
+        ]
+        client_access.spawn(
+            blueprint,
+            f"exporter-{member}",
+            argv,
+            DATA_SOURCE_URI=f"{blueprint.address(member)}:{POSTGRES_PORT}/postgres?sslmode=disable",
+            DATA_SOURCE_USER="postgres",
+            DATA_SOURCE_PASS_FILE=str(password),
         )
-        argv = exporter_argv(settings, program("prometheus-postgres-exporter"))
-        client_access.spawn(blueprint, f"exporter-{member}", argv, **exporter_environment(settings))
-
-
-def _start_own(blueprint: Blueprint, exporter: tuple[str, ...]) -> None:
-    """walproof's own exporter runs as the user who created the lab: it reads the lab's home."""
-    make_log(blueprint.access_dir / "exporter.log")
-    with (blueprint.access_dir / "exporter.log").open("ab") as log:
-        process = subprocess.Popen(
-            [*exporter, f"lab:{blueprint.name}", str(blueprint.ports["exporter"])],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            env=home.environment(blueprint, HOME=str(blueprint.home)),
-            start_new_session=True,
-        )
-    pid_files.write(blueprint.access_dir / "walproof-exporter.pid", process.pid)

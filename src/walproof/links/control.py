@@ -6,7 +6,6 @@ import os
 import random
 import signal
 import socket
-import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -94,17 +93,9 @@ def launch(
     files.control.unlink(missing_ok=True)
     with _private(files.config) as config_fd:
         os.write(config_fd, json.dumps(config).encode())
-    with _private(files.log) as log:
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "walproof.links.emulator", str(files.config)],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-            cwd="/",
-            env=dict(environment),
-        )
-    pid_files.write(files.pidfile, process.pid)
+    argv = [sys.executable, "-P", "-m", "walproof.links.emulator", str(files.config)]
+    files.log.unlink(missing_ok=True)
+    process = pid_files.start(argv, files.pidfile, files.log, environment, "/")
     try:
         wait_for(
             Wait.PROGRAM_READY, lambda: process.poll() is not None or status(files) is not None, clock, pace_s=0.02

@@ -1,10 +1,32 @@
-"""Pid files that name a process for good: its pid, when it started, and this boot. A reused pid is never taken for it.
+"""Processes that outlive their command, and the pid files that name each for good: its pid, when it started, this boot.
 
-Standard library and /proc only; write them in folders where only their owner can.
+A reused pid is never taken for it. Pid files lie in folders where only their owner can write.
 """
 
 import os
+import subprocess
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+_APPENDING = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def start(
+    argv: Sequence[str], pid_file: Path, log: Path, environment: Mapping[str, str], cwd: Path | str | None = None
+) -> "subprocess.Popen[bytes]":
+    """Start a process in a session of its own and name it in the file; what it prints is appended to the log."""
+    with os.fdopen(os.open(log, _APPENDING, 0o600), "ab") as output:
+        process = subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+            cwd=cwd,
+            env=environment,
+        )
+    write(pid_file, process.pid)
+    return process
 
 
 def identity(pid: int) -> str | None:

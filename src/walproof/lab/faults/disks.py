@@ -155,21 +155,9 @@ def _running_guard(blueprint: Blueprint, member: str) -> psutil.Process | None:
 
 def _guard(blueprint: Blueprint, member: str, wanted: Injection) -> None:
     log = blueprint.member_dir(member) / "disk_guard.log"
-    argv = (
-        sys.executable, "-P", "-m", "walproof.lab.faults.disks",
-        blueprint.name, member, wanted.calls, wanted.what,
-    )  # fmt: skip
-    with log.open("ab") as out:
-        guard = subprocess.Popen(
-            argv,
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=out,
-            start_new_session=True,
-            cwd="/",
-            env=home.environment(blueprint),
-        )
-    pid_files.write(guard_pidfile(blueprint, member), guard.pid)
+    argv = [sys.executable, "-P", "-m", "walproof.lab.faults.disks"]
+    argv += [blueprint.name, member, wanted.calls, wanted.what]
+    guard = pid_files.start(argv, guard_pidfile(blueprint, member), log, home.environment(blueprint), "/")
 
     def traced() -> bool:
         if guard.poll() is not None:

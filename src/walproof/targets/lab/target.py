@@ -14,12 +14,11 @@ from walproof.guarding.etcd import EtcdAccess
 from walproof.guarding.leader_lock import EtcdLeaderLock
 from walproof.guarding.signs_of_life import Addresses, PatroniSignsOfLife
 from walproof.lab import home, members, patroni
-from walproof.lab.blueprint import POSTGRES_PORT, Blueprint
-from walproof.lab.configuration import dynamic_config
+from walproof.lab.blueprint import ETCD_PORT, POSTGRES_PORT, Blueprint
 from walproof.lab.faults.catalogue import seen_on_machine
 from walproof.lab.members import LabTraces
 from walproof.lab.patroni import observe
-from walproof.lab.programs import patroni_etcd
+from walproof.lab.patroni_etcd import dynamic_config
 from walproof.machine.clock import RealClock
 from walproof.model.drill import Capability
 from walproof.model.ports import Capabilities, Clock, Configuration, Notebook
@@ -51,7 +50,7 @@ class LabTakeover:
     def lock(self) -> LeaderLock:
         """The leader lock in the lab's etcd."""
         b = self.blueprint
-        urls = tuple(f"http://{b.address(m)}:{patroni_etcd.CLIENT_PORT}" for m in b.members)
+        urls = tuple(f"http://{b.address(m)}:{ETCD_PORT}" for m in b.members)
         return EtcdLeaderLock(EtcdAccess(urls), f"/service/{b.name}/", self.clock.now)
 
     def signs_of_life(self) -> SignsOfLife:

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import socket
-import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -33,7 +32,6 @@ from walproof.targets.patroni.target_file import Etcd3Part, PatroniFile, secret
 
 DRILLED = ("--at-most-every", "1s")
 """Options of a guard whose takeovers are meant, drill after drill: without them the time between two would double."""
-_APPENDING = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
 _STATUS = TypeAdapter(GuardStatus)
 
 
@@ -66,17 +64,7 @@ class GuardProcess:
             return
         guard = [sys.executable, "-P", "-m", "walproof", "guard", *self.options]
         guard += ["--listen", f"127.0.0.1:{self.port}"]
-        argv = [*self.under, *guard]
-        with os.fdopen(os.open(self._log_file, _APPENDING, 0o600), "ab") as log:
-            process = subprocess.Popen(
-                argv,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=dict(self.environment),
-                start_new_session=True,
-            )
-        pid_files.write(self._pid_file, process.pid)
+        process = pid_files.start([*self.under, *guard], self._pid_file, self._log_file, self.environment)
 
         def answers() -> bool:
             if process.poll() is not None:
