@@ -1,7 +1,6 @@
 """Events of records → evidence: priced arms with prediction intervals, results of drills, the cluster. Pure."""
 
 import math
-import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -45,29 +44,21 @@ def _caveats(descriptions: Sequence[Description]) -> tuple[str, ...]:
     caveats = []
     if len({d.target for d in descriptions}) > 1:
         caveats.append("the records are of different targets")
-    if len({_major(d) for d in descriptions}) > 1:
+    if len({d.postgres for d in descriptions}) > 1:
         caveats.append("the records are of different PostgreSQL versions")
     return tuple(caveats)
 
 
-def _major(description: Description) -> int:
-    text = next((v for k, v in sorted(description.facts.items()) if "postgres" in k.lower()), "")
-    match = re.search(r"(\d+)", text)
-    return int(match[1]) if match else 0
-
-
 def cluster_of(description: Description) -> ClusterProfile:
-    """The cluster of a description: manager and versions are read from its facts.
+    """The cluster of a description: its manager and versions.
 
     >>> cluster_of(Description("lab", ("n1", "n2"), {"postgres": "18.1", "patroni": "4.1.0"})).manager
     'patroni'
     """
-    patroni = next((v for k, v in sorted(description.facts.items()) if "patroni" in k.lower()), "")
-    match = re.search(r"\d+(\.\d+)+", patroni)
     return ClusterProfile(
-        manager=description.facts.get("manager", "patroni" if patroni else "none"),
-        postgres=_major(description) or 18,
-        patroni=match[0] if match else "",
+        manager=description.manager or ("patroni" if description.patroni else "none"),
+        postgres=description.postgres or 18,
+        patroni=description.patroni,
         members=description.members,
         target=description.target,
     )

@@ -92,11 +92,8 @@ def _advice(path: str, options: dict[str, Any]) -> Advice:
 
 def _change(choice: Choice, cluster: Target) -> ConfigChange:
     """For this very cluster: its own versions, not those of the records."""
-    facts = cluster.describe().facts
-    members = tuple(m.name for m in cluster.observe().members)
-    versions = ClusterProfile(
-        facts.get("manager", "none"), int(facts.get("postgres", "18")), facts.get("patroni", ""), members
-    )
+    described, members = cluster.describe(), tuple(m.name for m in cluster.observe().members)
+    versions = ClusterProfile(described.manager or "none", described.postgres or 18, described.patroni, members)
     return config_change(choice, versions)
 
 

@@ -21,10 +21,7 @@ from walproof.model.facts import CNPG_CUT_S, CNPG_DELETED_S, CNPG_KILLED_S, CNPG
 from walproof.model.guarantee import Level, Loss
 from walproof.model.topology import Description
 from walproof.model.units import counted
-from walproof.patroni.config import DEFAULTS, LEAST
 
-TIMEOUTS = {"fast": float(LEAST["ttl"]), "default": float(DEFAULTS["ttl"])}
-"""Patroni's ttl, s, by the lab's word for its timeouts, for records whose description has no ttl."""
 FEW = 3
 STALL_S = 1.0
 """An outage after the loss of a synchronous standby that is a wait for it."""
@@ -110,8 +107,9 @@ def measured(records: Sequence[tuple[str, Sequence[Event]]], failures: Failures)
         described = next((e.description for e in events if isinstance(e, Described)), None)
         of_record = [e.drill for e in events if isinstance(e, DrillDone)]
         caveats += _about_record(name, described, of_record)
-        managers.add(described.facts.get("manager", "") if described else "")
-        drills += [(drill, _ttl(described)) for drill in of_record if _tells(drill)]
+        managers.add(described.manager if described else "")
+        ttl_s = described.failover_ttl_s if described else None
+        drills += [(drill, ttl_s) for drill in of_record if _tells(drill)]
     guarded, alone = ([(d, ttl) for d, ttl in drills if d.guarded is arm] for arm in (True, False))
     return Measured(
         *_by_failure(alone, failures),
@@ -138,16 +136,9 @@ def _by_failure(
     return {kind.name: _takeover(drills, kind) for kind in failures.kinds}, losses
 
 
-def _ttl(described: Description | None) -> float | None:
-    if described is None:
-        return None
-    ttl_s = TIMEOUTS.get(described.facts.get("timeouts", "")) if described.ttl_s is None else described.ttl_s
-    return ttl_s if ttl_s is not None and math.isfinite(ttl_s) and ttl_s > 0 else None
-
-
 def _about_record(name: str, described: Description | None, drills: Sequence[Drill]) -> list[str]:
     found = []
-    if described and described.facts.get("kind", "").startswith("simulated"):
+    if described and described.simulated:
         found.append(f"{name} is of a simulated cluster: a model, not a measurement")
     undecided = sum(d.verdict is Verdict.UNDECIDED and not _tells(d) for d in drills)
     if undecided:

@@ -144,22 +144,18 @@ class LedgerRun(Protocol):
 
     def progress(self) -> Progress:
         """How it stands now."""
-        ...
 
     def stop(self) -> Attempts:
         """End the writers and give the ledger; safe to call twice."""
-        ...
 
     def witnessed(self) -> WitnessReport:
         """What the readers saw; after stop."""
-        ...
 
     def incomplete(self) -> str:
         """Why the ledger or the readers' report is incomplete (a writer was killed, the disk was full), or "".
 
         After stop.
         """
-        ...
 
 
 class LoadProcess(Protocol):
@@ -168,32 +164,25 @@ class LoadProcess(Protocol):
     @property
     def pids(self) -> tuple[int, ...]:
         """Its process ids on this machine; () where it runs elsewhere."""
-        ...
 
     def cpu_s(self) -> float:
         """Processor seconds it used so far, as far as that is known."""
-        ...
 
     @property
     def exit_code(self) -> int | None:
         """None while it runs."""
-        ...
 
     def sockets(self) -> int:
         """How many connections it holds."""
-        ...
 
     def finish(self) -> None:
         """Tell it that its time is over; it ends by itself."""
-        ...
 
     def wait(self, timeout_s: float) -> bool:
         """Wait for its end; False when it still runs after that many seconds."""
-        ...
 
     def kill(self) -> None:
         """End it at once; safe when it has ended."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,38 +206,30 @@ class Workspace(Protocol):
     @property
     def lost(self) -> str:
         """Why what was written there cannot be had any more, ""."""
-        ...
 
     def clock(self) -> PlaceClock:
         """The clocks there, as they are now."""
-        ...
 
     def seen_from_there(self, endpoint: Endpoint) -> Endpoint:
         """The same endpoint with the addresses and the password file that lead to it from there."""
-        ...
 
     def put(self, name: str, text: str) -> None:
         """Write a file there."""
-        ...
 
     def start(self, argv: Sequence[str], log: str) -> LoadProcess:
         """Start a program there, its output into the file `log`; `finish` sends SIGALRM. OSError."""
-        ...
 
     def start_module(self, module: str, argument: str, log: str) -> LoadProcess:
         """Start a module of walproof; `finish`, and the end of this process, close its standard input. OSError."""
-        ...
 
     def fetch(self, pattern: str, *, head: int | None = None) -> tuple[Path, ...]:
         """Files there that match a pattern of names, as they are now, at paths of this machine; () when it is lost.
 
         `head`: that many bytes of each are enough.
         """
-        ...
 
     def close(self) -> None:
         """Remove the directory; safe to call twice."""
-        ...
 
 
 class LoadRunner(Protocol):
@@ -256,8 +237,6 @@ class LoadRunner(Protocol):
 
     def pgbench(self) -> Path:
         """pgbench as the programs of these places are named."""
-        ...
 
     def open(self) -> tuple[Workspace, ...]:
         """A new work directory in each place, all of them ready."""
-        ...

@@ -22,11 +22,9 @@ class Closes(Protocol):
     @property
     def failed(self) -> bool:
         """Whether an error ended it before it was closed."""
-        ...
 
     def close(self) -> None:
         """End it; safe to call twice."""
-        ...
 
 
 class Clock(Protocol):
@@ -39,19 +37,15 @@ class Clock(Protocol):
 
     def now(self) -> float:
         """Seconds since the epoch."""
-        ...
 
     def pause(self, seconds: float) -> None:
         """Let that much time pass."""
-        ...
 
     def every(self, seconds: float, act: Callable[[], None]) -> Closes:
         """Call `act` about every so many seconds until closed: in a thread, or after each pause of virtual time."""
-        ...
 
     def together(self, acts: Sequence[Callable[[], None]]) -> None:
         """Do all of them at once (one after another on virtual time); the first error is raised when all have ended."""
-        ...
 
 
 class MemberFault(Protocol):
@@ -59,11 +53,9 @@ class MemberFault(Protocol):
 
     def inject(self, member: str) -> None:
         """Do it to the member; UsageError when the member is unknown or already down."""
-        ...
 
     def undo(self, member: str) -> None:
         """Undo it and start what it ended; does not wait for PostgreSQL. Safe where nothing was done."""
-        ...
 
 
 class SlowDisk(Protocol):
@@ -71,11 +63,9 @@ class SlowDisk(Protocol):
 
     def inject(self, member: str, delay_s: float) -> None:
         """Each flush takes `delay_s` seconds longer before it is issued."""
-        ...
 
     def undo(self, member: str) -> None:
         """Flushes as they were."""
-        ...
 
 
 class LinkFault(Protocol):
@@ -83,11 +73,9 @@ class LinkFault(Protocol):
 
     def inject(self, source: str, destination: str) -> None:
         """Packets from source no longer reach destination."""
-        ...
 
     def undo(self, source: str, destination: str) -> None:
         """They reach it again."""
-        ...
 
 
 class ClusterFault(Protocol):
@@ -95,11 +83,9 @@ class ClusterFault(Protocol):
 
     def inject(self) -> None:
         """Take it away."""
-        ...
 
     def undo(self) -> None:
         """Bring it back."""
-        ...
 
 
 class Restart(Protocol):
@@ -107,7 +93,6 @@ class Restart(Protocol):
 
     def restart(self, member: str) -> None:
         """Returns when it was restarted."""
-        ...
 
 
 class Switchover(Protocol):
@@ -115,7 +100,6 @@ class Switchover(Protocol):
 
     def switch_over(self, to: str | None = None) -> None:
         """Returns when another member (`to`, where it is named) leads; clients are held where a pooler can."""
-        ...
 
 
 class Recovery(Protocol):
@@ -123,7 +107,6 @@ class Recovery(Protocol):
 
     def recover(self) -> None:
         """Undo every fault, start what is down, wait until the cluster is healthy; safe when it is. WaitTimeout."""
-        ...
 
 
 class MemberLogs(Protocol):
@@ -131,7 +114,6 @@ class MemberLogs(Protocol):
 
     def logs(self, member: str) -> str:
         """The last lines of every log of the member, for the record."""
-        ...
 
 
 class MemberStates(Protocol):
@@ -139,7 +121,6 @@ class MemberStates(Protocol):
 
     def states(self) -> Sequence[MemberState]:
         """Every member now, all asked at once; one that does not answer within two seconds is there without answers."""
-        ...
 
 
 class FailoverSteps(Protocol):
@@ -147,7 +128,6 @@ class FailoverSteps(Protocol):
 
     def since_last(self) -> Sequence[Mark]:
         """Ask once; the steps since it was asked last: operator, lease, endpoint, each when it was first seen."""
-        ...
 
 
 class Traces(Protocol):
@@ -155,15 +135,12 @@ class Traces(Protocol):
 
     def save(self, member: str) -> None:
         """Put its newest WAL and log aside, now; replaces what was put aside of it before."""
-        ...
 
     def describe(self, member: str, *, timeline: int, since: int) -> str:
         """What was put aside as text (pg_waldump): records of that timeline from that position (bytes) on."""
-        ...
 
     def discard(self) -> None:
         """Remove what was put aside; safe to call twice."""
-        ...
 
 
 class Pricing(Protocol):
@@ -171,27 +148,21 @@ class Pricing(Protocol):
 
     def prepare(self, workload: Workload) -> None:
         """Load what the workload needs; idempotent."""
-        ...
 
     def check(self, scenario: Scenario) -> None:
         """Refuse factors that cannot be brought into effect here (an Error says why); changes nothing."""
-        ...
 
     def enter(self, scenario: Scenario) -> dict[str, float]:
         """Bring the outer factors into effect and verify; measured round trips in ms by "a-b"."""
-        ...
 
     def leave(self) -> None:
         """Revert every setting that `enter` changed."""
-        ...
 
     def checkpoints(self) -> Checkpoints:
         """The leader's last checkpoint and how far apart timed ones are; TargetError when that cannot be read."""
-        ...
 
     def run_sample(self, planned: Sample, seconds: float, seed: int) -> SampleResult:
         """Run one sample and observe meanwhile."""
-        ...
 
 
 class Ledger(Protocol):
@@ -199,19 +170,15 @@ class Ledger(Protocol):
 
     def open_ledger(self, order: LedgerOrder) -> LedgerRun:
         """Create the ledger's own table when missing (never touch one that is not ours) and start the writers."""
-        ...
 
     def read_ledger(self, member: str, drill: int) -> Rows:
         """The rows of one drill as that member holds them."""
-        ...
 
     def check_data(self, member: str) -> str:
         """What amcheck finds wrong with the ledger on that member, "" when nothing; TargetError: it may not be run."""
-        ...
 
     def drop_ledger(self) -> None:
         """Remove the ledger's own table."""
-        ...
 
 
 class Notebook(Protocol):
@@ -219,15 +186,12 @@ class Notebook(Protocol):
 
     def note(self, at: float, target: str, what: str, name: str, *, before: str | None, after: str | None) -> Any:
         """Write down a change before it is made."""
-        ...
 
     def undone(self, change: Any) -> None:
         """It was reverted."""
-        ...
 
     def pending(self, target: str | None = None) -> Sequence[Any]:
         """Changes not reverted, newest first."""
-        ...
 
 
 class Configuration(Protocol):
@@ -235,19 +199,15 @@ class Configuration(Protocol):
 
     def plan(self, change: ConfigChange) -> ConfigPlan:
         """What the change would change now, and the version it was planned on. Touches nothing; UsageError."""
-        ...
 
     def apply(self, plan: ConfigPlan, journal: Notebook) -> None:
         """Make the change, journaled before. TargetError when the configuration is no longer the planned version."""
-        ...
 
     def wait(self, plan: ConfigPlan) -> None:
         """Wait until every member says that it is in effect; WaitTimeout."""
-        ...
 
     def undo(self, journal: Notebook) -> list[str]:
         """Revert every pending change of the journal; sentences about what was left alone because others changed it."""
-        ...
 
 
 class Inspection(Protocol):
@@ -255,7 +215,6 @@ class Inspection(Protocol):
 
     def facts(self) -> Facts:
         """One snapshot; TargetError when nobody answers."""
-        ...
 
 
 class Poller(Protocol):
@@ -263,11 +222,9 @@ class Poller(Protocol):
 
     def snapshot(self) -> Snapshot:
         """What is known now; returns at once."""
-        ...
 
     def close(self) -> None:
         """Stop polling."""
-        ...
 
 
 class Links(Protocol):
@@ -275,7 +232,6 @@ class Links(Protocol):
 
     def links(self) -> tuple[LinkView, ...]:
         """Every direction that is shaped or cut, as asked."""
-        ...
 
 
 class Pool(Protocol):
@@ -283,7 +239,6 @@ class Pool(Protocol):
 
     def pool_clients(self) -> dict[str, int]:
         """Its clients by state."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,40 +302,30 @@ class Target(Protocol):
 
     def describe(self) -> Description:
         """Versions, machine, settings in effect."""
-        ...
 
     def observe(self) -> ClusterView:
         """One observation of every member there is now; one that does not answer is shown as unreachable."""
-        ...
 
     def poller(self, *, pace_s: float = 0.5, silent_s: float = 0.9) -> Poller:
         """Poll every member each `pace_s`; one silent for `silent_s` longer is unreachable. The caller closes it."""
-        ...
 
     def routes(self) -> tuple[Route, ...]:
         """How clients can reach the leader, the most direct first."""
-        ...
 
     def endpoint(self, route: str) -> Endpoint:
         """Connection parameters of a route; TargetError where this target has none of that name."""
-        ...
 
     def member_endpoint(self, member: str) -> Endpoint:
         """Connection parameters straight to one member."""
-        ...
 
     def elected_at(self, since: float) -> float | None:
         """When a successor was elected after `since` (seconds since the epoch); None when the manager does not say."""
-        ...
 
     def capabilities(self) -> Capabilities:
         """What it can do now."""
-        ...
 
     def revert(self, journal: Notebook) -> list[str]:
         """Undo every pending change of the journal and remove what a killed run left; sentences about what stays."""
-        ...
 
     def close(self) -> None:
         """Remove what it keeps on the cluster for a run (walproof's own database); safe to call twice."""
-        ...

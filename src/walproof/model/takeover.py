@@ -156,7 +156,6 @@ class LeaderLock(Protocol):
 
     def read(self) -> LockState:
         """The state now, agreed on by a majority; TargetError when there is none."""
-        ...
 
     def seal(self, seen: LockState, name: str, seal: Seal) -> bool:
         """Take the lock from the holder that `seen` names, for its ttl, or for what is left of another guard's seal.
@@ -168,7 +167,6 @@ class LeaderLock(Protocol):
         and /sync gets a new version, so that no change of it prepared before succeeds. A caller that stands still
         in the middle of it for longer than a few seconds takes nothing.
         """
-        ...
 
     def hand_over(self, sealed: LockState, to: str) -> bool:
         """Give the lock that `sealed` shows in our hands to a member; whether that was done.
@@ -177,7 +175,6 @@ class LeaderLock(Protocol):
         a member that dies at once leaves behind ends no sooner than the old holder's own term. No lease of another's is
         renewed or ended: whose it is by then could not be proven. TargetError when the DCS does not answer.
         """
-        ...
 
     def part(self, seen: LockState) -> str:
         """Move the DCS's own leader off the machine of the lock's holder: one failure shall not take both.
@@ -185,7 +182,6 @@ class LeaderLock(Protocol):
         Where it was moved to, "" where it stands elsewhere, was moved in the last ten minutes, or no other member is
         healthy. Every election of the DCS renews every lease in it. TargetError when it cannot be moved now.
         """
-        ...
 
 
 class SignsOfLife(Protocol):
@@ -193,15 +189,12 @@ class SignsOfLife(Protocol):
 
     def signs(self) -> Signs:
         """What is known now; returns at once."""
-        ...
 
     def failed(self) -> bool:
         """Whether something has stopped asking that should not have: what is known is not to be trusted any more."""
-        ...
 
     def close(self) -> None:
         """Stop asking."""
-        ...
 
 
 class Takeover(Protocol):
@@ -209,11 +202,9 @@ class Takeover(Protocol):
 
     def lock(self) -> LeaderLock:
         """The leader lock; UsageError where the DCS is one that a guard cannot use."""
-        ...
 
     def signs_of_life(self) -> SignsOfLife:
         """Starts asking the members; the caller closes it."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,16 +242,12 @@ class GuardSwitch(Protocol):
 
     def start(self) -> None:
         """Start it where it does not run; returns when it answers. MachineError with its own words when it ends."""
-        ...
 
     def stop(self) -> None:
         """End it; nothing where it does not run."""
-        ...
 
     def status(self) -> GuardStatus | None:
         """What it does now; None where it does not run or does not answer."""
-        ...
 
     def log(self) -> str:
         """What it wrote so far, a line each."""
-        ...

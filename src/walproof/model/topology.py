@@ -2,6 +2,8 @@
 
 And what one member is at one moment, as far as its PostgreSQL and its machine tell: the evidence about a fault."""
 
+import math
+import re
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -144,7 +146,10 @@ class LinkView:
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """What a target is, for the record: versions and machine facts as text, the settings in effect."""
+    """What a target is, for the record: versions and machine facts as text, the settings in effect.
+
+    `facts` are shown as they are; who computes with one asks for its property, which alone reads the text.
+    """
 
     target: str
     members: tuple[str, ...]
@@ -154,6 +159,76 @@ class Description:
     """Whether WAL has a volume of its own; None where the target cannot tell."""
     ttl_s: float | None = None
     """Patroni's ttl in effect; None without Patroni, or where the target cannot tell."""
+
+    @property
+    def simulated(self) -> bool:
+        """Whether nothing of it was measured."""
+        return self.facts.get("kind", "").startswith("simulated")
+
+    @property
+    def manager(self) -> str:
+        """patroni, cloudnative-pg, none; "" in a record that does not say."""
+        return self.facts.get("manager", "")
+
+    @property
+    def postgres(self) -> int:
+        """PostgreSQL's major version, 0 where it is not known."""
+        return int(self._number("postgres", r"\d+") or 0)
+
+    @property
+    def patroni(self) -> str:
+        """Patroni's version, "" where it is not known."""
+        return self._number("patroni", r"\d+(?:\.\d+)+")
+
+    def _number(self, word: str, pattern: str) -> str:
+        """The first match in the first fact, by name, whose name holds the word; "" for none."""
+        text = next((fact for name, fact in sorted(self.facts.items()) if word in name.lower()), "")
+        match = re.search(pattern, text)
+        return match[0] if match else ""
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """Every fact that is a version."""
+        return {name: fact for name, fact in self.facts.items() if "version" in name or name == "postgres"}
+
+    @property
+    def member_versions(self) -> frozenset[str]:
+        """The different versions of PostgreSQL that its members answered with."""
+        facts = self.facts.items()
+        return frozenset(v for name, v in facts if name.startswith("postgres version of") and v[:1].isdigit())
+
+    @property
+    def processors(self) -> int:
+        """Of the machine that the members share, 0 where it is not known."""
+        text = self.facts.get("processors", "")
+        return int(text) if text.isdigit() else 0
+
+    @property
+    def memory_bytes(self) -> int:
+        """Of that machine, 0 where it is not known."""
+        match = re.match(r"(\d+) GiB", self.facts.get("memory", ""))
+        return int(match[1]) << 30 if match else 0
+
+    @property
+    def failover_ttl_s(self) -> float | None:
+        """Patroni's ttl, in records without `ttl_s` by the lab's word for its timeouts; None where it is not known."""
+        ttl_s = (
+            {"fast": 20.0, "default": 30.0}.get(self.facts.get("timeouts", "")) if self.ttl_s is None else self.ttl_s
+        )
+        return ttl_s if ttl_s is not None and 0 < ttl_s < math.inf else None
+
+
+SIMULATED = "simulated, not a measurement"
+"""The fact `kind` of a simulated cluster."""
+
+
+def memory_fact(size: int) -> str:
+    """The fact `memory` of a machine with so many bytes.
+
+    >>> Description("lab", ("n1",), {"memory": memory_fact(24 << 30)}).memory_bytes >> 30
+    24
+    """
+    return f"{size / 2**30:.0f} GiB"
 
 
 @dataclass(frozen=True, slots=True)

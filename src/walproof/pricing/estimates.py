@@ -71,15 +71,8 @@ def failed_over(events: Iterable[Event]) -> bool:
 
 def mixed_versions(events: Iterable[Event]) -> bool:
     """Whether members, or the target at different times, ran different versions within one record."""
-    seen = [
-        {name: fact for name, fact in e.description.facts.items() if "version" in name or name == "postgres"}
-        for e in events
-        if isinstance(e, Described)
-    ]
-    members = [
-        {v for n, v in facts.items() if n.startswith("postgres version of") and v[:1].isdigit()} for facts in seen
-    ]
-    return any(facts != seen[0] for facts in seen) or any(len(versions) > 1 for versions in members)
+    seen = [e.description for e in events if isinstance(e, Described)]
+    return any(one.versions != seen[0].versions or len(one.member_versions) > 1 for one in seen)
 
 
 def _levels(arm: Arm) -> tuple[Level, ...]:

@@ -234,8 +234,8 @@ def processors_of(events: Sequence[Event], scenario: Scenario) -> int:
     """How many processors the members have: the scenario's, else all of the machine they share; 0 when not known."""
     if scenario.cores is not None:
         return max(1, round(scenario.cores))
-    described = [e.description.facts.get("processors", "") for e in events if isinstance(e, Described)]
-    return int(described[-1]) if described and described[-1].isdigit() else 0
+    described = [e.description for e in events if isinstance(e, Described)]
+    return described[-1].processors if described else 0
 
 
 def predictions(

@@ -132,8 +132,7 @@ def scale_on(target: Description, relative: str) -> int:
     if of == "shared_buffers":
         available = _buffers(target.settings.get("shared_buffers", ""))
     else:
-        memory = re.match(r"(\d+) GiB", target.facts.get("memory", ""))
-        available = (int(memory[1]) << 30) // max(1, len(target.members)) if memory else 0
+        available = target.memory_bytes // max(1, len(target.members))
     if not available:
         raise UsageError(
             f"the {of} of {target.target} cannot be read from here",

@@ -65,8 +65,7 @@ def _title(record: Record) -> str:
 
 def _simulated(events: Sequence[Event]) -> tuple[str, ...]:
     described = next((e.description for e in events if isinstance(e, Described)), None)
-    simulated = described is not None and described.facts.get("kind", "").startswith("simulated")
-    return ("Everything here is simulated: nothing was measured.",) if simulated else ()
+    return ("Everything here is simulated: nothing was measured.",) if described and described.simulated else ()
 
 
 def _facts(record: Record) -> tuple[tuple[str, str], ...]:

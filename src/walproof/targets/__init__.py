@@ -15,15 +15,12 @@ class Rights(Protocol):
 
     def role(self, uses: Sequence[str]) -> str:
         """The least that these uses need, as text to paste."""
-        ...
 
     def missing(self, uses: Sequence[str]) -> Sequence[str]:
         """What this user may not do, a verb and a kind of object each; an Error when that cannot be asked."""
-        ...
 
     def role_of_missing(self, uses: Sequence[str]) -> str:
         """As `role`, of what is missing alone."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

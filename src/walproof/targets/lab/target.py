@@ -24,7 +24,7 @@ from walproof.model.drill import Capability
 from walproof.model.ports import Capabilities, Clock, Configuration, Notebook
 from walproof.model.sample import Checkpoints, Sample, SampleResult, Scenario, Workload
 from walproof.model.takeover import LeaderLock, SignsOfLife
-from walproof.model.topology import ClusterView, Description, Endpoint, Route
+from walproof.model.topology import ClusterView, Description, Endpoint, Route, memory_fact
 from walproof.patroni.config import times
 from walproof.patroni.rest import facts_of
 from walproof.targets.configure import NoJournal
@@ -101,7 +101,7 @@ class LabTarget:
             "postgres": str(b.postgres_version),
             "kernel": platform.release(),
             "processors": str(psutil.cpu_count()),
-            "memory": f"{psutil.virtual_memory().total / 2**30:.0f} GiB",
+            "memory": memory_fact(psutil.virtual_memory().total),
             "sync": f"{b.sync} {b.quorum}",
             "disk": b.disk.kind + (", WAL on its own volume" if b.disk.wal_volume else ""),
             "timeouts": b.timeouts,

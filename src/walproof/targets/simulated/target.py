@@ -16,7 +16,7 @@ from walproof.model.estimate import bucketed
 from walproof.model.guarantee import ConfigChange, ConfigPlan, Difference, Level, QuorumKind, SyncReplication
 from walproof.model.ports import Capabilities, Clock, Notebook
 from walproof.model.sample import NO_SERIES, Checkpoints, Sample, SampleResult, Scenario, Series, Window, Workload
-from walproof.model.topology import ClusterView, Description, Endpoint, Route, Snapshot
+from walproof.model.topology import SIMULATED, ClusterView, Description, Endpoint, Route, Snapshot
 from walproof.model.units import duration_s
 from walproof.targets.configure import NoJournal
 from walproof.targets.simulated.clock import VirtualClock
@@ -231,7 +231,7 @@ class Simulated:
     def describe(self) -> Description:
         """What is simulated; says so first."""
         nature = self.world.nature
-        facts = {"kind": "simulated, not a measurement", "lie": nature.lie or "none", "seed": str(nature.seed)}
+        facts = {"kind": SIMULATED, "lie": nature.lie or "none", "seed": str(nature.seed)}
         settings = {"synchronous_standby_names": self.world.names, **self._configuration.parameters}
         return Description(self.name, nature.members, facts, settings)
 
