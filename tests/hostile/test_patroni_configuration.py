@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.fixtures.fake_patroni import FakePatroni, fake_patroni
+from tests.fixtures.fake_patroni import FakePatroni, fake_patroni, merged
 from walproof.errors import TargetError
 from walproof.machine.clock import RealClock
 from walproof.model.guarantee import ConfigChange
 from walproof.model.topology import ClusterView
-from walproof.patroni.config import merged
 from walproof.patroni.rest import PatroniRest, RestAccess
 from walproof.records.journal import Journal
 from walproof.targets.configure import configure

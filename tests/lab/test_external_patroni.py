@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.fixtures.external_cluster import everything, external, found, is_back, lab_file
+from tests.fixtures.fake_patroni import merged
 from tests.fixtures.priced_records import advice_file
 from walproof.cli.main import walproof
 from walproof.errors import TargetError, UsageError, WaitTimeout
@@ -19,7 +20,6 @@ from walproof.model.drill import Capability
 from walproof.model.guarantee import ConfigChange, Level, QuorumKind, SyncReplication
 from walproof.model.load import LedgerOrder
 from walproof.model.waiting import Wait, wait_for
-from walproof.patroni.config import merged
 from walproof.patroni.rest import PatroniRest
 from walproof.records.journal import Journal
 from walproof.targets.configure import configure

@@ -68,7 +68,7 @@ def journal(tmp_path: Path) -> Journal:
 def configuration(api: FakeApi, instances: Instances, monkeypatch: pytest.MonkeyPatch) -> CnpgConfiguration:
     members = dict.fromkeys(("pg-1", "pg-2", "pg-3"), Endpoint((("nowhere", 1),)))
     made = CnpgConfiguration(NAME, VirtualClock(), (api, "pg"), lambda: members, instances.observe)
-    monkeypatch.setattr(made, "_rows", instances.rows)
+    monkeypatch.setattr(made._settings, "rows", instances.rows)
     return made
 
 

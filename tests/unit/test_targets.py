@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from walproof.errors import TargetError, UsageError
@@ -15,7 +15,6 @@ from walproof.model.drill import Capability
 from walproof.model.event import Described
 from walproof.model.topology import Description, Endpoint
 from walproof.model.waiting import Wait, longest_s
-from walproof.patroni.config import flat, merged, undoing
 from walproof.pricing.estimates import mixed_versions
 from walproof.targets.choose import choose
 from walproof.targets.external import consent, faults_by_command
@@ -210,39 +209,6 @@ def test_setting_again_in_turn_gives_the_wanted_order(now: list[str], wanted: li
         order.remove(name)
         order.append(name)
     assert order == wanted
-
-
-LEAVES = st.one_of(st.integers(0, 3), st.booleans(), st.sampled_from(["a", "b"]))
-TREES = st.dictionaries(
-    st.sampled_from("xyz"), st.one_of(LEAVES, st.dictionaries(st.sampled_from("pq"), LEAVES, min_size=1)), max_size=3
-)
-
-
-@settings(max_examples=200)
-@given(TREES, TREES)
-def test_undoing_our_own_patch_gives_the_configuration_before(
-    before: dict[str, object], change: dict[str, object]
-) -> None:
-    after = merged(before, change)
-    patch, foreign = undoing(before, after, after)
-    assert foreign == []
-    # An empty object that a removed key leaves behind says nothing.
-    assert flat_leaves(merged(after, patch)) == flat_leaves(before)
-
-
-def flat_leaves(tree: dict[str, object]) -> dict[str, object]:
-    return {name: value for name, value in flat(tree).items() if value != {}}
-
-
-def test_what_somebody_else_changed_is_not_undone() -> None:
-    before, after = (
-        {"ttl": 30, "postgresql": {"parameters": {"a": 1}}},
-        {"ttl": 20, "postgresql": {"parameters": {"a": 2}}},
-    )
-    now = {"ttl": 20, "postgresql": {"parameters": {"a": 7}}, "pause": True}
-    patch, foreign = undoing(before, after, now)
-    assert patch == {"ttl": 30}
-    assert foreign == ["postgresql.parameters.a"]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Patroni's dynamic configuration as a value: merging as PATCH does, flattening, undoing, sync mode, timeouts. Pure."""
+"""Patroni's keys for timeouts and synchronous replication, as its dynamic configuration has them. Pure."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -8,95 +8,6 @@ from walproof.errors import UsageError
 from walproof.model.guarantee import QuorumKind, SyncReplication
 
 Tree = dict[str, Any]
-
-
-def merged(config: Tree, change: Tree) -> Tree:
-    """What PATCH /config makes of it: objects merge, null removes, anything else replaces (patroni/utils.py).
-
-    >>> merged({"a": 1, "b": {"c": 2}}, {"a": None, "b": {"d": 3}})
-    {'b': {'c': 2, 'd': 3}}
-    """
-    result = dict(config)
-    for name, value in change.items():
-        if value is None:
-            result.pop(name, None)
-        elif isinstance(value, dict) and isinstance(result.get(name), dict):
-            result[name] = merged(result[name], value)
-        elif isinstance(value, dict):
-            result[name] = merged({}, value)
-        else:
-            result[name] = value
-    return result
-
-
-def within(config: Tree, change: Tree) -> Tree:
-    """The part of a configuration that a change would touch, and nothing else.
-
-    >>> within({"ttl": 30, "a": {"b": 1, "c": 2}}, {"a": {"b": 5, "d": 6}, "z": 1})
-    {'a': {'b': 1}}
-    """
-    found: Tree = {}
-    for name in change:
-        if name in config:
-            inner, here = change[name], config[name]
-            both = isinstance(inner, dict) and isinstance(here, dict)
-            found[name] = within(here, inner) if both else here
-    return found
-
-
-def flat(config: Tree, prefix: str = "") -> dict[str, Any]:
-    """Leaves by dotted name; the dots of parameters with a prefix of their own (pg_stat_statements.max) stay.
-
-    >>> flat({"a": {"b": 1}, "c": 2})
-    {'a.b': 1, 'c': 2}
-    """
-    found: dict[str, Any] = {}
-    for name, value in config.items():
-        if isinstance(value, dict) and value:
-            found.update(flat(value, f"{prefix}{name}."))
-        else:
-            found[prefix + name] = value
-    return found
-
-
-def undoing(before: Tree, after: Tree, now: Tree) -> tuple[Tree, list[str]]:
-    """(the PATCH that takes our own change back, dotted names that somebody else changed since).
-
-    >>> undoing({"a": 1}, {"a": 2}, {"a": 2, "z": 9})
-    ({'a': 1}, [])
-    >>> undoing({"a": 1}, {"a": 2}, {"a": 3})
-    ({}, ['a'])
-    """
-    patch: Tree = {}
-    foreign: list[str] = []
-    for name in dict.fromkeys((*before, *after)):
-        was, ours, here = before.get(name), after.get(name), now.get(name)
-        if was in (ours, here):
-            continue
-        if all(isinstance(v, dict) or v is None for v in (was, ours, here)) and here is not None:
-            inner, others = undoing(was or {}, ours or {}, here)
-            foreign += [f"{name}.{o}" for o in others]
-            if inner:
-                patch[name] = inner
-        elif here == ours:
-            patch[name] = was
-        else:
-            foreign.append(name)
-    return patch, foreign
-
-
-def follows(config: Tree, change: Tree) -> bool:
-    """Whether every key of the change has its value in the configuration (None: is not in it).
-
-    >>> follows({"a": 1, "z": 9}, {"a": 1, "b": None}), follows({"a": 1}, {"a": None})
-    (True, False)
-    """
-    here, wanted = flat(within(config, change)), flat(change)
-    return all(
-        here.get(name) == value
-        for name, value in {**dict.fromkeys(here), **wanted}.items()
-        if {} not in (value, here.get(name))
-    )
 
 
 LEAST = {"ttl": 20, "loop_wait": 1, "retry_timeout": 3}

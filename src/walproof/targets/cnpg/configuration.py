@@ -11,7 +11,6 @@ from walproof.errors import TargetError, UsageError
 from walproof.model.guarantee import (
     ConfigChange,
     ConfigPlan,
-    Difference,
     QuorumKind,
     SyncReplication,
     read_standby_names,
@@ -20,21 +19,25 @@ from walproof.model.ports import Clock, Notebook
 from walproof.model.topology import ClusterView, Endpoint
 from walproof.model.waiting import Wait, wait_for
 from walproof.targets.cnpg.kubernetes_api import CLUSTERS, ApiError, KubernetesApi, Tree
-from walproof.targets.sql.connection import connected
-from walproof.targets.sql.settings import same_value
+from walproof.targets.external.configuration_patches import (
+    PARAMETERS,
+    KeyPath,
+    Leaves,
+    at,
+    differences,
+    parameters_in,
+    patch_of,
+    undoing,
+)
+from walproof.targets.external.settings_of_members import MemberSettings, in_effect
 
-SpecTree = Mapping[str, Any]
-KeyPath = tuple[str, ...]
-Leaves = dict[KeyPath, Any]
-
-PARAMETERS: KeyPath = ("postgresql", "parameters")
 SYNCHRONOUS: KeyPath = ("postgresql", "synchronous")
 """One value: half of it is refused."""
 FIXED = frozenset((resources.files("walproof.targets.cnpg") / "fixed_parameters.txt").read_text("utf-8").split())
 """Parameters that the operator fixes: admission answers "Can't set fixed configuration parameter"."""
 
 
-def asked_of(change: ConfigChange, spec: SpecTree) -> Leaves:
+def asked_of(change: ConfigChange, spec: Tree) -> Leaves:
     """What a change asks of the spec, by path; None removes. UsageError for a parameter that the operator fixes."""
     fixed = sorted(set(change.parameters) & FIXED)
     if "synchronous_standby_names" in fixed:
@@ -50,7 +53,7 @@ def asked_of(change: ConfigChange, spec: SpecTree) -> Leaves:
     return leaves
 
 
-def _synchronous(sync: SyncReplication, spec: SpecTree) -> Leaves:
+def _synchronous(sync: SyncReplication, spec: Tree) -> Leaves:
     """The former minSyncReplicas and maxSyncReplicas go: the two cannot stand together."""
     legacy: Leaves = {(name,): 0 for name in ("minSyncReplicas", "maxSyncReplicas") if spec.get(name)}
     if sync.method is None or sync.number == 0:
@@ -58,18 +61,6 @@ def _synchronous(sync: SyncReplication, spec: SpecTree) -> Leaves:
     method = "any" if sync.method is QuorumKind.ANY else "first"
     durability = "preferred" if sync.strict is False else "required"
     return {**legacy, SYNCHRONOUS: {"method": method, "number": sync.number, "dataDurability": durability}}
-
-
-def at(tree: SpecTree, path: KeyPath) -> Any:
-    """The value there, None where there is none.
-
-    >>> at({"a": {"b": 1}}, ("a", "b")), at({}, ("a", "b"))
-    (1, None)
-    """
-    here: Any = tree
-    for key in path:
-        here = here.get(key) if isinstance(here, Mapping) else None
-    return here
 
 
 def same(asked: Any, here: Any) -> bool:
@@ -83,56 +74,6 @@ def same(asked: Any, here: Any) -> bool:
     if asked is None or here is None or isinstance(asked, Mapping) or isinstance(here, Mapping):
         return asked is None and here is None
     return str(asked) == str(here)
-
-
-def replacing(value: Any, here: Any) -> Any:
-    """The merge patch's value that leaves `value` and nothing else where `here` stands.
-
-    >>> replacing({"a": 1}, {"a": 2, "b": 3}), replacing(None, {"a": 2})
-    ({'b': None, 'a': 1}, None)
-    >>> replacing({"limits": {"memory": "1Gi"}}, {"limits": {"cpu": "2"}})
-    {'limits': {'cpu': None, 'memory': '1Gi'}}
-    """
-    if isinstance(value, Mapping) and isinstance(here, Mapping):
-        inside = {key: replacing(of, here.get(key)) for key, of in value.items()}
-        return {**{key: None for key in here if key not in value}, **inside}
-    return value
-
-
-def patch_of(leaves: Leaves, spec: SpecTree, *, whole: bool = False) -> dict[str, Any]:
-    """The merge patch of the spec that brings these values; `whole`: and leaves nothing else in their tables.
-
-    >>> patch_of({("a", "b"): 1, ("a", "c"): None}, {})
-    {'a': {'b': 1, 'c': None}}
-    """
-    tree: dict[str, Any] = {}
-    for path, value in leaves.items():
-        inner = tree
-        for key in path[:-1]:
-            inner = inner.setdefault(key, {})
-        inner[path[-1]] = replacing(value, at(spec, path)) if whole else value
-    return tree
-
-
-def undoing(before: Leaves, after: Leaves, spec: SpecTree) -> tuple[Leaves, list[KeyPath]]:
-    """(values to bring back, paths that somebody else has changed since).
-
-    >>> undoing({("a",): 1}, {("a",): 2}, {"a": 2})
-    ({('a',): 1}, [])
-    >>> undoing({("a",): 1}, {("a",): 2}, {"a": 3})
-    ({}, [('a',)])
-    """
-    back: Leaves = {}
-    foreign: list[KeyPath] = []
-    for path, ours in after.items():
-        was, here = before.get(path), at(spec, path)
-        if same(was, here) and same(here, was):
-            continue
-        if same(ours, here):
-            back[path] = was
-        else:
-            foreign.append(path)
-    return back, foreign
 
 
 _CONFLICTS = 8
@@ -169,7 +110,8 @@ class ClusterSpec:
         planned = version_of(tree)
         for _ in range(_CONFLICTS):
             version = tree["metadata"]["resourceVersion"]
-            body = {"metadata": {"resourceVersion": version}, "spec": patch_of(asked, tree["spec"], whole=whole)}
+            spec = patch_of(asked, tree["spec"] if whole else None)
+            body = {"metadata": {"resourceVersion": version}, "spec": spec}
             try:
                 self._api.patch(CLUSTERS, self._name, body)
                 return
@@ -184,14 +126,12 @@ class ClusterSpec:
 
     def try_patch(self, asked: Leaves, spec: dict[str, Any]) -> None:
         """Ask the API whether it would take it, admission too (UsageError, ApiError); changes nothing."""
-        body = {"spec": patch_of(asked, spec, whole=True)}
+        body = {"spec": patch_of(asked, spec)}
         self._api.patch(CLUSTERS, self._name, body, dry_run=True)
 
 
 SPEC = "cnpg spec"
 """What the journal calls a change of the Cluster's spec."""
-_ROWS = "SELECT name, setting, coalesce(unit, '') AS unit, context FROM pg_settings WHERE name = ANY(%s)"
-Rows = Mapping[str, Mapping[str, Any]]
 
 
 class CnpgConfiguration:
@@ -209,17 +149,18 @@ class CnpgConfiguration:
         self._target, self._clock = target, clock
         self._spec = ClusterSpec(*cluster, clock)
         self._members, self._observe = members, observe
+        self._settings = MemberSettings(members)
 
     def plan(self, change: ConfigChange) -> ConfigPlan:
         """What a patch would change; UsageError for what the operator fixes or would restart every instance for."""
         tree = self._spec.read()
         asked = asked_of(change, tree["spec"])
-        self._refuse_restarts([path[-1] for path in asked if path[:-1] == PARAMETERS])
-        return ConfigPlan(change, tuple(_differences(asked, tree["spec"])), version_of(tree))
+        self._refuse_restarts(list(parameters_in(asked)))
+        return ConfigPlan(change, differences(asked, tree["spec"], same), version_of(tree))
 
     def _refuse_restarts(self, names: list[str]) -> None:
-        answers = iter(self._shown_rows(names).values())
-        rows = next(answers, None)
+        answers = (self._settings.rows(member, names) for member in self._members()) if names else ()
+        rows = next((rows for rows in answers if rows is not None), None)
         for name in names if rows is not None else ():
             row = (rows or {}).get(name.lower())
             if row is None and "." not in name:
@@ -237,7 +178,7 @@ class CnpgConfiguration:
             raise self._spec.changed()
         asked = asked_of(plan.change, tree["spec"])
         before = {path: at(tree["spec"], path) for path in asked}
-        shown = self._shown([path[-1] for path in asked if path[:-1] == PARAMETERS])
+        shown = self._settings.shown(list(parameters_in(asked)))
         note = json.dumps({"spec": _stored(before), "shown": shown})
         journal.note(self._clock.now(), self._target, SPEC, "spec", before=note, after=json.dumps(_stored(asked)))
         self._spec.patch(asked, tree)
@@ -254,8 +195,9 @@ class CnpgConfiguration:
                 continue
             note = json.loads(change.before or "{}")
             tree = self._spec.read()
-            back, foreign = undoing(_loaded(note["spec"]), _loaded(json.loads(change.after or "[]")), tree["spec"])
-            left += [_left(".".join(path), at(tree["spec"], path)) for path in foreign]
+            ours = _loaded(json.loads(change.after or "[]"))
+            back, foreign = undoing(_loaded(note["spec"]), ours, tree["spec"], same)
+            left += foreign
             if back:
                 self._spec.patch(back, tree, whole=True)
                 self._await(back, note["shown"])
@@ -264,51 +206,17 @@ class CnpgConfiguration:
 
     def _await(self, asked: Leaves, shown: Mapping[str, Mapping[str, str]]) -> None:
         """In effect; `shown` is per member what parameters that are removed were before they were first set."""
-        parameters = {path[-1]: value for path, value in asked.items() if path[:-1] == PARAMETERS}
+        parameters = parameters_in(asked)
 
-        def in_effect() -> bool:
-            return all(self._has(m, parameters, shown.get(m, {})) for m in self._members())
+        def shows(member: str) -> bool:
+            rows = self._settings.rows(member, list(parameters))
+            return rows is not None and in_effect(rows, parameters, shown.get(member, {}))
 
         if parameters:
-            wait_for(Wait.SETTING_IN_EFFECT, in_effect, self._clock, pace_s=0.1, times=4)
+            wait_for(Wait.SETTING_IN_EFFECT, lambda: all(map(shows, self._members())), self._clock, pace_s=0.1, times=4)
         if SYNCHRONOUS in asked:
             wanted = asked[SYNCHRONOUS]
             wait_for(Wait.QUORUM_NAMED, lambda: self._counts(wanted), self._clock, pace_s=0.1)
-
-    def _shown(self, names: list[str]) -> dict[str, dict[str, str]]:
-        rows = self._shown_rows(names).items()
-        return {member: {name: str(row["setting"]) for name, row in of.items()} for member, of in rows}
-
-    def _shown_rows(self, names: list[str]) -> dict[str, Rows]:
-        """Rows of pg_settings of every member that answers."""
-        found: dict[str, Rows] = {}
-        for member in self._members() if names else ():
-            try:
-                found[member] = self._rows(member, names)
-            except TargetError:
-                continue
-        return found
-
-    def _rows(self, member: str, names: list[str]) -> Rows:
-        """Rows of pg_settings by name; TargetError when the member does not answer."""
-        with connected(self._members()[member]) as connection:
-            rows = connection.execute(_ROWS, ([name.lower() for name in names],)).fetchall()
-        return {str(row["name"]): row for row in rows}
-
-    def _has(self, member: str, wanted: Mapping[str, str | None], before: Mapping[str, str]) -> bool:
-        try:
-            rows = self._rows(member, list(wanted))
-        except TargetError:
-            return False
-        for name, value in wanted.items():
-            row = rows.get(name.lower())
-            if row is None:
-                return False
-            if value is not None and not same_value(str(value), row["setting"], row["unit"]):
-                return False
-            if value is None and before.get(name, row["setting"]) != row["setting"]:
-                return False
-        return True
 
     def _counts(self, wanted: Mapping[str, Any] | None) -> bool:
         """Whether the names that are in effect on the leader are those of the spec, and as many standbys count."""
@@ -321,23 +229,6 @@ class CnpgConfiguration:
         met = (named.kind, named.k) == (kind, wanted["number"])
         # Where the user may not see replication's details, the names alone tell.
         return met and (len(view.synchronous) >= named.k or not able)
-
-
-def _differences(asked: Leaves, spec: Tree) -> list[Difference]:
-    return [
-        Difference("cluster", ".".join(path), _text(at(spec, path)), _text(value))
-        for path, value in asked.items()
-        if not same(value, at(spec, path))
-    ]
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) or value is None else json.dumps(value)
-
-
-def _left(name: str, value: Any) -> str:
-    now = "is not set" if value is None else f"is {_text(value)}"
-    return f"cluster: {name} {now} now, changed by somebody else since: left alone"
 
 
 def _stored(leaves: Leaves) -> list[list[Any]]:

@@ -12,11 +12,12 @@ from walproof.model.ports import Clock, Notebook, Pricing
 from walproof.model.sample import Checkpoints, Sample, SampleResult, Scenario, Workload
 from walproof.model.topology import ClusterView
 from walproof.model.waiting import Wait, longest_s, wait_for
-from walproof.targets.cnpg.configuration import ClusterSpec, KeyPath, at, same
+from walproof.targets.cnpg.configuration import ClusterSpec, same
 from walproof.targets.cnpg.kubernetes_api import PODS, KubernetesApi, Tree
 from walproof.targets.cnpg.objects import Cluster, Pod, read
 from walproof.targets.cnpg.state_and_doctor_facts import fenced_in, pods_of
 from walproof.targets.configure import needed
+from walproof.targets.external.configuration_patches import KeyPath, at, left_alone
 
 RESOURCES = "cnpg resources"
 """What the journal calls a change of the pods' processors and memory."""
@@ -142,7 +143,7 @@ class CnpgScaling:
             if any(equal(here, one) for one in ours):
                 self._spec.patch({_PATH: declared}, tree, whole=True)
             else:
-                left = [f"cluster: resources is {json.dumps(here)} now, changed by somebody else since: left alone"]
+                left = [left_alone("resources", here)]
         if not left:
             self._await(declared)
         for change in changes:

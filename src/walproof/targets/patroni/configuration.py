@@ -5,23 +5,32 @@ Only our own keys are ever written; what another operator has set meanwhile is c
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from walproof.errors import TargetError, UsageError
-from walproof.model.guarantee import ConfigChange, ConfigPlan, Difference, QuorumKind, read_standby_names
+from walproof.model.guarantee import ConfigChange, ConfigPlan, QuorumKind, read_standby_names
 from walproof.model.ports import Clock, Notebook
 from walproof.model.topology import ClusterView, Endpoint
 from walproof.model.waiting import Wait, wait_for
-from walproof.patroni.config import flat, follows, merged, sync_keys, undoing, within
+from walproof.patroni.config import sync_keys
 from walproof.patroni.rest import PatroniRest
-from walproof.targets.sql.connection import connected
-from walproof.targets.sql.settings import same_value
+from walproof.targets.external.configuration_patches import (
+    PARAMETERS,
+    KeyPath,
+    Leaves,
+    Tree,
+    at,
+    differences,
+    parameters_in,
+    patch_of,
+    paths_of,
+    undoing,
+)
+from walproof.targets.external.settings_of_members import MemberSettings, in_effect
 
-Tree = dict[str, Any]
 CONFIG = "patroni config"
 """What the journal calls a change of the dynamic configuration."""
-_ROWS = "SELECT name, setting, coalesce(unit, '') AS unit, pending_restart FROM pg_settings WHERE name = ANY(%s)"
 
 
 class PatroniConfiguration:
@@ -37,44 +46,37 @@ class PatroniConfiguration:
     ) -> None:
         self._target, self._clock, self._rest = target, clock, rest
         self._members, self._observe = members, observe
+        self._settings = MemberSettings(members)
 
     def plan(self, change: ConfigChange) -> ConfigPlan:
         """What patching the dynamic configuration would change; synchronous_standby_names is Patroni's own."""
-        now, tree = self._rest.config(), self._tree(change)
-        before, after = flat(now), flat(merged(now, tree))
-        differences = tuple(
-            Difference("cluster", name, _text(before.get(name)), _text(after.get(name)))
-            for name in dict.fromkeys((*before, *after))
-            if before.get(name) != after.get(name)
-        )
-        return ConfigPlan(change, differences, _version(within(now, tree)))
+        now, asked = self._rest.config(), self._asked(change)
+        return ConfigPlan(change, differences(asked, now), _version(_values(now, asked)))
 
-    def _tree(self, change: ConfigChange) -> Tree:
+    def _asked(self, change: ConfigChange) -> Leaves:
         if "synchronous_standby_names" in change.parameters:
             raise UsageError("Patroni writes synchronous_standby_names itself", "set synchronous replication instead")
         sync = sync_keys(change.replication, self._rest.version()) if change.replication is not None else {}
-        parameters = {"postgresql": {"parameters": dict(change.parameters)}} if change.parameters else {}
-        return {**change.manager, **sync, **parameters}
+        own = {**change.manager, **sync}
+        parameters = {(*PARAMETERS, name): value for name, value in change.parameters.items()}
+        return {**{path: at(own, path) for path in paths_of(own)}, **parameters}
 
     def apply(self, plan: ConfigPlan, journal: Notebook) -> None:
         """Patch our keys, journaled before; TargetError when somebody changed one of them since the plan."""
-        tree = self._tree(plan.change)
-        now = self._rest.newest_config()
-        before, after = within(now, tree), within(merged(now, tree), tree)
+        asked = self._asked(plan.change)
+        before = _values(self._rest.newest_config(), asked)
         if _version(before) != plan.version:
             raise TargetError(
                 f"the configuration of {self._target} was changed by somebody else meanwhile", "do it once more"
             )
-        names = list(_parameters(tree))
-        note = {"config": before, "shown": {m: self._shown(m, names) for m in self._members()}}
-        journal.note(
-            self._clock.now(), self._target, CONFIG, "config", before=json.dumps(note), after=json.dumps(after)
-        )
-        self._rest.patch(tree)
+        shown = self._settings.shown(list(parameters_in(asked)))
+        note = json.dumps({"config": _stored(before), "shown": shown})
+        journal.note(self._clock.now(), self._target, CONFIG, "config", before=note, after=json.dumps(_stored(asked)))
+        self._rest.patch(patch_of(asked))
 
     def wait(self, plan: ConfigPlan) -> None:
         """Wait until Patroni states it, every member's new sessions show it and the quorum counts."""
-        self._await(self._tree(plan.change), {})
+        self._await(self._asked(plan.change), {})
 
     def undo(self, journal: Notebook) -> list[str]:
         """Patch back those of our keys that still are as we set them; sentences about what others set since."""
@@ -83,65 +85,39 @@ class PatroniConfiguration:
             if change.what != CONFIG:
                 continue
             note, after = json.loads(change.before or "{}"), json.loads(change.after or "{}")
-            now = self._rest.newest_config()
-            patch, foreign = undoing(note["config"], after, now)
-            values = flat(now)
-            left += [_left(name, values.get(name)) for name in foreign]
-            if patch:
-                self._rest.patch(patch)
-                self._await(patch, note["shown"])
+            ours = _values(after, paths_of(note["config"], after))
+            back, foreign = undoing(_values(note["config"], ours), ours, self._rest.newest_config())
+            left += foreign
+            if back:
+                self._rest.patch(patch_of(back))
+                self._await(back, note["shown"])
             journal.undone(change)
         return left
 
-    def _await(self, change: Tree, shown: Mapping[str, Mapping[str, str]]) -> None:
+    def _await(self, asked: Leaves, shown: Mapping[str, Mapping[str, str]]) -> None:
         """In effect: Patroni states it, every member's new sessions show it, the quorum counts.
 
-        shown: per member what parameters that the change removes were before they were first set.
+        shown: per member what parameters that are removed were before they were first set.
         """
-        parameters = _parameters(change)
-        known = {m: {n: shown.get(m, {}).get(n) for n in parameters} for m in self._members()}
+        parameters, members = parameters_in(asked), list(self._members())
 
-        def in_effect() -> bool:
-            return follows(self._rest.config(), change) and all(self._has(m, n, parameters) for m, n in known.items())
+        def done() -> bool:
+            stated = _values(self._rest.config(), asked) == asked
+            return stated and all(self._shows(m, parameters, shown.get(m, {})) for m in members)
 
-        wait_for(Wait.SETTING_IN_EFFECT, in_effect, self._clock, pace_s=0.3, times=4)
-        if any(name.startswith("synchronous_") for name in change):
+        wait_for(Wait.SETTING_IN_EFFECT, done, self._clock, pace_s=0.3, times=4)
+        if any(path[0].startswith("synchronous_") for path in asked):
             self._await_sync(self._rest.config())
 
-    def _shown(self, member: str, names: list[str]) -> dict[str, str]:
-        """pg_settings.setting by name; {} when the member does not answer."""
-        try:
-            rows = self._rows(member, names)
-        except TargetError:
-            return {}
-        return {name: str(row["setting"]) for name, row in rows.items()}
-
-    def _rows(self, member: str, names: list[str]) -> dict[str, Mapping[str, Any]]:
-        """Rows of pg_settings by name; TargetError when the member is gone or does not answer."""
-        endpoint = self._members().get(member)
-        if endpoint is None:
-            raise TargetError(f"{member} is no member any more", "patronictl list")
-        with connected(endpoint) as connection:
-            found = connection.execute(_ROWS, ([n.lower() for n in names],)).fetchall()
-        return {str(row["name"]): row for row in found}
-
-    def _has(self, member: str, names: Mapping[str, str | None], parameters: Tree) -> bool:
-        try:
-            rows = self._rows(member, list(names))
-        except TargetError:
-            return False
-        for name, before in names.items():
-            row = rows.get(name.lower())
+    def _shows(self, member: str, parameters: Mapping[str, Any], before: Mapping[str, str]) -> bool:
+        rows = self._settings.rows(member, list(parameters))
+        for name in parameters if rows is not None else ():
+            row = (rows or {}).get(name.lower())
             if row is None:
                 raise UsageError(f"PostgreSQL of {member} has no parameter {name}", "leave it out")
             if row["pending_restart"]:
                 raise UsageError(f"{name} takes effect only at a restart", "patronictl restart CLUSTER --pending")
-            value = parameters[name]
-            if value is not None and not same_value(_conf(value), row["setting"], row["unit"]):
-                return False
-            if value is None and before is not None and row["setting"] != before:
-                return False
-        return True
+        return rows is not None and in_effect(rows, parameters, before)
 
     def _await_sync(self, wanted: Tree) -> None:
         mode = str(wanted.get("synchronous_mode", "off")).lower()
@@ -161,22 +137,14 @@ class PatroniConfiguration:
         wait_for(Wait.QUORUM_NAMED, counts, self._clock, pace_s=0.3)
 
 
-def _version(config: Tree) -> str:
-    return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()
+def _values(config: Tree, paths: Iterable[KeyPath]) -> Leaves:
+    return {path: at(config, path) for path in paths}
 
 
-def _left(name: str, value: Any) -> str:
-    now = "is not set" if value is None else f"is {_text(value)}"
-    return f"cluster: {name} {now} now, changed by somebody else since: left alone"
+def _stored(leaves: Leaves) -> dict[str, Any]:
+    """The keys that are there, as the journal holds them."""
+    return patch_of({path: value for path, value in leaves.items() if value is not None})
 
 
-def _text(value: Any) -> str | None:
-    return None if value is None else (value if isinstance(value, str) else json.dumps(value))
-
-
-def _conf(value: Any) -> str:
-    return ("on" if value else "off") if isinstance(value, bool) else str(value)
-
-
-def _parameters(config: Tree) -> Tree:
-    return dict((config.get("postgresql") or {}).get("parameters") or {})
+def _version(values: Leaves) -> str:
+    return hashlib.sha256(json.dumps(list(values.values()), sort_keys=True).encode()).hexdigest()
