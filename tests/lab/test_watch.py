@@ -11,7 +11,7 @@ from tests.fixtures.browsers import CHROMIUM, chromium
 from walproof.lab.blueprint import Blueprint
 from walproof.machine.clock import RealClock
 from walproof.model.waiting import Wait, wait_for
-from walproof.targets.lab.faults import LabOneWay
+from walproof.targets.lab.faults import partition_one_way
 from walproof.targets.lab.target import LabTarget
 from walproof.watching.collector import Collector
 from walproof.watching.page import Page
@@ -52,7 +52,7 @@ def url(target: LabTarget) -> Iterator[str]:
 def test_a_fault_pressed_on_the_page_shows_the_new_leader(target: LabTarget, url: str) -> None:
     leader = target.observe().leader
     assert leader is not None
-    LabOneWay(target.blueprint).inject(*[m for m in target.blueprint.members if m != leader])
+    partition_one_way(target.blueprint).inject(*[m for m in target.blueprint.members if m != leader])
     with chromium() as opened:
         page = opened.page
         page.goto(url)

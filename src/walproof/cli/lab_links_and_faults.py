@@ -14,9 +14,10 @@ from walproof.errors import ExitCode, MachineError, UsageError
 from walproof.lab import home, network_links
 from walproof.lab.blueprint import Blueprint
 from walproof.lab.faults import catalogue, crashes, disks, replication
-from walproof.lab.faults.catalogue import FAULTS, Line, catalogue_lines
+from walproof.lab.faults.catalogue import FAULTS
 from walproof.links.round_trips import Measured, Probing, matrix, read_regions, shipped, sites_of
-from walproof.links.settings import Change, Links, LinkSetting, directions_of
+from walproof.links.settings import Change, Links, LinkSetting, check_members, directions_of
+from walproof.model.drill import Capability
 from walproof.model.units import counted, duration_s, rate_bps, share
 from walproof.reporting.console_output import console, print_json, print_result
 
@@ -286,33 +287,33 @@ def list_faults(lab: str | None, as_json: bool) -> None:
         blueprint = home.load(lab)
     except MachineError:
         blueprint = None
-    lines = catalogue_lines(catalogue.reasons(blueprint))
+    reasons = catalogue.reasons(blueprint)
     now = catalogue.all_in_effect(blueprint) if blueprint else ()
     if as_json:
-        print_json({"faults": [_as_json(line) for line in lines], "in_effect": [asdict(one) for one in now]})
+        print_json({"faults": [_as_json(one, reasons) for one in FAULTS], "in_effect": [asdict(one) for one in now]})
         return
-    possible = sum(line.why_not is None for line in lines)
-    click.echo(f"{possible} of {counted(len(lines), 'fault')} available here")
+    possible = sum(one.capability not in reasons for one in FAULTS)
+    click.echo(f"{possible} of {counted(len(FAULTS), 'fault')} available here")
     table = Table(box=None, pad_edge=False)
     table.add_column("walproof …", no_wrap=True)
     for heading in ("what happens", "capability", "here"):
         table.add_column(heading)
-    for line in lines:
-        table.add_row(line.fault.command, line.fault.happens, line.fault.capability.value, line.why_not or "yes")
+    for one in FAULTS:
+        table.add_row(one.command, one.happens, one.capability.value, reasons.get(one.capability, "yes"))
     console().print(table)
-    for one in now:
-        click.echo(f"in effect: {catalogue.clause(one)}")
+    for present in now:
+        click.echo(f"in effect: {catalogue.clause(present)}")
 
 
-def _as_json(line: Line) -> dict[str, Any]:
+def _as_json(one: catalogue.Fault, reasons: dict[Capability, str]) -> dict[str, Any]:
     return {
-        "name": line.fault.name,
-        "happens": line.fault.happens,
-        "needs": line.fault.capability.value,
-        "available": line.why_not is None,
-        "why_not": line.why_not,
-        "command": f"walproof {line.fault.command}",
-        "clear": line.fault.cleared_by,
+        "name": one.name,
+        "happens": one.happens,
+        "needs": one.capability.value,
+        "available": one.capability not in reasons,
+        "why_not": reasons.get(one.capability),
+        "command": f"walproof {one.command}",
+        "clear": one.cleared_by,
     }
 
 
@@ -322,8 +323,7 @@ def _as_json(line: Line) -> dict[str, Any]:
 def clear(member: str | None, lab: str | None, as_json: bool) -> None:
     """Undo every fault, or MEMBER's, and wait until the cluster is healthy; shaped links stay shaped."""
     blueprint = home.load(lab)
-    if member is not None and member not in blueprint.members:
-        raise UsageError(f"{member!r} is not a member", f"the members are {', '.join(blueprint.members)}")
+    check_members(() if member is None else (member,), blueprint.members)
     dead = ["death of the link emulator"] if network_links.state(blueprint).dead else []
     cleared = [*dead, *catalogue.recover(blueprint, member=member)]
     left = [catalogue.clause(one) for one in catalogue.all_in_effect(blueprint)]

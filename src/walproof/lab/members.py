@@ -19,6 +19,7 @@ from walproof.lab import home, member_init
 from walproof.lab.blueprint import Blueprint
 from walproof.lab.privileges import confined, member_init_argv
 from walproof.links.devices import NAMESPACES
+from walproof.links.settings import check_members
 from walproof.machine import pid_files, processors, untrusted
 from walproof.model.ports import Clock
 from walproof.model.units import lsn_text
@@ -85,12 +86,6 @@ def start_member(blueprint: Blueprint, member: str) -> None:
     environment = home.environment(blueprint, HOME=str(blueprint.run_dir(member)))
     first = pid_files.start(argv, folder / "init.pid", folder / "init.log", environment, folder)
     processors.join_group(processors.group(blueprint.control_group(member)), first.pid)
-
-
-def signal_all(blueprint: Blueprint, member: str, number: int) -> None:
-    """Send a signal to every process of the member; those that end meanwhile are no error."""
-    for process in processes(blueprint, member):
-        _send(process, number)
 
 
 def _send(process: psutil.Process, number: int) -> None:
@@ -199,11 +194,11 @@ def check_cores(cores: float | None) -> None:
 def limit_cores(blueprint: Blueprint, member: str | None, cores: float | None) -> None:
     """Give a member (None: each one) that many cores (None: no limit), now; MachineError where it cannot be done."""
     check_cores(cores)
-    if member is not None and member not in blueprint.members:
-        raise UsageError(f"there is no member {member}", f"members: {', '.join(blueprint.members)}")
+    names = blueprint.members if member is None else (member,)
+    check_members(names, blueprint.members)
     found = processors.hierarchy()
     assert found is not None
-    for name in (member,) if member else blueprint.members:
+    for name in names:
         group = processors.group_folder(found, blueprint.control_group(name))
         if cores is None:
             processors.delete_group(group)

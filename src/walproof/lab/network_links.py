@@ -11,16 +11,26 @@ import subprocess
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 
-from walproof.errors import MachineError, UsageError
+from walproof.errors import MachineError
 from walproof.lab.blueprint import Blueprint
 from walproof.lab.home import environment
 from walproof.lab.privileges import write_private
 from walproof.links import control, devices
 from walproof.links.devices import NAMESPACES, exists
 from walproof.links.round_trips import Measured, Node, Probing, losses, round_trips
-from walproof.links.settings import Change, Direction, Links, LinkSetting, all_directions, directions_of, links_of
+from walproof.links.settings import (
+    Change,
+    Direction,
+    Links,
+    LinkSetting,
+    all_directions,
+    check_members,
+    directions_of,
+    links_of,
+)
 from walproof.machine.clock import RealClock
 from walproof.machine.programs import ip, program
 
@@ -177,15 +187,13 @@ def state(blueprint: Blueprint) -> LinksState:
 def shape(blueprint: Blueprint, directions: Iterable[Direction], change: Change) -> Links:
     """Change delay, jitter, loss, rate or cut of those directions; the links as configured then."""
     wanted = tuple(directions)
-    for source, destination in wanted:
-        _check_members(blueprint, source, destination)
+    check_members(chain.from_iterable(wanted), blueprint.members)
     return _change(blueprint, lambda links: links.changed(wanted, change))
 
 
 def set_all(blueprint: Blueprint, table: dict[Direction, LinkSetting]) -> Links:
     """Exactly these settings, such as a matrix of regions, in place of every earlier one; cuts stay."""
-    for source, destination in table:
-        _check_members(blueprint, source, destination)
+    check_members(chain.from_iterable(table), blueprint.members)
 
     def exactly(links: Links) -> Links:
         new = {
@@ -327,12 +335,6 @@ def _isolate(blueprint: Blueprint, member: str, *, apart: bool) -> None:
     devices.bridge_port(blueprint.veth(member), forwarding=not apart)
     if not apart:
         ip("neigh", "replace", address, "dev", bridge, "nud", "none")
-
-
-def _check_members(blueprint: Blueprint, *members: str) -> None:
-    for member in members:
-        if member not in blueprint.members:
-            raise UsageError(f"no member is called {member!r}", f"members are {', '.join(blueprint.members)}")
 
 
 def _files(blueprint: Blueprint) -> control.EmulatorFiles:

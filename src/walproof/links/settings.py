@@ -130,6 +130,13 @@ def all_directions(members: Iterable[str]) -> tuple[Direction, ...]:
     return tuple((a, b) for a in names for b in names if a != b)
 
 
+def check_members(names: Iterable[str], known: tuple[str, ...]) -> None:
+    """UsageError for the first name that no member of the lab has."""
+    for name in names:
+        if name not in known:
+            raise UsageError(f"no member is called {name!r}", f"members are {', '.join(known)}")
+
+
 def directions_of(arguments: Iterable[str], members: Iterable[str]) -> tuple[Direction, ...]:
     """The directions that arguments name: none is all, `n1` all of its own, `n1 n3` that pair, `n1..n2` one direction.
 
@@ -139,9 +146,7 @@ def directions_of(arguments: Iterable[str], members: Iterable[str]) -> tuple[Dir
     known, given = tuple(members), tuple(arguments)
     one_way = [(source, destination) for source, dots, destination in (a.partition("..") for a in given) if dots]
     names = tuple(argument for argument in given if ".." not in argument)
-    for name in (*names, *(end for direction in one_way for end in direction)):
-        if name not in known:
-            raise UsageError(f"no member is called {name!r}", f"members are {', '.join(known)}")
+    check_members((*names, *(end for direction in one_way for end in direction)), known)
     if len(set(names)) != len(names) or any(a == b for a, b in one_way):
         raise UsageError("a link has two different ends", "name two members, such as n1 n3, or one way: n1..n2")
     found = list(one_way)

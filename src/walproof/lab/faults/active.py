@@ -13,6 +13,8 @@ from pathlib import Path
 
 from walproof.errors import Error, UsageError
 from walproof.lab.blueprint import Blueprint
+from walproof.links.settings import check_members
+from walproof.machine.clock import now
 
 FREEZE, POWER_CUT, KILL_MEMBER, DCS_LOSS = "freeze", "power-cut", "kill-member", "dcs-loss"
 DISK = ("slow-disk", "failing-disk", "full-disk")
@@ -54,40 +56,33 @@ def remove(blueprint: Blueprint, fault: str, member: str | None = None) -> None:
 
 
 @contextlib.contextmanager
-def added(blueprint: Blueprint, fault: ActiveFault) -> Iterator[None]:
+def added(blueprint: Blueprint, fault: str, member: str, detail: str = "") -> Iterator[None]:
     """Add a fault, inject it in the block; removed again when the injection fails."""
-    add(blueprint, fault)
+    add(blueprint, ActiveFault(fault, member, now(), detail))
     try:
         yield
     except (Error, OSError):
-        remove(blueprint, fault.fault, fault.member)
+        remove(blueprint, fault, member)
         raise
-
-
-def check_member(blueprint: Blueprint, member: str) -> None:
-    """UsageError unless the lab has that member."""
-    if member not in blueprint.members:
-        raise UsageError(f"there is no member {member}", f"members: {', '.join(blueprint.members)}")
 
 
 def why_refused(faults: tuple[ActiveFault, ...], fault: str, member: str) -> str | None:
     """Why a fault of that member makes no sense while these are in effect, one sentence; None where it does."""
-    for now in faults:
-        if now.member != member and now.fault != DCS_LOSS:
+    for other in faults:
+        if other.member != member:
             continue
-        if now.fault == fault and (fault == DCS_LOSS or now.member == member):
+        if other.fault == fault:
             return f"{fault} is already in effect" + (f" on {member}" if member else "")
-        if now.member == member and now.fault in _DOWN:
-            return f"{member} is already down ({now.fault})"
-        if now.member == member and now.fault == FREEZE and fault not in _DOWN:
+        if other.fault in _DOWN:
+            return f"{member} is already down ({other.fault})"
+        if other.fault == FREEZE and fault not in _DOWN:
             return f"{member} is frozen and cannot notice {fault}"
     return None
 
 
 def check_possible(blueprint: Blueprint, fault: str, member: str) -> None:
     """UsageError with that sentence, or for an unknown member; nothing has changed then."""
-    if member:
-        check_member(blueprint, member)
+    check_members((member,) if member else (), blueprint.members)
     if why := why_refused(in_effect(blueprint), fault, member):
         raise UsageError(why, CLEAR)
 

@@ -8,7 +8,6 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import psutil
@@ -17,9 +16,9 @@ from walproof.errors import Error
 from walproof.lab import disk_images, members, network_links, patroni
 from walproof.lab.blueprint import POSTGRES_PORT, Blueprint
 from walproof.lab.faults import active, crashes, disks, replication
-from walproof.lab.faults import crashes as member_faults
 from walproof.lab.faults.active import CLEAR
 from walproof.links import devices
+from walproof.links.settings import check_members
 from walproof.machine import pid_files, processors
 from walproof.machine.clock import RealClock
 from walproof.model.drill import Capability
@@ -38,119 +37,75 @@ class Fault:
     cleared_by: str
 
 
-_PATRONI = "by itself: Patroni fails over or starts it again"
-FAULTS: tuple[Fault, ...] = (
-    Fault("kill", "the postmaster is killed with -9", Capability.KILL, "lab fault kill MEMBER", _PATRONI),
-    Fault(
-        "stop", "PostgreSQL shuts down in order, bypassing Patroni", Capability.STOP, "lab fault stop MEMBER", _PATRONI
+def _fault(
+    capability: Capability,
+    happens: str,
+    cleared_by: str = CLEAR,
+    *,
+    command: str = "lab fault {} MEMBER",
+    name: str = "",
+) -> Fault:
+    name = name or capability.value
+    return Fault(name, happens, capability, command.format(name), cleared_by)
+
+
+_BY_PATRONI = "by itself: Patroni fails over or starts it again"
+FAULTS = (
+    _fault(Capability.KILL, "the postmaster is killed with -9", _BY_PATRONI),
+    _fault(Capability.STOP, "PostgreSQL shuts down in order, bypassing Patroni", _BY_PATRONI),
+    _fault(
+        Capability.CRASH_RESTART,
+        "the background writer is killed with -9: PostgreSQL restarts all but its postmaster",
+        "by itself: PostgreSQL recovers",
     ),
-    Fault(
-        "crash-restart", "the background writer is killed with -9: PostgreSQL restarts all but its postmaster",
-        Capability.CRASH_RESTART, "lab fault crash-restart MEMBER", "by itself: PostgreSQL recovers",
+    _fault(Capability.KILL_MEMBER, "every process of the member is killed with -9"),
+    _fault(Capability.FREEZE, "every process of the member stops, as in a paused virtual machine"),
+    _fault(
+        Capability.POWER_CUT,
+        "what was not flushed is lost, every process dead, the network link down",
+        f"{CLEAR}: mounts, replays the journal, starts",
     ),
-    Fault(
-        "kill-member", "every process of the member is killed with -9", Capability.KILL_MEMBER,
-        "lab fault kill-member MEMBER", CLEAR,
+    _fault(Capability.DCS_LOSS, "etcd stops answering on a majority of the members", command="lab fault {}"),
+    _fault(Capability.RESTART, "PostgreSQL restarts through Patroni", "by itself", command="lab {} MEMBER"),
+    _fault(Capability.SWITCHOVER, "the leader hands over as planned", "nothing to clear", command="lab {}"),
+    _fault(Capability.PARTITION, "a member is cut from every other one, clients still reach it"),
+    _fault(Capability.ISOLATE, "a member is cut from everybody"),
+    _fault(Capability.PARTITION_ONE_WAY, "packets of one direction are lost", command="lab fault {} MEMBER MEMBER"),
+    _fault(Capability.PARTITION_WAL, "what PostgreSQL of the others sends to a member is lost: no WAL arrives"),
+    _fault(
+        Capability.PARTITION_ACKS, "what a member sends to PostgreSQL of the others is lost: it acknowledges nothing"
     ),
-    Fault(
-        "freeze", "every process of the member stops, as in a paused virtual machine", Capability.FREEZE,
-        "lab fault freeze MEMBER", CLEAR,
+    _fault(Capability.PAUSE_REPLAY, "a standby receives WAL and replays none"),
+    _fault(
+        Capability.SLOW_DISK,
+        "each flush takes that much longer before it is issued",
+        command="lab fault {} MEMBER --delay 5ms",
     ),
-    Fault(
-        "power-cut", "what was not flushed is lost, every process dead, the network link down", Capability.POWER_CUT,
-        "lab fault power-cut MEMBER", f"{CLEAR}: mounts, replays the journal, starts",
-    ),
-    Fault(
-        "dcs-loss", "etcd stops answering on a majority of the members", Capability.DCS_LOSS, "lab fault dcs-loss",
-        CLEAR,
-    ),
-    Fault("restart", "PostgreSQL restarts through Patroni", Capability.RESTART, "lab restart MEMBER", "by itself"),
-    Fault(
-        "switchover", "the leader hands over as planned", Capability.SWITCHOVER, "lab switchover", "nothing to clear"
-    ),
-    Fault(
-        "partition", "a member is cut from every other one, clients still reach it", Capability.PARTITION,
-        "lab fault partition MEMBER", CLEAR,
-    ),
-    Fault("isolate", "a member is cut from everybody", Capability.ISOLATE, "lab fault isolate MEMBER", CLEAR),
-    Fault(
-        "partition-one-way", "packets of one direction are lost", Capability.PARTITION_ONE_WAY,
-        "lab fault partition-one-way MEMBER MEMBER", CLEAR,
-    ),
-    Fault(
-        "partition-wal", "what PostgreSQL of the others sends to a member is lost: no WAL arrives",
-        Capability.PARTITION_WAL, "lab fault partition-wal MEMBER", CLEAR,
-    ),
-    Fault(
-        "partition-acks", "what a member sends to PostgreSQL of the others is lost: it acknowledges nothing",
-        Capability.PARTITION_ACKS, "lab fault partition-acks MEMBER", CLEAR,
-    ),
-    Fault(
-        "pause-replay", "a standby receives WAL and replays none", Capability.PAUSE_REPLAY,
-        "lab fault pause-replay MEMBER", CLEAR,
-    ),
-    Fault(
-        "slow-disk", "each flush takes that much longer before it is issued", Capability.SLOW_DISK,
-        "lab fault slow-disk MEMBER --delay 5ms", CLEAR,
-    ),
-    Fault(
-        "failing-disk", "flushes fail with an I/O error", Capability.FAILING_DISK,
-        "lab fault failing-disk MEMBER", CLEAR,
-    ),
-    Fault("full-disk", "no space is left", Capability.FULL_DISK, "lab fault full-disk MEMBER", CLEAR),
-    Fault(
-        "cpu-limit", "a member has only that many cores", Capability.LIMIT_PROCESSORS, "lab cpu 0.5 MEMBER",
+    _fault(Capability.FAILING_DISK, "flushes fail with an I/O error"),
+    _fault(Capability.FULL_DISK, "no space is left"),
+    _fault(
+        Capability.LIMIT_PROCESSORS,
+        "a member has only that many cores",
         "walproof lab cpu --clear",
+        command="lab cpu 0.5 MEMBER",
+        name="cpu-limit",
     ),
-)  # fmt: skip
+)
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
-    """A fault and why it is not available here; None when it is."""
-
-    fault: Fault
-    why_not: str | None
-
-
-def catalogue_lines(why_not: Mapping[Capability, str | None]) -> tuple[Line, ...]:
-    """Every fault with the reason against it, from the reasons against capabilities.
-
-    >>> [line.fault.name for line in catalogue_lines({Capability.POWER_CUT: "needs root"}) if line.why_not]
-    ['power-cut']
-    """
-    return tuple(Line(fault, why_not.get(fault.capability)) for fault in FAULTS)
-
-
-_DISK = (Capability.SLOW_DISK, Capability.FAILING_DISK, Capability.FULL_DISK)
-_STREAM = (Capability.PARTITION_WAL, Capability.PARTITION_ACKS)
-
-
-def why_not(blueprint: Blueprint, capability: Capability) -> str | None:
-    """None where it is available now, else one clause."""
-    if capability is Capability.POWER_CUT:
-        return crashes.power_cut_unavailable(blueprint)
-    if capability is Capability.LIMIT_PROCESSORS:
-        return processors.control_groups_unavailable()
-    if capability is Capability.SHAPE_LINKS:
-        return devices.why_no_tun()
-    if capability in _DISK:
-        return disks.unavailable()
-    if capability in _STREAM:
-        return replication.stream_cuts_unavailable()
-    return None
-
-
-def reasons(blueprint: Blueprint | None) -> dict[Capability, str | None]:
-    """The reason against every capability; without a lab, what this machine allows a lab to have."""
-    if blueprint is not None:
-        return {capability: why_not(blueprint, capability) for capability in Capability}
-    return {
-        Capability.POWER_CUT: disk_images.unavailable(),
+def reasons(blueprint: Blueprint | None) -> dict[Capability, str]:
+    """Why a capability cannot be had, one clause each; without a lab, what this machine denies every lab."""
+    disk, stream = disks.unavailable(), replication.stream_cuts_unavailable()
+    known = {
+        Capability.POWER_CUT: disk_images.unavailable()
+        if blueprint is None
+        else crashes.power_cut_unavailable(blueprint),
         Capability.LIMIT_PROCESSORS: processors.control_groups_unavailable(),
-        **dict.fromkeys(_DISK, disks.unavailable()),
-        **dict.fromkeys(_STREAM, replication.stream_cuts_unavailable()),
+        Capability.SHAPE_LINKS: devices.why_no_tun(),
+        **dict.fromkeys((Capability.SLOW_DISK, Capability.FAILING_DISK, Capability.FULL_DISK), disk),
+        **dict.fromkeys((Capability.PARTITION_WAL, Capability.PARTITION_ACKS), stream),
     }
+    return {capability: why for capability, why in known.items() if why is not None}
 
 
 _PROBE_S = 0.4
@@ -285,7 +240,7 @@ def recover(blueprint: Blueprint, clock: Clock | None = None, *, member: str | N
     for name in blueprint.members if member is None else (member,):
         recover_member(blueprint, name)
     if member is None:
-        member_faults.recover_dcs(blueprint)
+        crashes.recover_dcs(blueprint)
     if not all_in_effect(blueprint):
         patroni.wait_until_healthy(blueprint, clock or RealClock())
     return tuple(map(clause, cleared))
@@ -293,13 +248,13 @@ def recover(blueprint: Blueprint, clock: Clock | None = None, *, member: str | N
 
 def recover_member(blueprint: Blueprint, member: str) -> None:
     """Clear the faults of one member except those of its links, and start it; does not wait for PostgreSQL."""
-    active.check_member(blueprint, member)
+    check_members((member,), blueprint.members)
     if crashes.power_cut_unavailable(blueprint) is None:
         crashes.power_on(blueprint, member)
     replication.restore_stream(blueprint, member)
     disks.clear(blueprint, member)
     crashes.resume_all(blueprint, member)
-    member_faults.remove_postmaster_pid(blueprint, member)
+    crashes.remove_postmaster_pid(blueprint, member)
     members.start_member(blueprint, member)
     for fault in (active.POWER_CUT, active.KILL_MEMBER, active.FREEZE):
         active.remove(blueprint, fault, member)

@@ -18,6 +18,7 @@ from walproof.errors import MachineError, UsageError
 from walproof.lab import disk_images, members, patroni
 from walproof.lab.blueprint import Blueprint
 from walproof.lab.faults import active, disks
+from walproof.links.settings import check_members
 from walproof.machine import untrusted
 from walproof.machine.clock import RealClock
 from walproof.machine.programs import ip
@@ -44,7 +45,9 @@ def stop_all(blueprint: Blueprint, member: str) -> None:
 
 def resume_all(blueprint: Blueprint, member: str) -> None:
     """SIGCONT to every process of the member."""
-    members.signal_all(blueprint, member, signal.SIGCONT)
+    for process in members.processes(blueprint, member):
+        with contextlib.suppress(psutil.Error):
+            process.send_signal(signal.SIGCONT)
 
 
 def kill(blueprint: Blueprint, member: str) -> None:
@@ -79,7 +82,7 @@ def kill_member(blueprint: Blueprint, member: str) -> None:
     active.check_possible(blueprint, active.KILL_MEMBER, member)
     if not members.processes(blueprint, member):
         raise UsageError(f"{member} is already down", active.CLEAR)
-    with active.added(blueprint, _entry(active.KILL_MEMBER, member)):
+    with active.added(blueprint, active.KILL_MEMBER, member):
         members.kill_everything(blueprint, member, RealClock())
 
 
@@ -88,13 +91,13 @@ def freeze(blueprint: Blueprint, member: str) -> None:
     active.check_possible(blueprint, active.FREEZE, member)
     if not members.processes(blueprint, member):
         raise UsageError(f"{member} is down and cannot be frozen", active.CLEAR)
-    with active.added(blueprint, _entry(active.FREEZE, member)):
+    with active.added(blueprint, active.FREEZE, member):
         stop_all(blueprint, member)
 
 
 def thaw(blueprint: Blueprint, member: str) -> None:
     """Resume after freeze; UsageError when the member is not frozen."""
-    active.check_member(blueprint, member)
+    check_members((member,), blueprint.members)
     if not any((f.fault, f.member) == (active.FREEZE, member) for f in active.in_effect(blueprint)):
         raise UsageError(f"{member} is not frozen", "walproof lab status")
     resume_all(blueprint, member)
@@ -105,7 +108,7 @@ def lose_dcs(blueprint: Blueprint) -> None:
     """Stop etcd on a majority of the members: it no longer answers, the leader may not keep its key."""
     active.check_possible(blueprint, active.DCS_LOSS, "")
     majority = blueprint.members[: len(blueprint.members) // 2 + 1]
-    with active.added(blueprint, _entry(active.DCS_LOSS, "", ", ".join(majority))):
+    with active.added(blueprint, active.DCS_LOSS, "", ", ".join(majority)):
         for member in majority:
             _signal_etcd(blueprint, member, signal.SIGSTOP)
 
@@ -141,10 +144,6 @@ def _postmaster(blueprint: Blueprint, member: str, fault: str) -> int:
     return pid
 
 
-def _entry(fault: str, member: str, detail: str = "") -> active.ActiveFault:
-    return active.ActiveFault(fault, member, RealClock().now(), detail)
-
-
 _SHUTDOWN = 0x8004587D
 """EXT4_IOC_SHUTDOWN, _IOR('X', 125, __u32) of linux/fs/ext4/ext4.h; what `xfs_io -x -c shutdown` issues."""
 _NO_LOG_FLUSH = 2
@@ -170,7 +169,7 @@ def cut_power(blueprint: Blueprint, member: str) -> None:
         raise MachineError(f"the power of {member} cannot be cut: {why}", "walproof lab fault list")
     if not members.processes(blueprint, member):
         raise UsageError(f"{member} is already down", active.CLEAR)
-    with active.added(blueprint, active.ActiveFault(active.POWER_CUT, member, RealClock().now())):
+    with active.added(blueprint, active.POWER_CUT, member):
         _cut(blueprint, member)
 
 

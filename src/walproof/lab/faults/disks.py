@@ -18,6 +18,7 @@ from walproof.errors import MachineError, UsageError
 from walproof.lab import disk_images, home, members
 from walproof.lab.blueprint import Blueprint
 from walproof.lab.faults import active
+from walproof.links.settings import check_members
 from walproof.machine import pid_files, untrusted
 from walproof.machine.clock import RealClock
 from walproof.machine.programs import lookup, program
@@ -88,7 +89,7 @@ def inject(blueprint: Blueprint, member: str, condition: str, slow_s: float = 0.
         raise UsageError(f"the disk of {member} is {condition} already", f"{active.CLEAR} {member}")
     if now:
         clear(blueprint, member)
-    with active.added(blueprint, active.ActiveFault(f"{condition}-disk", member, RealClock().now(), detail)):
+    with active.added(blueprint, f"{condition}-disk", member, detail):
         if fill:
             _fill(blueprint, member)
         else:
@@ -117,7 +118,7 @@ def fault_of(blueprint: Blueprint, member: str) -> active.ActiveFault | None:
 
 def clear(blueprint: Blueprint, member: str) -> bool:
     """Clear the fault of the disk; False when there was none. Works after a kill -9 in the middle of the injection."""
-    active.check_member(blueprint, member)
+    check_members((member,), blueprint.members)
     fault = fault_of(blueprint, member)
     end_guard(blueprint, member)
     for volume in disk_images.volumes(blueprint, member):

@@ -36,7 +36,7 @@ def pause_replay(blueprint: Blueprint, member: str) -> None:
         with _connected(blueprint, member) as connection:
             if connection.execute(_STATE).fetchone() is None:
                 raise UsageError(f"{member} leads: it replays nothing", "walproof lab status")
-            with active.added(blueprint, active.ActiveFault(PAUSED, member, RealClock().now())):
+            with active.added(blueprint, PAUSED, member):
                 session = _connected(blueprint, member, _SESSION)
                 session.pgconn.send_query(_AGAIN_AND_AGAIN)
                 session.pgconn.flush()
@@ -117,7 +117,7 @@ def restore_stream(blueprint: Blueprint, member: str) -> None:
     cut = {f.fault for f in active.in_effect(blueprint) if f.member == member and f.fault in _PORT}
     for fault in cut:
         for sender, receiver in _directions(blueprint, member, fault):
-            _restore(blueprint, sender, receiver, _PORT[fault])
+            _restore(blueprint, sender, receiver, fault)
         active.remove(blueprint, fault, member)
 
 
@@ -130,20 +130,21 @@ def _directions(blueprint: Blueprint, member: str, fault: str) -> Iterator[tuple
 
 def _cut(blueprint: Blueprint, member: str, fault: str) -> None:
     active.check_possible(blueprint, fault, member)
-    with active.added(blueprint, active.ActiveFault(fault, member, RealClock().now())):
+    with active.added(blueprint, fault, member):
         for sender, receiver in _directions(blueprint, member, fault):
-            space, to = blueprint.namespace(sender), blueprint.address(receiver)
-            devices.lose_by_table(space, blueprint.address(sender), _TABLE)
-            words = f"pref {_TABLE} to {to}/32 ipproto tcp {_PORT[fault]} {POSTGRES_PORT} lookup {_TABLE}"
-            ip("rule", "add", *words.split(), namespace=space)
+            devices.lose_by_table(blueprint.namespace(sender), blueprint.address(sender), _TABLE)
+            _rule(blueprint, "add", sender, receiver, fault)
 
 
-def _restore(blueprint: Blueprint, sender: str, receiver: str, port: str) -> None:
-    space, to = blueprint.namespace(sender), blueprint.address(receiver)
+def _restore(blueprint: Blueprint, sender: str, receiver: str, fault: str) -> None:
+    space = blueprint.namespace(sender)
     if not exists(space):
         return
-    rules = json.loads(ip("-j", "rule", "show", "pref", _TABLE, namespace=space) or "[]")
-    for rule in rules:
-        if rule.get("dst") == to and port in rule:
-            words = f"pref {_TABLE} to {to}/32 ipproto tcp {port} {POSTGRES_PORT} lookup {_TABLE}"
-            ip("rule", "del", *words.split(), namespace=space)
+    for rule in json.loads(ip("-j", "rule", "show", "pref", _TABLE, namespace=space) or "[]"):
+        if rule.get("dst") == blueprint.address(receiver) and _PORT[fault] in rule:
+            _rule(blueprint, "del", sender, receiver, fault)
+
+
+def _rule(blueprint: Blueprint, verb: str, sender: str, receiver: str, fault: str) -> None:
+    what = f"pref {_TABLE} to {blueprint.address(receiver)}/32 ipproto tcp {_PORT[fault]} {POSTGRES_PORT}"
+    ip("rule", verb, *what.split(), "lookup", _TABLE, namespace=blueprint.namespace(sender))

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from walproof.errors import TargetError
 from walproof.lab import client_access, members, network_links
@@ -11,20 +12,17 @@ from walproof.model.drill import Capability
 from walproof.model.ports import Clock, MemberFault
 from walproof.model.topology import ClusterView, LinkView
 
-Act = Callable[[Blueprint, str], object]
+Act = Callable[..., object]
+"""Of a lab, and of what the port names: a member (and a delay in seconds), two members, or nothing more."""
 
 
-def _reconnect(blueprint: Blueprint, _: str) -> object:
+def _reconnect(blueprint: Blueprint, *_members: str) -> object:
     return network_links.recover(blueprint)
-
-
-def _ended_by_itself(_blueprint: Blueprint, _member: str) -> object:
-    return None
 
 
 _FAULTS: Mapping[Capability, tuple[Act, Act]] = {
     Capability.KILL: (crashes.kill, catalogue.recover_member),
-    Capability.CRASH_RESTART: (crashes.crash_restart, _ended_by_itself),
+    Capability.CRASH_RESTART: (crashes.crash_restart, lambda _blueprint, _member: None),
     Capability.PARTITION_WAL: (replication.lose_wal, replication.restore_stream),
     Capability.PARTITION_ACKS: (replication.lose_acks, replication.restore_stream),
     Capability.PAUSE_REPLAY: (replication.pause_replay, replication.resume_replay),
@@ -41,63 +39,19 @@ _FAULTS: Mapping[Capability, tuple[Act, Act]] = {
 
 @dataclass(frozen=True, slots=True)
 class LabFault:
-    """One fault of a member of this lab."""
+    """One fault of this lab: what injects it and what undoes it."""
 
     blueprint: Blueprint
-    acts: tuple[Act, Act]
+    act: Act
+    undo_act: Act
 
-    def inject(self, member: str) -> None:
-        """Do it."""
-        self.acts[0](self.blueprint, member)
+    def inject(self, *of: Any, **named: Any) -> None:
+        """Do it, to what the port names."""
+        self.act(self.blueprint, *of, **named)
 
-    def undo(self, member: str) -> None:
+    def undo(self, *of: Any, **named: Any) -> None:
         """Undo it and start what it ended."""
-        self.acts[1](self.blueprint, member)
-
-
-@dataclass(frozen=True, slots=True)
-class LabSlowDisk:
-    """Flushes of a member delayed by system call injection."""
-
-    blueprint: Blueprint
-
-    def inject(self, member: str, delay_s: float) -> None:
-        """Each flush takes `delay_s` seconds longer before it is issued."""
-        disks.slow(self.blueprint, member, delay_s)
-
-    def undo(self, member: str) -> None:
-        """As it was."""
-        disks.clear(self.blueprint, member)
-
-
-@dataclass(frozen=True, slots=True)
-class LabOneWay:
-    """Packets of one direction dropped by the link emulator."""
-
-    blueprint: Blueprint
-
-    def inject(self, source: str, destination: str) -> None:
-        """Packets from source no longer reach destination."""
-        network_links.partition_one_way(self.blueprint, source, destination)
-
-    def undo(self, source: str, destination: str) -> None:
-        """Every link is connected again."""
-        network_links.recover(self.blueprint)
-
-
-@dataclass(frozen=True, slots=True)
-class LabDcs:
-    """etcd on a majority of the members."""
-
-    blueprint: Blueprint
-
-    def inject(self) -> None:
-        """Stop it."""
-        crashes.lose_dcs(self.blueprint)
-
-    def undo(self) -> None:
-        """Let it go on."""
-        crashes.recover_dcs(self.blueprint)
+        self.undo_act(self.blueprint, *of, **named)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,10 +96,20 @@ class LabOperations:
 
 
 def faults_of(blueprint: Blueprint, reasons: Mapping[Capability, str]) -> dict[Capability, MemberFault]:
-    """The faults that this lab on this machine can have."""
-    return {c: LabFault(blueprint, acts) for c, acts in _FAULTS.items() if c not in reasons}
+    """The faults of one member that this lab on this machine can have."""
+    return {c: LabFault(blueprint, *acts) for c, acts in _FAULTS.items() if c not in reasons}
 
 
-def reasons_of(blueprint: Blueprint) -> dict[Capability, str]:
-    """Why the others cannot be had, one clause each."""
-    return {c: why for c in Capability if (why := catalogue.why_not(blueprint, c)) is not None}
+def slow_disk(blueprint: Blueprint) -> LabFault:
+    """Flushes of a member delayed by system call injection."""
+    return LabFault(blueprint, disks.slow, disks.clear)
+
+
+def partition_one_way(blueprint: Blueprint) -> LabFault:
+    """Packets of one direction dropped; undone, every link is connected again."""
+    return LabFault(blueprint, network_links.partition_one_way, _reconnect)
+
+
+def dcs_loss(blueprint: Blueprint) -> LabFault:
+    """etcd stopped on a majority of the members."""
+    return LabFault(blueprint, crashes.lose_dcs, crashes.recover_dcs)

@@ -15,7 +15,7 @@ from walproof.guarding.leader_lock import EtcdLeaderLock
 from walproof.guarding.signs_of_life import Addresses, PatroniSignsOfLife
 from walproof.lab import home, members, patroni
 from walproof.lab.blueprint import ETCD_PORT, POSTGRES_PORT, Blueprint
-from walproof.lab.faults.catalogue import seen_on_machine
+from walproof.lab.faults import catalogue
 from walproof.lab.members import LabTraces
 from walproof.lab.patroni import observe
 from walproof.lab.patroni_etcd import dynamic_config
@@ -28,7 +28,7 @@ from walproof.model.topology import ClusterView, Description, Endpoint, Route, m
 from walproof.patroni.config import times
 from walproof.patroni.rest import facts_of
 from walproof.targets.configure import NoJournal
-from walproof.targets.lab.faults import LabDcs, LabOneWay, LabOperations, LabSlowDisk, faults_of, reasons_of
+from walproof.targets.lab.faults import LabOperations, dcs_loss, faults_of, partition_one_way, slow_disk
 from walproof.targets.lab.scenarios import LabScenarios
 from walproof.targets.patroni.configuration import PatroniConfiguration
 from walproof.targets.patroni.takeover import DRILLED, GuardProcess
@@ -173,21 +173,21 @@ class LabTarget:
 
     def capabilities(self) -> Capabilities:
         """Everything, but for what this machine forbids."""
-        b, reasons = self.blueprint, reasons_of(self.blueprint)
+        b, reasons = self.blueprint, catalogue.reasons(self.blueprint)
         operations = self.operations
         factors = {Capability.SHAPE_LINKS, Capability.LIMIT_PROCESSORS} - set(reasons)
         return Capabilities(
             pricing=self.pricing,
             ledger=self.ledger,
             faults=faults_of(b, reasons),
-            slow_disk=None if Capability.SLOW_DISK in reasons else LabSlowDisk(b),
-            partition_one_way=LabOneWay(b),
-            dcs_loss=LabDcs(b),
+            slow_disk=None if Capability.SLOW_DISK in reasons else slow_disk(b),
+            partition_one_way=partition_one_way(b),
+            dcs_loss=dcs_loss(b),
             restart=operations,
             switchover=operations,
             recovery=operations,
             logs=operations,
-            member_states=SqlMemberStates(self._members, self.clock, partial(seen_on_machine, b)),
+            member_states=SqlMemberStates(self._members, self.clock, partial(catalogue.seen_on_machine, b)),
             traces=LabTraces(b),
             configuration=self.configuration,
             inspection=self._inspector(),
