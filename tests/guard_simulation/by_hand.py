@@ -1,17 +1,23 @@
 """Mutants by hand: what once was wrong, restored, and each condition of docs/guard-proof.md's table taken away.
 
-Each is a change of the shipped source's text, and the kind of violation that must find it.
+Each is a change of the shipped source's text, and the kind of violation that must find it; shortest.json keeps the
+shortest schedule in which it does. python -m tests.guard_simulation.by_hand [WORDS]: find anew those whose names hold
+the words, or those that have none.
 """
 
 import ast
 import inspect
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from unittest.mock import patch
 
 from tests.guard_simulation.guard import SimulatedSigns
-from tests.guard_simulation.mutator import FILES, in_place
+from tests.guard_simulation.mutator import FILES, in_place, seeds
+from tests.guard_simulation.schedule import Schedule, draw
+from tests.guard_simulation.shortest import SHORTEST, keep, shrink
+from tests.guard_simulation.simulate import judge
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,3 +133,35 @@ def put_in(mutant: ByHand) -> Iterator[None]:
     """Run that change of the shipped code."""
     with in_place(mutant.file, mutant.tree()), patch.object(SimulatedSigns, "former", mutant.former_query):
         yield
+
+
+def _shortest(mutant: ByHand, number: int) -> Schedule | None:
+    """One of so many schedules that finds it, without what is not needed for that; None where none does."""
+    with put_in(mutant):
+        for schedule in map(draw, seeds(number)):
+            kinds = [v.kind for v in judge(schedule).wrong if v.kind in mutant.finds]
+            if kinds:
+                found = shrink(schedule, kinds[0]).schedule
+                faults = tuple(replace(f, at=round(f.at, 1), lasts=round(f.lasts, 1)) for f in found.faults)
+                short = replace(found, faults=faults)
+                found = short if any(v.kind in mutant.finds for v in judge(short).wrong) else found
+                break
+        else:
+            return None
+    return None if judge(found).wrong else found
+
+
+def main() -> None:
+    """Find schedules, and keep each at once."""
+    words = " ".join(sys.argv[1:])
+    for name, mutant in ALL.items():
+        if words in name and (words or name not in SHORTEST):
+            schedule = _shortest(mutant, 4000)
+            print(f"{'found' if schedule else 'NOT FOUND'}: {name}", flush=True)
+            if schedule is not None:
+                SHORTEST[name] = schedule
+                keep({name: SHORTEST[name] for name in ALL if name in SHORTEST})
+
+
+if __name__ == "__main__":
+    main()

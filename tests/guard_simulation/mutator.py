@@ -1,20 +1,31 @@
 """Mutants of the guard's three deciding files, by their syntax trees; each runs in the place of the shipped code.
 
-Left out, because nothing they change decides anything: what is shown (lines, notes, reasons' words, docstrings), how
-long each step took, counters, the names of fields, a comparison's boundary between two times (no two are equal), and
-moving etcd's own leader (tests/lab/test_etcd3.py), which is off unless asked for.
+What no schedule finds the unit tests of the guard are asked, and are counted apart. Left out, because nothing they
+change decides anything: what is shown (lines, notes, reasons' words, docstrings), how long each step took, counters,
+the names of fields, a comparison's boundary between two times (no two are equal), and moving etcd's own leader
+(tests/lab/test_etcd3.py), which is off unless asked for.
 """
 
 import ast
+import contextlib
 import inspect
+import io
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain
 from types import ModuleType
 
+import pytest
+
 from tests.guard_simulation import guard
+from tests.guard_simulation.schedule import Schedule, draw
+from tests.guard_simulation.shortest import SHORTEST
+from tests.guard_simulation.simulate import judge
+from walproof.errors import Error
 from walproof.guarding import decide, leader_lock, run, seal_quorum, suspicion
 
 FILES = {"decide.py": decide, "seal_quorum.py": seal_quorum, "leader_lock.py": leader_lock}
@@ -31,22 +42,6 @@ SKIPPED = (
     "durations_s", "_tagged", "_watching", "part", "_host", "EtcdAccess", "why_never",
 )  # fmt: skip
 """Functions that only say something, or that are not the guard's."""
-
-
-@dataclass(frozen=True, slots=True)
-class Mutant:
-    """One change: where, what it was, what it became."""
-
-    file: str
-    line: int
-    inside: str
-    what: str
-    tree: ast.Module
-    do: Callable[[], None]
-    undo: Callable[[], None]
-
-    def __str__(self) -> str:
-        return f"{self.file}:{self.line}: {self.what}"
 
 
 EQUIVALENT = {
@@ -71,9 +66,6 @@ EQUIVALENT = {
 }  # fmt: skip
 """Mutants that differ from the shipped code in no state that can be reached, by file, function or field and change."""
 
-Change = tuple[int, str, str, Callable[[], None], Callable[[], None]]
-"""The line, the function or field that it is in, what changes, how to do and undo it in the tree."""
-
 _NEGATED: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Lt: ast.GtE, ast.LtE: ast.Gt, ast.Gt: ast.LtE, ast.GtE: ast.Lt,
     ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
@@ -86,22 +78,6 @@ _COUNTED = ("len(", "quorum", "priority", "version")
 
 def _text(node: ast.AST) -> str:
     return " ".join(ast.unparse(node).split())[:90]
-
-
-def _swap(holder: ast.AST, field: str, place: int | None, to: ast.AST | None, at: tuple[int, str], what: str) -> Change:
-    """Put another node in that field of its holder, or in its list; None takes it out of the list."""
-    value = getattr(holder, field)
-    before = list(value) if place is not None else value
-
-    def do() -> None:
-        if place is None:
-            setattr(holder, field, to)
-        else:
-            changed = list(before)
-            changed[place : place + 1] = [] if to is None else [to]
-            setattr(holder, field, changed)
-
-    return *at, what, do, lambda: setattr(holder, field, before)
 
 
 def _places(node: ast.AST, inside: str = "") -> Iterator[tuple[ast.AST, str, int | None, ast.AST, str]]:
@@ -131,21 +107,38 @@ def _is_shown(holder: ast.AST, field: str, child: ast.AST) -> bool:
     return isinstance(child, ast.Expr) and isinstance(child.value, ast.Constant)
 
 
-def _changes(tree: ast.Module) -> Iterator[Change]:
-    for holder, field, place, node, inside in _places(tree):
-        line = (getattr(node, "lineno", 0), inside)
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """One change of a file's tree: where, what it was and became; after: what that field of its holder becomes."""
+
+    file: str
+    line: int
+    inside: str
+    what: str
+    holder: ast.AST
+    field: str
+    after: object
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}: {self.what}"
+
+
+_TREES = {file: ast.parse(inspect.getsource(module)) for file, module in FILES.items()}
+
+
+def _of_file(file: str) -> Iterator[Mutant]:
+    for holder, field, place, node, inside in _places(_TREES[file]):
+        at = (file, getattr(node, "lineno", 0), inside)
         for to in _others(holder, field, node):
             if (to is None and place is None) or (to is not None and ast.dump(to) == ast.dump(node)):
                 continue
-            yield _swap(
-                holder, field, place, to, line, f"{_text(node)} -> {_text(to) if to is not None else 'nothing'}"
-            )
-        for name in ("test",):
-            test = getattr(node, name, None)
-            if isinstance(node, ast.If | ast.IfExp) and isinstance(test, ast.AST):
-                for value in (True, False):
-                    what = f"if {_text(test)} -> if {value}"
-                    yield _swap(node, name, None, _keeping(test, value), line, what)
+            became = [] if to is None else [to]
+            around = getattr(holder, field)
+            after = to if place is None else [*around[:place], *became, *around[place + 1 :]]
+            yield Mutant(*at, f"{_text(node)} -> {_text(to) if to else 'nothing'}", holder, field, after)
+        if isinstance(node, ast.If | ast.IfExp):
+            for value in (True, False):
+                yield Mutant(*at, f"if {_text(node.test)} -> if {value}", node, "test", _keeping(node.test, value))
 
 
 def _keeping(test: ast.AST, value: bool) -> ast.AST:
@@ -230,33 +223,13 @@ def _returned(value: ast.expr) -> Iterator[ast.AST]:
         yield ast.Return(ast.Constant(None))
 
 
-def _all() -> Iterator[Mutant]:
-    for file, module in FILES.items():
-        tree = ast.parse(inspect.getsource(module))
-        yield from (Mutant(file, at, inside, what, tree, *both) for at, inside, what, *both in _changes(tree))
-
-
 @cache
 def mutants() -> list[Mutant]:
-    """Every mutant that changes something; AssertionError for a row of EQUIVALENT that is none any more.
-
-    They are changes of one tree for each file, done only while the mutant runs.
-    """
-    known = [((m.file, m.inside, m.what), m) for m in _all()]
+    """Every mutant that changes something; AssertionError for a row of EQUIVALENT that is none any more."""
+    known = [((m.file, m.inside, m.what), m) for file in FILES for m in _of_file(file)]
     stale = EQUIVALENT.keys() - dict(known).keys()
     assert not stale, f"no such mutant: {stale}"
     return [mutant for change, mutant in known if change not in EQUIVALENT]
-
-
-@contextmanager
-def changed(mutant: Mutant) -> Iterator[None]:
-    """Run that mutant where the shipped code was."""
-    mutant.do()
-    try:
-        with in_place(mutant.file, mutant.tree):
-            yield
-    finally:
-        mutant.undo()
 
 
 @contextmanager
@@ -280,3 +253,70 @@ def _execute(module: ModuleType, tree: ast.Module) -> None:
     assert sys.modules[module.__name__] is module
     code = compile(ast.fix_missing_locations(tree), module.__file__ or "", "exec")
     exec(code, vars(module))
+
+
+_ENDS = (AssertionError, AttributeError, KeyError, IndexError, NameError, TypeError, ValueError, OSError, Error)
+"""What a mutant may raise: it ends the guard."""
+_UNITS = [f"tests/unit/test_{name}.py" for name in ("guarding", "guard_readers", "guard_harm", "leader_lock")]
+_killers: list[Schedule] = []
+"""Those that have found mutants, the last one first: they often find the next one too."""
+
+
+def seeds(number: int) -> Iterator[int]:
+    """First as many again whose schedules the guard must cope with in time, or must leave alone; then any."""
+    return chain((s for s in range(number * 4) if s % 25 <= 3), (s for s in range(number) if s % 25 > 3))
+
+
+def _violation(number: int) -> str:
+    """How the code that is in place first goes wrong, "" where it does not; the schedules by hand are tried first."""
+    for schedule in chain(list(_killers), SHORTEST.values(), map(draw, seeds(number))):
+        try:
+            kinds = [v.kind for v in judge(schedule).wrong]
+        except _ENDS as error:
+            kinds = [type(error).__name__]
+        if kinds:
+            _killers[:] = [schedule, *(s for s in _killers if s != schedule)][:40]
+            return kinds[0]
+    return ""
+
+
+class _Failed:
+    """The name of a unit test that fails."""
+
+    name = ""
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self.name = report.nodeid.rpartition("::")[2]
+
+
+def _failing_unit() -> str:
+    """The first unit test that the code which is in place fails, "" for none."""
+    for name in [n for n in sys.modules if n.startswith("tests.unit.")]:
+        del sys.modules[name]  # they took names from the code that was in place before
+    failed = _Failed()
+    with contextlib.redirect_stdout(io.StringIO()):
+        code = pytest.main(["-xq", "-pno:cacheprovider", "-k", "not thread and not nobody_asks", *_UNITS], [failed])
+    return failed.name or ("" if code is pytest.ExitCode.OK else "the tests are not even collected")
+
+
+def _fate(n: int, number: int) -> tuple[str, str]:
+    """The n-th mutant, and what finds it: "found by" a violation in so many schedules, "unit test", or "SURVIVES"."""
+    mutant = mutants()[n]
+    before = getattr(mutant.holder, mutant.field)
+    setattr(mutant.holder, mutant.field, mutant.after)
+    try:
+        with in_place(mutant.file, _TREES[mutant.file]):
+            kind = _violation(number)
+            unit = "" if kind else _failing_unit()
+    finally:
+        setattr(mutant.holder, mutant.field, before)
+    return str(mutant), f"found by {kind}" if kind else f"unit test {unit}" if unit else "SURVIVES"
+
+
+def fates(number: int, processes: int, only: str = "", every: int = 1) -> Iterator[tuple[str, str]]:
+    """(mutant, what found it) of all whose name contains those words, or of every so manieth, as they are known."""
+    chosen = [n for n, mutant in enumerate(mutants()) if only in str(mutant)][::every]
+    with ProcessPoolExecutor(processes) as pool:
+        for done in as_completed([pool.submit(_fate, n, number) for n in chosen]):
+            yield done.result()

@@ -7,8 +7,7 @@ import pytest
 from tests.guard_simulation.__main__ import run
 from tests.guard_simulation.by_hand import ALL, put_in
 from tests.guard_simulation.schedule import draw
-from tests.guard_simulation.shortest import SHORTEST
-from tests.guard_simulation.shrink import shrink, story
+from tests.guard_simulation.shortest import SHORTEST, shrink, story
 from tests.guard_simulation.simulate import judge
 
 SCHEDULES, BATCH = 20_000, 500
