@@ -16,10 +16,9 @@ class LeaseNotFound(Exception):
 
 @dataclass(slots=True)
 class Kv:
-    """A key's value, the revisions that made it and wrote it last, its lease (0: none)."""
+    """A key's value, the revision that wrote it last, its lease (0: none)."""
 
     value: str
-    created: int
     version: int
     lease: int
     fields: Fields | None = None
@@ -76,20 +75,16 @@ class View:
             woken = self._last - world.now + 0.002 * self._random.random()
             world.after(woken, lambda: self._changed(key), self.process)
 
-    def own(self, key: str, kv: Kv | None, revision: int) -> None:
-        """A write of one's own is known at once."""
-        self._apply(revision, key, kv)
-
     def now(self) -> dict[str, Kv]:
         """The keys as they are known now; while etcd is cut off nothing new arrives."""
         etcd = self.etcd
         if self._coming and etcd.reached_by(self.process.host):
             while self._coming and self._coming[0][0] <= etcd.world.now:
-                _, revision, key, kv = self._coming.popleft()
-                self._apply(revision, key, kv)
+                self.apply(*self._coming.popleft()[1:])
         return self.keys
 
-    def _apply(self, revision: int, key: str, kv: Kv | None) -> None:
+    def apply(self, revision: int, key: str, kv: Kv | None) -> None:
+        """An event arrives, or a write of one's own, which is known at once; an older one changes nothing."""
         known = self.keys.get(key)
         if known is not None and known.version >= revision:
             return
@@ -181,17 +176,14 @@ class SimulatedEtcd:
         if ends > self.world.now + 1e-6:
             self.world.after(ends - self.world.now, lambda: self._end(number))
             return
-        self._drop(number, "etcd")
+        self.drop(number, "etcd")
 
-    def _drop(self, number: int, by: str) -> None:
+    def drop(self, number: int, by: str) -> None:
+        """End a lease with its keys."""
         lease = self.leases.pop(number)
         self.revision += 1
         for key in list(lease.keys):
             self.write(key, None, by)
-
-    def end(self, number: int) -> None:
-        """As if its time were over."""
-        self._drop(number, "etcd")
 
     def keepalive(self, number: int) -> bool:
         """Renew a lease; whether there is one."""
@@ -202,12 +194,12 @@ class SimulatedEtcd:
         return True
 
     def revoke(self, number: int, by: str) -> None:
-        """End a lease with its keys."""
+        """End a lease as it is asked for; LeaseNotFound."""
         if number not in self.leases:
             raise LeaseNotFound
         for callback in self.revoked:
             callback(number, self.leases[number], by)
-        self._drop(number, by)
+        self.drop(number, by)
 
     # Keys.
 
@@ -240,7 +232,7 @@ class SimulatedEtcd:
             self.keys.pop(key, None)
         else:
             value, lease = what
-            after = Kv(value, before.created if before else self.revision, self.revision, lease)
+            after = Kv(value, self.revision, lease)
             self.keys[key] = after
             if lease:
                 self.leases[lease].keys.append(key)

@@ -213,7 +213,7 @@ def _ask(leader: bool, scheduled: bool) -> Callable[["Simulation", Fault], Undo]
 
 def _tag(run: "Simulation", fault: Fault) -> Undo:
     patroni = run.patronis[fault.who]
-    patroni.tags = Tags({**patroni.tags.data, **fault.what})
+    patroni.tags = Tags({**patroni.tags.given, **fault.what})
     return None
 
 
@@ -221,7 +221,7 @@ def _new_lease(run: "Simulation", fault: Fault) -> Undo:
     """Its Patroni starts anew: its key ends, and comes back on another lease."""
     key, etcd = run.etcd.keys.get(f"members/{fault.who}"), run.etcd
     if key is not None and key.lease in etcd.leases and etcd.leases[key.lease].keys == [f"members/{fault.who}"]:
-        etcd.end(key.lease)
+        etcd.drop(key.lease, "etcd")
     return None
 
 

@@ -59,7 +59,7 @@ def _of_member(kv: Kv) -> dict[str, Any]:
     follows = not (tags.nofailover or tags.nosync or tags.replicatefrom)
     return {
         "lease": kv.lease, "running": data["state"] == "running", "timeline": data.get("timeline", 0),
-        "priority": int(tags.data.get("failover_priority", 1)), "counts": follows, "version": version,
+        "priority": int(tags.given.get("failover_priority", 1)), "counts": follows, "version": version,
         "address": data["conn_url"].removeprefix("postgres://").partition("/")[0],
     }  # fmt: skip
 

@@ -3,9 +3,10 @@
 Between what a cycle has read and what it does anything may happen; every step can be the one at which a fault comes.
 """
 
+import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tests.guard_simulation.etcd import SimulatedEtcd, View
@@ -84,16 +85,11 @@ class Patroni:
         cluster = cluster_of(self.dcs.keys())
         if not cluster.unlocked:
             self.known = tuple(cluster.members)
-        elif self.failsafe_mode(cluster) and self._failsafe[0] + self.times.ttl > self.world.now:
+        elif cluster.failsafe_mode and self._failsafe[0] + self.times.ttl > self.world.now:
             # The leader that asked is taken for the leader (Failsafe.update_cluster).
-            cluster = _led(cluster, self._failsafe[1])
+            cluster = replace(cluster, leader=self._failsafe[1], leader_lease=0)
         self.cluster = cluster
         return cluster
-
-    @staticmethod
-    def failsafe_mode(cluster: Cluster) -> bool:
-        """Whether it is on."""
-        return bool(cluster.config.get("failsafe_mode"))
 
     @property
     def paused(self) -> bool:
@@ -128,21 +124,29 @@ class Patroni:
             self._without_dcs()
 
     def _touch(self) -> None:
+        self.dcs.touch(self.description())
+
+    @property
+    def _state(self) -> str:
+        return self.postgres.role if self.postgres.role in ("stopped", "starting") else "running"
+
+    def description(self) -> str:
+        """What its own key says (touch_member)."""
         data: dict[str, Any] = {
             "conn_url": f"postgres://{self.process.host}:5432/postgres",
             "api_url": f"http://{self.process.host}:8008/patroni",
-            "state": {"stopped": "stopped", "starting": "starting"}.get(self.postgres.role, "running"),
+            "state": self._state,
             "role": "primary" if self.primary else "replica",
             "version": self.version,
         }
-        if self.tags.data:
-            data["tags"] = self.tags.data
+        if self.tags.given:
+            data["tags"] = self.tags.given
         if self.postgres.role in ("primary", "standby"):
             data["xlog_location"] = self.postgres.position
             data["timeline"] = self.postgres.branch.number
         if self.paused:
             data["pause"] = True
-        self.dcs.touch(data)
+        return json.dumps(data, separators=(",", ":"))
 
     def status(self) -> Status | None:
         """What its REST answers; None while PostgreSQL does not."""
@@ -153,9 +157,7 @@ class Patroni:
 
     def rest(self) -> dict[str, Any]:
         """The part of GET /patroni that says whether it could lead."""
-        state = {"stopped": "stopped", "starting": "starting"}.get(self.postgres.role, "running")
-        failed = {"watchdog_failed": True} if self.watchdog.failed else {}
-        return {"state": state, **failed, **({"pause": True} if self.paused else {})}
+        return {"state": self._state, "watchdog_failed": self.watchdog.failed, "pause": self.paused}
 
     # With a leader.
 
@@ -177,7 +179,7 @@ class Patroni:
             return False
         if self.primary:
             self.dcs.put("status", f'{{"optime":{self.postgres.flushed}}}')
-        if self.failsafe_mode(self.cluster):
+        if self.cluster.failsafe_mode:
             names = sorted({*self.cluster.members, self.name})
             value = "{" + ",".join(f'"{n}":"http://{n}:8008/patroni"' for n in names) + "}"
             known = self.view.keys.get("failsafe")
@@ -273,7 +275,7 @@ class Patroni:
 
     def _failsafe_leader(self) -> str:
         recent = self._failsafe[0] + self.times.ttl > self.world.now
-        return self._failsafe[1] if recent and self.failsafe_mode(self.cluster) else ""
+        return self._failsafe[1] if recent and self.cluster.failsafe_mode else ""
 
     def _follow(self, refresh: bool = False) -> None:
         if refresh:
@@ -356,7 +358,7 @@ class Patroni:
     def _without_dcs(self) -> None:
         if self.paused or self.postgres.role != "primary":
             return
-        if self.failsafe_mode(self.cluster) and self._all_agree():
+        if self.cluster.failsafe_mode and self._all_agree():
             return
         self.world.tell(self.name, "demotes itself: etcd is not accessible")
         self.dcs.step("demotes without etcd")
@@ -388,8 +390,3 @@ class Patroni:
         if not agreed:
             self.world.sleep(2.0)
         return agreed
-
-
-def _led(cluster: Cluster, leader: str) -> Cluster:
-    fields = {name: getattr(cluster, name) for name in cluster.__slots__}
-    return Cluster(**{**fields, "leader": leader, "leader_lease": 0})

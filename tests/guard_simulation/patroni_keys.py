@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
+import patroni.tags
+
 from tests.guard_simulation.etcd import Kv, LeaseNotFound, SimulatedEtcd, View
 from tests.guard_simulation.world import Process, World
 
@@ -34,46 +36,16 @@ class Times:
     retry_timeout: float = 3.0
 
 
-@dataclass(frozen=True, slots=True)
-class Tags:
-    """A member's tags, as patroni/tags.py reads them."""
+@dataclass(frozen=True)
+class Tags(patroni.tags.Tags):  # type: ignore[misc]  # Patroni gives no types
+    """A member's tags, as Patroni's own class reads them."""
 
-    data: dict[str, Any] = field(default_factory=dict)
-
-    def _bool(self, name: str, priority: str) -> bool:
-        if self.data.get(name) is not None:
-            return bool(self.data[name])
-        return priority in self.data and int(self.data[priority]) <= 0
-
-    def _priority(self, name: str, priority: str) -> int:
-        if self.data.get(name):
-            return 0
-        return int(self.data.get(priority, 1))
+    given: dict[str, Any] = field(default_factory=dict)
 
     @property
-    def nofailover(self) -> bool:
-        """Whether it must not lead."""
-        return self._bool("nofailover", "failover_priority")
-
-    @property
-    def failover_priority(self) -> int:
-        """How much it is preferred."""
-        return self._priority("nofailover", "failover_priority")
-
-    @property
-    def nosync(self) -> bool:
-        """Whether it must not be synchronous."""
-        return self._bool("nosync", "sync_priority")
-
-    @property
-    def sync_priority(self) -> int:
-        """How much it is preferred as a synchronous standby."""
-        return self._priority("nosync", "sync_priority")
-
-    @property
-    def replicatefrom(self) -> str:
-        """Which member it shall follow instead of the leader."""
-        return str(self.data.get("replicatefrom") or "")
+    def tags(self) -> dict[str, Any]:
+        """As they are configured."""
+        return self.given
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +70,11 @@ class Cluster:
     def unlocked(self) -> bool:
         """Whether nobody leads."""
         return not self.leader
+
+    @property
+    def failsafe_mode(self) -> bool:
+        """Whether it is on."""
+        return bool(self.config.get("failsafe_mode"))
 
     def matches(self, name: str, or_leader: bool = False) -> bool:
         """Whether /sync names it."""
@@ -209,7 +186,7 @@ class Dcs:
 
     def _put(self, key: str, value: str, lease: int) -> int:
         version = self.etcd.put(key, value, lease, self.name)
-        self.view.own(key, self.etcd.keys[key], version)
+        self.view.apply(version, key, self.etcd.keys[key])
         return version
 
     def put_if(self, key: str, value: str, version: int) -> int:
@@ -269,18 +246,17 @@ class Dcs:
         def act() -> int:
             now = self.etcd.keys.get("leader")
             if now is not None and now.value == self.name:
-                self.view.own("leader", None, self.etcd.delete("leader", self.name))
+                self.view.apply(self.etcd.delete("leader", self.name), "leader", None)
             return 1
 
         self.retry(act)
 
-    def touch(self, data: dict[str, Any]) -> None:
+    def touch(self, value: str) -> None:
         """Write the member's own key, where that changes anything."""
         try:
             self.refresh()
         except DcsError:
             return
-        value = json.dumps(data, separators=(",", ":"))
         known = self.view.now().get(f"members/{self.name}")
         if known is not None and known.lease == self.lease and known.value == value:
             return

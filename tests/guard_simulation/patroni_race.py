@@ -38,7 +38,7 @@ def healthiest(me: "Patroni") -> bool:
     if me.watchdog.failed:
         return False
     known = dict.fromkeys((*me.known, *cluster.members))
-    if me.failsafe_mode(cluster) and cluster.failsafe:
+    if cluster.failsafe_mode and cluster.failsafe:
         if me.name not in cluster.failsafe:
             return False
         known |= dict.fromkeys(cluster.failsafe)

@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from tests.guard_simulation.etcd import SimulatedEtcd
 from tests.guard_simulation.faults import KINDS
@@ -97,23 +96,15 @@ class Simulation:
         )  # fmt: skip
         patroni.version = s.odd.get(f"version {name}", patroni.version)
         patroni.dcs.lease = self.lease if name == "n1" else self.etcd.grant(s.times.ttl)
-        role = "primary" if name == "n1" else "replica"
-        key: dict[str, Any] = {"conn_url": f"postgres://{name}:5432/postgres", "api_url": f"http://{name}:8008/patroni"}
-        key |= {
-            "state": "running",
-            "role": role,
-            "version": patroni.version,
-            **({"tags": patroni.tags.data} if patroni.tags.data else {}),
-        }
-        key |= {"xlog_location": postgres.flushed, "timeline": 1}
-        self.etcd.put(f"members/{name}", json.dumps(key, separators=(",", ":")), patroni.dcs.lease, name)
+        postgres.role = "primary" if name == "n1" else "standby"
+        self.etcd.put(f"members/{name}", patroni.description(), patroni.dcs.lease, name)
 
     def _steady(self) -> None:
         s, leader, etcd = self.schedule, self.servers["n1"], self.etcd
         able = []
         for name in self.names[1:]:
             tags, server = self.patronis[name].tags, self.servers[name]
-            source = tags.replicatefrom if tags.replicatefrom not in ("", name) else "n1"
+            source = tags.replicatefrom if tags.replicatefrom not in (None, name) else "n1"
             server.conninfo = server._startup_conninfo = source
             server.received, server._receiving = server.flushed, "1"
             server.receiver, server.source = "streaming", source

@@ -1,16 +1,14 @@
-"""The simulated Patroni writes what a real one wrote, in the same order: traces of a lab (record_traces.py)."""
+"""The simulated Patroni writes what a real one wrote, in the same order: traces of a lab (traces.py)."""
 
 import json
-from pathlib import Path
 
 import pytest
 
 from tests.guard_simulation.patroni_keys import Times
 from tests.guard_simulation.schedule import Fault, Schedule
 from tests.guard_simulation.simulate import Simulation
-from tests.guard_simulation.writes import common, of_members, renamed
+from tests.guard_simulation.traces import NAMES, TRACES, Events, common, of_members, renamed
 
-NAMES = ("n1", "n2", "n3")
 BEGINS = 3.0
 FAULTS = {
     "normal": (),
@@ -19,7 +17,6 @@ FAULTS = {
     "switchover": (Fault("switchover", "n1", BEGINS),),
     "leader-killed": (Fault("kill", "n1", BEGINS, lasts=32.0),),
 }
-Events = list[tuple[str, str | None]]
 
 
 def _simulated(faults: tuple[Fault, ...], seed: int) -> Events:
@@ -38,7 +35,7 @@ def _simulated(faults: tuple[Fault, ...], seed: int) -> Events:
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_the_simulated_patroni_writes_what_the_real_one_wrote(name: str) -> None:
-    trace = json.loads((Path(__file__).parent / "traces" / f"{name}.json").read_text())
+    trace = json.loads((TRACES / f"{name}.json").read_text())
     others = [n for n in NAMES if n != trace["leader"]]
     found = []
     for seed in range(6):
@@ -52,5 +49,5 @@ def test_the_simulated_patroni_writes_what_the_real_one_wrote(name: str) -> None
 
 def test_the_traces_are_not_empty() -> None:
     for name in FAULTS:
-        trace = json.loads((Path(__file__).parent / "traces" / f"{name}.json").read_text())
+        trace = json.loads((TRACES / f"{name}.json").read_text())
         assert bool(trace["common"]) == (name != "normal")

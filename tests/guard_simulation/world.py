@@ -10,7 +10,7 @@ from random import Random
 
 from greenlet import GreenletExit, getcurrent, greenlet
 
-Act = Callable[[], None]
+Act = Callable[[], object]
 
 
 @dataclass(slots=True, eq=False)

@@ -1,6 +1,5 @@
 """Patroni's keys as a LockState, and the transactions of a guard as etcd gets them (tests/lab/test_etcd3.py)."""
 
-import base64
 import json
 import math
 from dataclasses import replace
@@ -11,7 +10,7 @@ import pytest
 
 from walproof.errors import TargetError
 from walproof.guarding import leader_lock
-from walproof.guarding.etcd import Entry, EtcdAccess, Transaction, encoded
+from walproof.guarding.etcd import Entry, EtcdAccess, Transaction, decoded, encoded
 from walproof.guarding.leader_lock import LIMIT, EtcdLeaderLock, Taking, handing_over, sealing, state_of
 from walproof.guarding.leader_lock import SEAL as SEAL_KEY
 from walproof.guarding.suspicion import overdue
@@ -43,7 +42,7 @@ def read(transaction: Transaction) -> tuple[dict[str, str], list[tuple[str, str]
     """(versions compared, keys written in order with their values) in words."""
 
     def plain(text: str) -> str:
-        return base64.b64decode(text).decode().removeprefix(PREFIX)
+        return decoded(text).removeprefix(PREFIX)
 
     compared = {plain(c["key"]): c.get("mod_revision", f"lease {c.get('lease')}") for c in transaction.compare}
     written = []

@@ -58,7 +58,8 @@ def encoded(text: str) -> str:
     return base64.b64encode(text.encode()).decode()
 
 
-def _decoded(text: str) -> str:
+def decoded(text: str) -> str:
+    """The text of a key or value of the gateway's; what is no UTF-8 is replaced."""
     return base64.b64decode(text).decode("utf-8", "replace")
 
 
@@ -224,8 +225,8 @@ class Etcd3:
 
 
 def _entry(kv: Mapping[str, Any]) -> Entry:
-    value = _decoded(str(kv.get("value", "")))
-    return Entry(_decoded(str(kv["key"])), value, int(kv["mod_revision"]), int(kv.get("lease", 0)))
+    value = decoded(str(kv.get("value", "")))
+    return Entry(decoded(str(kv["key"])), value, int(kv["mod_revision"]), int(kv.get("lease", 0)))
 
 
 def _object(answer: httpx2.Response) -> Fields | None:
