@@ -50,7 +50,7 @@ def samples_at(tmp_path: Path, rate: float, run: int, blocks: int = 8) -> list[S
         queue_log(file, rate, 1.2, 1000 * run + block)
         found = summary([file], 1000.1, 1001.2, paced=True)
         result = SampleResult(
-            Sample(block, 0, arm, Scenario()), 0.0, 1.1, found.transactions, 0, found.credit / 1.1, found.mean_ms
+            Sample(block, 0, arm, Scenario()), 0.0, 1.1, found.transactions, 0, found.credit, found.mean_ms
         )
         window = Window(standby_names="ANY 1 (a)")
         lag = {"lag_ms": 1000 * found.lag.mean_s, "backlog": found.lag.rise}

@@ -1,6 +1,6 @@
 """Break-even, tuning and prediction: the searches find what a known surface holds."""
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +16,7 @@ from walproof.model.guarantee import Level
 from walproof.model.sample import Arm, MemberWindow, Sample, SampleResult, Scenario, Window
 from walproof.model.topology import Description
 from walproof.pricing import prediction, tuning
-from walproof.pricing.break_even import BreakEven, TrialPoint, find_break_even, find_peak
+from walproof.pricing.break_even import TrialPoint, find_break_even, find_peak
 from walproof.pricing.command import PriceResult, result_lines, run_command
 from walproof.pricing.estimates import price_table
 from walproof.pricing.options import parse_options
@@ -26,24 +26,23 @@ from walproof.pricing.tuning import Candidate, Score, Space, ranking
 from walproof.reporting.console_output import json_text
 
 
-def resulted(generator: Any, rtt_ms: float = 0.0) -> tuple[Any, list[TrialPoint]]:
-    """Drive a search with the true surface; what it found and what it asked."""
-    asks: list[TrialPoint] = []
-    try:
-        ask = next(generator)
-        while True:
-            asks.append(ask)
-            one = throughput(Arm(ask.level, ask.clients), rtt_ms)
-            ratio = one / throughput(Arm(Level.LOCAL, ask.against), rtt_ms)
-            ask = generator.send(Estimate(ratio, ratio, ratio))
-    except StopIteration as end:
-        return end.value, asks
+class Surface(list[TrialPoint]):
+    """Measures points on the true surface, and keeps what was asked."""
+
+    def __init__(self, rtt_ms: float = 0.0) -> None:
+        self.rtt_ms = rtt_ms
+
+    def measure(self, ask: TrialPoint) -> Estimate:
+        self.append(ask)
+        one = throughput(Arm(ask.level, ask.clients), self.rtt_ms)
+        ratio = one / throughput(Arm(Level.LOCAL, ask.against), self.rtt_ms)
+        return Estimate(ratio, ratio, ratio)
 
 
 def test_break_even_is_found_by_searching_and_not_by_trying_every_number() -> None:
-    top, _ = resulted(find_peak(Level.LOCAL))
-    found, asks = resulted(find_break_even(Level.ON, top), rtt_ms=10.0)
-    assert isinstance(found, BreakEven)
+    asks = Surface(rtt_ms=10.0)
+    top = find_peak(Level.LOCAL, Surface().measure)
+    found = find_break_even(Level.ON, top, asks.measure)
     assert found.clients is not None
     goal = 0.99 * throughput(Arm(Level.LOCAL, top))
     assert throughput(Arm(Level.ON, found.clients), 10.0) >= goal > throughput(Arm(Level.ON, found.below), 10.0)
@@ -52,20 +51,19 @@ def test_break_even_is_found_by_searching_and_not_by_trying_every_number() -> No
 
 
 def test_a_longer_round_trip_needs_more_clients() -> None:
-    near, _ = resulted(find_break_even(Level.ON, 32), rtt_ms=3.0)
-    far, _ = resulted(find_break_even(Level.ON, 32), rtt_ms=10.0)
-    assert near.clients < far.clients
+    near, far = (find_break_even(Level.ON, 32, Surface(rtt_ms).measure).clients for rtt_ms in (3.0, 10.0))
+    assert near and far and near < far
 
 
 def test_a_level_that_never_gets_there_is_reported() -> None:
-    found, _ = resulted(find_break_even(Level.ON, 16, most=32), rtt_ms=50.0)
+    found = find_break_even(Level.ON, 16, Surface(rtt_ms=50.0).measure, most=32)
     assert found.clients is None
     assert found.below == 32
     assert found.ratio.value < 0.99
 
 
 def test_a_level_that_needs_fewer_clients_than_the_peak_is_followed_downwards() -> None:
-    found, _ = resulted(find_break_even(Level.OFF, 64))
+    found = find_break_even(Level.OFF, 64, Surface().measure)
     assert found.clients is not None
     assert found.clients < 32
 
@@ -128,7 +126,7 @@ class Tunable(FakePriced):
     def run_sample(self, planned: Sample, seconds: float, seed: int) -> SampleResult:
         result = super().run_sample(planned, seconds, seed)
         good = dict(planned.scenario.parameters).get("commit_delay") == "1000" and planned.arm.level is Level.ON
-        return replace(result, tps=result.tps * (1.3 if good else 1.0))
+        return replace(result, credit=result.credit * (1.3 if good else 1.0))
 
 
 def test_tuning_finds_the_parameters_that_help_and_compares_with_tuned_local_in_pairs() -> None:
@@ -159,18 +157,6 @@ def test_ranking_puts_the_faster_within_the_limit_and_the_quicker_beyond_it() ->
     assert ranking(candidates, scores, 0.5) == candidates
 
 
-def driven(space: Space, samples: int, score: Callable[[Candidate], float]) -> tuple[tuning.Tuned, int]:
-    """A search driven to its end by known scores; the samples it asked for."""
-    searching, cost = tuning.tune(space, 10, samples), 0
-    try:
-        asked = next(searching)
-        while True:
-            cost += asked.blocks * len(asked.candidates)
-            asked = searching.send({c: Score(score(c), 1, 1) for c in asked.candidates})
-    except StopIteration as end:
-        return end.value, cost
-
-
 @pytest.mark.parametrize("pooled", [True, False])
 def test_tuning_finds_the_best_clients_first_and_then_the_best_configuration_within_its_samples(pooled: bool) -> None:
     space = Space(Arm(Level.ON, 1), Level.ON, Level.LOCAL, 128, quorum_open=True, has_pool=pooled, scenario=Scenario())
@@ -180,18 +166,22 @@ def test_tuning_finds_the_best_clients_first_and_then_the_best_configuration_wit
         helps = one.scenario.quorum == 1 or (one.arm.level is Level.LOCAL and one.arm.pool == 16)
         return -abs(one.arm.clients - best) + 5 * helps
 
-    tuned, cost = driven(space, 120, score)
-    assert (tuned.best.arm.clients, tuned.best.scenario.quorum) == (96, 1)
-    assert (tuned.best_baseline.arm.clients, tuned.best_baseline.arm.pool) == (16, 16 if pooled else None)
-    assert cost <= 120
+    cost = []
+
+    def measure(candidates: Sequence[Candidate], blocks: int) -> dict[Candidate, Score]:
+        cost.append(blocks * len(candidates))
+        return {c: Score(score(c), 1, 1) for c in candidates}
+
+    best, baseline = tuning.tune(space, 10, 120, measure).best
+    assert (best.arm.clients, best.scenario.quorum) == (96, 1)
+    assert (baseline.arm.clients, baseline.arm.pool) == (16, 16 if pooled else None)
+    assert sum(cost) <= 120
 
 
 def test_a_level_that_cannot_be_measured_ends_the_tuning_with_a_sentence() -> None:
     space = Space(Arm(Level.ON, 1), Level.ON, Level.LOCAL, 8, quorum_open=False, has_pool=False, scenario=Scenario())
-    searching = tuning.tune(space, 10, 40)
-    asked = next(searching)
     with pytest.raises(TargetError, match="no sample of on"):
-        searching.send({c: Score(0, 1, 1) for c in asked.candidates if c.arm.level is Level.LOCAL})
+        tuning.tune(space, 10, 40, lambda them, _: {c: Score(0, 1, 1) for c in them if c.arm.level is Level.LOCAL})
 
 
 def test_mean_value_analysis_agrees_with_the_textbook() -> None:
@@ -285,19 +275,8 @@ def test_prediction_and_hold_out_are_part_of_the_result() -> None:
     assert len(parts["prediction"]) == 4
 
 
-def answered(answers: Callable[[TrialPoint], Estimate], peak: int = 16, most: int = 64) -> BreakEven:
-    search = find_break_even(Level.ON, peak, most)
-    point = next(search)
-    try:
-        while True:
-            point = search.send(answers(point))
-    except StopIteration as end:
-        found: BreakEven = end.value
-        return found
-
-
 def test_a_value_above_the_goal_is_no_claim_while_its_interval_holds_the_goal() -> None:
-    found = answered(lambda point: Estimate(1.0, 0.95, 1.05))
+    found = find_break_even(Level.ON, 16, lambda point: Estimate(1.0, 0.95, 1.05), most=64)
     assert found.clients is None
     assert found.below == 0
     assert 16 in found.undecided
@@ -305,7 +284,7 @@ def test_a_value_above_the_goal_is_no_claim_while_its_interval_holds_the_goal() 
 
 def test_what_reaches_the_goal_once_and_not_again_is_undecided() -> None:
     lucky = Estimate(1.03, 1.0, 1.06)
-    found = answered(lambda point: Estimate(0.97, 0.93, 1.01) if point.fresh else lucky)
+    found = find_break_even(Level.ON, 16, lambda one: Estimate(0.97, 0.93, 1.01) if one.fresh else lucky, most=64)
     assert found.clients is None
     assert found.undecided
 
@@ -315,7 +294,7 @@ def test_what_is_known_on_both_sides_is_claimed_and_the_rest_left_open() -> None
         middle = 0.9 if point.clients < 12 else 1.0 if point.clients < 32 else 1.1
         return Estimate(middle, middle - 0.05, middle + 0.05)
 
-    found = answered(answer)
+    found = find_break_even(Level.ON, 16, answer, most=64)
     assert found.clients == 32
     assert 0 < found.below < 12
     assert found.undecided

@@ -158,7 +158,7 @@ def test_stalls_and_wal_are_in_the_table_and_the_trimmed_ratio_next_to_it() -> N
     for block in range(1, 21):
         for arm, tps, _ in arms:
             slow = arm == ON and block == 5
-            result = replace(sampled(block, wrote(412_000, 40), arm), tps=tps / 2 if slow else tps)
+            result = replace(sampled(block, wrote(412_000, 40), arm), credit=tps / 2 if slow else tps)
             events.append(
                 SampleDone(0.0, replace(result, stalled_s=0.5 if slow else 0.0, histogram={800: 999, 1100: 1}))
             )
@@ -179,7 +179,7 @@ def test_what_one_level_leaves_behind_is_found_by_the_benchmark() -> None:
         for level in rng.permutation(np.array(["off", "local", "on"])):
             tps = 1000 * float(np.exp(rng.normal(0, 0.02))) * (0.93 if before == "off" else 1.0)
             arm = Arm(Level(str(level)), 4)
-            result = replace(sampled(block, Window(), arm=arm), tps=tps)
+            result = replace(sampled(block, Window(), arm=arm), credit=tps)
             samples.append((result, before))
             before = str(level)
     effect, half = effects_of_level_before(samples)["off"]

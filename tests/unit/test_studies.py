@@ -198,7 +198,7 @@ def test_undecided_drills_reproduce_nothing_and_a_loss_free_claim_states_its_bou
 def test_a_sample_that_stood_still_is_in_a_ratio() -> None:
     events = samples()
     stalled = [
-        replace(e, result=replace(e.result, tps=0.0, transactions=0))
+        replace(e, result=replace(e.result, credit=0.0, transactions=0))
         if isinstance(e, SampleDone) and e.result.sample.block == 3 and e.result.sample.arm.level is Level.ON
         else e
         for e in events

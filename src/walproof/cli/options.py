@@ -30,20 +30,24 @@ def examples() -> dict[str, dict[str, str]]:
     return tomllib.loads((resources.files("walproof.cli") / "examples.toml").read_text("utf-8"))
 
 
-def _write_examples(ctx: click.Context, formatter: click.HelpFormatter) -> None:
-    lines = examples().get(ctx.command_path.partition(" ")[2], {})
-    if not lines:
-        return
-    formatter.write_paragraph()
-    formatter.write_heading("Examples")
-    width = max(map(len, lines))
-    one_line = [f"  walproof {line:{width}}  # {text}\n" for line, text in lines.items()]
-    two_lines = [f"  # {text}\n  walproof {line}\n" for line, text in lines.items()]
-    formatter.write("".join(one_line if max(map(len, one_line)) <= formatter.width + 1 else two_lines))
+class _WithExamples(click.Command):
+    """A command whose help ends with its examples."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The examples: on one line with what they do, or on two where that is too long."""
+        lines = examples().get(ctx.command_path.partition(" ")[2], {})
+        if not lines:
+            return
+        formatter.write_paragraph()
+        formatter.write_heading("Examples")
+        width = max(map(len, lines))
+        one_line = [f"  walproof {line:{width}}  # {text}\n" for line, text in lines.items()]
+        two_lines = [f"  # {text}\n  walproof {line}\n" for line, text in lines.items()]
+        formatter.write("".join(one_line if max(map(len, one_line)) <= formatter.width + 1 else two_lines))
 
 
-class Command(cloup.Command):
-    """A command whose help ends with its examples, and whose values are not empty."""
+class Command(_WithExamples, cloup.Command):
+    """A command whose values are not empty."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """As cloup's, after a usage error for an empty value, which would mean this directory or nothing at all."""
@@ -52,10 +56,6 @@ class Command(cloup.Command):
                 option = word.rstrip("=") or (before if before.startswith("--") else "an argument")
                 raise click.UsageError(f"{option} is empty", ctx)
         return super().parse_args(ctx, args)
-
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The examples."""
-        _write_examples(ctx, formatter)
 
     def get_short_help_str(self, limit: int = 45) -> str:
         """The first sentence of the help, in full: where it is long, the list of commands folds it."""
@@ -75,7 +75,7 @@ class Deferred(Command):
         return command
 
 
-class Group(cloup.Group):
+class Group(_WithExamples, cloup.Group):
     """Imports a deferred command when it is called; prints its help, exit 0, when no command is given."""
 
     command_class = Command
@@ -92,10 +92,6 @@ class Group(cloup.Group):
         """As cloup's, and the module is imported."""
         name, command, rest = super().resolve_command(ctx, args)
         return name, command.load() if isinstance(command, Deferred) else command, rest
-
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The examples."""
-        _write_examples(ctx, formatter)
 
 
 def section(title: str, module: str, **commands: str) -> cloup.Section:

@@ -1,4 +1,4 @@
-"""The load of one sample, whichever program makes it, behind one protocol: pgbench, sysbench or any command.
+"""The load of one sample, whichever program makes it: pgbench, sysbench or any command.
 
 sysbench and commands time themselves; what they print is read into one `Rate`."""
 
@@ -8,7 +8,6 @@ import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 
@@ -148,63 +147,6 @@ CONNECT_S = 30.0
 _SEEDS_APART = 1_000_003
 
 
-class Load(Protocol):
-    """A program that puts load on a target for one sample; as a context manager it is ended."""
-
-    @property
-    def pids(self) -> tuple[int, ...]:
-        """Its process ids on this machine."""
-        ...
-
-    def used(self) -> Used:
-        """Processor time it used so far."""
-        ...
-
-    @property
-    def ended(self) -> bool:
-        """Whether it ended by itself."""
-        ...
-
-    @property
-    def self_timed_s(self) -> float | None:
-        """Seconds after which it ends by itself, its own start apart; None where the caller ends it."""
-        ...
-
-    @property
-    def aborted(self) -> int:
-        """Clients that gave up after an error."""
-        ...
-
-    @property
-    def retries(self) -> int:
-        """Transactions tried again."""
-        ...
-
-    def await_connected(self, clients: int, timeout_s: float) -> None:
-        """Wait until every client is connected, where that can be seen; TargetError when it fails."""
-        ...
-
-    def end(self, grace_s: float, unblock: Callable[[], None]) -> None:
-        """End it; `unblock` is called when it does not end within grace_s."""
-        ...
-
-    def summary(self, since: float, until: float) -> tuple[Summary, float]:
-        """What it did, and from when that counts, between two times (epoch s)."""
-        ...
-
-    def series(self, found: Summary, within: tuple[float, float], marks: Sequence[Mark]) -> Series:
-        """What it did second by second between two times (epoch s), where that is known; `found` is its summary."""
-        ...
-
-    def error(self) -> TargetError:
-        """The TargetError for what it printed."""
-        ...
-
-    def __enter__(self) -> "Load": ...
-
-    def __exit__(self, *_: object) -> None: ...
-
-
 @dataclass(frozen=True, slots=True)
 class LoadRequest:
     """What to run, where, for how long and from which seed; pgbench's path."""
@@ -216,7 +158,7 @@ class LoadRequest:
     pgbench: Path
 
 
-def start_load(request: LoadRequest, places: Sequence[Workspace], clock: Clock) -> Load:
+def start_load(request: LoadRequest, places: Sequence[Workspace], clock: Clock) -> "Load":
     """Start the workload's driver: pgbench in every place that gets a client, any other driver in the first."""
     arm, seconds, seed = request.arm, request.seconds, request.seed
     if arm.workload.driver == PGBENCH:
@@ -308,6 +250,10 @@ class SelfTimedLoad(StartedProgram):
             f"{name} {ended} and printed no rate: {lines[-1] if lines else 'it printed nothing'}",
             "a driver's last line is `tps 1234.5`; run it by hand",
         )
+
+
+Load = RunningLoad | SelfTimedLoad
+"""A program that puts load on a target for one sample; as a context manager it is ended."""
 
 
 def _summary(rate: Rate, seconds: float) -> Summary:

@@ -236,7 +236,8 @@ class SampleResult:
     """One sample as measured.
 
     histogram: latency bucket → count, buckets of `model.estimate` (log-spaced, 1 % wide), per level of a mix
-    under "per_level". Latencies in ms; tps in transactions per second, all time counted; stalled_s: seconds in which
+    under "per_level". Latencies in ms. transactions: that ended; credit: those counted by the share of each that lies
+    within the sample, so that neither its start nor its end biases throughput. stalled_s: seconds in which
     no client's transaction ended for 0.1 s or longer. Of an open loop, whose latencies count from the intended start:
     lag_ms, how late transactions started on average, and backlog, by how many seconds a second that lateness rose
     (the share of the offered load that was not carried); None of a closed loop. retries: transactions tried again
@@ -248,7 +249,7 @@ class SampleResult:
     seconds: float
     transactions: int
     failed: int
-    tps: float
+    credit: float
     mean_ms: float
     histogram: dict[int, int] = field(default_factory=dict)
     per_level: dict[str, dict[int, int]] = field(default_factory=dict)
@@ -258,6 +259,11 @@ class SampleResult:
     backlog: float | None = None
     series: Series = NO_SERIES
     retries: int = 0
+
+    @property
+    def tps(self) -> float:
+        """Transactions per second, all time counted."""
+        return self.credit / self.seconds if self.seconds else 0.0
 
 
 class SampleCut(KeyboardInterrupt):

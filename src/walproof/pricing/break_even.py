@@ -1,16 +1,16 @@
 """The search for break-even: the clients at which a level reaches 99 % of the baseline's peak throughput.
 
-The searches are generators: they yield the point they want measured, are sent its ratio with interval, and return what
-they found. Throughput over clients rises to one flat top, so doubling finds the top's neighbourhood and bisection the
+Throughput over clients rises to one flat top, so doubling finds the top's neighbourhood and bisection the
 edge. A point reaches the goal when its whole interval does, is below when its whole interval is, and is undecided
 otherwise; the error of 5 % is spent over all points and checks (Bonferroni), and what is found to reach the goal is
 measured once more from nothing. `break_even_under` measures the points on a target, in pairs, and emits each as a step.
 """
 
 import math
-from collections.abc import Callable, Generator
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -39,8 +39,6 @@ ERROR = 0.05
 
 CONFIDENCE = "95 % CI for all points at once"
 RAN_OUT = "the budget ran out before the search ended; its steps are in the record, a larger --budget finishes it."
-
-Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,43 +72,57 @@ class BreakEven:
     best_clients: int
 
 
-def find_peak(baseline: Level, most: int = MOST_CLIENTS) -> Generator[TrialPoint, Estimate, int]:
+Measure = Callable[[TrialPoint], Estimate]
+"""The ratio wanted, with its interval."""
+
+
+class _RanOutError(Exception):
+    """The budget ran out before the search ended."""
+
+
+def find_peak(baseline: Level, measure: Measure, most: int = MOST_CLIENTS) -> int:
     """The clients at which the baseline's throughput peaks, by doubling and two refining steps."""
     best = tried = 1
     while tried * 2 <= most and tried * 2 <= best * 4:
         tried *= 2
-        ratio = yield TrialPoint(baseline, tried, best)
-        if ratio.value > GAIN:
+        if measure(TrialPoint(baseline, tried, best)).value > GAIN:
             best = tried
     for clients in (round(best / 2**0.5), round(best * 2**0.5)):
-        if clients != best and 1 <= clients <= most:
-            ratio = yield TrialPoint(baseline, clients, best)
-            if ratio.value > GAIN:
-                return clients
+        if clients != best and 1 <= clients <= most and measure(TrialPoint(baseline, clients, best)).value > GAIN:
+            return clients
     return best
 
 
 def find_break_even(
-    level: Level, peak_clients: int, most: int = MOST_CLIENTS, goal: float = GOAL
-) -> Generator[TrialPoint, Estimate, BreakEven]:
+    level: Level, peak_clients: int, measure: Measure, most: int = MOST_CLIENTS, goal: float = GOAL
+) -> BreakEven:
     """The fewest clients with which `level` reaches `goal` of the baseline with peak_clients."""
     seen: dict[int, Estimate] = {}
     clients = min(peak_clients, most)
     while clients not in seen:
-        seen[clients] = yield TrialPoint(level, clients, peak_clients)
+        seen[clients] = measure(TrialPoint(level, clients, peak_clients))
         if seen[clients].low < goal and not _falling(seen):
             clients = min(2 * clients, most)
     while len(seen) < MOST_POINTS - 1 and (middle := _between(seen, goal)):
-        seen[middle] = yield TrialPoint(level, middle, peak_clients)
+        seen[middle] = measure(TrialPoint(level, middle, peak_clients))
     reached = min((n for n in seen if seen[n].low >= goal), default=None)
     if reached is not None:
-        seen[reached] = yield TrialPoint(level, reached, peak_clients, fresh=True)
+        seen[reached] = measure(TrialPoint(level, reached, peak_clients, fresh=True))
         if seen[reached].low < goal:
             reached = None
     below = [n for n in seen if seen[n].high < goal]
     undecided = sorted(n for n in seen if seen[n].low < goal <= seen[n].high)
     best = max(seen, key=lambda n: seen[n].value) if reached is None else reached
-    return BreakEven(level, reached, max(below, default=0), tuple(undecided), max(seen), peak_clients, seen[best], best)
+    return BreakEven(
+        level,
+        clients=reached,
+        below=max(below, default=0),
+        undecided=tuple(undecided),
+        most=max(seen),
+        peak_clients=peak_clients,
+        ratio=seen[best],
+        best_clients=best,
+    )
 
 
 def _between(seen: dict[int, Estimate], goal: float) -> int | None:
@@ -143,38 +155,30 @@ def break_even_under(
     most = most or MOST_CLIENTS
 
     def measure(point: TrialPoint) -> Estimate:
+        if search.over():
+            raise _RanOutError
         expected = max(2, POINTS * left - len(tried))
         tried.append(point)
         return _measured(search, scenario, base, point, _most_pairs(search, expected if left else None))
 
     levels = dict.fromkeys(a.level for a in search.question.arms if a.level is not baseline and not a.mix)
     left, tried = 0, list[TrialPoint]()
-    peak = _driven(find_peak(baseline, most), measure, search)
+    peak: int | None = None
+    with suppress(_RanOutError):
+        peak = find_peak(baseline, measure, most)
     left = len(levels)
     shown: list[dict[str, Any]] = []
     conclusions: list[str] = []
     where = f"{scenario.text}: " if len(search.question.scenarios) > 1 else ""
     for level in levels:
         tried.clear()
-        found = None if peak is None else _driven(find_break_even(level, peak, most), measure, search)
+        found: BreakEven | None = None
+        with suppress(_RanOutError):
+            found = find_break_even(level, peak, measure, most) if peak else None
         shown.append({"scenario": scenario.text, "level": str(level), "peak_clients": peak, **_as_json(found)})
         conclusions.append(where + (_conclusion(found, baseline) if found else f"{level}: {RAN_OUT}"))
         left -= 1
     return shown, conclusions
-
-
-def _driven(
-    generator: Generator[TrialPoint, Estimate, Result], measure: Callable[[TrialPoint], Estimate], search: SearchRun
-) -> Result | None:
-    """What the generator found; None when the budget ran out first."""
-    try:
-        point = next(generator)
-        while not search.over():
-            point = generator.send(measure(point))
-    except StopIteration as end:
-        found: Result = end.value
-        return found
-    return None
 
 
 def _measured(search: SearchRun, scenario: Scenario, base: Arm, point: TrialPoint, most: int) -> Estimate:

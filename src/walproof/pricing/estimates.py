@@ -124,7 +124,7 @@ def _overload(results: Results) -> bool:
     if not rate:
         return False
     seconds = sum(r.seconds for r in results)
-    missing = rate * seconds - sum(r.tps * r.seconds for r in results)
+    missing = rate * seconds - sum(r.credit for r in results)
     # pgbench's schedule is a Poisson process, whose count varies by its square root.
     if missing > max(NOT_CARRIED * rate * seconds, 3 * math.sqrt(rate * seconds)):
         return True
@@ -245,10 +245,9 @@ def pairs_of(blocks: Blocks, arm: Arm, baseline: Level) -> list[Pair]:
 
 
 def totals(results: Iterable[SampleResult]) -> Totals:
-    """Transactions and seconds of these samples; a transaction counts by its share that lies within its sample."""
-    found = list(results)
-    seconds = np.array([r.seconds for r in found], dtype=np.float64)
-    return Totals(np.array([r.tps for r in found], dtype=np.float64) * seconds, seconds)
+    """Credit and seconds of these samples."""
+    counted = [(r.credit, r.seconds) for r in results]
+    return Totals(*np.array(counted, dtype=np.float64).reshape(-1, 2).T)
 
 
 def paired_totals(pairs: Sequence[Pair]) -> tuple[Totals, Totals]:

@@ -2,12 +2,13 @@
 
 Successive halving (Karnin, Koren & Somekh 2013; Jamieson & Talwalkar 2016) over paired blocks: every candidate left
 runs once a block, the better half of each level goes on with twice the blocks. First over clients, which matter most,
-then over parameters, quorum and pools at the best two numbers of clients. The search is a generator that yields rounds;
-`searched` runs them on a target; a last paired run then compares tuned level and tuned baseline, held to one limit."""
+then over parameters, quorum and pools at the best two numbers of clients. A last paired run then compares tuned level
+and tuned baseline, held to one limit."""
 
 import math
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from statistics import fmean
 from typing import Any
 
@@ -71,24 +72,20 @@ class Score:
 
 
 @dataclass(frozen=True, slots=True)
-class Round:
-    """Candidates to be run in so many blocks."""
-
-    candidates: tuple[Candidate, ...]
-    blocks: int
-
-
-@dataclass(frozen=True, slots=True)
 class Tuned:
-    """The best candidate of the level and of the baseline; the next best of each, best first."""
+    """Candidates of the level and of the baseline, best first."""
 
-    best: Candidate
-    best_baseline: Candidate
-    next_best: tuple[Candidate, ...] = ()
-    next_baseline: tuple[Candidate, ...] = ()
+    level: Sequence[Candidate]
+    baseline: Sequence[Candidate]
+
+    @property
+    def best(self) -> tuple[Candidate, Candidate]:
+        """The best of the level and of the baseline."""
+        return self.level[0], self.baseline[0]
 
 
-Rounds = Generator[Round, Mapping[Candidate, Score], Tuned]
+Measure = Callable[[Sequence[Candidate], int], Mapping[Candidate, Score]]
+"""Runs candidates in so many blocks; the scores of those that could be measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,27 +134,26 @@ def _candidate(space: Space, level: Level, clients: int, scenario: Scenario | No
     return Candidate(scenario or space.scenario, replace(space.base, level=level, clients=clients))
 
 
-def tune(space: Space, limit_ms: float, samples: int) -> Rounds:
+def tune(space: Space, limit_ms: float, samples: int, measure: Measure) -> Tuned:
     """The best candidate of the level and of the baseline, within about so many samples."""
     both = (space.level, space.baseline)
     found = {one: client_candidates(space, one) for one in both}
-    ranked = yield from halve(found, limit_ms)
+    ranked = halve(found, limit_ms, measure)
     left = samples - rounds_cost_samples(len(found[space.level]))
     count = max((n for n in range(FEWEST_CANDIDATES, 25) if rounds_cost_samples(n) <= left), default=FEWEST_CANDIDATES)
     found = {one: config_candidates(space, one, [c.arm.clients for c in ranked[one][:2]], count) for one in both}
-    ranked = yield from halve(found, limit_ms)
-    (best, *others), (baseline, *more) = ranked[space.level], ranked[space.baseline]
-    return Tuned(best, baseline, tuple(others), tuple(more))
+    ranked = halve(found, limit_ms, measure)
+    return Tuned(ranked[space.level], ranked[space.baseline])
 
 
 def halve(
-    candidates: Mapping[Level, Sequence[Candidate]], limit_ms: float
-) -> Generator[Round, Mapping[Candidate, Score], dict[Level, list[Candidate]]]:
+    candidates: Mapping[Level, Sequence[Candidate]], limit_ms: float, measure: Measure
+) -> dict[Level, list[Candidate]]:
     """Halve each level's candidates until one is left; those of the last round, best first."""
     left = {one: list(group) for one, group in candidates.items()}
     blocks = 1
     while True:
-        scores = yield Round(tuple(c for group in left.values() for c in group), blocks)
+        scores = measure([c for group in left.values() for c in group], blocks)
         ranked = {one: ranking([c for c in group if c in scores], scores, limit_ms) for one, group in left.items()}
         for one, group in ranked.items():
             if not group:
@@ -192,31 +188,20 @@ def rounds_cost_samples(count: int) -> int:
     return samples
 
 
-def searched(search: SearchRun, space: Space, limit_ms: float) -> Tuned:
-    """Drive the search with measured rounds."""
-    sample_s = search.question.sample_s + 2 * START_S
-    searching = tune(space, limit_ms, int((1 - FINAL_SHARE) * search.question.budget_s / sample_s))
-    try:
-        asked = next(searching)
-        while True:
-            asked = searching.send(_scores(search, asked, limit_ms))
-    except StopIteration as end:
-        tuned: Tuned = end.value
-        return tuned
-
-
-def _scores(search: SearchRun, asked: Round, limit_ms: float) -> Mapping[Candidate, Score]:
-    """Run a round and score every candidate that ran; its steps are emitted."""
+def _scores(
+    search: SearchRun, limit_ms: float, candidates: Sequence[Candidate], blocks: int
+) -> Mapping[Candidate, Score]:
+    """Run candidates in so many blocks and score each that ran; the steps are emitted."""
     ran: dict[Candidate, list[tuple[float, SampleResult]]] = {}
-    for _ in range(asked.blocks):
-        results = one_each(search, asked.candidates, f"tuning, {len(asked.candidates)} left")
+    for _ in range(blocks):
+        results = one_each(search, candidates, f"tuning, {len(candidates)} left")
         middle = float(np.mean([np.log(r.tps) for r in results.values()])) if results else 0.0
         for candidate, result in results.items():
             ran.setdefault(candidate, []).append((float(np.log(result.tps)) - middle, result))
     scores = {c: score_of([log for log, _ in found], [r for _, r in found]) for c, found in ran.items()}
     for candidate, score in scores.items():
         verdict = "within the limit" if score.p95_ms <= limit_ms else f"p95 {score.p95_ms:.2f} ms is over the limit"
-        tried = {"candidate": candidate.text, "blocks": asked.blocks, "p95_ms": round(score.p95_ms, 3)}
+        tried = {"candidate": candidate.text, "blocks": blocks, "p95_ms": round(score.p95_ms, 3)}
         search.bench.step("tuning", tried, Estimate(score.tps, score.tps, score.tps), verdict)
     return scores
 
@@ -295,13 +280,15 @@ def tuned_under(
         has_pool=search.question.arms[0].workload.per_transaction and has_pool_on(search.bench),
         scenario=scenario,
     )
-    found = _compared(search, searched(search, space, limit_ms), limit_ms)
+    samples = int((1 - FINAL_SHARE) * search.question.budget_s / (search.question.sample_s + 2 * START_S))
+    tuned = tune(space, limit_ms, samples, partial(_scores, search, limit_ms))
+    found = _compared(search, tuned, limit_ms)
     shown = {
         "scenario": scenario.text,
         "level": str(level),
         "limit_ms": limit_ms,
-        "tuned": _as_json(found.tuned.best),
-        "tuned_baseline": _as_json(found.tuned.best_baseline),
+        "tuned": _as_json(found.tuned.level[0]),
+        "tuned_baseline": _as_json(found.tuned.baseline[0]),
         "tps": number(found.score.tps),
         "p95_ms": number(found.score.p95_ms),
         "within_limit": found.score.p95_ms <= limit_ms,
@@ -327,9 +314,9 @@ def _compared(search: SearchRun, tuned: Tuned, limit_ms: float) -> TunedPrice:
     tried = 0
     while tried < FINAL_PAIRS[1] and not (tried >= FINAL_PAIRS[0] and search.over()):
         tried += 1
-        found = one_each(search, (tuned.best, tuned.best_baseline), "tuned against tuned")
+        found = one_each(search, tuned.best, "tuned against tuned")
         if len(found) == 2:
-            pairs.append((found[tuned.best], found[tuned.best_baseline]))
+            pairs.append((found[tuned.level[0]], found[tuned.baseline[0]]))
         other = _within_limit(tuned, pairs, limit_ms) if len(pairs) == FINAL_PAIRS[0] else tuned
         if other != tuned and not search.over():
             tuned, pairs, tried = other, [], 0
@@ -337,12 +324,12 @@ def _compared(search: SearchRun, tuned: Tuned, limit_ms: float) -> TunedPrice:
         if len(pairs) >= FINAL_PAIRS[0] and narrow(_ratio(pairs), len(pairs), search.question.precision):
             break
     ratio, bound = _ratio(pairs), processor_bound(pairs)
-    final = {"final": f"{tuned.best.text} against {tuned.best_baseline.text}", "pairs": len(pairs)}
+    final = {"final": " against ".join(one.text for one in tuned.best), "pairs": len(pairs)}
     final |= {"processors allow": round(bound.value, 3)} if bound.known else {}
     search.bench.step("tuning", final, ratio, "tuned against tuned")
     level, baseline = (score_of([], [pair[i] for pair in pairs]) for i in (0, 1))
     busy, baseline_busy = (fmean(processors_busy(pair[i]) for pair in pairs) if pairs else math.nan for i in (0, 1))
-    return TunedPrice(tuned, ratio, len(pairs), level, baseline, bound, (busy, baseline_busy))
+    return TunedPrice(tuned, ratio, len(pairs), score=level, baseline=baseline, bound=bound, busy=(busy, baseline_busy))
 
 
 def _ratio(pairs: Sequence[Pair]) -> Estimate:
@@ -351,12 +338,11 @@ def _ratio(pairs: Sequence[Pair]) -> Estimate:
 
 def _within_limit(tuned: Tuned, pairs: Sequence[Pair], limit_ms: float) -> Tuned:
     """The same, or with the next best in place of what is over the limit in these pairs."""
-    level, baseline = (score_of([], [pair[i] for pair in pairs]).p95_ms > limit_ms for i in (0, 1))
-    if level and tuned.next_best:
-        tuned = replace(tuned, best=tuned.next_best[0], next_best=tuned.next_best[1:])
-    if baseline and tuned.next_baseline:
-        tuned = replace(tuned, best_baseline=tuned.next_baseline[0], next_baseline=tuned.next_baseline[1:])
-    return tuned
+
+    def left(ranked: Sequence[Candidate], results: list[SampleResult]) -> Sequence[Candidate]:
+        return ranked[1:] if len(ranked) > 1 and score_of([], results).p95_ms > limit_ms else ranked
+
+    return Tuned(left(tuned.level, [one for one, _ in pairs]), left(tuned.baseline, [other for _, other in pairs]))
 
 
 def _as_json(one: Candidate) -> dict[str, Any]:
@@ -371,7 +357,7 @@ def _as_json(one: Candidate) -> dict[str, Any]:
 
 
 def _conclusion(found: TunedPrice, limit_ms: float) -> str:
-    best, baseline = found.tuned.best, found.tuned.best_baseline
+    best, baseline = found.tuned.best
     ratio, score = found.ratio, found.score
     held = "within" if score.p95_ms <= limit_ms else "over"
     sentence = (

@@ -5,6 +5,7 @@ NaN and infinities, which JSON lacks, are written as the strings "NaN", "Infinit
 
 import dataclasses
 import re
+from contextlib import suppress
 from typing import Annotated, Any, get_args
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
@@ -36,6 +37,7 @@ def decode(line: str) -> tuple[Event | None, str]:
         return None, "not an event"
     if raw["kind"] not in KINDS:
         return None, f"unknown kind {raw['kind'][:40]!r}"
+    _add_credit(raw)
     try:
         event = _ADAPTER.validate_python(raw)
     except ValidationError as wrong:
@@ -43,6 +45,14 @@ def decode(line: str) -> tuple[Event | None, str]:
         return None, f"unknown value of {where[:80]}"
     unknown = sorted(_unknown_fields(raw, event))
     return event, f"unknown field {', '.join(unknown)[:80]}" if unknown else ""
+
+
+def _add_credit(raw: dict[str, Any]) -> None:
+    """Older records keep a sample's rate in place of its credit."""
+    result = raw.get("result")
+    if isinstance(result, dict) and {"tps", "seconds"} <= result.keys():
+        with suppress(TypeError, ValueError, OverflowError):
+            result["credit"] = float(result.pop("tps")) * float(result["seconds"])
 
 
 def _unknown_fields(raw: object, value: object) -> set[str]:

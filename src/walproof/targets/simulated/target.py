@@ -155,7 +155,7 @@ class SimulatedPricing:
             seconds,
             transactions,
             0,
-            transactions / seconds,
+            transactions,
             mean_ms,
             histogram,
             window=Window(standby_names=self._world.names, streaming=len(self._world.named)),

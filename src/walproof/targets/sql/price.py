@@ -227,7 +227,7 @@ def _result(planned: Sample, found: Summary, within: tuple[float, float], aborte
         seconds=seconds,
         transactions=found.transactions,
         failed=found.failed + aborted,
-        tps=found.credit / seconds,
+        credit=found.credit,
         mean_ms=found.mean_ms if found.histogram else 0.0,
         histogram=found.histogram,
         stalled_s=found.stalled_s(since, until) if logged else math.nan,
