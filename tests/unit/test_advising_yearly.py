@@ -130,4 +130,4 @@ def test_the_command_forecasts_what_was_priced(
     assert "needs drills" in err
     code, _, err = ended(capsys, ("advise", "p", "d", "--layout", "z1,z2,z3"))
     assert code == 2
-    assert "--layout and --failures are of a forecast" in err
+    assert "--layout and --failures need" in err

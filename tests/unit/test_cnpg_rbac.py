@@ -154,7 +154,7 @@ def test_the_command_prints_roles_to_paste() -> None:
     assert code == 0 and tree["metadata"] == {"name": "walproof-doctor", "namespace": "db"}
     assert "kubectl create rolebinding walproof-doctor --namespace db" in text
     assert yaml.safe_load(run("--print-rbac")[1])["metadata"]["namespace"] == "NAMESPACE"
-    with pytest.raises(UsageError, match="nothing is asked"):
+    with pytest.raises(UsageError, match="give --print-rbac or --dry-run"):
         run()
     with pytest.raises(UsageError, match="of one cluster only"):
         run("--dry-run")
@@ -181,5 +181,5 @@ def test_context_is_part_of_the_address(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr("walproof.targets.cnpg.rbac.rights", kept)
     run("--print-rbac", "--target", "cnpg:db/pg", "--context", "me@kind a")
     assert seen == ["cnpg:db/pg?context=me@kind%20a"]
-    with pytest.raises(UsageError, match="--context is for --target cnpg"):
+    with pytest.raises(UsageError, match="--context needs --target cnpg"):
         run("--print-rbac", "--context", "a")

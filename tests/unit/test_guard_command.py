@@ -25,9 +25,9 @@ DRILL = Drill(1, "freeze", Victim.LEADER, Level.ON, Verdict.HELD, "", Findings(a
     ("words", "sentence"),
     [
         (["guard", "--target", "sim"], "cannot be guarded"),
-        (["guard", "--suspect-after", "1ms"], "is no time to suspect a leader after"),
+        (["guard", "--suspect-after", "1ms"], "--suspect-after must be from 0.2s"),
         (["guard", "--listen", "9189"], "is not HOST:PORT"),
-        (["guard", "--listen", "0.0.0.0:9189"], "everybody there could read it"),
+        (["guard", "--listen", "0.0.0.0:9189"], "lets other machines read"),
         (["guard", "--allow", "takeovers"], "is no consent"),
         (["prove", "--guard", "--target", "sim"], "cannot be guarded"),
         (["prove", "--guard", "--compare-guard", "--target", "sim"], "leave --guard out"),

@@ -61,8 +61,16 @@ def years_of(
             for what in configurations
         ]
     return tuple(
-        YearlyRisk(w.level, w.quorum_kind, w.k, w.strict, one.availability, one.p_structural, one.p_loss)
-        for w, one in zip(configurations, made, strict=True)
+        YearlyRisk(
+            what.level,
+            what.quorum_kind,
+            what.k,
+            what.strict,
+            availability=one.availability,
+            structural=one.p_structural,
+            p_loss=one.p_loss,
+        )
+        for what, one in zip(configurations, made, strict=True)
     )
 
 
@@ -98,7 +106,7 @@ def advice_of(records: tuple[str, ...], options: Mapping[str, Any]) -> Advice:
         years = years_of(events, evidence, options["layout"], options["failures_file"])
         evidence = replace(evidence, years=years)
     elif options["layout"] or options["failures_file"]:
-        raise UsageError("--layout and --failures are of a forecast", "--availability 99.99 or --loss-per-year 1e-6")
+        raise UsageError("--layout and --failures need --availability or --loss-per-year", "--availability 99.99")
     rtt = options["rtt"]
     around = choose_environment(evidence, None if rtt is None else 1000 * duration_s(rtt), options["workload"])
     return advised(evidence, requirements, around, classes_of(options["classes"]))

@@ -47,7 +47,9 @@ def apply(
     """
     as_json = bool(options["as_json"])
     if advice is None and not undo:
-        raise UsageError("nothing to apply is named", "walproof advise RECORD --rpo 0 --json > advice.json; apply it")
+        raise UsageError(
+            "give advice, a record, or --undo", "walproof advise RECORD --rpo 0 --json > advice.json; apply it"
+        )
     choice = None if advice is None else chosen(_advice(advice, options), number)
     cluster = choose(target)
     configuration = cluster.capabilities().configuration

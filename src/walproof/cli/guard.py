@@ -59,9 +59,7 @@ def guard(
     A line for everything it does goes to standard error; --json prints what it did in all when it ends.
     """
     if not 0.2 <= suspect_after <= 60:
-        raise UsageError(
-            f"{suspect_after:g} s is no time to suspect a leader after", "--suspect-after 1s (0.2s to 60s)"
-        )
+        raise UsageError(f"--suspect-after must be from 0.2s to 60s, not {suspect_after:g} s", "--suspect-after 1s")
     address = _address(listen)
     allowed = consent.read(allow)
     chosen = choose(target)
@@ -108,7 +106,7 @@ def _address(listen: str | None) -> tuple[str, int] | None:
         raise UsageError(f"--listen {listen!r} is not HOST:PORT", "--listen 127.0.0.1:9189")
     if not is_loopback(host):
         raise UsageError(
-            f"--listen {host}: everybody there could read it",
+            f"--listen {host} lets other machines read without a token",
             "listen on 127.0.0.1, and let your proxy or agent read it",
         )
     return host, int(port)

@@ -126,7 +126,7 @@ def status(lab: str | None, as_json: bool) -> None:
 def down(name: str | None, every: bool, lab: str | None, as_json: bool) -> ExitCode:
     """Remove a lab, complete or left behind by a killed walproof; nothing of it stays."""
     if (name and lab) or (every and (name or lab)):
-        raise UsageError("more than one lab is meant", "walproof lab down NAME, or --all")
+        raise UsageError("give one of NAME, --lab and --all", "walproof lab down NAME, or --all")
     if every:
         return _down_all(as_json=as_json)
     name = name or lab or home.lab_name()
@@ -263,7 +263,7 @@ def switchover(to: str | None, no_pause: bool, lab: str | None, as_json: bool) -
 def cpu(cores: float | None, member: str | None, clear: bool, lab: str | None, as_json: bool) -> None:
     """Limit every member, or one, to that many cores while it runs; without arguments, show the limits in effect."""
     if clear and cores is not None:
-        raise UsageError("--clear removes every limit and needs no number", "walproof lab cpu --clear")
+        raise UsageError("--clear cannot be used with a number", "walproof lab cpu --clear")
     blueprint = home.load(lab)
     if clear:
         members.limit_cores(blueprint, None, None)

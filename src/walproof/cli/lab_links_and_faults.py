@@ -82,7 +82,9 @@ def change(blueprint: Blueprint, given: LinkOptions) -> Links:
     """Do what the options ask; UsageError for options that contradict one another, before anything is changed."""
     if given.regions:
         if given.shape or given.clear or given.members:
-            raise UsageError("--regions sets every pair at once", "give it alone, then shape single pairs")
+            raise UsageError(
+                "--regions cannot be used with other options or members", "it sets every pair; shape pairs later"
+            )
         regions = read_regions(given.regions)
         table = matrix(regions, blueprint.members)
         sites = sites_of(regions, blueprint.members)
@@ -91,28 +93,25 @@ def change(blueprint: Blueprint, given: LinkOptions) -> Links:
     directions = directions_of(given.members, blueprint.members)
     if given.clear:
         if given.shape:
-            raise UsageError("--clear resets links and the other options shape them", "give one or the other")
+            raise UsageError("--clear cannot be used with options that shape links", "give one or the other")
         return network_links.reset(blueprint, directions)
     if given.rtt and given.delay:
-        raise UsageError("--rtt and --delay both set the delay", "give --rtt for pairs, --delay for directions")
+        raise UsageError("--rtt cannot be used with --delay", "give --rtt for pairs, --delay for directions")
     if given.rtt and any((b, a) not in directions for a, b in directions):
-        raise UsageError("one direction has no round trip", "give --delay with n1..n2, or name the pair: n1 n2")
+        raise UsageError("--rtt needs both directions of a pair", "give --delay with n1..n2, or name the pair: n1 n2")
     return network_links.shape(blueprint, directions, change_of(given))
 
 
 def change_of(given: LinkOptions) -> Change:
     """The options in numbers; UsageError names the one that cannot be read."""
-    typed = given.shape
-    delay = duration_s(typed["rtt"]) / 2 if "rtt" in typed else duration_s(typed["delay"]) if "delay" in typed else None
-    rate = None
-    if "rate" in typed:
-        rate = float("inf") if typed["rate"] == "none" else rate_bps(typed["rate"])
-    return Change(
-        delay,
-        duration_s(typed["jitter"]) if "jitter" in typed else None,
-        share(typed["loss"]) if "loss" in typed else None,
-        rate,
-    )
+
+    def read(parse: Callable[[str], float], text: str | None) -> float | None:
+        return None if text is None else parse(text)
+
+    rtt = read(duration_s, given.rtt)
+    delay = read(duration_s, given.delay) if rtt is None else rtt / 2
+    rate = float("inf") if given.rate == "none" else read(rate_bps, given.rate)
+    return Change(delay, read(duration_s, given.jitter), read(share, given.loss), rate)
 
 
 def links_json(state: network_links.LinksState, found: tuple[Measured, ...]) -> dict[str, Any]:

@@ -174,10 +174,10 @@ def addressed(ctx: click.Context, _option: click.Parameter, target: str | None) 
     words = {word: ctx.meta.get(f"{__name__}.{word}") for word in (_CONTEXT, _IMAGE, _PODS)}
     given = {word: value for word, value in words.items() if value}
     if name and target:
-        raise UsageError("--lab and --target both name a cluster", "give one of them")
+        raise UsageError("--lab cannot be used with --target", "give one of them")
     if given and not (target or "").startswith("cnpg:"):
         hint = "leave it out, or name such a cluster; a target file has keys for it"
-        raise UsageError(f"--{next(iter(given))} is for --target cnpg:NAMESPACE/NAME", hint)
+        raise UsageError(f"--{next(iter(given))} needs --target cnpg:NAMESPACE/NAME", hint)
     if given and target:
         query = "&".join(f"{word}={quote(value, safe='/:@')}" for word, value in given.items())
         return f"{target}{'&' if '?' in target else '?'}{query}"

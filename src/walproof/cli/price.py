@@ -22,7 +22,7 @@ from walproof.pricing.command import (
     result_lines,
     run_command,
 )
-from walproof.pricing.options import RawOptions, parse_options
+from walproof.pricing.options import parse_options
 from walproof.pricing.results_and_gate import exit_code, required, required_as_json
 from walproof.pricing.sampling import Bench, Question
 from walproof.pricing.workload_options import code_in
@@ -107,7 +107,7 @@ def price(
 ) -> ExitCode:
     """What each commit level costs, with honest error bars."""
     if resume and directory:
-        raise UsageError("--resume continues a record and --record names a new one", "leave one of them out")
+        raise UsageError("--resume cannot be used with --record", "leave one of them out")
     earlier: tuple[Event, ...] = ()
     if resume:
         earlier, raw, target = _resumed(Path(resume), raw, target)
@@ -137,14 +137,15 @@ def price(
             writer.keep(kept, Path(name).read_text("utf-8"))
         bench = Bench(chosen, writer, options.grid.seed, earlier)
         if not resume:
-            bench.emit(started("price", {**raw, **_defaults(raw, target)}, at=bench.now(), seed=bench.seed))
+            asked = {**raw, "baseline": raw.get("baseline") or "local", "target": without_secrets(target or "lab")}
+            bench.emit(started("price", asked, at=bench.now(), seed=bench.seed))
         bench.emit(Described(bench.now(), chosen.describe()))
         result = run_command(bench, options, show_progress)
         bench.emit(Ended(bench.now(), str(result.stopped_by)))
     answers = required(options.requirements, result.table)
     if as_json:
-        asked = {"requirements": required_as_json(answers)} if answers else {}
-        print_json({**result_as_json(result, str(writer.directory)), **asked})
+        decided = {"requirements": required_as_json(answers)} if answers else {}
+        print_json({**result_as_json(result, str(writer.directory)), **decided})
     else:
         _print_result(result, bench.events, str(writer.directory), [one.text for one in answers])
     if result.stopped_by == "interrupted":
@@ -177,10 +178,6 @@ def _plan_json(question: Question, target: str) -> dict[str, Any]:
     }
 
 
-def _defaults(raw: RawOptions, target: str | None) -> dict[str, Any]:
-    return {"baseline": raw.get("baseline") or "local", "target": without_secrets(target or "lab")}
-
-
 def _same_files(record: Path, workload: Workload) -> None:
     """UsageError where a file is not the one that the record measured and keeps."""
     for kept, name in _kept_files(workload):
@@ -206,9 +203,7 @@ def _resumed(
     anew = {k for k, v in raw.items() if v not in (None, False) and (k in ANEW or v != recorded.get(k))}
     if anew - ANEW:
         fixed = ", ".join("--" + k.replace("_", "-") for k in sorted(anew - ANEW))
-        raise UsageError(
-            f"a resumed run keeps its own question, so {fixed} cannot change", "leave it out, or start anew"
-        )
+        raise UsageError(f"{fixed} cannot be changed with --resume", "leave it out, or start anew")
     for name in code_in(recorded):
         if raw.get(name) is None:
             raise UsageError(

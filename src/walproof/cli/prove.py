@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -73,9 +73,7 @@ from walproof.targets.external import consent
 def prove(target: str | None, directory: Path | None, as_json: bool, dry_run: bool, **raw: Any) -> ExitCode:
     """What each commit level survives: real faults against a ledger of acknowledged commits."""
     if raw.get("pitfall"):
-        if target is not None:
-            return _target_pitfalls(raw, directory, target, as_json=as_json, dry_run=dry_run)
-        return _pitfalls(raw, directory, as_json=as_json, dry_run=dry_run)
+        return _pitfalls(raw, directory, target, as_json=as_json, dry_run=dry_run)
     options = parse_options(raw)
     allowed = consent.read(raw.get("allow"))
     limits = gate(str(raw["require"])) if raw.get("require") else None
@@ -127,19 +125,38 @@ def _guard_as_before(target: Target) -> Iterator[None]:
                 switch.start() if ran else switch.stop()
 
 
-def _pitfalls(raw: RawOptions, directory: Path | None, *, as_json: bool, dry_run: bool) -> ExitCode:
-    """`--pitfall`: each on a lab of its own making, judged into a record."""
+def _pitfalls(raw: RawOptions, directory: Path | None, target: str | None, *, as_json: bool, dry_run: bool) -> ExitCode:
+    """`--pitfall`: each on a lab of its own making; with a target those of its manager, on that cluster."""
     from walproof.studies.pitfalls import catalogue
 
-    wanted, seed = catalogue.pitfalls(str(raw["pitfall"])), parse_options(raw).seed
+    text, seed = str(raw["pitfall"]), parse_options(raw).seed
+    wanted: Sequence[catalogue.Pitfall] | Sequence[catalogue.TargetPitfall]
+    chosen, consents = None, list[str]()
+    if target is None:
+        wanted = catalogue.pitfalls(text)
+        runs = catalogue.run_all(wanted, _on_stderr)
+    else:
+        wanted = catalogue.target_pitfalls(text)
+        chosen = choose(target)
+        able = chosen.capabilities().pitfalls
+        if not able:
+            raise UsageError(
+                f"{chosen.name} has no pitfalls of its own", "leave --target and --lab out, or cnpg:NAMESPACE/NAME"
+            )
+        consents = [word for pitfall in wanted for word in pitfall.consents]
+        runs = catalogue.run_on_target(able, wanted, _on_stderr)
     if dry_run:
         tree = {"dry_run": True, "pitfalls": [{"number": p.number, "title": p.title} for p in wanted]}
-        first = f"{counted(len(wanted), 'pitfall')} on a lab of its own:"
+        first = f"{counted(len(wanted), 'pitfall')} on {chosen.name if chosen else 'a lab of its own'}:"
         print_result(tree, first, *(f"  {p.number} {p.title}" for p in wanted), as_json=as_json)
         return ExitCode.HELD
-    with Writer(directory, "pitfalls") as writer:
+    if chosen is not None:
+        consent.check(chosen, "reproducing pitfalls", consents, consent.read(raw.get("allow")))
+    with Writer(directory, "pitfalls") as writer, closing(chosen) if chosen else nullcontext():
+        if chosen is not None:
+            keep_journal(chosen, writer.directory)
         writer(started("prove", raw, at=time.time(), seed=seed))
-        found, interrupted = catalogue.reproduce(catalogue.run_all(wanted, _on_stderr), writer)
+        found, interrupted = catalogue.reproduce(runs, writer)
     tree = {"record": str(writer.directory), "pitfalls": [catalogue.as_dict(one) for one in found]}
     print_result(tree, catalogue.as_text(found, len(wanted)), f"record: {writer.directory}", as_json=as_json)
     return ExitCode.INTERRUPTED if interrupted else catalogue.exit_code(found)
@@ -147,33 +164,6 @@ def _pitfalls(raw: RawOptions, directory: Path | None, *, as_json: bool, dry_run
 
 def _on_stderr(text: str) -> None:
     click.echo(text, err=True)
-
-
-def _target_pitfalls(raw: RawOptions, directory: Path | None, target: str, *, as_json: bool, dry_run: bool) -> ExitCode:
-    """`--pitfall` with `--target`: those of its manager, on that cluster."""
-    from walproof.studies.pitfalls import catalogue
-
-    wanted, seed = catalogue.target_pitfalls(str(raw["pitfall"])), parse_options(raw).seed
-    chosen = choose(target)
-    able = chosen.capabilities().pitfalls
-    if not able:
-        raise UsageError(
-            f"{chosen.name} has no pitfalls of its own", "leave --target and --lab out, or cnpg:NAMESPACE/NAME"
-        )
-    if dry_run:
-        tree = {"dry_run": True, "pitfalls": [{"number": p.number, "title": p.title} for p in wanted]}
-        first = f"{counted(len(wanted), 'pitfall')} on {chosen.name}:"
-        print_result(tree, first, *(f"  {p.number} {p.title}" for p in wanted), as_json=as_json)
-        return ExitCode.HELD
-    needed = [word for pitfall in wanted for word in pitfall.consents]
-    consent.check(chosen, "reproducing pitfalls", needed, consent.read(raw.get("allow")))
-    with Writer(directory, "pitfalls") as writer, closing(chosen):
-        keep_journal(chosen, writer.directory)
-        writer(started("prove", raw, at=time.time(), seed=seed))
-        found, interrupted = catalogue.reproduce(catalogue.run_on_target(able, wanted, _on_stderr), writer)
-    tree = {"record": str(writer.directory), "pitfalls": [catalogue.as_dict(one) for one in found]}
-    print_result(tree, catalogue.as_text(found, len(wanted)), f"record: {writer.directory}", as_json=as_json)
-    return ExitCode.INTERRUPTED if interrupted else catalogue.exit_code(found)
 
 
 def _campaign(

@@ -184,13 +184,13 @@ def _required(found: Sequence[Record], text: str | None) -> tuple[Required, ...]
 
     requirements = parse_requirements(text)
     if requirements and len(found) > 1:
-        raise UsageError("--require is decided by one record", "walproof report RECORD --require 'on>=0.9@16'")
+        raise UsageError("--require needs one record", "walproof report RECORD --require 'on>=0.9@16'")
     return required(requirements, price_table(found[0].events)) if requirements else ()
 
 
 def _rejudged(found: Sequence[Record], *, page: bool, text: bool, as_json: bool) -> ExitCode:
     if len(found) > 1 or page or text:
-        raise UsageError("--rejudge prints its own answer, for one record", "walproof report RECORD --rejudge")
+        raise UsageError("--rejudge needs one record and no other output", "walproof report RECORD --rejudge")
     return rejudge(found[0], as_json=as_json)
 
 
@@ -215,7 +215,7 @@ def _write_histograms(directory: Path, found: Sequence[Record]) -> None:
     from walproof.reporting.json_csv_hdrhistogram import histogram_logs
 
     if len(found) > 1:
-        raise UsageError("--histograms writes those of one record", "walproof report RECORD --histograms DIR")
+        raise UsageError("--histograms needs one record", "walproof report RECORD --histograms DIR")
     logs = histogram_logs(found[0].events)
     if not logs:
         raise UsageError(f"{found[0].directory} holds no latencies", "give the record of a walproof price")

@@ -124,17 +124,8 @@ def run(
         claims = [event for event in events if isinstance(event, ClaimJudged)]
         writer(Ended(now(), "done"))
     if as_json:
-        judged = [
-            {
-                "claim": c.claim,
-                "paper": c.paper,
-                "measured": c.measured,
-                "verdict": c.verdict,
-                "why": c.why,
-                "caveats": c.caveats,
-            }
-            for c in claims
-        ]
+        keys = ("claim", "paper", "measured", "verdict", "why", "caveats")
+        judged = [{key: getattr(claim, key) for key in keys} for claim in claims]
         print_json({"record": str(writer.directory), "claims": judged})
     else:
         link = f"record: {writer.directory}   (walproof report {writer.directory} --html study.html)"

@@ -30,7 +30,7 @@ def target() -> None:
 def cnpg(address: str | None, printed: bool, uses: tuple[str, ...], dry_run: bool, as_json: bool) -> ExitCode:
     """Rights that CloudNativePG needs: the Role to paste, and what of it is missing. Changes nothing."""
     if not printed and not dry_run:
-        raise UsageError("nothing is asked", "--print-rbac prints the Role, --dry-run asks what is missing")
+        raise UsageError("give --print-rbac or --dry-run", "the first prints the Role, the second what is missing")
     rights, wanted = rights_of("cnpg", address), _uses(uses) or tuple(USES)
     if not dry_run:
         text = rights.role(wanted)

@@ -89,12 +89,12 @@ def watch(
         return
     probed = tuple(level(text) for text in levels.split(",") if text.strip())
     if not probed:
-        raise UsageError("no level is named", f"--levels takes some of {', '.join(Level)}")
+        raise UsageError("--levels needs at least one level", f"some of {', '.join(Level)}")
     if duration is not None and not 0 < duration < threading.TIMEOUT_MAX:
-        raise UsageError(f"{duration:g} s is no time to watch", "--duration 1min, or leave it out")
+        raise UsageError("--duration must be greater than 0", "--duration 1min, or leave it out")
     if record and not target and (canary or exporter or as_json):
         option = "--canary" if canary else "--exporter" if exporter else "--json"
-        raise UsageError(f"{option} is about a cluster, not a record", "add --target, or use walproof report RECORD")
+        raise UsageError(f"{option} needs a cluster, not a record", "add --target, or use walproof report RECORD")
     allowed = consent.read(allow)
     directory = record_directory(record) if record else None
     chosen = None if directory and not target else choose(target)

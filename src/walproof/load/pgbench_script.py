@@ -162,7 +162,9 @@ class _Scanner:
             raise _open("parenthesis", self.text, self.start)
         if self.start is not None:
             words, bodies = tuple(self.words), tuple(self.bodies)
-            self.statements.append(Statement(self.start, self.last, words, bodies, joined, self.guards > 0, closed))
+            self.statements.append(
+                Statement(self.start, self.last, words, bodies, joined=joined, guarded=self.guards > 0, closed=closed)
+            )
         self._begin()
 
 

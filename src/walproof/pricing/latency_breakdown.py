@@ -129,8 +129,16 @@ def _breakdown(scenario: Scenario, blocks: Blocks, one: Arm, rtt_ms: float | Non
     strongest = levels[-1]
     every = [found[strongest] for found in by_level if strongest in found]
     measured = stopped_interval(np.array([r.mean_ms for r in every]))
-    bottleneck = _bottleneck(strongest, one.clients, parts, measured, every)
-    return Breakdown(scenario, strongest, one.clients, len(complete), parts, measured, _metrics(every), bottleneck)
+    return Breakdown(
+        scenario,
+        strongest,
+        one.clients,
+        blocks=len(complete),
+        parts=parts,
+        measured=measured,
+        metrics=_metrics(every),
+        bottleneck=_bottleneck(strongest, one.clients, parts, measured, every),
+    )
 
 
 def _telescope(levels: Sequence[Level], latencies: dict[Level, np.ndarray]) -> list[tuple[str, np.ndarray]]:

@@ -7,7 +7,7 @@ say. The bench enters scenarios and runs samples."""
 
 import math
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -168,7 +168,7 @@ class Bench:
 
     def step(self, search: str, tried: dict[str, Any], found: Estimate, conclusion: str) -> None:
         """Emit a step of a search, unless the resumed run already did."""
-        step = SearchStep(self.now(), search, tried, found.value, found.low, found.high, conclusion)
+        step = SearchStep(self.now(), search, tried, **asdict(found), conclusion=conclusion)
         if _identity(step) not in self._steps:
             self.emit(step)
 
