@@ -32,13 +32,12 @@ def run(first: int, number: int) -> Batch:
     batch = Batch()
     for seed in range(first, first + number):
         outcome = judge(draw(seed))
-        result = outcome.result
         batch.count["schedules"] += 1
-        batch.count["seals"] += result.seals
-        batch.count["hand-overs"] += result.hand_overs
-        batch.count["promotions"] += result.promotions
-        batch.count["Patroni's own losses"] += result.patroni_losses
-        batch.count["virtual seconds"] += round(result.ended)
+        batch.count["seals"] += outcome.seals
+        batch.count["hand-overs"] += outcome.hand_overs
+        batch.count["promotions"] += outcome.promotions
+        batch.count["Patroni's own losses"] += outcome.patroni_losses
+        batch.count["virtual seconds"] += round(outcome.ended)
         kinds = dict.fromkeys(v.kind for v in outcome.wrong)
         batch.wrong.extend((seed, kind) for kind in kinds)
     return batch

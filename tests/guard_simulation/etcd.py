@@ -203,6 +203,10 @@ class SimulatedEtcd:
 
     # Keys.
 
+    def version(self, key: str) -> int:
+        """The revision that wrote it last, 0 where it is not there."""
+        return self.keys[key].version if key in self.keys else 0
+
     def put(self, key: str, value: str, lease: int, by: str) -> int:
         """Write a key as a transaction of its own; its revision."""
         self.may_hang_on(lease)

@@ -14,7 +14,7 @@ from tests.guard_simulation.world import Process, World
 from walproof.errors import TargetError
 from walproof.guarding import decide, leader_lock, run, seal_quorum
 from walproof.guarding.etcd import EtcdAccess
-from walproof.guarding.signs_of_life import why_unfit
+from walproof.guarding.signs_of_life import Known, why_unfit
 from walproof.model.takeover import MemberSigns, Receiver
 
 if TYPE_CHECKING:
@@ -96,17 +96,12 @@ class SimulatedClock:
 
 
 @dataclass(slots=True)
-class _Answers:
+class _Answers(Known):
     """A member's answers: the next one on its way, and what is known."""
 
     asked: float = -1.0
     arrives: float | None = None
     coming: Receiver | None = None
-    rest_at: float | None = None
-    sql_at: float | None = None
-    receivers: tuple[Receiver, ...] = ()
-    fit: tuple[float | None, str] = (None, "")
-    refused_at: float | None = None
 
 
 @dataclass(eq=False)
@@ -123,7 +118,7 @@ class SimulatedSigns:
     """See Schedule."""
 
     def __post_init__(self) -> None:
-        self._answers = {name: _Answers() for name in self.members}
+        self._answers = {n: _Answers(listed=self.odd.get(f"address {n}", f"{n}:5432")) for n in self.members}
         self._random = self.clock.world.random(f"signs of {self.clock.process.name}")
 
     def close(self) -> None:
@@ -143,14 +138,7 @@ class SimulatedSigns:
             self._arrive(answers, now)
             if answers.arrives is None and now - answers.asked >= 0.1:
                 self._ask(name, member, answers, now)
-            found[name] = MemberSigns(
-                answers.rest_at,
-                answers.sql_at,
-                answers.receivers,
-                *answers.fit,
-                answers.refused_at,
-                self.odd.get(f"address {name}", f"{name}:5432"),
-            )
+            found[name] = answers.signs()
         return found
 
     def heard(self, name: str) -> float:

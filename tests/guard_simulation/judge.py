@@ -303,7 +303,7 @@ class Judge:
         if f"members/{was}" in keys:
             self.wrong("seal", f"{by} leaves {was} its address")
         self._sealed_at = self.world.now
-        self._seal = _Seal(was, lock, *(keys[k].version if k in keys else 0 for k in ("config", "failover")))
+        self._seal = _Seal(was, lock, self.etcd.version("config"), self.etcd.version("failover"))
 
     def _gone_on_with(self, by: str, was: str) -> None:
         lock, seal = self.etcd.keys.get("leader"), self._seal
@@ -318,7 +318,7 @@ class Judge:
 
     def _handed_over(self, by: str, was: str, now: str, cluster: Cluster) -> None:
         self.hand_overs.append(self.world.now)
-        member, seal, keys = self.members[now], self._seal, self.etcd.keys
+        member, seal = self.members[now], self._seal
         if was != by:
             self.wrong("wrong holder", f"{by} hands over to {now} what {was or 'nobody'} holds")
         if member.watchdog.failed:
@@ -327,7 +327,7 @@ class Judge:
             self.wrong("released", f"{by} hands over to {now}, which may not lead")
         if seal is None:
             return
-        versions = tuple(keys[k].version if k in keys else 0 for k in ("config", "failover", "sync"))
+        versions = tuple(map(self.etcd.version, ("config", "failover", "sync")))
         if versions != (seal.config, seal.failover, seal.lock.version):
             self.wrong("void", f"{by} hands over although configuration, /failover or /sync changed since its seal")
         gone = [v for v, at in self._uncounted.items() if self.plain and self.world.now - at > 1.0]

@@ -255,9 +255,7 @@ class WatchedLock:
 
     def _leads(self, before: Kv | None, after: Kv, seen: LockState) -> None:
         etcd, was = self.etcd, before.value if before else ""
-        now = [before.version if before else 0] + [
-            etcd.keys[k].version if k in etcd.keys else 0 for k in ("sync", "config", "failover")
-        ]
+        now = [before.version if before else 0, *map(etcd.version, ("sync", "config", "failover"))]
         if now != [seen.holder_version, seen.sync_version, seen.config_version, seen.failover_version]:
             self.wrong("writes", f"{self.name} gives the leader key to {after.value} by keys that have changed: {now}")
         if after.value != self.name:

@@ -193,8 +193,7 @@ class Dcs:
         """Write a key that is still that version; its new version, 0 when it is not: then the cache is read anew."""
 
         def act() -> int:
-            now = self.etcd.keys.get(key)
-            if (now.version if now else 0) == version:
+            if self.etcd.version(key) == version:
                 return self._put(key, value, 0)
             self.view.rebuild()
             return 0

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from tests.guard_simulation.wal import Branch, Names, Sender, text_of
+from tests.guard_simulation.wal import Branch, Names, Sender
 from tests.guard_simulation.world import Process, World
 
 SEGMENT = 100
@@ -126,15 +126,12 @@ class Postgres:
             self._acknowledge()
             self._send_all()
         pause = self.interval_s * (0.5 + self._random.random()) * (1.0 if self.world.now < _BUSY_S else 3.0)
-        self.world.after(pause, self._write_on(branch), self.process)
-
-    def _write_on(self, branch: Branch) -> Callable[[], None]:
-        return lambda: self._write() if self.branch is branch else None
+        self.world.after(pause, lambda: self._write() if self.branch is branch else None, self.process)
 
     def set_names(self, names: Names) -> None:
         """Change synchronous_standby_names."""
         self.names = names
-        self.world.tell(self.name, f"synchronous_standby_names: {text_of(names)}")
+        self.world.tell(self.name, f"synchronous_standby_names: {names}")
         if self.role == "primary":
             self._acknowledge()
 
@@ -144,17 +141,12 @@ class Postgres:
 
     def _acknowledge(self) -> None:
         names = self.names
-        if names.number == 0:
-            return
         flushed = [self.senders[n].flushed for n in self.synced()]
-        if len(flushed) < max(names.number, 1):
+        if names.number == 0 or len(flushed) < names.number:
             return
         if names.any_of:
             flushed.sort(reverse=True)
-            position = flushed[max(names.number, 1) - 1]
-        else:
-            position = min(flushed[: max(names.number, 1)])
-        position = min(position, self.flushed)
+        position = min(*flushed[: names.number], self.flushed)
         if position > self.branch.acknowledged:
             self.branch.acknowledged = position
             self.acknowledge(self, position)

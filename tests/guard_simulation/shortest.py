@@ -48,5 +48,5 @@ def shrink(schedule: Schedule, kind: str) -> Outcome:
 
 def story(outcome: Outcome) -> str:
     """The schedule and what happened, numbered."""
-    steps = [f"{i:4} {h.at:7.3f}  {h.who:17} {h.what}" for i, h in enumerate(outcome.result.story, 1)]
+    steps = [f"{i:4} {h.at:7.3f}  {h.who:17} {h.what}" for i, h in enumerate(outcome.story, 1)]
     return "\n".join((str(outcome.schedule), *steps))

@@ -1,7 +1,7 @@
 """One run of a schedule: builds the cluster in its steady state, lets the faults come, judges."""
 
 import json
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from tests.guard_simulation.etcd import SimulatedEtcd
 from tests.guard_simulation.faults import KINDS
@@ -20,10 +20,11 @@ _CALM_S = 2.5
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
-    """What came of a run. fired: when each fault came, by its place in the schedule."""
+class Outcome:
+    """What came of a run of a schedule. wrong: what counts against the guard; fired: when each of its faults came."""
 
-    violations: tuple[Violation, ...]
+    schedule: Schedule
+    wrong: tuple[Violation, ...]
     patroni_losses: int
     seals: int
     hand_overs: int
@@ -52,8 +53,9 @@ class Simulation:
             self._add(name, branch)
         self._steady()
         self.judge.plain = schedule.plain
-        self.guards = [self._guard(i) for i in range(schedule.guards)] if guarded else []
-        self.judge.guards = {host.process.name: host for host in self.guards}
+        self.guards = self.judge.guards
+        for i in range(schedule.guards if guarded else 0):
+            self.guards[GUARDS[i]] = self._guard(i)
         self.fired: list[float | None] = [None] * len(schedule.faults)
         self.pending = 0
         self._quiet_since: float | None = None
@@ -141,7 +143,7 @@ class Simulation:
 
     # The run.
 
-    def run(self) -> Result:
+    def run(self) -> Outcome:
         """To the end, and what came of it."""
         faults = self.schedule.faults
         ends = max((f.at + (f.lasts if f.lasts < FOREVER else 0.0) for f in faults), default=0.0)
@@ -151,8 +153,8 @@ class Simulation:
         if self.guards:
             self._judge_kind()
         self.world.close()
-        return Result(
-            tuple(judge.violations), judge.patroni_losses, len(judge.seals), len(judge.hand_overs),
+        return Outcome(
+            self.schedule, tuple(judge.violations), judge.patroni_losses, len(judge.seals), len(judge.hand_overs),
             len(judge.promotions), self.world.now, tuple(self.fired), tuple(self.world.story),
         )  # fmt: skip
 
@@ -180,7 +182,7 @@ class Simulation:
         calm = self.pending == 0 and holder is not None and leads == [holder.value] and now > 4.5
         busy = any(
             h.guard is not None and h.guard.memory.state in (decide.State.SUSPECTING, decide.State.SEALED)
-            for h in self.guards
+            for h in self.guards.values()
             if not h.process.dead
         )
         if not calm or busy or (self._awaited() and now < 20.0):
@@ -193,22 +195,20 @@ class Simulation:
     # Faults.
 
     def _arm(self, i: int, fault: Fault) -> None:
-        if not fault.after:
+        def begin() -> None:
             self.pending += 1
-            self.world.after(fault.at, lambda: self._fire(i, fault, 0.0))
-            return
-
-        def reached() -> None:
-            self.pending += 1
-            if fault.at == 0.0:
-                self._fire(i, fault, 0.0)
+            if fault.after and fault.at == 0.0:
+                self._fire(i, fault)
             else:
-                self.world.after(fault.at, lambda: self._fire(i, fault, 0.0))
+                self.world.after(fault.at, lambda: self._fire(i, fault))
 
+        if not fault.after:
+            begin()
+            return
         base = self.schedule.faults[0].at if not self.schedule.faults[0].after else 0.0
-        self.world.after(base, lambda: self.world.listeners.setdefault(fault.after, []).append(reached))
+        self.world.after(base, lambda: self.world.listeners.setdefault(fault.after, []).append(begin))
 
-    def _fire(self, i: int, fault: Fault, _: float) -> None:
+    def _fire(self, i: int, fault: Fault) -> None:
         self.fired[i] = self.world.now
         if fault.who == "leader":
             holder = self.etcd.keys.get("leader")
@@ -230,10 +230,6 @@ class Simulation:
         """Of a member."""
         return [self.servers[name].process, self.patronis[name].process]
 
-    def host_of(self, guard: str) -> GuardHost | None:
-        """That guard, None in a run without."""
-        return next((h for h in self.guards if h.process.name == guard), None)
-
     def revive(self, name: str) -> None:
         """A member that was killed starts again."""
         patroni, server = self.patronis[name], self.servers[name]
@@ -246,24 +242,12 @@ class Simulation:
         patroni._actor = self.world.spawn(patroni.process, patroni._run)
 
 
-@dataclass(slots=True)
-class Outcome:
-    """A schedule's runs. wrong: what counts against the guard."""
-
-    schedule: Schedule
-    result: Result
-    wrong: tuple[Violation, ...] = field(default=())
-
-
 def judge(schedule: Schedule, recorded: bool = False) -> Outcome:
     """Run it; a loss counts only where the same schedule without a guard loses nothing."""
-    result = Simulation(schedule, recorded=recorded).run()
-    wrong = result.violations
-    if any(v.kind == "loss" for v in wrong):
-        faults = [
-            replace(f, after="", at=at) for f, at in zip(schedule.faults, result.fired, strict=True) if at is not None
-        ]
-        alone = Simulation(replace(schedule, faults=tuple(faults)), guarded=False).run()
-        if alone.patroni_losses:
-            wrong = tuple(v for v in wrong if v.kind != "loss")
-    return Outcome(schedule, result, wrong)
+    outcome = Simulation(schedule, recorded=recorded).run()
+    if any(v.kind == "loss" for v in outcome.wrong):
+        came = zip(schedule.faults, outcome.fired, strict=True)
+        faults = tuple(replace(f, after="", at=at) for f, at in came if at is not None)
+        if Simulation(replace(schedule, faults=faults), guarded=False).run().patroni_losses:
+            return replace(outcome, wrong=tuple(v for v in outcome.wrong if v.kind != "loss"))
+    return outcome

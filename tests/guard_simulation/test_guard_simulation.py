@@ -35,15 +35,15 @@ def test_what_once_was_wrong_and_a_missing_condition_is_found(name: str) -> None
 
 @pytest.mark.parametrize("seed", [3, 28, 50, 74, 100])
 def test_a_seed_is_always_the_same_run(seed: int) -> None:
-    first, again = (judge(draw(seed), recorded=True).result for _ in range(2))
+    first, again = (judge(draw(seed), recorded=True) for _ in range(2))
     assert first == again and len(first.story) > 5
 
 
 def test_a_fault_that_is_left_out_changes_nothing_before_it() -> None:
     schedule = draw(35)
-    whole = judge(schedule, recorded=True).result
+    whole = judge(schedule, recorded=True)
     came = [at or 0.0 for at in whole.fired]
     last = came.index(max(came))
-    fewer = judge(replace(schedule, faults=schedule.faults[:last] + schedule.faults[last + 1 :]), recorded=True).result
+    fewer = judge(replace(schedule, faults=schedule.faults[:last] + schedule.faults[last + 1 :]), recorded=True)
     early = [h for h in whole.story if h.at < came[last]]
     assert len(early) > 5 and early == [h for h in fewer.story if h.at < came[last]]

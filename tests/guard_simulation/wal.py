@@ -51,10 +51,8 @@ class Names:
     any_of: bool = True
     star: bool = False
 
-
-def text_of(names: Names) -> str:
-    """As PostgreSQL writes it."""
-    if names.star:
-        return f"{names.number} of *"
-    kind = "ANY" if names.any_of else "FIRST"
-    return f"{kind} {names.number} ({', '.join(names.names)})" if names.number else "none"
+    def __str__(self) -> str:
+        if self.star:
+            return f"{self.number} of *"
+        kind = "ANY" if self.any_of else "FIRST"
+        return f"{kind} {self.number} ({', '.join(self.names)})" if self.number else "none"

@@ -43,7 +43,7 @@ Members = Callable[[], Mapping[str, Addresses]]
 
 
 @dataclass(slots=True)
-class _Known:
+class Known:
     """What is known of one member; each thread writes its own part."""
 
     rest_at: float | None = None
@@ -54,6 +54,7 @@ class _Known:
     listed: str = ""
 
     def signs(self) -> MemberSigns:
+        """As the guard decides by it."""
         return MemberSigns(self.rest_at, self.sql_at, self.receivers, *self.fit, self.refused_at, self.listed)
 
 
@@ -76,7 +77,7 @@ class PatroniSignsOfLife:
         self._members, self._client, self._clock = members, client, clock
         self._current: Mapping[str, Addresses] = members()
         self._asked: dict[str, Addresses] = {}
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, Known] = {}
         self._threads: list[threading.Thread] = []
         self._ended: set[threading.Thread] = set()
         self._closed = threading.Event()
@@ -120,7 +121,7 @@ class PatroniSignsOfLife:
         for name, addresses in self._current.items():
             if self._asked.get(name) != addresses:
                 self._asked[name] = addresses
-                self._known.setdefault(name, _Known()).listed = addresses.listed
+                self._known.setdefault(name, Known()).listed = addresses.listed
                 self._run(self._ask_rest, name, addresses)
                 self._run(self._ask_whether_fit, name, addresses)
                 self._run(self._ask_sql, name, addresses)
@@ -170,7 +171,7 @@ class PatroniSignsOfLife:
             except (psycopg.Error, *_NO_ANSWER):
                 continue
 
-    def _ask_once(self, connection: "psycopg.Connection[dict[str, Any]]", known: _Known) -> None:
+    def _ask_once(self, connection: "psycopg.Connection[dict[str, Any]]", known: Known) -> None:
         asked_at = self._clock.now()
         row = connection.execute(_QUERY).fetchone()
         assert row is not None
