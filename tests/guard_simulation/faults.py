@@ -127,14 +127,14 @@ def _pause_replay(run: "Simulation", fault: Fault) -> Undo:
 
 @_kind("slow stream", "slow watch")
 def _slow(run: "Simulation", fault: Fault) -> Undo:
-    on = run.servers[fault.who] if fault.kind == "slow stream" else run.patronis[fault.who].view
+    on = run.servers[fault.who] if fault.kind == "slow stream" else run.members[fault.who].view
     on.slow_s = fault.what
     return lambda: setattr(on, "slow_s", 0.0)
 
 
 @_kind("tag")
 def _tag(run: "Simulation", fault: Fault) -> Undo:
-    patroni = run.patronis[fault.who]
+    patroni = run.members[fault.who]
     patroni.tags = Tags({**patroni.tags.given, **fault.what})
     return None
 

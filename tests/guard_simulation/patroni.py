@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tests.guard_simulation.etcd import SimulatedEtcd, View
+from tests.guard_simulation.patroni_election import Status, failover_possible, healthiest
 from tests.guard_simulation.patroni_keys import Cluster, Dcs, DcsError, Tags, Times, cluster_of
-from tests.guard_simulation.patroni_race import Status, failover_possible, healthiest
 from tests.guard_simulation.patroni_sync import SyncHandler
 from tests.guard_simulation.postgres import Postgres
 from tests.guard_simulation.world import Process, World

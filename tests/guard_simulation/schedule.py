@@ -1,7 +1,7 @@
 """A schedule: the cluster, and faults tied to times or to steps of the guard or of Patroni; drawn from a seed."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from random import Random
 from typing import Any
 
@@ -73,16 +73,10 @@ class Schedule:
     faults: tuple[Fault, ...] = ()
 
     def __str__(self) -> str:
-        kind = "ANY" if self.any_of else "FIRST"
-        words = [f"seed {self.seed}: {self.members} members, {kind} {self.k} of {self.members - 1}"]
-        words += [word for word, on in (("strict", self.strict), ("failsafe_mode", self.failsafe)) if on]
-        words += [f"{self.guards} guards", f"etcd's least lease {self.least_ttl:g} s"]
-        t = self.times
-        words.append(f"ttl {t.ttl:g}, loop_wait {t.loop_wait:g}, retry_timeout {t.retry_timeout:g}")
-        words += [f"tags of {m}: {tags}" for m, tags in self.tags.items()]
-        words += [f"watchdog of {m} required, not to be opened" for m in self.watchdogs]
-        words += [f"recovery_min_apply_delay of {m}: {s:g} s" for m, s in self.delays.items()]
-        lines = [", ".join(words)]
+        given = {f.name: getattr(self, f.name) for f in fields(self)} | {"faults": ()}
+        usual = Schedule(self.seed)
+        unusual = [f"{name} {value}" for name, value in given.items() if value != getattr(usual, name)]
+        lines = [f"seed {self.seed}: {', '.join(unusual) or 'as usual'}"]
         return "\n".join((*lines, *(f"  fault {i}: {f}" for i, f in enumerate(self.faults, 1))))
 
 

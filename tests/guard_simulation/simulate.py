@@ -45,9 +45,9 @@ class Simulation:
         self.names = names
         self.etcd = SimulatedEtcd(self.world, ("e1", "e2", "e3"), schedule.least_ttl)
         branch = Branch(1, fork=FIRST)
-        self.patronis: dict[str, Patroni] = {}
+        self.members: dict[str, Patroni] = {}
         self.servers: dict[str, Postgres] = {}
-        self.judge = Judge(self.world, self.etcd, self.patronis, [branch])
+        self.judge = Judge(self.world, self.etcd, self.members, [branch])
         self._write_keys()
         for name in names:
             self._add(name, branch)
@@ -92,8 +92,8 @@ class Simulation:
             interval_s=s.interval_s, delay_s=s.delays.get(name, 0.0),
         )  # fmt: skip
         self.servers[name] = postgres
-        self.patronis[name] = patroni = Patroni(
-            world, self.etcd, Process(f"{name} patroni", name), postgres, s.times, self.patronis, self.judge.promoted,
+        self.members[name] = patroni = Patroni(
+            world, self.etcd, Process(f"{name} patroni", name), postgres, s.times, self.members, self.judge.promoted,
             Tags(dict(s.tags.get(name, {}))), Watchdog(name in s.watchdogs, name not in s.watchdogs),
         )  # fmt: skip
         patroni.version = s.odd.get(f"version {name}", patroni.version)
@@ -105,7 +105,7 @@ class Simulation:
         s, leader, etcd = self.schedule, self.servers["n1"], self.etcd
         able = []
         for name in self.names[1:]:
-            tags, server = self.patronis[name].tags, self.servers[name]
+            tags, server = self.members[name].tags, self.servers[name]
             source = tags.replicatefrom if tags.replicatefrom not in (None, name) else "n1"
             server.conninfo = server._startup_conninfo = source
             server.received, server._receiving = server.flushed, "1"
@@ -114,18 +114,18 @@ class Simulation:
             server._watch_stream(server._connection)
             if not tags.nosync and source == "n1":
                 able.append(name)
-        preferred = sorted(able, key=lambda n: (self.patronis[n].tags.nofailover, n))
+        preferred = sorted(able, key=lambda n: (self.members[n].tags.nofailover, n))
         voters = preferred[: s.k]
         if s.any_of:
-            promotable = [n for n in able if not self.patronis[n].tags.nofailover]
+            promotable = [n for n in able if not self.members[n].tags.nofailover]
             voters = promotable if len(promotable) >= s.k else voters
         k = min(s.k, len(voters))
         sync = {"leader": "n1", "sync_standby": ",".join(sorted(voters)) or None, "quorum": len(voters) - k}
         etcd.put("sync", json.dumps(sync, separators=(",", ":")), 0, "start")
         leader.names = Names(k, tuple(sorted(voters)), s.any_of)
-        handler = self.patronis["n1"].sync
+        handler = self.members["n1"].sync
         handler.ready, handler.known = list(voters), leader.names
-        for patroni in self.patronis.values():
+        for patroni in self.members.values():
             patroni._promote_at = 0.001
             patroni.view.rebuild()
         leader.lead()
@@ -136,7 +136,7 @@ class Simulation:
         settings = {"learns_s": 1.0, **schedule.policy, **dry}
         policy = decide.Policy(name, **{k: v for k, v in settings.items() if v is not None})
         process = Process(name, f"g{i + 1}")
-        host = GuardHost(self.world, self.etcd, self.patronis, process, policy, schedule.skews[i], schedule.odd)
+        host = GuardHost(self.world, self.etcd, self.members, process, policy, schedule.skews[i], schedule.odd)
         host.wrong, host.logged = self.judge.wrong, self.judge.logged
         host.start()
         return host
@@ -228,11 +228,11 @@ class Simulation:
 
     def processes(self, name: str) -> list[Process]:
         """Of a member."""
-        return [self.servers[name].process, self.patronis[name].process]
+        return [self.servers[name].process, self.members[name].process]
 
     def revive(self, name: str) -> None:
         """A member that was killed starts again."""
-        patroni, server = self.patronis[name], self.servers[name]
+        patroni, server = self.members[name], self.servers[name]
         for process in self.processes(name):
             self.world.revive(process)
         server.role = "stopped"
