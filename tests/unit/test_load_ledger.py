@@ -201,8 +201,8 @@ def rows_of(*entries: tuple[int, int, Outcome, float]) -> np.ndarray:
     return rows
 
 
-def read(member: str, leads: bool, newest: list[int], at: float = 10.0) -> Read:
-    return Read(member, leads, np.array(newest, dtype=np.int64), at)
+def read(member: str, *newest: int, leads: bool = False, session: int = 1) -> Read:
+    return Read(member, leads, np.array(newest, dtype=np.int64), 10.0, session)
 
 
 def test_only_acknowledged_rows_are_asked_for() -> None:
@@ -212,15 +212,15 @@ def test_only_acknowledged_rows_are_asked_for() -> None:
 
 def test_staleness_is_the_age_of_the_oldest_missing_acknowledgement() -> None:
     rows = rows_of((0, 4, Outcome.ACKNOWLEDGED, 9.5), (0, 5, Outcome.ACKNOWLEDGED, 9.75))
-    assert stale_ms(rows, read("n2", False, [3])) == pytest.approx(500)
-    assert stale_ms(rows, read("n2", False, [4])) == pytest.approx(250)
-    assert stale_ms(rows, read("n2", False, [9])) == 0.0
+    assert stale_ms(rows, read("n2", 3)) == pytest.approx(500)
+    assert stale_ms(rows, read("n2", 4)) == pytest.approx(250)
+    assert stale_ms(rows, read("n2", 9)) == 0.0
 
 
 def test_freshness_is_counted_per_standby_and_on_any() -> None:
     tally = ReadTally(2)
     rows = rows_of((0, 5, Outcome.ACKNOWLEDGED, 9.0), (1, 7, Outcome.ACKNOWLEDGED, 9.0))
-    tally.add(rows, [read("n1", True, [5, 7]), read("n2", False, [5, 6]), read("n3", False, [4, 7])])
+    tally.add(rows, [read("n1", 5, 7, leads=True), read("n2", 5, 6), read("n3", 4, 7)])
     report = tally.report()
     assert report.fresh_by_member == {"n2": (1, 1), "n3": (1, 1)}
     assert report.fresh_somewhere == (2, 0)
@@ -231,8 +231,8 @@ def test_a_long_fork_is_two_reads_that_each_hold_what_the_other_lacks() -> None:
     assert disagree(np.array([1, 2]), np.array([2, 1]))
     assert not disagree(np.array([1, 2]), np.array([2, 2]))
     tally = ReadTally(2)
-    tally.add(rows_of(), [read("n1", True, [5, 6])])
-    tally.add(rows_of(), [read("n2", False, [6, 5])])
+    tally.add(rows_of(), [read("n1", 5, 6, leads=True)])
+    tally.add(rows_of(), [read("n2", 6, 5)])
     assert tally.report().long_forks == 1
 
 
@@ -242,7 +242,7 @@ def test_reads_of_one_growing_order_never_disagree(steps: list[tuple[int, int]])
     tally, newest = ReadTally(2), [0, 0]
     for writer, leads in steps:
         newest[writer] += 1
-        tally.add(rows_of(), [read("n1" if leads else "n2", bool(leads), list(newest))])
+        tally.add(rows_of(), [read("n1" if leads else "n2", *newest, leads=bool(leads))])
     assert tally.report().long_forks == 0
 
 
@@ -323,15 +323,11 @@ def test_a_step_of_the_wall_clock_moves_no_time(monkeypatch: pytest.MonkeyPatch)
     assert RealClock().now() - before < 1
 
 
-def answer(member: str, *newest: int, leads: bool = False, session: int = 1) -> Read:
-    return Read(member, leads, np.array(newest, np.int64), 1.0, session)
-
-
 def test_a_read_that_shows_less_than_an_earlier_one_is_counted_within_one_session() -> None:
     tally = ReadTally(2)
     nothing = np.empty(0, ROW)
-    for read in (answer("n2", 5, 5), answer("n2", 6, 4), answer("n2", 1, 1, session=2), answer("n1", 3, 3, leads=True)):
-        tally.add(nothing, [read])
+    for one in (read("n2", 5, 5), read("n2", 6, 4), read("n2", 1, 1, session=2), read("n1", 3, 3, leads=True)):
+        tally.add(nothing, [one])
     assert tally.report().backward_by_member == {"n2": 1}
 
 
@@ -339,7 +335,7 @@ def test_a_member_that_did_not_answer_is_not_one_that_lacks_the_row() -> None:
     rows = np.zeros(1, ROW)
     rows["outcome"], rows["number"] = Outcome.ACKNOWLEDGED, 7
     tally = ReadTally(1)
-    tally.add(rows, [answer("n2", 3)], complete=False)
+    tally.add(rows, [read("n2", 3)], complete=False)
     assert tally.report().fresh_somewhere == (0, 0)
-    tally.add(rows, [answer("n2", 3)])
+    tally.add(rows, [read("n2", 3)])
     assert tally.report().fresh_somewhere == (0, 1)

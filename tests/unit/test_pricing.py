@@ -1,6 +1,5 @@
 """The price run: its design, its folding into a table, its caveats, its breakdown, what it does when interrupted."""
 
-import json
 import math
 from collections import Counter
 from dataclasses import replace
@@ -20,10 +19,9 @@ from walproof.model.topology import ClusterView, Role
 from walproof.pricing.estimates import caveats_of, drifts, failed_over, price_table, ratio_of, samples_of
 from walproof.pricing.latency_breakdown import breakdowns
 from walproof.pricing.options import RawOptions, TuneOptions, parse_options
-from walproof.pricing.results_and_gate import conclusion, table_as_json
+from walproof.pricing.results_and_gate import conclusion
 from walproof.pricing.run import run_price
 from walproof.pricing.sampling import AGAIN, Bench, Question, RunProgress, block, still_needed, visit_order
-from walproof.reporting.console_output import json_text
 
 LOCAL, ON = Arm(Level.LOCAL, 4), Arm(Level.ON, 4)
 
@@ -148,15 +146,6 @@ def test_the_baseline_against_itself_covers_one_in_90_to_99_of_100_runs() -> Non
         ratio, _ = ratio_of(samples_of(events)[Scenario()], replace(LOCAL, label=AGAIN), Level.LOCAL)
         covered += ratio.covers(1.0)
     assert 90 <= covered <= 99
-
-
-def test_ctrl_c_keeps_what_was_measured_and_leaves_the_target_as_it_was() -> None:
-    target = FakePriced(interrupt_after=9)
-    events, stopped = priced(target, Question((Scenario(),), (LOCAL, ON)))
-    assert stopped is StoppedBy.INTERRUPTED
-    assert target.left == 1
-    assert sum(isinstance(e, SampleDone) for e in events) == 9
-    assert price_table(events).arms[0].blocks == 4
 
 
 def test_a_resumed_run_continues_with_fresh_blocks() -> None:
@@ -321,14 +310,6 @@ def test_two_leaders_observed_are_a_failover() -> None:
     observed = [Observed(1.0, ClusterView(1.0, (), leader)) for leader in ("n1", "n2")]
     assert failed_over(observed)
     assert not failed_over(observed[:1])
-
-
-def test_the_table_as_json_has_the_promised_keys_and_only_finite_numbers() -> None:
-    events, _ = priced(FakePriced(), Question((Scenario(),), (LOCAL, ON)))
-    found = json.loads(json_text(table_as_json(price_table(events), "rec")))
-    assert {"record", "baseline", "stopped_by", "arms"} <= set(found)
-    assert {"level", "clients", "blocks", "tps", "ratio", "latency_ms", "caveats"} <= set(found["arms"][0])
-    assert set(found["arms"][0]["latency_ms"]) == {"mean", "p50", "p95", "p99", "p999", "max"}
 
 
 def test_one_client_is_not_one_clients() -> None:
