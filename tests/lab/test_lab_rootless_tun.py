@@ -1,16 +1,22 @@
-"""The rootless lab with /dev/net/tun and without: with it links have delays; without it every cut still works."""
+"""A lab of uid 1000, with /dev/net/tun and without: up, questions, faults, down, and nothing of it stays.
+
+With the device links have delays; without it every cut still works.
+"""
 
 import json
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
 
+import psycopg
 import pytest
 
 from tests.fixtures.labs import port_base
-from tests.fixtures.ordinary_user import home_of_user, run, why_no_user_lab
-from tests.fixtures.tun_device import Tun, seeing, why_not
+from tests.fixtures.ordinary_user import Tun, home_of_user, left_behind, run, seeing, why_no_user_lab, why_not_seen
+from walproof.machine.clock import RealClock
+from walproof.model.waiting import Wait, wait_for
 
 REASON = why_no_user_lab()
 pytestmark = [pytest.mark.lab, pytest.mark.skipif(bool(REASON), reason=REASON or "-")]
@@ -26,20 +32,28 @@ def tun(request: pytest.FixtureRequest) -> Tun:
 
 
 @pytest.fixture(scope="module")
-def walproof(tun: Tun) -> Iterator[Walproof]:
+def folder() -> Iterator[Path]:
+    """The user's home; nothing of the user's runs any more when the tests have ended."""
+    with home_of_user() as home:
+        yield home
+        wait_for(Wait.PROGRAM_GONE, lambda: left_behind(home) == [], RealClock())
+        assert not (home / "state" / "lab").exists()
+
+
+@pytest.fixture(scope="module")
+def walproof(tun: Tun, folder: Path) -> Iterator[Walproof]:
     """The command line of uid 1000, a lab of its own being up."""
-    with home_of_user() as folder:
-        device = folder / "dev"
-        if reason := why_not(tun, device):
-            pytest.skip(reason)
-        command: Walproof = partial(run, folder, before=seeing(tun, device))
-        up = command("lab", "up", "--port", str(port_base() + 20))
-        try:
-            assert up.returncode == 0, up.stderr
-            yield command
-        finally:
-            down = command("lab", "down")
-        assert down.returncode == 0, down.stderr
+    device = folder / "dev"
+    if reason := why_not_seen(tun, device):
+        pytest.skip(reason)
+    command: Walproof = partial(run, folder, before=seeing(tun, device))
+    up = command("lab", "up", "--port", str(port_base() + 20))
+    try:
+        assert up.returncode == 0, up.stderr
+        yield command
+    finally:
+        down = command("lab", "down")
+    assert down.returncode == 0, down.stderr
 
 
 def loss(walproof: Walproof) -> dict[str, float | None]:
@@ -56,6 +70,16 @@ def status(walproof: Walproof) -> dict[str, Any]:
 
 def a_standby(walproof: Walproof) -> str:
     return next(str(m["name"]) for m in status(walproof)["members"] if m["role"] != "leader")
+
+
+def test_it_answers_inside_and_outside_of_its_namespaces(walproof: Walproof, folder: Path) -> None:
+    assert sorted(m["state"] for m in status(walproof)["members"]) == ["running", "streaming", "streaming"]
+    asked = walproof("lab", "psql", "-c", "SELECT current_user, pg_is_in_recovery()")
+    assert "postgres" in asked.stdout, asked.stderr
+    outside = f"host=127.0.0.1 port={port_base() + 20} user=postgres passfile={folder}/state/lab/pgpass"
+    with psycopg.connect(outside) as link:
+        assert link.execute("SELECT 41 + 1").fetchone() == (42,)
+    assert walproof("lab", "up", "--port", str(port_base() + 20)).returncode == 3
 
 
 def test_delays_are_there_or_say_why_not(walproof: Walproof, tun: Tun) -> None:
@@ -86,7 +110,19 @@ def test_a_standby_is_cut_off_and_comes_back(walproof: Walproof, fault: str) -> 
     assert sorted(m["state"] for m in status(walproof)["members"]) == ["running", "streaming", "streaming"]
 
 
-def test_a_drill_partitions_the_leader_and_judges_what_it_acknowledged(walproof: Walproof) -> None:
+def test_a_drill_without_the_device_partitions_the_leader_and_judges_what_it_acknowledged(
+    walproof: Walproof, tun: Tun
+) -> None:
+    if tun != "hidden":
+        pytest.skip("with the device every lab's drills show it")
     done = walproof("prove", "--fault", "partition", "--levels", "on", "--record", "drill", "--json")
     assert done.returncode in (0, 4), done.stderr
     assert "/dev/net/tun" not in done.stderr + done.stdout
+
+
+def test_what_needs_root_says_so_and_refused_options_leave_nothing() -> None:
+    with home_of_user() as home:
+        image = run(home, "lab", "up", "--disk", "image", "--port", str(port_base() + 20))
+        assert (image.returncode, "needs root" in image.stderr) == (3, True), image.stderr
+        assert run(home, "lab", "up", "--members", "9", "--port", str(port_base() + 20)).returncode == 2
+        wait_for(Wait.PROGRAM_GONE, lambda: left_behind(home) == [], RealClock())
