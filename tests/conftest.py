@@ -9,9 +9,9 @@ from hypothesis import settings
 from xdist.scheduler import LoadFileScheduling
 
 from tests.fixtures.command_line import walproof
-from tests.fixtures.labs import lab, own_state
+from tests.fixtures.labs import lab, own_state, shared_lab
 
-__all__ = ["lab", "own_state", "walproof"]
+__all__ = ["lab", "own_state", "shared_lab", "walproof"]
 
 # The same examples each time, however slow the machine: an example that fails is mended, not met by chance.
 settings.register_profile("repeatable", derandomize=True, deadline=None)
@@ -31,11 +31,23 @@ def pytest_runtest_setup() -> None:
     os.umask(UMASK)
 
 
+SHARE_A_LAB = (
+    "test_external_patroni", "test_lab_superuser", "test_links_of_lab", "test_load.py", "test_price",
+    "test_stream_faults", "test_watch.py",
+)  # fmt: skip
+"""Files whose tests want a lab as any lab is made."""
+
+
 class Spread(LoadFileScheduling):  # type: ignore[misc]
-    """One worker runs a file's tests, which share its fixtures; the guard's schedules share nothing."""
+    """One worker runs a file's tests, which share its fixtures, and those of all files that share a lab.
+
+    The guard's schedules share nothing.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
-        return nodeid if "guard_simulation" in nodeid else str(super()._split_scope(nodeid))
+        if "guard_simulation" in nodeid:
+            return nodeid
+        return "shared lab" if any(f"/{name}" in nodeid for name in SHARE_A_LAB) else str(super()._split_scope(nodeid))
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Spread:

@@ -1,12 +1,15 @@
-"""`lab down`, `lab ls` and sweeping against folders that are no labs, names that are none, and blueprints that lie."""
+"""`lab down`, `lab ls` and sweeping: folders that are no labs, names that are none, marks and blueprints that lie.
+
+Removals that are killed halfway too, and labs raised anew while another command sweeps."""
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -14,7 +17,7 @@ import pytest
 
 from tests.fixtures.command_line import ended
 from tests.fixtures.labs import a_lab, port_base, state_of_its_own, what_is_left
-from walproof.errors import MachineError
+from walproof.errors import Error, MachineError
 from walproof.lab import create, home, list_and_destroy, members
 from walproof.lab.blueprint import Blueprint
 from walproof.lab.list_and_destroy import destroy_lab, sweep
@@ -22,6 +25,7 @@ from walproof.lab.privileges import member_uid
 from walproof.machine import pid_files
 from walproof.machine.clock import RealClock
 
+DEAD = "999999999 1 0-0-0"
 LYING = {
     "dots": "..", "dot": ".", "slash": "a/b", "absolute": "/etc", "option": "-x", "empty": "", "space": "a b",
     "newline": "a\nb", "nul-like": "a%00", "unicode": "läb", "long": "x" * 41, "hidden": ".lab", "glob": "*",
@@ -138,8 +142,9 @@ def test_an_empty_folder_of_an_interrupted_creation_goes(state: Path, capsys: py
     assert not (state / "lab").exists()
 
 
-def planted(state: Path, name: str, owner: str) -> None:
+def planted(state: Path, name: str, owner: str) -> Path:
     home.store(Blueprint(name, 0, ("n1",), state / name, Path("/usr"), 18), "demo", owner)
+    return state / name
 
 
 def test_a_lab_of_a_dead_command_is_swept_and_one_of_a_living_is_not(state: Path) -> None:
@@ -157,7 +162,7 @@ def test_a_lab_of_a_dead_command_is_swept_and_one_of_a_living_is_not(state: Path
 
 def test_all_leaves_the_lab_of_a_living_command_and_reports_it(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
     planted(state, "living", pid_files.identity(os.getppid()) or "")
-    planted(state, "dead", "999999999 1 0-0-0")
+    planted(state, "dead", DEAD)
     code, out, _ = ended(capsys, ["lab", "down", "--all", "--json"])
     reported = json.loads(out)
     assert code == 3
@@ -175,12 +180,83 @@ def test_a_name_in_use_by_a_living_command_is_refused_with_a_hint_that_works(sta
 
 
 def test_ls_tells_who_made_each(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    planted(state, "a", "999999999 1 0-0-0")
+    planted(state, "a", DEAD)
     planted(state, "b", "")
     (state / "c").mkdir()
     labs = json.loads(ended(capsys, ["lab", "ls", "--json"])[1])["labs"]
     assert [(lab["name"], lab["state"]) for lab in labs] == [("a", "left behind by walproof demo"), ("b", "incomplete")]
     assert "left behind by walproof demo" in ended(capsys, ["lab", "ls"])[1]
+
+
+@pytest.mark.parametrize("name", ["lab.json", "blueprint.json.new", "up", "LAB.JSON"])
+@pytest.mark.parametrize("content", ['{"number": 1}', "{}", "equipment of the chemistry lab"])
+def test_a_file_that_anybody_might_have_marks_nothing(
+    name: str, content: str, state: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (state / "lab").mkdir()
+    (state / "lab" / name).write_text(content)
+    assert ended(capsys, ["lab", "down"])[0] == 3
+    assert (state / "lab" / name).read_text() == content
+
+
+def test_a_removal_killed_at_any_file_leaves_a_lab_that_is_found(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is removed, and however rmtree orders it, the mark is there until nothing else is."""
+    folder = planted(state, "lab", DEAD)
+    for name in ("a", "zz"):
+        (folder / name).mkdir()
+        (folder / name / "file").write_text("x")
+    unmarked: list[list[str]] = []
+    real = os.unlink
+
+    def watched(path: object, **rest: object) -> None:
+        real(path, **rest)  # type: ignore[arg-type]
+        left = os.listdir(folder)
+        if left and home.IDENTITY not in left:
+            unmarked.append(left)
+
+    monkeypatch.setattr(os, "unlink", watched)
+    assert destroy_lab("lab", RealClock())
+    assert unmarked == []
+    assert not folder.exists()
+
+
+def test_a_creation_killed_while_its_mark_was_written_is_removed(
+    state: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (state / "lab").mkdir()
+    (state / "lab" / f"{home.IDENTITY}.new").write_text('{"num')
+    assert ended(capsys, ["lab", "down"])[0] == 0
+    assert not (state / "lab").exists()
+
+
+@pytest.mark.parametrize(("by", "anew"), [("sweep", "demo"), ("sweep", "lab up"), ("down --all", "demo")])
+def test_a_lab_raised_anew_after_it_was_listed_stays(
+    by: str, anew: str, state: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two commands find the same dead one's lab; the other has swept it and raised its own by now."""
+    folder = planted(state, "lab", DEAD)
+    seen = list_and_destroy.labs()
+    assert [lab.left_behind for lab in seen] == [True]
+    shutil.rmtree(folder)
+    planted(state, "lab", "" if anew == "lab up" else pid_files.identity(os.getppid()) or "")
+    monkeypatch.setattr(list_and_destroy, "labs", lambda: seen)
+    if by == "sweep":
+        sweep(RealClock(), lambda _: None)
+    else:
+        ended(capsys, ["lab", "down", "--all"])
+    assert home.identity("lab") is not None
+    assert (folder / "blueprint.json").exists()
+
+
+def test_what_cannot_be_removed_keeps_its_mark(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = planted(state, "lab", DEAD)
+    (folder / "n1").mkdir()
+    monkeypatch.setattr(shutil, "rmtree", lambda *_, **__: None)
+    impatient = RealClock()
+    impatient.patience = 0.01
+    with pytest.raises(Error, match="could not be removed"):
+        destroy_lab("lab", impatient)
+    assert (folder / home.IDENTITY).exists()
 
 
 @pytest.fixture
@@ -216,7 +292,7 @@ def test_processes_of_another_state_folder_are_left_alone(
     assert marked_process.is_running()
 
 
-DAMAGE = {
+DAMAGE: dict[str, Callable[[str], str]] = {
     "truncated": lambda text: text[:40],
     "empty": lambda text: "",
     "of-another-version": lambda text: json.dumps({"format": 99, "cluster": "lab"}),
@@ -224,26 +300,32 @@ DAMAGE = {
 }
 
 
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
+def test_processes_of_a_lab_with_a_damaged_blueprint_are_ended(
+    damage: Callable[[str], str], marked_process: psutil.Popen, state: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    planted(state, "ghost", "")
+    path = state / "ghost" / "blueprint.json"
+    path.write_text(damage(path.read_text()))
+    assert ended(capsys, ["lab", "down", "ghost"])[0] == 0
+    assert not marked_process.is_running() or marked_process.status() == psutil.STATUS_ZOMBIE
+    assert everything(state) == []
+
+
 @pytest.mark.lab
-@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE.keys())
-def test_a_running_lab_with_a_damaged_blueprint_is_ended_whole(damage: object) -> None:
+def test_a_running_lab_with_a_damaged_blueprint_is_ended_whole_and_what_is_others_stays() -> None:
+    """Its shared memory goes too, by its mark's number, and that of another user stays."""
     with a_lab(members=2) as blueprint:
         path = blueprint.home / "blueprint.json"
-        path.write_text(damage(path.read_text()))  # type: ignore[operator]
-        assert members.marked(blueprint)
-        assert destroy_lab(blueprint.name, RealClock())
-        assert what_is_left(blueprint) == []
-
-
-@pytest.mark.lab
-def test_shared_memory_of_the_lab_goes_and_that_of_others_stays() -> None:
-    with a_lab(members=1) as blueprint:
+        path.write_text(DAMAGE["truncated"](path.read_text()))
         own, other = Path("/dev/shm/PostgreSQL.walproof-own"), Path("/dev/shm/PostgreSQL.walproof-other")
-        for path, uid in ((own, member_uid(blueprint.number)), (other, member_uid(255))):
-            path.touch()
-            os.chown(path, uid, uid)
+        for memory, uid in ((own, member_uid(blueprint.number)), (other, member_uid(255))):
+            memory.touch()
+            os.chown(memory, uid, uid)
+        assert members.marked(blueprint)
         try:
-            destroy_lab(blueprint.name, RealClock())
+            assert destroy_lab(blueprint.name, RealClock())
+            assert what_is_left(blueprint) == []
             assert (own.exists(), other.exists()) == (False, True)
         finally:
             other.unlink()

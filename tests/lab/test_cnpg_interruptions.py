@@ -45,14 +45,10 @@ def started(runner: LoadPodRunner, tmp_path_factory: pytest.TempPathFactory) -> 
 def kubernetes(started: Kubernetes) -> Iterator[Kubernetes]:
     """Healthy before, with nothing of walproof's after."""
     settled(started.running, started.members)
-    before = spec(started)
+    before = started.spec()
     yield started
     settled(started.running, started.members)
-    assert started.left() == [] and spec(started) == before
-
-
-def spec(kubernetes: Kubernetes) -> Any:
-    return (kubernetes.running.store.find("Cluster", "pg") or {})["spec"]
+    assert started.left() == [] and started.spec() == before
 
 
 @dataclass
@@ -135,7 +131,7 @@ def test_a_drill_that_was_killed_is_reverted_with_its_frozen_primary_and_its_loa
     drill.killed()
     assert cnpg.state.member(primary).server is Server.FROZEN
     kinds = {item["kind"] for item in kubernetes.labelled()}
-    assert {"Job", "Secret"} <= kinds and spec(kubernetes)["managed"]["roles"]
+    assert {"Job", "Secret"} <= kinds and kubernetes.spec()["managed"]["roles"]
     if journal == "lost":
         shutil.rmtree(kubernetes.folder / "state" / "journals")
     reverted(kubernetes)

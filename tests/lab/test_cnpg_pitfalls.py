@@ -43,7 +43,7 @@ def drill(kubernetes: Kubernetes, fault: str, *words: str) -> dict[str, Any]:
 
 
 def test_k2_and_k5_are_reproduced_on_real_postgresql(preferred: Kubernetes) -> None:
-    before = (preferred.running.store.find("Cluster", "pg") or {})["spec"]
+    before = preferred.spec()
     words = ("prove", "--pitfall", "K2,K5", "--target", ADDRESS, "--json")
     code, out = preferred.ended(*words)
     assert code == 2 and "kill-member" in out, "not without consent by name"
@@ -51,7 +51,7 @@ def test_k2_and_k5_are_reproduced_on_real_postgresql(preferred: Kubernetes) -> N
     found = {one["pitfall"]: one for one in json.loads(out)["pitfalls"]}
     assert code == 0 and {one["verdict"] for one in found.values()} == {"reproduced"}, found
     assert "acknowledged by pg-1 alone" in found["K2"]["evidence"]
-    assert (preferred.running.store.find("Cluster", "pg") or {})["spec"] == before
+    assert preferred.spec() == before
 
 
 def test_lone_acknowledgements_under_preferred_are_found_counted_and_timed(preferred: Kubernetes) -> None:

@@ -36,7 +36,7 @@ WHERE: dict[str, tuple[Tun, list[str]]] = {
 }
 
 
-@pytest.fixture(scope="module", params=WHERE.values(), ids=WHERE)
+@pytest.fixture(scope="module", params=list(WHERE.values()), ids=list(WHERE))
 def found(request: pytest.FixtureRequest) -> dict[str, Any]:
     """What the script measured in each state."""
     return measured(*request.param)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,7 +14,6 @@ import pytest
 from tests.fixtures.command_line import ended
 from tests.fixtures.drills import drilled
 from tests.fixtures.external_cluster import lab_file, opened
-from tests.fixtures.labs import a_lab
 from walproof.errors import TargetError
 from walproof.guarding.etcd import Etcd3, EtcdAccess, EtcdLeader
 from walproof.lab import configuration, members
@@ -32,9 +32,8 @@ pytestmark = pytest.mark.lab
 
 
 @pytest.fixture(scope="module")
-def blueprint() -> Iterator[Blueprint]:
-    with a_lab() as raised:
-        yield raised
+def blueprint(lab: Blueprint) -> Blueprint:
+    return lab
 
 
 @pytest.fixture
@@ -159,15 +158,21 @@ def test_a_guard_of_drills_does_not_outlive_them(file: Path, blueprint: Blueprin
     wait_for(Wait.PROGRAM_GONE, lambda: not guard.is_running() or guard.status() == psutil.STATUS_ZOMBIE, RealClock())
 
 
-def test_a_guard_says_what_it_watches_and_ends_in_order(
-    blueprint: Blueprint, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_guard_says_what_it_watches_and_ends_in_order(blueprint: Blueprint) -> None:
     lock = LabTakeover(blueprint, RealClock()).lock()
     wait_for(Wait.CLUSTER_HEALTHY, lambda: lock.read().limit_s == 0, RealClock())  # another test's takeover
-    code, out, err = ended(capsys, ["guard", "--target", f"lab:{blueprint.name}", "--dry-run", "--duration", "30s"])
-    assert (code, out) == (0, "")
-    assert "(dry run)" in err
-    assert "watching" in err
+    words = [sys.executable, "-m", "walproof", "guard", "--target", f"lab:{blueprint.name}", "--dry-run"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as guard:
+        assert guard.stderr is not None
+        said = []
+        while "watching" not in (line := guard.stderr.readline()):
+            said.append(line)
+            assert line, said
+        guard.send_signal(signal.SIGINT)
+        out, err = guard.communicate(timeout=60)
+    assert (guard.returncode, out) == (130, "")
+    assert "(dry run)" in "".join(said)
+    assert "ended" in err
     assert not [p for p in members.marked(blueprint) if "guard" in p.cmdline()]
 
 

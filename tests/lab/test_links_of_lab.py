@@ -6,25 +6,18 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 
 import psycopg
 import pytest
 
 from tests.fixtures.bare_network import may_create_networks
-from tests.fixtures.labs import a_lab, why_no_lab
+from tests.fixtures.labs import why_no_lab
 from walproof.lab import network_links
 from walproof.lab.blueprint import Blueprint
 from walproof.lab.patroni import observe
 
 REASON = why_no_lab() or ("" if may_create_networks() else "needs root and /dev/net/tun")
 pytestmark = [pytest.mark.lab, pytest.mark.skipif(bool(REASON), reason=REASON or "-")]
-
-
-@pytest.fixture(scope="module")
-def lab() -> Iterator[Blueprint]:
-    with a_lab() as blueprint:
-        yield blueprint
 
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:

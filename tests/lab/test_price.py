@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.fixtures.bare_network import may_create_networks
-from tests.fixtures.labs import lab, why_no_lab
+from tests.fixtures.labs import why_no_lab
 from walproof.errors import Error
 from walproof.lab import network_links
 from walproof.lab.blueprint import Blueprint
@@ -23,7 +23,6 @@ from walproof.records.reader import read
 
 REASON = why_no_lab() or ("" if may_create_networks() else "needs root and /dev/net/tun")
 pytestmark = [pytest.mark.lab, pytest.mark.skipif(bool(REASON), reason=REASON or "-")]
-__all__ = ["lab"]
 
 PRICE = [sys.executable, "-m", "walproof", "price", "--json"]
 SHORT = ["--levels", "local,on", "--clients", "1", "--workload", "insert", "--scale", "1", "--sample", "0.5s"]

@@ -9,7 +9,6 @@ import httpx2
 import psycopg
 import pytest
 
-from tests.fixtures.labs import a_lab
 from walproof.errors import UsageError
 from walproof.lab.blueprint import Blueprint
 from walproof.lab.faults import active, catalogue, crashes, replication
@@ -20,12 +19,6 @@ from walproof.machine.programs import ip
 from walproof.model.waiting import Wait, wait_for
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
-
-
-@pytest.fixture(scope="module")
-def lab() -> Iterator[Blueprint]:
-    with a_lab() as blueprint:
-        yield blueprint
 
 
 @pytest.fixture
