@@ -154,7 +154,7 @@ def _nodes(lab: Blueprint) -> dict[str, Node]:
 
 
 def _status(lab: Blueprint) -> control.Status:
-    now = control.status(control.EmulatorFiles(lab.home / "wire"))
+    now = control.status(lab.home / "wire")
     if now is None:
         raise SystemExit("the link emulator is dead")
     return now

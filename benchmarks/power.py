@@ -21,11 +21,12 @@ from psycopg.pq import ExecStatus
 
 from benchmarks.command import command
 from benchmarks.temporary_lab import benchmark_lab
-from walproof.lab import configuration, members
+from walproof.lab import configuration, home, members
 from walproof.lab.blueprint import POSTGRES_PORT, Blueprint, Disk
 from walproof.lab.create import LabOrder
 from walproof.lab.faults import catalogue, crashes, disks
 from walproof.lab.patroni import observe, wait_until_healthy
+from walproof.lab.privileges import confined
 from walproof.machine.clock import RealClock
 from walproof.model.topology import Endpoint
 from walproof.model.waiting import Wait, wait_for
@@ -109,6 +110,21 @@ class Survival:
     note: str = ""
 
 
+def _run_inside(
+    blueprint: Blueprint, member: str, argv: list[str], *, timeout_s: float = 60.0
+) -> subprocess.CompletedProcess[str]:
+    """Run a command inside the member as its user."""
+    return subprocess.run(
+        confined(blueprint, argv, member=member),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=timeout_s,
+        env=home.environment(blueprint),
+        cwd=blueprint.member_dir(member),
+    )
+
+
 @contextlib.contextmanager
 def alone(blueprint: Blueprint, member: str) -> Iterator[str]:
     """The member's PostgreSQL started and promoted without Patroni; yields "" or why it does not start."""
@@ -116,13 +132,13 @@ def alone(blueprint: Blueprint, member: str) -> Iterator[str]:
     where = [program, "-D", str(blueprint.data_dir(member)), "-w", "-t", "60"]
     options = f"-c listen_addresses={blueprint.address(member)} -p {POSTGRES_PORT}"
     log = str(blueprint.run_dir(member) / "alone.log")
-    started = members.run_inside(blueprint, member, [*where, "-l", log, "-o", options, "start"], timeout_s=90)
+    started = _run_inside(blueprint, member, [*where, "-l", log, "-o", options, "start"], timeout_s=90)
     try:
         if started.returncode == 0 and (blueprint.data_dir(member) / "standby.signal").exists():
-            members.run_inside(blueprint, member, [*where, "promote"], timeout_s=90)
+            _run_inside(blueprint, member, [*where, "promote"], timeout_s=90)
         yield "" if started.returncode == 0 else members.logs(blueprint, member, 3)
     finally:
-        members.run_inside(blueprint, member, [*where, "-m", "immediate", "stop"], timeout_s=90)
+        _run_inside(blueprint, member, [*where, "-m", "immediate", "stop"], timeout_s=90)
 
 
 def load(blueprint: Blueprint, writers: Writers) -> None:

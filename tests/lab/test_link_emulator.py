@@ -215,14 +215,14 @@ def test_a_refused_change_leaves_links_and_emulator_as_they_were(lab: Blueprint)
 def test_the_emulator_leaves_nothing_behind(tmp_path: Path) -> None:
     with bare_network(tmp_path / "lab", ("n1", "n2")) as lab:
         network_links.set_round_trip(lab, 4)
-        files = control.EmulatorFiles(lab.home / "wire")
+        folder = lab.home / "wire"
         pid = network_links.state(lab).pid
-        assert {oct(p.stat().st_mode & 0o777) for p in files.folder.iterdir()} == {"0o600"}
+        assert {oct(p.stat().st_mode & 0o777) for p in folder.iterdir()} == {"0o600"}
         network_links.end_emulator(lab)
         network_links.end_emulator(lab)
-        assert control.running(files) is None
+        assert control.running(folder) is None
         assert not Path(f"/proc/{pid}/ns").exists()
-        assert list(files.folder.iterdir()) == []
+        assert list(folder.iterdir()) == []
         assert all(devices.DEVICE not in ip("link", namespace=lab.namespace(m)) for m in lab.members)
         back = round_trips(_nodes(lab), [("n1", "n2")], FEW)
         assert back["n1", "n2"]
@@ -232,9 +232,9 @@ def test_the_emulator_leaves_nothing_behind(tmp_path: Path) -> None:
 def test_the_emulator_ends_by_itself_when_its_lab_is_removed(tmp_path: Path) -> None:
     with bare_network(tmp_path / "lab", ("n1", "n2")) as lab:
         network_links.set_round_trip(lab, 4)
-        files = control.EmulatorFiles(lab.home / "wire")
-        assert control.running(files) is not None
+        folder = lab.home / "wire"
+        assert control.running(folder) is not None
     try:
-        wait_for(Wait.PROGRAM_GONE, lambda: control.running(files) is None, RealClock())
+        wait_for(Wait.PROGRAM_GONE, lambda: control.running(folder) is None, RealClock())
     finally:
-        control.end(files, RealClock())
+        control.end(folder, RealClock())

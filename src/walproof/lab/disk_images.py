@@ -2,13 +2,13 @@
 
 import contextlib
 import os
-import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
 from walproof.errors import MachineError, UsageError, WaitTimeout
 from walproof.lab.blueprint import Blueprint, Disk
+from walproof.lab.mount_view import mounts
 from walproof.lab.privileges import make_folder, member_uid
 from walproof.machine.clock import RealClock
 from walproof.machine.programs import lookup, run
@@ -143,21 +143,7 @@ def loops(blueprint: Blueprint) -> tuple[tuple[str, Path], ...]:
 
 def mounted(mount_point: Path) -> bool:
     """Whether something is mounted there in our own mount namespace."""
-    return any(place == str(mount_point) for _, place in _mounts("self"))
-
-
-def _mounts(pid: str) -> list[tuple[str, str]]:
-    """(source, mount point) of every mount a process sees; none once it is gone."""
-    try:
-        lines = Path(f"/proc/{pid}/mountinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return []
-    split = [line.split(" - ", 1) for line in lines]
-    return [(_plain(right.split()[1]), _plain(left.split()[4])) for left, right in split]
-
-
-def _plain(escaped: str) -> str:
-    return re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), escaped)
+    return any(place == str(mount_point) for _, place in mounts())
 
 
 def _format(image: Path, size_bytes: int) -> None:
@@ -195,13 +181,13 @@ def _give(mount_point: Path, number: int) -> None:
 
 def _unmount(mount_point: Path) -> None:
     """Here, and wherever a mount namespace created meanwhile (`ip netns exec`, unshare) holds a copy."""
-    sources = {source for source, place in _mounts("self") if place == str(mount_point)}
+    sources = {source for source, place in mounts() if place == str(mount_point)}
     if sources:
         _patiently_unmount(mount_point)
     for pid in _mount_namespaces():
         # Only our own images can be mounted there: the path lies below the lab's home.
-        if any(place == str(mount_point) for _, place in _mounts(pid)):
-            with contextlib.suppress(MachineError):
+        with contextlib.suppress(MachineError, OSError):
+            if any(place == str(mount_point) for _, place in mounts(pid)):
                 run(["nsenter", f"--mount=/proc/{pid}/ns/mnt", "umount", "--lazy", str(mount_point)])
 
 

@@ -94,20 +94,12 @@ def reconstructed(name: str) -> Blueprint:
 
 def _number_of_processes(blueprint: Blueprint) -> int:
     """The number in the name of the network namespace that one of the lab's processes is in; 0 for none."""
-    spaces = {_process_space(process.pid) for process in members.marked(blueprint)} - {None}
+    networks = {members.network_of(Path(f"/proc/{process.pid}/ns/net")) for process in members.marked(blueprint)}
     for path in NAMESPACES.iterdir() if NAMESPACES.is_dir() else ():
         match = re.match(r"wp(\d+)-", path.name)
-        if match and path.stat().st_ino in spaces:
+        if match and members.network_of(path) in networks - {None}:
             return int(match[1])
     return 0
-
-
-def _process_space(pid: int) -> int | None:
-    """The inode of a process's network namespace; None once it is gone."""
-    try:
-        return Path(f"/proc/{pid}/ns/net").stat().st_ino
-    except OSError:
-        return None
 
 
 def destroy_lab(name: str, clock: Clock) -> bool:

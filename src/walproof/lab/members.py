@@ -7,7 +7,7 @@ import re
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,43 +26,23 @@ from walproof.model.units import lsn_text
 from walproof.model.waiting import Wait, wait_for
 
 
-def _namespace_id(blueprint: Blueprint, member: str) -> tuple[int, int] | None:
+def network_of(path: Path) -> tuple[int, int] | None:
+    """What identifies the network namespace of that file (below /run/netns, or a process's ns/net); None without."""
     try:
-        found = os.stat(NAMESPACES / blueprint.namespace(member))
-    except FileNotFoundError:
+        status = os.stat(path)
+    except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 def processes(blueprint: Blueprint, member: str) -> list[psutil.Process]:
     """Every process inside the member's network namespace, oldest first; zombies left out."""
-    wanted = _namespace_id(blueprint, member)
-    if wanted is None:
-        return []
-    found = []
-    for pid in psutil.pids():
-        try:
-            space = os.stat(f"/proc/{pid}/ns/net")
-            if (space.st_dev, space.st_ino) == wanted:
-                found.append(psutil.Process(pid))
-        except (OSError, psutil.Error):
-            continue
-    return sorted(found, key=lambda p: p.pid)
-
-
-def run_inside(
-    blueprint: Blueprint, member: str, argv: Sequence[str], *, timeout_s: float = 60.0
-) -> subprocess.CompletedProcess[str]:
-    """Run a command inside the member as its user; its output and exit code, whatever it is."""
-    return subprocess.run(
-        confined(blueprint, argv, member=member),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=timeout_s,
-        env=home.environment(blueprint),
-        cwd=blueprint.member_dir(member),
-    )
+    network, inside = network_of(NAMESPACES / blueprint.namespace(member)), []
+    for pid in sorted(psutil.pids()) if network else ():
+        if network_of(Path(f"/proc/{pid}/ns/net")) == network:
+            with suppress(psutil.Error):
+                inside.append(psutil.Process(pid))
+    return inside
 
 
 def listens(pid: int) -> bool:
@@ -120,12 +100,9 @@ def postmaster(blueprint: Blueprint, member: str) -> int | None:
         alive = process.status() != psutil.STATUS_ZOMBIE and process.name().startswith("postgres")
     except (OSError, ValueError, IndexError, psutil.Error):
         return None
-    space = Path(f"/proc/{pid}/ns/net")
-    try:
-        found = os.stat(space)
-    except OSError:
-        return None
-    return pid if alive and (found.st_dev, found.st_ino) == _namespace_id(blueprint, member) else None
+    network = network_of(Path(f"/proc/{pid}/ns/net"))
+    own = network_of(NAMESPACES / blueprint.namespace(member))
+    return pid if alive and network is not None and network == own else None
 
 
 def program_pid(blueprint: Blueprint, member: str, name: str) -> int | None:

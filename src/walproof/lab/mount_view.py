@@ -8,6 +8,7 @@ program needs, under the same path: no capability to read everything is needed f
 import ctypes
 import json
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -44,14 +45,20 @@ def _replace(closed: str, needed: list[str], writable: list[str]) -> None:
         os.close(descriptor)
 
 
+def mounts(pid: str = "self") -> list[tuple[str, str]]:
+    """(source, mount point) of every mount a process sees; OSError once it is gone."""
+    lines = Path(f"/proc/{pid}/mountinfo").read_text(encoding="utf-8").splitlines()
+    split = [line.split(" - ", 1) for line in lines]
+    return [(_plain(right.split()[1]), _plain(left.split()[4])) for left, right in split]
+
+
 def _plain(escaped: str) -> str:
-    return escaped.encode().decode("unicode_escape").encode("latin-1").decode() if "\\" in escaped else escaped
+    return re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), escaped)
 
 
 def _leave_out(home: str, own: str) -> None:
     """Detach the volumes of the lab's other members: a copy here would keep them mounted for as long as we live."""
-    lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines()
-    for place in (_plain(line.split()[4]) for line in lines):
+    for _, place in mounts():
         if place.startswith(home + "/") and not (place + "/").startswith(own + "/"):
             _libc.umount2(place.encode(), _DETACH)
 

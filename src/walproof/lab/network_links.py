@@ -159,7 +159,7 @@ class LinksState:
 
 def end_emulator(blueprint: Blueprint) -> None:
     """End the link emulator and delete its devices; safe when there is none, or no namespace any more."""
-    control.end(_files(blueprint), RealClock())
+    control.end(blueprint.home / "wire", RealClock())
     for member in blueprint.members:
         if exists(blueprint.namespace(member)):
             devices.delete(blueprint.namespace(member))
@@ -180,7 +180,7 @@ def state(blueprint: Blueprint) -> LinksState:
     """The links and the link emulator's process now."""
     links = configured(blueprint)
     needed = bool(links.table) and not _has_sinks(blueprint)
-    now = control.status(_files(blueprint)) if needed else None
+    now = control.status(blueprint.home / "wire") if needed else None
     return LinksState(links, needed, now.pid if now else None, bool(now and now.real_time))
 
 
@@ -280,12 +280,12 @@ def _change(blueprint: Blueprint, changed: Callable[[Links], Links]) -> Links:
 
 
 def _apply(blueprint: Blueprint, old: Links, new: Links) -> None:
-    files, table = _files(blueprint), new.table
-    running = control.status(files) is not None
+    folder, table = blueprint.home / "wire", new.table
+    running = control.status(folder) is not None
     by_address = {(blueprint.address(a), blueprint.address(b)): setting for (a, b), setting in table.items()}
     redirect: Redirect = devices.route
     if running:
-        control.set_table(files, by_address)
+        control.set_table(folder, by_address)
     elif table and (why_not := devices.why_no_tun()) is not None:
         _check_only_cuts(table, why_not)
         redirect = devices.sink
@@ -314,11 +314,11 @@ def _has_sinks(blueprint: Blueprint) -> bool:
 
 
 def _start_emulator(blueprint: Blueprint, table: control.Table) -> None:
-    control.end(_files(blueprint), RealClock())
+    control.end(blueprint.home / "wire", RealClock())
     for member in blueprint.members:
         devices.create(blueprint.namespace(member))
     addresses = {blueprint.namespace(m): blueprint.address(m) for m in blueprint.members}
-    control.launch(_files(blueprint), addresses, table, RealClock(), environment=environment(blueprint))
+    control.launch(blueprint.home / "wire", addresses, table, RealClock(), environment=environment(blueprint))
 
 
 def _isolate(blueprint: Blueprint, member: str, *, apart: bool) -> None:
@@ -335,10 +335,6 @@ def _isolate(blueprint: Blueprint, member: str, *, apart: bool) -> None:
     devices.bridge_port(blueprint.veth(member), forwarding=not apart)
     if not apart:
         ip("neigh", "replace", address, "dev", bridge, "nud", "none")
-
-
-def _files(blueprint: Blueprint) -> control.EmulatorFiles:
-    return control.EmulatorFiles(blueprint.home / "wire")
 
 
 def _path(blueprint: Blueprint) -> Path:

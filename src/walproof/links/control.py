@@ -44,33 +44,8 @@ class Status:
     counters: dict[Direction, Counters]
 
 
-@dataclass(frozen=True, slots=True)
-class EmulatorFiles:
-    """The files of one lab's link emulator; all readable by their owner only."""
-
-    folder: Path
-
-    @property
-    def config(self) -> Path:
-        """Devices and first table; the process ends when it is removed."""
-        return self.folder / "wire.json"
-
-    @property
-    def control(self) -> Path:
-        """The control socket."""
-        return self.folder / "wire.sock"
-
-    @property
-    def pidfile(self) -> Path:
-        """The process id, in case it does not answer."""
-        return self.folder / "wire.pid"
-
-    @property
-    def log(self) -> Path:
-        """What it printed when it failed."""
-        return self.folder / "wire.log"
-
-
+CONFIG, SOCKET, PID, LOG = "wire.json", "wire.sock", "wire.pid", "wire.log"
+"""Files in the folder of a lab's link emulator, for their owner only. The process ends when CONFIG is removed."""
 Table = Mapping[Direction, LinkSetting]
 
 
@@ -80,91 +55,83 @@ def rows(table: Table) -> list[list[Any]]:
 
 
 def launch(
-    files: EmulatorFiles, devices: Mapping[str, str], table: Table, clock: Clock, *, environment: Mapping[str, str]
+    folder: Path, devices: Mapping[str, str], table: Table, clock: Clock, *, environment: Mapping[str, str]
 ) -> Status:
     """Start the process for {namespace: address} and wait until it answers; MachineError says why not."""
-    files.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     config = {
         "devices": [{"namespace": n, "address": a} for n, a in devices.items()],
-        "control": str(files.control),
+        "control": str(folder / SOCKET),
         "table": rows(table),
         "seed": random.SystemRandom().getrandbits(32),
     }
-    files.control.unlink(missing_ok=True)
-    with _private(files.config) as config_fd:
-        os.write(config_fd, json.dumps(config).encode())
-    argv = [sys.executable, "-P", "-m", "walproof.links.emulator", str(files.config)]
-    files.log.unlink(missing_ok=True)
-    process = pid_files.start(argv, files.pidfile, files.log, environment, "/")
+    for name in (SOCKET, LOG):
+        (folder / name).unlink(missing_ok=True)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+    with os.fdopen(os.open(folder / CONFIG, flags, 0o600), "w") as file:
+        json.dump(config, file)
+    argv = [sys.executable, "-P", "-m", "walproof.links.emulator", str(folder / CONFIG)]
+    process = pid_files.start(argv, folder / PID, folder / LOG, environment, "/")
     try:
         wait_for(
-            Wait.PROGRAM_READY, lambda: process.poll() is not None or status(files) is not None, clock, pace_s=0.02
+            Wait.PROGRAM_READY, lambda: process.poll() is not None or status(folder) is not None, clock, pace_s=0.02
         )
     except WaitTimeout:
         process.kill()
         process.wait()
         raise
-    now = status(files)
+    now = status(folder)
     if now is None:
-        logged = files.log.read_text().strip().splitlines() or ["it logged nothing"]
+        logged = (folder / LOG).read_text().strip().splitlines() or ["it logged nothing"]
         raise MachineError(
             f"the link emulator did not start: {logged[-2] if len(logged) > 1 else logged[0]}", logged[-1]
         )
     return now
 
 
-@contextlib.contextmanager
-def _private(path: Path) -> Any:
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    try:
-        yield fd
-    finally:
-        os.close(fd)
-
-
-def status(files: EmulatorFiles) -> Status | None:
+def status(folder: Path) -> Status | None:
     """The process as it is now, None when it is dead or does not answer."""
-    return _ask(files, {"do": "status"})
+    return _ask(folder, {"do": "status"})
 
 
-def set_table(files: EmulatorFiles, table: Table) -> Status:
+def set_table(folder: Path, table: Table) -> Status:
     """Put a whole table in effect; MachineError when the link emulator is dead."""
-    answer = _ask(files, {"do": "set", "table": rows(table)})
+    answer = _ask(folder, {"do": "set", "table": rows(table)})
     if answer is None:
         raise MachineError("the link emulator is dead", "`walproof lab fault clear` starts it again")
     return answer
 
 
-def end(files: EmulatorFiles, clock: Clock) -> None:
+def end(folder: Path, clock: Clock) -> None:
     """End the process and remove its files; safe when it is dead."""
-    _ask(files, {"do": "end"})
-    pid = running(files)
+    _ask(folder, {"do": "end"})
+    pid = running(folder)
     if pid is not None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGTERM)
         try:
-            wait_for(Wait.PROGRAM_GONE, lambda: running(files) is None, clock, pace_s=0.02)
+            wait_for(Wait.PROGRAM_GONE, lambda: running(folder) is None, clock, pace_s=0.02)
         except Error:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-    for path in (files.config, files.control, files.pidfile, files.log):
-        path.unlink(missing_ok=True)
+    for name in (CONFIG, SOCKET, PID, LOG):
+        (folder / name).unlink(missing_ok=True)
 
 
-def running(files: EmulatorFiles) -> int | None:
+def running(folder: Path) -> int | None:
     """Its process id while it runs; None when that id now belongs to another process."""
-    pid = pid_files.living(files.pidfile)
+    pid = pid_files.living(folder / PID)
     if pid is not None:
         with contextlib.suppress(ChildProcessError):
             os.waitpid(pid, os.WNOHANG)  # ours to reap when it was started by this very process
     return pid
 
 
-def _ask(files: EmulatorFiles, request: dict[str, Any]) -> Status | None:
+def _ask(folder: Path, request: dict[str, Any]) -> Status | None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
         connection.settimeout(ANSWER_S)
         try:
-            connection.connect(str(files.control))
+            connection.connect(str(folder / SOCKET))
             connection.send(json.dumps(request).encode())
             data = json.loads(connection.recv(REPLY_BYTES))
         except (OSError, ValueError):

@@ -3,11 +3,8 @@
 What members show is never read from the list of faults in effect: one that was listed and did nothing must not show."""
 
 import contextlib
-import json
 import os
 import socket
-import subprocess
-import sys
 from dataclasses import dataclass, replace
 
 import psutil
@@ -109,18 +106,6 @@ def reasons(blueprint: Blueprint | None) -> dict[Capability, str]:
 
 
 _PROBE_S = 0.4
-_PROBE = """
-import json, socket, sys
-deaf = []
-for name, host, port in json.loads(sys.argv[1]):
-    try:
-        socket.create_connection((host, port), timeout=float(sys.argv[2])).close()
-    except ConnectionRefusedError:
-        pass
-    except OSError:
-        deaf.append(name)
-print(json.dumps(deaf))
-"""
 _STOPPED = (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP, psutil.STATUS_DISK_SLEEP)
 
 
@@ -192,24 +177,18 @@ def injected(argv: list[str]) -> str:
 
 
 def _deaf_to(blueprint: Blueprint, member: str) -> tuple[str, ...]:
-    """Who cannot open a TCP connection with it: packets of one direction at least do not arrive."""
-    others = [(m, blueprint.address(m), POSTGRES_PORT) for m in blueprint.members if m != member]
-    argv = [sys.executable, "-S", "-c", _PROBE, json.dumps(others), str(_PROBE_S)]
+    """Which members, and "clients", cannot open a TCP connection with it: one direction at least is lost."""
     deaf: list[str] = []
-    try:
-        answer = members.run_inside(blueprint, member, argv, timeout_s=5.0)
-        deaf = [str(name) for name in json.loads(answer.stdout or "[]")]
-    except (Error, OSError, ValueError, subprocess.TimeoutExpired):
-        deaf = []
-    if not _reached(blueprint.address(member), POSTGRES_PORT):
-        deaf.append("clients")
-    return tuple(deaf)
+    with contextlib.suppress(Error, OSError), devices.inside(blueprint.namespace(member)):
+        others = [other for other in blueprint.members if other != member]
+        deaf = [other for other in others if not _reached(blueprint.address(other))]
+    return (*deaf, *(() if _reached(blueprint.address(member)) else ("clients",)))
 
 
-def _reached(host: str, port: int) -> bool:
-    """Whether this machine, where the clients are, reaches that address; a refused connection was answered too."""
+def _reached(host: str) -> bool:
+    """Whether PostgreSQL's port there answers the namespace of this thread; a refused connection was answered too."""
     try:
-        socket.create_connection((host, port), timeout=_PROBE_S).close()
+        socket.create_connection((host, POSTGRES_PORT), timeout=_PROBE_S).close()
     except ConnectionRefusedError:
         return True
     except OSError:

@@ -22,7 +22,7 @@ from walproof.lab.patroni_etcd import dynamic_config
 from walproof.machine.clock import RealClock
 from walproof.model.drill import Capability
 from walproof.model.ports import Capabilities, Clock, Configuration, Notebook
-from walproof.model.sample import Checkpoints, Sample, SampleResult, Scenario, Workload
+from walproof.model.sample import Scenario
 from walproof.model.takeover import LeaderLock, SignsOfLife
 from walproof.model.topology import ClusterView, Description, Endpoint, Route, memory_fact
 from walproof.patroni.config import times
@@ -207,22 +207,18 @@ class LabTarget:
         """Nothing is kept: the lab ends as a whole."""
 
 
-class LabPricing:
+class LabPricing(SqlPricer):
     """Samples on the lab under scenarios of its own: quorum, links, processors, parameters."""
 
     def __init__(self, target: LabTarget) -> None:
         blueprint = target.blueprint
-        self._scenarios = LabScenarios(blueprint, target.clock)
-        self._pricer = SqlPricer(
+        super().__init__(
             target,
             pgbench=blueprint.postgres_bin / "pgbench",
             pids=lambda member: [p.pid for p in members.processes(blueprint, member)],
             others=lambda: [p.pid for p in members.marked(blueprint)],
         )
-
-    def prepare(self, workload: Workload) -> None:
-        """Load what the workload needs."""
-        self._pricer.prepare(workload)
+        self._scenarios = LabScenarios(blueprint, target.clock)
 
     def check(self, scenario: Scenario) -> None:
         """Refuse factors that this lab or this machine cannot bring into effect."""
@@ -231,21 +227,13 @@ class LabPricing:
     def enter(self, scenario: Scenario) -> dict[str, float]:
         """Bring the outer factors into effect; measured round trips in ms by "a-b"."""
         measured = self._scenarios.enter(scenario)
-        self._pricer.link_measured(measured, scenario.rtt_ms)
+        self.link_measured(measured, scenario.rtt_ms)
         return measured
 
     def leave(self) -> None:
         """Revert what `enter` changed; what was measured is checkpointed."""
         self._scenarios.leave()
-        self._pricer.checkpoint_now()
-
-    def checkpoints(self) -> Checkpoints:
-        """The leader's last checkpoint."""
-        return self._pricer.checkpoints()
-
-    def run_sample(self, planned: Sample, seconds: float, seed: int) -> SampleResult:
-        """Run one sample and observe meanwhile."""
-        return self._pricer.run_sample(planned, seconds, seed)
+        self.checkpoint_now()
 
 
 def open_lab(name: str | None = None) -> LabTarget:
