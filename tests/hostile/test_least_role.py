@@ -22,7 +22,7 @@ from walproof.targets.cnpg.credentials_and_own_role import OwnRole
 from walproof.targets.cnpg.faults_and_undo import CnpgSwitchover, Instances
 from walproof.targets.cnpg.kubeconfig import connection
 from walproof.targets.cnpg.kubernetes_api import CLUSTERS, JOBS, PODS, SECRETS, ApiError
-from walproof.targets.cnpg.members import CnpgManager
+from walproof.targets.cnpg.members import CnpgAccess
 from walproof.targets.cnpg.rbac import CHAOS_MESH, LOAD_PODS, SCALE, USES, CnpgRights, refused_faults
 from walproof.targets.cnpg.target_file import CnpgFile
 from walproof.targets.simulated.clock import VirtualClock
@@ -142,10 +142,10 @@ def test_a_role_of_its_own_comes_and_goes_under_it_and_is_swept_without_its_jour
 
 
 def test_members_are_reached_by_forwards_under_it(running: StandIn) -> None:
-    manager = CnpgManager(client(running, "doctor"), FILE)
-    assert tuple(manager.members()) == NAMES
+    access = CnpgAccess(client(running, "doctor"), FILE)
+    assert tuple(access.members()) == NAMES
     for name in NAMES:
-        with contextlib.closing(manager.api.forward(name, 5432)):
+        with contextlib.closing(access.api.forward(name, 5432)):
             pass
 
 

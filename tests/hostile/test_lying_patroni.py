@@ -47,7 +47,7 @@ def test_a_host_that_changes_later_gets_no_command(fake: FakePatroni, tmp_path: 
     cluster = opened(fake, tmp_path, "127.0.0.1")
     kill = cluster.capabilities().faults[Capability.KILL]
     fake.members = [fake.listed("production-db.example")]
-    cluster.manager.members.renew()
+    cluster.members.renew()
     with pytest.raises(TargetError, match="does not name") as refused:
         kill.inject("n1")
     assert '[members] n1 = "production-db.example:9"' in refused.value.hint

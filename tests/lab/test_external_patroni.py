@@ -25,7 +25,7 @@ from walproof.records.journal import Journal
 from walproof.targets.configure import configure
 from walproof.targets.external.cluster import ExternalCluster
 from walproof.targets.lab.target import LabTarget
-from walproof.targets.patroni.target import PatroniManager
+from walproof.targets.patroni.target import PatroniCluster
 
 pytestmark = pytest.mark.lab
 
@@ -43,8 +43,8 @@ def target(file: Path) -> Iterator[ExternalCluster]:
 
 
 def rest_of(target: ExternalCluster) -> PatroniRest:
-    assert isinstance(target.manager, PatroniManager)
-    return target.manager.rest
+    assert isinstance(target, PatroniCluster)
+    return target.rest
 
 
 def run(*words: str) -> tuple[int, str]:

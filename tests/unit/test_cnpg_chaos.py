@@ -29,7 +29,6 @@ from walproof.targets.cnpg.created_objects import IO, LONGEST_S, MADE_BY, NETWOR
 from walproof.targets.cnpg.faults_and_undo import Instances
 from walproof.targets.cnpg.faults_and_undo_by_chaos_mesh import NEEDS, ChaosMesh
 from walproof.targets.cnpg.kubeconfig import connection
-from walproof.targets.cnpg.members import CnpgManager
 from walproof.targets.cnpg.objects import Cluster, read
 from walproof.targets.cnpg.target import CnpgCluster
 from walproof.targets.cnpg.target_file import CnpgFile
@@ -195,7 +194,7 @@ class _Hurried(VirtualClock):
 
 def _target(api: Any, **faults: str) -> CnpgCluster:
     file = CnpgFile(kind="cnpg", cluster="default/pg", reach="pods", faults=faults)
-    return CnpgCluster(NAME, file, CnpgManager(api, file))
+    return CnpgCluster(NAME, file, api)
 
 
 def test_where_chaos_mesh_is_installed_it_goes_before_a_command(cluster: StandIn, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from walproof.targets.cnpg.configuration import CnpgConfiguration
 from walproof.targets.cnpg.faults_and_undo import CnpgRecovery, Instances
 from walproof.targets.cnpg.kubeconfig import connection
 from walproof.targets.cnpg.kubernetes_api import CLUSTERS, ApiError
-from walproof.targets.cnpg.members import CnpgManager
+from walproof.targets.cnpg.members import CnpgAccess
 from walproof.targets.cnpg.target_file import CnpgFile
 from walproof.targets.simulated.clock import VirtualClock
 
@@ -70,16 +70,16 @@ def gone(running: StandIn, clock: VirtualClock, seconds: float) -> None:
 
 
 def test_members_stay_known_while_the_api_server_is_gone(running: StandIn, logged_in: LoggedIn) -> None:
-    manager = CnpgManager(logged_in.client, FILE)
+    access = CnpgAccess(logged_in.client, FILE)
     clock = VirtualClock()
     gone(running, clock, 20)
     with pytest.raises(ApiError, match=r"the API server https://127\.0\.0\.1:\d+ does not answer") as wrong:
-        manager.members.renew()
+        access.members.renew()
     assert wrong.value.code == 0 and wrong.value.hint == "kubectl get --raw /readyz"
-    assert tuple(manager.members()) == NAMES and manager.state.holder == "pg-1"
+    assert tuple(access.members()) == NAMES and access.state.holder == "pg-1"
     clock.pause(21)
-    manager.members.renew()
-    assert tuple(manager.members()) == NAMES
+    access.members.renew()
+    assert tuple(access.members()) == NAMES
 
 
 @dataclass

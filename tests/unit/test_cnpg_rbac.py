@@ -73,10 +73,10 @@ def test_the_doctor_changes_nothing_and_sees_one_secret() -> None:
 
 def test_what_a_use_asks_of_the_api_is_in_its_role() -> None:
     """What the doctor really asks for, against the Role that it prints."""
-    from walproof.targets.cnpg.members import CnpgManager
+    from walproof.targets.cnpg.members import CnpgAccess
 
     api = FakeApi()
-    CnpgManager(api, CnpgFile(kind="cnpg", cluster="default/pg", reach="pods"))
+    CnpgAccess(api, CnpgFile(kind="cnpg", cluster="default/pg", reach="pods"))
     asked = {(verb, kind) for verb, kind, _ in api.asked}
     granted = {(v, r) for rule in role("doctor")["rules"] for r in rule["resources"] for v in rule["verbs"]}
     assert asked <= granted

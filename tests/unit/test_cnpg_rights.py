@@ -17,7 +17,6 @@ from walproof.records.journal import Journal
 from walproof.targets.cnpg.client import Client
 from walproof.targets.cnpg.configuration import CnpgConfiguration
 from walproof.targets.cnpg.kubeconfig import connection
-from walproof.targets.cnpg.members import CnpgManager
 from walproof.targets.cnpg.rbac import USES, CnpgRights
 from walproof.targets.cnpg.state_and_doctor_facts import facts_of
 from walproof.targets.cnpg.target import CnpgCluster
@@ -59,13 +58,12 @@ def refusals(running: StandIn, account: Account, folder: Path) -> list[str]:
     configuration, context = connection("", {"KUBECONFIG": str(running.serving.kubeconfig(account, folder.name))})
     refused: list[str] = []
     try:
-        manager = CnpgManager(Client(configuration, "default", context), FILE)
+        cluster = CnpgCluster("cnpg:default/pg", FILE, Client(configuration, "default", context))
     except Error as wrong:
         return [f"{wrong.message}; {wrong.hint}"]
-    cluster = CnpgCluster("cnpg:default/pg", FILE, manager)
     cluster.clock, cluster.journal = VirtualClock(), Journal(folder / "journal.jsonl")
     member = MemberFacts("pg-1", "", leader=True, monitor=True, superuser=True)
-    refused += [f"{f.evidence}; {f.fix}" for f in diagnosed(Facts("", (member,), cnpg=facts_of(manager.state)))
+    refused += [f"{f.evidence}; {f.fix}" for f in diagnosed(Facts("", (member,), cnpg=facts_of(cluster.access.state)))
              if f.id == "rights-missing"]  # fmt: skip
     for act in (
         cluster.open_database,

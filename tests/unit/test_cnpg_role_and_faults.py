@@ -18,7 +18,6 @@ from walproof.targets.cnpg.created_objects import MADE_BY
 from walproof.targets.cnpg.credentials_and_own_role import Credential, OwnRole
 from walproof.targets.cnpg.faults_and_undo import CnpgRecovery, CnpgSwitchover, Instances, furthest
 from walproof.targets.cnpg.kubernetes_api import CLUSTERS, PODS, SECRETS, ApiError, Output
-from walproof.targets.cnpg.members import CnpgManager
 from walproof.targets.cnpg.target import CnpgCluster
 from walproof.targets.cnpg.target_file import CnpgFile
 from walproof.targets.external.cluster import ExternalCluster
@@ -229,7 +228,7 @@ def test_a_role_whose_database_cannot_be_made_is_removed(
     api: FakeApi, journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = CnpgFile(kind="cnpg", cluster="default/pg", reach="pods")
-    cluster = CnpgCluster(NAME, file, CnpgManager(api, file))
+    cluster = CnpgCluster(NAME, file, api)
     cluster.journal = journal
     monkeypatch.setattr(cluster, "_may", lambda: (False, 15))
     monkeypatch.setattr(cluster, "_usable", lambda credential: True)
@@ -237,20 +236,20 @@ def test_a_role_whose_database_cannot_be_made_is_removed(
     users: list[str] = []
 
     def refused(self: ExternalCluster) -> None:
-        users.append(cluster.manager.members()["pg-1"].user)
+        users.append(cluster.members()["pg-1"].user)
         raise TargetError("walproof's database cannot be made")
 
     monkeypatch.setattr(ExternalCluster, "open_database", refused)
     with pytest.raises(TargetError, match="database cannot be made"):
         cluster.open_database()
-    assert users[0].startswith("walproof_") and cluster.manager.members()["pg-1"].user == "app"
+    assert users[0].startswith("walproof_") and cluster.members()["pg-1"].user == "app"
     assert roles(api) == [] and secrets_of(api) == ["pg-app"] and journal.pending() == ()
 
 
 def reverted(api: FakeApi, journal: Journal, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What revert says; SQL has the role as long as the spec has."""
     file = CnpgFile(kind="cnpg", cluster="default/pg", reach="pods")
-    cluster = CnpgCluster(NAME, file, CnpgManager(api, file))
+    cluster = CnpgCluster(NAME, file, api)
     monkeypatch.setattr(cluster, "observe", lambda: view("pg-1"))
     monkeypatch.setattr(cluster, "_usable", lambda credential: True)
     monkeypatch.setattr(cluster, "_gone", lambda role: True)

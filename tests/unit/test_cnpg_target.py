@@ -15,7 +15,7 @@ from walproof.model.topology import ClusterView, MemberView, Role
 from walproof.targets.choose import choose, is_external
 from walproof.targets.cnpg.credentials_and_own_role import credential_of
 from walproof.targets.cnpg.kubernetes_api import CLUSTERS, LEASES, PODS, SECRETS, ApiError
-from walproof.targets.cnpg.members import Addresses, CnpgManager
+from walproof.targets.cnpg.members import Addresses, CnpgAccess
 from walproof.targets.cnpg.objects import Cluster, read
 from walproof.targets.cnpg.state_and_doctor_facts import facts_of, joined, pods_of, state_of
 from walproof.targets.cnpg.target import CnpgCluster
@@ -187,12 +187,12 @@ def test_a_pod_made_anew_is_another_instance() -> None:
 
 def test_members_are_addressed_as_asked() -> None:
     api = FakeApi()
-    manager = CnpgManager(api, file())
-    endpoints = manager.members()
+    access = CnpgAccess(api, file())
+    endpoints = access.members()
     assert endpoints["pg-2"].hosts == (("10.244.0.12", 5432),) and endpoints["pg-2"].user == "app"
     assert "pa:ss" not in endpoints["pg-2"].conninfo()
     api.change(PODS, "pg-2", {"status": {"podIP": ""}})
-    assert list(CnpgManager(api, file()).members()) == ["pg-1", "pg-3"]
+    assert list(CnpgAccess(api, file()).members()) == ["pg-1", "pg-3"]
 
 
 def test_a_forwarded_port_leads_to_the_pod_and_a_broken_one_harms_no_other() -> None:
@@ -229,7 +229,7 @@ def test_a_forwarded_port_leads_to_the_pod_and_a_broken_one_harms_no_other() -> 
 
 def test_the_lease_says_when_a_successor_was_elected() -> None:
     api = FakeApi()
-    cluster = CnpgCluster("cnpg:default/pg", file(), CnpgManager(api, file()))
+    cluster = CnpgCluster("cnpg:default/pg", file(), api)
     taken = 1795353043.441274  # 2026-11-22T13:10:43.441274Z
     assert cluster.elected_at(taken - 5) == pytest.approx(taken)
     assert cluster.elected_at(taken + 5) is None
@@ -238,7 +238,7 @@ def test_the_lease_says_when_a_successor_was_elected() -> None:
 
 
 def test_the_cluster_is_an_external_one() -> None:
-    cluster = CnpgCluster("cnpg:default/pg?context=here", file(), CnpgManager(FakeApi(), file()))
+    cluster = CnpgCluster("cnpg:default/pg?context=here", file(), FakeApi())
     assert cluster.external and cluster.name == "cnpg:default/pg?context=here"
-    assert cluster.manager.facts()["cloudnative-pg synchronous"] == "ANY 1, required"
+    assert cluster._manager_facts()["cloudnative-pg synchronous"] == "ANY 1, required"
     cluster.close()

@@ -1,4 +1,4 @@
-"""Who is in a Cluster now, where each is reached, and which user walproof logs in as: CloudNativePG as a manager.
+"""Who is in a Cluster now, where each is reached, and which user walproof logs in as.
 
 A member is reached at its pod's address, or at a port here that leads to it through the API server."""
 
@@ -6,23 +6,20 @@ import contextlib
 import socket
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import psycopg
 
 from walproof.errors import Error, TargetError
-from walproof.model.facts import CNPG_MANAGER, Facts
-from walproof.model.ports import Configuration, Inspection, Restart, Switchover
+from walproof.model.facts import Facts
 from walproof.model.topology import Endpoint
-from walproof.targets.cnpg.configuration import CnpgConfiguration
 from walproof.targets.cnpg.credentials_and_own_role import Credential, credential_of, secret_of
-from walproof.targets.cnpg.faults_and_undo import CnpgSwitchover
 from walproof.targets.cnpg.kubernetes_api import ApiError, KubernetesApi
 from walproof.targets.cnpg.objects import Pod
 from walproof.targets.cnpg.state_and_doctor_facts import State, facts_of, state_of
 from walproof.targets.cnpg.target_file import CnpgFile
-from walproof.targets.external.cluster import ExternalCluster, Membership
+from walproof.targets.external.cluster import Membership
 from walproof.targets.sql.connection import ConnectionParameters, connected, password_file
 from walproof.targets.sql.doctor_facts import Inspector
 
@@ -141,10 +138,8 @@ def _answers(place: Place) -> bool:
 _MONITORS = "SELECT pg_has_role(current_user, 'pg_monitor', 'USAGE') AS monitors"
 
 
-class CnpgManager:
-    """One Cluster. ApiError when Kubernetes does not answer the first time; later the last answer stays."""
-
-    name = CNPG_MANAGER
+class CnpgAccess:
+    """To one Cluster. ApiError when Kubernetes does not answer the first time; later the last answer stays."""
 
     def __init__(self, api: KubernetesApi, file: CnpgFile) -> None:
         self.api, self.file = api, file
@@ -198,40 +193,6 @@ class CnpgManager:
         self._placed = {place: self.state.pods[name] for name, place in places.items()}
         return {name: self.login.endpoint((place,)) for name, place in places.items()}
 
-    def facts(self) -> dict[str, str]:
-        """What the Cluster says of itself, and how members are reached."""
-        facts = facts_of(self.state)
-        found = {"cloudnative-pg phase": facts.phase, "as declared": facts.declared}
-        if facts.synchronous is not None:
-            durability = "required" if facts.synchronous.required else "preferred"
-            found["cloudnative-pg synchronous"] = f"{facts.synchronous.text}, {durability}"
-        if self.addresses.forwarded:
-            found["reached through"] = "port-forward: 4 to 8 times slower than from within; load belongs there"
-        return found
-
-    def configuration(self, cluster: ExternalCluster) -> Configuration:
-        """Patches of the Cluster."""
-        return CnpgConfiguration(cluster.name, cluster.clock, (self.api, self.file.name), self.members, cluster.observe)
-
-    def inspector(self, cluster: ExternalCluster) -> Inspection:
-        """The doctor's facts: SQL of every instance, and the Cluster."""
-        return CnpgInspector(self, cluster.name)
-
-    def restart(self, cluster: ExternalCluster) -> Restart | None:
-        """The operator restarts on its own account only."""
-        return None
-
-    def switchover(self, cluster: ExternalCluster) -> Switchover | None:
-        """The operator switches over itself."""
-        return CnpgSwitchover(self.api, self.file.name, cluster.observe, cluster.clock)
-
-    def takeover(self, cluster: ExternalCluster) -> None:
-        """The operator's lease in Kubernetes is none that a guard can take."""
-
-    def elected_at(self, log: str, since: float) -> float | None:
-        """The operator's log is not read."""
-        return None
-
 
 def sees_replication(members: Mapping[str, Endpoint]) -> bool:
     """Whether this user sees the details of pg_stat_replication (pg_monitor); taken to be so when nobody answers."""
@@ -245,16 +206,17 @@ def sees_replication(members: Mapping[str, Endpoint]) -> bool:
     return True
 
 
+@dataclass(frozen=True, slots=True)
 class CnpgInspector:
-    """Reads only."""
+    """The doctor's facts: SQL of every instance, and the Cluster."""
 
-    def __init__(self, manager: CnpgManager, target: str) -> None:
-        self._manager, self._target = manager, target
+    access: CnpgAccess
+    target: str
 
     def facts(self) -> Facts:
         """One snapshot; TargetError when nobody answers. Members stand at their pod's address."""
-        state = state_of(self._manager.api, self._manager.file.name)
-        found = Inspector(self._target, self._manager.members).facts()
+        state = state_of(self.access.api, self.access.file.name)
+        facts = Inspector(self.target, self.access.members).facts()
         places = {name: f"{pod.status.pod_ip}:{pod.port}" for name, pod in state.pods.items()}
-        members = tuple(replace(m, address=places.get(m.name, m.address)) for m in found.members)
-        return replace(found, members=members, cnpg=facts_of(state))
+        members = tuple(replace(m, address=places.get(m.name, m.address)) for m in facts.members)
+        return replace(facts, members=members, cnpg=facts_of(state))

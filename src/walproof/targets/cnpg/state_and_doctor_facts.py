@@ -146,25 +146,28 @@ def facts_of(state: State) -> CnpgFacts:
     """Everything that the checks read."""
     cluster, spec, status = state.cluster, state.cluster.spec, state.cluster.status
     return CnpgFacts(
-        cluster.metadata.namespace,
-        cluster.metadata.name,
-        spec.instances,
-        status.ready_instances,
-        status.phase,
-        status.current_primary,
-        status.target_primary,
-        state.holder,
-        _synchronous(spec),
-        spec.postgresql.enable_alter_system,
-        dict(spec.postgresql.parameters),
-        _probes(spec),
-        _placement(cluster),
-        spec.storage.size,
-        spec.wal_storage.size if spec.wal_storage else "",
-        fenced_in(cluster),
-        tuple(map(_pod, state.pods.values())),
-        _resources(spec),
-        state.refusals,
+        namespace=cluster.metadata.namespace,
+        name=cluster.metadata.name,
+        instances=spec.instances,
+        ready=status.ready_instances,
+        phase=status.phase,
+        current_primary=status.current_primary,
+        target_primary=status.target_primary,
+        lease_holder=state.holder,
+        synchronous=_synchronous(spec),
+        alter_system=spec.postgresql.enable_alter_system,
+        parameters=dict(spec.postgresql.parameters),
+        probes=_probes(spec),
+        placement=_placement(cluster),
+        storage=spec.storage.size,
+        wal_storage=spec.wal_storage.size if spec.wal_storage else "",
+        fenced=fenced_in(cluster),
+        pods=tuple(
+            CnpgPod(name, pod.metadata.labels.get("cnpg.io/instanceRole", ""), pod.spec.node_name, pod.ready)
+            for name, pod in state.pods.items()
+        ),
+        resources=_resources(spec),
+        refusals=state.refusals,
     )
 
 
@@ -175,12 +178,6 @@ def fenced_in(cluster: Cluster) -> tuple[str, ...]:
     except ValueError:
         return ()
     return tuple(map(str, names)) if isinstance(names, list) else ()
-
-
-def _pod(pod: Pod) -> CnpgPod:
-    return CnpgPod(
-        pod.metadata.name, pod.metadata.labels.get("cnpg.io/instanceRole", ""), pod.spec.node_name, pod.ready
-    )
 
 
 def _resources(spec: ClusterSpec) -> str:
@@ -203,24 +200,25 @@ def _probes(spec: ClusterSpec) -> CnpgProbes:
     period = liveness.period_seconds or _PERIOD_S
     unresponsive = spec.liveness_probe_timeout or period * (liveness.failure_threshold or _FAILURES)
     return CnpgProbes(
-        liveness.isolation_check.enabled,
-        unresponsive,
-        spec.smart_shutdown_timeout,
-        spec.stop_delay,
-        spec.failover_delay,
+        isolation_check=liveness.isolation_check.enabled,
+        liveness_s=unresponsive,
+        smart_shutdown_s=spec.smart_shutdown_timeout,
+        stop_delay_s=spec.stop_delay,
+        failover_delay_s=spec.failover_delay,
     )
 
 
 def _placement(cluster: Cluster) -> CnpgPlacement:
-    spec = cluster.spec
-    affinity = spec.affinity
-    selects = partial(_selects, cluster=cluster.metadata.name)
+    spec, affinity = cluster.spec, cluster.spec.affinity
     return CnpgPlacement(
-        affinity.enable_pod_anti_affinity is not False,
-        affinity.pod_anti_affinity_type == "required",
-        affinity.topology_key,
-        tuple((spread.topology_key, selects(spread)) for spread in spec.topology_spread_constraints),
-        spec.enable_pdb,
+        anti_affinity=affinity.enable_pod_anti_affinity is not False,
+        required=affinity.pod_anti_affinity_type == "required",
+        topology_key=affinity.topology_key,
+        spreads=tuple(
+            (spread.topology_key, _selects(spread, cluster.metadata.name))
+            for spread in spec.topology_spread_constraints
+        ),
+        enable_pdb=spec.enable_pdb,
     )
 
 

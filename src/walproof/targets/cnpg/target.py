@@ -11,25 +11,27 @@ import psycopg
 from walproof.errors import Error, TargetError
 from walproof.machine.signals import shielded
 from walproof.model.drill import Capability
+from walproof.model.facts import CNPG_MANAGER
 from walproof.model.load import LoadRunner
-from walproof.model.ports import Capabilities, Notebook
+from walproof.model.ports import Capabilities, Configuration, Notebook
 from walproof.model.topology import ClusterView, Description, Endpoint, Role
 from walproof.model.waiting import Wait, wait_for
 from walproof.targets.cnpg.client import Client
-from walproof.targets.cnpg.created_objects import EXPERIMENTS, Left, left_behind, swept
+from walproof.targets.cnpg.configuration import CnpgConfiguration
+from walproof.targets.cnpg.created_objects import EXPERIMENTS, left_behind, swept
 from walproof.targets.cnpg.creating_load_pods import LoadPods
 from walproof.targets.cnpg.credentials_and_own_role import ROLE, Credential, OwnRole
-from walproof.targets.cnpg.faults_and_undo import CnpgLogs, CnpgRecovery, Instances
+from walproof.targets.cnpg.faults_and_undo import CnpgLogs, CnpgRecovery, CnpgSwitchover, Instances
 from walproof.targets.cnpg.faults_and_undo_by_chaos_mesh import NEEDS, ChaosMesh
 from walproof.targets.cnpg.kubeconfig import connection
-from walproof.targets.cnpg.kubernetes_api import LEASES, ApiError
+from walproof.targets.cnpg.kubernetes_api import LEASES, ApiError, KubernetesApi
 from walproof.targets.cnpg.member_states_and_failover_steps import CnpgFailoverSteps, CnpgMemberStates
-from walproof.targets.cnpg.members import CnpgManager
+from walproof.targets.cnpg.members import CnpgAccess, CnpgInspector
 from walproof.targets.cnpg.objects import Lease, read
 from walproof.targets.cnpg.pitfalls import AlterSystem, CnpgPitfalls
 from walproof.targets.cnpg.rbac import for_own_role, for_scaling, refusal, refused_faults
 from walproof.targets.cnpg.scaling import CnpgPricing, CnpgScaling, why_not_scaled
-from walproof.targets.cnpg.state_and_doctor_facts import joined
+from walproof.targets.cnpg.state_and_doctor_facts import facts_of, joined
 from walproof.targets.cnpg.target_file import CnpgFile, read_address, shown
 from walproof.targets.configure import needed
 from walproof.targets.external.cluster import ExternalCluster
@@ -48,28 +50,38 @@ _GONE = "SELECT NOT EXISTS (SELECT FROM pg_roles WHERE rolname = %s) AS gone"
 class CnpgCluster(ExternalCluster):
     """An external cluster whose members are pods."""
 
-    def __init__(self, name: str, file: CnpgFile, manager: CnpgManager) -> None:
-        super().__init__(name, file, manager.login, manager)
-        self._cnpg = manager
+    manager = CNPG_MANAGER
+
+    def __init__(self, name: str, file: CnpgFile, api: KubernetesApi) -> None:
+        self.access = CnpgAccess(api, file)
+        super().__init__(name, file, self.access.login, self.access.members)
         self._own_user = ""
         self._no_amcheck = ""
-        self._instances = Instances(manager.api, file.name, name, self.clock, lambda: self.journal)
+        self._instances = Instances(api, file.name, name, self.clock, lambda: self.journal)
         self._chaos = ChaosMesh(self._instances)
-        self._states = CnpgMemberStates(
-            manager.api, file.name, self._addressed, self.clock, injected=self._chaos.in_effect
-        )
+        self._states = CnpgMemberStates(api, file.name, self._addressed, self.clock, injected=self._chaos.in_effect)
+
+    @cached_property
+    def configuration(self) -> Configuration:
+        """Patches of the Cluster."""
+        return CnpgConfiguration(self.name, self.clock, self._cluster, self.members, self.observe)
+
+    @property
+    def _cluster(self) -> tuple[KubernetesApi, str]:
+        """Where the Cluster's object is: the API and its name."""
+        return self.access.api, self.access.file.name
 
     @cached_property
     def _own_role(self) -> OwnRole:
-        return OwnRole(self._cnpg.api, self._cnpg.file.name, self.name, self.clock)
+        return OwnRole(*self._cluster, self.name, self.clock)
 
     @cached_property
     def _load_pods(self) -> LoadPods:
-        return LoadPods(self._cnpg, self.name, self.clock, lambda: self.journal)
+        return LoadPods(self.access, self.name, self.clock, lambda: self.journal)
 
     @cached_property
     def _scaling(self) -> CnpgScaling:
-        return CnpgScaling(self.name, self.clock, (self._cnpg.api, self._cnpg.file.name), self.observe)
+        return CnpgScaling(self.name, self.clock, self._cluster, self.observe)
 
     @cached_property
     def pricing(self) -> CnpgPricing:
@@ -78,30 +90,48 @@ class CnpgCluster(ExternalCluster):
 
     def load_runner(self) -> LoadRunner:
         """Pods of the cluster where an image is named, else this machine."""
-        return self._load_pods if self._cnpg.file.load.image else super().load_runner()
+        return self._load_pods if self.access.file.load.image else super().load_runner()
 
     def _load_from_outside(self) -> bool:
         """Whether load comes from a machine of the kubeconfig's user, not from a pod."""
-        return not self._cnpg.file.load.image and bool(self._cnpg.api.context)
+        return not self.access.file.load.image and bool(self.access.api.context)
 
     def describe(self) -> Description:
         """As every external cluster's, and where the load comes from."""
         found = super().describe()
-        facts = self._load_pods.facts() if self._cnpg.file.load.image else {}
+        facts = self._load_pods.facts() if self.access.file.load.image else {}
         if self._load_from_outside():
-            way = "port-forward" if self._cnpg.addresses.forwarded else "the pods' addresses"
+            way = "port-forward" if self.access.addresses.forwarded else "the pods' addresses"
             facts = {"load": f"from outside the cluster, through {way}"}
-        apart = self._cnpg.state.cluster.spec.wal_storage is not None
+        apart = self.access.state.cluster.spec.wal_storage is not None
         return replace(found, facts={**found.facts, **facts}, wal_volume=apart)
+
+    def _manager_facts(self) -> dict[str, str]:
+        """What the Cluster says of itself, and how members are reached."""
+        cluster = facts_of(self.access.state)
+        facts = {"cloudnative-pg phase": cluster.phase, "as declared": cluster.declared}
+        if cluster.synchronous is not None:
+            durability = "required" if cluster.synchronous.required else "preferred"
+            facts["cloudnative-pg synchronous"] = f"{cluster.synchronous.text}, {durability}"
+        if self.access.addresses.forwarded:
+            facts["reached through"] = "port-forward: 4 to 8 times slower than from within; load belongs there"
+        return facts
+
+    def _inspection(self) -> CnpgInspector:
+        return CnpgInspector(self.access, self.name)
+
+    def _switchover(self) -> CnpgSwitchover:
+        """The operator switches over itself."""
+        return CnpgSwitchover(*self._cluster, self.observe, self.clock)
 
     def observe(self) -> ClusterView:
         """One observation of every instance there is, by its pod's name: SQL and Kubernetes together."""
-        return joined(super().observe(), self._cnpg.state, sees_replication=self._cnpg.sees_replication)
+        return joined(super().observe(), self.access.state, sees_replication=self.access.sees_replication)
 
     def elected_at(self, since: float) -> float | None:
         """When the leader's lease was taken after `since`, by the clock of whoever took it."""
         try:
-            lease = read(Lease, self._cnpg.api.get(LEASES, self._cnpg.file.name))
+            lease = read(Lease, self.access.api.get(LEASES, self.access.file.name))
         except ApiError:
             return None
         taken = lease.spec.acquire_time.timestamp() if lease.spec.acquire_time else 0.0
@@ -126,11 +156,11 @@ class CnpgCluster(ExternalCluster):
 
     def _give_amcheck(self) -> None:
         """amcheck in walproof's own database, by the superuser inside the leader; each drill says where not."""
-        if self._cnpg.login.user != self._own_user:
+        if self.access.login.user != self._own_user:
             return
         command = ["psql", "-X", "-q", "-d", self.file.database, "-c", _AMCHECK]
         try:
-            done = self._cnpg.api.exec(self.leader(), command)
+            done = self.access.api.exec(self.leader(), command)
         except Error as wrong:
             self._no_amcheck = f"{wrong.message}; {wrong.hint}"
         else:
@@ -143,7 +173,7 @@ class CnpgCluster(ExternalCluster):
     def _take_role(self) -> None:
         able, version = self._may()
         if not able:
-            wrong = refusal(self._cnpg.api, for_own_role(self._cnpg.file.name), "a role of walproof's own")
+            wrong = refusal(self.access.api, for_own_role(self.access.file.name), "a role of walproof's own")
             if wrong is not None:
                 raise wrong
             with shielded():
@@ -158,14 +188,14 @@ class CnpgCluster(ExternalCluster):
             return bool(row and row["able"]), asked.info.server_version // 10000
 
     def _log_in_as(self, credential: Credential) -> None:
-        self._cnpg.log_in_as(credential)
-        self._parameters = self._cnpg.login
+        self.access.log_in_as(credential)
+        self._parameters = self.access.login
 
     def _usable(self, credential: Credential) -> bool:
         """Whether the role can log in on every instance that answers, standbys that have replayed it included."""
-        login = self._cnpg.parameters(credential)
+        login = self.access.parameters(credential)
         answering = {member.name for member in self.observe().members if member.role is not Role.UNKNOWN}
-        places = [e.hosts for name, e in self._cnpg.members().items() if name in answering]
+        places = [e.hosts for name, e in self.access.members().items() if name in answering]
         return bool(places) and all(_enters(login.endpoint(hosts)) for hosts in places)
 
     def _remove_database(self) -> None:
@@ -182,7 +212,7 @@ class CnpgCluster(ExternalCluster):
 
     def _remove_role(self, journal: Notebook) -> None:
         if any(change.what == ROLE for change in journal.pending(self.name)):
-            self._log_in_as(self._cnpg.default())
+            self._log_in_as(self.access.default())
             self._own_role.remove(journal, self._gone)
 
     def _gone(self, role: str) -> bool:
@@ -198,7 +228,7 @@ class CnpgCluster(ExternalCluster):
         self._load_pods.remove(journal)
         self._instances.target = self.name
         self._chaos.undo_left(journal)
-        behind = self._left_behind()
+        behind = left_behind(*self._cluster)
         for one in behind:
             if one.ended and one.kind in EXPERIMENTS:
                 self._chaos.end(one.kind, one.meta.name)
@@ -219,17 +249,14 @@ class CnpgCluster(ExternalCluster):
             self._log_in_as(left)
         sentences = super().revert(journal)
         self._remove_role(journal)
-        return [*resized, *sentences, *swept(self._cnpg.api, self._cnpg.file.name)]
-
-    def _left_behind(self) -> tuple[Left, ...]:
-        return left_behind(self._cnpg.api, self._cnpg.file.name)
+        return [*resized, *sentences, *swept(*self._cluster)]
 
     def close(self) -> None:
         """Remove the load pods, walproof's own database and role, and take no more connections for members."""
         super().close()
         with suppress(Error), shielded():
             self._load_pods.close()
-        self._cnpg.addresses.close()
+        self.access.addresses.close()
 
     def capabilities(self) -> Capabilities:
         """What Chaos Mesh does where it is installed, else the target file's commands, else Kubernetes alone."""
@@ -243,7 +270,7 @@ class CnpgCluster(ExternalCluster):
         pitfalls = CnpgPitfalls(
             self._instances,
             lambda: recovery,
-            lambda place: self._cnpg.login.endpoint((place,)),
+            lambda place: self.access.login.endpoint((place,)),
             faults.get(Capability.ISOLATE),
             reasons.get(Capability.ISOLATE, ""),
         )
@@ -253,12 +280,12 @@ class CnpgCluster(ExternalCluster):
             faults=faults,
             switchover=able.switchover if switches else None,
             member_states=self._states,
-            failover_steps=CnpgFailoverSteps(self._cnpg.api, self._cnpg.file.name, self.clock),
+            failover_steps=CnpgFailoverSteps(*self._cluster, self.clock),
             slow_disk=chaos.slow_disk(),
             partition_one_way=chaos.one_way(),
             recovery=recovery,
             pitfalls=pitfalls.by_number(),
-            logs=able.logs if "logs" in self.file.faults else CnpgLogs(self._cnpg.api),
+            logs=able.logs if "logs" in self.file.faults else CnpgLogs(self.access.api),
             scenario_factors=frozenset() if unscaled else _SIZES,
             reasons={**reasons, **(dict.fromkeys(_SIZES, unscaled) if unscaled else {})},
         )
@@ -266,11 +293,11 @@ class CnpgCluster(ExternalCluster):
     def _why_not_scaled(self) -> str | None:
         """Why a scenario may not name processors and memory, in one clause."""
         wrong = self._refused_scaling
-        return f"{wrong.message}; {wrong.hint}" if wrong is not None else why_not_scaled(self._cnpg.state.cluster)
+        return f"{wrong.message}; {wrong.hint}" if wrong is not None else why_not_scaled(self.access.state.cluster)
 
     @cached_property
     def _refused_scaling(self) -> ApiError | None:
-        return refusal(self._cnpg.api, for_scaling(*self._named), "another size of its pods")
+        return refusal(self.access.api, for_scaling(*self._named), "another size of its pods")
 
     def _without_chaos(self, reasons: Mapping[Capability, str]) -> dict[Capability, str]:
         """Why a fault that Chaos Mesh could do cannot be done, and that no command of the target file does it."""
@@ -284,12 +311,12 @@ class CnpgCluster(ExternalCluster):
 
     @cached_property
     def _refused_faults(self) -> dict[Capability, str]:
-        return refused_faults(self._cnpg.api, *self._named)
+        return refused_faults(self.access.api, *self._named)
 
     @property
     def _named(self) -> tuple[str, tuple[str, ...]]:
         """The Cluster and its instances, as a Role names them."""
-        return self._cnpg.file.name, self._cnpg.state.instances
+        return self.access.file.name, self.access.state.instances
 
 
 def _enters(endpoint: Endpoint) -> bool:
@@ -305,4 +332,4 @@ def open_cnpg(address: str) -> CnpgCluster:
     path, file = read_address(address)
     configuration, context = connection(file.context, os.environ)
     api = Client(configuration, file.namespace, context, lambda: connection(file.context, os.environ)[0])
-    return CnpgCluster(path or shown(file.cluster, context), file, CnpgManager(api, file))
+    return CnpgCluster(path or shown(file.cluster, context), file, api)

@@ -1,15 +1,15 @@
 """What every external cluster shares: who is in it, observing, routes, walproof's own database, capabilities.
 
 Injects only the faults that the target file has commands for; changes nothing without a journal. Members are asked for
-in the background. The managers' folders (postgres/, patroni/, cnpg/) say who is in it and how it is configured."""
+in the background. The folders of managers (postgres/, patroni/, cnpg/) say who is in it and how it is configured."""
 
 import atexit
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property
-from typing import Protocol
 
 import psycopg
 
@@ -73,55 +73,20 @@ class Membership:
             self._finding.release()
 
 
-class Manager(Protocol):
-    """What differs between external clusters: who is in it, how it is configured, what its manager does by itself."""
-
-    name: str
-    """"patroni", or "none"."""
-
-    members: Membership
-    """Who is in it now, by name, with connection parameters in the database of the DSN."""
-
-    def facts(self) -> dict[str, str]:
-        """Versions and settings of the manager, for the record."""
-        ...
-
-    def configuration(self, cluster: "ExternalCluster") -> Configuration:
-        """Its configuration."""
-        ...
-
-    def inspector(self, cluster: "ExternalCluster") -> Inspection:
-        """The doctor's facts."""
-        ...
-
-    def restart(self, cluster: "ExternalCluster") -> Restart | None:
-        """A restart that the manager does itself."""
-        ...
-
-    def switchover(self, cluster: "ExternalCluster") -> Switchover | None:
-        """A switchover that the manager does itself."""
-        ...
-
-    def takeover(self, cluster: "ExternalCluster") -> Takeover | None:
-        """What a guard needs, where the manager has a leader lock."""
-        ...
-
-    def elected_at(self, log: str, since: float) -> float | None:
-        """When the manager says in its log that it elected a successor."""
-        ...
-
-
-class ExternalCluster:
-    """A cluster that walproof did not start."""
+class ExternalCluster(ABC):
+    """A cluster that walproof did not start; a class for each manager says what that manager does by itself."""
 
     external = True
+    manager = "none"
+    """What describes it: "patroni" …"""
 
-    def __init__(self, name: str, file: TargetFile, parameters: ConnectionParameters, manager: Manager) -> None:
+    def __init__(self, name: str, file: TargetFile, parameters: ConnectionParameters, members: Membership) -> None:
+        """`members` are those of now by name, with connection parameters in the database of the DSN."""
         self.name = name
         self.file = file
         self.clock: Clock = RealClock(file.waits_s)
         self.journal: Notebook = NoJournal()
-        self.manager = manager
+        self.members = members
         self._parameters = parameters
         self._made = threading.Event()
         self._commands = UserCommands(file.faults, self.admin, file.named_hosts)
@@ -130,9 +95,9 @@ class ExternalCluster:
 
     def describe(self) -> Description:
         """Versions of every member, and the settings in effect on the leader."""
-        facts, settings = {"manager": self.manager.name, **self.manager.facts()}, {}
+        facts, settings = {"manager": self.manager, **self._manager_facts()}, {}
         view = self.observe()
-        members = self.manager.members()
+        members = self.members()
         for member, endpoint in members.items():
             try:
                 with psycopg.connect(endpoint.conninfo(connect_timeout="2"), autocommit=True) as connection:
@@ -149,15 +114,15 @@ class ExternalCluster:
 
     def observe(self) -> ClusterView:
         """One observation of every member there is now."""
-        return observed(self.manager.members(), self.clock)
+        return observed(self.members(), self.clock)
 
     def poller(self, *, pace_s: float = 0.5, silent_s: float = 0.9) -> SqlPoller:
         """A connection to each member, polled."""
-        return SqlPoller(self.manager.members, self.clock, pace_s=pace_s, silent_s=silent_s)
+        return SqlPoller(self.members, self.clock, pace_s=pace_s, silent_s=silent_s)
 
     def admin(self, member: str) -> Endpoint:
         """Connection parameters of one member, in the database of the DSN; TargetError for an unknown member."""
-        members = self.manager.members()
+        members = self.members()
         if member not in members:
             raise TargetError(
                 f"walproof cannot address a member {member!r}", f"known: {', '.join(members)}; name it under [members]"
@@ -176,7 +141,7 @@ class ExternalCluster:
         view = self.observe()
         if view.leader is None or "logs" not in self.file.faults:
             return None
-        return self.manager.elected_at(CommandLogs(self._commands).logs(view.leader), since)
+        return self._elected_by_log(CommandLogs(self._commands).logs(view.leader), since)
 
     # routes: always into walproof's own database
 
@@ -185,7 +150,7 @@ class ExternalCluster:
         return self._inside(self.admin(member))
 
     def _addressed(self) -> dict[str, Endpoint]:
-        return {name: self._inside(endpoint) for name, endpoint in self.manager.members().items()}
+        return {name: self._inside(endpoint) for name, endpoint in self.members().items()}
 
     def routes(self) -> tuple[Route, ...]:
         """Straight to the leader, libpq's list of hosts, and those of the target file."""
@@ -197,7 +162,7 @@ class ExternalCluster:
         if route == "direct":
             return self.member_endpoint(self.leader())
         if route == "multi-host":
-            hosts = tuple(e.hosts[0] for e in self.manager.members().values())
+            hosts = tuple(e.hosts[0] for e in self.members().values())
             options = {"target_session_attrs": "read-write", "connect_timeout": "2"}
             return self._inside(self._parameters.endpoint(hosts, **options))
         part = self.file.routes.get(route)
@@ -222,7 +187,7 @@ class ExternalCluster:
             # From here on `close` removes it, also where the wait for the standbys is interrupted.
             self._made.set()
             atexit.register(self.close)
-        members = self.manager.members()
+        members = self.members()
         standbys = [members[m.name] for m in self.observe().standbys if m.name in members and m.lsn is not None]
         own_database.arrived(standbys, self.file.database, self.clock)
 
@@ -259,9 +224,33 @@ class ExternalCluster:
     # what it can do
 
     @cached_property
+    @abstractmethod
     def configuration(self) -> Configuration:
-        """Parameters and synchronous replication, and walproof's own database that a killed run left."""
-        return self.manager.configuration(self)
+        """Parameters and synchronous replication."""
+
+    @abstractmethod
+    def _inspection(self) -> Inspection:
+        """The doctor's facts."""
+
+    def _manager_facts(self) -> dict[str, str]:
+        """Versions and settings of the manager, for the record."""
+        return {}
+
+    def _restart(self) -> Restart | None:
+        """A restart that the manager does itself."""
+        return None
+
+    def _switchover(self) -> Switchover | None:
+        """A switchover that the manager does itself."""
+        return None
+
+    def _takeover(self) -> Takeover | None:
+        """What a guard needs, where the manager has a leader lock."""
+        return None
+
+    def _elected_by_log(self, log: str, since: float) -> float | None:
+        """When the manager says in the leader's log that it elected a successor."""
+        return None
 
     def load_runner(self) -> LoadRunner:
         """Where load runs: on this machine."""
@@ -306,25 +295,21 @@ class ExternalCluster:
     def capabilities(self) -> Capabilities:
         """What the target file and the manager allow."""
         commands = self._commands
-        refused = commands.refused(self.manager.members())
-        restart: Restart | None = self.manager.restart(self)
-        if "restart" in self.file.faults:
-            restart = CommandRestart(commands)
-        switchover: Switchover | None = self.manager.switchover(self)
-        if "switchover" in self.file.faults:
-            switchover = CommandSwitchover(commands, self.leader)
+        refused = commands.refused(self.members())
         return Capabilities(
             pricing=self.pricing,
             ledger=self.ledger,
             faults={fault: able for fault, able in commands.faults().items() if fault not in refused},
-            restart=restart,
-            switchover=switchover,
+            restart=CommandRestart(commands) if "restart" in commands.commands else self._restart(),
+            switchover=(
+                CommandSwitchover(commands, self.leader) if "switchover" in commands.commands else self._switchover()
+            ),
             recovery=CommandRecovery(commands, self.observe, self.clock),
             logs=CommandLogs(commands),
             member_states=SqlMemberStates(self._addressed, self.clock),
             configuration=self.configuration,
-            inspection=self.manager.inspector(self),
-            takeover=self.manager.takeover(self),
+            inspection=self._inspection(),
+            takeover=self._takeover(),
             limits=LoadLimits(self.file.caps.max_clients, self.file.caps.rate),
             reasons={**commands.reasons(), **refused},
         )

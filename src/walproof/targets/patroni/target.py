@@ -5,11 +5,10 @@ When a successor was elected is read from Patroni's log."""
 import re
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, partial
 
 from walproof.errors import TargetError
-from walproof.model.ports import Capabilities, Configuration, Restart, Switchover
-from walproof.model.takeover import Takeover
+from walproof.model.ports import Capabilities, Configuration
 from walproof.model.topology import Description, Endpoint
 from walproof.model.waiting import Wait, wait_for
 from walproof.patroni.config import odd_times, times
@@ -33,64 +32,6 @@ def elected_at(log: str, since: float) -> float | None:
     """
     moments = [datetime.strptime(text, "%Y-%m-%d %H:%M:%S,%f").astimezone().timestamp() for text in _TOOK.findall(log)]
     return next((at for at in sorted(moments) if at > since), None)
-
-
-class PatroniManager:
-    """Patroni as the manager of an external cluster."""
-
-    name = "patroni"
-
-    def __init__(self, rest: PatroniRest, parameters: ConnectionParameters, file: PatroniFile) -> None:
-        self.rest = rest
-        self._file = file
-        self._parameters = parameters
-        self.members = Membership(self._listed)
-
-    def _listed(self) -> dict[str, Endpoint]:
-        """Who Patroni lists now; TargetError when nobody answers."""
-        # libpq's own defaults (PGUSER, pgpass, service) hold for everything but the host.
-        return {
-            str(m["name"]): self._parameters.endpoint(((str(m["host"]), int(m.get("port", 5432))),))
-            for m in self.rest.cluster()["members"]
-            if m.get("host")
-        }
-
-    def facts(self) -> dict[str, str]:
-        """Versions of Patroni, whether it is paused, and its timeouts."""
-        cluster = self.rest.cluster()
-        versions = self.rest.versions(cluster)
-        facts = {"patroni": min(versions.values(), default="?")}
-        if len(set(versions.values())) > 1:
-            facts["patroni versions"] = ", ".join(f"{n} {v}" for n, v in versions.items())
-        if cluster.get("pause"):
-            facts["patroni paused"] = "yes: nobody fails over"
-        config = self.rest.config()
-        facts.update({f"patroni {k}": str(config[k]) for k in ("ttl", "loop_wait", "retry_timeout") if k in config})
-        return facts
-
-    def configuration(self, cluster: ExternalCluster) -> Configuration:
-        """Patroni's dynamic configuration."""
-        return PatroniConfiguration(cluster.name, cluster.clock, self.rest, self.members, cluster.observe)
-
-    def inspector(self, cluster: ExternalCluster) -> Inspector:
-        """The doctor's facts, Patroni's among them."""
-        return Inspector(cluster.name, self.members, lambda: facts_of(self.rest))
-
-    def restart(self, cluster: ExternalCluster) -> Restart | None:
-        """Patroni restarts PostgreSQL itself."""
-        return PatroniRestart(self.rest)
-
-    def switchover(self, cluster: ExternalCluster) -> Switchover | None:
-        """Patroni switches over itself."""
-        return PatroniSwitchover(self.rest, cluster)
-
-    def takeover(self, cluster: ExternalCluster) -> Takeover:
-        """What a guard needs; refuses when it is asked for, where the DCS is not etcd 3 or not named."""
-        return PatroniTakeover(self.rest, self._file, self.members, cluster.clock)
-
-    def elected_at(self, log: str, since: float) -> float | None:
-        """When Patroni says that it took the leader's lock."""
-        return elected_at(log, since)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,33 +77,91 @@ class PatroniSwitchover:
 class PatroniCluster(ExternalCluster):
     """An external cluster of Patroni; where its target file names etcd, drills may have a guard."""
 
+    manager = "patroni"
+
+    def __init__(self, name: str, file: PatroniFile, rest: PatroniRest) -> None:
+        """TargetError when no member answers."""
+        parameters = resolved(file.dsn or "", file.service)
+        super().__init__(name, file, parameters, Membership(partial(_listed, rest, parameters)))
+        self.rest, self._patroni_file = rest, file
+
+    @cached_property
+    def configuration(self) -> Configuration:
+        """Patroni's dynamic configuration."""
+        return PatroniConfiguration(self.name, self.clock, self.rest, self.members, self.observe)
+
     @cached_property
     def _guard(self) -> GuardOfDrills | None:
-        assert isinstance(self.file, PatroniFile)
-        return GuardOfDrills(self.name, self.clock) if self.file.etcd3 is not None else None
+        return GuardOfDrills(self.name, self.clock) if self._patroni_file.etcd3 is not None else None
 
     def describe(self) -> Description:
         """As every external cluster's, and Patroni's ttl."""
-        assert isinstance(self.manager, PatroniManager)
-        config = self.manager.rest.config()
+        config = self.rest.config()
         return replace(super().describe(), ttl_s=None if odd_times(config) else times(config)[0])
 
     def capabilities(self) -> Capabilities:
         """As every external cluster's, and a guard."""
         return replace(super().capabilities(), guard=self._guard)
 
+    def _manager_facts(self) -> dict[str, str]:
+        """Versions of Patroni, whether it is paused, and its timeouts."""
+        cluster = self.rest.cluster()
+        versions = self.rest.versions(cluster)
+        facts = {"patroni": min(versions.values(), default="?")}
+        if len(set(versions.values())) > 1:
+            facts["patroni versions"] = ", ".join(f"{n} {v}" for n, v in versions.items())
+        if cluster.get("pause"):
+            facts["patroni paused"] = "yes: nobody fails over"
+        config = self.rest.config()
+        return facts | {f"patroni {k}": str(config[k]) for k in ("ttl", "loop_wait", "retry_timeout") if k in config}
 
-def open_patroni(address: str) -> ExternalCluster:
+    def _inspection(self) -> Inspector:
+        return Inspector(self.name, self.members, lambda: facts_of(self.rest))
+
+    def _restart(self) -> PatroniRestart:
+        return PatroniRestart(self.rest)
+
+    def _switchover(self) -> PatroniSwitchover:
+        return PatroniSwitchover(self.rest, self)
+
+    def _takeover(self) -> PatroniTakeover:
+        """What a guard needs; refuses when it is asked for, where the DCS is not etcd 3 or not named."""
+        return PatroniTakeover(self.rest, self._patroni_file, self.members, self.clock)
+
+    def _elected_by_log(self, log: str, since: float) -> float | None:
+        return elected_at(log, since)
+
+
+def _listed(rest: PatroniRest, parameters: ConnectionParameters) -> dict[str, Endpoint]:
+    """Who Patroni lists now; TargetError when nobody answers."""
+    # libpq's own defaults (PGUSER, pgpass, service) hold for everything but the host.
+    return {
+        str(m["name"]): parameters.endpoint(((str(m["host"]), int(m.get("port", 5432))),))
+        for m in rest.cluster()["members"]
+        if m.get("host")
+    }
+
+
+def open_patroni(address: str) -> PatroniCluster:
     """Ask any member for /cluster and take every member's address from it; TargetError when nobody answers."""
     name, file = read_address(address)
     part = file.restapi
     password = part.password.get_secret_value() or secret(part.password_file, "restapi.password_file")
-    access = RestAccess(file.rest, part.user, password, part.ca_file, part.cert_file, part.key_file, part.verify)
-    rest = PatroniRest(replace(access, plain_http=part.plain_http))
-    manager = PatroniManager(rest, resolved(file.dsn or "", file.service), file)
-    if not manager.members():
+    access = RestAccess(
+        file.rest,
+        user=part.user,
+        password=password,
+        ca_file=part.ca_file,
+        cert_file=part.cert_file,
+        key_file=part.key_file,
+        verify=part.verify,
+        plain_http=part.plain_http,
+    )
+    rest = PatroniRest(access)
+    cluster = PatroniCluster(name, file, rest)
+    if not cluster.members():
         raise TargetError("Patroni names no member that has an address", "patronictl list")
     roles = {str(m.get("role")) for m in rest.cluster()["members"]}
     if "standby_leader" in roles and not roles & set(LEADER_ROLES):
         raise TargetError("this is a standby cluster: it takes no writes", "name the cluster it replicates from")
-    return PatroniCluster(name, file, resolved(file.dsn or "", file.service), manager)
+    return cluster

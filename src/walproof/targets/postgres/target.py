@@ -4,6 +4,7 @@ Configured by ALTER SYSTEM on every member, standby names only where they are me
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from psycopg.rows import dict_row
 from walproof.errors import TargetError, UsageError
 from walproof.machine.redaction import UNREADABLE, without_secrets
 from walproof.model.guarantee import ConfigChange, ConfigPlan, Quorum, read_standby_names
-from walproof.model.ports import Clock, Configuration, Notebook, Restart, Switchover
+from walproof.model.ports import Clock, Configuration, Notebook
 from walproof.model.topology import ClusterView, Endpoint
 from walproof.model.waiting import Wait, wait_for
 from walproof.targets.external.cluster import ExternalCluster, Membership
@@ -119,10 +120,8 @@ class PostgresConfiguration:
         return self._auto().undo(pending, journal.undone) if pending else []
 
 
-class NoManager:
+class Servers:
     """Servers without a failover manager that walproof knows: hosts of the DSN and standbys that stream from them."""
-
-    name = "none"
 
     def __init__(self, file: TargetFile, parameters: ConnectionParameters) -> None:
         self._parameters = parameters
@@ -149,32 +148,17 @@ class NoManager:
             _find_standbys(leader, self._found, self._parameters)
         return _members(self._found, self._errors, self._named, self._parameters)
 
-    def facts(self) -> dict[str, str]:
-        """Nothing beyond PostgreSQL itself."""
-        return {}
 
-    def configuration(self, cluster: ExternalCluster) -> Configuration:
+class PostgresCluster(ExternalCluster):
+    """An external cluster without a manager."""
+
+    @cached_property
+    def configuration(self) -> Configuration:
         """ALTER SYSTEM on every member."""
-        return PostgresConfiguration(cluster.name, cluster.clock, self.members, cluster.observe)
+        return PostgresConfiguration(self.name, self.clock, self.members, self.observe)
 
-    def inspector(self, cluster: ExternalCluster) -> Inspector:
-        """The doctor's facts, without a manager's."""
-        return Inspector(cluster.name, self.members)
-
-    def restart(self, cluster: ExternalCluster) -> Restart | None:
-        """There is no manager that could."""
-        return None
-
-    def switchover(self, cluster: ExternalCluster) -> Switchover | None:
-        """There is no manager that could."""
-        return None
-
-    def takeover(self, cluster: ExternalCluster) -> None:
-        """There is no leader lock."""
-
-    def elected_at(self, log: str, since: float) -> float | None:
-        """There is no manager that could say."""
-        return None
+    def _inspection(self) -> Inspector:
+        return Inspector(self.name, self.members)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,12 +188,12 @@ def _asked(endpoint: Endpoint) -> _Found:
     return _Found(endpoint, "" if name == "walreceiver" else str(name), row, senders, upstream)
 
 
-def open_postgres(address: str) -> ExternalCluster:
+def open_postgres(address: str) -> PostgresCluster:
     """The cluster of a DSN, a libpq URL or a target file; TargetError when no leader answers."""
     name, file = read_address(address)
     conninfo_of(file.dsn, file.service)
     parameters = resolved(file.dsn, file.service)
-    return ExternalCluster(name, file, parameters, NoManager(file, parameters))
+    return PostgresCluster(name, file, parameters, Servers(file, parameters).members)
 
 
 def read_address(address: str) -> tuple[str, TargetFile]:
