@@ -307,8 +307,10 @@ def _caveats(model: Model, rare: Sampled) -> tuple[str, ...]:
     ]
     if few:
         found.append("outages of fewer than 3 drills, given a spread of 30 %: " + ", ".join(few))
-    if model.timeouts.ttl_s is not None and not any(t.ttl_s for t in model.measured.takeovers.values()):
-        found.append("the records do not say under which ttl they were drilled: their outages are used as measured")
+    ttls = [ttl for takeover in model.measured.takeovers.values() for ttl in takeover.ttls_s]
+    if model.timeouts.ttl_s is not None and (None in ttls or not ttls):
+        which = "some records" if any(ttls) else "the records"
+        found.append(f"{which} do not say under which ttl they were drilled: their outages are used as measured")
     if len(model.where.voters) % 2 == 0:
         found.append(
             f"{len(model.where.voters)} voters of the DCS bear no more failures than "

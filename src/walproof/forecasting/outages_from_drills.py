@@ -11,7 +11,6 @@ from enum import StrEnum
 
 import numpy as np
 
-from walproof.estimating.intervals import upper_bound
 from walproof.forecasting.episodes import Floats
 from walproof.forecasting.failure_rates import Failure, Failures
 from walproof.forecasting.topology import Configuration, Topology
@@ -37,20 +36,6 @@ class Losses:
     lost: tuple[int, ...] = ()
     """Acknowledged commits lost by each of those that lost any."""
 
-    @property
-    def commits(self) -> float:
-        """Their mean, 0 where none lost any."""
-        return sum(self.lost) / len(self.lost) if self.lost else 0.0
-
-    @property
-    def upper(self) -> float:
-        """95 % upper bound of the probability of a loss; 1 where nothing was drilled.
-
-        >>> Losses().upper, round(Losses(0, 10, "kill").upper, 2)
-        (1.0, 0.26)
-        """
-        return upper_bound(self.losing, self.drills) if self.drills else 1.0
-
 
 @dataclass(frozen=True, slots=True)
 class Takeover:
@@ -58,8 +43,8 @@ class Takeover:
 
     outages_s: tuple[float, ...] = ()
     fault: str = ""
-    ttl_s: float | None = None
-    """Patroni's ttl while they were drilled, where the record says it."""
+    ttls_s: tuple[float | None, ...] = ()
+    """Patroni's ttl during each of those drills, where its record says it."""
     stalls_s: tuple[float, ...] = ()
 
 
@@ -157,12 +142,13 @@ def _outage(drill: Drill) -> float | None:
 
 
 def _takeover(drills: Sequence[tuple[Drill, float | None]], kind: Failure) -> Takeover:
+    stalls_s = _stalls(drills, kind)
     for fault in kind.drills:
-        shown = [(d, ttl) for d, ttl in drills if d.fault == fault and d.victim.takes_the_leader]
-        outages = tuple(s for d, _ in shown if (s := _outage(d)) is not None)
-        if outages:
-            return Takeover(outages, fault, shown[0][1], _stalls(drills, kind))
-    return Takeover(stalls_s=_stalls(drills, kind))
+        of_leader = [(_outage(d), ttl) for d, ttl in drills if d.fault == fault and d.victim.takes_the_leader]
+        shown = [(outage, ttl) for outage, ttl in of_leader if outage is not None]
+        if shown:
+            return Takeover(tuple(s for s, _ in shown), fault, tuple(ttl for _, ttl in shown), stalls_s)
+    return Takeover(stalls_s=stalls_s)
 
 
 def _stalls(drills: Sequence[tuple[Drill, float | None]], kind: Failure) -> tuple[float, ...]:
@@ -288,13 +274,13 @@ def takeovers(model: Model, failure: Failure, count: int, rng: np.random.Generat
         return rng.uniform(*assumed_takeover(model, failure), count)
     drilled = model.takeover(failure)
     seen = np.asarray(drilled.outages_s)
-    again = seen[rng.integers(len(seen), size=len(seen))]
-    if len(seen) < FEW:
-        again = again * np.exp(FEW_SIGMA * rng.standard_normal() - FEW_SIGMA**2 / 2)
-    drawn = again[rng.integers(len(again), size=count)]
-    by_ttl = failure.silent and basis is Basis.DRILLED
-    if by_ttl and model.timeouts.ttl_s is not None and drilled.ttl_s is not None:
-        drawn = np.maximum(drawn + model.timeouts.ttl_s - drilled.ttl_s, PROMOTION_S)
+    again = rng.integers(len(seen), size=len(seen))
+    spread = np.exp(FEW_SIGMA * rng.standard_normal() - FEW_SIGMA**2 / 2) if len(seen) < FEW else 1.0
+    chosen = again[rng.integers(len(again), size=count)]
+    drawn = seen[chosen] * spread
+    if failure.silent and basis is Basis.DRILLED and model.timeouts.ttl_s is not None:
+        ttls = np.array(drilled.ttls_s, dtype=np.float64)[chosen]  # not a number where it is not known
+        drawn = np.where(np.isnan(ttls), drawn, np.maximum(drawn + model.timeouts.ttl_s - ttls, PROMOTION_S))
     return drawn
 
 
