@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tests.fixtures.forecasts import ANY_1, failure, failures, losing, model
+from tests.fixtures.forecasts import ANY_1, failure, failures, model
 from walproof.cli.main import walproof
 from walproof.errors import UsageError
 from walproof.forecasting.forecast import Forecast, forecast
-from walproof.forecasting.outages_from_drills import Measured
+from walproof.forecasting.outages_from_drills import Losses, Measured
 from walproof.forecasting.topology import Configuration
 from walproof.model.estimate import Estimate
 from walproof.model.guarantee import Level
@@ -24,7 +24,8 @@ KINDS = failures(failure("<b>crash</b>", 1.0), failure("fire", 0.1))
 
 def _made(what: Configuration, tps: float | None = None) -> Forecast:
     here = model(what, KINDS, takeover_s=20.0)
-    known = Measured(here.measured.takeovers, losing(10, 0, KINDS), {})
+    drilled = {(kind.name, level): Losses(0, 10, "kill") for kind in KINDS.kinds for level in Level}
+    known = Measured(here.measured.takeovers, drilled, {})
     one = forecast(replace(here, measured=known), "z1,z2,z3", years=1000, seed=1)
     return one if tps is None else replace(one, tps=Estimate(tps, tps, float("inf")), p95_ms=Estimate(2.0, 1.0, 3.0))
 

@@ -145,7 +145,7 @@ def test_what_local_lost_is_expected_again() -> None:
 
 
 def test_a_loss_that_a_level_never_had_is_as_large_as_the_same_fault_had_at_another() -> None:
-    kinds = failures(failure("crash", 2.0), replace(failure("cut", 1e-6), drills=("isolate",)))
+    kinds = failures(failure("crash", 2.0), failure("cut", 1e-6, drills="isolate"))
     drills = [lost(10)] * 10 + [replace(lost(5000), fault="isolate")] * 10 + [drill()] * 10
     known = measured([record(*drills)], kinds)
     commits = {
@@ -169,7 +169,7 @@ def test_a_wait_is_measured_where_all_standbys_were_gone_or_the_one_that_was_wai
 
 
 def test_what_was_never_drilled_under_cloudnative_pg_is_not_assumed_from_patronis_timeouts() -> None:
-    kinds = failures(failure("crash", 1.0), replace(failure("cut", 1.0), drills=("isolate",)))
+    kinds = failures(failure("crash", 1.0), failure("cut", 1.0, drills="isolate"))
     described = Described(0.0, Description("cnpg:db/pg", ("pg-1", "pg-2", "pg-3"), {"manager": "cloudnative-pg"}))
     known = measured([("proof", [described, DrillDone(1.0, drill())])], kinds)
     here = Model(topology("z1,z2,z3"), ANY_1, kinds, known)

@@ -78,7 +78,7 @@ def test_faster_repair_never_lowers_availability(
 ) -> None:
     """The time without a quorum, takeovers aside: those do not depend on repairs."""
     kinds = failures(failure("kept", kept), failure("lost", lost), failure("zone", zone, place=Place.ZONE))
-    faster = replace(kinds, kinds=tuple(replace(k, repair_s=k.repair_s * shorter) for k in kinds.kinds))
+    faster = replace(kinds, kinds=tuple(k.model_copy(update={"repair_s": k.repair_s * shorter}) for k in kinds.kinds))
     slow, fast = (simulate(model(ANY_1, k, "z1,z1,z2"), 40, seed, batches=1)[0] for k in (kinds, faster))
     assert fast.years_s.sum() <= slow.years_s.sum() + 1e-6
 

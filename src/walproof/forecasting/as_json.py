@@ -14,7 +14,7 @@ def forecasts_json(made: Sequence[Studied], failures: Failures, seed: int) -> di
         "seed": seed,
         "failures": failures.name,
         "forecasts": [_one(forecast, effects) for forecast, effects in made],
-        "assumptions": [asdict(kind) for kind in failures.kinds],
+        "assumptions": [kind.model_dump() for kind in failures.kinds],
         "people": {"decide_s": failures.decide_s, "force_s": failures.force_s},
     }
 

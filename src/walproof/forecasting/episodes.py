@@ -25,7 +25,7 @@ class Faults:
     episode: Ints
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
     """Beginnings and ends of failures, by episode and time. Masks are those after it; `hit`: members it falls on, 0 at
     an end. `fault`: index among the faults.
@@ -104,14 +104,14 @@ def changes(faults: Faults, causes: Sequence[Cause], members: int, voters: int) 
     ordered = episode[order]
     first = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]])) if n else np.empty(0, dtype=np.int64)
     return Changes(
-        at[order],
-        _up(hit, sign, members),
-        _up(of_voters[cause], sign, voters),
-        np.where(begins, hit, 0),
-        fault,
-        begins,
-        first,
-        np.diff(np.append(first, 2 * n)),
+        at=at[order],
+        up=_up(hit, sign, members),
+        voters=_up(of_voters[cause], sign, voters),
+        hit=np.where(begins, hit, 0),
+        fault=fault,
+        begins=begins,
+        first=first,
+        count=np.diff(np.append(first, 2 * n)),
     )
 
 

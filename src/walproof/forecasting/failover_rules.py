@@ -17,7 +17,7 @@ NOBODY = np.inf
 COUNT = np.array([bin(mask).count("1") for mask in range(1 << 11)], dtype=np.int64)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
     """What a configuration makes of a failure, for lookups by mask."""
 
@@ -43,21 +43,21 @@ def rules_of(where: Topology, what: Configuration, decide_s: float, force_s: flo
             chosen = [bit for bit in range(7) if mask >> bit & 1][:k]
             table[k, mask] = sum(1 << bit for bit in chosen)
     return Rules(
-        len(where.members),
-        where.majority,
-        what.waits,
-        what.quorum_kind is QuorumKind.ANY,
-        what.k if what.waits else 0,
-        what.strict and what.waits,
-        what.level is Level.OFF,
-        what.level is Level.REMOTE_WRITE,
-        decide_s,
-        force_s,
-        table,
+        members=len(where.members),
+        majority=where.majority,
+        waits=what.waits,
+        any_k=what.quorum_kind is QuorumKind.ANY,
+        k=what.k if what.waits else 0,
+        strict=what.strict and what.waits,
+        leader_unflushed=what.level is Level.OFF,
+        standby_unflushed=what.level is Level.REMOTE_WRITE,
+        decide_s=decide_s,
+        force_s=force_s,
+        lowest_k=table,
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
     """One change in many episodes: arrays of one length; `dcs`: it has its majority after it."""
 
@@ -72,7 +72,7 @@ class Change:
     stall_s: Floats
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class State:
     """Where many episodes stand. Masks of members: `full` have every acknowledged commit, `near` streamed until service
     ended, `volatile` are full but lost what was not flushed. `leader` is a mask of one bit, or 0.
@@ -109,7 +109,7 @@ class State:
 
     def rows(self, count: int) -> "State":
         """The first so many episodes (views: changes reach this state)."""
-        return State(*(getattr(self, name)[:count] for name in self.__slots__))
+        return State(**{name: getattr(self, name)[:count] for name in self.__slots__})
 
     def store(self, other: "State") -> None:
         """Write those rows back."""
@@ -120,14 +120,29 @@ class State:
 def start(begins: Floats, rules: Rules) -> State:
     """Everybody well, the first member leads."""
     n, everybody = len(begins), (1 << rules.members) - 1
-    whole = np.full(n, everybody, dtype=np.int64)
-    full = whole.copy() if rules.waits else np.ones(n, dtype=np.int64)
+
+    def members(mask: int) -> Ints:
+        return np.full(n, mask, dtype=np.int64)
+
     return State(
-        begins.copy(), whole.copy(), np.ones(n, dtype=np.int64), full, whole.copy(), np.zeros(n, dtype=np.int64),
-        np.ones(n, dtype=bool), np.full(n, -NOBODY), np.full(n, NOBODY), np.zeros(n),
-        np.full(n, NOBODY), begins.copy(), np.zeros(n), np.zeros(n, dtype=np.int64), np.full(n, -NOBODY),
-        np.full(n, -NOBODY), np.zeros(n, dtype=np.int64),
-    )  # fmt: skip
+        at=begins.copy(),
+        up=members(everybody),
+        leader=members(1),
+        full=members(everybody if rules.waits else 1),
+        near=members(everybody),
+        volatile=members(0),
+        on=np.ones(n, dtype=bool),
+        ready=np.full(n, -NOBODY),
+        force_at=np.full(n, NOBODY),
+        out_s=np.zeros(n),
+        alone_at=np.full(n, NOBODY),
+        stopped_at=begins.copy(),
+        alone_s=np.zeros(n),
+        fell=members(0),
+        taken_at=np.full(n, -NOBODY),
+        stalled=np.full(n, -NOBODY),
+        awaited=members(0),
+    )
 
 
 def _lowest(mask: Ints) -> Ints:
@@ -284,15 +299,15 @@ def changes_at(events: Changes, which: Ints, of_fault: "PerFault", majority: int
     """The changes at those indices, with what their faults do."""
     fault, begins = events.fault[which], events.begins[which]
     return Change(
-        events.at[which],
-        events.up[which],
-        COUNT[events.voters[which]] >= majority,
-        events.hit[which],
-        of_fault.lost[fault] & begins,
-        of_fault.unflushed[fault] & begins,
-        of_fault.crash[fault] & begins,
-        of_fault.takeover_s[fault],
-        of_fault.stall_s[fault],
+        at=events.at[which],
+        up=events.up[which],
+        dcs=COUNT[events.voters[which]] >= majority,
+        hit=events.hit[which],
+        lost=of_fault.lost[fault] & begins,
+        unflushed=of_fault.unflushed[fault] & begins,
+        crash=of_fault.crash[fault] & begins,
+        takeover_s=of_fault.takeover_s[fault],
+        stall_s=of_fault.stall_s[fault],
     )
 
 

@@ -16,6 +16,8 @@ from walproof.errors import UsageError
 from walproof.machine.untrusted import from_toml, printable
 
 YEAR_S = 365.25 * 86400.0
+MOST_PER_YEAR = 1e7
+DEFAULT = resources.files("walproof.forecasting") / "failures.toml"
 
 
 class Place(StrEnum):
@@ -37,28 +39,31 @@ class Data(StrEnum):
     LOST = "lost"
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class Failure(_Strict):
     """One kind of failure of one kind of place. Rates per year and place; repair: mean, s, and, lognormal, sd / mean.
 
     `planned` ones (of the cluster) only pause service. `cut`: the side with the DCS's majority goes on.
     """
 
-    name: str
-    place: Place
-    per_year: float
-    low: float
-    high: float
+    name: str = Field(min_length=1, max_length=60)
+    place: Place = Field(alias="per")
+    per_year: float = Field(ge=0, le=MOST_PER_YEAR)
+    low: float = Field(ge=0, le=MOST_PER_YEAR)
+    high: float = Field(ge=0, le=MOST_PER_YEAR)
     data: Data
-    drills: tuple[str, ...]
-    repair_s: float
-    repair_cv: float = 1.0
+    drills: tuple[str, ...] = Field(min_length=1)
+    repair_s: float = Field(gt=0, le=YEAR_S)
+    repair_cv: float = Field(ge=0, le=10)
     silent: bool = True
     dcs: bool = True
     cut: bool = False
     exponential: bool = False
     """Whether repair times are exponential rather than lognormal."""
-    source: str = ""
+    source: str = Field(min_length=10)
     address: str = ""
 
     @property
@@ -68,13 +73,16 @@ class Failure:
 
     @property
     def rate_sigma(self) -> float:
-        """Standard deviation of the logarithm of the rate, from its 95 % range.
-
-        >>> f = Failure("x", Place.ZONE, 1.0, 0.5, 2.0, Data.KEPT, (), 60.0)
-        >>> round(f.rate_sigma, 3)
-        0.354
-        """
+        """Standard deviation of the logarithm of the rate, from its 95 % range: both ends are 1.96 of it away."""
         return math.log(self.high / self.low) / (2 * 1.96) if self.per_year > 0 and self.low > 0 else 0.0
+
+    @model_validator(mode="after")
+    def _ordered(self) -> "Failure":
+        if not self.low <= self.per_year <= self.high:
+            raise ValueError(f"per_year {self.per_year:g} is not between low {self.low:g} and high {self.high:g}")
+        if self.per_year > 0 and self.low == 0:
+            raise ValueError("low is 0: give the smallest rate that is believed possible")
+        return self
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,49 +97,15 @@ class Failures:
     name: str = ""
 
 
-DEFAULT = resources.files("walproof.forecasting") / "failures.toml"
-MOST_PER_YEAR = 1e7
-
-
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
 class _People(_Strict):
     decide_s: float = Field(ge=0, le=YEAR_S)
     force_s: float = Field(ge=0, le=YEAR_S)
     source: str = Field(min_length=10)
 
 
-class _Kind(_Strict):
-    name: str = Field(min_length=1, max_length=60)
-    per: Place
-    per_year: float = Field(ge=0, le=MOST_PER_YEAR)
-    low: float = Field(ge=0, le=MOST_PER_YEAR)
-    high: float = Field(ge=0, le=MOST_PER_YEAR)
-    data: Data
-    drills: tuple[str, ...] = Field(min_length=1)
-    repair_s: float = Field(gt=0, le=YEAR_S)
-    repair_cv: float = Field(ge=0, le=10)
-    silent: bool = True
-    dcs: bool = True
-    cut: bool = False
-    exponential: bool = False
-    source: str = Field(min_length=10)
-    address: str = ""
-
-    @model_validator(mode="after")
-    def _ordered(self) -> "_Kind":
-        if not self.low <= self.per_year <= self.high:
-            raise ValueError(f"per_year {self.per_year:g} is not between low {self.low:g} and high {self.high:g}")
-        if self.per_year > 0 and self.low == 0:
-            raise ValueError("low is 0: give the smallest rate that is believed possible")
-        return self
-
-
 class _File(_Strict):
     people: _People
-    failure: tuple[_Kind, ...] = Field(min_length=1)
+    failure: tuple[Failure, ...] = Field(min_length=1)
 
     @model_validator(mode="after")
     def _distinct(self) -> "_File":
@@ -161,10 +135,7 @@ def read_failures(text: str, name: str) -> Failures:
         raise UsageError(f"{name} is not TOML: {wrong}", hint) from None
     except ValidationError as wrong:
         raise UsageError(f"{name}: {_first(wrong, text)}", hint) from None
-    kinds = tuple(
-        Failure(**{("place" if key == "per" else key): value for key, value in kind}) for kind in file.failure
-    )
-    return Failures(kinds, file.people.decide_s, file.people.force_s, name)
+    return Failures(file.failure, file.people.decide_s, file.people.force_s, name)
 
 
 def _first(wrong: ValidationError, text: str) -> str:

@@ -3,7 +3,7 @@
 And what one period of a cluster may bring: a forecast of a mean is refuted by no single year; this one can be:
 `python -m benchmarks.forecast truth` runs periods. Seeded."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,7 +44,7 @@ class Period:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
     """One kind of failure's share: minutes without service a year by episodes that it began; takeovers a year;
     expected losses a year; its rate's range, as factors of the rate.
@@ -60,7 +60,7 @@ class Part:
     drilled: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
     """The answers for one configuration. Losses: episodes a year that lose at least one acknowledged commit.
 
@@ -138,20 +138,20 @@ def forecast(model: Model, layout: str, *, years: int, seed: int, vary: bool = T
     losses = _losses(model, rare, rng, structural=False)
     pooled = np.concatenate([b.years_s for b in batches]) / 60
     return Forecast(
-        model.what,
-        layout,
-        years,
-        _over(batches, pooled, lambda y: float(y.mean())),
-        _over(batches, pooled, lambda y: float(np.quantile(y, 0.95))),
-        _over(batches, pooled, lambda y: float(np.quantile(y, 0.999))),
-        structural,
-        losses,
-        bool(undrilled(model, rare)),
-        _commits(model, rare, batches),
-        _parts(model, batches, rare),
-        rare.relative_error,
-        _caveats(model, rare),
-        _guard(model) if model.what.guarded else "",
+        what=model.what,
+        layout=layout,
+        years=years,
+        minutes=_over(batches, pooled, lambda y: float(y.mean())),
+        p95_minutes=_over(batches, pooled, lambda y: float(np.quantile(y, 0.95))),
+        p999_minutes=_over(batches, pooled, lambda y: float(np.quantile(y, 0.999))),
+        structural=structural,
+        losses=losses,
+        upper_bound=bool(undrilled(model, rare)),
+        commits=_commits(model, rare, batches),
+        parts=_parts(model, batches, rare),
+        rare_error=rare.relative_error,
+        caveats=_caveats(model, rare),
+        guard=_guard(model) if model.what.guarded else "",
     )
 
 
@@ -176,18 +176,22 @@ def promised(model: Model, risk: Risk) -> bool:
     return risk is Risk.TAKEOVER and model.what.waits
 
 
-def _probabilities(model: Model, rng: np.random.Generator, draws: int, *, structural: bool) -> Floats:
-    """Draws of P(loss) by risk and kind: posterior of the drills under Jeffreys' prior, 1 where nothing was drilled."""
-    kinds = model.failures.kinds
-    found = np.ones((draws, len(Risk), len(kinds)))
+def _told(model: Model) -> Iterator[tuple[Risk, int, Failure, Losses]]:
+    """Each risk of each kind (number, failure) that drills tell about, and those drills; STALE loses for sure."""
     for risk in (Risk.TAKEOVER, Risk.UNFLUSHED, Risk.NEAR):
-        for number, failure in enumerate(kinds):
-            seen = chance_losses(model, risk, failure)
-            if structural and promised(model, risk) and not seen.losing:
-                found[:, risk, number] = 0.0
-            elif seen.drills:
-                found[:, risk, number] = rng.beta(seen.losing + 0.5, seen.drills - seen.losing + 0.5, draws)
-    return found
+        for number, failure in enumerate(model.failures.kinds):
+            yield risk, number, failure, chance_losses(model, risk, failure)
+
+
+def _probabilities(model: Model, rng: np.random.Generator, draws: int, *, structural: bool) -> Floats:
+    """Draws of P(loss) by risk and kind: the posterior of the drills, 1 where nothing was drilled."""
+    chances = np.ones((draws, len(Risk), len(model.failures.kinds)))
+    for risk, number, _, seen in _told(model):
+        if structural and promised(model, risk) and not seen.losing:
+            chances[:, risk, number] = 0.0
+        elif seen.drills:
+            chances[:, risk, number] = rng.beta(*seen.posterior, draws)
+    return chances
 
 
 def _losses(model: Model, rare: Sampled, rng: np.random.Generator, *, structural: bool) -> Estimate:
@@ -202,27 +206,19 @@ def _losses(model: Model, rare: Sampled, rng: np.random.Generator, *, structural
 
 def undrilled(model: Model, rare: Sampled) -> tuple[str, ...]:
     """Failures that risk a loss here and were never drilled so that it would show, by the size of the risk."""
-    found = []
-    for number, failure in enumerate(model.failures.kinds):
-        risk = sum(
-            rare.mean[which, number]
-            for which in (Risk.TAKEOVER, Risk.UNFLUSHED, Risk.NEAR)
-            if not chance_losses(model, which, failure).drills
-        )
-        if risk > 0:
-            found.append((risk, failure.name))
-    return tuple(name for _, name in sorted(found, reverse=True))
+    risks = {failure.name: 0.0 for failure in model.failures.kinds}
+    for risk, number, failure, seen in _told(model):
+        risks[failure.name] += 0.0 if seen.drills else rare.mean[risk, number]
+    return tuple(name for risk, name in sorted(((risk, name) for name, risk in risks.items()), reverse=True) if risk)
 
 
 def _mean_chances(model: Model) -> Floats:
-    kinds = model.failures.kinds
-    found = np.ones((len(Risk), len(kinds)))
-    for risk in (Risk.TAKEOVER, Risk.UNFLUSHED, Risk.NEAR):
-        for number, failure in enumerate(kinds):
-            seen = chance_losses(model, risk, failure)
-            if seen.drills:
-                found[risk, number] = (seen.losing + 0.5) / (seen.drills + 1)
-    return found
+    chances = np.ones((len(Risk), len(model.failures.kinds)))
+    for risk, number, _, seen in _told(model):
+        if seen.drills:
+            losing, kept = seen.posterior
+            chances[risk, number] = losing / (losing + kept)
+    return chances
 
 
 def _commits(model: Model, rare: Sampled, batches: Sequence[Batch]) -> float:
@@ -234,10 +230,9 @@ def _commits(model: Model, rare: Sampled, batches: Sequence[Batch]) -> float:
     years = sum(len(b.alone_s) for b in batches)
     chances = _mean_chances(model)
     total = sum(float(b.alone_s.sum()) for b in batches) / years * model.measured.acknowledged_per_s
-    for risk in (Risk.TAKEOVER, Risk.UNFLUSHED, Risk.NEAR):
-        for number, failure in enumerate(model.failures.kinds):
-            commits = np.mean(model.measured.sizes(failure.name, chance_losses(model, risk, failure)))
-            total += float(rare.mean[risk, number] * chances[risk, number] * commits)
+    for risk, number, failure, seen in _told(model):
+        commits = np.mean(model.measured.sizes(failure.name, seen))
+        total += float(rare.mean[risk, number] * chances[risk, number] * commits)
     return total
 
 
@@ -253,14 +248,14 @@ def _parts(model: Model, batches: Sequence[Batch], rare: Sampled) -> tuple[Part,
         seen = chance_losses(model, Risk.TAKEOVER, failure)
         found.append(
             Part(
-                failure.name,
-                float(minutes[number]),
-                float(rare.mean[Risk.TAKEOVER, number]),
-                float(losses[number]),
-                least,
-                most,
-                _outage_from(model, failure),
-                f"{seen.losing} of {seen.drills} lost" if seen.drills else "never drilled at this level",
+                name=failure.name,
+                minutes=float(minutes[number]),
+                takeovers=float(rare.mean[Risk.TAKEOVER, number]),
+                losses=float(losses[number]),
+                least=least,
+                most=most,
+                basis=_outage_from(model, failure),
+                drilled=f"{seen.losing} of {seen.drills} lost" if seen.drills else "never drilled at this level",
             )
         )
     return tuple(sorted(found, key=lambda part: -part.minutes))
@@ -343,13 +338,11 @@ def _lost(model: Model, batch: Batch, rng: np.random.Generator) -> Floats:
     where no drill lost any.
     """
     lost = batch.alone_s * model.measured.acknowledged_per_s
-    for risk in (Risk.TAKEOVER, Risk.UNFLUSHED, Risk.NEAR):
-        for number, failure in enumerate(model.failures.kinds):
-            seen = chance_losses(model, risk, failure)
-            if not batch.risks[risk, number] or (promised(model, risk) and not seen.losing):
-                continue
-            chance = rng.beta(seen.losing + 0.5, seen.drills - seen.losing + 0.5) if seen.drills else 1.0
-            losing = rng.poisson(batch.risks[risk, number] * chance, len(lost))
-            sizes = np.asarray(model.measured.sizes(failure.name, seen) or (1,), dtype=np.float64)
-            lost += np.array([rng.choice(sizes, count).sum() for count in losing])
+    for risk, number, failure, seen in _told(model):
+        if not batch.risks[risk, number] or (promised(model, risk) and not seen.losing):
+            continue
+        chance = rng.beta(*seen.posterior) if seen.drills else 1.0
+        losing = rng.poisson(batch.risks[risk, number] * chance, len(lost))
+        sizes = np.asarray(model.measured.sizes(failure.name, seen) or (1,), dtype=np.float64)
+        lost += np.array([rng.choice(sizes, count).sum() for count in losing])
     return lost

@@ -10,11 +10,10 @@ from functools import partial
 
 import numpy as np
 
-from walproof.forecasting.episodes import Faults, Floats, Ints, changes, repairs
-from walproof.forecasting.failover_rules import rules_of
+from walproof.forecasting.episodes import Faults, Floats, Ints, repairs
 from walproof.forecasting.failure_rates import YEAR_S
 from walproof.forecasting.outages_from_drills import Model
-from walproof.forecasting.simulate import Each, Risk, factors, follow, in_turn, per_fault
+from walproof.forecasting.simulate import Each, Risk, factors, follow_drawn, in_turn, kinds_of
 from walproof.forecasting.topology import Cause, causes
 
 EXPECTED = 1.0
@@ -55,7 +54,7 @@ class _Growing:
     def add(self, model: Model, found: Sequence[Cause], at: Floats, drawn: tuple[Ints, Ints], normal: Floats) -> None:
         """More failures: when, (cause, episode), standard normal numbers for their repairs."""
         cause, episode = drawn
-        kind = np.array([c.kind for c in found], dtype=np.int64)[cause]
+        kind = kinds_of(found, cause)
         repair = np.empty(len(cause))
         for number in range(len(model.failures.kinds)):
             which = np.flatnonzero(kind == number)
@@ -85,12 +84,9 @@ def _batch(model: Model, cycles: int, seed: int, vary: bool, number: int) -> Flo
     grown = _grow(model, found, rates, cycles, rng)
     at, episode = np.concatenate(grown.at), np.concatenate(grown.episode)
     order = np.lexsort((at, episode))
-    cause = np.concatenate(grown.cause)[order]
-    faults = Faults(at[order], np.concatenate(grown.until)[order], cause, episode[order])
-    events = changes(faults, found, len(model.where.members), len(model.where.voters))
-    rules = rules_of(model.where, model.what, model.failures.decide_s, model.failures.force_s)
-    kind = np.array([c.kind for c in found], dtype=np.int64)[cause]
-    outcome = follow(events, per_fault(model, faults, found, rng), kind, rules, np.exp(grown.log_weight))
+    until, cause = np.concatenate(grown.until)[order], np.concatenate(grown.cause)[order]
+    faults = Faults(at[order], until, cause, episode[order])
+    outcome, _, _ = follow_drawn(model, faults, found, rng, np.exp(grown.log_weight))
     means = np.array([model.failures.kinds[c.kind].repair_s for c in found])
     # As in a queue with infinitely many servers, everybody is well for exp(-load) of the time.
     per_year = float(rates.sum() * np.exp(-(rates * means).sum()) * YEAR_S)

@@ -36,6 +36,11 @@ class Losses:
     lost: tuple[int, ...] = ()
     """Acknowledged commits lost by each of those that lost any."""
 
+    @property
+    def posterior(self) -> tuple[float, float]:
+        """The parameters of the beta distribution of P(loss): Jeffreys' prior and these drills."""
+        return self.losing + 0.5, self.drills - self.losing + 0.5
+
 
 @dataclass(frozen=True, slots=True)
 class Takeover:

@@ -67,7 +67,7 @@ def of_the_rest(model: Model, seed: int, years: int = YEARS, *, each: Each = in_
     given = model.failures
 
     def repaired(factor: float) -> Failures:
-        return replace(given, kinds=tuple(replace(k, repair_s=k.repair_s * factor) for k in given.kinds))
+        return replace(given, kinds=tuple(k.model_copy(update={"repair_s": k.repair_s * factor}) for k in given.kinds))
 
     def decided(factor: float) -> Failures:
         return replace(given, decide_s=given.decide_s * factor, force_s=given.force_s * factor)

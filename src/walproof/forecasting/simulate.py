@@ -90,10 +90,14 @@ def factors(model: Model, rng: np.random.Generator) -> Floats:
     return np.exp(sigma * rng.standard_normal(len(sigma)) - sigma**2 / 2)
 
 
-def per_fault(model: Model, faults: Faults, found: Sequence[Cause], rng: np.random.Generator) -> PerFault:
-    """What each fault does, with its sampled times."""
+def kinds_of(causes: Sequence[Cause], cause: Ints) -> Ints:
+    """The kind of failure of each of those causes, given by their indices."""
+    return np.array([c.kind for c in causes], dtype=np.int64)[cause]
+
+
+def _per_fault(model: Model, kind: Ints, rng: np.random.Generator) -> PerFault:
+    """What each fault of those kinds does, with its sampled times."""
     kinds = model.failures.kinds
-    kind = np.array([c.kind for c in found], dtype=np.int64)[faults.cause]
     takeover, stall = np.zeros(len(kind)), np.zeros(len(kind))
     for number, failure in enumerate(kinds):
         which = np.flatnonzero(kind == number)
@@ -144,6 +148,16 @@ def follow(events: Changes, of_fault: PerFault, kind: Ints, rules: Rules, weight
     return Outcome(out_s, risks, alone_s)
 
 
+def follow_drawn(
+    model: Model, faults: Faults, found: Sequence[Cause], rng: np.random.Generator, weights: Floats | None = None
+) -> tuple[Outcome, Changes, Ints]:
+    """What comes of drawn faults under the model's rules; their changes; the kind of each."""
+    kind = kinds_of(found, faults.cause)
+    events = changes(faults, found, len(model.where.members), len(model.where.voters))
+    rules = rules_of(model.where, model.what, model.failures.decide_s, model.failures.force_s)
+    return follow(events, _per_fault(model, kind, rng), kind, rules, weights), events, kind
+
+
 def one_batch(model: Model, years: int, seed: Sequence[int], *, vary: bool = True, year_s: float = YEAR_S) -> Batch:
     """So many years under one draw of rates and one bootstrap of the drills; `vary` False: rates as they stand.
 
@@ -153,14 +167,11 @@ def one_batch(model: Model, years: int, seed: Sequence[int], *, vary: bool = Tru
     kinds = len(model.failures.kinds)
     by_rate = factors(model, rng) if vary else np.ones(kinds)
     found = causes(model.where, model.failures)
-    rules = rules_of(model.where, model.what, model.failures.decide_s, model.failures.force_s)
     faults = draw(found, model.failures, years * year_s / YEAR_S, [*seed, 2], by_rate)
     years_s, alone_s, by_kind = np.zeros(years), np.zeros(years), np.zeros(kinds)
     risks = np.zeros((len(Risk), kinds))
     if len(faults.at):
-        kind = np.array([c.kind for c in found], dtype=np.int64)[faults.cause]
-        events = changes(faults, found, len(model.where.members), len(model.where.voters))
-        outcome = follow(events, per_fault(model, faults, found, rng), kind, rules)
+        outcome, events, kind = follow_drawn(model, faults, found, rng)
         year = np.minimum((events.at[events.first] / year_s).astype(np.int64), years - 1)
         years_s += np.bincount(year, weights=outcome.out_s, minlength=years)
         alone_s += np.bincount(year, weights=outcome.alone_s, minlength=years)
