@@ -73,12 +73,10 @@ def captured(page: str) -> str:
 
 
 def excerpt(run: str) -> str:
-    """The price table, the drills and the conclusion of what the demo printed; no lines of spaces."""
-    price, after_price = run.split("\nlatency (95 % CI)", 1)
-    drills = after_price.split("\ndrills\n", 1)[1].split("\nwhat each level survived", 1)[0].split("\n  1: ", 1)[0]
-    conclusion = run.split("\n\n")[-2]
-    parts = (price, f"drills\n{drills}", conclusion)
-    return "\n\n".join("\n".join(line.rstrip() for line in part.split("\n") if line.strip()) for part in parts)
+    """The conclusion, the price table and the drills of what the demo printed."""
+    prices = run.split("\n\ntail, stalls and WAL", 1)[0]
+    drills = run.split("\n\ndrills\n", 1)[1].split("\n  1: ", 1)[0]
+    return "\n".join(line.rstrip() for line in f"{prices}\n\ndrills\n{drills}".split("\n"))
 
 
 def _write(page: Path, run: str) -> None:

@@ -178,9 +178,9 @@ def test_what_is_the_same_in_every_row_stands_in_the_title(tmp_path: Path) -> No
         return next(f.table for f in figures if f.key == "throughput")
 
     one, two = prices("one", 1), prices("two", 2)
-    assert one.title == "every arm · ANY 1, rtt 0 ms · tpcb-like"
+    assert one.title == "price · ANY 1, rtt 0 ms · tpcb-like"
     assert one.columns[0].name == "level"
-    assert two.title == "every arm · tpcb-like"
+    assert two.title == "price · tpcb-like"
     assert [c.name for c in two.columns[:2]] == ["scenario", "level"]
 
 

@@ -20,7 +20,8 @@ from walproof.pricing.options import parse_options
 from walproof.pricing.results_and_gate import conclusion
 from walproof.pricing.run import run_price
 from walproof.pricing.sampling import Bench, Question
-from walproof.reporting.soak_section import stall_rows
+from walproof.reporting.outline import Table
+from walproof.reporting.price_section import price_sections
 
 LOCAL, ON = Arm(Level.LOCAL, 4), Arm(Level.ON, 4)
 CYCLE_S = 60.0
@@ -162,13 +163,14 @@ def test_stalls_and_wal_are_in_the_table_and_the_trimmed_ratio_next_to_it() -> N
             events.append(
                 SampleDone(0.0, replace(result, stalled_s=0.5 if slow else 0.0, histogram={800: 999, 1100: 1}))
             )
-    heads, (_, row) = stall_rows(price_table(events))
-    found = dict(zip(heads, row, strict=True))
-    assert found[">stalled"] == "0.5 of 20 s"
-    assert (found[">WAL"], found[">full pages"]) == ("412 B", "0.040")
-    assert found[">ratio without stalls"].startswith("0.80 ")
+    blocks = [b for s in price_sections(events, price_table(events)) for b in s.blocks]
+    (stalls,) = (b for b in blocks if isinstance(b, Table) and b.key == "stalls")
+    found = {column.name: cell.text for column, cell in zip(stalls.columns, stalls.rows[1], strict=True)}
+    assert found["stalled"] == "0.5 of 20 s"
+    assert (found["WAL"], found["full pages"]) == ("412 B", "0.040")
+    assert found["ratio without stalls"].startswith("0.80 ")
     assert price_table(events).arms[1].ratio.value == pytest.approx(0.78)
-    assert float(found[">longest ms"]) > 50
+    assert float(found["longest ms"]) > 50
 
 
 def test_what_one_level_leaves_behind_is_found_by_the_benchmark() -> None:

@@ -15,8 +15,8 @@ from walproof.pricing.sampling import ignore_progress
 from walproof.records.reader import read
 from walproof.records.writer import Writer
 from walproof.reporting.html_and_markdown import markdown
-from walproof.reporting.record_outline import composed
-from walproof.reporting.terminal import study_tables
+from walproof.reporting.record_outline import claim_sections, composed
+from walproof.reporting.terminal import tables
 from walproof.studies.declaration import LabNeeded, shipped
 from walproof.studies.run import StudyOptions, consents_needed_on, missed, run_study
 
@@ -74,8 +74,8 @@ def test_a_missed_condition_stands_next_to_each_claim_and_figure(tmp_path: Path)
     assert {event.caveats for event in judged} == {(sentence,)}
     assert markdown(composed(read(tmp_path / "record"))).count(sentence) == len(judged)
     shown = io.StringIO()
-    Console(file=shown, width=200).print(*study_tables(events))
-    assert shown.getvalue().count(sentence) == len(study.claim) + 1
+    Console(file=shown, width=200).print(*tables(claim_sections(events)))
+    assert shown.getvalue().count(sentence) == 2
 
 
 def test_sizes_need_consent_where_they_can_be_had() -> None:

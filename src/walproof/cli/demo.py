@@ -26,8 +26,9 @@ from walproof.proving.options import ProveOptions
 from walproof.proving.run import Shell, run_drills
 from walproof.records.writer import Writer, check_writable
 from walproof.reporting.conclusion import conclusion
-from walproof.reporting.console_output import console, print_json, print_step
+from walproof.reporting.console_output import print_json, print_step, print_tables
 from walproof.reporting.json_csv_hdrhistogram import record_json
+from walproof.reporting.record_outline import results
 from walproof.reporting.terminal import tables
 
 PRICED = {"levels": ",".join(Level), "clients": "1,16", "precision": "2%"}
@@ -117,9 +118,5 @@ def _print_result(events: Sequence[Event], directory: Path, *, as_json: bool) ->
     if as_json:
         print_json(record_json(events, str(directory), ()))
         return
-    screen = console()
-    for table in tables(events):
-        screen.print(table)
-    screen.print()
-    screen.print(conclusion(events), style="bold")
-    click.echo(f"\nrecord: {directory}   (walproof report {directory} --html report.html)")
+    link = f"\nrecord: {directory}   (walproof report {directory} --html report.html)"
+    print_tables(conclusion(events), tables(results(events)), link)

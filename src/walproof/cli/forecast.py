@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import cloup
-from rich.table import Table
+from rich.text import Text
 
 from walproof.cli import options as opt
 from walproof.cli.options import Command
@@ -27,10 +27,10 @@ from walproof.model.guarantee import QuorumKind, level
 from walproof.model.units import duration_s
 from walproof.proving.faults import fault
 from walproof.records.reader import read
-from walproof.reporting.console_output import console, print_json, print_step, write_file
+from walproof.reporting.console_output import print_json, print_step, print_tables, write_file
 from walproof.reporting.forecast_page import forecast_outline
 from walproof.reporting.outline import Outline
-from walproof.reporting.terminal_price_drills_forecast import conclusion, forecast_tables
+from walproof.reporting.terminal import tables
 
 YEARS = (1000, 100_000_000)
 
@@ -87,12 +87,13 @@ def forecast(records: tuple[str, ...], html_file: str | None, as_json: bool, **o
     with several_processes() as each:
         made = [_studied(asked, Model(asked.where, what, asked.failures, known, asked.timeouts), options, arms, each)
                 for what in _with_guard(asked, known)]  # fmt: skip
+    outline = forecast_outline(made, asked.failures, records, options["seed"])
     if html_file:
-        _write_page(html_file, forecast_outline(made, asked.failures, records, options["seed"]))
+        _write_page(html_file, outline)
     if as_json:
         print_json(forecasts_json(made, asked.failures, options["seed"]))
     elif html_file != "-":
-        _print(made, asked)
+        _print(outline, asked, made[0][0].rare_error)
 
 
 def _studied(asked: Asked, model: Model, options: dict[str, Any], arms: Sequence[PricedArm], each: Each) -> Studied:
@@ -202,16 +203,10 @@ def _with_price(made: Forecast, what: Configuration, arms: Sequence[PricedArm]) 
     return made if best is None else replace(made, tps=best.tps, p95_ms=best.p95_ms)
 
 
-def _print(made: Sequence[Studied], asked: Asked) -> None:
-    screen = console()
-    for one, _ in made:
-        screen.print(conclusion(one), style="bold", markup=False, soft_wrap=True)
-    for part in forecast_tables(made):
-        screen.print(part, soft_wrap=not isinstance(part, Table))
-    screen.print(
+def _print(outline: Outline, asked: Asked, rare_error: float) -> None:
+    how = (
         f"{asked.years:,} simulated years each; rates of {asked.failures.name} with their ranges; intervals are 95 %; "
-        f"rare losses by importance sampling, standard error {100 * made[0][0].rare_error:.0f} %",
-        style="dim",
-        markup=False,
-        soft_wrap=True,
+        f"rare losses by importance sampling, standard error {100 * rare_error:.0f} %"
     )
+    notices = (Text(f"⚠ {notice}", "yellow") for notice in outline.notices)
+    print_tables("\n".join(outline.sentences), tables(outline.sections), *notices, Text(how, "dim"))

@@ -230,7 +230,8 @@ def _same_target(recorded: str, given: str | None) -> str | None:
 
 
 def _print_result(result: PriceResult, events: list[Event], record: str, answers: list[str]) -> None:
-    from walproof.reporting.terminal_price_drills_forecast import price_tables
+    from walproof.reporting.record_outline import results
+    from walproof.reporting.terminal import tables
 
     first, *others = result_lines(result)
-    print_tables(first, price_tables(events), *others, *answers, f"stopped by {result.stopped_by}; record: {record}")
+    print_tables(first, tables(results(events)), *others, *answers, f"stopped by {result.stopped_by}; record: {record}")

@@ -9,7 +9,6 @@ from typing import Any
 
 import click
 import cloup
-from rich.table import Table
 from rich.text import Text
 
 from walproof.cli import options as opt
@@ -27,7 +26,6 @@ from walproof.proving.campaign_results import answer_as_json, conclusion, contro
 from walproof.proving.faults import CATALOGUE
 from walproof.proving.gate import Gate, exceeded, exit_code, gate, junit
 from walproof.proving.inject import why_skipped
-from walproof.proving.loss_bounds import COLUMNS, matrix
 from walproof.proving.options import ProveOptions, RawOptions, parse_options
 from walproof.proving.run import Interrupted, Shell, run_drills, shrink_storms
 from walproof.records.writer import Writer
@@ -96,7 +94,7 @@ def prove(target: str | None, directory: Path | None, as_json: bool, dry_run: bo
     if as_json:
         print_json(answer_as_json(options, drills, str(writer.directory), limits))
     else:
-        _print_answer(options, drills, events, limits, str(writer.directory))
+        _print_answer(drills, events, limits, str(writer.directory))
     return ExitCode.INTERRUPTED if interrupted else exit_code(drills, limits)
 
 
@@ -275,24 +273,11 @@ def _plan_json(options: ProveOptions, plan: Sequence[PlannedDrill], target: Targ
     }
 
 
-def _print_answer(
-    options: ProveOptions, drills: list[Drill], events: list[Event], limits: Gate | None, record: str
-) -> None:
-    from walproof.reporting.terminal_price_drills_forecast import prove_tables
+def _print_answer(drills: list[Drill], events: list[Event], limits: Gate | None, record: str) -> None:
+    from walproof.reporting.record_outline import results
+    from walproof.reporting.terminal import tables
 
     over = {drill.number: exceeded(limits, drill) for drill in drills} if limits else {}
     exceeding = (Text(f"drill {n} exceeds the requirement: {why}", "red") for n, why in over.items() if why)
-    tables = [*prove_tables(events), *([_matrix_table(options, drills)] if options.matrix else [])]
     least = [smallest] if (smallest := fewest(drills)) else []
-    print_tables(conclusion(drills), tables, *exceeding, *least, f"record: {record}")
-
-
-def _matrix_table(options: ProveOptions, drills: list[Drill]) -> Table:
-    table = Table(title="what a commit survives: ✔ kept  ✘ lost  ? undecided; (✔) documented guarantee")
-    table.add_column("level")
-    for _, heading, _ in COLUMNS:
-        table.add_column(heading)
-    for level, row in matrix(drills, options.levels).items():
-        cells = [f"{c.mark} ({'✔' if c.promised else '✘'})\n{c.evidence}" for c in row.values()]
-        table.add_row(str(level), *cells)
-    return table
+    print_tables(conclusion(drills), tables(results(events)), *exceeding, *least, f"record: {record}")

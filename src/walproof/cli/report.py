@@ -238,13 +238,14 @@ def _records_json(found: Sequence[Record]) -> dict[str, object]:
 
 def _print_tables(found: Sequence[Record]) -> None:
     from walproof.reporting.conclusion import conclusion
-    from walproof.reporting.terminal import outline_tables, tables
+    from walproof.reporting.record_outline import results
+    from walproof.reporting.terminal import tables
 
     for record in found:
         for notice in record.notices:
             click.echo(f"{record.directory}: {notice}", err=True)
     if len(found) > 1:
         outline = _outline(found)
-        print_tables(" ".join(outline.sentences), outline_tables(outline))
+        print_tables(" ".join(outline.sentences), tables(outline.sections))
     else:
-        print_tables(conclusion(found[0].events), tables(found[0].events))
+        print_tables(conclusion(found[0].events), tables(results(found[0].events)))

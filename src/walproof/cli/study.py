@@ -22,7 +22,8 @@ from walproof.model.ports import Target
 from walproof.records.writer import Writer, check_writable
 from walproof.reporting.conclusion import claims_tally
 from walproof.reporting.console_output import console, print_json, print_step, print_tables
-from walproof.reporting.terminal import study_tables
+from walproof.reporting.record_outline import claim_sections
+from walproof.reporting.terminal import tables
 from walproof.studies.declaration import Study, read_study, shipped, studies
 from walproof.studies.run import StudyOptions, consents_needed, consents_needed_on, most_clients, run_study
 from walproof.targets.choose import choose, is_external
@@ -129,7 +130,7 @@ def run(
         print_json({"record": str(writer.directory), "claims": judged})
     else:
         link = f"record: {writer.directory}   (walproof report {writer.directory} --html study.html)"
-        print_tables(f"{declared.title}: {claims_tally(claims)}.\n", study_tables(events), link)
+        print_tables(f"{declared.title}: {claims_tally(claims)}.\n", tables(claim_sections(events)), link)
 
 
 @contextmanager

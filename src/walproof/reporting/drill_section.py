@@ -3,12 +3,13 @@ against the same drills without. Judges nothing."""
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from statistics import median
 
 from walproof.model.drill import Drill, Verdict
 from walproof.model.guarantee import Level
 from walproof.model.units import and_undecided
-from walproof.proving.campaign_results import GuardComparison, compare_guard
+from walproof.proving.campaign_results import compare_guard
 from walproof.proving.loss_bounds import COLUMNS, bounds, controls, kind_of, matrix
 from walproof.reporting.outline import (
     Bar,
@@ -28,27 +29,14 @@ from walproof.reporting.wording import (
     UNAVAILABLE,
     count,
     fault_name,
+    finding_counts,
     outage_interval,
     outage_parts,
     outage_seconds,
     percent,
     seconds,
+    verdict_name,
 )
-
-GUARD_TITLE = "with a guard and without"
-GUARD_HEADS = ("fault", "level", "guard", ">RTO, median (95 % CI)", ">worst", ">lost", f">{LOSS_BOUND}", ">drills")
-
-
-def guard_rows(compared: Sequence[GuardComparison]) -> list[list[str]]:
-    """Two rows of each fault at a level: outage's median with its interval and worst, commits lost, bound, drills."""
-    rows = []
-    for c in compared:
-        for name, arm in (("with", c.with_guard), ("without", c.without)):
-            times = [outage_interval(arm.rto_s), seconds(arm.worst_s)]
-            counts = [count(arm.lost), percent(arm.loss_bound), str(arm.drills)]
-            rows.append([c.victim.with_fault(c.fault), str(c.level), name, *times, *counts])
-    return rows
-
 
 _SAME = " under the same fault and load"
 Cells = dict[tuple[str, Level], list[Drill]]
@@ -96,7 +84,7 @@ def _survival_matrix(cells: Cells) -> Table:
     levels = [level for level in Level if any(lv is level for _, lv in cells)]
     faults = list(dict.fromkeys(fault for fault, _ in cells))
     rows = tuple(row(fault, *(_cell(fault, lv, cells.get((fault, lv), [])) for lv in levels)) for fault in faults)
-    return Table("matrix", "survival matrix", columns("fault", *levels), rows, kind="matrix")
+    return Table("matrix", "survival matrix", columns("fault", *levels), rows, kind="matrix", page_only=True)
 
 
 def _cell(fault: str, level: Level, found: Sequence[Drill]) -> Cell:
@@ -129,7 +117,8 @@ def _documented(drills: Sequence[Drill]) -> Table:
             guarantee = "guaranteed" if one.promised else "not guaranteed"
             cells.append(Cell(f"{one.mark} {guarantee}; {one.evidence}", tone))
         rows.append(row(Cell(str(level), str(level)), *cells))
-    heads = columns("level", *(heading for _, heading, _ in COLUMNS))
+    headings = [heading for _, heading, _ in COLUMNS]
+    heads = columns("level", *headings, fold=headings)
     return Table("documented", "documented guarantees, as observed here", heads, tuple(rows), kind="matrix")
 
 
@@ -147,18 +136,54 @@ def _levels(drills: Sequence[Drill]) -> Table:
         cells += [str(bound.drills), str(bound.losing), str(bound.undecided), *map(count, sums)]
         upper = percent(bound.upper if bound.drills else None)
         rows.append(row(*cells, Cell(count(lost), "warn" if lost else ""), upper, shown))
-    names = (
+    heads = columns(
         "fault", "level", "gone for good", ">drills", ">losing", ">undecided", ">acknowledged", ">recovered", ">lost",
         f">{LOSS_BOUND}", "positive control",
+        drop=["acknowledged", "recovered"], letter=["gone for good", "undecided"], aside=["positive control"],
+        fold=["fault"],
     )  # fmt: skip
-    return Table("levels", "results per fault and level", columns(*names), tuple(rows))
+    return Table("levels", "results per fault and level", heads, tuple(rows))
 
 
 def _guarded(drills: Sequence[Drill]) -> list[Table]:
-    """Drills with a guard against those without, where both were run."""
-    compared = compare_guard(drills)
-    rows = tuple(row(*cells) for cells in guard_rows(compared))
-    return [Table("guard", GUARD_TITLE, columns(*GUARD_HEADS), rows)] if compared else []
+    """Two rows of each fault at a level that was drilled with a guard and without."""
+    rows = []
+    for c in compare_guard(drills):
+        for name, arm in (("with", c.with_guard), ("without", c.without)):
+            times = (outage_interval(arm.rto_s), seconds(arm.worst_s))
+            counts = (count(arm.lost), percent(arm.loss_bound), str(arm.drills))
+            rows.append(row(c.victim.with_fault(c.fault), str(c.level), name, *times, *counts))
+    heads = columns(
+        "fault", "level", "guard", ">RTO, median (95 % CI)", ">worst", ">lost", f">{LOSS_BOUND}", ">drills",
+        fold=["fault"],
+    )  # fmt: skip
+    return [Table("guard", "with a guard and without", heads, tuple(rows))] if rows else []
+
+
+_COUNTS = ("acknowledged", "lost", "downgraded", "unknown", "refused", "recovered")
+_TONE = {Verdict.HELD: "good", Verdict.BROKEN: "bad", Verdict.SKIPPED: "quiet"}
+
+
+def drill_table(drills: Sequence[Drill]) -> Table:
+    """The drills one by one, for where evidence cannot be opened."""
+    rows = []
+    for d in drills:
+        tone = _TONE.get(d.verdict, "warn")
+        counts = finding_counts(d.findings)
+        counted = [Cell(count(counts[name]), "" if counts[name] else "quiet") for name in _COUNTS]
+        counted[1] = replace(counted[1], tone=tone if d.findings.lost else "")
+        worst = d.writers_rto_s[2] if d.writers_rto_s else None
+        times = [Cell(seconds(s), "" if s else "quiet") for s in (d.rto_s, worst, d.unavailable_s, d.rpo_s)]
+        leaders = dict.fromkeys(name or "?" for name in (d.leader_before, d.leader_after))
+        where = (str(d.number), fault_name(d), str(d.level), Cell(verdict_name(d), tone))
+        rows.append(row(*where, *counted, *times, " → ".join(leaders), d.why))
+    aside = (*_COUNTS[2:], "worst writer", "RPO")
+    heads = columns(
+        ">#", "fault", "level", "verdict", ">acked", *(f">{name}" for name in _COUNTS[1:]), ">RTO", ">worst writer",
+        f">{UNAVAILABLE}", ">RPO", "leader", "why",
+        line=["why"], aside=aside, drop=[UNAVAILABLE], fold=["fault"],
+    )  # fmt: skip
+    return Table("drills", "drills", heads, tuple(rows))
 
 
 def _outage(drills: Sequence[Drill]) -> Figure | None:
@@ -184,7 +209,7 @@ def _outage(drills: Sequence[Drill]) -> Figure | None:
         f">{UNAVAILABLE}, worst",
     )  # fmt: skip
     legend = tuple((f"{p}: {what}", f"segment{i}") for i, (p, what) in enumerate(named.items()))
-    table = Table("outage", "outage by part, median over drills", columns(*names), tuple(rows))
+    table = Table("outage", "outage by part, median over drills", columns(*names), tuple(rows), page_only=True)
     caption = "From the last acknowledgement before it to the first of sustained service; the mark is the median."
     return Figure("outage-parts", "Outage by part", caption, (BarChart("by fault", "s", tuple(bars)),), legend, table)
 

@@ -2,10 +2,12 @@
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from operator import attrgetter
 
 from walproof.forecasting.failure_rates import Failures
-from walproof.forecasting.forecast import Forecast
-from walproof.forecasting.sensitivity import Studied, front
+from walproof.forecasting.forecast import Forecast, nines
+from walproof.forecasting.sensitivity import Studied, front, loudest
 from walproof.model.estimate import Estimate
 from walproof.reporting.outline import (
     Cell,
@@ -19,23 +21,23 @@ from walproof.reporting.outline import (
     columns,
     row,
 )
-from walproof.reporting.terminal_price_drills_forecast import conclusion
 from walproof.reporting.wording import NOT_KNOWN, interval, number, seconds
 
 MOST_EFFECTS = 5
 MOST_SENTENCES = 3
-Measure = Callable[[Forecast], Estimate]
 
 
 def forecast_outline(made: Sequence[Studied], failures: Failures, records: Sequence[str], seed: int) -> Outline:
     """The page's outline. The order of configurations is that of the command line, which numbers them."""
     forecasts = [one for one, _ in made]
     first = forecasts[0]
+    periods = (f"{one.text}: {one.period.text}" for one in forecasts if one.period)
     guards = (f"With a guard: {one.guard}" for one in forecasts if one.guard)
-    notices = tuple(dict.fromkeys((*(caveat for one in forecasts for caveat in one.caveats), *guards)))
+    notices = tuple(dict.fromkeys((*periods, *(caveat for one in forecasts for caveat in one.caveats), *guards)))
+    parts = (_parts(first), *(replace(_parts(one), page_only=True) for one in forecasts[1:]))
     sections = (
         Section("risk", "Risk against price", _intro(forecasts), (_table(forecasts), _figure(forecasts))),
-        Section("parts", "What stops writes, what loses commits", "", tuple(map(_parts, forecasts))),
+        Section("parts", "What stops writes, what loses commits", "", parts),
         Section("sensitivity", "Which assumption matters most", _SENSITIVITY, (_effects(made),)),
         Section("assumptions", "What is assumed", _ASSUMED, (_people(failures), _rates(failures))),
     )
@@ -48,10 +50,22 @@ def forecast_outline(made: Sequence[Studied], failures: Failures, records: Seque
     return Outline(
         "What a year costs and loses",
         facts,
-        tuple(conclusion(one) for one in _unbeaten(forecasts))[:MOST_SENTENCES],
+        tuple(_conclusion(one) for one in _unbeaten(forecasts))[:MOST_SENTENCES],
         notices,
         sections,
         "drills, failure rates and the simulated years named here",
+    )
+
+
+def _conclusion(made: Forecast) -> str:
+    """The answer in one sentence."""
+    at_most = "at most " if made.upper_bound else ""
+    minutes = made.minutes
+    return (
+        f"{made.text}, {made.layout}: {number(minutes.value)} minutes a year without writes "
+        f"({number(minutes.low)}–{number(minutes.high)}); "
+        f"a lost acknowledged commit in {at_most}{made.p_loss.value:.2g} of years "
+        f"({made.p_loss.low:.2g}–{made.p_loss.high:.2g}), {made.p_structural.value:.2g} by structure alone"
     )
 
 
@@ -72,22 +86,6 @@ def _unbeaten(forecasts: Sequence[Forecast]) -> list[Forecast]:
     return [one for one, best in zip(forecasts, front(choices), strict=True) if best]
 
 
-def _p_loss(one: Forecast) -> Estimate:
-    return one.p_loss
-
-
-def _minutes(one: Forecast) -> Estimate:
-    return one.minutes
-
-
-def _tps(one: Forecast) -> Estimate:
-    return _drawn(one.tps)
-
-
-def _p95_ms(one: Forecast) -> Estimate:
-    return _drawn(one.p95_ms)
-
-
 def _drawn(estimate: Estimate | None) -> Estimate:
     """What is drawn: the value itself where there is no finite interval."""
     if estimate is None:
@@ -96,15 +94,20 @@ def _drawn(estimate: Estimate | None) -> Estimate:
     return Estimate(estimate.value, low, high)
 
 
+Axis = tuple[str, Callable[[Forecast], Estimate]]
+_MINUTES: Axis = ("minutes a year without writes", attrgetter("minutes"))
+_CHANCE: Axis = ("P(loss a year)", attrgetter("p_loss"))
+_TPS: Axis = ("transactions/s", lambda one: _drawn(one.tps))
+_P95_MS: Axis = ("p95 of a commit, ms", lambda one: _drawn(one.p95_ms))
+
+
 def _figure(forecasts: Sequence[Forecast]) -> Figure:
-    chance, minutes = "P(loss a year)", "minutes a year without writes"
-    charts = [_chart(forecasts, "two risks", (minutes, _minutes), (chance, _p_loss))]
+    charts = [_chart(forecasts, "two risks", _MINUTES, _CHANCE)]
     if any(one.tps for one in forecasts):
-        tps, ms = "transactions/s", "p95 of a commit, ms"
         charts += [
-            _chart(forecasts, "losses against throughput", (tps, _tps), (chance, _p_loss), more_is_better=True),
-            _chart(forecasts, "minutes against throughput", (tps, _tps), (minutes, _minutes), more_is_better=True),
-            _chart(forecasts, "losses against latency", (ms, _p95_ms), (chance, _p_loss)),
+            _chart(forecasts, "losses against throughput", _TPS, _CHANCE, more_is_better=True),
+            _chart(forecasts, "minutes against throughput", _TPS, _MINUTES, more_is_better=True),
+            _chart(forecasts, "losses against latency", _P95_MS, _CHANCE),
         ]
     tones = dict.fromkeys(str(one.what.level) for one in forecasts)
     caption = (
@@ -123,7 +126,7 @@ def _fronts(forecasts: Sequence[Forecast], charts: Sequence[ScatterChart]) -> Ta
         for n, one in enumerate(forecasts, 1)
     )
     heads = columns("configuration", *(f"{chart.title}: {chart.x_name}, {chart.y_name}" for chart in charts))
-    return Table("pareto", "where each configuration stands", heads, rows)
+    return Table("pareto", "where each configuration stands", heads, rows, page_only=True)
 
 
 def _position(point: ScatterPoint | None) -> Cell:
@@ -136,8 +139,8 @@ def _position(point: ScatterPoint | None) -> Cell:
 def _chart(
     forecasts: Sequence[Forecast],
     title: str,
-    across: tuple[str, Measure],
-    up: tuple[str, Measure],
+    across: Axis,
+    up: Axis,
     *,
     more_is_better: bool = False,
 ) -> ScatterChart:
@@ -168,14 +171,14 @@ def _table(forecasts: Sequence[Forecast]) -> Table:
         row(
             f"{n}: {one.text}",
             interval(one.minutes),
-            number(one.p95_minutes.value),
-            number(one.p999_minutes.value),
-            f"{100 * one.availability.value:.5g} %",
+            interval(one.p95_minutes),
+            interval(one.p999_minutes),
+            f"{100 * one.availability.value:.5g} %, {nines(one.availability.value):.1f} nines",
             ("≤ " if one.upper_bound else "") + interval(one.p_loss),
-            f"{one.p_structural.value:.2g}",
-            NOT_KNOWN if math.isnan(one.commits) else number(one.commits),
+            f"{one.p_structural.value:.2g} ({one.p_structural.low:.2g}–{one.p_structural.high:.2g})",
+            NOT_KNOWN if math.isnan(one.commits) else ("≤ " if one.upper_bound else "") + number(one.commits),
             NOT_KNOWN if one.tps is None else interval(one.tps),
-            NOT_KNOWN if one.p95_ms is None else number(one.p95_ms.value),
+            NOT_KNOWN if one.p95_ms is None else interval(one.p95_ms),
         )
         for n, one in enumerate(forecasts, 1)
     )
@@ -183,20 +186,24 @@ def _table(forecasts: Sequence[Forecast]) -> Table:
 
 
 def _parts(one: Forecast) -> Table:
-    heads = columns("failure", ">minutes a year", ">takeovers a year", ">losses a year", "outage from", "drills of it")
+    heads = columns(
+        *("failure", ">minutes a year", ">takeovers a year", ">losses a year", "outage from", "drills of it"),
+        letter=["outage from", "drills of it"],
+    )
     rows = tuple(
         row(p.name, number(p.minutes), f"{p.takeovers:.2g}", f"{p.losses:.2g}", p.basis, p.drilled) for p in one.parts
     )
-    return Table("parts-" + "-".join(one.text.lower().split()), one.text, heads, rows)
+    return Table("parts-" + "-".join(one.text.lower().split()), f"by failure · {one.text}", heads, rows)
 
 
 def _effects(made: Sequence[Studied]) -> Table:
-    rows = tuple(
-        row(one.text, effect.assumption, number(effect.low), number(effect.high))
-        for one, effects in made
-        for effect in effects[:MOST_EFFECTS]
-    )
-    return Table("sensitivity", "assumptions", columns("configuration", "assumption", ">from", ">to"), rows)
+    rows = []
+    for one, effects in made:
+        rows += [row(one.text, e.assumption, number(e.low), number(e.high)) for e in effects[:MOST_EFFECTS]]
+        if name := loudest(one):
+            rows.append(row(one.text, f"for losses: rate of {name}, and drills of it", NOT_KNOWN, NOT_KNOWN))
+    heads = columns("configuration", "assumption", ">from", ">to", title=["configuration"])
+    return Table("sensitivity", "minutes a year by assumption", heads, tuple(rows))
 
 
 def _people(failures: Failures) -> Prose:
@@ -217,4 +224,4 @@ def _rates(failures: Failures) -> Table:
         )
         for k in failures.kinds
     )  # fmt: skip
-    return Table("rates", "failure rates and their sources", heads, rows)
+    return Table("rates", "failure rates and their sources", heads, rows, page_only=True)

@@ -1,5 +1,6 @@
 """What a report consists of, before it is a page, Markdown or CSV: sections of text, tables, figures, evidence."""
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from walproof.model.drill import Drill, Verdict
@@ -17,10 +18,16 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A table's column; numbers are right-aligned."""
+    """A table's column; numbers are right-aligned. in_terminal: how the terminal shows it, "" as the page does.
+
+    title: a table for each of its values, which stand in the title. line: as lines below, named by the row. Only where
+    the table is wider than the terminal: drop, aside (below, in the row's line), letter (explained below), range
+    (below, least to most), fold (over several lines), bare (without intervals), n (under that heading).
+    """
 
     name: str
     numeric: bool = False
+    in_terminal: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +40,8 @@ class Table:
     rows: tuple[tuple[Cell, ...], ...]
     kind: str = ""
     """"matrix" for the survival matrix, else ""."""
+    page_only: bool = False
+    """Whether the terminal leaves it out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,13 +247,15 @@ class Outline:
     derived_from: str = "its record alone"
 
 
-def columns(*names: str) -> tuple[Column, ...]:
-    """Columns by name; a name that starts with ">" is numeric.
+def columns(*names: str, **in_terminal: Collection[str]) -> tuple[Column, ...]:
+    """Columns by name; a name that starts with ">" is numeric. in_terminal: the names to show in each way.
 
-    >>> columns("level", ">tps")[1]
-    Column(name='tps', numeric=True)
+    >>> columns("level", ">tps", drop=["tps"])[1]
+    Column(name='tps', numeric=True, in_terminal='drop')
     """
-    return tuple(Column(n.removeprefix(">"), n.startswith(">")) for n in names)
+    how = {name: way for way, shown in in_terminal.items() for name in shown}
+    plain = [n.removeprefix(">") for n in names]
+    return tuple(Column(p, n.startswith(">"), how.get(p, "")) for p, n in zip(plain, names, strict=True))
 
 
 def row(*cells: Cell | str) -> tuple[Cell, ...]:

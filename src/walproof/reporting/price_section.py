@@ -17,6 +17,7 @@ from walproof.reporting.outline import (
     BarChart,
     Block,
     Cell,
+    Column,
     Figure,
     Line,
     LineChart,
@@ -30,8 +31,9 @@ from walproof.reporting.outline import (
     columns,
     row,
 )
-from walproof.reporting.soak_section import STALL_CAPTION, STALL_TITLE, soak_sections, stall_rows
+from walproof.reporting.soak_section import in_bytes, soak_sections
 from walproof.reporting.wording import (
+    NOT_KNOWN,
     arm_name,
     interval,
     latencies,
@@ -43,36 +45,23 @@ from walproof.reporting.wording import (
     workload_name,
 )
 
-OFFERED_TITLE = "latency at equal offered rate"
-OFFERED_CAPTION = (
+_OFFERED_CAPTION = (
     "Open loop: levels in neighbouring rows are offered the same transactions per second, and latency counts from "
     "when a transaction was due, so waiting for one's turn is in it. Where the offered rate was not carried, the "
     "backlog grew and there is no latency to show."
 )
 
 
-def offered_rows(table: PriceTable) -> tuple[tuple[str, ...], list[tuple[ArmPrice, list[str]]]]:
-    """Headings, and each open-loop arm with its row: what was offered, carried, and latencies with intervals in ms."""
-    heads = ("scenario", "level", ">clients", ">offered tps", ">carried tps", ">p50 ms", ">p95 ms", ">p99 ms",
-             ">p99.9 ms")  # fmt: skip
-    opened = [p for p in table.arms if p.arm.rate]
-    opened.sort(key=lambda p: (p.scenario.text, p.arm.clients, p.arm.route, p.arm.workload.text, p.arm.rate or 0.0))
-    return heads, [(p, _row(p)) for p in opened]
-
-
-def _row(p: ArmPrice) -> list[str]:
-    where = [p.scenario.text, arm_name(p).partition(" at ")[0], str(p.arm.clients)]
-    rates = [number(p.arm.rate), plus_minus(p.tps)]
-    if Caveat.OVERLOAD in p.caveats:
-        return [*where, *rates, "overload", *3 * ["–"]]
-    latency = p.latency
-    return [*where, *rates, *(interval(e) for e in (latency.p50, latency.p95, latency.p99, latency.p999))]
+_STALL_CAPTION = (
+    "stalled: seconds, of those measured, in which no transaction ended for 0.1 s or longer; they count in the ratio. "
+    "WAL and full-page images per transaction, as the leader counted them."
+)
 
 
 def search_sections(events: Sequence[Event]) -> tuple[Section, ...]:
     """Break-even and tuning step by step, then predictions compared with measurements; none without a search."""
     blocks: list[Block] = []
-    for name, group in _by_search([e for e in events if isinstance(e, SearchStep) and "answer" not in e.tried]):
+    for name, group in _by_search([e for e in events if isinstance(e, SearchStep)]):
         steps = list(group)
         known = all(s.tried.get("level") in list(Level) for s in steps)
         if name == "hold-out" and known and all(s.tried.get("measured_tps") for s in steps):
@@ -102,21 +91,22 @@ def _finite(step: SearchStep) -> Estimate:
     return Estimate(step.value, low, high)
 
 
-def tried_text(step: SearchStep) -> str:
+def _tried_text(step: SearchStep) -> str:
     """What a step tried: names and values."""
     return ", ".join(f"{name} {value}" for name, value in step.tried.items())
 
 
 def _search(name: str, steps: Sequence[SearchStep]) -> Figure:
-    rows = tuple(row(str(n), tried_text(s), interval(_estimate(s)), s.conclusion) for n, s in enumerate(steps, 1))
+    rows = tuple(row(str(n), _tried_text(s), interval(_estimate(s)), s.conclusion) for n, s in enumerate(steps, 1))
     key = "search-" + "".join(c if c.isalnum() else "-" for c in name.lower())
-    table = Table(key, name, columns(">step", "tried", ">found (95 % CI)", "conclusion"), rows)
-    by_clients = all("clients" in s.tried for s in steps)
+    heads = columns(">step", "tried", ">found (95 % CI)", "conclusion", fold=["tried", "conclusion"])
+    table = Table(key, name, heads, rows)
+    by_clients = all("clients" in s.tried for s in steps if "answer" not in s.tried)
     lines: dict[str, list[Point]] = {}
     for n, step in enumerate(steps, 1):
         if math.isfinite(step.value) and "final" not in step.tried:
             x = float(step.tried["clients"]) if by_clients else float(n)
-            tooltip = f"{tried_text(step)}: {number(step.value)}; {step.conclusion}"
+            tooltip = f"{_tried_text(step)}: {number(step.value)}; {step.conclusion}"
             level = str(step.tried.get("level", "other"))
             tone = level if level in list(Level) else "other"
             lines.setdefault(tone, []).append(Point(x, _finite(step), tooltip))
@@ -199,9 +189,10 @@ def price_sections(events: Sequence[Event], table: PriceTable) -> tuple[Section,
 
 def _price_table(arms: Sequence[ArmPrice], baseline: str) -> Table:
     """Every arm as a row."""
-    names = (
+    heads = columns(
         "scenario", "workload", "level", ">clients", ">tps", f">{ratio_heading(baseline)}", ">mean ms", ">p50 ms",
         ">p95 ms", ">p99 ms", ">blocks", "caveats",
+        title=["scenario", "workload"], n=["clients"], drop=["mean ms"], range=["blocks"], letter=["caveats"],
     )  # fmt: skip
     rows = []
     for p in arms:
@@ -211,21 +202,41 @@ def _price_table(arms: Sequence[ArmPrice], baseline: str) -> Table:
         for one in p.classes:
             name = Cell(f"· {one.level} in the mix", one.level)
             rows.append(row("", "", name, "", plus_minus(one.tps), "", *latencies(one.latency), "", ""))
-    return _table("price", "every arm", names, rows)
+    return _table("price", "price", heads, rows)
 
 
-def _table(key: str, title: str, names: Sequence[str], rows: Sequence[tuple[Cell, ...]]) -> Table:
+def _stalls(arms: Sequence[ArmPrice]) -> Table:
+    heads = columns(
+        "scenario", "workload", "level", ">clients", ">ratio without stalls", ">p99.9 ms", ">longest ms", ">stalled",
+        ">WAL", ">full pages", title=["scenario", "workload"], drop=["ratio without stalls", "full pages"],
+    )  # fmt: skip
+    rows = []
+    for p in arms:
+        stalled = NOT_KNOWN if math.isnan(p.stalled_s) else f"{p.stalled_s:.1f} of {p.measured_s:.0f} s"
+        slowest = (interval(p.latency.p999), number(p.latency.max_ms))
+        trimmed = "" if p.ratio.low == p.ratio.high == 1.0 else ratio(p.without_stalls)
+        rows.append(
+            row(*_named(p), trimmed, *slowest, stalled, in_bytes(p.wal_bytes), number(p.full_pages, 2)),
+        )
+    return _table("stalls", "tail, stalls and WAL per transaction", heads, rows)
+
+
+def _named(p: ArmPrice, name: str = "") -> tuple[Cell | str, ...]:
+    return p.scenario.text, workload_name(p), Cell(name or arm_name(p), _tone(p)), str(p.arm.clients)
+
+
+def _table(key: str, title: str, heads: Sequence[Column], rows: Sequence[tuple[Cell, ...]]) -> Table:
     """A table in which a scenario, workload or caveat that is the same in every row stands in the title instead."""
     same: dict[int, str] = {}
-    for i, name in enumerate(names):
-        texts = {r[i].text for r in rows if name in ("scenario", "workload", "caveats") and r[0].text}
+    for i, column in enumerate(heads):
+        texts = {r[i].text for r in rows if column.name in ("scenario", "workload", "caveats") and r[0].text}
         if len(texts) == 1:
             text = texts.pop()
-            same[i] = f"caveats: {text}" if name == "caveats" and text else text
-    shown = [i for i in range(len(names)) if i not in same]
+            same[i] = f"caveats: {text}" if column.name == "caveats" and text else text
+    shown = [i for i in range(len(heads)) if i not in same]
     narrowed = tuple(tuple(r[i] for i in shown) for r in rows)
     heading = " · ".join(text for text in (title, *same.values()) if text)
-    return Table(key, heading, columns(*(names[i] for i in shown)), narrowed)
+    return Table(key, heading, tuple(heads[i] for i in shown), narrowed)
 
 
 def _panels(table: PriceTable) -> list[tuple[str, list[ArmPrice]]]:
@@ -253,17 +264,9 @@ def _throughput(table: PriceTable) -> Section:
         "hollow marks carry a caveat."
     )
     numbers = _price_table(table.arms, str(table.baseline))
-    heads, texts = stall_rows(table)
-    stalls = _table(
-        "stalls",
-        STALL_TITLE,
-        heads,
-        [row(r[0], Cell(r[1], _tone(p)), *r[2:]) for r, p in zip(texts, table.arms, strict=True)],
-    )
     figure = Figure("throughput", "Throughput ratio", caption, charts, tuple(levels), numbers, caveats)
-    return Section(
-        "price", "What it costs", _STOPPED.get(table.stopped_by, ""), (figure, stalls, Prose((STALL_CAPTION,)))
-    )
+    blocks = (figure, _stalls(table.arms), Prose((_STALL_CAPTION,)))
+    return Section("price", "What it costs", _STOPPED.get(table.stopped_by, ""), blocks)
 
 
 def _tone(price: ArmPrice) -> str:
@@ -298,55 +301,60 @@ def _percentiles(table: PriceTable) -> Section:
                 tooltip = f"{arm_name(p)}, {counted(p.arm.clients, 'client')}: {listed}"
                 bars.append(Percentiles(f"{arm_name(p)} · {p.arm.clients}", _tone(p), values, tooltip))
         charts.append(PercentileChart(title, "ms", tuple(bars)))
-    heads, texts = latency_rows(table.arms)
-    rows = tuple(row(r[0], Cell(r[1], _tone(p)), *r[2:]) for r, p in zip(texts, table.arms, strict=True))
+    heads = columns(
+        "scenario", "workload", "level", ">clients", ">mean ms", ">p50 ms", ">p95 ms", ">p99 ms",
+        title=["scenario", "workload"], drop=["mean ms", "p50 ms"],
+    )  # fmt: skip
+    rows = [
+        row(*_named(p), *map(interval, (p.latency.mean, p.latency.p50, p.latency.p95, p.latency.p99)))
+        for p in table.arms
+    ]
     caption = (
         "From the median (left end) over the 95th (mark) to the 99th percentile (right end), by level and clients."
     )
     numbers = _table("latency", "latencies (95 % CI)", heads, rows)
     figure = Figure("percentiles", "Latency percentiles", caption, tuple(charts), (), numbers)
-    heads, offered = offered_rows(table)
-    equal = [row(r[0], Cell(r[1], _tone(p)), *r[2:]) for p, r in offered]
-    blocks = (_table("offered", OFFERED_TITLE, heads, equal), Prose((OFFERED_CAPTION,))) if offered else ()
+    offered = [p for p in table.arms if p.arm.rate]
+    blocks = (_offered(offered), Prose((_OFFERED_CAPTION,))) if offered else ()
     return Section("latency", "How long a commit takes", "", (figure, *blocks))
 
 
-def latency_rows(arms: Sequence[ArmPrice]) -> tuple[tuple[str, ...], list[list[str]]]:
-    """Headings and rows: scenario, level, clients, mean and percentiles with their intervals, in ms."""
-    heads = ("scenario", "level", ">clients", ">mean ms", ">p50 ms", ">p95 ms", ">p99 ms")
+def _offered(arms: Sequence[ArmPrice]) -> Table:
+    """Open-loop arms: what was offered, carried, and latencies with intervals in ms."""
+    heads = columns(
+        "scenario", "workload", "level", ">clients", ">offered tps", ">carried tps", ">p50 ms", ">p95 ms", ">p99 ms",
+        ">p99.9 ms", title=["scenario", "workload"], bare=["carried tps", "p50 ms", "p95 ms", "p99 ms", "p99.9 ms"],
+    )  # fmt: skip
     rows = []
-    for p in arms:
-        found = (p.latency.mean, p.latency.p50, p.latency.p95, p.latency.p99)
-        rows.append([p.scenario.text, arm_name(p), str(p.arm.clients), *map(interval, found)])
-    return heads, rows
-
-
-def breakdown_rows(found: Sequence[Breakdown]) -> tuple[tuple[str, ...], list[list[str]]]:
-    """Headings and rows of breakdowns: scenario, level, clients, each part, their sum, and the measured latency."""
-    names = list(dict.fromkeys(p.name for a in found for p in a.parts))
-    rows = []
-    for a in found:
-        parts = {p.name: plus_minus(p.ms) for p in a.parts}
-        row_of_parts = [parts.get(n, "") for n in names]
-        rows.append(
-            [a.scenario.text, str(a.level), str(a.clients), *row_of_parts, number(a.sum_ms), plus_minus(a.measured)]
-        )
-    return ("scenario", "level", ">clients", *(f">{n}" for n in names), ">sum", ">measured"), rows
+    for p in sorted(
+        arms, key=lambda p: (p.scenario.text, p.arm.clients, p.arm.route, p.arm.workload.text, p.arm.rate or 0.0)
+    ):
+        latency = (p.latency.p50, p.latency.p95, p.latency.p99, p.latency.p999)
+        overloaded = Caveat.OVERLOAD in p.caveats
+        shown = ["overload", *3 * [NOT_KNOWN]] if overloaded else [interval(e) for e in latency]
+        where = _named(p, arm_name(p).partition(" at ")[0])
+        rows.append(row(*where, number(p.arm.rate), plus_minus(p.tps), *shown))
+    return _table("offered", "latency at equal offered rate", heads, rows)
 
 
 def _breakdown(found: Sequence[Breakdown]) -> Section:
-    heads, texts = breakdown_rows(found)
-    rows = [row(r[0], Cell(r[1], r[1]), *r[2:]) for r in texts]
-    bars = []
+    names = list(dict.fromkeys(p.name for a in found for p in a.parts))
+    bars, rows = [], []
     for a in found:
+        parts = {p.name: plus_minus(p.ms) for p in a.parts}
+        where = (a.scenario.text, Cell(a.level, a.level), str(a.clients))
+        rows.append(row(*where, *(parts.get(n, "") for n in names), number(a.sum_ms), plus_minus(a.measured)))
         segments = tuple(Segment(p.name, max(0.0, p.ms.value), f"{p.name}: {plus_minus(p.ms)} ms") for p in a.parts)
         bars.append((a.scenario.text, Bar(f"{a.level} · {a.clients}", segments, a.measured.value)))
     charts = tuple(
         BarChart(title, "ms", tuple(bar for _, bar in group)) for title, group in groupby(bars, key=lambda b: b[0])
     )
-    legend = tuple((name.removeprefix(">"), f"segment{i % 6}") for i, name in enumerate(heads[3:-2]))
+    legend = tuple((name, f"segment{i % 6}") for i, name in enumerate(names))
     caption = (
         "What each level adds, from paired differences between neighbouring levels; the mark is what was measured."
+    )
+    heads = columns(
+        *("scenario", "level", ">clients", *(f">{n}" for n in names), ">sum", ">measured"), title=["scenario", "level"]
     )
     numbers = _table("breakdown", "commit latency breakdown, ms", heads, rows)
     figure = Figure("latency-breakdown", "Commit latency breakdown", caption, charts, legend, numbers)

@@ -43,7 +43,7 @@ def composed(record: Record) -> Outline:
     drills = [e.drill for e in events if isinstance(e, DrillDone)]
     table = price_table(events)
     sections = (
-        *_claims(events),
+        *claim_sections(events),
         *_summary(table, drills),
         *price_sections(events, table),
         *drill_sections(drills),
@@ -52,6 +52,12 @@ def composed(record: Record) -> Outline:
     )
     notices = (*_simulated(events), *record.notices)
     return Outline(_title(record), _facts(record), sentences(events, table), notices, sections)
+
+
+def results(events: Sequence[Event]) -> tuple[Section, ...]:
+    """What came out, without what the page adds: a summary, notes, the environment; () of a record of nothing."""
+    drills = [e.drill for e in events if isinstance(e, DrillDone)]
+    return (*claim_sections(events), *price_sections(events, price_table(events)), *drill_sections(drills))
 
 
 def _title(record: Record) -> str:
@@ -120,7 +126,8 @@ def _proof(level: Level, drills: Sequence[Drill], bound: dict[Level, float]) -> 
     return str(len(of_level)), lost_cell, percent(bound.get(level))
 
 
-def _claims(events: Sequence[Event]) -> tuple[Section, ...]:
+def claim_sections(events: Sequence[Event]) -> tuple[Section, ...]:
+    """Claims and figures of published studies against what was measured; () without claims."""
     claims = [e for e in events if isinstance(e, ClaimJudged)]
     figures = [e for e in events if isinstance(e, FigureCompared)]
     if not claims:
@@ -134,7 +141,10 @@ def _claims(events: Sequence[Event]) -> tuple[Section, ...]:
         )
         for c in claims
     )
-    heads = columns("study", "claim", "the paper's figure", "measured here", "verdict", "why", *caveats)
+    heads = columns(
+        "study", "claim", "the paper's figure", "measured here", "verdict", "why", *caveats,
+        title=["study"], line=["why", *caveats], fold=["claim", "the paper's figure", "measured here"],
+    )  # fmt: skip
     tables = [Table("claims", "claims of the paper", heads, rows)]
     if figures:
         rows = tuple(
@@ -144,7 +154,10 @@ def _claims(events: Sequence[Event]) -> tuple[Section, ...]:
             )
             for f in figures
         )
-        heads = columns("figure of the paper", "unit", ">the paper's figure", ">measured here (95 % CI)", *caveats)
+        heads = columns(
+            "figure of the paper", "unit", ">the paper's figure", ">measured here (95 % CI)", *caveats,
+            fold=["figure of the paper"], line=caveats,
+        )  # fmt: skip
         tables.append(Table("figures", "figures of the paper and figures measured here", heads, rows))
     return (Section("studies", "Compared with the published figures", "", tuple(tables)),)
 

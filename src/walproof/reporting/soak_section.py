@@ -1,5 +1,4 @@
-"""A soak as a section: every second of it as a picture, what each level did as a table; and the table of stalls, the
-slowest transactions and WAL of every arm. The numbers are pricing's and the record's."""
+"""A soak as a section: every second of it as a picture, what each level did as a table. The numbers are pricing's."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -11,7 +10,6 @@ from statistics import fmean
 from walproof.model.event import Event
 from walproof.model.sample import Arm, Series
 from walproof.model.units import counted
-from walproof.pricing.estimates import ArmPrice, PriceTable
 from walproof.pricing.soak import Stretch, stretches
 from walproof.reporting.outline import (
     Cell,
@@ -25,31 +23,9 @@ from walproof.reporting.outline import (
     columns,
     row,
 )
-from walproof.reporting.wording import NOT_KNOWN, arm_name, count, interval, number, ratio, seconds
+from walproof.reporting.wording import NOT_KNOWN, count, number, seconds
 
-STALL_TITLE = "tail, stalls and WAL"
-STALL_CAPTION = (
-    "stalled: seconds, of those measured, in which no transaction ended for 0.1 s or longer; they count in the ratio. "
-    "WAL and full-page images per transaction, as the leader counted them."
-)
 _BYTES = ((1024**2, "MB"), (1024, "kB"), (1, "B"))
-
-
-def stall_rows(table: PriceTable) -> tuple[tuple[str, ...], list[list[str]]]:
-    """Headings and rows: scenario, level, clients, the ratio without stalls, the slowest transactions, stalls, WAL."""
-    heads = (
-        "scenario", "level", ">clients", ">ratio without stalls", ">p99.9 ms", ">longest ms",
-        ">stalled", ">WAL", ">full pages",
-    )  # fmt: skip
-    return heads, [_stall_row(p) for p in table.arms]
-
-
-def _stall_row(p: ArmPrice) -> list[str]:
-    stalled = NOT_KNOWN if math.isnan(p.stalled_s) else f"{p.stalled_s:.1f} of {p.measured_s:.0f} s"
-    slowest = (interval(p.latency.p999), number(p.latency.max_ms))
-    written = (in_bytes(p.wal_bytes), number(p.full_pages, 2))
-    trimmed = "" if p.ratio.low == p.ratio.high == 1.0 else ratio(p.without_stalls)
-    return [p.scenario.text, arm_name(p), str(p.arm.clients), trimmed, *slowest, stalled, *written]
 
 
 def in_bytes(value: float) -> str:
@@ -67,7 +43,7 @@ def in_bytes(value: float) -> str:
 LONGEST_PAUSE_S = 120.0
 _POINTS = 600
 """Points over the picture's width: seconds are put together when there are more."""
-SOAK_HEADS = (
+_HEADS = columns(
     "level", ">clients", ">seconds", ">tps", ">slowest second", ">median of p50 ms", ">median of p99 ms",
     ">longest ms", ">stalled", ">WAL a second", ">checkpoint running",
 )  # fmt: skip
@@ -82,7 +58,8 @@ def soak_sections(events: Sequence[Event]) -> tuple[Section, ...]:
     found = stretches(events)
     if not found:
         return ()
-    table = Table("soak", "the soak", columns(*SOAK_HEADS), _table_rows(found))
+    rows = tuple(_row(arm, [one.series for one in of_arm]) for arm, of_arm in _by_arm(found))
+    table = Table("soak", "the soak", _HEADS, rows)
     found = _without_pauses(found)
     start = found[0].series.started_at
     width = max(1, math.ceil((found[-1].series.started_at + len(found[-1].series.transactions) - start) / _POINTS))
@@ -114,25 +91,15 @@ def _without_pauses(found: Sequence[Stretch]) -> tuple[Stretch, ...]:
     return tuple(drawn)
 
 
-def _table_rows(found: Sequence[Stretch]) -> tuple[tuple[Cell, ...], ...]:
-    arms = dict.fromkeys(one.arm for one in found)
-    return tuple(_cells(texts, arm) for texts, arm in zip(soak_rows(found), arms, strict=True))
-
-
-def soak_rows(found: Sequence[Stretch]) -> list[list[str]]:
-    """A row an arm, in the order first measured, under HEADS."""
-    return [_row(arm, [one.series for one in found if one.arm == arm]) for arm in dict.fromkeys(s.arm for s in found)]
-
-
-def _row(arm: Arm, found: Sequence[Series]) -> list[str]:
+def _row(arm: Arm, found: Sequence[Series]) -> tuple[Cell, ...]:
     per_second = [n for one in found for n in one.transactions]
     p50, p99, longest = (
         _known(values) for values in zip(*((s.p50_ms, s.p99_ms, s.max_ms) for s in found), strict=True)
     )
     wal = [n for one in found for n in one.wal_bytes if n is not None]
     checkpoint = sum(sum(one.checkpoint) for one in found)
-    return [
-        _name(arm),
+    return row(
+        Cell(_name(arm), _tone(arm)),
         str(arm.clients),
         count(len(per_second)),
         number(fmean(per_second)),
@@ -143,7 +110,7 @@ def _row(arm: Arm, found: Sequence[Series]) -> list[str]:
         seconds(sum(sum(one.stalled_s) for one in found)),
         in_bytes(fmean(wal)) if wal else NOT_KNOWN,
         seconds(float(checkpoint)),
-    ]
+    )
 
 
 def _known(values: Sequence[Sequence[float | None]]) -> list[float]:
@@ -152,10 +119,6 @@ def _known(values: Sequence[Sequence[float | None]]) -> list[float]:
 
 def _median(values: Sequence[float]) -> float:
     return sorted(values)[len(values) // 2] if values else math.nan
-
-
-def _cells(texts: Sequence[str], arm: Arm) -> tuple[Cell, ...]:
-    return row(Cell(texts[0], _tone(arm)), *texts[1:])
 
 
 def _name(arm: Arm) -> str:

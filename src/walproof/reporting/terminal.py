@@ -1,70 +1,190 @@
-"""A record's events as tables for the terminal: what every command that prints results imports."""
+"""An outline's tables for the terminal: whole where they fit, else narrow, upright, or as a list. Only lays out."""
 
+import re
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from string import ascii_lowercase
+from textwrap import wrap
 
-from rich.console import Group, RenderableType
-from rich.table import Table
+from rich import box
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.markup import escape
+from rich.table import Table as Grid
 from rich.text import Text
 
-from walproof.model.event import ClaimJudged, Event, FigureCompared
-from walproof.reporting import outline as pages
-from walproof.reporting.console_output import Fitting, table, with_lines
-from walproof.reporting.terminal_price_drills_forecast import price_tables, prove_tables
-from walproof.reporting.wording import interval, number
+from walproof.reporting.drill_section import drill_table
+from walproof.reporting.outline import Cell, Column, Evidence, Figure, Section, Table
 
-_CLAIM = {"reproduced": "green", "not reproduced": "bold red"}
 _TONE = {"good": "green", "bad": "bold red", "warn": "yellow", "quiet": "dim"}
+_INTERVAL = re.compile(r" [(±].*")
+_PERCENT = "\N{NO-BREAK SPACE}%\N{NO-BREAK SPACE}"
+_FOLDED = 14
+"""Columns left to a text that may be broken into lines, at least."""
+Cells = tuple[Cell, ...]
 
 
-def tables(events: Sequence[Event]) -> list[RenderableType]:
-    """Everything the events hold."""
-    return [*price_tables(events), *prove_tables(events), *study_tables(events)]
+def tables(sections: Sequence[Section]) -> list[RenderableType]:
+    """The tables of the sections, figures as their tables, evidence as one table of drills."""
+    shown = []
+    for section in sections:
+        shown += [
+            block.table if isinstance(block, Figure) else block
+            for block in section.blocks
+            if isinstance(block, Figure | Table)
+        ]
+        drills = [drill for block in section.blocks if isinstance(block, Evidence) for drill in block.drills]
+        shown += [drill_table(sorted(drills, key=lambda d: d.number))] if drills else []
+    return [_Shown(part) for table in shown if not table.page_only for part in _by_title(table)]
 
 
-def study_tables(events: Sequence[Event]) -> list[RenderableType]:
-    """Claims and figures of published studies compared with what was measured; empty without any."""
-    claims = [e for e in events if isinstance(e, ClaimJudged)]
-    figures = [e for e in events if isinstance(e, FigureCompared)]
-    shown: list[RenderableType] = []
-    if claims:
-        shown.append(Group(Text("published claims", style="bold"), Text(), *map(_claim, claims)))
-    if figures:
-        rows = [[f.figure, f.unit, number(f.paper), interval(f.measured)] for f in figures]
-        heads = ("figure", "unit", ">paper", ">here (95 % CI)")
-        shown.append(table("published figures", heads, rows, folds="figure"))
-        caveats = dict.fromkeys(caveat for f in figures for caveat in f.caveats)
-        shown += [Text(f"other than the study: {'; '.join(caveats)}", "yellow")] if caveats else []
-    return shown
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """A table in the first form that fits the terminal."""
+
+    table: Table
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        table = self.table
+        yield Text(f"\n{table.title}", style="bold")
+        wide, needed = _grid([c for c in table.columns if c.in_terminal != "line"], _without(table, "line"))
+        if needed <= options.max_width:
+            yield wide
+            yield from _notes(_lines(table, "line"))
+            return
+        narrow, needed, letters = _narrow(table)
+        if needed <= options.max_width:
+            yield narrow
+            yield from _notes([*letters, *_lines(table, "line", "aside")])
+            return
+        upright, needed = _upright(table)
+        yield upright if needed <= options.max_width else _listed(table)
 
 
-def _claim(claim: ClaimJudged) -> RenderableType:
-    """A claim in four lines: verdict and name, what the paper says, its figure, the figure here and why."""
-    name, _, says = claim.claim.partition(": ")
-    lines = Table.grid(padding=(0, 2, 0, 0))
-    lines.add_column(no_wrap=True, min_width=14)
-    lines.add_column()
-    lines.add_row(Text(claim.verdict, style=_CLAIM.get(claim.verdict, "yellow")), Text(name, style="bold"))
-    lines.add_row("", Text(says))
-    lines.add_row(Text("  paper", style="dim"), Text(claim.paper))
-    lines.add_row(Text("  here", style="dim"), Text(f"{claim.measured}: {claim.why}"))
-    if claim.caveats:
-        lines.add_row(Text("  but", style="dim"), Text("; ".join(claim.caveats), style="yellow"))
+def _by_title(table: Table) -> list[Table]:
+    """A table for each value of the columns that stand in the title; rows that name none belong to the one above."""
+    in_title = [c.in_terminal == "title" for c in table.columns]
+    groups: dict[tuple[str, ...], list[Cells]] = {}
+    values: tuple[str, ...] = ()
+    for cells in table.rows:
+        named = tuple(cell.text for cell, titled in zip(cells, in_title, strict=True) if titled)
+        values = named if any(named) else values
+        groups.setdefault(values, []).append(cells)
+    rest = tuple(c for c in table.columns if c.in_terminal != "title")
+    return [
+        replace(
+            table,
+            title=" · ".join((table.title, *values)),
+            columns=rest,
+            rows=_without(replace(table, rows=tuple(rows)), "title"),
+        )
+        for values, rows in groups.items()
+    ]
+
+
+def _without(table: Table, way: str) -> tuple[Cells, ...]:
+    kept = [i for i, column in enumerate(table.columns) if column.in_terminal != way]
+    return tuple(tuple(cells[i] for i in kept) for cells in table.rows)
+
+
+def _grid(columns: Sequence[Column], rows: Sequence[Cells], *, narrow: bool = False) -> tuple[Grid, int]:
+    """The table and the least width it needs; a narrow one folds its headings."""
+    grid = Grid(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    needed = 2 * len(columns) - 2
+    for i, column in enumerate(columns):
+        heading = column.name.replace(" % ", _PERCENT) if narrow else column.name
+        words = heading.split(" ") if narrow else [heading]
+        width = max(map(cell_len, [*words, *(cells[i].text for cells in rows)]))
+        folds = narrow and column.in_terminal == "fold" and width > _FOLDED
+        needed += _FOLDED if folds else width
+        grid.add_column(
+            escape("\n".join(wrap(heading, width)).replace(_PERCENT, " % ")),
+            justify="right" if column.numeric else "left",
+            no_wrap=not folds,
+            min_width=_FOLDED if folds else width,
+            overflow="fold",
+        )
+    for cells in rows:
+        grid.add_row(*(Text(cell.text, style=_TONE.get(cell.tone, "")) for cell in cells))
+    return grid, needed
+
+
+def _narrow(table: Table) -> tuple[Grid, int, list[str]]:
+    """The columns that a narrow terminal keeps, the least width they need, and what letters among them mean."""
+    columns: list[Column] = []
+    kept: list[list[Cell]] = []
+    notes: list[str] = []
+    for column, cells in zip(table.columns, zip(*table.rows, strict=True), strict=True):
+        texts = dict.fromkeys(cell.text for cell in cells)
+        way = column.in_terminal
+        if way in ("drop", "aside", "line"):
+            continue
+        if way == "range" or (way == "letter" and len(texts) == 1):
+            known = sorted(filter(None, texts), key=lambda text: (len(text), text))
+            notes += [f"{column.name}: {' to '.join(dict.fromkeys((known[0], known[-1])))}"] if known else []
+            continue
+        if way == "n":
+            notes.append(f"n: {column.name}")
+        if way == "letter" and max(map(len, texts)) > max(map(len, column.name.split())):
+            letters = dict(zip(filter(None, texts), ascii_lowercase, strict=False))
+            notes.append(f"{column.name}: " + "; ".join(f"{letter} {text}" for text, letter in letters.items()))
+            kept.append([replace(cell, text=letters.get(cell.text, cell.text)) for cell in cells])
+        elif way == "bare":
+            kept.append([replace(cell, text=_INTERVAL.sub("", cell.text)) for cell in cells])
+        else:
+            kept.append(list(cells))
+        columns.append(replace(column, name="n") if way == "n" else column)
+    return *_grid(columns, tuple(zip(*kept, strict=True)), narrow=True), notes
+
+
+def _lines(table: Table, *ways: str) -> list[str]:
+    """Columns as lines below a table, named by the row; what all rows share is said once."""
+    lines, chosen = [], []
+    for i, column in enumerate(table.columns):
+        if column.in_terminal not in ways:
+            continue
+        texts = {cells[i].text for cells in table.rows}
+        if column.in_terminal == "line" and len(texts) == 1 and len(table.rows) > 1:
+            lines += [f"{column.name}: {text}" for text in texts if text]
+        else:
+            chosen.append((i, column))
+    for cells in table.rows:
+        known = [(column, cells[i].text) for i, column in chosen if cells[i].text and cells[i].tone != "quiet"]
+        said = "; ".join(text for column, text in known if column.in_terminal == "line")
+        named = [(f"{c.name}{'' if c.numeric else ':'} {text}") for c, text in known if c.in_terminal != "line"]
+        aside = ", ".join(named)
+        text = f"{said} ({aside})" if said and aside else said or aside
+        if text:
+            lines.append(f"{_name(table, cells).partition(': ')[0]}: {text}")
     return lines
 
 
-def outline_tables(outline: pages.Outline) -> list[RenderableType]:
-    """The tables of an outline, as for a comparison."""
-    return [_shown(block) for section in outline.sections for block in section.blocks if isinstance(block, pages.Table)]
+def _keys(table: Table) -> int:
+    """How many first columns tell the rows apart: one or two."""
+    return 1 if len({cells[0].text for cells in table.rows}) == len(table.rows) else 2
 
 
-def _shown(block: pages.Table) -> RenderableType:
-    heads = [f">{c.name}" if c.numeric else c.name for c in block.columns]
-    rows = [[Text(cell.text, style=_TONE.get(cell.tone, "")) for cell in cells] for cells in block.rows]
-    wide = table(block.title, heads, rows)
-    keys = sum(len({r[i].text for r in block.rows}) > 1 or i == 0 for i in (0, 1)) if len(block.columns) > 3 else 1
-    listed = []
-    for cells in block.rows:
-        listed.append(" · ".join(c.text for c in cells[:keys]))
-        pairs = list(zip(block.columns, cells, strict=True))[keys:]
-        listed += [f"    {column.name}: {cell.text}" for column, cell in pairs if cell.text]
-    return Fitting(wide, with_lines(Text(block.title, style="bold"), listed))
+def _name(table: Table, cells: Cells) -> str:
+    return " · ".join(cell.text for cell in cells[: _keys(table)])
+
+
+def _notes(lines: Sequence[str]) -> list[Text]:
+    return [Text(f"  {line}", style="dim") for line in lines]
+
+
+def _upright(table: Table) -> tuple[Grid, int]:
+    """A column for each row."""
+    first, *others = table.columns
+    heads = [Column(first.name), *(Column(cells[0].text, numeric=True) for cells in table.rows)]
+    return _grid(heads, [(Cell(c.name), *(cells[i] for cells in table.rows)) for i, c in enumerate(others, 1)])
+
+
+def _listed(table: Table) -> Text:
+    """A paragraph for each row."""
+    lines = []
+    for cells in table.rows:
+        lines.append(Text(f"  {_name(table, cells)}"))
+        pairs = list(zip(table.columns, cells, strict=True))[_keys(table) :]
+        known = [(column.name, cell) for column, cell in pairs if cell.text]
+        lines += [Text(f"      {name}: ").append(cell.text, _TONE.get(cell.tone)) for name, cell in known]
+    return Text("\n").join(lines)
