@@ -142,7 +142,7 @@ def test_injection_fails_flushes_of_a_running_process_and_detaches_from_it(
     try:
         assert flusher.stdout.readline() == "up\n"
         assert flush() == "flushed"
-        with subprocess.Popen(disks.injection(error).argv((flusher.pid,))) as strace:
+        with subprocess.Popen(disks.strace_argv(*disks.injection(error), (flusher.pid,))) as strace:
             while disks.tracer(flusher.pid) == 0:
                 assert strace.poll() is None
             assert flush() == says
@@ -154,7 +154,7 @@ def test_injection_fails_flushes_of_a_running_process_and_detaches_from_it(
 
 
 def test_a_slow_flush_is_asked_for_in_microseconds_before_it_is_issued() -> None:
-    argv = disks.injection("slow", 0.005).argv((7, 8))
+    argv = disks.strace_argv(*disks.injection("slow", 0.005), (7, 8))
     assert "inject=fdatasync,fsync:delay_enter=5000" in argv
     assert argv[-4:] == ("-p", "7", "-p", "8")
     assert "-f" in argv

@@ -5,12 +5,15 @@ Also the planned switchover, which holds clients in the pool meanwhile. Takes no
 import socket
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import psycopg
+from psycopg.rows import dict_row
 
 from walproof.errors import Error, MachineError, TargetError
 from walproof.lab import home, patroni
 from walproof.lab.blueprint import POSTGRES_PORT, REST_PORT, Blueprint
+from walproof.lab.machine_probes import why_taken
 from walproof.lab.patroni import observe
 from walproof.lab.privileges import confined, make_folder, member_uid, write_private
 from walproof.machine import pid_files
@@ -22,15 +25,11 @@ from walproof.model.waiting import Wait, wait_for
 def check_ports(blueprint: Blueprint) -> None:
     """MachineError names the first port on the loopback that is taken."""
     for name, port in blueprint.ports.items():
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError as wrong:
-                raise MachineError(
-                    f"the address 127.0.0.1:{port} ({name}) is already taken: {wrong.strerror}",
-                    f"walproof lab up --port {blueprint.port_base + 100}",
-                ) from None
+        if why := why_taken(port):
+            raise MachineError(
+                f"the address 127.0.0.1:{port} ({name}) is already taken: {why}",
+                f"walproof lab up --port {blueprint.port_base + 100}",
+            )
 
 
 def spawn(blueprint: Blueprint, name: str, argv: list[str], **variables: str) -> None:
@@ -102,22 +101,23 @@ def wait_until_routed(blueprint: Blueprint, clock: Clock, leader: str | None = N
 
 def pool_command(blueprint: Blueprint, command: str) -> None:
     """A command on PgBouncer's console: PAUSE, RESUME or RELOAD; TargetError when it refuses."""
-    conninfo = blueprint.endpoint("pgbouncer", database="pgbouncer").conninfo()
     try:
-        with psycopg.connect(conninfo, autocommit=True, cursor_factory=psycopg.ClientCursor) as console:
+        with _console(blueprint) as console:
             console.execute(command.encode())
     except psycopg.Error as wrong:
         raise TargetError(f"PgBouncer refuses {command}: {str(wrong).strip()}", "walproof lab status") from None
 
 
+def _console(blueprint: Blueprint) -> "psycopg.Connection[dict[str, Any]]":
+    conninfo = blueprint.endpoint("pgbouncer", database="pgbouncer").conninfo()
+    return psycopg.connect(conninfo, autocommit=True, cursor_factory=psycopg.ClientCursor, row_factory=dict_row)
+
+
 def pool_clients(blueprint: Blueprint) -> dict[str, int]:
     """PgBouncer's clients by state, active and waiting; empty when its console does not answer."""
-    conninfo = blueprint.endpoint("pgbouncer", database="pgbouncer").conninfo()
     try:
-        with psycopg.connect(conninfo, autocommit=True, cursor_factory=psycopg.ClientCursor) as console:
-            cursor = console.execute("SHOW POOLS")
-            names = [column.name for column in cursor.description or ()]
-            pools = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+        with _console(blueprint) as console:
+            pools = console.execute("SHOW POOLS").fetchall()
     except psycopg.Error:
         return {}
     return {state: sum(int(pool[f"cl_{state}"]) for pool in pools) for state in ("active", "waiting")}

@@ -38,11 +38,7 @@ def state_folder() -> Path:
     named = os.environ.get("WALPROOF_STATE")
     if named:
         return Path(named).absolute()
-    return Path("/var/lib/walproof") if _is_root() else Path.home() / ".local" / "state" / "walproof"
-
-
-def _is_root() -> bool:
-    return os.geteuid() == 0
+    return Path("/var/lib/walproof") if os.geteuid() == 0 else Path.home() / ".local" / "state" / "walproof"
 
 
 def lab_home(name: str) -> Path:
@@ -59,7 +55,7 @@ def open_state() -> Path:
     folder = state_folder()
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        if _is_root():
+        if os.geteuid() == 0:
             # Members run as users of their own and must get through, never list it.
             folder.chmod(0o711)
     except OSError as wrong:
@@ -169,24 +165,16 @@ def load(name: str | None = None) -> Blueprint:
 
 def used_numbers() -> set[int]:
     """Numbers of all labs in this state folder."""
-    found = set()
-    for path in state_folder().glob("*/blueprint.json"):
-        blueprint = stored(path.parent.name)
-        if blueprint is not None:
-            found.add(blueprint.number)
-    return found
+    stored_labs = (stored(path.parent.name) for path in state_folder().glob("*/blueprint.json"))
+    return {blueprint.number for blueprint in stored_labs if blueprint is not None}
 
 
 def make_secrets(blueprint: Blueprint) -> None:
     """New random passwords, in files only their owner reads: secrets.json and libpq's pgpass."""
     passwords = {who: secrets.token_urlsafe(24) for who in ("postgres", "replicator", "rewinder", "rest")}
     write_private(blueprint.home / "secrets.json", json.dumps(passwords))
-    write_private(blueprint.passfile, passfile_text(passwords))
-
-
-def passfile_text(passwords: dict[str, str]) -> str:
-    """libpq's password file: one line a role, any host."""
-    return "".join(f"*:*:*:{role}:{password}\n" for role, password in passwords.items() if role != "rest")
+    lines = [f"*:*:*:{role}:{password}\n" for role, password in passwords.items() if role != "rest"]
+    write_private(blueprint.passfile, "".join(lines))
 
 
 def read_secrets(blueprint: Blueprint) -> dict[str, str]:

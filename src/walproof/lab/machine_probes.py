@@ -52,7 +52,7 @@ def everything(first_port: int) -> dict[str, Output]:
     found["/dev/net/tun"] = Output(why_no_tun or "", 1 if why_no_tun else 0)
     found["losetup -f"] = _run(["losetup", "-f"])
     found["control group v1"] = Output("", 0 if Path("/sys/fs/cgroup/cpu/cpu.cfs_quota_us").exists() else MISSING)
-    found["ports taken"] = Output(" ".join(str(p) for p in range(first_port, first_port + 8) if _taken(p)))
+    found["ports taken"] = Output(" ".join(str(p) for p in range(first_port, first_port + 8) if why_taken(p)))
     found["free bytes of the state folder"] = _free(home.state_folder())
     found["free bytes of /dev/shm"] = _free(Path("/dev/shm"))
     return found
@@ -141,14 +141,15 @@ def _read(path: Path) -> Output:
         return Output(str(wrong.strerror), 1)
 
 
-def _taken(port: int) -> bool:
+def why_taken(port: int) -> str | None:
+    """Why nothing can listen on that port of 127.0.0.1, in the kernel's words; None where it can."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", port))
-        except OSError:
-            return True
-    return False
+        except OSError as wrong:
+            return wrong.strerror
+    return None
 
 
 def _free(path: Path) -> Output:

@@ -17,7 +17,7 @@ import psutil
 from walproof.errors import MachineError, UsageError
 from walproof.lab import home, member_init
 from walproof.lab.blueprint import Blueprint
-from walproof.lab.privileges import confined, member_init_argv
+from walproof.lab.privileges import confined, isolated_python
 from walproof.links.devices import NAMESPACES
 from walproof.links.settings import check_members
 from walproof.machine import pid_files, processors, untrusted
@@ -62,7 +62,7 @@ def start_member(blueprint: Blueprint, member: str) -> None:
         if listens(pid):
             os.kill(pid, signal.SIGHUP)
         return
-    argv = confined(blueprint, member_init_argv(member_init.__file__, folder), member=member)
+    argv = confined(blueprint, isolated_python(member_init.__file__, str(folder)), member=member)
     environment = home.environment(blueprint, HOME=str(blueprint.run_dir(member)))
     first = pid_files.start(argv, folder / "init.pid", folder / "init.log", environment, folder)
     processors.join_group(processors.group(blueprint.control_group(member)), first.pid)

@@ -79,8 +79,6 @@ def make_log(path: Path, owner: int | None = None) -> None:
 
 
 _PROGRAMS = ("etcd", "haproxy", "pgbouncer")
-_ISOLATED = ("-I", "-S")
-"""Python with the standard library only: neither environment nor current folder chooses what is imported."""
 
 
 def confined(blueprint: Blueprint, argv: Sequence[str], *, member: str = "") -> list[str]:
@@ -108,13 +106,13 @@ def confined_check(argv: Sequence[str], folder: Path) -> list[str]:
 
 
 def _seeing(view: dict[str, Any], spaces: Sequence[str]) -> list[str]:
-    seen = [sys.executable, *_ISOLATED, mount_view.__file__, json.dumps(view)]
+    seen = isolated_python(mount_view.__file__, json.dumps(view))
     return [str(program("unshare")), *spaces, "--mount", "--propagation", "slave", "--", *seen]
 
 
-def member_init_argv(script: str, folder: Path) -> list[str]:
-    """The command line of a member's first process, before it is confined."""
-    return [sys.executable, *_ISOLATED, script, str(folder)]
+def isolated_python(script: str, *arguments: str) -> list[str]:
+    """A script with the standard library alone: neither environment nor current folder chooses what is imported."""
+    return [sys.executable, "-I", "-S", script, *arguments]
 
 
 def check_readable(postgres_bin: Path) -> None:

@@ -15,6 +15,7 @@ from walproof.errors import MachineError
 from walproof.lab import home, members, namespace_keeper
 from walproof.lab.blueprint import Blueprint
 from walproof.lab.machine_probes import check_machine, why_no_namespaces
+from walproof.lab.privileges import isolated_python
 from walproof.machine import pid_files
 from walproof.machine.clock import RealClock
 from walproof.machine.programs import program, search_path
@@ -42,20 +43,8 @@ def step_inside(argv: list[str]) -> None:
             return
         pid = _start_keeper(_first_port(argv))
     sys.stdout.flush()
-    enter = [
-        sys.executable,
-        "-I",
-        "-S",
-        namespace_keeper.__file__,
-        "enter",
-        str(pid),
-        "--",
-        sys.executable,
-        "-P",
-        "-m",
-        "walproof",
-        *argv,
-    ]
+    again = (sys.executable, "-P", "-m", "walproof", *argv)
+    enter = isolated_python(namespace_keeper.__file__, "enter", str(pid), "--", *again)
     os.execv(sys.executable, enter)
 
 
@@ -77,13 +66,15 @@ def _values(argv: list[str], option: str) -> list[str]:
     return [argument.partition("=")[2] if "=" in argument else following for argument, following in given]
 
 
-def _pid_file() -> Path:
-    return home.state_folder() / f".{home.lab_name()}.keeper"
+def _keeper_files(name: str) -> tuple[Path, Path]:
+    """The pid file and the log of a lab's namespace keeper."""
+    folder = home.state_folder()
+    return folder / f".{name}.keeper", folder / f".{name}.keeper.log"
 
 
 def _holding_pid() -> int | None:
     """A process that holds the lab's namespaces: the keeper, else any process of the lab."""
-    if (pid := pid_files.living(_pid_file())) is not None:
+    if (pid := pid_files.living(_keeper_files(home.lab_name())[0])) is not None:
         return pid
     blueprint = home.stored(home.lab_name())
     found = members.marked(blueprint) if blueprint is not None else []
@@ -92,26 +83,18 @@ def _holding_pid() -> int | None:
 
 def _start_keeper(first_port: int) -> int:
     check_machine()
-    folder = home.open_state()
-    pid_file = folder / f".{home.lab_name()}.keeper"
+    home.open_state()
+    pid_file, log_file = _keeper_files(home.lab_name())
     pid_file.unlink(missing_ok=True)
     with contextlib.ExitStack() as stack:
-        listeners = {port: stack.enter_context(_listen(port)) for port in _ports(first_port)}
+        ports = Blueprint("", 0, (), Path(), Path(), 0, port_base=first_port).ports.values()
+        listeners = {port: stack.enter_context(_listen(port)) for port in ports}
         forwarded = [f"{port}={listener.fileno()}" for port, listener in listeners.items()]
         options = ("--user", "--map-current-user", "--keep-caps", "--net", "--mount")
-        log = stack.enter_context((folder / f".{home.lab_name()}.keeper.log").open("wb"))
+        keep = isolated_python(namespace_keeper.__file__, "keep", str(pid_file), *forwarded)
+        log = stack.enter_context(log_file.open("wb"))
         process = subprocess.Popen(
-            [
-                program("unshare"),
-                *options,
-                sys.executable,
-                "-I",
-                "-S",
-                namespace_keeper.__file__,
-                "keep",
-                str(pid_file),
-                *forwarded,
-            ],
+            [str(program("unshare")), *options, *keep],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -119,22 +102,12 @@ def _start_keeper(first_port: int) -> int:
             start_new_session=True,
             env={**os.environ, "PATH": search_path()},
         )
-        wait_for(
-            Wait.PROGRAM_READY,
-            lambda: pid_file.exists() or process.poll() is not None,
-            RealClock(),
-            pace_s=0.02,
-        )
+        wait_for(Wait.PROGRAM_READY, lambda: pid_file.exists() or process.poll() is not None, RealClock(), pace_s=0.02)
     if process.poll() is not None:
-        logged = (folder / f".{home.lab_name()}.keeper.log").read_text().strip().splitlines()
+        logged = log_file.read_text().strip().splitlines()
         reason = logged[-1] if logged else "no reason given"
         raise why_no_namespaces(first_port, reason)
     return process.pid
-
-
-def _ports(first_port: int) -> list[int]:
-    blueprint = Blueprint("", 0, (), Path(), Path(), 0, port_base=first_port)
-    return list(blueprint.ports.values())
 
 
 def _listen(port: int) -> socket.socket:
@@ -162,10 +135,10 @@ def end_keeper(name: str) -> None:
     """End the lab's namespace keeper, once it is down; the namespaces end with their last process."""
     if os.geteuid() == 0:
         return
-    pid_file = home.state_folder() / f".{name}.keeper"
+    pid_file, log_file = _keeper_files(name)
     pid = pid_files.living(pid_file)
     if pid is not None:
         with contextlib.suppress(OSError):
             os.kill(pid, signal.SIGTERM)
     pid_file.unlink(missing_ok=True)
-    pid_file.with_name(f".{name}.keeper.log").unlink(missing_ok=True)
+    log_file.unlink(missing_ok=True)

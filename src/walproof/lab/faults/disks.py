@@ -9,7 +9,7 @@ import os
 import signal
 import subprocess
 import sys
-from dataclasses import dataclass
+from collections.abc import Iterable
 from pathlib import Path
 
 import psutil
@@ -31,31 +31,24 @@ _WRITES = "pwrite64,pwritev,pwritev2,fallocate"
 LONGEST_S = 60.0
 
 
-@dataclass(frozen=True, slots=True)
-class Injection:
-    """What strace does to which system calls."""
-
-    calls: str
-    what: str
-
-    def argv(self, pids: tuple[int, ...]) -> tuple[str, ...]:
-        """Attached to these processes, following what they start; prints nothing but its own failures."""
-        attach = (argument for pid in pids for argument in ("-p", str(pid)))
-        silent = (str(program("strace")), "-f", "-qq", "-o", "/dev/null", "-e", "signal=none")
-        return (*silent, "-e", f"trace={self.calls}", "-e", f"inject={self.calls}:{self.what}", *attach)
-
-
-def injection(condition: str, slow_s: float = 0.0) -> Injection:
-    """The injection of a condition; UsageError for an unknown one or an impossible delay (seconds)."""
+def injection(condition: str, slow_s: float = 0.0) -> tuple[str, str]:
+    """The system calls of a condition and what is injected; UsageError where it is unknown or slow_s (s) impossible."""
     if condition == SLOW:
         if not 0 < slow_s <= LONGEST_S:
             raise UsageError(f"a flush cannot take {slow_s:g} s longer", f"choose more than 0 and up to {LONGEST_S:g}s")
-        return Injection(_FLUSHES, f"delay_enter={round(slow_s * 1e6)}")
+        return _FLUSHES, f"delay_enter={round(slow_s * 1e6)}"
     if condition == FAILING:
-        return Injection(_FLUSHES, "error=EIO")
+        return _FLUSHES, "error=EIO"
     if condition == FULL:
-        return Injection(_WRITES, "error=ENOSPC")
+        return _WRITES, "error=ENOSPC"
     raise UsageError(f"a disk cannot be {condition!r}", "slow, failing or full")
+
+
+def strace_argv(calls: str, what: str, pids: Iterable[int]) -> tuple[str, ...]:
+    """Attached to these processes, following what they start; prints nothing but its own failures."""
+    attach = (argument for pid in pids for argument in ("-p", str(pid)))
+    silent = (str(program("strace")), "-f", "-qq", "-o", "/dev/null", "-e", "signal=none")
+    return (*silent, "-e", f"trace={calls}", "-e", f"inject={calls}:{what}", *attach)
 
 
 @functools.cache
@@ -154,10 +147,10 @@ def _running_guard(blueprint: Blueprint, member: str) -> psutil.Process | None:
     return None
 
 
-def _guard(blueprint: Blueprint, member: str, wanted: Injection) -> None:
+def _guard(blueprint: Blueprint, member: str, wanted: tuple[str, str]) -> None:
     log = blueprint.member_dir(member) / "disk_guard.log"
     argv = [sys.executable, "-P", "-m", "walproof.lab.faults.disks"]
-    argv += [blueprint.name, member, wanted.calls, wanted.what]
+    argv += [blueprint.name, member, *wanted]
     guard = pid_files.start(argv, guard_pidfile(blueprint, member), log, home.environment(blueprint), "/")
 
     def traced() -> bool:
@@ -244,7 +237,6 @@ def main() -> None:
     """Attach to the processes there are, then to new ones, until the pid file no longer names this process."""
     name, member, calls, what = sys.argv[1:5]
     blueprint = home.load(name)
-    wanted = Injection(calls, what)
     pidfile = guard_pidfile(blueprint, member)
     signal.signal(signal.SIGTERM, _stop)
     tracers: list[subprocess.Popen[bytes]] = []
@@ -256,7 +248,7 @@ def main() -> None:
             untraced = [p for p in flushing_pids(members.processes(blueprint, member)) if tracer(p) == 0]
             tracers = [strace for strace in tracers if strace.poll() is None]
             if untraced:
-                tracers.append(subprocess.Popen((*prefix, *wanted.argv(tuple(untraced)))))
+                tracers.append(subprocess.Popen((*prefix, *strace_argv(calls, what, untraced))))
             clock.pause(_PACE_S)
     finally:
         for strace in tracers:
