@@ -1,24 +1,17 @@
 """What a guard does to etcd and must not: leases of others, leases that leak, its leader moved, tokens that are old."""
 
 import json
-import threading
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
 import httpx2
 import pytest
 
-from tests.unit.test_guard_harm import Blind
-from tests.unit.test_guarding import LOCK, NAME, POLICY
-from tests.unit.test_leader_lock import PREFIX, entries, entry
+from tests.fixtures.guards import NAME, Recorder, entries, entry, lock_on
 from walproof.errors import TargetError
-from walproof.guarding.decide import Memory, State
 from walproof.guarding.etcd import MOVED, Entry, Etcd3, EtcdAccess, EtcdLeader, Order, Transaction
-from walproof.guarding.leader_lock import EtcdLeaderLock, state_of
-from walproof.guarding.run import Guard
-from walproof.machine.clock import RealClock
-from walproof.model.takeover import LockState, Seal
+from walproof.guarding.leader_lock import state_of
+from walproof.model.takeover import Seal
 
 
 def answered(*texts: tuple[int, str]) -> tuple[Etcd3, list[str]]:
@@ -105,90 +98,39 @@ def test_l1_etcds_leader_is_moved_to_a_healthy_member_only(sick: dict[str, Any])
     assert (etcd.transferred, etcd.moved) == ([], {})
 
 
-def test_l1_without_its_own_consent_nobody_moves_etcds_leader() -> None:
-    parted = threading.Event()
-
-    class Parts(Blind):
-        def part(self, _seen: LockState) -> str:
-            parted.set()
-            return "e2"
-
-    for policy, moves in ((POLICY, False), (replace(POLICY, moves_dcs_leader=True), True)):
-        guard = Guard(Parts(), Parts(), RealClock(), policy, lambda _line: None)  # type: ignore[arg-type]
-        guard.memory, guard._seen = replace(Memory(), state=State.WATCHING), LOCK
-        guard._part_leaders()
-        assert parted.is_set() is moves
-        guard.close()
-
-
-class Refusing(FakeEtcd):
-    """etcd that refuses every seal, or does it without an answer; what was granted and renewed."""
-
-    def __init__(self, *, lost: bool = False) -> None:
-        super().__init__()
-        self.granted: list[float] = []
-        self.renewed: list[int] = []
-        self.lost = lost
-
-    def prefix(self, _prefix: str) -> dict[str, Entry]:
-        return entries()
-
-    def grant(self, seconds: float) -> tuple[int, float]:
-        self.granted.append(seconds)
-        return len(self.granted), seconds
-
-    def granted_s(self, lease: int) -> float:
-        return 60.0 if lease == 77 else 0.0
-
-    def renew(self, lease: int) -> bool:
-        self.renewed += [lease] if lease else []
-        return lease > 0
-
-    def put(self, _key: str, _value: str, _lease: int) -> int:
-        return 50
-
-    def transaction(self, _once: Transaction) -> bool:
-        if self.lost:
-            raise TargetError("etcd did not say whether it was done", "")
-        return False
-
-
-def _lock(etcd: FakeEtcd, now: float = 0.0) -> EtcdLeaderLock:
-    lock = EtcdLeaderLock(EtcdAccess(("http://127.0.0.1:1",)), PREFIX, lambda: now)
-    lock._etcd = etcd  # type: ignore[assignment]
-    return lock
-
-
-@pytest.mark.parametrize("lost", [False, True])
-def test_l6_seals_that_fail_use_the_same_leases_again(lost: bool) -> None:
+@pytest.mark.parametrize("answer", [False, TargetError("etcd did not say whether it was done", "")])
+def test_l6_seals_that_fail_use_the_same_leases_again(answer: bool | Exception) -> None:
     """That of the lock is longer than the old leader's own, 60 s here, whatever the configuration says."""
-    etcd = Refusing(lost=lost)
-    lock = _lock(etcd)
+    etcd = Recorder(granted=60.0, answer=answer)
+    lock = lock_on(etcd)
     for _ in range(20):
         with suppress(TargetError):
-            assert not lock.seal(state_of(entries(), 0.0), NAME, Seal(()))
-    assert etcd.granted == [2.0, 65.0, 30.0]
+            assert not lock.seal(state_of(entries(), 100.0), NAME, Seal(()))
+    assert etcd.of("grant") == [2.0, 65.0, 30.0]
 
 
 def test_g3_no_lease_of_another_is_ended_or_renewed() -> None:
     """A guard frozen for longer than the ttl would end that of whoever leads by then: Patroni keeps one for life."""
     assert not hasattr(Etcd3, "revoke")
-    etcd = Refusing(lost=True)
-    lock = _lock(etcd)
+    etcd = Recorder(granted=60.0, answer=TargetError("etcd did not say whether it was done", ""))
+    lock = lock_on(etcd)
     with pytest.raises(TargetError):
-        lock.seal(state_of(entries(), 0.0), NAME, Seal(()))
+        lock.seal(state_of(entries(), 100.0), NAME, Seal(()))
+    intent = etcd.asked.index(("grant", 2.0)) + 501
+    lease = etcd.asked.index(("grant", 65.0)) + 501
     # That seal was done, another guard went on with it, and n2 leads on its lease: it is not a spare one any more.
-    etcd.prefix = lambda _prefix: {**entries(), "leader": entry("leader", "n2", 30, 2)}  # type: ignore[method-assign]
+    etcd.keys = entries(leader=entry("leader", "n2", 30, lease))
+    etcd.asked.clear()
     with pytest.raises(TargetError):
-        lock.seal(state_of(etcd.prefix(""), 0.0), NAME, Seal(()))
-    assert etcd.renewed == [1]
-    assert [s for s in etcd.granted if s != 2.0] == [65.0, 30.0, 25.0, 30.0]
+        lock.seal(state_of(etcd.keys, 100.0), NAME, Seal(()))
+    assert etcd.of("renew") == [intent]
+    assert etcd.of("grant") == [25.0, 30.0]
 
 
 def test_a_guard_that_stood_still_since_its_reading_seals_nothing() -> None:
-    etcd = Refusing()
-    assert not _lock(etcd, now=20.0).seal(state_of(entries(), 0.0), NAME, Seal(()))
-    assert etcd.granted == [2.0]
+    etcd = Recorder()
+    assert not lock_on(etcd, 120.0).seal(state_of(entries(), 100.0), NAME, Seal(()))
+    assert etcd.of("grant") == [2.0]
 
 
 @pytest.mark.parametrize(("error", "tried"), [(httpx2.ReadTimeout("late"), 1), (httpx2.ConnectError("refused"), 2)])
