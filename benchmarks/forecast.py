@@ -186,7 +186,7 @@ def run_period(target: Target, level: Level, period_s: float, seed: int) -> tupl
     reading = compared(attempts, ledger.read_ledger(view.leader, drill))
     acknowledged = np.sort(attempts.ended[attempts.outcome == Outcome.ACKNOWLEDGED])
     gaps = np.diff(np.concatenate([[began], acknowledged]))
-    return float(gaps[gaps > GAP_S].sum()), int(lost_rows(attempts, reading).sum())
+    return float(gaps[gaps > GAP_S].sum()), int(lost_rows(attempts, [reading]).sum())
 
 
 def one_forecast(target: Target, place: Place, what: Configuration, period_s: float, seed: int) -> Period:

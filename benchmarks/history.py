@@ -22,7 +22,7 @@ from walproof.model.topology import ClusterView, MemberView, Role
 from walproof.proving.campaign import PlannedDrill
 from walproof.proving.faults import fault
 from walproof.proving.history import DrillRun, History, decode, encode
-from walproof.proving.judge import concluded_drill
+from walproof.proving.judge import judge
 from walproof.proving.lost_commits import MemberReading
 
 EPOCH = 1_795_000_000.0
@@ -95,7 +95,7 @@ def _encoding(path: str, size: int, of: str) -> str:
 def _judging(path: str, _size: int, _of: str) -> str:
     """Decode and judge, as `report --rejudge` does."""
     started_at = time.perf_counter()
-    drill = concluded_drill(decode(Path(path).read_bytes()))
+    drill = judge(decode(Path(path).read_bytes())).drill
     seconds = time.perf_counter() - started_at
     lost = f"{drill.findings.lost:,} lost"
     print(f"decoded and judged in {seconds:.1f} s, {_peak_mb():,.0f} MB at most: {drill.verdict}, {lost}", flush=True)

@@ -13,7 +13,7 @@ import numpy as np
 from benchmarks.command import command
 from tests.fixtures.attempts import attempts
 from walproof.model.load import Attempts, Outcome, Rows
-from walproof.proving.lost_commits import compared, judged
+from walproof.proving.lost_commits import compared, judged, lost_rows
 
 WRITERS = 64
 LOST = 1_000
@@ -25,7 +25,8 @@ def main(millions: float = 10) -> int:
     size = int(millions * 1e6)
     tried = _ledger(size)
     started_at, cpu_at = time.perf_counter(), time.process_time()
-    findings = judged(tried, [compared(tried, rows) for rows in _members(tried)])
+    readings = [compared(tried, rows) for rows in _members(tried)]
+    findings = judged(tried, readings, lost_rows(tried, readings))
     seconds, cpu_s = time.perf_counter() - started_at, time.process_time() - cpu_at
     peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     took = f"{seconds:.1f} s ({cpu_s:.1f} s of processor), {peak_mb:.0f} MB at most"

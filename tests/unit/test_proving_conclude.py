@@ -14,7 +14,7 @@ from walproof.model.topology import LedgerTable
 from walproof.proving.campaign import PlannedDrill
 from walproof.proving.faults import CATALOGUE
 from walproof.proving.history import DrillRun, History
-from walproof.proving.judge import concluded_drill
+from walproof.proving.judge import judge
 from walproof.proving.lost_commits import MemberReading
 
 KILLED = run(silent(postmaster="none"), BACK)
@@ -50,7 +50,7 @@ def history(
 
 
 def judged(**more: object) -> Drill:
-    return concluded_drill(history(**more))  # type: ignore[arg-type]
+    return judge(history(**more)).drill  # type: ignore[arg-type]
 
 
 def test_a_takeover_that_kept_everything_is_held_with_its_times() -> None:
@@ -87,7 +87,7 @@ def test_a_leader_restarted_in_place_is_judged_as_a_crash() -> None:
 def test_a_leader_that_stays_is_no_remark_where_the_fault_fell_on_a_standby() -> None:
     gone = replace(run(silent("n2", postmaster="none"), after=view("n1", 1)), victims=("n2",))
     whole = history(drill=gone)
-    drill = concluded_drill(replace(whole, planned=replace(whole.planned, victim=Victim.STANDBY)))
+    drill = judge(replace(whole, planned=replace(whole.planned, victim=Victim.STANDBY))).drill
     assert (drill.verdict, drill.why) == (Verdict.HELD, "all 940 acknowledged commits are there")
 
 
@@ -108,11 +108,11 @@ def test_what_nobody_can_ask_is_noticed_by_clients_or_not_at_all() -> None:
     quiet = replace(blind, after=view("n1", 1))
     unnoticed = replace(history(drill=quiet), attempts=attempts(gap=(0.0, 0.0)))
     held = tuple(replace(r, present=np.ones(len(unnoticed.attempts), bool)) for r in unnoticed.readings)
-    drill = concluded_drill(replace(unnoticed, readings=held))
+    drill = judge(replace(unnoticed, readings=held)).drill
     assert drill.verdict is Verdict.UNDECIDED
     assert drill.why == "nothing that was observed shows that kill happened"
     moved = replace(quiet, views=(replace(view("n2", 2), at=101.0),))
-    assert concluded_drill(replace(unnoticed, readings=held, run=moved)).verdict is Verdict.HELD
+    assert judge(replace(unnoticed, readings=held, run=moved)).drill.verdict is Verdict.HELD
 
 
 @pytest.mark.parametrize(
@@ -147,15 +147,15 @@ def test_a_wait_that_ran_out_while_the_fault_was_in_effect_is_in_the_sentence() 
 
 def test_an_incomplete_ledger_has_no_times_and_no_phantoms() -> None:
     whole = history(drill=replace(KILLED, incomplete="a writer was killed"))
-    drill = concluded_drill(replace(whole, readings=tuple(replace(r, phantom=3) for r in whole.readings)))
+    drill = judge(replace(whole, readings=tuple(replace(r, phantom=3) for r in whole.readings))).drill
     assert (drill.findings.phantom, drill.rto_s, drill.unavailable_s) == (0, None, None)
     assert drill.verdict is Verdict.UNDECIDED
 
 
 def test_unread_members_are_named() -> None:
     whole = history()
-    assert "n3 could not be read afterwards" in concluded_drill(replace(whole, readings=whole.readings[:2])).why
-    nobody = concluded_drill(replace(whole, readings=()))
+    assert "n3 could not be read afterwards" in judge(replace(whole, readings=whole.readings[:2])).drill.why
+    nobody = judge(replace(whole, readings=())).drill
     assert "the leader could not be read afterwards" in nobody.why
     assert (nobody.verdict, nobody.findings.lost) == (Verdict.UNDECIDED, 0)
 
@@ -165,17 +165,17 @@ def test_two_leaders_are_proven_by_the_answers_alone() -> None:
     started = np.where(whole.attempts.ended > 128.0, 90.0, whole.attempts.started)
     side = np.where(whole.attempts.ended > 128.0, 0, whole.attempts.server).astype(np.int16)
     late = replace(whole.attempts, started=started, server=side, timeline=(side + 1).astype(np.int32))
-    drill = concluded_drill(replace(whole, attempts=late, readings=()))
+    drill = judge(replace(whole, attempts=late, readings=())).drill
     assert drill.findings.two_leaders_s == 0
     started = np.where(whole.attempts.ended > 128.0, 127.0, whole.attempts.started)
-    both = concluded_drill(replace(whole, attempts=replace(late, started=started), readings=()))
+    both = judge(replace(whole, attempts=replace(late, started=started), readings=())).drill
     assert both.verdict is Verdict.BROKEN
     assert both.why.startswith("two leaders acknowledged at once for 24.0 s; ")
 
 
 def test_without_a_reading_a_weaker_level_is_still_named() -> None:
     weak = replace(history(), attempts=attempts(Level.OFF), readings=())
-    drill = concluded_drill(weak)
+    drill = judge(weak).drill
     assert drill.verdict is Verdict.UNDECIDED
     assert "401 acknowledged commits ran at off, not at on" in drill.why
     assert "the leader could not be read afterwards" in drill.why
@@ -193,16 +193,16 @@ def test_a_leader_reported_long_before_the_first_commit_got_through_is_evidence(
         attempts=replace(tries, started=started),
         readings=tuple(replace(r, present=np.ones(len(tries), bool)) for r in whole.readings),
     )
-    drill = concluded_drill(late)
+    drill = judge(late).drill
     assert drill.recovery.promotion_s == pytest.approx(1.0)
     assert drill.evidence["late"] == "a leader was reported 13.0 s before the first commit got through"
     soon = replace(late, run=replace(late.run, views=(moments[0], replace(moments[1], at=109.0))))
-    assert "late" not in concluded_drill(soon).evidence
+    assert "late" not in judge(soon).drill.evidence
     assert drill.evidence["standby names before"] == "(empty)"
     named = replace(late, run=replace(late.run, before=replace(late.run.before, standby_names="ANY 1 (n2)")))
-    assert concluded_drill(named).evidence["standby names before"] == "ANY 1 (n2)"
+    assert judge(named).drill.evidence["standby names before"] == "ANY 1 (n2)"
     never_seen = replace(late, run=replace(late.run, views=()))
-    assert "late" not in concluded_drill(never_seen).evidence
+    assert "late" not in judge(never_seen).drill.evidence
 
 
 def test_odd_tables_and_strangers_make_missing_rows_prove_nothing() -> None:
@@ -222,14 +222,14 @@ def test_voided_settings_and_overrides_are_in_the_sentence() -> None:
     override = replace(KILLED, states=(*KILLED.states, state(overrides=("walproof: synchronous_commit=off",))))
     assert judged(drill=override).verdict is Verdict.HELD
     weak = replace(history(drill=override), attempts=attempts(Level.OFF))
-    assert concluded_drill(weak).why == (
+    assert judge(weak).drill.why == (
         "401 acknowledged commits ran at off, not at on; set there: walproof: synchronous_commit=off"
     )
 
 
 def test_commits_lost_at_a_weaker_level_name_it_as_the_cause() -> None:
     weak = replace(history(lost=(99.0, 100.0)), attempts=attempts(Level.OFF))
-    drill = concluded_drill(weak)
+    drill = judge(weak).drill
     assert drill.verdict is Verdict.BROKEN
     assert drill.why == "20 acknowledged commits lost, because 401 acknowledged commits ran at off, not at on"
 
@@ -238,14 +238,14 @@ def test_names_emptied_after_a_takeover_are_a_window_and_before_it_a_failure() -
     whole = history()
     ended = whole.attempts.ended
     after = replace(whole.attempts, names=np.where((ended > 102.0) & (ended < 103.5), 1, 0).astype(np.int16))
-    drill = concluded_drill(replace(whole, attempts=after))
+    drill = judge(replace(whole, attempts=after)).drill
     assert drill.verdict is Verdict.HELD
     assert drill.findings.unnamed_after_takeover_s == pytest.approx(0.45, abs=0.06)
     assert drill.findings.not_in_effect_s == 0
     assert "n2 acknowledged on for 0.45 s before it named a standby" in drill.why
     assert drill.evidence["no standby named after the takeover"] == "0.45 s"
     before = replace(whole.attempts, names=np.where(ended < 90.0, 1, 0).astype(np.int16))
-    failed = concluded_drill(replace(whole, attempts=before))
+    failed = judge(replace(whole, attempts=before)).drill
     assert failed.verdict is Verdict.UNDECIDED
     assert failed.findings.not_in_effect_s == pytest.approx(9.9, abs=0.2)
 
@@ -259,12 +259,12 @@ def test_a_leader_that_stays_and_acknowledges_alone_is_found_and_timed() -> None
     ended = whole.attempts.ended
     late = replace(whole.attempts, names=np.where(ended > 103.0, 1, 0).astype(np.int16))
     count = int(((ended > 103.0) & (late.outcome == Outcome.ACKNOWLEDGED)).sum())
-    drill = concluded_drill(replace(whole, run=stayed, attempts=late))
+    drill = judge(replace(whole, run=stayed, attempts=late)).drill
     assert drill.verdict is not Verdict.HELD
     first = float(ended[ended > 103.0].min()) - stayed.fault_at
     assert f"n1 acknowledged {count} commits at on alone, the first {first:.1f} s after it" in drill.why
     always = replace(whole.attempts, names=np.ones(len(ended), dtype=np.int16))
-    assert "alone" not in concluded_drill(replace(whole, run=stayed, attempts=always)).why
+    assert "alone" not in judge(replace(whole, run=stayed, attempts=always)).drill.why
 
 
 def test_a_standby_that_differs_is_divergence_only_when_it_has_replayed_everything() -> None:
@@ -273,7 +273,7 @@ def test_a_standby_that_differs_is_divergence_only_when_it_has_replayed_everythi
     lacking[5:8] = False
     for caught_up, verdict in ((True, Verdict.BROKEN), (False, Verdict.HELD), (None, Verdict.HELD)):
         other = replace(whole.readings[1], present=lacking, caught_up=caught_up)
-        drill = concluded_drill(replace(whole, readings=(whole.readings[0], other, whole.readings[2])))
+        drill = judge(replace(whole, readings=(whole.readings[0], other, whole.readings[2]))).drill
         assert drill.verdict is verdict
         assert drill.evidence["n1 differs"].startswith("3 rows from the leader's")
 
@@ -284,7 +284,7 @@ def visible(fault: str, level: Level, names: str) -> Drill:
     report = WitnessReport({"n2": (9, 4)}, backward_by_member={"n2": 2, "n3": 7})
     tries = replace(whole.attempts, standby_names=(names, ""))
     planned = replace(whole.planned, victim=Victim.CLUSTER)
-    return concluded_drill(replace(whole, attempts=tries, witness=report, planned=planned))
+    return judge(replace(whole, attempts=tries, witness=report, planned=planned)).drill
 
 
 def test_reads_of_standbys_are_judged_at_remote_apply_where_every_commit_waits_for_them() -> None:
@@ -309,10 +309,10 @@ def test_marks_say_when_the_fault_was_injected_and_cleared() -> None:
 
 def test_data_that_nobody_could_check_is_a_caveat_and_no_damage() -> None:
     why = "role app may not use amcheck: as superuser in template1: …"
-    unchecked = concluded_drill(replace(history(), problems={"n2 unchecked": why, "n3 unchecked": why}))
+    unchecked = judge(replace(history(), problems={"n2 unchecked": why, "n3 unchecked": why})).drill
     assert unchecked.verdict is Verdict.HELD
     assert unchecked.why.endswith("; data files of n2, n3 were not checked, only rows compared")
     assert unchecked.evidence["n2 unchecked"] == why
-    damaged = concluded_drill(replace(history(), problems={"data of n2": "item order invariant violated"}))
+    damaged = judge(replace(history(), problems={"data of n2": "item order invariant violated"})).drill
     assert damaged.verdict is not Verdict.HELD
     assert "not checked" not in damaged.why

@@ -11,7 +11,7 @@ from walproof.model.guarantee import Level
 from walproof.model.load import Attempts, Outcome, Rows, WitnessReport
 from walproof.proving import lost_commits
 from walproof.proving.level_in_effect import lasting_s, unnamed
-from walproof.proving.lost_commits import compared, judged, two_leaders_s
+from walproof.proving.lost_commits import compared, judged, lost_rows, two_leaders_s
 
 A, D, U, R = Outcome.ACKNOWLEDGED, Outcome.DOWNGRADED, Outcome.UNKNOWN, Outcome.REFUSED
 
@@ -40,7 +40,7 @@ def rows(*numbers: int, member: str = "n2") -> Rows:
 def found_in(tries: Attempts, members: list[Rows], witness: WitnessReport | None = None) -> Findings:
     """The findings of these rows, the leader's first; every member has caught up."""
     readings = [compared(tries, rows, caught_up=True) for rows in members]
-    return judged(tries, readings, witness or WitnessReport({}))
+    return judged(tries, readings, lost_rows(tries, readings), witness or WitnessReport({}))
 
 
 def test_every_kind_of_attempt_is_counted_once() -> None:
@@ -116,7 +116,8 @@ def test_a_standby_that_has_not_caught_up_does_not_diverge() -> None:
     tries = ledger((1, A, 1.0), (2, A, 2.0))
     for caught_up, divergent in ((True, 1), (False, 0), (None, 0)):
         behind = compared(tries, rows(1, member="n3"), caught_up=caught_up)
-        assert judged(tries, [compared(tries, rows(1, 2)), behind]).divergent == divergent
+        readings = [compared(tries, rows(1, 2)), behind]
+        assert judged(tries, readings, lost_rows(tries, readings)).divergent == divergent
 
 
 def test_a_leader_without_rows_lost_everything_and_an_unread_one_proves_nothing() -> None:

@@ -12,10 +12,8 @@ from walproof.proving.fault_happened import (
     fault_signs,
     loss_in_fact,
     restarted,
-    same_timeline,
     sign,
     signs_of,
-    taken_over,
 )
 from walproof.proving.faults import CATALOGUE
 from walproof.proving.history import DrillRun
@@ -228,15 +226,15 @@ def test_the_sign_of_a_switchover_says_who_leads() -> None:
 
 
 def test_a_takeover_needs_another_member_and_a_higher_timeline() -> None:
-    assert taken_over(run()) is True
-    assert taken_over(run(after=view("n1", 2))) is False
-    assert taken_over(run(after=view("n2", 1))) is False
-    assert taken_over(run(after=view("n2", None))) is True
-    assert taken_over(run(after=view(None))) is None
-    assert same_timeline(run(after=view("n2", 1)))
-    assert not same_timeline(run())
-    assert not same_timeline(run(after=view("n1", 1)))
-    assert not same_timeline(run(after=view(None)))
+    assert run().taken_over is True
+    assert run(after=view("n1", 2)).taken_over is False
+    assert run(after=view("n2", 1)).taken_over is False
+    assert run(after=view("n2", None)).taken_over is True
+    assert run(after=view(None)).taken_over is None
+    assert run(after=view("n2", 1)).same_timeline
+    assert not run().same_timeline
+    assert not run(after=view("n1", 1)).same_timeline
+    assert not run(after=view(None)).same_timeline
 
 
 SAME = view("n1", 1)

@@ -19,7 +19,7 @@ from walproof.model.topology import ClusterView, LedgerTable, MemberState, Membe
 from walproof.proving.campaign import PlannedDrill
 from walproof.proving.faults import fault
 from walproof.proving.history import MAGIC, DrillRun, History, decode, encode
-from walproof.proving.judge import concluded_drill
+from walproof.proving.judge import judge
 from walproof.proving.lost_commits import MemberReading
 
 EPOCH = 1_795_000_000.0
@@ -105,7 +105,7 @@ def test_decoding_and_encoding_again_changes_nothing(size: int, seed: int) -> No
     once = decode(encode(history(size, seed)))
     twice = decode(encode(once))
     assert same(once, twice)
-    assert repr(concluded_drill(once)) == repr(concluded_drill(twice))
+    assert repr(judge(once).drill) == repr(judge(twice).drill)
 
 
 def busy(size: int, writers: int = 16) -> History:

@@ -14,7 +14,7 @@ from walproof.proving.campaign import PlannedDrill, Strike, Struck, drawn, moves
 from walproof.proving.fault_happened import fault_signs, loss_in_fact
 from walproof.proving.faults import CATALOGUE, IN_STORMS, SHRUNK, STORM
 from walproof.proving.history import DrillRun, History, decode, encode
-from walproof.proving.judge import concluded_drill
+from walproof.proving.judge import judge
 from walproof.proving.level_in_effect import before_named
 
 KILL = Strike("kill", Victim.LEADER, 1.0, False, 3.0)
@@ -147,14 +147,14 @@ def test_what_a_storm_took_at_most(
 def judged_storm(drill: DrillRun, *, lost: tuple[float, float] | None = None, **more: object) -> Drill:
     one = history(drill, lost=lost)
     plan = PlannedDrill(1, STORM, Victim.CLUSTER, Level.ON, writers=2, storm=(KILL,))
-    return concluded_drill(replace(one, planned=plan, **more))  # type: ignore[arg-type]
+    return judge(replace(one, planned=plan, **more)).drill  # type: ignore[arg-type]
 
 
 def test_who_led_when_the_outage_began_is_by_the_last_view_in_a_storm_alone() -> None:
     views = (replace(view("n3", 2), at=90.0), replace(view(None), at=95.0), replace(view("n2", 3), at=101.0))
     states = (silent(postmaster="none", at=101.0), BACK)
     stormed = judged_storm(replace(stormy(KILLED, states=states), views=views))
-    alone = concluded_drill(history(replace(run(*states), views=views)))
+    alone = judge(history(replace(run(*states), views=views))).drill
     first = [next(m.member for m in d.marks if m.what == "last acknowledgement") for d in (stormed, alone)]
     assert first == ["n3", "n1"]
 

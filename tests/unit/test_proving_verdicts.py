@@ -18,7 +18,7 @@ from walproof.proving.gate import exit_code, gate, junit
 from walproof.proving.judge import new_damage
 from walproof.proving.loss_bounds import Bound, Kind, bounds, cell, controls, drills_for, reached, worst_bounds
 from walproof.proving.options import parse_options
-from walproof.proving.verdict import Assumption, AtRisk, decided, promised
+from walproof.proving.verdict import Assumption, AtRisk, decided
 from walproof.reporting.console_output import json_text
 
 FINE = Findings(acknowledged=100, kept=100)
@@ -26,10 +26,10 @@ LOSS = Findings(acknowledged=100, kept=90, lost=10)
 
 
 def at_risk(level: Level = Level.ON, weaker: str = "") -> AtRisk:
-    return AtRisk(level, Loss.LEADER_GONE, promised(level, Loss.LEADER_GONE), weaker)
+    return AtRisk(level, Loss.LEADER_GONE, weaker)
 
 
-NOTHING = AtRisk(Level.ON, None, None)
+NOTHING = AtRisk(Level.ON, None)
 
 
 def drill(level: Level = Level.ON, findings: Findings = FINE, *, number: int = 1, fault: str = "kill") -> Drill:

@@ -21,7 +21,7 @@ from walproof.model.event import DrillDone
 from walproof.model.units import counted
 from walproof.pricing.results_and_gate import Required, exit_code, parse_requirements, required, required_as_json
 from walproof.proving.history import decode, history_name
-from walproof.proving.judge import concluded_drill
+from walproof.proving.judge import judge
 from walproof.records.codec import decode as decode_event
 from walproof.records.codec import encode
 from walproof.records.layout import FILES
@@ -50,7 +50,7 @@ def _one(record: Record, event: DrillDone) -> Rejudged:
     path = record.directory / FILES / history_name(event.drill.number)
     try:
         with regular(record.directory, path) as file:
-            now = concluded_drill(decode(bounded(file, _MOST_HISTORY)))
+            now = judge(decode(bounded(file, _MOST_HISTORY))).drill
     except OSError:  # not there, a link, or no file
         return Rejudged(event.drill, None, same=False)
     except UsageError as wrong:

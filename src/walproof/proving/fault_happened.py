@@ -276,7 +276,7 @@ def _seen(operation: Capability, member: str, signs: Signs, run: DrillRun) -> tu
     if operation is Capability.DCS_LOSS:
         return _dcs_lost(signs)
     if operation is Capability.SWITCHOVER:
-        return taken_over(run), _who_leads(run)
+        return run.taken_over, _who_leads(run)
     return None, "nobody can tell"
 
 
@@ -319,31 +319,9 @@ def _left(run: DrillRun, place: int) -> bool:
     return any(one.at < v.at <= until and v.leader not in (None, one.member) for v in run.views)
 
 
-def _unplanned(run: DrillRun) -> Loss | None:
-    """What was gone of a leader that the fault was not meant for: another took over, or it crashed and is back."""
-    if taken_over(run):
-        return Loss.LEADER_GONE
-    return Loss.POSTGRES_CRASH if crashed(signs_of(run), run.before.leader or "") else None
-
-
-def taken_over(run: DrillRun) -> bool | None:
-    """Whether another member leads afterwards, on a higher timeline; None when nobody leads afterwards."""
-    before, after = run.before, run.after
-    if after is None or after.leader is None:
-        return None
-    older, newer = before.leader_timeline, after.leader_timeline
-    return after.leader != before.leader and (older is None or newer is None or newer > older)
-
-
-def same_timeline(run: DrillRun) -> bool:
-    """Whether another member claims to lead without a timeline of its own: no promotion ever does that."""
-    changed = run.after is not None and run.after.leader not in (None, run.before.leader)
-    return changed and taken_over(run) is False
-
-
 def _who_leads(run: DrillRun) -> str:
-    after = run.after.leader if run.after else None
-    if same_timeline(run):
+    after = run.leader_after
+    if run.same_timeline:
         return f"{after} is reported as the leader, on the old timeline"
     return f"{after} leads now" if after != run.before.leader else f"{after} still leads"
 
@@ -364,7 +342,7 @@ def _storm_loss(run: DrillRun) -> Loss | None:
     is not known, so the least promise counts.
     """
     older, newer = run.before.leader_timeline, run.after.leader_timeline if run.after else None
-    another = run.after is not None and run.after.leader not in (None, run.before.leader)
+    another = run.leader_after not in (None, run.before.leader)
     if another or (older is not None and newer is not None and newer > older):
         power = any(one.fault == Capability.POWER_CUT for one in run.carried_out)
         return Loss.LEADER_AND_STANDBY_POWER if power else Loss.LEADER_AND_STANDBY_POSTGRES
@@ -377,22 +355,26 @@ def _storm_loss(run: DrillRun) -> Loss | None:
 def loss_in_fact(fault: Fault, victim: Victim, run: DrillRun, *, happened: bool = True) -> Loss | None:
     """What was gone for good: of a leader restarted in place its memory only, of one that never stopped nothing.
 
+    Of a leader that the fault was not meant for too, where another took over, or it crashed and is back.
     Where the fault did not happen as it should (`happened`), a takeover still means that the old leader was gone.
     """
     if run.struck:
         return _storm_loss(run)
+    leader = run.before.leader or ""
     if not victim.takes_the_leader or not fault.steps:
-        return _unplanned(run)
+        if run.taken_over:
+            return Loss.LEADER_GONE
+        return Loss.POSTGRES_CRASH if crashed(signs_of(run), leader) else None
     if fault.loss is None:
         return None
     if not happened:
-        return Loss.LEADER_GONE if taken_over(run) else None
-    if taken_over(run):
+        return Loss.LEADER_GONE if run.taken_over else None
+    if run.taken_over:
         # Standbys crashed too: whoever leads now recovered from what it had on disk.
         return Loss.LEADER_AND_STANDBY_POSTGRES if fault.loss is Loss.POSTGRES_CRASH else fault.loss
     operations = {step.operation for step in fault.steps if not step.undo}
     if Capability.POWER_CUT in operations:
         return Loss.POWER_CUT
     crash = bool(operations & set(_CRASHES))
-    again = restarted(signs_of(run), run.before.leader or "")
+    again = restarted(signs_of(run), leader)
     return Loss.POSTGRES_CRASH if again or (crash and again is None) else None

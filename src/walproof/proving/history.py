@@ -66,6 +66,24 @@ class DrillRun:
         """The faults of a storm but for those that the target refused."""
         return tuple(one for one in self.struck if not one.refused)
 
+    @property
+    def leader_after(self) -> str | None:
+        """The leader afterwards, None where there is none."""
+        return self.after.leader if self.after else None
+
+    @property
+    def taken_over(self) -> bool | None:
+        """Whether another member leads afterwards, on a higher timeline; None when nobody leads afterwards."""
+        if self.after is None or self.after.leader is None:
+            return None
+        older, newer = self.before.leader_timeline, self.after.leader_timeline
+        return self.after.leader != self.before.leader and (older is None or newer is None or newer > older)
+
+    @property
+    def same_timeline(self) -> bool:
+        """Whether another member claims to lead without a timeline of its own: no promotion ever does that."""
+        return self.leader_after not in (None, self.before.leader) and self.taken_over is False
+
 
 @dataclass(frozen=True, slots=True)
 class History:

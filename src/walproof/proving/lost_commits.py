@@ -33,10 +33,15 @@ class MemberReading:
     caught_up: bool | None = None
 
 
-def lost_rows(attempts: Attempts, leader: MemberReading) -> NDArray[np.bool_]:
-    """Which attempts were acknowledged and are not there; shape (attempts,)."""
-    found: NDArray[np.bool_] = (attempts.outcome == Outcome.ACKNOWLEDGED) & ~leader.present
-    return found
+def lost_rows(attempts: Attempts, readings: Sequence[MemberReading]) -> NDArray[np.bool_]:
+    """Which attempts were acknowledged and are not on the surviving leader, whose reading comes first.
+
+    Shape (attempts,). Without any reading nothing is lost.
+    """
+    if not readings:
+        return np.zeros(len(attempts), bool)
+    lost: NDArray[np.bool_] = (attempts.outcome == Outcome.ACKNOWLEDGED) & ~readings[0].present
+    return lost
 
 
 def keys(writer: NDArray[np.int32], number: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -86,7 +91,7 @@ def _compare_part(
     return int(explained.sum()) - distinct, corrupted, int((~explained).sum())
 
 
-def lost_out_of_order(attempts: Attempts, leader: MemberReading) -> NDArray[np.bool_]:
+def lost_out_of_order(attempts: Attempts, leader: MemberReading, lost: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Lost acknowledgements after which an attempt began whose row was kept; shape (attempts,).
 
     On one timeline of one server that did not crash meanwhile, a commit acknowledged before another began comes first
@@ -95,7 +100,6 @@ def lost_out_of_order(attempts: Attempts, leader: MemberReading) -> NDArray[np.b
     one writer too, which begins an attempt when the one before has ended. Where several clocks gave the times, "before"
     is by more than they may be apart.
     """
-    lost = lost_rows(attempts, leader)
     found = np.zeros(len(attempts), dtype=bool)
     placed = (attempts.outcome == Outcome.ACKNOWLEDGED) & (attempts.timeline > 0) & (attempts.server >= 0)
     for timeline in np.unique(attempts.timeline[lost]):
@@ -111,10 +115,15 @@ def lost_out_of_order(attempts: Attempts, leader: MemberReading) -> NDArray[np.b
 _NO_READERS = WitnessReport({})
 
 
-def judged(attempts: Attempts, readings: Sequence[MemberReading], witness: WitnessReport = _NO_READERS) -> Findings:
-    """Counts of a ledger. Kept and lost are judged on the surviving leader, whose reading comes first.
+def judged(
+    attempts: Attempts,
+    readings: Sequence[MemberReading],
+    lost: NDArray[np.bool_],
+    witness: WitnessReport = _NO_READERS,
+) -> Findings:
+    """Counts of a ledger; `readings` and `lost` as in `lost_rows`.
 
-    Phantom, duplicate and corrupted rows are those of the worst member. Without any reading nothing is lost.
+    Phantom, duplicate and corrupted rows are those of the worst member.
     """
     counts = np.bincount(attempts.outcome, minlength=len(Outcome))
     findings = Findings(
@@ -130,7 +139,6 @@ def judged(attempts: Attempts, readings: Sequence[MemberReading], witness: Witne
     if not readings:
         return findings
     leader = readings[0]
-    lost = lost_rows(attempts, leader)
     times = attempts.ended[lost]
     findings = replace(
         findings,
@@ -140,7 +148,7 @@ def judged(attempts: Attempts, readings: Sequence[MemberReading], witness: Witne
         downgraded_lost=int(((attempts.outcome == Outcome.DOWNGRADED) & ~leader.present).sum()),
         lost_from=float(times.min()) if len(times) else None,
         lost_to=float(times.max()) if len(times) else None,
-        out_of_order=int(lost_out_of_order(attempts, leader).sum()),
+        out_of_order=int(lost_out_of_order(attempts, leader, lost).sum()),
         divergent=max((differing(leader, r) for r in readings[1:] if r.caught_up), default=0),
     )
     return _witnessed(findings, attempts, leader, witness)

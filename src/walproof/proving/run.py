@@ -18,8 +18,8 @@ from walproof.proving.campaign import PlannedDrill, Strike, shrunk
 from walproof.proving.faults import SHRUNK, STORM, Step
 from walproof.proving.history import DrillRun, History, decode, encode, history_name
 from walproof.proving.inject import StormRun, chosen_victims, inject, why_skipped
-from walproof.proving.judge import concluded_drill
-from walproof.proving.lost_commits import MemberReading, compared, lost_rows
+from walproof.proving.judge import judge
+from walproof.proving.lost_commits import MemberReading, compared
 from walproof.proving.observer import Gathered, GuardLog, Keep, Observer, set_guard
 
 _SETTLED_S = 0.5
@@ -319,9 +319,9 @@ def _read_and_judge(shell: Shell, gathered: Gathered, history: History) -> Drill
     kept = encode(replace(history, readings=readings, problems=problems))
     shell.keep(history_name(history.planned.number), kept)
     # Judged is what was kept: judging the file again gives the same.
-    history = decode(kept)
-    drill = concluded_drill(history)
-    gathered.keep(drill, shell.keep, shell.emit, _first_lost(history))
+    judgement = judge(decode(kept))
+    drill = judgement.drill
+    gathered.keep(drill, shell.keep, shell.emit, judgement.first_lost)
     return drill
 
 
@@ -354,14 +354,6 @@ def _data_checked(ledger: Ledger, member: str) -> dict[str, str]:
     except Error as error:
         return {f"{member} unchecked": f"{error.message}: {error.hint}" if error.hint else error.message}
     return {f"data of {member}": wrong} if wrong else {}
-
-
-def _first_lost(history: History) -> int:
-    """WAL position of the first commit that is lost; 0 when none is."""
-    if not history.readings:
-        return 0
-    positions = history.attempts.lsn[lost_rows(history.attempts, history.readings[0])]
-    return int(positions.min()) if len(positions) else 0
 
 
 def _drill(planned: PlannedDrill, verdict: Verdict, why: str) -> Drill:

@@ -11,7 +11,7 @@ from walproof.model.guarantee import Level, Loss, survives
 from walproof.model.load import Outcome
 from walproof.model.topology import MemberState, Role
 from walproof.model.units import counted
-from walproof.proving.fault_happened import Sign, same_timeline
+from walproof.proving.fault_happened import Sign
 from walproof.proving.history import DrillRun, History
 from walproof.proving.level_in_effect import Weaker, odd_table, overrides, void
 from walproof.proving.outage import Outage
@@ -30,18 +30,17 @@ class Assumption:
 
 @dataclass(frozen=True, slots=True)
 class AtRisk:
-    """What was gone for good, and whether the level is documented to survive it; None and None when nothing was."""
+    """What was gone for good, None when nothing was, and whether the level is documented to survive it."""
 
     level: Level
     loss: Loss | None
-    promise: bool | None
     weaker: str = ""
     """Why lost commits waited for less than the level promises, in a clause; "" when they did not."""
 
-
-def promised(level: Level, loss: Loss | None) -> bool | None:
-    """Whether the level is documented to survive the loss; None when nothing is at risk."""
-    return None if loss is None else survives(level, loss)
+    @property
+    def promise(self) -> bool | None:
+        """Whether the level is documented to survive the loss; None when nothing is at risk."""
+        return None if self.loss is None else survives(self.level, self.loss)
 
 
 def violations(findings: Findings, damage: Sequence[str] = ()) -> list[str]:
@@ -171,8 +170,8 @@ def checked(history: History, findings: Findings, out: Outage | None, signs: Seq
         _fault_happened(history, findings, out, signs),
         Assumption(
             "takeover on a new timeline",
-            not same_timeline(run),
-            f"{run.after.leader if run.after else ''} is reported as leader, on the old timeline: nobody was promoted",
+            not run.same_timeline,
+            f"{run.leader_after or ''} is reported as leader, on the old timeline: nobody was promoted",
         ),
         Assumption("commits came back", not run.timed_out, run.timed_out),
         Assumption("cluster recovered", run.recovered, run.error or "the cluster did not recover"),
@@ -223,9 +222,8 @@ def _strangers(states: Sequence[MemberState]) -> str:
     return f"{' and '.join(sorted(systems.values()))} say that they are of different clusters"
 
 
-def level_in_effect(history: History, weaker: Sequence[Weaker]) -> Assumption:
+def level_in_effect(states: Sequence[MemberState], weaker: Sequence[Weaker]) -> Assumption:
     """Every commit that the fault put at risk waited for what was asked, and nothing made that void."""
-    states = history.run.states
     clauses = [one.cause for one in weaker]
     set_elsewhere = overrides(states)
     if clauses and set_elsewhere:
