@@ -51,10 +51,10 @@ class Clock(Protocol):
 class MemberFault(Protocol):
     """One fault of one member, and its undoing. kill, stop, kill-member, freeze, power-cut, partition, isolate, …"""
 
-    def inject(self, member: str) -> None:
+    def inject(self, member: str, /) -> None:
         """Do it to the member; UsageError when the member is unknown or already down."""
 
-    def undo(self, member: str) -> None:
+    def undo(self, member: str, /) -> None:
         """Undo it and start what it ended; does not wait for PostgreSQL. Safe where nothing was done."""
 
 

@@ -212,19 +212,9 @@ def planned(options: ProveOptions, available: Collection[str] = IN_STORMS) -> li
         for index in order:
             fault, victim, level = arms[index]
             for guarded in options.guarded:
-                plan.append(_under_load(options, PlannedDrill(len(plan) + 1, fault, victim, level), guarded=guarded))
+                drill = PlannedDrill(len(plan) + 1, fault, victim, level, guarded=guarded)
+                plan.append(replace(drill, **options.load))
     return plan
-
-
-def _under_load(options: ProveOptions, drill: PlannedDrill, *, guarded: bool) -> PlannedDrill:
-    """The drill under the load that was asked for."""
-    return replace(
-        drill,
-        route=options.route,
-        writers=options.writers,
-        guarded=guarded,
-        client_timeout_s=options.client_timeout_s,
-    )
 
 
 def _arms(options: ProveOptions) -> list[tuple[Fault, Victim, Level]]:
@@ -249,8 +239,8 @@ def _storms(options: ProveOptions, names: Sequence[str]) -> list[PlannedDrill]:
     for number in range(1, options.storm + 1):
         storm = drawn(np.random.default_rng([options.seed, number]), names, options.storm_faults)
         level = options.levels[(number - 1) % len(options.levels)]
-        drill = PlannedDrill(number, STORM, Victim.CLUSTER, level, warm_s=1.0, storm=storm)
-        plan.append(_under_load(options, drill, guarded=options.guarded[0]))
+        drill = PlannedDrill(number, STORM, Victim.CLUSTER, level, warm_s=1.0, storm=storm, guarded=options.guarded[0])
+        plan.append(replace(drill, **options.load))
     return plan
 
 

@@ -130,38 +130,19 @@ def control_sentences(drills: Sequence[Drill]) -> list[str]:
     ]
 
 
+_COUNTS = ("acknowledged", "downgraded", "unknown", "refused", "lost", "recovered")
+_KEYS = (
+    "fault", "level", *_COUNTS, "rto_s", "rpo_s", "leader_before", "leader_after", "timeline_before", "timeline_after",
+    "verdict", "why", "number", "victim", "victims", "loss", "unavailable_s", "writers_rto_s", "writers", "guarded",
+    "strikes", "route", "promised", "recovery", "findings", "assumptions", "evidence", "marks",
+)  # fmt: skip
+
+
 def drill_as_json(drill: Drill) -> dict[str, Any]:
     """The keys of the schema first, then everything else that is known."""
-    counts = asdict(drill.findings)
-    return {
-        "fault": drill.fault,
-        "level": str(drill.level),
-        **{name: counts[name] for name in ("acknowledged", "downgraded", "unknown", "refused", "lost", "recovered")},
-        "rto_s": drill.rto_s,
-        "rpo_s": drill.rpo_s,
-        "leader_before": drill.leader_before,
-        "leader_after": drill.leader_after,
-        "timeline_before": drill.timeline_before,
-        "timeline_after": drill.timeline_after,
-        "verdict": str(drill.verdict),
-        "why": drill.why,
-        "number": drill.number,
-        "victim": str(drill.victim),
-        "victims": list(drill.victims),
-        "loss": drill.loss,
-        "unavailable_s": drill.unavailable_s,
-        "writers_rto_s": drill.writers_rto_s,
-        "writers": drill.writers,
-        "guarded": drill.guarded,
-        "strikes": list(drill.strikes),
-        "route": drill.route,
-        "promised": drill.promised,
-        "recovery": asdict(drill.recovery),
-        "findings": counts,
-        "assumptions": drill.assumptions,
-        "evidence": drill.evidence,
-        "marks": [asdict(mark) for mark in drill.marks],
-    }
+    whole = asdict(drill)
+    every = {**whole, **{name: whole["findings"][name] for name in _COUNTS}}
+    return {name: every[name] for name in _KEYS}
 
 
 def bounds_as_json(drills: Sequence[Drill]) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ checksums are not kept. Pure."""
 
 import struct
 import zlib
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from itertools import pairwise
 from typing import Any
 
@@ -144,6 +144,7 @@ class _Header:
     clocks_apart_s: float = 0.0
 
 
+_AS_PLANNED = tuple(one.name for one in fields(PlannedDrill) if one.name != "fault")
 _ADAPTER: TypeAdapter[_Header] = TypeAdapter(_Header)
 _WRITER: TypeAdapter[Any] = TypeAdapter(Any, config=ConfigDict(ser_json_inf_nan="strings"))
 
@@ -184,13 +185,8 @@ def decode(data: bytes) -> History:
 def _header(history: History, origin: float) -> _Header:
     planned = history.planned
     return _Header(
-        number=planned.number,
+        **{name: getattr(planned, name) for name in _AS_PLANNED},
         fault=planned.fault.name,
-        victim=planned.victim,
-        level=planned.level,
-        route=planned.route,
-        writers=planned.writers,
-        warm_s=planned.warm_s,
         run=history.run,
         witness=replace(history.witness, stale_ms=tuple(round(ms, 3) for ms in history.witness.stale_ms)),
         readings=tuple(_Reading(r.member, r.duplicate, r.corrupted, r.phantom, r.caught_up) for r in history.readings),
@@ -199,9 +195,6 @@ def _header(history: History, origin: float) -> _Header:
         origin=origin,
         servers=history.attempts.servers,
         standby_names=history.attempts.standby_names,
-        storm=planned.storm,
-        guarded=planned.guarded,
-        client_timeout_s=planned.client_timeout_s,
         clocks_apart_s=history.attempts.clocks_apart_s,
     )
 
@@ -235,16 +228,8 @@ def _decoded(data: bytes) -> History:
     present = history_compression.unpack_bits(third, header.attempts, len(header.readings))
     return History(
         PlannedDrill(
-            header.number,
-            next((storm for storm in (STORM, SHRUNK) if storm.name == header.fault), None) or fault(header.fault),
-            header.victim,
-            header.level,
-            header.route,
-            header.writers,
-            header.warm_s,
-            header.storm,
-            header.guarded,
-            header.client_timeout_s,
+            fault=next((storm for storm in (STORM, SHRUNK) if storm.name == header.fault), None) or fault(header.fault),
+            **{name: getattr(header, name) for name in _AS_PLANNED},
         ),
         header.run,
         attempts,

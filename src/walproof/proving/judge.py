@@ -183,7 +183,9 @@ def judge(history: History) -> Judgement:
     cause = in_effect.failure if any((one.attempts & lost).any() for one in short) else ""
     at_risk = AtRisk(planned.level, loss_in_fact(planned.fault, planned.victim, run, happened=happened), cause)
     verdict, why = decided(findings, assumptions, at_risk, new_damage(run.states, history.problems))
-    return Judgement(history, lost, out, signs, findings, assumptions, at_risk, verdict, why)
+    return Judgement(
+        history, lost, out, signs, findings=findings, assumptions=assumptions, at_risk=at_risk, verdict=verdict, why=why
+    )
 
 
 def _excused(history: History, out: Outage | None) -> Mask:

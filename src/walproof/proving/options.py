@@ -42,6 +42,11 @@ class ProveOptions:
     """Each drill without a guard, with one, or both in turn."""
     client_timeout_s: float = 3.0
 
+    @property
+    def load(self) -> dict[str, Any]:
+        """The fields of a PlannedDrill that are the same for every drill."""
+        return {"route": self.route, "writers": self.writers, "client_timeout_s": self.client_timeout_s}
+
 
 def parse_options(raw: RawOptions) -> ProveOptions:
     """The options as values; UsageError for the first that is not valid or contradicts another.

@@ -53,13 +53,12 @@ class Journal:
 
     def note(self, at: float, target: str, what: str, name: str, *, before: str | None, after: str | None) -> Change:
         """Append a change, fsynced, before it is made; give the result to `undone` once it is reverted."""
-        change = Change(1 + self.last(), at, target, what, name, before, after)
-        self.add(change)
-        return change
+        return self.add(Change(1 + self.last(), at, target, what, name, before=before, after=after))
 
-    def add(self, change: Change) -> None:
+    def add(self, change: Change) -> Change:
         """Append a change that has its number already."""
         self._append({"change": asdict(change)})
+        return change
 
     def last(self) -> int:
         """The largest number of a change in it, 0 for none."""
@@ -187,8 +186,7 @@ class RegisteredJournal:
         with self._one:
             # The copy outlives what is forgotten here: a number is never used twice in it.
             number = 1 + max(self._own.last(), self._copy.last() if copied else 0)
-            change = Change(number, at, target, what, name, before, after)
-            self._own.add(change)
+            change = self._own.add(Change(number, at, target, what, name, before=before, after=after))
             if copied:
                 self._copy.add(change)
             return change

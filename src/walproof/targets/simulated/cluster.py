@@ -9,6 +9,7 @@ from walproof.errors import TargetError
 from walproof.model.guarantee import Level, Quorum, QuorumKind, SyncReplication
 from walproof.model.topology import ClusterView, MemberView, Role
 from walproof.targets.simulated.clock import VirtualClock
+from walproof.targets.simulated.known_lies import HONEST, LIES, Lie
 from walproof.targets.simulated.ledger import Rule, Serving, SimulatedLedger
 
 TTL_S = 20.0
@@ -44,6 +45,11 @@ class Nature:
     odd: str = ""
     damaged: int = 0
     """Checksum failures that there were before."""
+
+    @property
+    def its_lie(self) -> Lie:
+        """The lie that it tells; an honest one's changes nothing."""
+        return LIES.get(self.lie, HONEST)
 
 
 @dataclass(slots=True)
@@ -138,13 +144,13 @@ class World:
         slowest = slow[min(self.nature.sync.number, len(slow)) - 1] if slow else 0.0
         replicates = bool(self._up_standbys()) and not self.cut
         return Serving(
-            self.server(self.leader),
-            self.timeline,
-            self.names,
-            waits,
-            replicates,
-            self.slow.get(self.leader, 0.0),
-            slowest,
+            server=self.server(self.leader),
+            timeline=self.timeline,
+            names=self.names,
+            waits=waits,
+            replicates=replicates,
+            slow_local_s=self.slow.get(self.leader, 0.0),
+            slow_standby_s=slowest,
         )
 
     def _withheld(self, member: str) -> bool:

@@ -10,7 +10,6 @@ from walproof.model.drill import Capability
 from walproof.model.load import Outcome
 from walproof.model.ports import MemberFault
 from walproof.targets.simulated.cluster import TTL_S, World
-from walproof.targets.simulated.known_lies import lie_of
 from walproof.targets.simulated.ledger import Rule
 
 
@@ -37,16 +36,8 @@ NOTHING = Nothing()
 class OneFault:
     """One fault of a member, and what undoes it."""
 
-    act: Callable[[str], None]
-    reverse: Callable[[str], None]
-
-    def inject(self, member: str) -> None:
-        """Do it."""
-        self.act(member)
-
-    def undo(self, member: str) -> None:
-        """Undo it."""
-        self.reverse(member)
+    inject: Callable[[str], None]
+    undo: Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +98,7 @@ class SimulatedFaults:
     def of_members(self) -> dict[Capability, MemberFault]:
         """Faults that fall on one member, but for one that a lie replaces."""
         honest = self._of_members()
-        fault, other = lie_of(self.world.nature.lie).instead or (None, None)
+        fault, other = self.world.nature.its_lie.instead
         if fault not in honest:
             return honest
         if other is Capability.RESTART:
@@ -139,18 +130,6 @@ class SimulatedFaults:
             Capability.PAUSE_REPLAY: self.world.resume,
         }
         return {c: OneFault(act, undo.get(c, self.world.up)) for c, act in found.items()}
-
-    def slow_disk(self) -> SlowFlushes:
-        """Slow flushes."""
-        return SlowFlushes(self.world)
-
-    def one_way(self) -> OneWay:
-        """One direction cut."""
-        return OneWay(self)
-
-    def dcs(self) -> LostDcs:
-        """The DCS majority gone."""
-        return LostDcs(self)
 
     def leads(self, member: str) -> bool:
         """Whether the member leads; TargetError when there is none of that name."""

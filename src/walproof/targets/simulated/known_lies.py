@@ -4,6 +4,7 @@ Each is a sentence and hooks that change what the cluster shows or does."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 
@@ -13,28 +14,34 @@ from walproof.model.load import Attempts, Outcome, Rows, WitnessReport
 from walproof.model.topology import ClusterView, LedgerTable, MemberState
 
 Shown = tuple[MemberState, ...]
+T = TypeVar("T")
+
+
+def as_it_is(shown: T, *_: object) -> T:
+    """The hook of a lie that changes nothing there."""
+    return shown
 
 
 @dataclass(frozen=True, slots=True)
 class Lie:
-    """One lie. `fault`, `level` and `sync` are the drill in which it shows; a hook is None where nothing changes.
+    """One lie. `fault`, `level` and `sync` are the drill in which it shows; each hook changes what is shown there.
 
-    Of one without any hook the simulated cluster itself behaves so (cluster.py, faults.py).
+    Of one that leaves every hook as it is the simulated cluster itself behaves so (cluster.py, faults.py).
     """
 
     what: str
     fault: str = "kill"
     level: Level = Level.ON
     sync: str = ""
-    instead: tuple[Capability, Capability | None] | None = None
+    instead: tuple[Capability | None, Capability | None] = (None, None)
     """A fault that is replaced by another, or by nothing."""
-    rows: Callable[[Rows, bool], Rows] | None = None
+    rows: Callable[[Rows, bool], Rows] = as_it_is
     """Rows of a member; whether it leads."""
-    attempts: Callable[[Attempts], Attempts] | None = None
-    states: Callable[[Shown, Shown], Shown] | None = None
+    attempts: Callable[[Attempts], Attempts] = as_it_is
+    states: Callable[[Shown, Shown], Shown] = as_it_is
     """States now; those that were asked first."""
-    view: Callable[[ClusterView], ClusterView] | None = None
-    witness: Callable[[WitnessReport], WitnessReport] | None = None
+    view: Callable[[ClusterView], ClusterView] = as_it_is
+    witness: Callable[[WitnessReport], WitnessReport] = as_it_is
     incomplete: str = ""
     """How the writers or readers ended."""
 
@@ -159,12 +166,8 @@ _REPLACED = (
 )  # fmt: skip
 
 
-def _name(fault: Capability, other: Capability | None) -> str:
-    return f"no-{fault}" if other is None else f"{fault}-is-{other}"
-
-
 _NO_FAULTS = {
-    _name(fault, other): Lie(
+    (f"no-{fault}" if other is None else f"{fault}-is-{other}"): Lie(
         f"{fault} does nothing" if other is None else f"{fault} is a {other}", str(fault), instead=(fault, other)
     )
     for fault, other in _REPLACED
@@ -255,12 +258,7 @@ _CLUSTER = {
     ),
 }
 LIES: dict[str, Lie] = {**_ROWS, **_LEVELS, **_LEDGER, **_CLUSTER, **_NO_FAULTS}
-_HONEST = Lie("no lie")
-
-
-def lie_of(name: str) -> Lie:
-    """The lie of that name; one that changes nothing for ""."""
-    return LIES[name] if name else _HONEST
+HONEST = Lie("no lie")
 
 
 ODDITIES = {

@@ -8,7 +8,6 @@ from walproof.errors import TargetError
 from walproof.model.load import Attempts, LedgerOrder, Outcome, Progress, Rows, WitnessReport
 from walproof.model.topology import LedgerTable, MemberState
 from walproof.targets.simulated.cluster import World
-from walproof.targets.simulated.known_lies import lie_of
 from walproof.targets.simulated.ledger import SimulatedLedger
 
 
@@ -26,12 +25,11 @@ class SimulatedRun:
     def stop(self) -> Attempts:
         """End the writers and give the ledger, with the lie of the day."""
         self._world.sync()
-        attempts, hook = self._ledger.stop(self._world.clock.now()), lie_of(self._world.nature.lie).attempts
-        return hook(attempts) if hook else attempts
+        return self._world.nature.its_lie.attempts(self._ledger.stop(self._world.clock.now()))
 
     def incomplete(self) -> str:
         """Nothing of it is ever missing, but for a lie."""
-        return lie_of(self._world.nature.lie).incomplete
+        return self._world.nature.its_lie.incomplete
 
     def witnessed(self) -> WitnessReport:
         """What the readers saw."""
@@ -39,8 +37,7 @@ class SimulatedRun:
         synchronous = tuple(m.name for m in world.view().members if m.sync_state in ("sync", "quorum"))
         others = tuple(m for m in world.nature.members if m not in synchronous and m != world.leader)
         report = self._ledger.witnessed(synchronous, others, world.nature.sync.number)
-        hook = lie_of(world.nature.lie).witness
-        return hook(report) if hook else report
+        return world.nature.its_lie.witness(report)
 
 
 class SimulatedLedgers:
@@ -71,9 +68,7 @@ class SimulatedLedgers:
             raise TargetError(f"{member} does not answer", "clear the fault first")
         if drill not in self._ledgers:
             raise TargetError(f"there is no ledger of drill {drill}")
-        ledger = self._ledgers[drill]
-        rows, hook = ledger.rows(member), lie_of(self.world.nature.lie).rows
-        return hook(rows, member == self.world.leader) if hook else rows
+        return self.world.nature.its_lie.rows(self._ledgers[drill].rows(member), member == self.world.leader)
 
     def truly_lost(self, drill: int) -> int:
         """How many acknowledged commits this cluster really lost: what an honest report must say."""
@@ -108,8 +103,7 @@ class SimulatedMemberStates:
         self._world.sync()
         now = tuple(self._state(member) for member in self._world.nature.members)
         self._first = self._first or now
-        hook = lie_of(self._world.nature.lie).states
-        return hook(now, self._first) if hook else now
+        return self._world.nature.its_lie.states(now, self._first)
 
     def _state(self, member: str) -> MemberState:
         world, state = self._world, self._world.states[member]

@@ -21,8 +21,8 @@ from walproof.model.units import duration_s
 from walproof.targets.configure import NoJournal
 from walproof.targets.simulated.clock import VirtualClock
 from walproof.targets.simulated.cluster import Nature, World, sync_of
-from walproof.targets.simulated.faults import NOTHING, SimulatedFaults
-from walproof.targets.simulated.known_lies import LIES, ODDITIES, lie_of
+from walproof.targets.simulated.faults import NOTHING, LostDcs, OneWay, SimulatedFaults, SlowFlushes
+from walproof.targets.simulated.known_lies import LIES, ODDITIES
 from walproof.targets.simulated.ledger_rows_and_member_states import SimulatedLedgers, SimulatedMemberStates
 
 
@@ -150,14 +150,14 @@ class SimulatedPricing:
         histogram = {bucket: max(1, round(count * share)) for bucket, count in bucketed(sample).items()}
         self._world.clock.pause(seconds)
         return SampleResult(
-            planned,
-            began,
-            seconds,
-            transactions,
-            0,
-            transactions,
-            mean_ms,
-            histogram,
+            sample=planned,
+            started_at=began,
+            seconds=seconds,
+            transactions=transactions,
+            failed=0,
+            credit=transactions,
+            mean_ms=mean_ms,
+            histogram=histogram,
             window=Window(standby_names=self._world.names, streaming=len(self._world.named)),
             series=_seconds(began, seconds, tps, mean_ms) if planned.series else NO_SERIES,
         )
@@ -238,8 +238,7 @@ class Simulated:
     def observe(self) -> ClusterView:
         """One observation."""
         self.world.sync()
-        view, hook = self.world.view(), lie_of(self.world.nature.lie).view
-        return hook(view) if hook else view
+        return self.world.nature.its_lie.view(self.world.view())
 
     def poller(self, *, pace_s: float = 0.5, silent_s: float = 0.9) -> "SimulatedPoller":
         """Every snapshot is one observation."""
@@ -263,16 +262,14 @@ class Simulated:
 
     def capabilities(self) -> Capabilities:
         """Everything but what needs a real server."""
-        faults = self.faults
-        lie = lie_of(self.world.nature.lie).instead
-        replaced = lie[0] if lie else None
+        faults, (replaced, _) = self.faults, self.world.nature.its_lie.instead
         return Capabilities(
             pricing=self.pricing,
             ledger=self.ledger,
             faults=faults.of_members(),
-            slow_disk=NOTHING if replaced is Capability.SLOW_DISK else faults.slow_disk(),
-            partition_one_way=NOTHING if replaced is Capability.PARTITION_ONE_WAY else faults.one_way(),
-            dcs_loss=NOTHING if replaced is Capability.DCS_LOSS else faults.dcs(),
+            slow_disk=NOTHING if replaced is Capability.SLOW_DISK else SlowFlushes(self.world),
+            partition_one_way=NOTHING if replaced is Capability.PARTITION_ONE_WAY else OneWay(faults),
+            dcs_loss=NOTHING if replaced is Capability.DCS_LOSS else LostDcs(faults),
             restart=NOTHING if replaced is Capability.RESTART else faults,
             switchover=NOTHING if replaced is Capability.SWITCHOVER else faults,
             recovery=faults,

@@ -92,12 +92,12 @@ def combined(now: float, members: Mapping[str, Endpoint], rows: Mapping[str, Row
             name,
             Role.STANDBY if row["standby"] else Role.LEADER,
             (str(sender.get("state") or "not streaming") if row["standby"] else "running"),
-            row["timeline"],
-            lsn,
-            None if head is None else max(0, head - lsn),
-            addresses[name],
-            str(sender.get("sync_state") or ""),
-            row["names"],
+            timeline=row["timeline"],
+            lsn=lsn,
+            lag_bytes=None if head is None else max(0, head - lsn),
+            address=addresses[name],
+            sync_state=str(sender.get("sync_state") or ""),
+            standby_names=row["names"],
             identity=name,
         )
 
