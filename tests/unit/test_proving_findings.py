@@ -1,6 +1,7 @@
 """The ledger against the rows, counted by hand on small ones."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -53,14 +54,40 @@ def test_every_kind_of_attempt_is_counted_once() -> None:
     assert (found.refused, found.phantom, found.duplicate, found.corrupted) == (1, 0, 0, 0)
 
 
-def test_the_span_of_the_loss_is_reported() -> None:
-    found = found_in(ledger((1, A, 1.0), (2, A, 2.0), (3, A, 4.5)), [rows(1)])
-    assert (found.lost, found.lost_from, found.lost_to) == (2, 2.0, 4.5)
+TWO = ledger((1, A, 1.0), (2, A, 2.0))
 
 
-def test_a_row_of_a_refused_attempt_is_phantom() -> None:
-    found = found_in(ledger((1, A, 1.0), (2, R, 2.0)), [rows(1, 2)])
-    assert found.phantom == 1
+def other(numbers: tuple[int, ...], *, member: str = "n2", **columns: int) -> Rows:
+    """Rows of these numbers of which the last has another checksum, or another stated one."""
+    there = rows(*numbers, member=member)
+    for name, value in columns.items():
+        getattr(there, name)[-1] = value
+    return there
+
+
+@pytest.mark.parametrize(
+    ("tries", "members", "expected"),
+    [
+        (ledger((1, A, 1.0), (2, A, 2.0), (3, A, 4.5)), [rows(1)], {"lost": 2, "lost_from": 2.0, "lost_to": 4.5}),
+        (ledger((1, A, 1.0), (2, R, 2.0)), [rows(1, 2)], {"phantom": 1}),
+        (TWO, [rows(1, 2, 2)], {"duplicate": 1, "kept": 2, "lost": 0}),
+        (TWO, [other((1, 2), checksum=9)], {"corrupted": 1}),
+        (TWO, [other((1, 2), stated=9)], {"corrupted": 1}),
+        (TWO, [other((1, 2), checksum=9, stated=9)], {"corrupted": 1}),
+        (TWO, [rows(1, 2), other((1,), member="n3", checksum=7)], {"lost": 0, "corrupted": 1, "divergent": 1}),
+        (TWO, [rows()], {"lost": 2}),
+        (TWO, [], {"lost": 0, "acknowledged": 2}),
+        (ledger(), [rows()], {"acknowledged": 0, "lost": 0}),
+    ],
+    ids=[
+        "the span of the loss", "a row of a refused attempt", "a row twice", "a corrupted payload",
+        "a corrupted stated checksum", "both corrupted alike", "what another member corrupted and lacks",
+        "a leader without rows", "a leader that was not read", "an empty ledger",
+    ],
+)  # fmt: skip
+def test_what_is_found(tries: Attempts, members: list[Rows], expected: dict[str, float]) -> None:
+    found = asdict(found_in(tries, members))
+    assert {name: found[name] for name in expected} == expected
 
 
 def test_a_row_nobody_wrote_is_phantom_even_with_absurd_numbers() -> None:
@@ -88,45 +115,12 @@ def test_phantom_duplicate_and_corrupted_rows_are_those_of_the_worst_member() ->
         assert (found.phantom, found.duplicate, found.corrupted) == (1, 1, 1)
 
 
-def test_a_duplicate_row_is_seen() -> None:
-    found = found_in(ledger((1, A, 1.0), (2, A, 2.0)), [rows(1, 2, 2)])
-    assert (found.duplicate, found.kept, found.lost) == (1, 2, 0)
-
-
-@pytest.mark.parametrize("column", ["checksum", "stated"])
-def test_a_corrupted_payload_or_checksum_is_seen(column: str) -> None:
-    other = np.array([1, 9], np.uint32)
-    wrong = replace(rows(1, 2), checksum=other) if column == "checksum" else replace(rows(1, 2), stated=other)
-    assert found_in(ledger((1, A, 1.0), (2, A, 2.0)), [wrong]).corrupted == 1
-
-
-def test_a_payload_corrupted_together_with_its_checksum_is_seen() -> None:
-    both = np.array([1, 9], np.uint32)
-    wrong = replace(rows(1, 2), checksum=both, stated=both)
-    assert found_in(ledger((1, A, 1.0), (2, A, 2.0)), [wrong]).corrupted == 1
-
-
-def test_what_another_member_corrupted_counts_but_what_it_lacks_is_counted_apart() -> None:
-    other = replace(rows(1, member="n3"), checksum=np.array([7], np.uint32))
-    found = found_in(ledger((1, A, 1.0), (2, A, 2.0)), [rows(1, 2), other])
-    assert (found.lost, found.corrupted, found.divergent) == (0, 1, 1)
-
-
 def test_a_standby_that_has_not_caught_up_does_not_diverge() -> None:
     tries = ledger((1, A, 1.0), (2, A, 2.0))
     for caught_up, divergent in ((True, 1), (False, 0), (None, 0)):
         behind = compared(tries, rows(1, member="n3"), caught_up=caught_up)
         readings = [compared(tries, rows(1, 2)), behind]
         assert judged(tries, readings, lost_rows(tries, readings)).divergent == divergent
-
-
-def test_a_leader_without_rows_lost_everything_and_an_unread_one_proves_nothing() -> None:
-    assert found_in(ledger((1, A, 1.0), (2, A, 2.0)), [rows()]).lost == 2
-    assert found_in(ledger((1, A, 1.0)), []).lost == 0
-
-
-def test_an_empty_ledger_is_judged_too() -> None:
-    assert found_in(ledger(), [rows()]).acknowledged == 0
 
 
 def test_judging_in_parts_finds_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,22 +139,31 @@ def two_servers(late_start: float) -> Attempts:
     return replace(tries, started=started, server=side.astype(np.int16), timeline=(side + 1).astype(np.int32))
 
 
-def test_a_late_answer_of_the_old_leader_is_not_two_leaders() -> None:
-    assert two_leaders_s(two_servers(late_start=9.5)) == 0.0
-
-
-def test_an_attempt_started_on_the_old_leader_after_the_new_one_served_is_two_leaders() -> None:
-    assert two_leaders_s(two_servers(late_start=10.7)) == pytest.approx(0.7)
-
-
-def test_two_timelines_of_one_server_are_one_leader() -> None:
-    tries = two_servers(late_start=10.7)
-    assert two_leaders_s(replace(tries, server=np.zeros(4, np.int16))) == 0.0
-
-
-def test_unknown_timelines_prove_nothing() -> None:
-    tries = two_servers(late_start=10.7)
-    assert two_leaders_s(replace(tries, timeline=np.array([0, 0, 2, 2], np.int32))) == 0.0
+@pytest.mark.parametrize(
+    ("late_start", "change", "seconds"),
+    [
+        (9.5, {}, 0.0),
+        (10.7, {}, 0.7),
+        (10.7, {"server": np.zeros(4, np.int16)}, 0.0),
+        (10.7, {"server": np.full(4, -1, np.int16)}, 0.7),
+        (10.7, {"timeline": np.array([0, 0, 2, 2], np.int32)}, 0.0),
+        (10.7, {"outcome": np.array([A, R, A, A], np.int8)}, 0.0),
+        (10.7, {"outcome": np.array([A, U, A, A], np.int8), "ended": np.array([1.0, np.nan, 10.0, 12.0])}, 0.0),
+    ],
+    ids=[
+        "a late answer of the old leader is not two leaders",
+        "an attempt started on the old leader after the new one served is",
+        "two timelines of one server are one leader",
+        "servers that are not known differ by their timelines",
+        "unknown timelines prove nothing",
+        "a refused attempt is no sign",
+        "an unanswered attempt is no sign",
+    ],
+)
+def test_two_leaders_are_proven_by_an_attempt_that_started(
+    late_start: float, change: dict[str, Any], seconds: float
+) -> None:
+    assert two_leaders_s(replace(two_servers(late_start), **change)) == pytest.approx(seconds)
 
 
 def test_a_server_whose_timeline_is_not_known_is_no_second_leader() -> None:
@@ -169,14 +172,6 @@ def test_a_server_whose_timeline_is_not_known_is_no_second_leader() -> None:
     side = np.repeat([0, 1, 2], 2)
     timeline = np.repeat([1, 2, 0], 2).astype(np.int32)
     assert two_leaders_s(replace(tries, server=side.astype(np.int16), timeline=timeline)) == 0.0
-
-
-def test_what_was_not_acknowledged_is_no_sign_of_a_second_leader() -> None:
-    tries = two_servers(late_start=10.7)
-    refused = replace(tries, outcome=np.array([A, R, A, A], np.int8))
-    assert two_leaders_s(refused) == 0.0
-    unknown = replace(tries, outcome=np.array([A, U, A, A], np.int8), ended=np.array([1.0, np.nan, 10.0, 12.0]))
-    assert two_leaders_s(unknown) == 0.0
 
 
 def test_two_leaders_of_three_are_found_wherever_they_stand_and_the_longest_counts() -> None:
@@ -189,11 +184,6 @@ def test_two_leaders_of_three_are_found_wherever_they_stand_and_the_longest_coun
             tries, started=np.array(starts), server=side.astype(np.int16), timeline=(side + 1).astype(np.int32)
         )
         assert two_leaders_s(at_once) == pytest.approx(2.0)
-
-
-def test_servers_that_are_not_known_differ_by_their_timelines() -> None:
-    tries = two_servers(late_start=10.7)
-    assert two_leaders_s(replace(tries, server=np.full(4, -1, np.int16))) == pytest.approx(0.7)
 
 
 def test_a_remote_level_without_names_is_not_in_effect() -> None:

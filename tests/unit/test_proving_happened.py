@@ -283,11 +283,6 @@ def test_a_leader_that_went_although_no_fault_was_meant_for_it_is_gone_all_the_s
         assert loss_in_fact(CATALOGUE[fault], victim, drill) is loss
 
 
-def test_the_members_on_which_the_dcs_ran_are_counted() -> None:
-    drill = run(state(at=110.0, dcs="frozen"), state("n2", 110.0, dcs="none"), state("n3", 110.0))
-    assert sign(Capability.DCS_LOSS, "n1", signs_of(drill), drill).what == "the DCS ran on 1 of 3 members"
-
-
 def test_what_was_prepared_shows_before_the_fault_and_not_after_it() -> None:
     off = tuple(silent(name, 110.0, disk="dead", processes="none") for name in NAMES)
     slow = tuple(state(name, 95.0, disk="slow") for name in ("n2", "n3"))

@@ -32,12 +32,8 @@ def test_a_loss_of_the_end_is_in_order(kept: int, lost: int) -> None:
 
 
 def test_a_loss_from_the_middle_is_out_of_order() -> None:
-    assert out_of_order(one_after_another(4), reading(True, False, True, False)).tolist() == [
-        False,
-        True,
-        False,
-        False,
-    ]
+    found = out_of_order(one_after_another(4), reading(True, False, True, False))
+    assert found.tolist() == [False, True, False, False]
 
 
 def test_another_timeline_or_server_has_an_order_of_its_own() -> None:

@@ -3,7 +3,7 @@
 import json
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,35 +11,11 @@ import pytest
 from tests.fixtures.records import full_record, price_events
 from walproof.errors import MachineError, UsageError
 from walproof.model.event import Ended, Event, Note, SearchStep, Started
-from walproof.model.ports import Closes
 from walproof.records import layout
 from walproof.records.codec import KINDS, decode, encode
 from walproof.records.reader import Tail, follow, read
 from walproof.records.writer import Writer
-
-
-class Ticking:
-    """A clock that goes on by itself when somebody pauses."""
-
-    patience = 1.0
-    waits: Mapping[str, float] = {}
-
-    def __init__(self) -> None:
-        self.at = 0.0
-        self.paused = 0
-
-    def now(self) -> float:
-        return self.at
-
-    def pause(self, seconds: float) -> None:
-        self.at += seconds
-        self.paused += 1
-
-    def every(self, seconds: float, act: Callable[[], None]) -> Closes:
-        raise NotImplementedError
-
-    def together(self, acts: Sequence[Callable[[], None]]) -> None:
-        raise NotImplementedError
+from walproof.targets.simulated.clock import EPOCH, VirtualClock
 
 
 def written(directory: Path, events: tuple[Event, ...]) -> Path:
@@ -263,7 +239,7 @@ def test_a_tail_gives_each_event_once_even_when_lines_come_in_pieces(tmp_path: P
 
 
 def test_following_ends_with_the_record(tmp_path: Path) -> None:
-    clock = Ticking()
+    clock = VirtualClock()
     path = written(tmp_path / "r", price_events())
     assert tuple(follow(path, clock)) == price_events()
-    assert clock.paused == 0
+    assert clock.now() == EPOCH
