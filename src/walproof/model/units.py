@@ -1,6 +1,7 @@
 """Quantities as people write them, read into plain numbers of one unit; and counts as people read them."""
 
 import re
+from collections.abc import Mapping
 
 from walproof.errors import UsageError
 
@@ -9,7 +10,7 @@ _RATE = {"kbit/s": 1e3, "mbit/s": 1e6, "gbit/s": 1e9}
 _SIZE = {"kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
-def _read(text: str, what: str, units: dict[str, float], example: str, bare: float | None) -> float:
+def _read(text: str, what: str, units: Mapping[str, float], example: str, bare: float | None) -> float:
     match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-zA-Z/]*)\s*", text)
     factor = None if match is None else units.get(match[2].lower(), bare if match[2] == "" else None)
     if match is None or factor is None:
@@ -23,17 +24,17 @@ def duration_s(text: str) -> float:
     >>> duration_s("10ms"), duration_s("2min"), duration_s("3")
     (0.01, 120.0, 3.0)
     """
-    return _read(text, "duration", {k: v for k, v in _DURATION.items()}, "10ms, 3s or 2min", 1.0)
+    return _read(text, "duration", _DURATION, "10ms, 3s or 2min", 1.0)
 
 
 def rate_bps(text: str) -> float:
     """Bits per second of a rate such as 100mbit/s."""
-    return _read(text, "rate", dict(_RATE), "100mbit/s", None)
+    return _read(text, "rate", _RATE, "100mbit/s", None)
 
 
 def size_bytes(text: str) -> int:
     """Bytes of a size such as 512MB (powers of 1024, as PostgreSQL counts)."""
-    return int(_read(text, "size", {k: float(v) for k, v in _SIZE.items()}, "512MB", None))
+    return int(_read(text, "size", _SIZE, "512MB", None))
 
 
 def share(text: str) -> float:

@@ -92,33 +92,33 @@ def _matrix_faults(quick: bool) -> list[str]:
     return names if quick else ["crash-in-place" if name == "kill-all" else name for name in names]
 
 
+_CONTRADICTIONS = (
+    ("matrix", ("fault", "storm"), "--matrix has its own faults", "leave --fault and --storm out"),
+    ("matrix", ("victim",), "--matrix has its own victims", "leave --victim out"),
+    ("compare_guard", ("guard",), "--compare-guard has drills with a guard and without", "leave --guard out"),
+    (
+        "compare_guard", ("storm", "matrix"),
+        "--compare-guard compares drills of single faults", "--fault power-cut,freeze --compare-guard",
+    ),
+    ("storm", ("fault",), "--storm draws its own faults", "leave --fault out"),
+    ("storm", ("victim",), "--storm draws its own victims", "leave --victim out"),
+)  # fmt: skip
+"""An option, the others that it excludes, what to say then, and what to type."""
+
+
 def _check_consistent(raw: RawOptions) -> None:
     """Refuse empty values, which would silently mean the default, and options that contradict one another."""
     empty = next((name for name, value in raw.items() if isinstance(value, str) and not value.strip()), None)
     if empty:
         flag = "--" + empty.replace("_", "-")
         raise UsageError(f"{flag} is empty", f"leave {flag} out, or see walproof prove --help")
-    if raw.get("matrix"):
-        if raw.get("fault") or raw.get("storm"):
-            raise UsageError("--matrix has its own faults", "leave --fault and --storm out")
-        if raw.get("victim"):
-            raise UsageError("--matrix has its own victims", "leave --victim out")
-    elif raw.get("quick"):
+    if raw.get("quick") and not raw.get("matrix"):
         raise UsageError("--quick belongs to --matrix", "walproof prove --matrix --quick")
-    _check_guard(raw)
-    if raw.get("storm") and raw.get("fault"):
-        raise UsageError("--storm draws its own faults", "leave --fault out")
-    if raw.get("storm") and raw.get("victim"):
-        raise UsageError("--storm draws its own victims", "leave --victim out")
+    for option, others, why, hint in _CONTRADICTIONS:
+        if raw.get(option) and any(raw.get(other) for other in others):
+            raise UsageError(why, hint)
     if not raw.get("storm") and (raw.get("storm_faults") or raw.get("shrink")):
         raise UsageError("--storm-faults and --shrink belong to --storm", "walproof prove --storm 3 --storm-faults 5")
-
-
-def _check_guard(raw: RawOptions) -> None:
-    if raw.get("compare_guard") and raw.get("guard"):
-        raise UsageError("--compare-guard has drills with a guard and without", "leave --guard out")
-    if raw.get("compare_guard") and (raw.get("storm") or raw.get("matrix")):
-        raise UsageError("--compare-guard compares drills of single faults", "--fault power-cut,freeze --compare-guard")
 
 
 def _levels(text: object, matrix: bool) -> tuple[Level, ...]:

@@ -3,7 +3,7 @@
 By what clients saw, and by the steps of a failover that the manager shows: operator, lease, promotion, endpoint."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -169,14 +169,6 @@ def pace(acknowledged: NDArray[np.float64], bins: int = 200) -> tuple[tuple[floa
     return tuple((float(acknowledged[0] + i * width), int(count)) for i, count in enumerate(counts))
 
 
-def _first_started(attempts: Attempts, out: Outage) -> float | None:
-    """When the attempt started that gave the first success after the gap."""
-    if out.first_after is None:
-        return None
-    chosen = np.flatnonzero(attempts.ended == out.first_after)
-    return float(attempts.started[chosen].min()) if len(chosen) else None
-
-
 def split(
     attempts: Attempts,
     out: Outage,
@@ -191,9 +183,8 @@ def split(
     start of the attempt that succeeded; client: to its success. A part that was not seen is None and its time goes to
     the next one that was.
     """
-    marks = [Mark(out.last_before, "last acknowledgement", leader_before or "")]
     if out.first_after is None:
-        return Recovery(), tuple(marks)
+        return _one_after_another(out, {}, leader_before)
     within = [v for v in views if out.last_before < v.at <= out.first_after]
     detected = next((v.at for v in within if v.leader != leader_before), None)
     if elected_at is not None and out.last_before < elected_at <= out.first_after:
@@ -201,26 +192,26 @@ def split(
     promoted = next((v for v in within if v.leader and detected is not None and v.at >= detected), None)
     if promoted is not None and elected_at is not None and promoted.leader == leader_before:
         promoted = next((v for v in within if v.leader and v.leader != leader_before), None)
-    started = _first_started(attempts, out)
-    moments: list[tuple[str, float | None, str]] = [
-        ("detection", detected, leader_before or ""),
-        ("promotion", promoted.at if promoted else None, (promoted.leader or "") if promoted else ""),
-        ("routing", started, ""),
-        ("client", out.first_after, ""),
-    ]
-    lengths: dict[str, float | None] = {}
-    reached = out.last_before
-    for name, at, member in moments:
-        if at is None or (name == "routing" and at <= reached):
-            lengths[name] = None
-            continue
-        lengths[name] = at - reached
-        reached = at
-        marks.append(Mark(at, "first acknowledgement" if name == "client" else name, member))
-    return Recovery(lengths["detection"], lengths["promotion"], lengths["routing"], lengths["client"]), tuple(marks)
+    chosen = np.flatnonzero(attempts.ended == out.first_after)
+    moments = {
+        "detection": None if detected is None else Mark(detected, "detection", leader_before or ""),
+        "promotion": None if promoted is None else Mark(promoted.at, "promotion", promoted.leader or ""),
+        "routing": Mark(float(attempts.started[chosen].min()), "routing") if len(chosen) else None,
+        "client": Mark(out.first_after, "first acknowledgement"),
+    }
+    return _one_after_another(out, moments, leader_before, at_once=("detection", "promotion", "client"))
 
 
-_PARTS = ("operator", "lease", "promotion", "endpoint", "client")
+def _one_after_another(
+    out: Outage, moments: Mapping[str, Mark | None], leader_before: str | None, *, at_once: Sequence[str] = ()
+) -> tuple[Recovery, tuple[Mark, ...]]:
+    """The time of each part from the one before it, and the marks; parts `at_once` may come with the one before."""
+    marks, lengths = [Mark(out.last_before, "last acknowledgement", leader_before or "")], {}
+    for part, mark in moments.items():
+        if mark is not None and (part in at_once or mark.at > marks[-1].at):
+            lengths[f"{part}_s"] = mark.at - marks[-1].at
+            marks.append(mark)
+    return Recovery(**lengths), tuple(marks)
 
 
 def split_by_steps(
@@ -238,29 +229,14 @@ def split_by_steps(
     within = [step for step in steps if out.last_before < step.at <= end]
     if not within:
         return None
-    seen: dict[str, Mark | None] = {
+    moments = {
         "operator": next((s for s in within if s.what == "operator" and s.member != leader_before), None),
         "lease": next((s for s in within if s.what == "lease" and s.member != leader_before), None),
         "promotion": _promotion(out.last_before, end, views, leader_before),
         "endpoint": next((s for s in reversed(within) if s.what == "endpoint"), None),
-        "client": Mark(end, "client"),
+        "client": Mark(end, "first acknowledgement"),
     }
-    marks, lengths, reached = [Mark(out.last_before, "last acknowledgement", leader_before or "")], {}, out.last_before
-    for part in _PARTS:
-        mark = seen[part]
-        if mark is None or mark.at <= reached:
-            continue
-        lengths[part], reached = mark.at - reached, mark.at
-        marks.append(Mark(mark.at, "first acknowledgement" if part == "client" else part, mark.member))
-    get = lengths.get
-    recovery = Recovery(
-        promotion_s=get("promotion"),
-        client_s=get("client"),
-        operator_s=get("operator"),
-        lease_s=get("lease"),
-        endpoint_s=get("endpoint"),
-    )
-    return recovery, tuple(marks)
+    return _one_after_another(out, moments, leader_before)
 
 
 def _promotion(begin: float, end: float, views: Sequence[ClusterView], leader_before: str | None) -> Mark | None:
@@ -279,7 +255,7 @@ def as_clause(recovery: Recovery) -> str:
     >>> as_clause(Recovery(promotion_s=4.0, client_s=2.0, operator_s=3.0, lease_s=0.25))
     'outage: operator 3.0 s, lease 0.2 s, promotion 4.0 s, client 2.0 s'
     """
-    parts = {part: getattr(recovery, f"{part}_s") for part in _PARTS}
+    parts = {part: getattr(recovery, f"{part}_s") for part in ("operator", "lease", "promotion", "endpoint", "client")}
     if not any(parts[part] is not None for part in ("operator", "lease", "endpoint")):
         return ""
     return "outage: " + ", ".join(f"{part} {s:.1f} s" for part, s in parts.items() if s is not None)

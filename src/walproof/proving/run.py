@@ -104,7 +104,7 @@ def one_drill(shell: Shell, planned: PlannedDrill) -> Drill:
         return _drill(planned, Verdict.SKIPPED, f"skipped, because {skipped}")
     assert ledger is not None
     try:
-        _wait_healthy(shell)
+        wait_for(Wait.CLUSTER_HEALTHY, lambda: target.observe().healthy, target.clock)
     except Error as error:
         return _drill(planned, Verdict.UNDECIDED, f"the cluster was not healthy before the fault: {error.message}")
     try:
@@ -150,8 +150,14 @@ def _under_load(shell: Shell, planned: PlannedDrill, observer: Observer, ledger:
 
 
 def _healthy_again(shell: Shell, run: DrillRun) -> DrillRun:
+    """Wait until it is healthy, with at least as many members as before the fault."""
+
+    def recovered() -> bool:
+        view = shell.target.observe()
+        return view.healthy and len(view.members) >= len(run.before.members)
+
     try:
-        wait_for(Wait.CLUSTER_HEALTHY, lambda: _recovered(shell.target.observe(), run.before), shell.target.clock)
+        wait_for(Wait.CLUSTER_HEALTHY, recovered, shell.target.clock)
     except Error as error:
         return replace(run, recovered=False, error=run.error or f"the cluster did not recover: {error.message}")
     return run
@@ -188,7 +194,7 @@ def _drill_run(shell: Shell, planned: PlannedDrill, observer: Observer, gathered
     finally:
         recover_at = clock.now()
         with shielded():
-            recovered, error = _recover(shell, planned, victims)
+            error = _recover(shell, planned, victims)
     struck = storm.end()
     timed_out = ""
     if planned.fault.steps or planned.storm:
@@ -200,7 +206,7 @@ def _drill_run(shell: Shell, planned: PlannedDrill, observer: Observer, gathered
         fault_at,
         recover_at,
         clock.now(),
-        recovered=recovered,
+        recovered=not error,
         error=error,
         stalled=stalled,
         timed_out=timed_out,
@@ -283,11 +289,6 @@ def _wait_commits(shell: Shell, planned: PlannedDrill | None, observer: Observer
     return ""
 
 
-def _recovered(view: ClusterView, before: ClusterView) -> bool:
-    """Healthy, with at least as many members as before the fault."""
-    return view.healthy and len(view.members) >= len(before.members)
-
-
 def _elected(target: Target, fault_at: float) -> float | None:
     """When the target says that a successor was elected; None when it does not."""
     try:
@@ -296,21 +297,17 @@ def _elected(target: Target, fault_at: float) -> float | None:
         return None
 
 
-def _recover(shell: Shell, planned: PlannedDrill, victims: tuple[str, ...]) -> tuple[bool, str]:
-    """Undo every fault, whatever happened; (recovered, why not)."""
-    recovered, why = True, ""
+def _recover(shell: Shell, planned: PlannedDrill, victims: tuple[str, ...]) -> str:
+    """Undo every fault, whatever happened; why the cluster did not recover, "" when it did."""
+    why = ""
     recovery = shell.target.capabilities().recovery
     try:
         if recovery is not None:
             recovery.recover()
     except Error as error:
-        recovered, why = False, f"the cluster did not recover: {error.message}"
-    shell.emit(FaultChanged(shell.target.clock.now(), planned.fault.name, victims, cleared=recovered))
-    return recovered, why
-
-
-def _wait_healthy(shell: Shell) -> None:
-    wait_for(Wait.CLUSTER_HEALTHY, lambda: shell.target.observe().healthy, shell.target.clock)
+        why = f"the cluster did not recover: {error.message}"
+    shell.emit(FaultChanged(shell.target.clock.now(), planned.fault.name, victims, cleared=not why))
+    return why
 
 
 def _read_and_judge(shell: Shell, gathered: Gathered, history: History) -> Drill:

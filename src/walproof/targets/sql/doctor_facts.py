@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import psycopg
@@ -109,6 +109,13 @@ def _rows(connection: "psycopg.Connection[Row]", name: str) -> list[Row]:
     return connection.execute(query(name)).fetchall()
 
 
+_ITSELF = (
+    "version", "leader", "timeline", "replay_paused", "oldest_prepared_s", "checksum_failures", "archive_failing",
+    "unlogged_tables", "user",
+)  # fmt: skip
+"""Columns of the question `self` that are fields of MemberFacts as they are."""
+
+
 def _inspected(connection: "psycopg.Connection[Row]", address: Address) -> tuple[MemberFacts, tuple[str, ...]]:
     itself = _rows(connection, "self")[0]
     settings = {row["name"]: SettingFact(**row) for row in _rows(connection, "settings")}
@@ -119,39 +126,24 @@ def _inspected(connection: "psycopg.Connection[Row]", address: Address) -> tuple
         functions, unseen = _functions(connection, address)
         overrides += functions
     monitor = bool(itself["superuser"] or itself["monitor"])
-    received = _received(itself)
     facts = MemberFacts(
         address.name or itself["cluster_name"] or address.shown,
         address.shown,
-        version=itself["version"],
-        leader=itself["leader"],
+        **{name: itself[name] for name in _ITSELF},
         settings=settings,
         senders=tuple(Sender(**row) for row in _rows(connection, "senders")),
         receiver_status="unseen" if itself["receivers"] and not monitor else (itself["receiver_status"] or ""),
         receiver_slot=itself["receiver_slot"] or "",
-        receiver_name=received or itself["cluster_name"],
+        receiver_name=_received(itself) or itself["cluster_name"],
         slots=tuple(Slot(**row) for row in _rows(connection, "slots")),
         overrides=tuple(overrides),
         waiters=tuple(Waiter(**row) for row in _rows(connection, "waiters")),
-    )
-    return _with_state(facts, itself, monitor), unseen
-
-
-def _with_state(facts: MemberFacts, itself: Row, monitor: bool) -> MemberFacts:
-    return replace(
-        facts,
-        timeline=itself["timeline"],
         system_identifier=itself["system_identifier"] or "",
-        replay_paused=itself["replay_paused"],
         oldest_query_s=0.0 if itself["leader"] else itself["oldest_query_s"],
-        oldest_prepared_s=itself["oldest_prepared_s"],
-        checksum_failures=itself["checksum_failures"],
-        archive_failing=itself["archive_failing"],
-        unlogged_tables=itself["unlogged_tables"],
         superuser=bool(itself["superuser"]),
         monitor=monitor,
-        user=itself["user"],
     )
+    return facts, unseen
 
 
 def _received(itself: Row) -> str:
