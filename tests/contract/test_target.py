@@ -20,7 +20,7 @@ from walproof.model.topology import Role
 from walproof.model.waiting import Wait, wait_for
 from walproof.proving.campaign import PlannedDrill
 from walproof.proving.faults import CATALOGUE
-from walproof.proving.lost_commits import compared, judged
+from walproof.proving.lost_commits import compared, judged, lost_rows
 from walproof.proving.run import run_drills
 from walproof.records.journal import Journal
 from walproof.targets.lab.target import LabTarget
@@ -169,13 +169,14 @@ def test_what_the_ledger_acknowledged_is_on_every_member(target: Target) -> None
     assert all(name.strip() for name in names)
     leader = target.observe().leader
     assert leader is not None
-    found = judged(attempts, [compared(attempts, ledger.read_ledger(leader, drill))])
+    readings = [compared(attempts, ledger.read_ledger(leader, drill))]
+    found = judged(attempts, readings, lost_rows(attempts, readings))
     assert found.acknowledged >= 40
     assert (found.lost, found.phantom, found.duplicate, found.corrupted) == (0, 0, 0, 0)
     for member in target.describe().members:
 
         def all_there(member: str = member) -> bool:
-            return judged(attempts, [compared(attempts, ledger.read_ledger(member, drill))]).lost == 0
+            return not lost_rows(attempts, [compared(attempts, ledger.read_ledger(member, drill))]).any()
 
         wait_for(Wait.STANDBYS_STREAMING, all_there, target.clock)
         assert ledger.check_data(member) == ""

@@ -8,7 +8,7 @@ from walproof.model.drill import Capability
 from walproof.model.guarantee import Level
 from walproof.model.load import LedgerOrder
 from walproof.model.waiting import Wait, wait_for
-from walproof.proving.lost_commits import compared, judged
+from walproof.proving.lost_commits import compared, judged, lost_rows
 from walproof.targets import choose
 
 pytestmark = pytest.mark.lab
@@ -26,7 +26,8 @@ def test_a_new_target_is_one_folder_and_one_line(monkeypatch: pytest.MonkeyPatch
         run = able.ledger.open_ledger(LedgerOrder(Level.LOCAL, writers=2, route="port"))
         wait_for(Wait.WRITERS_UP, lambda: run.progress().acknowledged >= 40, target.clock)
         attempts = run.stop()
-        findings = judged(attempts, [compared(attempts, able.ledger.read_ledger("only", 0))])
+        readings = [compared(attempts, able.ledger.read_ledger("only", 0))]
+        findings = judged(attempts, readings, lost_rows(attempts, readings))
         able.ledger.drop_ledger()
     assert findings.acknowledged >= 40
     assert (findings.lost, findings.phantom, findings.duplicate, findings.corrupted) == (0, 0, 0, 0)
