@@ -30,7 +30,7 @@ import yaml
 
 from walproof.errors import TargetError
 from walproof.guarding.etcd import Etcd3, EtcdAccess
-from walproof.lab import patroni_etcd
+from walproof.lab import configuration
 from walproof.lab.blueprint import ETCD_PORT, Blueprint
 from walproof.lab.privileges import make_folder, write_private
 from walproof.machine.clock import RealClock
@@ -103,7 +103,7 @@ class Cluster:
         for machine, address in MACHINES.items():
             home = self.folder / machine
             make_folder(home, owner=UID)
-            tree: dict[str, Any] = yaml.safe_load(patroni_etcd.patroni_yml(paper, machine, {r: r for r in ROLES}))
+            tree: dict[str, Any] = yaml.safe_load(configuration.patroni_yml(paper, machine, {r: r for r in ROLES}))
             tree["etcd3"]["hosts"] = hosts
             hba = [f"host {database} all 127.0.0.0/8 scram-sha-256" for database in ("all", "replication")]
             tree["postgresql"] |= {"data_dir": str(home / "data"), "pgpass": str(home / "pgpass"), "pg_hba": hba}
@@ -124,7 +124,7 @@ class Cluster:
         if machine not in self.running:
             home = self.folder / machine
             (home / "data" / "postmaster.pid").unlink(missing_ok=True)
-            self.running[machine] = started(patroni_etcd.patroni_argv(home / "patroni.yml"), home, "patroni")
+            self.running[machine] = started(configuration.patroni_argv(home / "patroni.yml"), home, "patroni")
 
     def leader(self) -> str:
         """Whose PostgreSQL leads, by its own Patroni; "" when nobody does."""
@@ -304,7 +304,7 @@ def machines(count: int) -> Iterator[list[Cluster]]:
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         for machine in MACHINES:
             make_folder(folder / machine, owner=UID)
-            argv = patroni_etcd.etcd_argv(MACHINES, machine, folder / machine / "etcd", "shared")
+            argv = configuration.etcd_argv(MACHINES, machine, folder / machine / "etcd", "shared")
             stack.callback(stopped, started(argv, folder / machine, "etcd"))
         for turn, cluster in enumerate(clusters):
             make_folder(cluster.folder, 0o711)

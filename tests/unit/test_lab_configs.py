@@ -9,7 +9,7 @@ import yaml
 
 from tests.fixtures.blueprints import a_blueprint
 from walproof.errors import UsageError
-from walproof.lab import patroni_etcd
+from walproof.lab import configuration
 from walproof.lab.blueprint import Blueprint, Disk
 from walproof.lab.client_access import haproxy_cfg, pgbouncer_ini, pgbouncer_version
 from walproof.lab.configuration import read_parameters
@@ -28,7 +28,7 @@ def blueprint(**more: Any) -> Blueprint:
 
 
 def patroni_tree(**more: Any) -> dict[str, Any]:
-    tree: dict[str, Any] = yaml.safe_load(patroni_etcd.patroni_yml(blueprint(**more), "n1", PASSWORDS))
+    tree: dict[str, Any] = yaml.safe_load(configuration.patroni_yml(blueprint(**more), "n1", PASSWORDS))
     return tree
 
 
@@ -40,9 +40,9 @@ def test_patroni_listens_on_the_members_own_address_and_admits_only_the_labs_sub
 
 
 def test_timeouts_are_the_least_that_patroni_allows_when_fast_and_its_defaults_otherwise() -> None:
-    fast = patroni_etcd.dynamic_config(blueprint())
+    fast = configuration.dynamic_config(blueprint())
     assert (fast["ttl"], fast["loop_wait"], fast["retry_timeout"], fast["primary_start_timeout"]) == (20, 1, 3, 0)
-    default = patroni_etcd.dynamic_config(blueprint(timeouts="default"))
+    default = configuration.dynamic_config(blueprint(timeouts="default"))
     assert (default["ttl"], default["loop_wait"], default["retry_timeout"]) == (30, 10, 10)
     assert "primary_start_timeout" not in default
 
@@ -66,7 +66,7 @@ def test_a_lab_on_images_flushes_what_it_bootstraps() -> None:
 
 
 def test_etcd_flushes_and_listens_on_its_own_address_only() -> None:
-    words = patroni_etcd.etcd_argv(ADDRESSES, "n2", Path("/e"), "lab")
+    words = configuration.etcd_argv(ADDRESSES, "n2", Path("/e"), "lab")
     assert not any("no-fsync" in word for word in words)
     assert "--listen-client-urls=http://10.77.9.12:2379" in words
     assert any(word.startswith("--initial-cluster=n1=http://10.77.9.11:2380,") for word in words)
@@ -91,7 +91,7 @@ def test_pgbouncer_pools_transactions_and_keeps_prepared_statements_where_it_can
 
 def test_postgres_never_turns_off_what_a_promise_rests_on() -> None:
     for timeouts in ("fast", "default"):
-        parameters = patroni_etcd.lab_parameters(blueprint(timeouts=timeouts))
+        parameters = configuration.lab_parameters(blueprint(timeouts=timeouts))
         assert not {"fsync", "full_page_writes", "synchronous_commit"} & set(parameters)
         assert parameters["wal_log_hints"] == "on"
 

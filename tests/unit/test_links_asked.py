@@ -14,11 +14,17 @@ from walproof.links.settings import Change, Links, LinkSetting
 
 
 @pytest.fixture
-def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Blueprint:
+def paper(tmp_path: Path) -> Blueprint:
+    """A lab that is down."""
+    return Blueprint("paper", 251, ("n1", "n2", "n3"), tmp_path, tmp_path, 18)
+
+
+@pytest.fixture
+def lab(paper: Blueprint, monkeypatch: pytest.MonkeyPatch) -> Blueprint:
     """A lab on paper; any attempt to touch a link fails the test."""
     for name in ("shape", "set_all", "reset", "partition", "isolate"):
         monkeypatch.setattr(network_links, name, lambda *_: pytest.fail("a link was touched"))
-    return Blueprint("paper", 1, ("n1", "n2", "n3"), tmp_path, tmp_path, 18)
+    return paper
 
 
 def given(*members: str, **options: Any) -> LinkOptions:
@@ -57,18 +63,20 @@ def test_what_is_not_valid_is_refused_and_no_link_is_touched(
     assert error.value.hint
 
 
-def test_a_round_trip_is_halved() -> None:
-    assert change_of(given(rtt="40ms", loss="0.1%", jitter="1ms", rate="100mbit/s")) == Change(
-        delay_s=0.02, jitter_s=0.001, loss=0.001, rate_bps=1e8
-    )
-
-
-def test_a_delay_is_one_way() -> None:
-    assert change_of(given("n1..n2", delay="5ms")) == Change(delay_s=0.005)
-
-
-def test_no_rate_is_an_endless_one() -> None:
-    assert change_of(given(rate="none")) == Change(rate_bps=float("inf"))
+@pytest.mark.parametrize(
+    ("options", "change"),
+    [
+        (
+            given(rtt="40ms", loss="0.1%", jitter="1ms", rate="100mbit/s"),
+            Change(delay_s=0.02, jitter_s=0.001, loss=0.001, rate_bps=1e8),
+        ),
+        (given("n1..n2", delay="5ms"), Change(delay_s=0.005)),
+        (given(rate="none"), Change(rate_bps=float("inf"))),
+    ],
+    ids=["a round trip is halved", "a delay is one way", "no rate is an endless one"],
+)
+def test_options_are_a_change_in_numbers(options: LinkOptions, change: Change) -> None:
+    assert change_of(options) == change
 
 
 def test_the_words_of_a_setting_are_short() -> None:
@@ -77,34 +85,30 @@ def test_the_words_of_a_setting_are_short() -> None:
     assert setting_text(LinkSetting()) == "unshaped"
 
 
-def test_a_lab_without_links_needs_no_emulator(tmp_path: Path) -> None:
-    paper = Blueprint("paper", 1, ("n1", "n2"), tmp_path, tmp_path, 18)
+def test_a_lab_without_links_needs_no_emulator(paper: Blueprint) -> None:
     state = network_links.state(paper)
     assert not state.needed
     assert not state.dead
     assert state.summary == "links unshaped"
 
 
-def test_links_whose_emulator_does_not_run_are_called_dead(tmp_path: Path) -> None:
-    paper = Blueprint("paper", 1, ("n1", "n2"), tmp_path, tmp_path, 18)
+def test_links_whose_emulator_does_not_run_are_called_dead(paper: Blueprint) -> None:
     network_links._store(paper, Links({("n1", "n2"): LinkSetting(0.005)}))
     state = network_links.state(paper)
     assert state.dead
     assert "dead" in state.summary
 
 
-def test_an_unknown_member_cannot_be_cut(tmp_path: Path) -> None:
-    paper = Blueprint("paper", 1, ("n1", "n2"), tmp_path, tmp_path, 18)
+def test_an_unknown_member_cannot_be_cut(paper: Blueprint) -> None:
     for act in (network_links.partition, network_links.isolate):
         with pytest.raises(UsageError, match="n9"):
             act(paper, "n9")
     with pytest.raises(UsageError, match="n9"):
         network_links.partition_one_way(paper, "n1", "n9")
-    assert not (tmp_path / "links.json").exists()
+    assert not (paper.home / "links.json").exists()
 
 
-def test_a_lab_that_is_down_has_no_links_to_shape_and_nothing_is_stored(tmp_path: Path) -> None:
-    paper = Blueprint("paper", 251, ("n1", "n2"), tmp_path, tmp_path, 18)
+def test_a_lab_that_is_down_has_no_links_to_shape_and_nothing_is_stored(paper: Blueprint) -> None:
     with pytest.raises(MachineError, match="not there"):
         network_links.set_round_trip(paper, 10)
     assert not network_links.configured(paper).table

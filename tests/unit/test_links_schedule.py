@@ -37,17 +37,10 @@ def test_loss_of_everything_loses_everything() -> None:
     assert all(lane(loss=1.0).due(float(i), 100) is None for i in range(100))
 
 
-def test_a_rate_spaces_packets_by_their_size() -> None:
+def test_a_rate_spaces_packets_by_their_size_and_lets_an_idle_line_start_afresh() -> None:
     slow = lane(rate_bps=8e6)  # a byte each microsecond
-    first, second = slow.due(0.0, 1000), slow.due(0.0, 500)
-    assert first == pytest.approx(0.001)
-    assert second == pytest.approx(0.0015)
-
-
-def test_a_rate_lets_an_idle_line_start_afresh() -> None:
-    slow = lane(rate_bps=8e6)
-    slow.due(0.0, 1000)
-    assert slow.due(5.0, 1000) == pytest.approx(5.001)
+    due = [slow.due(at, size) for at, size in ((0.0, 1000), (0.0, 500), (5.0, 1000))]
+    assert due == pytest.approx([0.001, 0.0015, 5.001])
 
 
 def test_a_full_queue_drops_the_newest_and_later_takes_packets_again() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TextIO
 
 from walproof.errors import Error, MachineError, UsageError
-from walproof.lab import client_access, disk_images, home, members, monitoring, network_links, patroni_etcd, rootless
+from walproof.lab import client_access, configuration, disk_images, home, members, monitoring, network_links, rootless
 from walproof.lab.blueprint import Blueprint, Disk, Timeouts
 from walproof.lab.configuration import check_parameters
 from walproof.lab.list_and_destroy import destroy_lab, destroy_locked, sweep, tear_down
@@ -219,7 +219,7 @@ def _start(blueprint: Blueprint, clock: Clock, progress: Progress) -> None:
         progress("creating volumes")
         disk_images.prepare(blueprint)
     for member in blueprint.members:
-        patroni_etcd.write_member(blueprint, member)
+        configuration.write_member(blueprint, member)
     if blueprint.cores is not None:
         members.limit_cores(blueprint, None, blueprint.cores)
     progress(f"starting {', '.join(blueprint.members)}")

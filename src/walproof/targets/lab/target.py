@@ -15,10 +15,10 @@ from walproof.guarding.leader_lock import EtcdLeaderLock
 from walproof.guarding.signs_of_life import Addresses, PatroniSignsOfLife
 from walproof.lab import home, members, patroni
 from walproof.lab.blueprint import ETCD_PORT, POSTGRES_PORT, Blueprint
+from walproof.lab.configuration import dynamic_config
 from walproof.lab.faults import catalogue
 from walproof.lab.members import LabTraces
 from walproof.lab.patroni import observe
-from walproof.lab.patroni_etcd import dynamic_config
 from walproof.machine.clock import RealClock
 from walproof.model.drill import Capability
 from walproof.model.ports import Capabilities, Clock, Configuration, Notebook
