@@ -6,6 +6,9 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, NoReturn, get_args, get_origin
 
+from walproof.errors import ExitCode
+from walproof.model.estimate import Estimate
+
 Function = Callable[..., int]
 _AsWritten = argparse.RawDescriptionHelpFormatter
 
@@ -59,6 +62,20 @@ def judged(what: str, value: float, limit: str, good: bool) -> int:
     """Print one figure and its limit; exit code 0 when it is met, 1 when not."""
     print(f"{'met' if good else 'NOT MET'}: {what}: {value:.3f} ({limit})", flush=True)
     return 0 if good else 1
+
+
+def judged_least(what: str, value: Estimate, least: float) -> int:
+    """Print a figure with its 95 % interval; exit code 0 where all of it is at least that, 1 where none is, else 4."""
+    verdict, code = (
+        ("met", 0)
+        if value.low >= least
+        else ("NOT MET", 1)
+        if value.high < least
+        else ("undecided", ExitCode.UNDECIDED)
+    )
+    interval = f"95 % interval {value.low:.3f} to {value.high:.3f}"
+    print(f"{verdict}: {what}: {value.value:.3f} ({interval}; at least {least:g})", flush=True)
+    return code
 
 
 def chosen(names: Sequence[str], known: Iterable[str]) -> list[str]:

@@ -5,12 +5,11 @@ an hour), levels, quorums, routes (12 each, five minutes), storms (`--storms 200
 2, ANY 2 of 4 and FIRST 1; a minute and a half each), local. Needs root (power cuts).
 """
 
-import argparse
-import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
+from benchmarks.command import chosen, command
 from benchmarks.temporary_lab import benchmark_lab
 from walproof.estimating.intervals import upper_bound
 from walproof.lab import patroni
@@ -48,6 +47,15 @@ class Part:
     """So many storms; the cluster is strict, or a leader left alone promises nothing and the storm decides nothing."""
 
 
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What clients do: so many writers, their timeout as `prove --client-timeout` takes it; the seed of storms."""
+
+    writers: int
+    timeout: str
+    seed: int
+
+
 def parts(drills: int, storms: int = 200) -> dict[str, tuple[Part, ...]]:
     """Every part by its name."""
     first, any_2_of_4 = replace(_LAB, sync=SyncMode.ON, quorum=1), replace(_LAB, members=5, quorum=2)
@@ -61,11 +69,11 @@ def parts(drills: int, storms: int = 200) -> dict[str, tuple[Part, ...]]:
     }
 
 
-def plan_of(part: Part, options: argparse.Namespace) -> list[PlannedDrill]:
+def plan_of(part: Part, load: Load) -> list[PlannedDrill]:
     """The drills of one lab, numbered, faults in turn."""
     if part.storms:
-        asked = {"storm": str(part.storms), "levels": ",".join(part.levels), "seed": str(options.seed), "guard": True}
-        return planned(parse_options({**asked, "writers": str(options.writers), "client_timeout": options.timeout}))
+        asked = {"storm": str(part.storms), "levels": ",".join(part.levels), "seed": str(load.seed), "guard": True}
+        return planned(parse_options({**asked, "writers": str(load.writers), "client_timeout": load.timeout}))
     arms = [
         (CATALOGUE[fault], level, route, guarded)
         for _ in range(part.repeat)
@@ -74,24 +82,24 @@ def plan_of(part: Part, options: argparse.Namespace) -> list[PlannedDrill]:
         for fault in FAULTS
         for guarded in part.guarded
     ]
-    timeout_s = duration_s(options.timeout)
+    timeout_s = duration_s(load.timeout)
     return [
         PlannedDrill(
-            number, fault, fault.victims[0], level, route, options.writers, guarded=guarded, client_timeout_s=timeout_s
+            number, fault, fault.victims[0], level, route, load.writers, guarded=guarded, client_timeout_s=timeout_s
         )
         for number, (fault, level, route, guarded) in enumerate(arms, 1)
     ]
 
 
-def run_part(name: str, part: Part, options: argparse.Namespace) -> Iterable[Drill]:
+def run_part(name: str, part: Part, load: Load, port: int) -> Iterator[Drill]:
     """Every drill of one lab, printed as it ends."""
-    with benchmark_lab(f"guard-{name}", replace(part.order, port=options.port)) as blueprint:
+    with benchmark_lab(f"guard-{name}", replace(part.order, port=port)) as blueprint:
         target = choose(f"lab:{blueprint.name}")
         if part.storms:
             patroni.patch_config(blueprint, {"synchronous_mode_strict": True})
             wait_until_healthy(blueprint, target.clock)
-        shell = Shell(target, lambda _event: None, lambda _name, _content: None, options.seed)
-        for drill in plan_of(part, options):
+        shell = Shell(target, lambda _event: None, lambda _name, _content: None, load.seed)
+        for drill in plan_of(part, load):
             (found,) = run_drills(shell, [drill], enough=lambda _: False)
             print(line(name, found), flush=True)
             yield found
@@ -108,28 +116,20 @@ def line(part: str, drill: Drill) -> str:
 
 
 def summary(name: str, drills: Sequence[Drill]) -> None:
-    """Outages of each fault with a guard and without; losses and their bound."""
+    """Outages of each fault with a guard and without, and over all faults against what they may be."""
     print(f"\n{name}: {'fault':12} {'guard':8} drills  median   worst  undecided")
-    for fault in dict.fromkeys(d.fault for d in drills):
-        for guarded in (True, False):
-            chosen = [d for d in drills if d.fault == fault and d.guarded is guarded]
-            times = [d.rto_s for d in chosen if d.rto_s is not None and d.verdict.decided]
+    limits = {True: f"at most {MEDIAN_S:g} and {WORST_S:g} s", False: f"median at least {WITHOUT_S:g} s"}
+    for fault in (*dict.fromkeys(d.fault for d in drills), "all"):
+        for guarded, limit in limits.items():
+            arm = [d for d in drills if d.guarded is guarded and fault in (d.fault, "all")]
+            times = [d.rto_s for d in arm if d.rto_s is not None and d.verdict.decided]
             if times:
-                left = sum(not d.verdict.decided for d in chosen)
-                arm = "with" if guarded else "without"
+                undecided = sum(not d.verdict.decided for d in arm)
                 print(
-                    f"{'':{len(name) + 2}}{fault:12} {arm:8} {len(times):6}  {median(times):5.1f} s {max(times):5.1f} s"
-                    f"  {left:9}"
+                    f"{'':{len(name) + 2}}{fault:12} {'with' if guarded else 'without':8} {len(times):6}  "
+                    f"{median(times):5.1f} s {max(times):5.1f} s  {undecided:9}"
+                    + (f"  ({limit})" if fault == "all" else "")
                 )
-    guarded_times = [d.rto_s for d in drills if d.guarded and d.rto_s is not None and d.verdict.decided]
-    alone = [d.rto_s for d in drills if not d.guarded and d.rto_s is not None and d.verdict.decided]
-    if guarded_times:
-        print(
-            f"with a guard: median {median(guarded_times):.1f} s (at most {MEDIAN_S}), worst {max(guarded_times):.1f} s"
-            f" (at most {WORST_S}), {len(guarded_times)} drills"
-        )
-    if alone:
-        print(f"without: median {median(alone):.1f} s (at least {WITHOUT_S}), {len(alone)} drills")
 
 
 def losses(drills: Sequence[Drill]) -> int:
@@ -145,31 +145,30 @@ def losses(drills: Sequence[Drill]) -> int:
     )
     at_local = [d for d in drills if d.level is Level.LOCAL and d.verdict.decided]
     for guarded in (True, False) if at_local else ():
-        chosen = [d for d in at_local if d.guarded is guarded]
-        lost = [d.findings.lost for d in chosen]
-        print(f"at local {'with' if guarded else 'without'} a guard: lost {lost} in {len(chosen)} drills")
+        lost = [d.findings.lost for d in at_local if d.guarded is guarded]
+        print(f"at local {'with' if guarded else 'without'} a guard: lost {lost} in {len(lost)} drills")
     return len(losing) if counted else len(guarded_drills)
 
 
-def main() -> int:
+def main(
+    part: tuple[str, ...] = (),
+    *,
+    drills: int = 10,
+    storms: int = 200,
+    writers: int = 8,
+    timeout: str = "1s",
+    port: int = 6200,
+    seed: int = 1,
+) -> int:
     """Run the parts, print their summaries; exit 1 when a guarded drill at a remote level lost something."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    known = parts(10)
-    parser.add_argument("part", nargs="*", choices=[*known, []], default=[])
-    parser.add_argument("--drills", type=int, default=10)
-    parser.add_argument("--storms", type=int, default=200)
-    parser.add_argument("--writers", type=int, default=8)
-    parser.add_argument("--timeout", default="1s", help="of clients, as `prove --client-timeout`")
-    parser.add_argument("--port", type=int, default=6200)
-    parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args()
+    known, load = parts(drills, storms), Load(writers, timeout, seed)
     every: list[Drill] = []
-    for name in options.part or known:
-        drills = [d for part in parts(options.drills, options.storms)[name] for d in run_part(name, part, options)]
-        summary(name, drills)
-        every += drills
+    for name in chosen(part, known):
+        done = [drill for one in known[name] for drill in run_part(name, one, load, port)]
+        summary(name, done)
+        every += done
     return int(losses(every) > 0)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    command(main)

@@ -4,18 +4,17 @@ network is cut, it is made to believe that a healthy leader disappeared. Nothing
 `python -m benchmarks.guard_attacks [ATTACK …] [--repeat 2]`: about forty seconds an attack. Needs root.
 """
 
-import argparse
-import json
 import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from benchmarks.command import chosen, command
 from benchmarks.guard import losses
 from benchmarks.temporary_lab import benchmark_lab
 from walproof.guarding.decide import Policy
@@ -25,6 +24,7 @@ from walproof.lab.blueprint import Blueprint, Disk
 from walproof.lab.create import LabOrder
 from walproof.machine.clock import RealClock
 from walproof.model.drill import Drill
+from walproof.model.event import DrillStarted, Event
 from walproof.model.guarantee import Level
 from walproof.model.takeover import LeaderLock, LockState, MemberSigns, Seal, Signs, SignsOfLife
 from walproof.proving.campaign import PlannedDrill
@@ -158,14 +158,14 @@ class BlindLock:
         return self.lock.part(seen)
 
 
-def guard_process(address: str, attack: Attack, folder: Path, number: int) -> None:
-    """A guard in this process, until it is killed; writes a line for all it does."""
-    target = choose(address)
+def guard_process(address: str, name: str, folder: str, number: int) -> None:
+    """A guard under that attack in this process, until it is killed; writes a line for all it does."""
+    target, attack, blinded = choose(address), ATTACKS[name], Path(folder) / "blind"
     takeover = target.capabilities().takeover
     assert takeover is not None
     guard = open_guard(takeover, target.clock, Policy(f"walproof-guard-{number}-{os.getpid()}"), _say)
     if attack.blind:
-        guard.life, guard.lock = BlindSigns(guard.life, folder / "blind"), BlindLock(guard.lock, folder / "blind")
+        guard.life, guard.lock = BlindSigns(guard.life, blinded), BlindLock(guard.lock, blinded)
     if number == 1:
         guard.lock = StruckLock(guard.lock, attack.done, attack.step)
     while True:
@@ -177,16 +177,16 @@ def _say(text: str) -> None:
 
 
 @contextmanager
-def guards(blueprint: Blueprint, attack: Attack, folder: Path) -> Iterator[list[Path]]:
+def guards(blueprint: Blueprint, name: str, folder: Path) -> Iterator[list[Path]]:
     """So many guards as processes of their own; those that stop themselves go on after a while. Their logs."""
-    logs, started = [], []
+    logs, started, attack = [], [], ATTACKS[name]
     for number in range(1, attack.guards + 1):
         logs.append(folder / f"guard-{number}.log")
-        asked = json.dumps([f"lab:{blueprint.name}", list(_fields(attack)), str(folder), number])
+        asked = (f"lab:{blueprint.name}", name, str(folder), number)
+        code = f"from benchmarks.guard_attacks import guard_process; guard_process(*{asked!r})"
         inside = ["ip", "netns", "exec", guard_namespace(blueprint)] if attack.cut else []
         with logs[-1].open("wb") as log:
-            argv = [*inside, sys.executable, "-m", "benchmarks.guard_attacks", "--guard", asked]
-            started.append(subprocess.Popen(argv, stdout=log, stderr=log, env=dict(os.environ)))
+            started.append(subprocess.Popen([*inside, sys.executable, "-c", code], stdout=log, stderr=log))
 
     def thaw() -> None:
         for process in started:
@@ -202,10 +202,6 @@ def guards(blueprint: Blueprint, attack: Attack, folder: Path) -> Iterator[list[
                 process.send_signal(signal.SIGCONT)
             process.kill()
             process.wait()
-
-
-def _fields(attack: Attack) -> tuple[object, ...]:
-    return (attack.fault, attack.done, attack.step, attack.guards, attack.blind, attack.cut)
 
 
 _STOPPED: dict[int, float] = {}
@@ -236,7 +232,7 @@ def own_network(blueprint: Blueprint) -> Iterator[str]:
     """A namespace on the lab's bridge for a guard; the name of the link that cuts it when it is set down."""
     name, link = guard_namespace(blueprint), f"wp{blueprint.number}guard"
     address = f"{guard_address(blueprint)}/24"
-    for command in (
+    for words in (
         f"netns add {name}",
         f"link add {link} type veth peer name eth0 netns {name}",
         f"link set {link} master {blueprint.bridge} up",
@@ -244,7 +240,7 @@ def own_network(blueprint: Blueprint) -> Iterator[str]:
         f"-n {name} link set eth0 up",
         f"-n {name} link set lo up",
     ):
-        subprocess.run(["ip", *command.split()], check=True)
+        subprocess.run(["ip", *words.split()], check=True)
     try:
         yield link
     finally:
@@ -267,14 +263,14 @@ def attacked(blueprint: Blueprint, name: str, folder: Path, number: int) -> Dril
     blind.unlink(missing_ok=True)
     fault = CATALOGUE[attack.fault]
     plan = PlannedDrill(number, fault, fault.victims[0], Level.ON, writers=8, client_timeout_s=1.0)
-    emit_at = {"DrillStarted": lambda: blind.touch() if attack.blind else None}
-    with own_network(blueprint) if attack.cut else _nothing() as link, guards(blueprint, attack, folder) as logs:
+    with own_network(blueprint) if attack.cut else nullcontext("") as link, guards(blueprint, name, folder) as logs:
         _watching(logs)
 
-        def emit(event: object) -> None:
-            emit_at.get(type(event).__name__, lambda: None)()
-            if attack.cut and type(event).__name__ == "DrillStarted":
-                subprocess.run(["ip", "link", "set", str(link), "down"], check=True)
+        def emit(event: Event) -> None:
+            if isinstance(event, DrillStarted) and attack.blind:
+                blind.touch()
+            if isinstance(event, DrillStarted) and attack.cut:
+                subprocess.run(["ip", "link", "set", link, "down"], check=True)
 
         (drill,) = run_drills(Shell(target, emit, lambda _n, _c: None), [plan], enough=lambda _: False)
         lines = [f"      {log.stem}: {line}" for log in logs for line in log.read_text().splitlines()]
@@ -287,32 +283,17 @@ def attacked(blueprint: Blueprint, name: str, folder: Path, number: int) -> Dril
     return replace(drill, guarded=True)
 
 
-@contextmanager
-def _nothing() -> Iterator[str]:
-    yield ""
-
-
-def main() -> int:
+def main(attack: tuple[str, ...] = (), *, repeat: int = 2, port: int = 6600) -> int:
     """Run the attacks; exit 1 when anything acknowledged was lost."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("attack", nargs="*", choices=[*ATTACKS, []], default=[])
-    parser.add_argument("--repeat", type=int, default=2)
-    parser.add_argument("--port", type=int, default=6600)
-    parser.add_argument("--guard", help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.guard:
-        address, fields, folder, number = json.loads(options.guard)
-        guard_process(address, Attack(*fields), Path(folder), number)
     drills: list[Drill] = []
-    order = LabOrder(port=options.port, disk=Disk("image", 8 << 30))
-    with benchmark_lab("guard-attacks", order) as blueprint:
+    names = chosen(attack, ATTACKS)
+    with benchmark_lab("guard-attacks", LabOrder(port=port, disk=Disk("image", 8 << 30))) as blueprint:
         folder = home.lab_home(blueprint.name) / "attacks"
         folder.mkdir()
-        for _ in range(options.repeat):
-            for name in options.attack or ATTACKS:
-                drills.append(attacked(blueprint, name, folder, len(drills) + 1))
+        for name in names * repeat:
+            drills.append(attacked(blueprint, name, folder, len(drills) + 1))
     return int(losses(drills) > 0)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    command(main)

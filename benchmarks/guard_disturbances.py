@@ -7,7 +7,6 @@ over. Needs root. `idle` is apart, and not part of the minutes: an idle cluster 
 guard in a network of its own whose way to the leader alone is cut for 1, 3, 10 and 60 s, `--repeat` times each.
 """
 
-import argparse
 import itertools
 import os
 import signal
@@ -20,6 +19,7 @@ from pathlib import Path
 
 import psycopg
 
+from benchmarks.command import chosen, command
 from benchmarks.guard_attacks import guard_address, guard_namespace, own_network
 from benchmarks.temporary_lab import benchmark_lab
 from walproof.errors import Error
@@ -183,7 +183,7 @@ DISTURBANCES: Mapping[str, Disturbance] = {
 
 
 def etcd_leader(blueprint: Blueprint) -> str:
-    """The member whose etcd leads; "" when none does."""
+    """The member whose etcd leads; the first where none says so."""
     for member in blueprint.members:
         with suppress(Error):
             one = Etcd3(EtcdAccess((f"http://{blueprint.address(member)}:{ETCD_PORT}",)))
@@ -321,21 +321,15 @@ def idle(port: int, repeat: int) -> int:
     return taken
 
 
-def main() -> int:
+def main(disturbance: tuple[str, ...] = (), *, minutes: float = 30.0, repeat: int = 3, port: int = 6400) -> int:
     """Every disturbance that was asked for; exit 1 when the guard took over in any."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("disturbance", nargs="*", choices=[*DISTURBANCES, "idle", []], default=[])
-    parser.add_argument("--minutes", type=float, default=30.0)
-    parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--port", type=int, default=6400)
-    options = parser.parse_args()
-    asked = options.disturbance or [*DISTURBANCES, "idle"]
+    asked = chosen(disturbance, (*DISTURBANCES, "idle"))
     names = [name for name in asked if name in DISTURBANCES]
-    taken = disturbed(options.port, names, options.minutes) if names else 0
+    taken = disturbed(port, names, minutes) if names else 0
     if "idle" in asked:
-        taken += idle(options.port, options.repeat)
+        taken += idle(port, repeat)
     return int(taken > 0)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    command(main)

@@ -5,15 +5,13 @@ drill with a guard lost something. crash-restart: the stream to standby B is cut
 leader is isolated, and at that moment A's PostgreSQL crash-restarts. A then reports less than it holds as received.
 """
 
-import argparse
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from statistics import median
 
 import psycopg
 
-from benchmarks.guard import line, losses
+from benchmarks.command import chosen, command
+from benchmarks.guard import line, losses, summary
 from benchmarks.temporary_lab import benchmark_lab
 from walproof.lab import network_links
 from walproof.lab.blueprint import Blueprint
@@ -89,39 +87,22 @@ def run_one(blueprint: Blueprint, name: str, number: int, *, guarded: bool) -> D
     return drill
 
 
-def summary(drills: list[Drill]) -> None:
-    """What was lost with a guard and without, and how long writes were away."""
-    for guarded in (True, False):
-        chosen = [d for d in drills if d.guarded is guarded]
-        decided = [d for d in chosen if d.verdict.decided]
-        times = [d.rto_s for d in decided if d.rto_s is not None]
-        lost = [d.findings.lost for d in decided]
-        print(
-            f"{'with' if guarded else 'without'} a guard: {len(decided)} of {len(chosen)} decided, "
-            f"{sum(n > 0 for n in lost)} lost something ({sum(lost):,} of "
-            f"{sum(d.findings.acknowledged for d in decided):,}); "
-            f"back after {median(times):.1f} s (median), {max(times):.1f} s (worst)"
-            if times
-            else "no time"
-        )
-
-
-def main() -> int:
+def main(schedule: tuple[str, ...] = (), *, repeat: int = 10, port: int = 6300) -> int:
     """Every schedule so many times; exit 1 when a drill with a guard lost something."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("schedule", nargs="*", choices=[*SCHEDULES, []], default=[])
-    parser.add_argument("--repeat", type=int, default=10)
-    parser.add_argument("--port", type=int, default=6300)
-    options = parser.parse_args()
     drills: list[Drill] = []
-    with benchmark_lab("guard-schedules", LabOrder(port=options.port, timeouts="default")) as blueprint:
-        for _ in range(options.repeat):
-            for name in options.schedule or SCHEDULES:
-                for guarded in (True, False):
-                    drills.append(run_one(blueprint, name, len(drills) + 1, guarded=guarded))
-    summary(drills)
+    names = chosen(schedule, SCHEDULES)
+    with benchmark_lab("guard-schedules", LabOrder(port=port, timeouts="default")) as blueprint:
+        for name in names * repeat:
+            for guarded in (True, False):
+                drills.append(run_one(blueprint, name, len(drills) + 1, guarded=guarded))
+    summary("schedules", drills)
+    for guarded in (True, False):
+        decided = [d.findings for d in drills if d.guarded is guarded and d.verdict.decided]
+        losing, acknowledged = [f.lost for f in decided if f.lost], sum(f.acknowledged for f in decided)
+        arm = "with" if guarded else "without"
+        print(f"{arm} a guard: {len(losing)} of {len(decided)} lost something ({sum(losing):,} of {acknowledged:,})")
     return int(losses(drills) > 0)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    command(main)

@@ -7,7 +7,6 @@ of etcd would keep it alive. Exit 1 when a cluster with a guard lost something o
 without one, or that lease outlived its time.
 """
 
-import argparse
 import os
 import pwd
 import shutil
@@ -28,6 +27,7 @@ import psutil
 import psycopg
 import yaml
 
+from benchmarks.command import command
 from walproof.errors import TargetError
 from walproof.guarding.etcd import Etcd3, EtcdAccess
 from walproof.lab import configuration
@@ -318,27 +318,23 @@ def machines(count: int) -> Iterator[list[Cluster]]:
         yield clusters
 
 
-def main() -> int:
+def main(*, clusters: int = 3, repeat: int = 3) -> int:
     """Rounds in turn, and the verdict."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--clusters", type=int, default=3)
-    parser.add_argument("--repeat", type=int, default=3)
-    options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     with_guards, without, lives = list[Found](), list[Found](), list[float]()
-    with machines(options.clusters) as clusters:
-        for number in range(1, options.repeat + 1):
+    with machines(clusters) as running:
+        for number in range(1, repeat + 1):
             print(f"round {number}", flush=True)
-            found, lived = guarded(clusters)
+            found, lived = guarded(running)
             with_guards += found
             lives.append(lived)
-            apart(clusters)
-            without += (alone := killed(clusters))
+            apart(running)
+            without += (alone := killed(running))
             shown("without", alone)
     latest, latest_alone = max(one.away_s for one in with_guards), max(one.away_s for one in without)
     lost = sum(one.lost for one in with_guards)
     print(
-        f"{options.clusters} clusters on one etcd, {options.repeat} rounds: back after {latest:.1f} s with guards, "
+        f"{clusters} clusters on one etcd, {repeat} rounds: back after {latest:.1f} s with guards, "
         f"{latest_alone:.1f} s without; with guards {lost} lost of {sum(one.acknowledged for one in with_guards):,}; "
         f"a lease of {LEASE_S:g} s that nobody renews lived {max(lives):.1f} s at most (watched for {WATCHED_S:g} s)"
     )
@@ -346,4 +342,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    command(main)

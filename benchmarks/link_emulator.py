@@ -28,7 +28,7 @@ from walproof.lab.blueprint import Blueprint
 from walproof.lab.home import load
 from walproof.links import control
 from walproof.links.devices import inside
-from walproof.links.round_trips import Measured, Node, Probing, losses, round_trips
+from walproof.links.round_trips import Measured, Probing, losses, round_trips
 from walproof.links.settings import Change
 
 Row = tuple[str, str, str, bool]
@@ -40,7 +40,7 @@ def delays(lab: Blueprint, probes: int) -> list[Row]:
     rows = []
     for rtt_ms in (0, 3, 10, 50):
         network_links.set_round_trip(lab, rtt_ms)
-        back = round_trips(_nodes(lab), [("n1", "n2")], Probing(round_trips=probes, pace_s=0.005))
+        back = round_trips(network_links.nodes_of(lab), [("n1", "n2")], Probing(round_trips=probes, pace_s=0.005))
         found = Measured("n1", "n2", back["n1", "n2"], probes)
         median, p99 = found.median_ms or float("inf"), found.quantile_ms(0.99) or float("inf")
         good = abs(median - rtt_ms) <= 0.6 and p99 <= rtt_ms + 2
@@ -52,7 +52,7 @@ def loss(lab: Blueprint, packets: int) -> Row:
     """Loss of 1 %: 0.7 to 1.3 % of the packets one way."""
     network_links.reset(lab)
     network_links.shape(lab, [("n1", "n2")], Change(loss=0.01))
-    found = losses(_nodes(lab), [("n1", "n2")], Probing(one_way=packets, pace_s=0.01))["n1", "n2"]
+    found = losses(network_links.nodes_of(lab), [("n1", "n2")], Probing(one_way=packets, pace_s=0.01))["n1", "n2"]
     return ("loss 1 %", f"{found:.2%} of {packets}", "0.7–1.3 %", 0.007 <= found <= 0.013)
 
 
@@ -80,7 +80,7 @@ def packet_cost(lab: Blueprint, seconds: float) -> Row:
     network_links.set_round_trip(lab, 10)
     before, started = _status(lab), time.monotonic()
     count = int(seconds * 5000)
-    losses(_nodes(lab), [("n1", "n2")], Probing(one_way=count, pace_s=0.02))
+    losses(network_links.nodes_of(lab), [("n1", "n2")], Probing(one_way=count, pace_s=0.02))
     after, took = _status(lab), time.monotonic() - started
     passed = sum(c.offered for c in after.counters.values()) - sum(c.offered for c in before.counters.values())
     used = (after.processor_s - before.processor_s) / took
@@ -147,10 +147,6 @@ def _drain(receiving: socket.socket, seconds: float) -> int:
         if select.select([receiving], [], [], left)[0]:
             got += receiving.recv_into(block)
     return got
-
-
-def _nodes(lab: Blueprint) -> dict[str, Node]:
-    return {m: Node(lab.namespace(m), lab.address(m)) for m in lab.members}
 
 
 def _status(lab: Blueprint) -> control.Status:

@@ -1,7 +1,7 @@
 """`python -m benchmarks.simulated_lies drills|storms`: the judge attacked on simulated clusters.
 
-Every lie must not be held, no honest history may be broken; exit code 1 when one is. Prints what was, and why honest
-histories were left undecided.
+Every lie must not be held, no honest history may be broken; exit code 1 when one is, and when all of a kind are left
+undecided: a judge that decides nothing proves nothing. Prints what was, and why honest histories were undecided.
 """
 
 from collections import Counter
@@ -33,7 +33,8 @@ def drills(*, seeds: int = 3, honest: int = 1000) -> int:
     undecided, broken = counts[Verdict.UNDECIDED], counts[Verdict.BROKEN]
     held = _print([(name, drill) for name, drill in lying if drill.verdict not in (Verdict.BROKEN, Verdict.UNDECIDED)])
     print(f"{len(LIES)} lies × {seeds} seeds: {held} held, {broken} broken, {undecided} undecided", flush=True)
-    return int(bool(held + _judge_honest("histories", list(_honest_drills(honest)))))
+    wrong = held + _none_of("lies was broken", broken)
+    return int(bool(wrong + _judge_honest("histories", list(_honest_drills(honest)))))
 
 
 def storms(*, honest: int = 300, seeds: int = 3) -> int:
@@ -44,10 +45,11 @@ def storms(*, honest: int = 300, seeds: int = 3) -> int:
     print("  faults at once: " + ", ".join(f"{most} in {count}" for most, count in sorted(at_once.items())))
     lying = list(_lying_storms(seeds))
     wrong += _print([(name, drill) for name, drill in lying if drill.verdict is Verdict.HELD])
+    wrong += _none_of("lying storms was broken", sum(drill.verdict is Verdict.BROKEN for _, drill in lying))
     print(f"{len(lying)} storms on lying clusters: {_verdicts(lying)}")
     left = Counter(_shrunk(5 * seeds))
     print("storms of 8 faults that broke, shrunk to: " + ", ".join(f"{n} ({count} ×)" for n, count in left.items()))
-    return int(bool(wrong))
+    return int(bool(wrong + _none_of("storms with two leaders broke", left.total())))
 
 
 def _print(wrong: Drills) -> int:
@@ -57,15 +59,22 @@ def _print(wrong: Drills) -> int:
     return len(wrong)
 
 
+def _none_of(what: str, count: int) -> int:
+    """Print that there is none, where that is so; 1 then, else 0."""
+    if not count:
+        print(f"NONE of the {what}")
+    return int(not count)
+
+
 def _judge_honest(what: str, done: Drills) -> int:
-    """Print the verdicts and why some are undecided; how many are broken."""
+    """Print the verdicts and why some are undecided; how many are broken, 1 where none is decided."""
     broken = _print([(name, drill) for name, drill in done if drill.verdict is Verdict.BROKEN])
     print(f"{len(done)} honest {what}: {_verdicts(done)}")
     undecided = [(_reason(drill), name) for name, drill in done if drill.verdict is Verdict.UNDECIDED]
     example = dict(reversed(undecided))
     for why, count in Counter(why for why, _ in undecided).most_common():
         print(f"  {count} undecided: {why} (for instance {example[why]})")
-    return broken
+    return broken + _none_of(f"honest {what} was decided", sum(drill.verdict.decided for _, drill in done))
 
 
 def _verdicts(done: Drills) -> str:

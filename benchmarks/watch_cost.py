@@ -1,5 +1,6 @@
 """What the live page costs and how far it lags: `python -m benchmarks.watch_cost [SECONDS] [KILLS]`.
 
+Exit 1 when the page lags by more than 1 s or surely costs more than 3 %, 4 when the interval leaves that open.
 Throughput with the page open (a reader of its events included) over throughput without it, in pairs of samples in
 random order; and the time from a killed leader's last answer until the page shows another.
 """
@@ -13,7 +14,7 @@ import urllib.request
 import numpy as np
 import psutil
 
-from benchmarks.command import command
+from benchmarks.command import command, judged, judged_least
 from benchmarks.temporary_lab import benchmark_target
 from walproof.estimating.intervals import as_ratio, t_interval
 from walproof.model.drill import Capability
@@ -59,8 +60,9 @@ class Watched:
         self.process.wait(timeout=10)
 
 
-def cost(target: LabTarget, name: str, seconds: float) -> None:
-    """Print the ratio of throughput with and without the page, at 1 and 16 clients."""
+def cost(target: LabTarget, name: str, seconds: float) -> list[int]:
+    """The ratio of throughput with and without the page, at 1 and 16 clients: its exit codes."""
+    codes = []
     rng = np.random.default_rng(1)
     workload = Workload()
     target.pricing.prepare(workload)
@@ -81,15 +83,14 @@ def cost(target: LabTarget, name: str, seconds: float) -> None:
                     used.append((page.cpu_s() - before) / SAMPLE_S)
                     page.close()
             logs.append(np.log(tps[True] / tps[False]))
-        ratio = as_ratio(t_interval(np.array(logs)))
-        print(
-            f"{clients:>2} clients: throughput with the page {ratio.value:.3f} ({ratio.low:.3f}–{ratio.high:.3f})"
-            f" of that without, {len(logs)} pairs; its process uses {100 * np.mean(used):.1f} % of a processor"
-        )
+        print(f"{len(logs)} pairs; the page's process uses {100 * np.mean(used):.1f} % of a processor")
+        what = f"throughput with the page over that without, {clients} clients"
+        codes.append(judged_least(what, as_ratio(t_interval(np.array(logs))), 0.97))
+    return codes
 
 
-def lag(target: LabTarget, name: str, kills: int) -> None:
-    """Print how long after the cluster has a new leader the page shows it."""
+def lag(target: LabTarget, name: str, kills: int) -> int:
+    """How long after the cluster has a new leader the page shows it: the exit code."""
     page = Watched(name)
     lags = []
     try:
@@ -116,15 +117,16 @@ def lag(target: LabTarget, name: str, kills: int) -> None:
             target.operations.recover()
     finally:
         page.close()
-    print(f"lag behind the cluster: {np.median(lags):.2f} s median, {max(lags):.2f} s worst of {kills} kills")
+    print(f"lag behind the cluster: {np.median(lags):.2f} s in the median of {kills} kills")
+    return judged("worst lag, s", max(lags), "at most 1", max(lags) <= 1)
 
 
 def main(seconds: float = 180.0, kills: int = 5) -> int:
     """Both figures on a lab of its own."""
     with benchmark_target("watch-cost", port=7100) as target:
-        cost(target, target.blueprint.name, seconds)
-        lag(target, target.blueprint.name, kills)
-    return 0
+        name = target.blueprint.name
+        codes = [*cost(target, name, seconds), lag(target, name, kills)]
+    return 1 if 1 in codes else max(codes)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from statistics import fmean
 import numpy as np
 import psutil
 
-from benchmarks.command import judged
+from benchmarks.command import judged, judged_least
 from benchmarks.temporary_lab import benchmark_target, priced
 from walproof.estimating.intervals import as_ratio, t_interval
 from walproof.load.local_runner import machine_usage, used
@@ -176,12 +176,7 @@ def own_cost(
                 )
             logs.append(math.log(pair["price"] / pair["plain"]))
             print(f"  pair {seed}: price {pair['price']:,.0f}, plain {pair['plain']:,.0f} tps", flush=True)
-    ratio = as_ratio(t_interval(np.array(logs)))
-    verdict, code = (
-        ("met", 0) if ratio.low >= OWN_COST else ("NOT MET", 1) if ratio.high < OWN_COST else ("undecided", 4)
-    )
-    print(f"{verdict}: price/plain = {ratio.value:.3f} (95 % interval {ratio.low:.3f} to {ratio.high:.3f})")
-    return code
+    return judged_least("price/plain", as_ratio(t_interval(np.array(logs))), OWN_COST)
 
 
 def _plain(target: LabTarget, arm: Arm, seconds: int, seed: int) -> float:

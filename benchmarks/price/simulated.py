@@ -71,17 +71,20 @@ def quantiles(*, runs: int = 400) -> int:
 def searches(*, runs: int = 200, noise: float = 0.05) -> int:
     """Break-even on clusters of known throughput: how many searches claim something false, how many decide.
 
+    Far from the goal, at the lowest plateau, nearly all must decide: those that never do claim nothing false.
+
     About two minutes: the real search and its pairs, on a target whose samples are a known curve with noise. `on` ends
     below the goal of 99 %, just below it, on it, or above.
     """
     print(f"{runs} searches each, 20 min of simulated time; noise of a sample {noise:.0%}")
-    worst = 0.0
+    worst, decisive = 0.0, 0.0
     for plateau in PLATEAUS:
         claims = [known_prices.searched(plateau, noise, seed) for seed in range(1, runs + 1)]
         false, decided = (sum(one[i] for one in claims) / runs for i in (0, 1))
         print(f"`on` ends at {plateau:.3f} of local: {false:.1%} false, {decided:.1%} decided", flush=True)
-        worst = max(worst, false)
-    return judged("most false claims", worst, "at most 0.05", worst <= 0.05)
+        worst, decisive = max(worst, false), decided if plateau == min(PLATEAUS) else decisive
+    decides = judged(f"decided at {min(PLATEAUS):g}", decisive, "at least 0.9", decisive >= 0.9)
+    return max(decides, judged("most false claims", worst, "at most 0.05", worst <= 0.05))
 
 
 def million() -> int:

@@ -16,7 +16,7 @@ from walproof.lab import network_links
 from walproof.lab.blueprint import Blueprint
 from walproof.links import control, devices
 from walproof.links.devices import exists, inside
-from walproof.links.round_trips import Measured, Node, Probing, losses, matrix, read_regions, round_trips
+from walproof.links.round_trips import Measured, Probing, losses, matrix, read_regions, round_trips
 from walproof.links.settings import Change, LinkSetting
 from walproof.machine.clock import RealClock
 from walproof.machine.programs import ip
@@ -57,10 +57,6 @@ def best(measured: Measured) -> float:
     """The fastest round trip: what a busy machine delays least."""
     assert measured.round_trips_ms
     return measured.round_trips_ms[0]
-
-
-def _nodes(lab: Blueprint) -> dict[str, Node]:
-    return {m: Node(lab.namespace(m), lab.address(m)) for m in lab.members}
 
 
 def connected(lab: Blueprint, a: str, b: str) -> tuple[socket.socket, socket.socket]:
@@ -111,7 +107,7 @@ def test_clients_never_pay_the_delay(lab: Blueprint) -> None:
 
 def test_loss_is_near_what_is_configured(lab: Blueprint) -> None:
     network_links.shape(lab, [("n1", "n2")], Change(loss=0.1))
-    lost = losses(_nodes(lab), [("n1", "n2"), ("n2", "n1")], Probing(one_way=4000, grace_s=3))
+    lost = losses(network_links.nodes_of(lab), [("n1", "n2"), ("n2", "n1")], Probing(one_way=4000, grace_s=3))
     # Five standard deviations of 4,000 draws at 10 % either way.
     assert 0.076 < lost["n1", "n2"] < 0.124
     assert lost["n2", "n1"] == 0
@@ -145,7 +141,7 @@ def test_a_cut_is_silent(lab: Blueprint) -> None:
 
 def test_a_one_way_cut_leaves_the_other_way(lab: Blueprint) -> None:
     network_links.partition_one_way(lab, "n1", "n2")
-    lost = losses(_nodes(lab), [("n1", "n2"), ("n2", "n1"), ("n1", "n3")], SILENT)
+    lost = losses(network_links.nodes_of(lab), [("n1", "n2"), ("n2", "n1"), ("n1", "n3")], SILENT)
     assert lost == {("n1", "n2"): 1, ("n2", "n1"): 0, ("n1", "n3"): 0}
 
 
@@ -224,7 +220,7 @@ def test_the_emulator_leaves_nothing_behind(tmp_path: Path) -> None:
         assert not Path(f"/proc/{pid}/ns").exists()
         assert list(folder.iterdir()) == []
         assert all(devices.DEVICE not in ip("link", namespace=lab.namespace(m)) for m in lab.members)
-        back = round_trips(_nodes(lab), [("n1", "n2")], FEW)
+        back = round_trips(network_links.nodes_of(lab), [("n1", "n2")], FEW)
         assert back["n1", "n2"]
     assert not exists(lab.namespace("n1"))
 

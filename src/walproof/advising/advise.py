@@ -68,6 +68,8 @@ def chosen(advice: Advice, number: int) -> Choice:
 MOST_CHOICES = 5
 SAME_THROUGHPUT = 1.15
 """Throughputs whose ratio is less are ranked alike, and the stronger guarantee goes first."""
+SAME_IN_CLASSES = ("quorum", "quorum_kind", "clients", "route", "parameters")
+"""What a class of transactions cannot choose for itself."""
 Classes = tuple[tuple[str, Requirements], ...]
 
 
@@ -109,7 +111,16 @@ def advise(evidence: Evidence, required: Requirements, environment: Environment,
     )
     refused = () if choices else refusals(against, overall, evidence, environment)
     dominated = len(meeting) - len(kept)
-    return Advice(required, environment, evidence.cluster, choices, refused, evidence.caveats, dominated, classes)
+    return Advice(
+        requirements=required,
+        environment=environment,
+        cluster=evidence.cluster,
+        choices=choices,
+        refused=refused,
+        caveats=evidence.caveats,
+        dominated=dominated,
+        classes=classes,
+    )
 
 
 def strictest(required: Requirements, classes: Classes) -> Requirements:
@@ -152,29 +163,29 @@ def _choice(
     strict = synchronous and (required.rpo_s == 0 or (year is not None and year.strict))
     rtos = sorted(rto for d in leader_drills(evidence, level) for rto in d.rto_s)
     return Choice(
-        number,
-        level,
-        arm.quorum_kind if synchronous else None,
-        arm.quorum if synchronous else 0,
-        strict,
-        arm.clients,
-        arm.pool or arm.clients,
-        arm.route,
-        timeouts_for(required.rto_s, evidence.cluster),
-        arm.parameters,
-        arm.tps,
-        arm.p95_ms,
-        Estimate(rtos[len(rtos) // 2], rtos[0], rtos[-1]) if rtos else None,
-        tuple(d.text for d in evidence.drills if d.level is level),
-        (
+        number=number,
+        level=level,
+        quorum_kind=arm.quorum_kind if synchronous else None,
+        quorum=arm.quorum if synchronous else 0,
+        strict=strict,
+        clients=arm.clients,
+        pool=arm.pool or arm.clients,
+        route=arm.route,
+        timeouts=timeouts_for(required.rto_s, evidence.cluster),
+        parameters=arm.parameters,
+        tps=arm.tps,
+        p95_ms=arm.p95_ms,
+        rto_s=Estimate(rtos[len(rtos) // 2], rtos[0], rtos[-1]) if rtos else None,
+        proven=tuple(d.text for d in evidence.drills if d.level is level),
+        assumed=(
             *assumptions(arm, required, evidence),
             *yearly_interval_risks(year, required),
             *yearly_assumptions(year, required),
         ),
-        trade_offs(arm, evidence, strict),
-        arm.records,
-        classes,
-        year,
+        trade_offs=trade_offs(arm, evidence, strict),
+        records=arm.records,
+        classes=classes,
+        year=year,
     )
 
 
@@ -182,8 +193,9 @@ def _classes(
     arm: PricedArm, classes: Classes, arms: Iterable[PricedArm], evidence: Evidence
 ) -> tuple[ClassChoice, ...]:
     """The level of each class: the fastest one that meets it, priced at the same quorum, clients and route."""
-    alternatives = [a for a in arms if _same_but_level(a, arm) and a.level.strength <= arm.level.strength]
-    found = []
+    weaker = [a for a in arms if a.level.strength <= arm.level.strength]
+    alternatives = [a for a in weaker if all(getattr(a, name) == getattr(arm, name) for name in SAME_IN_CLASSES)]
+    levels = []
     for name, required in classes:
         fitting = [a for a in alternatives if not reasons(a, required, evidence)]
         best = min(fitting, key=lambda a: (-a.tps.value, -a.level.strength), default=arm)
@@ -192,15 +204,8 @@ def _classes(
         taken = max(near, key=lambda a: a.level.strength, default=best)
         met = "" if fitting else "no weaker level meets it: "
         why = f"{met}{taken.tps.value:.0f} transactions/s alone, p95 {taken.p95_ms.value:.1f} ms"
-        found.append(ClassChoice(name, required, taken.level, why))
-    return tuple(found)
-
-
-def _same_but_level(one: PricedArm, other: PricedArm) -> bool:
-    def rest(arm: PricedArm) -> tuple[object, ...]:
-        return arm.quorum, arm.quorum_kind, arm.clients, arm.route, arm.parameters
-
-    return rest(one) == rest(other)
+        levels.append(ClassChoice(name, required, taken.level, why))
+    return tuple(levels)
 
 
 Against = Sequence[tuple[PricedArm, tuple[Reason, ...]]]

@@ -4,6 +4,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from scipy import stats
@@ -22,8 +23,17 @@ Records = Sequence[tuple[str, Sequence[Event]]]
 FEWEST = 3
 
 
-_Key = tuple[Environment, Level, QuorumKind | None, int, int, str, int | None, tuple[tuple[str, str], ...]]
-"""What one PricedArm is about: its first fields."""
+class _Question(NamedTuple):
+    """What one PricedArm is about: fields of it."""
+
+    environment: Environment
+    level: Level
+    quorum_kind: QuorumKind | None
+    quorum: int
+    clients: int
+    route: str
+    pool: int | None
+    parameters: tuple[tuple[str, str], ...]
 
 
 @dataclass(slots=True)
@@ -64,7 +74,7 @@ def cluster_of(description: Description) -> ClusterProfile:
     )
 
 
-def _key(result: SampleResult) -> _Key | None:
+def _question(result: SampleResult) -> _Question | None:
     """None for samples that are no evidence for a configuration: searches, fsync off, read-only, open loop, and of
     programs whose latency is not known.
     """
@@ -78,33 +88,44 @@ def _key(result: SampleResult) -> _Key | None:
     if arm.workload.kind is WorkloadKind.SELECT_ONLY or not (result.histogram or result.mean_ms > 0):
         return None
     named = read_standby_names(window.standby_names)
-    quorum = named.k if named else 0
     rtt = scenario.rtt_ms if scenario.rtt_ms is not None else window.rtt_ms
     rounded = None if rtt is None else round(rtt, 1)
     skew = f", keys {arm.workload.skew}" if arm.workload.skew else ""
     environment = Environment(arm.workload.text + skew, rounded, scenario.regions, scenario.cores)
-    parameters = tuple(sorted(scenario.parameters))
-    kind = named.kind if named else None
-    return environment, arm.level, kind, quorum, arm.clients, str(arm.route), arm.pool, parameters
+    return _Question(
+        environment=environment,
+        level=arm.level,
+        quorum_kind=named.kind if named else None,
+        quorum=named.k if named else 0,
+        clients=arm.clients,
+        route=str(arm.route),
+        pool=arm.pool,
+        parameters=tuple(sorted(scenario.parameters)),
+    )
 
 
 def _priced(records: Records) -> tuple[PricedArm, ...]:
-    found: dict[_Key, _Measured] = defaultdict(_Measured)
+    samples: dict[_Question, _Measured] = defaultdict(_Measured)
     for name, events in records:
         for event in events:
-            if not isinstance(event, SampleDone) or (key := _key(event.result)) is None:
+            if not isinstance(event, SampleDone) or (question := _question(event.result)) is None:
                 continue
-            seen, result = found[key], event.result
+            seen, result = samples[question], event.result
             seen.tps[name].append(result.tps)
             seen.p95[name].append(quantile_ms(result.histogram, 0.95) if result.histogram else result.mean_ms)
             seen.busy.append(result.window.machine_busy)
-    return tuple(_arm(key, seen) for key, seen in sorted(found.items(), key=lambda pair: repr(pair[0])))
-
-
-def _arm(key: _Key, seen: _Measured) -> PricedArm:
-    tps, p95 = prediction_interval(seen.tps, "tps"), prediction_interval(seen.p95, "latency")
-    blocks, busy = sum(len(v) for v in seen.tps.values()), sum(seen.busy) / len(seen.busy)
-    return PricedArm(*key, tps, p95, blocks, len(seen.tps), busy, tuple(sorted(seen.tps)))
+    return tuple(
+        PricedArm(
+            **question._asdict(),
+            tps=prediction_interval(seen.tps, "tps"),
+            p95_ms=prediction_interval(seen.p95, "latency"),
+            blocks=sum(len(v) for v in seen.tps.values()),
+            runs=len(seen.tps),
+            busy=sum(seen.busy) / len(seen.busy),
+            records=tuple(sorted(seen.tps)),
+        )
+        for question, seen in sorted(samples.items(), key=lambda pair: repr(pair[0]))
+    )
 
 
 _Kind = tuple[Level, str, str, str]
@@ -129,17 +150,17 @@ def _summary(kind: _Kind, drills: Sequence[tuple[str, Drill]], undecided: int) -
     level, fault, victim, loss = kind
     broken = sum(d.verdict is not Verdict.HELD for _, d in drills)
     return DrillSummary(
-        level,
-        fault,
-        victim,
-        len(drills) - broken,
-        broken,
-        upper_bound(broken, len(drills)),
-        tuple(d.rto_s for _, d in drills if d.rto_s is not None),
-        tuple(d.rpo_s or 0.0 for _, d in drills),
-        ", ".join(sorted({name for name, _ in drills})),
-        loss,
-        undecided,
+        level=level,
+        fault=fault,
+        victim=victim,
+        held=len(drills) - broken,
+        broken=broken,
+        loss_bound=upper_bound(broken, len(drills)),
+        rto_s=tuple(d.rto_s for _, d in drills if d.rto_s is not None),
+        rpo_s=tuple(d.rpo_s or 0.0 for _, d in drills),
+        record=", ".join(sorted({name for name, _ in drills})),
+        loss=loss,
+        undecided=undecided,
     )
 
 

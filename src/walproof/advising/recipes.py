@@ -4,6 +4,7 @@ What a choice sets is first written as plain names and values with the reason fo
 nowhere."""
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from walproof.errors import UsageError
@@ -22,6 +23,10 @@ class Recipe:
     name: str
     file: str
     text: str
+
+
+def _recipe(name: str, file: str, lines: Iterable[str]) -> Recipe:
+    return Recipe(name, file, "\n".join(lines) + "\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,37 +141,37 @@ def quoted(value: str) -> str:
     return "'" + value.replace("'", "''") + "'"
 
 
-def _notes(choice: Choice, cluster: ClusterProfile, mark: str) -> list[str]:
+def _notes(choice: Choice, cluster: ClusterProfile) -> list[str]:
     notes = [
-        f"{mark} walproof: {choice.text}; PostgreSQL {cluster.postgres}",
-        f"{mark} run on every member, standbys too:",
+        f"walproof: {choice.text}; PostgreSQL {cluster.postgres}",
+        "run on every member, standbys too:",
+        "after a promotion the guarantee must be the same.",
     ]
-    notes.append(f"{mark} after a promotion the guarantee must be the same.")
     if choice.quorum and choice.quorum < cluster.standbys:
-        notes.append(f"{mark} ANY: promote the standby with the highest pg_last_wal_receive_lsn(), never another one.")
+        notes.append("ANY: promote the standby with the highest pg_last_wal_receive_lsn(), never another one.")
     if cluster.postgres < 17:
-        notes.append(f"{mark} PostgreSQL {cluster.postgres} lacks sync_replication_slots: logical slots stay behind.")
+        notes.append(f"PostgreSQL {cluster.postgres} lacks sync_replication_slots: logical slots stay behind.")
     if cluster.postgres >= 18:
-        notes.append(f"{mark} PostgreSQL 18 may drop idle slots itself: see idle_replication_slot_timeout.")
+        notes.append("PostgreSQL 18 may drop idle slots itself: see idle_replication_slot_timeout.")
     return notes
 
 
 def alter_system(choice: Choice, cluster: ClusterProfile) -> Recipe:
     """Statements to paste into psql as superuser."""
-    lines = _notes(choice, cluster, "--")
+    lines = [f"-- {note}" for note in _notes(choice, cluster)]
     lines += [f"ALTER SYSTEM SET {s.name} = {quoted(s.value)};  -- {s.why}" for s in settings(choice, cluster)]
     lines += [
         "SELECT pg_reload_conf();",
         "-- in effect? SHOW synchronous_standby_names; SELECT * FROM pg_stat_replication;",
     ]
-    return Recipe("plain", "walproof.sql", "\n".join(lines) + "\n")
+    return _recipe("plain", "walproof.sql", lines)
 
 
 def postgresql_conf(choice: Choice, cluster: ClusterProfile) -> Recipe:
     """The same for postgresql.conf or a file in its conf.d."""
-    lines = _notes(choice, cluster, "#")
+    lines = [f"# {note}" for note in _notes(choice, cluster)]
     lines += [f"{s.name} = {quoted(s.value)}  # {s.why}" for s in settings(choice, cluster)]
-    return Recipe("postgresql.conf", "walproof.conf", "\n".join(lines) + "\n")
+    return _recipe("postgresql.conf", "walproof.conf", lines)
 
 
 _WHY = {
@@ -207,7 +212,7 @@ def patroni(choice: Choice, cluster: ClusterProfile) -> Recipe:
     lines += ["postgresql:", "  parameters:"]
     lines += [f"    {s.name}: '{s.value}'  # {s.why}" for s in postgres_settings(choice)]
     lines.append("# synchronous_standby_names is written by Patroni: never set it here.")
-    return Recipe("patroni", "walproof-patroni.yaml", "\n".join(lines) + "\n")
+    return _recipe("patroni", "walproof-patroni.yaml", lines)
 
 
 SOURCE = "https://cloudnative-pg.io/documentation/current/replication/#synchronous-replication"
@@ -241,7 +246,7 @@ def cnpg_cluster(choice: Choice, cluster: ClusterProfile) -> Recipe:
             lines.append("      failoverQuorum: true  # promote only when a standby that has every commit is known")
     lines.append("    parameters:")
     lines += [f"      {s.name}: '{s.value}'  # {s.why}" for s in postgres_settings(choice)]
-    return Recipe("cnpg", "walproof-cnpg.yaml", "\n".join(lines) + "\n")
+    return _recipe("cnpg", "walproof-cnpg.yaml", lines)
 
 
 def pooler(choice: Choice) -> Recipe:
@@ -263,7 +268,7 @@ def pooler(choice: Choice) -> Recipe:
         f"      default_pool_size: '{choice.pool or choice.clients}'  # more than this was not faster",
         f"      max_client_conn: '{max(1000, 10 * choice.clients)}'",
     ]
-    return Recipe("cnpg-pooler", "walproof-pooler.yaml", "\n".join(lines) + "\n")
+    return _recipe("cnpg-pooler", "walproof-pooler.yaml", lines)
 
 
 def pgbouncer(choice: Choice, cluster: ClusterProfile) -> Recipe:
@@ -352,7 +357,7 @@ def application(choice: Choice, cluster: ClusterProfile) -> Recipe:
             "SET LOCAL synchronous_commit = 'local';",
             "COMMIT;",
         ]
-    return Recipe("application", "walproof-application.sql", "\n".join(lines) + "\n")
+    return _recipe("application", "walproof-application.sql", lines)
 
 
 def recipes(choice: Choice, cluster: ClusterProfile) -> dict[str, Recipe]:

@@ -4,8 +4,11 @@ A forecast of a year speaks for or against an arm too: availability and P(loss).
 takeovers keep what the manual promises is an assumption, and named as one together with what the drills do not
 exclude."""
 
+import math
+from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Any
 
 from walproof.advising.failover_timeouts import rto_assumptions, shortest_rto
 from walproof.errors import UsageError
@@ -23,55 +26,43 @@ def _typed_rto(text: str) -> float:
     return seconds
 
 
-def _typed_tps(text: str) -> float:
+def _number(text: str, valid: Callable[[float], bool], wrong: str, example: str) -> float:
+    """The number in that text; UsageError with that sentence where it is none or not a valid one."""
     try:
         number = float(text)
     except ValueError:
-        number = -1.0
-    if not 0 <= number < float("inf"):
-        raise UsageError(f"{text!r} is not a number of transactions per second", "--min-tps 2000")
+        number = math.nan
+    if not valid(number):
+        raise UsageError(wrong, example)
     return number
 
 
+def _typed_tps(text: str) -> float:
+    wrong = f"{text!r} is not a number of transactions per second"
+    return _number(text, lambda n: 0 <= n < math.inf, wrong, "--min-tps 2000")
+
+
 def _availability(text: str) -> float:
-    share = _number(text.removesuffix("%").strip()) / 100
-    if not 0 < share < 1:
-        raise UsageError(
-            f"an availability of {text} is not valid: it is a percentage below 100, as every cluster stops some time",
-            "--availability 99.99",
-        )
-    return share
+    wrong = f"an availability of {text} is not valid: it is a percentage below 100, as every cluster stops some time"
+    return _number(text.removesuffix("%").strip(), lambda n: 0 < n / 100 < 1, wrong, "--availability 99.99") / 100
 
 
 def _loss_per_year(text: str) -> float:
-    chance = _number(text)
-    if not 0 < chance < 1:
-        raise UsageError(
-            f"a loss per year of {text} is not valid: it is a probability above 0, as no cluster excludes a loss, and "
-            "below 1",
-            "--loss-per-year 1e-6",
-        )
-    return chance
+    wrong = f"a loss per year of {text} is not valid: it is a probability above 0, as no cluster excludes a loss, "
+    wrong += "and below 1"
+    return _number(text, lambda n: 0 < n < 1, wrong, "--loss-per-year 1e-6")
 
 
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return float("nan")
-
-
-_PARSERS: dict[str, Callable[[Requirements, str], Requirements]] = {
-    "rpo": lambda required, text: replace(required, rpo_s=duration_s(text)),
-    "rto": lambda required, text: replace(required, rto_s=_typed_rto(text)),
-    "max-commit-latency": lambda required, text: replace(required, max_commit_latency_ms=1000 * duration_s(text)),
-    "min-tps": lambda required, text: replace(required, min_tps=_typed_tps(text)),
-    "read-your-writes": lambda required, text: replace(
-        required, read_your_writes=text.lower() in ("", "true", "yes", "on")
-    ),
-    "availability": lambda required, text: replace(required, availability=_availability(text)),
-    "loss-per-year": lambda required, text: replace(required, loss_per_year=_loss_per_year(text)),
+_PARSERS: dict[str, tuple[str, Callable[[str], object]]] = {
+    "rpo": ("rpo_s", duration_s),
+    "rto": ("rto_s", _typed_rto),
+    "max-commit-latency": ("max_commit_latency_ms", lambda text: 1000 * duration_s(text)),
+    "min-tps": ("min_tps", _typed_tps),
+    "read-your-writes": ("read_your_writes", lambda text: text.lower() in ("", "true", "yes", "on")),
+    "availability": ("availability", _availability),
+    "loss-per-year": ("loss_per_year", _loss_per_year),
 }
+"""By its name: the field of Requirements, and how its text is read."""
 
 
 def requirements_of(options: Iterable[tuple[str, str]]) -> Requirements:
@@ -80,12 +71,13 @@ def requirements_of(options: Iterable[tuple[str, str]]) -> Requirements:
     >>> requirements_of([("rpo", "0"), ("max-commit-latency", "10ms")]).text
     '--rpo 0s --max-commit-latency 10ms'
     """
-    required = Requirements()
+    fields: dict[str, Any] = {}
     for name, text in options:
         if name not in _PARSERS:
             raise UsageError(f"{name!r} is not a requirement", f"the requirements are {', '.join(_PARSERS)}")
-        required = _PARSERS[name](required, text)
-    return required
+        field, read = _PARSERS[name]
+        fields[field] = read(text)
+    return Requirements(**fields)
 
 
 def class_of(text: str) -> tuple[str, Requirements]:
@@ -109,9 +101,8 @@ def class_of(text: str) -> tuple[str, Requirements]:
 def classes_of(texts: Iterable[str]) -> tuple[tuple[str, Requirements], ...]:
     """Every class; UsageError for a name that is given twice."""
     classes = tuple(class_of(text) for text in texts)
-    names = [name for name, _ in classes]
-    for name in names:
-        if names.count(name) > 1:
+    for name, times in Counter(name for name, _ in classes).items():
+        if times > 1:
             raise UsageError(f"the class {name} is given twice", EXAMPLE)
     return classes
 

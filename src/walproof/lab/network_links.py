@@ -246,7 +246,7 @@ def recover(blueprint: Blueprint, member: str | None = None) -> Links:
 
 def measured(blueprint: Blueprint, probing: Probing = _PROBING) -> tuple[Measured, ...]:
     """Round trips and one-way losses of every ordered pair of members, as probes find them now."""
-    nodes, directions = _nodes(blueprint), all_directions(blueprint.members)
+    nodes, directions = nodes_of(blueprint), all_directions(blueprint.members)
     probing = replace(probing, grace_s=probing.grace_s + 2 * _slowest_s(blueprint))
     back = round_trips(nodes, directions, probing)
     lost = losses(nodes, directions, probing)
@@ -256,12 +256,13 @@ def measured(blueprint: Blueprint, probing: Probing = _PROBING) -> tuple[Measure
 def round_trips_ms(blueprint: Blueprint) -> dict[str, float]:
     """Median measured round trip in ms by "a-b", for the record; a pair that does not answer is left out."""
     pairs = [(a, b) for a, b in all_directions(blueprint.members) if a < b]
-    found = round_trips(_nodes(blueprint), pairs, Probing(grace_s=0.3 + 2 * _slowest_s(blueprint)))
+    found = round_trips(nodes_of(blueprint), pairs, Probing(grace_s=0.3 + 2 * _slowest_s(blueprint)))
     rows = {f"{a}-{b}": Measured(a, b, found[a, b], 20).median_ms for a, b in pairs}
     return {pair: round(median, 3) for pair, median in rows.items() if median is not None}
 
 
-def _nodes(blueprint: Blueprint) -> dict[str, Node]:
+def nodes_of(blueprint: Blueprint) -> dict[str, Node]:
+    """Where probes of each member run: its namespace and address."""
     return {m: Node(blueprint.namespace(m), blueprint.address(m)) for m in blueprint.members}
 
 
