@@ -38,10 +38,32 @@ def test_without_requirements_the_fastest_comes_first_with_its_trade_offs() -> N
     assert "0.6 s" in first.trade_offs[0]
 
 
-def test_a_remote_level_priced_without_names_counts_as_local() -> None:
-    refused = advice(Requirements(rpo_s=0.0), price_record(names="")).refused
-    assert "local" in refused[0].limit
-    assert refused[0].requirement == "--rpo 0s"
+WITHOUT_MANAGER = [described(manager="") if e.kind == "described" else e for e in price_record()]
+
+
+@pytest.mark.parametrize(
+    ("required", "record", "limit", "nearest"),
+    [
+        (
+            Requirements(rpo_s=0.0),
+            price_record(names=""),
+            "local keeps acknowledged commits on the leader only",
+            "price remote levels",
+        ),
+        (Requirements(min_tps=1e6), price_record(), "processors", "off"),
+        (Requirements(rpo_s=0.0, max_commit_latency_ms=5.0), price_record(rtt_ms=10.0), "round trip, 10 ms", ""),
+        (Requirements(rto_s=10.0), price_record(), "ttl cannot go under 20 s", "--rto 23s"),
+        (Requirements(rto_s=60.0), WITHOUT_MANAGER, "promotes a standby here: there is no failover manager", "run"),
+    ],
+    ids=["no standby named", "throughput", "round trip", "Patroni's floor", "no manager"],
+)
+def test_what_cannot_be_met_is_refused_with_its_limit_and_the_nearest(
+    required: Requirements, record: list[Event], limit: str, nearest: str
+) -> None:
+    (refused,) = advice(required, record).refused
+    assert limit in refused.limit
+    assert refused.nearest.startswith(nearest) and refused.nearest
+    assert refused.requirement.startswith("--")
 
 
 def test_a_drill_that_lost_commits_excludes_the_level() -> None:
@@ -66,24 +88,6 @@ def test_a_bounded_rpo_is_held_against_what_drills_lost() -> None:
     assert Level.LOCAL not in {c.level for c in lost.choices}
 
 
-def test_too_much_throughput_is_refused_with_the_processors_and_the_nearest() -> None:
-    (refused,) = advice(Requirements(min_tps=1e6)).refused
-    assert "processors" in refused.limit
-    assert refused.nearest.startswith("off")
-
-
-def test_a_latency_below_the_round_trip_names_the_round_trip() -> None:
-    (refused,) = advice(Requirements(rpo_s=0.0, max_commit_latency_ms=5.0), price_record(rtt_ms=10.0)).refused
-    assert "round trip, 10 ms" in refused.limit
-    assert refused.nearest
-
-
-def test_an_rto_below_patronis_floor_is_refused_with_the_floor() -> None:
-    (refused,) = advice(Requirements(rto_s=10.0)).refused
-    assert "ttl cannot go under 20 s" in refused.limit
-    assert "23s" in refused.nearest
-
-
 def test_samples_without_a_latency_are_no_evidence_and_skewed_keys_are_a_workload_of_their_own() -> None:
     (first, *_) = (e for e in price_record() if isinstance(e, SampleDone))
 
@@ -95,12 +99,6 @@ def test_samples_without_a_latency_are_no_evidence_and_skewed_keys_are_a_workloa
     skewed = changed(Workload(skew="zipfian:1.1"))
     found = evidence_of([("0", [described(), first, command, skewed])])
     assert {arm.environment.workload for arm in found.priced} == {"tpcb-like", "tpcb-like, keys zipfian:1.1"}
-
-
-def test_without_a_manager_no_rto_can_be_prediction_interval() -> None:
-    record = [described(manager="") if e.kind == "described" else e for e in price_record()]
-    (refused,) = advice(Requirements(rto_s=60.0), record).refused
-    assert "no failover manager" in refused.limit
 
 
 CNPG = Described(0.0, Description("cnpg:db/pg", ("pg-1", "pg-2", "pg-3"), {"manager": "cloudnative-pg"}))
@@ -194,9 +192,6 @@ def test_several_round_trips_need_a_choice() -> None:
     assert choose_environment(found, 10.2, None).rtt_ms == 10.0
     with pytest.raises(UsageError, match="nothing was priced"):
         choose_environment(found, 50.0, None)
-
-
-def test_a_record_without_prices_is_undecided() -> None:
     with pytest.raises(UndecidedError):
         choose_environment(evidence_of([("p", prove_record(Level.ON))]), None, None)
 

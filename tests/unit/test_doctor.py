@@ -8,15 +8,8 @@ import pytest
 from tests.fixtures.doctor_page import BEGIN, END, PAGE, catalogue_table
 from tests.fixtures.seeds import SEEDS
 from tests.fixtures.sick import well, with_patroni, with_settings
-from walproof.advising.doctor.catalogue import (
-    CATALOGUE,
-    as_json,
-    as_junit,
-    as_sarif,
-    diagnosed,
-    failing,
-)
-from walproof.advising.doctor.finding import Severity
+from walproof.advising.doctor.catalogue import CATALOGUE, as_json, as_junit, as_sarif, diagnosed, failing
+from walproof.advising.doctor.finding import Check, Severity
 
 
 @pytest.mark.parametrize("managed", [True, False])
@@ -30,22 +23,11 @@ def test_every_check_has_a_seed_and_an_id_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("check", CATALOGUE, ids=lambda c: c.id)
-def test_each_seed_is_found_with_evidence_fix_and_source(check: object) -> None:
-    name = check.id  # type: ignore[attr-defined]
-    found = [f for f in diagnosed(SEEDS[name]) if f.id == name]
-    assert found, f"{name} is not found"
-    for finding in found:
-        assert finding.evidence
-        assert finding.fix
-        assert finding.could_cost
-        assert finding.source.startswith("https://")
-
-
-def test_evidence_names_the_value_and_the_member() -> None:
-    (found,) = [f for f in diagnosed(SEEDS["fsync-off"]) if f.id == "fsync-off"]
-    assert found.evidence == "fsync = off"
-    assert found.member == "n2"
-    assert found.where == "configuration file"
+def test_each_seed_is_found_with_evidence_fix_and_source(check: Check) -> None:
+    findings = [f for f in diagnosed(SEEDS[check.id]) if f.id == check.id]
+    assert findings, f"{check.id} is not found"
+    for finding in findings:
+        assert finding.evidence and finding.fix and finding.could_cost and finding.source.startswith("https://")
 
 
 def test_errors_come_first_and_notes_alone_do_not_fail() -> None:
@@ -78,25 +60,18 @@ def test_what_an_old_patroni_lacks_is_reported() -> None:
     assert "quorum" in off.fix
 
 
-def test_json_is_one_object_with_every_finding() -> None:
+def test_json_sarif_and_junit_say_the_same() -> None:
     facts = SEEDS["fsync-off"]
     tree = json.loads(json.dumps(as_json(facts, diagnosed(facts))))
     assert tree["counts"] == {"error": 1, "warning": 0, "note": 0}
-    assert tree["findings"][0]["id"] == "fsync-off"
-
-
-def test_sarif_results_point_at_their_rules() -> None:
-    facts = SEEDS["names-star"]
+    (finding,) = tree["findings"]
+    assert (finding["id"], finding["evidence"], finding["member"]) == ("fsync-off", "fsync = off", "n2")
+    assert finding["where"] == "configuration file"
     run = as_sarif(facts, diagnosed(facts), "1")["runs"][0]
-    rules = run["tool"]["driver"]["rules"]
+    rules, (result,) = run["tool"]["driver"]["rules"], run["results"]
     assert len(rules) == len(CATALOGUE)
-    for result in run["results"]:
-        assert rules[result["ruleIndex"]]["id"] == result["ruleId"]
-        assert result["level"] in ("error", "warning", "note")
-
-
-def test_junit_counts_a_failed_case_per_check() -> None:
-    facts = SEEDS["fsync-off"]
+    assert rules[result["ruleIndex"]]["id"] == result["ruleId"] == "fsync-off"
+    assert result["level"] == "error"
     root = ElementTree.fromstring(as_junit(facts, diagnosed(facts)).split("\n", 1)[1])
     assert len(root.findall(".//testcase")) == len(CATALOGUE)
     assert [c.get("name") for c in root.findall(".//testcase[failure]")] == ["fsync-off"]

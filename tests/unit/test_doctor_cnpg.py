@@ -34,6 +34,10 @@ def test_a_seed_is_found_alone(name: str) -> None:
     assert ids(CNPG_SEEDS[name]) in ([name], [name, "cnpg-not-ready"], ["cnpg-not-ready", name])
 
 
+def test_page_writes_off_in_the_spec_are_found_as_fsync_is() -> None:
+    assert ids(healthy(postgresql={"parameters": {"full_page_writes": "off"}})) == ["cnpg-unsafe-parameter"]
+
+
 def test_alter_system_that_overrides_the_operator_is_an_error_and_its_cure_is_stated() -> None:
     found = {f.id: f for f in diagnosed(OVERRIDDEN)}
     assert found["cnpg-alter-system"].severity is Severity.ERROR

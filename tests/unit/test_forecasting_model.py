@@ -14,7 +14,7 @@ from walproof.forecasting.episodes import Faults, changes
 from walproof.forecasting.failover_rules import PerFault, rules_of
 from walproof.forecasting.failure_rates import YEAR_S, Data, Failures, Place
 from walproof.forecasting.importance_sampling import sample
-from walproof.forecasting.simulate import Risk, follow, simulate
+from walproof.forecasting.simulate import Outcome, Risk, follow, simulate
 from walproof.forecasting.topology import Cause, Configuration, topology
 from walproof.model.guarantee import Level, QuorumKind
 
@@ -167,32 +167,28 @@ def test_too_many_failures_are_refused() -> None:
         simulate(model(ANY_1, failures(failure("kept", 1e6))), 1_000_000, 1)
 
 
-def _takeovers_of(seconds: float) -> PerFault:
-    """Two faults after which nothing is gone but time."""
+def _followed(
+    what: Configuration, *faults: tuple[float, float, int], takeover_s: float = 0.0, stall_s: float = 0.0
+) -> Outcome:
+    """One episode of three members: two faults (begins, ends, mask of members), after which only time is gone."""
+    where, (begins, ends, masks) = topology("z1,z2,z3"), zip(*faults, strict=True)
+    found = tuple(Cause(f"members {mask:b}", 0, mask, 0, 1.0) for mask in masks)
+    drawn = Faults(np.array(begins), np.array(ends), np.array([0, 1]), np.array([0, 0]))
     nothing = np.zeros(2, dtype=bool)
-    return PerFault(nothing, nothing, nothing, np.full(2, seconds), np.zeros(2))
+    of_fault = PerFault(nothing, nothing, nothing, np.full(2, takeover_s), np.full(2, stall_s))
+    events = changes(drawn, found, 3, len(where.voters))
+    return follow(events, of_fault, np.zeros(2, dtype=np.int64), rules_of(where, what, 0.5, 0.5))
 
 
 def test_a_standby_that_is_back_is_promoted_no_earlier_than_the_leaders_lease_ends() -> None:
     """Both standbys are away when the leader fails, and back after a second: the ttl must pass all the same."""
-    local, took_s = Configuration(Level.LOCAL), 20.0
-    where, rules = topology("z1,z2,z3"), rules_of(topology("z1,z2,z3"), local, 0.5, 0.5)
-    both, leader = Cause("standbys", 0, 0b110, 0, 1.0), Cause("leader", 0, 0b001, 0, 1.0)
-    faults = Faults(np.array([0.0, 5.0]), np.array([6.0, 1000.0]), np.array([0, 1]), np.array([0, 0]))
-    of_fault = _takeovers_of(took_s)
-    outcome = follow(
-        changes(faults, (both, leader), 3, len(where.voters)), of_fault, np.zeros(2, dtype=np.int64), rules
-    )
-    assert outcome.out_s[0] == pytest.approx(took_s)
+    outcome = _followed(Configuration(Level.LOCAL), (0.0, 6.0, 0b110), (5.0, 1000.0, 0b001), takeover_s=20.0)
+    assert outcome.out_s[0] == pytest.approx(20.0)
     assert outcome.alone_s[0] == pytest.approx(5.0)
 
 
 def test_a_successor_that_falls_before_it_leads_begins_no_second_takeover() -> None:
-    where, rules = topology("z1,z2,z3"), rules_of(topology("z1,z2,z3"), Configuration(Level.LOCAL), 0.5, 0.5)
-    found = tuple(Cause(f"member {i}", 0, 1 << i, 0, 1.0) for i in range(3))
-    faults = Faults(np.array([0.0, 10.0]), np.array([500.0, 600.0]), np.array([0, 1]), np.array([0, 0]))
-    of_fault = _takeovers_of(20.0)
-    outcome = follow(changes(faults, found, 3, len(where.voters)), of_fault, np.zeros(2, dtype=np.int64), rules)
+    outcome = _followed(Configuration(Level.LOCAL), (0.0, 500.0, 0b001), (10.0, 600.0, 0b010), takeover_s=20.0)
     assert outcome.out_s[0] == pytest.approx(20.0)
     assert outcome.risks[Risk.TAKEOVER, 0] == 1
 
@@ -200,12 +196,7 @@ def test_a_successor_that_falls_before_it_leads_begins_no_second_takeover() -> N
 @pytest.mark.parametrize("what", [DEGRADING, ANY_1, FIRST_1])
 def test_a_wait_for_standbys_ends_when_one_is_back(what: Configuration) -> None:
     """Both standbys are away from the 5th second to the 10th; without one of them commits would wait for a minute."""
-    where, rules = topology("z1,z2,z3"), rules_of(topology("z1,z2,z3"), what, 0.5, 0.5)
-    found = tuple(Cause(f"member {i}", 0, 1 << i, 0, 1.0) for i in (1, 2))
-    faults = Faults(np.array([0.0, 5.0]), np.array([10.0, 20.0]), np.array([0, 1]), np.array([0, 0]))
-    nothing = np.zeros(2, dtype=bool)
-    of_fault = PerFault(nothing, nothing, nothing, np.zeros(2), np.full(2, 60.0))
-    outcome = follow(changes(faults, found, 3, len(where.voters)), of_fault, np.zeros(2, dtype=np.int64), rules)
+    outcome = _followed(what, (0.0, 10.0, 0b010), (5.0, 20.0, 0b100), stall_s=60.0)
     first = what.quorum_kind is QuorumKind.FIRST
     # FIRST 1 waits for the first standby although the second is there, and then for the second.
     assert outcome.out_s[0] == pytest.approx(20.0 if first else 5.0)
