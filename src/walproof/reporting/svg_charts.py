@@ -152,13 +152,10 @@ def line_chart(chart: LineChart) -> Markup:
     xs = sorted({p.x for p in points})
     x = Scale(xs[0], xs[-1], LEFT + margin, WIDTH - RIGHT - margin, log=chart.x_log and xs[0] > 0)
     y = _y_scale(chart, points)
-    ticks = log_ticks(y.low, y.high) if y.log else round_ticks(y.low, y.high)
-    body = [line(LEFT, y(t), WIDTH - RIGHT, y(t), "grid") for t in ticks]
-    body += [text(LEFT - 6, y(t) + 4, tick_text(t), anchor="end") for t in ticks]
+    body = _y_axis(y, log_ticks(y.low, y.high) if y.log else round_ticks(y.low, y.high), LEFT, WIDTH - RIGHT)
     body += [text(x(v), BOTTOM + 17, tick_text(v)) for v in _x_ticks(xs, x)]
     body += [text((LEFT + WIDTH - RIGHT) / 2, BOTTOM + 36, chart.x_name, "name")]
-    body += [f'<text class="name" transform="translate(11 {(14 + BOTTOM) / 2:g}) rotate(-90)" text-anchor="middle">'
-             f"{escape(chart.y_name)}</text>"]  # fmt: skip
+    body.append(_y_name(chart.y_name, (14 + BOTTOM) / 2))
     if chart.reference is not None:
         body.append(line(LEFT, y(chart.reference), WIDTH - RIGHT, y(chart.reference), "rule"))
     if chart.diagonal:
@@ -244,6 +241,17 @@ def percentile_chart(chart: PercentileChart) -> Markup:
     return svg((WIDTH, bottom + 42), "".join(body), "percentiles", title, listed)
 
 
+def _y_axis(y: Scale, ticks: Sequence[float], left: float, right: float) -> list[str]:
+    grid = [line(left, y(t), right, y(t), "grid") for t in ticks]
+    return [*grid, *(text(left - 6, y(t) + 4, tick_text(t), anchor="end") for t in ticks)]
+
+
+def _y_name(name: str, middle: float) -> str:
+    """The axis' name, from bottom to top at the left edge."""
+    turned = f'transform="translate(11 {middle:g}) rotate(-90)" text-anchor="middle"'
+    return f'<text class="name" {turned}>{escape(name)}</text>'
+
+
 def _x_axis(x: Scale, ticks: Sequence[float], bottom: float, name: str, top: float) -> list[str]:
     grid = [line(x(t), top, x(t), bottom + 4, "grid") for t in ticks]
     return [*grid, *(text(x(t), bottom + 17, tick_text(t)) for t in ticks),
@@ -260,7 +268,7 @@ _TOUCH = 7.0
 def scatter_chart(chart: ScatterChart) -> Markup:
     """The points; an axis is logarithmic where its positive values span more than a factor of five."""
     if not chart.points:
-        return Markup('<p class="quiet">nothing to draw</p>')
+        return _EMPTY
     x = _scatter_scale([p.x for p in chart.points], SCATTER_LEFT + 8, SCATTER_WIDTH - SCATTER_RIGHT)
     y = _scatter_scale([p.y for p in chart.points], SCATTER_BOTTOM - 8, SCATTER_TOP)
     body = []
@@ -272,9 +280,7 @@ def scatter_chart(chart: ScatterChart) -> Markup:
             text(SCATTER_LEFT - 6, y(t) + 4, tick_text(t), anchor="end"),
         ]
     body += [text((SCATTER_LEFT + SCATTER_WIDTH - SCATTER_RIGHT) / 2, SCATTER_BOTTOM + 34, chart.x_name, "name")]
-    middle = (SCATTER_TOP + SCATTER_BOTTOM) / 2
-    turned = f'transform="translate(11 {middle:g}) rotate(-90)" text-anchor="middle"'
-    body += [f'<text class="name" {turned}>{escape(chart.y_name)}</text>']
+    body.append(_y_name(chart.y_name, (SCATTER_TOP + SCATTER_BOTTOM) / 2))
     best = sorted((x(p.x.value), y(p.y.value)) for p in chart.points if p.best)
     if len(best) > 1:
         body.append(f'<path class="rule" d="M{"L".join(f"{a:g} {b:g}" for a, b in best)}"/>')
@@ -324,7 +330,7 @@ _TOP, _HEIGHT, _GAP = 16, 112, 20
 def series_chart(chart: SeriesChart) -> Markup:
     """The panels from top to bottom, the time axis below the last."""
     if not chart.slots:
-        return Markup('<p class="quiet">nothing to draw</p>')
+        return _EMPTY
     x = Scale(0.0, chart.slots[-1].end, SERIES_LEFT, SERIES_WIDTH - SERIES_RIGHT)
     bottom = _TOP + len(chart.panels) * (_HEIGHT + _GAP) - _GAP
     body = []
@@ -356,12 +362,8 @@ def _panel(panel: SeriesPanel, x: Scale, top: float) -> list[str]:
     low, high = (min(positive) / 1.2, max(positive) * 1.2) if log else (0.0, (max(values) or 1.0) * 1.08)
     y = Scale(low, high, bottom, top, log=log)
     ticks = log_ticks(low, high) if log else round_ticks(low, high, 4)
-    body = [line(SERIES_LEFT, y(t), SERIES_WIDTH - SERIES_RIGHT, y(t), "grid") for t in ticks]
-    body += [text(SERIES_LEFT - 6, y(t) + 4, tick_text(t), anchor="end") for t in ticks]
-    body.append(
-        f'<text class="name" transform="translate(11 {(top + bottom) / 2:g}) rotate(-90)" text-anchor="middle">'
-        f"{panel.y_name}</text>"
-    )
+    body = _y_axis(y, ticks, SERIES_LEFT, SERIES_WIDTH - SERIES_RIGHT)
+    body.append(_y_name(panel.y_name, (top + bottom) / 2))
     for one in panel.lines:
         for run in one.runs:
             path = "L".join(f"{x(at):g} {y(value):g}" for at, value in run)

@@ -176,22 +176,15 @@ def writers_rto(times: tuple[float, float, float]) -> str:
     return ", ".join(f"{name} {seconds(s)}" for name, s in zip(("median", "p95", "worst"), times, strict=True))
 
 
+_FINDINGS = (
+    "acknowledged", "lost", "downgraded", "unknown", "refused", "recovered", "phantom", "duplicate", "corrupted",
+    "stale_reads", "dirty_reads", "long_forks",
+)  # fmt: skip
+
+
 def finding_counts(findings: Findings) -> dict[str, int]:
     """The counts of a drill's ledger by the name shown for them."""
-    return {
-        "acknowledged": findings.acknowledged,
-        "lost": findings.lost,
-        "downgraded": findings.downgraded,
-        "unknown": findings.unknown,
-        "refused": findings.refused,
-        "recovered": findings.recovered,
-        "phantom": findings.phantom,
-        "duplicate": findings.duplicate,
-        "corrupted": findings.corrupted,
-        "stale reads": findings.stale_reads,
-        "dirty reads": findings.dirty_reads,
-        "long forks": findings.long_forks,
-    }
+    return {name.replace("_", " "): getattr(findings, name) for name in _FINDINGS}
 
 
 OUTAGE_PARTS = {

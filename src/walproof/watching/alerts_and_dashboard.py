@@ -3,36 +3,21 @@
 Pure: text out, nothing written."""
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
 import yaml
 
 
-class Source(StrEnum):
-    """Which program of the monitoring a query needs."""
-
-    WALPROOF = "walproof"
-    PATRONI = "patroni"
-    ETCD = "etcd"
-    HAPROXY = "haproxy"
-    POSTGRES = "postgres"
-    PGBOUNCER = "pgbouncer"
-    GUARD = "guard"
-
-
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One panel of the dashboard: a PromQL query, its unit as Grafana names it, and what a line is called."""
+    """One panel of the dashboard: a PromQL query, what a line is called, and its unit as Grafana names it."""
 
     title: str
     query: str
     legend: str
-    unit: str
-    source: Source
     description: str
+    unit: str = "short"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,153 +37,78 @@ PANELS = (
         "Commit latency, 95th percentile",
         "histogram_quantile(0.95, sum by (level, le) (rate(walproof_commit_seconds_bucket[1m])))",
         "{{level}}",
-        "s",
-        Source.WALPROOF,
         "latency of a tiny transaction at each level",
+        unit="s",
     ),
     Panel(
         "Commit latency, mean",
         "sum by (level) (rate(walproof_commit_seconds_sum[1m]))"
         " / sum by (level) (rate(walproof_commit_seconds_count[1m]))",
         "{{level}}",
-        "s",
-        Source.WALPROOF,
         "the same as a mean",
+        unit="s",
     ),
     Panel(
         "Canary commits by outcome",
         "sum by (outcome) (rate(walproof_canary_total[1m]))",
         "{{outcome}}",
-        "ops",
-        Source.WALPROOF,
         "acknowledged; downgraded (acknowledged after a cancelled wait); unknown; refused",
+        unit="ops",
     ),
     Panel(
         "Quorum in effect",
         "walproof_quorum_in_effect",
         "in effect",
-        "short",
-        Source.WALPROOF,
         "how many standbys a commit waits for; 0 means that synchronous replication is inactive",
     ),
-    Panel(
-        "Quorum declared",
-        "walproof_quorum_declared",
-        "declared",
-        "short",
-        Source.WALPROOF,
-        "how many standbys a commit should wait for",
-    ),
+    Panel("Quorum declared", "walproof_quorum_declared", "declared", "how many standbys a commit should wait for"),
     Panel(
         "Spare synchronous standbys",
         "walproof_spare_synchronous_standbys",
         "spare",
-        "short",
-        Source.WALPROOF,
         "standbys that may fail before commits block; below 0 they are blocked now",
     ),
-    Panel(
-        "Backends waiting for a standby",
-        "walproof_syncrep_waiting",
-        "waiting",
-        "short",
-        Source.WALPROOF,
-        "sessions in SyncRep",
-    ),
+    Panel("Backends waiting for a standby", "walproof_syncrep_waiting", "waiting", "sessions in SyncRep"),
     Panel(
         "Longest wait for a standby",
         "walproof_syncrep_longest_seconds",
         "longest",
-        "s",
-        Source.WALPROOF,
         "statement_timeout does not end it",
+        unit="s",
     ),
-    Panel(
-        "Commits in doubt",
-        "walproof_in_doubt_total",
-        "in doubt",
-        "short",
-        Source.WALPROOF,
-        "canary commits whose answer never came",
-    ),
-    Panel(
-        "Replication lag",
-        "walproof_lag_bytes",
-        "{{member}}",
-        "bytes",
-        Source.WALPROOF,
-        "WAL a standby has not replayed yet",
-    ),
-    Panel("Members up", "walproof_member_up", "{{member}}", "short", Source.WALPROOF, "1 when the member answers"),
-    Panel("Timeline", "walproof_timeline", "timeline", "short", Source.WALPROOF, "grows by one at each promotion"),
-    Panel(
-        "Leader",
-        "patroni_primary",
-        "{{instance}}",
-        "short",
-        Source.PATRONI,
-        "1 at the member that holds the leader key",
-    ),
-    Panel(
-        "PostgreSQL running", "patroni_postgres_running", "{{instance}}", "short", Source.PATRONI, "as Patroni sees it"
-    ),
+    Panel("Commits in doubt", "walproof_in_doubt_total", "in doubt", "canary commits whose answer never came"),
+    Panel("Replication lag", "walproof_lag_bytes", "{{member}}", "WAL a standby has not replayed yet", unit="bytes"),
+    Panel("Members up", "walproof_member_up", "{{member}}", "1 when the member answers"),
+    Panel("Timeline", "walproof_timeline", "timeline", "grows by one at each promotion"),
+    Panel("Leader", "patroni_primary", "{{instance}}", "1 at the member that holds the leader key"),
+    Panel("PostgreSQL running", "patroni_postgres_running", "{{instance}}", "as Patroni sees it"),
     Panel(
         "WAL position",
         "patroni_xlog_location > 0 or patroni_xlog_replayed_location",
         "{{instance}}",
-        "bytes",
-        Source.PATRONI,
         "written on the leader, replayed on standbys",
+        unit="bytes",
     ),
-    Panel("etcd has a leader", "etcd_server_has_leader", "{{instance}}", "short", Source.ETCD, "0 and Patroni demotes"),
-    Panel(
-        "etcd leader changes",
-        "etcd_server_leader_changes_seen_total",
-        "{{instance}}",
-        "short",
-        Source.ETCD,
-        "elections of the DCS",
-    ),
-    Panel(
-        "HAProxy servers up",
-        "haproxy_backend_active_servers",
-        "{{proxy}}",
-        "short",
-        Source.HAPROXY,
-        "one behind the leader's port",
-    ),
+    Panel("etcd has a leader", "etcd_server_has_leader", "{{instance}}", "0 and Patroni demotes"),
+    Panel("etcd leader changes", "etcd_server_leader_changes_seen_total", "{{instance}}", "elections of the DCS"),
+    Panel("HAProxy servers up", "haproxy_backend_active_servers", "{{proxy}}", "one behind the leader's port"),
     Panel(
         "Transactions",
         "sum by (instance) (rate(pg_stat_database_xact_commit[1m]))",
         "{{instance}}",
-        "ops",
-        Source.POSTGRES,
         "commits per second by member",
+        unit="ops",
     ),
-    Panel("PostgreSQL up", "pg_up", "{{instance}}", "short", Source.POSTGRES, "as postgres-exporter sees it"),
+    Panel("PostgreSQL up", "pg_up", "{{instance}}", "as postgres-exporter sees it"),
+    Panel("PgBouncer pools", "walproof_pgbouncer_clients", "{{state}}", "clients active and waiting in the pool"),
     Panel(
-        "PgBouncer pools",
-        "walproof_pgbouncer_clients",
-        "{{state}}",
-        "short",
-        Source.PGBOUNCER,
-        "clients active and waiting in the pool",
-    ),
-    Panel(
-        "Guard ready",
-        "walproof_guard_ready",
-        "ready",
-        "short",
-        Source.GUARD,
-        "1 when the guard would take over now if the leader disappeared",
+        "Guard ready", "walproof_guard_ready", "ready", "1 when the guard would take over now if the leader disappeared"
     ),
     Panel(
         "Guard suspicions and takeovers",
         "label_replace(walproof_guard_suspicions_total, 'what', 'suspicions', '', '')"
         " or label_replace(walproof_guard_takeovers_total, 'what', 'takeovers', '', '')",
         "{{what}}",
-        "short",
-        Source.GUARD,
         "a suspicion without a takeover was a leader that came back",
     ),
 )
@@ -271,7 +181,7 @@ ALERTS = (
 )
 
 
-def alert_rules(alerts: Sequence[Alert] = ALERTS) -> str:
+def alert_rules() -> str:
     """A Prometheus rule file (YAML), as `promtool check rules` accepts it."""
     rules = [
         {
@@ -281,14 +191,14 @@ def alert_rules(alerts: Sequence[Alert] = ALERTS) -> str:
             "labels": {"severity": a.severity},
             "annotations": {"summary": a.summary, "description": a.action},
         }
-        for a in alerts
+        for a in ALERTS
     ]
     return yaml.safe_dump(
         {"groups": [{"name": "walproof", "interval": "1s", "rules": rules}]}, sort_keys=False, width=120
     )
 
 
-def dashboard(panels: Sequence[Panel] = PANELS) -> str:
+def dashboard() -> str:
     """A Grafana dashboard (JSON, schema version 39), two panels a row; its Prometheus is chosen on import."""
     return json.dumps(
         {
@@ -300,7 +210,7 @@ def dashboard(panels: Sequence[Panel] = PANELS) -> str:
             "templating": {
                 "list": [{"name": "source", "label": "Prometheus", "type": "datasource", "query": "prometheus"}]
             },
-            "panels": [_panel(number, panel) for number, panel in enumerate(panels)],
+            "panels": [_panel(number, panel) for number, panel in enumerate(PANELS)],
         },
         indent=1,
     )

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import psycopg
 
@@ -109,28 +109,34 @@ ON_TARGET: tuple[TargetPitfall, ...] = (
 
 def target_pitfalls(text: str) -> tuple[TargetPitfall, ...]:
     """The target's pitfalls named in a text: "all", or numbers like "K1,K5"; UsageError for an unknown one."""
-    if text.strip().lower() == "all":
-        return ON_TARGET
-    known = {p.number.lower(): p for p in ON_TARGET}
-    numbers = [part.strip().lower() for part in text.split(",") if part.strip()]
-    if any(number in {p.number.lower() for p in CATALOGUE} for number in numbers):
+    if {p.number.lower() for p in CATALOGUE} & set(_numbers(text)):
         raise UsageError(
             f"{text} is reproduced on a lab of its own and leaves every other cluster alone",
             "leave --target and --lab out",
         )
-    if not numbers or any(number not in known for number in numbers):
-        raise UsageError(f"{text!r} is no pitfall of a target", f"{', '.join(p.number for p in ON_TARGET)}, or all")
-    return tuple(known[number] for number in numbers)
+    numbers = f"{', '.join(p.number for p in ON_TARGET)}, or all"
+    return _named(text, ON_TARGET, UsageError(f"{text!r} is no pitfall of a target", numbers))
 
 
 def pitfalls(text: str) -> tuple[Pitfall, ...]:
     """The pitfalls named in a text: "all", or numbers like "P1,P4"; UsageError for an unknown one."""
-    if text.strip().lower() == "all":
-        return CATALOGUE
-    known = {p.number.lower(): p for p in CATALOGUE}
-    numbers = [part.strip().lower() for part in text.split(",") if part.strip()]
+    unknown = UsageError(f"{text!r} is not a known pitfall", "P1 to P22, several with commas, or all")
+    return _named(text, CATALOGUE, unknown)
+
+
+def _numbers(text: str) -> list[str]:
+    return [part.strip().lower() for part in text.split(",") if part.strip()]
+
+
+P = TypeVar("P", Pitfall, TargetPitfall)
+
+
+def _named(text: str, catalogue: tuple[P, ...], unknown: UsageError) -> tuple[P, ...]:
+    numbers, known = _numbers(text), {p.number.lower(): p for p in catalogue}
+    if numbers == ["all"]:
+        return catalogue
     if not numbers or any(number not in known for number in numbers):
-        raise UsageError(f"{text!r} is not a known pitfall", "P1 to P22, several with commas, or all")
+        raise unknown
     return tuple(known[number] for number in numbers)
 
 

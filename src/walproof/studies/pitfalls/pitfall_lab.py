@@ -103,6 +103,12 @@ class PitfallLab:
         found = self.query(member, "SELECT count(*) FROM walproof_pitfall WHERE key LIKE %s || '%%'", prefix)
         return int(found)
 
+    def insert(self, member: str, prefix: str, rows: int, level: str = "on") -> None:
+        """So many rows, each a commit of its own, over one connection; every one is acknowledged."""
+        connection = self.connect(member, level)
+        for i in range(rows):
+            connection.execute("INSERT INTO walproof_pitfall (key) VALUES (%s)", (f"{prefix}-{i}",))
+
     def attempt(
         self, key: str, level: str = "on", *, connection: Connection | None = None, statement: str = ""
     ) -> Attempt:

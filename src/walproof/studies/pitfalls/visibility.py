@@ -12,8 +12,7 @@ from statistics import median
 import psycopg
 
 from walproof.lab import configuration, members, network_links, patroni
-from walproof.lab.faults import crashes as member_faults
-from walproof.lab.faults import disks
+from walproof.lab.faults import crashes, disks
 from walproof.model.drill import Finding
 from walproof.model.waiting import Wait
 from walproof.patroni.config import SyncMode
@@ -267,20 +266,16 @@ def slow_disk(lab: PitfallLab) -> Finding:
 def misleading_lag(lab: PitfallLab) -> Finding:
     """P21: lag columns show what was last reported, not what would be lost."""
     leader, standbys = lab.leader, lab.standbys
-    warm = lab.connect(leader, "on")
-    for i in range(50):
-        warm.execute("INSERT INTO walproof_pitfall (key) VALUES (%s)", (f"warm-{i}",))
+    lab.insert(leader, "warm", 50)
     network_links.partition(lab.blueprint, leader)
-    connection = lab.connect(leader, "local")
-    for i in range(300):
-        connection.execute("INSERT INTO walproof_pitfall (key) VALUES (%s)", (f"P21-{i}",))
+    lab.insert(leader, "P21", 300, "local")
     lags = lab.query(
         leader,
         "SELECT string_agg(coalesce(extract(epoch FROM replay_lag)::numeric(8,4)::text, 'null'), ', ')"
         " FROM pg_stat_replication WHERE state = 'streaming'",
     )
     listed = _listed_lag(lab, standbys)
-    member_faults.kill_member(lab.blueprint, leader)
+    crashes.kill_member(lab.blueprint, leader)
     successor = lab.new_leader(leader)
     kept = lab.count(successor, "P21")
     worst = max((float(x) for x in str(lags).split(", ") if x not in ("null", "None")), default=0.0)
