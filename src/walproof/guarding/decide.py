@@ -199,7 +199,10 @@ def not_known(memory: Memory, now: float) -> Memory:
 
 def not_taken(memory: Memory) -> Memory:
     """The lock changed hands before we could take it."""
-    line = "not sealed: the lock, /sync or the configuration changed meanwhile"
+    return _gives_up(memory, "not sealed: the lock, /sync or the configuration changed meanwhile")
+
+
+def _gives_up(memory: Memory, line: str) -> Memory:
     return replace(memory, state=State.NOT_READY, why_not="", lines=(*memory.lines, line))
 
 
@@ -222,14 +225,15 @@ def _check(memory: Memory, sight: Sight, policy: Policy) -> tuple[Memory, Action
     if fresh and memory.successor and sight.lock.holder == memory.successor:
         return handed_over(memory, sight.now), NOTHING  # the answer to our hand-over was lost
     if fresh and sight.lock.holder != policy.name:
-        line = "the lock is no longer ours: left alone"  # another guard's seal may have to be gone on with one day
-        return replace(memory, state=State.NOT_READY, why_not="", lines=(*memory.lines, line)), NOTHING
-    if sight.now > memory.sealed_until:
-        return _leave(memory, "not handed over in time", sight.lock.holder_version), NOTHING
-    if not fresh:
+        # Another guard's seal may have to be gone on with one day.
+        return _gives_up(memory, "the lock is no longer ours: left alone"), NOTHING
+    late = sight.now > memory.sealed_until
+    if not fresh and not late:
         return memory, NOTHING
-    if void := why_void(sight.lock):
-        return _leave(memory, void, sight.lock.holder_version), NOTHING
+    if void := "not handed over in time" if late else why_void(sight.lock):
+        # The seal is Patroni's now: its lease ends, and Patroni elects as without a guard.
+        line = f"{void}: left to Patroni, which elects when the seal's lease ends"
+        return _gives_up(replace(memory, left=sight.lock.holder_version), line), NOTHING
     assert sight.lock.seal is not None
     voters = tuple(v for v in sight.lock.seal.connected if v in sight.lock.counted)
     found = sealed(voters, sight.signs, since, sight.now)
@@ -237,8 +241,8 @@ def _check(memory: Memory, sight: Sight, policy: Policy) -> tuple[Memory, Action
         return memory, NOTHING
     memory = replace(memory, enough_since=memory.enough_since or sight.now)
     assert memory.enough_since is not None
-    late = sight.now - memory.enough_since >= _REST_S
-    if not late and set(answering(sight.lock, sight.signs, sight.now)) - set(found):
+    waited = sight.now - memory.enough_since >= _REST_S
+    if not waited and set(answering(sight.lock, sight.signs, sight.now)) - set(found):
         return memory, NOTHING
     to = successor(sight.lock, found, sight.signs, sight.now)
     if to is None:
@@ -247,12 +251,6 @@ def _check(memory: Memory, sight: Sight, policy: Policy) -> tuple[Memory, Action
         lines = (f"sealed, but {why}",) if why != memory.why_not else ()
         return replace(memory, why_not=why, lines=(*memory.lines, *lines)), NOTHING
     return replace(memory, successor=to), Action(Act.HAND_OVER, to)
-
-
-def _leave(memory: Memory, why: str, left: int) -> Memory:
-    """The seal is Patroni's now: its lease ends, and Patroni elects as without a guard. left: the version of ours."""
-    line = f"{why}: left to Patroni, which elects when the seal's lease ends"
-    return replace(memory, state=State.NOT_READY, why_not="", left=left, lines=(*memory.lines, line))
 
 
 def _await_promotion(memory: Memory, sight: Sight) -> Memory:

@@ -125,6 +125,7 @@ def state_of(entries: Mapping[str, Entry], at: float) -> LockState:
     """What Patroni's keys say, by their names below its prefix."""
     leader, sync, config, limit = (entries.get(key) for key in ("leader", "sync", "config", LIMIT))
     named, settings = _json(sync), _json(config)
+    odd = " and ".join(odd_times(settings))
     candidates = {k.removeprefix("members/"): _candidate(e) for k, e in entries.items() if k.startswith("members/")}
     ttl_s, loop_wait_s = times(settings, adjusted=all(c.version >= _ADJUSTS for c in candidates.values()))
     return LockState(
@@ -150,14 +151,9 @@ def state_of(entries: Mapping[str, Entry], at: float) -> LockState:
         limit_s=max(0, whole(_json(limit).get("limit_s"), 0)),
         seal=_seal(entries.get(SEAL), leader),
         candidates=candidates,
-        unsuitable=_unread(settings),
+        # Patroni refuses the whole of a configuration with an odd time: /config does not say what it does.
+        unsuitable=f"{odd} in /config: no whole number, so Patroni goes on with what it had" if odd else "",
     )
-
-
-def _unread(settings: Mapping[str, Any]) -> str:
-    """Why nobody can say by /config what Patroni does: it refuses the whole of a configuration with an odd time."""
-    odd = odd_times(settings)
-    return f"{' and '.join(odd)} in /config: no whole number, so Patroni goes on with what it had" if odd else ""
 
 
 def _unchanged(prefix: str, seen: LockState) -> list[Fields]:

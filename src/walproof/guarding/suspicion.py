@@ -43,27 +43,20 @@ def signs_of(lock: LockState, signs: Signs) -> dict[str, float]:
     By Patroni's REST, by SQL, a refusal of a server that shuts down too, by a renewal of its lease, or by a message to
     the walreceiver of a voter.
     """
-    found = _answers(lock, signs)
-    if lock.lease_age_s is not None and lock.lease_renewed:
-        found["lease"] = lock.at - lock.lease_age_s
-    return found | {f"walreceiver of {voter}": at for voter, at in _messages(lock, signs).items()}
-
-
-def _answers(lock: LockState, signs: Signs) -> dict[str, float]:
-    """When the holder last answered this guard itself."""
     leader = signs.get(lock.holder, MemberSigns())
-    found = {"REST": leader.rest_at, "SQL": leader.sql_at, "a refusal over SQL": leader.refused_at}
-    return {what: at for what, at in found.items() if at is not None}
-
-
-def _messages(lock: LockState, signs: Signs) -> dict[str, float]:
-    """When each counted voter's walreceiver last had a message: those tagged to follow another hear that one."""
-    return {
-        voter: receiver.asked_at - max(0.0, receiver.silent_s)  # a clock may be set back
-        for voter in lock.counted
-        for receiver in (signs[voter].receivers if voter in signs else ())
-        if receiver.running and receiver.silent_s is not None
+    heard: dict[str, float | None] = {
+        "REST": leader.rest_at,
+        "SQL": leader.sql_at,
+        "a refusal over SQL": leader.refused_at,
     }
+    if lock.lease_age_s is not None and lock.lease_renewed:
+        heard["lease"] = lock.at - lock.lease_age_s
+    for voter in lock.counted:  # those tagged to follow another member hear that one
+        for receiver in signs[voter].receivers if voter in signs else ():
+            if receiver.running and receiver.silent_s is not None:
+                # A clock may be set back.
+                heard[f"walreceiver of {voter}"] = receiver.asked_at - max(0.0, receiver.silent_s)
+    return {what: at for what, at in heard.items() if at is not None}
 
 
 def witness(lock: LockState, signs: Signs, now: float) -> str:
