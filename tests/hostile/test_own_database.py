@@ -54,17 +54,17 @@ def databases(pair: PlainPair) -> set[str]:
     return {str(name) for (name,) in rows}
 
 
+OTHERS = {DRAFT, "walproof_own_2", "walproof_draft_"}
+
+
 @pytest.fixture
 def others(pair: PlainPair) -> Iterator[set[str]]:
-    """Databases of somebody else, with names and comments that come near to ours."""
-    names = {DRAFT, "walproof_own_2", "walproof_draft_"}
-    for name in names:
+    """Databases of another's, with names and comments that come near to ours; they stay."""
+    for name in OTHERS - databases(pair):
         pair.sql("n1", f"CREATE DATABASE {name}")
     pair.sql("n1", "COMMENT ON DATABASE walproof_own_2 IS 'made by walproof; safe to drop?'")
-    yield names
-    assert databases(pair) == names
-    for name in names:
-        pair.sql("n1", f"DROP DATABASE {name}")
+    yield OTHERS
+    assert databases(pair) == OTHERS
 
 
 @pytest.mark.parametrize(

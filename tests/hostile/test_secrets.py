@@ -245,7 +245,7 @@ def test_runs_on_a_real_cluster_leave_the_password_nowhere(pair: PlainPair, tmp_
     done = threading.Event()
 
     def sample() -> None:
-        while not done.wait(0.02):
+        while not done.wait(0.1):
             for process in psutil.process_iter():
                 try:
                     command = process.cmdline()

@@ -10,6 +10,7 @@ import psycopg
 import pytest
 from click.testing import CliRunner
 
+from tests.fixtures import toy
 from tests.fixtures.external_cluster import everything, found, is_back, opened, pair_dsn, pair_file
 from tests.fixtures.plain_pair import PlainPair, debian_pair
 from tests.fixtures.priced_records import advice_file
@@ -21,7 +22,9 @@ from walproof.model.guarantee import ConfigChange, Level, QuorumKind, SyncReplic
 from walproof.model.load import LedgerOrder
 from walproof.model.sample import Arm, Sample, Scenario, Workload, WorkloadKind
 from walproof.model.waiting import Wait, wait_for
+from walproof.proving.lost_commits import compared, judged, lost_rows
 from walproof.records.journal import Journal
+from walproof.targets import choose
 from walproof.targets.configure import applied, configure
 from walproof.targets.external.cluster import ExternalCluster
 
@@ -366,3 +369,22 @@ def test_overrides_paused_replay_slots_and_tables_are_found(pair: PlainPair, tmp
             pair.sql(member, statement)
         assert wanted <= seen
         assert not wanted & found(target)
+
+
+def test_a_new_target_is_one_folder_and_one_line(pair: PlainPair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Observed and written to by the ledger, with no other file touched."""
+    monkeypatch.setattr(choose, "TARGETS", [toy.TYPE, *choose.TARGETS])
+    target = choose.choose(f"toy:{pair.ports['n1']}:{pair.passfile}")
+    view = target.observe()
+    assert view.leader == "only"
+    able = target.capabilities()
+    assert able.ledger is not None
+    assert able.why_not(Capability.KILL)
+    run = able.ledger.open_ledger(LedgerOrder(Level.LOCAL, writers=2, route="port"))
+    wait_for(Wait.WRITERS_UP, lambda: run.progress().acknowledged >= 40, target.clock)
+    attempts = run.stop()
+    readings = [compared(attempts, able.ledger.read_ledger("only", 0))]
+    findings = judged(attempts, readings, lost_rows(attempts, readings))
+    able.ledger.drop_ledger()
+    assert findings.acknowledged >= 40
+    assert (findings.lost, findings.phantom, findings.duplicate, findings.corrupted) == (0, 0, 0, 0)

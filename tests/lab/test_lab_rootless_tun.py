@@ -68,10 +68,6 @@ def status(walproof: Walproof) -> dict[str, Any]:
     return found
 
 
-def a_standby(walproof: Walproof) -> str:
-    return next(str(m["name"]) for m in status(walproof)["members"] if m["role"] != "leader")
-
-
 def test_it_answers_inside_and_outside_of_its_namespaces(walproof: Walproof, folder: Path) -> None:
     assert sorted(m["state"] for m in status(walproof)["members"]) == ["running", "streaming", "streaming"]
     asked = walproof("lab", "psql", "-c", "SELECT current_user, pg_is_in_recovery()")
@@ -96,18 +92,20 @@ def test_delays_are_there_or_say_why_not(walproof: Walproof, tun: Tun) -> None:
 
 
 @pytest.mark.parametrize("fault", ["partition", "isolate"])
-def test_a_standby_is_cut_off_and_comes_back(walproof: Walproof, fault: str) -> None:
-    member = a_standby(walproof)
+def test_a_standby_is_cut_off_and_comes_back(walproof: Walproof, fault: str, tun: Tun) -> None:
+    if (fault, tun) == ("isolate", "everybody's"):
+        pytest.skip("the link emulator cuts both alike")
+    member = next(str(m["name"]) for m in status(walproof)["members"] if m["role"] != "leader")
     done = walproof("lab", "fault", fault, member)
     assert done.returncode == 0, done.stderr
     try:
         lost = loss(walproof)
         assert {pair for pair, share in lost.items() if share == 1.0} == {p for p in lost if member in p}
     finally:
-        cleared = walproof("lab", "fault", "clear")
+        cleared = walproof("lab", "fault", "clear", "--json")
     assert cleared.returncode == 0, cleared.stderr
+    assert json.loads(cleared.stdout)["healthy"]
     assert set(loss(walproof).values()) == {0.0}
-    assert sorted(m["state"] for m in status(walproof)["members"]) == ["running", "streaming", "streaming"]
 
 
 def test_a_drill_without_the_device_partitions_the_leader_and_judges_what_it_acknowledged(

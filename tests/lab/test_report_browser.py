@@ -18,6 +18,7 @@ WIDTHS = (1400, 900, 390)
 
 pytestmark = [
     pytest.mark.browser,
+    pytest.mark.usefixtures("one_chromium"),
     pytest.mark.skipif(not CHROMIUM.exists(), reason="Debian's chromium is not installed (make test installs it)"),
 ]
 
@@ -54,8 +55,7 @@ def comparison(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def opened(report: Path) -> Iterator[Watched]:
-    with chromium() as watched:
-        watched.page.goto(report.as_uri())
+    with chromium(report.as_uri()) as watched:
         yield watched
 
 
@@ -115,9 +115,8 @@ def test_a_tooltip_is_announced_follows_the_keys_and_goes_on_escape(opened: Watc
 @pytest.mark.parametrize("width", WIDTHS)
 def test_the_navigation_shows_every_section(report: Path, small: Path, comparison: Path, width: int) -> None:
     for path in (report, small, comparison):
-        with chromium(width=width, height=844) as watched:
+        with chromium(path.as_uri(), width=width, height=844) as watched:
             page = watched.page
-            page.goto(path.as_uri())
             assert page.evaluate("document.documentElement.scrollWidth") <= width
             clipped = "nav => [nav, nav.firstElementChild].some(e => e.scrollWidth > e.clientWidth + 1)"
             assert not page.locator("nav").evaluate(clipped)
@@ -135,9 +134,8 @@ def test_the_navigation_shows_every_section(report: Path, small: Path, compariso
 
 
 def test_a_link_of_the_navigation_leads_to_a_heading_that_is_not_covered(report: Path) -> None:
-    with chromium(width=1400) as watched:
+    with chromium(report.as_uri(), width=1400) as watched:
         page = watched.page
-        page.goto(report.as_uri())
         page.locator("nav a[href='#survival']").click()
         nav, heading = page.locator("nav").bounding_box(), page.locator("#survival-title").bounding_box()
         assert nav
@@ -146,9 +144,8 @@ def test_a_link_of_the_navigation_leads_to_a_heading_that_is_not_covered(report:
 
 
 def test_a_small_run_uses_the_width_of_its_first_page(small: Path) -> None:
-    with chromium(width=1400) as watched:
+    with chromium(small.as_uri(), width=1400) as watched:
         page = watched.page
-        page.goto(small.as_uri())
         for selector in ("#summary table", "nav", "#price .single"):
             box = page.locator(selector).bounding_box()
             assert box
@@ -164,9 +161,8 @@ def test_a_small_run_uses_the_width_of_its_first_page(small: Path) -> None:
 
 
 def test_everything_collapsed_is_printed_and_collapsed_again(report: Path) -> None:
-    with chromium(width=1000) as watched:
+    with chromium(report.as_uri(), width=1000) as watched:
         page = watched.page
-        page.goto(report.as_uri())
         before = page.locator("details[open]").count()
         page.evaluate("dispatchEvent(new Event('beforeprint'))")
         assert page.locator("details:not([open])").count() == 0
@@ -175,9 +171,8 @@ def test_everything_collapsed_is_printed_and_collapsed_again(report: Path) -> No
 
 
 def test_evidence_is_printed_without_scripts_too(report: Path) -> None:
-    with chromium(width=800, scripts=False) as watched:
+    with chromium(report.as_uri(), width=800, scripts=False) as watched:
         page = watched.page
-        page.goto(report.as_uri())
         assert not page.locator("details.evidence .drill").first.is_visible()
         page.emulate_media(media="print")
         assert page.locator("details.evidence .drill").first.is_visible()
@@ -189,9 +184,8 @@ def test_evidence_is_printed_without_scripts_too(report: Path) -> None:
 @pytest.mark.parametrize("name", ["report", "small"])
 def test_nothing_is_cut_off_on_paper(request: pytest.FixtureRequest, name: str) -> None:
     paper = 700  # CSS pixels of an A4 page within its margins
-    with chromium(width=paper) as watched:
+    with chromium(request.getfixturevalue(name).as_uri(), width=paper) as watched:
         page = watched.page
-        page.goto(request.getfixturevalue(name).as_uri())
         page.evaluate("dispatchEvent(new Event('beforeprint'))")
         page.emulate_media(media="print")
         tables = page.locator("table:not(.wide)")
@@ -202,8 +196,7 @@ def test_nothing_is_cut_off_on_paper(request: pytest.FixtureRequest, name: str) 
 
 @pytest.mark.parametrize(("dark", "width"), [(True, 1280), (False, 390)], ids=["dark", "phone"])
 def test_the_report_fits_dark_mode_and_phones(report: Path, dark: bool, width: int) -> None:
-    with chromium(dark=dark, width=width) as watched:
-        watched.page.goto(report.as_uri())
+    with chromium(report.as_uri(), dark=dark, width=width) as watched:
         assert watched.page.evaluate("document.documentElement.scrollWidth") <= width
         red = watched.page.evaluate("Number(getComputedStyle(document.body).backgroundColor.match(/\\d+/)[0])")
         assert (red < 80) == dark
@@ -212,7 +205,6 @@ def test_the_report_fits_dark_mode_and_phones(report: Path, dark: bool, width: i
 
 
 def test_the_report_is_complete_without_scripts(report: Path) -> None:
-    with chromium(scripts=False) as watched:
-        watched.page.goto(report.as_uri())
+    with chromium(report.as_uri(), scripts=False) as watched:
         assert watched.page.locator("#price svg.chart").first.is_visible()
         assert watched.page.locator(".conclusion p").first.is_visible()

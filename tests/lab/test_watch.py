@@ -53,9 +53,8 @@ def test_a_fault_pressed_on_the_page_shows_the_new_leader(target: LabTarget, url
     leader = target.observe().leader
     assert leader is not None
     partition_one_way(target.blueprint).inject(*[m for m in target.blueprint.members if m != leader])
-    with chromium() as opened:
+    with chromium(url) as opened:
         page = opened.page
-        page.goto(url)
         expect(page.locator("#summary")).to_contain_text("synchronous commits wait for 1 standby", timeout=PATIENT_MS)
         expect(page.locator("#map")).to_contain_text("partitioned one way", timeout=PATIENT_MS)
         assert "#" not in page.url

@@ -36,6 +36,7 @@ from walproof.watching.picture import (
 
 pytestmark = [
     pytest.mark.browser,
+    pytest.mark.usefixtures("one_chromium"),
     pytest.mark.skipif(not CHROMIUM.exists(), reason="Debian's chromium is not installed (make test installs it)"),
 ]
 PACE_S = 0.1
@@ -125,9 +126,8 @@ def _until(done: Callable[[], bool]) -> None:
 
 
 def test_a_reload_keeps_the_session_and_another_tab_says_what_to_do(served: Served) -> None:
-    with chromium() as opened:
+    with chromium(served.url) as opened:
         page = opened.page
-        page.goto(served.url)
         expect(page.get_by_role("button", name="kill n1")).to_be_enabled()
         assert "#" not in page.url
         page.reload()
@@ -143,9 +143,8 @@ def test_a_reload_keeps_the_session_and_another_tab_says_what_to_do(served: Serv
 
 
 def test_a_tooltip_stays_while_data_move_and_elements_are_changed_in_place(served: Served) -> None:
-    with chromium() as opened:
+    with chromium(served.url) as opened:
         page = opened.page
-        page.goto(served.url)
         chart = page.locator("#ms svg")
         chart.hover()
         tip = page.locator("#tip")
@@ -174,9 +173,8 @@ def test_a_tooltip_stays_while_data_move_and_elements_are_changed_in_place(serve
 
 
 def test_charts_mark_events_with_labels(served: Served) -> None:
-    with chromium() as opened:
+    with chromium(served.url) as opened:
         page = opened.page
-        page.goto(served.url)
         for chart in ("#tps", "#ms"):
             expect(page.locator(f"{chart} .event text", has_text="n3 is unreachable")).to_be_visible()
             expect(page.locator(f"{chart} .event.fault text", has_text="power-cut on n3")).to_be_visible()
@@ -184,9 +182,8 @@ def test_charts_mark_events_with_labels(served: Served) -> None:
 
 
 def test_a_fault_asks_once_before_it_acts(served: Served) -> None:
-    with chromium() as opened:
+    with chromium(served.url) as opened:
         page, dialog = opened.page, opened.page.get_by_role("dialog")
-        page.goto(served.url)
         page.get_by_role("button", name="freeze n2").click()
         expect(dialog).to_contain_text("freeze n2 (standby)?")
         opened.picture("watch-page-confirm")
@@ -213,14 +210,13 @@ def test_a_fault_asks_once_before_it_acts(served: Served) -> None:
 
 
 def test_every_error_of_an_action_is_shown_until_it_is_dismissed(served: Served) -> None:
-    with chromium() as opened:
+    with chromium(served.url) as opened:
         page, alert = opened.page, opened.page.get_by_role("alert")
 
         def press(name: str) -> None:
             page.get_by_role("button", name=name).click()
             page.get_by_role("dialog").get_by_role("button", name=name).click()
 
-        page.goto(served.url)
         served.failure = TargetError("n2 does not answer", "walproof lab status")
         press("kill n2")
         expect(alert).to_contain_text("kill n2 failed: n2 does not answer; walproof lab status")
@@ -248,9 +244,8 @@ def test_every_error_of_an_action_is_shown_until_it_is_dismissed(served: Served)
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_the_page_works_on_a_phone(served: Served, dark: bool) -> None:
-    with chromium(width=390, height=800, dark=dark) as opened:
+    with chromium(served.url, width=390, height=800, dark=dark) as opened:
         page = opened.page
-        page.goto(served.url)
         expect(page.locator("#ms svg")).to_be_visible()
         _later(page)
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
