@@ -120,7 +120,7 @@ def test_a_drill_without_the_device_partitions_the_leader_and_judges_what_it_ack
 
 def test_what_needs_root_says_so_and_refused_options_leave_nothing() -> None:
     with home_of_user() as home:
-        image = run(home, "lab", "up", "--disk", "image", "--port", str(port_base() + 20))
+        image = run(home, "lab", "up", "--disk", "image", "--port", str(port_base()))
         assert (image.returncode, "needs root" in image.stderr) == (3, True), image.stderr
-        assert run(home, "lab", "up", "--members", "9", "--port", str(port_base() + 20)).returncode == 2
+        assert run(home, "lab", "up", "--members", "9", "--port", str(port_base())).returncode == 2
         wait_for(Wait.PROGRAM_GONE, lambda: left_behind(home) == [], RealClock())
