@@ -11,8 +11,9 @@ from xdist.scheduler import LoadFileScheduling
 from tests.fixtures.browsers import one_chromium
 from tests.fixtures.command_line import walproof
 from tests.fixtures.labs import lab, own_state, shared_lab
+from tests.fixtures.plain_pair import debian, pair
 
-__all__ = ["lab", "one_chromium", "own_state", "shared_lab", "walproof"]
+__all__ = ["debian", "lab", "one_chromium", "own_state", "pair", "shared_lab", "walproof"]
 
 # The same examples each time, however slow the machine: an example that fails is mended, not met by chance.
 settings.register_profile("repeatable", derandomize=True, deadline=None)

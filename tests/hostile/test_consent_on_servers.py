@@ -2,14 +2,13 @@
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.fixtures.command_line import ended
 from tests.fixtures.external_cluster import opened, pair_dsn, pair_file
-from tests.fixtures.plain_pair import PlainPair, plain_pair
+from tests.fixtures.plain_pair import PlainPair
 from tests.fixtures.priced_records import advice_file
 from walproof.model.guarantee import Level
 from walproof.model.waiting import Wait, wait_for
@@ -20,12 +19,10 @@ WRITES = {"CREATE", "DROP", "ALTER", "INSERT", "UPDATE", "DELETE", "TRUNCATE", "
 STATEMENT = re.compile(r"LOG:  (?:statement|execute [^:]*): +(?:--.*\n\s*)*(\w+)")
 
 
-@pytest.fixture(scope="module")
-def pair() -> Iterator[PlainPair]:
-    with plain_pair() as made:
-        made.sql("n1", "ALTER SYSTEM SET log_statement = 'all'")
-        made.sql("n1", "SELECT pg_reload_conf()")
-        yield made
+@pytest.fixture(scope="module", autouse=True)
+def every_statement_is_logged(pair: PlainPair) -> None:
+    pair.sql("n1", "ALTER SYSTEM SET log_statement = 'all'")
+    pair.sql("n1", "SELECT pg_reload_conf()")
 
 
 @pytest.fixture

@@ -13,14 +13,13 @@ import psutil
 import psycopg
 import pytest
 
-from tests.fixtures.labs import port_base, what_is_left, why_no_lab
+from tests.fixtures.labs import leader_and_standby, port_base, what_is_left, why_no_lab
 from walproof.lab import create, home, members
 from walproof.lab.blueprint import Blueprint
 from walproof.lab.client_access import runs
 from walproof.lab.create import LabOrder, design
 from walproof.lab.faults import catalogue, crashes
 from walproof.lab.list_and_destroy import destroy_lab
-from walproof.lab.patroni import observe
 from walproof.lab.privileges import FIRST_UID
 from walproof.machine import pid_files, processors
 from walproof.machine.clock import RealClock
@@ -134,7 +133,7 @@ def test_what_steers_the_lab_is_not_changed(name: str, superuser: psycopg.Connec
 
 @pytest.mark.parametrize("what", ["symlink", "pipe", "other-pid"])
 def test_a_planted_postmaster_pid_does_not_steer_a_fault(what: str, lab: Blueprint, of_root: Path) -> None:
-    standby = next(m for m in lab.members if m != observe(lab).leader)
+    _, standby = leader_and_standby(lab)
     file = lab.data_dir(standby) / "postmaster.pid"
     kept = file.read_text()
     owner = file.stat().st_uid
@@ -158,7 +157,7 @@ def test_a_planted_postmaster_pid_does_not_steer_a_fault(what: str, lab: Bluepri
 
 
 def test_a_reused_pid_of_an_init_process_is_not_signalled_and_the_member_starts(lab: Blueprint) -> None:
-    standby = next(m for m in lab.members if m != observe(lab).leader)
+    _, standby = leader_and_standby(lab)
     crashes.kill_member(lab, standby)
     file = lab.member_dir(standby) / "init.pid"
     # SIGHUP, which asks a first process to start what is missing, would end this one.

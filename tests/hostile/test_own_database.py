@@ -9,7 +9,7 @@ import pytest
 
 from tests.fixtures.command_line import ended
 from tests.fixtures.external_cluster import opened, pair_file
-from tests.fixtures.plain_pair import PlainPair, plain_pair
+from tests.fixtures.plain_pair import PlainPair
 from tests.fixtures.records import recorded
 from walproof.errors import MachineError, TargetError
 from walproof.records.journal import Journal
@@ -40,12 +40,6 @@ target = choose(sys.argv[1])
 keep_journal(target, pathlib.Path(sys.argv[2]))
 target.open_database()
 """
-
-
-@pytest.fixture(scope="module")
-def pair() -> Iterator[PlainPair]:
-    with plain_pair() as made:
-        yield made
 
 
 def databases(pair: PlainPair) -> set[str]:

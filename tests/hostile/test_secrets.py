@@ -6,14 +6,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
-from tests.fixtures.command_line import ended
-from tests.fixtures.plain_pair import PlainPair, debian_pair
+from tests.fixtures.command_line import Run, ended
+from tests.fixtures.plain_pair import PlainPair
+from tests.fixtures.records import recorded
 from walproof.errors import UsageError
 from walproof.machine.redaction import UNREADABLE, command_line, in_text, without_secrets
 from walproof.model.event import Started
@@ -112,15 +112,13 @@ def test_hosts_and_options_stay_in_the_name() -> None:
 @every_address
 @pytest.mark.parametrize("verb", VERBS.values(), ids=VERBS.keys())
 def test_no_verb_tells_a_password_when_the_cluster_does_not_answer(
-    verb: str, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    verb: str, address: str, walproof: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("WALPROOF_STATE", str(tmp_path / "state"))
     monkeypatch.setenv("PGHOST", "127.0.0.1")
     monkeypatch.setenv("PGPORT", "1")
     words = [word.replace("{}", address) for word in verb.split()]
     monkeypatch.setattr(sys, "argv", ["walproof", *words])
-    code, out, err = ended(capsys, words)
+    code, out, err = walproof(*words)
     assert code in {2, 3}
     assert PW not in out + err
     assert "%47ehe1m" not in out + err
@@ -151,8 +149,7 @@ def test_the_leak_finder_finds_a_leak(tmp_path: Path) -> None:
     ],
 )
 def test_passwords_in_logs_do_not_enter_a_record(text: str, tmp_path: Path) -> None:
-    with Writer(tmp_path / "r", "prove") as record:
-        record.keep("n1.log", f"2026 LOG: {text}\n")
+    recorded(tmp_path / "r", "prove", n1_log=f"2026 LOG: {text}\n")
     assert leaks(tmp_path) == []
     assert "LOG" in (tmp_path / "r" / "files" / "n1.log").read_text()
 
@@ -195,22 +192,19 @@ def test_a_record_and_a_journal_are_their_owners_alone_even_under_umask_0(tmp_pa
     assert {str(p): oct(m) for p, m in modes.items() if m & 0o077} == {}
 
 
-def test_a_resumed_run_on_an_external_cluster_asks_for_the_target_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_a_resumed_run_on_an_external_cluster_asks_for_the_target_again(walproof: Run, tmp_path: Path) -> None:
     question = {"target": without_secrets(ADDRESSES["url"]), "levels": "on"}
-    with Writer(tmp_path / "r", "price") as record:
-        record(Started(0.0, "price", question, command_line(["price", "--target", ADDRESSES["url"]]), 1, "1"))
+    command = command_line(["price", "--target", ADDRESSES["url"]])
+    recorded(tmp_path / "r", "price", [Started(0.0, "price", question, command, 1, "1")])
     assert leaks(tmp_path) == []
-    code, _, err = ended(capsys, ["price", "--resume", "r"])
+    code, _, err = walproof("price", "--resume", "r")
     assert code == 2
     assert "give its --target again" in err
-    code, _, err = ended(capsys, ["price", "--resume", "r", "--target", f"postgresql://u:{PW}@127.0.0.2:1/db"])
+    code, _, err = walproof("price", "--resume", "r", "--target", f"postgresql://u:{PW}@127.0.0.2:1/db")
     assert code == 2
     assert "not of postgresql://u@127.0.0.2:1/db" in err
     assert PW not in err
-    code, _, err = ended(capsys, ["price", "--resume", "r", "--target", ADDRESSES["url"], "--allow", "load"])
+    code, _, err = walproof("price", "--resume", "r", "--target", ADDRESSES["url"], "--allow", "load")
     assert code == 3  # it went on, and nobody answers there
 
 
@@ -226,21 +220,11 @@ def test_text_without_a_secret_is_kept() -> None:
     assert in_text(text) == text
 
 
-@pytest.fixture(scope="module")
-def pair() -> Iterator[PlainPair]:
-    with debian_pair() as made:
-        yield made
-
-
-def _password(pair: PlainPair) -> str:
-    return pair.passfile.read_text().strip().splitlines()[0].rsplit(":", 1)[1]
-
-
 @pytest.mark.lab
-def test_runs_on_a_real_cluster_leave_the_password_nowhere(pair: PlainPair, tmp_path: Path) -> None:
+def test_runs_on_a_real_cluster_leave_the_password_nowhere(debian: PlainPair, tmp_path: Path) -> None:
     """Price, prove, doctor, report and revert with the password in the DSN: files, terminal and process list."""
-    secret = _password(pair)
-    dsn = f"postgresql://postgres:{secret}@127.0.0.1:{pair.ports['n1']},127.0.0.1:{pair.ports['n2']}/postgres"
+    secret = debian.passfile.read_text().strip().splitlines()[0].rsplit(":", 1)[1]
+    dsn = f"postgresql://postgres:{secret}@127.0.0.1:{debian.ports['n1']},127.0.0.1:{debian.ports['n2']}/postgres"
     seen: set[str] = set()
     done = threading.Event()
 

@@ -2,14 +2,13 @@
 
 import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.fixtures.client_alone import client_alone, client_distributions, run
 from tests.fixtures.external_cluster import pair_dsn
-from tests.fixtures.plain_pair import plain_pair, synchronous, wheel_bin
+from tests.fixtures.plain_pair import PlainPair, synchronous, wheel_bin
 
 pytestmark = pytest.mark.lab
 
@@ -22,10 +21,9 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def dsn() -> Iterator[str]:
-    with plain_pair() as pair:
-        synchronous(pair, "n2")
-        yield pair_dsn(pair, "n1", "n2")
+def dsn(pair: PlainPair) -> str:
+    synchronous(pair, "n2")
+    return pair_dsn(pair, "n1", "n2")
 
 
 def test_the_client_brings_neither_patroni_nor_postgresql(installed: Path) -> None:

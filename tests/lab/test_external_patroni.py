@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
+from tests.fixtures.command_line import returned as run
 from tests.fixtures.external_cluster import everything, external, found, is_back, lab_file
 from tests.fixtures.fake_patroni import merged
 from tests.fixtures.priced_records import advice_file
-from walproof.cli.main import walproof
 from walproof.errors import TargetError, UsageError, WaitTimeout
 from walproof.lab.blueprint import Blueprint
 from walproof.model.drill import Capability
@@ -45,13 +44,6 @@ def target(file: Path) -> Iterator[ExternalCluster]:
 def rest_of(target: ExternalCluster) -> PatroniRest:
     assert isinstance(target, PatroniCluster)
     return target.rest
-
-
-def run(*words: str) -> tuple[int, str]:
-    done = CliRunner().invoke(walproof, list(words), standalone_mode=False)
-    if done.exception is not None:
-        raise done.exception
-    return int(done.return_value or 0), done.stdout
 
 
 def test_everything_is_discovered_from_one_rest_address(lab: Blueprint, tmp_path: Path) -> None:

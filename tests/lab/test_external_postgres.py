@@ -3,19 +3,17 @@
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
 import pytest
-from click.testing import CliRunner
 
 from tests.fixtures import toy
+from tests.fixtures.command_line import returned as run
 from tests.fixtures.external_cluster import everything, found, is_back, opened, pair_dsn, pair_file
-from tests.fixtures.plain_pair import PlainPair, debian_pair
+from tests.fixtures.plain_pair import PlainPair
 from tests.fixtures.priced_records import advice_file
 from tests.fixtures.records import recorded
-from walproof.cli.main import walproof
 from walproof.errors import MachineError, TargetError, UsageError
 from walproof.model.drill import Capability
 from walproof.model.guarantee import ConfigChange, Level, QuorumKind, SyncReplication
@@ -32,21 +30,13 @@ pytestmark = pytest.mark.lab
 
 
 @pytest.fixture(scope="module")
-def pair() -> Iterator[PlainPair]:
-    with debian_pair() as made:
-        yield made
+def pair(debian: PlainPair) -> PlainPair:
+    return debian
 
 
 @pytest.fixture(scope="module")
 def advice(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return advice_file(tmp_path_factory.mktemp("advice") / "advice.json")
-
-
-def run(*words: str) -> tuple[int, str]:
-    done = CliRunner().invoke(walproof, list(words), standalone_mode=False)
-    if done.exception is not None:
-        raise done.exception
-    return int(done.return_value or 0), done.output
 
 
 def changed(target: ExternalCluster, parameters: dict[str, str | None]) -> None:

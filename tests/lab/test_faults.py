@@ -5,10 +5,9 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
-import psycopg
 import pytest
 
-from tests.fixtures.labs import a_lab
+from tests.fixtures.labs import a_lab, asked, leader_and_standby
 from walproof.errors import UsageError
 from walproof.lab import disk_images, members
 from walproof.lab.blueprint import Blueprint, Disk
@@ -30,36 +29,20 @@ def on_images() -> Iterator[Blueprint]:
         yield blueprint
 
 
-def leader_of(blueprint: Blueprint) -> str:
-    leader = observe(blueprint).leader
-    assert leader is not None
-    return leader
-
-
-def standby_of(blueprint: Blueprint) -> str:
-    return next(m for m in blueprint.members if m != leader_of(blueprint))
-
-
-def ask(blueprint: Blueprint, member: str, question: str) -> list[tuple[object, ...]]:
-    with psycopg.connect(blueprint.member_endpoint(member).conninfo(), autocommit=True) as link:
-        found = link.execute(question.encode())
-        return found.fetchall() if found.description else []
-
-
 def test_every_fault_is_available_on_images_as_root(on_images: Blueprint) -> None:
     assert catalogue.reasons(on_images) == {}
 
 
 def test_shared_memory_ends_with_the_member(on_images: Blueprint) -> None:
-    leader = leader_of(on_images)
+    leader, _ = leader_and_standby(on_images)
     ours = os.readlink("/proc/self/ns/ipc")
     assert {os.readlink(f"/proc/{postmaster(on_images, m)}/ns/ipc") for m in on_images.members}.isdisjoint({ours})
-    assert ask(on_images, leader, "SHOW dynamic_shared_memory_type") == [("sysv",)]
+    assert asked(on_images, leader, "SHOW dynamic_shared_memory_type") == [("sysv",)]
 
 
 def test_a_commit_survives_the_power_cut_of_its_leader_and_of_a_standby(on_images: Blueprint) -> None:
-    leader, standby = leader_of(on_images), standby_of(on_images)
-    ask(on_images, leader, "CREATE TABLE kept AS SELECT 42 AS answer")
+    leader, standby = leader_and_standby(on_images)
+    asked(on_images, leader, "CREATE TABLE kept AS SELECT 42 AS answer")
     crashes.cut_power(on_images, standby)
     crashes.cut_power(on_images, leader)
     assert member_processes(on_images, leader) == []
@@ -68,12 +51,12 @@ def test_a_commit_survives_the_power_cut_of_its_leader_and_of_a_standby(on_image
         crashes.cut_power(on_images, leader)
     cleared = catalogue.recover(on_images)
     assert set(cleared) == {f"power-cut of {leader}", f"power-cut of {standby}"}
-    assert ask(on_images, leader_of(on_images), "SELECT answer FROM kept") == [(42,)]
+    assert asked(on_images, leader_and_standby(on_images)[0], "SELECT answer FROM kept") == [(42,)]
     assert catalogue.recover(on_images) == ()
 
 
 def test_a_frozen_standby_and_a_lost_majority_are_recovered_together(on_images: Blueprint) -> None:
-    standby = standby_of(on_images)
+    _, standby = leader_and_standby(on_images)
     crashes.freeze(on_images, standby)
     assert observe(on_images).member(standby).state == "frozen"  # type: ignore[union-attr]
     crashes.lose_dcs(on_images)
@@ -84,7 +67,7 @@ def test_a_frozen_standby_and_a_lost_majority_are_recovered_together(on_images: 
 
 
 def test_a_slow_disk_holds_every_process_of_postgresql_and_detaches_from_all(on_images: Blueprint) -> None:
-    standby = standby_of(on_images)
+    _, standby = leader_and_standby(on_images)
     disks.slow(on_images, standby, 0.005)
     held = disks.are_traced(on_images, standby)
     assert len(held) > 4
@@ -98,7 +81,7 @@ def test_a_slow_disk_holds_every_process_of_postgresql_and_detaches_from_all(on_
 
 
 def test_a_full_disk_is_really_full_until_it_is_cleared(on_images: Blueprint) -> None:
-    standby = standby_of(on_images)
+    _, standby = leader_and_standby(on_images)
     disks.full(on_images, standby)
     proof = on_images.data_dir(standby).parent / "one-more"
     with pytest.raises(OSError, match="No space"):
@@ -109,7 +92,7 @@ def test_a_full_disk_is_really_full_until_it_is_cleared(on_images: Blueprint) ->
 
 
 def test_a_limit_covers_the_members_processes_and_those_of_its_next_life(on_images: Blueprint) -> None:
-    standby = standby_of(on_images)
+    _, standby = leader_and_standby(on_images)
     members.limit_cores(on_images, standby, 0.8)
     assert members.cores_of(on_images, standby) == pytest.approx(0.8)
     crashes.kill_member(on_images, standby)

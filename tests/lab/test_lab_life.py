@@ -14,6 +14,7 @@ import psycopg
 import pytest
 
 from tests.fixtures.command_line import ended, one_sentence
+from tests.fixtures.labs import lab_command as run
 from tests.fixtures.labs import port_base, state_of_its_own, what_is_left, why_no_lab
 from walproof.errors import UsageError
 from walproof.lab import configuration, home, members, network_links
@@ -26,12 +27,6 @@ from walproof.model.waiting import Wait, wait_for
 from walproof.patroni.config import SyncMode
 
 pytestmark = [pytest.mark.lab, pytest.mark.skipif(bool(why_no_lab()), reason=why_no_lab() or "-")]
-
-
-def run(*words: str, timeout: float = 240) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "walproof", "lab", *words], capture_output=True, text=True, check=False, timeout=timeout
-    )
 
 
 @pytest.fixture(scope="module")

@@ -3,14 +3,13 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 
 import psycopg
 import pytest
 
 from tests.fixtures.bare_network import may_create_networks
+from tests.fixtures.labs import lab_command as run
 from tests.fixtures.labs import why_no_lab
 from walproof.lab import network_links
 from walproof.lab.blueprint import Blueprint
@@ -18,12 +17,6 @@ from walproof.lab.patroni import observe
 
 REASON = why_no_lab() or ("" if may_create_networks() else "needs root and /dev/net/tun")
 pytestmark = [pytest.mark.lab, pytest.mark.skipif(bool(REASON), reason=REASON or "-")]
-
-
-def run(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "walproof", "lab", *words], capture_output=True, text=True, check=False, timeout=240
-    )
 
 
 def fastest_commit_ms(lab: Blueprint, level: str, tries: int = 25) -> float:

@@ -1,12 +1,11 @@
 """A user's scripts, tables and programs on real servers: run as written, at the level of their arm."""
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.fixtures.plain_pair import PlainPair, plain_pair, synchronous
+from tests.fixtures.plain_pair import PlainPair, synchronous
 from tests.fixtures.plain_target import PlainTarget
 from walproof.errors import UsageError
 from walproof.model.guarantee import Level
@@ -17,12 +16,9 @@ pytestmark = pytest.mark.lab
 SEEN = "current_setting('transaction_isolation'), current_setting('synchronous_commit')"
 
 
-@pytest.fixture(scope="module")
-def pair() -> Iterator[PlainPair]:
-    """A primary and a synchronous standby."""
-    with plain_pair() as made:
-        synchronous(made, "FIRST 1 (n2)")
-        yield made
+@pytest.fixture(scope="module", autouse=True)
+def waits_for_the_standby(pair: PlainPair) -> None:
+    synchronous(pair, "FIRST 1 (n2)")
 
 
 def run(pair: PlainPair, arm: Arm) -> SampleResult:

@@ -9,11 +9,11 @@ import httpx2
 import psycopg
 import pytest
 
+from tests.fixtures.labs import asked, leader_and_standby
 from walproof.errors import UsageError
 from walproof.lab.blueprint import Blueprint
 from walproof.lab.faults import active, catalogue, crashes, replication
 from walproof.lab.members import postmaster
-from walproof.lab.patroni import observe
 from walproof.machine.clock import RealClock
 from walproof.machine.programs import ip
 from walproof.model.waiting import Wait, wait_for
@@ -24,26 +24,17 @@ pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
 @pytest.fixture
 def roles(lab: Blueprint) -> Iterator[tuple[str, str]]:
     """The leader and a standby; every fault is undone afterwards."""
-    leader = observe(lab).leader
-    assert leader is not None
     try:
-        yield leader, next(m for m in lab.members if m != leader)
+        yield leader_and_standby(lab)
     finally:
         catalogue.recover(lab)
 
 
-def ask(lab: Blueprint, member: str, question: str) -> tuple[object, ...]:
-    with psycopg.connect(lab.member_endpoint(member).conninfo(), autocommit=True) as link:
-        found = link.execute(question.encode())
-        return (found.fetchone() or ()) if found.description else ()
-
-
 def written(lab: Blueprint, leader: str) -> None:
     """A row is committed on the leader alone."""
-    ask(lab, leader, "SET synchronous_commit = local; CREATE TABLE IF NOT EXISTS ticks (t timestamptz)")
-    with psycopg.connect(lab.member_endpoint(leader).conninfo(), autocommit=True) as link:
-        link.execute("SET synchronous_commit = local")
-        link.execute("INSERT INTO ticks VALUES (now())")
+    local = "SET synchronous_commit = local"
+    asked(lab, leader, f"{local}; CREATE TABLE IF NOT EXISTS ticks (t timestamptz)")
+    asked(lab, leader, f"{local}; INSERT INTO ticks VALUES (now())")
 
 
 RECEIVED = "SELECT pg_last_wal_receive_lsn()::text"
@@ -56,27 +47,27 @@ def test_no_wal_arrives_while_rest_and_clients_do(lab: Blueprint, roles: tuple[s
     leader, standby = roles
     replication.lose_wal(lab, standby)
     RealClock().pause(0.5)
-    before = ask(lab, standby, RECEIVED)
+    before = asked(lab, standby, RECEIVED)
     written(lab, leader)
     RealClock().pause(1.5)
-    assert ask(lab, standby, RECEIVED) == before
+    assert asked(lab, standby, RECEIVED) == before
     assert httpx2.get(f"{lab.rest_url(standby)}/health", timeout=3, trust_env=False).status_code == 200
     with pytest.raises(UsageError, match="already in effect"):
         replication.lose_wal(lab, standby)
     replication.restore_stream(lab, standby)
-    wait_for(Wait.REPLAYED, lambda: ask(lab, standby, RECEIVED) != before, RealClock())
+    wait_for(Wait.REPLAYED, lambda: asked(lab, standby, RECEIVED) != before, RealClock())
 
 
 def test_wal_arrives_and_no_acknowledgement_comes_back(lab: Blueprint, roles: tuple[str, str]) -> None:
     leader, standby = roles
     replication.lose_acks(lab, standby)
     RealClock().pause(0.5)
-    received, flushed = ask(lab, standby, RECEIVED), ask(lab, leader, FLUSHED.format(standby))
+    received, flushed = asked(lab, standby, RECEIVED), asked(lab, leader, FLUSHED.format(standby))
     written(lab, leader)
-    wait_for(Wait.REPLAYED, lambda: ask(lab, standby, RECEIVED) != received, RealClock())
-    assert ask(lab, leader, FLUSHED.format(standby)) == flushed
+    wait_for(Wait.REPLAYED, lambda: asked(lab, standby, RECEIVED) != received, RealClock())
+    assert asked(lab, leader, FLUSHED.format(standby)) == flushed
     catalogue.recover(lab, member=standby)
-    wait_for(Wait.REPLAYED, lambda: ask(lab, leader, FLUSHED.format(standby)) != flushed, RealClock())
+    wait_for(Wait.REPLAYED, lambda: asked(lab, leader, FLUSHED.format(standby)) != flushed, RealClock())
 
 
 def test_paused_replay_receives_and_shows_nothing_until_it_is_resumed(lab: Blueprint, roles: tuple[str, str]) -> None:
@@ -84,29 +75,29 @@ def test_paused_replay_receives_and_shows_nothing_until_it_is_resumed(lab: Bluep
     with pytest.raises(UsageError, match="leads"):
         replication.pause_replay(lab, leader)
     replication.pause_replay(lab, standby)
-    received, replayed = ask(lab, standby, RECEIVED), ask(lab, standby, REPLAYED)
+    received, replayed = asked(lab, standby, RECEIVED), asked(lab, standby, REPLAYED)
     written(lab, leader)
-    wait_for(Wait.REPLAYED, lambda: ask(lab, standby, RECEIVED) != received, RealClock())
+    wait_for(Wait.REPLAYED, lambda: asked(lab, standby, RECEIVED) != received, RealClock())
     states = []
     for _ in range(60):  # cycles of Patroni, each of which resumes it
-        states.append(ask(lab, standby, PAUSE_STATE))
+        states.append(asked(lab, standby, PAUSE_STATE))
         RealClock().pause(0.05)
-    assert states.count(("paused",)) > 50
+    assert states.count([("paused",)]) > 50
     replication.resume_replay(lab, standby)
-    wait_for(Wait.REPLAYED, lambda: ask(lab, standby, REPLAYED) != replayed, RealClock())
-    assert {ask(lab, standby, PAUSE_STATE) for _ in range(20)} == {("not paused",)}
+    wait_for(Wait.REPLAYED, lambda: asked(lab, standby, REPLAYED) != replayed, RealClock())
+    assert all(asked(lab, standby, PAUSE_STATE) == [("not paused",)] for _ in range(20))
     assert active.in_effect(lab) == ()
 
 
 def test_a_crash_restart_ends_every_process_but_the_postmaster(lab: Blueprint, roles: tuple[str, str]) -> None:
     _, standby = roles
     question = "SELECT backend_start::text FROM pg_stat_activity WHERE backend_type = 'checkpointer'"
-    before, pid = ask(lab, standby, question), postmaster(lab, standby)
+    before, pid = asked(lab, standby, question), postmaster(lab, standby)
     crashes.crash_restart(lab, standby)
 
     def again() -> bool:
         try:
-            return ask(lab, standby, question) not in (before, ())
+            return asked(lab, standby, question) not in (before, [])
         except psycopg.OperationalError:
             return False
 
@@ -135,6 +126,6 @@ def test_what_a_killed_walproof_left_is_undone_by_the_next(lab: Blueprint, roles
     }
     assert active.in_effect(lab) == ()
     assert not any(ip("rule", "show", "pref", "90", namespace=lab.namespace(m)) for m in lab.members)
-    replayed = ask(lab, standby, REPLAYED)
+    replayed = asked(lab, standby, REPLAYED)
     written(lab, leader)
-    wait_for(Wait.REPLAYED, lambda: ask(lab, standby, REPLAYED) != replayed, RealClock())
+    wait_for(Wait.REPLAYED, lambda: asked(lab, standby, REPLAYED) != replayed, RealClock())
