@@ -106,7 +106,6 @@ class LedgerOrder:
     route: str = "multi-host"
     witnesses: bool = True
     drill: int = 0
-    payload_bytes: int = 100
     rate: float | None = None
     answer_timeout_s: float = 3.0
     """After so long without an answer a writer tries another server, and only listens on the old connection."""

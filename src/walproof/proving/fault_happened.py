@@ -35,11 +35,8 @@ class Signs:
 
     def tells(self, member: str) -> bool:
         """Whether the member's machine can be asked, not its PostgreSQL alone."""
-        return any(state.processes for state in (*self.since.get(member, ()), *_one(self.before.get(member))))
-
-
-def _one(state: MemberState | None) -> tuple[MemberState, ...]:
-    return () if state is None else (state,)
+        before = self.before.get(member)
+        return bool(before and before.processes) or any(state.processes for state in self.since.get(member, ()))
 
 
 def signs_of(run: DrillRun) -> Signs:
@@ -276,7 +273,9 @@ def _seen(operation: Capability, member: str, signs: Signs, run: DrillRun) -> tu
     if operation is Capability.DCS_LOSS:
         return _dcs_lost(signs)
     if operation is Capability.SWITCHOVER:
-        return run.taken_over, _who_leads(run)
+        leads = "leads now" if run.leader_after != run.before.leader else "still leads"
+        where = "is reported as the leader, on the old timeline" if run.same_timeline else leads
+        return run.taken_over, f"{run.leader_after} {where}"
     return None, "nobody can tell"
 
 
@@ -317,13 +316,6 @@ def _left(run: DrillRun, place: int) -> bool:
     one, *later = run.carried_out[place:]
     until = later[0].at if later else one.cleared_at
     return any(one.at < v.at <= until and v.leader not in (None, one.member) for v in run.views)
-
-
-def _who_leads(run: DrillRun) -> str:
-    after = run.leader_after
-    if run.same_timeline:
-        return f"{after} is reported as the leader, on the old timeline"
-    return f"{after} leads now" if after != run.before.leader else f"{after} still leads"
 
 
 _CRASHES = (

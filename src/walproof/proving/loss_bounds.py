@@ -225,6 +225,6 @@ def _freshness(promised: bool, decided: list[Drill]) -> Cell:
     return Cell(promised, "✘" if stale else "✔", f"{fresh} of {fresh + stale} rows visible at once on some standby")
 
 
-def matrix(drills: Sequence[Drill], levels: Sequence[Level] = tuple(Level)) -> dict[Level, dict[str, Cell]]:
+def matrix(drills: Sequence[Drill], levels: Sequence[Level]) -> dict[Level, dict[str, Cell]]:
     """Level → column → cell."""
     return {level: {name: cell(level, name, drills) for name, _, _ in COLUMNS} for level in levels}

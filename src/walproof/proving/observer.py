@@ -13,14 +13,14 @@ from walproof.model.ports import Closes, Poller, Target
 from walproof.model.topology import ClusterView, MemberState
 from walproof.model.waiting import Wait, wait_for
 
-_POLLER_PACE_S = 0.05
+_PACE_S, _POLLER_PACE_S = 0.2, 0.05
 
 
 class Observer:
     """Collects observations; emits one whenever a role, state, timeline or the standby names changed."""
 
-    def __init__(self, target: Target, emit: Emit, *, pace_s: float = 0.2) -> None:
-        self._target, self._emit, self._pace_s = target, emit, pace_s
+    def __init__(self, target: Target, emit: Emit) -> None:
+        self._target, self._emit = target, emit
         self._views: list[ClusterView] = []
         self._last_shape: object = None
         self._last: ClusterView | None = None
@@ -79,10 +79,10 @@ class Observer:
     def __enter__(self) -> "Observer":
         clock = self._target.clock
         self._poller = self._target.poller(pace_s=0.1, silent_s=0.4)
-        self._repeated = [clock.every(self._pace_s, self.observe), clock.every(_POLLER_PACE_S, self._poll)]
+        self._repeated = [clock.every(_PACE_S, self.observe), clock.every(_POLLER_PACE_S, self._poll)]
         shown = self._target.capabilities().failover_steps
         if shown is not None:
-            self._repeated.append(clock.every(self._pace_s, lambda: self._steps.extend(shown.since_last())))
+            self._repeated.append(clock.every(_PACE_S, lambda: self._steps.extend(shown.since_last())))
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -62,7 +62,7 @@ def parse_options(raw: RawOptions) -> ProveOptions:
         faults=tuple(dict.fromkeys(fault(name) for name in names)),
         levels=_levels(raw.get("levels"), matrix),
         victim=victim(str(raw["victim"])) if raw.get("victim") else None,
-        route=_route(raw.get("route")),
+        route=str(raw.get("route") or "multi-host").strip().lower(),
         writers=_positive(raw, "writers", 16),
         repeat=_positive(raw, "repeat", 1 if not matrix or quick else 2),
         until_bound=_bound(raw.get("until_bound")),
@@ -132,10 +132,6 @@ def _split(text: object, what: str) -> list[str]:
     if not names:
         raise UsageError(f"no {what} is named", "for instance --fault kill,partition --levels off,on")
     return names
-
-
-def _route(text: object) -> str:
-    return str(text or "multi-host").strip().lower()
 
 
 def _bound(text: object) -> float | None:

@@ -28,6 +28,15 @@ class Assumption:
     """Whether rows that are missing prove nothing either when it does not hold."""
 
 
+_AFTER = {
+    Loss.POSTGRES_CRASH: "a crash of PostgreSQL",
+    Loss.POWER_CUT: "a power cut",
+    Loss.LEADER_GONE: "the loss of the leader",
+    Loss.LEADER_AND_STANDBY_POSTGRES: "the loss of the leader and a crash of the standby's PostgreSQL",
+    Loss.LEADER_AND_STANDBY_POWER: "the loss of the leader and a power cut of the standby",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class AtRisk:
     """What was gone for good, None when nothing was, and whether the level is documented to survive it."""
@@ -41,6 +50,14 @@ class AtRisk:
     def promise(self) -> bool | None:
         """Whether the level is documented to survive the loss; None when nothing is at risk."""
         return None if self.loss is None else survives(self.level, self.loss)
+
+    @property
+    def text(self) -> str:
+        """What a loss then means, in a clause."""
+        if self.loss is None:
+            return "though nothing was at risk"
+        promises = "promises" if self.promise else "does not promise"
+        return f"which {self.level} {promises} to keep after {_AFTER[self.loss]}"
 
 
 def violations(findings: Findings, damage: Sequence[str] = ()) -> list[str]:
@@ -84,49 +101,21 @@ def decided(
     failed = [a for a in assumptions if not a.holds]
     reasons = [a.failure for a in failed if a.failure != risk.weaker]
     if any(a.invalidates_loss for a in failed):
-        return Verdict.UNDECIDED, "; ".join([*reasons, *_missing(findings)])
+        rows = "row of an acknowledged commit is" if findings.lost == 1 else "rows of acknowledged commits are"
+        missing = [f"{findings.lost:,} {rows} missing, which proves nothing then"] if findings.lost else []
+        return Verdict.UNDECIDED, "; ".join([*reasons, *missing])
     others = violations(findings, damage)
     if findings.lost:
         lost = f"{counted(findings.lost, 'acknowledged commit')} lost"
         if risk.promise is False and not others:
-            expected = f"expected loss: {lost}, which {risk.level} does not promise to keep after {_after(risk.loss)}"
-            return Verdict.EXPECTED_LOSS, "; ".join([expected, *reasons])
-        return Verdict.BROKEN, "; ".join([f"{lost}, {_promise(risk)}", *others, *reasons])
+            return Verdict.EXPECTED_LOSS, "; ".join([f"expected loss: {lost}, {risk.text}", *reasons])
+        cause = f"because {risk.weaker}" if risk.weaker else risk.text
+        return Verdict.BROKEN, "; ".join([f"{lost}, {cause}", *others, *reasons])
     if others:
         return Verdict.BROKEN, "; ".join([*others, *reasons])
     if failed:
         return Verdict.UNDECIDED, "; ".join(reasons)
     return Verdict.HELD, f"all {findings.acknowledged:,} acknowledged commits are there"
-
-
-_AFTER = {
-    Loss.POSTGRES_CRASH: "a crash of PostgreSQL",
-    Loss.POWER_CUT: "a power cut",
-    Loss.LEADER_GONE: "the loss of the leader",
-    Loss.LEADER_AND_STANDBY_POSTGRES: "the loss of the leader and a crash of the standby's PostgreSQL",
-    Loss.LEADER_AND_STANDBY_POWER: "the loss of the leader and a power cut of the standby",
-}
-
-
-def _after(loss: Loss | None) -> str:
-    return "this fault" if loss is None else _AFTER[loss]
-
-
-def _promise(risk: AtRisk) -> str:
-    if risk.weaker:
-        return f"because {risk.weaker}"
-    if risk.promise is None:
-        return "though nothing was at risk"
-    if risk.promise:
-        return f"which {risk.level} promises to keep after {_after(risk.loss)}"
-    return f"which {risk.level} does not promise to keep after {_after(risk.loss)}"
-
-
-def _missing(findings: Findings) -> list[str]:
-    if not findings.lost:
-        return []
-    rows = "row of an acknowledged commit is" if findings.lost == 1 else "rows of acknowledged commits are"
-    return [f"{findings.lost:,} {rows} missing, which proves nothing then"]
 
 
 _UNNOTICEABLE = (

@@ -63,7 +63,7 @@ class Inspector:
         return found
 
 
-def gathered(target: str, addresses: Sequence[Address], manager: Callable[[], PatroniFacts] | None = None) -> Facts:
+def gathered(target: str, addresses: Sequence[Address], manager: Callable[[], PatroniFacts] | None) -> Facts:
     """One snapshot of all members and the manager, inspected at once; who does not answer says why."""
     started = time.monotonic()
     inspections: dict[int, tuple[MemberFacts, tuple[str, ...]]] = {}
