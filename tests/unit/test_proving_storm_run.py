@@ -8,7 +8,7 @@ from walproof.errors import TargetError
 from walproof.model.drill import Drill, Verdict, Victim
 from walproof.model.event import Event, FaultChanged
 from walproof.proving.campaign import PlannedDrill, Strike, fewest, planned
-from walproof.proving.faults import LEAVES_SERVING
+from walproof.proving.faults import CATALOGUE
 from walproof.proving.options import parse_options
 from walproof.proving.run import Shell, run_drills, shrink_storms
 from walproof.targets.simulated.target import Simulated, simulated
@@ -51,7 +51,7 @@ def test_faults_overlap_and_one_member_is_left_alone() -> None:
                     in_effect.remove((event.members[0], event.fault))
                 else:
                     in_effect.append((event.members[0], event.fault))
-                harmed = {name for name, fault in in_effect if fault not in LEAVES_SERVING}
+                harmed = {name for name, fault in in_effect if not CATALOGUE[fault].leaves_serving}
                 most = max(most, len(harmed))
         assert not in_effect
     assert most == 2

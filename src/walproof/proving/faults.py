@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Any
 
 from walproof.errors import UsageError
 from walproof.model.drill import Capability, Victim
@@ -55,6 +56,13 @@ class Fault:
     prepares: tuple[Step, ...] = ()
     serves_after: bool = True
     hold_s: float = 2.0
+    noticed: bool = True
+    """Whether clients or observers must notice it; of the others, such as a lost DCS under failsafe mode, a healthy
+    cluster may show no sign to them."""
+    leaves_serving: bool = False
+    """Of a storm: its member can still lead, and does not count as harmed."""
+    slow_flush_s: float = 0.0
+    """How much longer a flush takes on a disk that it slows."""
 
     @property
     def needs(self) -> tuple[Capability, ...]:
@@ -70,17 +78,14 @@ _TAKEOVER = (
 )
 
 
-def _takeover(
-    operation: Capability,
-    victims: tuple[Victim, ...],
-    story: Story,
-    *,
-    serves_after: bool = True,
-    hold_s: float = 2.0,
-) -> Fault:
-    """A fault of one operation, of the same name, after which a standby takes over when the leader is the victim."""
-    steps, loss = (Step(operation),), Loss.LEADER_GONE
-    return Fault(operation.value, victims, steps, story, loss, serves_after=serves_after, hold_s=hold_s)
+def _single(operation: Capability, victims: tuple[Victim, ...], story: Story, **more: Any) -> Fault:
+    """A fault of one operation, of the same name; `more`: other fields of a Fault."""
+    return Fault(operation.value, victims, (Step(operation),), story, **more)
+
+
+def _takeover(operation: Capability, victims: tuple[Victim, ...], story: Story, **more: Any) -> Fault:
+    """One after which a standby takes over when the leader is the victim."""
+    return _single(operation, victims, story, loss=Loss.LEADER_GONE, **more)
 
 
 _NOTHING_LOST = "nothing is lost at any level; commits that wait for this standby wait longer"
@@ -108,10 +113,9 @@ _ALL = (
         _ANY_MEMBER,
         Story("the postmaster is killed with -9", _TAKEOVER, "the manager starts it again, rewound when needed"),
     ),
-    Fault(
-        Capability.STOP.value,
+    _single(
+        Capability.STOP,
         _ANY_MEMBER,
-        (Step(Capability.STOP),),
         Story(
             "PostgreSQL is stopped in an orderly way",
             "an orderly stop ships all WAL to connected standbys first: nothing should be lost at any level",
@@ -169,21 +173,24 @@ _ALL = (
         ),
         serves_after=False,
         hold_s=30.0,
+        noticed=False,
     ),
     *(
-        Fault(of.value, _STANDBYS, (Step(of),), Story(happens, _NOTHING_LOST, recovers), hold_s=4.0)
+        _single(of, _STANDBYS, Story(happens, _NOTHING_LOST, recovers), hold_s=4.0, noticed=False, leaves_serving=True)
         for of, happens, recovers in _OF_STANDBYS
     ),
-    Fault(
-        Capability.SLOW_DISK.value,
+    _single(
+        Capability.SLOW_DISK,
         _ANY_MEMBER,
-        (Step(Capability.SLOW_DISK),),
         Story(
             "every flush of the member takes 20 ms longer",
             "nothing is lost at any level; commits wait",
             "flushes take their usual time again",
         ),
         hold_s=4.0,
+        noticed=False,
+        leaves_serving=True,
+        slow_flush_s=0.02,
     ),
     _takeover(
         Capability.FAILING_DISK,
@@ -197,28 +204,29 @@ _ALL = (
         Story("every write of the member fails with ENOSPC", _TAKEOVER, "there is free space again"),
         serves_after=False,
         hold_s=3.0,
+        noticed=False,
     ),
-    Fault(
-        Capability.LINK_DELAY.value,
+    _single(
+        Capability.LINK_DELAY,
         _ANY_MEMBER,
-        (Step(Capability.LINK_DELAY),),
         Story(
             "what the member sends to the others takes 50 ms longer",
             "nothing is lost at any level; commits that wait for a standby wait longer",
             "packets take their usual time again",
         ),
         hold_s=4.0,
+        noticed=False,
     ),
-    Fault(
-        Capability.CPU_STRESS.value,
+    _single(
+        Capability.CPU_STRESS,
         _ANY_MEMBER,
-        (Step(Capability.CPU_STRESS),),
         Story(
             "other processes keep the member's processors busy",
             "nothing is lost at any level; commits may wait, and the manager may take a slow leader for a dead one",
             "the processes end",
         ),
         hold_s=4.0,
+        noticed=False,
     ),
     _takeover(
         Capability.DCS_LOSS,
@@ -226,26 +234,27 @@ _ALL = (
         Story("the majority of the DCS is lost: the leader must demote itself", _TAKEOVER, "the DCS comes back"),
         serves_after=False,
         hold_s=25.0,
+        noticed=False,
     ),
-    Fault(
-        Capability.RESTART.value,
+    _single(
+        Capability.RESTART,
         _ONE_MEMBER,
-        (Step(Capability.RESTART),),
         Story(
             "PostgreSQL is restarted through the manager",
             "an orderly restart keeps everything at every level",
             "by itself",
         ),
+        noticed=False,
     ),
-    Fault(
-        Capability.SWITCHOVER.value,
+    _single(
+        Capability.SWITCHOVER,
         (Victim.LEADER,),
-        (Step(Capability.SWITCHOVER),),
         Story(
             "a planned change of leader through the manager",
             "nothing is lost at any level, no transaction fails",
             "by itself",
         ),
+        noticed=False,
     ),
     Fault(
         "kill-all",
@@ -300,6 +309,7 @@ _ALL = (
         ),
         Loss.LEADER_AND_STANDBY_POWER,
         prepares=(Step(Capability.SLOW_DISK, StepVictim.STANDBYS),),
+        slow_flush_s=0.005,
     ),
     Fault(
         "none",
@@ -309,6 +319,7 @@ _ALL = (
             "nothing happens", "nothing is lost; at remote_apply what is acknowledged is visible on the standby", "-"
         ),
         hold_s=4.0,
+        noticed=False,
     ),
 )
 
@@ -343,9 +354,6 @@ IN_STORMS = (
     "pause-replay",
 )
 """Faults that storms are drawn from; their order is part of what a seed means."""
-LEAVES_SERVING = ("slow-disk", "crash-restart", "partition-wal", "partition-acks", "pause-replay")
-"""Faults of a storm after which the member can still lead: it does not count as harmed."""
-SLOW_FLUSH_S = {"slow-disk": 0.02, "double-power": 0.005}
 
 _VICTIM_ALIASES = {
     "sync": Victim.SYNC_STANDBY,

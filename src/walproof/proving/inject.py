@@ -13,7 +13,7 @@ from walproof.model.ports import Capabilities, Target
 from walproof.model.topology import ClusterView
 from walproof.model.waiting import Wait, longest_s
 from walproof.proving.campaign import Strike, Struck
-from walproof.proving.faults import CATALOGUE, LEAVES_SERVING, SLOW_FLUSH_S, Fault, Step, members_of
+from walproof.proving.faults import CATALOGUE, Fault, Step, members_of
 from walproof.proving.observer import Gathered, Observer
 
 
@@ -72,7 +72,6 @@ def inject(
     `before_undo` is called before a step that undoes an earlier one: its signs show no longer afterwards.
     """
     able, clock = target.capabilities(), target.clock
-    slow_s = SLOW_FLUSH_S.get(fault.name, 0.01)
     everybody = tuple(m.name for m in view.members)
     for step in steps:
         if step.after_s:
@@ -86,7 +85,7 @@ def inject(
             able.switchover.switch_over(None)
             continue
         acts = [
-            partial(_on_member, able, step, member, slow_s, tuple(o for o in everybody if o != member))
+            partial(_on_member, able, step, member, fault.slow_flush_s, tuple(o for o in everybody if o != member))
             for member in members_of(step, victims, view)
         ]
         if step.apart_s:
@@ -168,7 +167,7 @@ class StormRun:
     def _harmed(self, *more: str) -> set[str]:
         """Members under a fault just now; one that leaves them serving does not count, unless it is among `more`."""
         ongoing = [self.struck[place] for place in self._due]
-        return {one.member for one in ongoing if one.fault not in LEAVES_SERVING or one.fault in more}
+        return {one.member for one in ongoing if not CATALOGUE[one.fault].leaves_serving or one.fault in more}
 
     def _leave_one_unharmed(self) -> None:
         """Clear the oldest fault while it and another one would leave no member unharmed."""

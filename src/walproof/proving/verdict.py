@@ -118,22 +118,6 @@ def decided(
     return Verdict.HELD, f"all {findings.acknowledged:,} acknowledged commits are there"
 
 
-_UNNOTICEABLE = (
-    "none",
-    "slow-disk",
-    "cpu-stress",
-    "link-delay",
-    "restart",
-    "partition-one-way",
-    "crash-restart",
-    "partition-wal",
-    "partition-acks",
-    "pause-replay",
-    "full-disk",
-    "switchover",
-    "dcs-loss",
-)
-"""Faults that a healthy cluster may survive without any sign to clients, such as a lost DCS under failsafe mode."""
 _MIN_ACKNOWLEDGED = 10
 """With fewer acknowledgements than this before the fault there is too little to judge."""
 
@@ -185,7 +169,7 @@ def _fault_happened(history: History, findings: Findings, out: Outage | None, si
         what = ", ".join(dict.fromkeys(str(sign.operation) for sign in against)) if run.struck else fault.name
         return Assumption(name, False, f"{what} did not happen: {where}")
     shown = bool(signs) and all(sign.seen for sign in signs)
-    happened = shown or fault.name in _UNNOTICEABLE or _noticed(run, findings, out)
+    happened = shown or not fault.noticed or _noticed(run, findings, out)
     return Assumption(name, happened, f"nothing that was observed shows that {fault.name} happened")
 
 
