@@ -3,7 +3,7 @@
 import struct
 import tracemalloc
 import zlib
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -19,7 +19,6 @@ from walproof.model.topology import ClusterView, LedgerTable, MemberState, Membe
 from walproof.proving.campaign import PlannedDrill
 from walproof.proving.faults import fault
 from walproof.proving.history import MAGIC, DrillRun, History, decode, encode
-from walproof.proving.judge import judge
 from walproof.proving.lost_commits import MemberReading
 
 EPOCH = 1_795_000_000.0
@@ -68,21 +67,6 @@ def history(size: int, seed: int, *, writers: int = 4) -> History:
     return History(planned, run, attempts, witness, readings, {"n3 unread": "no answer"})
 
 
-def same(one: History, other: History) -> bool:
-    columns = [f.name for f in fields(Attempts) if f.name not in ("servers", "standby_names")]
-    arrays = all(
-        np.array_equal(getattr(one.attempts, name), getattr(other.attempts, name), equal_nan=name == "ended")
-        for name in columns
-    )
-    held = [a.present.tolist() == b.present.tolist() for a, b in zip(one.readings, other.readings, strict=True)]
-    nothing = np.zeros(0, bool)
-    bare = [
-        replace(h, attempts=h.attempts.servers, readings=tuple(replace(r, present=nothing) for r in h.readings))  # type: ignore[arg-type]
-        for h in (one, other)
-    ]
-    return arrays and all(held) and repr(bare[0]) == repr(bare[1])
-
-
 @given(st.integers(0, 300), st.integers(0, 10_000))
 def test_what_is_decoded_is_what_was_encoded_to_the_microsecond(size: int, seed: int) -> None:
     whole = history(size, seed)
@@ -98,14 +82,8 @@ def test_what_is_decoded_is_what_was_encoded_to_the_microsecond(size: int, seed:
         assert np.array_equal(before.present[order], after.present)
     assert again.run == whole.run
     assert (again.planned, again.witness, again.problems) == (whole.planned, whole.witness, whole.problems)
-
-
-@given(st.integers(0, 300), st.integers(0, 10_000))
-def test_decoding_and_encoding_again_changes_nothing(size: int, seed: int) -> None:
-    once = decode(encode(history(size, seed)))
-    twice = decode(encode(once))
-    assert same(once, twice)
-    assert repr(judge(once).drill) == repr(judge(twice).drill)
+    kept = encode(again)
+    assert encode(decode(kept)) == kept
 
 
 def busy(size: int, writers: int = 16) -> History:
