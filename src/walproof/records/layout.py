@@ -27,18 +27,6 @@ def opener(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, FILE)
 
 
-def write_bytes(path: Path, data: bytes) -> None:
-    """Write a whole file; one that was there keeps its mode."""
-    with open(path, "wb", opener=opener) as file:
-        file.write(data)
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a whole file; one that was there keeps its mode."""
-    with open(path, "w", encoding="utf-8", errors="replace", opener=opener) as file:
-        file.write(text)
-
-
 FORMAT = 1
 """Raised when an earlier reader would misunderstand, not when it would merely skip something new."""
 HEADER = "record.json"

@@ -24,8 +24,6 @@ from walproof.records.layout import (
     opener,
     safe_name,
     version,
-    write_bytes,
-    write_text,
 )
 
 _HINT = "free some space, or name a writable directory with --record DIR"
@@ -92,10 +90,8 @@ class Writer:
         path = self.directory / FILES / safe_name(name)
         try:
             make_folder(path.parent)
-            if isinstance(content, bytes):
-                write_bytes(path, content)
-            else:
-                write_text(path, in_text(content))
+            with open(path, "wb", opener=opener) as file:
+                file.write(content if isinstance(content, bytes) else in_text(content).encode(errors="replace"))
         except OSError as wrong:
             raise _unwritable(self.directory, wrong) from None
         return path

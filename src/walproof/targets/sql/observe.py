@@ -184,6 +184,8 @@ class SqlPoller:
 
 _QUERY = _STATEMENTS["member_state"].encode()
 _LONGEST_STATE_S = 2.0
+_BY_MACHINE = ("postmaster", "processes", "disk", "dcs", "container", "manager", "stressed", "chaos", "deaf_to")
+"""What a member's machine tells of it; the rest is what SQL answers."""
 
 
 class SqlMemberStates:
@@ -217,29 +219,17 @@ class SqlMemberStates:
         until = self._clock.now() + _LONGEST_STATE_S
         for thread in threads:
             thread.join(timeout=max(0.0, until - self._clock.now()))
-        return tuple(_together(dict(found)[name], machines[name]) for name in endpoints)
+        answered = dict(found)
+        return tuple(
+            replace(answered[name], **{told: getattr(machines[name], told) for told in _BY_MACHINE})
+            for name in endpoints
+        )
 
     def _shown(self, bare: MemberState) -> MemberState:
         try:
             return self._machine(bare)
         except (Error, OSError):
             return bare
-
-
-def _together(answered: MemberState, shown: MemberState) -> MemberState:
-    """What SQL answered and what the machine shown, as one state of the later moment."""
-    return replace(
-        answered,
-        postmaster=shown.postmaster,
-        processes=shown.processes,
-        disk=shown.disk,
-        dcs=shown.dcs,
-        container=shown.container,
-        manager=shown.manager,
-        stressed=shown.stressed,
-        chaos=shown.chaos,
-        deaf_to=shown.deaf_to,
-    )
 
 
 def _answer(endpoint: Endpoint) -> dict[str, Any] | None:
