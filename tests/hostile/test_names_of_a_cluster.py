@@ -11,7 +11,7 @@ from walproof.model.drill import Capability
 from walproof.model.guarantee import ConfigChange, QuorumKind, SyncReplication
 from walproof.model.topology import ClusterView, Endpoint, MemberView, Role
 from walproof.targets.external import faults_by_command
-from walproof.targets.external.faults_by_command import CommandSwitchover, UserCommands
+from walproof.targets.external.faults_by_command import CommandOperations, UserCommands
 from walproof.targets.postgres.target import NAMES, PostgresConfiguration
 from walproof.targets.simulated.clock import VirtualClock
 
@@ -99,10 +99,11 @@ def test_a_fault_on_such_a_member_is_refused_before_anything_and_leaves_nothing_
 def test_a_switchover_to_such_a_member_is_refused(tmp_path: Path) -> None:
     mark = tmp_path / "mark"
     able = UserCommands({"switchover": 'echo "to {member2}"'}, lambda member: Endpoint((("h", 1),)))
+    commanded = CommandOperations(able, lambda: "n1", lambda: ClusterView(0.0, (), None), VirtualClock())
     with pytest.raises(TargetError):
-        CommandSwitchover(able, lambda: "n1").switch_over(f"n2$(touch {mark})")
+        commanded.switch_over(f"n2$(touch {mark})")
     assert not mark.exists()
-    CommandSwitchover(able, lambda: "n1").switch_over()
+    commanded.switch_over()
 
 
 def standby_names(*standbys: str) -> str | None:

@@ -148,10 +148,7 @@ class PatroniRest:
 
         Patroni answers from a view of the DCS that may be one loop old; the leader's is the newest.
         """
-        _, config = self._first("/config", at)
-        if not isinstance(config, dict):
-            raise TargetError("Patroni gives no dynamic configuration", "see GET /config")
-        return config
+        return _configuration(self._first("/config", at)[1])
 
     def status(self, url: str) -> dict[str, Any]:
         """GET of one member's /patroni (or another URL that gives an object); {} when it does not answer."""
@@ -213,7 +210,10 @@ class PatroniRest:
 
         Patroni reads the DCS before it patches and answers with the result: removing a key that nobody has reads only.
         """
-        return _configuration(self._patched({_NO_KEY: None}, ""))
+        try:
+            return _configuration(from_json(self._patched({_NO_KEY: None}, "")))
+        except ValueError:
+            return _configuration(None)
 
     def _patched(self, change: dict[str, Any], at: str) -> str:
         url = at or self.to_change()
@@ -254,11 +254,7 @@ def _are_members(listed: object) -> bool:
     )
 
 
-def _configuration(text: str) -> dict[str, Any]:
-    try:
-        config = from_json(text)
-    except ValueError:
-        config = None
+def _configuration(config: object) -> dict[str, Any]:
     if not isinstance(config, dict):
         raise TargetError("Patroni gives no dynamic configuration", "see GET /config")
     return config
@@ -268,20 +264,18 @@ def facts_of(rest: PatroniRest) -> PatroniFacts:
     """Configuration, members and versions, for the doctor; TargetError when no member answers."""
     cluster, config = rest.cluster(), rest.config()
     versions = rest.versions(cluster)
-    members = []
-    for row in cluster["members"]:
-        lag = row.get("lag")
-        members.append(
-            PatroniMember(
-                str(row.get("name")),
-                str(row.get("role")),
-                str(row.get("state")),
-                row.get("timeline"),
-                lag if isinstance(lag, int) else None,
-                bool(row.get("pending_restart")),
-                dict(row.get("tags") or {}),
-                versions.get(str(row.get("name")), "").removeprefix("?"),
-            )
+    members = tuple(
+        PatroniMember(
+            name=str(row.get("name")),
+            role=str(row.get("role")),
+            state=str(row.get("state")),
+            timeline=row.get("timeline"),
+            lag_bytes=lag if isinstance(lag := row.get("lag"), int) else None,
+            pending_restart=bool(row.get("pending_restart")),
+            tags=dict(row.get("tags") or {}),
+            version=versions.get(str(row.get("name")), "").removeprefix("?"),
         )
+        for row in cluster["members"]
+    )
     paused = bool(cluster.get("pause") or config.get("pause"))
-    return PatroniFacts(config, tuple(members), paused, rest.access.urls[0])
+    return PatroniFacts(config, members, paused, rest.access.urls[0])

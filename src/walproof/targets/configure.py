@@ -1,5 +1,7 @@
 """A configuration change from plan to effect; on any error, and on Ctrl-C, what was changed is reverted."""
 
+from typing import Any
+
 from walproof.errors import Error, MachineError
 from walproof.model.guarantee import ConfigChange, ConfigPlan
 from walproof.model.ports import Configuration, Notebook
@@ -39,6 +41,11 @@ class NoJournal:
     def pending(self, target: str | None = None) -> tuple[()]:
         """Nothing."""
         return ()
+
+
+def noted(journal: Notebook, target: str, what: str, name: str | None = None) -> list[Any]:
+    """The pending changes of a kind, newest first; `name`: of that one alone."""
+    return [c for c in journal.pending(target) if c.what == what and name in (None, c.name)]
 
 
 def needed(journal: Notebook) -> Notebook:

@@ -19,6 +19,7 @@ from walproof.model.ports import Clock, Notebook
 from walproof.model.topology import ClusterView, Endpoint
 from walproof.model.waiting import Wait, wait_for
 from walproof.targets.cnpg.kubernetes_api import CLUSTERS, ApiError, KubernetesApi, Tree
+from walproof.targets.configure import noted
 from walproof.targets.external.configuration_patches import (
     PARAMETERS,
     KeyPath,
@@ -190,9 +191,7 @@ class CnpgConfiguration:
     def undo(self, journal: Notebook) -> list[str]:
         """Patch back those of our keys that still are as we set them; sentences about what others set since."""
         left: list[str] = []
-        for change in journal.pending(self._target):
-            if change.what != SPEC:
-                continue
+        for change in noted(journal, self._target, SPEC):
             note = json.loads(change.before or "{}")
             tree = self._spec.read()
             ours = _loaded(json.loads(change.after or "[]"))

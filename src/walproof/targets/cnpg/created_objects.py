@@ -14,7 +14,7 @@ from typing import Any
 from walproof.machine.pid_files import identity
 from walproof.model.drill import Capability
 from walproof.targets.cnpg.kubernetes_api import JOBS, SECRETS, ApiError, Kind, KubernetesApi, Tree
-from walproof.targets.cnpg.objects import Cluster, Owned, OwnedMetadata, read
+from walproof.targets.cnpg.objects import Cluster, Metadata, Object, read
 
 LABELS = {"app.kubernetes.io/managed-by": "walproof"}
 OURS = "app.kubernetes.io/managed-by=walproof"
@@ -74,7 +74,7 @@ def secret(meta: Mapping[str, Any], kind: str, values: Mapping[str, str]) -> Tre
     return {"apiVersion": "v1", "kind": "Secret", "metadata": dict(meta), "type": kind, "data": data}
 
 
-def create(api: KubernetesApi, kind: Kind, tree: Tree, over: Callable[[OwnedMetadata], bool] | None = None) -> None:
+def create(api: KubernetesApi, kind: Kind, tree: Tree, over: Callable[[Metadata], bool] | None = None) -> None:
     """Make it; ApiError where another's object has its name. One of ours whose run is `over` is replaced."""
     name = tree["metadata"]["name"]
     try:
@@ -83,7 +83,7 @@ def create(api: KubernetesApi, kind: Kind, tree: Tree, over: Callable[[OwnedMeta
     except ApiError as wrong:
         if wrong.code != 409:
             raise
-    there = read(Owned, api.get(kind, name)).metadata
+    there = read(Object, api.get(kind, name)).metadata
     one = f"{kind.plural[:-1]} {name}"
     if not LABELS.items() <= there.labels.items():
         raise ApiError(f"the {one} is there and not walproof's, so it is left alone", "rename it", code=409)
@@ -101,7 +101,7 @@ def create(api: KubernetesApi, kind: Kind, tree: Tree, over: Callable[[OwnedMeta
 def remove(api: KubernetesApi, kind: Kind, name: str, run: str) -> None:
     """Delete it where it is that run's of walproof; another run may have made one of that name since."""
     try:
-        there = read(Owned, api.get(kind, name)).metadata
+        there = read(Object, api.get(kind, name)).metadata
     except ApiError as wrong:
         if wrong.code != 404:
             raise
@@ -245,7 +245,7 @@ class Left:
     """One object of walproof's that belongs to a Cluster."""
 
     kind: Kind
-    meta: OwnedMetadata
+    meta: Metadata
 
     @property
     def ended(self) -> bool | None:
@@ -263,13 +263,13 @@ def left_behind(api: KubernetesApi, cluster: str) -> tuple[Left, ...]:
     found: list[Left] = []
     for kind, ask in asked:
         try:
-            objects = [read(Owned, tree).metadata for tree in ask()]
+            objects = [read(Object, tree).metadata for tree in ask()]
         except ApiError as wrong:
             if wrong.code not in (403, 404):
                 raise
             continue
         ours = [one for one in objects if LABELS.items() <= one.labels.items()]
-        found += [Left(kind, one) for one in ours if cluster in one.owners]
+        found += [Left(kind, one) for one in ours if cluster in [owner.name for owner in one.owner_references]]
     return tuple(found)
 
 

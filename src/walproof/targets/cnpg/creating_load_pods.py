@@ -21,10 +21,10 @@ from walproof.model.waiting import Wait, wait_for
 from walproof.targets.cnpg import created_objects
 from walproof.targets.cnpg.credentials_and_own_role import Credential
 from walproof.targets.cnpg.kubernetes_api import CLUSTERS, JOBS, PODS, SECRETS, ApiError, KubernetesApi, Tree
-from walproof.targets.cnpg.objects import Job, OwnedMetadata, Pod, read
+from walproof.targets.cnpg.objects import Job, Metadata, Pod, read
 from walproof.targets.cnpg.rbac import for_load, refusal
 from walproof.targets.cnpg.target_file import CnpgFile, LoadPart
-from walproof.targets.configure import needed
+from walproof.targets.configure import needed, noted
 from walproof.targets.sql.connection import pgpass_line
 
 PORT = 7447
@@ -220,18 +220,18 @@ class LoadPods:
 
     def remove(self, journal: Notebook) -> None:
         """Remove what the journal says was made, and wait until its pods are gone. Safe twice."""
-        for change in journal.pending(self._target):
-            if change.what == LOAD:
-                for kind in (JOBS, SECRETS):
-                    created_objects.remove(self._api, kind, change.name, str(change.after))
-                with suppress(WaitTimeout):
-                    wait_for(Wait.PROGRAM_GONE, partial(self._none_left, str(change.after)), self._clock)
-                journal.undone(change)
+        for change in noted(journal, self._target, LOAD):
+            run = str(change.after)
+            for kind in (JOBS, SECRETS):
+                created_objects.remove(self._api, kind, change.name, run)
+            with suppress(WaitTimeout):
+                wait_for(Wait.PROGRAM_GONE, partial(self._none_left, run), self._clock)
+            journal.undone(change)
 
     def _none_left(self, run: str) -> bool:
         return not self._api.list(PODS, pods_of_run(run))
 
-    def _over(self, there: OwnedMetadata) -> bool:
+    def _over(self, there: Metadata) -> bool:
         """Whether the run has ended that made such an object: its load ends by itself, wherever it was started."""
         try:
             job = read(Job, self._api.get(JOBS, there.name))

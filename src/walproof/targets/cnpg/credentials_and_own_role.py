@@ -17,6 +17,7 @@ from walproof.targets.cnpg import created_objects
 from walproof.targets.cnpg.created_objects import left_behind
 from walproof.targets.cnpg.kubernetes_api import CLUSTERS, SECRETS, ApiError, KubernetesApi, Tree
 from walproof.targets.cnpg.objects import Cluster, Secret, read
+from walproof.targets.configure import noted
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +30,8 @@ class Credential:
 
 def credential_of(api: KubernetesApi, name: str) -> Credential:
     """The user and password in a secret; TargetError names the secret and the key that is missing, no value."""
-    return credential_in(read(Secret, api.get(SECRETS, name)))
-
-
-def credential_in(secret: Secret) -> Credential:
-    """As `credential_of`, of a secret that was read."""
-    user = _value(secret, "username")
-    return Credential(user, _value(secret, "password"))
+    secret = read(Secret, api.get(SECRETS, name))
+    return Credential(_value(secret, "username"), _value(secret, "password"))
 
 
 def secret_of(cluster: Cluster, named: str = "") -> str:
@@ -98,7 +94,7 @@ class OwnRole:
 
     def adopt(self, journal: Notebook) -> bool:
         """Note roles whose maker has ended and whose journal is lost; whether there was one."""
-        known = [str(change.after) for change in journal.pending(self._target) if change.what == ROLE]
+        known = [str(change.after) for change in noted(journal, self._target, ROLE)]
         lost = [
             left.meta.name
             for left in left_behind(self._api, self._cluster)
@@ -113,30 +109,28 @@ class OwnRole:
 
     def left(self, journal: Notebook) -> Credential | None:
         """The role that a killed run left, so that what it owns can be dropped; None where there is none."""
-        for change in journal.pending(self._target):
-            if change.what == ROLE:
-                try:
-                    found = credential_in(read(Secret, self._api.get(SECRETS, str(change.after))))
-                except ApiError as wrong:
-                    if wrong.code != 404:
-                        raise
-                    continue
-                if found.user == change.name:
-                    return found
+        for change in noted(journal, self._target, ROLE):
+            try:
+                credential = credential_of(self._api, str(change.after))
+            except ApiError as wrong:
+                if wrong.code != 404:
+                    raise
+                continue
+            if credential.user == change.name:
+                return credential
         return None
 
     def remove(self, journal: Notebook, gone: Callable[[str], bool]) -> None:
         """Have every role of the journal dropped, wait until `gone` says so, and remove what named it. Safe twice."""
-        for change in journal.pending(self._target):
-            if change.what != ROLE:
-                continue
+        for change in noted(journal, self._target, ROLE):
             self._drop(change.name, gone)
             created_objects.remove(self._api, SECRETS, str(change.after), change.name)
             journal.undone(change)
 
     def _drop(self, role: str, gone: Callable[[str], bool]) -> None:
         if any(entry.get("name") == role for entry in self._roles(self._api.get(CLUSTERS, self._cluster))):
-            self._change(lambda roles: [_absent(entry) if entry.get("name") == role else entry for entry in roles])
+            absent = {"name": role, "ensure": "absent"}
+            self._change(lambda roles: [absent if entry.get("name") == role else entry for entry in roles])
 
             def done() -> bool:
                 self._refuse(role, "drop")
@@ -165,10 +159,6 @@ class OwnRole:
                     raise
             self._clock.pause(0.1)
         raise ApiError(f"Cluster {self._cluster} is changed by somebody else all the time", "do it once more", code=409)
-
-
-def _absent(entry: dict[str, Any]) -> dict[str, Any]:
-    return {"name": entry["name"], "ensure": "absent"}
 
 
 def _entry(role: str, secret: str, version: int) -> dict[str, Any]:

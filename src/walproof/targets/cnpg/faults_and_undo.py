@@ -16,6 +16,7 @@ from walproof.model.waiting import Wait, wait_for
 from walproof.targets.cnpg.kubernetes_api import CLUSTERS, PODS, ApiError, KubernetesApi
 from walproof.targets.cnpg.objects import Cluster, read
 from walproof.targets.cnpg.state_and_doctor_facts import FENCED, fenced_in, pods_of, state_of
+from walproof.targets.configure import noted
 
 FAULT = "cnpg fault"
 """What the journal calls one that has to be undone; its name is FAULT MEMBER."""
@@ -66,19 +67,69 @@ class Instances:
         """It is undone."""
         self.injected = [pair for pair in self.injected if pair != (fault, member)]
         journal = self.journal()
-        for change in journal.pending(self.target):
-            if (change.what, change.name) == (FAULT, f"{fault} {member}"):
-                journal.undone(change)
+        for change in noted(journal, self.target, FAULT, f"{fault} {member}"):
+            journal.undone(change)
 
     def faults(self) -> dict[Capability, MemberFault]:
         """What Kubernetes alone can do."""
         return {
-            Capability.KILL: Kill(self),
-            Capability.KILL_MEMBER: KillMember(self),
-            Capability.KILL_CONTAINER: KillContainer(self),
-            Capability.FREEZE: Freeze(self),
-            Capability.STOP: Fence(self),
+            Capability.KILL: InstanceFault(self._kill),
+            Capability.KILL_MEMBER: InstanceFault(self._delete),
+            Capability.KILL_CONTAINER: InstanceFault(self._abort),
+            Capability.FREEZE: InstanceFault(self._freeze, self._thaw),
+            Capability.STOP: InstanceFault(self._fence, self._unfence),
         }
+
+    def _kill(self, member: str) -> None:
+        """SIGKILL to the postmaster; the operator fails over, and the container starts anew."""
+        self.run(member, _KILL)
+
+    def _delete(self, member: str) -> None:
+        """The pod deleted with force: PostgreSQL and its manager at once. Its volume stays, a new pod takes it."""
+        self.check(member)
+        self.api.delete(PODS, member, grace_s=0)
+
+    def _abort(self, member: str) -> None:
+        """The container's first process ends at once; the kernel kills the others, the kubelet starts it anew.
+
+        SIGABRT, because the kernel keeps SIGKILL from a first process inside its own container; the manager, a program
+        in Go, has no handler for it and ends without shutting PostgreSQL down. What sent it may be gone by then, with
+        the container.
+        """
+        try:
+            self.run(member, _ABORT)
+        except ApiError as wrong:
+            if wrong.code in (403, 404):
+                raise
+
+    def _freeze(self, member: str) -> None:
+        """SIGSTOP to every process of PostgreSQL; the instance manager goes on and renews the lease (pitfall K1)."""
+        self.begin(Capability.FREEZE, member)
+        self.run(member, _SIGNAL.format(signal="STOP"))
+
+    def _thaw(self, member: str) -> None:
+        """Let them go on; a pod that was replaced meanwhile has nothing frozen."""
+        try:
+            self.run(member, _SIGNAL.format(signal="CONT"))
+        except ApiError as wrong:
+            if wrong.code != 404:
+                raise
+        self.end(Capability.FREEZE, member)
+
+    def _fence(self, member: str) -> None:
+        """The operator's fence: PostgreSQL is stopped in order and stays stopped, its pod stays."""
+        self.check(member)
+        self.begin(Capability.STOP, member)
+        self._set_fences(lambda fenced: (*fenced, member))
+
+    def _unfence(self, member: str) -> None:
+        self._set_fences(lambda fenced: tuple(name for name in fenced if name != member))
+        self.end(Capability.STOP, member)
+
+    def _set_fences(self, change: Callable[[tuple[str, ...]], Sequence[str]]) -> None:
+        fenced = change(fenced_in(read(Cluster, self.api.get(CLUSTERS, self.cluster))))
+        text = json.dumps(list(dict.fromkeys(fenced))) if fenced else None
+        self.api.patch(CLUSTERS, self.cluster, {"metadata": {"annotations": {FENCED: text}}})
 
     def undo_all(self) -> None:
         """Every fault that is injected, the newest first."""
@@ -90,112 +141,35 @@ class Instances:
         """Let every process of PostgreSQL go on; nothing comes of it where none is stopped or there."""
         for member in pods_of(self.api, self.cluster):
             with suppress(TargetError):
-                Freeze(self).undo(member)
+                self._thaw(member)
 
     def undo_left(self, journal: Notebook) -> None:
         """Every fault that a killed run left in its journal."""
         able = {str(fault): one for fault, one in self.faults().items()}
-        for change in journal.pending(self.target):
-            if change.what == FAULT:
-                fault, _, member = change.name.partition(" ")
-                able[fault].undo(member)
-                journal.undone(change)
+        for change in noted(journal, self.target, FAULT):
+            fault, _, member = change.name.partition(" ")
+            able[fault].undo(member)
+            journal.undone(change)
+
+
+def _starts_anew(_member: str) -> None:
+    """Nothing to undo: the kubelet starts the container anew, the operator makes a new pod."""
 
 
 @dataclass(frozen=True, slots=True)
-class Kill:
-    """SIGKILL to the postmaster; the operator fails over, and the container starts anew."""
+class InstanceFault:
+    """One fault of one member."""
 
-    instances: Instances
-
-    def inject(self, member: str) -> None:
-        """Returns when the signal was sent."""
-        self.instances.run(member, _KILL)
-
-    def undo(self, member: str) -> None:
-        """Nothing: the kubelet starts it anew."""
-
-
-@dataclass(frozen=True, slots=True)
-class KillContainer:
-    """The container's first process ends at once; the kernel kills the others, the kubelet starts the container anew.
-
-    SIGABRT, because the kernel keeps SIGKILL from a first process inside its own container; the manager, a program in
-    Go, has no handler for it and ends without shutting PostgreSQL down.
-    """
-
-    instances: Instances
+    act: Callable[[str], None]
+    undo_act: Callable[[str], None] = _starts_anew
 
     def inject(self, member: str) -> None:
-        """Returns when the signal was sent; what sent it may be gone by then, with the container."""
-        try:
-            self.instances.run(member, _ABORT)
-        except ApiError as wrong:
-            if wrong.code in (403, 404):
-                raise
+        """Returns when it is asked for: a signal sent, a pod deleted, a fence set."""
+        self.act(member)
 
     def undo(self, member: str) -> None:
-        """Nothing: the kubelet starts it anew."""
-
-
-@dataclass(frozen=True, slots=True)
-class KillMember:
-    """The pod deleted with force: PostgreSQL and its manager at once. Its volume stays, a new pod takes it."""
-
-    instances: Instances
-
-    def inject(self, member: str) -> None:
-        """Returns when the pod is deleted."""
-        self.instances.check(member)
-        self.instances.api.delete(PODS, member, grace_s=0)
-
-    def undo(self, member: str) -> None:
-        """Nothing: the operator makes a new pod."""
-
-
-@dataclass(frozen=True, slots=True)
-class Freeze:
-    """SIGSTOP to every process of PostgreSQL; the instance manager goes on and renews the lease (pitfall K1)."""
-
-    instances: Instances
-
-    def inject(self, member: str) -> None:
-        """Stop them all."""
-        self.instances.begin(Capability.FREEZE, member)
-        self.instances.run(member, _SIGNAL.format(signal="STOP"))
-
-    def undo(self, member: str) -> None:
-        """Let them go on; a pod that was replaced meanwhile has nothing frozen."""
-        try:
-            self.instances.run(member, _SIGNAL.format(signal="CONT"))
-        except ApiError as wrong:
-            if wrong.code != 404:
-                raise
-        self.instances.end(Capability.FREEZE, member)
-
-
-@dataclass(frozen=True, slots=True)
-class Fence:
-    """The operator's fence: PostgreSQL is stopped in order and stays stopped, its pod stays."""
-
-    instances: Instances
-
-    def inject(self, member: str) -> None:
-        """Add the member to the fenced ones."""
-        self.instances.check(member)
-        self.instances.begin(Capability.STOP, member)
-        self._set(lambda fenced: (*fenced, member))
-
-    def undo(self, member: str) -> None:
-        """Take it from the fenced ones."""
-        self._set(lambda fenced: tuple(name for name in fenced if name != member))
-        self.instances.end(Capability.STOP, member)
-
-    def _set(self, change: Callable[[tuple[str, ...]], Sequence[str]]) -> None:
-        api, name = self.instances.api, self.instances.cluster
-        fenced = change(fenced_in(read(Cluster, api.get(CLUSTERS, name))))
-        text = json.dumps(list(dict.fromkeys(fenced))) if fenced else None
-        api.patch(CLUSTERS, name, {"metadata": {"annotations": {FENCED: text}}})
+        """As it was."""
+        self.undo_act(member)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from walproof.targets.cnpg.kubernetes_api import CLUSTERS, ApiError, Kind
 from walproof.targets.cnpg.objects import ChaosExperiment, Cluster, read
 from walproof.targets.cnpg.rbac import CHAOS_MESH, FOR_CHAOS, missing_of
 from walproof.targets.cnpg.state_and_doctor_facts import pods_of
+from walproof.targets.configure import noted
 
 CHAOS = "cnpg chaos"
 """What the journal calls an experiment; its name is KIND NAME."""
@@ -95,9 +96,8 @@ class ChaosMesh:
         self.injected = [pair for pair in self.injected if pair != (kind, name)]
         run = self.instances
         journal = run.journal()
-        for change in journal.pending(run.target):
-            if (change.what, change.name) == (CHAOS, f"{kind.plural} {name}"):
-                journal.undone(change)
+        for change in noted(journal, run.target, CHAOS, f"{kind.plural} {name}"):
+            journal.undone(change)
 
     def _delete(self, kind: Kind, name: str) -> None:
         api = self.instances.api
@@ -121,11 +121,10 @@ class ChaosMesh:
 
     def undo_left(self, journal: Notebook) -> None:
         """Every experiment that a killed run left in its journal."""
-        for change in journal.pending(self.instances.target):
-            if change.what == CHAOS:
-                plural, _, name = change.name.partition(" ")
-                self._delete(KINDS[plural], name)
-                journal.undone(change)
+        for change in noted(journal, self.instances.target, CHAOS):
+            plural, _, name = change.name.partition(" ")
+            self._delete(KINDS[plural], name)
+            journal.undone(change)
 
     def in_effect(self) -> dict[str, tuple[Capability, ...]] | None:
         """What Chaos Mesh's status says is injected now, by member; None where it cannot be asked anything."""

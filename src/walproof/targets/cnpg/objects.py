@@ -16,33 +16,24 @@ class Read(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True, alias_generator=to_camel, populate_by_name=True)
 
 
-class Metadata(Read):
-    name: str
-    namespace: str = ""
-    uid: str = ""
-    resource_version: str = ""
-    generation: int = 0
-    """Counts changes of the spec alone."""
-    deletion_timestamp: str | None = None
-    annotations: dict[str, str] = {}
-    labels: dict[str, str] = {}
-
-
 class Owner(Read):
     name: str
 
 
-class OwnedMetadata(Metadata):
+class Metadata(Read):
+    name: str
+    namespace: str = ""
+    uid: str = ""
+    deletion_timestamp: str | None = None
+    annotations: dict[str, str] = {}
+    labels: dict[str, str] = {}
     owner_references: list[Owner] = []
 
-    @property
-    def owners(self) -> tuple[str, ...]:
-        """Names of what it goes with."""
-        return tuple(owner.name for owner in self.owner_references)
 
+class Object(Read):
+    """Of any kind."""
 
-class Owned(Read):
-    metadata: OwnedMetadata
+    metadata: Metadata
 
 
 class IsolationCheck(Read):
@@ -88,14 +79,6 @@ class Postgresql(Read):
     enable_alter_system: bool = False
 
 
-class ManagedRole(Read):
-    name: str
-
-
-class Managed(Read):
-    roles: list[ManagedRole] = []
-
-
 class Storage(Read):
     size: str = ""
 
@@ -117,7 +100,6 @@ class ClusterSpec(Read):
     bootstrap: Bootstrap = Bootstrap()
     affinity: Affinity = Affinity()
     topology_spread_constraints: list[Spread] = []
-    enable_superuser_access: bool = False
     enable_pdb: bool = Field(default=True, alias="enablePDB")
     probes: Probes = Probes()
     liveness_probe_timeout: float | None = None
@@ -126,14 +108,11 @@ class ClusterSpec(Read):
     failover_delay: float = 0
     storage: Storage = Storage()
     wal_storage: Storage | None = None
-    managed: Managed = Managed()
     resources: dict[str, Any] = {}
     primary_update_strategy: str = "unsupervised"
-    primary_update_method: str = "restart"
 
 
 class RolesByStatus(Read):
-    by_status: dict[str, list[str]] = {}
     cannot_reconcile: dict[str, list[str]] = {}
 
 
@@ -141,11 +120,9 @@ class ClusterStatus(Read):
     current_primary: str = ""
     target_primary: str = ""
     phase: str = ""
-    phase_reason: str = ""
     ready_instances: int = 0
     instance_names: list[str] = []
     write_service: str = ""
-    timeline_id: int | None = Field(default=None, alias="timelineID")
     managed_roles_status: RolesByStatus = RolesByStatus()
 
 
@@ -253,8 +230,6 @@ class Pod(Read):
 
 class LeaseSpec(Read):
     holder_identity: str | None = None
-    lease_duration_seconds: int | None = None
-    renew_time: datetime | None = None
     acquire_time: datetime | None = None
 
 

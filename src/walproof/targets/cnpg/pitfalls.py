@@ -22,6 +22,7 @@ from walproof.targets.cnpg.faults_and_undo import Instances
 from walproof.targets.cnpg.kubernetes_api import CLUSTERS, ApiError, KubernetesApi
 from walproof.targets.cnpg.members import Place
 from walproof.targets.cnpg.state_and_doctor_facts import State, state_of
+from walproof.targets.configure import noted
 
 ALTERED = "cnpg alter system"
 """What the journal calls it; its name is the member's."""
@@ -53,7 +54,7 @@ class AlterSystem:
             )
         with ExitStack() as stack:
             stack.callback(self.reset, primary)
-            self._noted(primary)
+            run.journal().note(run.clock.now(), run.target, ALTERED, primary, before=None, after=_SET)
             try:
                 ask(_SET)
             except TargetError as refused:
@@ -72,10 +73,6 @@ class AlterSystem:
             f"commits at on waited for {primary} alone, while the Cluster's spec went on promising a standby",
         )
 
-    def _noted(self, member: str) -> None:
-        run = self.instances
-        run.journal().note(run.clock.now(), run.target, ALTERED, member, before=None, after=_SET)
-
     def reset(self, member: str) -> None:
         """As the operator wrote it; nothing to do where ALTER SYSTEM was refused."""
         run = self.instances
@@ -83,20 +80,18 @@ class AlterSystem:
             run.ask(member, _RESET)
             run.ask(member, _RELOAD)
         journal = run.journal()
-        for change in journal.pending(run.target):
-            if (change.what, change.name) == (ALTERED, member):
-                journal.undone(change)
+        for change in noted(journal, run.target, ALTERED, member):
+            journal.undone(change)
 
     def undo_left(self, journal: Notebook) -> None:
         """What a killed run left in its journal; a member that has no pod any more has no such file of its own."""
-        for change in journal.pending(self.instances.target):
-            if change.what == ALTERED:
-                try:
-                    self.reset(change.name)
-                except ApiError as wrong:
-                    if wrong.code != 404:
-                        raise
-                journal.undone(change)
+        for change in noted(journal, self.instances.target, ALTERED):
+            try:
+                self.reset(change.name)
+            except ApiError as wrong:
+                if wrong.code != 404:
+                    raise
+            journal.undone(change)
 
 
 _SESSIONS = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
@@ -197,8 +192,6 @@ def _accepts(place: Place) -> bool:
 
 
 _HEALTHY = "Cluster in healthy state"
-_WATCHED_S, _LATE_S = 30.0, 10.0
-_NAMES = "SHOW synchronous_standby_names"
 _COMMIT = "SELECT pg_logical_emit_message(true, 'walproof', 'K2')"
 """A transaction that writes WAL and no table."""
 _OFF = {"fsync": "off", "full_page_writes": "off"}
@@ -215,8 +208,8 @@ class CnpgPitfalls:
     isolation: MemberFault | None = None
     not_isolated: str = "nothing here can isolate a member"
     """Why, where there is no isolation."""
-    watched_s: float = _WATCHED_S
-    late_s: float = _LATE_S
+    watched_s: float = 30.0
+    late_s: float = 10.0
 
     def by_number(self) -> Mapping[str, Callable[[], Finding]]:
         """Those that can be reproduced, by their numbers."""
@@ -281,7 +274,7 @@ class CnpgPitfalls:
         """K2: every standby's pod is deleted; the operator empties the names, and a commit is acknowledged alone."""
         state, clock = self._state(), self.instances.clock
         primary, durability = state.cluster.status.current_primary, state.cluster.spec.postgresql.synchronous
-        before = self.instances.ask(primary, _NAMES)
+        before = self.instances.ask(primary, _STANDBY_NAMES)
         if not before:
             raise TargetError("no standby is named: commits are local already", "see walproof doctor")
         with ExitStack() as stack:
@@ -292,7 +285,7 @@ class CnpgPitfalls:
             names = before
             while names and clock.now() - began < self.watched_s:
                 clock.pause(0.1)
-                names = self.instances.ask(primary, _NAMES)
+                names = self.instances.ask(primary, _STANDBY_NAMES)
             emptied = clock.now() - began
             if names:
                 asked = durability.data_durability if durability else "the former minSyncReplicas"

@@ -16,7 +16,7 @@ from walproof.targets.cnpg.configuration import ClusterSpec, same
 from walproof.targets.cnpg.kubernetes_api import PODS, KubernetesApi, Tree
 from walproof.targets.cnpg.objects import Cluster, Pod, read
 from walproof.targets.cnpg.state_and_doctor_facts import fenced_in, pods_of
-from walproof.targets.configure import needed
+from walproof.targets.configure import needed, noted
 from walproof.targets.external.configuration_patches import KeyPath, at, left_alone
 
 RESOURCES = "cnpg resources"
@@ -104,7 +104,7 @@ class CnpgScaling:
         if size == PodSize():
             self.undo(journal)
             return
-        former = self._pending(journal)
+        former = noted(journal, self.target, RESOURCES)
         tree = self._spec.read()
         declared = json.loads(former[-1].before) if former else at(tree["spec"], _PATH)
         wanted = resources_of(size, declared)
@@ -127,12 +127,9 @@ class CnpgScaling:
             self.undo(journal)
             raise NotObtained(wrong.message, "kubectl describe pod shows what the scheduler lacks") from None
 
-    def _pending(self, journal: Notebook) -> list[Any]:
-        return [change for change in journal.pending(self.target) if change.what == RESOURCES]
-
     def undo(self, journal: Notebook) -> list[str]:
         """What was declared, on every instance; sentences about what somebody else has changed since, which stays."""
-        changes = self._pending(journal)
+        changes = noted(journal, self.target, RESOURCES)
         if not changes:
             return []
         declared, ours = json.loads(changes[-1].before), [json.loads(change.after) for change in changes]

@@ -33,7 +33,7 @@ from walproof.targets.cnpg.rbac import for_own_role, for_scaling, refusal, refus
 from walproof.targets.cnpg.scaling import CnpgPricing, CnpgScaling, why_not_scaled
 from walproof.targets.cnpg.state_and_doctor_facts import facts_of, joined
 from walproof.targets.cnpg.target_file import CnpgFile, read_address, shown
-from walproof.targets.configure import needed
+from walproof.targets.configure import needed, noted
 from walproof.targets.external.cluster import ExternalCluster
 from walproof.targets.sql.connection import connected
 
@@ -202,7 +202,7 @@ class CnpgCluster(ExternalCluster):
         with suppress(Error):
             self._load_pods.close()
         super()._remove_database()
-        if any(change.what == "database" for change in self.journal.pending(self.name)):
+        if noted(self.journal, self.name, "database"):
             # What the role owns is still there: `walproof revert` removes both.
             return
         try:
@@ -211,7 +211,7 @@ class CnpgCluster(ExternalCluster):
             return
 
     def _remove_role(self, journal: Notebook) -> None:
-        if any(change.what == ROLE for change in journal.pending(self.name)):
+        if noted(journal, self.name, ROLE):
             self._log_in_as(self.access.default())
             self._own_role.remove(journal, self._gone)
 
@@ -241,7 +241,7 @@ class CnpgCluster(ExternalCluster):
         if self._own_role.adopt(journal) and not any(one.ended is not True for one in behind):
             # Its database too, whose mark says whether it is walproof's.
             journal.note(self.clock.now(), self.name, "database", self.file.database, before=None, after=None)
-        if any(change.what == "database" for change in journal.pending(self.name)):
+        if noted(journal, self.name, "database"):
             # A primary that was just thawed may be handing over to the successor that was chosen meanwhile.
             wait_for(Wait.NEW_LEADER, lambda: self.observe().leader is not None, self.clock)
         left = self._own_role.left(journal)

@@ -21,13 +21,10 @@ from walproof.model.load import LoadLimits, LoadRunner
 from walproof.model.ports import Capabilities, Clock, Configuration, Inspection, Notebook, Pricing, Restart, Switchover
 from walproof.model.takeover import Takeover
 from walproof.model.topology import ClusterView, Description, Endpoint, Route
-from walproof.targets.configure import NoJournal
+from walproof.targets.configure import NoJournal, noted
 from walproof.targets.external import own_database
 from walproof.targets.external.faults_by_command import (
-    CommandLogs,
-    CommandRecovery,
-    CommandRestart,
-    CommandSwitchover,
+    CommandOperations,
     UserCommands,
 )
 from walproof.targets.external.pricing import ExternalPricing
@@ -141,7 +138,7 @@ class ExternalCluster(ABC):
         view = self.observe()
         if view.leader is None or "logs" not in self.file.faults:
             return None
-        return self._elected_by_log(CommandLogs(self._commands).logs(view.leader), since)
+        return self._elected_by_log(self._by_command.logs(view.leader), since)
 
     # routes: always into walproof's own database
 
@@ -206,19 +203,17 @@ class ExternalCluster(ABC):
         except Error:
             # Left behind with its mark: the next run or `walproof revert` removes it.
             return
-        for change in self.journal.pending(self.name):
-            if change.what == "database":
-                self.journal.undone(change)
+        for change in noted(self.journal, self.name, "database"):
+            self.journal.undone(change)
 
     def revert(self, journal: Notebook) -> list[str]:
         """Undo every pending change, remove walproof's own database if one was left; sentences about what stays."""
         left = self.configuration.undo(journal)
-        for change in journal.pending(self.name):
-            if change.what == "database":
-                leader = self.admin(self.leader())
-                own_database.remove_draft(leader, change.after)
-                own_database.remove(leader, self.file.database)
-                journal.undone(change)
+        for change in noted(journal, self.name, "database"):
+            leader = self.admin(self.leader())
+            own_database.remove_draft(leader, change.after)
+            own_database.remove(leader, self.file.database)
+            journal.undone(change)
         return left
 
     # what it can do
@@ -292,20 +287,22 @@ class ExternalCluster(ABC):
         """What lets a role check data files."""
         return granting_amcheck(user)
 
+    @property
+    def _by_command(self) -> CommandOperations:
+        return CommandOperations(self._commands, self.leader, self.observe, self.clock)
+
     def capabilities(self) -> Capabilities:
         """What the target file and the manager allow."""
-        commands = self._commands
+        commands, by_command = self._commands, self._by_command
         refused = commands.refused(self.members())
         return Capabilities(
             pricing=self.pricing,
             ledger=self.ledger,
             faults={fault: able for fault, able in commands.faults().items() if fault not in refused},
-            restart=CommandRestart(commands) if "restart" in commands.commands else self._restart(),
-            switchover=(
-                CommandSwitchover(commands, self.leader) if "switchover" in commands.commands else self._switchover()
-            ),
-            recovery=CommandRecovery(commands, self.observe, self.clock),
-            logs=CommandLogs(commands),
+            restart=by_command if "restart" in commands.commands else self._restart(),
+            switchover=by_command if "switchover" in commands.commands else self._switchover(),
+            recovery=by_command,
+            logs=by_command,
             member_states=SqlMemberStates(self._addressed, self.clock),
             configuration=self.configuration,
             inspection=self._inspection(),

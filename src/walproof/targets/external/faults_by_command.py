@@ -204,48 +204,27 @@ class CommandFault:
 
 
 @dataclass(frozen=True, slots=True)
-class CommandLogs:
-    """Logs of members by the user's command."""
+class CommandOperations:
+    """Logs, restart, switchover and recovery by the user's commands."""
 
     commands: UserCommands
+    leader: Callable[[], str]
+    observe: Callable[[], ClusterView]
+    clock: Clock
 
     def logs(self, member: str) -> str:
         """What the command prints, "" without one."""
         return self.commands.run("logs", member) if "logs" in self.commands.commands else ""
 
-
-@dataclass(frozen=True, slots=True)
-class CommandRestart:
-    """A restart by the user's command."""
-
-    commands: UserCommands
-
     def restart(self, member: str) -> None:
         """Run the command restart."""
         self.commands.run("restart", member)
 
-
-@dataclass(frozen=True, slots=True)
-class CommandSwitchover:
-    """A switchover by the user's command, run for the leader, {member2} the one to take over."""
-
-    commands: UserCommands
-    leader: Callable[[], str]
-
     def switch_over(self, to: str | None = None) -> None:
-        """Run the command switchover."""
+        """Run the command switchover for the leader, {member2} the one to take over."""
         self.commands.run("switchover", self.leader(), to or "")
 
-
-@dataclass(frozen=True, slots=True)
-class CommandRecovery:
-    """Undoes what was done by commands, newest first, then waits until the cluster is healthy."""
-
-    commands: UserCommands
-    observe: Callable[[], ClusterView]
-    clock: Clock
-
     def recover(self) -> None:
-        """Undo every fault; WaitTimeout when the cluster does not become healthy."""
+        """Undo every fault, newest first; WaitTimeout when the cluster does not become healthy."""
         self.commands.undo_all()
         wait_for(Wait.CLUSTER_HEALTHY, lambda: self.observe().healthy, self.clock, pace_s=0.5)

@@ -15,6 +15,7 @@ from walproof.model.topology import ClusterView, Endpoint
 from walproof.model.waiting import Wait, wait_for
 from walproof.patroni.config import sync_keys
 from walproof.patroni.rest import PatroniRest
+from walproof.targets.configure import noted
 from walproof.targets.external.configuration_patches import (
     PARAMETERS,
     KeyPath,
@@ -81,9 +82,7 @@ class PatroniConfiguration:
     def undo(self, journal: Notebook) -> list[str]:
         """Patch back those of our keys that still are as we set them; sentences about what others set since."""
         left: list[str] = []
-        for change in journal.pending(self._target):
-            if change.what != CONFIG:
-                continue
+        for change in noted(journal, self._target, CONFIG):
             note, after = json.loads(change.before or "{}"), json.loads(change.after or "{}")
             ours = _values(after, paths_of(note["config"], after))
             back, foreign = undoing(_values(note["config"], ours), ours, self._rest.newest_config())

@@ -35,22 +35,15 @@ def elected_at(log: str, since: float) -> float | None:
 
 
 @dataclass(frozen=True, slots=True)
-class PatroniRestart:
-    """A restart through Patroni."""
+class PatroniOperations:
+    """Restart and switchover through Patroni."""
 
     rest: PatroniRest
+    cluster: ExternalCluster
 
     def restart(self, member: str) -> None:
         """Returns when Patroni says that PostgreSQL was restarted."""
         self.rest.restart(self.rest.member_url(member))
-
-
-@dataclass(frozen=True, slots=True)
-class PatroniSwitchover:
-    """A switchover through Patroni."""
-
-    rest: PatroniRest
-    cluster: ExternalCluster
 
     def switch_over(self, to: str | None = None) -> None:
         """Hand over to `to` (None: Patroni chooses); returns when another member leads. TargetError while paused."""
@@ -118,11 +111,10 @@ class PatroniCluster(ExternalCluster):
     def _inspection(self) -> Inspector:
         return Inspector(self.name, self.members, lambda: facts_of(self.rest))
 
-    def _restart(self) -> PatroniRestart:
-        return PatroniRestart(self.rest)
+    def _restart(self) -> PatroniOperations:
+        return PatroniOperations(self.rest, self)
 
-    def _switchover(self) -> PatroniSwitchover:
-        return PatroniSwitchover(self.rest, self)
+    _switchover = _restart
 
     def _takeover(self) -> PatroniTakeover:
         """What a guard needs; refuses when it is asked for, where the DCS is not etcd 3 or not named."""

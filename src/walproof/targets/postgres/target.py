@@ -126,7 +126,7 @@ class Servers:
     def __init__(self, file: TargetFile, parameters: ConnectionParameters) -> None:
         self._parameters = parameters
         self._named = {_place(at): label for label, at in file.members.items()}
-        self._found: dict[tuple[str, int], _Found] = {}
+        self._found: dict[tuple[str, int], _Server] = {}
         self._errors: dict[tuple[str, int], psycopg.Error] = {}
         self._reach_named()
         self.members = Membership(self._find)
@@ -139,14 +139,53 @@ class Servers:
             except psycopg.Error as wrong:
                 self._errors[host] = wrong
         if not any(f.row.get("leader") for f in self._found.values()):
-            raise _no_leader(self._found, self._errors)
+            raise self._no_leader()
+
+    def _no_leader(self) -> Exception:
+        if not self._found:
+            return connection_error(next(iter(self._errors.values())))
+        (host, port), standby = next(iter(self._found.items()))
+        where = standby.upstream or "see primary_conninfo there"
+        return TargetError(
+            f"{host}:{port} is a standby, and no leader was named", f"it streams from {where}: name that host too"
+        )
 
     def _find(self) -> dict[str, Endpoint]:
-        """Members as far as known, and every standby that streams from whoever leads now."""
-        leader = next((f for f in map(_asked_again, list(self._found.values())) if f and f.row.get("leader")), None)
+        """Names → connection parameters, of members as far as known and of every standby of whoever leads now.
+
+        The file's names first, then how they stream, else host:port; never two alike.
+        """
+        answers = (_answer(server.endpoint) for server in list(self._found.values()))
+        leader = next((server for server in answers if server and server.row.get("leader")), None)
         if leader is not None:
-            _find_standbys(leader, self._found, self._parameters)
-        return _members(self._found, self._errors, self._named, self._parameters)
+            self._find_standbys(leader)
+        members: dict[str, Endpoint] = {}
+        names = [server.name for server in self._found.values()]
+        for place, one in self._found.items():
+            own = one.name if one.name and names.count(one.name) == 1 else ""
+            members[self._named.get(place) or own or f"{place[0]}:{place[1]}"] = one.endpoint
+        for place in self._errors:
+            label = self._named.get(place) or f"{place[0]}:{place[1]}"
+            members.setdefault(label, self._parameters.endpoint((place,)))
+        return members
+
+    def _find_standbys(self, leader: "_Server") -> None:
+        """Standbys of pg_stat_replication by their address, on the leader's port and on 5432, where they answer."""
+        known = {server.name for server in self._found.values()}
+        for sender in leader.senders:
+            address = str(sender["address"]).split("/")[0]
+            if not address or sender["application_name"] in known:
+                continue
+            for port in dict.fromkeys((leader.endpoint.hosts[0][1], 5432)):
+                if (address, port) in self._found:
+                    continue
+                other = _answer(self._parameters.endpoint(((address, port),)))
+                if other is None:
+                    continue
+                same = other.row.get("system_identifier") == leader.row.get("system_identifier")
+                if same and not other.row.get("leader"):
+                    self._found[address, port] = other
+                    break
 
 
 class PostgresCluster(ExternalCluster):
@@ -162,7 +201,7 @@ class PostgresCluster(ExternalCluster):
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _Server:
     """A server that answered: its name, whether it leads, who streams from it, and its upstream."""
 
     endpoint: Endpoint
@@ -172,7 +211,7 @@ class _Found:
     upstream: str
 
 
-def _asked(endpoint: Endpoint) -> _Found:
+def _asked(endpoint: Endpoint) -> _Server:
     words = endpoint.conninfo(connect_timeout="2", target_session_attrs="any", application_name="walproof")
     with (
         psycopg.connect(words, autocommit=True, row_factory=dict_row) as connection,
@@ -185,7 +224,7 @@ def _asked(endpoint: Endpoint) -> _Found:
     upstream = f"{received.get('host', '')}:{received.get('port', '')}".strip(":")
     streamed = str(received.get("application_name") or received.get("fallback_application_name") or "")
     name = row.get("cluster_name") or "" if row.get("leader") else streamed or row.get("cluster_name") or ""
-    return _Found(endpoint, "" if name == "walreceiver" else str(name), row, senders, upstream)
+    return _Server(endpoint, "" if name == "walreceiver" else str(name), row, senders, upstream)
 
 
 def open_postgres(address: str) -> PostgresCluster:
@@ -218,56 +257,9 @@ def _place(text: str) -> tuple[str, int]:
     return (host, int(port)) if colon and port.isdigit() else (text, 5432)
 
 
-def _no_leader(found: dict[tuple[str, int], _Found], errors: dict[tuple[str, int], psycopg.Error]) -> Exception:
-    if not found:
-        return connection_error(next(iter(errors.values())))
-    (host, port), standby = next(iter(found.items()))
-    where = standby.upstream or "see primary_conninfo there"
-    return TargetError(
-        f"{host}:{port} is a standby, and no leader was named", f"it streams from {where}: name that host too"
-    )
-
-
-def _asked_again(known: _Found) -> _Found | None:
-    """The same server as it is now, None when it does not answer."""
+def _answer(endpoint: Endpoint) -> _Server | None:
+    """The server there as it is now, None when it does not answer."""
     try:
-        return _asked(known.endpoint)
+        return _asked(endpoint)
     except (psycopg.Error, TargetError):
         return None
-
-
-def _find_standbys(leader: _Found, found: dict[tuple[str, int], _Found], parameters: ConnectionParameters) -> None:
-    """Standbys of pg_stat_replication by their address, on the leader's port and on 5432, where they answer."""
-    known = {f.name for f in found.values()}
-    for sender in leader.senders:
-        address = str(sender["address"]).split("/")[0]
-        if not address or sender["application_name"] in known:
-            continue
-        for port in dict.fromkeys((leader.endpoint.hosts[0][1], 5432)):
-            if (address, port) in found:
-                continue
-            try:
-                other = _asked(parameters.endpoint(((address, port),)))
-            except (psycopg.Error, TargetError):
-                continue
-            same = other.row.get("system_identifier") == leader.row.get("system_identifier")
-            if same and not other.row.get("leader"):
-                found[address, port] = other
-                break
-
-
-def _members(
-    found: dict[tuple[str, int], _Found],
-    errors: dict[tuple[str, int], psycopg.Error],
-    named: dict[tuple[str, int], str],
-    parameters: ConnectionParameters,
-) -> dict[str, Endpoint]:
-    """Names → connection parameters: the file's names first, then how they stream, else host:port; never two alike."""
-    members: dict[str, Endpoint] = {}
-    names = [f.name for f in found.values()]
-    for place, one in found.items():
-        label = named.get(place) or (one.name if one.name and names.count(one.name) == 1 else f"{place[0]}:{place[1]}")
-        members[label] = one.endpoint
-    for place in errors:
-        members.setdefault(named.get(place) or f"{place[0]}:{place[1]}", parameters.endpoint((place,)))
-    return members
