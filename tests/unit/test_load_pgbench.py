@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from walproof.errors import MachineError, UsageError
 from walproof.load import local_runner
 from walproof.load.local_runner import Machine, Used, machine_usage, used
-from walproof.load.pgbench import APPLICATION, invocation, script_of
+from walproof.load.pgbench import APPLICATION, invocation, scripts_of
 from walproof.load.pgbench_log import columns, pieces, summary, warm_from
 from walproof.load.sampler import Counters, Polled, Snapshot, window
 from walproof.model.guarantee import Level
@@ -68,11 +68,11 @@ def test_a_mix_is_one_weighted_script_per_level() -> None:
 
 def test_an_unreadable_script_is_a_usage_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be read"):
-        script_of(Workload(WorkloadKind.SCRIPT, script=str(tmp_path / "none.sql")))
+        scripts_of(Workload(WorkloadKind.SCRIPT, script=str(tmp_path / "none.sql")))
     empty = tmp_path / "empty.sql"
     empty.write_text("-- nothing\n\\set a 1\n")
     with pytest.raises(UsageError, match="holds no SQL"):
-        script_of(Workload(WorkloadKind.SCRIPT, script=str(empty)))
+        scripts_of(Workload(WorkloadKind.SCRIPT, script=str(empty)))
 
 
 def log(lines: list[tuple[int, int, str, int, int]]) -> bytes:

@@ -21,7 +21,7 @@ from walproof.advising.recipes import recipe, recipes
 from walproof.advising.requirements import classes_of, requirements_of
 from walproof.cli import options as opt
 from walproof.cli.options import Command
-from walproof.errors import ExitCode, MachineError, UsageError
+from walproof.errors import ExitCode, UsageError
 from walproof.forecasting.failure_rates import failures_of
 from walproof.forecasting.forecast import forecast
 from walproof.forecasting.outages_from_drills import Model, measured
@@ -33,7 +33,7 @@ from walproof.model.event import Event
 from walproof.model.guarantee import Level
 from walproof.model.units import duration_s
 from walproof.records.reader import read
-from walproof.reporting.console_output import console, print_json, write_file
+from walproof.reporting.console_output import console, print_json, write_files
 
 YEARS = 20_000
 DEFAULT_MEMBERS = 3
@@ -135,7 +135,8 @@ def advise(
     """
     advice = advice_of(records, options)
     if out:
-        _write_recipes(Path(out), chosen(advice, number), advice)
+        made = recipes(chosen(advice, number), advice.cluster).values()
+        write_files(Path(out), {one.file: one.text for one in made}, "name another --out")
     if wanted:
         click.echo(recipe(chosen(advice, number), advice.cluster, wanted).text, nl=False)
     elif as_json:
@@ -143,15 +144,6 @@ def advise(
     else:
         _print_advice(advice)
     return ExitCode.BROKEN if advice.refused else ExitCode.HELD
-
-
-def _write_recipes(folder: Path, choice: Choice, advice: Advice) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as wrong:
-        raise MachineError(f"cannot write recipes to {folder}: {wrong.strerror}", "name another --out") from None
-    for made in recipes(choice, advice.cluster).values():
-        write_file(folder / made.file, made.text, "name another --out")
 
 
 def _interval(estimate: Estimate, digits: int) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 import cloup
 from rich.text import Text
 
+from walproof.advising.evidence import evidence_of
 from walproof.cli import options as opt
 from walproof.cli.options import Command
 from walproof.errors import UsageError
@@ -83,7 +84,7 @@ def forecast(records: tuple[str, ...], html_file: str | None, as_json: bool, **o
         raise UsageError(
             "the records hold no decided drill of a leader", "walproof prove --fault kill,isolate,power-cut"
         )
-    arms = _priced(events)
+    arms = evidence_of(events).priced
     with several_processes() as each:
         made = [_studied(asked, Model(asked.where, what, asked.failures, known, asked.timeouts), options, arms, each)
                 for what in _with_guard(asked, known)]  # fmt: skip
@@ -134,14 +135,9 @@ def _asked(options: dict[str, Any]) -> Asked:
     for name in ("ttl", "loop_wait"):
         if options[name] is not None and not 0 < options[name] <= 3600:
             raise UsageError(f"--{name.replace('_', '-')} {options[name]:g} s is not valid", "1s to 1h")
-    return Asked(
-        where,
-        configurations,
-        failures,
-        Timeouts(options["ttl"], options["loop_wait"]),
-        _years(options["years"]),
-        _range_s(options["takeover"]),
-    )
+    timeouts = Timeouts(options["ttl"], options["loop_wait"])
+    years, takeover_s = _years(options["years"]), _range_s(options["takeover"])
+    return Asked(where, configurations, failures, timeouts, years=years, takeover_s=takeover_s)
 
 
 def _years(text: str) -> int:
@@ -184,12 +180,6 @@ def _range_s(text: str | None) -> tuple[float, float] | None:
     if not 0 <= shortest <= longest <= 3600:
         raise UsageError(f"--takeover {text} is not valid", "the shorter first, at most an hour")
     return shortest, longest
-
-
-def _priced(events: Sequence[tuple[str, Any]]) -> tuple[PricedArm, ...]:
-    from walproof.advising.evidence import evidence_of
-
-    return evidence_of(events).priced
 
 
 def _with_price(made: Forecast, what: Configuration, arms: Sequence[PricedArm]) -> Forecast:

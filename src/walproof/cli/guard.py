@@ -14,7 +14,7 @@ from walproof.cli.options import Command
 from walproof.cli.runs import call_after
 from walproof.errors import TargetError, UsageError
 from walproof.guarding.decide import Policy
-from walproof.guarding.run import Guard, GuardMetrics, open_guard
+from walproof.guarding.run import GuardMetrics, open_guard
 from walproof.machine.untrusted import one_line
 from walproof.model.drill import Capability
 from walproof.model.takeover import GUARD
@@ -79,7 +79,10 @@ def guard(
     call_after(duration, ended.set)
     watcher = open_guard(able.takeover, chosen.clock, policy, _log)
     with closing(watcher):
-        server = _server(watcher, address) if address else None
+        server = None
+        if address:
+            metrics = GuardMetrics(watcher.status).registry
+            server = MetricsServer(metrics, address, state=lambda: asdict(watcher.status()))
         _log(f"guarding {chosen.name}{' (dry run)' if dry_run else ''}")
         try:
             while not ended.is_set():
@@ -91,10 +94,6 @@ def guard(
             if server is not None:
                 server.close()
             print_result(asdict(watcher.status()), as_json=as_json)
-
-
-def _server(watcher: Guard, address: tuple[str, int]) -> MetricsServer:
-    return MetricsServer(GuardMetrics(watcher.status).registry, address, state=lambda: asdict(watcher.status()))
 
 
 def _address(listen: str | None) -> tuple[str, int] | None:

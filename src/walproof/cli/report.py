@@ -3,10 +3,8 @@
 With `--rejudge` every verdict is derived again from the kept history alone, and compared."""
 
 import webbrowser
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import click
 import cloup
@@ -14,7 +12,7 @@ from cloup.constraints import mutually_exclusive
 
 from walproof.cli import options as opt
 from walproof.cli.options import Command
-from walproof.errors import ExitCode, MachineError, UsageError
+from walproof.errors import ExitCode, UsageError
 from walproof.machine.untrusted import bounded, regular
 from walproof.model.drill import Drill
 from walproof.model.event import DrillDone
@@ -26,88 +24,72 @@ from walproof.records.codec import decode as decode_event
 from walproof.records.codec import encode
 from walproof.records.layout import FILES
 from walproof.records.reader import Record, read
-from walproof.reporting.console_output import print_json, print_result, print_tables, write_file
+from walproof.reporting.console_output import print_json, print_result, print_tables, write_file, write_files
 from walproof.reporting.outline import Outline
 
 _MOST_HISTORY = 1 << 30
 
 
-@dataclass(frozen=True, slots=True)
-class Rejudged:
-    """One drill of the record and what its history says now; None where no history was kept."""
+def rejudge(records: Sequence[Record], *, alone: bool, as_json: bool) -> ExitCode:
+    """Judge every drill again; HELD when every verdict is the same, byte for byte, BROKEN when one is not.
 
-    recorded: Drill
-    now: Drill | None
-    same: bool
-
-
-def rejudged(record: Record) -> list[Rejudged]:
-    """Every drill of the record, judged again; UsageError when a history is damaged."""
-    return [_one(record, event) for event in record.of(DrillDone)]
-
-
-def _one(record: Record, event: DrillDone) -> Rejudged:
-    path = record.directory / FILES / history_name(event.drill.number)
-    try:
-        with regular(record.directory, path) as file:
-            now = judge(decode(bounded(file, _MOST_HISTORY))).drill
-    except OSError:  # not there, a link, or no file
-        return Rejudged(event.drill, None, same=False)
-    except UsageError as wrong:
-        raise UsageError(f"{path}: {wrong.message}", wrong.hint) from None
-    # As it is read from a record: without control characters, whoever wrote the history.
-    again, _ = decode_event(encode(DrillDone(event.at, now)))
-    assert isinstance(again, DrillDone)
-    return Rejudged(event.drill, again.drill, encode(event) == encode(again))
-
-
-def rejudge(record: Record, *, as_json: bool) -> ExitCode:
-    """Print what comes out; HELD when every verdict is the same, byte for byte, BROKEN when one is not."""
-    found = rejudged(record)
-    judged = [one for one in found if one.now is not None]
+    `alone`: no other output is asked for. UsageError when a history is damaged, or none was kept.
+    """
+    record, *others = records
+    if others or not alone:
+        raise UsageError("--rejudge needs one record and no other output", "walproof report RECORD --rejudge")
+    drills = [(event, _judged_again(record, event)) for event in record.of(DrillDone)]
+    judged = [(event, now) for event, now in drills if now is not None]
     if not judged:
         raise UsageError(
             f"{record.directory} keeps no histories, so nothing can be judged again",
             "run walproof prove again: the record of its drills keeps them",
         )
-    print_result(_tree(record, found), *_lines(found, judged), as_json=as_json)
-    return ExitCode.HELD if all(one.same for one in judged) else ExitCode.BROKEN
-
-
-def _lines(found: list[Rejudged], judged: list[Rejudged]) -> list[str]:
-    same = sum(one.same for one in judged)
-    verdicts = counted(len(judged), "verdict")
-    lines = [f"{same} of {verdicts} derived again from the kept histories: the same to the byte."]
-    if len(judged) < len(found):
-        lines.append(f"{counted(len(found) - len(judged), 'drill')} ran no load and kept no history.")
-    for one in judged:
-        if not one.same and one.now is not None:
-            lines.append(f"drill {one.recorded.number} was {one.recorded.verdict}: {one.recorded.why}")
-            lines.append(f"  now it is {one.now.verdict}: {one.now.why}")
-            lines += [f"  {name}: {before} → {after}" for name, before, after in differences(one.recorded, one.now)]
-    return lines
-
-
-def differences(before: Drill, now: Drill) -> list[tuple[str, Any, Any]]:
-    """The fields in which two drills differ, but for verdict and sentence."""
-    names = [name for name in Drill.__dataclass_fields__ if name not in ("verdict", "why")]
-    pairs = ((name, getattr(before, name), getattr(now, name)) for name in names)
-    return [(name, old, new) for name, old, new in pairs if repr(old) != repr(new)]
-
-
-def _tree(record: Record, found: list[Rejudged]) -> dict[str, Any]:
-    return {
+    differing = [(event.drill, now.drill) for event, now in judged if encode(event) != encode(now)]
+    tree = {
         "record": str(record.directory),
         "drills": [
             {
-                "number": one.recorded.number,
-                "recorded": str(one.recorded.verdict),
-                "rejudged": None if one.now is None else str(one.now.verdict),
-                "same": one.same,
+                "number": event.drill.number,
+                "recorded": str(event.drill.verdict),
+                "rejudged": None if now is None else str(now.drill.verdict),
+                "same": now is not None and encode(event) == encode(now),
             }
-            for one in found
+            for event, now in drills
         ],
     }
+    same, verdicts = len(judged) - len(differing), counted(len(judged), "verdict")
+    lines = [f"{same} of {verdicts} derived again from the kept histories: the same to the byte."]
+    if len(judged) < len(drills):
+        lines.append(f"{counted(len(drills) - len(judged), 'drill')} ran no load and kept no history.")
+    print_result(tree, *lines, *(line for pair in differing for line in _difference(*pair)), as_json=as_json)
+    return ExitCode.BROKEN if differing else ExitCode.HELD
+
+
+def _judged_again(record: Record, event: DrillDone) -> DrillDone | None:
+    """The drill judged from its kept history; None where none was kept."""
+    path = record.directory / FILES / history_name(event.drill.number)
+    try:
+        with regular(record.directory, path) as file:
+            now = judge(decode(bounded(file, _MOST_HISTORY))).drill
+    except OSError:  # not there, a link, or no file
+        return None
+    except UsageError as wrong:
+        raise UsageError(f"{path}: {wrong.message}", wrong.hint) from None
+    # As it is read from a record: without control characters, whoever wrote the history.
+    again, _ = decode_event(encode(DrillDone(event.at, now)))
+    assert isinstance(again, DrillDone)
+    return again
+
+
+def _difference(before: Drill, now: Drill) -> Iterator[str]:
+    """What differs between two drills, a line each."""
+    yield f"drill {before.number} was {before.verdict}: {before.why}"
+    yield f"  now it is {now.verdict}: {now.why}"
+    for name in Drill.__dataclass_fields__:
+        old, new = getattr(before, name), getattr(now, name)
+        if name not in ("verdict", "why") and repr(old) != repr(new):
+            yield f"  {name}: {old} → {new}"
 
 
 @cloup.command(cls=Command)
@@ -154,7 +136,7 @@ def report(
         raise UsageError("only one thing can go to standard output", "name a file for --html")
     found = [read(Path(name)) for name in records]
     if rejudging:
-        return _rejudged(found, page=html_file is not None or opened, text=as_markdown or as_csv, as_json=as_json)
+        return rejudge(found, alone=not (html_file or opened or as_markdown or as_csv), as_json=as_json)
     answers = _required(found, require)
     page = html_file or (str(found[0].directory / "report.html") if opened else None)
     if page:
@@ -188,12 +170,6 @@ def _required(found: Sequence[Record], text: str | None) -> tuple[Required, ...]
     return required(requirements, price_table(found[0].events)) if requirements else ()
 
 
-def _rejudged(found: Sequence[Record], *, page: bool, text: bool, as_json: bool) -> ExitCode:
-    if len(found) > 1 or page or text:
-        raise UsageError("--rejudge needs one record and no other output", "walproof report RECORD --rejudge")
-    return rejudge(found[0], as_json=as_json)
-
-
 def _outline(found: Sequence[Record]) -> Outline:
     from walproof.reporting.comparison import compared
     from walproof.reporting.record_outline import composed
@@ -219,13 +195,7 @@ def _write_histograms(directory: Path, found: Sequence[Record]) -> None:
     logs = histogram_logs(found[0].events)
     if not logs:
         raise UsageError(f"{found[0].directory} holds no latencies", "give the record of a walproof price")
-    hint = "name a writable place with --histograms"
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise MachineError(f"{directory} cannot be created: {error.strerror}", hint) from None
-    for name, text in logs.items():
-        write_file(directory / name, text, hint, [found[0].directory])
+    write_files(directory, logs, "name a writable place with --histograms", [found[0].directory])
     click.echo(f"{counted(len(logs), 'histogram log')}: {directory}", err=True)
 
 

@@ -18,7 +18,7 @@ from walproof.machine.redaction import without_secrets
 from walproof.machine.untrusted import printable
 from walproof.model.ports import Notebook, Target
 from walproof.model.units import counted
-from walproof.records.journal import NAME, Change, Journal, RegisteredJournal, journals_in, only_ours, registered
+from walproof.records.journal import NAME, Change, Journal, journals_in, only_ours, registered
 from walproof.records.layout import record_directory
 from walproof.reporting.console_output import print_result
 from walproof.targets.choose import choose, is_external
@@ -129,7 +129,11 @@ def _of_record(record: str, target: str | None, allowed: frozenset[str], *, as_j
     named = journals_in(path)
     runs = [r for r in registered(runs_folder()) if r.run.journal in named or r.run.record == str(folder.resolve())]
     for run in runs:
-        _refuse_running(run)
+        if run.run.pid is not None:
+            raise MachineError(
+                f"the run of {run.run.record} goes on (process {run.run.pid})",
+                f"wait for it, or end it: kill {run.run.pid}",
+            )
     if runs:
         return [(run.path, run) for run in runs]
     if path.is_symlink() or not path.is_file():
@@ -140,14 +144,6 @@ def _of_record(record: str, target: str | None, allowed: frozenset[str], *, as_j
     if pending:
         _consented(path, pending, target, allowed, as_json=as_json)
     return [(path, Journal(path))]
-
-
-def _refuse_running(run: RegisteredJournal) -> None:
-    if run.run.pid is not None:
-        raise MachineError(
-            f"the run of {run.run.record} goes on (process {run.run.pid})",
-            f"wait for it, or end it: kill {run.run.pid}",
-        )
 
 
 def _consented(

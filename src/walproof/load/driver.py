@@ -192,10 +192,13 @@ def shared(count: int, places: int) -> list[int]:
 
 
 class SelfTimedLoad(StartedProgram):
-    """A program that times itself, running in a workspace."""
+    """A program that times itself, running in a workspace. It does not say what was tried again or given up."""
+
+    aborted = retries = 0
 
     def __init__(self, program: SelfTimed, workspace: Workspace) -> None:
         self._program = program
+        self.self_timed_s = program.seconds
         self._children_s = ended_children_s()
         self._cut = False
         super().__init__([(program.argv, workspace)])
@@ -204,21 +207,6 @@ class SelfTimedLoad(StartedProgram):
         """Processor time of the program and of those it started, known once it has ended."""
         cpu_s = ended_children_s() - self._children_s if self.ended else 0.0
         return Used(dict.fromkeys(self.pids[:1], cpu_s), {}, {})
-
-    @property
-    def self_timed_s(self) -> float:
-        """Seconds it was asked to run."""
-        return self._program.seconds
-
-    @property
-    def aborted(self) -> int:
-        """Not known of such a program."""
-        return 0
-
-    @property
-    def retries(self) -> int:
-        """Not known of such a program."""
-        return 0
 
     def await_connected(self, clients: int, timeout_s: float) -> None:
         """Connections of such a program are not known by their process: nothing is waited for."""

@@ -46,16 +46,10 @@ def threads(clients: int) -> int:
     return max(1, min(clients, (os.cpu_count() or 1) // 4))
 
 
-def script_of(workload: Workload) -> str:
-    """The transaction's text; UsageError when the user's script cannot be read or is not fit to be measured."""
-    return _text_of(workload.script if workload.kind is WorkloadKind.SCRIPT else str(workload.kind), workload)
-
-
 def scripts_of(workload: Workload) -> tuple[tuple[str, int], ...]:
-    """Texts and weights of the workload's scripts; UsageError as `script_of`."""
-    if not workload.scripts:
-        return ((script_of(workload), 1),)
-    return tuple((_text_of(name, workload), weight) for name, weight in workload.scripts)
+    """Texts and weights of the workload's scripts; UsageError for one that cannot be read or is not to be measured."""
+    one = workload.script if workload.kind is WorkloadKind.SCRIPT else str(workload.kind)
+    return tuple((_text_of(name, workload), weight) for name, weight in workload.scripts or ((one, 1),))
 
 
 def check_workload(workload: Workload) -> None:
@@ -103,11 +97,6 @@ def _skewed(text: str, skew: str) -> str:
     return text.replace(_EVENLY, f"1 + permute({drawn} - 1, {_ACCOUNTS}, 0)")
 
 
-def session_options(arm: Arm, *, pooled: bool) -> str:
-    """What the session starts with; empty where the level goes into the transaction."""
-    return "" if _per_transaction(arm, pooled=pooled) else f"-c synchronous_commit={arm.level}"
-
-
 def protocol_of(arm: Arm, *, pooled: bool) -> Protocol:
     """The protocol asked for; else prepared statements, which a transaction pool does not keep."""
     return arm.workload.protocol or (Protocol.SIMPLE if pooled else Protocol.PREPARED)
@@ -126,8 +115,9 @@ def invocation(
     fraction of a second longer than connecting takes. `timeout_s` is the -T that ends it in any case.
     """
     pooled, workload = endpoint.pooled, arm.workload
-    options = session_options(arm, pooled=pooled)
-    more = {"application_name": APPLICATION, "gssencmode": "disable", **({"options": options} if options else {})}
+    more = {"application_name": APPLICATION, "gssencmode": "disable"}
+    if not _per_transaction(arm, pooled=pooled):
+        more["options"] = f"-c synchronous_commit={arm.level}"
     argv = [str(pgbench), "-n", "-M", str(protocol_of(arm, pooled=pooled)), "-c", str(arm.clients)]
     argv += ["-j", str(threads(arm.clients)), "-T", str(timeout_s), "--random-seed", str(seed % (1 << 31))]
     argv += ["-l", f"--log-prefix={directory / 'log'}"]
@@ -167,6 +157,9 @@ _INTERVAL_S = 0.005
 class RunningLoad(StartedProgram):
     """pgbench running in workspaces, each with its own part of the clients; as a context manager it is ended."""
 
+    self_timed_s = None
+    """It is ended from here."""
+
     def __init__(self, parts: Sequence[tuple[Invocation, Workspace]], clock: Clock) -> None:
         self._invocation = parts[0][0]
         self._clock = clock
@@ -178,10 +171,6 @@ class RunningLoad(StartedProgram):
     def used(self) -> Used:
         """Processor time it used so far."""
         return used(self.pids, disk=False) if self.pids else self._cpu()
-
-    @property
-    def self_timed_s(self) -> None:
-        """None: it is ended from here."""
 
     def await_connected(self, clients: int, timeout_s: float) -> None:
         """Wait until every client has its socket; TargetError with pgbench's message when it fails."""

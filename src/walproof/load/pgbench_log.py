@@ -58,9 +58,6 @@ class Lag:
         return (self.at_lag - self.at * self.lag / self.count) / spread if spread > 0 else 0.0
 
 
-NO_LAG = Lag()
-
-
 SPAN_S = 0.01
 """How finely it is kept when transactions ended."""
 STALL_S = 0.1
@@ -107,7 +104,7 @@ class Summary:
     histogram: dict[int, int] = field(default_factory=dict)
     per_script: dict[int, dict[int, int]] = field(default_factory=dict)
     ends: frozenset[int] = frozenset()
-    lag: Lag = NO_LAG
+    lag: Lag = Lag()
 
     @property
     def mean_ms(self) -> float:

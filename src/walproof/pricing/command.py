@@ -7,7 +7,6 @@ from typing import Any
 from walproof.errors import TargetError
 from walproof.estimating.intervals import StoppedBy
 from walproof.model.drill import Capability
-from walproof.model.event import Ended
 from walproof.model.ports import Target
 from walproof.model.sample import Scenario, Workload
 from walproof.model.topology import route_of
@@ -107,14 +106,12 @@ def _until(question: Question) -> str:
 def run_command(bench: Bench, options: PriceOptions, on_progress: OnProgress) -> PriceResult:
     """Run all that these options ask on the bench; a search takes the whole budget in place of the grid, a soak too."""
     question = options.question(len(bench.target.observe().standbys))
-    if options.soak:
-        stopped = run_soak(bench, question, on_progress)
-        table = price_table([*bench.events, Ended(bench.now(), str(stopped))])
-        return PriceResult(table, stopped, parts={"soak": soak_as_json(stretches(bench.events))})
     if options.tune or options.break_even:
         return _run_search(bench, question, options, on_progress)
-    stopped = run_price(bench, question, on_progress)
-    table = price_table([*bench.events, Ended(bench.now(), str(stopped))])
+    stopped = (run_soak if options.soak else run_price)(bench, question, on_progress)
+    table = replace(price_table(bench.events), stopped_by=str(stopped))
+    if options.soak:
+        return PriceResult(table, stopped, parts={"soak": soak_as_json(stretches(bench.events))})
     parts: dict[str, Any] = {}
     predicted: list[str] = []
     missed: list[str] = []

@@ -7,7 +7,7 @@ import itertools
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 from walproof.errors import UsageError
 from walproof.links.round_trips import read_regions
@@ -40,7 +40,6 @@ RawOptions = Mapping[str, Any]
 Quorum = tuple[QuorumKind, int | None]
 """ANY or FIRST, and how many standbys; None is all there are."""
 Mix = tuple[tuple[Level, float], ...]
-Parsed = TypeVar("Parsed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,22 +298,19 @@ def _fractions(text: object) -> tuple[float, ...]:
 
 def _scenarios(raw: RawOptions) -> tuple[Scenario, ...]:
     """Every combination of the outer factors but the quorum; one scenario that changes nothing when none is asked."""
-    combined = itertools.product(
-        _each(raw.get("rtt"), "round trips", "--rtt 0,3ms,10ms", _rtt_ms),
-        _each(raw.get("regions"), "regions", "--regions europe,one-region", _region),
-        _each(raw.get("cpu"), "processors", "--cpu 1,2", _cores),
-        _each(raw.get("memory"), "memory", "--memory 1Gi,4Gi", _memory_mib),
-        _each(raw.get("fsync"), "fsync", "--fsync on,off", _either("fsync")),
-        _each(raw.get("wal_volume"), "wal-volume", "--wal-volume on,off", _either("wal-volume")),
-        _each(raw.get("mode"), "modes", "--mode strict,degrading", _either("mode", "strict", "degrading")),
-    )
-    return tuple(
-        Scenario(rtt_ms=rtt, regions=region, cores=cpu, memory_mib=memory, fsync=fsync, wal_volume=wal, strict=strict)
-        for rtt, region, cpu, memory, fsync, wal, strict in combined
-    )
+    factors = {
+        "rtt_ms": _each(raw.get("rtt"), "round trips", "--rtt 0,3ms,10ms", _rtt_ms),
+        "regions": _each(raw.get("regions"), "regions", "--regions europe,one-region", _region),
+        "cores": _each(raw.get("cpu"), "processors", "--cpu 1,2", _cores),
+        "memory_mib": _each(raw.get("memory"), "memory", "--memory 1Gi,4Gi", _memory_mib),
+        "fsync": _each(raw.get("fsync"), "fsync", "--fsync on,off", _either("fsync")),
+        "wal_volume": _each(raw.get("wal_volume"), "wal-volume", "--wal-volume on,off", _either("wal-volume")),
+        "strict": _each(raw.get("mode"), "modes", "--mode strict,degrading", _either("mode", "strict", "degrading")),
+    }
+    return tuple(Scenario(**dict(zip(factors, values, strict=True))) for values in itertools.product(*factors.values()))
 
 
-def _each(text: object, what: str, example: str, parse: Callable[[str], Parsed]) -> list[Parsed | None]:
+def _each(text: object, what: str, example: str, parse: Callable[[str], Any]) -> list[Any]:
     return [None] if text is None else [parse(part) for part in _list(text, what, example)]
 
 

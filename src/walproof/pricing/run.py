@@ -22,7 +22,6 @@ from walproof.pricing.sampling import (
     Question,
     RunProgress,
     block,
-    blocks_per_visit,
     group,
     ignore_progress,
     is_baseline,
@@ -30,6 +29,8 @@ from walproof.pricing.sampling import (
     visit_order,
 )
 
+FIRST_VISIT, LATER_VISITS = 2, 4
+"""Blocks before the next scenario is entered: few at first, so that each has some early."""
 FEWEST = 2
 """Blocks every scenario gets, even beyond the budget: below that there is no interval at all."""
 _CHECKPOINT_SLACK_S = 60.0
@@ -115,7 +116,7 @@ class _Grid:
             if not pending:
                 return StoppedBy.PRECISION
             for scenario in pending:
-                if not self.visit(scenario, blocks_per_visit(round_number)):
+                if not self.visit(scenario, FIRST_VISIT if round_number == 0 else LATER_VISITS):
                     return StoppedBy.BUDGET
         raise AssertionError("unreachable")
 
@@ -187,21 +188,17 @@ class _Grid:
     def has(self, scenario: Scenario) -> int:
         """Blocks of these arms measured under the scenario."""
         arms = set(self.question.arms)
-        return sum(1 for measured in self.measured(scenario).values() if arms & set(measured))
+        return sum(1 for measured in self.found.get(scenario, {}).values() if arms & set(measured))
 
     def has_few_elsewhere(self) -> bool:
         """Whether another scenario still lacks the fewest blocks, so that the run goes on though the budget is used."""
         return any(self.has(s) < FEWEST for s in self.question.scenarios if s not in self.bench.left_out)
 
-    def measured(self, scenario: Scenario) -> Blocks:
-        """Blocks so far under the scenario."""
-        return self.found.get(scenario, {})
-
     def needed(self, scenario: Scenario) -> tuple[Arm, ...]:
         """Arms still too wide under the scenario, with their baselines."""
         if scenario in self.bench.left_out:
             return ()
-        blocks = self.measured(scenario)
+        blocks = self.found.get(scenario, {})
         fine = {arm for arm in self.question.arms if precise(blocks, arm, self.question)}
         return still_needed(self.question.arms, fine, self.question.baseline)
 

@@ -91,11 +91,6 @@ def visit_order(scenarios: Sequence[Scenario], round_number: int, seed: int) -> 
     return tuple(scenarios[i] for i in rng.permutation(len(scenarios)))
 
 
-def blocks_per_visit(round_number: int) -> int:
-    """How many blocks are run before the next scenario is entered: few at first, so that each has some early."""
-    return 2 if round_number == 0 else 4
-
-
 def sample_seconds(budget_s: float, arms: int, scenarios: int, blocks: int = 10) -> float:
     """A sample length with which about ten blocks fit the budget, between 0.5 and 1.5 s; 0.35 s goes to starting each.
 

@@ -5,7 +5,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +90,16 @@ def write_file(name: str | Path, text: str, hint: str, records: Iterable[Path] =
                 file.write(text)
     except OSError as wrong:
         raise MachineError(f"cannot write {name}: {wrong.strerror}", hint) from None
+
+
+def write_files(folder: Path, texts: Mapping[str, str], hint: str, records: Iterable[Path] = ()) -> None:
+    """Write files by name into a folder that an option names, made where it is missing; errors as `write_file`."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as wrong:
+        raise MachineError(f"cannot create {folder}: {wrong.strerror}", hint) from None
+    for name, text in texts.items():
+        write_file(folder / name, text, hint, records)
 
 
 def status_json(view: ClusterView) -> dict[str, Any]:
