@@ -1,29 +1,19 @@
 """What `--help` says, of walproof and of every verb, as kept in help/; WALPROOF_RENEW=1 writes it anew."""
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import click
 import pytest
 from click.testing import CliRunner
 
+from tests.fixtures.command_line import commands
 from walproof.cli.main import walproof
 
 KEPT = Path(__file__).parent / "help"
 
 
-def _verbs(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
-    yield path, command
-    if isinstance(command, click.Group):
-        context = click.Context(command)
-        for name in command.list_commands(context):
-            verb = command.resolve_command(context, [name])[1]
-            assert verb is not None
-            yield from _verbs(verb, (*path, name))
-
-
-VERBS = dict(_verbs(walproof))
+VERBS = dict(commands(walproof))
 
 
 def _help(path: tuple[str, ...]) -> str:

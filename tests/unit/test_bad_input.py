@@ -6,9 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.fixtures.command_line import ended
-from walproof.cli import main
-
 Run = Callable[[str], tuple[int, str, str]]
 
 PRICE = (
@@ -170,27 +167,19 @@ NO_LAB = (
     "price",
     "prove",
     "price --json",
-    "prove --json",
     "doctor",
     "watch --duration 1",
     "apply --undo",
     "lab status",
     "lab status --json",
-    "lab psql",
-    "lab logs n1",
-    "lab link",
     "lab link --json",
     "lab restart n1",
     "lab switchover --json",
     "lab psql -c 'select 1'",
     "lab psql --member n1 -- -At",
     "lab fault kill n1",
-    "lab fault power-cut n1 --json",
-    "lab fault partition n1",
     "lab fault partition-one-way n1 n2",
-    "lab fault isolate n1",
     "lab fault slow-disk n1 --delay 5ms",
-    "lab fault clear",
     "lab fault clear n1 --json",
     "lab status --lab other",
     "price --lab other",
@@ -233,20 +222,15 @@ def files(folder: Path) -> dict[str, str]:
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs walproof in a folder with bad files, where no lab is up: exit code, standard output, standard error."""
-    state = tmp_path / "state"
+def run(walproof: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+    """Runs a line of walproof in a folder with bad files, where no lab is up."""
     work = tmp_path / "work"
-    state.mkdir(mode=0o711)
     for name, text in FILES.items():
         (work / name).parent.mkdir(parents=True, exist_ok=True)
         (work / name).write_text(text)
     monkeypatch.chdir(work)
-    monkeypatch.setenv("WALPROOF_STATE", str(state))
     monkeypatch.setenv("WALPROOF_LAB", "nolab")
-    monkeypatch.setattr(main, "_as_ordinary_user", lambda argv: None)
-
-    return lambda line: ended(capsys, shlex.split(line))
+    return lambda line: walproof(*shlex.split(line))
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +13,7 @@ import click
 import pytest
 
 from tests.fixtures.blueprints import a_blueprint
-from tests.fixtures.command_line import ended
+from tests.fixtures.command_line import commands
 from walproof.cli import lab_cluster, main
 from walproof.cli.options import Group, examples
 from walproof.lab import home
@@ -22,19 +22,7 @@ from walproof.reporting.console_output import console
 Run = Callable[[str], tuple[int, str, str]]
 
 
-def commands(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
-    """Every command that is no group, with its path."""
-    context = click.Context(group)
-    for name in group.list_commands(context):
-        command = group.resolve_command(context, [name])[1]
-        assert command is not None
-        if isinstance(command, click.Group):
-            yield from commands(command, (*path, name))
-        else:
-            yield (*path, name), command
-
-
-COMMANDS = dict(commands(main.walproof))
+COMMANDS = {path: one for path, one in commands(main.walproof) if not isinstance(one, click.Group)}
 EXAMPLES = [line for lines in examples().values() for line in lines]
 
 
@@ -43,14 +31,9 @@ def options(command: click.Command) -> set[str]:
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs walproof in an empty folder where no lab is up: exit code, standard output, standard error."""
-    (tmp_path / "state").mkdir()
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("WALPROOF_STATE", str(tmp_path / "state"))
-    monkeypatch.setattr(main, "_as_ordinary_user", lambda argv: None)
-
-    return lambda line: ended(capsys, shlex.split(line))
+def run(walproof: Callable[..., tuple[int, str, str]]) -> Run:
+    """Runs a line of walproof in an empty folder where no lab is up: exit code, standard output, standard error."""
+    return lambda line: walproof(*shlex.split(line))
 
 
 @pytest.mark.parametrize("line", ["", "lab", "lab fault", "study"])

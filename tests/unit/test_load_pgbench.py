@@ -119,9 +119,11 @@ def test_failed_and_skipped_transactions_are_counted_apart() -> None:
 
 
 def test_lines_with_lag_are_read_too_and_uneven_lines_refused() -> None:
-    assert columns(b"0 1 500 0 1000000000 5 77\n").latency_us.tolist() == [500]
+    line = b"0 1 500 0 1000000000 5 77\n"
+    assert columns(line).latency_us.tolist() == [500]
+    assert (columns(line).lag_us.tolist(), columns(line, paced=True).lag_us.tolist()) == ([0], [77])
     with pytest.raises(MachineError):
-        columns(b"0 1 500 0 1000000000 5 77\n0 1 500 0 1000000000 5\n")
+        columns(line + b"0 1 500 0 1000000000 5\n")
 
 
 def test_throughput_credit_counts_the_share_within_the_sample(tmp_path: Path) -> None:

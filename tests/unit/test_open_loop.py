@@ -9,7 +9,7 @@ import pytest
 
 from tests.fixtures.priced_fake import FakePriced
 from tests.unit.test_pricing import priced, question_of
-from walproof.load.pgbench_log import columns, summary
+from walproof.load.pgbench_log import summary
 from walproof.model.estimate import Caveat
 from walproof.model.event import SampleDone
 from walproof.model.guarantee import Level
@@ -64,12 +64,6 @@ def test_overload_is_not_a_queue_that_holds(tmp_path: Path, share: float, overlo
         Caveat.OVERLOAD in caveats_of(samples_at(tmp_path, share * CAPACITY, run), np.array([])) for run in range(4)
     ]
     assert found == [overloaded] * 4
-
-
-def test_the_lag_is_read_only_where_pgbench_was_given_a_rate() -> None:
-    line = b"0 1 500 0 1000000000 5 77\n"
-    assert columns(line, paced=True).lag_us.tolist() == [77]
-    assert columns(line).lag_us.tolist() == [0]
 
 
 def test_waiting_for_ones_turn_is_latency_but_not_credit(tmp_path: Path) -> None:

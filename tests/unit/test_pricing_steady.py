@@ -8,29 +8,22 @@ import pytest
 
 from tests.fixtures.known_prices import effects_of_level_before
 from tests.fixtures.priced_fake import FakePriced
+from tests.unit.test_pricing import LOCAL, ON, priced
 from walproof.errors import TargetError, UsageError
 from walproof.estimating.intervals import StoppedBy
 from walproof.model.estimate import Caveat
-from walproof.model.event import Event, SampleDone, ScenarioEntered, Started
+from walproof.model.event import Event, SampleDone, ScenarioEntered
 from walproof.model.guarantee import Level
 from walproof.model.sample import Arm, Checkpoints, MemberWindow, Sample, SampleResult, Scenario, Window
 from walproof.pricing.estimates import caveats_of, per_transaction, price_table
 from walproof.pricing.latency_breakdown import breakdowns, quorum_round_trip_ms
 from walproof.pricing.options import parse_options
 from walproof.pricing.results_and_gate import conclusion
-from walproof.pricing.run import run_price
-from walproof.pricing.sampling import Bench, Question
+from walproof.pricing.sampling import Question
 from walproof.reporting.outline import Table
 from walproof.reporting.price_section import price_sections
 
-LOCAL, ON = Arm(Level.LOCAL, 4), Arm(Level.ON, 4)
 CYCLE_S = 60.0
-
-
-def run(target: FakePriced, question: Question) -> tuple[list[Event], StoppedBy]:
-    bench = Bench(target, lambda _: None, 1)
-    bench.emit(Started(0.0, "price", {}, "", 1, "0"))
-    return bench.events, run_price(bench, question)
 
 
 def results_of(events: list[Event], *, counted: bool) -> list[SampleResult]:
@@ -41,7 +34,7 @@ def results_of(events: list[Event], *, counted: bool) -> list[SampleResult]:
 def test_whole_checkpoint_cycles_are_measured_after_the_first_checkpoint() -> None:
     target = FakePriced()
     target.clock.pause(23.0)
-    events, stopped = run(target, Question((Scenario(),), (LOCAL, ON), sample_s=1.0, budget_s=1.0, cycles=2))
+    events, stopped = priced(target, Question((Scenario(),), (LOCAL, ON), sample_s=1.0, budget_s=1.0, cycles=2))
     counted = results_of(events, counted=True)
     assert stopped is StoppedBy.CYCLES
     assert counted[0].started_at // CYCLE_S > results_of(events, counted=False)[0].started_at // CYCLE_S
@@ -52,7 +45,7 @@ def test_whole_checkpoint_cycles_are_measured_after_the_first_checkpoint() -> No
 
 def test_every_scenario_has_its_cycles() -> None:
     scenarios = (Scenario(), Scenario(rtt_ms=3.0))
-    events, _ = run(FakePriced(), Question(scenarios, (LOCAL, ON), sample_s=1.0, cycles=1))
+    events, _ = priced(FakePriced(), Question(scenarios, (LOCAL, ON), sample_s=1.0, cycles=1))
     each = [[r for r in results_of(events, counted=True) if r.sample.scenario == one] for one in scenarios]
     assert all(CYCLE_S * 0.8 < rs[-1].started_at - rs[0].started_at < CYCLE_S * 1.2 for rs in each)
 
@@ -64,7 +57,7 @@ def test_a_checkpoint_that_never_ends_is_not_waited_for_without_end() -> None:
 
     target = Never()
     with pytest.raises(TargetError, match="no checkpoint ended within 90 s"):
-        run(target, Question((Scenario(),), (LOCAL, ON), sample_s=1.0, cycles=1))
+        priced(target, Question((Scenario(),), (LOCAL, ON), sample_s=1.0, cycles=1))
     assert target.left == 1
 
 
@@ -118,7 +111,7 @@ def test_background_work_and_standbys_that_lag_are_caveats(window: Window, cavea
 
 def test_the_headline_has_the_fewest_and_the_most_clients() -> None:
     arms = tuple(Arm(level, clients) for level in (Level.LOCAL, Level.ON) for clients in (1, 4, 64))
-    events, _ = run(FakePriced(noise=0.01), Question((Scenario(rtt_ms=3.0),), arms, budget_s=120))
+    events, _ = priced(FakePriced(noise=0.01), Question((Scenario(rtt_ms=3.0),), arms, budget_s=120))
     sentence = conclusion(price_table(events))
     assert sentence.count("ratio to local") == 2
     assert "with 1 client (" in sentence
@@ -128,7 +121,7 @@ def test_the_headline_has_the_fewest_and_the_most_clients() -> None:
 
 def test_a_step_cheaper_than_its_round_trip_is_shown_as_it_is() -> None:
     arms = tuple(Arm(level, 1) for level in (Level.LOCAL, Level.ON))
-    events, _ = run(FakePriced(noise=0.01), Question((Scenario(rtt_ms=10.0),), arms, budget_s=30))
+    events, _ = priced(FakePriced(noise=0.01), Question((Scenario(rtt_ms=10.0),), arms, budget_s=30))
     entered = [replace(e, measured={"n1-n2": 50.0}) if isinstance(e, ScenarioEntered) else e for e in events]
     (found,) = breakdowns(entered)
     parts = {part.name: part.ms for part in found.parts}
