@@ -1,6 +1,7 @@
 """`walproof apply`: a choice of advice applied to a cluster, or undone. Shows the difference first."""
 
 import os
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -116,7 +117,7 @@ def _print_result(
         tree = {
             "target": cluster.name,
             "choice": choice.text,
-            "differences": [{"where": d.where, "name": d.name, "before": d.before, "after": d.after} for d in lines],
+            "differences": [asdict(line) for line in lines],
             "in_effect": None if now is None else {"names": now.standby_names, "synchronous": list(now.synchronous)},
         }
         print_json(tree)

@@ -6,7 +6,6 @@ from typing import Any
 
 from walproof.errors import TargetError
 from walproof.estimating.intervals import StoppedBy
-from walproof.model.drill import Capability
 from walproof.model.ports import Target
 from walproof.model.sample import Scenario, Workload
 from walproof.model.topology import route_of
@@ -18,7 +17,7 @@ from walproof.pricing.options import PriceOptions
 from walproof.pricing.prediction import emit_predictions, hold_out, points_of, predictions
 from walproof.pricing.results_and_gate import conclusion, table_as_json
 from walproof.pricing.run import SearchRun, run_price
-from walproof.pricing.sampling import Bench, OnProgress, Question
+from walproof.pricing.sampling import Bench, OnProgress, Question, pricing_of
 from walproof.pricing.soak import run_soak, soak_as_json, stretches
 from walproof.pricing.tuning import tuned_under
 
@@ -38,15 +37,12 @@ class PriceResult:
 
 def check_target(target: Target, options: PriceOptions, allowed: Collection[str]) -> None:
     """Refuse what cannot be priced: no such capability, a quorum too large, a guarantee not in effect."""
-    able = target.capabilities()
-    if able.pricing is None:
-        raise TargetError(f"{target.name} cannot be priced: {able.why_not(Capability.PRICE)}", "walproof lab up")
-    view = target.observe()
+    pricing, view = pricing_of(target), target.observe()
     question = options.question(len(view.standbys))
     for arm in question.arms:
         route_of(target.routes(), arm.route)
     for scenario in question.scenarios:
-        able.pricing.check(scenario)
+        pricing.check(scenario)
     remote = sorted({a.level for a in question.arms if a.level.remote}, key=lambda one: one.strength)
     bare = not view.standby_names.strip() and any(s.quorum is None for s in question.scenarios)
     if remote and bare and "not-in-effect" not in allowed:

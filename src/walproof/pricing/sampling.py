@@ -14,10 +14,11 @@ import numpy as np
 
 from walproof.errors import MachineError, NotObtained, TargetError
 from walproof.machine.signals import shielded
+from walproof.model.drill import Capability
 from walproof.model.estimate import Estimate
 from walproof.model.event import Emit, Event, Note, Observed, SampleDone, SampleFailed, ScenarioEntered, SearchStep
 from walproof.model.guarantee import Level
-from walproof.model.ports import Target
+from walproof.model.ports import Pricing, Target
 from walproof.model.sample import Arm, Sample, SampleCut, SampleResult, Scenario, Workload
 from walproof.model.units import counted
 from walproof.model.waiting import Wait, wait_for
@@ -127,15 +128,20 @@ def ignore_progress(_: RunProgress) -> None:
     """A callback that does nothing."""
 
 
+def pricing_of(target: Target) -> Pricing:
+    """What prices the target; TargetError, with the reason, where nothing can."""
+    able = target.capabilities()
+    if able.pricing is None:
+        raise TargetError(f"{target.name} cannot be priced: {able.why_not(Capability.PRICE)}", "walproof lab up")
+    return able.pricing
+
+
 class Bench:
     """A target under measurement: remembers the scenario in effect and every event, those of a resumed run too."""
 
     def __init__(self, target: Target, emit: Emit, seed: int, earlier: Sequence[Event] = ()) -> None:
-        pricing = target.capabilities().pricing
-        if pricing is None:
-            raise TargetError(f"{target.name} cannot be priced", "walproof lab up")
         self.target = target
-        self.pricing = pricing
+        self.pricing = pricing_of(target)
         self.seed = seed
         self.events: list[Event] = list(earlier)
         self._emit = emit

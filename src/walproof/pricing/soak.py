@@ -4,7 +4,7 @@ Time is cut into stretches, each its own pgbench. Ctrl-C keeps all that was meas
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from walproof.errors import TargetError
@@ -78,14 +78,7 @@ def soak_as_json(found: Sequence[Stretch]) -> list[dict[str, Any]]:
             "level": str(one.arm.level),
             "clients": one.arm.clients,
             "mix": {str(level): weight for level, weight in one.arm.mix},
-            "started_at": one.series.started_at,
-            "transactions": list(one.series.transactions),
-            "p50_ms": list(one.series.p50_ms),
-            "p99_ms": list(one.series.p99_ms),
-            "max_ms": list(one.series.max_ms),
-            "stalled_s": list(one.series.stalled_s),
-            "wal_bytes": list(one.series.wal_bytes),
-            "checkpoint": list(one.series.checkpoint),
+            **asdict(one.series),
         }
         for one in found
     ]
