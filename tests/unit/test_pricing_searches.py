@@ -308,21 +308,13 @@ def test_a_plateau_below_the_goal_is_never_claimed_to_reach_it(plateau: float) -
 
 def shared_pair(busy: tuple[float, float], tps: tuple[float, float]) -> tuple[SampleResult, SampleResult]:
     """A sample of `on` and one of `local` on a machine whose processors all members share."""
-    members = {"n1": MemberWindow(cpu_cores=1.0)}
-    one, other = (
-        SampleResult(
-            Sample(-1, 0, Arm(level, 64), Scenario()),
-            0.0,
-            1.0,
-            round(rate),
-            0,
-            rate,
-            5.0,
-            window=Window(members=members, machine_busy=share),
-        )
-        for level, share, rate in zip((Level.ON, Level.LOCAL), busy, tps, strict=True)
-    )
-    return one, other
+
+    def sampled(level: Level, share: float, rate: float) -> SampleResult:
+        window = Window(members={"n1": MemberWindow(cpu_cores=1.0)}, machine_busy=share)
+        planned = Sample(-1, 0, Arm(level, 64), Scenario())
+        return SampleResult(planned, 0.0, 1.0, round(rate), 0, rate, 5.0, window=window)
+
+    return sampled(Level.ON, busy[0], tps[0]), sampled(Level.LOCAL, busy[1], tps[1])
 
 
 def test_processors_that_all_share_bound_the_ratio_by_their_time_a_transaction() -> None:

@@ -41,11 +41,6 @@ class LinkOptions:
         typed = {"rtt": self.rtt, "delay": self.delay, "jitter": self.jitter, "loss": self.loss, "rate": self.rate}
         return {name: text for name, text in typed.items() if text is not None}
 
-    @property
-    def changes(self) -> bool:
-        """Whether anything is to be changed at all."""
-        return bool(self.shape or self.regions or self.clear)
-
 
 @cloup.command(cls=Command)
 @opt.member("members", nargs=-1, metavar="[MEMBER…]")
@@ -65,7 +60,7 @@ def link(probes: int, lab: str | None, as_json: bool, **options: Any) -> ExitCod
     """Show the links, or shape them while the cluster runs: all, those of a member, a pair, or one direction."""
     given = LinkOptions(**options)
     blueprint = home.load(lab)
-    if given.changes:
+    if given.shape or given.regions or given.clear:
         change(blueprint, given)
     elif given.members:
         directions_of(given.members, blueprint.members)
