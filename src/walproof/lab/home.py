@@ -68,6 +68,14 @@ def open_state() -> Path:
 
 
 @contextmanager
+def exclusively(lock: Path) -> Iterator[None]:
+    """One walproof after another is in the block; the lock, a file, ends with its process."""
+    with lock.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
 def locked(name: str) -> Iterator[None]:
     """Only one walproof creates or destroys a lab at a time; the lock ends with its process."""
     path = lab_home(name).with_name(f".{name}.lock")

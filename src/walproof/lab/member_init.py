@@ -15,7 +15,6 @@ import sys
 import time
 import urllib.request
 from pathlib import Path
-from typing import Any
 
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -29,14 +28,9 @@ class MemberInit:
         self.wanted = True
         self.ending = False
 
-    def programs(self) -> list[dict[str, Any]]:
-        """As member.json lists them now, in the order to start."""
-        listed: list[dict[str, Any]] = json.loads((self.folder / "member.json").read_text())
-        return listed
-
     def start_missing(self) -> None:
-        """Start every program that does not run."""
-        for entry in self.programs():
+        """Start every program that does not run, in the order of member.json as it is now."""
+        for entry in json.loads((self.folder / "member.json").read_text()):
             if entry["name"] in self.running.values():
                 continue
             if entry.get("await"):

@@ -2,21 +2,20 @@
 
 Links come into effect by devices, routes and the link emulator; every function may be called from any process."""
 
-import fcntl
 import json
 import os
 import re
 import socket
 import subprocess
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 
 from walproof.errors import MachineError
 from walproof.lab.blueprint import Blueprint
-from walproof.lab.home import environment
+from walproof.lab.home import environment, exclusively
 from walproof.lab.privileges import write_private
 from walproof.links import control, devices
 from walproof.links.devices import NAMESPACES, exists
@@ -272,7 +271,7 @@ def _slowest_s(blueprint: Blueprint) -> float:
 
 def _change(blueprint: Blueprint, changed: Callable[[Links], Links]) -> Links:
     """One change at a time: compute the new links, bring them into effect, then store them."""
-    with _locked(blueprint):
+    with exclusively(blueprint.home / "links.lock"):
         old = configured(blueprint)
         new = changed(old)
         _apply(blueprint, old, new)
@@ -344,10 +343,3 @@ def _path(blueprint: Blueprint) -> Path:
 
 def _store(blueprint: Blueprint, links: Links) -> None:
     write_private(_path(blueprint), json.dumps(links.as_json(), indent=1))
-
-
-@contextmanager
-def _locked(blueprint: Blueprint) -> Iterator[None]:
-    with (blueprint.home / "links.lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield

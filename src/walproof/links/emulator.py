@@ -15,6 +15,7 @@ import socket
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -27,6 +28,7 @@ QUEUE_S = 0.1
 """A rate-limited direction queues this much and then drops the newest, as a router's tail-drop queue does."""
 
 
+@dataclass(slots=True)
 class Channel:
     """One direction of a link: its setting, and how long it is still busy with earlier packets.
 
@@ -35,19 +37,16 @@ class Channel:
     packet due before it came.
     """
 
-    __slots__ = ("busy_until", "last_due", "lost", "offered", "offered_bytes", "refused", "rng", "setting")
-
-    def __init__(self, setting: LinkSetting, rng: Random) -> None:
-        self.setting = setting
-        self.rng = rng
-        self.busy_until = 0.0
-        self.last_due = 0.0
-        self.offered = 0
-        self.offered_bytes = 0
-        self.lost = 0
-        """Packets lost by the configured loss."""
-        self.refused = 0
-        """Packets lost to a cut or to a full queue."""
+    setting: LinkSetting
+    rng: Random
+    busy_until: float = 0.0
+    last_due: float = 0.0
+    offered: int = 0
+    offered_bytes: int = 0
+    lost: int = 0
+    """Packets lost by the configured loss."""
+    refused: int = 0
+    """Packets lost to a cut or to a full queue."""
 
     def due(self, now: float, size: int) -> float | None:
         """Time in seconds at which a packet of `size` bytes that arrived `now` is due; None when it is lost."""

@@ -4,7 +4,6 @@ A fault is added before it is injected: one that was interrupted is cleared like
 """
 
 import contextlib
-import fcntl
 import json
 import os
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from pathlib import Path
 
 from walproof.errors import Error, UsageError
 from walproof.lab.blueprint import Blueprint
+from walproof.lab.home import exclusively
 from walproof.links.settings import check_members
 from walproof.machine.clock import now
 
@@ -44,13 +44,13 @@ def in_effect(blueprint: Blueprint) -> tuple[ActiveFault, ...]:
 
 def add(blueprint: Blueprint, fault: ActiveFault) -> None:
     """Add one to the list."""
-    with _locked(blueprint):
+    with exclusively(blueprint.home / "faults.lock"):
         _store(blueprint, (*in_effect(blueprint), fault))
 
 
 def remove(blueprint: Blueprint, fault: str, member: str | None = None) -> None:
     """Remove one from the list; all members' when none is named."""
-    with _locked(blueprint):
+    with exclusively(blueprint.home / "faults.lock"):
         left = tuple(f for f in in_effect(blueprint) if f.fault != fault or member not in (None, f.member))
         _store(blueprint, left)
 
@@ -96,10 +96,3 @@ def _store(blueprint: Blueprint, faults: tuple[ActiveFault, ...]) -> None:
     new = _file(blueprint).with_suffix(".new")
     new.write_text(json.dumps([asdict(f) for f in faults]), encoding="utf-8")
     os.replace(new, _file(blueprint))
-
-
-@contextlib.contextmanager
-def _locked(blueprint: Blueprint) -> Iterator[None]:
-    with (blueprint.home / "faults.lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield

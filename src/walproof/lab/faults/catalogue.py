@@ -111,22 +111,15 @@ _STOPPED = (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP, psutil.STATUS_DIS
 
 def seen_on_machine(blueprint: Blueprint, state: MemberState) -> MemberState:
     """The state with what this machine tells of its member."""
-    found = members.processes(blueprint, state.member)
+    found, postmaster = members.processes(blueprint, state.member), members.postmaster(blueprint, state.member)
     return replace(
         state,
-        postmaster=_postmaster(blueprint, state.member),
+        postmaster=(postmaster and pid_files.identity(postmaster)) or "none",
         processes=_processes(found),
         disk=_disk(blueprint, state.member, found),
         dcs=_processes([p for p in found if _is_etcd(p)]),
         deaf_to=_deaf_to(blueprint, state.member),
     )
-
-
-def _postmaster(blueprint: Blueprint, member: str) -> str:
-    pid = members.postmaster(blueprint, member)
-    if pid is None:
-        return "none"
-    return pid_files.identity(pid) or "none"
 
 
 def _processes(found: list[psutil.Process]) -> str:

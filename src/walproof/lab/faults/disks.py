@@ -124,27 +124,22 @@ def clear(blueprint: Blueprint, member: str) -> bool:
 def end_guard(blueprint: Blueprint, member: str) -> None:
     """End the guard and with it strace; what it traced goes on normally."""
     file = guard_pidfile(blueprint, member)
-    guard = _running_guard(blueprint, member)
+    pid = pid_files.living(file)
     file.unlink(missing_ok=True)
-    if guard is None:
+    if pid is None:
         return
-    guard.send_signal(signal.SIGTERM)
-    try:
-        guard.wait(Wait.PROGRAM_GONE.seconds)
-    except psutil.TimeoutExpired:
-        guard.kill()
+    with contextlib.suppress(psutil.NoSuchProcess):
+        guard = psutil.Process(pid)
+        guard.send_signal(signal.SIGTERM)
+        try:
+            guard.wait(Wait.PROGRAM_GONE.seconds)
+        except psutil.TimeoutExpired:
+            guard.kill()
 
 
 def guard_pidfile(blueprint: Blueprint, member: str) -> Path:
     """The guard's pid file; a guard that is not named there any more ends itself."""
     return blueprint.member_dir(member) / "disk_guard.pid"
-
-
-def _running_guard(blueprint: Blueprint, member: str) -> psutil.Process | None:
-    pid = pid_files.living(guard_pidfile(blueprint, member))
-    with contextlib.suppress(psutil.Error):
-        return None if pid is None else psutil.Process(pid)
-    return None
 
 
 def _guard(blueprint: Blueprint, member: str, wanted: tuple[str, str]) -> None:
@@ -229,22 +224,18 @@ def _prefix() -> tuple[str, ...]:
     return (str(program("chrt")), "--rr", "1", str(program("setpriv")), *_DIE_WITH_GUARD)
 
 
-def _stop(*_: object) -> None:
-    raise SystemExit(0)
-
-
 def main() -> None:
     """Attach to the processes there are, then to new ones, until the pid file no longer names this process."""
     name, member, calls, what = sys.argv[1:5]
     blueprint = home.load(name)
     pidfile = guard_pidfile(blueprint, member)
-    signal.signal(signal.SIGTERM, _stop)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     tracers: list[subprocess.Popen[bytes]] = []
     clock = RealClock()
     started = clock.now()
     prefix = _prefix()
     try:
-        while _names_us(pidfile) or clock.now() - started < 1.0:
+        while pid_files.living(pidfile) == os.getpid() or clock.now() - started < 1.0:
             untraced = [p for p in flushing_pids(members.processes(blueprint, member)) if tracer(p) == 0]
             tracers = [strace for strace in tracers if strace.poll() is None]
             if untraced:
@@ -256,10 +247,6 @@ def main() -> None:
         for strace in tracers:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 strace.wait(10)
-
-
-def _names_us(file: Path) -> bool:
-    return pid_files.living(file) == os.getpid()
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ A factor that a setting leaves open is as it was before the first one.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from walproof.errors import MachineError, UsageError
@@ -25,7 +26,7 @@ class Factor:
     """One outer factor in effect: its value, and how to revert it."""
 
     value: object
-    restore: Callable[[], None]
+    restore: Callable[[], object]
 
 
 def wanted(scenario: Scenario) -> dict[str, object]:
@@ -65,9 +66,10 @@ class LabScenarios:
         factors = wanted(scenario)
         for name in [n for n, f in self._entered.items() if factors.get(n) != f.value]:
             self._entered.pop(name).restore()
+        acts = {"parameters": self.parameters, "quorum": self.quorum, "cores": self.cores, "links": self.links}
         for name, value in factors.items():
             if name not in self._entered:
-                self._entered[name] = Factor(value, _ENTER[name](self, value))
+                self._entered[name] = Factor(value, acts[name](value))
         if factors.keys() & {"quorum", "parameters"}:
             wait_until_healthy(self._blueprint, self._clock)
         return network_links.round_trips_ms(self._blueprint)
@@ -125,7 +127,7 @@ class LabScenarios:
 
         return restore
 
-    def links(self, value: Any) -> Callable[[], None]:
+    def links(self, value: Any) -> Callable[[], object]:
         """The same round trip everywhere, or a region file's."""
         before = dict(network_links.configured(self._blueprint).settings)
         kind, what = value
@@ -133,20 +135,8 @@ class LabScenarios:
             network_links.set_all(self._blueprint, matrix(read_regions(what), self._blueprint.members))
         else:
             network_links.set_round_trip(self._blueprint, float(what))
-
-        def restore() -> None:
-            network_links.set_all(self._blueprint, before)
-
-        return restore
+        return partial(network_links.set_all, self._blueprint, before)
 
     def _patch(self, change: dict[str, Any]) -> None:
         patroni.patch_config(self._blueprint, change)
         wait_until_healthy(self._blueprint, self._clock)
-
-
-_ENTER: dict[str, Callable[[LabScenarios, Any], Callable[[], None]]] = {
-    "parameters": LabScenarios.parameters,
-    "quorum": LabScenarios.quorum,
-    "cores": LabScenarios.cores,
-    "links": LabScenarios.links,
-}
