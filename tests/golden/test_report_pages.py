@@ -65,6 +65,13 @@ class Tags(html.parser.HTMLParser):
         assert self.open.pop() == tag
 
 
+@pytest.fixture(scope="module")
+def tags(html_text: str) -> Tags:
+    parsed = Tags()
+    parsed.feed(html_text)
+    return parsed
+
+
 def test_the_outline_puts_conclusion_first_and_the_command_last(full: Record) -> None:
     made = composed(full)
     assert 1 <= len(made.sentences) <= 3
@@ -98,9 +105,7 @@ def test_throughput_has_a_panel_a_scenario_and_a_line_a_level(full: Record) -> N
     assert figure.caveats
 
 
-def test_tags_nest_and_ids_are_unique(html_text: str) -> None:
-    tags = Tags()
-    tags.feed(html_text)
+def test_tags_nest_and_ids_are_unique(tags: Tags) -> None:
     assert tags.open == []
     ids = [attrs["id"] for _, attrs in tags.seen if "id" in attrs]
     assert len(ids) == len(set(ids))
@@ -118,9 +123,7 @@ def test_nothing_of_the_target_becomes_markup(html_text: str) -> None:
     assert "script-src &#39;sha256-" in policy[1]
 
 
-def test_the_page_asks_for_nothing_from_elsewhere(html_text: str) -> None:
-    tags = Tags()
-    tags.feed(html_text)
+def test_the_page_asks_for_nothing_from_elsewhere(html_text: str, tags: Tags) -> None:
     for tag, attrs in tags.seen:
         assert tag not in ("img", "link", "iframe", "object", "embed", "base")
         assert not {"src", "srcset", "style", "onclick", "onload"} & attrs.keys()
@@ -128,9 +131,7 @@ def test_the_page_asks_for_nothing_from_elsewhere(html_text: str) -> None:
     assert "@import" not in html_text
 
 
-def test_screen_readers_get_landmarks_and_text_alternatives(html_text: str) -> None:
-    tags = Tags()
-    tags.feed(html_text)
+def test_screen_readers_get_landmarks_and_text_alternatives(html_text: str, tags: Tags) -> None:
     assert {"header", "nav", "main", "footer", "h1"} <= {tag for tag, _ in tags.seen}
     charts = [attrs for tag, attrs in tags.seen if tag == "svg" and attrs.get("aria-hidden") != "true"]
     assert charts
@@ -139,9 +140,7 @@ def test_screen_readers_get_landmarks_and_text_alternatives(html_text: str) -> N
     assert len(named) == len(charts)
 
 
-def test_every_table_has_a_caption_and_headings_with_a_scope(html_text: str) -> None:
-    tags = Tags()
-    tags.feed(html_text)
+def test_every_table_has_a_caption_and_headings_with_a_scope(html_text: str, tags: Tags) -> None:
     assert sum(tag == "caption" for tag, _ in tags.seen) == sum(tag == "table" for tag, _ in tags.seen)
     headings = [attrs for tag, attrs in tags.seen if tag == "th"]
     assert {attrs["scope"] for attrs in headings} == {"col", "row"}
@@ -154,9 +153,7 @@ def test_headings_skip_no_level(html_text: str) -> None:
     assert all(after <= before + 1 for before, after in itertools.pairwise(levels))
 
 
-def test_what_scrolls_is_reached_by_keyboard_and_has_a_name(html_text: str) -> None:
-    tags = Tags()
-    tags.feed(html_text)
+def test_what_scrolls_is_reached_by_keyboard_and_has_a_name(tags: Tags) -> None:
     scrolling = [attrs for _, attrs in tags.seen if attrs.get("class") == "scroll"]
     assert scrolling
     assert all(attrs["tabindex"] == "0" and attrs["role"] == "group" and attrs["aria-label"] for attrs in scrolling)
@@ -279,7 +276,8 @@ def test_the_command_prints_one_thing(full: Record, option: str | None) -> None:
     code, out, _ = invoke(str(full.directory), *([option] if option else []))
     assert code == 0
     if option == "--json":
-        assert {"arms", "drills", "conclusion"} <= json.loads(out).keys()
+        wanted = {"arms", "drills", "claims", "searches", "environment", "notices", "conclusion"}
+        assert wanted <= json.loads(out).keys()
     assert {"--json": "{", "--csv": "record,kind", "--markdown": "# ", None: "Of 3 published"}[option] in out[:200]
 
 

@@ -1,7 +1,6 @@
 """Tables, sentences and JSON from a record's events alone."""
 
 import io
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -13,8 +12,7 @@ from walproof.model.drill import Verdict
 from walproof.model.event import DrillDone, Event
 from walproof.model.guarantee import Level
 from walproof.reporting.conclusion import conclusion, loss_sentence, outage_sentence, sentences
-from walproof.reporting.console_output import json_text
-from walproof.reporting.json_csv_hdrhistogram import price_json, prove_json, record_json
+from walproof.reporting.outline import Section, Table, columns, row
 from walproof.reporting.record_outline import results
 from walproof.reporting.terminal import tables
 
@@ -118,29 +116,6 @@ def test_an_outage_that_was_not_seen_is_left_out() -> None:
     assert outage_sentence([drill]) == ""
 
 
-@pytest.mark.parametrize("events", [price_events(), full_record(), ()], ids=["price", "full", "nothing"])
-def test_price_json_has_the_keys_of_its_schema(events: tuple[Event, ...]) -> None:
-    printed = json.loads(json_text(price_json(events, "r")))
-    assert {"record", "baseline", "stopped_by", "arms"} <= printed.keys()
-    for arm in printed["arms"]:
-        assert {"level", "clients", "blocks", "tps", "ratio", "latency_ms", "caveats"} <= arm.keys()
-        assert set(arm["tps"]) == set(arm["ratio"]) == {"value", "low", "high"}
-        assert set(arm["latency_ms"]) == {"mean", "p50", "p95", "p99", "p999", "max"}
-
-
-def test_prove_json_has_the_keys_of_its_schema() -> None:
-    printed = json.loads(json_text(prove_json(prove_events(), "r")))
-    needed = "fault level acknowledged downgraded unknown refused lost recovered rto_s rpo_s leader_before leader_after"
-    for drill in printed["drills"]:
-        assert {*needed.split(), "timeline_before", "timeline_after", "verdict", "why"} <= drill.keys()
-    assert printed["loss_bound"]["on"] < 1
-
-
-def test_record_json_holds_everything_once() -> None:
-    printed = json.loads(json_text(record_json(full_record(), "r", ["a notice"])))
-    assert {"arms", "drills", "claims", "searches", "environment", "notices", "conclusion"} <= printed.keys()
-
-
 @pytest.mark.parametrize("width", [80, 100, 240])
 def test_tables_fit_the_terminal_without_cutting_a_word(width: int) -> None:
     text = drawn(full_record(), width=width)
@@ -168,3 +143,26 @@ def test_tables_in_a_pipe_never_fold() -> None:
     assert "caveats" in heads
     assert sum(line.split()[:1] == ["remote_apply"] for line in prices) >= 2
     assert not any("…" in line for line in (*lines, *prices))
+
+
+NARROW = {"drop": ["extra"], "letter": ["note"]}
+
+
+@pytest.mark.parametrize(
+    ("ways", "width", "line"),
+    [
+        (NARROW, 60, "on     a long note about it             0      1"),
+        (NARROW, 45, "on     a           0"),
+        (NARROW, 45, "  note: a a long note about it; b a note"),
+        ({}, 42, "commits lost                     0      12"),
+        ({}, 30, "      commits lost: 12"),
+    ],
+    ids=["whole", "narrow", "its letters", "upright", "list"],
+)
+def test_a_table_takes_the_first_form_that_fits(ways: dict[str, list[str]], width: int, line: str) -> None:
+    heads = columns("level", "note", ">commits lost", ">extra", **ways)
+    rows = (row("on", "a long note about it", "0", "1"), row("local", "a note", "12", "2"))
+    console = Console(file=io.StringIO(), width=width, color_system=None)
+    console.print(*tables([Section("s", "s", "", (Table("t", "title", heads, rows),))]))
+    assert isinstance(console.file, io.StringIO)
+    assert line in [shown.rstrip() for shown in console.file.getvalue().splitlines()], console.file.getvalue()

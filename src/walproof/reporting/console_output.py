@@ -104,18 +104,9 @@ def write_files(folder: Path, texts: Mapping[str, str], hint: str, records: Iter
 
 def status_json(view: ClusterView) -> dict[str, Any]:
     """The object of `lab status --json` and `watch --json`."""
+    names = ("name", "role", "state", "timeline", "lag_bytes", "address")
     return {
-        "members": [
-            {
-                "name": m.name,
-                "role": m.role.value,
-                "state": m.state,
-                "timeline": m.timeline,
-                "lag_bytes": m.lag_bytes,
-                "address": m.address,
-            }
-            for m in view.members
-        ],
+        "members": [{name: getattr(m, name) for name in names} for m in view.members],
         "leader": view.leader,
         "synchronous_standby_names": view.standby_names,
     }
