@@ -33,11 +33,12 @@ def pytest_runtest_setup() -> None:
     os.umask(UMASK)
 
 
-SHARE_A_LAB = (
-    "test_external_patroni", "test_lab_superuser", "test_links_of_lab", "test_load.py", "test_price",
-    "test_stream_faults", "test_watch.py",
-)  # fmt: skip
+SHARE_A_LAB = tuple(
+    f"/test_{name}.py"
+    for name in ("external_patroni", "lab_superuser", "links_of_lab", "load", "price", "stream_faults", "watch")
+)
 """Files whose tests want a lab as any lab is made."""
+SHARED, SIMULATION = "shared lab", "guard_simulation"
 
 
 class Spread(LoadFileScheduling):  # type: ignore[misc]
@@ -47,9 +48,18 @@ class Spread(LoadFileScheduling):  # type: ignore[misc]
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        if "guard_simulation" in nodeid:
+        if SIMULATION in nodeid:
             return nodeid
-        return "shared lab" if any(f"/{name}" in nodeid for name in SHARE_A_LAB) else str(super()._split_scope(nodeid))
+        return SHARED if any(name in nodeid for name in SHARE_A_LAB) else str(super()._split_scope(nodeid))
+
+    def _assign_work_unit(self, node: Any) -> None:
+        """The first worker computes, the guard's schedules first; the others begin with what waits for clusters."""
+        wanted = (SIMULATION,) if node is next(iter(self.nodes)) else (SHARED, "tests/lab/", "tests/contract/")
+        others = (scope for scope in self.workqueue if SIMULATION not in scope)
+        scope = next((one for one in self.workqueue if any(word in one for word in wanted)), next(others, None))
+        if scope is not None:
+            self.workqueue.move_to_end(scope, last=False)
+        super()._assign_work_unit(node)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Spread:
