@@ -13,7 +13,6 @@ from tests.fixtures.command_line import returned as run
 from tests.fixtures.external_cluster import everything, found, is_back, opened, pair_dsn, pair_file
 from tests.fixtures.plain_pair import PlainPair
 from tests.fixtures.priced_records import advice_file
-from tests.fixtures.records import recorded
 from walproof.errors import MachineError, TargetError, UsageError
 from walproof.model.drill import Capability
 from walproof.model.guarantee import ConfigChange, Level, QuorumKind, SyncReplication
@@ -85,16 +84,6 @@ def test_it_is_priced_and_written_in_a_database_of_its_own_which_goes_away(pair:
         assert is_back(target, before)
 
 
-def test_a_database_of_that_name_without_our_mark_is_left_alone(pair: PlainPair, tmp_path: Path) -> None:
-    pair.sql("n1", "CREATE DATABASE walproof_own")
-    try:
-        with opened(str(pair_file(pair, tmp_path))) as target, pytest.raises(MachineError, match="not walproof's"):
-            target.open_database()
-        assert pair.sql("n1", "SELECT 1 FROM pg_database WHERE datname = 'walproof_own'") == [(1,)]
-    finally:
-        pair.sql("n1", "DROP DATABASE walproof_own")
-
-
 def test_nothing_is_changed_without_a_journal_and_hanging_quorums_are_refused(pair: PlainPair, tmp_path: Path) -> None:
     with opened(str(pair_file(pair, tmp_path))) as target:
         with pytest.raises(MachineError, match="journal"):
@@ -160,23 +149,6 @@ def test_after_kill_9_in_the_middle_revert_undoes_everything(
         assert is_back(target, before)
         assert auto.read_text() == text
         assert json.loads(run("revert", "--json")[1]) == {"reverted": []}
-
-
-def test_a_database_left_by_kill_9_is_removed_by_restore(pair: PlainPair, tmp_path: Path, own_state: Path) -> None:
-    file, record = str(pair_file(pair, tmp_path)), tmp_path / "record"
-    recorded(record, "price")
-    script = (
-        "import os, pathlib, sys; from walproof.cli.runs import keep_journal;"
-        "from walproof.targets.choose import choose;"
-        "t = choose(sys.argv[1]); keep_journal(t, pathlib.Path(sys.argv[2]));"
-        "t.open_database(); os.kill(os.getpid(), 9)"
-    )
-    words = [sys.executable, "-c", script, file, str(record)]
-    assert subprocess.run(words, check=False, capture_output=True).returncode == -9
-    named = "SELECT count(*) FROM pg_database WHERE datname = 'walproof_own'"
-    assert pair.sql("n1", named) == [(1,)]
-    assert run("revert", str(record))[0] == 0
-    assert pair.sql("n1", named) == [(0,)]
 
 
 def test_a_refused_change_is_reverted_with_what_came_before_it(pair: PlainPair, tmp_path: Path) -> None:
