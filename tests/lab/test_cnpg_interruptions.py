@@ -1,7 +1,7 @@
 """walproof interrupted, and interrupted by what it did not do itself, on the stand-in over real PostgreSQL.
 
 Killed with -9 and reverted; failovers that nobody asked for, in a sample and in a drill; a load pod that is lost; an
-API server that is away for 20 s.
+API server that is away for 20 s. Load from within, which all goes well with, stands last.
 """
 
 import itertools
@@ -16,11 +16,16 @@ from typing import Any
 
 import pytest
 
+from tests.fixtures.command_line import returned
 from tests.fixtures.kubernetes.jobs import LoadPodRunner
 from tests.fixtures.kubernetes.state import Server
 from tests.fixtures.kubernetes.target import ADDRESS, Kubernetes, current_context, real_stand_in, settled
+from walproof.errors import MachineError
+from walproof.load import local_runner
 from walproof.machine.clock import RealClock
+from walproof.model.load import Outcome
 from walproof.model.waiting import Wait, wait_for
+from walproof.proving.history import decode
 
 pytestmark = pytest.mark.lab
 IMAGE = "localhost/walproof:test"
@@ -214,3 +219,39 @@ def test_a_drill_goes_on_while_the_api_server_is_away(kubernetes: Kubernetes) ->
     kubernetes.running.serving.api.oddities.unreachable_for(20.0)
     found = drill.drill()
     assert found["verdict"] in ("held", "undecided") and found["findings"]["lost"] == 0, found
+
+
+def answer(*words: str) -> dict[str, Any]:
+    """What a command with load pods answers, which runs in this process."""
+    code, out = returned(*words, "--target", ADDRESS, "--load-image", IMAGE, "--json")
+    assert code == 0, out
+    return dict(json.loads(out))
+
+
+def test_two_pods_price_together_and_no_pgbench_is_needed_here(
+    kubernetes: Kubernetes, runner: LoadPodRunner, own_state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none() -> Path:
+        raise MachineError("there is no pgbench here")
+
+    monkeypatch.setattr(local_runner, "pgbench", none)
+    earlier = len(runner.pods)
+    words = ("price", "--load-pods", "2", "--levels", "local,on", "--clients", "4", "--scale", "1", "--budget", "8s")
+    priced = answer(*words, "--sample", "1s", "--allow", "load", "--record", str(tmp_path / "r"))
+    assert {arm["level"]: arm["blocks"] > 0 for arm in priced["arms"]} == {"local": True, "on": True}
+    events = [json.loads(line) for line in (tmp_path / "r" / "events.jsonl").read_text().splitlines()]
+    described = next(e for e in events if "description" in e)
+    assert described["description"]["facts"]["load"] == f"from within: 2 of {IMAGE}"
+    samples = [e["result"] for e in events if "result" in e]
+    assert samples and all(s["transactions"] > 0 and s["window"]["client_cores"] > 0 for s in samples)
+    assert not any(s["window"]["outside"] for s in samples)
+    assert len(runner.pods) == earlier + 2
+
+
+def test_a_drill_with_its_ledger_in_a_pod_is_held(kubernetes: Kubernetes, own_state: Path, tmp_path: Path) -> None:
+    words = ("prove", "--fault", "kill", "--levels", "on", "--writers", "4", "--allow", "load,kill")
+    (drill,) = answer(*words, "--record", str(tmp_path / "r"))["drills"]
+    assert drill["verdict"] == "held" and drill["acknowledged"] > 50, drill
+    (history,) = (tmp_path / "r").rglob("drill-1.history")
+    attempts = decode(history.read_bytes()).attempts
+    assert int((attempts.outcome == Outcome.ACKNOWLEDGED).sum()) == drill["acknowledged"]
