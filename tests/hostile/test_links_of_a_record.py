@@ -41,6 +41,10 @@ def record(folder: Path) -> Path:
     return recorded(folder, "price", price_events(), n1_log="a log")
 
 
+def contents(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
 @pytest.mark.parametrize("to", ["home/key", "home/new"])
 def test_the_page_replaces_a_link_in_its_place_and_that_is_opened(
     walproof: Run, mine: Path, browser: list[str], to: str, tmp_path: Path
@@ -99,7 +103,14 @@ def test_a_page_elsewhere_goes_where_the_user_says_through_a_link_too(walproof: 
 
 
 @pytest.mark.parametrize(
-    "verb", ["report theirs", "report theirs --rejudge", "watch theirs --duration 1", "advise theirs --rpo 0"]
+    "verb",
+    [
+        "report theirs",
+        "report theirs --rejudge",
+        "watch theirs --duration 1",
+        "advise theirs --rpo 0",
+        "price --resume theirs --target sim",
+    ],
 )
 @pytest.mark.parametrize("name", ["events.jsonl", "record.json", "files"])
 def test_a_record_whose_own_files_are_links_is_refused(
@@ -108,7 +119,9 @@ def test_a_record_whose_own_files_are_links_is_refused(
     theirs, another = record(tmp_path / "theirs"), record(tmp_path / "another")
     (theirs / name).rename(theirs / "gone")
     (theirs / name).symlink_to(another / name)
+    before = contents(another)
     one_sentence(walproof(*verb.split()), f"{name} in it is a link")
+    assert contents(another) == before
 
 
 @pytest.mark.timeout(20)

@@ -108,19 +108,6 @@ def test_what_a_record_would_run_is_run_only_where_it_is_given_again(
         assert run("--resume", "rec", f"--{name}", value, "--budget", "20s")[0] == 0
 
 
-@pytest.mark.parametrize("name", ["events.jsonl", HEADER, "files"])
-def test_nothing_is_written_through_a_link_of_a_record(run: Run, target: FakePriced, name: str) -> None:
-    cut_short(Path("rec"), {})
-    outside = Path("outside")
-    (Path("rec") / name).rename(outside) if name != "files" else outside.mkdir()
-    (Path("rec") / name).symlink_to(outside.absolute())
-    before = outside.read_bytes() if outside.is_file() else b""
-    code, _, err = run("--resume", "rec")
-    assert (code, target.asked) == (2, [])
-    assert "link" in err
-    assert (outside.read_bytes() if outside.is_file() else b"") == before
-
-
 # advise, apply
 
 
