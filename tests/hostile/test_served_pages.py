@@ -3,9 +3,8 @@
 import os
 import socket
 import stat
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +15,7 @@ import pytest
 from prometheus_client import CollectorRegistry, Gauge
 
 from tests.fixtures.command_line import ended
+from tests.fixtures.served_sockets import running
 from walproof.errors import MachineError, UsageError
 from walproof.targets.simulated.target import simulated
 from walproof.watching.collector import Collector
@@ -48,22 +48,10 @@ needs_ipv6 = pytest.mark.skipif(not has_ipv6(), reason="this machine has no ::1"
 @contextmanager
 def page_on(host: str) -> Iterator[tuple[Page, str]]:
     """A running page; itself and its address without the token."""
-    collector = Collector(simulated("sim"), record=None)
-    page, ready, urls = Page(collector, None, host=host), threading.Event(), []
-
-    def note(url: str) -> None:
-        urls.append(url)
-        ready.set()
-
-    thread = threading.Thread(target=page.run, args=(note,))
-    thread.start()
-    try:
-        assert ready.wait(60)
-        yield page, urls[0].partition("/#")[0]
-    finally:
-        page.stop()
-        thread.join(60)
-        collector.close()
+    with closing(Collector(simulated("sim"), record=None)) as collector:
+        page = Page(collector, None, host=host)
+        with running(page) as address:
+            yield page, address.partition("/#")[0]
 
 
 def read_events(url: str, **headers: str) -> int:

@@ -1,16 +1,15 @@
 """The live page of a real lab in a real browser: what it shows, and a fault pressed by its button."""
 
 import re
-import threading
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 from playwright.sync_api import expect
 
 from tests.fixtures.browsers import CHROMIUM, chromium
+from tests.fixtures.served_sockets import running
 from walproof.lab.blueprint import Blueprint
-from walproof.machine.clock import RealClock
-from walproof.model.waiting import Wait, wait_for
 from walproof.targets.lab.faults import partition_one_way
 from walproof.targets.lab.target import LabTarget
 from walproof.watching.collector import Collector
@@ -35,18 +34,8 @@ def target(lab: Blueprint) -> Iterator[LabTarget]:
 
 @pytest.fixture
 def url(target: LabTarget) -> Iterator[str]:
-    collector = Collector(target)
-    page = Page(collector, target)
-    addresses: list[str] = []
-    server = threading.Thread(target=page.run, args=(addresses.append,), daemon=True)
-    server.start()
-    wait_for(Wait.PROGRAM_READY, lambda: bool(addresses), RealClock())
-    try:
-        yield addresses[0]
-    finally:
-        page.stop()
-        server.join(timeout=10)
-        collector.close()
+    with closing(Collector(target)) as collector, running(Page(collector, target)) as address:
+        yield address
 
 
 def test_a_fault_pressed_on_the_page_shows_the_new_leader(target: LabTarget, url: str) -> None:

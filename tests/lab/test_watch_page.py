@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from math import sin
@@ -13,6 +14,7 @@ from playwright.sync_api import Page as BrowserPage
 from playwright.sync_api import Route, expect
 
 from tests.fixtures.browsers import CHROMIUM, chromium
+from tests.fixtures.served_sockets import running
 from walproof.errors import TargetError
 from walproof.machine.clock import RealClock
 from walproof.model.event import FaultChanged
@@ -91,27 +93,16 @@ def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
             raise state.failure
 
     monkeypatch.setattr(actions, "inject", inject)
-    collector, ended, addresses = Collector(None), threading.Event(), list[str]()
+    collector, ended = Collector(None), threading.Event()
     collector.picture = Picture(target="lab")
     target = simulated("sim?members=3")
     target.clock = RealClock()  # its events must lie on the time axis of those fed here
-    page = Page(collector, target)
-    threads = [
-        threading.Thread(target=page.run, args=(addresses.append,), daemon=True),
-        threading.Thread(target=_feed, args=(collector, ended), daemon=True),
-    ]
-    for thread in threads:
-        thread.start()
-    wait_for(Wait.PROGRAM_READY, lambda: bool(addresses), RealClock())
-    state.url = addresses[0]
-    try:
+    feeding = threading.Thread(target=_feed, args=(collector, ended), daemon=True)
+    feeding.start()
+    with closing(collector), running(Page(collector, target)) as state.url:
         yield state
-    finally:
         ended.set()
-        page.stop()
-        for thread in threads:
-            thread.join(timeout=10)
-        collector.close()
+        feeding.join(timeout=10)
 
 
 def _later(page: BrowserPage, times: int = 5) -> None:
