@@ -55,7 +55,7 @@ Kind = Literal["sim", "lab"]
 class Place:
     """A kind of target: drills of each fault; which of them on all standbys as well, for levels that wait for them;
     seconds until a member streams again once its fault is cleared, and until one that lacks commits is promoted where
-    nobody better is there; whether what takes a member takes its etcd too.
+    no better member is there; whether what takes a member takes its etcd too.
     """
 
     drills: int
@@ -67,7 +67,7 @@ class Place:
 
 SIMULATED = Place(5, tuple(PER_HOUR), 0.0, 0.5, etcd=False)
 LAB = Place(3, ("kill",), 8.0, 1e7, etcd=True)
-"""Patroni starts a member again in some seconds, and promotes nobody who is not a synchronous standby."""
+"""Patroni starts a member again in some seconds, and promotes only a synchronous standby."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from statistics import median
 
 from benchmarks.command import chosen, command
 from benchmarks.temporary_lab import benchmark_lab
+from tests.fixtures.drills import drilled
 from walproof.estimating.intervals import upper_bound
 from walproof.lab import patroni
 from walproof.lab.blueprint import Disk
@@ -23,7 +24,6 @@ from walproof.patroni.config import SyncMode
 from walproof.proving.campaign import PlannedDrill, planned
 from walproof.proving.faults import CATALOGUE
 from walproof.proving.options import parse_options
-from walproof.proving.run import Shell, run_drills
 from walproof.targets.choose import choose
 
 FAULTS = ("power-cut", "isolate", "freeze", "kill-member")
@@ -98,11 +98,10 @@ def run_part(name: str, part: Part, load: Load, port: int) -> Iterator[Drill]:
         if part.storms:
             patroni.patch_config(blueprint, {"synchronous_mode_strict": True})
             wait_until_healthy(blueprint, target.clock)
-        shell = Shell(target, lambda _event: None, lambda _name, _content: None, load.seed)
-        for drill in plan_of(part, load):
-            (found,) = run_drills(shell, [drill], enough=lambda _: False)
-            print(line(name, found), flush=True)
-            yield found
+        for planned_drill in plan_of(part, load):
+            drill = drilled(target, planned_drill, seed=load.seed)
+            print(line(name, drill), flush=True)
+            yield drill
 
 
 def line(part: str, drill: Drill) -> str:

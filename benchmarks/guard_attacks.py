@@ -17,6 +17,7 @@ from pathlib import Path
 from benchmarks.command import chosen, command
 from benchmarks.guard import losses
 from benchmarks.temporary_lab import benchmark_lab
+from tests.fixtures.drills import shell
 from walproof.guarding.decide import Policy
 from walproof.guarding.run import open_guard
 from walproof.lab import home
@@ -29,7 +30,7 @@ from walproof.model.guarantee import Level
 from walproof.model.takeover import LeaderLock, LockState, MemberSigns, Seal, Signs, SignsOfLife
 from walproof.proving.campaign import PlannedDrill
 from walproof.proving.faults import CATALOGUE
-from walproof.proving.run import Shell, run_drills
+from walproof.proving.run import one_drill
 from walproof.targets.choose import choose
 
 STEPS = ("before-seal", "after-seal", "before-hand-over", "after-hand-over")
@@ -272,7 +273,7 @@ def attacked(blueprint: Blueprint, name: str, folder: Path, number: int) -> Dril
             if isinstance(event, DrillStarted) and attack.cut:
                 subprocess.run(["ip", "link", "set", link, "down"], check=True)
 
-        (drill,) = run_drills(Shell(target, emit, lambda _n, _c: None), [plan], enough=lambda _: False)
+        drill = one_drill(shell(target, emit), plan)
         lines = [f"      {log.stem}: {line}" for log in logs for line in log.read_text().splitlines()]
     rto = "–" if drill.rto_s is None else f"{drill.rto_s:.1f} s"
     print(

@@ -13,6 +13,7 @@ import psycopg
 from benchmarks.command import chosen, command
 from benchmarks.guard import line, losses, summary
 from benchmarks.temporary_lab import benchmark_lab
+from tests.fixtures.drills import drilled
 from walproof.lab import network_links
 from walproof.lab.blueprint import Blueprint
 from walproof.lab.create import LabOrder
@@ -22,7 +23,6 @@ from walproof.model.guarantee import Level
 from walproof.model.ports import Capabilities
 from walproof.proving.campaign import PlannedDrill
 from walproof.proving.faults import CATALOGUE
-from walproof.proving.run import Shell, run_drills
 from walproof.targets.lab.target import LabTarget
 
 ALONE_S = 2.0
@@ -81,8 +81,7 @@ def run_one(blueprint: Blueprint, name: str, number: int, *, guarded: bool) -> D
     """One drill at `on`, printed."""
     fault = CATALOGUE["isolate"]
     plan = PlannedDrill(number, fault, Victim.LEADER, Level.ON, writers=8, guarded=guarded, client_timeout_s=1.0)
-    shell = Shell(ScheduledTarget(blueprint, name), lambda _e: None, lambda _n, _c: None)
-    (drill,) = run_drills(shell, [plan], enough=lambda _: False)
+    drill = drilled(ScheduledTarget(blueprint, name), plan)
     print(f"{line(name, drill)}\n      {drill.leader_before} → {drill.leader_after}", flush=True)
     return drill
 

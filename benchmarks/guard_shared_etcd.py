@@ -2,7 +2,7 @@
 
 `python -m benchmarks.guard_shared_etcd [--clusters 3] [--repeat 3]`: about ten minutes. Needs root. Three machines,
 each an address of its own on loopback with one member of etcd and one of every cluster; each cluster's leader is on
-another machine. While the guards watch, a lease of 10 s is granted that nobody renews, as a dead leader's: an election
+another machine. While the guards watch, a lease of 10 s is granted and not renewed, as a dead leader's: an election
 of etcd would keep it alive. Exit 1 when a cluster with a guard lost something or came back later than the latest
 without one, or that lease outlived its time.
 """
@@ -41,7 +41,7 @@ from walproof.patroni.rest import LEADER_ROLES, PatroniRest, RestAccess
 MACHINES = {f"m{n}": f"127.77.0.{n}" for n in (1, 2, 3)}
 ROLES = ("postgres", "replicator", "rewinder", "rest")
 LEASE_S, WATCHED_S, SLACK_S = 10.0, 45.0, 5.0
-"""The lease that nobody renews, how long it is watched, and how much later than its time it may end."""
+"""The lease that is not renewed, how long it is watched, and how much later than its time it may end."""
 UID = pwd.getpwnam("nobody").pw_uid
 """initdb asks for the name of its user."""
 
@@ -127,7 +127,7 @@ class Cluster:
             self.running[machine] = started(configuration.patroni_argv(home / "patroni.yml"), home, "patroni")
 
     def leader(self) -> str:
-        """Whose PostgreSQL leads, by its own Patroni; "" when nobody does."""
+        """Whose PostgreSQL leads, by its own Patroni; "" when none does."""
         for machine in MACHINES:
             status = self.rest.status(f"{self.url(machine)}/patroni")
             if status.get("role") in LEADER_ROLES and status.get("state") == "running":
@@ -208,7 +208,7 @@ def term() -> int:
 
 
 def orphan_lived_s() -> float:
-    """How long a lease of LEASE_S lives that nobody renews, watched for WATCHED_S at most."""
+    """How long a lease of LEASE_S lives that is not renewed, watched for WATCHED_S at most."""
     client, began = etcd_client(), time.monotonic()
     lease = client.grant(LEASE_S)
     while time.monotonic() - began < WATCHED_S:
@@ -273,7 +273,7 @@ def apart(clusters: list[Cluster]) -> None:
 
 
 def guarded(clusters: list[Cluster]) -> tuple[list[Found], float]:
-    """One round with guards: what each cluster found, and how long the lease lived that nobody renewed."""
+    """One round with guards: what each cluster found, and how long the lease lived that was not renewed."""
     apart(clusters)
     with guards(clusters) as logs:
         before = term()

@@ -130,7 +130,7 @@ class _Mutated(SourceFileLoader):
 
 
 class _Finder:
-    """Finds that module before anybody else does."""
+    """Finds that module before any other does."""
 
     def __init__(self, mutant: Mutant) -> None:
         self._name = f"walproof.proving.{mutant.file}"

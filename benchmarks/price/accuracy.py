@@ -80,7 +80,7 @@ def _background(spell_s: float) -> Iterator[None]:
 
 
 def _plain_ratios(target: LabTarget) -> list[float]:
-    """on/local of plain runs one after the other, as anybody would do it."""
+    """on/local of plain runs one after the other."""
     ratios = []
     for number in range(REPEATS):
         local, on = (

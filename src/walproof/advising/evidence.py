@@ -142,8 +142,8 @@ def _drills(records: Records) -> tuple[DrillSummary, ...]:
             decided[*question, drill.loss].append((name, drill))
         elif drill.verdict is Verdict.UNDECIDED:
             undecided[question] += 1
-    found = sorted(decided.items(), key=lambda pair: repr(pair[0]))
-    return tuple(_summary(kind, drills, undecided[kind[:3]]) for kind, drills in found)
+    kinds = sorted(decided.items(), key=lambda pair: repr(pair[0]))
+    return tuple(_summary(kind, drills, undecided[kind[:3]]) for kind, drills in kinds)
 
 
 def _summary(kind: _Kind, drills: Sequence[tuple[str, Drill]], undecided: int) -> DrillSummary:

@@ -25,7 +25,7 @@ def timeouts_for(rto_s: float | None, cluster: ClusterProfile) -> Timeouts:
     (27, 30)
     """
     if cluster.manager == CNPG_MANAGER:
-        # Its operator's own; nothing that a longer one would spare restarts or promotes anybody.
+        # Its operator's own; nothing that a longer one would spare restarts or promotes a member.
         return Timeouts(network_s=SHORTEST.network_s)
     if rto_s is None or cluster.manager != "patroni":
         return Timeouts()
@@ -33,9 +33,9 @@ def timeouts_for(rto_s: float | None, cluster: ClusterProfile) -> Timeouts:
     for ttl in range(30, SHORTEST.ttl - 1, -1):
         for loop in (10, 5, 2, SHORTEST.loop_wait):
             retry = max(SHORTEST.retry_timeout, min(10, (ttl - loop) // 2))
-            found = Timeouts(ttl, loop, retry, 0, network_s, rto_required=True)
-            if found.leader_failure_s <= rto_s:
-                return found
+            times = Timeouts(ttl, loop, retry, 0, network_s, rto_required=True)
+            if times.leader_failure_s <= rto_s:
+                return times
     return SHORTEST
 
 
@@ -54,7 +54,7 @@ class ShortestRto:
 
 
 def shortest_rto(evidence: Evidence) -> ShortestRto | None:
-    """What can be promised at best; None where nobody fails over."""
+    """What can be promised at best; None where there is no failover manager."""
     manager = evidence.cluster.manager
     if manager == CNPG_MANAGER:
         return _cloudnative_pg(evidence)
@@ -82,29 +82,29 @@ def _cloudnative_pg(evidence: Evidence) -> ShortestRto:
 
 def _times(evidence: Evidence) -> Mapping[str, Sequence[float]]:
     """RTOs of drills of the leader, s, by fault, of every level: they wait for no level."""
-    found: dict[str, list[float]] = {}
+    by_fault: dict[str, list[float]] = {}
     for drill in evidence.drills:
         if drill.victim == "leader" and drill.rto_s and drill.fault != "switchover":
-            found.setdefault(drill.fault, []).extend(drill.rto_s)
-    return found
+            by_fault.setdefault(drill.fault, []).extend(drill.rto_s)
+    return by_fault
 
 
 def rto_assumptions(rto_s: float, evidence: Evidence, drills: Sequence[DrillSummary]) -> list[str]:
     """What a choice that meets the RTO assumes; `drills`: those of the leader at its level."""
     if evidence.cluster.manager != CNPG_MANAGER:
         return [] if any(d.rto_s for d in drills) else ["promotion takes about 2 s (no failover in the records)"]
-    took, found = _times(evidence), []
+    took, assumed = _times(evidence), []
     if not set(took) - set(NO_TAKEOVER):
-        found.append(
+        assumed.append(
             f"a failover takes {CNPG_KILLED_S:g} s (primary killed) to {CNPG_DELETED_S:g} s (pod deleted), as on "
             "another cluster with default settings (no failover in the records)"
         )
     if not set(took) & set(CUTS) and rto_s < CNPG_CUT_S:
-        found.append(
+        assumed.append(
             "no node and no network fails: never drilled here; "
             f"a cut network took up to {CNPG_CUT_S:g} s on another cluster"
         )
     frozen = took.get("freeze", ())
     drilled = f": when drilled writes were away for {median(frozen):.0f} s" if frozen else ""
-    found.append(f"PostgreSQL never freezes: CloudNativePG takes over only once it is thawed (K1){drilled}")
-    return found
+    assumed.append(f"PostgreSQL never freezes: CloudNativePG takes over only once it is thawed (K1){drilled}")
+    return assumed

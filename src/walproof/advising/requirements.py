@@ -139,14 +139,14 @@ def leader_drills(evidence: Evidence, level: Level) -> tuple[DrillSummary, ...]:
 
 def reasons(arm: PricedArm, required: Requirements, evidence: Evidence) -> tuple[Reason, ...]:
     """Every requirement that the arm does not meet."""
-    found = (
+    against = (
         _rpo(arm, required, evidence),
         _latency(arm, required),
         _tps(arm, required),
         _reads(arm, required, evidence),
         _rto(required, evidence),
     )
-    return tuple(r for r in found if r is not None)
+    return tuple(r for r in against if r is not None)
 
 
 def _rpo(arm: PricedArm, required: Requirements, evidence: Evidence) -> Reason | None:
@@ -281,8 +281,8 @@ def yearly_risks(arm: PricedArm, required: Requirements, evidence: Evidence) -> 
     """Forecasts of the arm's configuration: strict and degrading, strict alone where nothing may be lost."""
     waits = waits_for_standby(arm)
     key = (effective_level(arm), arm.quorum_kind if waits else None, arm.quorum if waits else 0)
-    found = (y for y in evidence.years if (y.level, y.quorum_kind, y.quorum) == key)
-    return tuple(y for y in found if y.strict or not (waits and required.rpo_s == 0))
+    of_arm = (y for y in evidence.years if (y.level, y.quorum_kind, y.quorum) == key)
+    return tuple(y for y in of_arm if y.strict or not (waits and required.rpo_s == 0))
 
 
 def best_year(arm: PricedArm, required: Requirements, evidence: Evidence) -> YearlyRisk | None:
@@ -306,17 +306,17 @@ def yearly_reasons(arm: PricedArm, required: Requirements, evidence: Evidence) -
 
 
 def _unmet(arm: PricedArm, year: YearlyRisk, required: Requirements) -> tuple[Reason, ...]:
-    found = []
+    unmet = []
     if required.availability is not None and year.availability.value < required.availability:
         shortfall = (1 - year.availability.value) / (1 - required.availability) - 1
         name = Requirements(availability=required.availability).text
-        found.append(Reason(name, f"{_named(arm, year)}: {year.text}", shortfall))
+        unmet.append(Reason(name, f"{_named(arm, year)}: {year.text}", shortfall))
     if required.loss_per_year is not None and year.structural.value > required.loss_per_year:
         name = Requirements(loss_per_year=required.loss_per_year).text
-        found.append(
+        unmet.append(
             Reason(name, f"{_named(arm, year)}: {year.text}", year.structural.value / required.loss_per_year - 1)
         )
-    return tuple(found)
+    return tuple(unmet)
 
 
 def _named(arm: PricedArm, year: YearlyRisk) -> str:

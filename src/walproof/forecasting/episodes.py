@@ -1,4 +1,4 @@
-"""Failures on a time axis, and the episodes they make: from everybody well to everybody well again. Seeded."""
+"""Failures on a time axis, and the episodes they make: from all members well to all members well again. Seeded."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -116,7 +116,7 @@ def changes(faults: Faults, causes: Sequence[Cause], members: int, voters: int) 
 
 
 def _up(masks: Ints, sign: Ints, bits: int) -> Ints:
-    """Who has no failure after each change; every episode ends with nobody down, so one running sum serves all."""
+    """Members without a failure after each change; every episode ends with none down: one running sum serves all."""
     up = np.zeros(len(masks), dtype=np.int64)
     for bit in range(bits):
         down = np.cumsum(((masks >> bit) & 1) * sign)

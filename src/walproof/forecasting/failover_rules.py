@@ -1,4 +1,4 @@
-"""Who leads, who has every acknowledged commit, when nobody is served: one step for many episodes at once. Pure.
+"""Who leads, who has every acknowledged commit, when there is no service: one step for many episodes at once. Pure.
 
 The rules are those of docs/forecast.md; the tests state them again, for one state at a time (a Markov chain)."""
 
@@ -13,7 +13,7 @@ from walproof.forecasting.topology import Configuration, Topology
 from walproof.model.guarantee import Level, QuorumKind
 
 Bools = NDArray[np.bool_]
-NOBODY = np.inf
+NEVER = np.inf
 COUNT = np.array([bin(mask).count("1") for mask in range(1 << 11)], dtype=np.int64)
 
 
@@ -89,18 +89,18 @@ class State:
     force_at: Floats
     out_s: Floats
     alone_at: Floats
-    """Since when the leader has served with no standby up; NOBODY: it does not."""
+    """Since when the leader has served with no standby up; NEVER: it does not."""
     stopped_at: Floats
     alone_s: Floats
     """Seconds of service of which a promoted member has nothing."""
     fell: Ints
     """The leader that was lost last."""
     taken_at: Floats
-    """Since when somebody else than that leader may lead: its lease must end, however early he is back."""
+    """Since when another member than that leader may lead: its lease must end, however early it is back."""
     stalled: Floats
     """Until when commits wait for standbys that are not yet known to be gone."""
     awaited: Ints
-    """Those standbys: once back, or once others are enough, nobody waits any more."""
+    """Those standbys: once back, or once others are enough, no commit waits any more."""
 
     @property
     def served_from(self) -> Floats:
@@ -118,29 +118,29 @@ class State:
 
 
 def start(begins: Floats, rules: Rules) -> State:
-    """Everybody well, the first member leads."""
-    n, everybody = len(begins), (1 << rules.members) - 1
+    """Every member is well, the first member leads."""
+    n, every_member = len(begins), (1 << rules.members) - 1
 
     def members(mask: int) -> Ints:
         return np.full(n, mask, dtype=np.int64)
 
     return State(
         at=begins.copy(),
-        up=members(everybody),
+        up=members(every_member),
         leader=members(1),
-        full=members(everybody if rules.waits else 1),
-        near=members(everybody),
+        full=members(every_member if rules.waits else 1),
+        near=members(every_member),
         volatile=members(0),
         on=np.ones(n, dtype=bool),
-        ready=np.full(n, -NOBODY),
-        force_at=np.full(n, NOBODY),
+        ready=np.full(n, -NEVER),
+        force_at=np.full(n, NEVER),
         out_s=np.zeros(n),
-        alone_at=np.full(n, NOBODY),
+        alone_at=np.full(n, NEVER),
         stopped_at=begins.copy(),
         alone_s=np.zeros(n),
         fell=members(0),
-        taken_at=np.full(n, -NOBODY),
-        stalled=np.full(n, -NOBODY),
+        taken_at=np.full(n, -NEVER),
+        stalled=np.full(n, -NEVER),
         awaited=members(0),
     )
 
@@ -171,7 +171,7 @@ def pass_time(state: State, until: Floats, rules: Rules) -> tuple[Bools, Bools, 
     state.full = np.where(due, holders, state.full)
     state.near = np.where(due, state.up, state.near)
     state.volatile = np.where(due, 0, state.volatile)
-    state.force_at = np.where(due, NOBODY, state.force_at)
+    state.force_at = np.where(due, NEVER, state.force_at)
     state.on, state.at = on, until.copy()
     return whole, near, stale
 
@@ -193,7 +193,7 @@ def step(state: State, event: Change, rules: Rules) -> tuple[Bools, Bools]:
     state.up = event.up
     state.stopped_at = np.where(on_before & ~state.on, event.at, state.stopped_at)
     alone = (event.up & ~state.leader) == 0
-    since = np.where(alone, np.minimum(state.alone_at, event.at), NOBODY)
+    since = np.where(alone, np.minimum(state.alone_at, event.at), NEVER)
     state.alone_at = np.where(state.on, since, state.alone_at)
     state.volatile = np.where(state.on, 0, state.volatile & state.full)
     _plan_force(state, event.dcs, rules)
@@ -227,7 +227,7 @@ def _while_serving(state: State, event: Change, rules: Rules, gone: Ints, leader
     candidates = np.where(listed != 0, listed, event.up)
     leader = np.where(leader_hit, np.where(replaced, _lowest(candidates), 0), state.leader)
     on = np.where(leader_hit, replaced, event.dcs) & _enough(event.up & ~leader, rules)
-    # All of the standbys that commits waited for, and nobody else streamed: each has every commit.
+    # All of the standbys that commits waited for, and no other streamed: each has every commit.
     each = np.where((waited_for > 0) & (waited_for >= COUNT[standbys]), fell, 0)
     after_leader = state.leader | np.where(covered & rules.waits, event.up & standbys, each)
     stopped = np.where(leader_hit & ~replaced, after_leader, state.leader | event.up | each)
@@ -261,12 +261,12 @@ def _stall(state: State, event: Change, rules: Rules, leader_hit: Bools) -> None
     state.awaited = np.where(begins, state.awaited | fell, state.awaited)
     over = enough if rules.any_k else (state.awaited & ~event.up) == 0
     ends = leader_hit | (over & ~begins)
-    state.stalled = np.where(ends, -NOBODY, state.stalled)
+    state.stalled = np.where(ends, -NEVER, state.stalled)
     state.awaited = np.where(ends, 0, state.awaited)
 
 
 def _while_waiting(state: State, event: Change, rules: Rules, gone: Ints, leader_hit: Bools) -> dict[str, NDArray[Any]]:
-    """Service was off: too few standbys, no majority of the DCS, or nobody who is sure to have every commit."""
+    """Service was off: too few standbys, no majority of the DCS, or no member that is sure to have every commit."""
     leader = np.where(leader_hit, 0, state.leader)
     full, near = state.full & ~gone, state.near & ~gone
     able = full & event.up
@@ -286,13 +286,13 @@ def _while_waiting(state: State, event: Change, rules: Rules, gone: Ints, leader
 
 
 def _plan_force(state: State, dcs: Bools, rules: Rules) -> None:
-    """When somebody will promote what there is: soon when nothing better can come back, at once without a quorum."""
+    """When people promote what there is: soon when nothing better can come back, at once without a quorum."""
     possible = ~state.on & (state.leader == 0) & (state.up != 0)
     delay = np.where(state.full == 0, rules.decide_s, rules.force_s)
     if not rules.waits:
         delay = np.where(dcs & ((state.up & state.near) != 0), 0.0, delay)
     due = np.maximum(state.at + delay, state.taken_at)
-    state.force_at = np.where(possible, np.minimum(state.force_at, due), NOBODY)
+    state.force_at = np.where(possible, np.minimum(state.force_at, due), NEVER)
 
 
 def changes_at(events: Changes, which: Ints, of_fault: "PerFault", majority: int) -> Change:

@@ -68,7 +68,7 @@ class Failure(_Strict):
 
     @property
     def planned(self) -> bool:
-        """Whether it falls on no place, but on whoever leads, in an orderly way."""
+        """Whether it falls on no place, but on the leader, in an orderly way."""
         return self.place is Place.CLUSTER
 
     @property

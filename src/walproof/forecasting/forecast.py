@@ -240,13 +240,13 @@ def _parts(model: Model, batches: Sequence[Batch], rare: Sampled) -> tuple[Part,
     minutes = np.mean([b.by_kind_s for b in batches], axis=0) / 60
     losses = (rare.mean * _mean_chances(model)).sum(axis=0)
     concerned = {cause.kind for cause in causes(model.where, model.failures)}
-    found = []
+    parts = []
     for number, failure in enumerate(model.failures.kinds):
         if number not in concerned and not failure.planned:
             continue
         least, most = (end / failure.per_year if failure.per_year else 1.0 for end in (failure.low, failure.high))
         seen = chance_losses(model, Risk.TAKEOVER, failure)
-        found.append(
+        parts.append(
             Part(
                 name=failure.name,
                 minutes=float(minutes[number]),
@@ -258,7 +258,7 @@ def _parts(model: Model, batches: Sequence[Batch], rare: Sampled) -> tuple[Part,
                 drilled=f"{seen.losing} of {seen.drills} lost" if seen.drills else "never drilled at this level",
             )
         )
-    return tuple(sorted(found, key=lambda part: -part.minutes))
+    return tuple(sorted(parts, key=lambda part: -part.minutes))
 
 
 def _outage_from(model: Model, failure: Failure) -> str:
@@ -273,45 +273,45 @@ def _guard(model: Model) -> str:
     for failure in model.failures.kinds:
         if not failure.planned and failure.per_year > 0:
             by.setdefault(model.basis(failure), []).append(failure.name)
-    found = []
+    notes = []
     if drilled := by.get(Basis.GUARDED):
-        found.append(f"takeovers with a guard as drilled: {', '.join(drilled)}")
+        notes.append(f"takeovers with a guard as drilled: {', '.join(drilled)}")
     if (assumed := by.get(Basis.GUARD_ASSUMED)) and model.what.takeover_s:
         low, high = model.what.takeover_s
-        found.append(f"assumed to take {low:g} to {high:g} s, never drilled with a guard: {', '.join(assumed)}")
+        notes.append(f"assumed to take {low:g} to {high:g} s, never drilled with a guard: {', '.join(assumed)}")
     if without := [*by.get(Basis.DRILLED, ()), *by.get(Basis.ASSUMED, ())]:
-        found.append(f"as without a guard, because never drilled with one: {', '.join(without)}")
-    return "; ".join(found)
+        notes.append(f"as without a guard, because never drilled with one: {', '.join(without)}")
+    return "; ".join(notes)
 
 
 def _caveats(model: Model, rare: Sampled) -> tuple[str, ...]:
-    found = list(model.measured.caveats)
+    caveats = list(model.measured.caveats)
     never = undrilled(model, rare)
     if never:
-        found.append(
+        caveats.append(
             f"{model.what.text}: an upper bound, because a loss counts as certain where none was drilled: "
             + ", ".join(never)
         )
     assumed = [k.name for k in model.failures.kinds if model.basis(k) is Basis.ASSUMED and k.per_year > 0]
     if assumed:
-        found.append(f"outages assumed from {assumption(model)}, never drilled: " + ", ".join(assumed))
+        caveats.append(f"outages assumed from {assumption(model)}, never drilled: " + ", ".join(assumed))
     few = [
         f"{k.name} ({counted(len(model.takeover(k).outages_s), 'drill')})"
         for k in model.failures.kinds
         if model.basis(k) in (Basis.DRILLED, Basis.GUARDED) and len(model.takeover(k).outages_s) < 3
     ]
     if few:
-        found.append("outages of fewer than 3 drills, given a spread of 30 %: " + ", ".join(few))
+        caveats.append("outages of fewer than 3 drills, given a spread of 30 %: " + ", ".join(few))
     ttls = [ttl for takeover in model.measured.takeovers.values() for ttl in takeover.ttls_s]
     if model.timeouts.ttl_s is not None and (None in ttls or not ttls):
         which = "some records" if any(ttls) else "the records"
-        found.append(f"{which} do not say under which ttl they were drilled: their outages are used as measured")
+        caveats.append(f"{which} do not say under which ttl they were drilled: their outages are used as measured")
     if len(model.where.voters) % 2 == 0:
-        found.append(
+        caveats.append(
             f"{len(model.where.voters)} voters of the DCS bear no more failures than "
             f"{len(model.where.voters) - 1}: add a witness (--witness PLACE)"
         )
-    return tuple(found)
+    return tuple(caveats)
 
 
 PERIODS = 1000

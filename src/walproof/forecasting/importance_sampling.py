@@ -5,7 +5,7 @@ cause drawn half by its rate and half evenly; during the first repair one furthe
 counts with its likelihood ratio. What follows after the first repair is drawn as it is."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
@@ -45,20 +45,21 @@ class Sampled:
 class _Growing:
     """Failures of episodes while they are drawn, and the logarithm of each episode's weight."""
 
-    at: list[Floats]
-    until: list[Floats]
-    cause: list[Ints]
-    episode: list[Ints]
+    model: Model
+    possible: Sequence[Cause]
     log_weight: Floats
+    at: list[Floats] = field(default_factory=list)
+    until: list[Floats] = field(default_factory=list)
+    cause: list[Ints] = field(default_factory=list)
+    episode: list[Ints] = field(default_factory=list)
 
-    def add(self, model: Model, found: Sequence[Cause], at: Floats, drawn: tuple[Ints, Ints], normal: Floats) -> None:
-        """More failures: when, (cause, episode), standard normal numbers for their repairs."""
-        cause, episode = drawn
-        kind = kinds_of(found, cause)
+    def add(self, at: Floats, cause: Ints, episode: Ints, normal: Floats) -> None:
+        """More failures: when, their cause and episode, standard normal numbers for their repairs."""
+        kind = kinds_of(self.possible, cause)
         repair = np.empty(len(cause))
-        for number in range(len(model.failures.kinds)):
+        for number in range(len(self.model.failures.kinds)):
             which = np.flatnonzero(kind == number)
-            repair[which] = repairs(model.failures, number, normal[which])
+            repair[which] = repairs(self.model.failures, number, normal[which])
         self.at.append(at)
         self.until.append(at + repair)
         self.cause.append(cause)
@@ -76,31 +77,31 @@ def _batch(model: Model, cycles: int, seed: int, vary: bool, number: int) -> Flo
     rng = np.random.default_rng([seed, 7, number])
     kinds = len(model.failures.kinds)
     by_rate = factors(model, rng) if vary else np.ones(kinds)
-    found = causes(model.where, model.failures)
+    possible = causes(model.where, model.failures)
     risks = np.zeros((len(Risk), kinds))
-    rates = np.array([c.per_year * by_rate[c.kind] for c in found]) / YEAR_S
-    if not len(found) or rates.sum() <= 0:
+    rates = np.array([c.per_year * by_rate[c.kind] for c in possible]) / YEAR_S
+    if not len(possible) or rates.sum() <= 0:
         return risks
-    grown = _grow(model, found, rates, cycles, rng)
+    grown = _grow(model, possible, rates, cycles, rng)
     at, episode = np.concatenate(grown.at), np.concatenate(grown.episode)
     order = np.lexsort((at, episode))
     until, cause = np.concatenate(grown.until)[order], np.concatenate(grown.cause)[order]
     faults = Faults(at[order], until, cause, episode[order])
-    outcome, _, _ = follow_drawn(model, faults, found, rng, np.exp(grown.log_weight))
-    means = np.array([model.failures.kinds[c.kind].repair_s for c in found])
-    # As in a queue with infinitely many servers, everybody is well for exp(-load) of the time.
+    outcome, _, _ = follow_drawn(model, faults, possible, rng, np.exp(grown.log_weight))
+    means = np.array([model.failures.kinds[c.kind].repair_s for c in possible])
+    # As in a queue with infinitely many servers, all members are well for exp(-load) of the time.
     per_year = float(rates.sum() * np.exp(-(rates * means).sum()) * YEAR_S)
     risks[:, : outcome.risks.shape[1]] += outcome.risks * per_year / cycles
     return risks
 
 
-def _grow(model: Model, found: Sequence[Cause], rates: Floats, cycles: int, rng: np.random.Generator) -> _Growing:
+def _grow(model: Model, possible: Sequence[Cause], rates: Floats, cycles: int, rng: np.random.Generator) -> _Growing:
     total = rates.sum()
     true = rates / total
     biased = 0.5 * true + 0.5 * (rates > 0) / (rates > 0).sum()
     first = rng.choice(len(rates), size=cycles, p=biased)
-    grown = _Growing([], [], [], [], np.log(true[first] / biased[first]))
-    grown.add(model, found, np.zeros(cycles), (first, np.arange(cycles)), rng.standard_normal(cycles))
+    grown = _Growing(model, possible, np.log(true[first] / biased[first]))
+    grown.add(np.zeros(cycles), first, np.arange(cycles), rng.standard_normal(cycles))
     repair = grown.until[0]
     expected = np.maximum(total * repair, EXPECTED)
     episode = np.repeat(np.arange(cycles), rng.poisson(expected))
@@ -108,12 +109,12 @@ def _grow(model: Model, found: Sequence[Cause], rates: Floats, cycles: int, rng:
     ratio = np.log(rates[cause] * repair[episode] / (expected[episode] * biased[cause]))
     grown.log_weight += expected - total * repair + np.bincount(episode, weights=ratio, minlength=cycles)
     at = rng.random(len(episode)) * repair[episode]
-    grown.add(model, found, at, (cause, episode), rng.standard_normal(len(episode)))
-    _extend(model, found, rates, grown, rng)
+    grown.add(at, cause, episode, rng.standard_normal(len(episode)))
+    _extend(grown, rates, rng)
     return grown
 
 
-def _extend(model: Model, found: Sequence[Cause], rates: Floats, grown: _Growing, rng: np.random.Generator) -> None:
+def _extend(grown: _Growing, rates: Floats, rng: np.random.Generator) -> None:
     """Failures after the first repair, while others last: drawn as they are, until every episode has ended."""
     covered = grown.until[0].copy()
     total = rates.sum()
@@ -126,5 +127,5 @@ def _extend(model: Model, found: Sequence[Cause], rates: Floats, grown: _Growing
             return
         at = covered[episode] + rng.random(len(episode)) * (end - covered)[episode]
         cause = rng.choice(len(rates), size=len(episode), p=rates / total)
-        grown.add(model, found, at, (cause, episode), rng.standard_normal(len(episode)))
+        grown.add(at, cause, episode, rng.standard_normal(len(episode)))
         covered = end

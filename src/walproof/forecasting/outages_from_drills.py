@@ -1,6 +1,6 @@
 """Drills as distributions of outages and as losses out of how many, for each kind of failure; or never drilled.
 
-How long one failure stops service here is resampled from drills, or assumed of whoever fails over. Seeded."""
+How long one failure stops service here is resampled from drills, or assumed of the failover manager. Seeded."""
 
 import itertools
 import math
@@ -44,7 +44,7 @@ class Losses:
 
 @dataclass(frozen=True, slots=True)
 class Takeover:
-    """How long nobody was served after such a failure of the leader, s, one value a drill; of a standby: `stalls_s`."""
+    """Seconds without service after such a failure of the leader, one value a drill; of a standby: `stalls_s`."""
 
     outages_s: tuple[float, ...] = ()
     fault: str = ""
@@ -78,8 +78,8 @@ class Measured:
 
     def unseen(self, failure: str, *, guarded: bool = False) -> Losses:
         """Losses where no survivor had been waited for: what `local` lost, else `off`, which loses more."""
-        found = (self.loss(failure, weak, guarded=guarded) for weak in (Level.LOCAL, Level.OFF))
-        return next((losses for losses in found if losses.drills), Losses())
+        weaker = (self.loss(failure, weak, guarded=guarded) for weak in (Level.LOCAL, Level.OFF))
+        return next((losses for losses in weaker if losses.drills), Losses())
 
     def sizes(self, failure: str, seen: Losses) -> tuple[int, ...]:
         """What one loss may take: as `seen` lost, else as drills of that failure at whatever level, else as any."""
@@ -127,18 +127,18 @@ def _by_failure(
 
 
 def _about_record(name: str, described: Description | None, drills: Sequence[Drill]) -> list[str]:
-    found = []
+    caveats = []
     if described and described.simulated:
-        found.append(f"{name} is of a simulated cluster: a model, not a measurement")
+        caveats.append(f"{name} is of a simulated cluster: a model, not a measurement")
     undecided = sum(d.verdict is Verdict.UNDECIDED and not _tells(d) for d in drills)
     if undecided:
-        found.append(f"{name}: {counted(undecided, 'undecided drill')} left out, neither held nor lost")
+        caveats.append(f"{name}: {counted(undecided, 'undecided drill')} left out, neither held nor lost")
     if not drills:
-        found.append(f"{name} holds no drills")
+        caveats.append(f"{name} holds no drills")
     endless = sum(d.verdict.decided and _outage(d) is None and d.victim.takes_the_leader for d in drills)
     if endless:
-        found.append(f"{name}: {counted(endless, 'drill')} whose outage has no end is left out of the outages")
-    return found
+        caveats.append(f"{name}: {counted(endless, 'drill')} whose outage has no end is left out of the outages")
+    return caveats
 
 
 def _outage(drill: Drill) -> float | None:
@@ -158,13 +158,13 @@ def _takeover(drills: Sequence[tuple[Drill, float | None]], kind: Failure) -> Ta
 
 def _stalls(drills: Sequence[tuple[Drill, float | None]], kind: Failure) -> tuple[float, ...]:
     """Of drills in which commits had to wait: a synchronous standby's whose loss others made up for says nothing."""
-    found = []
+    waits = []
     for drill, _ in drills:
         least = {Victim.ALL_STANDBYS: 0.0, Victim.SYNC_STANDBY: STALL_S}.get(drill.victim)
         outage = _outage(drill)
         if drill.fault in kind.drills and least is not None and outage is not None and outage >= least:
-            found.append(outage)
-    return tuple(found)
+            waits.append(outage)
+    return tuple(waits)
 
 
 def _losses(drills: Sequence[tuple[Drill, float | None]], kind: Failure, level: Level) -> Losses:
@@ -266,8 +266,8 @@ class Model:
         return self.what.guarded and not failure.planned
 
     def _guarded(self, failure: Failure) -> Takeover:
-        found = self.measured.guarded if self._guards(failure) else None
-        return Takeover() if found is None else found.takeovers.get(failure.name, Takeover())
+        drilled = self.measured.guarded if self._guards(failure) else None
+        return Takeover() if drilled is None else drilled.takeovers.get(failure.name, Takeover())
 
 
 def takeovers(model: Model, failure: Failure, count: int, rng: np.random.Generator) -> Floats:

@@ -50,11 +50,11 @@ Studied = tuple[Forecast, tuple[Effect, ...]]
 def of_rates(made: Forecast) -> tuple[Effect, ...]:
     """The effect of each rate's range at first order: minutes go with the rate of what began the episode."""
     total = made.minutes.value
-    found = [
+    effects = [
         Effect(f"rate of {p.name}", *(total + p.minutes * (factor - 1) for factor in (p.least, p.most)))
         for p in made.parts
     ]
-    return tuple(sorted(found, key=lambda effect: -effect.swing))
+    return tuple(sorted(effects, key=lambda effect: -effect.swing))
 
 
 def of_the_rest(model: Model, seed: int, years: int = YEARS, *, each: Each = in_turn) -> tuple[Effect, ...]:

@@ -13,7 +13,7 @@ import numpy as np
 from walproof.errors import UsageError
 from walproof.forecasting.episodes import Changes, Faults, Floats, Ints, changes, draw
 from walproof.forecasting.failover_rules import (
-    NOBODY,
+    NEVER,
     Bools,
     PerFault,
     Rules,
@@ -51,7 +51,7 @@ class Risk(IntEnum):
     """How acknowledged commits can be lost.
 
     TAKEOVER: the leader is lost, a survivor that commits waited for (or, asynchronous, any) takes over. UNFLUSHED: a
-    member leads again that lost what it had not flushed. NEAR: everybody with every commit stays away, and a standby
+    member leads again that lost what it had not flushed. NEAR: every member with all commits stays away, and a standby
     that streamed until the end is promoted. STALE: a standby is promoted that lacks commits for sure.
     """
 
@@ -140,7 +140,7 @@ def follow(events: Changes, of_fault: PerFault, kind: Ints, rules: Rules, weight
         note(Risk.TAKEOVER, takeover, of_event)
         note(Risk.UNFLUSHED, unflushed, began[:still])
         state.store(rows)
-    waits_until = np.where(state.force_at < NOBODY, state.force_at, state.at)
+    waits_until = np.where(state.force_at < NEVER, state.force_at, state.at)
     until = np.where(state.on, np.maximum(state.at, state.served_from), waits_until)
     note_forced(*pass_time(state, until, rules))
     out_s, alone_s = np.empty(len(order)), np.empty(len(order))
@@ -149,11 +149,11 @@ def follow(events: Changes, of_fault: PerFault, kind: Ints, rules: Rules, weight
 
 
 def follow_drawn(
-    model: Model, faults: Faults, found: Sequence[Cause], rng: np.random.Generator, weights: Floats | None = None
+    model: Model, faults: Faults, possible: Sequence[Cause], rng: np.random.Generator, weights: Floats | None = None
 ) -> tuple[Outcome, Changes, Ints]:
     """What comes of drawn faults under the model's rules; their changes; the kind of each."""
-    kind = kinds_of(found, faults.cause)
-    events = changes(faults, found, len(model.where.members), len(model.where.voters))
+    kind = kinds_of(possible, faults.cause)
+    events = changes(faults, possible, len(model.where.members), len(model.where.voters))
     rules = rules_of(model.where, model.what, model.failures.decide_s, model.failures.force_s)
     return follow(events, _per_fault(model, kind, rng), kind, rules, weights), events, kind
 
@@ -166,12 +166,12 @@ def one_batch(model: Model, years: int, seed: Sequence[int], *, vary: bool = Tru
     rng = np.random.default_rng([*seed, 1])
     kinds = len(model.failures.kinds)
     by_rate = factors(model, rng) if vary else np.ones(kinds)
-    found = causes(model.where, model.failures)
-    faults = draw(found, model.failures, years * year_s / YEAR_S, [*seed, 2], by_rate)
+    possible = causes(model.where, model.failures)
+    faults = draw(possible, model.failures, years * year_s / YEAR_S, [*seed, 2], by_rate)
     years_s, alone_s, by_kind = np.zeros(years), np.zeros(years), np.zeros(kinds)
     risks = np.zeros((len(Risk), kinds))
     if len(faults.at):
-        outcome, events, kind = follow_drawn(model, faults, found, rng)
+        outcome, events, kind = follow_drawn(model, faults, possible, rng)
         year = np.minimum((events.at[events.first] / year_s).astype(np.int64), years - 1)
         years_s += np.bincount(year, weights=outcome.out_s, minlength=years)
         alone_s += np.bincount(year, weights=outcome.alone_s, minlength=years)

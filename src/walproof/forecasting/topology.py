@@ -26,7 +26,7 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """What commits wait for. quorum None: asynchronous, or a level that waits for nobody.
+    """What commits wait for. quorum None: asynchronous, or a level that waits for no standby.
 
     `guarded`: a guard takes over (walproof guard). `takeover_s`: low and high of its assumed takeover, s, for failures
     that were never drilled with one; None: those take as long as without.
@@ -123,21 +123,21 @@ def check(where: Topology, what: Configuration) -> None:
 
 def causes(where: Topology, failures: Failures) -> tuple[Cause, ...]:
     """Everything that may fail there: each kind at each place that holds a member or a voter."""
-    found = []
+    possible = []
     for kind, failure in enumerate(failures.kinds):
         if failure.planned or failure.per_year == 0:
             continue
         for name, members, voters in _places(where, failure):
             if members or voters:
-                found.append(Cause(f"{failure.name} at {name}", kind, members, voters, failure.per_year))
-    return tuple(found)
+                possible.append(Cause(f"{failure.name} at {name}", kind, members, voters, failure.per_year))
+    return tuple(possible)
 
 
 def _places(where: Topology, failure: Failure) -> list[tuple[str, int, int]]:
     """Name, members and voters of each place that such a failure may hit."""
     if failure.place is Place.MEMBER:
         return [(f"member {i + 1}", 1 << i, failure.dcs << i) for i in range(len(where.members))]
-    found = []
+    places = []
     for name in dict.fromkeys(voter.at(failure.place) for voter in where.voters):
         inside = [i for i, voter in enumerate(where.voters) if voter.at(failure.place) == name]
         if failure.cut and len(inside) >= where.majority:
@@ -145,5 +145,5 @@ def _places(where: Topology, failure: Failure) -> list[tuple[str, int, int]]:
             inside = [i for i in range(len(where.voters)) if i not in inside]
         voters = sum(1 << i for i in inside)
         members = voters & ((1 << len(where.members)) - 1)
-        found.append((name, members, voters if failure.dcs else 0))
-    return found
+        places.append((name, members, voters if failure.dcs else 0))
+    return places

@@ -106,13 +106,13 @@ def as_junit(facts: Facts, findings: tuple[Finding, ...]) -> str:
         failed = 0
         for check in checks:
             case = ElementTree.SubElement(suite, "testcase", classname=f"doctor.{facts.target}", name=check.id)
-            found = [f for f in findings if f.id == check.id]
-            text = "\n".join(f"{f.member}: {f.evidence}\n{f.could_cost}\nfix: {f.fix}" for f in found)
-            if any(f.severity is not Severity.NOTE for f in found):
+            its = [f for f in findings if f.id == check.id]
+            text = "\n".join(f"{f.member}: {f.evidence}\n{f.could_cost}\nfix: {f.fix}" for f in its)
+            if any(f.severity is not Severity.NOTE for f in its):
                 failed += 1
-                failure = ElementTree.SubElement(case, "failure", message=check.title, type=str(found[0].severity))
+                failure = ElementTree.SubElement(case, "failure", message=check.title, type=str(its[0].severity))
                 failure.text = text
-            elif found:
+            elif its:
                 ElementTree.SubElement(case, "system-out").text = text
         suite.set("failures", str(failed))
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
