@@ -16,6 +16,7 @@ from walproof.model.units import and_undecided, counted
 from walproof.proving.gate import Gate, exceeded
 from walproof.proving.loss_bounds import Kind, bounds, clean_sentence, controls, matrix, worst_bounds
 from walproof.proving.options import ProveOptions
+from walproof.proving.outage import NOTICEABLE_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +78,6 @@ def _range(values: Sequence[float]) -> str:
     return f"{low} s" if low == high else f"{low} to {high} s"
 
 
-_NOTICEABLE_S = 0.5
-
-
 def _of_level(level: Level, fault: str, drills: Sequence[Drill]) -> str:
     chosen = [d for d in drills if d.level is level and d.fault == fault]
     decided = [d for d in chosen if d.verdict.decided]
@@ -112,7 +110,7 @@ def conclusion(drills: Sequence[Drill]) -> str:
         levels = sorted({d.level for d in drills if d.fault == fault}, key=lambda level: level.strength)
         results = "; ".join(_of_level(level, fault, drills) for level in levels)
         decided = [d for d in drills if d.fault == fault and d.verdict.decided]
-        times = [d.rto_s for d in decided if d.rto_s is not None and d.rto_s > _NOTICEABLE_S]
+        times = [d.rto_s for d in decided if d.rto_s is not None and d.rto_s > NOTICEABLE_S]
         outage = f"; commits came back after {median(times):.1f} s (median)" if times else ""
         weakly = [str(level) for level in levels if (fault, level) in weak]
         control = f"; weak for {', '.join(weakly)}: no weaker level lost anything in this campaign" if weakly else ""

@@ -3,6 +3,7 @@
 Drills count together only when level, fault, victim and what was gone in fact are the same. The matrix shows them
 against PostgreSQL's documented guarantees, level × what is lost, with each cell's evidence."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -79,14 +80,11 @@ def kind_of(drill: Drill) -> Kind:
 
 def bounds(drills: Iterable[Drill]) -> dict[Kind, Bound]:
     """The bound of each kind, weakest level first; of one with undecided drills only it is 1."""
-    drills = [d for d in drills if d.verdict is not Verdict.SKIPPED]
+    every = list(drills)
     decided: dict[Kind, list[Drill]] = {}
-    undecided: dict[Kind, int] = {}
-    for drill in drills:
-        if drill.verdict.decided:
-            decided.setdefault(kind_of(drill), []).append(drill)
-        else:
-            undecided[kind_of(drill)] = undecided.get(kind_of(drill), 0) + 1
+    for drill in (d for d in every if d.verdict.decided):
+        decided.setdefault(kind_of(drill), []).append(drill)
+    undecided = Counter(kind_of(d) for d in every if d.verdict is Verdict.UNDECIDED)
     alone = [k for k in undecided if not any(_same_question(k, other) for other in decided)]
     found = {}
     for kind in sorted((*decided, *alone), key=lambda k: (k.fault, str(k.victim), k.guarded, k.level.strength, k.loss)):

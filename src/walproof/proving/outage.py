@@ -13,7 +13,7 @@ from walproof.model.drill import Findings, Mark, Recovery
 from walproof.model.load import Attempts, Outcome
 from walproof.model.topology import ClusterView
 
-_NOTICEABLE_S = 0.5
+NOTICEABLE_S = 0.5
 """A pause shorter than this is no outage, however steady the service was before."""
 _USUAL_TIMES, _USUAL_SHARE, _MOST_MORE_S = 5, 0.99, 2.0
 """A pause is one beyond so many times the pause that so many before the fault did not exceed, but at most so much more:
@@ -75,7 +75,7 @@ def _noticeable_s(acknowledged: NDArray[np.float64], fault_at: float) -> float:
     """Gaps longer than this are longer than usual."""
     gaps = np.diff(acknowledged[acknowledged <= fault_at])
     usual = float(np.quantile(gaps, _USUAL_SHARE)) if len(gaps) else 0.0
-    return max(_NOTICEABLE_S, min(_USUAL_TIMES * usual, usual + _MOST_MORE_S))
+    return max(NOTICEABLE_S, min(_USUAL_TIMES * usual, usual + _MOST_MORE_S))
 
 
 def _gaps(

@@ -19,6 +19,7 @@ from walproof.model.load import Workspace
 from walproof.model.sample import PGBENCH, SYSBENCH, Checkpoints, Workload, WorkloadKind
 from walproof.model.topology import Endpoint
 from walproof.targets.sql.connection import session
+from walproof.targets.sql.ledger import MARK
 
 _STATEMENTS = statements("walproof.targets.sql", "workloads.sql")
 _LAST = _STATEMENTS["checkpoint"].encode()
@@ -30,7 +31,6 @@ def last_checkpoint(connection: psycopg.Connection) -> Checkpoints:
     return Checkpoints(str(redo), float(apart_s))
 
 
-MARK = "written by walproof; safe to drop"
 _WHOSE = _STATEMENTS["workload_mark"].encode()
 _INSERTED = _STATEMENTS["inserted"].encode()
 _IDLE = _STATEMENTS["checkpointer_idle"].encode()
