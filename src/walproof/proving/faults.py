@@ -338,21 +338,9 @@ STORM = Fault(
 SHRUNK = replace(STORM, name="shrunk storm")
 """A storm that broke a promise, tried again with fewer faults; apart, because it was chosen for having broken."""
 IN_STORMS = (
-    "kill",
-    "kill-member",
-    "freeze",
-    "power-cut",
-    "partition",
-    "isolate",
-    "restart",
-    "switchover",
-    "slow-disk",
-    "stop",
-    "crash-restart",
-    "partition-wal",
-    "partition-acks",
-    "pause-replay",
-)
+    "kill", "kill-member", "freeze", "power-cut", "partition", "isolate", "restart", "switchover", "slow-disk", "stop",
+    "crash-restart", "partition-wal", "partition-acks", "pause-replay",
+)  # fmt: skip
 """Faults that storms are drawn from; their order is part of what a seed means."""
 
 _VICTIM_ALIASES = {
