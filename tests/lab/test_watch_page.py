@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,7 +21,6 @@ from walproof.model.event import FaultChanged
 from walproof.model.guarantee import Level
 from walproof.model.load import Outcome
 from walproof.model.topology import ClusterView, LinkView, MemberView, Role, Snapshot
-from walproof.model.waiting import Wait, wait_for
 from walproof.targets.simulated.target import simulated
 from walproof.watching import actions
 from walproof.watching.canary import Probe
@@ -110,10 +109,6 @@ def _later(page: BrowserPage, times: int = 5) -> None:
     for _ in range(times):
         at = page.locator("body").get_attribute("data-at")
         expect(page.locator("body")).not_to_have_attribute("data-at", at or "")
-
-
-def _until(done: Callable[[], bool]) -> None:
-    wait_for(Wait.PROGRAM_READY, done, RealClock())
 
 
 def test_a_reload_keeps_the_session_and_another_tab_says_what_to_do(served: Served) -> None:

@@ -3,7 +3,6 @@
 import json
 import re
 import threading
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -264,10 +263,6 @@ def _colours(css: Path) -> dict[tuple[int, str], str]:
     }
 
 
-def _until(done: Callable[[], bool]) -> None:
-    wait_for(Wait.PROGRAM_READY, done, RealClock())
-
-
 def test_an_action_ends_done_or_with_the_targets_error(monkeypatch: pytest.MonkeyPatch) -> None:
     events: list[TimelineEvent] = []
     target = simulated("sim?members=3")
@@ -285,7 +280,8 @@ def test_an_action_ends_done_or_with_the_targets_error(monkeypatch: pytest.Monke
 
         monkeypatch.setattr(actions, "inject", inject)
         running.start("power-cut", "n2")
-        _until(lambda want=(state, count): (running.last.state, len(events)) == want)  # type: ignore[misc]
+        wanted = (state, count)
+        wait_for(Wait.PROGRAM_READY, lambda want=wanted: (running.last.state, len(events)) == want, RealClock())  # type: ignore[misc]
         assert running.last == ActionStatus(number, "power-cut n2", state, "no answer; try again" if broken else "")
     assert [e.text for e in events] == ["power-cut on n2", "power-cut on n2", "power-cut n2 failed"]
 
