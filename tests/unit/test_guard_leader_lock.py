@@ -256,6 +256,12 @@ def test_a_lock_that_is_taken_over_keeps_its_lease_and_writes_no_limit() -> None
     assert Taking("g", 1, SEAL) == Taking("g", 1, SEAL, 0, 0)
 
 
+def test_a_seal_whose_lease_has_ended_hands_nothing_over() -> None:
+    etcd = Recorder(entries(leader=entry("leader", "walproof-guard-1", 10, 99)))
+    assert lock_on(etcd).hand_over(state_of(etcd.keys, 100.0), "n2") is False
+    assert etcd.done is None and etcd.of("renew")[-1] == 99
+
+
 def test_leases_last_for_what_they_must_and_are_used_again_for_the_same_holder_only() -> None:
     seen, etcd = state_of(entries(), 100.0), Recorder(granted=40.0)
     lock = lock_on(etcd)
