@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests.fixtures.fake_patroni import FakePatroni, fake_patroni, merged
-from walproof.errors import TargetError
+from walproof.errors import TargetError, UsageError
 from walproof.machine.clock import RealClock
 from walproof.model.guarantee import ConfigChange
-from walproof.model.topology import ClusterView
+from walproof.model.topology import ClusterView, Endpoint
 from walproof.patroni.rest import PatroniRest, RestAccess
 from walproof.records.journal import Journal
 from walproof.targets.configure import configure
@@ -153,3 +153,35 @@ def test_a_journal_of_a_whole_document_is_undone_by_its_changed_keys_only(
     assert configuration.undo(journal) == []
     assert patroni.config == {**FOUND, "retry_timeout": 99}
     assert [a.body for a in patroni.written] == [{"ttl": 30}]
+
+
+def test_an_undo_waits_for_members_that_have_not_reloaded_yet(
+    patroni: FakePatroni, journal: Journal, configuration: PatroniConfiguration, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until then PostgreSQL says that a restart is pending, for a value that is already the one of before."""
+    patroni.config["postgresql"]["parameters"]["wal_buffers"] = "16MB"
+    plan = configuration.plan(ConfigChange({"work_mem": "5MB", "wal_buffers": "64MB"}))
+    configuration.apply(plan, journal)
+    reloads = [False, False, True]
+
+    def rows(_member: str, _names: list[str]) -> dict[str, dict[str, object]]:
+        reloaded = reloads.pop(0) if len(reloads) > 1 else reloads[0]
+        return {
+            "work_mem": {"setting": "4096" if reloaded else "5120", "unit": "kB", "pending_restart": False},
+            "wal_buffers": {"setting": "2048", "unit": "8kB", "pending_restart": not reloaded},
+        }
+
+    monkeypatch.setattr(configuration, "_members", lambda: {"n1": Endpoint((("nowhere", 1),))})
+    monkeypatch.setattr(configuration._settings, "rows", rows)
+    assert configuration.undo(journal) == []
+    assert not journal.pending()
+
+
+def test_a_value_that_needs_a_restart_is_refused(
+    journal: Journal, configuration: PatroniConfiguration, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = {"setting": "2048", "unit": "8kB", "pending_restart": True}
+    monkeypatch.setattr(configuration, "_members", lambda: {"n1": Endpoint((("nowhere", 1),))})
+    monkeypatch.setattr(configuration._settings, "rows", lambda _member, _names: {"wal_buffers": row})
+    with pytest.raises(UsageError, match="wal_buffers takes effect only at a restart"):
+        configure(configuration, ConfigChange({"wal_buffers": "64MB"}), journal)

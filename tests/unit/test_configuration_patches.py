@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fixtures.fake_patroni import merged
+from walproof.targets.cnpg.configuration import same as same_in_a_cluster
 from walproof.targets.external.configuration_patches import Leaves, at, patch_of, paths_of, undoing
 
 VALUES = st.one_of(st.integers(0, 3), st.booleans(), st.sampled_from(["a", "b"]))
@@ -88,3 +89,10 @@ def test_only_what_is_as_we_set_it_is_brought_back(
     values, sentences = undoing({path: at(before, path) for path in ours}, ours, now)
     assert patch_of(values) == back
     assert [sentence.partition(" now, ")[0] for sentence in sentences] == [f"cluster: {name}" for name in left]
+
+
+def test_what_our_patch_did_not_change_is_not_undone() -> None:
+    """The API had added a default to the table; another operator's key in it stays."""
+    before, ours = {"method": "any", "number": 1, "failoverQuorum": False}, {"method": "any", "number": 1}
+    now = {"synchronous": {**before, "maxStandbyNamesFromCluster": 3}}
+    assert undoing({("synchronous",): before}, {("synchronous",): ours}, now, same_in_a_cluster) == ({}, [])

@@ -107,7 +107,7 @@ def undoing(before: Leaves, ours: Leaves, now: Tree, same: Same = eq) -> tuple[L
     left: list[str] = []
     for path, our in ours.items():
         was, here = before.get(path), at(now, path)
-        if was == our or (same(was, here) and same(here, was)):
+        if same(our, was) or (same(was, here) and same(here, was)):
             continue
         # A key that we removed is missing too where another operator removed the table it stood in.
         if same(our, here) and (here is not None or isinstance(at(now, path[:-1]), Mapping)):

@@ -110,13 +110,16 @@ class PatroniConfiguration:
 
     def _shows(self, member: str, parameters: Mapping[str, Any], before: Mapping[str, str]) -> bool:
         rows = self._settings.rows(member, list(parameters))
-        for name in parameters if rows is not None else ():
-            row = (rows or {}).get(name.lower())
+        if rows is None:
+            return False
+        for name, value in parameters.items():
+            row = rows.get(name.lower())
             if row is None:
                 raise UsageError(f"PostgreSQL of {member} has no parameter {name}", "leave it out")
-            if row["pending_restart"]:
+            # One that stands as it should is pending until the member reloads: after an undo.
+            if row["pending_restart"] and not in_effect(rows, {name: value}, before):
                 raise UsageError(f"{name} takes effect only at a restart", "patronictl restart CLUSTER --pending")
-        return rows is not None and in_effect(rows, parameters, before)
+        return not any(row["pending_restart"] for row in rows.values()) and in_effect(rows, parameters, before)
 
     def _await_sync(self, wanted: Tree) -> None:
         mode = str(wanted.get("synchronous_mode", "off")).lower()
