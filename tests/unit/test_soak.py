@@ -249,8 +249,8 @@ class Steady:
     def summary(self, since: float, until: float) -> tuple[Summary, float]:
         return summary([self.log], since, until), since
 
-    def series(self, found: Summary, within: tuple[float, float], marks: list[Mark]) -> Series:
-        return series([self.log], within, found.stalls(*within), marks)
+    def series(self, overall: Summary, within: tuple[float, float], marks: list[Mark]) -> Series:
+        return series([self.log], within, overall.stalls(*within), marks)
 
 
 @pytest.mark.parametrize("kept", [True, False])

@@ -76,16 +76,16 @@ def years_of(
 
 def _configurations(evidence: Evidence) -> tuple[Configuration, ...]:
     """What was priced: without named standbys every remote level is local."""
-    found = []
+    configurations = []
     for arm in evidence.priced:
         if not arm.level.remote:
-            found.append(Configuration(arm.level))
+            configurations.append(Configuration(arm.level))
         elif not arm.quorum:
-            found.append(Configuration(Level.LOCAL))
+            configurations.append(Configuration(Level.LOCAL))
         else:
             strict = Configuration(arm.level, arm.quorum_kind, arm.quorum)
-            found += [strict, replace(strict, strict=False)]
-    return tuple(dict.fromkeys(found))
+            configurations += [strict, replace(strict, strict=False)]
+    return tuple(dict.fromkeys(configurations))
 
 
 _REQUIREMENTS = ("rpo", "rto", "max_commit_latency", "min_tps", "availability", "loss_per_year")
@@ -93,8 +93,8 @@ _REQUIREMENTS = ("rpo", "rto", "max_commit_latency", "min_tps", "availability", 
 
 def requirement_options(options: Mapping[str, Any]) -> dict[str, str]:
     """The requirements among the options, by the names that advising knows."""
-    found = {name.replace("_", "-"): str(options[name]) for name in _REQUIREMENTS if options[name] is not None}
-    return {**found, **({"read-your-writes": "yes"} if options["read_your_writes"] else {})}
+    requirements = {name.replace("_", "-"): str(options[name]) for name in _REQUIREMENTS if options[name] is not None}
+    return {**requirements, **({"read-your-writes": "yes"} if options["read_your_writes"] else {})}
 
 
 def advice_of(records: tuple[str, ...], options: Mapping[str, Any]) -> Advice:

@@ -64,8 +64,8 @@ def _print_findings(facts: Facts, findings: tuple[Finding, ...]) -> None:
     if not findings:
         screen.print(f"nothing found: {checked}", style="bold green")
         return
-    found = ", ".join(counted(n, name) for name, n in counts(findings).items() if n)
-    screen.print(f"{found}: {checked}", style="bold")
+    tally = ", ".join(counted(n, name) for name, n in counts(findings).items() if n)
+    screen.print(f"{tally}: {checked}", style="bold")
     for f in findings:
         screen.print()
         screen.print(Text.assemble((str(f.severity), STYLE[f.severity]), f"  {f.title}", (f"  [{f.id}]", "dim")))

@@ -151,23 +151,23 @@ def _years(text: str) -> int:
 
 
 def _quorum(text: str) -> tuple[QuorumKind, int]:
-    found = re.fullmatch(r"(ANY|FIRST)\s+(\d{1,2})", text.strip(), re.IGNORECASE)
-    if not found:
+    match = re.fullmatch(r"(ANY|FIRST)\s+(\d{1,2})", text.strip(), re.IGNORECASE)
+    if not match:
         raise UsageError(f"{text!r} is not a quorum", "for instance --quorum 'ANY 1,FIRST 2'")
-    return QuorumKind(found[1].upper()), int(found[2])
+    return QuorumKind(match[1].upper()), int(match[2])
 
 
 def _configurations(options: dict[str, Any]) -> tuple[Configuration, ...]:
-    found: list[Configuration] = []
+    configurations: list[Configuration] = []
     modes = {"strict": (True,), "degrading": (False,), "both": (True, False)}[options["mode"]]
     quorums = [_quorum(text) for text in options["quorums"].split(",")]
     for word in options["levels"].split(","):
         of = level(word)
         if of.remote:
-            found += [Configuration(of, kind, k, strict) for kind, k in quorums for strict in modes]
+            configurations += [Configuration(of, kind, k, strict) for kind, k in quorums for strict in modes]
         else:
-            found.append(Configuration(of))
-    return tuple(dict.fromkeys(found))
+            configurations.append(Configuration(of))
+    return tuple(dict.fromkeys(configurations))
 
 
 def _range_s(text: str | None) -> tuple[float, float] | None:

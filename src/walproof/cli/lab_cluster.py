@@ -131,7 +131,7 @@ def down(name: str | None, every: bool, lab: str | None, as_json: bool) -> ExitC
         return _down_all(as_json=as_json)
     name = name or lab or home.lab_name()
     existed = destroy_lab(name, RealClock())
-    others = [] if existed else [found.name for found in list_and_destroy.labs()]
+    others = [] if existed else [other.name for other in list_and_destroy.labs()]
     text = f"The lab {name} is down." if existed else f"No lab {name} is up; nothing to remove."
     hint = (f"  there are: {', '.join(others)} (walproof lab ls)",) if others else ()
     print_result({"lab": name, "existed": existed}, text, *hint, as_json=as_json)
@@ -143,15 +143,15 @@ def _down_all(*, as_json: bool) -> ExitCode:
     remove_left()
     down: list[str] = []
     stay: dict[str, str] = {}
-    for found in list_and_destroy.labs():
-        if found.owner_pid:
-            stay[found.name] = f"{found.state}; end that, or walproof lab down {found.name}"
+    for lab in list_and_destroy.labs():
+        if lab.owner_pid:
+            stay[lab.name] = f"{lab.state}; end that, or walproof lab down {lab.name}"
             continue
         try:
-            if destroy_unowned(found.name, RealClock()):
-                down.append(found.name)
+            if destroy_unowned(lab.name, RealClock()):
+                down.append(lab.name)
         except Error as error:
-            stay[found.name] = error.message
+            stay[lab.name] = error.message
     first = f"{counted(len(down), 'lab')} removed" + (
         f": {', '.join(down)}." if down else "; there was none to remove."
     )
@@ -164,18 +164,18 @@ def _down_all(*, as_json: bool) -> ExitCode:
 @opt.json_output
 def ls(as_json: bool) -> None:
     """The labs of this state folder: who made each, whether it is up, in use or left behind."""
-    found = list_and_destroy.labs()
+    labs = list_and_destroy.labs()
     if as_json:
         keys = ("name", "number", "state", "made_by", "owner_pid", "left_behind", "complete", "processes", "port")
-        print_json({"labs": [{key: getattr(one, key) for key in keys} for one in found]})
+        print_json({"labs": [{key: getattr(one, key) for key in keys} for one in labs]})
         return
-    if not found:
+    if not labs:
         print_result({}, f"No lab is in {home.state_folder()}.", as_json=False)
         return
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in ("name", "state", "made by", "members", "processes", "port"):
         table.add_column(heading, justify="right" if heading in {"members", "processes", "port"} else "left")
-    for one in found:
+    for one in labs:
         port = "" if one.port is None else str(one.port)
         table.add_row(one.name, one.state, one.made_by, str(len(one.members)), str(one.processes), port)
     console().print(table)

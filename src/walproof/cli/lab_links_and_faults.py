@@ -65,11 +65,11 @@ def link(probes: int, lab: str | None, as_json: bool, **options: Any) -> ExitCod
     elif given.members:
         directions_of(given.members, blueprint.members)
     state = network_links.state(blueprint)
-    found = network_links.measured(blueprint, Probing(round_trips=probes, one_way=max(100, probes)))
+    measured = network_links.measured(blueprint, Probing(round_trips=probes, one_way=max(100, probes)))
     if as_json:
-        print_json(links_json(state, found))
+        print_json(links_json(state, measured))
     else:
-        print_links(state, found, given.members)
+        print_links(state, measured, given.members)
     return ExitCode.ENVIRONMENT if state.dead else ExitCode.HELD
 
 
@@ -109,7 +109,7 @@ def change_of(given: LinkOptions) -> Change:
     return Change(delay, read(duration_s, given.jitter), read(share, given.loss), rate)
 
 
-def links_json(state: network_links.LinksState, found: tuple[Measured, ...]) -> dict[str, Any]:
+def links_json(state: network_links.LinksState, measured: tuple[Measured, ...]) -> dict[str, Any]:
     """Everything `lab link` knows, for programs. Times in ms, loss as a share of 1."""
     links = state.links
     return {
@@ -129,12 +129,12 @@ def links_json(state: network_links.LinksState, found: tuple[Measured, ...]) -> 
                 "sent": m.sent,
                 "loss": m.loss,
             }
-            for m in found
+            for m in measured
         ],
     }
 
 
-def print_links(state: network_links.LinksState, found: tuple[Measured, ...], members: tuple[str, ...]) -> None:
+def print_links(state: network_links.LinksState, measured: tuple[Measured, ...], members: tuple[str, ...]) -> None:
     """The state in one clause, then a row per direction."""
     screen = console()
     screen.print(state.summary, style="bold red" if state.dead else "bold")
@@ -143,8 +143,8 @@ def print_links(state: network_links.LinksState, found: tuple[Measured, ...], me
     table = Table(box=None, pad_edge=False)
     for name in ("link", "configured", "round trip configured", "measured", "p99", "lost one way"):
         table.add_column(name, justify="left" if name in ("link", "configured") else "right")
-    wanted = directions_of(members, sorted({m.source for m in found})) if members else None
-    for m in found:
+    wanted = directions_of(members, sorted({m.source for m in measured})) if members else None
+    for m in measured:
         if wanted is None or (m.source, m.destination) in wanted:
             table.add_row(
                 f"{m.source} → {m.destination}",
@@ -197,7 +197,7 @@ _ON_A_MEMBER: dict[str, tuple[Callable[[Blueprint, str], object], str]] = {
     "kill-member": (crashes.kill_member, f"every process of {{}} was killed; {_CLEAR}"),
     "freeze": (crashes.freeze, f"{{}} is frozen; {_CLEAR}"),
     "power-cut": (crashes.cut_power, f"{{}} has lost its power; {_CLEAR}"),
-    "isolate": (network_links.isolate, f"{{}} can reach nobody, and no client reaches it; {_CLEAR}"),
+    "isolate": (network_links.isolate, f"{{}} can reach no other member, and no client reaches it; {_CLEAR}"),
     "failing-disk": (disks.failing, f"flushes of {{}} fail; {_CLEAR}"),
     "full-disk": (disks.full, f"the disk of {{}} is full; {_CLEAR}"),
 }

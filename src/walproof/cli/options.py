@@ -137,8 +137,8 @@ def complete_labs(_ctx: click.Context, _option: click.Parameter, incomplete: str
     """Names of labs that begin so, for the shell."""
     from walproof.lab import home
 
-    found = sorted(path.parent.name for path in home.state_folder().glob("*/blueprint.json"))
-    return [CompletionItem(name) for name in found if name.startswith(incomplete)]
+    names = sorted(path.parent.name for path in home.state_folder().glob("*/blueprint.json"))
+    return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 
 def _members(ctx: click.Context, _argument: click.Parameter, incomplete: str) -> list[CompletionItem]:

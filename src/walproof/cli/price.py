@@ -195,8 +195,8 @@ def _resumed(
     record: Path, raw: dict[str, Any], target: str | None
 ) -> tuple[tuple[Event, ...], dict[str, Any], str | None]:
     """Events and question of a record; only the options ANEW may be given anew."""
-    found = read(record)
-    first = found.started
+    earlier = read(record)
+    first = earlier.started
     if first is None or first.verb != "price":
         raise UsageError(f"{record} holds no price run to continue", "give the directory that `walproof price` named")
     recorded = {k: v for k, v in first.question.items() if k not in _OURS}
@@ -217,7 +217,7 @@ def _resumed(
             "give it again: --regions …",
         )
     question = {**raw, **recorded, **{k: raw[k] for k in anew}}
-    return found.events, question, _same_target(str(first.question.get("target") or "lab"), target)
+    return earlier.events, question, _same_target(str(first.question.get("target") or "lab"), target)
 
 
 def _same_target(recorded: str, given: str | None) -> str | None:

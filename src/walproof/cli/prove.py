@@ -154,10 +154,10 @@ def _pitfalls(raw: RawOptions, directory: Path | None, target: str | None, *, as
         if chosen is not None:
             keep_journal(chosen, writer.directory)
         writer(started("prove", raw, at=time.time(), seed=seed))
-        found, interrupted = catalogue.reproduce(runs, writer)
-    tree = {"record": str(writer.directory), "pitfalls": [catalogue.as_dict(one) for one in found]}
-    print_result(tree, catalogue.as_text(found, len(wanted)), f"record: {writer.directory}", as_json=as_json)
-    return ExitCode.INTERRUPTED if interrupted else catalogue.exit_code(found)
+        outcomes, interrupted = catalogue.reproduce(runs, writer)
+    tree = {"record": str(writer.directory), "pitfalls": [catalogue.as_dict(one) for one in outcomes]}
+    print_result(tree, catalogue.as_text(outcomes, len(wanted)), f"record: {writer.directory}", as_json=as_json)
+    return ExitCode.INTERRUPTED if interrupted else catalogue.exit_code(outcomes)
 
 
 def _on_stderr(text: str) -> None:

@@ -76,7 +76,7 @@ def _judged_again(record: Record, event: DrillDone) -> DrillDone | None:
         return None
     except UsageError as wrong:
         raise UsageError(f"{path}: {wrong.message}", wrong.hint) from None
-    # As it is read from a record: without control characters, whoever wrote the history.
+    # As it is read from a record: without control characters, no matter which program wrote the history.
     again, _ = decode_event(encode(DrillDone(event.at, now)))
     assert isinstance(again, DrillDone)
     return again
@@ -134,88 +134,88 @@ def report(
     """A record as tables, a page, Markdown, JSON or CSV; several records side by side: what changed, is it real."""
     if html_file == "-" and (as_markdown or as_csv or as_json):
         raise UsageError("only one thing can go to standard output", "name a file for --html")
-    found = [read(Path(name)) for name in records]
+    loaded = [read(Path(name)) for name in records]
     if rejudging:
-        return rejudge(found, alone=not (html_file or opened or as_markdown or as_csv), as_json=as_json)
-    answers = _required(found, require)
-    page = html_file or (str(found[0].directory / "report.html") if opened else None)
+        return rejudge(loaded, alone=not (html_file or opened or as_markdown or as_csv), as_json=as_json)
+    answers = _required(loaded, require)
+    page = html_file or (str(loaded[0].directory / "report.html") if opened else None)
     if page:
-        _write_page(page, found, opened=opened and page != "-")
+        _write_page(page, loaded, opened=opened and page != "-")
     if histograms:
-        _write_histograms(histograms, found)
+        _write_histograms(histograms, loaded)
     if as_markdown:
         from walproof.reporting.html_and_markdown import markdown
 
-        click.echo(markdown(_outline(found)), nl=False)
+        click.echo(markdown(_outline(loaded)), nl=False)
     elif as_csv:
         from walproof.reporting.json_csv_hdrhistogram import table_csv
 
-        click.echo(table_csv((str(r.directory), r.events) for r in found), nl=False)
+        click.echo(table_csv((str(r.directory), r.events) for r in loaded), nl=False)
     elif as_json:
         asked = {"requirements": required_as_json(answers)} if answers else {}
-        print_json({**_records_json(found), **asked})
+        print_json({**_records_json(loaded), **asked})
     elif not page and not histograms:
-        _print_tables(found)
+        _print_tables(loaded)
     for one in () if as_json else answers:
         click.echo(one.text, err=as_markdown or as_csv or html_file == "-")
     return exit_code(answers)
 
 
-def _required(found: Sequence[Record], text: str | None) -> tuple[Required, ...]:
+def _required(records: Sequence[Record], text: str | None) -> tuple[Required, ...]:
     from walproof.pricing.estimates import price_table
 
     requirements = parse_requirements(text)
-    if requirements and len(found) > 1:
+    if requirements and len(records) > 1:
         raise UsageError("--require needs one record", "walproof report RECORD --require 'on>=0.9@16'")
-    return required(requirements, price_table(found[0].events)) if requirements else ()
+    return required(requirements, price_table(records[0].events)) if requirements else ()
 
 
-def _outline(found: Sequence[Record]) -> Outline:
+def _outline(records: Sequence[Record]) -> Outline:
     from walproof.reporting.comparison import compared
     from walproof.reporting.record_outline import composed
 
-    return composed(found[0]) if len(found) == 1 else compared(found)
+    return composed(records[0]) if len(records) == 1 else compared(records)
 
 
-def _write_page(name: str, found: Sequence[Record], *, opened: bool) -> None:
+def _write_page(name: str, records: Sequence[Record], *, opened: bool) -> None:
     from walproof.reporting.html_and_markdown import page
 
-    write_file(name, page(_outline(found)), "name a writable place with --html", [r.directory for r in found])
+    write_file(name, page(_outline(records)), "name a writable place with --html", [r.directory for r in records])
     if name != "-":
         click.echo(f"page: {name}", err=True)
     if opened and not webbrowser.open(Path(name).absolute().as_uri()):
         click.echo(f"no browser could be started here; open {Path(name).absolute()}", err=True)
 
 
-def _write_histograms(directory: Path, found: Sequence[Record]) -> None:
+def _write_histograms(directory: Path, records: Sequence[Record]) -> None:
     from walproof.reporting.json_csv_hdrhistogram import histogram_logs
 
-    if len(found) > 1:
+    if len(records) > 1:
         raise UsageError("--histograms needs one record", "walproof report RECORD --histograms DIR")
-    logs = histogram_logs(found[0].events)
+    logs = histogram_logs(records[0].events)
     if not logs:
-        raise UsageError(f"{found[0].directory} holds no latencies", "give the record of a walproof price")
-    write_files(directory, logs, "name a writable place with --histograms", [found[0].directory])
+        raise UsageError(f"{records[0].directory} holds no latencies", "give the record of a walproof price")
+    write_files(directory, logs, "name a writable place with --histograms", [records[0].directory])
     click.echo(f"{counted(len(logs), 'histogram log')}: {directory}", err=True)
 
 
-def _records_json(found: Sequence[Record]) -> dict[str, object]:
+def _records_json(records: Sequence[Record]) -> dict[str, object]:
     from walproof.reporting.json_csv_hdrhistogram import outline_json, record_json
 
-    trees = [record_json(r.events, str(r.directory), r.notices) for r in found]
-    return trees[0] if len(trees) == 1 else {"records": trees, "comparison": outline_json(_outline(found))}
+    trees = [record_json(r.events, str(r.directory), r.notices) for r in records]
+    return trees[0] if len(trees) == 1 else {"records": trees, "comparison": outline_json(_outline(records))}
 
 
-def _print_tables(found: Sequence[Record]) -> None:
+def _print_tables(records: Sequence[Record]) -> None:
     from walproof.reporting.conclusion import conclusion
     from walproof.reporting.record_outline import results
     from walproof.reporting.terminal import tables
 
-    for record in found:
+    for record in records:
         for notice in record.notices:
             click.echo(f"{record.directory}: {notice}", err=True)
-    if len(found) > 1:
-        outline = _outline(found)
+    if len(records) > 1:
+        outline = _outline(records)
         print_tables(" ".join(outline.sentences), tables(outline.sections))
     else:
-        print_tables(conclusion(found[0].events), tables(results(found[0].events)))
+        print_tables(conclusion(records[0].events), tables(results(records[0].events)))

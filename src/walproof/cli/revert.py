@@ -24,7 +24,7 @@ from walproof.reporting.console_output import print_result
 from walproof.targets.choose import choose, is_external
 from walproof.targets.external import consent
 
-Found = list[tuple[Path, Notebook]]
+Journals = list[tuple[Path, Notebook]]
 """Journals, each with the path that names it."""
 
 
@@ -96,18 +96,18 @@ def _reverted(path: Path, journal: Notebook, target: str | None, wanted: Target 
     return done
 
 
-def _ours() -> Found:
+def _ours() -> Journals:
     """Journals that this user's walproof has kept; a complete application of apply stays in effect."""
     for text in _unheeded():
         click.echo(printable(text), err=True)
-    found: Found = []
+    journals: Journals = []
     for run in registered(runs_folder()):
         if run.run.pid is not None:
             click.echo(f"left alone, its run goes on (process {run.run.pid}): {run.run.record}", err=True)
         else:
-            found.append((run.registration, run))
+            journals.append((run.registration, run))
     applied = sorted(applied_folder().glob("*.jsonl")) if only_ours(applied_folder()) else []
-    return [*found, *((p, Layer(Journal(p), complete=False)) for p in applied if only_ours(p))]
+    return [*journals, *((p, Layer(Journal(p), complete=False)) for p in applied if only_ours(p))]
 
 
 def _unheeded() -> Iterator[str]:
@@ -122,7 +122,7 @@ def _unheeded() -> Iterator[str]:
             yield f"left alone, it is not in this user's state folder: walproof revert {path.parent} reads it out"
 
 
-def _of_record(record: str, target: str | None, allowed: frozenset[str], *, as_json: bool) -> Found:
+def _of_record(record: str, target: str | None, allowed: frozenset[str], *, as_json: bool) -> Journals:
     """The journals of a record: what the state folder holds for it, else its own, with the user's consent."""
     folder = record_directory(Path(record))
     path = folder / NAME

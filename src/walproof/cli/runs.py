@@ -89,7 +89,7 @@ class Layer:
 
     def pending(self, target: str | None = None) -> Sequence[Change]:
         """Changes of that layer, newest first, without the marks of completion."""
-        found: list[Change] = []
+        changes: list[Change] = []
         marks = 0
         for change in self._journal.pending(target):
             if change.what == APPLIED:
@@ -97,8 +97,8 @@ class Layer:
                 if marks > int(self._complete):
                     break
                 continue
-            found.append(change)
-        return found
+            changes.append(change)
+        return changes
 
     def close(self, target: str) -> None:
         """Remove the mark of the application that was just reverted too."""

@@ -43,14 +43,14 @@ def study() -> None:
 @opt.json_output
 def list_studies(as_json: bool) -> None:
     """The studies there are."""
-    found = [shipped(name)[0] for name in studies()]
+    listed = [shipped(name)[0] for name in studies()]
     if as_json:
-        print_json({"studies": [{"name": s.name, "title": s.title, "source": s.source} for s in found]})
+        print_json({"studies": [{"name": s.name, "title": s.title, "source": s.source} for s in listed]})
         return
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in ("name", "claims", "what", "source"):
         table.add_column(heading, justify="right" if heading == "claims" else "left")
-    for s in found:
+    for s in listed:
         table.add_row(s.name, str(len(s.claim)), s.title, s.source)
     console().print(table)
     click.echo("walproof study run NAME --quick runs one in about five minutes on a lab of its own.")

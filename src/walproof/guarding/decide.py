@@ -99,12 +99,12 @@ class Steps:
         times = {
             "suspect": self.suspected, "seal": self.sealed, "check": self.checked, "promote": self.promoted
         }  # fmt: skip
-        found, before = {}, self.last_sign
+        durations, before = {}, self.last_sign
         for name, at in times.items():
             if at is not None:
-                found[name] = round(at - before, 3)
+                durations[name] = round(at - before, 3)
                 before = at
-        return found
+        return durations
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,17 +236,17 @@ def _check(memory: Memory, sight: Sight, policy: Policy) -> tuple[Memory, Action
         return _gives_up(replace(memory, left=sight.lock.holder_version), line), NOTHING
     assert sight.lock.seal is not None
     voters = tuple(v for v in sight.lock.seal.connected if v in sight.lock.counted)
-    found = sealed(voters, sight.signs, since, sight.now)
-    if why_hands_off(sight.lock, sight.now) or not enough(sight.lock, found):
+    positions = sealed(voters, sight.signs, since, sight.now)
+    if why_hands_off(sight.lock, sight.now) or not enough(sight.lock, positions):
         return memory, NOTHING
     memory = replace(memory, enough_since=memory.enough_since or sight.now)
     assert memory.enough_since is not None
     waited = sight.now - memory.enough_since >= _REST_S
-    if not waited and set(answering(sight.lock, sight.signs, sight.now)) - set(found):
+    if not waited and set(answering(sight.lock, sight.signs, sight.now)) - set(positions):
         return memory, NOTHING
-    to = successor(sight.lock, found, sight.signs, sight.now)
+    to = successor(sight.lock, positions, sight.signs, sight.now)
     if to is None:
-        able = ((v, why_cannot_lead(sight.lock, v, sight.signs, sight.now)) for v in ahead(found))
+        able = ((v, why_cannot_lead(sight.lock, v, sight.signs, sight.now)) for v in ahead(positions))
         why = f"no standby with the most WAL can lead: {', '.join(f'{v} ({reason or _LAGS})' for v, reason in able)}"
         lines = (f"sealed, but {why}",) if why != memory.why_not else ()
         return replace(memory, why_not=why, lines=(*memory.lines, *lines)), NOTHING

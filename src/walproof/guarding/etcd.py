@@ -3,7 +3,7 @@
 Source: https://etcd.io/docs/v3.4/dev-guide/api_grpc_gateway/ (/v3: etcd 3.4 and later). Without etcd's leader every
 request waits for an election, Patroni's on the standbys too: one to three seconds; so it is moved off the machine of
 Patroni's leader. But each election renews every lease in that etcd (lessor.Promote), those of dead leaders of other
-clusters too: with consent of its own, and at most once in ten minutes whoever asks."""
+clusters too: with consent of its own, and at most once in ten minutes for all guards."""
 
 import base64
 from collections.abc import Callable, Mapping
@@ -153,12 +153,12 @@ class Etcd3:
                 if once and not isinstance(wrong, httpx2.ConnectError | httpx2.ConnectTimeout):
                     raise TargetError(_NOT_KNOWN.format(error), "it is read again") from None
                 continue
-            found = _object(answer)
-            if answer.status_code == 200 and found is not None:
+            reply = _object(answer)
+            if answer.status_code == 200 and reply is not None:
                 self.order.answered(url)
-                self.term = int((found.get("header") or {}).get("raft_term", self.term))
-                return found
-            error = f"{url}: {_reason(found, answer.status_code)}"
+                self.term = int((reply.get("header") or {}).get("raft_term", self.term))
+                return reply
+            error = f"{url}: {_reason(reply, answer.status_code)}"
             if answer.status_code in (401, 403) or "permission denied" in error or "user name is empty" in error:
                 raise TargetError(f"etcd refuses: {error}", "username and password_file of [etcd3] in the target file")
             if once:
@@ -231,14 +231,14 @@ def _entry(kv: Mapping[str, Any]) -> Entry:
 
 def _object(answer: httpx2.Response) -> Fields | None:
     try:
-        found = from_json(answer.content)
+        fields = from_json(answer.content)
     except ValueError:
         return None
-    return found if isinstance(found, dict) else None
+    return fields if isinstance(fields, dict) else None
 
 
-def _reason(found: Fields | None, status: int) -> str:
-    words = (found or {}).get("message") or (found or {}).get("error")
+def _reason(reply: Fields | None, status: int) -> str:
+    words = (reply or {}).get("message") or (reply or {}).get("error")
     return str(words or f"HTTP {status}, and not etcd's JSON gateway")
 
 
@@ -277,7 +277,7 @@ class EtcdLeader:
         return str(members[to].get("name", to))
 
     def _first(self) -> bool:
-        """Whether nobody has moved it in the last ten minutes; nobody else will in the next."""
+        """Whether no guard has moved it in the last ten minutes; no other will in the next."""
         once = Transaction([compare_version(MOVED, 0)], [put(MOVED, "", self._etcd.grant(_PAUSE_S)[0])])
         return self._etcd.transaction(once)
 

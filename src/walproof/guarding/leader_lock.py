@@ -52,10 +52,10 @@ _SEAL = TypeAdapter(Seal)
 
 def _json(entry: Entry | None) -> dict[str, Any]:
     try:
-        found = from_json(entry.value) if entry else {}
+        value = from_json(entry.value) if entry else {}
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return value if isinstance(value, dict) else {}
 
 
 def _candidate(entry: Entry) -> Candidate:
@@ -73,8 +73,8 @@ def _candidate(entry: Entry) -> Candidate:
 def _tagged(tags: Mapping[str, Any]) -> str:
     """The tag for which a member is no voter, as Patroni reads it (tags.py): `bool`, and a whole number of at most 0.
 
-    nofailover: it cannot lead. nosync: it is leaving /sync. replicatefrom: it follows that member whoever holds the
-    lock, the old leader too (ha.py, _get_node_to_follow).
+    nofailover: it cannot lead. nosync: it is leaving /sync. replicatefrom: it follows that member, the old leader
+    too, and not the holder of the lock (ha.py, _get_node_to_follow).
     """
     for name in ("replicatefrom", "nofailover", "nosync"):
         if tags.get(name):
@@ -185,7 +185,7 @@ class Taking:
 def sealing(prefix: str, entries: Mapping[str, Entry], seen: LockState, taking: Taking) -> Transaction:
     """The transaction that takes the lock from `seen.holder`.
 
-    /sync is written anew with its own value: Patroni changes it only from the version it read, so whatever the old
+    /sync is written anew with its own value: Patroni changes it only from the version it read, so what the old
     leader prepared before the seal fails, and it learns that it lost the lock before it could prepare anything else.
     """
     old = seen.sync_leader
@@ -196,11 +196,11 @@ def sealing(prefix: str, entries: Mapping[str, Entry], seen: LockState, taking: 
         limit = json.dumps({"limit_s": taking.seal.limit_s})
         fresh = [put(f"{prefix}{LIMIT}", limit, taking.limit_lease), delete(f"{prefix}{INTENT}")]
     success = [
-        # First: Patroni applies watch events one by one, and whoever sees the new /sync must know the lock is lost.
+        # First: Patroni applies watch events one by one; a member that sees the new /sync must know the lock is lost.
         put(f"{prefix}leader", taking.name, taking.lease),
         put(f"{prefix}{SEAL}", json.dumps(asdict(taking.seal)), taking.lease),
         put(f"{prefix}sync", entries["sync"].value),
-        # Without an address of the old leader standbys disconnect, and nobody asks it first.
+        # Without an address of the old leader standbys disconnect, and no member asks it first.
         delete(f"{prefix}members/{old}"),
         *fresh,
     ]
@@ -278,7 +278,7 @@ class EtcdLeaderLock:
         return f"{least}: a guard that stands still for as long must not seal, set that timeout to at most 2 s"
 
     def _limited_at(self, limit: Entry | None) -> float:
-        """When the last seal was made, by the age of the lease that nobody renews."""
+        """When the last seal was made, by the age of the lease that no guard renews."""
         if limit is None:
             return float("-inf")
         if self._limit[0] != limit.version:
@@ -290,7 +290,7 @@ class EtcdLeaderLock:
         """For how long the lease was not renewed, None where that is not known; whether its holder renewed it then.
 
         A new leader of etcd gives every lease its ttl anew and an election timeout on top (lessor.Promote): that is no
-        sign of life. Whatever a lease shows just after an election is its zero, and only what is later counts. Before
+        sign of life. What a lease shows just after an election is its zero, and only what is later counts. Before
         that, and when it leads no more, it says that leases last for ever (lessor.Demote).
         """
         asked = self._now()

@@ -122,8 +122,8 @@ def connected(lock: LockState, signs: Signs, now: float, followed: frozenset[str
 
 def streaming(lock: LockState, signs: Signs) -> frozenset[str]:
     """The voters that stream from the leader, by one of their last two answers."""
-    found = {v: signs[v].receivers for v in lock.counted if v in signs}
-    return frozenset(v for v, answers in found.items() if any(r.running and r.silent_s is not None for r in answers))
+    by_voter = {v: signs[v].receivers for v in lock.counted if v in signs}
+    return frozenset(v for v, answers in by_voter.items() if any(r.running and r.silent_s is not None for r in answers))
 
 
 def sealed(voters: tuple[str, ...], signs: Signs, since: float, now: float) -> dict[str, int]:
@@ -132,16 +132,16 @@ def sealed(voters: tuple[str, ...], signs: Signs, since: float, now: float) -> d
     Twice, asked after `since`, each showed no walreceiver, no primary_conninfo to start one with, a startup process
     that waits at the end of all WAL it has, and the same position; the newer answer is at most a second old. A standby
     that replays, is paused, delayed or stuck does not wait there: it may hold more than it says, or not know yet that
-    it has nobody to follow.
+    it has no leader to follow.
     """
-    found = {}
+    positions = {}
     for voter in voters:
         answers = signs[voter].receivers if voter in signs else ()
         left = all(not (r.running or r.connects or r.lacks) and r.waits and r.asked_at > since for r in answers)
         still = len({r.position for r in answers}) == 1 and answers[-1].asked_at - answers[0].asked_at > _APART_S
         if left and still and answers[-1].position and now - answers[-1].asked_at < _FRESH_S:
-            found[voter] = answers[-1].position
-    return found
+            positions[voter] = answers[-1].position
+    return positions
 
 
 def enough(lock: LockState, sealed_voters: Mapping[str, int]) -> bool:

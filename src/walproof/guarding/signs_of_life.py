@@ -112,9 +112,9 @@ class PatroniSignsOfLife:
         while not self._closed.wait(_REFRESH_S):
             # A leader whose lock was taken is not listed any more: it is asked all the same.
             with suppress(Error):
-                found = {**self._current, **self._members()}
+                members = {**self._current, **self._members()}
                 # New names without end would be threads without end.
-                self._current = dict(itertools.islice(found.items(), MOST_MEMBERS))
+                self._current = dict(itertools.islice(members.items(), MOST_MEMBERS))
             self._start_missing()
 
     def _start_missing(self) -> None:

@@ -60,11 +60,11 @@ def signs_of(lock: LockState, signs: Signs) -> dict[str, float]:
 
 
 def witness(lock: LockState, signs: Signs, now: float) -> str:
-    """Who besides this guard has lost sight of the leader; "" for nobody: then the guard's own way to it may be cut.
+    """Who besides this guard has lost sight of the leader; "" for none: then the guard's own way to it may be cut.
 
     Its lease should have been renewed; or no standby that answers reaches it, though each did, and they are quorum + 1:
-    it cannot have a commit acknowledged. That a stream is silent proves nothing: perhaps nobody writes, because the
-    clients lost their way together with this guard. With failsafe_mode a leader that cannot reach the DCS goes on, as
+    it cannot have a commit acknowledged. That a stream is silent proves nothing: perhaps no client writes, because
+    they lost their way together with this guard. With failsafe_mode a leader that cannot reach the DCS goes on, as
     long as it reaches every member.
     """
     if overdue(lock) and not lock.failsafe:
@@ -75,7 +75,7 @@ def witness(lock: LockState, signs: Signs, now: float) -> str:
 
 
 def _lost(answers: tuple[Receiver, ...]) -> bool:
-    """Whether a standby that streamed has nobody to stream from, or asked the leader for an answer and got none."""
+    """Whether a standby that streamed has no server to stream from, or asked the leader for an answer and got none."""
     if len(answers) < 2 or not all(r.connects and r.streamed for r in answers):
         return False
     newest = answers[1].silent_s

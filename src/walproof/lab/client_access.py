@@ -93,8 +93,8 @@ def wait_until_routed(blueprint: Blueprint, clock: Clock, leader: str | None = N
     """Wait until HAProxy and PgBouncer route a writer to the leader (to that one, when named)."""
 
     def routed() -> bool:
-        found = routed_leader(blueprint)
-        return found is not None and (leader is None or found == leader)
+        routed_to = routed_leader(blueprint)
+        return routed_to is not None and (leader is None or routed_to == leader)
 
     wait_for(Wait.PROGRAM_READY, routed, clock, pace_s=0.05)
 
@@ -139,7 +139,7 @@ def switch_over(blueprint: Blueprint, leader: str, to: str | None, clock: Clock,
 
 
 def _wait_for_other(blueprint: Blueprint, leader: str, clock: Clock) -> str:
-    found: list[str] = []
+    successors: list[str] = []
 
     def handed() -> bool:
         try:
@@ -148,11 +148,11 @@ def _wait_for_other(blueprint: Blueprint, leader: str, clock: Clock) -> str:
             return False
         if now is None or now == leader or routed_leader(blueprint) != now:
             return False
-        found[:] = [now]
+        successors[:] = [now]
         return True
 
     wait_for(Wait.SWITCHOVER, handed, clock, pace_s=0.05)
-    return found[0]
+    return successors[0]
 
 
 def pgbouncer_version(output: str) -> tuple[int, int]:

@@ -280,7 +280,7 @@ def _restart_in_turn(
     restarted on the standbys first, what shrinks on the leader.
     """
     leader = patroni.any_answering(blueprint)
-    shrinks = any(_number(found) > _number(expected[n]) for n, (found, _) in pending.get(leader, {}).items())
+    shrinks = any(_number(current) > _number(expected[n]) for n, (current, _) in pending.get(leader, {}).items())
     standbys = [m for m in pending if m != leader]
     turn = [leader] if leader in pending and (shrinks or not standbys) else standbys
     with ThreadPoolExecutor(max_workers=len(turn)) as pool:
@@ -307,5 +307,5 @@ def _state(blueprint: Blueprint, member: str, names: list[str]) -> dict[str, tup
             rows = connection.execute(question, ([n.lower() for n in names],)).fetchall()
     except psycopg.Error:
         return None
-    found = {str(name).lower(): (str(setting), bool(pending)) for name, setting, pending in rows}
-    return {n: found[n.lower()] for n in names if n.lower() in found}
+    settings = {str(name).lower(): (str(setting), bool(pending)) for name, setting, pending in rows}
+    return {n: settings[n.lower()] for n in names if n.lower() in settings}

@@ -54,7 +54,7 @@ def quorum_of(order: LabOrder) -> tuple[SyncMode, int]:
     sync = default if order.sync is None else order.sync
     quorum = 1 if order.quorum is None else order.quorum
     if quorum < 1:
-        raise UsageError(f"a quorum of {quorum} waits for nobody", "the quorum is at least 1; --sync off for none")
+        raise UsageError(f"a quorum of {quorum} waits for no standby", "the quorum is at least 1; --sync off for none")
     if sync is not SyncMode.OFF and quorum > standbys:
         raise UsageError(
             f"a quorum of {quorum} needs as many standbys; {order.members} members have {standbys}",
@@ -105,7 +105,7 @@ Progress = Callable[[str], None]
 @contextmanager
 def _numbering() -> Iterator[TextIO]:
     """Labs of one machine take their numbers one after another; the file holds the last one taken."""
-    # Not /run/lock: everybody may write there, and a link in the place of the file would be followed.
+    # Not /run/lock: every user may write there, and a link in the place of the file would be followed.
     folder = Path("/run") if os.access("/run", os.W_OK) else home.open_state()
     with (folder / "walproof-numbers.lock").open("a+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -175,7 +175,7 @@ def temporary_lab(planned: Blueprint, clock: Clock, progress: Progress, made_by:
         marked = home.identity(planned.name)
         if marked is not None and marked.owner == owner:
             with signals.shielded():
-                # Nobody may read the progress any more (a closed terminal): the lab is destroyed all the same.
+                # Where progress cannot be written (a closed terminal), the lab is destroyed all the same.
                 with suppress(OSError):
                     progress(f"destroying the lab {planned.name}")
                 destroy_lab(planned.name, clock)

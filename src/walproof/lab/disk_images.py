@@ -132,13 +132,13 @@ def detach(blueprint: Blueprint, member: str) -> None:
 
 def loops(blueprint: Blueprint) -> tuple[tuple[str, Path], ...]:
     """(device, image) of every loop device that holds a file of this lab, deleted ones too."""
-    found = []
+    attached = []
     for backing in Path("/sys/block").glob("loop*/loop/backing_file"):
         with contextlib.suppress(OSError):
             image = Path(backing.read_text(encoding="utf-8").strip().removesuffix(" (deleted)"))
             if image.is_relative_to(images_dir(blueprint)):
-                found.append((f"/dev/{backing.parent.parent.name}", image))
-    return tuple(sorted(found))
+                attached.append((f"/dev/{backing.parent.parent.name}", image))
+    return tuple(sorted(attached))
 
 
 def mounted(mount_point: Path) -> bool:
@@ -150,7 +150,7 @@ def _format(image: Path, size_bytes: int) -> None:
     with image.open("wb") as file:
         os.fchmod(file.fileno(), 0o600)
         file.truncate(size_bytes)
-    # No reserved blocks: a full disk is full for everybody. Lazy tables: a fresh lab must not wait for zeroes.
+    # No reserved blocks: a full disk is full for root too. Lazy tables: a fresh lab must not wait for zeroes.
     extended = "lazy_itable_init=1,lazy_journal_init=1,nodiscard"
     run(["mkfs.ext4", "-q", "-F", "-m", "0", "-E", extended, str(image)])
 

@@ -22,9 +22,9 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}", re.ASCII)
 _TAKEN = ("applied", "journals")
 """Folders of the state folder that hold journals: no lab may be made, and later removed, there."""
 IDENTITY = "walproof-lab.json"
-"""The file that marks a folder as a lab's, named as nobody else's is: nothing without it is ever removed."""
+"""The file that marks a folder as a lab's, named as no other program's is: nothing without it is ever removed."""
 MARK = "WALPROOF_LAB_HOME"
-"""Environment variable that every process of a lab carries: how whatever is left of a lab is found."""
+"""Environment variable that every process of a lab carries: what is left of a lab is found by it."""
 _BLUEPRINTS = TypeAdapter(Blueprint)
 
 
@@ -124,8 +124,8 @@ def identity(name: str) -> Identity | None:
         if folder.is_symlink() or folder.stat().st_uid != os.geteuid():
             return None
         with open(folder / IDENTITY, "rb", opener=lambda p, f: os.open(p, f | os.O_NOFOLLOW)) as file:
-            found = _IDENTITIES.validate_json(file.read(4096))
-            return found if not found.owner or found.owner.split()[0].isdigit() else Identity(found.number)
+            mark = _IDENTITIES.validate_json(file.read(4096))
+            return mark if not mark.owner or mark.owner.split()[0].isdigit() else Identity(mark.number)
     except ValueError:
         return Identity(0)
     except OSError:

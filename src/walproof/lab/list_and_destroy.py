@@ -87,9 +87,9 @@ def reconstructed(name: str) -> Blueprint:
     number = (marked.number if marked else 0) or _number_of_processes(Blueprint(name, 0, (), folder, Path(), 0))
     below = folder.iterdir() if marked and folder.is_dir() else ()
     folders = {path.name for path in below if re.fullmatch(r"n\d+", path.name) and not path.is_symlink()}
-    found = sorted(folders | (network_links.members_of(number) if number else set()))
+    member_names = sorted(folders | (network_links.members_of(number) if number else set()))
     # Volumes are looked for in any case.
-    return Blueprint(name, number, tuple(found), folder, Path(), 0, disk=Disk("image", wal_volume=True))
+    return Blueprint(name, number, tuple(member_names), folder, Path(), 0, disk=Disk("image", wal_volume=True))
 
 
 def _number_of_processes(blueprint: Blueprint) -> int:
@@ -160,7 +160,7 @@ def sweep(clock: Clock, progress: Callable[[str], None]) -> None:
 def tear_down(blueprint: Blueprint, clock: Clock) -> None:
     """End every process, mount, loop device, control group, device and namespace of the lab, then remove its folder.
 
-    Every part is tried, whatever becomes of the others. MachineError names the parts that failed; the folder stays
+    Every part is tried, even when another fails. MachineError names the parts that failed; the folder stays
     then, so that the next command can try again.
     """
     (blueprint.home / "up").unlink(missing_ok=True)
@@ -213,7 +213,7 @@ def _kill_marked(blueprint: Blueprint, clock: Clock) -> None:
 def _remove_folder(blueprint: Blueprint, clock: Clock) -> None:
     """Remove the lab's home, again and again for a while: what was just killed may still be writing its last file.
 
-    Its mark goes last: a removal that is killed halfway leaves a lab, not a folder that nobody may remove.
+    Its mark goes last: a removal that is killed halfway leaves a lab, not a folder that no command may remove.
     """
 
     def removed() -> bool:

@@ -38,24 +38,24 @@ def quick() -> dict[str, Output]:
 
 def everything(first_port: int) -> dict[str, Output]:
     """Every probe; the ports are eight in a row from the first. Namespaces that are tried end with their command."""
-    found = quick()
-    if found["uname -s"].text != "Linux":
-        return found
+    outputs = quick()
+    if outputs["uname -s"].text != "Linux":
+        return outputs
     for row in _wanted():
-        output = found[f"program {row.program}"]
+        output = outputs[f"program {row.program}"]
         if output.worked:
-            found[f"program {row.program}"] = Output(f"{output.text}\n{_version(output.text)}".strip())
+            outputs[f"program {row.program}"] = Output(f"{output.text}\n{_version(output.text)}".strip())
     inside = ["unshare", *(() if os.geteuid() == 0 else ("--user", "--map-current-user", "--keep-caps"))]
-    found["namespaces"] = _run([*inside, "--net", "--mount", "true"])
-    found["bridge and veth"] = _run([*inside, "--net", "sh", "-c", _NETWORK])
+    outputs["namespaces"] = _run([*inside, "--net", "--mount", "true"])
+    outputs["bridge and veth"] = _run([*inside, "--net", "sh", "-c", _NETWORK])
     why_no_tun = devices.why_no_tun()
-    found["/dev/net/tun"] = Output(why_no_tun or "", 1 if why_no_tun else 0)
-    found["losetup -f"] = _run(["losetup", "-f"])
-    found["control group v1"] = Output("", 0 if Path("/sys/fs/cgroup/cpu/cpu.cfs_quota_us").exists() else MISSING)
-    found["ports taken"] = Output(" ".join(str(p) for p in range(first_port, first_port + 8) if why_taken(p)))
-    found["free bytes of the state folder"] = _free(home.state_folder())
-    found["free bytes of /dev/shm"] = _free(Path("/dev/shm"))
-    return found
+    outputs["/dev/net/tun"] = Output(why_no_tun or "", 1 if why_no_tun else 0)
+    outputs["losetup -f"] = _run(["losetup", "-f"])
+    outputs["control group v1"] = Output("", 0 if Path("/sys/fs/cgroup/cpu/cpu.cfs_quota_us").exists() else MISSING)
+    outputs["ports taken"] = Output(" ".join(str(p) for p in range(first_port, first_port + 8) if why_taken(p)))
+    outputs["free bytes of the state folder"] = _free(home.state_folder())
+    outputs["free bytes of /dev/shm"] = _free(Path("/dev/shm"))
+    return outputs
 
 
 def _wanted() -> list[Packaged]:
@@ -112,12 +112,12 @@ def _version(path: str) -> str:
 
 def _run(argv: Sequence[str]) -> Output:
     try:
-        found = program(argv[0])
+        executable = program(argv[0])
     except MachineError:
         return Output("", MISSING)
     try:
         done = subprocess.run(
-            [found, *argv[1:]],
+            [executable, *argv[1:]],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

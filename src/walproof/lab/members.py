@@ -120,13 +120,13 @@ def program_pid(blueprint: Blueprint, member: str, name: str) -> int | None:
 
 
 def marked(blueprint: Blueprint) -> list[psutil.Process]:
-    """Every process that carries the lab's mark in its environment, in whatever namespace; this process left out."""
-    found = []
+    """Every process that carries the lab's mark in its environment, in any namespace; this process left out."""
+    carriers = []
     for pid, mark in _marks():
         if mark == str(blueprint.home):
             with suppress(psutil.Error):
-                found.append(psutil.Process(pid))
-    return found
+                carriers.append(psutil.Process(pid))
+    return carriers
 
 
 def marks() -> set[str]:
@@ -173,21 +173,21 @@ def limit_cores(blueprint: Blueprint, member: str | None, cores: float | None) -
     check_cores(cores)
     names = blueprint.members if member is None else (member,)
     check_members(names, blueprint.members)
-    found = processors.hierarchy()
-    assert found is not None
+    cgroups = processors.hierarchy()
+    assert cgroups is not None
     for name in names:
-        group = processors.group_folder(found, blueprint.control_group(name))
+        group = processors.group_folder(cgroups, blueprint.control_group(name))
         if cores is None:
             processors.delete_group(group)
         else:
-            processors.create_group(found, group, cores)
+            processors.create_group(cgroups, group, cores)
             _join_all(blueprint, name)
 
 
 def _join_all(blueprint: Blueprint, member: str) -> None:
     group = processors.group(blueprint.control_group(member))
     moved: set[int] = set()
-    # Again until nobody new is found: a process forked while we moved its parent is still outside.
+    # Again until no new process is found: one forked while we moved its parent is still outside.
     while fresh := [p.pid for p in processes(blueprint, member) if p.pid not in moved]:
         for pid in fresh:
             processors.join_group(group, pid)
@@ -196,15 +196,15 @@ def _join_all(blueprint: Blueprint, member: str) -> None:
 
 def cores_of(blueprint: Blueprint, member: str) -> float | None:
     """The limit in effect, in cores; None when there is none."""
-    found = processors.hierarchy()
+    cgroups = processors.hierarchy()
     group = processors.group(blueprint.control_group(member))
-    return None if found is None or group is None else processors.cores(found, group)
+    return None if cgroups is None or group is None else processors.cores(cgroups, group)
 
 
 def remove_core_limits(blueprint: Blueprint) -> None:
     """Delete the groups of every member; their processes go on without a limit."""
-    found = processors.hierarchy()
-    for group in processors.group_folder(found, "").glob(blueprint.control_group("*")) if found else ():
+    cgroups = processors.hierarchy()
+    for group in processors.group_folder(cgroups, "").glob(blueprint.control_group("*")) if cgroups else ():
         processors.delete_group(group)
 
 

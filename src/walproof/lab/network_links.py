@@ -68,7 +68,7 @@ def build(blueprint: Blueprint) -> None:
 
 
 def remove(blueprint: Blueprint) -> None:
-    """Remove whatever of the network there is; safe when there is none. MachineError names what stays."""
+    """Remove what there is of the network; safe when there is none. MachineError names what stays."""
     present = device_names()
     for name in leftovers({blueprint.number}):
         _delete("link" if name in present else "netns", name)
@@ -77,7 +77,7 @@ def remove(blueprint: Blueprint) -> None:
 
 
 def _delete(kind: str, name: str) -> None:
-    # Another process may be quicker; whatever is still there afterwards is reported by `remove`.
+    # Another process may be quicker; what is still there afterwards is reported by `remove`.
     with suppress(MachineError):
         ip(kind, "del", name)
 
@@ -226,7 +226,7 @@ def partition_one_way(blueprint: Blueprint, source: str, destination: str) -> Li
 
 
 def isolate(blueprint: Blueprint, member: str) -> Links:
-    """Cut a member from everybody, clients too."""
+    """Cut a member from the others and from clients."""
     wanted = directions_of((member,), blueprint.members)
 
     def isolated(links: Links) -> Links:
@@ -255,8 +255,8 @@ def measured(blueprint: Blueprint, probing: Probing = _PROBING) -> tuple[Measure
 def round_trips_ms(blueprint: Blueprint) -> dict[str, float]:
     """Median measured round trip in ms by "a-b", for the record; a pair that does not answer is left out."""
     pairs = [(a, b) for a, b in all_directions(blueprint.members) if a < b]
-    found = round_trips(nodes_of(blueprint), pairs, Probing(grace_s=0.3 + 2 * _slowest_s(blueprint)))
-    rows = {f"{a}-{b}": Measured(a, b, found[a, b], 20).median_ms for a, b in pairs}
+    samples = round_trips(nodes_of(blueprint), pairs, Probing(grace_s=0.3 + 2 * _slowest_s(blueprint)))
+    rows = {f"{a}-{b}": Measured(a, b, samples[a, b], 20).median_ms for a, b in pairs}
     return {pair: round(median, 3) for pair, median in rows.items() if median is not None}
 
 

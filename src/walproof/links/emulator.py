@@ -32,7 +32,7 @@ QUEUE_S = 0.1
 class Channel:
     """One direction of a link: its setting, and how long it is still busy with earlier packets.
 
-    Packets never overtake one another, whatever the jitter: it models a queue of changing length, because reordered
+    Packets never overtake one another, even with jitter: it models a queue of changing length, because reordered
     segments would make TCP retransmit, which a real link does not. Jitter is uniform in ±jitter_s and never makes a
     packet due before it came.
     """

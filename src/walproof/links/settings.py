@@ -149,9 +149,9 @@ def directions_of(arguments: Iterable[str], members: Iterable[str]) -> tuple[Dir
     check_members((*names, *(end for direction in one_way for end in direction)), known)
     if len(set(names)) != len(names) or any(a == b for a, b in one_way):
         raise UsageError("a link has two different ends", "name two members, such as n1 n3, or one way: n1..n2")
-    found = list(one_way)
+    directions = list(one_way)
     if len(names) == 1:
-        found += [d for d in all_directions(known) if names[0] in d]
+        directions += [d for d in all_directions(known) if names[0] in d]
     elif names or not one_way:
-        found += all_directions(names or known)
-    return tuple(dict.fromkeys(found))
+        directions += all_directions(names or known)
+    return tuple(dict.fromkeys(directions))

@@ -98,7 +98,7 @@ def refuse_shared_sessions(workload: Workload, *, pooled: bool, mixed: bool) -> 
 
 
 def preparing(workload: Workload, endpoint: Endpoint, step: str) -> tuple[str, ...]:
-    """Argument list for sysbench's own steps `prepare` and `cleanup`, whose commits wait for nobody."""
+    """Argument list for sysbench's own steps `prepare` and `cleanup`, whose commits wait for no standby."""
     options = "-c synchronous_commit=local -c client_min_messages=error"
     return (*_env(environment(endpoint, application_name="walproof", options=options)), *sysbench(workload), step)
 
@@ -117,15 +117,15 @@ def _env(variables: dict[str, str]) -> tuple[str, ...]:
 
 def sysbench_rate(output: str) -> Rate | None:
     """The rate, errors, mean and histogram of latencies that sysbench prints at its end; None without them."""
-    found = _SYSBENCH_RATE.search(output)
-    if found is None:
+    match = _SYSBENCH_RATE.search(output)
+    if match is None:
         return None
     errors, mean = _SYSBENCH_ERRORS.search(output), _SYSBENCH_MEAN.search(output)
     buckets = ((float(value), int(count)) for value, count in _SYSBENCH_BUCKET.findall(output))
     histogram = pooled({bucket: count} for value, count in buckets for bucket in bucketed(np.array([value])))
     return Rate(
-        float(found[2]),
-        int(found[1]),
+        float(match[2]),
+        int(match[1]),
         int(errors[1]) if errors else 0,
         float(mean[1]) if mean else math.nan,
         histogram,
@@ -139,8 +139,8 @@ def command_rate(output: str) -> Rate | None:
     Rate(tps=1234.5, transactions=None, failed=0, mean_ms=nan, histogram={})
     """
     last = next(reversed(output.strip().splitlines()), "")
-    found = _TPS.fullmatch(last.strip())
-    return Rate(float(found[1])) if found else None
+    match = _TPS.fullmatch(last.strip())
+    return Rate(float(match[1])) if match else None
 
 
 CONNECT_S = 30.0
@@ -225,7 +225,7 @@ class SelfTimedLoad(StartedProgram):
             raise self.error()
         return _summary(rate, until - since), since
 
-    def series(self, found: Summary, within: tuple[float, float], marks: Sequence[Mark]) -> Series:
+    def series(self, overall: Summary, within: tuple[float, float], marks: Sequence[Mark]) -> Series:
         """Not known of such a program."""
         return NO_SERIES
 

@@ -32,7 +32,7 @@ def new_work_directory() -> Path:
     remove_left()
     with shielded():
         made = tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=_parent())
-        # A signal may come before whoever asked for it can remove it.
+        # A signal may come before the caller can remove it.
         atexit.register(shutil.rmtree, made, ignore_errors=True)
     return Path(made)
 
@@ -159,8 +159,8 @@ class StartedProgram:
         return next((workspace.lost for workspace in self._workspaces if workspace.lost), "")
 
     def _text(self) -> str:
-        found = [path for workspace in self._workspaces for path in workspace.fetch(_OUTPUT)]
-        return "".join(path.read_text(errors="replace") for path in found)
+        paths = [path for workspace in self._workspaces for path in workspace.fetch(_OUTPUT)]
+        return "".join(path.read_text(errors="replace") for path in paths)
 
 
 class LocalProcess:
@@ -208,7 +208,7 @@ class LocalProcess:
         return True
 
     def kill(self) -> None:
-        """End it at once, with whatever it started."""
+        """End it at once, with all that it started."""
         if self._process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)

@@ -210,10 +210,10 @@ class RunningLoad(StartedProgram):
         scripts, paced = max(1, len(self._invocation.levels)), "-R" in self._invocation.argv
         return summary(list(ahead), warm, until, scripts=scripts, paced=paced, ahead=ahead), warm
 
-    def series(self, found: Summary, within: tuple[float, float], marks: Sequence[Mark]) -> Series:
-        """The logs second by second between two times (epoch s); `found` is their summary."""
+    def series(self, overall: Summary, within: tuple[float, float], marks: Sequence[Mark]) -> Series:
+        """The logs second by second between two times (epoch s); `overall` is their summary."""
         ahead = self._logs()
-        return series(list(ahead), within, found.stalls(*within), marks, ahead=ahead)
+        return series(list(ahead), within, overall.stalls(*within), marks, ahead=ahead)
 
     def _logs(self) -> dict[Path, float]:
         """Every log, and how far the clock that wrote it is ahead of ours, seconds."""
@@ -236,5 +236,5 @@ class RunningLoad(StartedProgram):
     @property
     def retries(self) -> int:
         """Times that pgbench tried a transaction again, as it says when it ends; 0 where it makes one try."""
-        found = re.findall(r"^total number of retries: (\d+)", self._text(), re.MULTILINE)
-        return sum(map(int, found))
+        counts = re.findall(r"^total number of retries: (\d+)", self._text(), re.MULTILINE)
+        return sum(map(int, counts))

@@ -140,8 +140,8 @@ def pieces(path: Path, size: int = _PIECE, *, paced: bool = False, ahead: Ahead 
         while block := file.read(size):
             lines, newline, rest = (rest + block).rpartition(b"\n")
             if newline:
-                found = columns(lines + newline, paced=paced)
-                yield replace(found, end_us=found.end_us - ahead_us) if ahead_us else found
+                piece = columns(lines + newline, paced=paced)
+                yield replace(piece, end_us=piece.end_us - ahead_us) if ahead_us else piece
 
 
 def warm_from(paths: Sequence[Path], since: float, until: float, *, ahead: Ahead = OUR_CLOCK) -> float:
@@ -290,10 +290,10 @@ def series(
     per_second = [latency[(ends >= k) & (ends < k + 1)] for k in range(seconds)]
     return Series(
         started_at=since,
-        transactions=tuple(len(found) for found in per_second),
-        p50_ms=tuple(_quantile(found, 0.5) for found in per_second),
-        p99_ms=tuple(_quantile(found, 0.99) for found in per_second),
-        max_ms=tuple(_quantile(found, 1.0) for found in per_second),
+        transactions=tuple(len(latencies) for latencies in per_second),
+        p50_ms=tuple(_quantile(latencies, 0.5) for latencies in per_second),
+        p99_ms=tuple(_quantile(latencies, 0.99) for latencies in per_second),
+        max_ms=tuple(_quantile(latencies, 1.0) for latencies in per_second),
         stalled_s=tuple(_overlap(stalls, since + k) for k in range(seconds)),
         wal_bytes=_wal(marks, since, seconds),
         checkpoint=tuple(any(m.checkpoint and k < m.at - since <= k + 2 for m in marks) for k in range(seconds)),

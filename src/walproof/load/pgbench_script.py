@@ -91,8 +91,8 @@ class _Scanner:
         elif here == ";" and not self.parentheses:
             self._end(joined=False, closed=True)
             self.position += 1
-        elif found := _SKIPPED.match(self.text, self.position):
-            self._skip(found)
+        elif match := _SKIPPED.match(self.text, self.position):
+            self._skip(match)
         else:
             if not here.isspace():
                 self.start = self.position if self.start is None else self.start
@@ -100,32 +100,32 @@ class _Scanner:
                 self.parentheses = max(0, self.parentheses + (here == "(") - (here == ")"))
             self.position += 1
 
-    def _skip(self, found: re.Match[str]) -> None:
+    def _skip(self, match: re.Match[str]) -> None:
         """A comment, a quoted piece or a word."""
-        kind = str(found.lastgroup).removesuffix("_end")
-        self.position = found.end()
+        kind = str(match.lastgroup).removesuffix("_end")
+        self.position = match.end()
         if kind == "comment":
             return
         if kind == "block":
             self._block_comment()
             return
-        self.start = found.start() if self.start is None else self.start
-        if found["word"]:
-            self.words.append(found["word"].upper())
-        elif found["dollar"] is not None:
-            self._dollar(found["dollar"])
-        elif found["number"] is None:
-            self._quoted(found)
+        self.start = match.start() if self.start is None else self.start
+        if match["word"]:
+            self.words.append(match["word"].upper())
+        elif match["dollar"] is not None:
+            self._dollar(match["dollar"])
+        elif match["number"] is None:
+            self._quoted(match)
         self.last = self.position
 
-    def _quoted(self, found: re.Match[str]) -> None:
-        kind = next(kind for kind in ("escaped", "text", "name") if found[kind] is not None)
-        if found[f"{kind}_end"] is None:
-            raise _open("quote", self.text, found.start())
+    def _quoted(self, match: re.Match[str]) -> None:
+        kind = next(kind for kind in ("escaped", "text", "name") if match[kind] is not None)
+        if match[f"{kind}_end"] is None:
+            raise _open("quote", self.text, match.start())
         if kind != "name":
-            self.bodies.append(found[kind])
+            self.bodies.append(match[kind])
         else:
-            self.words.append(found[kind])
+            self.words.append(match[kind])
 
     def _dollar(self, tag: str) -> None:
         close = self.text.find(tag, self.position)
@@ -151,9 +151,9 @@ class _Scanner:
             return
         # What stands before a backslash command is a statement of its own: SELECT … \gset.
         self._end(joined=False, closed=True)
-        found = _META.match(self.text, self.position)
-        name = found[1].lower() if found else ""
-        self.position = found.end() if found else self.position + 1
+        match = _META.match(self.text, self.position)
+        name = match[1].lower() if match else ""
+        self.position = match.end() if match else self.position + 1
         self.commands.append(name)
         self.guards += (name == "if") - (name == "endif")
 

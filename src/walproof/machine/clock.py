@@ -22,7 +22,7 @@ OFFSET = time.time() - time.monotonic()
 
 
 def now(offset: float = OFFSET) -> float:
-    """Seconds since the epoch as they go by, whatever is done to the wall clock meanwhile.
+    """Seconds since the epoch as they go by, even when the wall clock is set meanwhile.
 
     `offset`: that of the process whose times these must fit; the monotonic clock is the whole machine's.
     """

@@ -37,11 +37,11 @@ def hierarchy() -> Hierarchy | None:
 
 def control_groups_unavailable() -> str | None:
     """Why processors cannot be limited here, one clause; None where they can."""
-    found = hierarchy()
-    if found is None:
+    cgroups = hierarchy()
+    if cgroups is None:
         return "this kernel offers no control group for processors"
-    if os.geteuid() != 0 or not os.access(found.root, os.W_OK):
-        return f"needs root: {found.root} is not writable"
+    if os.geteuid() != 0 or not os.access(cgroups.root, os.W_OK):
+        return f"needs root: {cgroups.root} is not writable"
     return None
 
 
@@ -52,8 +52,8 @@ def group_folder(where: Hierarchy, name: str) -> Path:
 
 def group(name: str) -> Path | None:
     """The folder of the group of that name; None where there is none."""
-    found = hierarchy()
-    return group_folder(found, name) if found and group_folder(found, name).exists() else None
+    cgroups = hierarchy()
+    return group_folder(cgroups, name) if cgroups and group_folder(cgroups, name).exists() else None
 
 
 def create_group(where: Hierarchy, group: Path, cores: float) -> None:

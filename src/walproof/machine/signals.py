@@ -19,7 +19,7 @@ class Interrupted(KeyboardInterrupt):
     """What the first signal raises.
 
     Not KeyboardInterrupt itself: where that passes through code run from a string (exec, as imports do), Python ends
-    with -2, whatever exit code is asked for later (run_eval_code_obj in CPython's pythonrun.c).
+    with -2, even when another exit code is asked for later (run_eval_code_obj in CPython's pythonrun.c).
     """
 
 

@@ -127,7 +127,7 @@ def remove(trusted: Path, path: Path) -> None:
 
 
 def create(trusted: Path, path: Path) -> int:
-    """A new file for writing, in the place of whatever lies there; its descriptor. OSError when it cannot be."""
+    """A new file for writing, in the place of what lies there; its descriptor. OSError when it cannot be."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     remove(trusted, path)
     with _folder(trusted, path) as folder:

@@ -66,7 +66,7 @@ FAULTS = (
     _fault(Capability.RESTART, "PostgreSQL restarts through Patroni", "by itself", command="lab {} MEMBER"),
     _fault(Capability.SWITCHOVER, "the leader hands over as planned", "nothing to clear", command="lab {}"),
     _fault(Capability.PARTITION, "a member is cut from every other one, clients still reach it"),
-    _fault(Capability.ISOLATE, "a member is cut from everybody"),
+    _fault(Capability.ISOLATE, "a member is cut from the others and from clients"),
     _fault(Capability.PARTITION_ONE_WAY, "packets of one direction are lost", command="lab fault {} MEMBER MEMBER"),
     _fault(Capability.PARTITION_WAL, "what PostgreSQL of the others sends to a member is lost: no WAL arrives"),
     _fault(
@@ -111,20 +111,20 @@ _STOPPED = (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP, psutil.STATUS_DIS
 
 def seen_on_machine(blueprint: Blueprint, state: MemberState) -> MemberState:
     """The state with what this machine tells of its member."""
-    found, postmaster = members.processes(blueprint, state.member), members.postmaster(blueprint, state.member)
+    processes, postmaster = members.processes(blueprint, state.member), members.postmaster(blueprint, state.member)
     return replace(
         state,
         postmaster=(postmaster and pid_files.identity(postmaster)) or "none",
-        processes=_processes(found),
-        disk=_disk(blueprint, state.member, found),
-        dcs=_processes([p for p in found if _is_etcd(p)]),
+        processes=_processes(processes),
+        disk=_disk(blueprint, state.member, processes),
+        dcs=_processes([p for p in processes if _is_etcd(p)]),
         deaf_to=_deaf_to(blueprint, state.member),
     )
 
 
-def _processes(found: list[psutil.Process]) -> str:
+def _processes(processes: list[psutil.Process]) -> str:
     states = []
-    for process in found:
+    for process in processes:
         with contextlib.suppress(psutil.Error):
             states.append(process.status())
     alive = [state for state in states if state != psutil.STATUS_ZOMBIE]
@@ -142,14 +142,14 @@ def _is_etcd(process: psutil.Process) -> bool:
     return False
 
 
-def _disk(blueprint: Blueprint, member: str, found: list[psutil.Process]) -> str:
+def _disk(blueprint: Blueprint, member: str, processes: list[psutil.Process]) -> str:
     """By its file systems, and by what the tracer of its PostgreSQL has to inject (its command line)."""
     for volume in disk_images.volumes(blueprint, member):
         if not disk_images.mounted(volume.mount_point) or crashes.is_dead(volume.mount_point):
             return "dead"
         if os.statvfs(volume.mount_point).f_bavail == 0:  # blocks that another user than root may still take
             return disks.FULL
-    tracers = {disks.tracer(pid) for pid in disks.flushing_pids(found)} - {0}
+    tracers = {disks.tracer(pid) for pid in disks.flushing_pids(processes)} - {0}
     for tracer in tracers:
         with contextlib.suppress(psutil.Error):
             condition = injected(psutil.Process(tracer).cmdline())

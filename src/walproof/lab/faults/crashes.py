@@ -123,7 +123,7 @@ def recover_dcs(blueprint: Blueprint) -> None:
 def remove_postmaster_pid(blueprint: Blueprint, member: str) -> None:
     """Remove postmaster.pid of a PostgreSQL that died with its whole member, as a boot finds no such process either.
 
-    A postmaster nobody has reaped yet, or another process with its number, would keep PostgreSQL from starting.
+    A postmaster that is not reaped yet, or another process with its number, would keep PostgreSQL from starting.
     """
     if not members.processes(blueprint, member):
         untrusted.remove(blueprint.member_dir(member), blueprint.data_dir(member) / "postmaster.pid")

@@ -1,7 +1,7 @@
 """Makes a member's disk slow, failing or full while it works, and clears that; etcd's flushes are left alone.
 
 strace injects into PostgreSQL's system calls; `python -m walproof.lab.faults.disks LAB MEMBER CALLS WHAT` is the
-process that keeps it attached, whatever starts or ends there. An image disk is filled for real."""
+process that keeps it attached while processes start and end there. An image disk is filled for real."""
 
 import contextlib
 import functools
@@ -167,12 +167,12 @@ def are_traced(blueprint: Blueprint, member: str) -> list[bool]:
 
 def flushing_pids(processes: list[psutil.Process]) -> list[int]:
     """Processes whose flushes are PostgreSQL's: postgres and its tools, and Patroni, which starts them; no zombies."""
-    found = []
+    pids = []
     for process in processes:
         with contextlib.suppress(psutil.Error):
             if process.status() != psutil.STATUS_ZOMBIE and _is_postgres(process.cmdline()):
-                found.append(process.pid)
-    return found
+                pids.append(process.pid)
+    return pids
 
 
 def _is_postgres(argv: list[str]) -> bool:

@@ -82,7 +82,7 @@ def _connected(blueprint: Blueprint, member: str, name: str = "walproof") -> "ps
     words = blueprint.member_endpoint(member).conninfo(
         connect_timeout="2", target_session_attrs="any", application_name=name
     )
-    with inside(blueprint.namespace(member)):  # whatever its links are
+    with inside(blueprint.namespace(member)):  # even when its links are cut
         return psycopg.connect(words, autocommit=True)
 
 

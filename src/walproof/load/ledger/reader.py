@@ -85,16 +85,16 @@ class ReadTally:
             if read.leads:
                 self._add_seen(read)
             elif asked.any():
-                found = int(np.count_nonzero(read.newest[asked] >= wanted[asked]))
+                shown = int(np.count_nonzero(read.newest[asked] >= wanted[asked]))
                 counts = self.fresh.setdefault(read.member, [0, 0])
-                counts[0] += found
-                counts[1] += int(asked.sum()) - found
+                counts[0] += shown
+                counts[1] += int(asked.sum()) - shown
                 self.stale.append(stale_ms(rows, read))
         if complete and standbys and asked.any():
             best = np.max([read.newest for read in standbys], axis=0)
-            found = int(np.count_nonzero(best[asked] >= wanted[asked]))
-            self.somewhere[0] += found
-            self.somewhere[1] += int(asked.sum()) - found
+            shown = int(np.count_nonzero(best[asked] >= wanted[asked]))
+            self.somewhere[0] += shown
+            self.somewhere[1] += int(asked.sum()) - shown
         self._count_long_forks(reads)
 
     def _add_seen(self, read: Read) -> None:
@@ -122,7 +122,7 @@ class ReadTally:
     def report(self) -> WitnessReport:
         """Everything seen."""
         return WitnessReport(
-            {member: (found, missed) for member, (found, missed) in self.fresh.items()},
+            {member: (shown, missed) for member, (shown, missed) in self.fresh.items()},
             tuple(self.seen),
             self.long_forks,
             tuple(self.stale),

@@ -35,7 +35,7 @@ _LEVELS = {level.value.encode(): index for index, level in enumerate(Level)}
 
 
 def conninfos(task: WriterTask) -> list[str]:
-    """One connection string per host: hosts are tried by the writer itself, so that a dead one delays nobody."""
+    """One connection string per host: hosts are tried by the writer itself, so that a dead one delays no writer."""
     endpoint = task.endpoint
     options = "" if task.pooled else f"-c synchronous_commit={task.level}"
     parameters = {

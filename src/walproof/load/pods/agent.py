@@ -38,18 +38,18 @@ _COUNTED = (".py", ".sql", ".txt")
 
 def checksum() -> str:
     """SHA-256 over the names and contents of what is counted, its first 16 digits."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for package in _PACKAGES:
-        _add(found, package, files(package))
-    return found.hexdigest()[:16]
+        _add(digest, package, files(package))
+    return digest.hexdigest()[:16]
 
 
-def _add(found: "hashlib._Hash", path: str, here: Traversable) -> None:
+def _add(digest: "hashlib._Hash", path: str, here: Traversable) -> None:
     for one in sorted(here.iterdir(), key=lambda entry: entry.name):
         if one.is_dir():
-            _add(found, f"{path}/{one.name}", one)
+            _add(digest, f"{path}/{one.name}", one)
         elif one.name.endswith(_COUNTED):
-            found.update(f"{path}/{one.name}\n".encode() + one.read_bytes())
+            digest.update(f"{path}/{one.name}\n".encode() + one.read_bytes())
 
 
 Header = dict[str, Any]
@@ -107,16 +107,16 @@ def receive(
 
 
 def _exactly(connection: socket.socket, size: int, until: float | None) -> bytes:
-    found = bytearray()
-    while len(found) < size:
+    received = bytearray()
+    while len(received) < size:
         # One byte now and then is no silence, so that the connection's own limit would never end it.
         if until is not None and time.monotonic() > until:
             raise TimeoutError("it takes too long")
-        piece = connection.recv(min(1 << 16, size - len(found)))
+        piece = connection.recv(min(1 << 16, size - len(received)))
         if not piece:
             raise OSError("the connection ended")
-        found += piece
-    return bytes(found)
+        received += piece
+    return bytes(received)
 
 
 SILENT_S = 120.0
@@ -133,7 +133,7 @@ Answer = tuple[Header, bytes]
 class Agent:
     """What is asked for, done with the runner that load on one machine has too. Asking twice for the same does it once.
 
-    Workspaces and processes have the numbers that whoever asks gives them.
+    Workspaces and processes have the numbers that the client gives them.
     """
 
     def __init__(self, secret: Path) -> None:
@@ -223,10 +223,10 @@ class Agent:
             self._processes[number] = self._workspace(asked).start_module(module, str(asked["argument"]), log)
         else:
             program, *words = (str(word) for word in asked["argv"])
-            # Whoever asks knows where pgbench is on its own machine only.
+            # The client knows where pgbench is on its own machine only.
             ours = Path(program).name == "pgbench"
-            found = str(pgbench()) if ours else shutil.which(program, path=search_path()) or program
-            self._processes[number] = self._workspace(asked).start([found, *words], log)
+            executable = str(pgbench()) if ours else shutil.which(program, path=search_path()) or program
+            self._processes[number] = self._workspace(asked).start([executable, *words], log)
         return {}, b""
 
     def _state(self, asked: Header, body: bytes) -> Answer:
@@ -245,8 +245,8 @@ class Agent:
     def _list(self, asked: Header, body: bytes) -> Answer:
         pattern = str(asked["pattern"])
         file_name(pattern.replace("*", "x"))
-        found = {path.name: path.lstat() for path in self._workspace(asked).fetch(pattern) if is_file_name(path.name)}
-        return {"files": {name: of.st_size for name, of in found.items() if stat.S_ISREG(of.st_mode)}}, b""
+        entries = {path.name: path.lstat() for path in self._workspace(asked).fetch(pattern) if is_file_name(path.name)}
+        return {"files": {name: of.st_size for name, of in entries.items() if stat.S_ISREG(of.st_mode)}}, b""
 
     def _read(self, asked: Header, body: bytes) -> Answer:
         """A piece of a file, compressed; with `sum` the checksum of its first so many bytes instead."""
@@ -266,25 +266,25 @@ class Agent:
 
 
 def _sha256(read: Callable[[int], bytes], size: int) -> str:
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     while size > 0 and (piece := read(min(PIECE, size))):
-        found.update(piece)
+        digest.update(piece)
         size -= len(piece)
-    return found.hexdigest()
+    return digest.hexdigest()
 
 
 def _address(name: str) -> str | None:
-    """Of a name of the cluster; None where nobody knows it within two seconds."""
-    found: list[str] = []
+    """Of a name of the cluster; None where it is not resolved within two seconds."""
+    addresses: list[str] = []
 
     def ask() -> None:
         with suppress(OSError):
-            found.append(str(socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)[0][4][0]))
+            addresses.append(str(socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)[0][4][0]))
 
     asking = threading.Thread(target=ask, daemon=True)
     asking.start()
     asking.join(_RESOLVED_S)
-    return found[0] if found else None
+    return addresses[0] if addresses else None
 
 
 def _private_copy(source: Path, path: Path) -> Path:
@@ -324,7 +324,7 @@ class _Listening(socketserver.ThreadingTCPServer):
 
 
 def main() -> int:
-    """Serve until asked to end (exit 0), until SIGTERM (exit 0), or until nobody asks any more (exit 3)."""
+    """Serve until asked to end (exit 0), until SIGTERM (exit 0), or until no client asks any more (exit 3)."""
     options = argparse.ArgumentParser(prog="walproof load pod")
     options.add_argument("--listen", required=True, metavar="HOST:PORT")
     options.add_argument("--secret", required=True, type=Path, metavar="FOLDER")

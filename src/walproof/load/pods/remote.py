@@ -99,10 +99,10 @@ class RemotePod:
     def ask(self, do: str, body: bytes = b"", **words: Any) -> tuple[Header, bytes]:
         """What the agent answers; LoadLost when there is no answer, OSError for what it could not do."""
         with self._lock:
-            header, found = self._answered({"do": do, "token": self._token, **words}, body)
+            header, content = self._answered({"do": do, "token": self._token, **words}, body)
         if "error" in header:
             raise OSError(f"in the load pod {self.name}: {one_line(header['error'], 300)}")
-        return header, found
+        return header, content
 
     def checked(self, what: type[A], do: str, **words: Any) -> A:
         """As `ask`, for an answer of that kind; LoadLost for any other."""
@@ -267,10 +267,10 @@ class RemoteWorkspace:
         try:
             listed = self._pod.checked(_Listed, "list", workspace=self._number, pattern=pattern).files
             self._check(pattern, listed)
-            found = sorted(listed.items())
+            entries = sorted(listed.items())
             if head is not None:
-                return tuple(self._head(name, min(size, head)) for name, size in found)
-            return tuple(self._whole(name, size) for name, size in found)
+                return tuple(self._head(name, min(size, head)) for name, size in entries)
+            return tuple(self._whole(name, size) for name, size in entries)
         except LoadLost:
             pass
         except _Damaged as wrong:
