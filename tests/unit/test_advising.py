@@ -53,7 +53,7 @@ WITHOUT_MANAGER = [described(manager="") if e.kind == "described" else e for e i
         (Requirements(min_tps=1e6), price_record(), "processors", "off"),
         (Requirements(rpo_s=0.0, max_commit_latency_ms=5.0), price_record(rtt_ms=10.0), "round trip, 10 ms", ""),
         (Requirements(rto_s=10.0), price_record(), "ttl cannot go under 20 s", "--rto 23s"),
-        (Requirements(rto_s=60.0), WITHOUT_MANAGER, "promotes a standby here: there is no failover manager", "run"),
+        (Requirements(rto_s=60.0), WITHOUT_MANAGER, "is promoted here: there is no failover manager", "run"),
     ],
     ids=["no standby named", "throughput", "round trip", "Patroni's floor", "no manager"],
 )

@@ -125,7 +125,7 @@ def test_what_nobody_can_ask_is_noticed_by_clients_or_not_at_all() -> None:
         ({"refused": "kill could not be done: no"}, "kill could not be done: no"),
         ({"before": replace(view(), leader=None)}, "the cluster was not healthy before the fault"),
         ({"fault_at": 70.0}, "the writers had only 0 commits acknowledged before the fault"),
-        ({"after": view("n2", 1)}, "n2 is reported as leader, on the old timeline: nobody was promoted"),
+        ({"after": view("n2", 1)}, "n2 is reported as leader, on the old timeline: no standby was promoted"),
     ],
 )
 def test_a_failed_assumption_is_undecided_and_named(change: dict[str, object], sentence: str) -> None:

@@ -82,7 +82,7 @@ def test_names_that_never_came_back_are_no_proof() -> None:
 
 
 def test_a_star_is_fine_only_where_nothing_but_members_streams() -> None:
-    star = ["the standby names are *: whatever streams counts, a pg_receivewal too"]
+    star = ["the standby names are *: any program that streams counts, a pg_receivewal too"]
     assert causes(rows(3, 3)) == star
     assert causes(rows(3, 3), senders=("n2", "backup")) == star
     assert causes(rows(3, 3), senders=("n2", "n3")) == []

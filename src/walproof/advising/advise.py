@@ -250,7 +250,7 @@ def _refused(
         shortest = shortest_rto(evidence)
         if shortest is not None:
             return Refused(name, shortest.limit, shortest.nearest)
-        limit = "nobody promotes a standby here: there is no failover manager"
+        limit = "no standby is promoted here: there is no failover manager"
         return Refused(name, limit, "run the cluster under Patroni: 23 s is its shortest worst case")
     arm, why = min(
         ((a, next(r for r in w if r.requirement == name)) for a, w in against),

@@ -40,7 +40,7 @@ def timeouts_for(rto_s: float | None, cluster: ClusterProfile) -> Timeouts:
 
 
 NO_TAKEOVER = ("freeze",)
-"""Faults from which CloudNativePG takes over only once they end (pitfall K1), whatever is set."""
+"""Faults from which CloudNativePG takes over only once they end (pitfall K1), under any settings."""
 CUTS = ("isolate", "partition", "power-cut")
 
 

@@ -314,7 +314,7 @@ listen postgres_leader
     mode tcp
     option httpchk OPTIONS /primary
     http-check expect status 200
-    # a member that is no longer the leader loses its sessions at once: nobody keeps writing there
+    # a member that is no longer the leader loses its sessions at once: no client keeps writing there
     default-server inter 1s fall 2 rise 1 on-marked-down shutdown-sessions
     timeout connect 2s
     # a commit that waits for a standby is not idle: longer than a failover ({choice.timeouts.leader_failure_s:g} s)

@@ -52,15 +52,15 @@ def rate_interval(arm: Totals, alpha: float = ALPHA) -> Estimate:
     """
     if not arm.rate > 0:
         return Estimate(arm.rate, math.nan, math.nan)
-    found = stopped_interval(arm.deviations(), alpha)
-    low = math.hypot(found.low, arm.missed)
-    return Estimate(arm.rate, arm.rate * math.exp(-low), arm.rate * math.exp(found.high))
+    deviation = stopped_interval(arm.deviations(), alpha)
+    low = math.hypot(deviation.low, arm.missed)
+    return Estimate(arm.rate, arm.rate * math.exp(-low), arm.rate * math.exp(deviation.high))
 
 
 def ratio_interval(arm: Totals, baseline: Totals, alpha: float = ALPHA) -> Estimate:
     """Rate of the arm divided by the baseline's, measured in the same n blocks, with its interval.
 
-    The blocks' deviations are subtracted pair by pair, so what slows both cancels. Whatever comes more seldom than
+    The blocks' deviations are subtracted pair by pair, so what slows both cancels. What comes more seldom than
     the run is long may have been missed, on either side: at its end of the interval a stall of STALL_S seconds is
     allowed for, as often as every STALL_EVERY_S, or as could have been missed in the time measured with 7 % (errors
     add as squares). In up to a minute per arm that is 1.6 %, in ten minutes 0.2 %.
@@ -68,8 +68,8 @@ def ratio_interval(arm: Totals, baseline: Totals, alpha: float = ALPHA) -> Estim
     if not (arm.rate > 0 and baseline.rate > 0):
         return Estimate(arm.rate / baseline.rate if baseline.rate > 0 else math.nan, math.nan, math.nan)
     ratio = arm.rate / baseline.rate
-    found = stopped_interval(arm.deviations() - baseline.deviations(), alpha)
-    low, high = math.hypot(found.low, arm.missed), math.hypot(found.high, baseline.missed)
+    difference = stopped_interval(arm.deviations() - baseline.deviations(), alpha)
+    low, high = math.hypot(difference.low, arm.missed), math.hypot(difference.high, baseline.missed)
     return Estimate(ratio, ratio * math.exp(-low), ratio * math.exp(high))
 
 
@@ -80,5 +80,5 @@ def ratio_without_stalls(arm: Totals, baseline: Totals) -> Estimate:
     """
     both = (arm.counts > 0) & (baseline.counts > 0)
     rates = [one.counts[both] / one.seconds[both] for one in (arm, baseline)]
-    found = trimmed_interval(np.log(rates[0] / rates[1]))
-    return Estimate(math.exp(found.value), math.exp(found.low), math.exp(found.high))
+    log_ratio = trimmed_interval(np.log(rates[0] / rates[1]))
+    return Estimate(math.exp(log_ratio.value), math.exp(log_ratio.low), math.exp(log_ratio.high))

@@ -82,7 +82,7 @@ class Measured:
         return next((losses for losses in weaker if losses.drills), Losses())
 
     def sizes(self, failure: str, seen: Losses) -> tuple[int, ...]:
-        """What one loss may take: as `seen` lost, else as drills of that failure at whatever level, else as any."""
+        """What one loss may take: as `seen` lost, else as drills of that failure at any level, else as any."""
         of_it = [self.loss(failure, level).lost for level in Level]
         every = [losses.lost for losses in self.losses.values()]
         return seen.lost or tuple(itertools.chain(*of_it)) or tuple(itertools.chain(*every))

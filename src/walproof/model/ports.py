@@ -214,7 +214,7 @@ class Inspection(Protocol):
     """The doctor's read-only facts about every member."""
 
     def facts(self) -> Facts:
-        """One snapshot; TargetError when nobody answers."""
+        """One snapshot; TargetError when no member answers."""
 
 
 class Poller(Protocol):
@@ -269,7 +269,7 @@ class Capabilities:
     scenario_factors: frozenset[Capability] = frozenset()
     """SHAPE_LINKS and LIMIT_PROCESSORS, where a scenario may name them."""
     limits: LoadLimits = NO_LIMITS
-    """How much load it bears, whatever is asked."""
+    """How much load it bears at most."""
     reasons: Mapping[Capability, str] = field(default_factory=dict)
 
     def why_not(self, capability: Capability) -> str | None:

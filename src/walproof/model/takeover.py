@@ -80,7 +80,7 @@ class LockState:
     loop_wait_s: float = 10.0
     """How often the holder renews its lease."""
     least_position: int = 0
-    """Patroni promotes nobody who holds less: maximum_lag_on_failover behind the last position the leader wrote."""
+    """Patroni promotes no member that holds less: maximum_lag_on_failover behind the last position the leader wrote."""
     limit_s: float = 0.0
     """For how long after the last seal, by any guard, there is no other; 0 when that was long ago."""
     limited_at: float = float("-inf")
@@ -100,7 +100,7 @@ class LockState:
 
     @property
     def counted(self) -> tuple[str, ...]:
-        """The voters that follow the holder of the lock and nobody else, as far as their own keys and tags say."""
+        """The voters that follow the holder of the lock and no other member, as far as their own keys and tags say."""
         return tuple(v for v in self.voters if v in self.candidates and self.candidates[v].counts)
 
 

@@ -35,10 +35,10 @@ def route_of(routes: tuple[Route, ...], name: str) -> Route:
     >>> route_of((Route("direct"), Route("pooler", pools=True)), "pooler").pools
     True
     """
-    found = next((route for route in routes if route.name == name), None)
-    if found is None:
+    route = next((r for r in routes if r.name == name), None)
+    if route is None:
         raise UsageError(f"{name!r} is not a route here", f"the routes are {', '.join(r.name for r in routes)}")
-    return found
+    return route
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class MemberView:
     standby_names: str | None = None
     """synchronous_standby_names in effect there, when it was asked."""
     identity: str = ""
-    """Tells this instance from another that takes its name or address later (a pod's uid); "" where nobody says."""
+    """Tells this instance from another that takes its name or address later (a pod's uid); "" where none is known."""
 
     @property
     def serving(self) -> bool:
@@ -254,7 +254,7 @@ class LedgerTable:
 
 @dataclass(frozen=True, slots=True)
 class MemberState:
-    """One member at one moment. What nobody can tell is None or "".
+    """One member at one moment. What is not known is None or "".
 
     `at`: seconds since the epoch on walproof's clock. What SQL tells comes first, then what the machine tells.
     """
@@ -285,7 +285,7 @@ class MemberState:
     replay_paused: bool | None = None
     """Whether it replays no WAL because it was asked not to; None where it leads."""
     table: LedgerTable | None = None
-    """None where there is no such table or nobody answered."""
+    """None where there is no such table or no answer."""
     postmaster: str = ""
     """Identity of the postmaster's process on its machine; "none" when there is none."""
     processes: str = ""
@@ -303,4 +303,4 @@ class MemberState:
     chaos: tuple[str, ...] | None = None
     """Faults that Chaos Mesh's status says are injected into it now; None where it is not asked."""
     deaf_to: tuple[str, ...] = ()
-    """Members whose packets were sent and did not arrive here, and "clients"; () too where nobody can tell."""
+    """Members whose packets were sent and did not arrive here, and "clients"; () too where that is not known."""

@@ -172,11 +172,11 @@ def break_even_under(
     where = f"{scenario.text}: " if len(search.question.scenarios) > 1 else ""
     for level in levels:
         tried.clear()
-        found: BreakEven | None = None
+        break_even: BreakEven | None = None
         with suppress(_RanOutError):
-            found = find_break_even(level, peak, measure, most) if peak else None
-        shown.append({"scenario": scenario.text, "level": str(level), "peak_clients": peak, **_as_json(found)})
-        conclusions.append(where + (_conclusion(found, baseline) if found else f"{level}: {RAN_OUT}"))
+            break_even = find_break_even(level, peak, measure, most) if peak else None
+        shown.append({"scenario": scenario.text, "level": str(level), "peak_clients": peak, **_as_json(break_even)})
+        conclusions.append(where + (_conclusion(break_even, baseline) if break_even else f"{level}: {RAN_OUT}"))
         left -= 1
     return shown, conclusions
 
@@ -215,36 +215,37 @@ def _most_pairs(search: SearchRun, points: int | None) -> int:
     return max(CHECKS[0], min(CHECKS[-1], int(left_s / (points * pair_s))))
 
 
-def _as_json(found: BreakEven | None) -> dict[str, Any]:
+def _as_json(break_even: BreakEven | None) -> dict[str, Any]:
     """What is known of one level's break-even; "decided" is false when that is not all that was asked."""
-    if found is None:
+    if break_even is None:
         return {"decided": False, "clients": None, "below": None, "undecided": [], "ratio": None, "best_clients": None}
     return {
-        "decided": found.clients is not None or not found.undecided,
-        "clients": found.clients,
-        "below": found.below,
-        "undecided": list(found.undecided),
-        "ratio": interval(found.ratio),
-        "best_clients": found.best_clients,
+        "decided": break_even.clients is not None or not break_even.undecided,
+        "clients": break_even.clients,
+        "below": break_even.below,
+        "undecided": list(break_even.undecided),
+        "ratio": interval(break_even.ratio),
+        "best_clients": break_even.best_clients,
     }
 
 
-def _conclusion(found: BreakEven, baseline: Level) -> str:
-    ratio = f"ratio {found.ratio.value:.3f}, {CONFIDENCE} {found.ratio.low:.3f}–{found.ratio.high:.3f}"
-    peak = f"{GOAL:.0%} of {baseline} with {counted(found.peak_clients, 'client')}, the best tried"
-    below = f"{found.below} {'is' if found.below == 1 else 'are'} not enough" if found.below else ""
-    numbers = ", ".join(map(str, found.undecided))
-    if found.clients is not None:
+def _conclusion(break_even: BreakEven, baseline: Level) -> str:
+    ratio = f"ratio {break_even.ratio.value:.3f}, {CONFIDENCE} {break_even.ratio.low:.3f}–{break_even.ratio.high:.3f}"
+    peak = f"{GOAL:.0%} of {baseline} with {counted(break_even.peak_clients, 'client')}, the best tried"
+    below = f"{break_even.below} {'is' if break_even.below == 1 else 'are'} not enough" if break_even.below else ""
+    numbers = ", ".join(map(str, break_even.undecided))
+    if break_even.clients is not None:
         open_ones = f"{numbers} undecided" if numbers else ""
         more = "".join(f"; {part}" for part in (below, open_ones) if part)
-        return f"{found.level} reaches {peak}, with {counted(found.clients, 'client')} ({ratio}, measured twice){more}."
-    if not found.undecided:
+        clients = counted(break_even.clients, "client")
+        return f"{break_even.level} reaches {peak}, with {clients} ({ratio}, measured twice){more}."
+    if not break_even.undecided:
         return (
-            f"{found.level} does not reach {peak}, with up to {counted(found.most, 'client')}; "
-            f"at best {ratio}, with {found.best_clients}."
+            f"{break_even.level} does not reach {peak}, with up to {counted(break_even.most, 'client')}; "
+            f"at best {ratio}, with {break_even.best_clients}."
         )
     known = f"; {below}" if below else ""
     return (
-        f"Whether {found.level} reaches {peak}, is open with {numbers} clients: at best {ratio}, with "
-        f"{found.best_clients}{known}. A larger --budget narrows it."
+        f"Whether {break_even.level} reaches {peak}, is open with {numbers} clients: at best {ratio}, with "
+        f"{break_even.best_clients}{known}. A larger --budget narrows it."
     )

@@ -139,10 +139,10 @@ def _run_search(bench: Bench, question: Question, options: PriceOptions, on_prog
             search = SearchRun(bench, each, on_progress)
             if options.tune:
                 tuned = tuned_under(search, scenario, options.tune.level, options.tune.limit_ms, most)
-                found, sentences = [tuned[0]], [tuned[1]]
+                answers, sentences = [tuned[0]], [tuned[1]]
             else:
-                found, sentences = break_even_under(search, scenario, question.arms[0], most)
-            shown += found
+                answers, sentences = break_even_under(search, scenario, question.arms[0], most)
+            shown += answers
             conclusions += sentences
         stopped = StoppedBy.BUDGET if bench.now() - started >= question.budget_s else StoppedBy.DONE
     except KeyboardInterrupt:

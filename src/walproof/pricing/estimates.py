@@ -40,10 +40,10 @@ def caveats_of(results: Results, logs: np.ndarray, general: tuple[Caveat, ...] =
     """Every caveat about one arm: of its samples in block order, its log-ratios, and the run in general."""
     if not results:
         return (Caveat.FEW_BLOCKS,)
-    found = [caveat for caveat, applies in RULES.items() if applies(results)]
+    caveats = [caveat for caveat, applies in RULES.items() if applies(results)]
     if drifts(np.log([r.tps for r in results if r.tps > 0])) or drifts(logs):
-        found.append(Caveat.DRIFT)
-    return tuple(sorted({*found, *general}, key=list(Caveat).index))
+        caveats.append(Caveat.DRIFT)
+    return tuple(sorted({*caveats, *general}, key=list(Caveat).index))
 
 
 def drifts(logs: np.ndarray) -> bool:
@@ -225,12 +225,12 @@ Pair = tuple[SampleResult, SampleResult]
 
 def samples_of(events: Iterable[Event]) -> dict[Scenario, Blocks]:
     """Counted samples by scenario, block and arm; warm samples and searches (blocks below 1) are left out."""
-    found: dict[Scenario, Blocks] = {}
+    samples: dict[Scenario, Blocks] = {}
     for event in events:
         if isinstance(event, SampleDone) and event.result.sample.block > WARM_BLOCK:
             planned = event.result.sample
-            found.setdefault(planned.scenario, {}).setdefault(planned.block, {})[planned.arm] = event.result
-    return found
+            samples.setdefault(planned.scenario, {}).setdefault(planned.block, {})[planned.arm] = event.result
+    return samples
 
 
 def pairs_of(blocks: Blocks, arm: Arm, baseline: Level) -> list[Pair]:
@@ -292,10 +292,10 @@ def price_table(events: Sequence[Event]) -> PriceTable:
         *((Caveat.FAILED_OVER,) if failed_over(events) else ()),
         *((Caveat.MIXED_VERSIONS,) if mixed_versions(events) else ()),
     )
-    found = samples_of(events)
+    samples = samples_of(events)
     prices = [
         _price(scenario, arm, blocks, baseline, general)
-        for scenario, blocks in found.items()
+        for scenario, blocks in samples.items()
         for arm in sorted({a for measured in blocks.values() for a in measured}, key=_order)
     ]
     return PriceTable(baseline, tuple(prices), ended.stopped_by if ended else "")

@@ -67,18 +67,18 @@ class Breakdown:
 
 def breakdowns(events: Sequence[Event]) -> tuple[Breakdown, ...]:
     """One breakdown for every scenario and group of arms in which at least two neighbouring levels share two blocks."""
-    found = []
+    of_groups = []
     for scenario, blocks in samples_of(events).items():
         groups = {group(a): None for measured in blocks.values() for a in measured if a.rate is None and not a.label}
         for one in sorted(groups, key=lambda g: (g.route, g.workload.text, g.clients)):
             made = _breakdown(scenario, blocks, one, round_trip_ms(events, scenario))
             if made is not None:
-                found.append(made)
-    return tuple(found)
+                of_groups.append(made)
+    return tuple(of_groups)
 
 
 def round_trip_ms(events: Sequence[Event], scenario: Scenario) -> float | None:
-    """The measured round trip, ms, to the standby that completes the quorum; None when nobody measured it.
+    """The measured round trip, ms, to the standby that completes the quorum; None when it was not measured.
 
     Without a quorum, or where the leader is not known, it is the mean over all pairs of members.
     """
@@ -120,14 +120,14 @@ def _breakdown(scenario: Scenario, blocks: Blocks, one: Arm, rtt_ms: float | Non
         {a.level: r for a, r in measured.items() if group(a) == one and not a.mix and not a.label and r.mean_ms > 0}
         for _, measured in sorted(blocks.items())
     ]
-    levels = [level for level in Level if any(level in found for found in by_level)]
-    complete = [found for found in by_level if all(level in found for level in levels)]
+    levels = [level for level in Level if any(level in block for block in by_level)]
+    complete = [block for block in by_level if all(level in block for level in levels)]
     if len(levels) < 2 or len(complete) < 2:
         return None
-    latencies = {level: np.array([found[level].mean_ms for found in complete]) for level in levels}
+    latencies = {level: np.array([block[level].mean_ms for block in complete]) for level in levels}
     parts = _split(_telescope(levels, latencies), rtt_ms)
     strongest = levels[-1]
-    every = [found[strongest] for found in by_level if strongest in found]
+    every = [block[strongest] for block in by_level if strongest in block]
     measured = stopped_interval(np.array([r.mean_ms for r in every]))
     return Breakdown(
         scenario,

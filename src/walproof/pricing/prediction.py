@@ -1,7 +1,7 @@
 """Prediction of throughput at points not measured: a closed queueing network fitted to measured points.
 
 Stations: processors (several servers, slowed by contention), the WAL flush (one flush carries a group of commits, so
-its rate grows with the queue), and a delay (remote flush and round trip, where nobody queues). Solved by exact mean
+its rate grows with the queue), and a delay (remote flush and round trip, where no client queues). Solved by exact mean
 value analysis: Reiser & Lavenberg (1980), Mean-value analysis of closed multichain queuing networks, J. ACM 27(2); its
 load-dependent form as in Bolch et al. (2006), Queueing Networks and Markov Chains, 8.2.2. And what processors that all
 share allow a ratio to be."""
@@ -38,7 +38,7 @@ SPREAD = np.array([1.5, 1.5, 1.0, 1.5, 1.5, 0.15, 1.0])
 NOISE = 0.04
 """Relative noise of a measured throughput the prior is weighed against."""
 UNKNOWN_PROCESSORS = (1, 2, 4, 8, 16, 32, 64)
-"""Numbers of processors tried where nobody knows how many there are; the closest fit is taken."""
+"""Numbers of processors tried where it is not known how many there are; the closest fit is taken."""
 NEAR_MS = 0.5
 """Round trips below this are no distance: nothing is carried."""
 
@@ -87,21 +87,21 @@ def solve(paces_ms: Sequence[Numbers], delays_ms: Numbers) -> Numbers:
     [[1000.0, 1600.0], [2000.0, 2000.0]]
     """
     networks, clients = paces_ms[0].shape
-    found = np.zeros((networks, clients))
+    rates = np.zeros((networks, clients))
     held = [np.zeros((networks, clients + 1)) for _ in paces_ms]
     for station in held:
         station[:, 0] = 1.0
     weights = [np.arange(1, clients + 1, dtype=np.float64) * pace for pace in paces_ms]
     for n in range(1, clients + 1):
         residence = sum(((h[:, :n] * w[:, :n]).sum(axis=1) for h, w in zip(held, weights, strict=True)), delays_ms)
-        found[:, n - 1] = n / residence
+        rates[:, n - 1] = n / residence
         for station, pace in zip(held, paces_ms, strict=True):
-            busy = found[:, n - 1, None] * pace[:, :n] * station[:, :n]
+            busy = rates[:, n - 1, None] * pace[:, :n] * station[:, :n]
             station[:, 1 : n + 1] = busy
             # The empty probability is a small difference of large numbers at saturation: clipped, then renormalised.
             station[:, 0] = np.maximum(0.0, 1.0 - busy.sum(axis=1))
             station[:, : n + 1] /= station[:, : n + 1].sum(axis=1, keepdims=True)
-    return found * 1000
+    return rates * 1000
 
 
 def throughputs(parameters: Numbers, level: Level, conditions: Sequence[tuple[int, float]], processors: int) -> Numbers:
@@ -114,7 +114,7 @@ def throughputs(parameters: Numbers, level: Level, conditions: Sequence[tuple[in
     clients = np.array([n for n, _ in conditions])
     present = np.arange(1, clients.max() + 1, dtype=np.float64)[None, :]
     processing = work * (1 + contention * np.maximum(0.0, present - processors)) / np.minimum(present, processors)
-    # Whoever comes while a flush runs waits for the next, which then carries about half of those present.
+    # A client that comes while a flush runs waits for the next, which then carries about half of those present.
     flushing = flush / np.clip(present / 2, 1.0, np.maximum(1.0, together))
     delays = own_delay + (trips * rtts[None, :] if level.remote else 0.0 * rtts[None, :])
     repeated = [np.repeat(pace, len(rtts), axis=0) for pace in (processing, flushing)]
@@ -145,7 +145,7 @@ def fit(points: Sequence[Point]) -> Model:
         )
     known = points[0].processors
     fits = [_fit(points, count) for count in ((known,) if known else UNKNOWN_PROCESSORS)]
-    return min(fits, key=lambda found: found[0])[1]
+    return min(fits, key=lambda fitted: fitted[0])[1]
 
 
 def _fit(points: Sequence[Point], processors: int) -> tuple[float, Model]:
@@ -162,8 +162,8 @@ def _fit(points: Sequence[Point], processors: int) -> tuple[float, Model]:
         return np.vstack([_slopes(parameters, level, conditions, processors) / NOISE, np.diag(1 / SPREAD)])
 
     starts = [PRIOR, PRIOR + np.array([0.7, -1, 0.5, -1, 0, 0, 0]), PRIOR + np.array([-0.5, 1, -0.5, 1, 1, 0, 0])]
-    found = [optimize.least_squares(residuals, start, jac=slopes, max_nfev=60, ftol=1e-6) for start in starts]
-    best = min(found, key=lambda one: float(one.cost))
+    optima = [optimize.least_squares(residuals, start, jac=slopes, max_nfev=60, ftol=1e-6) for start in starts]
+    best = min(optima, key=lambda one: float(one.cost))
     misfit = float(np.sqrt(np.mean((best.fun[: len(points)] * NOISE) ** 2)))
     freed = math.sqrt(len(points) / max(1, len(points) - free(points)))
     noise = max(0.01, misfit * freed)

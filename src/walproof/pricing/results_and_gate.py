@@ -186,8 +186,8 @@ class Required:
     def text(self) -> str:
         """One line."""
         where = "" if self.clients is None else f", {counted(self.clients, 'client')}, {self.scenario}"
-        found = f": ratio {self.ratio.value:.3f} ({self.ratio.low:.3f}–{self.ratio.high:.3f})" if self.clients else ""
-        return f"{self.answer}: {self.requirement.text}{where}{found}{f'; {self.why}' if self.why else ''}"
+        ratio = f": ratio {self.ratio.value:.3f} ({self.ratio.low:.3f}–{self.ratio.high:.3f})" if self.clients else ""
+        return f"{self.answer}: {self.requirement.text}{where}{ratio}{f'; {self.why}' if self.why else ''}"
 
 
 def parse_requirements(text: object) -> tuple[Requirement, ...]:
@@ -210,13 +210,13 @@ def _requirement(text: str) -> Requirement:
 
 def required(requirements: Sequence[Requirement], table: PriceTable) -> tuple[Required, ...]:
     """Each requirement with its answer for every arm it concerns; undecided where none was measured."""
-    found: list[Required] = []
+    judged: list[Required] = []
     for one in requirements:
         concerned = [price for price in table.arms if one.concerns(price.arm)]
-        found += [_judged(one, price) for price in concerned]
+        judged += [_judged(one, price) for price in concerned]
         if not concerned:
-            found.append(Required(one, Answer.UNDECIDED, UNKNOWN, why="nothing of it was measured"))
-    return tuple(found)
+            judged.append(Required(one, Answer.UNDECIDED, UNKNOWN, why="nothing of it was measured"))
+    return tuple(judged)
 
 
 def _judged(one: Requirement, price: ArmPrice) -> Required:
@@ -234,15 +234,15 @@ def _judged(one: Requirement, price: ArmPrice) -> Required:
     )
 
 
-def exit_code(found: Sequence[Required]) -> ExitCode:
+def exit_code(judged: Sequence[Required]) -> ExitCode:
     """HELD when every requirement is met, BROKEN when one is not, else UNDECIDED."""
-    answers = {one.answer for one in found}
+    answers = {one.answer for one in judged}
     if Answer.NOT_MET in answers:
         return ExitCode.BROKEN
     return ExitCode.UNDECIDED if Answer.UNDECIDED in answers else ExitCode.HELD
 
 
-def required_as_json(found: Sequence[Required]) -> list[dict[str, Any]]:
+def required_as_json(judged: Sequence[Required]) -> list[dict[str, Any]]:
     """One object a line."""
     return [
         {
@@ -253,5 +253,5 @@ def required_as_json(found: Sequence[Required]) -> list[dict[str, Any]]:
             "scenario": one.scenario or None,
             "why": one.why or None,
         }
-        for one in found
+        for one in judged
     ]

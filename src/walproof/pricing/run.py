@@ -1,6 +1,6 @@
 """Runs a price on a target: warm-up, blocks until precise or out of budget, then offered loads; and blocks of searches.
 
-Always leaves the target as it was, after Ctrl-C too; whatever was measured is already emitted.
+Always leaves the target as it was, after Ctrl-C too; what was measured is already emitted.
 """
 
 import itertools
@@ -44,7 +44,7 @@ START_S = 0.4
 
 
 def run_price(bench: Bench, question: Question, on_progress: OnProgress = ignore_progress) -> StoppedBy:
-    """Run the question on the bench; why it stopped. The target is left as it was, whatever happens."""
+    """Run the question on the bench; why it stopped. The target is left as it was, in every case."""
     try:
         bench.prepare(question.arms)
         bench.observe()
@@ -69,8 +69,8 @@ def offered(bench: Bench, question: Question, fraction: float) -> tuple[Arm, ...
     A resumed run offers what it offered before. An arm that was not measured is left out.
     """
     label = f"load {fraction:g}"
-    found = samples_of(bench.events)
-    slowest = {arm: _slowest(found, arm) for arm in question.arms if arm.label != AGAIN}
+    samples = samples_of(bench.events)
+    slowest = {arm: _slowest(samples, arm) for arm in question.arms if arm.label != AGAIN}
     able = {arm: tps for arm, tps in slowest.items() if tps > 0}
     capacity = {group(arm): min(tps for a, tps in able.items() if group(a) == group(arm)) for arm in able}
     rates = {key: round(fraction * tps, 1) for key, tps in capacity.items()}
@@ -81,9 +81,9 @@ def offered(bench: Bench, question: Question, fraction: float) -> tuple[Arm, ...
     return tuple(replace(arm, rate=rates[group(arm)], label=label) for arm in able)
 
 
-def _slowest(found: dict[Scenario, Blocks], arm: Arm) -> float:
+def _slowest(samples: dict[Scenario, Blocks], arm: Arm) -> float:
     """The arm's throughput under the scenario in which it was lowest, 0 when it was not measured."""
-    per_scenario = [[measured[arm] for measured in blocks.values() if arm in measured] for blocks in found.values()]
+    per_scenario = [[measured[arm] for measured in blocks.values() if arm in measured] for blocks in samples.values()]
     return min((tps_of(results).value for results in per_scenario if results), default=0.0)
 
 

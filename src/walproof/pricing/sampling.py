@@ -167,9 +167,9 @@ class Bench:
         """Emit a sentence for the report."""
         self.emit(Note(self.now(), text))
 
-    def step(self, search: str, tried: dict[str, Any], found: Estimate, conclusion: str) -> None:
+    def step(self, search: str, tried: dict[str, Any], estimate: Estimate, conclusion: str) -> None:
         """Emit a step of a search, unless the resumed run already did."""
-        step = SearchStep(self.now(), search, tried, **asdict(found), conclusion=conclusion)
+        step = SearchStep(self.now(), search, tried, **asdict(estimate), conclusion=conclusion)
         if _identity(step) not in self._steps:
             self.emit(step)
 
@@ -253,8 +253,8 @@ class Bench:
 
     def earlier_results(self, planned: Sequence[Sample]) -> list[SampleResult]:
         """The results of a search's block when the resumed run measured all of it; else none."""
-        found = [self._earlier[one] for one in planned if one in self._earlier]
-        return found if len(found) == len(planned) else []
+        earlier = [self._earlier[one] for one in planned if one in self._earlier]
+        return earlier if len(earlier) == len(planned) else []
 
 
 def _identity(step: SearchStep) -> str:

@@ -29,7 +29,7 @@ class Stretch:
 
 
 def run_soak(bench: Bench, question: Question, on_progress: OnProgress) -> StoppedBy:
-    """Soak for the budget, the seconds of a resumed run included; the target is left as it was, whatever happens."""
+    """Soak for the budget, the seconds of a resumed run included; the target is left as it was, in every case."""
     (scenario,) = question.scenarios
     sample_s, seconds = question.sample_s, question.budget_s
     spent_s, number = _earlier(bench.events)
@@ -71,7 +71,7 @@ def stretches(events: Sequence[Event]) -> tuple[Stretch, ...]:
     return tuple(Stretch(r.sample.arm, r.sample.scenario, r.series) for r in done if r.series.transactions)
 
 
-def soak_as_json(found: Sequence[Stretch]) -> list[dict[str, Any]]:
+def soak_as_json(soak: Sequence[Stretch]) -> list[dict[str, Any]]:
     """One object a stretch: level, clients, when it began (epoch s), and lists of one value a second."""
     return [
         {
@@ -80,5 +80,5 @@ def soak_as_json(found: Sequence[Stretch]) -> list[dict[str, Any]]:
             "mix": {str(level): weight for level, weight in one.arm.mix},
             **asdict(one.series),
         }
-        for one in found
+        for one in soak
     ]

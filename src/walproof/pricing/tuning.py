@@ -40,7 +40,7 @@ CLIENTS = (8, 16, 32, 48, 64, 96, 128)
 MOST_CLIENTS = 64
 """Clients beyond this are tried only when --max-clients says so: PostgreSQL's own default allows 100 sessions."""
 FEWEST_CANDIDATES = 4
-"""Candidates of each level that are tried at the best numbers of clients, whatever the budget."""
+"""Candidates of each level that are tried at the best numbers of clients, with any budget."""
 FINAL_PAIRS = (8, 60)
 """Fewest and most pairs of the last paired run of tuned level against tuned baseline."""
 FINAL_SHARE = 0.4
@@ -119,15 +119,15 @@ def config_candidates(space: Space, level: Level, clients: Sequence[int], count:
     larger = [n for n in CLIENTS if best < n <= space.most_clients][:1]
     changed = [replace(space.scenario, parameters=(*space.scenario.parameters, *one)) for one in PARAMETERS]
     plain = _candidate(space, level, best)
-    found = [plain, *(_candidate(space, level, n, changed[0]) for n in (best, *larger))]
+    candidates = [plain, *(_candidate(space, level, n, changed[0]) for n in (best, *larger))]
     if space.quorum_open and space.scenario.quorum is None and level.remote:
-        found.append(_candidate(space, level, best, replace(space.scenario, quorum_kind=QuorumKind.ANY, quorum=1)))
+        candidates.append(_candidate(space, level, best, replace(space.scenario, quorum_kind=QuorumKind.ANY, quorum=1)))
     pools = [pool for pool in POOLS if pool <= best] if space.has_pool else []
     in_pools = [replace(plain, arm=replace(plain.arm, route="pgbouncer", pool=pool)) for pool in pools]
     # Every kind of change has its turn before any has its second.
-    found += [*in_pools[:1], *(_candidate(space, level, best, one) for one in changed[1:])]
-    found += [_candidate(space, level, n, one) for n in (*others, *larger) for one in (*changed[:2], None)]
-    return tuple(dict.fromkeys([*found, *in_pools]))[:count]
+    candidates += [*in_pools[:1], *(_candidate(space, level, best, one) for one in changed[1:])]
+    candidates += [_candidate(space, level, n, one) for n in (*others, *larger) for one in (*changed[:2], None)]
+    return tuple(dict.fromkeys([*candidates, *in_pools]))[:count]
 
 
 def _candidate(space: Space, level: Level, clients: int, scenario: Scenario | None = None) -> Candidate:
@@ -137,12 +137,12 @@ def _candidate(space: Space, level: Level, clients: int, scenario: Scenario | No
 def tune(space: Space, limit_ms: float, samples: int, measure: Measure) -> Tuned:
     """The best candidate of the level and of the baseline, within about so many samples."""
     both = (space.level, space.baseline)
-    found = {one: client_candidates(space, one) for one in both}
-    ranked = halve(found, limit_ms, measure)
-    left = samples - rounds_cost_samples(len(found[space.level]))
+    candidates = {one: client_candidates(space, one) for one in both}
+    ranked = halve(candidates, limit_ms, measure)
+    left = samples - rounds_cost_samples(len(candidates[space.level]))
     count = max((n for n in range(FEWEST_CANDIDATES, 25) if rounds_cost_samples(n) <= left), default=FEWEST_CANDIDATES)
-    found = {one: config_candidates(space, one, [c.arm.clients for c in ranked[one][:2]], count) for one in both}
-    ranked = halve(found, limit_ms, measure)
+    candidates = {one: config_candidates(space, one, [c.arm.clients for c in ranked[one][:2]], count) for one in both}
+    ranked = halve(candidates, limit_ms, measure)
     return Tuned(ranked[space.level], ranked[space.baseline])
 
 
@@ -198,7 +198,7 @@ def _scores(
         middle = float(np.mean([np.log(r.tps) for r in results.values()])) if results else 0.0
         for candidate, result in results.items():
             ran.setdefault(candidate, []).append((float(np.log(result.tps)) - middle, result))
-    scores = {c: score_of([log for log, _ in found], [r for _, r in found]) for c, found in ran.items()}
+    scores = {c: score_of([log for log, _ in runs], [r for _, r in runs]) for c, runs in ran.items()}
     for candidate, score in scores.items():
         verdict = "within the limit" if score.p95_ms <= limit_ms else f"p95 {score.p95_ms:.2f} ms is over the limit"
         tried = {"candidate": candidate.text, "blocks": blocks, "p95_ms": round(score.p95_ms, 3)}
@@ -218,11 +218,11 @@ def one_each(search: SearchRun, candidates: Sequence[Candidate], doing: str) -> 
         by_scenario.setdefault(candidate.scenario, []).append(candidate.arm)
     scenarios = list(by_scenario)
     rng = np.random.default_rng([search.question.seed, search.blocks])
-    found: dict[Candidate, SampleResult] = {}
+    results: dict[Candidate, SampleResult] = {}
     for i in rng.permutation(len(scenarios)):
         measured = search.run_block(scenarios[i], by_scenario[scenarios[i]], doing)
-        found.update({Candidate(scenarios[i], arm): result for arm, result in measured.items()})
-    return found
+        results.update({Candidate(scenarios[i], arm): result for arm, result in measured.items()})
+    return results
 
 
 def quorum_open_on(bench: Bench) -> bool:
@@ -282,26 +282,26 @@ def tuned_under(
     )
     samples = int((1 - FINAL_SHARE) * search.question.budget_s / (search.question.sample_s + 2 * START_S))
     tuned = tune(space, limit_ms, samples, partial(_scores, search, limit_ms))
-    found = _compared(search, tuned, limit_ms)
+    price = _compared(search, tuned, limit_ms)
     shown = {
         "scenario": scenario.text,
         "level": str(level),
         "limit_ms": limit_ms,
-        "tuned": _as_json(found.tuned.level[0]),
-        "tuned_baseline": _as_json(found.tuned.baseline[0]),
-        "tps": number(found.score.tps),
-        "p95_ms": number(found.score.p95_ms),
-        "within_limit": found.score.p95_ms <= limit_ms,
-        "baseline_p95_ms": number(found.baseline.p95_ms),
-        "baseline_within_limit": found.baseline.p95_ms <= limit_ms,
-        "processor_bound": interval(found.bound),
-        "of_bound": number(found.of_bound),
-        "busy": number(found.busy[0]),
-        "baseline_busy": number(found.busy[1]),
-        "ratio": interval(found.ratio),
-        "pairs": found.pairs,
+        "tuned": _as_json(price.tuned.level[0]),
+        "tuned_baseline": _as_json(price.tuned.baseline[0]),
+        "tps": number(price.score.tps),
+        "p95_ms": number(price.score.p95_ms),
+        "within_limit": price.score.p95_ms <= limit_ms,
+        "baseline_p95_ms": number(price.baseline.p95_ms),
+        "baseline_within_limit": price.baseline.p95_ms <= limit_ms,
+        "processor_bound": interval(price.bound),
+        "of_bound": number(price.of_bound),
+        "busy": number(price.busy[0]),
+        "baseline_busy": number(price.busy[1]),
+        "ratio": interval(price.ratio),
+        "pairs": price.pairs,
     }
-    return shown, _conclusion(found, limit_ms)
+    return shown, _conclusion(price, limit_ms)
 
 
 def _compared(search: SearchRun, tuned: Tuned, limit_ms: float) -> TunedPrice:
@@ -314,9 +314,9 @@ def _compared(search: SearchRun, tuned: Tuned, limit_ms: float) -> TunedPrice:
     tried = 0
     while tried < FINAL_PAIRS[1] and not (tried >= FINAL_PAIRS[0] and search.over()):
         tried += 1
-        found = one_each(search, tuned.best, "tuned against tuned")
-        if len(found) == 2:
-            pairs.append((found[tuned.level[0]], found[tuned.baseline[0]]))
+        results = one_each(search, tuned.best, "tuned against tuned")
+        if len(results) == 2:
+            pairs.append((results[tuned.level[0]], results[tuned.baseline[0]]))
         other = _within_limit(tuned, pairs, limit_ms) if len(pairs) == FINAL_PAIRS[0] else tuned
         if other != tuned and not search.over():
             tuned, pairs, tried = other, [], 0
@@ -356,24 +356,24 @@ def _as_json(one: Candidate) -> dict[str, Any]:
     }
 
 
-def _conclusion(found: TunedPrice, limit_ms: float) -> str:
-    best, baseline = found.tuned.best
-    ratio, score = found.ratio, found.score
+def _conclusion(price: TunedPrice, limit_ms: float) -> str:
+    best, baseline = price.tuned.best
+    ratio, score = price.ratio, price.score
     held = "within" if score.p95_ms <= limit_ms else "over"
     sentence = (
         f"Tuned {best.arm.level} reaches {ratio.value:.1%} of tuned {baseline.arm.level} "
         f"(95 % CI {ratio.low:.3f}–{ratio.high:.3f}): {score.tps:.0f} tps, p95 {score.p95_ms:.2f} ms, {held} the "
         f"limit of {limit_ms:g} ms, with {best.text}; against {baseline.text}."
     )
-    if found.baseline.p95_ms > limit_ms:
-        sentence += f" {baseline.arm.level} is over the limit (p95 {found.baseline.p95_ms:.2f} ms): not like with like."
-    if found.bound.known:
-        busy, baseline_busy = found.busy
+    if price.baseline.p95_ms > limit_ms:
+        sentence += f" {baseline.arm.level} is over the limit (p95 {price.baseline.p95_ms:.2f} ms): not like with like."
+    if price.bound.known:
+        busy, baseline_busy = price.busy
         sentence += (
-            f" The processors, which all share, allow {found.bound.value:.3f} ({found.bound.low:.3f}–"
-            f"{found.bound.high:.3f}); {found.of_bound:.1%} of that is reached: they were {busy:.0%} busy with "
+            f" The processors, which all share, allow {price.bound.value:.3f} ({price.bound.low:.3f}–"
+            f"{price.bound.high:.3f}); {price.of_bound:.1%} of that is reached: they were {busy:.0%} busy with "
             f"{best.arm.level}, {baseline_busy:.0%} with {baseline.arm.level}."
         )
-        if min(found.busy) < ALL_BUSY:
+        if min(price.busy) < ALL_BUSY:
             sentence += " So something else, such as the disk, limits too."
     return sentence

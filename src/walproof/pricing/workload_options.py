@@ -1,6 +1,6 @@
 """The options of `walproof price` about what a transaction does and how it is sent, parsed once or refused.
 
-Whatever is compared in a run is sent alike: through a pool, and where levels are mixed, every arm, the baseline too,
+All that is compared in a run is sent alike: through a pool, and where levels are mixed, every arm, the baseline too,
 runs the same script with the level set inside each transaction.
 """
 
@@ -66,12 +66,12 @@ def code_in(raw: Mapping[str, Any]) -> tuple[str, ...]:
     named = all(n in _NAMES or n.startswith("batch:") or (driver == SYSBENCH and "/" not in n) for n in names)
     # A file may be called "insert,insert".
     known = named and (text in _NAMES or not os.path.exists(text))
-    found = {
+    by_option = {
         "driver": driver not in (None, PGBENCH, SYSBENCH),
         "workload": not known,
         "init": raw.get("init") is not None,
     }
-    return tuple(name for name, runs in found.items() if runs)
+    return tuple(name for name, runs in by_option.items() if runs)
 
 
 def _driven(raw: Mapping[str, Any], driver: str, scale: int, *, pooled: bool) -> Workload:

@@ -22,7 +22,7 @@ _JUST_AFTER_S = 0.3
 
 @dataclass(frozen=True, slots=True)
 class Strike:
-    """One fault of a storm as planned, on whoever leads or follows at that moment."""
+    """One fault of a storm as planned, on a member that leads or follows at that moment."""
 
     fault: str
     victim: Victim
@@ -43,7 +43,7 @@ class Struck:
     fault: str
     member: str
     led: bool
-    """Whether it was carried out on whoever led then."""
+    """Whether it was carried out on the leader of the moment."""
     at: float
     cleared_at: float
     refused: str = ""

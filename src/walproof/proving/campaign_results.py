@@ -45,13 +45,13 @@ class GuardComparison:
 def compare_guard(drills: Sequence[Drill]) -> list[GuardComparison]:
     """Every fault, victim and level that has decided drills of both arms, in the order they were run."""
     decided = [d for d in drills if d.verdict.decided and d.rto_s is not None]
-    found = []
+    comparisons = []
     for fault, victim, level in dict.fromkeys((d.fault, d.victim, d.level) for d in decided):
         same = [d for d in decided if (d.fault, d.victim, d.level) == (fault, victim, level)]
         arms = [[d for d in same if d.guarded is guarded] for guarded in (True, False)]
         if all(arms):
-            found.append(GuardComparison(fault, victim, level, _arm(arms[0]), _arm(arms[1])))
-    return found
+            comparisons.append(GuardComparison(fault, victim, level, _arm(arms[0]), _arm(arms[1])))
+    return comparisons
 
 
 def _arm(drills: Sequence[Drill]) -> Arm:
@@ -61,14 +61,14 @@ def _arm(drills: Sequence[Drill]) -> Arm:
     return Arm(len(drills), median_interval(times), max(times), lost, upper_bound(losing, len(drills)))
 
 
-def sentence(found: Sequence[GuardComparison]) -> str:
+def sentence(comparisons: Sequence[GuardComparison]) -> str:
     """The comparison over all faults in one sentence, "" where nothing was compared."""
-    if not found:
+    if not comparisons:
         return ""
-    best = max(c.with_guard.worst_s for c in found)
-    medians = sorted(c.with_guard.rto_s.value for c in found), sorted(c.without.rto_s.value for c in found)
+    best = max(c.with_guard.worst_s for c in comparisons)
+    medians = sorted(c.with_guard.rto_s.value for c in comparisons), sorted(c.without.rto_s.value for c in comparisons)
     guarded, alone = (_range(values) for values in medians)
-    lost = sum(c.with_guard.lost for c in found)
+    lost = sum(c.with_guard.lost for c in comparisons)
     losses = counted(lost, "acknowledged commit") if lost else "nothing acknowledged"
     return f"With a guard commits came back after {guarded} (worst {best:.1f} s) instead of {alone}; lost: {losses}."
 

@@ -1,6 +1,6 @@
 """Whether a fault did what it claims, by signs of each member, and what was lost for good in fact. Pure.
 
-A sign comes from PostgreSQL or from the member's machine, and from whoever injected the fault only where nothing else
+A sign comes from PostgreSQL or from the member's machine, and from the injector of the fault only where nothing else
 can tell: what a pod's network or volume drops is known by Chaos Mesh's status alone."""
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +15,7 @@ from walproof.proving.history import DrillRun
 
 @dataclass(frozen=True, slots=True)
 class Sign:
-    """Whether an operation on a member shows: True, False (signs speak against it) or None (nobody could tell)."""
+    """Whether an operation on a member shows: True, False (signs speak against it) or None (not known)."""
 
     operation: Capability
     member: str
@@ -112,7 +112,7 @@ def _crash_restarted(signs: Signs, member: str) -> tuple[bool | None, str]:
     before = signs.before.get(member)
     same = [s for s in signs.since.get(member, ()) if s.answers and before and s.started == before.started]
     if before is None or not before.stats_reset:
-        return None, "nobody can tell whether its processes are the ones from before"
+        return None, "whether its processes are the ones from before is not known"
     if any(s.stats_reset != before.stats_reset for s in same):
         return True, "under the same postmaster its statistics were reset"
     if restarted(signs, member):
@@ -125,7 +125,7 @@ def _container(signs: Signs, member: str) -> tuple[bool | None, str]:
     before = signs.before.get(member)
     since = [state.container for state in signs.since.get(member, ()) if state.container]
     if before is None or not before.container or not since:
-        return None, "nobody can tell whether its container is the one from before"
+        return None, "whether its container is the one from before is not known"
     other = next((one for one in since if one != before.container), None)
     if other is None:
         return False, "its container is the one from before"
@@ -169,13 +169,13 @@ def _cut_off(signs: Signs, member: str, *, clients: bool) -> tuple[bool | None, 
     if clients and signs.during.get(member):
         silent = _any(signs, member, lambda s: not s.answers)
         return silent, "it did not answer" if silent else "it went on answering"
-    return None, "nobody can tell what arrives there"
+    return None, "what arrives there is not known"
 
 
 def _one_way(signs: Signs, member: str) -> tuple[bool | None, str]:
     others = [name for name in signs.before if name != member]
     if not signs.tells(member):
-        return None, "nobody can tell what arrives where"
+        return None, "what arrives where is not known"
     cut = all(_any(signs, other, lambda s: member in s.deaf_to) for other in others)
     return cut, "nothing it sent arrived" if cut else "what it sent still arrived"
 
@@ -207,13 +207,13 @@ def _injected(signs: Signs, member: str, operation: Capability) -> tuple[bool | 
 def _busy(signs: Signs, member: str) -> tuple[bool | None, str]:
     known = [state.stressed for state in signs.during.get(member, ()) if state.stressed is not None]
     if not known:
-        return None, "nobody can tell what runs next to it"
+        return None, "what runs next to it is not known"
     return any(known), "processes that only compute ran next to it" if any(known) else "nothing ran next to it"
 
 
 def _disk(signs: Signs, member: str, kinds: tuple[str, ...]) -> tuple[bool | None, str]:
     if not signs.tells(member):
-        return None, "nobody can tell how its disk is"
+        return None, "the state of its disk is not known"
     seen = _any(signs, member, lambda s: s.disk in kinds)
     return seen, f"its disk was {kinds[0]}" if seen else f"its disk was not seen {kinds[0]}"
 
@@ -226,7 +226,7 @@ def _failing_disk(signs: Signs, member: str) -> tuple[bool | None, str]:
 def _dcs_lost(signs: Signs) -> tuple[bool | None, str]:
     known = [m for m in signs.before if any(s.dcs for s in signs.during.get(m, ()))]
     if not known:
-        return None, "nobody can tell how the DCS is"
+        return None, "the state of the DCS is not known"
     down = [m for m in known if _any(signs, m, lambda s: s.dcs in ("frozen", "none"))]
     lost = 2 * len(down) > len(known)
     return lost, f"the DCS ran on {len(known) - len(down)} of {len(known)} members"
@@ -276,14 +276,14 @@ def _seen(operation: Capability, member: str, signs: Signs, run: DrillRun) -> tu
         leads = "leads now" if run.leader_after != run.before.leader else "still leads"
         where = "is reported as the leader, on the old timeline" if run.same_timeline else leads
         return run.taken_over, f"{run.leader_after} {where}"
-    return None, "nobody can tell"
+    return None, "not known"
 
 
 def fault_signs(fault: Fault, run: DrillRun) -> tuple[Sign, ...]:
     """The sign of every operation of a fault on every member it fell on; of a storm, of every fault carried out."""
     if run.struck:
         return _storm_signs(run)
-    signs, found = signs_of(run), list[Sign]()
+    signs, of_steps = signs_of(run), list[Sign]()
     # What was prepared shows last just before the fault itself.
     prepared = replace(signs, during={member: (state,) for member, state in signs.before.items()})
     for step in (*fault.prepares, *fault.steps):
@@ -291,12 +291,12 @@ def fault_signs(fault: Fault, run: DrillRun) -> tuple[Sign, ...]:
             continue
         members = ("",) if step.operation is Capability.DCS_LOSS else members_of(step, run.victims, run.before)
         around = prepared if step in fault.prepares else signs
-        found += [sign(step.operation, member, around, run) for member in members]
-    return tuple(found)
+        of_steps += [sign(step.operation, member, around, run) for member in members]
+    return tuple(of_steps)
 
 
 def _storm_signs(run: DrillRun) -> tuple[Sign, ...]:
-    found = []
+    of_strikes = []
     for place, one in enumerate(run.carried_out):
         # What the next fault on the same member did is no sign of this one.
         later = (other.at for other in run.carried_out[place + 1 :] if other.member == one.member)
@@ -305,10 +305,10 @@ def _storm_signs(run: DrillRun) -> tuple[Sign, ...]:
         operation = CATALOGUE[one.fault].steps[0].operation
         if operation is Capability.SWITCHOVER:
             follows = any(state.in_recovery for state in signs.since.get(one.member, ())) or _left(run, place)
-            found.append(Sign(operation, one.member, follows, "it follows" if follows else "it went on leading"))
+            of_strikes.append(Sign(operation, one.member, follows, "it follows" if follows else "it went on leading"))
         else:
-            found.append(sign(operation, one.member, signs, run))
-    return tuple(found)
+            of_strikes.append(sign(operation, one.member, signs, run))
+    return tuple(of_strikes)
 
 
 def _left(run: DrillRun, place: int) -> bool:
@@ -362,7 +362,7 @@ def loss_in_fact(fault: Fault, victim: Victim, run: DrillRun, *, happened: bool 
     if not happened:
         return Loss.LEADER_GONE if run.taken_over else None
     if run.taken_over:
-        # Standbys crashed too: whoever leads now recovered from what it had on disk.
+        # Standbys crashed too: the new leader recovered from what it had on disk.
         return Loss.LEADER_AND_STANDBY_POSTGRES if fault.loss is Loss.POSTGRES_CRASH else fault.loss
     operations = {step.operation for step in fault.steps if not step.undo}
     if Capability.POWER_CUT in operations:

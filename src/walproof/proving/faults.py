@@ -162,7 +162,7 @@ _ALL = (
     _takeover(
         Capability.ISOLATE,
         _ANY_MEMBER,
-        Story("the member is cut from everybody, clients too", _TAKEOVER, "the links come back"),
+        Story("the member is cut from all others, clients too", _TAKEOVER, "the links come back"),
         hold_s=3.0,
     ),
     _takeover(
@@ -270,7 +270,7 @@ _ALL = (
     Fault(
         "crash-in-place",
         (Victim.LEADER,),
-        # Standbys that cannot start leave the manager nobody to fail over to.
+        # Standbys that cannot start leave the manager no member to fail over to.
         (Step(Capability.FAILING_DISK, StepVictim.STANDBYS), Step(Capability.KILL, StepVictim.LEADER)),
         Story(
             "the leader's postmaster is killed with -9 while every standby is down with a failing disk",

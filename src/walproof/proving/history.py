@@ -73,7 +73,7 @@ class DrillRun:
 
     @property
     def taken_over(self) -> bool | None:
-        """Whether another member leads afterwards, on a higher timeline; None when nobody leads afterwards."""
+        """Whether another member leads afterwards, on a higher timeline; None when no member does."""
         if self.after is None or self.after.leader is None:
             return None
         older, newer = self.before.leader_timeline, self.after.leader_timeline
@@ -208,7 +208,7 @@ def _decoded(data: bytes) -> History:
         raise Damaged("its checksum is another one")
     ends = np.cumsum([begin, *sizes]).tolist()
     first, second, third = (data[a:b] for a, b in pairwise(ends))
-    # Not validate_json: each of its errors holds a copy of everything, gigabytes where somebody wants that.
+    # Not validate_json: each of its errors holds a copy of everything, gigabytes where a forger wants that.
     try:
         header = _ADAPTER.validate_python(from_json(_plain(first)))
     except ValidationError as wrong:  # never as text: it would show all of what it was given, once for each error
@@ -217,10 +217,10 @@ def _decoded(data: bytes) -> History:
         raise Damaged("it claims more attempts than it can hold")
     if not abs(header.origin) < _MOST_SECONDS:
         raise Damaged("its first attempt has no time")
-    found: dict[str, NDArray[Any]] = history_compression.unpack(second, header.attempts, header.origin)
-    _check(found, header)
+    columns: dict[str, NDArray[Any]] = history_compression.unpack(second, header.attempts, header.origin)
+    _check(columns, header)
     attempts = Attempts(
-        **found,
+        **columns,
         servers=header.servers,
         standby_names=header.standby_names,
         clocks_apart_s=header.clocks_apart_s,
@@ -242,7 +242,7 @@ def _decoded(data: bytes) -> History:
     )
 
 
-def _check(found: dict[str, NDArray[Any]], header: _Header) -> None:
+def _check(columns: dict[str, NDArray[Any]], header: _Header) -> None:
     """Damaged when a column holds what no ledger writes."""
     ranges = {
         "outcome": (0, len(Outcome)),
@@ -251,7 +251,7 @@ def _check(found: dict[str, NDArray[Any]], header: _Header) -> None:
         "names": (-1, len(header.standby_names)),
     }
     for name, (least, end) in ranges.items():
-        column = found[name]
+        column = columns[name]
         if len(column) and not (column.min() >= least and column.max() < end):
             raise Damaged(f"a {name} is out of range")
 

@@ -62,18 +62,18 @@ def _ranges(size: int) -> Iterator[tuple[int, int]]:
 
 def _microseconds(seconds: NDArray[np.float64], origin: float) -> NDArray[np.int64]:
     """Microseconds since `origin`, 0 for NaN, in the memory of `seconds`."""
-    found = seconds.view(np.int64)
+    microseconds = seconds.view(np.int64)
     for first, end in _ranges(len(seconds)):
-        found[first:end] = np.rint(np.nan_to_num(seconds[first:end] - origin) * MICROSECONDS)
-    return found
+        microseconds[first:end] = np.rint(np.nan_to_num(seconds[first:end] - origin) * MICROSECONDS)
+    return microseconds
 
 
 def _seconds(microseconds: NDArray[np.int64], origin: float) -> NDArray[np.float64]:
     """Seconds since the epoch, in the memory of `microseconds`."""
-    found = microseconds.view(np.float64)
-    for first, end in _ranges(len(found)):
-        found[first:end] = origin + microseconds[first:end] / MICROSECONDS
-    return found
+    seconds = microseconds.view(np.float64)
+    for first, end in _ranges(len(seconds)):
+        seconds[first:end] = origin + microseconds[first:end] / MICROSECONDS
+    return seconds
 
 
 def unpack(data: bytes, size: int, origin: float) -> dict[str, NDArray[np.generic]]:
@@ -202,6 +202,6 @@ def pack_bits(columns: list[NDArray[np.bool_]]) -> bytes:
 def unpack_bits(data: bytes, size: int, count: int) -> list[NDArray[np.bool_]]:
     """`count` columns of `size` bits each; Damaged."""
     frames = _Frames(data, size)
-    found = [frames.bits(size) for _ in range(count)]
+    columns = [frames.bits(size) for _ in range(count)]
     frames.end()
-    return found
+    return columns

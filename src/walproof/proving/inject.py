@@ -72,7 +72,7 @@ def inject(
     `before_undo` is called before a step that undoes an earlier one: its signs show no longer afterwards.
     """
     able, clock = target.capabilities(), target.clock
-    everybody = tuple(m.name for m in view.members)
+    every = tuple(m.name for m in view.members)
     for step in steps:
         if step.after_s:
             clock.pause(step.after_s)
@@ -85,7 +85,7 @@ def inject(
             able.switchover.switch_over(None)
             continue
         acts = [
-            partial(_on_member, able, step, member, fault.slow_flush_s, tuple(o for o in everybody if o != member))
+            partial(_on_member, able, step, member, fault.slow_flush_s, tuple(o for o in every if o != member))
             for member in members_of(step, victims, view)
         ]
         if step.apart_s:
@@ -133,7 +133,7 @@ class StormRun:
             self._pause(_STEP_S)
 
     def end(self) -> tuple[Struck, ...]:
-        """What was carried out; what nobody cleared ends now, with the recovery of the cluster."""
+        """What was carried out; what is not cleared yet ends now, with the recovery of the cluster."""
         now = self.target.clock.now()
         for place in self._due:
             self.struck[place] = replace(self.struck[place], cleared_at=now)
@@ -178,7 +178,7 @@ class StormRun:
         self.view = self._newest()
         member = self._member(strike)
         fault, clock = CATALOGUE[strike.fault], self.target.clock
-        if not strike.after_takeover:  # else every moment counts, and nobody has restarted the new leader
+        if not strike.after_takeover:  # else every moment counts, and the new leader has not been restarted
             self.gathered.ask_members()
             clock.pause(_STEP_S)
         led, at = member == self.view.leader, clock.now()
@@ -198,7 +198,7 @@ class StormRun:
             self.gathered.save_traces([member])
 
     def _member(self, strike: Strike) -> str:
-        """The member that it falls on now; another one where nobody leads or nobody follows, "" where nobody serves."""
+        """The member that it falls on now; another one where none leads or none follows, "" where none serves."""
         harmed = self._harmed(strike.fault)
         free = [m.name for m in self.view.members if m.serving and m.name not in harmed]
         leaders = [name for name in free if name == self.view.leader]

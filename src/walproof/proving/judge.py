@@ -222,8 +222,8 @@ def _weaker(history: History, excused: Mask, lost: Mask) -> list[Weaker]:
 
 
 def _findings(history: History, excused: Mask, lost: Mask) -> Findings:
-    """The counts, and how long nobody was named: while that was at risk, and on a new leader after the takeover."""
-    attempts, nobody = history.attempts, unnamed(history.attempts, history.planned.level)
+    """The counts, and how long no standby was named: while that was at risk, and on a new leader after the takeover."""
+    attempts, without_name = history.attempts, unnamed(history.attempts, history.planned.level)
     findings = judged(attempts, history.readings, lost, history.witness)
     stale, backward = _not_visible(history)
     return replace(
@@ -232,8 +232,8 @@ def _findings(history: History, excused: Mask, lost: Mask) -> Findings:
         phantom=0 if history.run.incomplete else findings.phantom,
         broken_freshness=stale,
         backward_reads=backward,
-        not_in_effect_s=lasting_s(attempts, nobody & ~excused),
-        unnamed_after_takeover_s=lasting_s(attempts, nobody & excused),
+        not_in_effect_s=lasting_s(attempts, without_name & ~excused),
+        unnamed_after_takeover_s=lasting_s(attempts, without_name & excused),
     )
 
 

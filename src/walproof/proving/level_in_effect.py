@@ -30,8 +30,8 @@ class Weaker:
 
 def acknowledged(attempts: Attempts, until: float = float("inf")) -> NDArray[np.bool_]:
     """Which attempts were acknowledged before `until`."""
-    found: NDArray[np.bool_] = (attempts.outcome == Outcome.ACKNOWLEDGED) & (attempts.ended < until)
-    return found
+    in_time: NDArray[np.bool_] = (attempts.outcome == Outcome.ACKNOWLEDGED) & (attempts.ended < until)
+    return in_time
 
 
 def lasting_s(attempts: Attempts, chosen: NDArray[np.bool_]) -> float:
@@ -52,8 +52,8 @@ def quorums(attempts: Attempts) -> tuple[Quorum | None, ...]:
 
 
 def _with_names(attempts: Attempts, chosen: NDArray[np.bool_], wanted: Iterable[int]) -> NDArray[np.bool_]:
-    found: NDArray[np.bool_] = chosen & np.isin(attempts.names, list(wanted))
-    return found
+    named: NDArray[np.bool_] = chosen & np.isin(attempts.names, list(wanted))
+    return named
 
 
 def before_named(attempts: Attempts, level: Level, timeline: int | None) -> NDArray[np.bool_]:
@@ -62,14 +62,14 @@ def before_named(attempts: Attempts, level: Level, timeline: int | None) -> NDAr
     A new leader serves a moment before it names one; what comes more than a second after its first acknowledgement is
     no such moment any more.
     """
-    found = np.zeros(len(attempts), dtype=bool)
+    early = np.zeros(len(attempts), dtype=bool)
     empty = unnamed(attempts, level)
     for newer in np.unique(attempts.timeline[empty & (attempts.timeline > (timeline or 0))]):
         there = acknowledged(attempts) & (attempts.timeline == newer)
         named = attempts.ended[there & ~empty]
         until = attempts.ended[there].min() + _MOMENT_S
-        found |= empty & there & (attempts.ended < min(until, named.min(initial=np.inf)))
-    return found
+        early |= empty & there & (attempts.ended < min(until, named.min(initial=np.inf)))
+    return early
 
 
 def unnamed(attempts: Attempts, level: Level) -> NDArray[np.bool_]:
@@ -91,36 +91,36 @@ def weaker(
 
     `declared`: standby names when the drill began; `senders`: application names that streamed from anywhere.
     """
-    found = _other_levels(attempts, asked, chosen)
+    ways = _other_levels(attempts, asked, chosen)
     if asked.remote:
-        found += _fewer(attempts, asked, chosen, declared)
-        found += _anybody(attempts, chosen, set(members), set(senders))
-    return found
+        ways += _fewer(attempts, asked, chosen, declared)
+        ways += _anybody(attempts, chosen, set(members), set(senders))
+    return ways
 
 
 def _other_levels(attempts: Attempts, asked: Level, chosen: NDArray[np.bool_]) -> list[Weaker]:
-    found = []
+    ways = []
     for index, level in enumerate(_LEVELS):
         ran = chosen & (attempts.level == index)
         if level is asked or not ran.any():
             continue
         count = counted(int(ran.sum()), "acknowledged commit")
         if level.strength < asked.strength:
-            found.append(Weaker(ran, f"{count} ran at {level}, not at {asked}"))
+            ways.append(Weaker(ran, f"{count} ran at {level}, not at {asked}"))
     silent = chosen & (attempts.level < 0)
     if silent.any():
         count = counted(int(silent.sum()), "acknowledged commit")
-        found.append(Weaker(silent, f"{count} did not say at which level they ran"))
-    return found
+        ways.append(Weaker(silent, f"{count} did not say at which level they ran"))
+    return ways
 
 
 def _fewer(attempts: Attempts, asked: Level, chosen: NDArray[np.bool_], declared: str) -> list[Weaker]:
     """No standby named, or fewer waited for than at another moment of the same drill."""
-    found = []
+    ways = []
     none = _with_names(attempts, chosen, [i for i, q in enumerate(quorums(attempts)) if q is None])
     if none.any():
         lasted = lasting_s(attempts, none)
-        found.append(Weaker(none, f"{asked} was acknowledged for {lasted:.1f} s with no standby named: it meant local"))
+        ways.append(Weaker(none, f"{asked} was acknowledged for {lasted:.1f} s with no standby named: it meant local"))
     seen = [q for i, q in enumerate(quorums(attempts)) if q is not None and (attempts.names[chosen] == i).any()]
     first = read_standby_names(declared)
     most = max((q.k for q in (*seen, first) if q is not None), default=0)
@@ -129,19 +129,19 @@ def _fewer(attempts: Attempts, asked: Level, chosen: NDArray[np.bool_], declared
     if reduced.any():
         names = " or ".join(sorted({attempts.standby_names[i] for i in np.unique(attempts.names[reduced])}))
         lasted = lasting_s(attempts, reduced)
-        found.append(Weaker(reduced, f"for {lasted:.1f} s only {names} was waited for, not {most} standbys"))
-    if not found and not seen and chosen.any():
-        found.append(Weaker(chosen, f"{asked} was not seen in effect: no standby names came back with its commits"))
-    return found
+        ways.append(Weaker(reduced, f"for {lasted:.1f} s only {names} was waited for, not {most} standbys"))
+    if not ways and not seen and chosen.any():
+        ways.append(Weaker(chosen, f"{asked} was not seen in effect: no standby names came back with its commits"))
+    return ways
 
 
 def _anybody(attempts: Attempts, chosen: NDArray[np.bool_], members: set[str], senders: set[str]) -> list[Weaker]:
-    """`*` counts whatever streams: only when nothing but members did does it mean standbys."""
+    """`*` counts any program that streams: it means standbys only when nothing but members did."""
     star = [i for i, q in enumerate(quorums(attempts)) if q is not None and "*" in q.names]
     open_to_all = _with_names(attempts, chosen, star)
     if not open_to_all.any() or (senders and senders <= members):
         return []
-    return [Weaker(open_to_all, "the standby names are *: whatever streams counts, a pg_receivewal too")]
+    return [Weaker(open_to_all, "the standby names are *: any program that streams counts, a pg_receivewal too")]
 
 
 def void(states: Sequence[MemberState]) -> list[str]:

@@ -86,13 +86,13 @@ def bounds(drills: Iterable[Drill]) -> dict[Kind, Bound]:
         decided.setdefault(kind_of(drill), []).append(drill)
     undecided = Counter(kind_of(d) for d in every if d.verdict is Verdict.UNDECIDED)
     alone = [k for k in undecided if not any(_same_question(k, other) for other in decided)]
-    found = {}
+    by_kind = {}
     for kind in sorted((*decided, *alone), key=lambda k: (k.fault, str(k.victim), k.guarded, k.level.strength, k.loss)):
         of_kind = decided.get(kind, [])
         losing = sum(d.findings.lost > 0 for d in of_kind)
         open_ones = sum(count for other, count in undecided.items() if _same_question(kind, other))
-        found[kind] = Bound(len(of_kind), losing, open_ones, upper_bound(losing, len(of_kind)))
-    return found
+        by_kind[kind] = Bound(len(of_kind), losing, open_ones, upper_bound(losing, len(of_kind)))
+    return by_kind
 
 
 def _same_question(kind: Kind, other: Kind) -> bool:
@@ -113,10 +113,10 @@ def reached(drills: Iterable[Drill], asked: Iterable[Kind], bound: float) -> boo
 
     What was gone in fact must be what was asked: a leader restarted in place says nothing about a lost leader.
     """
-    found = bounds(drills)
+    by_kind = bounds(drills)
 
     def settled(kind: Kind) -> bool:
-        one = found.get(kind)
+        one = by_kind.get(kind)
         return one is not None and one.drills > 0 and (one.losing > 0 or one.upper <= bound)
 
     return all(settled(kind) for kind in asked)
@@ -129,15 +129,17 @@ def controls(drills: Iterable[Drill]) -> dict[Kind, str]:
     which nothing could be lost, and `off`, below which there is no level, need no control.
     """
     decided = [d for d in drills if d.verdict.decided]
-    found: dict[Kind, str] = {}
+    control_of: dict[Kind, str] = {}
     for kind in dict.fromkeys(kind_of(d) for d in decided):
         of_kind = [d for d in decided if kind_of(d) == kind]
         if kind.level is Level.OFF or not kind.loss or any(d.verdict is not Verdict.HELD for d in of_kind):
             continue
         weaker = [d for d in decided if d.findings.lost and any(_controls(d, held) for held in of_kind)]
         best = max(weaker, key=lambda d: d.level.strength, default=None)
-        found[kind] = "" if best is None else f"{best.level} lost {best.findings.lost:,} under the same fault and load"
-    return found
+        control_of[kind] = (
+            "" if best is None else f"{best.level} lost {best.findings.lost:,} under the same fault and load"
+        )
+    return control_of
 
 
 def _controls(lost: Drill, held: Drill) -> bool:

@@ -22,7 +22,7 @@ class MemberReading:
     """What one member holds of a ledger; all that a verdict needs of its rows.
 
     `present`: shape (attempts,), whether the row of that attempt is there. `caught_up`: whether the member had replayed
-    everything the leader had when the leader was read; None when nobody can tell.
+    everything the leader had when the leader was read; None when that is not known.
     """
 
     member: str
@@ -58,8 +58,8 @@ def compared(attempts: Attempts, rows: Rows, *, caught_up: bool | None = None) -
     present = np.zeros(len(attempts), dtype=bool)
     duplicate = corrupted = phantom = 0
     for part in range(parts):
-        chosen, found = np.flatnonzero(attempt_part == part), np.flatnonzero(row_part == part)
-        again, wrong, unknown = _compare_part(attempts, chosen, rows, found, present)
+        chosen, held = np.flatnonzero(attempt_part == part), np.flatnonzero(row_part == part)
+        again, wrong, unknown = _compare_part(attempts, chosen, rows, held, present)
         duplicate, corrupted, phantom = duplicate + again, corrupted + wrong, phantom + unknown
     return MemberReading(rows.member, present, duplicate, corrupted, phantom, caught_up)
 
@@ -69,13 +69,13 @@ def _parts(number: NDArray[np.int64], parts: int) -> NDArray[np.uint16]:
 
 
 def _compare_part(
-    attempts: Attempts, chosen: NDArray[np.intp], rows: Rows, found: NDArray[np.intp], present: NDArray[np.bool_]
+    attempts: Attempts, chosen: NDArray[np.intp], rows: Rows, held: NDArray[np.intp], present: NDArray[np.bool_]
 ) -> tuple[int, int, int]:
-    """Mark which of the attempts `chosen` are among the rows `found`; (duplicate, corrupted, phantom)."""
+    """Mark which of the attempts `chosen` are among the rows `held`; (duplicate, corrupted, phantom)."""
     key = keys(attempts.writer[chosen], attempts.number[chosen])
     order = np.argsort(key, kind="stable")
     key, chosen = key[order], chosen[order]
-    row_key = keys(rows.writer[found], rows.number[found])
+    row_key = keys(rows.writer[held], rows.number[held])
     place = np.searchsorted(key, row_key)
     inside = place < len(key)
     explained = np.zeros(len(row_key), dtype=bool)
@@ -85,7 +85,7 @@ def _compare_part(
     explained &= row_key >= 0
     at = chosen[place[explained]]
     present[at] = True
-    stated, read = rows.stated[found][explained], rows.checksum[found][explained]
+    stated, read = rows.stated[held][explained], rows.checksum[held][explained]
     corrupted = int(((read != attempts.checksum[at]) | (read != stated)).sum())
     distinct = len(np.unique(at))
     return int(explained.sum()) - distinct, corrupted, int((~explained).sum())
@@ -95,12 +95,12 @@ def lost_out_of_order(attempts: Attempts, leader: MemberReading, lost: NDArray[n
     """Lost acknowledgements after which an attempt began whose row was kept; shape (attempts,).
 
     On one timeline of one server that did not crash meanwhile, a commit acknowledged before another began comes first
-    in the WAL, and whoever holds a WAL position holds everything before it (manual, "WAL Internals"): a row that is
+    in the WAL, and a server that holds a position holds everything before it (manual, "WAL Internals"): a row that is
     missing although a later one is there was not lost with the WAL, it was deleted or hidden. So it is for the rows of
     one writer too, which begins an attempt when the one before has ended. Where several clocks gave the times, "before"
     is by more than they may be apart.
     """
-    found = np.zeros(len(attempts), dtype=bool)
+    out_of_order = np.zeros(len(attempts), dtype=bool)
     placed = (attempts.outcome == Outcome.ACKNOWLEDGED) & (attempts.timeline > 0) & (attempts.server >= 0)
     for timeline in np.unique(attempts.timeline[lost]):
         of_timeline = placed & (attempts.timeline == timeline)
@@ -108,8 +108,8 @@ def lost_out_of_order(attempts: Attempts, leader: MemberReading, lost: NDArray[n
             chosen = of_timeline & (attempts.server == server)
             kept = attempts.started[chosen & leader.present]
             if len(kept):
-                found |= lost & chosen & (attempts.ended < kept.max() - attempts.clocks_apart_s)
-    return found
+                out_of_order |= lost & chosen & (attempts.ended < kept.max() - attempts.clocks_apart_s)
+    return out_of_order
 
 
 _NO_READERS = WitnessReport({})

@@ -115,7 +115,7 @@ class Gathered:
                 self.states += source.states()
 
     def caught_up(self, leader: str) -> dict[str, bool]:
-        """Whether each standby has replayed all that the leader has now; waits for it. Empty where nobody can tell."""
+        """Whether each standby has replayed all that the leader has now; waits for it. Empty where not known."""
         source = self.target.capabilities().member_states
         if source is None:
             return {}
@@ -135,7 +135,7 @@ class Gathered:
         return reached
 
     def save_traces(self, members: Sequence[str]) -> None:
-        """Put the newest WAL of these members aside, before anybody rewinds them."""
+        """Put the newest WAL of these members aside, before they are rewound."""
         traces = self.target.capabilities().traces
         if traces is None:
             return

@@ -80,10 +80,10 @@ def parse_options(raw: RawOptions) -> ProveOptions:
 def _client_timeout(text: object) -> float:
     if text is None:
         return 3.0
-    found = duration_s(str(text))
-    if not 0.1 <= found <= 60:
-        raise UsageError(f"{found:g} s is no time for a client to wait", "--client-timeout 1s (0.1s to 60s)")
-    return found
+    timeout_s = duration_s(str(text))
+    if not 0.1 <= timeout_s <= 60:
+        raise UsageError(f"{timeout_s:g} s is no time for a client to wait", "--client-timeout 1s (0.1s to 60s)")
+    return timeout_s
 
 
 def _matrix_faults(quick: bool) -> list[str]:

@@ -45,8 +45,8 @@ def acknowledged_at(attempts: Attempts) -> NDArray[np.float64]:
 
 
 def _succeeded(attempts: Attempts) -> NDArray[np.bool_]:
-    found: NDArray[np.bool_] = (attempts.outcome == Outcome.ACKNOWLEDGED) | (attempts.outcome == Outcome.DOWNGRADED)
-    return found
+    succeeded: NDArray[np.bool_] = (attempts.outcome == Outcome.ACKNOWLEDGED) | (attempts.outcome == Outcome.DOWNGRADED)
+    return succeeded
 
 
 def outage(
@@ -131,13 +131,13 @@ def writers_rto_s(
     chosen = np.flatnonzero(_succeeded(attempts))
     order = chosen[np.lexsort((attempts.ended[chosen], attempts.writer[chosen]))]
     writer, ended = attempts.writer[order], attempts.ended[order]
-    found = []
+    outages = []
     for at in np.split(ended, np.flatnonzero(np.diff(writer)) + 1):
         if len(at) and at[0] <= fault_at:
             spans = _merged(_gaps(at, fault_at, stopped_at, _noticeable_s(at, fault_at)))
             begin, end = _caused(at, fault_at, cleared_at, spans)
-            found.append(end - begin)
-    times = np.sort(found)
+            outages.append(end - begin)
+    times = np.sort(outages)
     if len(times) == 0:
         return None
     middle, late = (math.ceil(share * len(times)) - 1 for share in (0.5, 0.95))
@@ -245,8 +245,8 @@ def _promotion(begin: float, end: float, views: Sequence[ClusterView], leader_be
     other = next((view for view in within if view.leader not in (None, leader_before)), None)
     without = next((view.at for view in within if view.leader is None), None)
     again = next((v for v in within if without is not None and v.at > without and v.leader is not None), None)
-    found = other or again
-    return None if found is None else Mark(found.at, "promotion", found.leader or "")
+    first = other or again
+    return None if first is None else Mark(first.at, "promotion", first.leader or "")
 
 
 def as_clause(recovery: Recovery) -> str:

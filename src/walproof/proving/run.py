@@ -236,7 +236,7 @@ class _Acts:
         return clock.now()
 
     def inject(self, fault_at: float) -> None:
-        """The fault, and what is put aside before anybody rewinds the leader."""
+        """The fault, and what is put aside before the leader is rewound."""
         if self.planned.fault.steps:
             self._carry_out(self.planned.fault.steps)
         self.shell.emit(FaultChanged(fault_at, self.planned.fault.name, self.victims, cleared=False))
@@ -274,7 +274,7 @@ def _wait_commits(shell: Shell, planned: PlannedDrill | None, observer: Observer
     def back() -> bool:
         progress, now = run.progress(), observer.last
         if progress.writers_alive == 0:
-            return True  # nobody would commit: the ledger says so itself
+            return True  # no writer would commit: the ledger says so itself
         last = progress.last_acknowledged_at
         if last is None or last < since + _SETTLED_S:
             return False
@@ -298,7 +298,7 @@ def _elected(target: Target, fault_at: float) -> float | None:
 
 
 def _recover(shell: Shell, planned: PlannedDrill, victims: tuple[str, ...]) -> str:
-    """Undo every fault, whatever happened; why the cluster did not recover, "" when it did."""
+    """Undo every fault, even after an error; why the cluster did not recover, "" when it did."""
     why = ""
     recovery = shell.target.capabilities().recovery
     try:
@@ -345,7 +345,7 @@ def _readings(shell: Shell, gathered: Gathered, history: History) -> tuple[tuple
 
 
 def _data_checked(ledger: Ledger, member: str) -> dict[str, str]:
-    """The problem that the member's data files have, or why nobody could check."""
+    """The problem that the member's data files have, or why they could not be checked."""
     try:
         wrong = ledger.check_data(member)
     except Error as error:

@@ -144,7 +144,7 @@ def checked(history: History, findings: Findings, out: Outage | None, signs: Seq
         Assumption(
             "takeover on a new timeline",
             not run.same_timeline,
-            f"{run.leader_after or ''} is reported as leader, on the old timeline: nobody was promoted",
+            f"{run.leader_after or ''} is reported as leader, on the old timeline: no standby was promoted",
         ),
         Assumption("commits came back", not run.timed_out, run.timed_out),
         Assumption("cluster recovered", run.recovered, run.error or "the cluster did not recover"),
@@ -174,7 +174,7 @@ def _fault_happened(history: History, findings: Findings, out: Outage | None, si
 
 
 def _noticed(run: DrillRun, findings: Findings, out: Outage | None) -> bool:
-    """Whether clients or observers noticed anything: all there is where nobody can ask the members."""
+    """Whether clients or observers noticed anything: all there is where the members cannot be asked."""
     for view in (v for v in run.views if v.at >= run.fault_at):
         if view.leader != run.before.leader:
             return True

@@ -74,15 +74,15 @@ class Journal:
 
     def changes(self) -> tuple[Change, ...]:
         """Every change ever appended."""
-        found = []
+        changes = []
         for entry in self._entries():
             if "change" in entry:
                 try:
-                    found.append(_CHANGE.validate_python(entry["change"]))
+                    changes.append(_CHANGE.validate_python(entry["change"]))
                 except ValidationError:
                     # Nothing that walproof wrote.
                     continue
-        return tuple(found)
+        return tuple(changes)
 
     def pending(self, target: str | None = None) -> tuple[Change, ...]:
         """Changes not reverted, newest first: undo them in this order."""
@@ -202,7 +202,7 @@ class RegisteredJournal:
                 self._own.remove()
 
     def pending(self, target: str | None = None) -> Sequence[Change]:
-        """Changes not reverted, newest first, whatever the copy says."""
+        """Changes not reverted, newest first, by its own file alone."""
         return self._own.pending(target)
 
 
@@ -222,17 +222,17 @@ def registered(folder: Path) -> list[RegisteredJournal]:
     """Every journal of the folder with something to undo, the newest first; those without are forgotten."""
     if not only_ours(folder):
         return []
-    found: list[tuple[float, RegisteredJournal]] = []
+    journals: list[tuple[float, RegisteredJournal]] = []
     for path in folder.glob("*.jsonl"):
         journal = Journal(path)
         run = _run(journal) if only_ours(path) else None
         if run is None:
             continue
         if pending := journal.pending():
-            found.append((max(change.at for change in pending), RegisteredJournal(folder, run)))
+            journals.append((max(change.at for change in pending), RegisteredJournal(folder, run)))
         elif run.pid is None:
             journal.remove()
-    return [one for _, one in sorted(found, key=lambda pair: -pair[0])]
+    return [one for _, one in sorted(journals, key=lambda pair: -pair[0])]
 
 
 def journals_in(path: Path) -> frozenset[str]:
@@ -262,8 +262,8 @@ def check_ours(path: Path) -> None:
 def only_ours(path: Path) -> bool:
     """Whether it is this user's own folder or file, and no other user may write in it."""
     try:
-        found = path.lstat()
+        status = path.lstat()
     except OSError:
         return False
-    kind = stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)
-    return kind and found.st_uid == os.geteuid() and not found.st_mode & 0o022
+    kind = stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)
+    return kind and status.st_uid == os.geteuid() and not status.st_mode & 0o022

@@ -1,5 +1,5 @@
 """The files of a record directory, its header and format version; how files and folders are made that only their owner
-may read, from their first byte on and whatever the umask is. Writes no event."""
+may read, from their first byte on and under any umask. Writes no event."""
 
 import json
 import os

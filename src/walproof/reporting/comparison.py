@@ -51,17 +51,17 @@ def _names(records: Sequence[Record]) -> list[str]:
 
 def _prices(names: Sequence[str], tables: Sequence[PriceTable]) -> tuple[Section, ...]:
     by_arm: list[dict[tuple[Scenario, Arm], ArmPrice]] = [{(p.scenario, p.arm): p for p in t.arms} for t in tables]
-    arms = list(dict.fromkeys(key for found in by_arm for key in found))
+    arms = list(dict.fromkeys(key for prices in by_arm for key in prices))
     if not arms:
         return ()
     rows = []
     for key in arms:
-        found = [prices.get(key) for prices in by_arm]
-        first = next(p for p in found if p is not None)
+        of_arm = [prices.get(key) for prices in by_arm]
+        first = next(p for p in of_arm if p is not None)
         cells: list[Cell | str] = [Cell(arm_name(first), str(first.arm.level)), str(first.arm.clients)]
         cells += [f"{first.scenario.text}, {workload_name(first)}"]
-        cells += [NOT_KNOWN if p is None else _price(p) for p in found]
-        rows.append(row(*cells, *(_change(found[0], p, len(arms) * (len(tables) - 1)) for p in found[1:])))
+        cells += [NOT_KNOWN if p is None else _price(p) for p in of_arm]
+        rows.append(row(*cells, *(_change(of_arm[0], p, len(arms) * (len(tables) - 1)) for p in of_arm[1:])))
     heads = columns("level", ">clients", "scenario", *(f">{n}" for n in names), *(f"{n}: change" for n in names[1:]))
     baseline = tables[0].baseline
     intro = (
@@ -86,17 +86,17 @@ def _change(before: ArmPrice | None, after: ArmPrice | None, among: int) -> Cell
     if before is None or after is None:
         return Cell("only in one", "quiet")
     if _is_baseline(before) or _is_baseline(after):
-        found = change(before.tps, after.tps, among, BETWEEN_RUNS["tps"])
+        factor = change(before.tps, after.tps, among, BETWEEN_RUNS["tps"])
     else:
-        found = change(before.ratio, after.ratio, among, BETWEEN_RUNS["ratio"])
-    if not math.isfinite(found.value):
+        factor = change(before.ratio, after.ratio, among, BETWEEN_RUNS["ratio"])
+    if not math.isfinite(factor.value):
         return Cell(NOT_KNOWN, "quiet")
-    text = f"{found.value - 1:+.1%} ({found.low - 1:+.1%} to {found.high - 1:+.1%})"
+    text = f"{factor.value - 1:+.1%} ({factor.low - 1:+.1%} to {factor.high - 1:+.1%})"
     if before.blocks < 2 or after.blocks < 2:
         return Cell(f"{text}: too few blocks to say", "quiet")
-    if found.covers(1.0):
+    if factor.covers(1.0):
         return Cell(f"{text}: no real difference", "quiet")
-    return Cell(f"{text}: {'faster' if found.value > 1 else 'slower'}", "good" if found.value > 1 else "bad")
+    return Cell(f"{text}: {'faster' if factor.value > 1 else 'slower'}", "good" if factor.value > 1 else "bad")
 
 
 def _drills(names: Sequence[str], drills: Sequence[Sequence[Drill]]) -> tuple[Section, ...]:
@@ -106,9 +106,9 @@ def _drills(names: Sequence[str], drills: Sequence[Sequence[Drill]]) -> tuple[Se
         return ()
     rows, alpha = [], 0.05 / (len(cells) * (len(names) - 1))
     for fault, level in sorted(cells, key=lambda c: (c[0], c[1].strength)):
-        found = [[d for d in of_record if (fault_name(d), d.level) == (fault, level)] for of_record in decided]
-        differences = [_drill_change(found[0], one, alpha) for one in found[1:]]
-        rows.append(row(fault, Cell(str(level), str(level)), *map(_losses, found), *differences))
+        of_cell = [[d for d in of_record if (fault_name(d), d.level) == (fault, level)] for of_record in decided]
+        differences = [_drill_change(of_cell[0], one, alpha) for one in of_cell[1:]]
+        rows.append(row(fault, Cell(str(level), str(level)), *map(_losses, of_cell), *differences))
     heads = columns("fault", "level", *names, *(f"{n}: change" for n in names[1:]))
     intro = (
         "Losses are compared by Fisher's exact test, outages by Mann and Whitney's; both at 95 % over all rows at once."
@@ -168,16 +168,16 @@ def _facts(record: Record) -> dict[str, str]:
 
 
 def _conclusion(prices: Sequence[Section], drills: Sequence[Section]) -> tuple[str, ...]:
-    found = []
+    summary = []
     for what, sections in (("price", prices), ("survival", drills)):
         rows = [cells for s in sections for block in s.blocks if isinstance(block, Table) for cells in block.rows]
         marked = [c for cells in rows for c in cells if c.tone in ("good", "bad")]
         if not rows:
             continue
         if not marked:
-            found.append(f"No {what} changed beyond chance ({len(rows)} compared).")
+            summary.append(f"No {what} changed beyond chance ({len(rows)} compared).")
             continue
         worse, better = (sum(c.tone == tone for c in marked) for tone in ("bad", "good"))
         changed = [f"{n} {direction}" for n, direction in ((worse, "worse"), (better, "better")) if n]
-        found.append(f"{what.capitalize()}, {len(rows)} compared: {' and '.join(changed)} beyond chance.")
-    return tuple(found) or ("The records have nothing in common that could be compared.",)
+        summary.append(f"{what.capitalize()}, {len(rows)} compared: {' and '.join(changed)} beyond chance.")
+    return tuple(summary) or ("The records have nothing in common that could be compared.",)

@@ -17,20 +17,20 @@ from walproof.reporting.wording import fault_name, percent, seconds
 def sentences(events: Sequence[Event], table: PriceTable | None = None) -> tuple[str, ...]:
     """What it costs, what was lost, how long it took: one to three sentences. `table` saves computing it again."""
     drills = [e.drill for e in events if isinstance(e, DrillDone)]
-    found: list[str] = []
+    summary: list[str] = []
     if any(isinstance(e, SampleDone) for e in events):
         priced = table or price_table(events)
         searched = () if priced.arms else search_sentences(events)
-        found += searched or (price_sentence(priced),)
+        summary += searched or (price_sentence(priced),)
     if drills:
-        found.append(loss_sentence(drills))
+        summary.append(loss_sentence(drills))
         outage = outage_sentence(drills)
         if outage:
-            found.append(outage)
+            summary.append(outage)
     claims = [e for e in events if isinstance(e, ClaimJudged)]
     if claims:
-        found = [claims_sentence(claims), *found[:2]]
-    return tuple(found) or ("Nothing was measured and no fault was injected.",)
+        summary = [claims_sentence(claims), *summary[:2]]
+    return tuple(summary) or ("Nothing was measured and no fault was injected.",)
 
 
 def conclusion(events: Sequence[Event]) -> str:

@@ -56,28 +56,28 @@ def drill_sections(drills: Sequence[Drill]) -> tuple[Section, ...]:
     away: list[Block] = [*filter(None, [_outage(drills)]), *_guarded(drills)]
     made += [Section("outage", "How long writes were away", "", tuple(away))] if away else []
     evidence = tuple(
-        Evidence(cell.link, f"{fault} at {level}", _worst(found), cell.tone, tuple(found))
-        for (fault, level), found in cells.items()
-        if (cell := _cell(fault, level, found))
+        Evidence(cell.link, f"{fault} at {level}", _worst(of_cell), cell.tone, tuple(of_cell))
+        for (fault, level), of_cell in cells.items()
+        if (cell := _cell(fault, level, of_cell))
     )
     made.append(Section("evidence", "Evidence", "Open a line to see its drills.", evidence))
     return tuple(made)
 
 
 def _cells(drills: Sequence[Drill]) -> Cells:
-    found: Cells = {}
+    cells: Cells = {}
     for drill in sorted(drills, key=lambda d: (d.fault, str(d.victim), d.level.strength, d.number)):
-        found.setdefault((fault_name(drill), drill.level), []).append(drill)
-    return found
+        cells.setdefault((fault_name(drill), drill.level), []).append(drill)
+    return cells
 
 
 def _key(fault: str, level: Level) -> str:
     return "cell-" + re.sub(r"[^a-z0-9]+", "-", f"{fault}-{level}".lower()).strip("-")
 
 
-def _worst(found: Sequence[Drill]) -> Verdict:
+def _worst(drills: Sequence[Drill]) -> Verdict:
     order = (Verdict.BROKEN, Verdict.EXPECTED_LOSS, Verdict.HELD, Verdict.UNDECIDED, Verdict.SKIPPED)
-    return next(v for v in order if any(d.verdict is v for d in found))
+    return next(v for v in order if any(d.verdict is v for d in drills))
 
 
 def _survival_matrix(cells: Cells) -> Table:
@@ -87,16 +87,16 @@ def _survival_matrix(cells: Cells) -> Table:
     return Table("matrix", "survival matrix", columns("fault", *levels), rows, kind="matrix", page_only=True)
 
 
-def _cell(fault: str, level: Level, found: Sequence[Drill]) -> Cell:
-    if not found:
+def _cell(fault: str, level: Level, drills: Sequence[Drill]) -> Cell:
+    if not drills:
         return Cell("not run", "quiet")
-    worst = _worst(found)
-    held = sum(d.verdict is Verdict.HELD for d in found)
-    others = [d for d in found if d.verdict in (Verdict.BROKEN, Verdict.EXPECTED_LOSS)]
-    left = and_undecided(sum(d.verdict is Verdict.UNDECIDED for d in found))
+    worst = _worst(drills)
+    held = sum(d.verdict is Verdict.HELD for d in drills)
+    others = [d for d in drills if d.verdict in (Verdict.BROKEN, Verdict.EXPECTED_LOSS)]
+    left = and_undecided(sum(d.verdict is Verdict.UNDECIDED for d in drills))
     key = _key(fault, level)
     if others:
-        lost = sum(d.findings.lost for d in found)
+        lost = sum(d.findings.lost for d in drills)
         what = f"{count(lost)} lost" if lost else "broken"
         broken = worst is Verdict.BROKEN
         aside = ", guarantee violated" if broken and any(d.promised for d in others) else "" if broken else f", {worst}"
@@ -107,12 +107,12 @@ def _cell(fault: str, level: Level, found: Sequence[Drill]) -> Cell:
 def _documented(drills: Sequence[Drill]) -> Table:
     """PostgreSQL's documented guarantees with what was observed for each."""
     levels = [level for level in Level if any(d.level is level for d in drills)]
-    found = matrix(drills, levels)
+    observed = matrix(drills, levels)
     rows = []
     for level in levels:
         cells = []
         for name, _, _ in COLUMNS:
-            one = found[level][name]
+            one = observed[level][name]
             tone = "bad" if one.surprising else {"✔": "good", "✘": "warn"}.get(one.mark, "quiet")
             guarantee = "guaranteed" if one.promised else "not guaranteed"
             cells.append(Cell(f"{one.mark} {guarantee}; {one.evidence}", tone))

@@ -83,13 +83,13 @@ def _rate(drill: Drill, fault: float, x: Scale, span: tuple[float, float]) -> li
 
 
 def _lost(drill: Drill, fault: float, x: Scale, span: tuple[float, float]) -> list[str]:
-    found = drill.findings
-    if found.lost_from is None or found.lost_to is None:
+    findings = drill.findings
+    if findings.lost_from is None or findings.lost_to is None:
         return []
     top, bottom = span
-    left, right = x(found.lost_from - fault), x(found.lost_to - fault)
+    left, right = x(findings.lost_from - fault), x(findings.lost_to - fault)
     rect = f'<rect class="lost" x="{left:g}" y="{top}" width="{max(2.0, right - left):.1f}" height="{bottom - top}"/>'
-    return [with_tooltip(rect, f"{count(found.lost)} acknowledged commits of this span are lost")]
+    return [with_tooltip(rect, f"{count(findings.lost)} acknowledged commits of this span are lost")]
 
 
 _KINDS = {Prose: "prose", Table: "table", Figure: "figure", Evidence: "evidence"}

@@ -53,20 +53,20 @@ def prove_json(events: Sequence[Event], record: str | None) -> dict[str, Any]:
 
 def record_json(events: Sequence[Event], record: str, notices: Sequence[str]) -> dict[str, Any]:
     """Everything `report --json` prints: price, drills, claims, searches, environment, notices."""
-    found: dict[str, Any] = {"record": record, "notices": list(notices), "conclusion": conclusion(events)}
+    content: dict[str, Any] = {"record": record, "notices": list(notices), "conclusion": conclusion(events)}
     if any(isinstance(e, SampleDone) for e in events):
-        found |= price_json(events, record)
+        content |= price_json(events, record)
     if any(isinstance(e, DrillDone) for e in events):
-        found |= prove_json(events, record)
+        content |= prove_json(events, record)
     steps = [e for e in events if isinstance(e, SearchStep)]
     claims = [e for e in events if isinstance(e, ClaimJudged)]
     figures = [e for e in events if isinstance(e, FigureCompared)]
     described = next((e.description for e in reversed(events) if isinstance(e, Described)), None)
-    found |= {"searches": [asdict(s) for s in steps]} if steps else {}
-    found |= {"claims": [asdict(c) for c in claims]} if claims else {}
-    found |= {"figures": [asdict(f) for f in figures]} if figures else {}
-    found |= {"environment": asdict(described)} if described else {}
-    return found
+    content |= {"searches": [asdict(s) for s in steps]} if steps else {}
+    content |= {"claims": [asdict(c) for c in claims]} if claims else {}
+    content |= {"figures": [asdict(f) for f in figures]} if figures else {}
+    content |= {"environment": asdict(described)} if described else {}
+    return content
 
 
 def outline_json(outline: Outline) -> dict[str, Any]:
@@ -201,10 +201,10 @@ def _log(scenario: Scenario, arm: Arm, results: Sequence[SampleResult]) -> str:
         '"StartTimestamp","Interval_Length","Interval_Max","Interval_Compressed_Histogram"',
     ]
     for result in results:
-        found = {"": result.histogram, **{f"Tag={name},": one for name, one in result.per_level.items()}}
+        histograms = {"": result.histogram, **{f"Tag={name},": one for name, one in result.per_level.items()}}
         lines += [
             f"{tag}{result.started_at - start:.3f},{result.seconds:.3f},{quantile_ms(one, 1.0):.3f},{encoded(one)}"
-            for tag, one in found.items()
+            for tag, one in histograms.items()
             if one
         ]
     return "\n".join([*lines, ""])

@@ -182,8 +182,8 @@ def price_sections(events: Sequence[Event], table: PriceTable) -> tuple[Section,
     if any(isinstance(e, SampleDone) for e in events):
         if table.arms:
             made += [_throughput(table), _percentiles(table)]
-        found = breakdowns(events)
-        made += [_breakdown(found)] if found else []
+        of_groups = breakdowns(events)
+        made += [_breakdown(of_groups)] if of_groups else []
     return (*made, *soak_sections(events), *search_sections(events))
 
 
@@ -337,10 +337,10 @@ def _offered(arms: Sequence[ArmPrice]) -> Table:
     return _table("offered", "latency at equal offered rate", heads, rows)
 
 
-def _breakdown(found: Sequence[Breakdown]) -> Section:
-    names = list(dict.fromkeys(p.name for a in found for p in a.parts))
+def _breakdown(of_groups: Sequence[Breakdown]) -> Section:
+    names = list(dict.fromkeys(p.name for a in of_groups for p in a.parts))
     bars, rows = [], []
-    for a in found:
+    for a in of_groups:
         parts = {p.name: plus_minus(p.ms) for p in a.parts}
         where = (a.scenario.text, Cell(a.level, a.level), str(a.clients))
         rows.append(row(*where, *(parts.get(n, "") for n in names), number(a.sum_ms), plus_minus(a.measured)))
@@ -359,5 +359,5 @@ def _breakdown(found: Sequence[Breakdown]) -> Section:
     numbers = _table("breakdown", "commit latency breakdown, ms", heads, rows)
     figure = Figure("latency-breakdown", "Commit latency breakdown", caption, charts, legend, numbers)
     # The sentence of the most clients of each scenario.
-    most = {a.scenario: a.bottleneck for a in sorted(found, key=lambda a: a.clients)}
+    most = {a.scenario: a.bottleneck for a in sorted(of_groups, key=lambda a: a.clients)}
     return Section("breakdown", "Where the time goes", "", (figure, Prose(tuple(most.values()))))

@@ -55,23 +55,23 @@ _SOAK_CAPTION = (
 
 def soak_sections(events: Sequence[Event]) -> tuple[Section, ...]:
     """The section of a soak; none when the record holds none."""
-    found = stretches(events)
-    if not found:
+    soak = stretches(events)
+    if not soak:
         return ()
-    rows = tuple(_row(arm, [one.series for one in of_arm]) for arm, of_arm in _by_arm(found))
+    rows = tuple(_row(arm, [one.series for one in of_arm]) for arm, of_arm in _by_arm(soak))
     table = Table("soak", "the soak", _HEADS, rows)
-    found = _without_pauses(found)
-    start = found[0].series.started_at
-    width = max(1, math.ceil((found[-1].series.started_at + len(found[-1].series.transactions) - start) / _POINTS))
+    soak = _without_pauses(soak)
+    start = soak[0].series.started_at
+    width = max(1, math.ceil((soak[-1].series.started_at + len(soak[-1].series.transactions) - start) / _POINTS))
     chart = SeriesChart(
         "every second of the soak" if width == 1 else f"the soak in steps of {width} s",
         "seconds since the soak began",
-        _panels(found, start, width),
-        tuple(_slot(one, start) for one in found),
-        shaded=_spans(found, start, lambda series, k: series.checkpoint[k]),
-        marked=_spans(found, start, lambda series, k: series.stalled_s[k] > 0),
+        _panels(soak, start, width),
+        tuple(_slot(one, start) for one in soak),
+        shaded=_spans(soak, start, lambda series, k: series.checkpoint[k]),
+        marked=_spans(soak, start, lambda series, k: series.stalled_s[k] > 0),
     )
-    arms = dict.fromkeys(one.arm for one in found)
+    arms = dict.fromkeys(one.arm for one in soak)
     legend = tuple((_name(arm), _tone(arm)) for arm in arms)
     caption = _SOAK_CAPTION.format(
         "" if width == 1 else f", in steps of {width} s of which latencies show the worst second"
@@ -80,24 +80,24 @@ def soak_sections(events: Sequence[Event]) -> tuple[Section, ...]:
     return (Section("soak", "The soak", "", (figure,)),)
 
 
-def _without_pauses(found: Sequence[Stretch]) -> tuple[Stretch, ...]:
+def _without_pauses(soak: Sequence[Stretch]) -> tuple[Stretch, ...]:
     """The stretches for drawing: a pause longer than LONGEST_PAUSE_S, as before --resume, is drawn that long."""
     drawn: list[Stretch] = []
     shift = 0.0
-    for before, one in zip((found[0], *found), found, strict=False):
+    for before, one in zip((soak[0], *soak), soak, strict=False):
         pause = one.series.started_at - before.series.started_at - len(before.series.transactions)
         shift += max(0.0, pause - LONGEST_PAUSE_S)
         drawn.append(replace(one, series=replace(one.series, started_at=one.series.started_at - shift)))
     return tuple(drawn)
 
 
-def _row(arm: Arm, found: Sequence[Series]) -> tuple[Cell, ...]:
-    per_second = [n for one in found for n in one.transactions]
+def _row(arm: Arm, series: Sequence[Series]) -> tuple[Cell, ...]:
+    per_second = [n for one in series for n in one.transactions]
     p50, p99, longest = (
-        _known(values) for values in zip(*((s.p50_ms, s.p99_ms, s.max_ms) for s in found), strict=True)
+        _known(values) for values in zip(*((s.p50_ms, s.p99_ms, s.max_ms) for s in series), strict=True)
     )
-    wal = [n for one in found for n in one.wal_bytes if n is not None]
-    checkpoint = sum(sum(one.checkpoint) for one in found)
+    wal = [n for one in series for n in one.wal_bytes if n is not None]
+    checkpoint = sum(sum(one.checkpoint) for one in series)
     return row(
         Cell(_name(arm), _tone(arm)),
         str(arm.clients),
@@ -107,7 +107,7 @@ def _row(arm: Arm, found: Sequence[Series]) -> tuple[Cell, ...]:
         number(_median(p50)),
         number(_median(p99)),
         number(max(longest, default=math.nan)),
-        seconds(sum(sum(one.stalled_s) for one in found)),
+        seconds(sum(sum(one.stalled_s) for one in series)),
         in_bytes(fmean(wal)) if wal else NOT_KNOWN,
         seconds(float(checkpoint)),
     )
@@ -129,13 +129,13 @@ def _tone(arm: Arm) -> str:
     return "other" if arm.mix else str(arm.level)
 
 
-def _panels(found: Sequence[Stretch], start: float, width: int) -> tuple[SeriesPanel, ...]:
+def _panels(soak: Sequence[Stretch], start: float, width: int) -> tuple[SeriesPanel, ...]:
     def lines(read: Callable[[Series], Sequence[float | None]], worst: bool, weight: str) -> tuple[SeriesLine, ...]:
         return tuple(
             SeriesLine(
                 _tone(arm), weight, tuple(_run(one.series, read(one.series), start, width, worst) for one in of_arm)
             )
-            for arm, of_arm in _by_arm(found)
+            for arm, of_arm in _by_arm(soak)
         )
 
     latency = (
@@ -151,8 +151,8 @@ def _panels(found: Sequence[Stretch], start: float, width: int) -> tuple[SeriesP
     )
 
 
-def _by_arm(found: Sequence[Stretch]) -> list[tuple[Arm, list[Stretch]]]:
-    return [(arm, [one for one in found if one.arm == arm]) for arm in dict.fromkeys(one.arm for one in found)]
+def _by_arm(soak: Sequence[Stretch]) -> list[tuple[Arm, list[Stretch]]]:
+    return [(arm, [one for one in soak if one.arm == arm]) for arm in dict.fromkeys(one.arm for one in soak)]
 
 
 def _run(
@@ -180,11 +180,11 @@ def _slot(one: Stretch, start: float) -> SeriesSlot:
 
 
 def _spans(
-    found: Sequence[Stretch], start: float, marks: Callable[[Series, int], bool]
+    soak: Sequence[Stretch], start: float, marks: Callable[[Series, int], bool]
 ) -> tuple[tuple[float, float], ...]:
     """Begin and end of runs of seconds for which that holds."""
     spans = []
-    for one in found:
+    for one in soak:
         begin = one.series.started_at - start
         numbers_of = groupby(range(len(one.series.transactions)), key=partial(marks, one.series))
         for holds, run in numbers_of:

@@ -82,9 +82,9 @@ def spread_rows(spans: Sequence[tuple[float, float]]) -> list[int]:
     ends: list[float] = []
     rows = []
     for left, right in spans:
-        found = next((i for i, end in enumerate(ends) if end < left), len(ends))
-        ends[found : found + 1] = [right]
-        rows.append(found)
+        row = next((i for i, end in enumerate(ends) if end < left), len(ends))
+        ends[row : row + 1] = [right]
+        rows.append(row)
     return rows
 
 

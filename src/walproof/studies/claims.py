@@ -93,10 +93,12 @@ class Measured:
 
     def level_of(self, arm: ArmNamed, unit: str) -> Estimate | None:
         """Throughput in transactions per second or mean latency in ms of one arm; None below two samples."""
-        found = self.samples(arm)
-        if len(found) < 2:
+        samples = self.samples(arm)
+        if len(samples) < 2:
             return None
-        return rate_interval(totals(found)) if unit == "tps" else stopped_interval(np.array([s.mean_ms for s in found]))
+        if unit == "tps":
+            return rate_interval(totals(samples))
+        return stopped_interval(np.array([s.mean_ms for s in samples]))
 
     def added_ms(self, of: ArmNamed, to: ArmNamed) -> Estimate | None:
         """Mean latency of one arm less the other's, ms, paired by block; None below two samples of each."""
@@ -129,7 +131,7 @@ def _text(estimate: Estimate, unit: str = "") -> str:
 
 
 def _named(of: ArmNamed, to: ArmNamed, sign: str) -> str:
-    """The two arms by their levels and whatever else differs between them."""
+    """The two arms by their levels and what else differs between them."""
     left, right = str(of.level), str(to.level)
     factors = ((of.clients, to.clients, ""), (of.rtt_ms, to.rtt_ms, " ms"), (of.cores, to.cores, " cores"))
     for one, other, unit in factors:
@@ -256,18 +258,18 @@ def judge(claim: Claim, measured: Measured) -> ClaimResult:
 
 def claim_judged(study: str, claim: Claim, measured: Measured, at: float) -> ClaimJudged:
     """The result of one claim, as the event of the record; what was scaled or widened stands in brackets."""
-    found = judge(claim, measured)
+    judged = judge(claim, measured)
     notes = "; ".join(note for note in (claim.scaled, claim.accepted) if note)
     scaled = f" [{notes}]" if notes else ""
     return ClaimJudged(
-        at, study, f"{claim.name}: {claim.says}{scaled}", claim.paper, found.measured, str(found.verdict), found.why
+        at, study, f"{claim.name}: {claim.says}{scaled}", claim.paper, judged.measured, str(judged.verdict), judged.why
     )
 
 
 def figure_compared(study: str, figure: Figure, measured: Measured, at: float) -> FigureCompared:
     """One figure of the paper with the figure measured here, as the event of the record."""
-    found: Estimate | None = None
+    estimate: Estimate | None = None
     if figure.of is not None:
-        found = measured.ratio(figure.of, figure.to) if figure.to else measured.level_of(figure.of, figure.unit)
-    measured_here = (math.nan, math.nan, math.nan) if found is None else (found.value, found.low, found.high)
-    return FigureCompared(at, study, figure.where, figure.unit, figure.paper, *measured_here)
+        estimate = measured.ratio(figure.of, figure.to) if figure.to else measured.level_of(figure.of, figure.unit)
+    here = (math.nan, math.nan, math.nan) if estimate is None else (estimate.value, estimate.low, estimate.high)
+    return FigureCompared(at, study, figure.where, figure.unit, figure.paper, *here)

@@ -34,11 +34,11 @@ def _missed(lab: LabNeeded, described: Description, view: ClusterView) -> Iterat
     if "members" in declared and members != lab.members:
         yield f"{counted(members, 'member')}, the study has {lab.members}"
     if declared & {"sync", "quorum"}:
-        wanted, found = lab.sync.replication(lab.quorum), read_standby_names(view.standby_names)
+        wanted, quorum = lab.sync.replication(lab.quorum), read_standby_names(view.standby_names)
         asynchronous = wanted.method is None or wanted.number == 0
-        here = None if found is None else (found.kind, found.k)
+        here = None if quorum is None else (quorum.kind, quorum.k)
         if here != (None if asynchronous else (wanted.method, wanted.number)):
-            shown = "asynchronous" if found is None else f"{found.kind} {found.k}"
+            shown = "asynchronous" if quorum is None else f"{quorum.kind} {quorum.k}"
             yield f"{shown}, the study has {wanted.text.removesuffix(' strict')}"
     if "wal_volume" in declared:
         asked, seen = (
@@ -83,27 +83,27 @@ def questions(study: Study, options: StudyOptions) -> list[tuple[StudyPart, Ques
     repeats = sum(d.quick_repeat if options.quick else d.repeat for d in study.drill)
     left_s = max(total_s - DRILL_S * repeats, total_s / 3)
     weights = [p.share * len(p.levels) * len(p.clients) * len(p.scenarios()) for p in study.part]
-    found = []
+    asked = []
     for part, weight in zip(study.part, weights, strict=True):
         scenarios, arms = part.scenarios(), part.arms()
         budget_s = left_s * weight / sum(weights)
         sample_s = sample_seconds(budget_s, len(arms), len(scenarios))
-        found.append((part, Question(scenarios, arms, study.baseline, sample_s, NEVER, budget_s, options.seed)))
-    return found
+        asked.append((part, Question(scenarios, arms, study.baseline, sample_s, NEVER, budget_s, options.seed)))
+    return asked
 
 
 def drills_of(study: Study, options: StudyOptions) -> list[tuple[DrillPart, list[PlannedDrill]]]:
     """Every drill of the study in order, numbered through. Pure."""
     numbers = itertools.count(1)
-    found = []
+    plans = []
     for part in study.drill:
         fault = CATALOGUE[part.fault]
         plan = [
             PlannedDrill(next(numbers), fault, fault.victims[0], part.level, part.route, part.writers)
             for _ in range(part.quick_repeat if options.quick else part.repeat)
         ]
-        found.append((part, plan))
-    return found
+        plans.append((part, plan))
+    return plans
 
 
 def consents_needed(study: Study) -> tuple[str, ...]:

@@ -52,18 +52,18 @@ class Probe:
 def _create_table(endpoint: Endpoint) -> None:
     with psycopg.connect(endpoint.conninfo(), autocommit=True) as connection:
         connection.execute("SET synchronous_commit = local")
-        found = connection.execute(
+        row = connection.execute(
             "SELECT obj_description(to_regclass(%s)), to_regclass(%s) IS NOT NULL", (TABLE, TABLE)
         ).fetchone()
-        if found and found[1] and found[0] != MARK:
+        if row and row[1] and row[0] != MARK:
             raise TargetError(f"a table {TABLE} exists that is not walproof's", "rename it, or name another database")
-        if found and not found[1]:
+        if row and not row[1]:
             connection.execute(f"CREATE TABLE {TABLE} (level text PRIMARY KEY, at timestamptz)")
             connection.execute(f"COMMENT ON TABLE {TABLE} IS '{MARK}'")
 
 
 def _shut_down(descriptor: int) -> None:
-    """Close a connection from another thread: whoever waits on it sees it closed."""
+    """Close a connection from another thread: the thread that waits on it sees it closed."""
     with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as connection:
         connection.shutdown(socket.SHUT_RDWR)
 

@@ -49,9 +49,9 @@ def base_url(host: str, port: int) -> str:
 def _reachable(host: str) -> str:
     """An address of this machine that is not loopback, of the family of `host` where there is one."""
     wanted = (socket.AF_INET6, socket.AF_INET) if host == "::" else (socket.AF_INET,)
-    found = [a for addresses in psutil.net_if_addrs().values() for a in addresses]
+    addresses = [a for of_card in psutil.net_if_addrs().values() for a in of_card]
     for family in wanted:
-        for address in found:
+        for address in addresses:
             # A link-local address (fe80::…%eth0) is of no use in a browser.
             if address.family == family and not is_loopback(address.address) and "%" not in address.address:
                 return str(address.address)
@@ -104,7 +104,7 @@ class _Quiet(WSGIRequestHandler):
 
 
 class MetricsServer:
-    """Listens on (host, port) until closed; MachineError when it cannot. Without a token everybody may read."""
+    """Listens on (host, port) until closed; MachineError when it cannot. Without a token every client may read."""
 
     def __init__(
         self,

@@ -165,16 +165,16 @@ def _changes(before: Picture, after: Picture) -> list[str]:
     if not before.members:
         return []
     old = {m.name: m.role for m in before.members}
-    found = []
+    changes = []
     if after.leader != before.leader:
-        found.append(f"{after.leader} is leader" if after.leader else f"{before.leader} is no longer leader")
+        changes.append(f"{after.leader} is leader" if after.leader else f"{before.leader} is no longer leader")
     for member in after.members:
         was = old.get(member.name, member.role)
         if was is not member.role and Role.UNKNOWN in (was, member.role):
-            found.append(f"{member.name} is {'unreachable' if member.role is Role.UNKNOWN else 'reachable again'}")
+            changes.append(f"{member.name} is {'unreachable' if member.role is Role.UNKNOWN else 'reachable again'}")
     if before.sync.active and not after.sync.active and after.leader:
-        found.append("synchronous replication inactive: synchronous_standby_names is empty")
-    return found
+        changes.append("synchronous replication inactive: synchronous_standby_names is empty")
+    return changes
 
 
 def with_probe(picture: Picture, probe: Probe) -> Picture:
@@ -197,8 +197,8 @@ def with_guard(picture: Picture, status: GuardStatus | None) -> Picture:
 def _guard_events(before: GuardStatus | None, now: GuardStatus | None) -> list[str]:
     if before is None or now is None:
         return [] if before is now else ["a guard watches" if now else "the guard has ended"]
-    found = [f"the guard suspects {before.leader}"] if now.suspicions > before.suspicions else []
-    return found + (["the guard handed the leader lock over"] if now.takeovers > before.takeovers else [])
+    events = [f"the guard suspects {before.leader}"] if now.suspicions > before.suspicions else []
+    return events + (["the guard handed the leader lock over"] if now.takeovers > before.takeovers else [])
 
 
 def with_links(picture: Picture, links: tuple[LinkView, ...]) -> Picture:

@@ -151,7 +151,7 @@ def _disputed(facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
     if cnpg.lease_holder is not None:
         says["lease"] = cnpg.lease_holder
     if len(set(says.values())) > 1:
-        evidence = ", ".join(f"{who}: {name or 'nobody'}" for who, name in says.items()) + f"; phase: {cnpg.phase}"
+        evidence = ", ".join(f"{who}: {name or 'no instance'}" for who, name in says.items()) + f"; phase: {cnpg.phase}"
         yield Hit(evidence, f"kubectl cnpg status {cnpg.name}; kubectl get lease {cnpg.name} -o yaml", "status")
 
 

@@ -43,7 +43,7 @@ CATALOGUE: tuple[Pitfall, ...] = (
     Pitfall("P5", "non-strict mode: the last standby goes, commits silently become local", failover.silently_local),
     Pitfall("P6", "strict mode's '*' is satisfied by any WAL receiver", failover.anybody, slow=True),
     Pitfall("P7", "ANY 1 (a, b): leader and acknowledging standby lost together", failover.quorum_dies_together),
-    Pitfall("P8", "a standby name that nobody has: commits wait for ever", visibility.for_nobody),
+    Pitfall("P8", "a standby name that no standby has: commits wait for ever", visibility.for_nobody),
     Pitfall("P9", "pg_rewind erases acknowledged commits without a trace", failover.rewound, slow=True),
     Pitfall("P10", "divergence is not loss: commits in doubt count apart", failover.divergence_is_not_loss, slow=True),
     Pitfall("P11", "standby reads are stale at on; at remote_apply only some are fresh", visibility.stale),
@@ -51,13 +51,13 @@ CATALOGUE: tuple[Pitfall, ...] = (
     Pitfall("P13", "an invisible waiting commit becomes visible by a restart", visibility.invisible_then_visible),
     Pitfall("P14", "remote_apply freezes when a standby's query blocks replay", visibility.replay_blocked),
     Pitfall("P15", "an unreachable standby stalls commits until wal_sender_timeout", visibility.unreachable_standby),
-    Pitfall("P16", "one slow standby disk stalls everyone under ALL; ANY hides it", visibility.slow_disk),
+    Pitfall("P16", "one slow standby disk stalls every client under ALL; ANY hides it", visibility.slow_disk),
     Pitfall("P17", "clients never notice a dead leader without TCP timeouts", failover.unnoticed, slow=True),
     Pitfall("P18", "fsync off, or a lying disk, breaks every promise", failover.lying_disk, slow=True, ruins=True),
     Pitfall("P19", "a frozen leader wakes up and answers after its successor", failover.frozen_leader, slow=True),
     Pitfall("P20", "SET LOCAL synchronous_commit opts one transaction out", failover.opted_out, slow=True),
     Pitfall("P21", "lag columns show what was reported, not what would be lost", visibility.misleading_lag, slow=True),
-    Pitfall("P22", "maximum_lag_on_failover 0 leaves nobody eligible", failover.nobody_eligible, slow=True),
+    Pitfall("P22", "maximum_lag_on_failover 0 leaves no standby eligible", failover.nobody_eligible, slow=True),
 )
 
 
@@ -74,7 +74,7 @@ class TargetPitfall:
 ON_TARGET: tuple[TargetPitfall, ...] = (
     TargetPitfall(
         "K1",
-        "PostgreSQL frozen under a living manager: the lease is renewed, nobody is promoted",
+        "PostgreSQL frozen under a living manager: the lease is renewed, no standby is promoted",
         "cloudnative-pg#11348, #11265",
         ("freeze",),
     ),

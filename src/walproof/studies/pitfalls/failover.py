@@ -107,16 +107,16 @@ def nobody_eligible(lab: PitfallLab) -> Finding:
         while time.monotonic() - began < 40 and lab.target.observe().leader is None:
             lab.clock.pause(1.0)
         none_for = time.monotonic() - began
-        nobody = lab.target.observe().leader is None
+        leaderless = lab.target.observe().leader is None
     finally:
         patroni.patch_config(lab.blueprint, {"maximum_lag_on_failover": before})
         lab.recover()
         configuration.set_sync(lab.blueprint, SyncMode.QUORUM, 1)
     return Finding(
-        nobody,
+        leaderless,
         f"{leader} wrote WAL that no commit waits for and died: no leader for {none_for:.0f} s (ttl 20 s), "
         f"until maximum_lag_on_failover was increased again"
-        if nobody
+        if leaderless
         else f"a leader was there after {none_for:.0f} s",
     )
 
@@ -234,7 +234,7 @@ def divergence_is_not_loss(lab: PitfallLab) -> Finding:
 
 
 def opted_out(lab: PitfallLab) -> Finding:
-    """P20: SET LOCAL synchronous_commit leaves one transaction unprotected, whatever the cluster promises."""
+    """P20: SET LOCAL synchronous_commit leaves one transaction unprotected, in spite of the cluster's promise."""
     leader = lab.leader
     network_links.partition(lab.blueprint, leader)
     waits = lab.attempt("P20-on", connection=lab.connect(leader))

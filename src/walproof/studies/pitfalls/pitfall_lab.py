@@ -55,10 +55,10 @@ class PitfallLab:
     @property
     def leader(self) -> str:
         """The leader's name now; TargetError when there is none."""
-        found = self.target.observe().leader
-        if found is None:
+        leader = self.target.observe().leader
+        if leader is None:
             raise TargetError("the lab has no leader just now", "walproof lab status")
-        return found
+        return leader
 
     @property
     def standbys(self) -> tuple[str, ...]:
@@ -69,10 +69,10 @@ class PitfallLab:
     def connect(self, member: str, level: str = "on", **more: str) -> Connection:
         """A connection straight to a member; every transaction commits at that level."""
         conninfo = self.blueprint.member_endpoint(member).conninfo(**more)
-        found = psycopg.connect(conninfo, autocommit=True)
-        found.execute(f"SET synchronous_commit = {level}")
-        self._connections.append(found)
-        return found
+        connection = psycopg.connect(conninfo, autocommit=True)
+        connection.execute(f"SET synchronous_commit = {level}")
+        self._connections.append(connection)
+        return connection
 
     def query(self, member: str, statement: str, *values: object) -> Any:
         """The first value of a statement on a member, None when there is no row."""
@@ -100,8 +100,8 @@ class PitfallLab:
 
     def count(self, member: str, prefix: str = "") -> int:
         """Rows on that member whose key starts with `prefix`."""
-        found = self.query(member, "SELECT count(*) FROM walproof_pitfall WHERE key LIKE %s || '%%'", prefix)
-        return int(found)
+        rows = self.query(member, "SELECT count(*) FROM walproof_pitfall WHERE key LIKE %s || '%%'", prefix)
+        return int(rows)
 
     def insert(self, member: str, prefix: str, rows: int, level: str = "on") -> None:
         """So many rows, each a commit of its own, over one connection; every one is acknowledged."""
@@ -114,23 +114,23 @@ class PitfallLab:
     ) -> Attempt:
         """One INSERT committed in the background, on the leader when no connection is given."""
         used = connection or self.connect(self.leader, level)
-        found = Attempt(used, used.info.backend_pid)
-        used.add_notice_handler(lambda notice: found.notices.append(notice.message_primary or ""))
+        attempt = Attempt(used, used.info.backend_pid)
+        used.add_notice_handler(lambda notice: attempt.notices.append(notice.message_primary or ""))
         text = statement or "INSERT INTO walproof_pitfall (key) VALUES (%(key)s)"
 
         def run() -> None:
-            found.began = time.time()
+            attempt.began = time.time()
             try:
                 used.execute(text, {"key": key} if "%(key)s" in text else None)
                 answer = "success"
             except psycopg.Error as wrong:
                 answer = str(wrong).strip().splitlines()[0] if str(wrong).strip() else type(wrong).__name__
-            found.ended = time.time()
-            found.answer = answer
+            attempt.ended = time.time()
+            attempt.answer = answer
 
-        found.thread = threading.Thread(target=run, daemon=True)
-        found.thread.start()
-        return found
+        attempt.thread = threading.Thread(target=run, daemon=True)
+        attempt.thread.start()
+        return attempt
 
     def wait_until(self, done: Callable[[], bool], wait: Wait = Wait.PITFALL_SHOWN) -> float:
         """Wait until `done` is true; seconds waited. WaitTimeout when it stays false."""
@@ -147,8 +147,8 @@ class PitfallLab:
         """The WAL receivers of those standbys are frozen: nothing new is received, the connections stay."""
         stopped: list[psutil.Process] = []
         for member in standbys:
-            found = [p for p in members.processes(self.blueprint, member) if "walreceiver" in _title(p)]
-            for process in found:
+            receivers = [p for p in members.processes(self.blueprint, member) if "walreceiver" in _title(p)]
+            for process in receivers:
                 process.send_signal(signal.SIGSTOP)
                 stopped.append(process)
         try:
@@ -188,11 +188,11 @@ class PitfallLab:
     def new_leader(self, old: str) -> str:
         """Wait for another leader than the old one; its name."""
 
-        def found() -> bool:
+        def another_leads() -> bool:
             now = self.target.observe().leader
             return now is not None and now != old
 
-        self.wait_until(found, Wait.NEW_LEADER)
+        self.wait_until(another_leads, Wait.NEW_LEADER)
         return self.leader
 
     def recover(self) -> None:
