@@ -108,7 +108,7 @@ def test_a_stale_answer_of_get_config_does_not_make_it_overwrite_the_newest(
         return answer
 
     patroni.answer = catching_up  # type: ignore[method-assign]
-    assert configuration.undo(journal) == ["cluster: ttl is 77 now, changed by somebody else since: left alone"]
+    assert configuration.undo(journal) == ["cluster: ttl is 77 now, changed by another user since: left alone"]
     assert patroni.config["ttl"] == 77
     assert patroni.config["postgresql"]["parameters"] == {"work_mem": "4MB"}
 
@@ -118,7 +118,7 @@ def test_apply_refuses_when_one_of_its_keys_was_changed_since_the_plan(
 ) -> None:
     plan = configuration.plan(OURS)
     patroni.config["postgresql"]["parameters"]["work_mem"] = "64MB"
-    with pytest.raises(TargetError, match="changed by somebody else meanwhile"):
+    with pytest.raises(TargetError, match="changed by another user meanwhile"):
         configuration.apply(plan, journal)
     assert patroni.written == []
     assert journal.pending() == ()

@@ -168,7 +168,7 @@ def test_what_somebody_else_changed_since_is_left_alone(pair: PlainPair, tmp_pat
         pair.sql("n1", "ALTER SYSTEM SET work_mem = '6MB'")
         try:
             (left,) = target.revert(journal)
-            assert "somebody else" in left
+            assert "another user" in left
             assert pair.sql("n1", "SHOW work_mem") == [("6MB",)]
         finally:
             pair.sql("n1", "ALTER SYSTEM RESET work_mem")

@@ -77,7 +77,7 @@ def status(message: str) -> dict[str, object]:
         (403, status(FORBIDDEN), "system:serviceaccount:default:probe may not patch clusters.postg", "--print-rbac"),
         (404, status('clusters "pg" not found'), "there is no clusters.postgresql.cnpg.io pg in namespace default", ""),
         (404, "404 page not found\n", "CloudNativePG is not installed", "context"),
-        (409, status("the object has been modified"), "changed by somebody else meanwhile (409)", "once more"),
+        (409, status("the object has been modified"), "changed by another user meanwhile (409)", "once more"),
         (410, status("too old resource version"), "no longer keeps that version", "once more"),
         (422, status(INVALID), "Can't set fixed configuration parameter", "kubectl explain"),
         (429, status("too many requests"), "overloaded", "try again"),

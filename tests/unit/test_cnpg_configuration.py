@@ -146,7 +146,7 @@ def test_a_status_written_meanwhile_is_no_conflict_a_spec_is(
     assert api.cluster["spec"]["postgresql"]["parameters"]["synchronous_commit"] == "remote_apply"
     configuration.undo(journal)
     api.before_patch = lambda: api.change(CLUSTERS, "pg", {"spec": {"instances": api.cluster["spec"]["instances"] + 1}})
-    with pytest.raises(TargetError, match="was changed by somebody else meanwhile"):
+    with pytest.raises(TargetError, match="was changed by another user meanwhile"):
         done(configuration, LEVEL, journal)
     assert "synchronous_commit" not in api.cluster["spec"]["postgresql"]["parameters"]
 
@@ -156,7 +156,7 @@ def test_a_plan_of_an_older_spec_is_not_applied(
 ) -> None:
     plan = configuration.plan(LEVEL)
     api.change(CLUSTERS, "pg", {"spec": {"instances": 5}})
-    with pytest.raises(TargetError, match="somebody else"):
+    with pytest.raises(TargetError, match="another user"):
         configuration.apply(plan, journal)
     assert journal.changes() == ()
 
@@ -165,7 +165,7 @@ def test_what_others_set_since_is_left_alone(api: FakeApi, configuration: CnpgCo
     done(configuration, ConfigChange({"synchronous_commit": "local", "work_mem": "8MB"}), journal)
     api.change(CLUSTERS, "pg", {"spec": {"postgresql": {"parameters": {"work_mem": "16MB"}}}})
     left = configuration.undo(journal)
-    assert left == ["cluster: postgresql.parameters.work_mem is 16MB now, changed by somebody else since: left alone"]
+    assert left == ["cluster: postgresql.parameters.work_mem is 16MB now, changed by another user since: left alone"]
     parameters = api.cluster["spec"]["postgresql"]["parameters"]
     assert parameters["work_mem"] == "16MB" and "synchronous_commit" not in parameters
 

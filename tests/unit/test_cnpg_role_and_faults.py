@@ -220,7 +220,7 @@ def test_a_switchover_is_asked_for_in_the_status_as_the_plugin_does(api: FakeApi
 
 
 def test_nobody_serves_nobody_takes_over() -> None:
-    with pytest.raises(TargetError, match="nobody to hand over to"):
+    with pytest.raises(TargetError, match="none to hand over to"):
         furthest(view("pg-1", streaming=False))
 
 

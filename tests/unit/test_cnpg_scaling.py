@@ -109,7 +109,7 @@ def test_what_somebody_else_declared_since_is_left_alone(scaled: Scaled) -> None
     scaling = scaled.scaling()
     scaling.enter(PodSize(cores=0.5), scaled.journal)
     scaled.client.patch(CLUSTERS, "pg", {"spec": {"resources": {"limits": {"cpu": "3"}}}})
-    assert "changed by somebody else since: left alone" in scaling.undo(scaled.journal)[0]
+    assert "changed by another user since: left alone" in scaling.undo(scaled.journal)[0]
     assert scaled.declared["limits"]["cpu"] == "3" and scaled.journal.pending() == ()
 
 

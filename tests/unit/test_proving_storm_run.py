@@ -94,11 +94,11 @@ def test_a_fault_that_the_target_refuses_is_named_and_the_storm_goes_on(monkeypa
     assert isinstance(one.target, Simulated)
 
     def refuse(_to: str | None = None) -> None:
-        raise TargetError("nobody can take over")
+        raise TargetError("no standby can take over")
 
     monkeypatch.setattr(one.target.faults, "switch_over", refuse)
     plan = replace(plan_of(1), storm=(replace(KILL, fault="switchover"), KILL))
     drill = run_drills(one, [plan], enough=lambda _: False)[0]
     assert drill.verdict is Verdict.HELD, drill.why
-    assert "switchover of n1 not done: nobody can take over" in drill.strikes[0]
+    assert "switchover of n1 not done: no standby can take over" in drill.strikes[0]
     assert drill.victims == ("n1",)

@@ -49,7 +49,7 @@ def odd_times(config: Mapping[str, Any]) -> list[str]:
 
 
 def whole(value: object, default: int, odd: int = 0) -> int:
-    """A number of a document that somebody else wrote; odd: for what is none."""
+    """A number of a document that another user wrote; odd: for what is none."""
     try:
         return default if value is None else int(float(str(value)))
     except (ValueError, OverflowError):

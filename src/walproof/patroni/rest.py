@@ -167,9 +167,9 @@ class PatroniRest:
         }
 
     def version(self) -> tuple[int, ...]:
-        """The oldest member's version, () when nobody says it."""
-        found = [tuple(int(p) for p in v.split(".") if p.isdigit()) for v in self.versions().values()]
-        return min((v for v in found if v), default=())
+        """The oldest member's version, () when no member says it."""
+        versions = [tuple(int(p) for p in v.split(".") if p.isdigit()) for v in self.versions().values()]
+        return min((v for v in versions if v), default=())
 
     def member_url(self, member: str) -> str:
         """The REST address of one member; TargetError when Patroni knows none of that name."""
@@ -208,7 +208,7 @@ class PatroniRest:
     def newest_config(self) -> dict[str, Any]:
         """The dynamic configuration as the DCS holds it now, whereas GET /config may answer from a loop ago.
 
-        Patroni reads the DCS before it patches and answers with the result: removing a key that nobody has reads only.
+        Patroni reads the DCS before it patches and answers with the result: removing a missing key reads only.
         """
         try:
             return _configuration(from_json(self._patched({_NO_KEY: None}, "")))

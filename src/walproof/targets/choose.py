@@ -30,10 +30,10 @@ def choose(address: str | None) -> Target:
 
 def rights_of(kind: str, address: str | None) -> Rights:
     """The rights that a kind of target needs, of the cluster of that address; UsageError where it needs none."""
-    found = next((one.rights for one in TARGETS if one.name == kind), None)
-    if found is None:
-        raise UsageError(f"{kind} asks nobody for rights", "cnpg does")
-    return found(address)
+    rights = next((one.rights for one in TARGETS if one.name == kind), None)
+    if rights is None:
+        raise UsageError(f"{kind} asks no API server for rights", "cnpg does")
+    return rights(address)
 
 
 def is_external(address: str | None) -> bool:

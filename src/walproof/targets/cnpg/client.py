@@ -66,7 +66,7 @@ class Client:
         return str(self._configuration.host)
 
     def serves(self, kind: Kind) -> bool:
-        """Whether the API's own list of kinds has it; everybody who is known to the API may read that."""
+        """Whether the API's own list of kinds has it; every user known to the API may read that."""
         status, text = self._called("GET", f"{self.server}/apis/{kind.group}/{kind.version}")
         if status == 404:
             return False
@@ -80,16 +80,16 @@ class Client:
 
     def list(self, kind: Kind, labels: str = "") -> list[Tree]:
         """Every object with these labels, page by page."""
-        found: list[Tree] = []
+        objects: list[Tree] = []
         more, size = "", 0
         while size <= _MOST:
             words = (("labelSelector", labels), ("limit", str(_PAGE)), ("continue", more))
             text = self._answered(_Request("list", kind, query=[(n, v) for n, v in words if v]))
             answer, size = self._parsed(text), size + len(text)
-            found += answer.get("items") or []
+            objects += answer.get("items") or []
             more = str((answer.get("metadata") or {}).get("continue") or "")
             if not more:
-                return found
+                return objects
         raise self._endless(f"the list of {kind.shown}")
 
     def create(self, kind: Kind, body: Mapping[str, Any]) -> Tree:
@@ -146,8 +146,8 @@ class Client:
         """A connected socket to a port of a pod, over a WebSocket of its own: one that breaks harms no other."""
         forwarded = self._stream("portforward", pod, [("ports", str(port))], portforward_call)
         _bound(forwarded.websocket, _MOST_WAITING, lambda _: len(forwarded.local_ports[port].data))
-        found: socket.socket = forwarded.socket(port)
-        return found
+        connected: socket.socket = forwarded.socket(port)
+        return connected
 
     def close(self) -> None:
         """Close its connections."""

@@ -97,9 +97,9 @@ class ClusterSpec:
         return self._api.get(CLUSTERS, self._name)
 
     def changed(self) -> TargetError:
-        """The error where somebody else was faster."""
+        """The error where another user was faster."""
         return TargetError(
-            f"the spec of Cluster {self._name} was changed by somebody else meanwhile",
+            f"the spec of Cluster {self._name} was changed by another user meanwhile",
             "check what changed (kubectl get cluster -o yaml), then do it once more",
         )
 
@@ -173,7 +173,7 @@ class CnpgConfiguration:
                 )
 
     def apply(self, plan: ConfigPlan, journal: Notebook) -> None:
-        """Patch our keys, journaled before; TargetError when somebody changed the spec since the plan."""
+        """Patch our keys, journaled before; TargetError when another user changed the spec since the plan."""
         tree = self._spec.read()
         if version_of(tree) != plan.version:
             raise self._spec.changed()

@@ -117,7 +117,7 @@ EXPERIMENTS = (NETWORK, IO, STRESS)
 _NAMES = {NETWORK.plural: "NetworkChaos", IO.plural: "IOChaos", STRESS.plural: "StressChaos"}
 LONGEST_S = 900
 """A drill waits at most 90 s for commits and holds its fault for half a minute; patience may double that."""
-_EVERYBODY = ("0.0.0.0/1", "128.0.0.0/1")
+_ALL_ADDRESSES = ("0.0.0.0/1", "128.0.0.0/1")
 """In two halves: an ipset takes no network of all addresses."""
 _API_SERVER = "kubernetes.default.svc"
 _VOLUMES = ("/var/lib/postgresql/data", "/var/lib/postgresql/wal")
@@ -144,8 +144,8 @@ def partition(namespace: str, member: str, others: Sequence[str]) -> Experiment:
 
 
 def isolate(namespace: str, member: str) -> Experiment:
-    """The member loses everybody, clients and the kubelet's probes too (IPv4)."""
-    spec = _cut(namespace, member, "both") | {"externalTargets": list(_EVERYBODY)}
+    """The member loses every peer, clients and the kubelet's probes too (IPv4)."""
+    spec = _cut(namespace, member, "both") | {"externalTargets": list(_ALL_ADDRESSES)}
     return Experiment(NETWORK, _name(Capability.ISOLATE, member), spec)
 
 
@@ -227,7 +227,7 @@ def _cut(namespace: str, member: str, direction: str) -> Tree:
 
 def _disks(fault: Capability, namespace: str, member: str, harm: Tree, *, wal_volume: bool) -> tuple[Experiment, ...]:
     """One experiment for each volume."""
-    found = []
+    experiments = []
     for path in _VOLUMES if wal_volume else _VOLUMES[:1]:
         spec = {
             **_pods(namespace, [member]),
@@ -236,8 +236,8 @@ def _disks(fault: Capability, namespace: str, member: str, harm: Tree, *, wal_vo
             "percent": 100,
             **harm,
         }
-        found.append(Experiment(IO, f"{_name(fault, member)}-{path.rpartition('/')[2]}", spec))
-    return tuple(found)
+        experiments.append(Experiment(IO, f"{_name(fault, member)}-{path.rpartition('/')[2]}", spec))
+    return tuple(experiments)
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,18 +249,18 @@ class Left:
 
     @property
     def ended(self) -> bool | None:
-        """Whether whoever made it has ended; None where that was on another machine."""
+        """Whether the walproof that made it has ended; None where that was on another machine."""
         return ended(self.meta.annotations.get(MADE_BY, ""))
 
 
 def left_behind(api: KubernetesApi, cluster: str) -> tuple[Left, ...]:
-    """Everything of ours that the Cluster owns, whoever made it; what cannot be read or listed is left out."""
+    """Everything of ours that the Cluster owns, of any run; what cannot be read or listed is left out."""
     load, role = load_name(cluster), role_name(cluster)
     asked: list[tuple[Kind, Callable[[], Sequence[Tree]]]] = [
         *((kind, partial(_named, api, kind, name)) for kind, name in ((JOBS, load), (SECRETS, load), (SECRETS, role))),
         *((kind, partial(api.list, kind, OURS)) for kind in EXPERIMENTS),
     ]
-    found: list[Left] = []
+    owned: list[Left] = []
     for kind, ask in asked:
         try:
             objects = [read(Object, tree).metadata for tree in ask()]
@@ -269,8 +269,8 @@ def left_behind(api: KubernetesApi, cluster: str) -> tuple[Left, ...]:
                 raise
             continue
         ours = [one for one in objects if LABELS.items() <= one.labels.items()]
-        found += [Left(kind, one) for one in ours if cluster in [owner.name for owner in one.owner_references]]
-    return tuple(found)
+        owned += [Left(kind, one) for one in ours if cluster in [owner.name for owner in one.owner_references]]
+    return tuple(owned)
 
 
 def _named(api: KubernetesApi, kind: Kind, name: str) -> Sequence[Tree]:
@@ -278,7 +278,7 @@ def _named(api: KubernetesApi, kind: Kind, name: str) -> Sequence[Tree]:
 
 
 def swept(api: KubernetesApi, cluster: str) -> list[str]:
-    """Delete what nobody owns any more; sentences about what another machine's walproof may still own."""
+    """Delete what no running walproof owns; sentences about what another machine's walproof may still own."""
     sentences = []
     for left in left_behind(api, cluster):
         if left.ended:

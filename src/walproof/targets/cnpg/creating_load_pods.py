@@ -202,11 +202,11 @@ class LoadPods:
     def facts(self) -> dict[str, str]:
         """Where the load comes from, for the record."""
         clocks = [place.pod.clock() for place in self._places if not place.pod.lost]
-        found = {"load": f"from within: {self._load.pods} of {self._load.image}"}
+        facts = {"load": f"from within: {self._load.pods} of {self._load.image}"}
         if clocks:
             worst_ms = 1000 * max(clock.uncertainty_s for clock in clocks)
-            found["load pods' clocks"] = f"known to ± {worst_ms:.1f} ms"
-        return found
+            facts["load pods' clocks"] = f"known to ± {worst_ms:.1f} ms"
+        return facts
 
     def close(self) -> None:
         """Remove the Job, its pods and the secret; what cannot be removed now stays in the journal."""
@@ -270,8 +270,8 @@ class LoadPods:
         self._heartbeat = self._clock.every(_HEARTBEAT_S, self._beat)
 
     def _pods(self, run: str) -> dict[str, Pod]:
-        found = [read(Pod, tree) for tree in self._api.list(PODS, pods_of_run(run))]
-        return {pod.metadata.name: pod for pod in sorted(found, key=lambda pod: pod.metadata.name)}
+        pods = [read(Pod, tree) for tree in self._api.list(PODS, pods_of_run(run))]
+        return {pod.metadata.name: pod for pod in sorted(pods, key=lambda pod: pod.metadata.name)}
 
     def _joined(self, run: str, name: str) -> _Place:
         """The agent of a pod, asked what it is; TargetError where its image holds other code than this."""
@@ -301,7 +301,7 @@ class LoadPods:
                 place.pod.measure_clock()
 
     def _seen(self, place: _Place, endpoint: Endpoint) -> Endpoint:
-        """The endpoint from within; one that leads to whoever leads gets the write service too.
+        """The endpoint from within; one that follows the leader gets the write service too.
 
         A pod that is made anew has another address, the service keeps its own.
         """
@@ -326,10 +326,10 @@ def _refuse(pods: dict[str, Pod]) -> None:
 
 
 def _ended(pod: Pod) -> str:
-    found = [s.state.terminated for s in pod.status.container_statuses if s.state.terminated is not None]
-    if not found:
+    terminated = [s.state.terminated for s in pod.status.container_statuses if s.state.terminated is not None]
+    if not terminated:
         return f": {pod.status.reason}" if pod.status.reason else ""
-    return f": {found[0].reason}, exit code {found[0].exit_code}"
+    return f": {terminated[0].reason}, exit code {terminated[0].exit_code}"
 
 
 def _what_they_say(pods: dict[str, Pod]) -> str:

@@ -158,7 +158,7 @@ class OwnRole:
                 if wrong.code != 409:
                     raise
             self._clock.pause(0.1)
-        raise ApiError(f"Cluster {self._cluster} is changed by somebody else all the time", "do it once more", code=409)
+        raise ApiError(f"Cluster {self._cluster} is changed by another user all the time", "do it once more", code=409)
 
 
 def _entry(role: str, secret: str, version: int) -> dict[str, Any]:

@@ -59,7 +59,7 @@ class Instances:
             raise UsageError(f"{member} has no pod now", f"kubectl get pods -l cnpg.io/cluster={self.cluster}")
 
     def begin(self, fault: Capability, member: str) -> None:
-        """Noted before it is done: recovery undoes it whatever happens, and so does `walproof revert`."""
+        """Noted before it is done: recovery undoes it even on an error, and so does `walproof revert`."""
         self.journal().note(self.clock.now(), self.target, FAULT, f"{fault} {member}", before=None, after=None)
         self.injected.append((fault, member))
 
@@ -253,5 +253,5 @@ def furthest(view: ClusterView) -> str:
     """The standby to hand over to; TargetError when none serves."""
     serving = [m for m in view.standbys if m.serving]
     if not serving:
-        raise TargetError("no standby serves: there is nobody to hand over to", "walproof doctor --target …")
+        raise TargetError("no standby serves: there is none to hand over to", "walproof doctor --target …")
     return max(serving, key=lambda m: (m.sync_state in ("sync", "quorum"), m.lsn or 0)).name

@@ -130,7 +130,7 @@ class ChaosMesh:
         """What Chaos Mesh's status says is injected now, by member; None where it cannot be asked anything."""
         if len(self.why_not()) == len(KINDS):
             return None
-        found: dict[str, tuple[Capability, ...]] = {}
+        by_member: dict[str, tuple[Capability, ...]] = {}
         for kind, name in list(self.injected):
             try:
                 status = read(ChaosExperiment, self.instances.api.get(kind, name)).status
@@ -139,8 +139,8 @@ class ChaosMesh:
             for record in status.experiment.container_records:
                 if record.phase == "Injected":
                     pod = record.id.split("/")[1]
-                    found[pod] = (*found.get(pod, ()), created_objects.fault_of(name))
-        return found
+                    by_member[pod] = (*by_member.get(pod, ()), created_objects.fault_of(name))
+        return by_member
 
     def faults(self) -> dict[Capability, MemberFault]:
         """What can be done to one member now."""

@@ -86,12 +86,12 @@ def _tree(path: Path) -> dict[str, Any]:
 
 def _entry(trees: Sequence[Mapping[str, Any]], section: str, part: str, name: str) -> Mapping[str, Any]:
     entries = (e for t in trees for e in t.get(section) or () if e.get("name") == name)
-    found = next(entries, {part: None}).get(part)
-    return found if isinstance(found, dict) else {}
+    content = next(entries, {part: None}).get(part)
+    return content if isinstance(content, dict) else {}
 
 
 def _needs_credential(trees: Sequence[Mapping[str, Any]], context: str, configuration: Configuration) -> None:
-    """TargetError where a credential plugin gave nothing: the client would go on as nobody."""
+    """TargetError where a credential plugin gave nothing: the client would go on anonymously."""
     name = str(_entry(trees, "contexts", "context", context).get("user") or "")
     plugin = _entry(trees, "users", "user", name).get("exec")
     if plugin and not configuration.api_key and not configuration.cert_file:

@@ -140,7 +140,7 @@ def refused(verb: str, kind: Kind, name: str, *, code: int, body: str, namespace
         return _missing(kind, which, where, stated)
     if code == 409:
         return ApiError(
-            f"{which}{where} was changed by somebody else meanwhile (409)",
+            f"{which}{where} was changed by another user meanwhile (409)",
             "check what changed, then do it once more",
             code=409,
         )

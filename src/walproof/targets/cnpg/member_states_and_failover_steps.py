@@ -51,11 +51,11 @@ class CnpgMemberStates:
         except Error:
             self._pods, self._chaos = {}, None
         self._known |= self._pods
-        found = self._sql.states()
-        names = {state.member for state in found}
+        states = self._sql.states()
+        names = {state.member for state in states}
         # Those without an address now: deleted, or not started yet.
         missing = [MemberState(name, self._clock.now()) for name in self._known if name not in names]
-        return (*found, *map(self._shown, missing))
+        return (*states, *map(self._shown, missing))
 
     def _shown(self, bare: MemberState) -> MemberState:
         pod = self._pods.get(bare.member)
@@ -76,7 +76,7 @@ class CnpgMemberStates:
 
 def seen_inside(state: MemberState, listing: str) -> MemberState:
     """The state with what a container's processes tell: lines of /proc/PID/stat, the postmaster's pid. Pure."""
-    lines = [found.groups() for line in listing.splitlines() if (found := _PROCESS.match(line))]
+    lines = [match.groups() for line in listing.splitlines() if (match := _PROCESS.match(line))]
     if not lines:
         return state
     stated = [process for _, name, process, _ in lines if name == "postgres"]
@@ -122,14 +122,14 @@ def steps_between(before: Seen, after: Seen, at: float) -> tuple[Mark, ...]:
     >>> [m.what for m in steps_between(Seen("pg-1", "", ()), Seen("pg-2", "pg-2", ("pg-2",)), 1.0)]
     ['operator', 'lease', 'endpoint']
     """
-    found = []
+    marks = []
     if after.target not in (before.target, _PENDING, ""):
-        found.append(Mark(at, "operator", after.target))
+        marks.append(Mark(at, "operator", after.target))
     if after.holder and before.holder is not None and after.holder != before.holder:
-        found.append(Mark(at, "lease", after.holder))
+        marks.append(Mark(at, "lease", after.holder))
     if after.writable and before.writable is not None and after.writable != before.writable:
-        found.append(Mark(at, "endpoint", after.writable[0]))
-    return tuple(found)
+        marks.append(Mark(at, "endpoint", after.writable[0]))
+    return tuple(marks)
 
 
 class CnpgFailoverSteps:

@@ -195,7 +195,7 @@ class CnpgAccess:
 
 
 def sees_replication(members: Mapping[str, Endpoint]) -> bool:
-    """Whether this user sees the details of pg_stat_replication (pg_monitor); taken to be so when nobody answers."""
+    """Whether this user sees the details of pg_stat_replication (pg_monitor); taken to be so when no member answers."""
     for endpoint in members.values():
         try:
             with connected(endpoint) as connection:
@@ -214,7 +214,7 @@ class CnpgInspector:
     target: str
 
     def facts(self) -> Facts:
-        """One snapshot; TargetError when nobody answers. Members stand at their pod's address."""
+        """One snapshot; TargetError when no member answers. Members stand at their pod's address."""
         state = state_of(self.access.api, self.access.file.name)
         facts = Inspector(self.target, self.access.members).facts()
         places = {name: f"{pod.status.pod_ip}:{pod.port}" for name, pod in state.pods.items()}

@@ -198,7 +198,7 @@ class Pod(Read):
 
     @property
     def ready(self) -> bool:
-        """As its readiness probe says, and nobody has deleted it."""
+        """As its readiness probe says, unless it is being deleted."""
         conditions = {c.type: c.status for c in self.status.conditions}
         return conditions.get("Ready") == "True" and self.metadata.deletion_timestamp is None
 

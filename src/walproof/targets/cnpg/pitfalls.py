@@ -100,9 +100,9 @@ _SESSIONS = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client 
 def holds_its_lease(
     instances: Instances, isolation: MemberFault, primary: str, *, recovered: ExitStack, late_s: float
 ) -> Finding:
-    """Isolated until its readiness is lost, then reachable again; how long it then holds the lease while nobody serves.
+    """Isolated until its readiness is lost, then reachable again; how long it holds the lease while no instance serves.
 
-    `recovered` has what brings the cluster back, whatever happens. Holding it counts as K6 from `late_s` on.
+    `recovered` has what brings the cluster back, even on an error. Holding it counts as K6 from `late_s` on.
     """
     clock, state = instances.clock, partial(state_of, instances.api, instances.cluster)
     if state().holder is None:
@@ -121,7 +121,7 @@ def holds_its_lease(
         held >= late_s,
         f"{primary} was isolated for {cleared - began:.0f} s, with {sessions} sessions of clients; "
         + (f"it held its lease for {held:.0f} s more" if held >= late_s else f"{held:.1f} s later it had given it up")
-        + (", and nobody served meanwhile" if held >= late_s else ", or served again"),
+        + (", and no instance served meanwhile" if held >= late_s else ", or served again"),
     )
 
 
@@ -164,12 +164,12 @@ def _forward(kubectl: str, api: KubernetesApi, pod: str) -> Iterator[tuple["subp
         assert running.stdout is not None
         assert running.stderr is not None
         try:
-            found = _FORWARDING.match(running.stdout.readline())
-            if found is None:
+            match = _FORWARDING.match(running.stdout.readline())
+            if match is None:
                 running.terminate()
                 last = running.stderr.read().strip().splitlines()[-1:]
                 raise TargetError(f"kubectl port-forward does not start: {''.join(last)}", " ".join(words))
-            yield running, ("127.0.0.1", int(found[1]))
+            yield running, ("127.0.0.1", int(match[1]))
         finally:
             running.terminate()
 
@@ -227,7 +227,7 @@ class CnpgPitfalls:
         return state_of(self.instances.api, self.instances.cluster)
 
     def _primary(self) -> str:
-        """Who leads by the Cluster's status; TargetError when nobody does."""
+        """The primary by the Cluster's status; TargetError when there is none."""
         primary = self._state().cluster.status.current_primary
         if not primary:
             raise TargetError("the cluster has no primary just now", f"kubectl cnpg status {self.instances.cluster}")
@@ -299,7 +299,7 @@ class CnpgPitfalls:
         )
 
     def healthy_during_an_outage(self) -> Finding:
-        """K4: status.phase says healthy although the primary answers nobody."""
+        """K4: status.phase says healthy although the primary answers no client."""
         clock = self.instances.clock
         with ExitStack() as stack:
             frozen = self._frozen(stack)
@@ -308,7 +308,7 @@ class CnpgPitfalls:
             )
         return Finding(
             late >= self.late_s,
-            f"{frozen} answered nobody; status.phase went on saying {_HEALTHY!r} for {late:.1f} s",
+            f"{frozen} answered no client; status.phase went on saying {_HEALTHY!r} for {late:.1f} s",
         )
 
     def admits_fsync_off(self) -> Finding:

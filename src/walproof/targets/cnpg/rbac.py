@@ -147,16 +147,16 @@ def rules_for(uses: Iterable[str], names: Names) -> tuple[Rule, ...]:
 
 def _together(rules: Iterable[Rule]) -> tuple[Rule, ...]:
     """Rules of one kind of object and the same names as one."""
-    found: dict[tuple[str, str, tuple[str, ...]], Rule] = {}
+    merged: dict[tuple[str, str, tuple[str, ...]], Rule] = {}
     for rule in rules:
         key = (rule.group, rule.resource, rule.names)
-        verbs = dict.fromkeys((*(found[key].verbs if key in found else ()), *rule.verbs))
-        found[key] = replace(rule, verbs=tuple(verbs))
-    return tuple(found.values())
+        verbs = dict.fromkeys((*(merged[key].verbs if key in merged else ()), *rule.verbs))
+        merged[key] = replace(rule, verbs=tuple(verbs))
+    return tuple(merged.values())
 
 
 def role_text(rules: Sequence[Rule], uses: Sequence[str], namespace: str, notes: Sequence[str] = ()) -> str:
-    """A Role with these rules, what to know of it, and how it is given to somebody."""
+    """A Role with these rules, what to know of it, and how it is given to a user."""
     name = f"walproof-{uses[0]}" if len(uses) == 1 else "walproof"
     role = {
         "apiVersion": "rbac.authorization.k8s.io/v1",
@@ -176,13 +176,13 @@ def _tree(rule: Rule) -> dict[str, list[str]]:
 
 def missing_of(api: KubernetesApi, rules: Iterable[Rule]) -> tuple[Rule, ...]:
     """The verbs that this user may not use, asked one by one (SelfSubjectAccessReview); changes nothing."""
-    found = []
+    missing = []
     for rule in rules:
         for verb in rule.verbs:
             lacking = [name for name in rule.names or ("",) if not _allowed(api, rule, verb, name)]
             if lacking:
-                found.append(replace(rule, verbs=(verb,), names=tuple(filter(None, lacking))))
-    return _together(found)
+                missing.append(replace(rule, verbs=(verb,), names=tuple(filter(None, lacking))))
+    return _together(missing)
 
 
 def _allowed(api: KubernetesApi, rule: Rule, verb: str, name: str) -> bool:
@@ -226,7 +226,7 @@ class CnpgRights:
     def _instances(self) -> tuple[str, ...]:
         cluster = read(Cluster, self._api().get(CLUSTERS, self._file.name))
         for name in cluster.status.instance_names:
-            # Whoever may write the status would else add pods of others to a Role that an administrator pastes.
+            # A user who may write the status would else add pods of others to a Role that an administrator pastes.
             if re.fullmatch(rf"{re.escape(self._file.name)}-[0-9]{{1,9}}", name) is None:
                 raise TargetError(f"its status has an instance {name[:80]!r}, which is no name of the operator's", "")
         counted = tuple(f"{self._file.name}-{number}" for number in range(1, cluster.spec.instances + 1))
@@ -279,7 +279,7 @@ def rights(address: str | None) -> CnpgRights:
 
 
 def refusal(api: KubernetesApi, rules: Sequence[Rule], doing: str) -> ApiError | None:
-    """The error where `doing` needs a right that this user lacks; None too where nobody can say."""
+    """The error where `doing` needs a right that this user lacks; None too where the API does not say."""
     try:
         missing = missing_of(api, rules)
     except Error:
@@ -297,9 +297,9 @@ def refusal(api: KubernetesApi, rules: Sequence[Rule], doing: str) -> ApiError |
 
 def refused_faults(api: KubernetesApi, cluster: str, instances: Sequence[str]) -> dict[Capability, str]:
     """The faults that this user may not do, each with the reason in one clause."""
-    found = {}
+    reasons = {}
     for fault, rules in for_fault(cluster, instances).items():
         wrong = refusal(api, rules, str(fault))
         if wrong is not None:
-            found[fault] = f"{wrong.message}; {wrong.hint}"
-    return found
+            reasons[fault] = f"{wrong.message}; {wrong.hint}"
+    return reasons

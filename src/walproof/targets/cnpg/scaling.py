@@ -128,7 +128,7 @@ class CnpgScaling:
             raise NotObtained(wrong.message, "kubectl describe pod shows what the scheduler lacks") from None
 
     def undo(self, journal: Notebook) -> list[str]:
-        """What was declared, on every instance; sentences about what somebody else has changed since, which stays."""
+        """What was declared, on every instance; sentences about what another user has changed since, which stays."""
         changes = noted(journal, self.target, RESOURCES)
         if not changes:
             return []

@@ -13,7 +13,7 @@ from walproof.model.topology import ClusterView, MemberView, Role
 from walproof.targets.cnpg.kubernetes_api import CLUSTERS, ENDPOINTSLICES, LEASES, PODS, ApiError, KubernetesApi
 from walproof.targets.cnpg.objects import Cluster, ClusterSpec, Lease, Pod, ServiceEndpoints, Spread, read
 
-Found = TypeVar("Found")
+Answer = TypeVar("Answer")
 FENCED = "cnpg.io/fencedInstances"
 
 
@@ -36,7 +36,7 @@ class State:
 
     @property
     def holder(self) -> str | None:
-        """Who holds the primary's lease, "" for nobody."""
+        """The holder of the primary's lease, "" for none."""
         return None if self.lease is None else self.lease.spec.holder_identity or ""
 
 
@@ -51,8 +51,8 @@ def instances_of(name: str) -> str:
 
 def pods_of(api: KubernetesApi, name: str) -> dict[str, Pod]:
     """The cluster's instances by their pod's name, in order."""
-    found = [read(Pod, tree) for tree in api.list(PODS, instances_of(name))]
-    return {pod.metadata.name: pod for pod in sorted(found, key=lambda pod: pod.metadata.name)}
+    pods = [read(Pod, tree) for tree in api.list(PODS, instances_of(name))]
+    return {pod.metadata.name: pod for pod in sorted(pods, key=lambda pod: pod.metadata.name)}
 
 
 def state_of(api: KubernetesApi, name: str) -> State:
@@ -74,7 +74,7 @@ def with_who_serves(api: KubernetesApi, state: State) -> State:
     )
 
 
-def _optional(asked: Callable[[], Found]) -> Found | ApiError | None:
+def _optional(asked: Callable[[], Answer]) -> Answer | ApiError | None:
     """What is there; None where there is none, the error where it may not be read."""
     try:
         return asked()
@@ -90,10 +90,10 @@ def _lease(api: KubernetesApi, name: str) -> Lease:
 
 def _writable(api: KubernetesApi, cluster: Cluster) -> tuple[str, ...]:
     service = cluster.status.write_service or f"{cluster.metadata.name}-rw"
-    found = api.list(ENDPOINTSLICES, f"kubernetes.io/service-name={service}")
+    slices = api.list(ENDPOINTSLICES, f"kubernetes.io/service-name={service}")
     return tuple(
         endpoint.target_ref.name
-        for tree in found
+        for tree in slices
         for endpoint in read(ServiceEndpoints, tree).endpoints or ()
         if endpoint.conditions.ready is not False
     )
@@ -115,9 +115,12 @@ def joined(view: ClusterView, state: State, *, sees_replication: bool = True) ->
     leader = view.leader if view.leader in leaders else None
     if len(leaders) > 1 and preferred:
         leader = preferred[0]
-    found = next((m for m in members if m.name == leader), None)
+    member = next((m for m in members if m.name == leader), None)
     return replace(
-        view, members=members, leader=leader, standby_names=(found.standby_names or "") if found else view.standby_names
+        view,
+        members=members,
+        leader=leader,
+        standby_names=(member.standby_names or "") if member else view.standby_names,
     )
 
 

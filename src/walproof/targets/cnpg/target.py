@@ -42,7 +42,7 @@ _ABLE = (
     " FROM pg_roles WHERE rolname = current_user"
 )
 _AMCHECK = "CREATE EXTENSION IF NOT EXISTS amcheck; GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA public TO PUBLIC"
-"""To everybody: nothing then holds the role that is dropped at the end, and the database is walproof's own."""
+"""To PUBLIC: nothing then holds the role that is dropped at the end, and the database is walproof's own."""
 _SIZES = frozenset((Capability.LIMIT_PROCESSORS, Capability.LIMIT_MEMORY))
 _GONE = "SELECT NOT EXISTS (SELECT FROM pg_roles WHERE rolname = %s) AS gone"
 
@@ -98,13 +98,13 @@ class CnpgCluster(ExternalCluster):
 
     def describe(self) -> Description:
         """As every external cluster's, and where the load comes from."""
-        found = super().describe()
+        description = super().describe()
         facts = self._load_pods.facts() if self.access.file.load.image else {}
         if self._load_from_outside():
             way = "port-forward" if self.access.addresses.forwarded else "the pods' addresses"
             facts = {"load": f"from outside the cluster, through {way}"}
         apart = self.access.state.cluster.spec.wal_storage is not None
-        return replace(found, facts={**found.facts, **facts}, wal_volume=apart)
+        return replace(description, facts={**description.facts, **facts}, wal_volume=apart)
 
     def _manager_facts(self) -> dict[str, str]:
         """What the Cluster says of itself, and how members are reached."""
@@ -129,7 +129,7 @@ class CnpgCluster(ExternalCluster):
         return joined(super().observe(), self.access.state, sees_replication=self.access.sees_replication)
 
     def elected_at(self, since: float) -> float | None:
-        """When the leader's lease was taken after `since`, by the clock of whoever took it."""
+        """When the leader's lease was taken after `since`, by its holder's clock."""
         try:
             lease = read(Lease, self.access.api.get(LEASES, self.access.file.name))
         except ApiError:
@@ -236,7 +236,7 @@ class CnpgCluster(ExternalCluster):
         self._instances.undo_left(journal)
         resized = self._scaling.undo(journal)
         if any(one.ended for one in behind):
-            # Whoever was killed may have frozen a member, and its journal may be lost.
+            # A walproof that was killed may have frozen a member, and its journal may be lost.
             self._instances.thaw_all()
         if self._own_role.adopt(journal) and not any(one.ended is not True for one in behind):
             # Its database too, whose mark says whether it is walproof's.

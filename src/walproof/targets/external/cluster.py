@@ -63,7 +63,7 @@ class Membership:
         try:
             self._members = self._find() or self._members
         except Error:
-            # Nobody answers just now: those known last stay.
+            # No member answers just now: those known last stay.
             pass
         finally:
             self._found_at = time.monotonic()
@@ -127,11 +127,11 @@ class ExternalCluster(ABC):
         return members[member]
 
     def leader(self) -> str:
-        """Who leads now; TargetError when nobody does."""
-        found = self.observe().leader
-        if found is None:
+        """The leader's name; TargetError when no member leads."""
+        leader = self.observe().leader
+        if leader is None:
             raise TargetError(f"{self.name} has no leader that answers just now", "walproof doctor --target …")
-        return found
+        return leader
 
     def elected_at(self, since: float) -> float | None:
         """When the manager elected a successor, by the leader's log where the target file has a command for it."""

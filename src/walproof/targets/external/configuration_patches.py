@@ -101,7 +101,7 @@ def undoing(before: Leaves, ours: Leaves, now: Tree, same: Same = eq) -> tuple[L
     >>> undoing({("a",): 1}, {("a",): 2}, {"a": 2, "z": 9})
     ({('a',): 1}, [])
     >>> undoing({("a",): 1}, {("a",): 2}, {"a": 3})
-    ({}, ['cluster: a is 3 now, changed by somebody else since: left alone'])
+    ({}, ['cluster: a is 3 now, changed by another user since: left alone'])
     """
     back: Leaves = {}
     left: list[str] = []
@@ -120,7 +120,7 @@ def undoing(before: Leaves, ours: Leaves, now: Tree, same: Same = eq) -> tuple[L
 def left_alone(name: str, value: Any) -> str:
     """The sentence about a value that an undo does not touch."""
     now = "is not set" if value is None else f"is {_text(value)}"
-    return f"cluster: {name} {now} now, changed by somebody else since: left alone"
+    return f"cluster: {name} {now} now, changed by another user since: left alone"
 
 
 def _text(value: Any) -> str | None:

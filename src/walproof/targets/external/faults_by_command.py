@@ -122,13 +122,13 @@ class UserCommands:
 
     def refused(self, members: Mapping[str, Endpoint]) -> dict[Capability, str]:
         """The faults that have a command which would go to a host that the target file does not name, and why not."""
-        found: dict[Capability, str] = {}
+        reasons: dict[Capability, str] = {}
         for fault, undo in UNDOES.items():
             for name in (fault.value, undo, "logs") if fault.value in self.commands else ():
                 wrong = (self._unnamed(name, member, endpoint) for member, endpoint in members.items())
                 for sentence, hint in filter(None, wrong):
-                    found.setdefault(fault, f"{sentence} ({hint})")
-        return found
+                    reasons.setdefault(fault, f"{sentence} ({hint})")
+        return reasons
 
     def _endpoint(self, member: str) -> Endpoint:
         """Where the member is; where it was, when its manager no longer lists it: it has to be undone all the same."""
@@ -189,7 +189,7 @@ class CommandFault:
     fault: Capability
 
     def inject(self, member: str) -> None:
-        """Run the command; noted before, so that recovery undoes it whatever happens."""
+        """Run the command; noted before, so that recovery undoes it even on an error."""
         able = self.commands
         for name in (UNDOES[self.fault], self.fault.value):
             if name in able.commands:

@@ -31,7 +31,7 @@ def whose(endpoint: Endpoint, name: str) -> str | None:
 
 
 def draft_name() -> str:
-    """A name nobody else has, for the database while it is being made."""
+    """A name no other database has, for ours while it is being made."""
     return f"{_DRAFT}{secrets.token_hex(16)}"
 
 
@@ -50,7 +50,7 @@ def make(leader: Endpoint, name: str, draft: str) -> None:
     """Make it, as `draft` until it carries our mark; TargetError when the role may not, or the name is taken."""
     with connected(leader) as connection:
         try:
-            # Its own commits wait for nobody: where standbys are missing it must not hang.
+            # Its own commits wait for no standby: where one is missing it must not hang.
             connection.execute("SET synchronous_commit = local")
             connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(draft)))
             with connection.transaction():

@@ -23,7 +23,7 @@ class Strict(BaseModel):
 
 
 class CapsPart(Strict):
-    """Never more than this, whatever is asked: connections that write at a time, transactions per second.
+    """Never more than this, even where more is asked: connections that write at a time, transactions per second.
 
     Without `rate` pricing measures how much the cluster can, and the writers of `prove` commit at WRITES a second.
     """

@@ -38,18 +38,18 @@ def wanted(scenario: Scenario) -> dict[str, object]:
     parameters = dict(scenario.parameters)
     if scenario.fsync is not None:
         parameters["fsync"] = "on" if scenario.fsync else "off"
-    found: dict[str, object] = {}
+    factors: dict[str, object] = {}
     if parameters:
-        found["parameters"] = tuple(sorted(parameters.items()))
+        factors["parameters"] = tuple(sorted(parameters.items()))
     if scenario.quorum is not None:
-        found["quorum"] = (scenario.quorum_kind or QuorumKind.ANY, scenario.quorum, scenario.strict)
+        factors["quorum"] = (scenario.quorum_kind or QuorumKind.ANY, scenario.quorum, scenario.strict)
     if scenario.cores is not None:
-        found["cores"] = scenario.cores
+        factors["cores"] = scenario.cores
     if scenario.regions is not None:
-        found["links"] = ("regions", scenario.regions)
+        factors["links"] = ("regions", scenario.regions)
     elif scenario.rtt_ms is not None:
-        found["links"] = ("rtt", scenario.rtt_ms)
-    return found
+        factors["links"] = ("rtt", scenario.rtt_ms)
+    return factors
 
 
 class LabScenarios:

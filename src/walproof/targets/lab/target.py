@@ -118,7 +118,7 @@ class LabTarget:
         return SqlPoller(self._members, self.clock, pace_s=pace_s, silent_s=silent_s)
 
     def elected_at(self, since: float) -> float | None:
-        """When Patroni of whoever leads now says that it took the leader lock."""
+        """When the current leader's Patroni says that it took the leader lock."""
         leader = self.observe().leader
         return None if leader is None else elected_at(members.logs(self.blueprint, leader), since)
 

@@ -63,12 +63,12 @@ class PatroniConfiguration:
         return {**{path: at(own, path) for path in paths_of(own)}, **parameters}
 
     def apply(self, plan: ConfigPlan, journal: Notebook) -> None:
-        """Patch our keys, journaled before; TargetError when somebody changed one of them since the plan."""
+        """Patch our keys, journaled before; TargetError when another user changed one of them since the plan."""
         asked = self._asked(plan.change)
         before = _values(self._rest.newest_config(), asked)
         if _version(before) != plan.version:
             raise TargetError(
-                f"the configuration of {self._target} was changed by somebody else meanwhile", "do it once more"
+                f"the configuration of {self._target} was changed by another user meanwhile", "do it once more"
             )
         shown = self._settings.shown(list(parameters_in(asked)))
         note = json.dumps({"config": _stored(before), "shown": shown})

@@ -195,13 +195,13 @@ class PatroniTakeover:
 
     def _addresses(self) -> Mapping[str, Addresses]:
         listed = {str(m["name"]): m for m in self.rest.cluster()["members"]}
-        found = {}
+        addresses = {}
         for name, endpoint in self.members().items():
             member = listed.get(name, {})
             url = str(member.get("api_url", "")).removesuffix("/patroni")
             if url:
-                found[name] = Addresses(endpoint, url, f"{member.get('host', '')}:{member.get('port') or 5432}")
-        return found
+                addresses[name] = Addresses(endpoint, url, f"{member.get('host', '')}:{member.get('port') or 5432}")
+        return addresses
 
 
 def _access(part: Etcd3Part) -> EtcdAccess:

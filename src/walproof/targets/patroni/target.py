@@ -104,7 +104,7 @@ class PatroniCluster(ExternalCluster):
         if len(set(versions.values())) > 1:
             facts["patroni versions"] = ", ".join(f"{n} {v}" for n, v in versions.items())
         if cluster.get("pause"):
-            facts["patroni paused"] = "yes: nobody fails over"
+            facts["patroni paused"] = "yes: no failover"
         config = self.rest.config()
         return facts | {f"patroni {k}": str(config[k]) for k in ("ttl", "loop_wait", "retry_timeout") if k in config}
 
@@ -125,7 +125,7 @@ class PatroniCluster(ExternalCluster):
 
 
 def _listed(rest: PatroniRest, parameters: ConnectionParameters) -> dict[str, Endpoint]:
-    """Who Patroni lists now; TargetError when nobody answers."""
+    """The members that Patroni lists now; TargetError when none answers."""
     # libpq's own defaults (PGUSER, pgpass, service) hold for everything but the host.
     return {
         str(m["name"]): parameters.endpoint(((str(m["host"]), int(m.get("port", 5432))),))
@@ -135,7 +135,7 @@ def _listed(rest: PatroniRest, parameters: ConnectionParameters) -> dict[str, En
 
 
 def open_patroni(address: str) -> PatroniCluster:
-    """Ask any member for /cluster and take every member's address from it; TargetError when nobody answers."""
+    """Ask any member for /cluster and take every member's address from it; TargetError when none answers."""
     name, file = read_address(address)
     part = file.restapi
     password = part.password.get_secret_value() or secret(part.password_file, "restapi.password_file")

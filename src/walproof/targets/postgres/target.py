@@ -60,7 +60,7 @@ class PostgresConfiguration:
     def _parameters(self, change: ConfigChange) -> dict[str, str | None]:
         """Synchronous replication as standby names: who streams now, and the leader, so that they hold after it failed.
 
-        A leader's own name harms nobody: it never streams from itself.
+        A leader's own name does no harm: it never streams from itself.
         """
         wanted = dict(change.parameters)
         sync = change.replication
@@ -89,15 +89,15 @@ class PostgresConfiguration:
         if len(able) < quorum.k:
             raise UsageError(
                 f"{quorum.text} would hang every commit: {len(able)} of its standbys stream now",
-                f"streaming: {', '.join(sorted(streaming)) or 'nobody'}",
+                f"streaming: {', '.join(sorted(streaming)) or 'none'}",
             )
 
     def apply(self, plan: ConfigPlan, journal: Notebook) -> None:
-        """ALTER SYSTEM on every member, each journaled before, reload; TargetError when somebody changed it since."""
+        """ALTER SYSTEM on every member, each journaled before, reload; TargetError when another user changed it."""
         auto = self._auto()
         if auto.version() != plan.version:
             raise TargetError(
-                f"postgresql.auto.conf of {self._target} was changed by somebody else meanwhile", "do it once more"
+                f"postgresql.auto.conf of {self._target} was changed by another user meanwhile", "do it once more"
             )
         auto.set(self._parameters(plan.change), journal)
 
@@ -151,7 +151,7 @@ class Servers:
         )
 
     def _find(self) -> dict[str, Endpoint]:
-        """Names → connection parameters, of members as far as known and of every standby of whoever leads now.
+        """Names → connection parameters, of members as far as known and of every standby of the current leader.
 
         The file's names first, then how they stream, else host:port; never two alike.
         """

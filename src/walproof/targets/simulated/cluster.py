@@ -95,10 +95,10 @@ class World:
     reached: float = 0.0
     held_until: float = 0.0
     promoted: Callable[[str], None] | None = None
-    """Called with the old leader once somebody took over."""
+    """Called with the old leader once a member took over."""
 
     def begin(self) -> None:
-        """Everybody up, the first member leads."""
+        """Every member up, the first leads."""
         self.leader = self.nature.members[0]
         self.states = {m: "streaming" for m in self.nature.members}
         self.states[self.leader] = "running"
@@ -135,7 +135,7 @@ class World:
         return f"{member} {self.crashes.get(member, 0)}"
 
     def serving(self) -> Serving | None:
-        """How commits are served now; None when nobody serves."""
+        """How commits are served now; None without a leader."""
         if self.leader is None:
             return None
         live = [m for m in self.named if self.states[m] == "streaming" and not self.cut and not self._withheld(m)]
@@ -180,7 +180,7 @@ class World:
         self.reached = max(self.reached, now)
 
     def hold(self, seconds: float) -> None:
-        """Nobody is served for that long, without an error: a planned pause."""
+        """No client is served for that long, without an error: a planned pause."""
         self.sync()
         self.held_until = self.clock.now() + seconds
         self.clock.after(seconds, self.sync)
@@ -207,7 +207,7 @@ class World:
         self.clock.after(seconds, lambda: self.up(member) if self.down_at.get(member) == since else None)
 
     def up(self, member: str) -> None:
-        """A member streams again from whoever leads."""
+        """A member streams again from the current leader."""
         if self.states[member] in _UP:
             return
         self.sync()
@@ -224,7 +224,7 @@ class World:
         return serving is not None and serving.waits
 
     def rename(self) -> None:
-        """The manager writes the standby names that are live; a non-strict cluster then waits for nobody."""
+        """The manager writes the standby names that are live; a non-strict cluster then waits for no standby."""
         if self.leader is None or self.cut or not self.dcs:
             return
         self.sync()
@@ -252,7 +252,7 @@ class World:
         self.cut = False
 
     def elect(self) -> None:
-        """Somebody takes over when somebody can; asks again in a second otherwise."""
+        """A member takes over when one can; asks again in a second otherwise."""
         if self.broken is None or self.leader is not None:
             return
         old = self.broken

@@ -71,7 +71,7 @@ class OneWay:
             self.faults.partition(source)
 
     def undo(self, source: str, destination: str) -> None:
-        """Recovery reconnects everybody."""
+        """Recovery reconnects every member."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class LostDcs:
     faults: "SimulatedFaults"
 
     def inject(self) -> None:
-        """The leader demotes itself and nobody follows until it is back."""
+        """The leader demotes itself and has no successor until it is back."""
         self.faults.lose_dcs()
 
     def undo(self) -> None:
@@ -106,7 +106,7 @@ class SimulatedFaults:
         return {**honest, fault: NOTHING if other is None else honest[other]}
 
     def _of_members(self) -> dict[Capability, MemberFault]:
-        found: dict[Capability, Callable[[str], None]] = {
+        acts: dict[Capability, Callable[[str], None]] = {
             Capability.KILL: self.kill,
             Capability.CRASH_RESTART: self.crash_restart,
             Capability.PARTITION_WAL: self.cut_stream,
@@ -129,7 +129,7 @@ class SimulatedFaults:
             Capability.PARTITION_ACKS: self.world.reconnect,
             Capability.PAUSE_REPLAY: self.world.resume,
         }
-        return {c: OneFault(act, undo.get(c, self.world.up)) for c, act in found.items()}
+        return {c: OneFault(act, undo.get(c, self.world.up)) for c, act in acts.items()}
 
     def leads(self, member: str) -> bool:
         """Whether the member leads; TargetError when there is none of that name."""
@@ -148,7 +148,7 @@ class SimulatedFaults:
             world.clock.after(3.0, lambda: _also_acknowledge(world, old, now))
 
     def kill(self, member: str) -> None:
-        """The postmaster dies; somebody takes over in two to four seconds."""
+        """The postmaster dies; a member takes over in two to four seconds."""
         if self.leads(member):
             in_place = self.world.nature.odd == "in-place"
             self.world.lose_leader("crashed", Rule.LOCAL if in_place else Rule.RECEIVED, same=in_place)
@@ -208,7 +208,7 @@ class SimulatedFaults:
             self.world.deaf.setdefault(other, set()).add(member)
 
     def isolate(self, member: str) -> None:
-        """Unreachable for everybody."""
+        """Unreachable for members and clients."""
         self._gone(member, "unreachable")
         self._cut_off(member, "clients")
 
@@ -261,7 +261,7 @@ class SimulatedFaults:
             self.world.down(member, "restarting", back_after=1.0)
 
     def lose_dcs(self) -> None:
-        """The leader demotes itself and nobody follows until recovery."""
+        """The leader demotes itself and has no successor until recovery."""
         world = self.world
         world.dcs = False
 
@@ -276,7 +276,7 @@ class SimulatedFaults:
         world = self.world
         old, standbys = world.leader, world._up_standbys()
         if old is None or not standbys or (to is not None and to not in standbys):
-            raise TargetError("nobody can take over", "wait until every standby streams")
+            raise TargetError("no standby can take over", "wait until every standby streams")
         world.hold(0.8)
         world.timeline += 1
         world.leader = to or standbys[int(self._rng.integers(len(standbys)))]

@@ -62,7 +62,7 @@ def twice(rows: Rows, _leads: bool) -> Rows:
 
 
 def invented(rows: Rows, _leads: bool) -> Rows:
-    """One row that nobody wrote."""
+    """One row that no client wrote."""
     return Rows(
         rows.member,
         np.append(rows.writer, np.int32(99)),
@@ -131,7 +131,7 @@ def later(change: Callable[[MemberState], MemberState]) -> Callable[[Shown, Show
 
 
 def same_timeline(view: ClusterView) -> ClusterView:
-    """Nobody ever gets a timeline of its own."""
+    """No leader ever gets a timeline of its own."""
     return replace(view, members=tuple(replace(m, timeline=1 if m.timeline else None) for m in view.members))
 
 
@@ -176,7 +176,7 @@ _ROWS = {
     "lost": Lie("rows of acknowledged commits disappear", rows=lambda rows, _: without(rows, 20, 25)),
     "duplicate": Lie("a row is there twice", rows=twice),
     "corrupted": Lie("a row's payload is another one", rows=changed),
-    "nowhere": Lie("a row is there that nobody wrote", rows=invented),
+    "nowhere": Lie("a row is there that no client wrote", rows=invented),
     "lagging-read": Lie(
         "the leader is read before it has all rows",
         rows=lambda rows, leads: without(rows, -6, -1) if leads else rows,

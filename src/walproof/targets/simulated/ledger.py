@@ -66,10 +66,10 @@ def _next_flush(committed: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _no_later_than_the_next(times: NDArray[np.float64], in_wal: NDArray[np.intp]) -> NDArray[np.float64]:
-    """WAL is flushed and received in its order: whoever has a commit has every earlier one. `in_wal`: that order."""
-    found = times.copy()
-    found[in_wal] = np.minimum.accumulate(times[in_wal][::-1])[::-1]
-    return found
+    """WAL is flushed and received in its order: a member with a commit has every earlier one. `in_wal`: that order."""
+    capped = times.copy()
+    capped[in_wal] = np.minimum.accumulate(times[in_wal][::-1])[::-1]
+    return capped
 
 
 class SimulatedLedger:
@@ -212,7 +212,7 @@ class SimulatedLedger:
             self._free = np.where(self._free > at, at + self._rng.uniform(0.01, 0.1, len(self._free)), self._free)
 
     def stall(self, at: float) -> None:
-        """No standby answers from now: at a remote level what is under way waits, and nobody has received it."""
+        """No standby answers from now: at a remote level what is under way waits, and none has received it."""
         if not self.order.level.remote or self._free is None:
             return
         waiting = (self._floats("ended") > at) & (self.columns["outcome"] == Outcome.ACKNOWLEDGED)
@@ -222,7 +222,7 @@ class SimulatedLedger:
         self._free[self.columns["writer"][waiting].astype(np.intp)] = _NEVER
 
     def release(self, at: float) -> None:
-        """Commits that wait get success now, though nobody has them: what emptying the standby names does."""
+        """Commits that wait get success now, though no standby has them: what emptying the standby names does."""
         ended = self._floats("ended")
         waiting = np.isinf(ended)
         self.columns["ended"] = np.where(waiting, at + 0.001, ended)

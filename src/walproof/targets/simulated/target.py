@@ -38,14 +38,16 @@ class SimulatedConfiguration:
         sync = change.replication
         if sync is not None and sync.number > len(self._world.nature.members) - 1:
             raise TargetError(f"a quorum of {sync.number} needs more standbys", "add members or lower the quorum")
-        found = [
+        differences = [
             Difference("cluster", name, self.parameters.get(name), value)
             for name, value in change.parameters.items()
             if self.parameters.get(name) != value
         ]
         if sync is not None and sync != self._world.nature.sync:
-            found.append(Difference("cluster", "synchronous replication", self._world.nature.sync.text, sync.text))
-        return ConfigPlan(change, tuple(found), self._version())
+            differences.append(
+                Difference("cluster", "synchronous replication", self._world.nature.sync.text, sync.text)
+            )
+        return ConfigPlan(change, tuple(differences), self._version())
 
     def _version(self) -> str:
         return json.dumps([self.parameters, self._world.nature.sync.text], sort_keys=True)

@@ -64,23 +64,23 @@ def resolved(dsn: str, service: str = "") -> ConnectionParameters:
     conninfo = conninfo_of(dsn, service, connect_timeout="2")
     raw = psycopg.pq.PGconn.connect_start(conninfo.encode())
     try:
-        found = {o.keyword.decode(): o.val.decode() for o in raw.info if o.val}
+        words = {o.keyword.decode(): o.val.decode() for o in raw.info if o.val}
         # What libpq would assume anyway is left out: an older pgbench may not know the word.
         given = {o.keyword.decode() for o in raw.info if o.val and o.val != o.compiled}
     finally:
         raw.finish()
-    hosts = (found.get("host") or found.get("hostaddr") or "localhost").split(",")
-    ports = (found.get("port") or "5432").split(",")
+    hosts = (words.get("host") or words.get("hostaddr") or "localhost").split(",")
+    ports = (words.get("port") or "5432").split(",")
     ports = ports * len(hosts) if len(ports) == 1 else ports
-    password = found.get("password", "")
-    passfile = password_file(password) if password else found.get("passfile")
+    password = words.get("password", "")
+    passfile = password_file(password) if password else words.get("passfile")
     if passfile and not os.path.exists(passfile):
         passfile = None
-    options = tuple((name, found[name]) for name in OPTIONS if name in given)
+    options = tuple((name, words[name]) for name in OPTIONS if name in given)
     if any(p and not p.isdecimal() for p in ports):
         raise UsageError("the DSN's port is not a number", "host=a,b port=5432 user=postgres")
     pairs = tuple((h, int(p or 5432)) for h, p in zip(hosts, ports, strict=False))
-    return ConnectionParameters(pairs, found.get("dbname") or "postgres", found.get("user", ""), passfile, options)
+    return ConnectionParameters(pairs, words.get("dbname") or "postgres", words.get("user", ""), passfile, options)
 
 
 def pgpass_line(password: str) -> str:

@@ -49,18 +49,18 @@ class Inspector:
     manager: Callable[[], PatroniFacts] | None = None
 
     def facts(self) -> Facts:
-        """One snapshot; TargetError when nobody answers."""
+        """One snapshot; TargetError when no member answers."""
         addresses = [
             Address(name, ":".join(map(str, e.hosts[0])), e.conninfo(target_session_attrs="any"))
             for name, e in self.members().items()
         ]
-        found = gathered(self.target, addresses, self.manager)
-        if not found.inspected:
-            reason = found.members[0].error if found.members else "it has no members"
+        facts = gathered(self.target, addresses, self.manager)
+        if not facts.inspected:
+            reason = facts.members[0].error if facts.members else "it has no members"
             raise TargetError(
                 f"no member of {self.target} answers the doctor: {reason}", "is it up, are the DSN and password right?"
             )
-        return found
+        return facts
 
 
 def gathered(target: str, addresses: Sequence[Address], manager: Callable[[], PatroniFacts] | None) -> Facts:
@@ -158,7 +158,7 @@ def _received(itself: Row) -> str:
 def _functions(connection: "psycopg.Connection[Row]", address: Address) -> tuple[list[Override], tuple[str, ...]]:
     """Functions of every database the role may enter, at most eight; names of those not entered."""
     databases = _rows(connection, "databases")
-    found = [Override(**row) for row in _rows(connection, "functions")]
+    functions = [Override(**row) for row in _rows(connection, "functions")]
     current = connection.info.dbname
     others = [d["name"] for d in databases if d["name"] != current]
     allowed = {d["name"] for d in databases if d["may"]}
@@ -168,7 +168,7 @@ def _functions(connection: "psycopg.Connection[Row]", address: Address) -> tuple
             continue
         try:
             with _connect(address.conninfo, dbname=name) as inside:
-                found += [Override(**row) for row in _rows(inside, "functions")]
+                functions += [Override(**row) for row in _rows(inside, "functions")]
         except psycopg.Error:
             unseen.append(name)
-    return found, tuple(unseen)
+    return functions, tuple(unseen)

@@ -101,7 +101,7 @@ _AMCHECK = b"SELECT count(*) FROM pg_available_extensions WHERE name = 'amcheck'
 
 
 def _connected(endpoint: Endpoint, what: str) -> psycopg.Connection:
-    """A connection in autocommit whose own commits wait for nobody: DDL must not hang where standbys are missing."""
+    """A connection in autocommit whose own commits wait for no standby: DDL must not hang where one is missing."""
     try:
         connection = session(endpoint)
         connection.execute("SET synchronous_commit = local")
@@ -194,13 +194,13 @@ class SqlLedger:
                 ) from None
 
     def _ours(self, connection: psycopg.Connection) -> bool:
-        """Whether our table is there; MachineError when somebody else's is."""
-        found = connection.execute(_WHOSE).fetchone()
-        if found is None:
+        """Whether our table is there; MachineError when one without our mark is."""
+        row = connection.execute(_WHOSE).fetchone()
+        if row is None:
             return False
-        if found[1] != MARK:
+        if row[1] != MARK:
             raise MachineError(
-                f"the table {found[0]} is not walproof's, so it is left alone",
+                f"the table {row[0]} is not walproof's, so it is left alone",
                 "rename it, or give walproof another database",
             )
         return True

@@ -202,24 +202,24 @@ class SqlMemberStates:
     def states(self) -> tuple[MemberState, ...]:
         """Every member now, within about two seconds."""
         endpoints = self._members()
-        found = {name: MemberState(name, self._clock.now()) for name in endpoints}
+        states = {name: MemberState(name, self._clock.now()) for name in endpoints}
 
         def ask(name: str, endpoint: Endpoint) -> None:
             row = _answer(endpoint)
             if row is not None:
-                found[name] = state_of(name, self._clock.now(), row)
+                states[name] = state_of(name, self._clock.now(), row)
 
         threads = [threading.Thread(target=ask, args=pair, daemon=True) for pair in endpoints.items()]
         # The machines are asked meanwhile: what they tell is of the same moment.
         machines: dict[str, MemberState] = {}
         for thread in threads:
             thread.start()
-        for name, bare in dict(found).items():
+        for name, bare in dict(states).items():
             machines[name] = self._shown(bare)
         until = self._clock.now() + _LONGEST_STATE_S
         for thread in threads:
             thread.join(timeout=max(0.0, until - self._clock.now()))
-        answered = dict(found)
+        answered = dict(states)
         return tuple(
             replace(answered[name], **{told: getattr(machines[name], told) for told in _BY_MACHINE})
             for name in endpoints

@@ -120,19 +120,19 @@ class SqlPricer:
         until = clock.now()
         after, died = replace(sampler.snapshot(until, ()), client=load.used()), load.ended
         load.end(_GRACE_S, lambda: sampler.end_load(leader))
-        found, warm = load.summary(since, until)
+        summary, warm = load.summary(since, until)
         self._warming[planned.arm.clients] = min(warm - since, seconds)
         # Clients that all ended before their time met an outage: a sample with half of it is no price. A soak keeps it.
         cut_off = died and not planned.series
-        if load.self_timed_s is None and (cut_off or (not found.transactions and (died or load.aborted))):
+        if load.self_timed_s is None and (cut_off or (not summary.transactions and (died or load.aborted))):
             raise load.error()
         seen = replace(window(before, after, polled, leader), link_verified=self._verified, rtt_ms=self._rtt_ms)
-        series = load.series(found, (warm, until), polled.marks) if planned.series else NO_SERIES
+        series = load.series(summary, (warm, until), polled.marks) if planned.series else NO_SERIES
         levels = [level for level, _ in planned.arm.mix]
         result = replace(
-            _result(planned, found, (warm, until), load.aborted),
+            _result(planned, summary, (warm, until), load.aborted),
             window=seen,
-            per_level=_per_level(found, levels),
+            per_level=_per_level(summary, levels),
             series=series,
             retries=load.retries,
         )
@@ -207,16 +207,16 @@ def link_verified(measured: dict[str, float], asked_ms: float | None) -> bool | 
     return bool(measured) and all(abs(ms - asked_ms) <= allowed for ms in measured.values())
 
 
-def _per_level(found: Summary, levels: Sequence[str]) -> dict[str, dict[int, int]]:
+def _per_level(summary: Summary, levels: Sequence[str]) -> dict[str, dict[int, int]]:
     """Histograms by level: scripts are numbered level by level."""
-    each = len(found.per_script) // max(1, len(levels))
+    each = len(summary.per_script) // max(1, len(levels))
     return {
-        str(level): pooled(found.per_script.get(number, {}) for number in range(at * each, (at + 1) * each))
+        str(level): pooled(summary.per_script.get(number, {}) for number in range(at * each, (at + 1) * each))
         for at, level in enumerate(levels)
     }
 
 
-def _result(planned: Sample, found: Summary, within: tuple[float, float], aborted: int) -> SampleResult:
+def _result(planned: Sample, summary: Summary, within: tuple[float, float], aborted: int) -> SampleResult:
     """Throughput between two times, every client being warm."""
     since, until = within
     seconds = max(until - since, 1e-3)
@@ -225,12 +225,12 @@ def _result(planned: Sample, found: Summary, within: tuple[float, float], aborte
         sample=planned,
         started_at=since,
         seconds=seconds,
-        transactions=found.transactions,
-        failed=found.failed + aborted,
-        credit=found.credit,
-        mean_ms=found.mean_ms if found.histogram else 0.0,
-        histogram=found.histogram,
-        stalled_s=found.stalled_s(since, until) if logged else math.nan,
-        lag_ms=1000 * found.lag.mean_s if logged and planned.arm.rate is not None else None,
-        backlog=found.lag.rise if logged and planned.arm.rate is not None else None,
+        transactions=summary.transactions,
+        failed=summary.failed + aborted,
+        credit=summary.credit,
+        mean_ms=summary.mean_ms if summary.histogram else 0.0,
+        histogram=summary.histogram,
+        stalled_s=summary.stalled_s(since, until) if logged else math.nan,
+        lag_ms=1000 * summary.lag.mean_s if logged and planned.arm.rate is not None else None,
+        backlog=summary.lag.rise if logged and planned.arm.rate is not None else None,
     )

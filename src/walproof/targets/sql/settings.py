@@ -142,23 +142,23 @@ class AutoConf:
 
     def differences(self, wanted: Mapping[str, str | None]) -> tuple[Difference, ...]:
         """What setting these would change, per member; nothing is touched."""
-        found = []
+        differences = []
         for member, endpoint in self._members.items():
             with connected(endpoint) as connection:
                 now = auto_conf(connection)
                 shown = {name: _shown(connection, name) for name in wanted}
             for name, value in wanted.items():
                 if now.get(name) != value and not (name not in now and shown[name] == value):
-                    found.append(Difference(member, name, now.get(name, shown[name]), value))
-        return tuple(found)
+                    differences.append(Difference(member, name, now.get(name, shown[name]), value))
+        return tuple(differences)
 
     def version(self) -> str:
         """A token of every member's postgresql.auto.conf as it is now."""
-        found = []
+        entries = []
         for member, endpoint in self._members.items():
             with connected(endpoint) as connection:
-                found.append((member, auto_conf(connection)))
-        return hashlib.sha256(json.dumps(found).encode()).hexdigest()
+                entries.append((member, auto_conf(connection)))
+        return hashlib.sha256(json.dumps(entries).encode()).hexdigest()
 
     def set(self, wanted: Mapping[str, str | None], journal: Notebook) -> None:
         """Set on every member, each change journaled before, and wait until every one is in effect."""
@@ -206,7 +206,7 @@ class AutoConf:
         wait_for(Wait.SETTING_IN_EFFECT, in_effect, self._clock)
 
     def undo(self, changes: Sequence[Any], done: Callable[[Any], None]) -> list[str]:
-        """Revert, newest first; sentences about what was left because somebody changed it since."""
+        """Revert, newest first; sentences about what was left because another user changed it since."""
         left: list[str] = []
         for member, endpoint in self._members.items():
             mine = [c for c in changes if c.what == f"{AUTO} {member}"]
@@ -234,7 +234,7 @@ class AutoConf:
             if now == change.before:
                 continue
             if now != change.after:
-                left.append(f"{member}: {change.name} is {now!r} now, set by somebody else since: left alone")
+                left.append(f"{member}: {change.name} is {now!r} now, set by another user since: left alone")
                 continue
             alter(connection, change.name, change.before)
         return left

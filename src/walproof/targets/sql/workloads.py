@@ -42,7 +42,7 @@ _INIT_LOG = "pgbench-i.log"
 
 
 def ready(endpoint: Endpoint, workload: Workload, pgbench: Path, place: Workspace) -> None:
-    """Make the workload's tables when missing or of another scale; MachineError when somebody else's are there.
+    """Make the workload's tables when missing or of another scale; MachineError when those there are not ours.
 
     After a checkpoint the first change of each page puts the whole page into the WAL: that is done here, beforehand,
     by loading the tables after the last checkpoint, or else by changing a row of each page.
@@ -109,7 +109,7 @@ def _make(connection: psycopg.Connection, loader: _Loader, workload: Workload) -
     if names & _PGBENCH or (workload.init is None and not names <= inserts):
         fresh = False
         if marks.get("pgbench_accounts") != scale_mark(workload.scale):
-            fresh = _pgbench(connection, loader, workload.scale, found=marks.get("pgbench_accounts"))
+            fresh = _pgbench(connection, loader, workload.scale, comment=marks.get("pgbench_accounts"))
         if names & {WorkloadKind.TPCB_LIKE, WorkloadKind.SIMPLE_UPDATE} and not fresh:
             connection.execute(_TOUCH)
 
@@ -122,15 +122,15 @@ def _redo(connection: psycopg.Connection) -> str:
         return ""
 
 
-def _sysbench(connection: psycopg.Connection, endpoint: Endpoint, workload: Workload, found: str | None) -> None:
+def _sysbench(connection: psycopg.Connection, endpoint: Endpoint, workload: Workload, comment: str | None) -> None:
     """Make sysbench's own tables unless they are there at that scale."""
     mark = scale_mark(workload.scale)
-    if found == mark:
+    if comment == mark:
         return
-    if found is not None and not found.startswith(MARK):
+    if comment is not None and not comment.startswith(MARK):
         raise _not_ours("sbtest1")
     connection.execute("CHECKPOINT")
-    for step in ("cleanup", "prepare") if found is not None else ("prepare",):
+    for step in ("cleanup", "prepare") if comment is not None else ("prepare",):
         done = _run(preparing(workload, endpoint, step))
         if done.returncode:
             raise TargetError(f"sysbench {step}: {_last(done.stderr or done.stdout)}", "is there free space?")
@@ -139,9 +139,9 @@ def _sysbench(connection: psycopg.Connection, endpoint: Endpoint, workload: Work
 
 def _same_scale(connection: psycopg.Connection, scale: int) -> None:
     row = connection.execute("SELECT count(*) FROM pgbench_branches").fetchone()
-    found = 0 if row is None else int(row[0])
-    if found != scale:
-        raise UsageError(f"pgbench's tables there have scale {found}, not {scale}", f"--scale {max(1, found)}")
+    branches = 0 if row is None else int(row[0])
+    if branches != scale:
+        raise UsageError(f"pgbench's tables there have scale {branches}, not {scale}", f"--scale {max(1, branches)}")
 
 
 def _init(connection: psycopg.Connection, endpoint: Endpoint, path: str, pgbench: Path) -> None:
@@ -172,18 +172,18 @@ def scale_mark(scale: int) -> str:
     return f"{MARK} (scale {scale})"
 
 
-def _inserts(connection: psycopg.Connection, found: str | None) -> None:
-    if found is None:
+def _inserts(connection: psycopg.Connection, comment: str | None) -> None:
+    if comment is None:
         connection.execute(_INSERTED)
-    elif found == MARK:
+    elif comment == MARK:
         connection.execute("TRUNCATE walproof.inserted")
     else:
         raise _not_ours("walproof.inserted")
 
 
-def _pgbench(connection: psycopg.Connection, loader: _Loader, scale: int, *, found: str | None) -> bool:
+def _pgbench(connection: psycopg.Connection, loader: _Loader, scale: int, *, comment: str | None) -> bool:
     """Load pgbench's tables after a checkpoint; whether it is known that no other started meanwhile."""
-    if found is not None and not found.startswith(MARK):
+    if comment is not None and not comment.startswith(MARK):
         raise _not_ours("pgbench_accounts")
     connection.execute("CHECKPOINT")
     before = _redo(connection)
@@ -195,7 +195,7 @@ def _pgbench(connection: psycopg.Connection, loader: _Loader, scale: int, *, fou
 
 
 def _loading(endpoint: Endpoint) -> str:
-    """Connection string for loading: its commits wait for nobody, at a standby far away they would only cost time."""
+    """Connection string for loading: its commits wait for no standby: one far away would only cost time."""
     return endpoint.conninfo(
         application_name="walproof",
         gssencmode="disable",
