@@ -81,7 +81,7 @@ TOLD: tuple[tuple[str, str, str, Says], ...] = (
     ("advise", PRICED, "--class payments:rpo=0", lambda out: out["classes"]),
     ("apply", APPLIED, "--choice 2", lambda out: out["choice"]),
     ("forecast", PROVED, "--mode both", names),
-    ("forecast", PROVED, "--quorum 'FIRST 1'", names),
+    ("forecast", PROVED, "--quorum any1,all", names),
     ("forecast", PROVED, "--level local", names),
     ("forecast", PROVED, "--takeover 3s-4s", names),
     ("forecast", PROVED, "--layout a,b,b", lambda out: out["forecasts"][0]["layout"]),

@@ -215,7 +215,7 @@ def test_the_command_prints_one_conclusion_and_json_holds_the_same() -> None:
         (("--failures", "/nowhere.toml"), "cannot read"),
         (("--ttl", "0s"), "not valid"),
         (("--witness", "a,b,c,d,e"), "at most 4 witnesses"),
-        (("--quorum", "FIRST 0"), "impossible"),
+        (("--quorum", "FIRST 0"), "is not a quorum"),
         (("--takeover", "soon"), "not a range"),
         (("--period", "0s"), "--period"),
         (("--period", "9999h"), "--period"),

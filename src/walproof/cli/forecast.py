@@ -1,7 +1,6 @@
 """`walproof forecast`: records of drills and failure rates in, a year's outage and loss of configurations out."""
 
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,8 +23,9 @@ from walproof.forecasting.simulate import Each
 from walproof.forecasting.topology import Configuration, Topology, check, topology
 from walproof.machine.processors import several_processes
 from walproof.model.advice import PricedArm
-from walproof.model.guarantee import QuorumKind, level
+from walproof.model.guarantee import level
 from walproof.model.units import duration_s
+from walproof.pricing.options import quorum_of
 from walproof.proving.faults import fault
 from walproof.records.reader import read
 from walproof.reporting.console_output import print_json, print_step, print_tables, write_file
@@ -55,7 +55,7 @@ class Asked:
     opt.option("--layout", "PLACE,…", "Each member's region/zone/rack/server; the first leads.", default="z1,z2,z3"),
     opt.option("--witness", "PLACE,…", "Further voters of the DCS, without a database.", default=""),
     opt.option("--level levels", "on,…", "Commit levels, one forecast each.", default="on"),
-    opt.option("--quorum quorums", "'ANY 1',…", "Quorums, one forecast each.", default="ANY 1"),
+    opt.option("--quorum quorums", "any1,…", "Quorums, one forecast each: anyK, firstK, all.", default="any1"),
     opt.choice("--mode", ["strict", "degrading", "both"], "Without enough standbys: wait, or go on.", default="strict"),
     opt.option("--takeover", "3s-4s", "With a guard: its takeover after failures never drilled with one."),
     opt.option("--ttl", "30s", "Patroni's ttl.  [default: as drilled]", type=opt.DURATION),
@@ -127,7 +127,7 @@ def _asked(options: dict[str, Any]) -> Asked:
     failures = failures_of(Path(options["failures_file"]) if options["failures_file"] else None)
     for name in {name for kind in failures.kinds for name in kind.drills}:
         fault(name)
-    configurations = _configurations(options)
+    configurations = _configurations(options, len(where.members) - 1)
     for what in configurations:
         check(where, what)
     if options["period"] is not None and not 1 <= options["period"] <= YEAR_S:
@@ -150,17 +150,10 @@ def _years(text: str) -> int:
     return int(years)
 
 
-def _quorum(text: str) -> tuple[QuorumKind, int]:
-    match = re.fullmatch(r"(ANY|FIRST)\s+(\d{1,2})", text.strip(), re.IGNORECASE)
-    if not match:
-        raise UsageError(f"{text!r} is not a quorum", "for instance --quorum 'ANY 1,FIRST 2'")
-    return QuorumKind(match[1].upper()), int(match[2])
-
-
-def _configurations(options: dict[str, Any]) -> tuple[Configuration, ...]:
+def _configurations(options: dict[str, Any], standbys: int) -> tuple[Configuration, ...]:
     configurations: list[Configuration] = []
     modes = {"strict": (True,), "degrading": (False,), "both": (True, False)}[options["mode"]]
-    quorums = [_quorum(text) for text in options["quorums"].split(",")]
+    quorums = [(kind, k or standbys) for kind, k in map(quorum_of, options["quorums"].split(","))]
     for word in options["levels"].split(","):
         of = level(word)
         if of.remote:

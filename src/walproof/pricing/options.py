@@ -349,15 +349,16 @@ def _either(option: str, yes: str = "on", no: str = "off") -> Callable[[str], bo
 
 
 def _quorums(text: object) -> tuple[Quorum, ...]:
-    return () if text is None else tuple(map(_quorum, _list(text, "quorums", "--quorum any1,first1,all")))
+    return () if text is None else tuple(map(quorum_of, _list(text, "quorums", "--quorum any1,first1,all")))
 
 
-def _quorum(text: str) -> Quorum:
-    """any2, first1 or all.
+def quorum_of(text: str) -> Quorum:
+    """any2, first1 or all; UsageError otherwise.
 
-    >>> _quorum("any1"), _quorum("all")
-    ((<QuorumKind.ANY: 'ANY'>, 1), (<QuorumKind.FIRST: 'FIRST'>, None))
+    >>> quorum_of("any1"), quorum_of("FIRST 2"), quorum_of("all")
+    ((<QuorumKind.ANY: 'ANY'>, 1), (<QuorumKind.FIRST: 'FIRST'>, 2), (<QuorumKind.FIRST: 'FIRST'>, None))
     """
+    text = text.strip()
     if text.lower() == "all":
         return QuorumKind.FIRST, None
     match = re.fullmatch(r"(any|first)\s*([1-9]\d*)", text.lower())
