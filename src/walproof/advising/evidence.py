@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from walproof.estimating.intervals import BETWEEN_RUNS, upper_bound
 from walproof.model.advice import ClusterProfile, DrillSummary, Environment, Evidence, PricedArm
@@ -189,5 +189,5 @@ def prediction_interval(runs: Mapping[str, Sequence[float]], kind: str) -> Estim
     # The next run's own mean is over fewer, possibly one, blocks: its within part is not divided.
     spread = math.sqrt(between * (1 + 1 / len(means)) + within * (1 + 1 / (per_run * len(means))))
     freedom = max(FEWEST, len(means) - 1 if len(means) > FEWEST else free_within)
-    half = float(stats.t.ppf(0.975, freedom)) * spread
+    half = float(special.stdtrit(freedom, 0.975)) * spread
     return Estimate(math.exp(centre), math.exp(centre - half), math.exp(centre + half))

@@ -9,7 +9,7 @@ from enum import StrEnum
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special, stats
+from scipy import special
 
 from walproof.model.estimate import Estimate
 
@@ -134,8 +134,8 @@ def change(before: Estimate, after: Estimate, among: int = 1, between: float = 0
     if not all(math.isfinite(n) and n > 0 for n in numbers):
         return Estimate(math.nan, math.nan, math.nan)
     middle = math.log(after.value / before.value)
-    wider = float(stats.norm.ppf(1 - 0.025 / among) / stats.norm.ppf(0.975))
-    runs = float(stats.norm.ppf(0.975)) * between
+    wider = float(special.ndtri(1 - 0.025 / among) / special.ndtri(0.975))
+    runs = float(special.ndtri(0.975)) * between
     half = wider * math.hypot(runs, runs, *(math.log(e.high / e.low) / 2 for e in (before, after)))
     return Estimate(math.exp(middle), math.exp(middle - half), math.exp(middle + half))
 
@@ -146,6 +146,8 @@ def shares_differ(before: tuple[int, int], after: tuple[int, int], alpha: float 
     >>> shares_differ((0, 12), (12, 12)), shares_differ((0, 2), (1, 2))
     (True, False)
     """
+    from scipy import stats  # where it is needed: importing it takes half a second
+
     table = [[before[0], before[1] - before[0]], [after[0], after[1] - after[0]]]
     return bool(stats.fisher_exact(table).pvalue < alpha)
 
@@ -158,6 +160,8 @@ def shifted(before: Sequence[float], after: Sequence[float], alpha: float = 0.05
     """
     if min(len(before), len(after)) < 2:
         return False
+    from scipy import stats
+
     return bool(stats.mannwhitneyu(np.array(before), np.array(after)).pvalue < alpha)
 
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 
 import numpy as np
-from scipy import stats
 
 from walproof.estimating.intervals import stopped_interval
 from walproof.estimating.quantiles import quantile_intervals
@@ -55,7 +54,11 @@ def drifts(logs: np.ndarray) -> bool:
         return False
     third = len(logs) // 3
     change = abs(float(np.median(logs[-third:]) - np.median(logs[:third])))
-    return change > DRIFT_CHANGE and float(stats.kendalltau(np.arange(len(logs)), logs).pvalue) < 0.01
+    if change <= DRIFT_CHANGE:
+        return False
+    from scipy import stats  # where it is needed: importing it takes half a second
+
+    return float(stats.kendalltau(np.arange(len(logs)), logs).pvalue) < 0.01
 
 
 def failed_over(events: Iterable[Event]) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import optimize, stats
+from scipy import special
 
 from walproof.errors import UndecidedError
 from walproof.estimating.ratios import Totals, ratio_interval
@@ -154,6 +154,8 @@ def _fit(points: Sequence[Point], processors: int) -> tuple[float, Model]:
     logs = np.log([p.tps for p in points])
     conditions = [(p.clients, p.rtt_ms) for p in points]
 
+    from scipy import optimize  # where it is needed: importing it takes long
+
     def residuals(parameters: Numbers) -> Numbers:
         fitted = throughputs(parameters[None, :], level, conditions, processors)[0]
         return np.concatenate([(np.log(fitted) - logs) / NOISE, (parameters - PRIOR) / SPREAD])
@@ -186,7 +188,7 @@ def predict(model: Model, clients: int, rtt_ms: float) -> Estimate:
     middle = float(throughputs(parameters[None, :], model.level, condition, model.processors)[0, 0])
     gradient = _slopes(parameters, model.level, condition, model.processors)[0]
     variance = float(gradient @ np.array(model.covariance) @ gradient) + model.noise**2
-    half = float(stats.t.ppf(0.975, max(2, model.points - 4))) * math.sqrt(variance)
+    half = float(special.stdtrit(max(2, model.points - 4), 0.975)) * math.sqrt(variance)
     return Estimate(middle, middle * math.exp(-half), middle * math.exp(half))
 
 
