@@ -5,7 +5,6 @@ fsync, page writes, checksums, damaged pages, archiving."""
 from collections.abc import Iterator
 
 from walproof.advising.doctor.finding import (
-    RELOAD,
     Hit,
     Rule,
     Severity,
@@ -104,7 +103,7 @@ def _remote_without_names(facts: Facts, leader: MemberFacts) -> Iterator[Hit]:
         fix = set_patroni("synchronous_mode", best_mode(patroni))
     else:
         listed = ", ".join(f'"{s.application_name}"' for s in leader.senders) or '"standby1"'
-        fix = f"ALTER SYSTEM SET synchronous_standby_names = 'ANY 1 ({listed})'; {RELOAD}"
+        fix = set_anywhere(facts, "synchronous_standby_names", f"ANY 1 ({listed})")
     evidence = f"synchronous_commit = {level} and synchronous_standby_names = ''"
     yield Hit(evidence, fix, setting.where, leader.name, Severity.ERROR if explicit else Severity.WARNING)
 

@@ -70,8 +70,9 @@ def _start_long(_facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
 
 @of_patroni
 def _lag_async(_facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
-    allowed = patroni.number("maximum_lag_on_failover", 1 << 20)
-    if patroni.synchronous == "off" and patroni.standbys and allowed > 0:
+    if patroni.synchronous != "off" or not patroni.standbys:
+        return
+    if (allowed := patroni.number("maximum_lag_on_failover", 1 << 20)) > 0:
         evidence = f"synchronous_mode off, maximum_lag_on_failover = {allowed:g} bytes"
         yield _set(evidence, "synchronous_mode", best_mode(patroni))
 
@@ -101,9 +102,11 @@ def _strict_star(_facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
 @of_patroni
 def _not_strict(_facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
     """Only where no spare is left: with one, losing a standby leaves the guarantee as it was."""
+    if patroni.synchronous == "off" or patroni.strict:
+        return
     able = [m for m in patroni.standbys if not _tagged(m, "nosync") and not _tagged(m, "nofailover")]
     wanted = int(patroni.number("synchronous_node_count", 1))
-    if patroni.synchronous != "off" and not patroni.strict and len(able) <= wanted:
+    if len(able) <= wanted:
         evidence = f"{len(able)} standbys can be synchronous, {wanted} must be, and the mode is not strict"
         yield Hit(evidence, "add a standby, or " + set_patroni("synchronous_mode_strict", "true"), WHERE)
 
@@ -135,9 +138,10 @@ def _mixed(_facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
 
 @of_patroni
 def _count(_facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
+    if patroni.synchronous == "off":
+        return
     name, there = "synchronous_node_count", len(patroni.standbys)
-    wanted = int(patroni.number(name, 1))
-    if patroni.synchronous != "off" and wanted > there:
+    if (wanted := int(patroni.number(name, 1))) > there:
         yield _set(f"{name} = {wanted}, {there} standbys", name, max(1, there))
 
 

@@ -5,13 +5,13 @@ from collections.abc import Iterator
 
 from walproof.advising.doctor.checks_durability import names_of
 from walproof.advising.doctor.finding import (
-    RELOAD,
     Hit,
     checks_of,
     given,
     of_leader,
     of_patroni,
     patch_cluster,
+    set_anywhere,
     set_patroni,
 )
 from walproof.model.facts import Facts, MemberFacts, PatroniFacts, Sender
@@ -55,10 +55,6 @@ def synchronous_of(facts: Facts) -> tuple[MemberFacts, ...]:
     return tuple(m for m in facts.standbys if counting & {m.name, m.receiver_name})
 
 
-def _set_names(quorum: Quorum) -> str:
-    return f"ALTER SYSTEM SET synchronous_standby_names = '{quorum.text}'; {RELOAD}"
-
-
 def _fix_names(facts: Facts, named: Named) -> str:
     if facts.cnpg is not None:
         return f"bring the missing instance back; CloudNativePG names it again (kubectl cnpg status {facts.cnpg.name})"
@@ -66,7 +62,7 @@ def _fix_names(facts: Facts, named: Named) -> str:
         return "bring the missing standby back; Patroni names it again (patronictl list)"
     leader, quorum = named
     there = tuple(dict.fromkeys(s.application_name for s in leader.senders)) or ("standby1",)
-    return _set_names(Quorum(quorum.kind, min(quorum.k, len(there)), there))
+    return set_anywhere(facts, "synchronous_standby_names", Quorum(quorum.kind, min(quorum.k, len(there)), there).text)
 
 
 @of_quorum
@@ -115,7 +111,7 @@ def _first_of_many(facts: Facts, named: Named) -> Iterator[Hit]:
     """FIRST follows the listed order: the slowest of the first k sets the pace (docs: priority-based)."""
     leader, quorum = named
     if facts.patroni is None and quorum.kind is QuorumKind.FIRST and len(quorum.names) > quorum.k:
-        fix = _set_names(Quorum(QuorumKind.ANY, quorum.k, quorum.names))
+        fix = set_anywhere(facts, "synchronous_standby_names", Quorum(QuorumKind.ANY, quorum.k, quorum.names).text)
         if facts.cnpg is not None:
             fix = patch_cluster(facts.cnpg, {"postgresql": {"synchronous": {"method": "any"}}})
         yield _of_names(leader, f"synchronous_standby_names = '{quorum.text}'", fix)

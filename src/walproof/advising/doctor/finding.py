@@ -149,12 +149,11 @@ def set_anywhere(facts: Facts, name: str, value: str, *, restart: bool = False) 
     if facts.cnpg is not None:
         return patch_cluster(facts.cnpg, {"postgresql": {"parameters": {name: value}}})
     if facts.patroni is None:
-        return f"ALTER SYSTEM SET {name} = '{value}'; " + ("restart PostgreSQL" if restart else RELOAD)
+        return f"ALTER SYSTEM SET {name} = '{value}'; " + (
+            "restart PostgreSQL" if restart else "SELECT pg_reload_conf();"
+        )
     then = " && patronictl restart CLUSTER" if restart else ""
     return f"patronictl edit-config --pg {name}={value} --force{then}"
-
-
-RELOAD = "SELECT pg_reload_conf();"
 
 
 def patch_cluster(cnpg: CnpgFacts, spec: dict[str, Any]) -> str:
