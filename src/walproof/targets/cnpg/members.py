@@ -147,9 +147,9 @@ class CnpgAccess:
         self.addresses = Addresses(file.reach, api.forward)
         self.credential = self.default()
         self.login = self.parameters(self.credential)
-        self.members = Membership(self._listed)
         self._sees: bool | None = None
         self._placed: dict[Place, Pod] = {}
+        self.members = Membership(self._listed)  # which lists them at once
 
     def default(self) -> Credential:
         """The user of the application's secret, or of the one that the target file names."""
