@@ -68,18 +68,14 @@ def start_member(blueprint: Blueprint, member: str) -> None:
     processors.join_group(processors.group(blueprint.control_group(member)), first.pid)
 
 
-def _send(process: psutil.Process, number: int) -> None:
-    with suppress(psutil.Error):
-        process.send_signal(number)
-
-
 def kill_everything(blueprint: Blueprint, member: str, clock: Clock) -> None:
     """Kill every process of the member with -9, again and again until none is left (they may fork meanwhile)."""
 
     def ended() -> bool:
         left = processes(blueprint, member)
         for process in left:
-            _send(process, signal.SIGKILL)
+            with suppress(psutil.Error):
+                process.send_signal(signal.SIGKILL)
         return all(_is_over(process) for process in left)
 
     wait_for(Wait.PROGRAM_GONE, ended, clock, pace_s=0.02)

@@ -68,11 +68,11 @@ def make_folder(path: Path, mode: int = 0o700, *, owner: int | None = None) -> N
         os.chown(path, owner, owner)
 
 
-def make_log(path: Path, owner: int | None = None) -> None:
-    """A log that only we read, or that the lab's user `owner` may append to; in a folder where it replaces nothing."""
+def make_log(path: Path, owner: int) -> None:
+    """A log that the lab's user `owner` may append to; in a folder where it replaces nothing."""
     opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
     try:
-        if owner is not None and os.geteuid() == 0:
+        if os.geteuid() == 0:
             os.fchown(opened, owner, owner)
     finally:
         os.close(opened)

@@ -7,9 +7,6 @@ from typing import Any
 from walproof.errors import UsageError
 from walproof.model.guarantee import QuorumKind, SyncReplication
 
-Tree = dict[str, Any]
-
-
 LEAST = {"ttl": 20, "loop_wait": 1, "retry_timeout": 3}
 DEFAULTS = {"ttl": 30, "loop_wait": 10, "retry_timeout": 10}
 """Patroni's timeouts, s: the smallest it takes (config.py, _validate_and_adjust_timeouts), and where none is set."""
@@ -72,7 +69,7 @@ class SyncMode(StrEnum):
         return SyncReplication(method, number, self is SyncMode.STRICT)
 
 
-def sync_keys(sync: SyncReplication, version: tuple[int, ...] = (4, 1)) -> Tree:
+def sync_keys(sync: SyncReplication, version: tuple[int, ...] = (4, 1)) -> dict[str, Any]:
     """Patroni's keys for synchronous replication: quorum mode needs 4.0, and older ones know only true and false.
 
     >>> sync_keys(SyncMode.STRICT.replication(2))

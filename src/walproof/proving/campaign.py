@@ -4,6 +4,7 @@ A storm is faults that overlap, many just after a takeover: drawn here, and shru
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -212,8 +213,7 @@ def planned(options: ProveOptions, available: Collection[str] = IN_STORMS) -> li
         for index in order:
             fault, victim, level = arms[index]
             for guarded in options.guarded:
-                drill = PlannedDrill(len(plan) + 1, fault, victim, level, guarded=guarded)
-                plan.append(replace(drill, **options.load))
+                plan.append(PlannedDrill(len(plan) + 1, fault, victim, level, guarded=guarded, **options.load))
     return plan
 
 
@@ -239,8 +239,8 @@ def _storms(options: ProveOptions, names: Sequence[str]) -> list[PlannedDrill]:
     for number in range(1, options.storm + 1):
         storm = drawn(np.random.default_rng([options.seed, number]), names, options.storm_faults)
         level = options.levels[(number - 1) % len(options.levels)]
-        drill = PlannedDrill(number, STORM, Victim.CLUSTER, level, warm_s=1.0, storm=storm, guarded=options.guarded[0])
-        plan.append(replace(drill, **options.load))
+        own: dict[str, Any] = {"warm_s": 1.0, "storm": storm, "guarded": options.guarded[0]}
+        plan.append(PlannedDrill(number, STORM, Victim.CLUSTER, level, **own, **options.load))
     return plan
 
 

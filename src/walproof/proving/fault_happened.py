@@ -333,7 +333,7 @@ def _storm_loss(run: DrillRun) -> Loss | None:
     The successor of one leader may have crashed before, or follow one that did: what a single fault would have left
     is not known, so the least promise counts.
     """
-    older, newer = run.before.leader_timeline, run.after.leader_timeline if run.after else None
+    older, newer = run.before.leader_timeline, run.timeline_after
     another = run.leader_after not in (None, run.before.leader)
     if another or (older is not None and newer is not None and newer > older):
         power = any(one.fault == Capability.POWER_CUT for one in run.carried_out)

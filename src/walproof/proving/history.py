@@ -72,12 +72,17 @@ class DrillRun:
         return self.after.leader if self.after else None
 
     @property
+    def timeline_after(self) -> int | None:
+        """The leader's timeline afterwards, None where it is not known."""
+        return self.after.leader_timeline if self.after else None
+
+    @property
     def taken_over(self) -> bool | None:
         """Whether another member leads afterwards, on a higher timeline; None when no member does."""
-        if self.after is None or self.after.leader is None:
+        if self.leader_after is None:
             return None
-        older, newer = self.before.leader_timeline, self.after.leader_timeline
-        return self.after.leader != self.before.leader and (older is None or newer is None or newer > older)
+        older, newer = self.before.leader_timeline, self.timeline_after
+        return self.leader_after != self.before.leader and (older is None or newer is None or newer > older)
 
     @property
     def same_timeline(self) -> bool:

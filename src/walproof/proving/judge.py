@@ -39,12 +39,14 @@ _UNCHECKED = " unchecked"
 class Judgement:
     """A drill's history and what is derived from it; only `judge` makes one.
 
-    `lost`: which acknowledged commits are gone, shape (attempts,). `assumptions`: all of them, whether they hold or
-    not. `at_risk`: what was gone for good, and what the level promises then. `why`: the verdict in one sentence.
+    `lost`: which acknowledged commits are gone, shape (attempts,). `succeeded_at`: when each success came, sorted.
+    `assumptions`: all of them, whether they hold or not. `at_risk`: what was gone for good, and what the level promises
+    then. `why`: the verdict in one sentence.
     """
 
     history: History
     lost: Mask
+    succeeded_at: NDArray[np.float64]
     out: Outage | None
     signs: tuple[Sign, ...]
     findings: Findings
@@ -80,11 +82,11 @@ class Judgement:
             leader_before=run.before.leader,
             leader_after=run.leader_after,
             timeline_before=run.before.leader_timeline,
-            timeline_after=run.after.leader_timeline if run.after else None,
+            timeline_after=run.timeline_after,
             victims=run.victims,
             route=str(planned.route),
             marks=self._with_faults(marks),
-            pace=pace(acknowledged_at(attempts)),
+            pace=pace(self.succeeded_at),
             assumptions={a.name: a.holds for a in self.assumptions},
             evidence=self._evidence(recovery),
             promised=self.at_risk.promise,
@@ -171,8 +173,8 @@ class Judgement:
 def judge(history: History) -> Judgement:
     """Judge a drill from its history alone."""
     planned, run, attempts = history.planned, history.run, history.attempts
-    lost = lost_rows(attempts, history.readings)
-    out = outage(acknowledged_at(attempts), run.fault_at, cleared_at=run.cleared_at, stopped_at=run.stopped_at)
+    lost, succeeded_at = lost_rows(attempts, history.readings), acknowledged_at(attempts)
+    out = outage(succeeded_at, run.fault_at, cleared_at=run.cleared_at, stopped_at=run.stopped_at)
     signs = fault_signs(planned.fault, run)
     excused = _excused(history, out)
     short = _weaker(history, excused, lost)
@@ -184,7 +186,16 @@ def judge(history: History) -> Judgement:
     at_risk = AtRisk(planned.level, loss_in_fact(planned.fault, planned.victim, run, happened=happened), cause)
     verdict, why = decided(findings, assumptions, at_risk, new_damage(run.states, history.problems))
     return Judgement(
-        history, lost, out, signs, findings=findings, assumptions=assumptions, at_risk=at_risk, verdict=verdict, why=why
+        history,
+        lost,
+        succeeded_at,
+        out,
+        signs,
+        findings=findings,
+        assumptions=assumptions,
+        at_risk=at_risk,
+        verdict=verdict,
+        why=why,
     )
 
 

@@ -38,7 +38,6 @@ class WriterTask:
     first: int
     count: int
     drill: int
-    payload_bytes: int = 100
     pooled: bool = False
     answer_timeout_s: float = 3.0
     connect_timeout_s: float = 2.0

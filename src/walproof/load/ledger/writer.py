@@ -31,6 +31,7 @@ _RETRY_S = 0.05
 _AT_ONCE = 8
 """Connections opened at a time to a known leader: each costs both sides milliseconds of SCRAM."""
 _POOL_BYTES = 1 << 20
+_PAYLOAD_BYTES = 100
 _LEVELS = {level.value.encode(): index for index, level in enumerate(Level)}
 
 
@@ -80,7 +81,7 @@ class Writers:
         self._due_at: dict[int, float] = {}
         """By writer: not to send before this time, to stay below the rate or after a refusal."""
         self._retry_at = [0.0] * len(self._conninfos)
-        self._payloads = payloads(task.payload_bytes, task.first)
+        self._payloads = payloads(_PAYLOAD_BYTES, task.first)
 
     def run(self) -> None:
         """Write until standard input closes or `stopping_since` is set; then await answers for `grace_s`."""

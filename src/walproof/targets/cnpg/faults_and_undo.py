@@ -158,18 +158,10 @@ def _starts_anew(_member: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class InstanceFault:
-    """One fault of one member."""
+    """One fault of one member; `inject` returns when it is asked for: a signal sent, a pod deleted, a fence set."""
 
-    act: Callable[[str], None]
-    undo_act: Callable[[str], None] = _starts_anew
-
-    def inject(self, member: str) -> None:
-        """Returns when it is asked for: a signal sent, a pod deleted, a fence set."""
-        self.act(member)
-
-    def undo(self, member: str) -> None:
-        """As it was."""
-        self.undo_act(member)
+    inject: Callable[[str], None]
+    undo: Callable[[str], None] = _starts_anew
 
 
 @dataclass(frozen=True, slots=True)
