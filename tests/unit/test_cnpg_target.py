@@ -195,6 +195,14 @@ def test_members_are_addressed_as_asked() -> None:
     assert list(CnpgAccess(api, file()).members()) == ["pg-1", "pg-3"]
 
 
+def test_a_forwarded_member_is_known_by_its_pod_from_the_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Load pods are told where their members are before these are listed again."""
+    here = {name: ("127.0.0.1", 40000 + number) for number, name in enumerate(("pg-1", "pg-2", "pg-3"))}
+    monkeypatch.setattr(Addresses, "places", lambda self, pods: here)
+    access = CnpgAccess(FakeApi(), file())
+    assert access.from_within(here["pg-2"]) == ("10.244.0.12", 5432)
+
+
 def test_a_forwarded_port_leads_to_the_pod_and_a_broken_one_harms_no_other() -> None:
     wanted: list[tuple[str, int]] = []
 
