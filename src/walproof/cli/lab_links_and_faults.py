@@ -36,10 +36,9 @@ class LinkOptions:
     clear: bool = False
 
     @property
-    def shape(self) -> dict[str, str]:
-        """What shapes a link, by option."""
-        typed = {"rtt": self.rtt, "delay": self.delay, "jitter": self.jitter, "loss": self.loss, "rate": self.rate}
-        return {name: text for name, text in typed.items() if text is not None}
+    def shape(self) -> bool:
+        """Whether anything is given that shapes a link."""
+        return any(text is not None for text in (self.rtt, self.delay, self.jitter, self.loss, self.rate))
 
 
 @cloup.command(cls=Command)

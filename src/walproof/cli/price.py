@@ -234,4 +234,5 @@ def _print_result(result: PriceResult, events: list[Event], record: str, answers
     from walproof.reporting.terminal import tables
 
     first, *others = result_lines(result)
-    print_tables(first, tables(results(events)), *others, *answers, f"stopped by {result.stopped_by}; record: {record}")
+    last = f"stopped by {result.stopped_by}; record: {record}"
+    print_tables(first, tables(results(events, result.table)), *others, *answers, last)

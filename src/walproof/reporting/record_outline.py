@@ -54,10 +54,13 @@ def composed(record: Record) -> Outline:
     return Outline(_title(record), _facts(record), sentences(events, table), notices, sections)
 
 
-def results(events: Sequence[Event]) -> tuple[Section, ...]:
-    """What came out, without what the page adds: a summary, notes, the environment; () of a record of nothing."""
+def results(events: Sequence[Event], table: PriceTable | None = None) -> tuple[Section, ...]:
+    """What came out, without what the page adds: a summary, notes, the environment; () of a record of nothing.
+
+    `table`: the price table of these events where it is computed already, which takes long.
+    """
     drills = [e.drill for e in events if isinstance(e, DrillDone)]
-    return (*claim_sections(events), *price_sections(events, price_table(events)), *drill_sections(drills))
+    return (*claim_sections(events), *price_sections(events, table or price_table(events)), *drill_sections(drills))
 
 
 def _title(record: Record) -> str:

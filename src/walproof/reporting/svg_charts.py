@@ -274,11 +274,7 @@ def scatter_chart(chart: ScatterChart) -> Markup:
     body = []
     for t in _scatter_ticks(x):
         body += [line(x(t), SCATTER_TOP, x(t), SCATTER_BOTTOM, "grid"), text(x(t), SCATTER_BOTTOM + 15, tick_text(t))]
-    for t in _scatter_ticks(y):
-        body += [
-            line(SCATTER_LEFT, y(t), SCATTER_WIDTH - SCATTER_RIGHT, y(t), "grid"),
-            text(SCATTER_LEFT - 6, y(t) + 4, tick_text(t), anchor="end"),
-        ]
+    body += _y_axis(y, _scatter_ticks(y), SCATTER_LEFT, SCATTER_WIDTH - SCATTER_RIGHT)
     body += [text((SCATTER_LEFT + SCATTER_WIDTH - SCATTER_RIGHT) / 2, SCATTER_BOTTOM + 34, chart.x_name, "name")]
     body.append(_y_name(chart.y_name, (SCATTER_TOP + SCATTER_BOTTOM) / 2))
     best = sorted((x(p.x.value), y(p.y.value)) for p in chart.points if p.best)

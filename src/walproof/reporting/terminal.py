@@ -47,7 +47,8 @@ class _Shown:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         table = self.table
         yield Text(f"\n{table.title}", style="bold")
-        wide, needed = _grid([c for c in table.columns if c.in_terminal != "line"], _without(table, "line"))
+        plain = _without(table, "line")
+        wide, needed = _grid(plain.columns, plain.rows)
         if needed <= options.max_width:
             yield wide
             yield from _notes(_lines(table, "line"))
@@ -70,21 +71,17 @@ def _by_title(table: Table) -> list[Table]:
         named = tuple(cell.text for cell, titled in zip(cells, in_title, strict=True) if titled)
         values = named if any(named) else values
         groups.setdefault(values, []).append(cells)
-    rest = tuple(c for c in table.columns if c.in_terminal != "title")
     return [
-        replace(
-            table,
-            title=" · ".join((table.title, *values)),
-            columns=rest,
-            rows=_without(replace(table, rows=tuple(rows)), "title"),
-        )
+        _without(replace(table, title=" · ".join((table.title, *values)), rows=tuple(rows)), "title")
         for values, rows in groups.items()
     ]
 
 
-def _without(table: Table, way: str) -> tuple[Cells, ...]:
+def _without(table: Table, way: str) -> Table:
+    """The table without the columns that are shown that way."""
     kept = [i for i, column in enumerate(table.columns) if column.in_terminal != way]
-    return tuple(tuple(cells[i] for i in kept) for cells in table.rows)
+    rows = tuple(tuple(cells[i] for i in kept) for cells in table.rows)
+    return replace(table, columns=tuple(table.columns[i] for i in kept), rows=rows)
 
 
 def _grid(columns: Sequence[Column], rows: Sequence[Cells], *, narrow: bool = False) -> tuple[Grid, int]:
@@ -148,6 +145,7 @@ def _lines(table: Table, *ways: str) -> list[str]:
             lines += [f"{column.name}: {text}" for text in texts if text]
         else:
             chosen.append((i, column))
+    keys = _keys(table)
     for cells in table.rows:
         known = [(column, cells[i].text) for i, column in chosen if cells[i].text and cells[i].tone != "quiet"]
         said = "; ".join(text for column, text in known if column.in_terminal == "line")
@@ -155,7 +153,7 @@ def _lines(table: Table, *ways: str) -> list[str]:
         aside = ", ".join(named)
         text = f"{said} ({aside})" if said and aside else said or aside
         if text:
-            lines.append(f"{_name(table, cells).partition(': ')[0]}: {text}")
+            lines.append(f"{_name(cells, keys).partition(': ')[0]}: {text}")
     return lines
 
 
@@ -164,8 +162,8 @@ def _keys(table: Table) -> int:
     return 1 if len({cells[0].text for cells in table.rows}) == len(table.rows) else 2
 
 
-def _name(table: Table, cells: Cells) -> str:
-    return " · ".join(cell.text for cell in cells[: _keys(table)])
+def _name(cells: Cells, keys: int) -> str:
+    return " · ".join(cell.text for cell in cells[:keys])
 
 
 def _notes(lines: Sequence[str]) -> list[Text]:
@@ -181,10 +179,10 @@ def _upright(table: Table) -> tuple[Grid, int]:
 
 def _listed(table: Table) -> Text:
     """A paragraph for each row."""
-    lines = []
+    lines, keys = [], _keys(table)
     for cells in table.rows:
-        lines.append(Text(f"  {_name(table, cells)}"))
-        pairs = list(zip(table.columns, cells, strict=True))[_keys(table) :]
+        lines.append(Text(f"  {_name(cells, keys)}"))
+        pairs = list(zip(table.columns, cells, strict=True))[keys:]
         known = [(column.name, cell) for column, cell in pairs if cell.text]
         lines += [Text(f"      {name}: ").append(cell.text, _TONE.get(cell.tone)) for name, cell in known]
     return Text("\n").join(lines)
