@@ -30,9 +30,12 @@ def kubernetes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubernetes]
         yield Kubernetes(running, members, folder)
 
 
-def test_the_doctor_finds_only_what_it_may_not_see(kubernetes: Kubernetes) -> None:
+def test_the_doctor_finds_only_the_one_node_and_what_it_may_not_see(kubernetes: Kubernetes) -> None:
     code, out = kubernetes.ended("doctor", "--target", ADDRESS, "--json")
-    assert (code, [found["id"] for found in json.loads(out)["findings"]]) == (0, ["rights-missing"])
+    assert (code, [found["id"] for found in json.loads(out)["findings"]]) == (
+        1,
+        ["cnpg-instances-together", "rights-missing"],
+    )
     assert json.loads(out)["declared"].startswith("3 instances, data on 2Gi, WAL with the data")
 
 

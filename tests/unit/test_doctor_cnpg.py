@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.fixtures.cnpg.seeds import CNPG_SEEDS, OVERRIDDEN, healthy
+from tests.fixtures.cnpg.fake_api import FakeApi
+from tests.fixtures.cnpg.seeds import CNPG_SEEDS, OVERRIDDEN, healthy, seen
 from tests.fixtures.seeds import SEEDS
 from tests.fixtures.sick import setting, with_member, with_settings
 from walproof.advising.doctor.catalogue import diagnosed
@@ -18,8 +19,26 @@ def ids(facts: Facts) -> list[str]:
     return [f.id for f in diagnosed(facts)]
 
 
-def test_nothing_is_found_on_the_recorded_healthy_cluster() -> None:
+def test_of_the_recorded_healthy_cluster_only_its_one_node_is_found() -> None:
     assert diagnosed(healthy()) == ()
+    (node,) = diagnosed(seen(FakeApi()))
+    assert (node.id, node.evidence) == ("cnpg-instances-together", "pg-1, pg-2, pg-3 run on node1")
+    assert node.severity is Severity.WARNING and "every copy" in node.could_cost
+    body = """'{"spec":{"affinity":{"enablePodAntiAffinity":true,"podAntiAffinityType":"required","""
+    assert body in node.fix and '"topologyKey":"kubernetes.io/hostname"' in node.fix and "stays Pending" in node.fix
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [{"data_checksums": "off"}, {"fsync": "off"}, {"wal_receiver_timeout": "0ms"}],
+    ids=lambda fault: next(iter(fault)),
+)
+def test_what_all_instances_have_in_common_is_found_once(fault: dict[str, str]) -> None:
+    """A real cluster without checksums gave three findings with one and the same fix."""
+    (found,) = diagnosed(with_settings(healthy(), "*", **fault))
+    assert found.member in ("pg-1, pg-2, pg-3", "pg-2, pg-3")
+    (one,) = diagnosed(with_settings(healthy(), "pg-2", **fault))
+    assert (one.member, one.fix) == ("pg-2", found.fix)
 
 
 def test_the_clusters_own_name_among_the_standbys_is_no_ghost() -> None:

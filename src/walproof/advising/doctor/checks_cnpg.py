@@ -157,19 +157,26 @@ def _disputed(facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
 
 @of_cnpg
 def _together(_facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
-    """A cluster of one node cannot do better: only instances that could run apart are found."""
+    """How many nodes there are is not asked for: that takes a right on the whole cluster.
+
+    Another affinity makes every pod anew (checkPodSpecIsOutdated of the operator, 1.30: internal/controller).
+    """
     if cnpg.instances < 2:
         return
-    if not cnpg.placement.anti_affinity:
+    nodes = Counter(pod.node for pod in cnpg.pods if pod.node)
+    shared = {node: [pod.name for pod in cnpg.pods if pod.node == node] for node, n in nodes.items() if n > 1}
+    if shared:
+        key = cnpg.placement.topology_key
+        apart = {"enablePodAntiAffinity": True, "podAntiAffinityType": "required", "topologyKey": key}
+        patch = patch_cluster(cnpg, {"affinity": apart})
+        fix = (
+            f"with {cnpg.instances} nodes at least: {patch}; it restarts every instance, and one without a node of "
+            f"its own stays Pending; one whose volume is bound to its node: kubectl cnpg destroy {cnpg.name} INSTANCE"
+        )
+        yield Hit("; ".join(f"{', '.join(names)} run on {node}" for node, names in shared.items()), fix, "pods")
+    elif not cnpg.placement.anti_affinity:
         enabled = {"affinity": {"enablePodAntiAffinity": True}}
         yield _patched(cnpg, "enablePodAntiAffinity: false", "spec.affinity", enabled)
-        return
-    nodes = Counter(pod.node for pod in cnpg.pods if pod.node)
-    crowded = [node for node, count in nodes.items() if count > 1]
-    if len(nodes) > 1 and crowded and len(nodes) < cnpg.instances:
-        listed = ", ".join(pod.name for pod in cnpg.pods if pod.node == crowded[0])
-        required = {"affinity": {"podAntiAffinityType": "required"}}
-        yield _patched(cnpg, f"{listed} run on {crowded[0]}", "pods", required)
 
 
 @of_cnpg

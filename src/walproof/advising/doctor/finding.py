@@ -3,7 +3,7 @@
 import json
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from importlib import resources
 from typing import Any, TypeVar
@@ -51,7 +51,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """A check that found something."""
+    """A check that found something; `member` is "" where it is about the cluster, several names where about several."""
 
     id: str
     severity: Severity
@@ -79,7 +79,10 @@ def checks_of(group: str, rules: Mapping[str, Rule]) -> tuple[Check, ...]:
 
 
 def examined(facts: Facts, checks: Iterable[Check]) -> tuple[Finding, ...]:
-    """Every finding, the worst first, then by id and member."""
+    """Every finding, the worst first, then by id and member.
+
+    Where a manager writes the configuration, what members have in common is one finding with one fix, of all of them.
+    """
     findings = [
         Finding(
             id=check.id,
@@ -93,9 +96,18 @@ def examined(facts: Facts, checks: Iterable[Check]) -> tuple[Finding, ...]:
             source=check.source,
         )
         for check in checks
-        for hit in check.find(facts)
+        for hit in (_in_common(check.find(facts)) if facts.managed else check.find(facts))
     ]
     return tuple(sorted(findings, key=lambda f: (_ORDER.index(f.severity), f.id, f.member)))
+
+
+def _in_common(hits: Iterable[Hit]) -> Iterator[Hit]:
+    """Those that differ in their member alone as one, whose member is all of theirs: "pg-1, pg-2"."""
+    members: dict[Hit, list[str]] = {}
+    for hit in hits:
+        members.setdefault(replace(hit, member=""), []).append(hit.member)
+    for hit, names in members.items():
+        yield replace(hit, member=", ".join(names))
 
 
 def given(part: Callable[[Facts], P | None]) -> Callable[[Callable[[Facts, P], Iterator[Hit]]], Rule]:
