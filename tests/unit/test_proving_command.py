@@ -210,10 +210,15 @@ def refused(member: str) -> None:
 def test_a_fault_that_is_refused_at_the_last_moment_is_undecided(
     run: Run, target: Simulated, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """It was never injected: no RTO, no outage, and none is cleared."""
     monkeypatch.setattr(target.faults, "kill", refused)
     code, out, _ = run("--levels", "on", "--json")
+    drill = drill_of(out)
     assert code == 4
-    assert "could not be done: n1 is already down" in drill_of(out)["why"]
+    assert "could not be done: n1 is already down" in drill["why"]
+    assert (drill["rto_s"], drill["unavailable_s"], drill["writers_rto_s"]) == (None, None, None)
+    code, out, err = run("--levels", "on")
+    assert (code, "drill 1" in err, "cleared" in err, "in effect" in err) == (4, True, False, False), err
 
 
 def test_writers_that_never_commit_are_undecided_not_an_error(

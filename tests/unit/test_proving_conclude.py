@@ -132,6 +132,8 @@ def test_a_failed_assumption_is_undecided_and_named(change: dict[str, object], s
     drill = judged(drill=replace(KILLED, **change))  # type: ignore[arg-type]
     assert drill.verdict is Verdict.UNDECIDED
     assert sentence in drill.why
+    if "refused" in change:
+        assert (drill.rto_s, drill.unavailable_s, drill.writers_rto_s, drill.marks) == (None, None, None, ())
 
 
 @pytest.mark.parametrize("change", [{"recovered": False}, {"timed_out": "late"}, {"incomplete": "a writer was killed"}])

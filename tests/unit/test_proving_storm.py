@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.test_proving_conclude import attempts, history
 from tests.unit.test_proving_happened import BACK, ORDERLY, run, silent, state, view
-from walproof.model.drill import Drill, Verdict, Victim
+from walproof.model.drill import Drill, Recovery, Verdict, Victim
 from walproof.model.guarantee import Level, Loss
 from walproof.proving.campaign import PlannedDrill, Strike, Struck, drawn, moves_the_leader, shrunk
 from walproof.proving.fault_happened import fault_signs, loss_in_fact
@@ -178,6 +178,9 @@ def test_a_storm_of_which_nothing_or_not_everything_happened_is_undecided() -> N
     nothing = judged_storm(stormy(replace(KILLED, refused="n1 is down"), states=(BACK,)))
     assert nothing.verdict is Verdict.UNDECIDED
     assert "no fault of the storm could be carried out: n1 is down" in nothing.why
+    assert (nothing.rto_s, nothing.unavailable_s, nothing.writers_rto_s) == (None, None, None)
+    assert nothing.recovery == Recovery()
+    assert not [mark for mark in nothing.marks if "kill" in mark.what]
     idle = judged_storm(stormy(KILLED, states=(state(at=110.0), state(at=125.0))))
     assert idle.verdict is Verdict.UNDECIDED
     assert "kill did not happen: n1: its postmaster is the same process as before" in idle.why

@@ -67,6 +67,11 @@ class DrillRun:
         return tuple(one for one in self.struck if not one.refused)
 
     @property
+    def injected(self) -> bool:
+        """Whether the fault was injected, or one of a storm's at least: else no outage is its."""
+        return not self.refused and (bool(self.carried_out) or not self.struck)
+
+    @property
     def leader_after(self) -> str | None:
         """The leader afterwards, None where there is none."""
         return self.after.leader if self.after else None

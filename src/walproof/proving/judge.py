@@ -96,7 +96,7 @@ class Judgement:
             strikes=clauses(run.struck),
             unavailable_s=whole.unavailable_s if whole else None,
             writers_rto_s=None
-            if run.incomplete
+            if run.incomplete or not run.injected
             else writers_rto_s(attempts, run.fault_at, cleared_at=run.cleared_at, stopped_at=run.stopped_at),
         )
 
@@ -137,8 +137,8 @@ class Judgement:
     def _with_faults(self, marks: tuple[Mark, ...]) -> tuple[Mark, ...]:
         """The marks of the outage and those of the faults, in the order of time."""
         run, name = self.history.run, self.history.planned.fault.name
-        faults = [(one.at, one.fault, one.cleared_at, f"{one.fault} cleared", one.member) for one in run.struck]
-        if self.history.planned.fault.steps:
+        faults = [(one.at, one.fault, one.cleared_at, f"{one.fault} cleared", one.member) for one in run.carried_out]
+        if self.history.planned.fault.steps and run.injected:
             faults.append((run.fault_at, name, run.cleared_at, "fault cleared", ", ".join(run.victims)))
         both = [mark for at, begun, end, over, on in faults for mark in (Mark(at, begun, on), Mark(end, over, on))]
         return tuple(sorted([*marks, *both], key=lambda m: m.at))
@@ -174,7 +174,9 @@ def judge(history: History) -> Judgement:
     """Judge a drill from its history alone."""
     planned, run, attempts = history.planned, history.run, history.attempts
     lost, succeeded_at = lost_rows(attempts, history.readings), acknowledged_at(attempts)
-    out = outage(succeeded_at, run.fault_at, cleared_at=run.cleared_at, stopped_at=run.stopped_at)
+    out = None
+    if run.injected:
+        out = outage(succeeded_at, run.fault_at, cleared_at=run.cleared_at, stopped_at=run.stopped_at)
     signs = fault_signs(planned.fault, run)
     excused = _excused(history, out)
     short = _weaker(history, excused, lost)

@@ -175,12 +175,14 @@ def _drill_run(shell: Shell, planned: PlannedDrill, observer: Observer, gathered
     storm = StormRun(target, shell.emit, observer, gathered, before)
     acts = _Acts(shell, planned, victims, before, gathered)
     refused = stalled = ""
+    harmed: tuple[str, ...] = ()
     elected: float | None = None
     try:
         fault_at = acts.prepare(warm_s=planned.warm_s + float(rng.uniform(0, 1)))
         if planned.storm:
             storm.carry_out(planned.storm)
         else:
+            harmed = victims
             acts.inject(fault_at)
             if planned.fault.serves_after:
                 # Not since `fault_at`: on a busy machine the fault itself takes a while, and commits go on meanwhile.
@@ -190,18 +192,20 @@ def _drill_run(shell: Shell, planned: PlannedDrill, observer: Observer, gathered
         gathered.ask_members()
         gathered.save_logs(before)
     except Error as no:
-        refused, fault_at = f"{planned.fault.name} could not be done: {no.message}", clock.now()
+        refused, fault_at, harmed = f"{planned.fault.name} could not be done: {no.message}", clock.now(), ()
     finally:
         recover_at = clock.now()
+        if planned.storm:
+            harmed = tuple(dict.fromkeys(s.member for s in storm.struck if not s.refused))
         with shielded():
-            error = _recover(shell, planned, victims)
+            error = _recover(shell, planned, harmed)
     struck = storm.end()
     timed_out = ""
     if planned.fault.steps or planned.storm:
         timed_out = _wait_commits(shell, None, observer, run, recover_at)
     clock.pause(_SERVICE_S)
     return DrillRun(
-        tuple(dict.fromkeys(s.member for s in struck if not s.refused)) if planned.storm else victims,
+        harmed if planned.storm else victims,
         before,
         fault_at,
         recover_at,
@@ -297,8 +301,11 @@ def _elected(target: Target, fault_at: float) -> float | None:
         return None
 
 
-def _recover(shell: Shell, planned: PlannedDrill, victims: tuple[str, ...]) -> str:
-    """Undo every fault, even after an error; why the cluster did not recover, "" when it did."""
+def _recover(shell: Shell, planned: PlannedDrill, harmed: tuple[str, ...]) -> str:
+    """Undo every fault, even after an error; why the cluster did not recover, "" when it did.
+
+    Whom no fault was injected into, none is cleared of.
+    """
     why = ""
     recovery = shell.target.capabilities().recovery
     try:
@@ -306,7 +313,8 @@ def _recover(shell: Shell, planned: PlannedDrill, victims: tuple[str, ...]) -> s
             recovery.recover()
     except Error as error:
         why = f"the cluster did not recover: {error.message}"
-    shell.emit(FaultChanged(shell.target.clock.now(), planned.fault.name, victims, cleared=not why))
+    if harmed:
+        shell.emit(FaultChanged(shell.target.clock.now(), planned.fault.name, harmed, cleared=not why))
     return why
 
 
