@@ -73,6 +73,7 @@ def test_the_recorded_objects_are_read() -> None:
     assert [pod.node for pod in facts.pods] == ["node1"] * 3 and all(pod.ready for pod in facts.pods)
     assert facts.probes.isolation_check and facts.probes.liveness_s == 30 and facts.placement.enable_pdb
     assert facts.wal_volume_mib == 2048
+    assert facts.nodes == "pg-1 on node1, pg-2 on node1, pg-3 on node1"
 
 
 def test_what_may_be_missing_and_what_may_not() -> None:
@@ -249,4 +250,5 @@ def test_the_cluster_is_an_external_one() -> None:
     cluster = CnpgCluster("cnpg:default/pg?context=here", file(), FakeApi())
     assert cluster.external and cluster.name == "cnpg:default/pg?context=here"
     assert cluster._manager_facts()["cloudnative-pg synchronous"] == "ANY 1, required"
+    assert cluster._manager_facts()["nodes"] == "pg-1 on node1, pg-2 on node1, pg-3 on node1"
     cluster.close()

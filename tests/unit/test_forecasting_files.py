@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.fixtures.forecasts import drill, failure, failures, lost, record, rng
+from tests.fixtures.records import recorded
 from walproof.cli.main import walproof
 from walproof.errors import UsageError
 from walproof.forecasting.failure_rates import DEFAULT, failures_of, read_failures
@@ -184,6 +185,34 @@ def _run(*words: str) -> tuple[int, str, Exception | None]:
     result = CliRunner(env={"COLUMNS": "200"}).invoke(walproof, ["forecast", *words], standalone_mode=False)
     wrong = result.exception if isinstance(result.exception, Exception) else None
     return result.exit_code, result.output, wrong
+
+
+@pytest.mark.parametrize(
+    ("nodes", "words", "layout", "caveat"),
+    [
+        ("aaa", (), "r1/z1/k1/a,r1/z1/k1/a,r1/z1/k1/a", "members share a node and fail with it (pg-1 on a, pg-2 on a"),
+        ("aab", (), "r1/z1/k1/a,r1/z1/k1/a,r1/z2/k2/b", "members share a node and fail with it"),
+        ("aaa", ("--layout", "z1,z2,z3"), "z1,z2,z3", "the layout keeps apart what shared a node when it was drilled"),
+        ("abc", (), "r1/z1/k1/a,r1/z2/k2/b,r1/z3/k3/c", ""),
+    ],
+    ids=["one-node", "two-nodes", "put-apart", "apart"],
+)
+def test_members_on_one_node_fail_together(
+    tmp_path: Path, nodes: str, words: tuple[str, ...], layout: str, caveat: str
+) -> None:
+    """Three instances of a real cluster shared one node, and their failures were taken to be independent."""
+    names = ("pg-1", "pg-2", "pg-3")
+    placed = ", ".join(f"{name} on {node}" for name, node in zip(names, nodes, strict=False))
+    described = Described(0.0, Description("cnpg:db/pg", names, {"manager": "cloudnative-pg", "nodes": placed}))
+    path = recorded(tmp_path / "r", "prove", [described, DrillDone(1.0, drill())])
+    _, text, _ = _run(str(path), "--years", "2000", *words, "--json")
+    (made,) = json.loads(text)["forecasts"]
+    assert made["layout"] == layout
+    about = [one for one in made["caveats"] if "a node" in one]
+    assert len(about) == bool(caveat) and all(caveat in one for one in about), made["caveats"]
+    apart, together = 1e-5, 5e-5
+    structural = made["probability_of_loss_by_structure"]["value"]
+    assert structural > together if layout.count("/z1/") > 1 else structural < apart
 
 
 def test_the_command_prints_one_conclusion_and_json_holds_the_same() -> None:

@@ -25,7 +25,7 @@ from walproof.errors import ExitCode, UsageError
 from walproof.forecasting.failure_rates import failures_of
 from walproof.forecasting.forecast import forecast
 from walproof.forecasting.outages_from_drills import Model, measured
-from walproof.forecasting.topology import Configuration, check, topology
+from walproof.forecasting.topology import Configuration, check, layout_of, topology
 from walproof.machine.processors import several_processes
 from walproof.model.advice import Advice, Choice, Evidence, YearlyRisk
 from walproof.model.estimate import Estimate
@@ -51,7 +51,8 @@ def years_of(
             "walproof prove --fault kill,isolate,power-cut",
         )
     members = len(evidence.cluster.members) or DEFAULT_MEMBERS
-    where = topology(layout or ",".join(f"z{number + 1}" for number in range(members)))
+    apart = ",".join(f"z{number + 1}" for number in range(members))
+    where = topology(layout or layout_of(known.nodes.values()) or apart)
     configurations = _configurations(evidence)
     for what in configurations:
         check(where, what)

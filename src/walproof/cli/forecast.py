@@ -20,7 +20,7 @@ from walproof.forecasting.forecast import forecast as forecast_of
 from walproof.forecasting.outages_from_drills import Measured, Model, Timeouts, measured
 from walproof.forecasting.sensitivity import Studied, of_rates, of_the_rest
 from walproof.forecasting.simulate import Each
-from walproof.forecasting.topology import Configuration, Topology, check, topology
+from walproof.forecasting.topology import Configuration, Topology, check, layout_of, topology
 from walproof.machine.processors import several_processes
 from walproof.model.advice import PricedArm
 from walproof.model.guarantee import level
@@ -52,7 +52,11 @@ class Asked:
 @cloup.argument("records", nargs=-1, required=True, metavar="RECORD…")
 @opt.group(
     "Configuration",
-    opt.option("--layout", "PLACE,…", "Each member's region/zone/rack/server; the first leads.", default="z1,z2,z3"),
+    opt.option(
+        "--layout",
+        "PLACE,…",
+        "Each member's region/zone/rack/server; the first leads.  [default: nodes as recorded, else z1,z2,z3]",
+    ),
     opt.option("--witness", "PLACE,…", "Further voters of the DCS, without a database.", default=""),
     opt.option("--level levels", "on,…", "Commit levels, one forecast each.", default="on"),
     opt.option("--quorum quorums", "any1,…", "Quorums, one forecast each: anyK, firstK, all.", default="any1"),
@@ -77,9 +81,11 @@ def forecast(records: tuple[str, ...], html_file: str | None, as_json: bool, **o
     """What a year costs and loses: minutes without writes, P(lost commit), and which assumption matters most."""
     if html_file == "-" and as_json:
         raise UsageError("only one thing can go to standard output", "name a file for --html")
-    asked = _asked(options)
+    failures = failures_of(Path(options["failures_file"]) if options["failures_file"] else None)
     events = [(name, read(Path(name)).events) for name in records]
-    known = measured(events, asked.failures)
+    known = measured(events, failures)
+    options["layout"] = options["layout"] or layout_of(known.nodes.values()) or "z1,z2,z3"
+    asked = _asked(options, failures)
     if not known.has_takeovers:
         raise UsageError(
             "the records hold no decided drill of a leader", "walproof prove --fault kill,isolate,power-cut"
@@ -122,9 +128,8 @@ def _with_guard(asked: Asked, known: Measured) -> tuple[Configuration, ...]:
     return (*asked.configurations, *(guarded if drilled or asked.takeover_s else ()))
 
 
-def _asked(options: dict[str, Any]) -> Asked:
+def _asked(options: dict[str, Any], failures: Failures) -> Asked:
     where = topology(options["layout"], options["witness"])
-    failures = failures_of(Path(options["failures_file"]) if options["failures_file"] else None)
     for name in {name for kind in failures.kinds for name in kind.drills}:
         fault(name)
     configurations = _configurations(options, len(where.members) - 1)

@@ -245,7 +245,9 @@ def requirements(command: Any) -> Any:
         "Conditions",
         option("--rtt", "10ms", "Your round trip, where the records hold several."),
         option("--workload", "WORD", "Your workload, where the records hold several."),
-        option("--layout", "PLACE,…", "Of a forecast: members' zones.  [default: a zone for each member]"),
+        option(
+            "--layout", "PLACE,…", "Of a forecast: members' zones.  [default: nodes as recorded, else a zone for each]"
+        ),
         option("--failures failures_file", "FILE", "Of a forecast: failure rates.  [default: the shipped ones]"),
     )
     return required(conditions(command))

@@ -3,6 +3,7 @@
 And what one period of a cluster may bring: a forecast of a mean is refuted by no single year; this one can be:
 `python -m benchmarks.forecast truth` runs periods. Seeded."""
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -306,12 +307,24 @@ def _caveats(model: Model, rare: Sampled) -> tuple[str, ...]:
     if model.timeouts.ttl_s is not None and (None in ttls or not ttls):
         which = "some records" if any(ttls) else "the records"
         caveats.append(f"{which} do not say under which ttl they were drilled: their outages are used as measured")
+    caveats += _about_nodes(model)
     if len(model.where.voters) % 2 == 0:
         caveats.append(
             f"{len(model.where.voters)} voters of the DCS bear no more failures than "
             f"{len(model.where.voters) - 1}: add a witness (--witness PLACE)"
         )
     return tuple(caveats)
+
+
+def _about_nodes(model: Model) -> Iterator[str]:
+    """Members that shared a node: they fail together, whatever stands in the layout until they are moved."""
+    nodes, servers = list(model.measured.nodes.values()), [member.server for member in model.where.members]
+    pairs = [(i, j) for i, j in itertools.combinations(range(len(nodes)), 2) if nodes[i] == nodes[j]]
+    listed = ", ".join(f"{name} on {node}" for name, node in model.measured.nodes.items())
+    if pairs and len(nodes) == len(servers) and all(servers[i] == servers[j] for i, j in pairs):
+        yield f"members share a node and fail with it ({listed}); each node is taken to be in a zone of its own"
+    elif pairs:
+        yield f"the layout keeps apart what shared a node when it was drilled ({listed}): true once they are moved"
 
 
 PERIODS = 1000

@@ -6,7 +6,7 @@ import itertools
 import math
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 import numpy as np
@@ -65,6 +65,8 @@ class Measured:
     guarded: "Measured | None" = None
     manager: str = ""
     """Who failed over in the records, "" where they do not say or differ."""
+    nodes: dict[str, str] = field(default_factory=dict)
+    """The node of each member, as the last record that says it has them."""
 
     @property
     def has_takeovers(self) -> bool:
@@ -92,12 +94,13 @@ def measured(records: Sequence[tuple[str, Sequence[Event]]], failures: Failures)
     """The drills of those records (name, events), sorted to the kinds of failure that they show."""
     drills: list[tuple[Drill, float | None]] = []
     caveats: list[str] = []
-    managers = set()
+    managers, nodes = set(), dict[str, str]()
     for name, events in records:
         described = next((e.description for e in events if isinstance(e, Described)), None)
         of_record = [e.drill for e in events if isinstance(e, DrillDone)]
         caveats += _about_record(name, described, of_record)
         managers.add(described.manager if described else "")
+        nodes = (described.nodes if described else {}) or nodes
         ttl_s = described.failover_ttl_s if described else None
         drills += [(drill, ttl_s) for drill in of_record if _tells(drill)]
     guarded, alone = ([(d, ttl) for d, ttl in drills if d.guarded is arm] for arm in (True, False))
@@ -108,6 +111,7 @@ def measured(records: Sequence[tuple[str, Sequence[Event]]], failures: Failures)
         _pace(d for d, _ in drills),
         Measured(*_by_failure(guarded, failures), {}) if guarded else None,
         managers.pop() if len(managers) == 1 else "",
+        nodes,
     )
 
 

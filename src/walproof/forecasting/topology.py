@@ -1,5 +1,6 @@
 """Where members stand and what their commits wait for; which failure hits which members. Pure."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from walproof.errors import UsageError
@@ -108,6 +109,18 @@ def topology(layout: str, witnesses: str = "") -> Topology:
     if len(further) > 4:
         raise UsageError(f"at most 4 witnesses, not {len(further)}", "give an odd number of voters in all")
     return Topology(members, tuple(site(text, len(members) + i) for i, text in enumerate(further)))
+
+
+def layout_of(nodes: Iterable[str]) -> str:
+    """--layout of members on these nodes; each node is taken to be in a zone and rack of its own. "" unless 2 to 7.
+
+    >>> layout_of(["a", "a", "b"])
+    'r1/z1/k1/a,r1/z1/k1/a,r1/z2/k2/b'
+    """
+    every = list(nodes)
+    number = {node: i for i, node in enumerate(dict.fromkeys(every), 1)}
+    places = [f"r1/z{number[node]}/k{number[node]}/{node}" for node in every]
+    return ",".join(places) if len(places) in MEMBERS else ""
 
 
 def check(where: Topology, what: Configuration) -> None:

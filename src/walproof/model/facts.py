@@ -128,6 +128,15 @@ class CnpgFacts:
         return f"{counted(self.instances, 'instance')}, {data}, {wal}, {sizes}"
 
     @property
+    def nodes(self) -> str:
+        """Where each instance that has a node runs, as a record's facts say it.
+
+        >>> CnpgFacts("db", "pg", 2, pods=(CnpgPod("pg-1", node="a"), CnpgPod("pg-2", node="a"))).nodes
+        'pg-1 on a, pg-2 on a'
+        """
+        return ", ".join(f"{pod.name} on {pod.node}" for pod in self.pods if pod.node)
+
+    @property
     def wal_volume_mib(self) -> float | None:
         """Size of the volume that WAL is written to, MiB."""
         return mebibytes(self.wal_storage or self.storage)

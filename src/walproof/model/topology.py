@@ -180,6 +180,15 @@ class Description:
         """Patroni's version, "" where it is not known."""
         return self._number("patroni", r"\d+(?:\.\d+)+")
 
+    @property
+    def nodes(self) -> dict[str, str]:
+        """The Kubernetes node of each member that had one, in order; {} in a record that does not say.
+
+        >>> Description("cnpg:db/pg", ("pg-1", "pg-2"), {"nodes": "pg-1 on a, pg-2 on a"}).nodes
+        {'pg-1': 'a', 'pg-2': 'a'}
+        """
+        return dict(re.findall(r"([\w.-]+) on ([\w.-]+)", self.facts.get("nodes", "")))
+
     def _number(self, word: str, pattern: str) -> str:
         """The first match in the first fact, by name, whose name holds the word; "" for none."""
         text = next((fact for name, fact in sorted(self.facts.items()) if word in name.lower()), "")

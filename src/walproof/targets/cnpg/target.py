@@ -109,7 +109,7 @@ class CnpgCluster(ExternalCluster):
     def _manager_facts(self) -> dict[str, str]:
         """What the Cluster says of itself, and how members are reached."""
         cluster = facts_of(self.access.state)
-        facts = {"cloudnative-pg phase": cluster.phase, "as declared": cluster.declared}
+        facts = {"cloudnative-pg phase": cluster.phase, "as declared": cluster.declared, "nodes": cluster.nodes}
         if cluster.synchronous is not None:
             durability = "required" if cluster.synchronous.required else "preferred"
             facts["cloudnative-pg synchronous"] = f"{cluster.synchronous.text}, {durability}"
