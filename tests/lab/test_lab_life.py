@@ -183,14 +183,17 @@ def test_what_a_killed_up_left_is_destroyed_by_the_next_command(own_state: Path,
 
 def test_an_up_that_is_interrupted_ends_what_it_had_started(own_state: Path) -> None:
     words = [sys.executable, "-m", "walproof", "lab", "up", "--port", str(port_base() + 20)]
-    up = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    while not _reached(own_state, "started"):
-        assert up.poll() is None
-    blueprint = home.stored(home.lab_name())
+    up = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert up.stdout is not None
+    said: list[str] = []
+    while "waiting until" not in (line := up.stdout.readline()):  # what follows takes seconds
+        assert line, said
+        said.append(line)
     up.send_signal(signal.SIGINT)
-    _, output = up.communicate(timeout=120)
-    assert up.returncode == 130
-    assert b"Traceback" not in output
+    blueprint = home.stored(home.lab_name())
+    output, _ = up.communicate(timeout=120)
+    assert up.returncode == 130, output
+    assert "Traceback" not in output
     assert blueprint is not None
     assert what_is_left(blueprint) == []
 

@@ -7,15 +7,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.fixtures import drills
-from walproof.errors import UsageError
+from walproof.errors import TargetError, UsageError
 from walproof.model.drill import Capability, Drill, Verdict, Victim
 from walproof.model.event import DrillDone, Event, FaultChanged, Observed
 from walproof.model.guarantee import Level
+from walproof.model.load import Rows
 from walproof.proving.campaign import PlannedDrill
 from walproof.proving.faults import CATALOGUE
 from walproof.proving.run import run_drills
 from walproof.proving.verdict import violations
 from walproof.targets.simulated.known_lies import LIES, ODDITIES
+from walproof.targets.simulated.ledger_rows_and_member_states import SimulatedLedgers
 from walproof.targets.simulated.target import simulated
 
 
@@ -51,6 +53,22 @@ def test_a_leader_announced_too_early_does_not_shorten_the_outage() -> None:
     assert drill.rto_s is not None
     assert drill.rto_s > 45
     assert "late" in drill.evidence
+
+
+@pytest.mark.parametrize(("refusals", "verdict"), [(3, Verdict.HELD), (10_000, Verdict.UNDECIDED)])
+def test_a_member_that_does_not_answer_yet_is_asked_again_and_one_that_never_does_decides_nothing(
+    monkeypatch: pytest.MonkeyPatch, refusals: int, verdict: Verdict
+) -> None:
+    read, refused = SimulatedLedgers.read_ledger, iter(range(refusals))
+
+    def late(ledgers: SimulatedLedgers, member: str, drill: int) -> Rows:
+        if member == "n1" and next(refused, None) is not None:
+            raise TargetError("n1 does not answer")
+        return read(ledgers, member, drill)
+
+    monkeypatch.setattr(SimulatedLedgers, "read_ledger", late)
+    drill, _ = drilled("sim?slowness=3&sync=strict")
+    assert drill.verdict is verdict, drill.why
 
 
 NAMED = {

@@ -1,6 +1,7 @@
 """Conducts drills on a target: load, fault, recovery, reading; emits events. Its pure neighbours judge."""
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -10,7 +11,7 @@ from walproof.errors import Error, MachineError, WaitTimeout
 from walproof.machine.signals import shielded
 from walproof.model.drill import Capability, Drill, Verdict
 from walproof.model.event import DrillDone, DrillStarted, Emit, FaultChanged, Note
-from walproof.model.load import LedgerOrder, LedgerRun
+from walproof.model.load import LedgerOrder, LedgerRun, Rows
 from walproof.model.ports import Ledger, Target
 from walproof.model.topology import ClusterView
 from walproof.model.waiting import Wait, wait_for
@@ -341,7 +342,7 @@ def _readings(shell: Shell, gathered: Gathered, history: History) -> tuple[tuple
     caught_up = gathered.caught_up(leader)
     for member in (leader, *(m.name for m in after.members if m.name != leader)):
         try:
-            rows = ledger.read_ledger(member, history.planned.number)
+            rows = _rows(shell, ledger, member, history)
         except Error as error:
             problems[f"{member} unread"] = error.message
             if member == leader:
@@ -350,6 +351,25 @@ def _readings(shell: Shell, gathered: Gathered, history: History) -> tuple[tuple
         problems |= _data_checked(ledger, member)
         readings.append(compared(history.attempts, rows, caught_up=caught_up.get(member)))
     return tuple(readings), problems
+
+
+def _rows(shell: Shell, ledger: Ledger, member: str, history: History) -> Rows:
+    """The member's rows of the ledger; asked again for a while: one that just came back may not answer yet."""
+    read: list[Rows] = []
+    refusals: list[Error] = []
+
+    def answered() -> bool:
+        try:
+            read.append(ledger.read_ledger(member, history.planned.number))
+        except Error as error:
+            refusals.append(error)
+        return bool(read) or bool(history.run.error)
+
+    with suppress(WaitTimeout):
+        wait_for(Wait.PROGRAM_READY, answered, shell.target.clock, pace_s=1.0)
+    if not read:
+        raise refusals[-1]
+    return read[0]
 
 
 def _data_checked(ledger: Ledger, member: str) -> dict[str, str]:
