@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.fixtures.priced_records import described, drill, price_record, prove_record
+from tests.fixtures.priced_records import CLOSE, described, drill, price_record, prove_record
 from walproof.advising.advise import advise, as_json, beats, choose_environment, chosen, read_advice
 from walproof.advising.evidence import evidence_of, prediction_interval
 from walproof.advising.failover_timeouts import timeouts_for
@@ -38,6 +38,7 @@ def test_without_requirements_the_fastest_comes_first_with_its_trade_offs() -> N
     assert "0.6 s" in first.trade_offs[0]
 
 
+SIMULATED = Described(0.0, Description("sim", ("n1", "n2", "n3"), {"kind": "simulated, not a measurement"}))
 WITHOUT_MANAGER = [described(manager="") if e.kind == "described" else e for e in price_record()]
 
 
@@ -79,6 +80,89 @@ def test_drills_are_listed_with_their_bound_and_missing_ones_as_assumptions() ->
     assert on.rto_s is not None
     unproven = advice(Requirements(rpo_s=0.0)).choices[0]
     assert any("no drill" in text for text in unproven.assumed)
+
+
+ANY_1 = "ANY 1 (n2,n3)"
+
+
+def test_what_was_drilled_and_held_comes_first_whatever_is_promised_more() -> None:
+    """As on a real cluster: remote_apply stands within 15 % of on, and was never drilled."""
+    proved = (prove_record(Level.OFF, 1, broken=True), prove_record(Level.ON, 1, names=ANY_1))
+    made = advice(Requirements(rpo_s=0.0), price_record(prices=CLOSE), *proved)
+    assert (made.choices[0].level, made.choices[0].undecided, made.prove) == (Level.ON, "", "")
+    others = {c.level: c.undecided for c in made.choices if c.level is not Level.ON}
+    assert others[Level.REMOTE_APPLY] == "remote_apply was never drilled (on held, and remote_apply promises no less)"
+    (unrequired, *_) = advice(Requirements(), price_record(prices=CLOSE), proved[1]).choices
+    assert unrequired.level is Level.ON
+
+
+def test_a_level_that_is_named_comes_first_and_is_called_undecided() -> None:
+    named = requirements_of([("rpo", "0"), ("level", "remote_apply")])
+    made = advice(named, price_record(), prove_record(Level.ON))
+    assert {c.level for c in made.choices} == {Level.REMOTE_APPLY}
+    assert "never drilled" in made.choices[0].undecided and "--levels remote_apply" in made.prove
+    assert read_advice(json.dumps(as_json(made))) == made
+    (refused,) = advice(Requirements(level=Level.ON), price_record(names="")).refused
+    assert refused.nearest == "walproof price --levels on"
+
+
+def test_where_nothing_was_drilled_nothing_is_proven_and_the_command_is_named() -> None:
+    made = advice(Requirements(rpo_s=0.0))
+    assert all("was never drilled" in c.undecided for c in made.choices)
+    assert made.prove == "walproof prove --target lab --levels remote_write,on,remote_apply --fault kill"
+
+
+@pytest.mark.parametrize(
+    ("drills", "why"),
+    [
+        (prove_record(Level.ON, fault="switchover", loss=""), "was drilled under switchover only, where no leader was"),
+        (prove_record(Level.ON, loss="postgres crash"), "was drilled under kill only, where no leader was gone"),
+        (prove_record(Level.ON, verdict=Verdict.UNDECIDED), "was drilled, and every drill was left undecided"),
+        (prove_record(Level.ON, names="ANY 2 (n2,n3)"), "was drilled with ANY 2, never with ANY 1"),
+        (prove_record(Level.REMOTE_APPLY), "was never drilled (remote_apply held, and promises more)"),
+        (prove_record(Level.REMOTE_WRITE), "was never drilled (remote_write held, and on promises no less)"),
+        ([SIMULATED, *prove_record(Level.ON)], "was drilled on a simulated cluster only"),
+    ],
+    ids=["no takeover", "in place", "undecided", "another quorum", "stronger", "weaker", "simulated"],
+)
+def test_drills_of_something_else_decide_nothing(drills: list[Event], why: str) -> None:
+    made = advice(Requirements(rpo_s=0.0, level=Level.ON), price_record(), drills)
+    assert made.choices[0].undecided.startswith(f"on {why}"), made.choices[0].undecided
+    assert not made.choices[0].proven or "where no leader" in why
+    assert "--levels on" in made.prove
+
+
+@pytest.mark.parametrize(
+    ("proved", "refused"),
+    [
+        ([prove_record(Level.ON, broken=True)], True),
+        ([prove_record(Level.ON, broken=True, names="ANY 2 (n2,n3)")], True),
+        ([prove_record(Level.REMOTE_APPLY, broken=True)], True),
+        ([prove_record(Level.REMOTE_APPLY, broken=True), prove_record(Level.ON)], False),
+        ([prove_record(Level.REMOTE_WRITE, broken=True)], False),
+    ],
+    ids=["itself", "larger quorum", "stronger", "stronger, itself held", "weaker"],
+)
+def test_a_loss_speaks_against_every_weaker_promise_that_did_not_hold(proved: list[list[Event]], refused: bool) -> None:
+    made = advice(Requirements(rpo_s=0.0, level=Level.ON), price_record(), *proved)
+    assert bool(made.refused) is refused
+
+
+def test_what_was_never_drilled_drops_nothing_that_was() -> None:
+    """remote_apply as fast as on: it beats it, on paper."""
+    events = [e for e in price_record() if not isinstance(e, SampleDone) or e.result.sample.arm.level is Level.ON]
+    stronger = [
+        replace(e, result=replace(e.result, sample=replace(e.result.sample, arm=replace(e.result.sample.arm, level=Level.REMOTE_APPLY))))
+        for e in events
+        if isinstance(e, SampleDone)
+    ]  # fmt: skip
+    made = advice(Requirements(rpo_s=0.0), [*events, *stronger], prove_record(Level.ON))
+    assert [c.level for c in made.choices[:1]] == [Level.ON]
+
+
+def test_a_class_is_given_a_level_that_was_drilled() -> None:
+    (first, *_) = advice(Requirements(), price_record(), prove_record(Level.ON), classes=("payments:rpo=0",)).choices
+    assert [c.level for c in first.classes] == [Level.ON]
 
 
 def test_a_bounded_rpo_is_held_against_what_drills_lost() -> None:

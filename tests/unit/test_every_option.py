@@ -77,6 +77,7 @@ TOLD: tuple[tuple[str, str, str, Says], ...] = (
     ("prove", f"{PLANNED} --storm 1", "--storm-faults 2", lambda out: len(out["drills"][0]["storm"])),
     ("advise", PRICED, "--read-your-writes", lambda out: len(out["choices"])),
     ("advise", PRICED, "--max-commit-latency 5ms", lambda out: len(out["choices"])),
+    ("advise", PRICED, "--level on", lambda out: {one["level"] for one in out["choices"]}),
     ("advise", PRICED, "--min-tps 600", lambda out: len(out["choices"])),
     ("advise", PRICED, "--class payments:rpo=0", lambda out: out["classes"]),
     ("apply", APPLIED, "--choice 2", lambda out: out["choice"]),

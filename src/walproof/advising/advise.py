@@ -4,6 +4,7 @@ And advice as JSON and back: what `walproof advise --json` prints and `walproof 
 
 import json
 import math
+import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -11,24 +12,32 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from walproof.advising.failover_timeouts import shortest_rto, timeouts_for
+from walproof.advising.proof import effective_level, leader_drills, proven, undecided, waits_for_standby
 from walproof.advising.requirements import (
     Reason,
     assumptions,
     best_year,
-    effective_level,
     interval_risks,
-    leader_drills,
     reasons,
     refused_year,
     trade_offs,
-    waits_for_standby,
     yearly_assumptions,
     yearly_interval_risks,
     yearly_reasons,
 )
 from walproof.errors import UndecidedError, UsageError
 from walproof.machine.untrusted import from_json, printable
-from walproof.model.advice import Advice, Choice, ClassChoice, Environment, Evidence, PricedArm, Refused, Requirements
+from walproof.model.advice import (
+    Advice,
+    Choice,
+    ClassChoice,
+    ClusterProfile,
+    Environment,
+    Evidence,
+    PricedArm,
+    Refused,
+    Requirements,
+)
 from walproof.model.estimate import Estimate
 from walproof.model.guarantee import Level
 from walproof.model.units import counted
@@ -98,14 +107,19 @@ def choose_environment(evidence: Evidence, rtt_ms: float | None, workload: str |
 
 
 def advise(evidence: Evidence, required: Requirements, environment: Environment, classes: Classes = ()) -> Advice:
-    """Ranked choices that meet the requirements, without dominated ones; with none, what is refused and the nearest."""
+    """Ranked choices that meet the requirements, without dominated ones; with none, what is refused and the nearest.
+
+    Those that were drilled come first; where none was, `prove` is the command whose drills would decide.
+    """
     arms = [a for a in evidence.priced if a.environment == environment]
     overall = strictest(required, classes)
     against = [(arm, (*reasons(arm, overall, evidence), *yearly_reasons(arm, overall, evidence))) for arm in arms]
     meeting = [arm for arm, why in against if not why]
-    kept = undominated(meeting)
-    fastest_tps = max((a.tps.value for a in kept), default=1.0)
-    ranked = sorted(kept, key=lambda a: _rank(a, overall, fastest_tps, evidence))[:MOST_CHOICES]
+    parts = [[arm for arm in meeting if bool(undecided(arm, evidence)) is part] for part in (False, True)]
+    # What was never drilled drops nothing that was.
+    kept = [a for a in meeting if not any(beats(b, a) for b in (parts[0] if a in parts[0] else meeting))]
+    ranked = [arm for part in parts for arm in _ranked([a for a in kept if a in part], overall, evidence)]
+    ranked = ranked[:MOST_CHOICES]
     choices = tuple(
         _choice(n, arm, overall, evidence, _classes(arm, classes, arms, evidence)) for n, arm in enumerate(ranked, 1)
     )
@@ -120,7 +134,16 @@ def advise(evidence: Evidence, required: Requirements, environment: Environment,
         caveats=evidence.caveats,
         dominated=dominated,
         classes=classes,
+        prove=_prove(choices, evidence.cluster) if choices and choices[0].undecided else "",
     )
+
+
+def _prove(choices: Sequence[Choice], cluster: ClusterProfile) -> str:
+    """The command whose drills decide about these choices, on the cluster that the records describe."""
+    target = cluster.target.replace("lab ", "lab:", 1) or "lab"
+    consent = "" if target.startswith(("lab", "sim")) else " --allow load,kill"
+    levels = ",".join(sorted({str(c.level) for c in choices}, key=lambda name: Level(name).strength))
+    return f"walproof prove --target {shlex.quote(target)} --levels {levels} --fault kill{consent}"
 
 
 def strictest(required: Requirements, classes: Classes) -> Requirements:
@@ -141,18 +164,18 @@ def beats(one: PricedArm, other: PricedArm) -> bool:
     return all(a >= b for a, b in zip(left, right, strict=True)) and left != right
 
 
-def undominated(arms: Sequence[PricedArm]) -> list[PricedArm]:
-    """Those no other beats."""
-    return [arm for arm in arms if not any(beats(other, arm) for other in arms)]
-
-
-def _rank(arm: PricedArm, required: Requirements, fastest_tps: float, evidence: Evidence) -> tuple[object, ...]:
+def _ranked(arms: Sequence[PricedArm], required: Requirements, evidence: Evidence) -> list[PricedArm]:
     """Fewer risks first, then faster by more than SAME_THROUGHPUT, then stronger, then of lower latency."""
-    year = best_year(arm, required, evidence)
-    risks = len(interval_risks(arm, required)) + len(yearly_interval_risks(year, required))
-    slower = math.floor(math.log(fastest_tps / max(arm.tps.value, 1e-9)) / math.log(SAME_THROUGHPUT))
-    strength = tuple(-s for s in _strength(arm))
-    return (risks, slower, strength, arm.p95_ms.value, arm.clients, repr(arm))
+    fastest_tps = max((arm.tps.value for arm in arms), default=1.0)
+
+    def rank(arm: PricedArm) -> tuple[object, ...]:
+        year = best_year(arm, required, evidence)
+        risks = len(interval_risks(arm, required)) + len(yearly_interval_risks(year, required))
+        slower = math.floor(math.log(fastest_tps / max(arm.tps.value, 1e-9)) / math.log(SAME_THROUGHPUT))
+        strength = tuple(-s for s in _strength(arm))
+        return (risks, slower, strength, arm.p95_ms.value, arm.clients, repr(arm))
+
+    return sorted(arms, key=rank)
 
 
 def _choice(
@@ -176,7 +199,7 @@ def _choice(
         tps=arm.tps,
         p95_ms=arm.p95_ms,
         rto_s=Estimate(rtos[len(rtos) // 2], rtos[0], rtos[-1]) if rtos else None,
-        proven=tuple(d.text for d in evidence.drills if d.level is level),
+        proven=proven(arm, evidence),
         assumed=(
             *assumptions(arm, required, evidence),
             *yearly_interval_risks(year, required),
@@ -186,6 +209,7 @@ def _choice(
         records=arm.records,
         classes=classes,
         year=year,
+        undecided=undecided(arm, evidence),
     )
 
 
@@ -197,13 +221,15 @@ def _classes(
     alternatives = [a for a in weaker if all(getattr(a, name) == getattr(arm, name) for name in SAME_IN_CLASSES)]
     levels = []
     for name, required in classes:
-        fitting = [a for a in alternatives if not reasons(a, required, evidence)]
+        meeting = [a for a in alternatives if not reasons(a, required, evidence)]
+        fitting = [a for a in meeting if not undecided(a, evidence)] or meeting
         best = min(fitting, key=lambda a: (-a.tps.value, -a.level.strength), default=arm)
         # Within a tenth of the fastest, the stronger costs nothing worth having.
         near = [a for a in fitting if a.tps.value >= 0.9 * best.tps.value]
         taken = max(near, key=lambda a: a.level.strength, default=best)
         met = "" if fitting else "no weaker level meets it: "
-        why = f"{met}{taken.tps.value:.0f} transactions/s alone, p95 {taken.p95_ms.value:.1f} ms"
+        never = f"; {why_not}" if (why_not := undecided(taken, evidence)) else ""
+        why = f"{met}{taken.tps.value:.0f} transactions/s alone, p95 {taken.p95_ms.value:.1f} ms{never}"
         levels.append(ClassChoice(name, required, taken.level, why))
     return tuple(levels)
 
@@ -266,6 +292,8 @@ def _refused(
     if name.startswith("--max-commit-latency"):
         most = float(name.removesuffix("ms").split()[-1])
         return Refused(name, f"the quickest measured: {why.why}" + _round_trip(environment, most), _nearest(arm))
+    if name.startswith("--level "):
+        return Refused(name, why.why, f"walproof price --levels {required.level}")
     if name == "--read-your-writes":
         if arm.level is Level.REMOTE_APPLY:
             nearest = f"price it with --levels remote_apply --quorum all, or read on the leader; now: {_nearest(arm)}"

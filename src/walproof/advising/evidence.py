@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -13,8 +13,8 @@ from walproof.estimating.intervals import BETWEEN_RUNS, upper_bound
 from walproof.model.advice import ClusterProfile, DrillSummary, Environment, Evidence, PricedArm
 from walproof.model.drill import Drill, Verdict
 from walproof.model.estimate import Estimate, quantile_ms
-from walproof.model.event import Described, DrillDone, Event, SampleDone
-from walproof.model.guarantee import Level, QuorumKind, read_standby_names
+from walproof.model.event import Described, DrillDone, DrillStarted, Event, Observed, SampleDone
+from walproof.model.guarantee import Level, Loss, QuorumKind, read_standby_names
 from walproof.model.sample import SampleResult, WorkloadKind
 from walproof.model.topology import Description
 
@@ -47,7 +47,12 @@ def evidence_of(records: Records) -> Evidence:
     """The evidence of all records together; the cluster is that of the last record that describes its target."""
     descriptions = [e.description for _, events in records for e in events if isinstance(e, Described)]
     cluster = cluster_of(descriptions[-1]) if descriptions else ClusterProfile(manager="none")
-    return Evidence(_priced(records), _drills(records), cluster, _caveats(descriptions))
+    simulated = tuple(name for name, events in records if _simulated(events))
+    return Evidence(_priced(records), _drills(records), cluster, _caveats(descriptions), simulated=simulated)
+
+
+def _simulated(events: Sequence[Event]) -> bool:
+    return any(isinstance(e, Described) and e.description.simulated for e in events)
 
 
 def _caveats(descriptions: Sequence[Description]) -> tuple[str, ...]:
@@ -128,31 +133,67 @@ def _priced(records: Records) -> tuple[PricedArm, ...]:
     )
 
 
-_Kind = tuple[Level, str, str, str]
-"""Level, fault, victim, and what was gone in fact: drills that count together."""
+class _Kind(NamedTuple):
+    """Drills that count together: fields of DrillSummary."""
+
+    level: Level
+    fault: str
+    victim: str
+    quorum_kind: QuorumKind | None
+    quorum: int | None
+    simulated: bool
+
+
+_Decided = dict[tuple[_Kind, str, bool], list[tuple[str, Drill]]]
+"""By kind, what was gone in fact, and whether that put commits at risk: (name of the record, drill)."""
 
 
 def _drills(records: Records) -> tuple[DrillSummary, ...]:
-    """One summary a kind of drill, with the drills of the same level, fault and victim that were left undecided."""
-    decided: dict[_Kind, list[tuple[str, Drill]]] = defaultdict(list)
-    undecided: Counter[tuple[Level, str, str]] = Counter()
-    for name, drill in [(name, e.drill) for name, events in records for e in events if isinstance(e, DrillDone)]:
-        question = (drill.level, drill.fault, str(drill.victim))
-        if drill.verdict.decided:
-            decided[*question, drill.loss].append((name, drill))
-        elif drill.verdict is Verdict.UNDECIDED:
-            undecided[question] += 1
-    kinds = sorted(decided.items(), key=lambda pair: repr(pair[0]))
-    return tuple(_summary(kind, drills, undecided[kind[:3]]) for kind, drills in kinds)
+    """One summary a kind of drill, with the drills of the same kind that were left undecided."""
+    decided: _Decided = defaultdict(list)
+    undecided: Counter[_Kind] = Counter()
+    for name, events in records:
+        for kind, drill in _of_record(events):
+            if drill.verdict.decided:
+                decided[kind, drill.loss, _at_risk(drill)].append((name, drill))
+            elif drill.verdict is Verdict.UNDECIDED:
+                undecided[kind] += 1
+    for kind in undecided:
+        if not any(other == kind for other, _, _ in decided):
+            decided[kind, "", False] = []
+    return tuple(
+        _summary(kind, drills, loss, at_risk=at_risk, undecided=undecided[kind])
+        for (kind, loss, at_risk), drills in sorted(decided.items(), key=lambda pair: repr(pair[0]))
+    )
 
 
-def _summary(kind: _Kind, drills: Sequence[tuple[str, Drill]], undecided: int) -> DrillSummary:
-    level, fault, victim, loss = kind
+def _of_record(events: Sequence[Event]) -> Iterator[tuple[_Kind, Drill]]:
+    """Each drill and its kind; the quorum is that of the names in effect when it began."""
+    names = began = ""
+    for event in events:
+        if isinstance(event, Described):
+            names = event.description.settings.get("synchronous_standby_names", names)
+        elif isinstance(event, Observed):
+            names = event.view.standby_names
+        elif isinstance(event, DrillStarted):
+            began = names
+        elif isinstance(event, DrillDone):
+            drill, quorum = event.drill, read_standby_names(began)
+            waited = (quorum.kind, quorum.k) if quorum else (None, None)
+            yield _Kind(drill.level, drill.fault, str(drill.victim), *waited, _simulated(events)), drill
+
+
+def _at_risk(drill: Drill) -> bool:
+    """Whether a leader was gone for good. Records of 1.0 do not all say what was gone, but whether anything was."""
+    return drill.promised is not None and drill.loss not in (Loss.POSTGRES_CRASH, Loss.POWER_CUT)
+
+
+def _summary(
+    kind: _Kind, drills: Sequence[tuple[str, Drill]], loss: str, *, at_risk: bool, undecided: int
+) -> DrillSummary:
     broken = sum(d.verdict is not Verdict.HELD for _, d in drills)
     return DrillSummary(
-        level=level,
-        fault=fault,
-        victim=victim,
+        **kind._asdict(),
         held=len(drills) - broken,
         broken=broken,
         loss_bound=upper_bound(broken, len(drills)),
@@ -161,6 +202,7 @@ def _summary(kind: _Kind, drills: Sequence[tuple[str, Drill]], undecided: int) -
         record=", ".join(sorted({name for name, _ in drills})),
         loss=loss,
         undecided=undecided,
+        at_risk=at_risk,
     )
 
 

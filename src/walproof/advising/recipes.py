@@ -25,6 +25,10 @@ class Recipe:
     text: str
 
 
+def _title(choice: Choice) -> str:
+    return f"walproof: {choice.text}{f'; not proven: {choice.undecided}' if choice.undecided else ''}"
+
+
 def _recipe(name: str, file: str, lines: Iterable[str]) -> Recipe:
     return Recipe(name, file, "\n".join(lines) + "\n")
 
@@ -143,7 +147,7 @@ def quoted(value: str) -> str:
 
 def _notes(choice: Choice, cluster: ClusterProfile) -> list[str]:
     notes = [
-        f"walproof: {choice.text}; PostgreSQL {cluster.postgres}",
+        f"{_title(choice)}; PostgreSQL {cluster.postgres}",
         "run on every member, standbys too:",
         "after a promotion the guarantee must be the same.",
     ]
@@ -198,7 +202,7 @@ def patroni(choice: Choice, cluster: ClusterProfile) -> Recipe:
     """The dynamic configuration with a comment on every line."""
     version = version_of(cluster.patroni)
     lines = [
-        f"# walproof: {choice.text}",
+        f"# {_title(choice)}",
         "# patronictl -c patroni.yml edit-config CLUSTER --apply walproof-patroni.yaml",
     ]
     if version and version < (4,) and choice.quorum_kind is QuorumKind.ANY and choice.quorum:
@@ -223,7 +227,7 @@ def cnpg_cluster(choice: Choice, cluster: ClusterProfile) -> Recipe:
     instances = max(len(cluster.members), choice.quorum + 2 if choice.strict else choice.quorum + 1, 1)
     durability = "required" if choice.strict else "preferred"
     lines = [
-        f"# walproof: {choice.text}; {SOURCE}",
+        f"# {_title(choice)}; {SOURCE}",
         "apiVersion: postgresql.cnpg.io/v1",
         "kind: Cluster",
         "metadata:",
@@ -252,7 +256,7 @@ def cnpg_cluster(choice: Choice, cluster: ClusterProfile) -> Recipe:
 def pooler(choice: Choice) -> Recipe:
     """A Pooler with the pool size of the choice."""
     lines = [
-        f"# walproof: {choice.text}",
+        f"# {_title(choice)}",
         "apiVersion: postgresql.cnpg.io/v1",
         "kind: Pooler",
         "metadata:",
@@ -276,7 +280,7 @@ def pgbouncer(choice: Choice, cluster: ClusterProfile) -> Recipe:
     seconds = choice.timeouts.network_s
     host = "haproxy.example" if cluster.members else "leader.example"
     text = f"""\
-; walproof: {choice.text}
+; {_title(choice)}
 [databases]
 ; one address that always is the leader (HAProxy, a virtual IP), never one member
 * = host={host} port=5432
@@ -308,7 +312,7 @@ def haproxy(choice: Choice, cluster: ClusterProfile) -> Recipe:
     servers = "\n".join(f"    server {m} {m}:5432 check port 8008" for m in members)
     seconds = choice.timeouts.network_s
     text = f"""\
-# walproof: {choice.text}
+# {_title(choice)}
 listen postgres_leader
     bind *:5000
     mode tcp
@@ -332,7 +336,7 @@ def application(choice: Choice, cluster: ClusterProfile) -> Recipe:
     hosts = ",".join(cluster.members or ("n1", "n2", "n3"))
     seconds = choice.timeouts.network_s
     lines = [
-        f"-- walproof: {choice.text}",
+        f"-- {_title(choice)}",
         f"-- connect with: postgresql://app@{hosts}/app?target_session_attrs=read-write&connect_timeout=2"
         f"&tcp_user_timeout={1000 * seconds}&keepalives_idle={max(5, seconds // 2)}"
         "&keepalives_interval=3&keepalives_count=3",

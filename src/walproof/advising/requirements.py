@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from walproof.advising.failover_timeouts import rto_assumptions, shortest_rto
+from walproof.advising.proof import effective_level, leader_drills, refuting, undecided, waits_for_standby
 from walproof.errors import UsageError
-from walproof.model.advice import DrillSummary, Evidence, PricedArm, Refused, Requirements, YearlyRisk
-from walproof.model.guarantee import Level
+from walproof.model.advice import Evidence, PricedArm, Refused, Requirements, YearlyRisk
+from walproof.model.guarantee import Level, level
 from walproof.model.units import counted, duration_s
 
 EXAMPLE = "--class payments:rpo=0 --class logs:rpo=1s"
@@ -61,6 +62,7 @@ _PARSERS: dict[str, tuple[str, Callable[[str], object]]] = {
     "read-your-writes": ("read_your_writes", lambda text: text.lower() in ("", "true", "yes", "on")),
     "availability": ("availability", _availability),
     "loss-per-year": ("loss_per_year", _loss_per_year),
+    "level": ("level", level),
 }
 """By its name: the field of Requirements, and how its text is read."""
 
@@ -122,24 +124,10 @@ class Reason:
     shortfall: float
 
 
-def waits_for_standby(arm: PricedArm) -> bool:
-    """Whether its commits are on another member when they are acknowledged."""
-    return arm.level.remote and arm.quorum > 0
-
-
-def effective_level(arm: PricedArm) -> Level:
-    """The level in effect: without standby names every remote level is local."""
-    return Level.LOCAL if arm.level.remote and arm.quorum == 0 else arm.level
-
-
-def leader_drills(evidence: Evidence, level: Level) -> tuple[DrillSummary, ...]:
-    """Drills at that level whose victim was the leader."""
-    return tuple(d for d in evidence.drills if d.level is level and d.victim == "leader")
-
-
 def reasons(arm: PricedArm, required: Requirements, evidence: Evidence) -> tuple[Reason, ...]:
     """Every requirement that the arm does not meet."""
     against = (
+        _level(arm, required),
         _rpo(arm, required, evidence),
         _latency(arm, required),
         _tps(arm, required),
@@ -149,20 +137,25 @@ def reasons(arm: PricedArm, required: Requirements, evidence: Evidence) -> tuple
     return tuple(r for r in against if r is not None)
 
 
+def _level(arm: PricedArm, required: Requirements) -> Reason | None:
+    if required.level in (None, effective_level(arm)):
+        return None
+    return Reason(f"--level {required.level}", f"{effective_level(arm)} was priced, not {required.level}", 1.0)
+
+
 def _rpo(arm: PricedArm, required: Requirements, evidence: Evidence) -> Reason | None:
     rpo_s = required.rpo_s
     if rpo_s is None:
         return None
     name, level = f"--rpo {rpo_s:g}s", effective_level(arm)
-    drills = leader_drills(evidence, level)
     if waits_for_standby(arm):
-        broken = next((d for d in drills if d.broken), None)
-        return None if broken is None else Reason(name, f"{arm.level}: {broken.text} ({broken.record})", 1.0)
+        broken = refuting(arm, evidence)
+        return None if broken is None else Reason(name, f"{broken.level}: {broken.text} ({broken.record})", 1.0)
     if rpo_s == 0:
         if arm.level.remote:
             return Reason(name, f"{arm.level} was priced with empty standby names, where it means local", 1.0)
         return Reason(name, f"{arm.level} keeps acknowledged commits on the leader only", 1.0)
-    seen = [rpo for d in drills for rpo in d.rpo_s]
+    seen = [rpo for d in leader_drills(evidence, level) for rpo in d.rpo_s]
     if seen and max(seen) > rpo_s:
         worst = max(seen)
         return Reason(name, f"{level} lost up to {worst:.1f} s of commits in drills", worst / rpo_s - 1)
@@ -229,10 +222,8 @@ def assumptions(arm: PricedArm, required: Requirements, evidence: Evidence) -> t
     """What is assumed: survival without drills, ends of intervals that meet, spread between runs never seen."""
     level, assumed = effective_level(arm), []
     drills = leader_drills(evidence, level)
-    if waits_for_standby(arm) and not drills:
-        assumed.append(
-            f"{level} survives the loss of the leader (no drill in the records: walproof prove --levels {level})"
-        )
+    if waits_for_standby(arm) and undecided(arm, evidence):
+        assumed.append(f"{level} survives the loss of the leader (no drill decides it)")
     if not waits_for_standby(arm) and required.rpo_s and not drills:
         assumed.append(
             f"standbys are less than {ASSUMED_LAG_S:g} s behind when the leader is lost (no drill in the records)"

@@ -89,7 +89,7 @@ def _configurations(evidence: Evidence) -> tuple[Configuration, ...]:
     return tuple(dict.fromkeys(configurations))
 
 
-_REQUIREMENTS = ("rpo", "rto", "max_commit_latency", "min_tps", "availability", "loss_per_year")
+_REQUIREMENTS = ("rpo", "rto", "max_commit_latency", "min_tps", "availability", "loss_per_year", "level")
 
 
 def requirement_options(options: Mapping[str, Any]) -> dict[str, str]:
@@ -132,7 +132,7 @@ def advise(
 ) -> ExitCode:
     """Which level, quorum, pool and timeouts to run, from records of price and prove.
 
-    Exit 1 when a requirement cannot be met.
+    Exit 1 when a requirement cannot be met, 4 when no drill decides about what may be lost.
     """
     advice = advice_of(records, options)
     if out:
@@ -144,7 +144,10 @@ def advise(
         print_json(advice_json(advice))
     else:
         _print_advice(advice)
-    return ExitCode.BROKEN if advice.refused else ExitCode.HELD
+    if advice.refused:
+        return ExitCode.BROKEN
+    loss = any(required.of_loss for required in (advice.requirements, *(of for _, of in advice.classes)))
+    return ExitCode.UNDECIDED if advice.prove and loss else ExitCode.HELD
 
 
 def _interval(estimate: Estimate, digits: int) -> str:
@@ -165,18 +168,32 @@ def _print_advice(advice: Advice) -> None:
             screen.print(f"  nearest possible: {refused.nearest}", soft_wrap=True)
         return
     first = advice.choices[0]
-    screen.print(
-        f"run {first.text}: {_interval(first.tps, 0)} transactions/s, p95 {_interval(first.p95_ms, 1)} ms",
-        style="bold",
-    )
+    numbers = f"{first.text}: {_interval(first.tps, 0)} transactions/s, p95 {_interval(first.p95_ms, 1)} ms"
+    if not advice.prove:
+        screen.print(f"run {numbers}", style="bold")
+    else:
+        asked = advice.requirements.level
+        meets = f"nothing that meets {advice.requirements.text}" if advice.requirements.text else "nothing"
+        screen.print(
+            f"{first.text} as asked" if asked else meets, f"is not proven: {first.undecided}", style="bold yellow"
+        )
+        screen.print(f"prove it first: {advice.prove}", soft_wrap=True)
+        screen.print(f"{'as priced' if asked else 'by price alone'}, {numbers}")
     screen.print(
         f"for {requirements}; {advice.environment.text}; {advice.dominated} dominated choices dropped", style="dim"
     )
-    table = Table("", "level", "quorum", "strict", "clients", "transactions/s", "p95, ms", "ttl")
+    table = Table("", "level", "drilled", "quorum", "strict", "clients", "transactions/s", "p95, ms", "ttl")
     table.columns[1].no_wrap = True
     for c in advice.choices:
         quorum = f"{c.quorum_kind} {c.quorum}" if c.quorum else "–"
-        cells = (str(c.number), str(c.level), quorum, "yes" if c.strict else "no", str(c.clients))
+        cells = (
+            str(c.number),
+            str(c.level),
+            "no" if c.undecided else "yes",
+            quorum,
+            "yes" if c.strict else "no",
+            str(c.clients),
+        )
         ttl = f"{c.timeouts.ttl} s" if c.timeouts.rto_required else "unchanged"
         table.add_row(*cells, _stacked(c.tps, 0), _stacked(c.p95_ms, 1), ttl)
     screen.print(table)

@@ -14,7 +14,7 @@ from walproof.cli import options as opt
 from walproof.cli.advise import advice_of, requirement_options
 from walproof.cli.options import Command
 from walproof.cli.runs import APPLIED, Layer, journal_of_apply
-from walproof.errors import ExitCode, UsageError
+from walproof.errors import ExitCode, UndecidedError, UsageError
 from walproof.machine.signals import shielded
 from walproof.model.advice import Advice, Choice, ClusterProfile
 from walproof.model.drill import Capability
@@ -32,7 +32,9 @@ from walproof.targets.external import consent
 @cloup.argument("advice", required=False, metavar="[ADVICE.json|RECORD]")
 @opt.group(
     "Change",
-    opt.option("--choice number", "N", "Which choice of the advice.", type=int, default=1),
+    opt.option(
+        "--choice number", "N", "Which choice of the advice, drilled or not.  [default: 1, if drilled]", type=int
+    ),
     opt.flag("--undo", "Undo the last application."),
     opt.dry_run,
 )
@@ -40,7 +42,13 @@ from walproof.targets.external import consent
 @opt.requirements
 @opt.output()
 def apply(
-    advice: str | None, number: int, undo: bool, dry_run: bool, target: str | None, allow: str | None, **options: Any
+    advice: str | None,
+    number: int | None,
+    undo: bool,
+    dry_run: bool,
+    target: str | None,
+    allow: str | None,
+    **options: Any,
 ) -> ExitCode:
     """Apply a recommendation: the difference, the change, the wait until it is in effect; on any error, reverted.
 
@@ -51,7 +59,7 @@ def apply(
         raise UsageError(
             "give advice, a record, or --undo", "walproof advise RECORD --rpo 0 --json > advice.json; apply it"
         )
-    choice = None if advice is None else chosen(_advice(advice, options), number)
+    choice, unproven = (None, None) if advice is None else _choice(_advice(advice, options), number)
     cluster = choose(target)
     configuration = cluster.capabilities().configuration
     if configuration is None:
@@ -65,6 +73,8 @@ def apply(
     if dry_run or not plan.differences:
         _print_result(choice, cluster, plan.differences, None, as_json=as_json)
         return ExitCode.HELD
+    if unproven:
+        raise unproven
     consent.check(cluster, "applying", ["config"], consent.read(allow))
     if not as_json:
         _print_lines(plan.differences)
@@ -91,6 +101,15 @@ def _advice(path: str, options: dict[str, Any]) -> Advice:
             f"{path} is a record and no requirement is given", "walproof apply RECORD --rpo 0, or give advice.json"
         )
     return advice_of((path,), options)
+
+
+def _choice(advice: Advice, number: int | None) -> tuple[Choice, UndecidedError | None]:
+    """The choice, and why it is not applied: no drill decides about it, and neither it nor its level was named."""
+    choice = chosen(advice, number or 1)
+    if not choice.undecided or number is not None or advice.requirements.level is not None:
+        return choice, None
+    why = f"choice 1 ({choice.text}) is not proven: {choice.undecided}"
+    return choice, UndecidedError(why, f"{advice.prove}; or name it: --choice 1")
 
 
 def _change(choice: Choice, cluster: Target) -> ConfigChange:

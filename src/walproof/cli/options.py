@@ -231,6 +231,7 @@ def requirements(command: Any) -> Any:
         option("--rto", "30s", "Longest time without writes after the leader failed."),
         option("--max-commit-latency", "10ms", "Of the 95th percentile."),
         option("--min-tps", "2000", "Transactions per second at least."),
+        option("--level", "on", "This commit level and no other, drilled or not."),
         flag("--read-your-writes", "A commit is visible on every standby when it returns."),
         option("--availability", "99.99", "Share of a year with writes, in percent, by a forecast."),
         option("--loss-per-year", "1e-6", "P(losing an acknowledged commit in a year), by a forecast."),

@@ -22,6 +22,13 @@ class Requirements:
     """Share of the year with writes, by the forecast."""
     loss_per_year: float | None = None
     """Probability of losing an acknowledged commit in a year, by the forecast."""
+    level: Level | None = None
+    """The one commit level that is asked for by name, drilled or not."""
+
+    @property
+    def of_loss(self) -> bool:
+        """Whether any of it limits what may be lost."""
+        return self.rpo_s is not None or self.loss_per_year is not None
 
     @property
     def of_a_year(self) -> bool:
@@ -39,6 +46,7 @@ class Requirements:
             "--read-your-writes" if self.read_your_writes else "",
             "" if self.availability is None else f"--availability {100 * self.availability:.9g}",
             "" if self.loss_per_year is None else f"--loss-per-year {self.loss_per_year:g}",
+            "" if self.level is None else f"--level {self.level}",
         ]
         return " ".join(w for w in words if w)
 
@@ -89,7 +97,7 @@ class PricedArm:
 
 @dataclass(frozen=True, slots=True)
 class DrillSummary:
-    """Results of the drills of one kind: level, fault, victim, and what was gone in fact."""
+    """Results of the drills of one kind: level, fault, victim, quorum, and what was gone in fact."""
 
     level: Level
     fault: str
@@ -104,12 +112,30 @@ class DrillSummary:
     loss: str = ""
     """What was gone in fact, "" where nothing was."""
     undecided: int = 0
+    quorum_kind: QuorumKind | None = None
+    quorum: int | None = None
+    """How many standbys were waited for when they began; None where the records do not say."""
+    at_risk: bool = True
+    """Whether a leader was gone for good: commits that only it had were lost with it."""
+    simulated: bool = False
+
+    @property
+    def decided(self) -> int:
+        """How many held or lost something."""
+        return self.held + self.broken
+
+    @property
+    def quorum_text(self) -> str:
+        """As in tables: ANY 1."""
+        return f"{self.quorum_kind} {self.quorum}" if self.quorum else "no standby named"
 
     @property
     def text(self) -> str:
         """One clause."""
-        drills = counted(self.held + self.broken, "drill")
+        drills = counted(self.decided, "drill")
         fault = f"{self.fault} of {Victim(self.victim).named}" + (f" ({self.loss})" if self.loss else "")
+        if not self.decided:
+            return f"{fault}: {counted(self.undecided, 'drill')} left undecided, neither held nor lost"
         left = and_undecided(self.undecided)
         if self.broken:
             return f"{fault}: lost commits in {self.broken} of {drills}{left}"
@@ -172,6 +198,8 @@ class Evidence:
     cluster: ClusterProfile
     caveats: tuple[str, ...] = ()
     years: tuple[YearlyRisk, ...] = ()
+    simulated: tuple[str, ...] = ()
+    """Names of the records of simulated clusters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +254,8 @@ class Choice:
     records: tuple[str, ...] = ()
     classes: tuple[ClassChoice, ...] = ()
     year: YearlyRisk | None = None
+    undecided: str = ""
+    """Why no drill decides whether it loses commits with the leader; "" where drills do."""
 
     @property
     def text(self) -> str:
@@ -256,3 +286,5 @@ class Advice:
     dominated: int = 0
     """How many choices were left out because another one is at least as good in every respect."""
     classes: tuple[tuple[str, Requirements], ...] = field(default_factory=tuple)
+    prove: str = ""
+    """The command whose drills would decide, where none does for the first choice."""
