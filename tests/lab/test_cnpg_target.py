@@ -59,14 +59,19 @@ def test_the_study_of_cloudnativepg_runs_on_it(kubernetes: Kubernetes, tmp_path:
     fewer = re.sub(r"clients = (\[8, 32\]|\[8\])", "clients = [4]", shipped.replace("scale = 50", "scale = 1"))
     (kubernetes.folder / "study.toml").write_text(re.sub(r"clients = (8|32)", "clients = 4", fewer))
     before = kubernetes.spec()
+    missed = ["WAL is with the data, the study has it on a volume of its own"]
     words = ("study", "run", "./study.toml", "--target", ADDRESS, "--quick", "--budget", "20s", "--json")
+    code, out = kubernetes.ended(*words, "--dry-run")
+    plan = json.loads(out)
+    assert (code, plan["consents"], plan["caveats"], plan["seconds"]) == (0, ["load", "scale"], missed, 20)
+    assert [part["left_out"] for part in plan["parts"]] == [None, None]
+    assert kubernetes.spec() == before and kubernetes.left() == [] and not (kubernetes.folder / "records").exists()
     code, out = kubernetes.ended(*words, "--allow", "load")
     assert (code, "--allow load,scale consents" in out) == (2, True), out
     code, out = kubernetes.ended(*words, "--allow", "load,scale", "--record", str(tmp_path / "r"))
     assert code == 0, out
     claims = json.loads(out)["claims"]
     assert len(claims) == 6 and all(claim["measured"] != "not measured" for claim in claims), out
-    missed = ["WAL is with the data, the study has it on a volume of its own"]
     assert {tuple(claim["caveats"]) for claim in claims} == {tuple(missed)}
     assert kubernetes.spec() == before
     assert kubernetes.left() == []

@@ -1,12 +1,15 @@
 """Conditions that a study's lab declares, on a target that meets or misses them; and the consent that sizes need."""
 
 import io
+import json
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from rich.console import Console
 
 from tests.fixtures.priced_fake import FakePriced
+from walproof.cli.main import walproof
 from walproof.model.drill import Capability
 from walproof.model.event import ClaimJudged, Event, FigureCompared
 from walproof.model.ports import Capabilities
@@ -18,7 +21,7 @@ from walproof.reporting.html_and_markdown import markdown
 from walproof.reporting.record_outline import claim_sections, composed
 from walproof.reporting.terminal import tables
 from walproof.studies.declaration import LabNeeded, shipped
-from walproof.studies.run import StudyOptions, consents_needed_on, missed, run_study
+from walproof.studies.run import StudyOptions, consents_needed_on, missed, plan_as_json, plan_lines, run_study
 
 
 def view(names: str, members: int = 3) -> ClusterView:
@@ -76,6 +79,34 @@ def test_a_missed_condition_stands_next_to_each_claim_and_figure(tmp_path: Path)
     shown = io.StringIO()
     Console(file=shown, width=200).print(*tables(claim_sections(events)))
     assert shown.getvalue().count(sentence) == 2
+
+
+@pytest.mark.parametrize("where", [[], ["--target", "sim"]], ids=["own-lab", "simulated"])
+def test_a_dry_run_says_what_how_long_and_on_what_and_does_nothing(
+    where: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("walproof.cli.study.own_lab", None)
+    asked = ["study", "run", "patroni-tradeoff", "--quick", "--dry-run", *where]
+    text = CliRunner().invoke(walproof, asked)
+    assert text.exit_code == 0, text.output
+    assert ("on a lab of its own: 3 members, ANY 1" in text.output) is (not where)
+    assert "about 4 min" in text.output and "drill peak: kill-member at on, 1 × about 30 s" in text.output
+    assert "needs --allow" not in text.output
+    plan = json.loads(CliRunner().invoke(walproof, [*asked, "--json"]).output)
+    assert plan["dry_run"] and plan["seconds"] == pytest.approx(4.5 * 60)
+    assert [len(part["arms"]) for part in plan["parts"]] == [6] and len(plan["drills"]) == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_dry_run_names_the_consent_and_what_is_left_out() -> None:
+    study, _ = shipped("cnpg-powerflex")
+    plan = plan_as_json(study, StudyOptions(), Sized(external=True))
+    assert plan["consents"] == ["load", "scale"] and plan["caveats"]
+    unable = plan_as_json(study, StudyOptions(), FakePriced())
+    assert unable["seconds"] == 0 and all(part["left_out"] for part in unable["parts"])
+    lines = "\n".join(plan_lines(unable, study, StudyOptions()))
+    assert "part writes is left out: " in lines and "differs from the study: where WAL is written" in lines
 
 
 def test_sizes_need_consent_where_they_can_be_had() -> None:

@@ -18,13 +18,14 @@ from walproof.pricing.command import (
     check_target,
     consents_needed,
     dry_run_lines,
+    question_as_json,
     result_as_json,
     result_lines,
     run_command,
 )
 from walproof.pricing.options import parse_options
 from walproof.pricing.results_and_gate import exit_code, required, required_as_json
-from walproof.pricing.sampling import Bench, Question
+from walproof.pricing.sampling import Bench
 from walproof.pricing.workload_options import code_in
 from walproof.records.layout import FILES, safe_name
 from walproof.records.reader import read
@@ -121,8 +122,8 @@ def price(
         raw["scale"] = options.grid.arms[0].workload.scale
     if dry_run:
         question = options.question(len(chosen.observe().standbys))
-        lines = dry_run_lines(options, question, chosen.name)
-        print_result(_plan_json(question, chosen.name), *lines, as_json=as_json)
+        tree = {"dry_run": True, "target": chosen.name, **question_as_json(question)}
+        print_result(tree, *dry_run_lines(options, question, chosen.name), as_json=as_json)
         return ExitCode.HELD
     allowed = consent.read(raw.get("allow"))
     clients = max(arm.clients for arm in options.grid.arms)
@@ -151,31 +152,6 @@ def price(
     if result.stopped_by == "interrupted":
         return ExitCode.INTERRUPTED
     return exit_code(answers) if result.table.arms or result.parts else ExitCode.UNDECIDED
-
-
-def _plan_json(question: Question, target: str) -> dict[str, Any]:
-    """What `--dry-run --json` prints: the arms and scenarios of the grid, and when it would stop."""
-    return {
-        "dry_run": True,
-        "target": target,
-        "baseline": question.baseline,
-        "scenarios": [scenario.text for scenario in question.scenarios],
-        "arms": [
-            {
-                "level": a.level,
-                "clients": a.clients,
-                "workload": a.workload.text,
-                "manner": a.workload.manner,
-                "route": a.route,
-            }
-            for a in question.arms
-        ],
-        "sample_s": question.sample_s,
-        "cycles": question.cycles,
-        "precision": question.precision,
-        "budget_s": question.budget_s,
-        "seed": question.seed,
-    }
 
 
 def _same_files(record: Path, workload: Workload) -> None:

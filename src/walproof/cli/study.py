@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 
 import click
@@ -21,11 +21,19 @@ from walproof.model.event import ClaimJudged, Described, Ended
 from walproof.model.ports import Target
 from walproof.records.writer import Writer, check_writable
 from walproof.reporting.conclusion import claims_tally
-from walproof.reporting.console_output import console, print_json, print_step, print_tables
+from walproof.reporting.console_output import console, print_json, print_result, print_step, print_tables
 from walproof.reporting.record_outline import claim_sections
 from walproof.reporting.terminal import tables
 from walproof.studies.declaration import Study, read_study, shipped, studies
-from walproof.studies.run import StudyOptions, consents_needed, consents_needed_on, most_clients, run_study
+from walproof.studies.run import (
+    StudyOptions,
+    consents_needed,
+    consents_needed_on,
+    most_clients,
+    plan_as_json,
+    plan_lines,
+    run_study,
+)
 from walproof.targets.choose import choose, is_external
 from walproof.targets.external import consent
 
@@ -92,7 +100,7 @@ def show(name: str, as_json: bool) -> None:
     opt.allow("load; scale; the faults by name where a study has drills"),
     default="a lab of its own",
 )
-@opt.output(opt.record)
+@opt.output(opt.record, opt.dry_run)
 def run(
     name: str,
     quick: bool,
@@ -103,11 +111,15 @@ def run(
     allow: str | None,
     directory: Path | None,
     as_json: bool,
+    dry_run: bool,
 ) -> None:
     """Run a study, by name or the path of a study.toml."""
     declared = read_study(Path(name)) if name.endswith(".toml") else shipped(name)[0]
     options = StudyOptions(quick, seed, budget)
     allowed = consent.read(allow)
+    if dry_run:
+        _print_plan(declared, options, target, as_json=as_json)
+        return
     if target is not None and is_external(target):
         consent.require("running a study", consents_needed(declared), allowed, without_secrets(target))
     check_writable(directory)
@@ -131,6 +143,15 @@ def run(
     else:
         link = f"record: {writer.directory}   (walproof report {writer.directory} --html study.html)"
         print_tables(f"{declared.title}: {claims_tally(claims)}.\n", tables(claim_sections(events)), link)
+
+
+def _print_plan(declared: Study, options: StudyOptions, target: str | None, *, as_json: bool) -> None:
+    with closing(choose(target)) if target is not None else nullcontext() as chosen:
+        plan = plan_as_json(declared, options, chosen)
+        lines = plan_lines(plan, declared, options)
+        words = ",".join(plan["consents"])
+        means = "; ".join(consent.MEANS[word] for word in plan["consents"])
+        print_result(plan, *lines, *([f"needs --allow {words}: {means}"] if words else []), as_json=as_json)
 
 
 @contextmanager

@@ -68,11 +68,19 @@ def consents_needed(options: PriceOptions) -> tuple[str, ...]:
 
 def dry_run_lines(options: PriceOptions, question: Question, target: str) -> list[str]:
     """What the run would do on the target of that name, one line each."""
-    arms, scenarios = len(question.arms), len(question.scenarios)
     search = "tune" if options.tune else "break-even" if options.break_even else "soak" if options.soak else ""
     return [
         *([f"a {search} in place of the grid, within {question.budget_s:.0f} s"] if search else []),
-        f"on {target}: {counted(arms, 'arm')} under {counted(scenarios, 'scenario')}, against {question.baseline}",
+        f"on {target}: {question_lines(question)[0]}",
+        *question_lines(question)[1:],
+    ]
+
+
+def question_lines(question: Question) -> list[str]:
+    """The arms and scenarios of a grid, when it ends, and what becomes of tables and parameters."""
+    arms, scenarios = len(question.arms), len(question.scenarios)
+    return [
+        f"{counted(arms, 'arm')} under {counted(scenarios, 'scenario')}, against {question.baseline}",
         *(f"  scenario: {scenario.text}" for scenario in question.scenarios),
         *(
             f"  arm: {a.level}{' (mix)' if a.mix else ''}, {counted(a.clients, 'client')}, {a.workload.text}, {a.route}"
@@ -83,6 +91,29 @@ def dry_run_lines(options: PriceOptions, question: Question, target: str) -> lis
         f"seed {question.seed}",
         f"{_tables(question.arms[0].workload)} and reverts every parameter it changes",
     ]
+
+
+def question_as_json(question: Question) -> dict[str, Any]:
+    """The same as JSON."""
+    return {
+        "baseline": question.baseline,
+        "scenarios": [scenario.text for scenario in question.scenarios],
+        "arms": [
+            {
+                "level": a.level,
+                "clients": a.clients,
+                "workload": a.workload.text,
+                "manner": a.workload.manner,
+                "route": a.route,
+            }
+            for a in question.arms
+        ],
+        "sample_s": question.sample_s,
+        "cycles": question.cycles,
+        "precision": question.precision,
+        "budget_s": question.budget_s,
+        "seed": question.seed,
+    }
 
 
 def _tables(workload: Workload) -> str:
@@ -96,7 +127,8 @@ def _until(question: Question) -> str:
     """When the grid ends, in words."""
     if question.cycles:
         return f"for {counted(question.cycles, 'whole checkpoint cycle')}, after the load until one begins"
-    return f"to ± {question.precision:.1%} or {question.budget_s:.0f} s"
+    precision = f"to ± {question.precision:.1%} or" if question.precision >= 0.001 else "for"
+    return f"{precision} {question.budget_s:.0f} s"
 
 
 def run_command(bench: Bench, options: PriceOptions, on_progress: OnProgress) -> PriceResult:

@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from walproof.errors import Error, UsageError
 from walproof.estimating.intervals import StoppedBy
@@ -15,10 +16,12 @@ from walproof.model.guarantee import read_standby_names
 from walproof.model.ports import Target
 from walproof.model.topology import ClusterView, Description
 from walproof.model.units import counted
+from walproof.pricing.command import question_as_json, question_lines
 from walproof.pricing.run import run_price
 from walproof.pricing.sampling import Bench, OnProgress, Question, RunProgress, sample_seconds
 from walproof.proving.campaign import PlannedDrill
 from walproof.proving.faults import CATALOGUE
+from walproof.proving.inject import why_skipped
 from walproof.proving.run import Shell, run_drills
 from walproof.studies.claims import Measured, claim_judged, figure_compared
 from walproof.studies.declaration import DrillPart, LabNeeded, Study, StudyPart
@@ -120,6 +123,57 @@ def consents_needed_on(target: Target, study: Study) -> tuple[str, ...]:
 def most_clients(study: Study) -> int:
     """How many connections it writes with at a time at most."""
     return max((*(c for part in study.part for c in part.clients), *(d.writers for d in study.drill)), default=0)
+
+
+def plan_as_json(study: Study, options: StudyOptions, target: Target | None) -> dict[str, Any]:
+    """What a run would do, for how long, on what consent; without a target on a lab of its own. It only reads."""
+    lab = study.lab
+    own = f"a lab of its own: {counted(lab.members, 'member')}, {lab.sync.replication(lab.quorum).text}"
+    if target is not None:
+        target.capabilities().limits.check(most_clients(study))
+    parts = [
+        {"name": part.name, "left_out": _why_not(target, part) if target else None, **question_as_json(question)}
+        for part, question in questions(study, options)
+    ]
+    drills = [
+        {
+            "name": part.name,
+            "fault": part.fault,
+            "level": part.level,
+            "repeat": len(plan),
+            "left_out": why_skipped(target, CATALOGUE[part.fault]) if target else None,
+        }
+        for part, plan in drills_of(study, options)
+    ]
+    done = [one["budget_s"] for one in parts if not one["left_out"]]
+    return {
+        "dry_run": True,
+        "study": study.name,
+        "target": target.name if target else own,
+        "parts": parts,
+        "drills": drills,
+        "seconds": sum(done) + DRILL_S * sum(one["repeat"] for one in drills if not one["left_out"]),
+        "consents": list(consents_needed_on(target, study)) if target and target.external else [],
+        "caveats": list(missed(lab, target.describe(), target.observe())) if target else [],
+    }
+
+
+def plan_lines(plan: dict[str, Any], study: Study, options: StudyOptions) -> Iterator[str]:
+    """That plan in words."""
+    yield (
+        f"{study.name} on {plan['target']}, about {max(1, round(plan['seconds'] / 60))} min of measuring and drills; "
+        "loading tables and restarts come on top"
+    )
+    for part, (_, question) in zip(plan["parts"], questions(study, options), strict=True):
+        if part["left_out"]:
+            yield f"part {part['name']} is left out: {part['left_out']}"
+        else:
+            first, *others = question_lines(question)
+            yield from (f"part {part['name']}: {first}", *others)
+    for drill in plan["drills"]:
+        what = f"{drill['fault']} at {drill['level']}, {drill['repeat']} × about {DRILL_S:g} s"
+        yield f"drill {drill['name']}: " + (f"left out: {drill['left_out']}" if drill["left_out"] else what)
+    yield from (f"differs from the study: {caveat}" for caveat in plan["caveats"])
 
 
 def run_study(
