@@ -198,6 +198,12 @@ def test_recovery_undoes_and_waits_for_every_instance(api: FakeApi, journal: Jou
     injected.faults()[Capability.FREEZE].inject("pg-1")
     CnpgRecovery(injected, lambda: view("pg-1")).recover()
     assert "kill -CONT" in api.commands[-1][1][-1] and injected.injected == []
+    for change in ({"targetPrimary": "pg-2"}, {"currentPrimary": "pg-2", "targetPrimary": "pg-2"}):
+        # A thawed primary is ready and followed for a moment, while its successor is chosen or holds no lease yet.
+        api.cluster["status"] |= change
+        with pytest.raises(WaitTimeout, match="CLUSTER_HEALTHY"):
+            CnpgRecovery(injected, lambda: view("pg-1")).recover()
+    api.cluster["status"] |= {"currentPrimary": "pg-1", "targetPrimary": "pg-1"}
     api.remove(PODS, "pg-3")
     with pytest.raises(WaitTimeout, match="CLUSTER_HEALTHY"):
         CnpgRecovery(injected, lambda: view("pg-1")).recover()

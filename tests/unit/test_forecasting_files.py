@@ -161,12 +161,20 @@ def test_a_wait_is_measured_where_all_standbys_were_gone_or_the_one_that_was_wai
     kinds = failures(failure("crash", 1.0))
     alone = Findings(acknowledged=1000, downgraded=50, not_in_effect_s=2.0)
     drills = [
-        drill(verdict=Verdict.UNDECIDED, victim=Victim.ALL_STANDBYS, unavailable_s=1.5, findings=alone),
+        drill(verdict=Verdict.UNDECIDED, victim=Victim.ALL_STANDBYS, rto_s=1.5, unavailable_s=1.5, findings=alone),
         drill(verdict=Verdict.UNDECIDED, victim=Victim.ALL_STANDBYS, unavailable_s=7.0),
         drill(victim=Victim.SYNC_STANDBY, unavailable_s=0.0),
         drill(victim=Victim.SYNC_STANDBY, unavailable_s=4.0),
     ]
     assert measured([record(*drills)], kinds).takeovers["crash"].stalls_s == (1.5, 4.0)
+
+
+def test_an_outage_ends_when_service_lasts_and_one_without_an_end_has_no_length() -> None:
+    kinds = failures(failure("crash", 1.0))
+    times = [(106.0, 105.6), (3.0, 5.0), (None, 97.6), (0.3, 0.0)]
+    known = measured([record(*(drill(rto_s=rto, unavailable_s=gaps) for rto, gaps in times))], kinds)
+    assert known.takeovers["crash"].outages_s == (106.0, 5.0, 0.0)
+    assert known.caveats[-1].endswith("1 drill whose outage has no end is left out of the outages")
 
 
 def test_what_was_never_drilled_under_cloudnative_pg_is_not_assumed_from_patronis_timeouts() -> None:

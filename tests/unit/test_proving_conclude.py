@@ -147,6 +147,19 @@ def test_a_wait_that_ran_out_while_the_fault_was_in_effect_is_in_the_sentence() 
     assert (drill.verdict, drill.why.endswith("; timed out after 90 s")) == (Verdict.HELD, True)
 
 
+def test_an_outage_without_an_end_is_not_held_and_a_writer_that_stays_away_is_told() -> None:
+    whole = history(drill=replace(KILLED, stopped_at=160.0))
+    drill = judge(whole).drill
+    assert (drill.verdict, drill.rto_s, drill.assumptions["commits came back"]) == (Verdict.UNDECIDED, None, False)
+    assert drill.why.startswith("commits did not come back to stay before the drill ended")
+    away = (whole.attempts.writer == 1) & (whole.attempts.ended > 110.0)
+    whole = history()
+    outcome = np.where(away, Outcome.UNKNOWN, whole.attempts.outcome).astype(np.int8)
+    drill = judge(replace(whole, attempts=replace(whole.attempts, outcome=outcome))).drill
+    assert drill.verdict is Verdict.HELD and drill.rto_s == pytest.approx(3.0, abs=0.06)
+    assert drill.writers_rto_s is not None and drill.writers_rto_s[2] == float("inf")
+
+
 def test_an_incomplete_ledger_has_no_times_and_no_phantoms() -> None:
     whole = history(drill=replace(KILLED, incomplete="a writer was killed"))
     drill = judge(replace(whole, readings=tuple(replace(r, phantom=3) for r in whole.readings))).drill

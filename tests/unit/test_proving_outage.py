@@ -16,7 +16,7 @@ from tests.unit.test_proving_findings import A, ledger
 from walproof.model.drill import Findings, Mark, Recovery
 from walproof.model.load import Attempts
 from walproof.model.topology import ClusterView, MemberView, Role
-from walproof.proving.outage import Outage, acknowledged_at, outage, pace, rpo_s, split, writers_rto_s
+from walproof.proving.outage import Outage, acknowledged_at, outage, pace, rpo_s, short_returns, split, writers_rto_s
 from walproof.targets.patroni.target import elected_at
 
 Times = NDArray[np.float64]
@@ -57,6 +57,15 @@ OUTAGES: dict[str, tuple[Drilled, float | None, float | None]] = {
         (acknowledged((0, 5), (25, 26)), 4.9, 26, 20.0), 20.01, 20.01,
     ),
     "service between two gaps ends the first": ((acknowledged((0, 5), (8, 12), (14, 20)), 5.0, 20), 3.01, 5.02),
+    "a return shorter than the next gap ends nothing": (
+        (acknowledged((0, 5), (101, 101.4), (111, 114)), 5.0, 114, 101.0), 106.01, 105.6,
+    ),
+    "nor do two of them": ((acknowledged((0, 5), (15, 18), (22, 25), (30, 33)), 5.0, 33), 25.01, 19.0),
+    "what outlasts the next gap ends it, of whatever follows that": (
+        (acknowledged((0, 5), (15, 30), (31, 31.2), (33, 40)), 5.0, 40), 10.01, 12.8,
+    ),
+    "a burst and nothing more": ((acknowledged((0, 5), (101, 101.4)), 5.0, 103, 101.0), None, 97.6),
+    "a long burst and nothing more": ((acknowledged((0, 5), (10, 20)), 5.0, 60), None, 45.0),
     "flapping adds up": (
         (acknowledged((0, 5), *((5 + 2 * n, 5.5 + 2 * n) for n in range(1, 10)), (26, 30)), 5.0, 30), 21.01, 16.6,
     ),
@@ -77,6 +86,14 @@ def test_the_outage_is_what_clients_saw(drilled: Drilled, seconds: float | None,
     out = found(*drilled)
     assert out.seconds is None if seconds is None else out.seconds == pytest.approx(seconds, abs=0.02)
     assert unavailable is None or out.unavailable_s == pytest.approx(unavailable, abs=0.1)
+
+
+def test_short_returns_are_told() -> None:
+    times = acknowledged((0, 5), (101, 101.335), (111, 114))
+    out = found(times, 5.0, 114, 101.0)
+    assert [(first, round(last, 2)) for first, last in out.returns] == [(101.0, 101.33)]
+    assert short_returns(out, times) == "34 commits came back after 96.0 s, then none for 9.7 s"
+    assert found(acknowledged((0, 5), (8, 12), (14, 20)), 5.0, 20).returns == ()
 
 
 def test_a_gap_is_noticeable_beyond_what_was_usual_before() -> None:
@@ -178,6 +195,9 @@ WRITERS: dict[str, tuple[dict[int, list[float]], tuple[float, float, float] | No
     "back shortly before the stop is back": ({0: [*steady(0, 5), *steady(29.4, 30)]}, (24.41, 24.41, 24.41)),
     "never again is the worst": (
         {0: [*steady(0, 5), *steady(6, 30)], 1: steady(0, 5), 2: steady(20, 30)}, (1.01, math.inf, math.inf),
+    ),
+    "a burst and nothing more is never again": (
+        {0: [*steady(0, 5), *steady(12, 30)], 1: [*steady(0, 5), *steady(12, 14)]}, (7.01, math.inf, math.inf),
     ),
     "none that had committed before": ({2: steady(20, 30)}, None),
     "none at all": ({}, None),

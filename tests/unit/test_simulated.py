@@ -71,6 +71,17 @@ def test_a_member_that_does_not_answer_yet_is_asked_again_and_one_that_never_doe
     assert drill.verdict is verdict, drill.why
 
 
+def test_a_drill_goes_on_until_service_lasts() -> None:
+    """The leader that is back with the DCS goes once more: RTO counts to the return that lasts."""
+    drill, _ = drilled("sim?odd=twice&slowness=3", "dcs-loss")
+    once, _ = drilled("sim?slowness=3", "dcs-loss")
+    assert drill.rto_s is not None and once.rto_s is not None
+    assert once.rto_s + 1.0 < drill.rto_s < once.rto_s + 2.5
+    assert (drill.verdict, drill.assumptions["commits came back"]) == (Verdict.HELD, True)
+    assert "commits came back after" in drill.why and "came back" not in once.why
+    assert drill.writers_rto_s is not None and drill.writers_rto_s[2] < drill.rto_s + 1.0
+
+
 NAMED = {
     "lost": "lost",
     "duplicate": "duplicate",

@@ -146,8 +146,12 @@ def _about_record(name: str, described: Description | None, drills: Sequence[Dri
 
 
 def _outage(drill: Drill) -> float | None:
-    seconds = drill.unavailable_s if drill.unavailable_s is not None else drill.rto_s
-    return seconds if seconds is not None and math.isfinite(seconds) else None
+    """Seconds until service lasted, or all gaps where those add up to more; None without an end."""
+    if drill.rto_s is None or not math.isfinite(drill.rto_s):
+        return None
+    # Without a gap beyond the usual there was no outage, and RTO is the longest usual one.
+    away = drill.rto_s if drill.unavailable_s is None else drill.unavailable_s
+    return max(away, drill.rto_s) if away else 0.0
 
 
 def _takeover(drills: Sequence[tuple[Drill, float | None]], kind: Failure) -> Takeover:

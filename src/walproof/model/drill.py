@@ -168,7 +168,7 @@ class Mark:
 class Drill:
     """One drill, judged.
 
-    rto_s: from the last acknowledgement before the outage to the first of sustained service after it. rpo_s: from the
+    rto_s: from the last acknowledgement before the outage to the first of service that lasts after it. rpo_s: from the
     oldest lost acknowledgement to the fault, or to the newest lost one where that is later.
     """
 

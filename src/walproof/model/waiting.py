@@ -21,6 +21,7 @@ class Wait(Enum):
     CLUSTER_HEALTHY = (120.0, "the cluster to be healthy")
     REPLAYED = (20.0, "every standby to replay what the leader has")
     FIRST_COMMIT_AFTER = (90.0, "a first commit after the fault")
+    SERVICE_LASTS = (60.0, "commits to go on without another outage")
     SETTING_IN_EFFECT = (30.0, "a setting to be in effect")
     WRITERS_UP = (30.0, "the writers to commit")
     GUARD_READY = (240.0, "the guard to be ready")

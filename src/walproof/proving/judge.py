@@ -25,6 +25,7 @@ from walproof.proving.outage import (
     outage,
     pace,
     rpo_s,
+    short_returns,
     split,
     split_by_steps,
     writers_rto_s,
@@ -116,6 +117,8 @@ class Judgement:
         history, findings, loss = self.history, self.findings, self.at_risk.loss
         planned, run = history.planned, history.run
         remarks = [run.stalled] if run.stalled else []
+        if self.out is not None and (returned := short_returns(self.out, self.succeeded_at)):
+            remarks.append(returned)
         expected = planned.fault.loss not in (None, Loss.POSTGRES_CRASH) and planned.victim.takes_the_leader
         if self.verdict is not Verdict.UNDECIDED and expected and not run.taken_over:
             crash = "a power cut" if loss is Loss.POWER_CUT else "a crash of PostgreSQL"

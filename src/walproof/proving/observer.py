@@ -1,4 +1,4 @@
-"""What is seen and kept of a target during a drill, on its own clock: views, signs of members, their logs, lost WAL.
+"""What is seen, awaited and kept of a target during a drill: views, commits, signs of members, their logs, lost WAL.
 
 Also starts or ends the guard that a drill is to run with, and keeps what it wrote. Judges nothing."""
 
@@ -6,14 +6,22 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from walproof.errors import Error, TargetError
+from walproof.errors import Error, TargetError, WaitTimeout
 from walproof.model.drill import Drill, Mark, Verdict
 from walproof.model.event import Emit, Note, Observed
-from walproof.model.ports import Closes, Poller, Target
+from walproof.model.load import LedgerRun
+from walproof.model.ports import Clock, Closes, Poller, Target
 from walproof.model.topology import ClusterView, MemberState
 from walproof.model.waiting import Wait, wait_for
+from walproof.proving.outage import NOTICEABLE_S
 
 _PACE_S, _POLLER_PACE_S = 0.2, 0.05
+
+_SETTLED_S = 0.5
+"""Answers under way when a fault falls may still arrive: commits count as back when acknowledged later than this."""
+
+_LASTING_S = 3.0
+"""Writers go on for so long, without a pause or another leader, once all is cleared: a thawed leader serves shortly."""
 
 
 class Observer:
@@ -91,6 +99,62 @@ class Observer:
             repeated.close()
         if self._poller is not None:
             self._poller.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Commits:
+    """The commits of a drill's writers, awaited by what the writers say and by who leads."""
+
+    observer: Observer
+    run: LedgerRun
+    clock: Clock
+
+    def wait_back(self, since: float, *, elsewhere: bool = False) -> str:
+        """Wait for commits acknowledged a while after `since`; the message of a wait that ran out, or "".
+
+        `elsewhere`: they count once another leads, because the old leader goes on acknowledging.
+        """
+        first = self.observer.views[0] if self.observer.views else None
+
+        def back() -> bool:
+            progress, now = self.run.progress(), self.observer.last
+            if progress.writers_alive == 0:
+                return True  # no writer would commit: the ledger says so itself
+            last = progress.last_acknowledged_at
+            if last is None or last < since + _SETTLED_S:
+                return False
+            if not elsewhere or now is None or first is None:
+                return True
+            return now.leader is not None and _led(now) != _led(first)
+
+        try:
+            wait_for(Wait.FIRST_COMMIT_AFTER, back, self.clock)
+        except WaitTimeout as timeout:
+            return timeout.message
+        return ""
+
+    def wait_lasting(self) -> None:
+        """Wait until service lasts, or for as long as that may take: what the judge then finds is what there was."""
+        since = asked_before = self.clock.now()
+        last_before, led_before = self.run.progress().last_acknowledged_at or 0.0, _led(self.observer.last)
+
+        def lasts() -> bool:
+            nonlocal since, asked_before, last_before, led_before
+            asked, progress, led = self.clock.now(), self.run.progress(), _led(self.observer.last)
+            last = progress.last_acknowledged_at or 0.0
+            paused = max(asked - last, last - last_before) > max(NOTICEABLE_S, 2 * (asked - asked_before))
+            if paused or led is None or led != led_before:
+                since = asked
+            asked_before, last_before, led_before = asked, last, led
+            return progress.writers_alive == 0 or asked - since >= _LASTING_S
+
+        with suppress(WaitTimeout):
+            wait_for(Wait.SERVICE_LASTS, lasts, self.clock)
+
+
+def _led(view: ClusterView | None) -> tuple[str, int | None] | None:
+    """Who leads on which timeline; None where no member does."""
+    return None if view is None or view.leader is None else (view.leader, view.leader_timeline)
 
 
 Keep = Callable[[str, str | bytes], object]

@@ -5,6 +5,7 @@ By what clients saw, and by the steps of a failover that the manager shows: oper
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from walproof.model.drill import Findings, Mark, Recovery
 from walproof.model.load import Attempts, Outcome
 from walproof.model.topology import ClusterView
+from walproof.model.units import counted
 
 NOTICEABLE_S = 0.5
 """A pause shorter than this is no outage, however steady the service was before."""
@@ -19,12 +21,18 @@ _USUAL_TIMES, _USUAL_SHARE, _MOST_MORE_S = 5, 0.99, 2.0
 """A pause is one beyond so many times the pause that so many before the fault did not exceed, but at most so much more:
 one hiccup before the fault, of a checkpoint for instance, must not hide an outage."""
 _SUSTAINED_S = 1.0
-"""Service that ends again sooner than this was a stray acknowledgement, not the end of an outage."""
+"""Service that ends again sooner than this, or sooner than the next gap lasts, was a short return: no end of an outage.
+
+A thawed leader acknowledges for a moment before its manager stops it: to a user the outage ends with the next leader.
+"""
+
+Gap = tuple[float, float]
+"""The acknowledgement before it and the one after it, seconds since the epoch; infinite where none came."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """The outage that a fault caused: last acknowledgement before it, first one of sustained service after it."""
+    """The outage that a fault caused: last acknowledgement before it, first one of service that lasts after it."""
 
     last_before: float
     first_after: float | None
@@ -32,6 +40,8 @@ class Outage:
     """Gaps longer than this are no usual ones."""
     unavailable_s: float = 0.0
     """Every gap beyond the usual from the fault to the end: an outage that flaps adds up."""
+    returns: tuple[tuple[float, float], ...] = ()
+    """Short returns within it: first and last acknowledgement of each."""
 
     @property
     def seconds(self) -> float | None:
@@ -55,20 +65,46 @@ def outage(
     """The outage that begins before the fault was cleared and lasts longest; None without any success before it.
 
     Answers under way when the fault was injected come after its moment and belong to before: the gap, not the fault's
-    moment, is what is measured. Gaps with less than a second of service between them are one outage, and one after
-    which less than that was seen has no end. Where no gap is longer than usual, the longest one is given.
+    moment, is what is measured. It ends when service lasts: gaps with a short return between them are one outage, and
+    one after which less than a second was seen has no end. Where no gap is longer than usual, the longest one is given.
     `acknowledged` is sorted; `stopped_at`: when the writers were stopped.
     """
     if len(acknowledged) == 0 or acknowledged[0] > fault_at:
         return None
     beyond = _noticeable_s(acknowledged, fault_at)
-    spans = _gaps(acknowledged, fault_at, stopped_at, beyond)
-    unavailable = float(sum(min(end, stopped_at) - begin for begin, end in spans))
-    merged = _merged(spans)
-    if merged and stopped_at - merged[-1][1] < _SUSTAINED_S:
-        merged[-1] = (merged[-1][0], math.inf)
-    begin, end = _caused(acknowledged, fault_at, cleared_at, merged)
-    return Outage(begin, None if end == math.inf else end, beyond, unavailable)
+    gaps = _gaps(acknowledged, fault_at, stopped_at, beyond)
+    outages = _joined(gaps, stopped_at)
+    if outages and stopped_at - outages[-1][-1][1] < _SUSTAINED_S:
+        outages[-1][-1] = (outages[-1][-1][0], math.inf)
+    worst = _caused(acknowledged, fault_at, cleared_at, outages)
+    end = worst[-1][1]
+    return Outage(
+        worst[0][0],
+        None if end == math.inf else end,
+        beyond,
+        float(sum(min(end, stopped_at) - begin for begin, end in gaps)),
+        tuple((before[1], after[0]) for before, after in pairwise(worst)),
+    )
+
+
+def short_returns(out: Outage, acknowledged: NDArray[np.float64]) -> str:
+    """What came back before service lasted, in a clause; "" where nothing did.
+
+    >>> times = np.array([1.0, 9.0, 9.25, 20.0, 21.0])
+    >>> short_returns(Outage(1.0, 20.0, 0.5, returns=((9.0, 9.25),)), times)
+    '2 commits came back after 8.0 s, then none for 10.8 s'
+    >>> short_returns(Outage(1.0, None, 0.5, returns=((9.0, 9.25), (20.0, 21.0))), times)
+    '4 commits came back 2 times for a moment, then none'
+    """
+    if not out.returns:
+        return ""
+    many = sum(int(((acknowledged >= first) & (acknowledged <= last)).sum()) for first, last in out.returns)
+    (first, _), (_, last) = out.returns[0], out.returns[-1]
+    when = (
+        f"after {first - out.last_before:.1f} s" if len(out.returns) == 1 else f"{len(out.returns)} times for a moment"
+    )
+    then = "none" if out.first_after is None else f"none for {out.first_after - last:.1f} s"
+    return f"{counted(many, 'commit')} came back {when}, then {then}"
 
 
 def _noticeable_s(acknowledged: NDArray[np.float64], fault_at: float) -> float:
@@ -78,9 +114,7 @@ def _noticeable_s(acknowledged: NDArray[np.float64], fault_at: float) -> float:
     return max(NOTICEABLE_S, min(_USUAL_TIMES * usual, usual + _MOST_MORE_S))
 
 
-def _gaps(
-    acknowledged: NDArray[np.float64], fault_at: float, stopped_at: float, beyond: float
-) -> list[tuple[float, float]]:
+def _gaps(acknowledged: NDArray[np.float64], fault_at: float, stopped_at: float, beyond: float) -> list[Gap]:
     """Gaps after the fault longer than `beyond`, in order; the last one is endless where nothing came any more."""
     begins, ends = acknowledged[:-1], acknowledged[1:]
     chosen = np.flatnonzero((ends > fault_at) & (ends - begins > beyond))
@@ -89,30 +123,33 @@ def _gaps(
     return [*spans, (last, math.inf)] if stopped_at - last > max(beyond, _SUSTAINED_S) else spans
 
 
-def _merged(gaps: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Gaps in order, those with less than sustained service between them as one."""
-    spans: list[tuple[float, float]] = []
-    for begin, end in gaps:
-        if spans and begin - spans[-1][1] < _SUSTAINED_S:
-            spans[-1] = (spans[-1][0], end)
+def _joined(gaps: Sequence[Gap], stopped_at: float) -> list[list[Gap]]:
+    """Gaps in order as outages: those with a short return between them are one. From the last to the first, because
+    it is the whole outage after it that service must outlast.
+    """
+    outages: list[list[Gap]] = []
+    for gap in reversed(gaps):
+        begin, end = (outages[0][0][0], outages[0][-1][1]) if outages else (math.inf, math.inf)
+        if begin - gap[1] < max(_SUSTAINED_S, min(end, stopped_at) - begin):
+            outages[0].insert(0, gap)
         else:
-            spans.append((begin, end))
-    return spans
+            outages.insert(0, [gap])
+    return outages
 
 
 def _caused(
-    acknowledged: NDArray[np.float64], fault_at: float, cleared_at: float, spans: Sequence[tuple[float, float]]
-) -> tuple[float, float]:
-    """The longest of the gaps that the fault caused; where none is longer than usual, the longest there is."""
+    acknowledged: NDArray[np.float64], fault_at: float, cleared_at: float, outages: Sequence[list[Gap]]
+) -> list[Gap]:
+    """The longest of the outages that the fault caused; where no gap is longer than usual, the longest there is."""
     last = float(acknowledged[-1])
-    caused = [span for span in spans if span[0] < cleared_at or span[1] == math.inf]
-    caused = caused or [_longest_gap(acknowledged[:-1], acknowledged[1:], fault_at, cleared_at) or (last, math.inf)]
-    return max(caused, key=lambda span: span[1] - span[0])
+    caused = [gaps for gaps in outages if gaps[0][0] < cleared_at or gaps[-1][1] == math.inf]
+    longest = _longest_gap(acknowledged[:-1], acknowledged[1:], fault_at, cleared_at) or (last, math.inf)
+    return max(caused or [[longest]], key=lambda gaps: gaps[-1][1] - gaps[0][0])
 
 
 def _longest_gap(
     begins: NDArray[np.float64], ends: NDArray[np.float64], fault_at: float, cleared_at: float
-) -> tuple[float, float] | None:
+) -> Gap | None:
     candidates = np.flatnonzero((ends > fault_at) & (begins < cleared_at))
     if len(candidates) == 0:
         return None
@@ -125,8 +162,8 @@ def writers_rto_s(
 ) -> tuple[float, float, float] | None:
     """Outage of single writers, seconds: median, 95th percentile, worst; None where none had committed before.
 
-    Each writer's is found as that of all together is, but ends with its first success that a second of service follows
-    or the end of the drill; infinite for one that committed before the fault and never again.
+    Each writer's is found as that of all together is, but its last success may come shortly before the end of the
+    drill; infinite for one that committed before the fault and never again.
     """
     chosen = np.flatnonzero(_succeeded(attempts))
     order = chosen[np.lexsort((attempts.ended[chosen], attempts.writer[chosen]))]
@@ -134,9 +171,9 @@ def writers_rto_s(
     outages = []
     for at in np.split(ended, np.flatnonzero(np.diff(writer)) + 1):
         if len(at) and at[0] <= fault_at:
-            spans = _merged(_gaps(at, fault_at, stopped_at, _noticeable_s(at, fault_at)))
-            begin, end = _caused(at, fault_at, cleared_at, spans)
-            outages.append(end - begin)
+            gaps = _gaps(at, fault_at, stopped_at, _noticeable_s(at, fault_at))
+            worst = _caused(at, fault_at, cleared_at, _joined(gaps, stopped_at))
+            outages.append(worst[-1][1] - worst[0][0])
     times = np.sort(outages)
     if len(times) == 0:
         return None

@@ -21,13 +21,7 @@ from walproof.proving.history import DrillRun, History, decode, encode, history_
 from walproof.proving.inject import StormRun, chosen_victims, inject, why_skipped
 from walproof.proving.judge import judge
 from walproof.proving.lost_commits import MemberReading, compared
-from walproof.proving.observer import Gathered, GuardLog, Keep, Observer, set_guard
-
-_SETTLED_S = 0.5
-"""Answers under way when a fault falls may still arrive: commits count as back when acknowledged later than this."""
-
-_SERVICE_S = 1.5
-"""Writers go on for so long once commits are back: a second of service ends an outage (outage.py)."""
+from walproof.proving.observer import Commits, Gathered, GuardLog, Keep, Observer, set_guard
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +168,7 @@ def _drill_run(shell: Shell, planned: PlannedDrill, observer: Observer, gathered
     victims = chosen_victims(before, planned.victim, lambda names: names[int(rng.integers(len(names)))])
     gathered.ask_members()
     storm = StormRun(target, shell.emit, observer, gathered, before)
-    acts = _Acts(shell, planned, victims, before, gathered)
+    acts, commits = _Acts(shell, planned, victims, before, gathered), Commits(observer, run, clock)
     refused = stalled = ""
     harmed: tuple[str, ...] = ()
     elected: float | None = None
@@ -187,7 +181,8 @@ def _drill_run(shell: Shell, planned: PlannedDrill, observer: Observer, gathered
             acts.inject(fault_at)
             if planned.fault.serves_after:
                 # Not since `fault_at`: on a busy machine the fault itself takes a while, and commits go on meanwhile.
-                stalled = _wait_commits(shell, planned, observer, run, clock.now())
+                elsewhere = planned.fault.name == Capability.PARTITION and planned.victim.takes_the_leader
+                stalled = commits.wait_back(clock.now(), elsewhere=elsewhere)
             elected = _elected(target, fault_at)
         clock.pause(planned.fault.hold_s)
         gathered.ask_members()
@@ -203,8 +198,8 @@ def _drill_run(shell: Shell, planned: PlannedDrill, observer: Observer, gathered
     struck = storm.end()
     timed_out = ""
     if planned.fault.steps or planned.storm:
-        timed_out = _wait_commits(shell, None, observer, run, recover_at)
-    clock.pause(_SERVICE_S)
+        timed_out = commits.wait_back(recover_at)
+    commits.wait_lasting()
     return DrillRun(
         harmed if planned.storm else victims,
         before,
@@ -265,33 +260,6 @@ def _writing(run: LedgerRun, writers: int) -> bool:
     if progress.writers_alive == 0:
         raise MachineError(f"the writers ended: {progress.last_error or 'no reason is known'}", "see the machine's log")
     return progress.acknowledged >= writers
-
-
-def _wait_commits(shell: Shell, planned: PlannedDrill | None, observer: Observer, run: LedgerRun, since: float) -> str:
-    """Wait for commits acknowledged a while after `since`; the message of a wait that ran out, or "".
-
-    `planned` is None when the fault has been cleared. A leader partitioned from the others goes on acknowledging to
-    clients: then commits count when another leads.
-    """
-    first = observer.views[0] if observer.views else None
-    elsewhere = planned is not None and planned.fault.name == Capability.PARTITION and planned.victim.takes_the_leader
-
-    def back() -> bool:
-        progress, now = run.progress(), observer.last
-        if progress.writers_alive == 0:
-            return True  # no writer would commit: the ledger says so itself
-        last = progress.last_acknowledged_at
-        if last is None or last < since + _SETTLED_S:
-            return False
-        if not elsewhere or now is None or first is None:
-            return True
-        return now.leader is not None and (now.leader != first.leader or now.leader_timeline != first.leader_timeline)
-
-    try:
-        wait_for(Wait.FIRST_COMMIT_AFTER, back, shell.target.clock)
-    except WaitTimeout as timeout:
-        return timeout.message
-    return ""
 
 
 def _elected(target: Target, fault_at: float) -> float | None:

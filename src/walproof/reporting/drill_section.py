@@ -210,7 +210,7 @@ def _outage(drills: Sequence[Drill]) -> Figure | None:
     )  # fmt: skip
     legend = tuple((f"{p}: {what}", f"segment{i}") for i, (p, what) in enumerate(named.items()))
     table = Table("outage", "outage by part, median over drills", columns(*names), tuple(rows), page_only=True)
-    caption = "From the last acknowledgement before it to the first of sustained service; the mark is the median."
+    caption = "From the last acknowledgement before it to the first of service that lasts; the mark is the median."
     return Figure("outage-parts", "Outage by part", caption, (BarChart("by fault", "s", tuple(bars)),), legend, table)
 
 

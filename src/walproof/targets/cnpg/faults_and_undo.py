@@ -177,7 +177,7 @@ class CnpgLogs:
 
 @dataclass(frozen=True, slots=True)
 class CnpgRecovery:
-    """Undoes what was injected, then waits until every instance there should be is ready and follows."""
+    """Undoes what was injected, then waits until no change of primary is under way and every instance is ready."""
 
     instances: Instances
     observe: Callable[[], ClusterView]
@@ -205,8 +205,10 @@ class CnpgRecovery:
             state = state_of(self.instances.api, self.instances.cluster)
         except ApiError:
             return False
-        ready = [pod for pod in state.pods.values() if pod.ready]
-        return len(ready) >= state.cluster.spec.instances and state.holder in (None, *state.pods)
+        ready, status = [pod for pod in state.pods.values() if pod.ready], state.cluster.status
+        # A probe may find a thawed primary ready while it is about to hand over to the successor that was chosen.
+        decided = status.target_primary == status.current_primary and state.holder in (None, status.current_primary)
+        return decided and len(ready) >= state.cluster.spec.instances
 
 
 @dataclass(frozen=True, slots=True)

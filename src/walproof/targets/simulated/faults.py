@@ -296,6 +296,8 @@ class SimulatedFaults:
     def recover(self) -> None:
         """Undo every fault and wait until the cluster is healthy."""
         self.world.recover()
+        if self.world.nature.odd == "twice":
+            self.world.clock.after(0.3, lambda: self.restart(self.world.leader or ""))
 
     def logs(self, member: str) -> str:
         """A simulated log."""

@@ -266,5 +266,6 @@ ODDITIES = {
     "in-place": "a killed leader is started again in place, on the same timeline",
     "damaged": "pages had failed their checksum before",
     "unnamed": "a new leader serves a moment before it names a standby",
+    "twice": "a leader that is back serves for a moment and is restarted once more",
 }
 """What an honest cluster may do (`sim?odd=NAME`): never broken because of it."""
