@@ -2,34 +2,53 @@
 
 import contextlib
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
-import yaml
 
 from tests.fixtures.cnpg.fake_api import FakeApi
-from tests.fixtures.kubernetes.access import Account, Question, Rule, rules_of
+from tests.fixtures.kubernetes.access import Account, Question, Rule, applied, role_in
+from tests.fixtures.kubernetes.kinds import CHAOS, kind_of, named
 from tests.fixtures.kubernetes.kinds import Kind as StandInKind
-from tests.fixtures.kubernetes.kinds import kind_of, named
 from tests.fixtures.kubernetes.stand_in import StandIn, stand_in
+from tests.fixtures.kubernetes.state import HEALTHY
 from walproof.machine.clock import RealClock
+from walproof.model.drill import Capability
 from walproof.model.topology import ClusterView, MemberView, Role
+from walproof.model.waiting import Wait, wait_for
 from walproof.records.journal import Journal
 from walproof.targets.cnpg import created_objects
 from walproof.targets.cnpg.client import Client
 from walproof.targets.cnpg.created_objects import left_behind, swept
 from walproof.targets.cnpg.credentials_and_own_role import OwnRole
 from walproof.targets.cnpg.faults_and_undo import CnpgSwitchover, Instances
+from walproof.targets.cnpg.faults_and_undo_by_chaos_mesh import ChaosMesh
 from walproof.targets.cnpg.kubeconfig import connection
 from walproof.targets.cnpg.kubernetes_api import CLUSTERS, JOBS, PODS, SECRETS, ApiError
 from walproof.targets.cnpg.members import CnpgAccess
-from walproof.targets.cnpg.rbac import CHAOS_MESH, LOAD_PODS, SCALE, USES, CnpgRights, refused_faults
+from walproof.targets.cnpg.rbac import (
+    CHAOS_FAULTS,
+    CHAOS_MESH,
+    LOAD_PODS,
+    SCALE,
+    USES,
+    CnpgRights,
+    Names,
+    for_experiment,
+    for_fault,
+    refused_faults,
+    rules_for,
+)
+from walproof.targets.cnpg.rbac import Rule as Needed
+from walproof.targets.cnpg.state_and_doctor_facts import pods_of
 from walproof.targets.cnpg.target_file import CnpgFile
 from walproof.targets.simulated.clock import VirtualClock
 
 NAME = "cnpg:default/pg"
 FILE = CnpgFile(kind="cnpg", cluster="default/pg", reach="port-forward")
-NAMES = ("pg-1", "pg-2", "pg-3")
+MEMBERS = ("pg-1", "pg-2", "pg-3")
+NAMES = Names("pg", MEMBERS)
 
 
 @pytest.fixture
@@ -42,7 +61,10 @@ def client(running: StandIn, *uses: str) -> Client:
     """One whose user may do what is printed for these uses, by a user who may read the Cluster."""
     administrator, context = connection("", {"KUBECONFIG": str(running.serving.kubeconfig(None, "administrator"))})
     printed = CnpgRights(FILE, lambda: Client(administrator, "default", context)).role(uses)
-    account = Account(rules=rules_of(yaml.safe_load(printed)["rules"]))
+    return client_of(running, applied(printed))
+
+
+def client_of(running: StandIn, account: Account) -> Client:
     configuration, context = connection("", {"KUBECONFIG": str(running.serving.kubeconfig(account, "least"))})
     return Client(configuration, "default", context)
 
@@ -90,20 +112,71 @@ def test_it_reaches_nothing_else_in_the_namespace(running: StandIn) -> None:
     assert all(item is not None for _, item in left)
 
 
-FAULTS = ("kill", "kill-member", "kill-container", "freeze", "stop")
+Act = Callable[[], None]
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-def test_every_fault_is_done_and_undone_under_it(running: StandIn, tmp_path: Path, fault: str) -> None:
-    api, journal = client(running, "prove"), Journal(tmp_path / "journal.jsonl")
-    assert api.log("pg-2") is not None
-    instances = Instances(api, "pg", NAME, VirtualClock(), lambda: journal)
-    able = {str(name): one for name, one in instances.faults().items()}
-    assert set(able) == set(FAULTS) and refused_faults(api, "pg", NAMES) == {}
-    able[fault].inject("pg-2")
-    able[fault].undo("pg-2")
-    instances.undo_left(journal)
-    assert journal.pending() == ()
+def acts(api: Client, journal: Journal) -> dict[Capability, tuple[Act, Act]]:
+    """Injection and undo of every fault that this user may do to the standby pg-2, but for the switchover."""
+    instances = Instances(api, "pg", NAME, RealClock(), lambda: journal)
+    chaos = ChaosMesh(instances)
+    able = {**instances.faults(), **chaos.faults()}
+    pairs = {fault: (partial(one.inject, "pg-2"), partial(one.undo, "pg-2")) for fault, one in able.items()}
+    if (slow := chaos.slow_disk()) is not None:
+        pairs[Capability.SLOW_DISK] = partial(slow.inject, "pg-2", 0.1), partial(slow.undo, "pg-2")
+    if (one_way := chaos.one_way()) is not None:
+        both = ("pg-2", "pg-3")
+        pairs[Capability.PARTITION_ONE_WAY] = partial(one_way.inject, *both), partial(one_way.undo, *both)
+    return {fault: pair for fault, pair in pairs.items() if fault not in refused_faults(api, NAMES)}
+
+
+RULES = {**for_fault(NAMES), **{fault: for_experiment(kind, NAMES) for fault, kind in CHAOS_FAULTS.items()}}
+INTO_ONE = tuple(fault for fault in RULES if fault is not Capability.SWITCHOVER)
+
+
+def of(*rules: Needed) -> Account:
+    return Account(rules=tuple(Rule(one.verbs, (one.resource,), (one.group,), one.names) for one in rules))
+
+
+@pytest.mark.parametrize("fault", INTO_ONE, ids=str)
+def test_every_fault_is_done_and_undone_under_it(running: StandIn, tmp_path: Path, fault: Capability) -> None:
+    """Under what is printed for prove and Chaos Mesh, and under no more than its own rules and the doctor's."""
+    journal = Journal(tmp_path / "journal.jsonl")
+    printed = client(running, "prove", *([CHAOS_MESH] if fault in CHAOS_FAULTS else []))
+    least = client_of(running, of(*rules_for(["doctor"], NAMES), *RULES[fault]))
+    for api in (printed, least):
+        wait_for(Wait.CLUSTER_HEALTHY, lambda: settled(running, printed), RealClock(), pace_s=0.02)
+        assert printed.log("pg-2") is not None
+        inject, undo = acts(api, journal)[fault]
+        inject()
+        undo()
+        assert journal.pending() == ()
+
+
+def settled(running: StandIn, api: Client) -> bool:
+    """Whether the operator says healthy and every instance is ready."""
+    ready = [name for name, pod in pods_of(api, "pg").items() if pod.ready]
+    return running.cnpg.state.phase == HEALTHY and tuple(ready) == MEMBERS
+
+
+@pytest.mark.parametrize(
+    ("fault", "verb", "resource"),
+    [(fault, verb, rule.resource) for fault in INTO_ONE for rule in RULES[fault] for verb in rule.verbs],
+    ids=str,
+)
+def test_a_fault_that_could_not_be_ended_is_not_begun(
+    running: StandIn, tmp_path: Path, fault: Capability, verb: str, resource: str
+) -> None:
+    """Each verb of its rules taken away: it is skipped then. Where it is tried all the same nothing is left of it."""
+    journal, account = Journal(tmp_path / "journal.jsonl"), of(*rules_for(["doctor"], NAMES), *RULES[fault])
+    everything = acts(client_of(running, account), journal)[fault]
+    account.without = (Rule((verb,), (resource,)),)
+    assert fault not in acts(client_of(running, account), journal)
+    begins = "create" if fault in CHAOS_FAULTS else {"pods/exec": "get", "clusters": "patch"}.get(resource, verb)
+    if verb == begins and resource == RULES[fault][0].resource:
+        with pytest.raises(ApiError, match=rf"may not {verb} {resource}"):
+            everything[0]()
+        assert journal.pending() == ()
+    assert [kind for kind in CHAOS if running.store.listed(kind)[0]] == []
 
 
 def primary_of(running: StandIn) -> str:
@@ -115,7 +188,7 @@ def test_a_switchover_is_done_under_it(running: StandIn) -> None:
 
     def observe() -> ClusterView:
         primary = primary_of(running)
-        roles = {name: Role.LEADER if name == primary else Role.STANDBY for name in NAMES}
+        roles = {name: Role.LEADER if name == primary else Role.STANDBY for name in MEMBERS}
         members = tuple(MemberView(name, role, "running") for name, role in roles.items())
         return ClusterView(0.0, members, primary, "")
 
@@ -141,10 +214,24 @@ def test_a_role_of_its_own_comes_and_goes_under_it_and_is_swept_without_its_jour
     assert not (spec.get("managed") or {}).get("roles")
 
 
+def test_a_name_that_is_wrong_is_said_to_be_perhaps_wrong_with_those_that_the_role_names(running: StandIn) -> None:
+    """RBAC decides before the name is looked for: a Cluster that is not there is a 403 too."""
+    with pytest.raises(ApiError) as wrong:
+        CnpgAccess(client(running, "doctor"), CnpgFile(kind="cnpg", cluster="default/pgg"))
+    message, hint = wrong.value.message, wrong.value.hint
+    assert "may not get clusters.postgresql.cnpg.io in namespace default (403)" in message
+    assert "there may be no Cluster pgg there; this user's rights name only pg" in message
+    assert "is the name right?" in hint and 'resourceNames: ["pgg"], verbs: ["get"]' in hint
+    with pytest.raises(ApiError, match="rights name no Cluster there by name"):
+        CnpgAccess(client_of(running, Account(rules=())), FILE)
+    with pytest.raises(ApiError, match=r"there is no clusters.postgresql.cnpg.io pgg in namespace default \(404\)"):
+        CnpgAccess(client_of(running, Account()), CnpgFile(kind="cnpg", cluster="default/pgg"))
+
+
 def test_members_are_reached_by_forwards_under_it(running: StandIn) -> None:
     access = CnpgAccess(client(running, "doctor"), FILE)
-    assert tuple(access.members()) == NAMES
-    for name in NAMES:
+    assert tuple(access.members()) == MEMBERS
+    for name in MEMBERS:
         with contextlib.closing(access.api.forward(name, 5432)):
             pass
 
@@ -157,8 +244,7 @@ def test_a_status_that_names_pods_of_others_gets_none_of_them_into_the_role(name
     api = FakeApi()
     api.cluster["status"]["instanceNames"] = ["pg-1", name]
     text = CnpgRights(FILE, lambda: api).role(USES)
-    rules = yaml.safe_load(text)["rules"]
-    assert rules == yaml.safe_load(CnpgRights(FILE, None).role(USES))["rules"], "the three that are guessed"
+    assert role_in(text) == role_in(CnpgRights(FILE, None).role(USES)), "the three that are guessed"
     comments = text[: text.index("apiVersion")].splitlines()
     assert len(comments) == 3 and all(line.startswith("# ") for line in comments)
     assert "which is no name of the operator's" in comments[1]

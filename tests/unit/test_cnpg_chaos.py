@@ -27,9 +27,10 @@ from walproof.targets.cnpg import created_objects
 from walproof.targets.cnpg.client import Client
 from walproof.targets.cnpg.created_objects import IO, LONGEST_S, MADE_BY, NETWORK, STRESS, Experiment
 from walproof.targets.cnpg.faults_and_undo import Instances
-from walproof.targets.cnpg.faults_and_undo_by_chaos_mesh import NEEDS, ChaosMesh
+from walproof.targets.cnpg.faults_and_undo_by_chaos_mesh import ChaosMesh
 from walproof.targets.cnpg.kubeconfig import connection
 from walproof.targets.cnpg.objects import Cluster, read
+from walproof.targets.cnpg.rbac import CHAOS_FAULTS
 from walproof.targets.cnpg.target import CnpgCluster
 from walproof.targets.cnpg.target_file import CnpgFile
 from walproof.targets.configure import NoJournal
@@ -69,7 +70,7 @@ def test_an_experiment_is_ours_belongs_to_the_cluster_and_ends_by_itself(experim
 
 def test_no_drill_outlasts_the_duration() -> None:
     """It would lift its own fault while it still waits for commits."""
-    longest = max(CATALOGUE[fault.value].hold_s for fault in NEEDS)
+    longest = max(CATALOGUE[fault.value].hold_s for fault in CHAOS_FAULTS)
     assert 4 * (Wait.FIRST_COMMIT_AFTER.seconds + longest + Wait.CHAOS_INJECTED.seconds) < LONGEST_S
 
 
@@ -240,14 +241,16 @@ def test_without_chaos_mesh_the_commands_do_it_or_it_is_skipped() -> None:
 
 def test_rights_that_are_missing_are_named(cluster: StandIn, tmp_path: Path) -> None:
     some = Rule(("get", "list", "create", "delete"), ("networkchaos",), ("chaos-mesh.org",))
-    api = client(cluster, tmp_path, Account(rules=(some,)))
+    api = client(cluster, tmp_path, Account(rules=(some, Rule(("list",), ("pods",), ("",)))))
     missing = chaos(api).why_not()
     assert set(missing) == {IO, STRESS} and NETWORK not in missing
     assert missing[IO] == (
-        "this user may not get iochaos.chaos-mesh.org, list iochaos.chaos-mesh.org, "
-        "create iochaos.chaos-mesh.org, delete iochaos.chaos-mesh.org "
-        "(walproof target cnpg --print-rbac --for chaos-mesh)"
+        "this user may not get iochaos.chaos-mesh.org, list iochaos.chaos-mesh.org, create iochaos.chaos-mesh.org, "
+        "delete iochaos.chaos-mesh.org in namespace default, which a fault by iochaos.chaos-mesh.org needs; add to the "
+        'rules of its Role: - {apiGroups: ["chaos-mesh.org"], resources: ["iochaos"], '
+        'verbs: ["get", "list", "create", "delete"]} (walproof target cnpg --print-rbac --for chaos-mesh)'
     )
+    assert 'resources: ["pods/exec"]' in missing[STRESS], "its sign shows inside the container alone"
 
 
 def test_where_it_is_not_installed_nobody_knows_its_kinds(cluster: StandIn, tmp_path: Path) -> None:

@@ -18,10 +18,9 @@ from typing import Any
 
 import psutil
 import pytest
-import yaml
 
 from tests.fixtures.cnpg.fake_api import recorded
-from tests.fixtures.kubernetes.access import Account, Rule, rules_of
+from tests.fixtures.kubernetes.access import Account, Rule, role_in, rules_of
 from tests.fixtures.kubernetes.jobs import Finished, LoadPodRunner
 from tests.fixtures.kubernetes.kinds import named
 from tests.fixtures.kubernetes.stand_in import StandIn, stand_in
@@ -254,9 +253,8 @@ def test_a_job_that_may_not_be_made_leaves_nothing(tmp_path: Path) -> None:
 
 
 def _role(*uses: str) -> list[dict[str, Any]]:
-    rules: list[dict[str, Any]] = yaml.safe_load(
-        CnpgRights(CnpgFile(kind="cnpg", cluster="default/pg"), None).role(uses)
-    )["rules"]
+    printed = CnpgRights(CnpgFile(kind="cnpg", cluster="default/pg"), None).role(uses)
+    rules: list[dict[str, Any]] = role_in(printed)["rules"]
     return rules
 
 

@@ -8,6 +8,7 @@ import yaml
 from click.testing import CliRunner
 
 from tests.fixtures.cnpg.fake_api import FakeApi
+from tests.fixtures.kubernetes.access import applied, role_in
 from walproof.cli.main import walproof
 from walproof.errors import UsageError
 from walproof.targets.cnpg.kubernetes_api import ACCESS_REVIEWS, Kind, Tree
@@ -15,7 +16,7 @@ from walproof.targets.cnpg.rbac import USES, CnpgRights, Names, missing_of, rule
 from walproof.targets.cnpg.target_file import CnpgFile, LoadPart
 
 FILE = CnpgFile(kind="cnpg", cluster="default/pg")
-NAMES = Names("pg", "pg-app", ("pg-1", "pg-2", "pg-3"))
+NAMES = Names("pg", ("pg-1", "pg-2", "pg-3"), "pg-app")
 
 
 class Reviewing(FakeApi):
@@ -44,9 +45,7 @@ def _allows(rule: Mapping[str, Any], asked: Mapping[str, str]) -> bool:
 
 
 def role(*uses: str) -> dict[str, Any]:
-    text = CnpgRights(FILE, None).role(uses)
-    tree: dict[str, Any] = yaml.safe_load(text)
-    return tree
+    return role_in(CnpgRights(FILE, None).role(uses))
 
 
 @pytest.mark.parametrize("use", USES)
@@ -87,7 +86,7 @@ def test_instances_are_those_that_the_cluster_has_and_the_role_says_when_to_prin
     api = FakeApi()
     api.cluster["status"]["instanceNames"] = ["pg-1", "pg-4"]
     text = CnpgRights(FILE, lambda: api).role(["prove"])
-    rules = yaml.safe_load(text)["rules"]
+    rules = role_in(text)["rules"]
     for resource in ("pods/exec", "pods/portforward", "pods/log"):
         assert [r["resourceNames"] for r in rules if r["resources"] == [resource]] == [["pg-1", "pg-4"]]
     assert [r.get("resourceNames") for r in rules if r["resources"] == ["pods"]] == [None, ["pg-1", "pg-4"]]
@@ -103,7 +102,7 @@ def test_instances_that_cannot_be_asked_for_are_guessed_with_a_comment() -> None
     api.forbidden = {("get", "clusters")}
     text = CnpgRights(FILE, lambda: api).role(["doctor"])
     assert "pg-1, pg-2, pg-3. They are guessed (this user may not get clusters.postgresql.cnpg.io" in text
-    assert "kubectl get cluster pg shows them" in text and yaml.safe_load(text)["kind"] == "Role"
+    assert "kubectl get cluster pg shows them" in text and role_in(text)["kind"] == "Role"
 
 
 def test_what_cannot_be_named_is_no_more_than_it_must_be() -> None:
@@ -150,10 +149,10 @@ def run(*words: str) -> tuple[int, str]:
 
 def test_the_command_prints_roles_to_paste() -> None:
     code, text = run("--print-rbac", "--for", "doctor", "--target", "cnpg:db/pg")
-    tree = yaml.safe_load(text)
-    assert code == 0 and tree["metadata"] == {"name": "walproof-doctor", "namespace": "db"}
-    assert "kubectl create rolebinding walproof-doctor --namespace db" in text
-    assert yaml.safe_load(run("--print-rbac")[1])["metadata"]["namespace"] == "NAMESPACE"
+    assert code == 0 and role_in(text)["metadata"] == {"name": "walproof-doctor", "namespace": "db"}
+    assert applied(text).user == "system:serviceaccount:db:walproof-doctor"
+    assert "kubectl create token walproof-doctor --namespace db" in text
+    assert role_in(run("--print-rbac")[1])["metadata"]["namespace"] == "NAMESPACE"
     with pytest.raises(UsageError, match="give --print-rbac or --dry-run"):
         run()
     with pytest.raises(UsageError, match="of one cluster only"):
@@ -167,8 +166,28 @@ def test_the_dry_run_names_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> N
     code, text = run("--dry-run", "--for", "doctor", "--for", "apply", "--target", "cnpg:default/pg")
     first, second, *pasted = text.splitlines()
     assert (code, first, second) == (3, "doctor: allowed", "apply: missing: patch clusters.postgresql.cnpg.io")
-    (rule,) = yaml.safe_load("\n".join(pasted))["rules"]
+    lacking = role_in("\n".join(pasted))
+    (rule,) = lacking["rules"]
     assert rule["verbs"] == ["patch"] and rule["resourceNames"] == ["pg"]
+    assert lacking["metadata"]["name"] not in {
+        role(*uses)["metadata"]["name"] for uses in (["apply"], ["price", "apply"])
+    }
+
+
+def test_names_that_yaml_takes_for_something_else_are_texts() -> None:
+    """kubectl reads YAML 1.1 and 1.2 at once: y is true, 1e3 a number, unless they are quoted."""
+    file = CnpgFile(kind="cnpg", cluster="y/1e3", secret="no: 'x'\n- {verbs: ['*']}")
+    text = CnpgRights(file, None).role(USES)
+    values = [line for line in text.splitlines() if not line.startswith("#")]
+    assert 'metadata: {name: "walproof", namespace: "y"}' in values
+    assert 'resourceNames: ["1e3"]' in text
+    tree = role_in(text)
+    (named,) = [
+        rule
+        for rule in tree["rules"]
+        if rule["resources"] == ["secrets"] and file.secret in rule.get("resourceNames", [])
+    ]
+    assert named["verbs"] == ["get"] and all("*" not in rule["verbs"] for rule in tree["rules"])
 
 
 def test_context_is_part_of_the_address(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from walproof.records.journal import Journal
 from walproof.targets.cnpg.client import Client
 from walproof.targets.cnpg.kubeconfig import connection
 from walproof.targets.cnpg.kubernetes_api import CLUSTERS
-from walproof.targets.cnpg.rbac import for_scaling, refusal
+from walproof.targets.cnpg.rbac import Names, for_scaling, refusal
 from walproof.targets.cnpg.scaling import CnpgScaling, PodSize
 from walproof.targets.cnpg.state_and_doctor_facts import pods_of
 
@@ -152,5 +152,7 @@ def test_a_cluster_whose_pods_would_not_all_change_is_refused(scaled: Scaled, ch
 def test_a_right_that_is_missing_is_named(scaled: Scaled, kind: str, verb: str) -> None:
     account = Account(without=(Rule((verb,), (kind,)),))
     configuration, context = connection("", {"KUBECONFIG": str(scaled.running.serving.kubeconfig(account))})
-    wrong = refusal(Client(configuration, "default", context), for_scaling("pg", ("pg-1",)), "another size of its pods")
+    wrong = refusal(
+        Client(configuration, "default", context), for_scaling(Names("pg", ("pg-1",))), "another size of its pods"
+    )
     assert wrong is not None and f"this user may not {verb} {kind}" in wrong.message

@@ -21,14 +21,14 @@ def target() -> None:
 @target.command(cls=Command)
 @opt.option("--target address", "WHERE", "The cluster: cnpg:NAMESPACE/NAME, or a target file.", callback=opt.addressed)
 @opt.kube_context
-@opt.flag("--print-rbac printed", "Print the least Role that Kubernetes must grant.")
+@opt.flag("--print-rbac printed", "Print an account and the least Role that it needs.")
 @opt.option(
     "--for uses", "USE,…", f"{', '.join(USES)}; load-pods, scale, chaos-mesh.  [default: the first four]", multiple=True
 )
 @opt.dry_run
 @opt.json_output
 def cnpg(address: str | None, printed: bool, uses: tuple[str, ...], dry_run: bool, as_json: bool) -> ExitCode:
-    """Rights that CloudNativePG needs: the Role to paste, and what of it is missing. Changes nothing."""
+    """Rights that CloudNativePG needs: the account and Role to paste, and what of it is missing. Changes nothing."""
     if not printed and not dry_run:
         raise UsageError("give --print-rbac or --dry-run", "the first prints the Role, the second what is missing")
     rights, wanted = rights_of("cnpg", address), _uses(uses) or tuple(USES)

@@ -18,9 +18,9 @@ from walproof.proving.observer import Gathered, Observer
 
 
 def why_skipped(target: Target, fault: Fault) -> str | None:
-    """Why this target cannot do the fault now, None when it can."""
+    """Why this target cannot do the fault now, or has no ledger for it; None when it can."""
     able = target.capabilities()
-    return next((reason for capability in fault.needs if (reason := able.why_not(capability))), None)
+    return next((reason for one in (*fault.needs, Capability.LEDGER) if (reason := able.why_not(one))), None)
 
 
 def chosen_victims(view: ClusterView, victim: Victim, pick: Callable[[Sequence[str]], str]) -> tuple[str, ...]:

@@ -91,13 +91,9 @@ def shrink_storms(shell: Shell, plan: Iterable[PlannedDrill], drills: Sequence[D
 def one_drill(shell: Shell, planned: PlannedDrill) -> Drill:
     """One drill from a healthy cluster to its verdict; every error of the target makes it undecided, not an error."""
     target = shell.target
-    skipped = why_skipped(target, planned.fault)
-    ledger = target.capabilities().ledger
-    if skipped is None and ledger is None:
-        skipped = target.capabilities().why_not(Capability.LEDGER)
-    if skipped:
+    skipped, ledger = why_skipped(target, planned.fault), target.capabilities().ledger
+    if skipped or ledger is None:
         return _drill(planned, Verdict.SKIPPED, f"skipped, because {skipped}")
-    assert ledger is not None
     try:
         wait_for(Wait.CLUSTER_HEALTHY, lambda: target.observe().healthy, target.clock)
     except Error as error:

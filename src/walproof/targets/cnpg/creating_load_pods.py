@@ -22,7 +22,7 @@ from walproof.targets.cnpg import created_objects
 from walproof.targets.cnpg.credentials_and_own_role import Credential
 from walproof.targets.cnpg.kubernetes_api import CLUSTERS, JOBS, PODS, SECRETS, ApiError, KubernetesApi, Tree
 from walproof.targets.cnpg.objects import Job, Metadata, Pod, read
-from walproof.targets.cnpg.rbac import for_load, refusal
+from walproof.targets.cnpg.rbac import Names, for_load, refusal
 from walproof.targets.cnpg.target_file import CnpgFile, LoadPart
 from walproof.targets.configure import needed, noted
 from walproof.targets.sql.connection import pgpass_line
@@ -242,7 +242,7 @@ class LoadPods:
         return job.ended or created_objects.ended(there.annotations.get(created_objects.MADE_BY, "")) is True
 
     def _start(self) -> None:
-        wrong = refusal(self._api, for_load(self._login.file.name), "load from within")
+        wrong = refusal(self._api, for_load(Names(self._login.file.name, ())), "load from within")
         if wrong is not None:
             raise wrong
         name, run = created_objects.load_name(self._login.file.name), secrets.token_hex(4)

@@ -3,8 +3,8 @@
 And the planned switchover, asked for in the Cluster's status as kubectl's plugin does it."""
 
 import json
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -58,10 +58,20 @@ class Instances:
         if member not in pods_of(self.api, self.cluster):
             raise UsageError(f"{member} has no pod now", f"kubectl get pods -l cnpg.io/cluster={self.cluster}")
 
-    def begin(self, fault: Capability, member: str) -> None:
-        """Noted before it is done: recovery undoes it even on an error, and so does `walproof revert`."""
+    @contextmanager
+    def begun(self, fault: Capability, member: str) -> Iterator[None]:
+        """Noted before it is done: recovery undoes it even on an error, and so does `walproof revert`.
+
+        What may not be asked of the API was not done, and is not noted any more.
+        """
         self.journal().note(self.clock.now(), self.target, FAULT, f"{fault} {member}", before=None, after=None)
         self.injected.append((fault, member))
+        try:
+            yield
+        except ApiError as wrong:
+            if wrong.code == 403:
+                self.end(fault, member)
+            raise
 
     def end(self, fault: Capability, member: str) -> None:
         """It is undone."""
@@ -104,8 +114,8 @@ class Instances:
 
     def _freeze(self, member: str) -> None:
         """SIGSTOP to every process of PostgreSQL; the instance manager goes on and renews the lease (pitfall K1)."""
-        self.begin(Capability.FREEZE, member)
-        self.run(member, _SIGNAL.format(signal="STOP"))
+        with self.begun(Capability.FREEZE, member):
+            self.run(member, _SIGNAL.format(signal="STOP"))
 
     def _thaw(self, member: str) -> None:
         """Let them go on; a pod that was replaced meanwhile has nothing frozen."""
@@ -119,8 +129,8 @@ class Instances:
     def _fence(self, member: str) -> None:
         """The operator's fence: PostgreSQL is stopped in order and stays stopped, its pod stays."""
         self.check(member)
-        self.begin(Capability.STOP, member)
-        self._set_fences(lambda fenced: (*fenced, member))
+        with self.begun(Capability.STOP, member):
+            self._set_fences(lambda fenced: (*fenced, member))
 
     def _unfence(self, member: str) -> None:
         self._set_fences(lambda fenced: tuple(name for name in fenced if name != member))

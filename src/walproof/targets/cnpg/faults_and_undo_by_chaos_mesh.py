@@ -8,27 +8,17 @@ from walproof.model.drill import Capability
 from walproof.model.ports import MemberFault, Notebook
 from walproof.model.waiting import Wait, wait_for
 from walproof.targets.cnpg import created_objects
-from walproof.targets.cnpg.created_objects import EXPERIMENTS, IO, NETWORK, STRESS, Experiment
+from walproof.targets.cnpg.created_objects import EXPERIMENTS, IO, NETWORK, Experiment
 from walproof.targets.cnpg.faults_and_undo import Instances
 from walproof.targets.cnpg.kubernetes_api import CLUSTERS, ApiError, Kind
 from walproof.targets.cnpg.objects import ChaosExperiment, Cluster, read
-from walproof.targets.cnpg.rbac import CHAOS_MESH, FOR_CHAOS, missing_of
+from walproof.targets.cnpg.rbac import CHAOS_FAULTS, CHAOS_MESH, Names, for_experiment, refusal
 from walproof.targets.cnpg.state_and_doctor_facts import pods_of
 from walproof.targets.configure import noted
 
 CHAOS = "cnpg chaos"
 """What the journal calls an experiment; its name is KIND NAME."""
 KINDS = {kind.plural: kind for kind in EXPERIMENTS}
-NEEDS: dict[Capability, Kind] = {
-    Capability.PARTITION: NETWORK,
-    Capability.ISOLATE: NETWORK,
-    Capability.PARTITION_ONE_WAY: NETWORK,
-    Capability.LINK_DELAY: NETWORK,
-    Capability.SLOW_DISK: IO,
-    Capability.FAILING_DISK: IO,
-    Capability.FULL_DISK: IO,
-    Capability.CPU_STRESS: STRESS,
-}
 
 
 @dataclass(slots=True)
@@ -49,10 +39,10 @@ class ChaosMesh:
         api = self.instances.api
         if not api.serves(kind):
             return f"Chaos Mesh is not installed (no {kind.shown})"
-        rules = [rule for rule in FOR_CHAOS if rule.resource == kind.plural]
-        missing = [f"{verb} {rule.shown}" for rule in missing_of(api, rules) for verb in rule.verbs]
+        names = Names(self.instances.cluster, tuple(pods_of(api, self.instances.cluster)))
+        wrong = refusal(api, for_experiment(kind, names), f"a fault by {kind.shown}")
         hint = f"walproof target cnpg --print-rbac --for {CHAOS_MESH}"
-        return f"this user may not {', '.join(missing)} ({hint})" if missing else ""
+        return f"{wrong.message}; {wrong.hint} ({hint})" if wrong else ""
 
     def cluster(self) -> Cluster:
         """The Cluster as it is now."""
@@ -71,6 +61,8 @@ class ChaosMesh:
         try:
             run.api.create(kind, tree)
         except ApiError as wrong:
+            if wrong.code == 403:
+                self._forget(kind, name)
             if wrong.code != 409:
                 raise
             # A killed run left one of the same name: perhaps it has ended by itself.
@@ -93,6 +85,9 @@ class ChaosMesh:
     def end(self, kind: Kind, name: str) -> None:
         """Deleted, and gone: Chaos Mesh lets it go only once it is undone everywhere."""
         self._delete(kind, name)
+        self._forget(kind, name)
+
+    def _forget(self, kind: Kind, name: str) -> None:
         self.injected = [pair for pair in self.injected if pair != (kind, name)]
         run = self.instances
         journal = run.journal()
@@ -153,7 +148,9 @@ class ChaosMesh:
             Capability.FULL_DISK: lambda m: created_objects.full_disk(place, m, wal_volume=self.wal_volume()),
             Capability.CPU_STRESS: lambda m: [created_objects.busy_processors(place, m)],
         }
-        return {fault: ChaosFault(self, make) for fault, make in made.items() if NEEDS[fault] not in self.why_not()}
+        return {
+            fault: ChaosFault(self, make) for fault, make in made.items() if CHAOS_FAULTS[fault] not in self.why_not()
+        }
 
     def wal_volume(self) -> bool:
         """Whether the instances have a volume of their own for WAL."""

@@ -50,6 +50,7 @@ SECRETS = Kind("", "v1", "secrets")
 LEASES = Kind("coordination.k8s.io", "v1", "leases")
 ENDPOINTSLICES = Kind("discovery.k8s.io", "v1", "endpointslices")
 ACCESS_REVIEWS = Kind("authorization.k8s.io", "v1", "selfsubjectaccessreviews", namespaced=False)
+RULES_REVIEWS = Kind("authorization.k8s.io", "v1", "selfsubjectrulesreviews", namespaced=False)
 
 
 class ApiError(TargetError):

@@ -15,8 +15,9 @@ from walproof.errors import Error, TargetError
 from walproof.model.facts import Facts
 from walproof.model.topology import Endpoint
 from walproof.targets.cnpg.credentials_and_own_role import Credential, credential_of, secret_of
-from walproof.targets.cnpg.kubernetes_api import ApiError, KubernetesApi
+from walproof.targets.cnpg.kubernetes_api import CLUSTERS, ApiError, KubernetesApi
 from walproof.targets.cnpg.objects import Pod
+from walproof.targets.cnpg.rbac import perhaps_misnamed
 from walproof.targets.cnpg.state_and_doctor_facts import State, facts_of, state_of
 from walproof.targets.cnpg.target_file import CnpgFile
 from walproof.targets.external.cluster import Membership
@@ -143,7 +144,12 @@ class CnpgAccess:
 
     def __init__(self, api: KubernetesApi, file: CnpgFile) -> None:
         self.api, self.file = api, file
-        self.state: State = state_of(api, file.name)
+        try:
+            self.state: State = state_of(api, file.name)
+        except ApiError as wrong:
+            if wrong.code == 403 and CLUSTERS.shown in wrong.message:
+                raise perhaps_misnamed(api, file.name, wrong) from None
+            raise
         self.addresses = Addresses(file.reach, api.forward)
         self.credential = self.default()
         self.login = self.parameters(self.credential)

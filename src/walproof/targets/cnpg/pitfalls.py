@@ -8,7 +8,7 @@ import socket
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import psycopg
@@ -21,6 +21,7 @@ from walproof.model.waiting import Wait, longest_s, wait_for
 from walproof.targets.cnpg.faults_and_undo import Instances
 from walproof.targets.cnpg.kubernetes_api import CLUSTERS, ApiError, KubernetesApi
 from walproof.targets.cnpg.members import Place
+from walproof.targets.cnpg.rbac import Names, for_forward_by_kubectl, refusal
 from walproof.targets.cnpg.state_and_doctor_facts import State, state_of
 from walproof.targets.configure import noted
 
@@ -208,20 +209,27 @@ class CnpgPitfalls:
     isolation: MemberFault | None = None
     not_isolated: str = "nothing here can isolate a member"
     """Why, where there is no isolation."""
+    refused: Mapping[Capability, str] = field(default_factory=dict)
+    """Faults by Kubernetes alone that this user may not do, each with the reason."""
     watched_s: float = 30.0
     late_s: float = 10.0
 
     def by_number(self) -> Mapping[str, Callable[[], Finding]]:
         """Those that can be reproduced, by their numbers."""
         return {
-            "K1": self.frozen_keeps_its_lease,
-            "K2": self.silently_local,
-            "K3": self.alter_system_overrides,
-            "K4": self.healthy_during_an_outage,
-            "K5": self.admits_fsync_off,
-            "K6": self.isolated_keeps_its_lease,
+            "K1": self._unless_refused(self.frozen_keeps_its_lease, Capability.FREEZE),
+            "K2": self._unless_refused(self.silently_local, Capability.KILL_MEMBER, Capability.KILL),
+            "K3": self._unless_refused(self.alter_system_overrides, Capability.KILL),
+            "K4": self._unless_refused(self.healthy_during_an_outage, Capability.FREEZE),
+            "K5": self._unless_refused(self.admits_fsync_off, Capability.STOP),
+            "K6": self._unless_refused(self.isolated_keeps_its_lease, Capability.KILL),
             "K7": self.forward_breaks_under_tls,
         }
+
+    def _unless_refused(self, reproduce: Callable[[], Finding], *likes: Capability) -> Callable[[], Finding]:
+        """Skipped where a fault is refused that calls the same (kill runs a command, stop patches the Cluster)."""
+        reason = next((self.refused[like] for like in likes if like in self.refused), None)
+        return reproduce if reason is None else lambda: Finding(None, f"skipped, because {reason}")
 
     def _state(self) -> State:
         return state_of(self.instances.api, self.instances.cluster)
@@ -336,4 +344,8 @@ class CnpgPitfalls:
 
     def forward_breaks_under_tls(self) -> Finding:
         """K7: kubectl's port-forward ends with the first client of TLS that leaves."""
-        return breaks_under_tls(self.instances.api, self._primary(), self.endpoint, self.instances.clock)
+        api, primary = self.instances.api, self._primary()
+        wrong = refusal(api, for_forward_by_kubectl(Names(self.instances.cluster, (primary,))), "kubectl port-forward")
+        if wrong is not None:
+            return Finding(None, f"skipped, because {wrong.message}; {wrong.hint}")
+        return breaks_under_tls(api, primary, self.endpoint, self.instances.clock)

@@ -1,19 +1,26 @@
-"""The least that each use needs of Kubernetes' RBAC, as Roles to paste, and which of it this user lacks.
+"""What each verb and each fault asks of Kubernetes' RBAC: Roles to paste, and what of them this user lacks.
 
-Asked before anything is done: what is refused is named with the rule that allows it."""
+The only place that says so. Asked before anything is done: what is refused is named with the rule that allows it."""
 
+import json
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-import yaml
-
 from walproof.errors import Error, TargetError, UsageError
 from walproof.model.drill import Capability
-from walproof.targets.cnpg.created_objects import load_name, role_name
-from walproof.targets.cnpg.kubernetes_api import ACCESS_REVIEWS, CLUSTERS, ApiError, KubernetesApi, rule_line
+from walproof.targets.cnpg.created_objects import EXPERIMENTS, IO, NETWORK, STRESS, load_name, role_name
+from walproof.targets.cnpg.kubernetes_api import (
+    ACCESS_REVIEWS,
+    CLUSTERS,
+    RULES_REVIEWS,
+    ApiError,
+    Kind,
+    KubernetesApi,
+    rule_line,
+)
 from walproof.targets.cnpg.objects import Cluster, read
 from walproof.targets.cnpg.target_file import EXAMPLE, CnpgFile, LoadPart, read_address
 
@@ -43,10 +50,19 @@ CNPG = "postgresql.cnpg.io"
 _MUCH = ("clusters", "jobs", "secrets")
 _AMOUNTS_TO = "What patch clusters, create jobs and create secrets amount to: docs/kubernetes.md, Rights."
 _STREAM = ("get", "create")
-"""A WebSocket is opened by GET; newer API servers ask for create too."""
+"""A WebSocket is opened by GET; API servers from 1.35 on ask for create too."""
 
 
-def _reading(names: "Names") -> tuple[Rule, ...]:
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What a Role names: the Cluster, its instances, the secret of the user."""
+
+    cluster: str
+    instances: tuple[str, ...]
+    secret: str = ""
+
+
+def _reading(names: Names) -> tuple[Rule, ...]:
     return (
         Rule(CNPG, "clusters", ("get",), (names.cluster,)),
         Rule("", "pods", ("list",)),
@@ -57,37 +73,65 @@ def _reading(names: "Names") -> tuple[Rule, ...]:
     )
 
 
-def for_fault(cluster: str, instances: Sequence[str]) -> dict[Capability, tuple[Rule, ...]]:
-    """What each fault of these instances needs, as Kubernetes up to 1.34 asks it."""
-    signals = (Rule("", "pods/exec", ("get",), tuple(instances)),)
+def _executing(names: Names) -> Rule:
+    return Rule("", "pods/exec", _STREAM, names.instances)
+
+
+def for_fault(names: Names) -> dict[Capability, tuple[Rule, ...]]:
+    """What each fault by Kubernetes alone, its undo and its sign call, beyond what is read of every cluster."""
+    signals = (_executing(names),)
     return {
         Capability.KILL: signals,
         Capability.KILL_CONTAINER: signals,
         Capability.FREEZE: signals,
-        Capability.KILL_MEMBER: (Rule("", "pods", ("delete",), tuple(instances)),),
-        Capability.STOP: _changing(cluster),
-        Capability.SWITCHOVER: (Rule(CNPG, "clusters/status", ("patch",), (cluster,)),),
+        Capability.KILL_MEMBER: (Rule("", "pods", ("delete",), names.instances),),
+        Capability.STOP: _changing(names),
+        Capability.SWITCHOVER: (Rule(CNPG, "clusters/status", ("patch",), (names.cluster,)),),
     }
 
 
-def for_own_role(cluster: str) -> tuple[Rule, ...]:
+CHAOS_FAULTS: dict[Capability, Kind] = {
+    Capability.PARTITION: NETWORK,
+    Capability.ISOLATE: NETWORK,
+    Capability.PARTITION_ONE_WAY: NETWORK,
+    Capability.LINK_DELAY: NETWORK,
+    Capability.SLOW_DISK: IO,
+    Capability.FAILING_DISK: IO,
+    Capability.FULL_DISK: IO,
+    Capability.CPU_STRESS: STRESS,
+}
+"""What Chaos Mesh does, by the kind of its experiment."""
+
+
+def for_experiment(kind: Kind, names: Names) -> tuple[Rule, ...]:
+    """What an experiment of Chaos Mesh needs; that processors are busy shows inside the container alone."""
+    sign = (_executing(names),) if kind is STRESS else ()
+    return (Rule(kind.group, kind.plural, ("get", "list", "create", "delete")), *sign)
+
+
+def for_own_role(names: Names) -> tuple[Rule, ...]:
     """What a role of walproof's own needs, and the secret of its password."""
-    return (*_changing(cluster), *_owned("", "secrets", role_name(cluster)))
+    return (*_changing(names), *_owned("", "secrets", role_name(names.cluster)))
 
 
-def for_scaling(cluster: str, instances: Sequence[str]) -> tuple[Rule, ...]:
+def for_scaling(names: Names) -> tuple[Rule, ...]:
     """What other processors and memory of the pods need: a pod that no node takes is deleted."""
-    return (*_changing(cluster), Rule("", "pods", ("delete",), tuple(instances)))
+    return (*_changing(names), Rule("", "pods", ("delete",), names.instances))
 
 
-def for_load(cluster: str) -> tuple[Rule, ...]:
-    """What load pods need as 1.34 asks it, and their secret; a Job's pods have names that are not known beforehand."""
-    name = load_name(cluster)
-    return (*_owned("batch", "jobs", name), *_owned("", "secrets", name), Rule("", "pods/portforward", ("get",)))
+def for_load(names: Names) -> tuple[Rule, ...]:
+    """What load pods and their secret need; a Job's pods have names that are not known beforehand."""
+    name = load_name(names.cluster)
+    return (*_owned("batch", "jobs", name), *_owned("", "secrets", name), Rule("", "pods/portforward", _STREAM))
 
 
-def _changing(cluster: str) -> tuple[Rule, ...]:
-    return (Rule(CNPG, "clusters", ("patch",), (cluster,)),)
+def for_forward_by_kubectl(names: Names) -> tuple[Rule, ...]:
+    """What kubectl port-forward asks for first (pitfall K7); the list of pods shows no less."""
+    return (Rule("", "pods", ("get",), names.instances),)
+
+
+def _changing(names: Names) -> tuple[Rule, ...]:
+    return (Rule(CNPG, "clusters", ("patch",), (names.cluster,)),)
 
 
 def _owned(group: str, resource: str, name: str) -> tuple[Rule, ...]:
@@ -95,54 +139,35 @@ def _owned(group: str, resource: str, name: str) -> tuple[Rule, ...]:
     return Rule(group, resource, ("create",)), Rule(group, resource, ("get", "delete"), (name,))
 
 
-def _breaking(names: "Names") -> tuple[Rule, ...]:
-    return (
-        Rule("", "pods/exec", _STREAM, names.instances),
-        Rule("", "pods/log", ("get",), names.instances),
-        Rule("", "pods", ("delete",), names.instances),
-        Rule(CNPG, "clusters/status", ("patch",), (names.cluster,)),
-    )
+def _breaking(names: Names) -> tuple[Rule, ...]:
+    """Every fault by Kubernetes alone, every pitfall, and logs for drills that do not hold."""
+    faults = (rule for rules in for_fault(names).values() for rule in rules)
+    return (*faults, *for_forward_by_kubectl(names), Rule("", "pods/log", ("get",), names.instances))
 
 
-FOR_CHAOS = tuple(
-    Rule("chaos-mesh.org", plural, ("get", "list", "create", "delete"))
-    for plural in ("networkchaos", "iochaos", "stresschaos")
-)
-"""Faults of the network, disks and processors."""
 USES = ("doctor", "price", "prove", "apply")
 CHAOS_MESH, SCALE, LOAD_PODS = "chaos-mesh", "scale", "load-pods"
 FURTHER = (LOAD_PODS, SCALE, CHAOS_MESH)
 """Further uses: load from within, other sizes of the pods, Chaos Mesh's faults; meant only where they are named."""
 
 
-@dataclass(frozen=True, slots=True)
-class Names:
-    """What a Role names: the Cluster, the secret of the user, the instances."""
-
-    cluster: str
-    secret: str
-    instances: tuple[str, ...]
-
-
 def rules_for(uses: Iterable[str], names: Names) -> tuple[Rule, ...]:
     """What these uses need together, each verb once; UsageError for what is no use."""
-    further = {
-        CHAOS_MESH: FOR_CHAOS,
-        SCALE: for_scaling(names.cluster, names.instances),
-        LOAD_PODS: (*for_load(names.cluster), Rule("", "pods/portforward", _STREAM)),
+    reading, own_role = _reading(names), for_own_role(names)
+    rules = {
+        "doctor": reading,
+        "price": (*reading, *own_role),
+        "prove": (*reading, *own_role, *_breaking(names)),
+        "apply": (*reading, *_changing(names)),
+        CHAOS_MESH: tuple(rule for kind in EXPERIMENTS for rule in for_experiment(kind, names)),
+        SCALE: for_scaling(names),
+        LOAD_PODS: for_load(names),
     }
-    rules: list[Rule] = []
-    for use in uses:
-        if use in further:
-            rules += further[use]
-            continue
-        if use not in USES:
+    wanted = tuple(uses)
+    for use in wanted:
+        if use not in rules:
             raise UsageError(f"{use!r} is no use of a target", f"the uses are {', '.join((*USES, *FURTHER))}")
-        rules += _reading(names)
-        rules += _changing(names.cluster) if use != "doctor" else ()
-        rules += for_own_role(names.cluster) if use in ("price", "prove") else ()
-        rules += _breaking(names) if use == "prove" else ()
-    return _together(rules)
+    return _together(rule for use in wanted for rule in rules[use])
 
 
 def _together(rules: Iterable[Rule]) -> tuple[Rule, ...]:
@@ -155,23 +180,42 @@ def _together(rules: Iterable[Rule]) -> tuple[Rule, ...]:
     return tuple(merged.values())
 
 
+_RBAC = "rbac.authorization.k8s.io"
+
+
 def role_text(rules: Sequence[Rule], uses: Sequence[str], namespace: str, notes: Sequence[str] = ()) -> str:
-    """A Role with these rules, what to know of it, and how it is given to a user."""
+    """A ServiceAccount, a Role with these rules and what binds the two, with what to know of them.
+
+    Every value is quoted: a namespace y, or a Cluster 1e3, would else be read as something else.
+    """
     name = f"walproof-{uses[0]}" if len(uses) == 1 else "walproof"
-    role = {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "Role",
-        "metadata": {"name": name, "namespace": namespace},
-        "rules": [_tree(rule) for rule in rules],
-    }
-    bind = f"# then: kubectl create rolebinding {name} --namespace {namespace} --role {name} --user USER\n"
-    head = "".join(f"# {' '.join(line.split())}\n" for line in (", ".join(uses), *notes))
-    return f"{head}{yaml.safe_dump(role, sort_keys=False)}{bind}"
+    meta = f"metadata: {_quoted(name=name, namespace=namespace)}\n"
+    return (
+        _comments(", ".join(uses), *notes)
+        + f"apiVersion: v1\nkind: ServiceAccount\n{meta}---\n"
+        + _role(meta, rules)
+        + f"---\napiVersion: {_RBAC}/v1\nkind: RoleBinding\n{meta}"
+        + f"roleRef: {_quoted(apiGroup=_RBAC, kind='Role', name=name)}\n"
+        + f"subjects:\n- {_quoted(kind='ServiceAccount', name=name, namespace=namespace)}\n"
+        + _comments(
+            "Apply all of it with kubectl apply -f -. A kubeconfig of this account: docs/kubernetes.md, Rights; its",
+            f"token: kubectl create token {name} --namespace {namespace} --duration 8h",
+        )
+    )
 
 
-def _tree(rule: Rule) -> dict[str, list[str]]:
-    names = {"resourceNames": list(rule.names)} if rule.names else {}
-    return {"apiGroups": [rule.group], "resources": [rule.resource], **names, "verbs": list(rule.verbs)}
+def _role(meta: str, rules: Sequence[Rule]) -> str:
+    lines = "".join(f"{rule.line}\n" for rule in rules)
+    return f"apiVersion: {_RBAC}/v1\nkind: Role\n{meta}rules:\n{lines}"
+
+
+def _comments(*lines: str) -> str:
+    return "".join(f"# {' '.join(line.split())}\n" for line in lines)
+
+
+def _quoted(**values: str) -> str:
+    """A table on one line of YAML."""
+    return "{" + ", ".join(f"{key}: {json.dumps(value)}" for key, value in values.items()) + "}"
 
 
 def missing_of(api: KubernetesApi, rules: Iterable[Rule]) -> tuple[Rule, ...]:
@@ -190,14 +234,12 @@ def _allowed(api: KubernetesApi, rule: Rule, verb: str, name: str) -> bool:
     asked = {"namespace": api.namespace, "verb": verb, "group": rule.group, "resource": resource, "name": name}
     if subresource:
         asked["subresource"] = subresource
-    body = {
-        "apiVersion": "authorization.k8s.io/v1",
-        "kind": "SelfSubjectAccessReview",
-        "metadata": {},
-        "spec": {"resourceAttributes": asked},
-    }
-    answer = api.create(ACCESS_REVIEWS, body)
+    answer = api.create(ACCESS_REVIEWS, {**_review("SelfSubjectAccessReview"), "spec": {"resourceAttributes": asked}})
     return bool((answer.get("status") or {}).get("allowed"))
+
+
+def _review(kind: str) -> dict[str, object]:
+    return {"apiVersion": "authorization.k8s.io/v1", "kind": kind, "metadata": {}}
 
 
 class CnpgRights:
@@ -219,7 +261,7 @@ class CnpgRights:
             instances = tuple(f"{file.name}-{number}" for number in (1, 2, 3))
             guessed = f" They are guessed ({wrong.message}): kubectl get cluster {file.name} shows them."
         listed = ", ".join(instances)
-        return Names(file.name, file.secret or f"{file.name}-app", instances), (
+        return Names(file.name, instances, file.secret or f"{file.name}-app"), (
             f"The instances are {listed}.{guessed} Print this again when one is added or made anew under another name."
         )
 
@@ -241,13 +283,14 @@ class CnpgRights:
         within = self._file.load.image and {"price", "prove"} & set(uses)
         return rules_for(dict.fromkeys((*uses, LOAD_PODS)) if within else uses, self._named[0])
 
-    def _role(self, rules: Sequence[Rule], uses: Sequence[str]) -> str:
+    def _notes(self, rules: Sequence[Rule]) -> tuple[str, ...]:
         much = any(rule.resource in _MUCH and {"patch", "create"} & set(rule.verbs) for rule in rules)
-        return role_text(rules, uses, self._file.namespace, (self._named[1], *([_AMOUNTS_TO] if much else [])))
+        return (self._named[1], *([_AMOUNTS_TO] if much else []))
 
     def role(self, uses: Sequence[str]) -> str:
-        """The Role of these uses; its instances are those of the Cluster where it can be asked, else guessed."""
-        return self._role(self._rules(uses), uses)
+        """The Role of these uses and an account for it; instances are guessed where the Cluster cannot be asked."""
+        rules = self._rules(uses)
+        return role_text(rules, uses, self._file.namespace, self._notes(rules))
 
     def _missing(self, uses: Sequence[str]) -> tuple[Rule, ...]:
         return missing_of(self._api(), self._rules(uses))
@@ -257,8 +300,12 @@ class CnpgRights:
         return [f"{verb} {rule.shown}" for rule in self._missing(uses) for verb in rule.verbs]
 
     def role_of_missing(self, uses: Sequence[str]) -> str:
-        """The Role of what is missing."""
-        return self._role(self._missing(uses), uses)
+        """A Role of what is missing, beside the one there is: one of the same name would take the rest away."""
+        rules, name = self._missing(uses), "walproof-missing"
+        meta = f"metadata: {_quoted(name=name, namespace=self._file.namespace)}\n"
+        bind = f"kubectl create rolebinding {name} --namespace {self._file.namespace} --role {name}"
+        then = f"then: {bind} --user USER (--serviceaccount NAMESPACE:NAME); or add the rules to the Role there is"
+        return _comments(", ".join(uses), *self._notes(rules)) + _role(meta, rules) + _comments(then)
 
 
 def rights(address: str | None) -> CnpgRights:
@@ -295,11 +342,34 @@ def refusal(api: KubernetesApi, rules: Sequence[Rule], doing: str) -> ApiError |
     )
 
 
-def refused_faults(api: KubernetesApi, cluster: str, instances: Sequence[str]) -> dict[Capability, str]:
-    """The faults that this user may not do, each with the reason in one clause."""
-    reasons = {}
-    for fault, rules in for_fault(cluster, instances).items():
-        wrong = refusal(api, rules, str(fault))
-        if wrong is not None:
-            reasons[fault] = f"{wrong.message}; {wrong.hint}"
-    return reasons
+def refused_faults(api: KubernetesApi, names: Names) -> dict[Capability, str]:
+    """The faults by Kubernetes alone that this user may not do or not undo, each with the reason in one clause."""
+    wrong = {fault: refusal(api, rules, str(fault)) for fault, rules in for_fault(names).items()}
+    return {fault: f"{one.message}; {one.hint}" for fault, one in wrong.items() if one is not None}
+
+
+def perhaps_misnamed(api: KubernetesApi, cluster: str, wrong: ApiError) -> ApiError:
+    """The 403 of a Cluster, with those that this user may get: a Role names them, so a name that is wrong is one too.
+
+    Asks a SelfSubjectRulesReview, which every user known to the API may (system:basic-user).
+    """
+    try:
+        answer = api.create(RULES_REVIEWS, {**_review("SelfSubjectRulesReview"), "spec": {"namespace": api.namespace}})
+    except Error:
+        return wrong
+    names = dict.fromkeys(
+        name for rule in (answer.get("status") or {}).get("resourceRules") or () for name in _of(rule)
+    )
+    listed = f"only {', '.join(names)}" if names else "no Cluster there by name"
+    return ApiError(
+        f"{wrong.message}: there may be no Cluster {cluster} there; this user's rights name {listed}",
+        f"is the name right? {wrong.hint}",
+        code=wrong.code,
+    )
+
+
+def _of(rule: Mapping[str, Sequence[str]]) -> Sequence[str]:
+    """The Clusters that a rule of such a review names for get."""
+    asked = (("apiGroups", CNPG), ("resources", CLUSTERS.plural), ("verbs", "get"))
+    applies = all({"*", value} & set(rule.get(key) or ()) for key, value in asked)
+    return rule.get("resourceNames") or () if applies else ()

@@ -22,14 +22,14 @@ from walproof.targets.cnpg.created_objects import EXPERIMENTS, left_behind, swep
 from walproof.targets.cnpg.creating_load_pods import LoadPods
 from walproof.targets.cnpg.credentials_and_own_role import ROLE, Credential, OwnRole
 from walproof.targets.cnpg.faults_and_undo import CnpgLogs, CnpgRecovery, CnpgSwitchover, Instances
-from walproof.targets.cnpg.faults_and_undo_by_chaos_mesh import NEEDS, ChaosMesh
+from walproof.targets.cnpg.faults_and_undo_by_chaos_mesh import ChaosMesh
 from walproof.targets.cnpg.kubeconfig import connection
 from walproof.targets.cnpg.kubernetes_api import LEASES, ApiError, KubernetesApi
 from walproof.targets.cnpg.member_states_and_failover_steps import CnpgFailoverSteps, CnpgMemberStates
 from walproof.targets.cnpg.members import CnpgAccess, CnpgInspector
 from walproof.targets.cnpg.objects import Lease, read
 from walproof.targets.cnpg.pitfalls import AlterSystem, CnpgPitfalls
-from walproof.targets.cnpg.rbac import for_own_role, for_scaling, refusal, refused_faults
+from walproof.targets.cnpg.rbac import CHAOS_FAULTS, Names, for_load, for_own_role, for_scaling, refusal, refused_faults
 from walproof.targets.cnpg.scaling import CnpgPricing, CnpgScaling, why_not_scaled
 from walproof.targets.cnpg.state_and_doctor_facts import facts_of, joined
 from walproof.targets.cnpg.target_file import CnpgFile, read_address, shown
@@ -172,14 +172,22 @@ class CnpgCluster(ExternalCluster):
 
     def _take_role(self) -> None:
         able, version = self._may()
+        if self._refused_load is not None:
+            raise self._refused_load
         if not able:
-            wrong = refusal(self.access.api, for_own_role(self.access.file.name), "a role of walproof's own")
-            if wrong is not None:
-                raise wrong
             with shielded():
                 made = self._own_role.make(needed(self.journal), version, self._usable)
                 self._own_user = made.user
                 self._log_in_as(made)
+
+    @cached_property
+    def _refused_load(self) -> ApiError | None:
+        """The right that this user lacks for any load: for its pods, or for a role of walproof's own."""
+        needs = [(for_load, "load from within")] if self.access.file.load.image else []
+        with suppress(Error, psycopg.Error):
+            needs += [] if self._may()[0] else [(for_own_role, "a role of walproof's own")]
+        wrong = (refusal(self.access.api, rules(self._named), doing) for rules, doing in needs)
+        return next((one for one in wrong if one is not None), None)
 
     def _may(self) -> tuple[bool, int]:
         """(whether the user may create databases and see replication, PostgreSQL's major version)."""
@@ -267,16 +275,21 @@ class CnpgCluster(ExternalCluster):
         unscaled = self._why_not_scaled()
         faults = {**own, **able.faults, **chaos.faults()}
         reasons = {**able.reasons, **refused, **self._without_chaos(able.reasons)}
+        if (wrong := self._refused_load) is not None:
+            reasons |= dict.fromkeys((Capability.PRICE, Capability.LEDGER), f"{wrong.message}; {wrong.hint}")
         pitfalls = CnpgPitfalls(
             self._instances,
             lambda: recovery,
             lambda place: self.access.login.endpoint((place,)),
             faults.get(Capability.ISOLATE),
             reasons.get(Capability.ISOLATE, ""),
+            refused,
         )
         switches = Capability.SWITCHOVER not in refused or "switchover" in self.file.faults
         return replace(
             able,
+            pricing=None if Capability.PRICE in reasons else able.pricing,
+            ledger=None if Capability.LEDGER in reasons else able.ledger,
             faults=faults,
             switchover=able.switchover if switches else None,
             member_states=self._states,
@@ -297,7 +310,7 @@ class CnpgCluster(ExternalCluster):
 
     @cached_property
     def _refused_scaling(self) -> ApiError | None:
-        return refusal(self.access.api, for_scaling(*self._named), "another size of its pods")
+        return refusal(self.access.api, for_scaling(self._named), "another size of its pods")
 
     def _without_chaos(self, reasons: Mapping[Capability, str]) -> dict[Capability, str]:
         """Why a fault that Chaos Mesh could do cannot be done, and that no command of the target file does it."""
@@ -305,18 +318,18 @@ class CnpgCluster(ExternalCluster):
         commands = (Capability.PARTITION, Capability.ISOLATE)
         return {
             fault: missing[kind] + (f", and {reasons[fault]}" if fault in commands else "")
-            for fault, kind in NEEDS.items()
+            for fault, kind in CHAOS_FAULTS.items()
             if kind in missing and (fault not in commands or fault in reasons)
         }
 
     @cached_property
     def _refused_faults(self) -> dict[Capability, str]:
-        return refused_faults(self.access.api, *self._named)
+        return refused_faults(self.access.api, self._named)
 
     @property
-    def _named(self) -> tuple[str, tuple[str, ...]]:
+    def _named(self) -> Names:
         """The Cluster and its instances, as a Role names them."""
-        return self.access.file.name, self.access.state.instances
+        return Names(self.access.file.name, self.access.state.instances)
 
 
 def _enters(endpoint: Endpoint) -> bool:
